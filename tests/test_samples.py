@@ -1,0 +1,54 @@
+"""Every op sample through every check of the harness."""
+
+import pytest
+
+from tests import harness
+from tests.expectations import LOOPED
+from tests.samples import ALL
+from tf_pfor.registry import REGISTRY
+
+_IDS = [s.name for s in ALL]
+
+
+def _each(samples):
+    return pytest.mark.parametrize("sample", samples, ids=[s.name for s in samples])
+
+
+def test_sample_names_are_unique():
+    assert sorted(_IDS) == sorted(set(_IDS))
+
+
+def test_expectations_are_sorted_and_name_samples():
+    assert list(LOOPED) == sorted(set(LOOPED))
+    known = {harness.case(s.name, subset) for s in ALL for subset in s.subsets()}
+    assert set(LOOPED) <= known
+
+
+def test_every_registered_op_has_a_sample():
+    missing = set(REGISTRY.op_types()) - {s.op_type for s in ALL}
+    assert not missing, sorted(missing)
+
+
+@_each(ALL)
+def test_outcome(sample):
+    harness.check_outcome(sample, set(LOOPED))
+
+
+@_each(ALL)
+def test_values(sample):
+    harness.check_values(sample)
+
+
+@_each([s for s in ALL if s.grad])
+def test_gradients(sample):
+    harness.check_gradients(sample)
+
+
+@_each([s for s in ALL if s.xla])
+def test_xla(sample):
+    harness.check_xla(sample)
+
+
+@_each(ALL)
+def test_nested(sample):
+    harness.check_nested(sample)

@@ -1,0 +1,330 @@
+"""The only file (``drop_in`` aside) that touches TensorFlow's private symbols.
+
+Everything here exists in TensorFlow 2.16 to 2.21. What it provides:
+
+* ``schema``: what an op type's OpDef says, in a form that is cheap to read;
+* ``attr_value`` / ``python_value``: between AttrValue protos and Python;
+* ``create_op``: one op in a graph, at about half the price of the public way,
+  recorded on the tapes that watch;
+* look-ups of functions and of registered gradients.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.eager import backprop  # noqa: F401  (installs the recording hooks)
+from tensorflow.python.eager import execute
+from tensorflow.python.eager.polymorphic_function import autograph_util as _autograph_util
+from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
+from tensorflow.python.framework import func_graph as _func_graph
+from tensorflow.python.framework import op_def_registry
+from tensorflow.python.framework import ops as _ops
+
+AttrValue = attr_value_pb2.AttrValue
+FuncGraph = tf.__internal__.FuncGraph
+Operation = tf.Operation
+
+# ---------------------------------------------------------------------------
+# What the OpDef says
+# ---------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arg:
+    """One input of an op type: a tensor, or a list of tensors."""
+
+    name: str
+    type_attr: str
+    number_attr: str
+    type_list_attr: str
+
+    @property
+    def is_list(self) -> bool:
+        return bool(self.number_attr or self.type_list_attr)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Schema:
+    """The parts of an OpDef that conversion needs."""
+
+    op_type: str
+    inputs: tuple[Arg, ...]
+    attr_types: dict[str, str]
+    attr_defaults: dict[str, AttrValue]
+    inferred_attrs: frozenset[str]
+    num_outputs: int  # -1 when an output is a list
+    output_names: tuple[str, ...]
+    is_stateful: bool
+
+
+@functools.lru_cache(maxsize=None)
+def schema(op_type: str) -> Schema | None:
+    """Returns the schema of ``op_type``, or None if this TensorFlow has no such op."""
+    op_def = op_def_registry.get(op_type)
+    if op_def is None:
+        return None
+    inputs = tuple(
+        Arg(a.name, a.type_attr, a.number_attr, a.type_list_attr) for a in op_def.input_arg
+    )
+    inferred: set[str] = set()
+    for a in inputs:
+        inferred.update(x for x in (a.type_attr, a.number_attr, a.type_list_attr) if x)
+    lists = any(a.number_attr or a.type_list_attr for a in op_def.output_arg)
+    return Schema(
+        op_type=op_type,
+        inputs=inputs,
+        attr_types={a.name: a.type for a in op_def.attr},
+        attr_defaults={a.name: a.default_value for a in op_def.attr if a.HasField("default_value")},
+        inferred_attrs=frozenset(inferred),
+        num_outputs=-1 if lists else len(op_def.output_arg),
+        output_names=tuple(a.name for a in op_def.output_arg),
+        is_stateful=op_def.is_stateful,
+    )
+
+
+# ---------------------------------------------------------------------------
+# Attributes
+# ---------------------------------------------------------------------------
+
+
+def attr_value(kind: str, value: Any) -> AttrValue:
+    """Packs ``value`` as an attribute of OpDef type ``kind`` ("int", "list(type)", ...)."""
+    if isinstance(value, AttrValue):
+        return value
+    out = AttrValue()
+    if kind.startswith("list("):
+        out.list.SetInParent()
+        for item in value:
+            _pack_into_list(out.list, kind[5:-1], item)
+        return out
+    if kind == "int":
+        out.i = int(value)
+    elif kind == "bool":
+        out.b = bool(value)
+    elif kind == "float":
+        out.f = float(value)
+    elif kind == "string":
+        out.s = tf.compat.as_bytes(value)
+    elif kind == "type":
+        out.type = tf.as_dtype(value).as_datatype_enum
+    elif kind == "shape":
+        out.shape.CopyFrom(tf.TensorShape(value).as_proto())
+    elif kind == "tensor":
+        out.tensor.CopyFrom(
+            value if hasattr(value, "tensor_content") else tf.make_tensor_proto(value)
+        )
+    elif kind == "func":
+        out.func.CopyFrom(value)
+    else:
+        raise TypeError(f"unknown attribute type {kind!r}")
+    return out
+
+
+def _pack_into_list(target: Any, kind: str, item: Any) -> None:
+    if kind == "int":
+        target.i.append(int(item))
+    elif kind == "bool":
+        target.b.append(bool(item))
+    elif kind == "float":
+        target.f.append(float(item))
+    elif kind == "string":
+        target.s.append(tf.compat.as_bytes(item))
+    elif kind == "type":
+        target.type.append(tf.as_dtype(item).as_datatype_enum)
+    elif kind == "shape":
+        target.shape.add().CopyFrom(tf.TensorShape(item).as_proto())
+    elif kind == "func":
+        target.func.add().CopyFrom(item)
+    else:
+        raise TypeError(f"unknown attribute type list({kind})")
+
+
+def python_value(kind: str, value: AttrValue) -> Any:
+    """The Python form of an AttrValue: the inverse of ``attr_value``."""
+    if kind.startswith("list("):
+        kind = kind[5:-1]
+        items = value.list
+        return {
+            "int": lambda: list(items.i),
+            "bool": lambda: list(items.b),
+            "float": lambda: list(items.f),
+            "string": lambda: [s.decode("utf-8", "surrogateescape") for s in items.s],
+            "type": lambda: [tf.as_dtype(t) for t in items.type],
+            "shape": lambda: [tf.TensorShape(s) for s in items.shape],
+            "func": lambda: list(items.func),
+            "tensor": lambda: list(items.tensor),
+        }[kind]()
+    if kind == "string":
+        return value.s.decode("utf-8", "surrogateescape")
+    if kind == "type":
+        return tf.as_dtype(value.type)
+    if kind == "shape":
+        return tf.TensorShape(value.shape)
+    return getattr(value, {"int": "i", "bool": "b", "float": "f"}.get(kind, kind))
+
+
+# ---------------------------------------------------------------------------
+# Creating ops
+# ---------------------------------------------------------------------------
+
+
+def create_op(
+    graph: Any,
+    op_type: str,
+    inputs: list[tf.Tensor],
+    attrs: dict[str, AttrValue],
+    name: str | None = None,
+) -> Operation:
+    """Adds one op to ``graph`` and records it on the tapes that watch.
+
+    Args:
+      graph: the graph; a FuncGraph captures inputs from outside by itself.
+      op_type: the OpDef name.
+      inputs: the flat list of input tensors.
+      attrs: AttrValue protos, inferred ones (T, N ...) included; defaults may be left out.
+      name: the op's name, made unique; the op type when None.
+    """
+    op = graph._create_op_internal(op_type, inputs, name=name, attrs=attrs)
+    if execute.must_record_gradient():
+        known = schema(op_type)
+        flat: list[Any] = []
+        if known is not None:
+            for key in known.attr_types:
+                flat += [key, op.get_attr(key)]
+        execute.record_gradient(op_type, tuple(op.inputs), tuple(flat), list(op.outputs))
+    return op
+
+
+def copy_handle_data(source: tf.Tensor, target: tf.Tensor) -> None:
+    """Copies what TensorFlow knows of a resource or variant handle (element shape, dtype)."""
+    _ops.handle_data_util.copy_handle_data(source, target)
+
+
+def attr_map(op: Operation) -> Any:
+    """The NodeDef's attribute map of ``op`` (7 us: cache it)."""
+    return op.node_def.attr
+
+
+# ---------------------------------------------------------------------------
+# Functions and gradients
+# ---------------------------------------------------------------------------
+
+
+def function_graph(graph: Any, name: str) -> Any:
+    """The graph of the function ``name`` known to ``graph`` or to a graph around it.
+
+    Raises:
+      KeyError: if no such function is known.
+    """
+    found = find_function(graph, name)
+    if found is None:
+        raise KeyError(name)
+    inner = getattr(found, "graph", None)
+    if inner is not None:
+        return inner
+    definition = getattr(found, "cached_definition", None)
+    return _function_def_to_graph.function_def_to_graph(definition)
+
+
+def find_function(graph: Any, name: str) -> Any:
+    """The function object ``name`` in ``graph`` or a graph around it, else None."""
+    while graph is not None:
+        found = graph._get_function(name)
+        if found is not None:
+            return found
+        graph = getattr(graph, "outer_graph", None)
+    return None
+
+
+def add_functions(source_graph: Any, target_graph: Any, attrs: Any) -> None:
+    """Makes every function named by ``attrs`` in ``source_graph`` known to ``target_graph``."""
+    for name in _function_names(attrs):
+        found = find_function(source_graph, name)
+        if found is not None and target_graph._get_function(name) is None:
+            target_graph._add_function_recursive(found)
+
+
+def _function_names(attrs: Any) -> Iterator[str]:
+    for value in attrs.values():
+        which = value.WhichOneof("value")
+        if which == "func":
+            yield value.func.name
+        elif which == "list":
+            yield from (f.name for f in value.list.func)
+
+
+def registered_gradient(name: str) -> Any:
+    """The gradient function registered under ``name`` (op type or custom gradient)."""
+    return _ops.gradient_registry.lookup(name)
+
+
+def in_xla_context(graph: Any) -> bool:
+    """True when ``graph`` is traced for XLA (inside jit_compile as far as Python can see)."""
+    while graph is not None:
+        context = getattr(graph, "_control_flow_context", None)
+        while context is not None:
+            if context.IsXLAContext():
+                return True
+            context = context.outer_context
+        if getattr(graph, "_tf_pfor_jit_compile", False):
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def autographed(function: Any) -> Any:
+    """``function`` with Python control flow on tensors converted, as tf.function does."""
+    return _autograph_util.py_func_from_autograph(function)
+
+
+def trace(name: str, function: Any, specs: Sequence[Any]) -> Any:
+    """Traces ``function`` of ``specs`` into a FuncGraph.
+
+    With automatic control dependencies, as tf.function does, but without building a FunctionDef
+    that nobody would run.
+    """
+    return _func_graph.func_graph_from_py_func(name, function, tuple(specs), {})
+
+
+# ---------------------------------------------------------------------------
+# Source lines
+# ---------------------------------------------------------------------------
+
+_TF_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(_ops.__file__))))
+_OWN_ROOT = os.path.dirname(os.path.abspath(__file__))
+_LIBRARY_MARKS = (
+    os.sep + "site-packages" + os.sep,
+    os.sep + "dist-packages" + os.sep,
+    "<frozen",
+    os.sep + "lib" + os.sep + "python3",
+)
+
+
+def user_line(op: Operation) -> str:
+    """``file:line`` of the innermost frame in user code that made ``op``; "" if unknown."""
+    try:
+        frames = list(op.traceback)
+    except (AttributeError, ValueError):
+        return ""
+    for frame in reversed(frames):
+        filename = frame.filename
+        if filename.startswith((_TF_ROOT, _OWN_ROOT)):
+            continue
+        if any(mark in filename for mark in _LIBRARY_MARKS):
+            continue
+        return f"{filename}:{frame.lineno}"
+    return ""
+
+
+def static_value(tensor: tf.Tensor) -> np.ndarray | None:
+    """The constant value of a graph tensor, or None if it is not known before running."""
+    return tf.get_static_value(tensor)
+

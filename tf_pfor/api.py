@@ -1,0 +1,315 @@
+"""pfor, for_loop, vectorized_map: arguments, axes and nests."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import nests
+from tf_pfor.convert import Settings
+from tf_pfor.emit import Dim
+from tf_pfor.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.run import Element, Job, run
+from tf_pfor.values import dims
+
+_no_autograph = tf.autograph.experimental.do_not_convert
+
+
+@_no_autograph
+def pfor(
+    loop_fn: Callable[[tf.Tensor], Any],
+    iters: int | tf.Tensor,
+    fallback_to_while_loop: bool = True,
+    parallel_iterations: int | None = None,
+) -> Any:
+    """Runs ``loop_fn(i)`` for i in 0 ... iters - 1, all at once (papers/001 section 3.1).
+
+    Args:
+      loop_fn: takes an int32 scalar, the iteration number; returns a nest of tensors, None or
+        operations. Iterations must not depend on each other. Traced once, with AutoGraph.
+      iters: how many iterations: an int, or a scalar integer tensor.
+      fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
+      parallel_iterations: run blocks of so many iterations one after the other, each of them
+        vectorized, to bound memory (papers/001 section 4.7). None: all at once.
+
+    Returns:
+      The nest that ``loop_fn`` returns, each tensor of shape [iters] + its shape in ``loop_fn``.
+
+    Raises:
+      ArgumentTypeError, ArgumentError: if an argument is wrong.
+      NotVectorizableError: if an op has no converter and the fallback is off.
+
+    >>> import tf_pfor
+    >>> tf_pfor.pfor(lambda i: i * i, 4).numpy().tolist()
+    [0, 1, 4, 9]
+    """
+    _check_callable(loop_fn, "loop_fn")
+    n = _check_iters(iters)
+    job = Job(
+        loop_fn,
+        Settings("loop" if fallback_to_while_loop else "error"),
+        _check_block(parallel_iterations),
+    )
+    return run(job, [Element(None)], n)
+
+
+@_no_autograph
+def for_loop(
+    loop_fn: Callable[[tf.Tensor], Any],
+    loop_fn_dtypes: Any,
+    iters: int | tf.Tensor,
+    parallel_iterations: int | None = None,
+) -> Any:
+    """Runs ``loop_fn(i)`` one iteration after the other: the reference for ``pfor``.
+
+    Args:
+      loop_fn: as for ``pfor``.
+      loop_fn_dtypes: the dtypes of its results, in the same nest; None where it returns None or
+        an operation.
+      iters: how many iterations: an int, or a scalar integer tensor.
+      parallel_iterations: as in ``tf.while_loop``.
+
+    Returns:
+      The nest of ``loop_fn_dtypes``, each tensor stacked along a new axis 0.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> tf_pfor.for_loop(lambda i: i * i, tf.int32, 4).numpy().tolist()
+    [0, 1, 4, 9]
+    """
+    _check_callable(loop_fn, "loop_fn")
+    n = _check_iters(iters)
+    block = _check_block(parallel_iterations)
+    structure = nests.from_user(loop_fn_dtypes)
+    dtypes = tf.nest.flatten(structure)
+
+    def one(i: tf.Tensor) -> list[tf.Tensor]:
+        leaves = tf.nest.flatten(nests.from_user(loop_fn(i)))
+        if len(leaves) != len(dtypes):
+            raise ArgumentError(
+                f"loop_fn_dtypes has {len(dtypes)} leaves and loop_fn returned {len(leaves)}. "
+                "Expected: one dtype for each result, in the same nest."
+            )
+        waits = [x for x in leaves if isinstance(x, tf.Operation)]
+        with tf.control_dependencies(waits):
+            return [
+                tf.identity(tf.convert_to_tensor(x, d))
+                for x, d in zip(leaves, dtypes)
+                if d is not None
+            ] + [tf.identity(i)]
+
+    def loop(count: tf.Tensor) -> list[tf.Tensor]:
+        wanted = [d for d in dtypes if d is not None]
+        return tf.map_fn(
+            one,
+            tf.range(count),
+            fn_output_signature=[*wanted, tf.int32],
+            parallel_iterations=block or 10,
+        )[:-1]
+
+    results = iter(_in_graph(loop, tf.convert_to_tensor(n, tf.int32)))
+    leaves = [None if d is None else next(results) for d in dtypes]
+    return nests.to_user(tf.nest.pack_sequence_as(structure, leaves))
+
+
+def _in_graph(function: Callable[..., Any], *args: tf.Tensor) -> Any:
+    if not tf.executing_eagerly():
+        return function(*args)
+    return tf.function(function).get_concrete_function(*args)(*args)
+
+
+@_no_autograph
+def vectorized_map(
+    fn: Callable[[Any], Any],
+    elems: Any,
+    fallback_to_while_loop: bool = True,
+    warn: bool = True,
+) -> Any:
+    """Applies ``fn`` to each row of ``elems``, all rows at once (papers/001 section 3.1).
+
+    Args:
+      fn: takes one row: the nest of ``elems`` without axis 0; returns a nest of tensors, None
+        or operations. Traced once, with AutoGraph.
+      elems: a nest of tensors, [n, ...] each. A tensor of shape [1, ...] is the same for all n
+        rows.
+      fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
+      warn: whether to warn of such ops.
+
+    Returns:
+      The nest that ``fn`` returns, each tensor of shape [n] + its shape in ``fn``.
+
+    Raises:
+      ArgumentTypeError, ArgumentError: if an argument is wrong.
+      NotVectorizableError: if an op has no converter and the fallback is off.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> x = tf.constant([[1., 2.], [3., 4.]])
+    >>> tf_pfor.vectorized_map(tf.reduce_sum, x).numpy().tolist()
+    [3.0, 7.0]
+    """
+    _check_callable(fn, "fn")
+    structure, tensors = _check_elems(elems)
+    n, elements = _align(structure, tensors)
+
+    def of_flat(*leaves: tf.Tensor) -> Any:
+        return fn(nests.to_user(nests.pack(structure, list(leaves))))
+
+    job = Job(
+        of_flat, Settings("loop" if fallback_to_while_loop else "error"), None, warn
+    )
+    return run(job, elements, n)
+
+
+# ---------------------------------------------------------------------------
+# Checks
+# ---------------------------------------------------------------------------
+
+
+def _check_callable(fn: Any, name: str) -> None:
+    if not callable(fn):
+        raise ArgumentTypeError(
+            f"{name} must be a function of one iteration, found {fn!r} of type "
+            f"{type(fn).__name__}. Pass a function, a lambda or a callable object."
+        )
+
+
+def _check_iters(iters: Any) -> Dim:
+    """n as an int when it is known, else an int32 scalar tensor."""
+    if isinstance(iters, bool) or isinstance(iters, float):
+        raise _bad_iters(iters)
+    if isinstance(iters, numbers.Integral):
+        n = int(iters)
+    else:
+        try:
+            tensor = tf.convert_to_tensor(iters)
+        except (TypeError, ValueError) as why:
+            raise _bad_iters(iters) from why
+        if not tensor.dtype.is_integer:
+            raise _bad_iters(f"a tensor of dtype {tensor.dtype.name}")
+        if tensor.shape.rank not in (0, None):
+            raise _bad_iters(f"a tensor of shape {tensor.shape}")
+        known = tf.get_static_value(tensor)
+        if known is None:
+            return tf.cast(tensor, tf.int32)
+        n = int(known)
+    if n < 0:
+        raise ArgumentError(f"iters must not be negative, found {n}.")
+    return n
+
+
+def _bad_iters(found: Any) -> ArgumentTypeError:
+    return ArgumentTypeError(
+        f"iters must be an integer or a scalar integer tensor, found {found!s}. Use int(...) or "
+        "tf.cast(..., tf.int32)."
+    )
+
+
+def _check_block(block: Any) -> int | None:
+    if block is None:
+        return None
+    known = block
+    if isinstance(block, tf.Tensor):
+        known = tf.get_static_value(block)
+    if isinstance(known, np.ndarray) and known.ndim == 0:
+        known = known.item()
+    if isinstance(known, bool) or not isinstance(known, numbers.Integral) or int(known) < 1:
+        raise ArgumentError(
+            f"parallel_iterations must be a positive int or None, found {block!r}."
+        )
+    return int(known)
+
+
+def _check_elems(elems: Any) -> tuple[Any, list[tf.Tensor]]:
+    """The nest, and its leaves as tensors of rank >= 1."""
+    structure = nests.from_user(elems)
+    names = nests.paths(structure, "elems")
+    for leaf, name in zip(tf.nest.flatten(structure), _composite_names(structure, names)):
+        if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
+            raise ArgumentTypeError(
+                f"{name} is a {type(leaf).__name__}, which is not supported yet as an element. "
+                "Convert it to a dense tensor first: .to_tensor() or tf.sparse.to_dense()."
+            )
+    leaves = nests.flatten(structure)
+    if not leaves:
+        raise ArgumentError(
+            "elems holds no tensor, so there is nothing to map over. Pass at least one tensor of "
+            "shape [n, ...]; for a loop over numbers use pfor."
+        )
+    tensors: list[tf.Tensor] = []
+    for leaf, name in zip(leaves, names):
+        if leaf is None:
+            raise ArgumentError(
+                f"{name} is None. Every element must be a tensor of shape [n, ...]; leave None "
+                "out of elems and close over it in fn."
+            )
+        try:
+            tensor = tf.convert_to_tensor(leaf)
+        except (TypeError, ValueError) as why:
+            raise ArgumentTypeError(
+                f"{name} is a {type(leaf).__name__}, expected a tensor or an array."
+            ) from why
+        if tensor.shape.rank == 0:
+            raise ArgumentError(
+                f"{name} is a scalar, expected a tensor of shape [n, ...] with one row for each "
+                "call of fn. Close over it in fn if all rows share it."
+            )
+        tensors.append(tensor)
+    return structure, tensors
+
+
+def _composite_names(structure: Any, names: list[str]) -> list[str]:
+    """The name of each leaf when composites are leaves."""
+    out: list[str] = []
+    position = 0
+    for leaf in tf.nest.flatten(structure):
+        out.append(names[position] if position < len(names) else "elems")
+        position += len(nests.flatten(leaf))
+    return out
+
+
+def _align(structure: Any, tensors: Sequence[tf.Tensor]) -> tuple[Dim, list[Element]]:
+    """n, and the elements; those of one row are shared by all iterations."""
+    sizes = [(dims(t) or (None,))[0] for t in tensors]
+    several = sorted({s for s in sizes if s not in (None, 1)}, key=lambda s: s or 0)
+    if len(several) > 1:
+        names = nests.paths(structure, "elems")
+        lines = "\n  ".join(f"{p}: {t.shape}" for p, t in zip(names, tensors))
+        raise ArgumentError(
+            "The elements differ in the size of axis 0 (each must have n rows, or one that is "
+            f"shared by all):\n  {lines}"
+        )
+    if None not in sizes:
+        n: Dim = several[0] if several else 1  # type: ignore[assignment]
+        return n, [
+            Element(t) if s == n else Element(tf.squeeze(t, 0), is_mapped=False)
+            for t, s in zip(tensors, sizes)
+        ]
+    if several:
+        n = several[0]  # type: ignore[assignment]
+    elif len(tensors) == 1:
+        n = tf.shape(tensors[0])[0]
+    else:
+        n = _dynamic_size(tensors)
+    elements: list[Element] = []
+    for tensor, size in zip(tensors, sizes):
+        if size is None and len(tensors) > 1:
+            target = tf.concat([[n], tf.shape(tensor)[1:]], 0)
+            spread = tf.broadcast_to(tensor, target)  # a no-op where it has n rows already
+            spread.set_shape([n if isinstance(n, int) else None, *tensor.shape[1:]])
+            elements.append(Element(spread))
+        elif size == 1 and not (isinstance(n, int) and n == 1):
+            elements.append(Element(tf.squeeze(tensor, 0), is_mapped=False))
+        else:
+            elements.append(Element(tensor))
+    return n, elements
+
+
+def _dynamic_size(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The one size of axis 0 that is not 1 (1 if all are), known only when running."""
+    sizes = tf.stack([tf.shape(t)[0] for t in tensors])
+    return tf.where(tf.reduce_any(tf.equal(sizes, 0)), 0, tf.reduce_max(sizes))

@@ -1,0 +1,172 @@
+"""Call: what a converter sees of one op of the body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.emit import Emitter
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.loop import Loop
+from tf_pfor.values import Layout, Shape, Value, dims
+
+if TYPE_CHECKING:
+    from tf_pfor.convert import Walker
+
+Inputs = Mapping[str, "Value | list[Value]"]
+
+
+class Call:
+    """One op of the body with its inputs as they are in the vectorized graph. Never mutated.
+
+    Attributes:
+      op: the op of the body (its outputs' static shapes are what the user's function sees).
+      op_type: the OpDef name.
+      inputs: Values by OpDef input name; a list of Values for a list input.
+      loop: the loop being removed.
+      emit: ``emit("OpType", *inputs, **attrs)`` adds an op to the vectorized graph.
+    """
+
+    __slots__ = ("_attrs", "_walker", "emit", "inputs", "loop", "op", "op_type", "schema")
+
+    def __init__(self, op: tf.Operation, inputs: Inputs, walker: Walker):
+        self.op = op
+        self.op_type: str = op.type
+        self.schema = _tf.schema(op.type)
+        self.inputs = inputs
+        self.emit: Emitter = walker.emit
+        self.loop: Loop = walker.loop
+        self._walker = walker
+        self._attrs: Any = None
+
+    # What the op is -------------------------------------------------------
+
+    @property
+    def attrs(self) -> Any:
+        """AttrValue protos by name, as in the NodeDef."""
+        if self._attrs is None:
+            self._attrs = _tf.attr_map(self.op)
+        return self._attrs
+
+    def attr(self, name: str) -> Any:
+        """The attribute ``name`` as a Python value, its default if the node does not set it."""
+        assert self.schema is not None
+        kind = self.schema.attr_types[name]
+        if name in self.attrs:
+            return _tf.python_value(kind, self.attrs[name])
+        return _tf.python_value(kind, self.schema.attr_defaults[name])
+
+    def output_shape(self, index: int = 0) -> Shape:
+        """The static shape of an output as the user's function sees it."""
+        return dims(self.op.outputs[index])
+
+    def output_dtype(self, index: int = 0) -> tf.DType:
+        return self.op.outputs[index].dtype
+
+    def flat_inputs(self) -> list[Value]:
+        """All inputs, lists flattened."""
+        out: list[Value] = []
+        for value in self.inputs.values():
+            out += value if isinstance(value, list) else [value]
+        return out
+
+    def constant(self, name: str) -> np.ndarray:
+        """The value of input ``name``, which must be known before running.
+
+        Raises:
+          CannotVectorize: if it is not.
+        """
+        found = self.maybe_constant(name)
+        if found is None:
+            raise CannotVectorize(f"input '{name}' is not a constant")
+        return found
+
+    def maybe_constant(self, name: str) -> np.ndarray | None:
+        """The value of input ``name`` if it is known before running, else None."""
+        value = self.inputs[name]
+        assert isinstance(value, Value)
+        if value.constant is not None:
+            return value.constant
+        if value.is_stacked:
+            return None
+        position = [a.name for a in self.schema.inputs].index(name)  # type: ignore[union-attr]
+        return _tf.static_value(self.op.inputs[self._flat_position(position)])
+
+    def _flat_position(self, position: int) -> int:
+        values = list(self.inputs.values())[:position]
+        return sum(len(v) if isinstance(v, list) else 1 for v in values)
+
+    def require_rank(self, value: Value, what: str = "the input") -> int:
+        """The inner rank of ``value``; CannotVectorize if it is unknown."""
+        if value.inner_rank is None:
+            raise CannotVectorize(f"the rank of {what} is unknown")
+        return value.inner_rank
+
+    # Making results -------------------------------------------------------
+
+    def rebuild(self, **changes: Any) -> Any:
+        """Emits the op again with some inputs and attributes changed, all others kept.
+
+        Args:
+          **changes: by OpDef name: tensors (a list for a list input; numpy arrays and lists of
+            ints become constants) or attribute values. Inputs that are not named are taken as
+            they are stored.
+
+        Returns:
+          The output tensor, or a list of them if the op has not exactly one.
+        """
+        schema = self.schema
+        assert schema is not None
+        flat: list[tf.Tensor] = []
+        protos: dict[str, Any] = {
+            k: v for k, v in self.attrs.items() if k in schema.attr_types
+        }
+        for arg in schema.inputs:
+            given = changes.pop(arg.name, None)
+            if given is None:
+                value = self.inputs[arg.name]
+                given = [v.tensor for v in value] if isinstance(value, list) else value.tensor
+            if arg.is_list:
+                tensors = [self.emit.as_tensor(t) for t in given]
+                flat += tensors
+                if arg.number_attr:
+                    protos[arg.number_attr] = _tf.attr_value("int", len(tensors))
+            else:
+                tensor = self.emit.as_tensor(given)
+                flat.append(tensor)
+                if arg.type_attr:
+                    protos[arg.type_attr] = self.emit._type(tensor.dtype)
+        for key, value in changes.items():
+            protos[key] = _tf.attr_value(schema.attr_types[key], value)
+        _tf.add_functions(self.op.graph, self.emit.graph, protos)
+        outputs = self.emit.create(self.op_type, flat, protos, self.op.name).outputs
+        return outputs[0] if len(outputs) == 1 else list(outputs)
+
+    def stacked(self, value: Value) -> tf.Tensor:
+        """``value`` with the loop on axis 0, repeated if it is invariant."""
+        return self._walker.tile(value).tensor
+
+    def convert_function(
+        self, name: str, args: Sequence[Value], *, loop: Loop | None = None
+    ) -> list[Value]:
+        """Converts the function ``name`` of the body, inline, applied to ``args``.
+
+        Args:
+          name: the function's name in the body's graph.
+          args: what the function's inputs are.
+          loop: the loop to convert for; this call's own when None.
+        """
+        return self._walker.convert_function(self.op.graph, name, args, loop=loop)
+
+    def loop_over_rows(self) -> list[Value]:
+        """Runs the op in a sequential loop over its stacked inputs (``fallback``)."""
+        return self._walker.loop_over_rows(self.op, self.inputs)
+
+    def like(self, tensor: tf.Tensor, layout: Layout = Layout.STACKED) -> Value:
+        """A Value of this layout whose inner shape is that of output 0."""
+        value = Value.stacked(tensor) if layout is Layout.STACKED else Value.unstacked(tensor)
+        return value.with_inner_shape(self.output_shape())

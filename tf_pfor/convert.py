@@ -1,0 +1,365 @@
+"""The walker: turns the ops of a body into ops that run all iterations at once.
+
+papers/000 section 3.5, with one difference: it *pulls*. It starts from what is asked for and
+goes depth-first over inputs and control inputs, so that what nobody needs is never converted
+and custom gradients can ask for more later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf, fallback
+from tf_pfor.call import Call, Inputs
+from tf_pfor.emit import Emitter
+from tf_pfor.errors import CannotVectorize, ConversionError
+from tf_pfor.loop import Loop
+from tf_pfor.registry import REGISTRY, Outcome, Rule
+from tf_pfor.report import Recorder
+from tf_pfor.values import Layout, Shape, Value, dims, is_static, merge
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """What the caller chose.
+
+    Attributes:
+      fallback: "loop", "error", or the set of op types that may run in a sequential loop.
+    """
+
+    fallback: str | frozenset[str] = "loop"
+
+    def may_loop(self, op_type: str) -> bool:
+        if isinstance(self.fallback, frozenset):
+            return op_type in self.fallback
+        return self.fallback == "loop"
+
+
+class Failed(Exception):  # noqa: N818
+    """Internal: an op that depends on one that could not be converted."""
+
+
+class Walker:
+    """Converts tensors of one body graph, on demand and once each."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        emit: Emitter,
+        settings: Settings,
+        recorder: Recorder,
+    ):
+        self.loop = loop
+        self.emit = emit
+        self.settings = settings
+        self.recorder = recorder
+        self._values: dict[Any, Value] = {}
+        self._done: dict[Any, list[tf.Operation]] = {}  # op -> what it became
+        self._failed: set[Any] = set()
+        self._tiled: dict[int, tuple[Value, Value]] = {}
+
+    # The two entries ------------------------------------------------------
+
+    def bind(self, tensor: tf.Tensor, value: Value) -> None:
+        """Says what a tensor of the body (a placeholder) is in the vectorized graph."""
+        self._values[_key(tensor)] = value
+        self._done.setdefault(tensor.op, [])
+
+    def convert(
+        self, tensors: Sequence[tf.Tensor], operations: Iterable[tf.Operation] = ()
+    ) -> list[Value]:
+        """Converts tensors, and operations that are wanted for their side effects.
+
+        Raises:
+          Failed: if something they need could not be converted; ``recorder`` has the reasons.
+        """
+        self._visit([*(t.op for t in tensors), *operations])
+        missing = [t for t in tensors if _key(t) not in self._values]
+        if missing or any(op in self._failed for op in operations):
+            raise Failed
+        return [self._values[_key(t)] for t in tensors]
+
+    def group(self, operation: tf.Operation) -> tf.Operation:
+        """One operation that runs after all that a converted operation became."""
+        return tf.group(*self._done[operation])
+
+    def convert_function(
+        self, graph: Any, name: str, args: Sequence[Value], *, loop: Loop | None = None
+    ) -> list[Value]:
+        """Converts the function ``name`` of ``graph`` inline, applied to ``args``."""
+        return self.convert_graph(_tf.function_graph(graph, name), args, loop=loop)
+
+    def convert_graph(
+        self, body: Any, args: Sequence[Value], *, loop: Loop | None = None
+    ) -> list[Value]:
+        """Converts a function graph inline: its outputs, and its side effects."""
+        child = Walker(loop or self.loop, self.emit, self.settings, self.recorder)
+        for placeholder, value in zip(body.inputs, args, strict=True):
+            child.bind(placeholder, value)
+        return child.convert(body.outputs, getattr(body, "control_outputs", ()))
+
+    # Walking --------------------------------------------------------------
+
+    def _visit(self, roots: list[tf.Operation]) -> None:
+        stack = list(reversed(roots))
+        while stack:
+            op = stack[-1]
+            if op in self._done:
+                stack.pop()
+                continue
+            needs = [t.op for t in op.inputs]
+            needs += op.control_inputs
+            todo = [o for o in needs if o not in self._done]
+            if todo:
+                stack += todo
+                continue
+            stack.pop()
+            self._convert_op(op)
+
+    def _convert_op(self, op: tf.Operation) -> None:
+        try:
+            with self._placed(op):
+                results, made = self._results(op)
+        except Failed:
+            self._failed.add(op)
+            self._done[op] = []
+            return
+        self._done[op] = made
+        for tensor, value in zip(op.outputs, results):
+            self._values[_key(tensor)] = value
+
+    @contextlib.contextmanager
+    def _placed(self, op: tf.Operation) -> Any:
+        """Mirrors the op's control inputs and device."""
+        with contextlib.ExitStack() as scopes:
+            before = [o for c in op.control_inputs for o in self._done[c]]
+            if before:
+                scopes.enter_context(self.emit.graph.control_dependencies(before))
+            if op.device:
+                scopes.enter_context(self.emit.graph.device(op.device))
+            yield
+
+    def _results(self, op: tf.Operation) -> tuple[list[Value], list[tf.Operation]]:
+        if any(o in self._failed for o in (*[t.op for t in op.inputs], *op.control_inputs)):
+            raise Failed
+        schema = _tf.schema(op.type)
+        if schema is None:
+            self._reject(op, "its op type is not known to this TensorFlow")
+            raise Failed
+        if op.type == "Const":
+            return [self._constant(op)], []
+        inputs = self._group(op, schema)
+        stacked = frozenset(name for name, v in inputs.items() if _any_stacked(v))
+        rules = REGISTRY.find(op.type, stacked)
+        # What others may have to wait for: the ops that this one becomes.
+        watch = schema.is_stateful or not op.outputs
+        before = len(self.emit.graph.get_operations()) if watch else 0
+        mark = len(self.emit.operations)
+        if not stacked and not schema.is_stateful and not rules:
+            results = self._keep(op, inputs)
+        else:
+            results = self._apply(op, inputs, stacked, rules)
+        if watch:
+            return results, self.emit.graph.get_operations()[before:]
+        return results, self.emit.operations[mark:]
+
+    def _group(self, op: tf.Operation, schema: _tf.Schema) -> Inputs:
+        """Inputs by OpDef name."""
+        values = [self._values[_key(t)] for t in op.inputs]
+        if not any(a.is_list for a in schema.inputs):
+            return dict(zip([a.name for a in schema.inputs], values))
+        attrs = _tf.attr_map(op)
+        grouped: dict[str, Value | list[Value]] = {}
+        position = 0
+        for arg in schema.inputs:
+            if arg.number_attr:
+                count = attrs[arg.number_attr].i
+            elif arg.type_list_attr:
+                count = len(attrs[arg.type_list_attr].list.type)
+            else:
+                grouped[arg.name] = values[position]
+                position += 1
+                continue
+            grouped[arg.name] = values[position : position + count]
+            position += count
+        return grouped
+
+    def _constant(self, op: tf.Operation) -> Value:
+        """A constant of the body: emitted when somebody reads it, one for each value."""
+        tensor = op.outputs[0]
+        array = _tf.static_value(tensor)
+        self.recorder.add(op, Outcome.KEPT)
+        if array is None:
+            return self._keep(op, {})[0]
+        return Value.deferred(
+            Layout.UNSTACKED,
+            lambda: self.emit.constant(array, tensor.dtype),
+            dims(tensor),
+            tensor.dtype,
+            constant=array,
+        )
+
+    def _keep(self, op: tf.Operation, inputs: Inputs) -> list[Value]:
+        """Emits a loop-invariant op as it is."""
+        if op.type != "Const":
+            self.recorder.add(op, Outcome.KEPT)
+        made = Call(op, inputs, self).rebuild()
+        outputs = made if isinstance(made, list) else [made]
+        return [Value.unstacked(t) for t in outputs]
+
+    def _apply(
+        self, op: tf.Operation, inputs: Inputs, stacked: frozenset[str], rules: list[Rule]
+    ) -> list[Value]:
+        """Applies the first rule that can take the op, else the fallback."""
+        reasons: list[str] = []
+        for rule in rules:
+            tiling = _to_tile(rule, stacked, inputs)
+            try:
+                _check_attrs(rule, op)
+                given = {
+                    name: self._tile_input(v) if name in tiling else v
+                    for name, v in inputs.items()
+                }
+                call = Call(op, given, self)
+                results = self._checked(call, rule, rule.function(call, *given.values()))
+            except CannotVectorize as why:
+                if str(why) not in reasons:
+                    reasons.append(str(why))
+                continue
+            outcome = rule.outcome
+            if outcome is Outcome.VECTORIZED:
+                if not any(v.is_stacked for v in results) and not stacked:
+                    outcome = Outcome.KEPT
+                elif tiling:
+                    outcome = Outcome.TILED
+            if rule.family != "inline":
+                self.recorder.add(op, outcome, rule.note)
+            return results
+        reason = "; ".join(reasons) or "no converter is registered for it"
+        return self._fall_back(op, inputs, reason)
+
+    def _fall_back(self, op: tf.Operation, inputs: Inputs, reason: str) -> list[Value]:
+        refusal = fallback.why_not(op, self.settings.may_loop(op.type))
+        if refusal:
+            self._reject(op, f"{reason}; {refusal}")
+            raise Failed
+        self.recorder.add(op, Outcome.LOOPED, reason)
+        return self._checked(Call(op, inputs, self), None, self.loop_over_rows(op, inputs))
+
+    def loop_over_rows(self, op: tf.Operation, inputs: Inputs) -> list[Value]:
+        """Runs one op in a sequential loop: the fallback, or what a rule decided on."""
+        return fallback.loop_op(op, inputs, self)
+
+    def _reject(self, op: tf.Operation, reason: str) -> None:
+        self.recorder.add(op, Outcome.REJECTED, reason)
+
+    # Checking and tiling --------------------------------------------------
+
+    def _checked(self, call: Call, rule: Rule | None, returned: Any) -> list[Value]:
+        """One place checks what every rule returned: count, dtype, static shape."""
+        items = list(returned) if isinstance(returned, (list, tuple)) else [returned]
+        outputs = call.op.outputs
+        if len(items) != len(outputs) and not (items == [None] and not outputs):
+            raise self._broken(call, rule, f"{len(outputs)} results", f"{len(items)}")
+        values: list[Value] = []
+        for item, output in zip(items, outputs):
+            value = item if isinstance(item, Value) else Value.stacked(item)
+            if value.dtype.base_dtype != output.dtype.base_dtype:
+                raise self._broken(call, rule, output.dtype.name, value.dtype.name)
+            values.append(self._shaped(call, rule, value, dims(output)))
+        return values
+
+    def _shaped(self, call: Call, rule: Rule | None, value: Value, inner: Shape) -> Value:
+        """Sets the static shape that the trace knows."""
+        if value.layout not in (Layout.STACKED, Layout.UNSTACKED):
+            return value
+        try:
+            merged = merge(value.inner_shape, inner)
+            if value.cell.is_made:
+                tensor = value.tensor
+                lead = (self.loop.static_length,) if value.is_stacked else ()
+                full = merge(dims(tensor), None if merged is None else (*lead, *merged))
+                if full != dims(tensor):
+                    tensor.set_shape(full)
+                merged = None if full is None else full[len(lead) :]
+        except ValueError as why:
+            raise self._broken(call, rule, f"inner shape {inner}", f"{value.inner_shape}") from why
+        return value if merged == value.inner_shape else value.with_inner_shape(merged)
+
+    def _broken(self, call: Call, rule: Rule | None, expected: str, found: str) -> ConversionError:
+        where = "the fallback" if rule is None else f"the converter at {rule.where}"
+        return ConversionError(
+            f"{call.op_type} '{call.op.name}' ({_tf.user_line(call.op) or 'line unknown'}): {where}"
+            f" returned {found}, expected {expected}. This is a bug in the converter."
+        )
+
+    def _tile_input(self, given: Value | list[Value]) -> Value | list[Value]:
+        return [self.tile(v) for v in given] if isinstance(given, list) else self.tile(given)
+
+    def tile(self, value: Value) -> Value:
+        """Stacks an invariant value by repeating it, once for all who ask."""
+        if value.is_stacked:
+            return value
+        found = self._tiled.get(id(value))
+        if found is not None:
+            return found[1]
+        tensor = value.tensor
+        if tensor.dtype in (tf.resource, tf.variant):
+            raise CannotVectorize(f"a loop-invariant {tensor.dtype.name} cannot be repeated")
+        shape = dims(tensor)
+        if is_static(shape):
+            target = self.emit.shape_vector([self.loop.length, *shape])  # type: ignore[misc]
+        else:
+            head = self.emit.shape_vector([self.loop.length])
+            target = self.emit("ConcatV2", [head, self.emit.shape_of(tensor)], 0)
+        tiled = Value.stacked(self.emit("BroadcastTo", tensor, target))
+        if shape is not None:
+            tiled.tensor.set_shape((self.loop.static_length, *shape))
+            tiled = tiled.with_inner_shape(shape)
+        self._tiled[id(value)] = (value, tiled)
+        return tiled
+
+
+def _key(tensor: tf.Tensor) -> Any:
+    return (tensor.op, tensor.value_index)
+
+
+def _any_stacked(value: Value | list[Value]) -> bool:
+    if isinstance(value, list):
+        return any(v.is_stacked for v in value)
+    return value.is_stacked
+
+
+def _to_tile(rule: Rule, stacked: frozenset[str], inputs: Inputs) -> frozenset[str]:
+    """The inputs that must be repeated before ``rule`` can take them."""
+    if not isinstance(rule.stacked, frozenset):
+        return frozenset()
+    partly = (
+        name
+        for name in stacked
+        if isinstance(inputs[name], list) and not all(v.is_stacked for v in inputs[name])  # type: ignore[union-attr]
+    )
+    return (rule.stacked - stacked) | frozenset(partly)
+
+
+def _check_attrs(rule: Rule, op: tf.Operation) -> None:
+    """Refuses an attribute that the rule did not read and that is not at its default."""
+    schema = _tf.schema(op.type)
+    assert schema is not None
+    unread = [
+        name
+        for name, kind in schema.attr_types.items()
+        if name not in rule.attrs and name not in schema.inferred_attrs and kind != "type"
+    ]
+    if not unread:
+        return
+    attrs = _tf.attr_map(op)
+    for name in unread:
+        default = schema.attr_defaults.get(name)
+        if name in attrs and (default is None or attrs[name] != default):
+            raise CannotVectorize(f"its converter does not know the attribute '{name}'")

@@ -1,0 +1,299 @@
+"""Makers of one-line rules: a table of op types on the left, the algebra here.
+
+Each maker takes a table: op type -> attributes that the op's meaning may depend on but that the
+move leaves valid (they are kept as they are). ``table("Abs Neg")`` makes one without attributes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.call import Call
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.registry import ALWAYS, ANY, ConverterFn, Outcome, RegisterPFor
+from tf_pfor.shapes import expand_to_rank, fold, shift_axis, unfold
+from tf_pfor.values import Folded, Value
+
+Table = Mapping[str, tuple[str, ...]]
+
+
+def _register(
+    table: Table,
+    function: ConverterFn,
+    family: str,
+    stacked: Any = ANY,
+    outcome: Outcome = Outcome.VECTORIZED,
+    note: str = "",
+) -> None:
+    caller = inspect.stack()[2]
+    where = f"{caller.filename}:{caller.lineno}"
+    for op_type, attrs in table.items():
+        RegisterPFor(
+            op_type, stacked, attrs=attrs, family=family, outcome=outcome, note=note
+        )(function, where)
+
+
+# ---------------------------------------------------------------------------
+# Elementwise
+# ---------------------------------------------------------------------------
+
+
+def elementwise(table: Table) -> None:
+    """Broadcasting ops: align ranks, never tile. [n, b] op [a, b] -> [n, 1, b] op [a, b]."""
+    _register(table, broadcast, "elementwise")
+
+
+def broadcast(call: Call, *_: Value) -> Any:
+    """One op on inputs whose ranks are aligned, in folded form where all inputs allow it."""
+    values = call.flat_inputs()
+    folded = _folded_operands(call, values)
+    if folded is not None:
+        operands, template = folded
+        tensor = call.rebuild(**dict(zip(call.inputs, operands)))
+        like = next(v for v in values if v.folded is template)
+        return unfold(call, tensor, like, template.axes)
+    ranks = [call.require_rank(v, f"input {i}") for i, v in enumerate(values)]
+    rank = max(ranks)
+    operands = [expand_to_rank(call, v, rank) if v.is_stacked else v.tensor for v in values]
+    return call.rebuild(**dict(zip(call.inputs, operands)))
+
+
+def _folded_operands(
+    call: Call, values: list[Value]
+) -> tuple[list[tf.Tensor], Folded] | None:
+    """The inputs in their common folded form, or None if they have none.
+
+    All stacked inputs must be folded over the same inner axes and have the same leading inner
+    dimensions; unstacked inputs must not reach the folded axes.
+    """
+    template: Value | None = None
+    for v in values:
+        if v.is_stacked:
+            if v.folded is None or v.inner_shape is None:
+                return None
+            if template is None:
+                template = v
+    if template is None or template.folded is None:
+        return None
+    axes = template.folded.axes
+    assert template.inner_shape is not None
+    head, rank = template.inner_shape[:axes], len(template.inner_shape)
+    for v in values:
+        if v.inner_shape is None:
+            return None
+        if v.is_stacked:
+            assert v.folded is not None
+            same = v.folded.axes == axes and v.inner_shape[:axes] == head
+            if not same or len(v.inner_shape) != rank or (None in head and v is not template):
+                return None
+        elif len(v.inner_shape) > rank - axes:
+            return None
+    operands = [v.folded.tensor if v.folded is not None else v.tensor for v in values]
+    return operands, template.folded
+
+
+def same_shape(table: Table) -> None:
+    """Kernels that do not broadcast (gradient kernels, AddN): all inputs stacked, or folded."""
+    _register(table, _same_shape, "same_shape")
+
+
+def _same_shape(call: Call, *_: Any) -> Any:
+    values = call.flat_inputs()
+    folded = _folded_operands(call, values)
+    if folded is not None:
+        operands, template = folded
+        like = next(v for v in values if v.folded is template)
+        tensor = call.rebuild(**_regroup(call, operands))
+        return unfold(call, tensor, like, template.axes)
+    return call.rebuild(**_regroup(call, [call.stacked(v) for v in values]))
+
+
+def _regroup(call: Call, flat: list[tf.Tensor]) -> dict[str, Any]:
+    supply = iter(flat)
+    return {
+        name: [next(supply) for _ in v] if isinstance(v, list) else next(supply)
+        for name, v in call.inputs.items()
+    }
+
+
+# ---------------------------------------------------------------------------
+# Axes
+# ---------------------------------------------------------------------------
+
+
+def reduction(table: Table) -> None:
+    """Reductions by a constant or invariant axis input: shift the axes by one."""
+    _register(table, _reduction, "reduction")
+
+
+def _reduction(call: Call, *values: Value) -> Any:
+    x, axis = values
+    if axis.is_stacked:
+        raise CannotVectorize("the reduction axes differ between iterations")
+    name_x, name_axis = call.inputs
+    return call.rebuild(**{name_x: x.tensor, name_axis: shifted_axes(call, x, name_axis)})
+
+
+def shifted_axes(call: Call, x: Value, name: str) -> Any:
+    """The axis input ``name`` (scalar or vector) moved past the loop axis of ``x``."""
+    found = call.maybe_constant(name)
+    rank = x.inner_rank
+    if found is not None and (rank is not None or (found >= 0).all()):
+        moved = [shift_axis(int(a), rank or 0) for a in found.reshape([-1])]
+        return np.asarray(moved, found.dtype).reshape(found.shape)
+    axis = call.inputs[name]
+    assert isinstance(axis, Value)
+    emit, zero, one = call.emit, _scalar(axis.dtype, 0), _scalar(axis.dtype, 1)
+    if rank is None:
+        total = emit("Cast", emit("Rank", x.tensor), DstT=axis.dtype)
+        wrapped = emit("AddV2", axis.tensor, total)
+    else:
+        wrapped = emit("AddV2", axis.tensor, emit.constant(_scalar(axis.dtype, rank + 1)))
+    is_negative = emit("Less", axis.tensor, emit.constant(zero))
+    return emit(
+        "SelectV2", is_negative, wrapped, emit("AddV2", axis.tensor, emit.constant(one))
+    )
+
+
+def _scalar(dtype: tf.DType, value: int) -> np.generic:
+    return dtype.as_numpy_dtype(value)
+
+
+def axis_input(table: Table, x: str, axis: str) -> None:
+    """One tensor input and one axis input: shift the axis by one (Cumsum, Reverse ...)."""
+
+    def convert(call: Call, *_: Value) -> Any:
+        value, where = call.inputs[x], call.inputs[axis]
+        assert isinstance(value, Value) and isinstance(where, Value)
+        if where.is_stacked:
+            raise CannotVectorize(f"'{axis}' differs between iterations")
+        return call.rebuild(**{x: value.tensor, axis: shifted_axes(call, value, axis)})
+
+    _register(table, convert, "axis_input", stacked=(x,))
+
+
+def axis_attr(table: Table, axis: str) -> None:
+    """All inputs stacked, the axis is an attribute: shift it by one (Pack, Unpack ...)."""
+
+    def convert(call: Call, *_: Any) -> Any:
+        values = call.flat_inputs()
+        old = call.attr(axis)
+        moved = old if old < 0 else old + 1  # a negative axis counts from the end: it stays
+        tensors = [call.stacked(v) for v in values]
+        return call.rebuild(**_regroup(call, tensors), **{axis: moved})
+
+    _register({k: (*v, axis) for k, v in table.items()}, convert, "axis_attr")
+
+
+# ---------------------------------------------------------------------------
+# Kernels with batch dimensions
+# ---------------------------------------------------------------------------
+
+
+def native_batch(table: Table) -> None:
+    """The kernel takes any leading batch dimensions: all inputs stacked, nothing else."""
+    _register(
+        table, lambda call, *_: call.rebuild(
+            **_regroup(call, [call.stacked(v) for v in call.flat_inputs()])
+        ), "native_batch",
+    )  # fmt: skip
+
+
+def fold_batch(table: Table, inputs: str | tuple[str, ...]) -> None:
+    """The kernel has one batch dimension: merge the loop into that of ``inputs``.
+
+    [n, b, ...] -> [n*b, ...] -> kernel -> [n*b, ...] -> [n, b, ...]. The other inputs must be
+    invariant.
+    """
+    names = (inputs,) if isinstance(inputs, str) else inputs
+
+    def convert(call: Call, *_: Value) -> Any:
+        like = next(v for v in (call.inputs[k] for k in names) if v.is_stacked)  # type: ignore[union-attr]
+        made = call.rebuild(**{k: fold(call, call.inputs[k]) for k in names})  # type: ignore[arg-type]
+        outputs = made if isinstance(made, list) else [made]
+        return [
+            unfold(call, t, like, inner_shape=call.output_shape(i)) for i, t in enumerate(outputs)
+        ]
+
+    _register(table, convert, "fold_batch", stacked=names)
+
+
+def flatten(table: Table) -> None:
+    """Elementwise kernels that refuse some ranks: flatten all, run, restore the shape."""
+
+    def convert(call: Call, *_: Value) -> Any:
+        values = call.flat_inputs()
+        tensors = [call.stacked(v) for v in values]
+        shape = call.emit.shape_of(tensors[0])
+        flat = [call.emit("Reshape", t, np.asarray([-1], np.int32)) for t in tensors]
+        made = call.rebuild(**_regroup(call, flat))
+        outputs = made if isinstance(made, list) else [made]
+        return [call.emit("Reshape", t, shape) for t in outputs]
+
+    _register(table, convert, "flatten")
+
+
+# ---------------------------------------------------------------------------
+# Shapes, state, loops
+# ---------------------------------------------------------------------------
+
+
+def prepend_shape(table: Table, shape: str) -> None:
+    """A shape input gets n in front, also when nothing is stacked (random ops)."""
+
+    def convert(call: Call, *_: Value) -> Any:
+        value = call.inputs[shape]
+        assert isinstance(value, Value)
+        if value.is_stacked:
+            raise CannotVectorize(f"'{shape}' differs between iterations")
+        return call.rebuild(**{shape: with_n(call, value, shape)})
+
+    _register(table, convert, "prepend_shape", stacked=ALWAYS)
+
+
+def with_n(call: Call, value: Value, name: str) -> tf.Tensor:
+    """The shape vector [n] + ``value``, of the same dtype."""
+    found = call.maybe_constant(name)
+    n = call.loop.static_length
+    if found is not None and n is not None:
+        return call.emit.constant(np.concatenate([[n], found]).astype(found.dtype))
+    head = call.emit.shape_vector([call.loop.length])
+    if value.dtype != tf.int32:
+        head = call.emit("Cast", head, DstT=value.dtype)
+    return call.emit("ConcatV2", [head, value.tensor], 0)
+
+
+def shape_query(table: Table, answer: Any) -> None:
+    """Shape, Rank, Size: loop-invariant, a constant when static."""
+    _register(table, answer, "shape_query")
+
+
+def run_once(table: Table) -> None:
+    """Stateful, but the same for all iterations: emitted once, as it is."""
+
+    def convert(call: Call, *_: Value) -> Any:
+        made = call.rebuild()
+        return [Value.unstacked(t) for t in (made if isinstance(made, list) else [made])]
+
+    _register(table, convert, "run_once", stacked=())
+
+
+def loop_on_purpose(table: Table, reason: str) -> None:
+    """A sequential loop that somebody decided on: the op's meaning is sequential or per row."""
+
+    def convert(call: Call, *_: Value) -> Any:
+        return call.loop_over_rows()
+
+    _register(table, convert, "loop_on_purpose", outcome=Outcome.LOOPED, note=reason)
+
+
+def table(names: str, *attrs: str) -> dict[str, tuple[str, ...]]:
+    """A table of op types that share their attributes."""
+    return {name: attrs for name in names.split()}
+
+

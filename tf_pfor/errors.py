@@ -1,0 +1,55 @@
+"""Every exception and warning class of tf_pfor.
+
+Each says which argument, or which op and line of the user's code; what was expected; what
+was found; and what to do.
+"""
+
+from __future__ import annotations
+
+
+class PforError(Exception):
+    """Base of all errors raised by tf_pfor."""
+
+
+class ArgumentError(PforError, ValueError):
+    """An argument of a public function has a wrong value, shape or structure."""
+
+
+class ArgumentTypeError(PforError, TypeError):
+    """An argument of a public function has a wrong type."""
+
+
+class NotVectorizableError(PforError, ValueError):
+    """The body holds ops that cannot be vectorized, and no fallback was allowed.
+
+    Attributes:
+      failures: one line for each op that failed.
+    """
+
+    def __init__(self, message: str, failures: tuple[str, ...] = ()):
+        super().__init__(message)
+        self.failures = failures
+
+
+class UnsupportedStateError(NotVectorizableError):
+    """A stateful op has no meaning, or no converter yet, inside a vectorized loop."""
+
+
+class ConversionError(PforError, RuntimeError):
+    """A converter broke its promise (count, dtype or shape of a result): a bug in a converter."""
+
+
+class RegistrationError(PforError, ValueError):
+    """A converter was registered twice, or for inputs or attributes that the op does not have."""
+
+
+class CannotVectorize(Exception):  # noqa: N818  (a signal to the walker, not an error for users)
+    """Raised by a converter, before it emits any op, when it cannot help.
+
+    The walker then tries the next rule and in the end the fallback; ``str(e)`` is the reason
+    that reports and warnings show.
+    """
+
+
+class FallbackWarning(UserWarning):
+    """Ops of the body run in a sequential loop, since no converter takes them."""

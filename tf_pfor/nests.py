@@ -1,0 +1,81 @@
+"""Nested structures: tf.nest, and dataclasses beside what it knows."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+
+@functools.lru_cache(maxsize=256)
+def _stand_in(cls: type) -> Any:
+    """A namedtuple type that stands for the dataclass ``cls``."""
+    names = [f.name for f in dataclasses.fields(cls) if f.init]
+    made = collections.namedtuple(cls.__name__, names, rename=True)  # noqa: PYI024
+    made.dataclass_type = cls  # type: ignore[attr-defined]
+    return made
+
+
+def _is_plain_dataclass(x: Any) -> bool:
+    return (
+        dataclasses.is_dataclass(x)
+        and not isinstance(x, type)
+        and not hasattr(x, "__tf_flatten__")
+        and not isinstance(x, (tf.Tensor, tf.TypeSpec))
+    )
+
+
+def from_user(structure: Any) -> Any:
+    """Replaces dataclasses by stand-ins that tf.nest can open."""
+    if _is_plain_dataclass(structure):
+        cls = type(structure)
+        fields = [f.name for f in dataclasses.fields(cls) if f.init]
+        return _stand_in(cls)(*[from_user(getattr(structure, name)) for name in fields])
+    if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+        return type(structure)(*[from_user(x) for x in structure])
+    if type(structure) in (list, tuple):
+        return type(structure)(from_user(x) for x in structure)
+    if type(structure) in (dict, collections.OrderedDict):
+        return type(structure)((k, from_user(v)) for k, v in structure.items())
+    return structure
+
+
+def to_user(structure: Any) -> Any:
+    """The inverse of ``from_user``."""
+    if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+        parts = [to_user(x) for x in structure]
+        cls = getattr(type(structure), "dataclass_type", None)
+        if cls is None:
+            return type(structure)(*parts)
+        names = [f.name for f in dataclasses.fields(cls) if f.init]
+        return cls(**dict(zip(names, parts)))
+    if type(structure) in (list, tuple):
+        return type(structure)(to_user(x) for x in structure)
+    if type(structure) in (dict, collections.OrderedDict):
+        return type(structure)((k, to_user(v)) for k, v in structure.items())
+    return structure
+
+
+def flatten(structure: Any) -> list[Any]:
+    """Leaves; composites are opened, None stays a leaf."""
+    return tf.nest.flatten(structure, expand_composites=True)
+
+
+def pack(structure: Any, leaves: list[Any]) -> Any:
+    return tf.nest.pack_sequence_as(structure, leaves, expand_composites=True)
+
+
+def paths(structure: Any, name: str) -> list[str]:
+    """For each leaf, how a user would write it: ``elems['a'][0]``."""
+    if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+        return [
+            p for f, x in zip(structure._fields, structure) for p in paths(x, f"{name}.{f}")
+        ]
+    if isinstance(structure, (list, tuple)):
+        return [p for i, x in enumerate(structure) for p in paths(x, f"{name}[{i}]")]
+    if isinstance(structure, dict):
+        return [p for k in sorted(structure) for p in paths(structure[k], f"{name}[{k!r}]")]
+    return [name] * len(flatten(structure))

@@ -1,0 +1,165 @@
+"""The few shape moves that converters are made of.
+
+Words: the *inner shape* is what the user's function sees; a stacked tensor has shape
+[n] + inner shape. *Fold* merges the loop with the first inner axes, *unfold* splits it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.call import Call
+from tf_pfor.emit import Dim
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.values import Folded, Layout, Shape, Value, dims
+
+
+def shift_axis(axis: int, inner_rank: int) -> int:
+    """The axis of the stacked tensor that is ``axis`` of the inner one (negative ones too)."""
+    return axis + 1 + (inner_rank if axis < 0 else 0)
+
+
+def inner_dims(call: Call, value: Value) -> list[Dim]:
+    """The inner dimensions of a value; a scalar tensor for each one not known statically."""
+    if value.inner_shape is None:
+        raise CannotVectorize("the rank of an input is unknown")
+    lead = 1 if value.is_stacked else 0
+    return [
+        call.emit.dim(value.tensor, i + lead) if d is None else d
+        for i, d in enumerate(value.inner_shape)
+    ]
+
+
+def stacked_dims(call: Call, value: Value) -> list[Dim]:
+    """[n] + the inner dimensions."""
+    return [call.loop.length, *inner_dims(call, value)]
+
+
+def product(call: Call, parts: Sequence[Dim]) -> Dim:
+    """The product of dimensions."""
+    out: Dim = 1
+    for p in parts:
+        if isinstance(out, int) and isinstance(p, int):
+            out = out * p
+        elif isinstance(out, int) and out == 1:
+            out = p
+        elif not (isinstance(p, int) and p == 1):
+            out = call.emit("Mul", call.emit.as_tensor(out), call.emit.as_tensor(p))
+    return out
+
+
+def fold(call: Call, value: Value, axes: int = 1) -> tf.Tensor:
+    """Merges the loop with the first ``axes`` inner axes: [n, d1 ... dk, rest] -> [n*d1...dk, rest].
+
+    An invariant value is repeated first.
+    """
+    if axes == 0:
+        return call.stacked(value)
+    if not value.is_stacked:
+        value = Value.stacked(call.stacked(value)).with_inner_shape(value.inner_shape)
+    if value.folded is not None and value.folded.axes == axes:
+        return value.folded.tensor
+    shape = value.inner_shape
+    if shape is None:
+        raise CannotVectorize("the rank of an input is unknown")
+    source = value.any_form
+    rest = shape[axes:]
+    if None not in rest:  # one unknown at most: Reshape infers the rest
+        if None in shape[:axes] and 0 not in rest:
+            return call.emit.reshape_to(source, [None, *rest])
+        if None not in shape[:axes]:
+            lead = product(call, [call.loop.length, int(np.prod(shape[:axes]))])
+            return call.emit.reshape(source, [lead, *rest])
+    parts = inner_dims(call, value)
+    lead = product(call, [call.loop.length, *parts[:axes]])
+    return call.emit.reshape(source, [lead, *parts[axes:]])
+
+
+def unfold(
+    call: Call, tensor: tf.Tensor, like: Value, axes: int = 1, inner_shape: Shape = None
+) -> Value:
+    """The stacked value whose folded form is ``tensor``; the Reshape is made when needed.
+
+    Args:
+      call: the call.
+      tensor: [n * d1 * ... * dk, ...rest].
+      like: a stacked value whose first ``axes`` inner dimensions are d1 ... dk.
+      axes: k.
+      inner_shape: the result's static inner shape; output 0's of the call when None.
+    """
+    shape = call.output_shape() if inner_shape is None else inner_shape
+    if axes == 0:
+        return Value.stacked(tensor).with_inner_shape(shape)
+
+    def make() -> tf.Tensor:
+        rest = dims(tensor)
+        if rest is None:
+            raise CannotVectorize("the rank of a folded result is unknown")
+        head = like.inner_shape[:axes] if like.inner_shape is not None else (None,) * axes
+        if shape is not None:
+            head = tuple(h if s is None else s for h, s in zip(head, shape))
+        lead = [
+            _first_dims(call, like, i) if d is None else d for i, d in enumerate(head)
+        ]
+        tail: list[Dim] = []
+        for i, d in enumerate(rest[1:]):
+            known = d if shape is None or d is not None else shape[axes + i]
+            tail.append(call.emit.dim(tensor, i + 1) if known is None else known)
+        return call.emit.reshape(tensor, [call.loop.length, *lead, *tail])
+
+    return Value.deferred(
+        Layout.STACKED, make, shape, tensor.dtype, folded=Folded(tensor, axes)
+    )
+
+
+def _first_dims(call: Call, like: Value, axis: int) -> Dim:
+    return call.emit.dim(like.tensor, axis + 1)
+
+
+def expand_to_rank(call: Call, value: Value, rank: int) -> tf.Tensor:
+    """A stacked tensor of inner rank ``rank``: ones stand between the loop and the inner axes.
+
+    [n, ...inner] -> [n, 1, ..., 1, ...inner], which broadcasts as the inner tensors would.
+    """
+    inner_rank = call.require_rank(value)
+    missing = rank - inner_rank
+    if missing <= 0:
+        return value.tensor
+    if value.inner_shape is not None and None not in value.inner_shape:
+        parts = [call.loop.length, *[1] * missing, *value.inner_shape]
+        return call.emit.reshape(value.any_form, parts)
+    tensor = value.tensor
+    for _ in range(missing):
+        tensor = call.emit("ExpandDims", tensor, np.int32(1))
+    return tensor
+
+
+def move_axis(call: Call, tensor: tf.Tensor, source: int, target: int) -> tf.Tensor:
+    """Moves one axis of ``tensor``; a Reshape where all that is passed over has size one."""
+    shape = dims(tensor)
+    if shape is None:
+        raise CannotVectorize("the rank of an input is unknown")
+    rank = len(shape)
+    source, target = source % rank, target % rank
+    if source == target:
+        return tensor
+    perm = [i for i in range(rank) if i != source]
+    perm.insert(target, source)
+    return transpose(call, tensor, perm)
+
+
+def transpose(call: Call, tensor: tf.Tensor, perm: Sequence[int]) -> tf.Tensor:
+    """Transposes; a Reshape where only axes of size one change places."""
+    shape = dims(tensor)
+    perm = list(perm)
+    if perm == sorted(perm):
+        return tensor
+    if shape is not None:
+        big = [p for p in perm if shape[p] != 1]
+        unknown = sum(shape[p] is None for p in perm)
+        if big == sorted(big) and unknown <= 1:
+            return call.emit.reshape_to(tensor, [shape[p] for p in perm])
+    return call.emit("Transpose", tensor, np.asarray(perm, np.int32))

@@ -1,0 +1,111 @@
+"""From a user function to a ``Body``: the traced graph of one iteration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf, nests
+from tf_pfor.errors import ArgumentTypeError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Body:
+    """The traced body of a loop.
+
+    Attributes:
+      graph: the FuncGraph.
+      placeholders: the inputs that stand for one iteration's elements.
+      captures: pairs (tensor outside, placeholder inside).
+      structure: the nest of outputs.
+      leaves: what stands at the leaves of the structure: a tensor, an operation or None.
+      operations: operations that must run although no output needs them.
+    """
+
+    graph: Any
+    placeholders: tuple[tf.Tensor, ...]
+    captures: tuple[tuple[tf.Tensor, tf.Tensor], ...]
+    structure: Any
+    leaves: tuple[tf.Tensor | tf.Operation | None, ...]
+    operations: tuple[tf.Operation, ...]
+
+    @property
+    def outputs(self) -> list[tf.Tensor]:
+        """The leaves that are tensors."""
+        return [x for x in self.leaves if isinstance(x, tf.Tensor)]
+
+
+def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Body:
+    """Runs ``fn`` once, on placeholders for one iteration, and returns what it did.
+
+    AutoGraph converts Python control flow on tensors; variables may be made; closures over
+    tensors, variables and tensors of the graph outside become captures.
+
+    Args:
+      fn: called with one tensor for each spec.
+      specs: shapes and dtypes of one iteration's inputs.
+
+    Raises:
+      ArgumentTypeError: if ``fn`` returns something that is not a tensor, None or an operation.
+    """
+    kept: dict[str, Any] = {}
+    user_fn = _tf.autographed(fn)
+
+    def run(*args: tf.Tensor) -> list[tf.Tensor]:
+        structure = nests.from_user(user_fn(*args))
+        structure = tf.nest.map_structure(_dense, structure)
+        leaves = nests.flatten(structure)
+        kept["structure"] = structure
+        kept["leaves"] = leaves
+        return [_as_tensor(x) for x in leaves if not _is_silent(x)]
+
+    graph = _tf.trace("pfor_body", run, specs)
+    outputs = iter(graph.outputs)
+    leaves = tuple(x if _is_silent(x) else next(outputs) for x in kept["leaves"])
+    return Body(
+        graph=graph,
+        placeholders=tuple(graph.inputs[: len(specs)]),
+        captures=tuple(graph.captures),
+        structure=kept["structure"],
+        leaves=leaves,
+        operations=(
+            *graph.control_outputs,
+            *(x for x in leaves if isinstance(x, tf.Operation)),
+        ),
+    )
+
+
+def _is_silent(leaf: Any) -> bool:
+    return leaf is None or isinstance(leaf, tf.Operation)
+
+
+def _dense(leaf: Any) -> Any:
+    """IndexedSlices (gradients of gathers) as a tensor; sparse and ragged results are refused."""
+    if isinstance(leaf, tf.IndexedSlices):
+        return tf.convert_to_tensor(leaf)
+    if isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)):
+        raise ArgumentTypeError(
+            f"The body returned a {type(leaf).__name__}, which is not supported yet. Expected: "
+            "dense tensors. Return its components (values, row_splits, indices), or convert it "
+            "with tf.sparse.to_dense or .to_tensor()."
+        )
+    return leaf
+
+
+def _as_tensor(leaf: Any) -> tf.Tensor:
+    if isinstance(leaf, tf.Tensor):
+        return leaf
+    try:
+        if isinstance(leaf, (float, int, bool, complex, str, bytes, np.ndarray, np.generic)):
+            return tf.constant(leaf)
+        return tf.convert_to_tensor(leaf)
+    except (TypeError, ValueError) as why:
+        raise ArgumentTypeError(
+            f"The body returned an object of type {type(leaf).__name__}. Expected: tensors, "
+            "composite tensors, None or operations, in nested tuples, lists, dicts, namedtuples "
+            "or dataclasses. Return the tensors that the object holds."
+        ) from why

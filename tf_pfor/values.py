@@ -1,0 +1,165 @@
+"""What a tensor of the body has become: ``Layout`` and ``Value``."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+Shape = tuple[int | None, ...] | None
+"""A static shape; None for an unknown dimension, and for an unknown rank."""
+
+
+class Layout(enum.Enum):
+    """How a value of the body is stored in the vectorized graph."""
+
+    UNSTACKED = "unstacked"  # one tensor for all iterations: loop-invariant
+    STACKED = "stacked"  # axis 0 is the loop
+    STACKED_LIST = "stacked_list"  # a scalar TensorList whose elements are stacked
+    RAGGED = "ragged"  # padded; iterations differ in shape
+
+
+class Cell:
+    """A tensor, or the recipe for one that is emitted when somebody first asks."""
+
+    __slots__ = ("_make", "_tensor")
+
+    def __init__(self, tensor: tf.Tensor | None, make: Callable[[], tf.Tensor] | None = None):
+        self._tensor = tensor
+        self._make = make
+
+    @property
+    def is_made(self) -> bool:
+        return self._tensor is not None
+
+    def get(self) -> tf.Tensor:
+        if self._tensor is None:
+            assert self._make is not None
+            self._tensor, self._make = self._make(), None
+        return self._tensor
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Folded:
+    """A stacked value in its other form: the loop merged with the first inner axes.
+
+    ``tensor`` has shape [n * d1 * ... * d_axes, ...rest] where the inner shape is
+    [d1, ..., d_axes, ...rest]. Kernels with a batch dimension leave this form; the next one
+    takes it as it is, so that no Reshape stands between a MatMul and its BiasAdd.
+    """
+
+    tensor: tf.Tensor
+    axes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A tensor of the body in the vectorized graph.
+
+    Attributes:
+      layout: how it is stored.
+      inner_shape: the static shape that the user's function sees, None if the rank is unknown.
+      dtype: the dtype.
+      folded: the folded form of a stacked value, when it was computed in that form.
+      constant: the value itself, when it is a known constant.
+      row_shapes: RAGGED only: int32 [n, inner rank], the true shape of each row.
+    """
+
+    layout: Layout
+    cell: Cell
+    inner_shape: Shape
+    dtype: tf.DType
+    folded: Folded | None = None
+    constant: np.ndarray | None = None
+    row_shapes: tf.Tensor | None = None
+
+    @classmethod
+    def unstacked(cls, tensor: tf.Tensor, constant: np.ndarray | None = None) -> Value:
+        """A loop-invariant tensor, stored once."""
+        return cls(Layout.UNSTACKED, Cell(tensor), dims(tensor), tensor.dtype, constant=constant)
+
+    @classmethod
+    def stacked(cls, tensor: tf.Tensor) -> Value:
+        """A tensor whose axis 0 is the loop."""
+        shape = dims(tensor)
+        return cls(Layout.STACKED, Cell(tensor), None if shape is None else shape[1:], tensor.dtype)
+
+    @classmethod
+    def stacked_list(cls, tensor: tf.Tensor) -> Value:
+        """A scalar TensorList handle whose elements are stacked."""
+        return cls(Layout.STACKED_LIST, Cell(tensor), (), tensor.dtype)
+
+    @classmethod
+    def deferred(
+        cls,
+        layout: Layout,
+        make: Callable[[], tf.Tensor],
+        inner_shape: Shape,
+        dtype: tf.DType,
+        *,
+        folded: Folded | None = None,
+        constant: np.ndarray | None = None,
+    ) -> Value:
+        """A value whose tensor is emitted when it is first read."""
+        return cls(layout, Cell(None, make), inner_shape, dtype, folded, constant)
+
+    @property
+    def tensor(self) -> tf.Tensor:
+        """The tensor; for a stacked value its shape is [n] + inner_shape."""
+        return self.cell.get()
+
+    @property
+    def is_stacked(self) -> bool:
+        """True when the iterations may hold different values."""
+        return self.layout is not Layout.UNSTACKED
+
+    @property
+    def inner_rank(self) -> int | None:
+        return None if self.inner_shape is None else len(self.inner_shape)
+
+    @property
+    def any_form(self) -> tf.Tensor:
+        """A tensor that holds this value's elements in row-major order, whatever its shape."""
+        if not self.cell.is_made and self.folded is not None:
+            return self.folded.tensor
+        return self.tensor
+
+    def with_inner_shape(self, shape: Shape) -> Value:
+        return dataclasses.replace(self, inner_shape=shape)
+
+
+def dims(tensor: tf.Tensor) -> Shape:
+    """The static shape of ``tensor`` as a tuple, None if its rank is unknown."""
+    shape = tensor.shape
+    return None if shape.rank is None else tuple(shape.as_list())
+
+
+def merge(a: Shape, b: Shape) -> Shape:
+    """What is known when a tensor has both static shapes.
+
+    Raises:
+      ValueError: if they contradict each other.
+    """
+    if a is None or b is None:
+        return b if a is None else a
+    if len(a) != len(b):
+        raise ValueError(f"ranks {len(a)} and {len(b)} differ")
+    out: list[int | None] = []
+    for x, y in zip(a, b):
+        if x is not None and y is not None and x != y:
+            raise ValueError(f"{x} and {y} differ")
+        out.append(y if x is None else x)
+    return tuple(out)
+
+
+def is_static(shape: Shape) -> bool:
+    return shape is not None and None not in shape
+
+
+def size_of(shape: Any) -> int:
+    """The number of elements of a fully known shape."""
+    return int(np.prod(shape, dtype=np.int64))
