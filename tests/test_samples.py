@@ -4,14 +4,17 @@ import pytest
 
 from tests import harness
 from tests.expectations import LOOPED
-from tests.samples import ALL
+from tests.samples import ALL, TOPICS
 from tf_pfor.registry import REGISTRY
 
 _IDS = [s.name for s in ALL]
 
 
 def _each(samples):
-    return pytest.mark.parametrize("sample", samples, ids=[s.name for s in samples])
+    """One test for each sample, named ``topic.Sample``: select a topic with ``-k "topic."``."""
+    topic = {s.name: name for name, group in TOPICS.items() for s in group}
+    ids = [f"{topic[s.name]}.{s.name}" for s in samples]
+    return pytest.mark.parametrize("sample", samples, ids=ids)
 
 
 def test_sample_names_are_unique():

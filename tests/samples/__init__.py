@@ -1,6 +1,7 @@
 """Op samples, by topic: one module beside each module of tf_pfor/converters.
 
-``ALL`` is the list of all samples; every op type in the registry must have one.
+``ALL`` is the list of all samples, ``TOPICS`` the same by module; every op type in the registry
+must have one.
 """
 
 import importlib
@@ -8,6 +9,8 @@ import pkgutil
 
 from tests.harness import Sample
 
-ALL: list[Sample] = []
-for _info in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
-    ALL += importlib.import_module(f"{__name__}.{_info.name}").SAMPLES
+TOPICS: dict[str, list[Sample]] = {
+    info.name: importlib.import_module(f"{__name__}.{info.name}").SAMPLES
+    for info in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name)
+}
+ALL: list[Sample] = [s for samples in TOPICS.values() for s in samples]

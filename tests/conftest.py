@@ -1,0 +1,5 @@
+"""Quiet TensorFlow, deterministic ops."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

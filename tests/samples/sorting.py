@@ -1,0 +1,3 @@
+"""Samples of tf_pfor/converters/sorting.py."""
+
+SAMPLES = []

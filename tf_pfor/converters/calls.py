@@ -1,0 +1,1 @@
+"""Function calls and custom gradients."""

@@ -1,0 +1,1 @@
+"""Linear algebra with native batch dimensions."""

@@ -1,0 +1,1 @@
+"""Softmax family and cross entropies."""

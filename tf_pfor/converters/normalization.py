@@ -1,0 +1,1 @@
+"""Batch, instance and local normalization."""

@@ -1,0 +1,1 @@
+"""Random ops, stateless and stateful."""

@@ -1,0 +1,1 @@
+"""Slices, concatenation, splitting, padding."""

@@ -1,0 +1,1 @@
+"""Sorting, top_k, searching, unique."""

@@ -1,0 +1,1 @@
+"""TensorLists: what TensorArray is made of."""
