@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.autograph.core import ag_ctx as _ag_ctx
+from tensorflow.python.autograph.core import converter as _ag_converter
 from tensorflow.python.eager import backprop  # noqa: F401  (installs the recording hooks)
 from tensorflow.python.eager import execute
 from tensorflow.python.eager.polymorphic_function import autograph_util as _autograph_util
@@ -281,8 +283,18 @@ def in_xla_context(graph: Any) -> bool:
 
 
 def autographed(function: Any) -> Any:
-    """``function`` with Python control flow on tensors converted, as tf.function does."""
-    return _autograph_util.py_func_from_autograph(function)
+    """``function`` with Python control flow on tensors converted, as tf.function does.
+
+    Also where the caller is not converted itself, as our own entry points are not.
+    """
+    converted = _autograph_util.py_func_from_autograph(function)
+    options = _ag_converter.ConversionOptions(recursive=True)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _ag_ctx.ControlStatusCtx(status=_ag_ctx.Status.ENABLED, options=options):
+            return converted(*args, **kwargs)
+
+    return call
 
 
 def trace(name: str, function: Any, specs: Sequence[Any]) -> Any:

@@ -14,6 +14,7 @@ from tf_pfor.convert import Settings
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.run import Element, Job, run
+from tf_pfor.trace import autographed
 from tf_pfor.values import dims
 
 _no_autograph = tf.autograph.experimental.do_not_convert
@@ -50,7 +51,7 @@ def pfor(
     _check_callable(loop_fn, "loop_fn")
     n = _check_iters(iters)
     job = Job(
-        loop_fn,
+        autographed(loop_fn),
         Settings("loop" if fallback_to_while_loop else "error"),
         _check_block(parallel_iterations),
     )
@@ -156,8 +157,10 @@ def vectorized_map(
     structure, tensors = _check_elems(elems)
     n, elements = _align(structure, tensors)
 
+    converted = autographed(fn)
+
     def of_flat(*leaves: tf.Tensor) -> Any:
-        return fn(nests.to_user(nests.pack(structure, list(leaves))))
+        return converted(nests.to_user(nests.pack(structure, list(leaves))))
 
     job = Job(
         of_flat, Settings("loop" if fallback_to_while_loop else "error"), None, warn

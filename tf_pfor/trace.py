@@ -39,11 +39,14 @@ class Body:
         return [x for x in self.leaves if isinstance(x, tf.Tensor)]
 
 
+autographed = _tf.autographed
+
+
 def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Body:
     """Runs ``fn`` once, on placeholders for one iteration, and returns what it did.
 
-    AutoGraph converts Python control flow on tensors; variables may be made; closures over
-    tensors, variables and tensors of the graph outside become captures.
+    Variables may be made; closures over tensors, variables and tensors of the graph outside
+    become captures. For AutoGraph pass ``autographed(user_function)``.
 
     Args:
       fn: called with one tensor for each spec.
@@ -53,10 +56,9 @@ def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Body:
       ArgumentTypeError: if ``fn`` returns something that is not a tensor, None or an operation.
     """
     kept: dict[str, Any] = {}
-    user_fn = _tf.autographed(fn)
 
     def run(*args: tf.Tensor) -> list[tf.Tensor]:
-        structure = nests.from_user(user_fn(*args))
+        structure = nests.from_user(fn(*args))
         structure = tf.nest.map_structure(_dense, structure)
         leaves = nests.flatten(structure)
         kept["structure"] = structure
