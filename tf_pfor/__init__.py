@@ -1,5 +1,15 @@
 """tf_pfor: TensorFlow code written for one example runs on a whole batch at once."""
 
+try:
+    import tensorflow as _tensorflow  # noqa: F401
+except ModuleNotFoundError as _why:
+    if _why.name != "tensorflow":
+        raise
+    raise ImportError(
+        "tf_pfor needs TensorFlow 2.16 to 2.21, and none is installed. Install one with an extra: "
+        'pip install "tf-pfor[cpu]" (or "tf-pfor[gpu]").'
+    ) from _why
+
 from tf_pfor import converters as converters
 from tf_pfor.api import for_loop, pfor, vectorized_map
 from tf_pfor.errors import (
@@ -13,6 +23,7 @@ from tf_pfor.errors import (
     RegistrationError,
 )
 from tf_pfor.registry import RegisterPFor
+from tf_pfor.version import __version__
 
 __all__ = [
     "ArgumentError",
@@ -24,6 +35,7 @@ __all__ = [
     "PforError",
     "RegisterPFor",
     "RegistrationError",
+    "__version__",
     "for_loop",
     "pfor",
     "vectorized_map",

@@ -1,0 +1,72 @@
+# Everything runs from a clean clone: Python 3.10 or newer and pip are all that must be there.
+#
+#   make demo         handwritten digits: per-example gradients, a picture, a table of times
+#   make test         the tests, with this commit's share of the long sweeps
+#   make test-all     the tests, with all of the long sweeps
+#   make test-oldest  a smoke test on the oldest TensorFlow that we support
+#   make bench        the benchmarks
+#   make lint         ruff (lint, format) and pyright
+#   make docs         generates docs/coverage.md and checks the links of all pages
+#   make build-file   writes BUILD from the imports
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+OLDEST_VENV := .venv-oldest
+OLDEST := $(OLDEST_VENV)/.installed
+PIP := -m pip install --quiet --disable-pip-version-check
+
+WORKERS ?= 2
+SHARES ?= 4
+# Which share of the long sweeps runs: the commit decides, so that a commit always runs the same.
+SHARE ?= $(shell printf '%d/%d' \
+	$$(( 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % $(SHARES) + 1 )) $(SHARES))
+PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --maxschedchunk 8 --maxfail 25
+SMOKE := tests/test_smoke.py
+
+.PHONY: bench build-file demo docs help install lint test test-all test-oldest
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+install: $(INSTALLED)
+
+$(INSTALLED): setup.py pyproject.toml
+	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV): some minutes the first time, nothing after that."
+	@$(RUN) $(PIP) --editable ".[cpu,demo,lint,test]"
+	@touch $@
+
+$(OLDEST): setup.py pyproject.toml
+	@test -x $(OLDEST_VENV)/bin/python || $(PYTHON) -m venv $(OLDEST_VENV)
+	@echo "Installing the oldest TensorFlow into $(OLDEST_VENV)."
+	@$(OLDEST_VENV)/bin/python $(PIP) --editable ".[cpu,test]" "tensorflow-cpu==2.16.*"
+	@touch $@
+
+demo: $(INSTALLED)
+	@$(RUN) -m examples.demo_digits
+
+test: $(INSTALLED)
+	TF_PFOR_SHARE=$(SHARE) $(PYTEST)
+
+test-all: $(INSTALLED)
+	$(PYTEST)
+
+test-oldest: $(OLDEST)
+	$(OLDEST_VENV)/bin/python -m pytest -q -p no:cacheprovider -W default $(SMOKE)
+
+bench: $(INSTALLED)
+	$(RUN) -m benchmarks
+
+lint: $(INSTALLED)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/pyright
+
+docs: $(INSTALLED)
+	$(RUN) -m tools.coverage
+	$(RUN) -m tools.check_links
+
+build-file: $(INSTALLED)
+	$(RUN) -m tools.build_file

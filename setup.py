@@ -1,0 +1,43 @@
+"""Packaging: `pip install ".[cpu]"`. The tools' settings are in pyproject.toml."""
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+HERE = pathlib.Path(__file__).parent
+VERSION = re.search(
+    r'^__version__ = "(.+)"$', (HERE / "tf_pfor" / "version.py").read_text(), re.MULTILINE
+).group(1)  # type: ignore[union-attr]
+
+TENSORFLOW = ">=2.16,<2.22"
+TEST = ["hypothesis>=6.100", "pytest>=8", "pytest-xdist>=3.5"]
+DEMO = ["matplotlib>=3.8", "scikit-learn>=1.4"]
+
+setup(
+    name="tf-pfor",
+    version=VERSION,
+    description="Vectorizes TensorFlow code that is written for one example",
+    long_description=(HERE / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10",
+    packages=find_packages(include=["tf_pfor", "tf_pfor.*"]),
+    package_data={"tf_pfor": ["py.typed"]},
+    # TensorFlow comes with an extra: nobody gets a second build of it by installing tf_pfor.
+    install_requires=["absl-py>=1.0", "numpy>=1.23"],
+    extras_require={
+        "cpu": [f"tensorflow-cpu{TENSORFLOW}"],
+        "gpu": [f"tensorflow[and-cuda]{TENSORFLOW}"],
+        "test": TEST,
+        "demo": DEMO,
+        "lint": ["pyright[nodejs]==1.1.414", "ruff==0.17.6"],
+    },
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)

@@ -1,0 +1,1 @@
+"""Scripts for those who work on tf_pfor. Nothing here is installed."""
