@@ -58,7 +58,8 @@ def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Body:
     kept: dict[str, Any] = {}
 
     def run(*args: tf.Tensor) -> list[tf.Tensor]:
-        structure = nests.from_user(fn(*args))
+        with tf.variable_creator_scope(_lifted):
+            structure = nests.from_user(fn(*args))
         structure = tf.nest.map_structure(_dense, structure)
         leaves = nests.flatten(structure)
         kept["structure"] = structure
@@ -79,6 +80,19 @@ def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Body:
             *(x for x in leaves if isinstance(x, tf.Operation)),
         ),
     )
+
+
+def _lifted(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+    """Makes a variable of the body outside of it, once, where its first value allows that."""
+    first = kwargs.get("initial_value")
+    if isinstance(first, tf.Tensor) and not hasattr(first, "numpy"):
+        known = tf.get_static_value(first)
+        if known is None:
+            return next_creator(**kwargs)
+        kwargs["initial_value"] = known
+        kwargs["dtype"] = kwargs.get("dtype") or first.dtype
+    with tf.init_scope():
+        return next_creator(**kwargs)
 
 
 def _is_silent(leaf: Any) -> bool:
