@@ -147,14 +147,43 @@ def convert_body(
             for leaf in body.leaves
         ]
     except Failed:
-        failures = recorder.failures()
-        raise NotVectorizableError(
-            f"{len(failures)} op(s) of the loop body cannot be vectorized:\n  "
-            + "\n  ".join(failures)
-            + "\nAllow the sequential fallback (fallback_to_while_loop=True) where it is off, "
-            "register a converter with tf_pfor.RegisterPFor, or move these ops out of the body.",
-            tuple(failures),
-        ) from None
+        raise _refusal(recorder) from None
+
+
+def _refusal(recorder: Recorder) -> NotVectorizableError:
+    failures = recorder.failures()
+    return NotVectorizableError(
+        f"{len(failures)} op(s) of the loop body cannot be vectorized:\n  "
+        + "\n  ".join(failures)
+        + "\nAllow the sequential fallback (fallback_to_while_loop=True) where it is off, "
+        "register a converter with tf_pfor.RegisterPFor, or move these ops out of the body.",
+        tuple(failures),
+    )
+
+
+def convert_gradient(walker: Walker, graph: Any, values: Sequence[Value]) -> list[tf.Tensor]:
+    """Converts the function graph of a gradient, asked for when ``walker`` has long finished.
+
+    Args:
+      walker: what converted the op whose gradient this is; that op may have looped, so what is
+        in its gradient may loop too.
+      graph: a function graph of one iteration.
+      values: its inputs, in the current graph, at least one of them stacked.
+
+    Returns:
+      Its outputs, stacked.
+    """
+    emit, recorder = Emitter(), Recorder()
+    n: Any = walker.loop.static_length
+    if n is None:
+        n = emit.dim(next(v.tensor for v in values if v.layout is Layout.STACKED), 0)
+    child = Walker(Loop(n, emit), emit, Settings("loop"), recorder)
+    try:
+        made = [child.tile(v).tensor for v in child.convert_graph(graph, values)]
+    except Failed:
+        raise _refusal(recorder) from None
+    warn_of_loops(recorder)
+    return made
 
 
 def _element_value(element: Element, loop: Loop, emit: Emitter, first: tf.Tensor | None) -> Value:
