@@ -34,7 +34,7 @@ from tf_pfor.report import Recorder
 from tf_pfor.run import Element, convert_body
 from tf_pfor.trace import trace
 
-LOOP_OPS = ("While", "StatelessWhile", "MapDefun", "Enter")
+LOOP_OPS = ("While", "StatelessWhile", "MapDefun", "DeviceIndex", "Enter")
 
 
 @dataclasses.dataclass(frozen=True)

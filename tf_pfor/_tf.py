@@ -205,6 +205,18 @@ def create_op(
     return op
 
 
+def captured(tensor: tf.Tensor) -> tf.Tensor:
+    """``tensor`` as the current function graph sees it: captured if it comes from outside.
+
+    A gradient function that closes over a tensor of an outer graph makes gradients of higher
+    order refer to a graph that is gone; the captured one is passed on from graph to graph.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    if getattr(tensor, "graph", graph) is graph or not hasattr(graph, "capture"):
+        return tensor
+    return graph.capture(tensor)
+
+
 def copy_handle_data(source: tf.Tensor, target: tf.Tensor) -> None:
     """Copies what TensorFlow knows of a resource or variant handle (element shape, dtype)."""
     _ops.handle_data_util.copy_handle_data(source, target)
@@ -266,6 +278,11 @@ def _function_names(attrs: Any) -> Iterator[str]:
 def registered_gradient(name: str) -> Any:
     """The gradient function registered under ``name`` (op type or custom gradient)."""
     return _ops.gradient_registry.lookup(name)
+
+
+def mark_jit_compiled(graph: Any) -> None:
+    """Notes that ``graph`` is traced for jit_compile=True."""
+    graph._tf_pfor_jit_compile = True
 
 
 def in_xla_context(graph: Any) -> bool:

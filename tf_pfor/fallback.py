@@ -135,6 +135,7 @@ class RowLoop:
 
     def differentiable(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
         """The stacked outputs of the region; their gradient is vectorized, not looped."""
+        tensors = tuple(_tf.captured(t) for t in tensors)
         wrt = [i for i, t in enumerate(tensors) if _has_gradient(t)]
         if not wrt or not any(_has_gradient(t) for t in self.region.outputs):
             return self(*tensors)
@@ -235,6 +236,7 @@ class RowLoop:
         self, tensors: Sequence[tf.Tensor], wrt: Sequence[int], upstream: Sequence[tf.Tensor]
     ) -> list[tf.Tensor | None]:
         """Gradients with respect to some inputs: traced for one row, then vectorized."""
+        tensors = [_tf.captured(t) for t in tensors]
         graph, present = self._traced_gradient(tensors, wrt)
         values = [
             Value.stacked(t) if s else Value.unstacked(t) for t, s in zip(tensors, self.stacked)
