@@ -24,6 +24,7 @@ from tf_pfor.errors import (
 )
 from tf_pfor.registry import RegisterPFor
 from tf_pfor.version import __version__
+from tf_pfor.vmap import vmap
 
 __all__ = [
     "ArgumentError",
@@ -39,4 +40,5 @@ __all__ = [
     "for_loop",
     "pfor",
     "vectorized_map",
+    "vmap",
 ]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import numbers
 from typing import Any
 
 import tensorflow as tf
+
+from tf_pfor.errors import ArgumentError
 
 
 @functools.lru_cache(maxsize=256)
 def _stand_in(cls: type) -> Any:
     """A namedtuple type that stands for the dataclass ``cls``."""
     names = [f.name for f in dataclasses.fields(cls) if f.init]
-    made = collections.namedtuple(cls.__name__, names, rename=True)  # noqa: PYI024
+    made = collections.namedtuple(cls.__name__, names, rename=True)
     made.dataclass_type = cls  # type: ignore[attr-defined]
     return made
 
@@ -65,6 +68,7 @@ def flatten(structure: Any) -> list[Any]:
 
 
 def pack(structure: Any, leaves: list[Any]) -> Any:
+    """The nest ``structure`` with other leaves: the inverse of ``flatten``."""
     return tf.nest.pack_sequence_as(structure, leaves, expand_composites=True)
 
 
@@ -79,3 +83,27 @@ def paths(structure: Any, name: str) -> list[str]:
     if isinstance(structure, dict):
         return [p for k in sorted(structure) for p in paths(structure[k], f"{name}[{k!r}]")]
     return [name] * len(flatten(structure))
+
+
+def spread(prefix: Any, tree: Any, name: str) -> list[int | None]:
+    """One axis for each leaf of ``tree``, from a nest that is a prefix of it.
+
+    Raises:
+      ArgumentError: if it is not a prefix.
+    """
+    if prefix is None:
+        return [None] * len(flatten(tree))
+    if isinstance(prefix, numbers.Integral) and not isinstance(prefix, bool):
+        return [int(prefix)] * len(flatten(tree))
+    prefix = from_user(prefix)
+    if isinstance(prefix, (list, tuple)) and isinstance(tree, (list, tuple)):
+        if len(prefix) == len(tree):
+            parts = [spread(p, t, f"{name}[{i}]") for i, (p, t) in enumerate(zip(prefix, tree))]
+            return [a for part in parts for a in part]
+    elif isinstance(prefix, dict) and isinstance(tree, dict) and set(prefix) == set(tree):
+        keys = sorted(tree)
+        return [a for k in keys for a in spread(prefix[k], tree[k], f"{name}[{k!r}]")]
+    raise ArgumentError(
+        f"{name} is {prefix!r}, which is not an int, None or a prefix of the nest "
+        f"{tf.nest.map_structure(lambda x: '*', tree)!r} that it belongs to."
+    )

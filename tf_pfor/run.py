@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_pfor import nests
 from tf_pfor.convert import Failed, Settings, Walker
 from tf_pfor.emit import Dim, Emitter
-from tf_pfor.errors import FallbackWarning, NotVectorizableError
+from tf_pfor.errors import ArgumentError, FallbackWarning, NotVectorizableError
 from tf_pfor.loop import Loop
 from tf_pfor.report import Recorder
 from tf_pfor.trace import Body, trace
@@ -49,12 +49,15 @@ class Job:
       settings: what the caller chose.
       block: iterations to run at once; None for all.
       warn: whether to warn of ops that run in a sequential loop.
+      out_axes: where the loop axis goes in each output: an int, None for an output that must be
+        loop-invariant, or a nest of these that is a prefix of the outputs' nest.
     """
 
     fn: Callable[..., Any]
     settings: Settings
     block: int | None = None
     warn: bool = True
+    out_axes: Any = 0
 
 
 def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
@@ -96,10 +99,14 @@ def _build(job: Job, elements: Sequence[Element], n: Dim) -> Any:
     """Traces and converts a job in the current graph."""
     body = trace(job.fn, [e.spec for e in elements])
     recorder = Recorder()
+    axes = nests.spread(job.out_axes, body.structure, "out_axes")
+    shared = frozenset(i for i, axis in enumerate(axes) if axis is None)
     if job.block is None or (isinstance(n, int) and n <= job.block):
-        leaves = convert_body(body, elements, n, job.settings, recorder)
+        leaves = convert_body(body, elements, n, job.settings, recorder, invariant=shared)
     else:
         leaves = _in_blocks(body, elements, n, job, recorder)
+        leaves = [x[0] if i in shared else x for i, x in enumerate(leaves)]
+    leaves = [_placed(x, axis, i) for i, (x, axis) in enumerate(zip(leaves, axes))]
     if job.warn:
         warn_of_loops(recorder)
     return nests.to_user(nests.pack(body.structure, leaves))
@@ -112,6 +119,7 @@ def convert_body(
     settings: Settings,
     recorder: Recorder,
     first: tf.Tensor | None = None,
+    invariant: frozenset[int] = frozenset(),
 ) -> list[Any]:
     """Converts a traced body in the current graph.
 
@@ -122,6 +130,7 @@ def convert_body(
       settings: what the caller chose.
       recorder: told what happened to each op.
       first: the number of the first iteration, when this is one block of several.
+      invariant: the leaves that must be loop-invariant and are returned unstacked.
 
     Returns:
       For each leaf of the body's structure: a stacked tensor, an operation or None.
@@ -139,15 +148,42 @@ def convert_body(
     try:
         values = iter(walker.convert(body.outputs, body.operations))
         return [
-            walker.tile(next(values)).tensor
+            _result(walker, next(values), i in invariant, i)
             if isinstance(leaf, tf.Tensor)
             else walker.group(leaf)
             if isinstance(leaf, tf.Operation)
             else None
-            for leaf in body.leaves
+            for i, leaf in enumerate(body.leaves)
         ]
     except Failed:
         raise _refusal(recorder) from None
+
+
+def _result(walker: Walker, value: Value, is_invariant: bool, position: int) -> tf.Tensor:
+    """A result as it leaves: stacked, or unstacked where the caller asked for that."""
+    if not is_invariant:
+        return walker.tile(value).tensor
+    if value.is_stacked:
+        raise ArgumentError(
+            f"out_axes is None for output {position} (in the order of tf.nest.flatten), which "
+            "depends on the mapped arguments. Give it an axis."
+        )
+    return value.tensor
+
+
+def _placed(leaf: Any, axis: int | None, position: int) -> Any:
+    """Moves axis 0 of an output to ``axis``."""
+    if not isinstance(leaf, tf.Tensor) or not axis or leaf.shape.rank is None:
+        return leaf
+    rank = leaf.shape.rank
+    if not -rank <= axis < rank:
+        raise ArgumentError(
+            f"out_axes asks for axis {axis} of output {position} (in the order of "
+            f"tf.nest.flatten), which has {rank} axes with the mapped one."
+        )
+    perm = list(range(1, rank))
+    perm.insert(axis % rank, 0)
+    return tf.transpose(leaf, perm)
 
 
 def _refusal(recorder: Recorder) -> NotVectorizableError:

@@ -1,0 +1,133 @@
+"""vmap: axes, nests, sizes, chunks, errors."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_pfor.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.vmap import vmap
+
+
+def _close(found, expected):
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-6)
+
+
+def test_axes_in_and_out():
+    x = tf.random.normal([3, 4])
+
+    def row(v):
+        return tf.cumsum(v)
+
+    _close(vmap(row, in_axes=1, out_axes=1)(x), np.cumsum(x, 0))
+    _close(vmap(row, in_axes=-1, out_axes=-1)(x), np.cumsum(x, 0))
+    _close(vmap(row)(x), np.cumsum(x, 1))
+
+
+def test_prefix_and_keywords():
+    def fn(tree, *, k):
+        return {"sum": tree["a"] + tree["b"][0] + k, "b": tree["b"][1]}
+
+    mapped = vmap(fn, in_axes=({"a": 0, "b": None},), out_axes={"sum": 0, "b": None})
+    a, k = tf.range(3.0), tf.constant([10.0, 20.0, 30.0])
+    out = mapped({"a": a, "b": (tf.constant(1.0), tf.constant(5.0))}, k=k)
+    _close(out["sum"], a + 1 + k)
+    assert out["b"].shape == []
+
+
+def test_outer_product_by_nesting():
+    x, y = tf.range(3.0), tf.range(2.0)
+    outer = vmap(vmap(lambda a, b: a * b, (0, None)), (None, 0), 1)
+    _close(outer(x, y), np.outer(x, y))
+    graph = tf.function(outer).get_concrete_function(x, y).graph
+    assert "BroadcastTo" not in [op.type for op in graph.get_operations()]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5, 8])
+def test_chunks(chunk):
+    x = tf.random.normal([5, 2])
+    _close(vmap(lambda v: v * 2, chunk_size=chunk)(x), x * 2)
+
+
+def test_decorator_and_methods():
+    @vmap(in_axes=1)
+    def double(v):
+        """Doubles."""
+        return v * 2
+
+    assert double.__doc__ == "Doubles."
+    _close(double(tf.ones([2, 3])), np.full([3, 2], 2.0))
+
+    class Model(tf.Module):
+        def __init__(self):
+            self.w = tf.Variable(3.0)
+
+        def apply(self, v):
+            return self.w * v
+
+    model = Model()
+    mapped = vmap(model.apply)
+    _close(mapped(tf.range(3.0)), [0, 3, 6])
+    model.w.assign(1.0)
+    _close(mapped(tf.range(3.0)), [0, 1, 2])
+
+
+def test_keras_layer():
+    layer = tf.keras.layers.Dense(3)
+    x = tf.random.normal([5, 1, 2])
+    _close(vmap(layer)(x)[:, 0], layer(x[:, 0]))
+
+
+def test_axis_size_and_constants_of_the_trace():
+    _close(vmap(lambda x: x * 2, in_axes=None, axis_size=3)(tf.constant(2.0)), [4, 4, 4])
+    fn = vmap(lambda x, mode: x if mode == "same" else -x, in_axes=(0, None))
+    _close(fn(tf.range(2.0), "same"), [0, 1])
+    _close(fn(tf.range(2.0), "other"), [0, -1])
+
+
+def test_traces_once_for_each_signature():
+    calls = []
+
+    def fn(x):
+        calls.append(1)
+        return x + 1
+
+    mapped = vmap(fn)
+    for _ in range(3):
+        mapped(tf.zeros([4]))
+    assert len(calls) == 1
+
+
+def test_unknown_sizes():
+    mapped = tf.function(
+        vmap(tf.reduce_sum, in_axes=1),
+        input_signature=[tf.TensorSpec([None, None], tf.float32)],
+    )
+    _close(mapped(tf.ones([2, 5])), np.full([5], 2.0))
+
+
+def test_jit_compile():
+    x = tf.random.normal([4, 3])
+    _close(vmap(lambda v: tf.tanh(v) * 2, jit_compile=True)(x), np.tanh(x) * 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: vmap(3), ArgumentTypeError, "expects a function"),
+        (lambda: vmap(tf.abs, chunk_size=0), ArgumentError, "chunk_size must be"),
+        (lambda: vmap(tf.abs, fallback="never"), ArgumentError, "fallback must be"),
+        (lambda: vmap(tf.abs, fallback={"NoSuchOp"}), ArgumentError, "NoSuchOp"),
+        (lambda: vmap(tf.add)(tf.zeros([3]), tf.zeros([2])), ArgumentError, "args[1]: shape (2,)"),
+        (lambda: vmap(tf.abs, in_axes=2)(tf.zeros([3])), ArgumentError, "no axis 2"),
+        (lambda: vmap(tf.abs, in_axes=(0, 0))(tf.zeros([3])), ArgumentError, "2 entries"),
+        (lambda: vmap(tf.abs, in_axes=None)(tf.zeros([3])), ArgumentError, "axis_size"),
+        (lambda: vmap(tf.abs, out_axes=None)(tf.zeros([3])), ArgumentError, "out_axes is None"),
+        (lambda: vmap(tf.abs, out_axes=3)(tf.zeros([3])), ArgumentError, "axis 3"),
+        (lambda: vmap(tf.abs, out_axes=(0, 0))(tf.zeros([3])), ArgumentError, "out_axes is"),
+        (lambda: vmap(lambda x, o: x)(tf.zeros([3]), object()), ArgumentTypeError, "args[1]"),
+    ],
+)
+def test_errors(make, error, text):
+    with pytest.raises(error) as caught:
+        make()
+    assert text in str(caught.value)

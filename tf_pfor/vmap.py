@@ -1,0 +1,228 @@
+"""vmap: a function of one example becomes a compiled function of a batch."""
+
+from __future__ import annotations
+
+import functools
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf, nests
+from tf_pfor.convert import Settings
+from tf_pfor.emit import Dim
+from tf_pfor.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.run import Element, Job, run
+from tf_pfor.trace import autographed
+from tf_pfor.values import dims
+
+Axes = Any
+"""An int, None, or a nest of them that is a prefix of another nest."""
+
+
+def vmap(
+    fn: Callable[..., Any] | None = None,
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    *,
+    axis_size: int | None = None,
+    chunk_size: int | None = None,
+    fallback: Any = "loop",
+    jit_compile: bool | None = None,
+) -> Callable[..., Any]:
+    """Makes a function of one example work on a batch, without a loop (papers/000 section 5.2).
+
+    The result is compiled: traced once for each signature, as ``tf.function`` does. Arguments
+    that are not tensors, arrays or variables are constants of the trace.
+
+    Args:
+      fn: a function of one example; may also be a Keras layer or a bound method. When left out,
+        ``vmap`` is a decorator: ``@vmap(in_axes=1)``.
+      in_axes: for each positional argument, the axis to map over: an int (negative ones count
+        from the end), None for an argument that all examples share, or a nest of these that is a
+        prefix of the argument's nest. One int or None stands for all. Keyword arguments are
+        mapped over axis 0.
+      out_axes: where the mapped axis goes in each output, likewise; None for an output that does
+        not depend on the mapped arguments.
+      axis_size: the number of examples, needed when no argument is mapped.
+      chunk_size: examples to run at once; None: all of them.
+      fallback: "loop", "error", or a set of op types that may run in a sequential loop.
+      jit_compile: as in ``tf.function``.
+
+    Returns:
+      A function with the arguments of ``fn``.
+
+    Raises:
+      ArgumentError, ArgumentTypeError: here if an option is wrong, and when called with sizes or
+        structures that disagree.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> dot = tf_pfor.vmap(lambda x, y: tf.reduce_sum(x * y), in_axes=(0, None))
+    >>> dot(tf.constant([[1., 2.], [3., 4.]]), tf.constant([10., 1.])).numpy().tolist()
+    [12.0, 34.0]
+    """
+    if fn is None:
+        return functools.partial(
+            vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size,
+            chunk_size=chunk_size, fallback=fallback, jit_compile=jit_compile,
+        )  # fmt: skip
+    if not callable(fn):
+        raise ArgumentTypeError(
+            f"vmap expects a function of one example, found {fn!r} of type {type(fn).__name__}."
+        )
+    _check_size(axis_size, "axis_size", 0)
+    _check_size(chunk_size, "chunk_size", 1)
+    settings = Settings(check_fallback(fallback))
+    converted = autographed(fn)
+
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        if jit_compile:
+            _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
+        plan = _Plan(args, kwargs, in_axes, axis_size)
+        job = Job(plan.of_rows(converted), settings, chunk_size, out_axes=out_axes)
+        return run(job, plan.elements, plan.n)
+
+    compiled = tf.function(mapped, autograph=False, jit_compile=jit_compile)
+
+    @tf.autograph.experimental.do_not_convert
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if tf.executing_eagerly() or jit_compile:
+            return compiled(*args, **kwargs)
+        return mapped(*args, **kwargs)
+
+    call.__name__ = f"vmap_{getattr(fn, '__name__', type(fn).__name__)}"
+    call.__doc__ = getattr(fn, "__doc__", None)
+    return call
+
+
+def check_fallback(fallback: Any) -> str | frozenset[str]:
+    """The fallback policy: "loop", "error", or a set of op types.
+
+    Raises:
+      ArgumentError: if it is none of these.
+    """
+    if fallback in ("loop", "error"):
+        return fallback
+    if isinstance(fallback, (set, frozenset, list, tuple)):
+        unknown = sorted(t for t in fallback if not isinstance(t, str) or _tf.schema(t) is None)
+        if not unknown:
+            return frozenset(fallback)
+        raise ArgumentError(
+            f"fallback names op types that this TensorFlow does not have: {unknown}."
+        )
+    raise ArgumentError(
+        f"fallback must be 'loop', 'error' or a set of op types that may loop, found {fallback!r}."
+    )
+
+
+def _check_size(value: Any, name: str, least: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise ArgumentError(f"{name} must be an int of at least {least} or None, found {value!r}.")
+
+
+class _Plan:
+    """The arguments of one call: which are mapped over which axis, and how often."""
+
+    def __init__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Axes, axis_size: int | None
+    ):
+        self._structure = nests.from_user((args, kwargs))
+        given_args, given_kwargs = self._structure
+        if isinstance(in_axes, list):
+            in_axes = tuple(in_axes)
+        if isinstance(in_axes, tuple) and len(in_axes) != len(args):
+            raise ArgumentError(
+                f"in_axes has {len(in_axes)} entries and fn was called with {len(args)} "
+                "positional arguments. Expected: one entry for each, or a single int or None."
+            )
+        axes = nests.spread(in_axes, given_args, "in_axes")
+        names = [*nests.paths(given_args, "args"), *nests.paths(given_kwargs, "kwargs")]
+        leaves = nests.flatten(self._structure)
+        axes += [0] * (len(leaves) - len(axes))
+        self._kept: list[Any] = list(leaves)
+        self._slots: list[int] = []
+        self.elements: list[Element] = []
+        sizes: list[tuple[str, tf.TensorShape, int, int | None]] = []
+        for i, (leaf, axis, name) in enumerate(zip(leaves, axes, names)):
+            if axis is None or leaf is None:
+                continue
+            tensor, place = _mapped_tensor(leaf, axis, name)
+            shape = dims(tensor)
+            sizes.append((name, tensor.shape, axis, None if shape is None else shape[place]))
+            front = tensor if place == 0 else _move_to_front(tensor, place)
+            self.elements.append(Element(front))
+            self._slots.append(i)
+        self.n = _size(sizes, self.elements, axis_size)
+
+    def of_rows(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """``fn`` as a function of the flat mapped elements of one example."""
+
+        def of_flat(*rows: tf.Tensor) -> Any:
+            leaves = list(self._kept)
+            for slot, row in zip(self._slots, rows):
+                leaves[slot] = row
+            args, kwargs = nests.pack(self._structure, leaves)
+            return fn(*nests.to_user(args), **nests.to_user(kwargs))
+
+        return of_flat
+
+
+def _mapped_tensor(leaf: Any, axis: int, name: str) -> tuple[tf.Tensor, int]:
+    """The leaf as a tensor, and the axis counted from the front."""
+    try:
+        tensor = tf.convert_to_tensor(leaf)
+    except (TypeError, ValueError) as why:
+        raise ArgumentTypeError(
+            f"{name} is a {type(leaf).__name__} and cannot be mapped over. Expected: a tensor; "
+            "set its entry of in_axes to None to pass it to every example as it is."
+        ) from why
+    rank = tensor.shape.rank
+    if rank is None:
+        if axis < 0:
+            raise ArgumentError(f"{name} has unknown rank: its entry of in_axes must be >= 0.")
+        return tensor, axis
+    if not -rank <= axis < rank:
+        axes = f"an axis from {-rank} to {rank - 1}" if rank else "at least one axis"
+        raise ArgumentError(
+            f"{name} has shape {tensor.shape} and no axis {axis} to map over. Expected: {axes}; "
+            "or None in in_axes if all examples share it."
+        )
+    return tensor, axis % rank
+
+
+def _move_to_front(tensor: tf.Tensor, axis: int) -> tf.Tensor:
+    if tensor.shape.rank is None:
+        others = [tf.range(axis), tf.range(axis + 1, tf.rank(tensor))]
+        return tf.transpose(tensor, tf.concat([[axis], *others], 0))
+    return tf.transpose(tensor, [axis, *[i for i in range(tensor.shape.rank) if i != axis]])
+
+
+def _size(
+    sizes: list[tuple[str, tf.TensorShape, int, int | None]],
+    elements: list[Element],
+    axis_size: int | None,
+) -> Dim:
+    known = {s for *_, s in sizes if s is not None}
+    if axis_size is not None:
+        known.add(axis_size)
+    if len(known) > 1:
+        lines = [f"{name}: shape {shape}, axis {axis}: {s}" for name, shape, axis, s in sizes]
+        if axis_size is not None:
+            lines.append(f"axis_size: {axis_size}")
+        raise ArgumentError(
+            "The arguments disagree in the size of the mapped axis:\n  " + "\n  ".join(lines)
+        )
+    if known:
+        return known.pop()
+    if not elements:
+        raise ArgumentError(
+            "No argument is mapped (all entries of in_axes are None), so the number of examples "
+            "is unknown. Map over an argument, or pass axis_size."
+        )
+    first = elements[0].tensor
+    assert first is not None
+    return tf.shape(first)[0]
