@@ -1,0 +1,42 @@
+"""What an op type looks like and what tf_pfor does with it: ``python -m tools.op Cumsum``."""
+
+from __future__ import annotations
+
+import sys
+
+from tf_pfor import _tf
+from tf_pfor.registry import REGISTRY, describe
+
+
+def describe_op(op_type: str) -> str:
+    """Inputs, attributes with defaults, and the registered rules of an op type."""
+    import tf_pfor  # noqa: F401  (registers all converters)
+
+    schema = _tf.schema(op_type)
+    if schema is None:
+        return f"This TensorFlow has no op {op_type}."
+    lines = [op_type + (" (stateful)" if schema.is_stateful else "")]
+    for arg in schema.inputs:
+        lines.append(f"  input      {arg.name}{' (a list)' if arg.is_list else ''}")
+    for name in schema.output_names:
+        lines.append(f"  output     {name}")
+    for name, kind in schema.attr_types.items():
+        if name in schema.inferred_attrs:
+            continue
+        default = ""
+        if name in schema.attr_defaults:
+            default = f" = {_tf.python_value(kind, schema.attr_defaults[name])!r}"
+        lines.append(f"  attribute  {name}: {kind}{default}")
+    for rule in REGISTRY.rules(op_type):
+        lines.append(
+            f"  converter  {rule.family} for stacked {describe(rule.stacked)}, "
+            f"reads {sorted(rule.attrs)}"
+        )
+    if op_type not in REGISTRY:
+        lines.append("  no converter: it runs in a sequential loop, or is refused")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    for op_type in sys.argv[1:]:
+        print(describe_op(op_type))
