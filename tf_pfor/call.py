@@ -100,6 +100,10 @@ class Call:
         values = list(self.inputs.values())[:position]
         return sum(len(v) if isinstance(v, list) else 1 for v in values)
 
+    def value_of(self, tensor: tf.Tensor) -> Value | None:
+        """What a tensor of the body became, None if it was not converted (or is not needed)."""
+        return self._walker.value_of(tensor)
+
     def require_rank(self, value: Value, what: str = "the input") -> int:
         """The inner rank of ``value``; CannotVectorize if it is unknown."""
         if value.inner_rank is None:

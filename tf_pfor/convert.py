@@ -84,6 +84,10 @@ class Walker:
             raise Failed
         return [self._values[_key(t)] for t in tensors]
 
+    def value_of(self, tensor: tf.Tensor) -> Value | None:
+        """What a tensor of the body has become; None if it was not converted."""
+        return self._values.get(_key(tensor))
+
     def group(self, operation: tf.Operation) -> tf.Operation:
         """One operation that runs after all that a converted operation became."""
         return tf.group(*self._done[operation])
@@ -208,7 +212,13 @@ class Walker:
         """Emits a loop-invariant op as it is."""
         if op.type != "Const":
             self.recorder.add(op, Outcome.KEPT)
-        made = Call(op, inputs, self).rebuild()
+        call = Call(op, inputs, self)
+        if _is_shape_arithmetic(op):  # emitted only if an emitted op reads it
+            output = op.outputs[0]
+            return [
+                Value.deferred(Layout.UNSTACKED, call.rebuild, dims(output), output.dtype)
+            ]
+        made = call.rebuild()
         outputs = made if isinstance(made, list) else [made]
         return [Value.unstacked(t) for t in outputs]
 
@@ -327,6 +337,14 @@ class Walker:
 
 def _key(tensor: tf.Tensor) -> Any:
     return (tensor.op, tensor.value_index)
+
+
+def _is_shape_arithmetic(op: tf.Operation) -> bool:
+    """Integer scalars and vectors made from others: of little use but in shapes and indices."""
+    if len(op.outputs) != 1 or not op.inputs or op.control_inputs or op.device:
+        return False
+    output = op.outputs[0]
+    return output.dtype in (tf.int32, tf.int64) and output.shape.rank in (0, 1)
 
 
 def _any_stacked(value: Value | list[Value]) -> bool:

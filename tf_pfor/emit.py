@@ -28,6 +28,7 @@ class Emitter:
         self._constants: dict[Any, tf.Tensor] = {}
         self._shapes: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
         self._types: dict[tf.DType, Any] = {}
+        self._reshaped: dict[Any, tuple[Any, tf.Tensor]] = {}
 
     def __call__(self, op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> Any:
         """Emits one op and returns its output: a tensor, or a list if it has not exactly one.
@@ -154,7 +155,16 @@ class Emitter:
             if dims(tensor) == same:
                 return tensor
             parts = [-1 if i == unknown[0] else p for i, p in enumerate(parts)]
-        return self("Reshape", tensor, self.shape_vector(parts))
+        return self._reshape(tensor, parts)
+
+    def _reshape(self, tensor: tf.Tensor, parts: Sequence[Dim]) -> tf.Tensor:
+        """One Reshape of a tensor to a shape, whoever asks."""
+        key = (id(tensor), *(id(p) if isinstance(p, tf.Tensor) else (int(p),) for p in parts))
+        found = self._reshaped.get(key)
+        if found is None:
+            made = self("Reshape", tensor, self.shape_vector(parts))
+            found = self._reshaped[key] = ((tensor, *parts), made)
+        return found[1]
 
     def reshape_to(self, tensor: tf.Tensor, shape: Sequence[int | None]) -> tf.Tensor:
         """Reshapes to a static shape with at most one unknown dimension, which is inferred.
@@ -169,5 +179,4 @@ class Emitter:
             if found is not None and found.count(None) == 1:
                 unknown = self.dim(tensor, found.index(None))
                 return self.reshape(tensor, [unknown if d is None else d for d in shape])
-        parts = np.asarray([-1 if d is None else d for d in shape], np.int32)
-        return self("Reshape", tensor, parts)
+        return self._reshape(tensor, [-1 if d is None else d for d in shape])

@@ -57,7 +57,11 @@ class Loop:
         return self._index.get()
 
     def index_value(self) -> Value:
-        return Value.deferred(Layout.STACKED, lambda: self.index, (), tf.int32)
+        return Value(Layout.STACKED, self._index, (), tf.int32)
+
+    def is_index(self, value: Value) -> bool:
+        """True when ``value`` is the number of the iteration, 0 ... n - 1, all active."""
+        return self.rows is None and value.cell is self._index
 
     def subset(self, rows: tf.Tensor, emit: Emitter) -> Loop:
         """The child loop whose iterations are ``rows`` (int32 [k]) of this one's."""

@@ -6,6 +6,7 @@ Words: the *inner shape* is what the user's function sees; a stacked tensor has 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -70,6 +71,8 @@ def fold(call: Call, value: Value, axes: int = 1) -> tf.Tensor:
     if None not in rest:  # one unknown at most: Reshape infers the rest
         if None in shape[:axes] and 0 not in rest:
             return call.emit.reshape_to(source, [None, *rest])
+        if call.loop.static_length is None and 0 not in rest:
+            return call.emit.reshape_to(source, [None, *rest])
         if None not in shape[:axes]:
             lead = product(call, [call.loop.length, int(np.prod(shape[:axes]))])
             return call.emit.reshape(source, [lead, *rest])
@@ -117,6 +120,55 @@ def unfold(
 
 def _first_dims(call: Call, like: Value, axis: int) -> Dim:
     return call.emit.dim(like.tensor, axis + 1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lead:
+    """Values with the loop in front, in the cheapest form that an op can take.
+
+    Attributes:
+      tensors: the stacked tensors, or the folded ones.
+      skip: how many inner axes are merged with the loop in axis 0 of ``tensors``.
+    """
+
+    call: Call
+    like: Value
+    tensors: list[tf.Tensor]
+    skip: int
+
+    def axis(self, inner: int) -> int:
+        """The axis of ``tensors`` that is the inner axis ``inner`` (not negative)."""
+        return inner + 1 - self.skip
+
+    def result(self, tensor: tf.Tensor, inner_shape: Shape = None) -> Value:
+        """The value whose form, like that of ``tensors``, is ``tensor``."""
+        return unfold(self.call, tensor, self.like, self.skip, inner_shape)
+
+
+def leading(call: Call, values: Sequence[Value], free: int) -> Lead:
+    """The folded forms of ``values`` if all have the same one, else the stacked tensors.
+
+    Args:
+      call: the call.
+      values: inputs of the op; invariant ones are repeated.
+      free: so many first inner axes are the same in all values and in the result, and the op
+        works on each of their entries alone; a fold over more axes is not used.
+    """
+    first = values[0]
+    form = first.folded if first.is_stacked else None
+    if form is not None and form.axes <= free and first.inner_shape is not None:
+        head = first.inner_shape[: form.axes]
+        if all(
+            v.is_stacked
+            and v.folded is not None
+            and v.folded.axes == form.axes
+            and v.inner_shape is not None
+            and v.inner_shape[: form.axes] == head
+            and None not in head
+            for v in values
+        ):
+            return Lead(call, first, [v.folded.tensor for v in values], form.axes)  # type: ignore[union-attr]
+    return Lead(call, first, [call.stacked(v) for v in values], 0)
 
 
 def expand_to_rank(call: Call, value: Value, rank: int) -> tf.Tensor:

@@ -52,8 +52,16 @@ class Folded:
     takes it as it is, so that no Reshape stands between a MatMul and its BiasAdd.
     """
 
-    tensor: tf.Tensor
+    held: tf.Tensor | Cell
     axes: int
+
+    @property
+    def tensor(self) -> tf.Tensor:
+        return self.held.get() if isinstance(self.held, Cell) else self.held
+
+    @property
+    def is_made(self) -> bool:
+        return not isinstance(self.held, Cell) or self.held.is_made
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +75,8 @@ class Value:
       folded: the folded form of a stacked value, when it was computed in that form.
       constant: the value itself, when it is a known constant.
       row_shapes: RAGGED only: int32 [n, inner rank], the true shape of each row.
+      elements: a tensor with the same elements in the same order and another shape, when this
+        value is a reshape that nobody has read yet.
     """
 
     layout: Layout
@@ -76,6 +86,7 @@ class Value:
     folded: Folded | None = None
     constant: np.ndarray | None = None
     row_shapes: tf.Tensor | None = None
+    elements: tf.Tensor | None = None
 
     @classmethod
     def unstacked(cls, tensor: tf.Tensor, constant: np.ndarray | None = None) -> Value:
@@ -103,9 +114,11 @@ class Value:
         *,
         folded: Folded | None = None,
         constant: np.ndarray | None = None,
+        elements: tf.Tensor | None = None,
     ) -> Value:
         """A value whose tensor is emitted when it is first read."""
-        return cls(layout, Cell(None, make), inner_shape, dtype, folded, constant)
+        cell = Cell(None, make)
+        return cls(layout, cell, inner_shape, dtype, folded, constant, elements=elements)
 
     @property
     def tensor(self) -> tf.Tensor:
@@ -124,9 +137,11 @@ class Value:
     @property
     def any_form(self) -> tf.Tensor:
         """A tensor that holds this value's elements in row-major order, whatever its shape."""
-        if not self.cell.is_made and self.folded is not None:
+        if self.cell.is_made:
+            return self.tensor
+        if self.folded is not None and (self.folded.is_made or self.elements is None):
             return self.folded.tensor
-        return self.tensor
+        return self.tensor if self.elements is None else self.elements
 
     def with_inner_shape(self, shape: Shape) -> Value:
         return dataclasses.replace(self, inner_shape=shape)
