@@ -222,6 +222,15 @@ def copy_handle_data(source: tf.Tensor, target: tf.Tensor) -> None:
     _ops.handle_data_util.copy_handle_data(source, target)
 
 
+def list_element(handle: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:
+    """Dtype and static shape of the elements of a TensorList handle, None if not known."""
+    data = _ops.handle_data_util.get_handle_data(handle)
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    found = data.shape_and_type[0]
+    return tf.as_dtype(found.dtype), tf.TensorShape(found.shape)
+
+
 def attr_map(op: Operation) -> Any:
     """The NodeDef's attribute map of ``op`` (7 us: cache it)."""
     return op.node_def.attr

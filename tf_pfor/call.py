@@ -154,6 +154,10 @@ class Call:
         """``value`` with the loop on axis 0, repeated if it is invariant."""
         return self._walker.tile(value).tensor
 
+    def again(self, op: tf.Operation, inputs: Inputs) -> Call:
+        """A call of another op of the body, or of one emitted before, in the same walker."""
+        return Call(op, inputs, self._walker)
+
     def convert_function(
         self, name: str, args: Sequence[Value], *, loop: Loop | None = None
     ) -> list[Value]:

@@ -28,6 +28,7 @@ class Emitter:
         self._constants: dict[Any, tf.Tensor] = {}
         self._shapes: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
         self._types: dict[tf.DType, Any] = {}
+        self.memo: dict[Any, Any] = {}  # what converters emit once; keys must keep ids alive
         self._reshaped: dict[Any, tuple[Any, tf.Tensor]] = {}
 
     def __call__(self, op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> Any:

@@ -65,6 +65,25 @@ class Folded:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ListRows:
+    """A STACKED_LIST whose elements are not just the rows of the loop at hand.
+
+    Attributes:
+      size: how many rows the elements have, an int or a scalar int32 tensor.
+      ids: int32 [loop length], which rows of the elements the active iterations are; None when
+        they are all of them, in order.
+      mask: bool [size], the rows that may be written; None for all.
+      lengths: int32 [size], the length of each row's list where they differ (the list is as long
+        as the longest, and every row's starts at 0); None when they are equal.
+    """
+
+    size: Any
+    ids: tf.Tensor | None = None
+    mask: tf.Tensor | None = None
+    lengths: tf.Tensor | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """A tensor of the body in the vectorized graph.
 
@@ -87,6 +106,7 @@ class Value:
     constant: np.ndarray | None = None
     row_shapes: tf.Tensor | None = None
     elements: tf.Tensor | None = None
+    rows: ListRows | None = None
 
     @classmethod
     def unstacked(cls, tensor: tf.Tensor, constant: np.ndarray | None = None) -> Value:
@@ -100,9 +120,9 @@ class Value:
         return cls(Layout.STACKED, Cell(tensor), None if shape is None else shape[1:], tensor.dtype)
 
     @classmethod
-    def stacked_list(cls, tensor: tf.Tensor) -> Value:
-        """A scalar TensorList handle whose elements are stacked."""
-        return cls(Layout.STACKED_LIST, Cell(tensor), (), tensor.dtype)
+    def stacked_list(cls, tensor: tf.Tensor, rows: ListRows | None = None) -> Value:
+        """A TensorList (or Optional) handle whose contents are stacked."""
+        return cls(Layout.STACKED_LIST, Cell(tensor), dims(tensor), tensor.dtype, rows=rows)
 
     @classmethod
     def deferred(
