@@ -14,10 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.call import Call
+from tf_pfor.converters._broadcast import MAX_GROUPS, broadcast, regroup
+from tf_pfor.converters._broadcast import same_shape as all_of_one_shape
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ALWAYS, ANY, ConverterFn, Outcome, RegisterPFor
-from tf_pfor.shapes import expand_to_rank, fold, shift_axis, unfold
-from tf_pfor.values import Folded, Value
+from tf_pfor.shapes import fold, unfold
+from tf_pfor.values import Value
 
 Table = Mapping[str, tuple[str, ...]]
 
@@ -43,82 +45,14 @@ def _register(
 # ---------------------------------------------------------------------------
 
 
-def elementwise(table: Table) -> None:
+def elementwise(table: Table, max_groups: int = MAX_GROUPS) -> None:
     """Broadcasting ops: align ranks, never tile. [n, b] op [a, b] -> [n, 1, b] op [a, b]."""
-    _register(table, broadcast, "elementwise")
-
-
-def broadcast(call: Call, *_: Value) -> Any:
-    """One op on inputs whose ranks are aligned, in folded form where all inputs allow it."""
-    values = call.flat_inputs()
-    folded = _folded_operands(call, values)
-    if folded is not None:
-        operands, template = folded
-        tensor = call.rebuild(**dict(zip(call.inputs, operands)))
-        like = next(v for v in values if v.folded is template)
-        return unfold(call, tensor, like, template.axes)
-    ranks = [call.require_rank(v, f"input {i}") for i, v in enumerate(values)]
-    rank = max(ranks)
-    operands = [expand_to_rank(call, v, rank) if v.is_stacked else v.tensor for v in values]
-    return call.rebuild(**dict(zip(call.inputs, operands)))
-
-
-def _folded_operands(
-    call: Call, values: list[Value]
-) -> tuple[list[tf.Tensor], Folded] | None:
-    """The inputs in their common folded form, or None if they have none.
-
-    All stacked inputs must be folded over the same inner axes and have the same leading inner
-    dimensions; unstacked inputs must not reach the folded axes.
-    """
-    template: Value | None = None
-    for v in values:
-        if v.is_stacked:
-            if v.folded is None or v.inner_shape is None:
-                return None
-            if template is None:
-                template = v
-    if template is None or template.folded is None:
-        return None
-    axes = template.folded.axes
-    assert template.inner_shape is not None
-    head, rank = template.inner_shape[:axes], len(template.inner_shape)
-    for v in values:
-        if v.inner_shape is None:
-            return None
-        if v.is_stacked:
-            assert v.folded is not None
-            same = v.folded.axes == axes and v.inner_shape[:axes] == head
-            if not same or len(v.inner_shape) != rank or (None in head and v is not template):
-                return None
-        elif len(v.inner_shape) > rank - axes:
-            return None
-    operands = [v.folded.tensor if v.folded is not None else v.tensor for v in values]
-    return operands, template.folded
+    _register(table, lambda call, *_: broadcast(call, max_groups), "elementwise")
 
 
 def same_shape(table: Table) -> None:
     """Kernels that do not broadcast (gradient kernels, AddN): all inputs stacked, or folded."""
-    _register(table, _same_shape, "same_shape")
-
-
-def _same_shape(call: Call, *_: Any) -> Any:
-    values = call.flat_inputs()
-    folded = _folded_operands(call, values)
-    if folded is not None:
-        operands, template = folded
-        like = next(v for v in values if v.folded is template)
-        tensor = call.rebuild(**_regroup(call, operands))
-        return unfold(call, tensor, like, template.axes)
-    return call.rebuild(**_regroup(call, [call.stacked(v) for v in values]))
-
-
-def _regroup(call: Call, flat: list[tf.Tensor]) -> dict[str, Any]:
-    supply = iter(flat)
-    return {
-        name: [next(supply) for _ in v] if isinstance(v, list) else next(supply)
-        for name, v in call.inputs.items()
-    }
+    _register(table, lambda call, *_: all_of_one_shape(call), "same_shape")
 
 
 # ---------------------------------------------------------------------------
@@ -136,32 +70,38 @@ def _reduction(call: Call, *values: Value) -> Any:
     if axis.is_stacked:
         raise CannotVectorize("the reduction axes differ between iterations")
     name_x, name_axis = call.inputs
+    inner = _inner_axes(call, x, name_axis)
+    if x.folded is not None and inner is not None and (inner >= x.folded.axes).all():
+        moved = (inner - x.folded.axes + 1).astype(inner.dtype)  # beyond the folded axes
+        tensor = call.rebuild(**{name_x: x.folded.tensor, name_axis: moved})
+        return unfold(call, tensor, x, x.folded.axes)
     return call.rebuild(**{name_x: x.tensor, name_axis: shifted_axes(call, x, name_axis)})
 
 
-def shifted_axes(call: Call, x: Value, name: str) -> Any:
-    """The axis input ``name`` (scalar or vector) moved past the loop axis of ``x``."""
+def _inner_axes(call: Call, x: Value, name: str) -> np.ndarray | None:
+    """The axis input ``name`` without negative axes, if it and the rank of ``x`` are known."""
     found = call.maybe_constant(name)
-    rank = x.inner_rank
-    if found is not None and (rank is not None or (found >= 0).all()):
-        moved = [shift_axis(int(a), rank or 0) for a in found.reshape([-1])]
-        return np.asarray(moved, found.dtype).reshape(found.shape)
+    if found is None or x.inner_rank is None:
+        return None
+    return np.where(found < 0, found + x.inner_rank, found).astype(found.dtype)
+
+
+def shifted_axes(call: Call, x: Value, name: str) -> Any:
+    """The axis input ``name`` (scalar or vector) moved past the loop axis of ``x``.
+
+    Where the rank of ``x`` is unknown, negative axes stay: they count from the end.
+    """
+    inner = _inner_axes(call, x, name)
+    if inner is not None:
+        return (inner + 1).astype(inner.dtype)
+    found = call.maybe_constant(name)
+    if found is not None:
+        return np.where(found < 0, found, found + 1).astype(found.dtype)
     axis = call.inputs[name]
     assert isinstance(axis, Value)
-    emit, zero, one = call.emit, _scalar(axis.dtype, 0), _scalar(axis.dtype, 1)
-    if rank is None:
-        total = emit("Cast", emit("Rank", x.tensor), DstT=axis.dtype)
-        wrapped = emit("AddV2", axis.tensor, total)
-    else:
-        wrapped = emit("AddV2", axis.tensor, emit.constant(_scalar(axis.dtype, rank + 1)))
-    is_negative = emit("Less", axis.tensor, emit.constant(zero))
-    return emit(
-        "SelectV2", is_negative, wrapped, emit("AddV2", axis.tensor, emit.constant(one))
-    )
-
-
-def _scalar(dtype: tf.DType, value: int) -> np.generic:
-    return dtype.as_numpy_dtype(value)
+    zero = call.emit.constant(0, axis.dtype)
+    is_positive = call.emit("GreaterEqual", axis.tensor, zero)
+    return call.emit("AddV2", axis.tensor, call.emit("Cast", is_positive, DstT=axis.dtype))
 
 
 def axis_input(table: Table, x: str, axis: str) -> None:
@@ -169,7 +109,8 @@ def axis_input(table: Table, x: str, axis: str) -> None:
 
     def convert(call: Call, *_: Value) -> Any:
         value, where = call.inputs[x], call.inputs[axis]
-        assert isinstance(value, Value) and isinstance(where, Value)
+        assert isinstance(value, Value)
+        assert isinstance(where, Value)
         if where.is_stacked:
             raise CannotVectorize(f"'{axis}' differs between iterations")
         return call.rebuild(**{x: value.tensor, axis: shifted_axes(call, value, axis)})
@@ -185,7 +126,7 @@ def axis_attr(table: Table, axis: str) -> None:
         old = call.attr(axis)
         moved = old if old < 0 else old + 1  # a negative axis counts from the end: it stays
         tensors = [call.stacked(v) for v in values]
-        return call.rebuild(**_regroup(call, tensors), **{axis: moved})
+        return call.rebuild(**regroup(call, tensors), **{axis: moved})
 
     _register({k: (*v, axis) for k, v in table.items()}, convert, "axis_attr")
 
@@ -199,7 +140,7 @@ def native_batch(table: Table) -> None:
     """The kernel takes any leading batch dimensions: all inputs stacked, nothing else."""
     _register(
         table, lambda call, *_: call.rebuild(
-            **_regroup(call, [call.stacked(v) for v in call.flat_inputs()])
+            **regroup(call, [call.stacked(v) for v in call.flat_inputs()])
         ), "native_batch",
     )  # fmt: skip
 
@@ -231,7 +172,7 @@ def flatten(table: Table) -> None:
         tensors = [call.stacked(v) for v in values]
         shape = call.emit.shape_of(tensors[0])
         flat = [call.emit("Reshape", t, np.asarray([-1], np.int32)) for t in tensors]
-        made = call.rebuild(**_regroup(call, flat))
+        made = call.rebuild(**regroup(call, flat))
         outputs = made if isinstance(made, list) else [made]
         return [call.emit("Reshape", t, shape) for t in outputs]
 
@@ -249,8 +190,9 @@ def prepend_shape(table: Table, shape: str) -> None:
     def convert(call: Call, *_: Value) -> Any:
         value = call.inputs[shape]
         assert isinstance(value, Value)
-        if value.is_stacked:
-            raise CannotVectorize(f"'{shape}' differs between iterations")
+        for name, given in call.inputs.items():
+            if given.is_stacked:  # type: ignore[union-attr]
+                raise CannotVectorize(f"'{name}' differs between iterations")
         return call.rebuild(**{shape: with_n(call, value, shape)})
 
     _register(table, convert, "prepend_shape", stacked=ALWAYS)
