@@ -10,6 +10,8 @@ from __future__ import annotations
 class PforError(Exception):
     """Base of all errors raised by tf_pfor."""
 
+    ag_pass_through = True  # AutoGraph would raise an error of another type in its place
+
 
 class ArgumentError(PforError, ValueError):
     """An argument of a public function has a wrong value, shape or structure."""
@@ -53,3 +55,5 @@ class CannotVectorize(Exception):  # noqa: N818  (a signal to the walker, not an
 
 class FallbackWarning(UserWarning):
     """Ops of the body run in a sequential loop, since no converter takes them."""
+
+    ag_pass_through = True  # where warnings are errors

@@ -80,6 +80,7 @@ def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
             for e in elements
         ]
         result = _build(job, inner, next(supply) if isinstance(n, tf.Tensor) else n)
+        result = nests.from_user(result)
         leaves = nests.flatten(result)
         kept["result"] = nests.pack(result, [None] * len(leaves))
         kept["present"] = [isinstance(x, tf.Tensor) for x in leaves]
@@ -90,9 +91,8 @@ def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
         *[tf.TensorSpec(t.shape, t.dtype) for t in tensors]
     )
     outputs = iter(concrete(*tensors))
-    return nests.pack(
-        kept["result"], [next(outputs) if is_tensor else None for is_tensor in kept["present"]]
-    )
+    leaves = [next(outputs) if is_tensor else None for is_tensor in kept["present"]]
+    return nests.to_user(nests.pack(kept["result"], leaves))
 
 
 def _build(job: Job, elements: Sequence[Element], n: Dim) -> Any:
