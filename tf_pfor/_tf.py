@@ -349,7 +349,7 @@ _LIBRARY_MARKS = (
 def user_line(op: Operation) -> str:
     """``file:line`` of the innermost frame in user code that made ``op``; "" if unknown."""
     try:
-        frames = list(op.traceback)
+        frames = list(op.traceback or ())
     except (AttributeError, ValueError):
         return ""
     for frame in reversed(frames):

@@ -30,9 +30,12 @@ class Settings:
 
     Attributes:
       fallback: "loop", "error", or the set of op types that may run in a sequential loop.
+      while_strategy: what to do with a while loop whose iterations make different numbers of
+        trips: "compact", "mask", or "auto" to choose by cost.
     """
 
     fallback: str | frozenset[str] = "loop"
+    while_strategy: str = "auto"
 
     def may_loop(self, op_type: str) -> bool:
         if isinstance(self.fallback, frozenset):
@@ -62,6 +65,7 @@ class Walker:
         self._done: dict[Any, list[tf.Operation]] = {}  # op -> what it became
         self._failed: set[Any] = set()
         self._tiled: dict[int, tuple[Value, Value]] = {}
+        self.memo: dict[Any, Any] = {}  # of this walker and those of the functions it enters
 
     # The two entries ------------------------------------------------------
 
@@ -96,7 +100,10 @@ class Walker:
         self, graph: Any, name: str, args: Sequence[Value], *, loop: Loop | None = None
     ) -> list[Value]:
         """Converts the function ``name`` of ``graph`` inline, applied to ``args``."""
-        return self.convert_graph(_tf.function_graph(graph, name), args, loop=loop)
+        body = _tf.function_graph(graph, name)
+        if len(body.inputs) != len(args):
+            raise CannotVectorize(f"'{name}' has {len(body.inputs)} inputs, not {len(args)}")
+        return self.convert_graph(body, args, loop=loop)
 
     def convert_graph(
         self, body: Any, args: Sequence[Value], *, loop: Loop | None = None
@@ -106,6 +113,16 @@ class Walker:
         for placeholder, value in zip(body.inputs, args, strict=True):
             child.bind(placeholder, value)
         return child.convert(body.outputs, getattr(body, "control_outputs", ()))
+
+    def enter(self, loop: Loop, emit: Emitter, recorder: Recorder | None = None) -> Walker:
+        """A walker for a function of the body that gets a graph of its own (branch, loop)."""
+        child = Walker(loop, emit, self.settings, recorder or self.recorder)
+        child.memo = self.memo
+        return child
+
+    def done(self, operations: Iterable[tf.Operation]) -> list[tf.Operation]:
+        """What converted operations became."""
+        return [made for o in operations for made in self._done[o]]
 
     # Walking --------------------------------------------------------------
 
@@ -153,8 +170,7 @@ class Walker:
             raise Failed
         schema = _tf.schema(op.type)
         if schema is None:
-            self._reject(op, "its op type is not known to this TensorFlow")
-            raise Failed
+            return self._legacy_call(op)
         if op.type == "Const":
             return [self._constant(op)], []
         inputs = self._group(op, schema)
@@ -171,6 +187,16 @@ class Walker:
         if watch:
             return results, self.emit.graph.get_operations()[before:]
         return results, self.emit.operations[mark:]
+
+    def _legacy_call(self, op: tf.Operation) -> tuple[list[Value], list[tf.Operation]]:
+        """An op whose type is the name of a function of the graph: a call of TensorFlow 1."""
+        if _tf.find_function(op.graph, op.type) is None:
+            self._reject(op, "its op type is not known to this TensorFlow")
+            raise Failed
+        before = len(self.emit.graph.get_operations())
+        args = [self._values[_key(t)] for t in op.inputs]
+        results = self.convert_function(op.graph, op.type, args)
+        return results, self.emit.graph.get_operations()[before:]
 
     def _group(self, op: tf.Operation, schema: _tf.Schema) -> Inputs:
         """Inputs by OpDef name."""

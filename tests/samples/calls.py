@@ -1,3 +1,34 @@
 """Samples of tf_pfor/converters/calls.py."""
 
-SAMPLES = []
+import tensorflow as tf
+
+from tests.harness import normal, sample
+
+_SCALE = tf.Variable([1.0, -2.0, 3.0], trainable=True)
+
+
+@tf.function
+def _product(x, y):
+    return x * y, x - y
+
+
+@tf.function
+def _scaled(x, y):
+    return x * y * _SCALE
+
+
+@tf.function
+def _outer(x, y):
+    a, b = _product(x, y)
+    c, _ = _product(b, a)
+    return a, c
+
+
+_compiled = tf.function(lambda x, y: x * y, jit_compile=True)
+
+SAMPLES = [
+    sample("PartitionedCall", _product, normal(3), normal(3)),
+    sample("PartitionedCall", _compiled, normal(3), normal(3), label="compiled"),
+    sample("PartitionedCall", _outer, normal(2, 3), normal(3), label="nested"),
+    sample("StatefulPartitionedCall", _scaled, normal(3), normal(3)),
+]
