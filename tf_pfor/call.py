@@ -12,10 +12,12 @@ from tf_pfor import _tf
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
+from tf_pfor.registry import Outcome
+from tf_pfor.report import Recorder
 from tf_pfor.values import Layout, Shape, Value, dims
 
 if TYPE_CHECKING:
-    from tf_pfor.convert import Walker
+    from tf_pfor.convert import Settings, Walker
 
 Inputs = Mapping[str, "Value | list[Value]"]
 
@@ -169,6 +171,36 @@ class Call:
           loop: the loop to convert for; this call's own when None.
         """
         return self._walker.convert_function(self.op.graph, name, args, loop=loop)
+
+    @property
+    def settings(self) -> Settings:
+        """What the caller of the public function chose."""
+        return self._walker.settings
+
+    @property
+    def memo(self) -> dict[Any, Any]:
+        """What is found out once for all walkers of a conversion, by keys of one's own."""
+        return self._walker.memo
+
+    def enter(self, loop: Loop, emit: Emitter, *, is_trial: bool = False) -> Walker:
+        """A walker for a function of the body that gets a graph of its own.
+
+        Args:
+          loop: its iterations.
+          emit: the emitter of its graph.
+          is_trial: the result is thrown away: nothing is recorded but failures.
+        """
+        return self._walker.enter(loop, emit, Recorder() if is_trial else None)
+
+    def note(self, text: str) -> None:
+        """Says how the op was vectorized, for reports."""
+        self._walker.recorder.note(self.op, text)
+
+    def fail(self, trial: Walker) -> None:
+        """Reports what failed in a trial conversion."""
+        self._walker.recorder.entries += [
+            e for e in trial.recorder.entries if e[1] is Outcome.REJECTED
+        ]
 
     def loop_over_rows(self) -> list[Value]:
         """Runs the op in a sequential loop over its stacked inputs (``fallback``)."""

@@ -109,7 +109,7 @@ class Walker:
         self, body: Any, args: Sequence[Value], *, loop: Loop | None = None
     ) -> list[Value]:
         """Converts a function graph inline: its outputs, and its side effects."""
-        child = Walker(loop or self.loop, self.emit, self.settings, self.recorder)
+        child = self.enter(loop or self.loop, self.emit)
         for placeholder, value in zip(body.inputs, args, strict=True):
             child.bind(placeholder, value)
         return child.convert(body.outputs, getattr(body, "control_outputs", ()))

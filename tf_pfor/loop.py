@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+
 import numpy as np
 import tensorflow as tf
 
 from tf_pfor.emit import Dim, Emitter
-from tf_pfor.values import Cell, Layout, Value
+from tf_pfor.values import Cell, Layout, ListRows, RowSource, Value
 
 
 class Loop:
@@ -14,8 +17,10 @@ class Loop:
 
     Attributes:
       static_length: the number of iterations when it is known before running, else None.
-      rows: int32 [length], the ids of the active iterations inside a branch or a while loop;
-        None when all are active.
+      rows: int32 [length], which iterations of ``parent`` the active ones inside a branch or a
+        while loop are; None when all are active. A row may stand there several times, where a
+        static length must be filled: it then computes the same thing several times.
+      parent: the loop around the branch or while loop, None for the outermost.
     """
 
     def __init__(
@@ -35,9 +40,16 @@ class Loop:
             self._length = Cell(length)
         else:
             self._length = Cell(None, lambda: emit.constant(np.int32(length)))
-        self._index = Cell(rows, self._make_index if rows is None else None)
+        if parent is not None and rows is None:
+            self._index = parent._index
+        else:
+            self._index = Cell(None, self._make_index)
 
     def _make_index(self) -> tf.Tensor:
+        if self.parent is not None and self.rows is not None:
+            if self.parent.is_whole:
+                return self.rows
+            return self.emit("GatherV2", self.parent.index, self.rows, np.int32(0))
         if self.static_length is not None:
             return self.emit.constant(np.arange(self.static_length, dtype=np.int32))
         return self.emit("Range", np.int32(0), self.length_tensor, np.int32(1))
@@ -52,6 +64,11 @@ class Loop:
         return self._length.get()
 
     @property
+    def is_whole(self) -> bool:
+        """True when all iterations of the outermost loop are active, in order."""
+        return self.rows is None and (self.parent is None or self.parent.is_whole)
+
+    @property
     def index(self) -> tf.Tensor:
         """int32 [n]: the iteration numbers of the active iterations."""
         return self._index.get()
@@ -61,8 +78,58 @@ class Loop:
 
     def is_index(self, value: Value) -> bool:
         """True when ``value`` is the number of the iteration, 0 ... n - 1, all active."""
-        return self.rows is None and value.cell is self._index
+        return self.is_whole and value.cell is self._index
+
+    def inside(self, emit: Emitter) -> Loop:
+        """The same iterations, in the graph of a branch or a loop body."""
+        return Loop(self.length, emit, parent=self)
 
     def subset(self, rows: tf.Tensor, emit: Emitter) -> Loop:
         """The child loop whose iterations are ``rows`` (int32 [k]) of this one's."""
         return Loop(emit.dim(rows, 0), emit, rows=rows, parent=self)
+
+    def take(
+        self, value: Value, emit: Emitter, hold: Callable[[Value], RowSource] | None = None
+    ) -> Value:
+        """What ``value`` of the parent loop is in this one; nothing is emitted before it is read.
+
+        Constants become constants of this graph. A stacked tensor is gathered through ``rows``
+        when somebody needs all of it; ``row_reads`` reads an element (``x[t]``) without that.
+
+        Args:
+          value: a value for the iterations of ``parent``.
+          emit: where to gather: this loop's emitter, or one around it that knows ``rows``.
+          hold: makes the source of a stacked tensor that has none.
+        """
+        rows, own = self.rows, self.emit
+        if value.constant is not None and not value.is_stacked:
+            constant, dtype = value.constant, value.dtype
+            cell = Cell(None, lambda: own.constant(constant, dtype))
+            return dataclasses.replace(value, cell=cell)
+        if value.layout is Layout.STACKED_LIST:
+            return self._take_list(value)
+        if value.layout is not Layout.STACKED:
+            return value
+        source = value.source
+        if source is None:
+            source = RowSource(value.cell) if hold is None else hold(value)
+        if rows is None:
+            return dataclasses.replace(value, source=source)
+        assert self.parent is not None
+        if self.parent.is_index(value):
+            return self.index_value()
+        zero = np.int32(0)
+        cell = Cell(None, lambda: emit("GatherV2", value.tensor, rows, zero))
+        source = source.through(Cell(rows), lambda outer: emit("GatherV2", outer, rows, zero))
+        return Value(Layout.STACKED, cell, value.inner_shape, value.dtype, source=source)
+
+    def _take_list(self, value: Value) -> Value:
+        """A stacked list stays whole; which of its rows are meant stands beside it."""
+        if self.rows is None:
+            return value
+        assert self.parent is not None
+        known = value.rows or ListRows(self.parent.length)
+        ids = self.rows
+        if known.ids is not None:
+            ids = self.emit("GatherV2", known.ids, self.rows, np.int32(0))
+        return dataclasses.replace(value, rows=dataclasses.replace(known, ids=ids))

@@ -16,9 +16,14 @@ class Recorder:
 
     def __init__(self) -> None:
         self.entries: list[tuple[tf.Operation, Outcome, str]] = []
+        self._notes: dict[tf.Operation, str] = {}
 
     def add(self, op: tf.Operation, outcome: Outcome, reason: str = "") -> None:
-        self.entries.append((op, outcome, reason))
+        self.entries.append((op, outcome, self._notes.pop(op, "") or reason))
+
+    def note(self, op: tf.Operation, text: str) -> None:
+        """Sets the reason of the record of ``op`` that comes next."""
+        self._notes[op] = text
 
     def failures(self) -> list[str]:
         """One line for each op that was rejected: type, name, line, reason."""

@@ -84,6 +84,28 @@ class ListRows:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class RowSource:
+    """Where the rows of a value lie that is gathered only when all of it is read.
+
+    Attributes:
+      whole: the tensor [N, ...] around the branch or the loop.
+      rows: int32 [n], which rows of it this value is; None for all, in order.
+      steps: a TensorList whose element t is ``whole[:, t]``, to read ``x[t]`` in a loop without a
+        full-size gradient for each read; None where there is no loop.
+    """
+
+    whole: Cell
+    rows: Cell | None = None
+    steps: Cell | None = None
+
+    def through(self, rows: Cell, compose: Callable[[tf.Tensor], tf.Tensor]) -> RowSource:
+        """The source of a subset: ``rows`` of this one's rows."""
+        outer = self.rows
+        inner = rows if outer is None else Cell(None, lambda: compose(outer.get()))
+        return dataclasses.replace(self, rows=inner)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """A tensor of the body in the vectorized graph.
 
@@ -96,6 +118,8 @@ class Value:
       row_shapes: RAGGED only: int32 [n, inner rank], the true shape of each row.
       elements: a tensor with the same elements in the same order and another shape, when this
         value is a reshape that nobody has read yet.
+      rows: STACKED_LIST only: which rows its elements have.
+      source: where a stacked value's rows lie that were not gathered yet.
     """
 
     layout: Layout
@@ -107,6 +131,7 @@ class Value:
     row_shapes: tf.Tensor | None = None
     elements: tf.Tensor | None = None
     rows: ListRows | None = None
+    source: RowSource | None = None
 
     @classmethod
     def unstacked(cls, tensor: tf.Tensor, constant: np.ndarray | None = None) -> Value:
