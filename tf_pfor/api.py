@@ -53,7 +53,7 @@ def pfor(
     job = Job(
         autographed(loop_fn),
         Settings("loop" if fallback_to_while_loop else "error"),
-        _check_block(parallel_iterations),
+        check_block(parallel_iterations),
     )
     return run(job, [Element(None)], n)
 
@@ -84,7 +84,7 @@ def for_loop(
     """
     _check_callable(loop_fn, "loop_fn")
     n = _check_iters(iters)
-    block = _check_block(parallel_iterations)
+    block = check_block(parallel_iterations)
     structure = nests.from_user(loop_fn_dtypes)
     dtypes = tf.nest.flatten(structure)
 
@@ -212,7 +212,7 @@ def _bad_iters(found: Any) -> ArgumentTypeError:
     )
 
 
-def _check_block(block: Any) -> int | None:
+def check_block(block: Any) -> int | None:
     if block is None:
         return None
     known = block

@@ -1,0 +1,1 @@
+"""The papers' figures and the peers, as ratios within one run."""

@@ -1,0 +1,398 @@
+"""Derivatives of functions: jacrev, jacfwd, hessian, hvp, hessian_diag, laplacian.
+
+Named and shaped as in JAX: for y = fn(x) the jacobian has shape y.shape + x.shape, the nest of the
+outputs outside and the nest of the argument inside. The results are functions; called eagerly they
+are compiled once for each signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import nests
+from tf_pfor.api import check_block
+from tf_pfor.convert import Settings
+from tf_pfor.errors import ArgumentError
+from tf_pfor.run import Element, Job, run
+from tf_pfor.trace import autographed
+
+Argnums = int | Sequence[int]
+Fn = Callable[..., Any]
+
+
+def jacrev(
+    fn: Fn, argnums: Argnums = 0, has_aux: bool = False, chunk_size: int | None = None
+) -> Fn:
+    """The jacobian of ``fn``, one batched backward pass over all outputs (reverse mode).
+
+    The better choice where the outputs have fewer elements than the inputs.
+
+    Args:
+      fn: a function of tensors or nests of tensors; returns a nest of tensors.
+      argnums: which positional arguments to differentiate with respect to: an int or several.
+      has_aux: ``fn`` returns (outputs, aux), and so does the result.
+      chunk_size: rows of the jacobian to compute at once; None: all.
+
+    Returns:
+      A function of the arguments of ``fn`` that returns, for each output, the nest of the
+      argument (a tuple of these when ``argnums`` is a sequence) with tensors of shape
+      output.shape + input.shape; zeros where an output does not depend on an input.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> tf_pfor.jacrev(lambda x: x ** 2)(tf.constant([1., 2.])).numpy().tolist()
+    [[2.0, 0.0], [0.0, 4.0]]
+    """
+    block = check_block(chunk_size)
+
+    def compute(call: _Differentiated) -> Any:
+        outputs, aux = call.evaluate()
+        jacobians = [
+            [_unflat(rows, y, x) for rows, x in zip(_pull_rows(y, call.wrt, block), call.wrt)]
+            for y in nests.flatten(outputs)
+        ]
+        return call.nested(outputs, jacobians), aux
+
+    return _compiled(fn, argnums, has_aux, compute)
+
+
+def jacfwd(
+    fn: Fn, argnums: Argnums = 0, has_aux: bool = False, chunk_size: int | None = None
+) -> Fn:
+    """The jacobian of ``fn``, one batched pass over all inputs (forward mode).
+
+    The better choice where the inputs have fewer elements than the outputs. The
+    jacobian-vector product is the derivative of the backward pass with respect to its cotangent
+    ("double backward"), so every op that has a gradient works.
+
+    Args:
+      fn: as for ``jacrev``.
+      argnums: as for ``jacrev``.
+      has_aux: as for ``jacrev``.
+      chunk_size: columns of the jacobian to compute at once; None: all.
+
+    Returns:
+      As ``jacrev``.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> tf_pfor.jacfwd(lambda x: x ** 2)(tf.constant([1., 2.])).numpy().tolist()
+    [[2.0, 0.0], [0.0, 4.0]]
+    """
+    block = check_block(chunk_size)
+
+    def compute(call: _Differentiated) -> Any:
+        outputs, aux = call.evaluate()
+        leaves = nests.flatten(outputs)
+        jacobians: list[list[tf.Tensor]] = [[] for _ in leaves]
+        for x in call.wrt:
+            push = _pusher(leaves, x)
+            columns = _map_units(x, lambda seed, push=push: push(seed), block)
+            for found, column, y in zip(jacobians, columns, leaves):
+                rank = y.shape.rank
+                turned = tf.transpose(column, [*range(1, rank + 1), 0])
+                found.append(tf.reshape(turned, tf.concat([tf.shape(y), tf.shape(x)], 0)))
+                found[-1].set_shape(y.shape + x.shape)
+        return call.nested(outputs, jacobians), aux
+
+    return _compiled(fn, argnums, has_aux, compute)
+
+
+def hessian(
+    fn: Fn, argnums: Argnums = 0, has_aux: bool = False, chunk_size: int | None = None
+) -> Fn:
+    """The second derivatives of ``fn``: shape output.shape + input.shape + input.shape.
+
+    Forward over reverse: ``jacfwd(jacrev(fn))``. The outputs need not be scalars.
+
+    Args:
+      fn: as for ``jacrev``.
+      argnums: as for ``jacrev``.
+      has_aux: as for ``jacrev``.
+      chunk_size: columns to compute at once; None: all.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> f = tf_pfor.hessian(lambda x: tf.reduce_sum(x ** 3))
+    >>> f(tf.constant([1., 2.])).numpy().tolist()
+    [[6.0, 0.0], [0.0, 12.0]]
+    """
+    inner = jacrev(fn, argnums, has_aux, chunk_size)
+    return jacfwd(inner, argnums, has_aux, chunk_size)
+
+
+def hvp(fn: Fn, argnums: int = 0, has_aux: bool = False) -> Fn:
+    """Hessian-vector products of a scalar function, without the hessian.
+
+    Args:
+      fn: returns a scalar.
+      argnums: the argument to differentiate with respect to.
+      has_aux: ``fn`` returns (scalar, aux), and the result (product, aux).
+
+    Returns:
+      A function of the arguments of ``fn`` and, as last argument, of a vector: the nest of the
+      differentiated argument. It returns such a nest.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> product = tf_pfor.hvp(lambda x: tf.reduce_sum(x ** 3))
+    >>> product(tf.constant([1., 2.]), tf.constant([1., 1.])).numpy().tolist()
+    [6.0, 12.0]
+    """
+    _check_int(argnums)
+
+    def compute(call: _Differentiated) -> Any:
+        outputs, aux = call.evaluate()
+        value = _scalar_output(outputs)
+        vector = nests.flatten(nests.from_user(call.extra[0]))
+        products = _hessian_rows(value, call.wrt, vector)
+        return nests.to_user(nests.pack(call.wrt_structure, products)), aux
+
+    return _compiled(fn, argnums, has_aux, compute, extra=1)
+
+
+def hessian_diag(fn: Fn, argnums: int = 0, chunk_size: int | None = None) -> Fn:
+    """The diagonal of the hessian, without forming the hessian.
+
+    Args:
+      fn: returns a nest of tensors of any shape.
+      argnums: the argument to differentiate with respect to.
+      chunk_size: directions to compute at once; None: all.
+
+    Returns:
+      A function that returns, for each output, the nest of the argument with tensors of shape
+      output.shape + input.shape: d2 y / d x_k^2.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> f = tf_pfor.hessian_diag(lambda x: tf.reduce_sum(x ** 3))
+    >>> f(tf.constant([1., 2.])).numpy().tolist()
+    [6.0, 12.0]
+    """
+    _check_int(argnums)
+    block = check_block(chunk_size)
+
+    def compute(call: _Differentiated) -> Any:
+        outputs, _ = call.evaluate()
+        leaves = nests.flatten(outputs)
+        found = [[_second(y, x, block) for x in call.wrt] for y in leaves]
+        return call.nested(outputs, found), None
+
+    return _compiled(fn, argnums, False, compute)
+
+
+def laplacian(fn: Fn, argnums: int = 0, chunk_size: int | None = None) -> Fn:
+    """The sum of the second derivatives, what physics-informed networks ask for.
+
+    Args:
+      fn: returns a nest of tensors of any shape.
+      argnums: the argument to differentiate with respect to.
+      chunk_size: directions to compute at once; None: all.
+
+    Returns:
+      A function that returns the nest of the outputs: sum over k of d2 y / d x_k^2.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> f = tf_pfor.laplacian(lambda x: tf.reduce_sum(x ** 3))
+    >>> float(f(tf.constant([1., 2.])))
+    18.0
+    """
+    _check_int(argnums)
+    block = check_block(chunk_size)
+
+    def compute(call: _Differentiated) -> Any:
+        outputs, _ = call.evaluate()
+        sums: list[tf.Tensor] = []
+        for y in nests.flatten(outputs):
+            axes = [
+                tf.reduce_sum(_second(y, x, block), list(range(y.shape.rank, y.shape.rank + x.shape.rank)))
+                for x in call.wrt
+            ]
+            sums.append(tf.add_n(axes))
+        return nests.to_user(nests.pack(outputs, sums)), None
+
+    return _compiled(fn, argnums, False, compute)
+
+
+# ---------------------------------------------------------------------------
+# One call
+# ---------------------------------------------------------------------------
+
+
+class _Differentiated:
+    """A call of a function, and which of its arguments to differentiate with respect to."""
+
+    def __init__(
+        self, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Argnums,
+        has_aux: bool, extra: int,
+    ):  # fmt: skip
+        cut = len(args) - extra
+        self.extra = args[cut:]
+        self._fn, self._args, self._kwargs, self._has_aux = fn, args[:cut], kwargs, has_aux
+        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        for k in numbers:
+            if not -cut <= k < cut:
+                raise ArgumentError(
+                    f"argnums names argument {k}, and the function was called with {cut} "
+                    "positional arguments."
+                )
+        self._numbers = tuple(k % cut for k in numbers)
+        chosen = tuple(nests.from_user(self._args[k]) for k in self._numbers)
+        self.wrt_structure = chosen[0] if isinstance(argnums, int) else chosen
+        self.wrt = [
+            tf.identity(tf.convert_to_tensor(x)) for x in nests.flatten(self.wrt_structure)
+        ]
+        self._chosen = chosen
+
+    def evaluate(self) -> tuple[Any, Any]:
+        """Outputs as a nest of tensors, and aux."""
+        args = list(self._args)
+        supply = iter(self.wrt)
+        for k, structure in zip(self._numbers, self._chosen):
+            leaves = [next(supply) for _ in nests.flatten(structure)]
+            args[k] = nests.to_user(nests.pack(structure, leaves))
+        result = self._fn(*args, **self._kwargs)
+        aux = None
+        if self._has_aux:
+            if not isinstance(result, tuple) or len(result) != 2:
+                raise ArgumentError(
+                    f"With has_aux=True the function must return (outputs, aux), found {result!r}."
+                )
+            result, aux = result
+        structure = nests.from_user(result)
+        leaves = [tf.convert_to_tensor(x) for x in nests.flatten(structure)]
+        return nests.pack(structure, leaves), aux
+
+    def nested(self, outputs: Any, found: list[list[Any]]) -> Any:
+        """The nest of the outputs, with the nest of the arguments at each leaf."""
+        inner = [nests.to_user(nests.pack(self.wrt_structure, row)) for row in found]
+        return nests.to_user(tf.nest.pack_sequence_as(outputs, inner))
+
+
+def _compiled(
+    fn: Fn, argnums: Argnums, has_aux: bool, compute: Callable[[_Differentiated], Any],
+    extra: int = 0,
+) -> Fn:  # fmt: skip
+    """A function that differentiates in the graph being built, or eagerly in a compiled one."""
+    if not callable(fn):
+        raise ArgumentError(f"expected a function to differentiate, found {fn!r}.")
+    converted = autographed(fn)
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        result, aux = compute(_Differentiated(converted, args, kwargs, argnums, has_aux, extra))
+        return (result, aux) if has_aux else result
+
+    compiled = tf.function(traced, autograph=False)
+
+    @tf.autograph.experimental.do_not_convert
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (compiled if tf.executing_eagerly() else traced)(*args, **kwargs)
+
+    return call
+
+
+def _check_int(argnums: Any) -> None:
+    if not isinstance(argnums, int):
+        raise ArgumentError(f"argnums must be one int here, found {argnums!r}.")
+
+
+def _scalar_output(outputs: Any) -> tf.Tensor:
+    leaves = nests.flatten(outputs)
+    if len(leaves) != 1 or leaves[0].shape.rank != 0:
+        raise ArgumentError(
+            "hvp needs a function that returns one scalar, found "
+            f"{[str(x.shape) for x in leaves]}. Reduce it, or use hessian."
+        )
+    return leaves[0]
+
+
+# ---------------------------------------------------------------------------
+# Rows and columns
+# ---------------------------------------------------------------------------
+
+
+def _zeros_if_none(grads: Sequence[Any], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    return [
+        tf.zeros_like(x) if g is None else tf.convert_to_tensor(g) for g, x in zip(grads, like)
+    ]
+
+
+def _map_units(
+    x: tf.Tensor, of_seed: Callable[[tf.Tensor], Any], block: int | None
+) -> list[tf.Tensor]:
+    """``of_seed`` of every unit tensor of the shape of ``x``, all at once: [size of x, ...]."""
+    known = x.shape.num_elements()
+    n = tf.size(x) if known is None else known
+
+    def one(i: tf.Tensor) -> Any:
+        unit = tf.one_hot(i, n, dtype=x.dtype)
+        return of_seed(tf.reshape(unit, x.shape if known is not None else tf.shape(x)))
+
+    return run(Job(one, Settings(), block), [Element(None)], n)
+
+
+def _pull_rows(y: tf.Tensor, wrt: list[tf.Tensor], block: int | None) -> list[tf.Tensor]:
+    return _map_units(
+        y, lambda seed: _zeros_if_none(tf.gradients(y, wrt, grad_ys=seed), wrt), block
+    )
+
+
+def _unflat(rows: tf.Tensor, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """[size of y, ...x] -> y.shape + x.shape."""
+    if y.shape.is_fully_defined() and x.shape.is_fully_defined():
+        return tf.reshape(rows, y.shape + x.shape)
+    out = tf.reshape(rows, tf.concat([tf.shape(y), tf.shape(x)], 0))
+    out.set_shape(y.shape + x.shape)
+    return out
+
+
+def _pusher(ys: list[tf.Tensor], x: tf.Tensor) -> Callable[[tf.Tensor], list[tf.Tensor]]:
+    """From a tangent of ``x`` to the tangents of ``ys``, by double backward."""
+    cotangents = [tf.ones_like(y) for y in ys]
+    pulled = tf.gradients(ys, x, grad_ys=cotangents)[0]
+    if pulled is None:
+        return lambda tangent: [tf.zeros_like(y) for y in ys]
+    pulled = tf.convert_to_tensor(pulled)
+
+    def push(tangent: tf.Tensor) -> list[tf.Tensor]:
+        return _zeros_if_none(tf.gradients(pulled, cotangents, grad_ys=tangent), ys)
+
+    return push
+
+
+def _hessian_rows(
+    value: tf.Tensor, wrt: list[tf.Tensor], vector: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """H v of a scalar: the gradient of (gradient . v)."""
+    grads = _zeros_if_none(tf.gradients(value, wrt), wrt)
+    vector = [tf.cast(tf.convert_to_tensor(v), g.dtype) for v, g in zip(vector, grads)]
+    return _zeros_if_none(tf.gradients(grads, wrt, grad_ys=list(vector)), wrt)
+
+
+def _second(y: tf.Tensor, x: tf.Tensor, block: int | None) -> tf.Tensor:
+    """d2 y / d x_k^2 for each k: y.shape + x.shape."""
+    if y.shape.rank == 0:
+
+        def of_scalar(seed: tf.Tensor) -> tf.Tensor:
+            (row,) = _hessian_rows(y, [x], [seed])
+            return tf.reduce_sum(row * seed)
+
+        diagonal = _map_units(x, of_scalar, block)
+    else:
+        push = _pusher([y], x)
+
+        def of_tensor(seed: tf.Tensor) -> tf.Tensor:
+            (tangent,) = push(seed)
+            (second,) = _pusher([tangent], x)(seed)
+            return second
+
+        diagonal = _map_units(x, of_tensor, block)
+        diagonal = tf.transpose(diagonal, [*range(1, y.shape.rank + 1), 0])
+    shape = tf.concat([tf.shape(y), tf.shape(x)], 0)
+    result = tf.reshape(diagonal, shape)
+    result.set_shape(y.shape + x.shape)
+    return result
