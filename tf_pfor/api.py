@@ -14,7 +14,7 @@ from tf_pfor.convert import Settings
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.run import Element, Job, run
-from tf_pfor.trace import autographed
+from tf_pfor.trace import autographed, dense
 from tf_pfor.values import dims
 
 _no_autograph = tf.autograph.experimental.do_not_convert
@@ -88,20 +88,10 @@ def for_loop(
     structure = nests.from_user(loop_fn_dtypes)
     dtypes = tf.nest.flatten(structure)
 
+    user_fn = autographed(loop_fn)
+
     def one(i: tf.Tensor) -> list[tf.Tensor]:
-        leaves = tf.nest.flatten(nests.from_user(loop_fn(i)))
-        if len(leaves) != len(dtypes):
-            raise ArgumentError(
-                f"loop_fn_dtypes has {len(dtypes)} leaves and loop_fn returned {len(leaves)}. "
-                "Expected: one dtype for each result, in the same nest."
-            )
-        waits = [x for x in leaves if isinstance(x, tf.Operation)]
-        with tf.control_dependencies(waits):
-            return [
-                tf.identity(tf.convert_to_tensor(x, d))
-                for x, d in zip(leaves, dtypes)
-                if d is not None
-            ] + [tf.identity(i)]
+        return [*_results_of_one(user_fn(i), structure), tf.identity(i)]
 
     def loop(count: tf.Tensor) -> list[tf.Tensor]:
         wanted = [d for d in dtypes if d is not None]
@@ -117,10 +107,53 @@ def for_loop(
     return nests.to_user(tf.nest.pack_sequence_as(structure, leaves))
 
 
+def _results_of_one(result: Any, structure: Any) -> list[tf.Tensor]:
+    """What one iteration of ``for_loop`` returned, checked against the nest of dtypes."""
+    result = tf.nest.map_structure(dense, nests.from_user(result))
+    try:
+        tf.nest.assert_same_structure(structure, result)
+    except (TypeError, ValueError) as why:
+        raise ArgumentError(
+            "loop_fn_dtypes and what loop_fn returned differ in structure. Expected: one dtype "
+            f"for each result, in the same nest. Found: {_dtypes(structure)} and {_dtypes(result)}."
+        ) from why
+    pairs = list(zip(tf.nest.flatten(structure), tf.nest.flatten(result)))
+    for i, (dtype, x) in enumerate(pairs):
+        wanted = "None" if dtype is None else tf.as_dtype(dtype).name
+        found = _dtype_name(x)
+        if found != wanted and (found or dtype is None):
+            raise ArgumentError(
+                f"loop_fn_dtypes has {wanted} for result {i} of loop_fn, which is {found}. "
+                "Expected: its dtype, or None where loop_fn returns None or an operation."
+            )
+    with tf.control_dependencies([x for _, x in pairs if isinstance(x, tf.Operation)]):
+        return [tf.identity(tf.convert_to_tensor(x, d)) for d, x in pairs if d is not None]
+
+
+def _dtypes(structure: Any) -> Any:
+    """The nest of dtype names, as messages show it."""
+    return tf.nest.map_structure(
+        lambda x: tf.as_dtype(x).name if _is_dtype(x) else _dtype_name(x) or type(x).__name__,
+        structure,
+    )
+
+
+def _is_dtype(x: Any) -> bool:
+    return isinstance(x, (tf.DType, type, np.dtype, str))
+
+
+def _dtype_name(x: Any) -> str:
+    """The dtype of a result; "" for a Python value, whose dtype is free."""
+    if x is None or isinstance(x, tf.Operation):
+        return "None"
+    return tf.as_dtype(x.dtype).name if hasattr(x, "dtype") else ""
+
+
 def _in_graph(function: Callable[..., Any], *args: tf.Tensor) -> Any:
     if not tf.executing_eagerly():
         return function(*args)
-    return tf.function(function).get_concrete_function(*args)(*args)
+    compiled = tf.function(function, autograph=False)
+    return compiled.get_concrete_function(*args)(*args)
 
 
 @_no_autograph
@@ -162,9 +195,7 @@ def vectorized_map(
     def of_flat(*leaves: tf.Tensor) -> Any:
         return converted(nests.to_user(nests.pack(structure, list(leaves))))
 
-    job = Job(
-        of_flat, Settings("loop" if fallback_to_while_loop else "error"), None, warn
-    )
+    job = Job(of_flat, Settings("loop" if fallback_to_while_loop else "error"), None, warn)
     return run(job, elements, n)
 
 
@@ -221,9 +252,7 @@ def check_block(block: Any) -> int | None:
     if isinstance(known, np.ndarray) and known.ndim == 0:
         known = known.item()
     if isinstance(known, bool) or not isinstance(known, numbers.Integral) or int(known) < 1:
-        raise ArgumentError(
-            f"parallel_iterations must be a positive int or None, found {block!r}."
-        )
+        raise ArgumentError(f"parallel_iterations must be a positive int or None, found {block!r}.")
     return int(known)
 
 

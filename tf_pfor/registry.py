@@ -235,3 +235,10 @@ def _check_names(rule: Rule, schema: _tf.Schema) -> None:
             f"{rule.op_type} has no input {sorted(rule.stacked - inputs)}; its inputs are "
             f"{[a.name for a in schema.inputs]} (registered at {rule.where})."
         )
+    # Our own rules name the attributes of several versions of TensorFlow.
+    is_own = getattr(rule.function, "__module__", "").startswith("tf_pfor.converters")
+    if not is_own and not rule.attrs <= set(schema.attr_types):
+        raise RegistrationError(
+            f"{rule.op_type} has no attribute {sorted(rule.attrs - set(schema.attr_types))}; its "
+            f"attributes are {sorted(schema.attr_types)} (registered at {rule.where})."
+        )

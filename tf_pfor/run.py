@@ -9,10 +9,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import nests
+from tf_pfor import _tf, nests
 from tf_pfor.convert import Failed, Settings, Walker
 from tf_pfor.emit import Dim, Emitter
-from tf_pfor.errors import ArgumentError, FallbackWarning, NotVectorizableError
+from tf_pfor.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FallbackWarning,
+    NotVectorizableError,
+)
 from tf_pfor.loop import Loop
 from tf_pfor.report import Recorder
 from tf_pfor.trace import Body, trace
@@ -98,6 +103,7 @@ def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
 def _build(job: Job, elements: Sequence[Element], n: Dim) -> Any:
     """Traces and converts a job in the current graph."""
     body = trace(job.fn, [e.spec for e in elements])
+    _check_outputs(body)
     recorder = Recorder()
     axes = nests.spread(job.out_axes, body.structure, "out_axes")
     shared = frozenset(i for i, axis in enumerate(axes) if axis is None)
@@ -110,6 +116,17 @@ def _build(job: Job, elements: Sequence[Element], n: Dim) -> Any:
     if job.warn:
         warn_of_loops(recorder)
     return nests.to_user(nests.pack(body.structure, leaves))
+
+
+def _check_outputs(body: Body) -> None:
+    """Handles (of variables, lists, iterators) cannot be stacked."""
+    for tensor in body.outputs:
+        if tensor.dtype in (tf.resource, tf.variant):
+            raise ArgumentTypeError(
+                f"The body returned a handle of dtype {tensor.dtype.name} ({tensor.op.type}, "
+                f"{_tf.user_line(tensor.op) or 'line unknown'}), expected tensors that can be "
+                "stacked. Return what it holds: TensorArray.stack(), variable.read_value()."
+            )
 
 
 def convert_body(

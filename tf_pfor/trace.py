@@ -60,7 +60,7 @@ def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Body:
     def run(*args: tf.Tensor) -> list[tf.Tensor]:
         with tf.variable_creator_scope(_lifted):
             structure = nests.from_user(fn(*args))
-        structure = tf.nest.map_structure(_dense, structure)
+        structure = tf.nest.map_structure(dense, structure)
         leaves = nests.flatten(structure)
         kept["structure"] = structure
         kept["leaves"] = leaves
@@ -99,7 +99,7 @@ def _is_silent(leaf: Any) -> bool:
     return leaf is None or isinstance(leaf, tf.Operation)
 
 
-def _dense(leaf: Any) -> Any:
+def dense(leaf: Any) -> Any:
     """IndexedSlices (gradients of gathers) as a tensor; sparse and ragged results are refused."""
     if isinstance(leaf, tf.IndexedSlices):
         return tf.convert_to_tensor(leaf)
