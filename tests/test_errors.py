@@ -1,0 +1,419 @@
+"""Bad input: one clear error each, tested by its text, before anything ran."""
+
+import dataclasses
+import traceback
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+X = np.ones([3, 2], np.float32)
+
+
+class Untraced:
+    """A body that must not be traced."""
+
+    def __call__(self, *args):
+        raise AssertionError("the body was traced before the arguments were checked")
+
+
+@pytest.fixture(params=["eager", "function", "function without autograph"])
+def call(request):
+    """Runs a function eagerly or in tf.function: the error must be the same."""
+    if request.param == "eager":
+        return lambda fn: fn()
+    return lambda fn: tf.function(fn, autograph="without" not in request.param)()
+
+
+def check(call, fn, error, *texts):
+    """``fn`` raises exactly this type, and its message holds all texts."""
+    with pytest.raises(tf_pfor.PforError) as caught:
+        call(fn)
+    assert type(caught.value) is error, type(caught.value)
+    for text in texts:
+        assert text in str(caught.value), str(caught.value)
+    shown = "".join(traceback.format_exception_only(caught.value))
+    assert "in user code" not in shown, shown
+
+
+# ---------------------------------------------------------------------------
+# vectorized_map
+# ---------------------------------------------------------------------------
+
+
+def test_leading_sizes_differ(call):
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(Untraced(), {"a": tf.zeros([3, 2]), "b": tf.zeros([4])}),
+        tf_pfor.ArgumentError,
+        "differ in the size of axis 0",
+        "elems['a']: (3, 2)",
+        "elems['b']: (4,)",
+    )
+
+
+def test_zero_and_another_size_differ(call):
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(Untraced(), (tf.zeros([0]), tf.zeros([2]))),
+        tf_pfor.ArgumentError,
+        "elems[0]: (0,)",
+        "elems[1]: (2,)",
+    )
+
+
+def test_scalar_element(call):
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(Untraced(), (X, 1.0)),
+        tf_pfor.ArgumentError,
+        "elems[1] is a scalar",
+        "[n, ...]",
+        "Close over it",
+    )
+
+
+def test_none_leaf(call):
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(Untraced(), {"x": X, "y": None}),
+        tf_pfor.ArgumentError,
+        "elems['y'] is None",
+        "close over it",
+    )
+
+
+@pytest.mark.parametrize("elems", [(), [], {}, {"a": []}], ids=str)
+def test_no_elements(call, elems):
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(Untraced(), elems),
+        tf_pfor.ArgumentError,
+        "elems holds no tensor",
+        "use pfor",
+    )
+
+
+@pytest.mark.parametrize("fn", [None, 3, "tanh", X], ids=["None", "int", "str", "array"])
+def test_not_callable(call, fn):
+    for run in (
+        lambda: tf_pfor.vectorized_map(fn, X),
+        lambda: tf_pfor.pfor(fn, 3),
+        lambda: tf_pfor.for_loop(fn, tf.int32, 3),
+    ):
+        check(call, run, tf_pfor.ArgumentTypeError, "must be a function", type(fn).__name__)
+
+
+def test_ragged_element(call):
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(Untraced(), (X, tf.ragged.constant([[1], [2, 3], []]))),
+        tf_pfor.ArgumentTypeError,
+        "elems[1] is a RaggedTensor",
+        "not supported yet",
+        ".to_tensor()",
+    )
+
+
+def test_sparse_element(call):
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(Untraced(), {"s": tf.sparse.from_dense(X)}),
+        tf_pfor.ArgumentTypeError,
+        "elems['s'] is a SparseTensor",
+        "not supported yet",
+        "tf.sparse.to_dense",
+    )
+
+
+def test_element_that_is_no_tensor(call):
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(Untraced(), (X, object())),
+        tf_pfor.ArgumentTypeError,
+        "elems[1] is a object",
+        "expected a tensor",
+    )
+
+
+# ---------------------------------------------------------------------------
+# pfor and for_loop
+# ---------------------------------------------------------------------------
+
+LOOPS = [
+    lambda iters, **k: tf_pfor.pfor(Untraced(), iters, **k),
+    lambda iters, **k: tf_pfor.for_loop(Untraced(), tf.int32, iters, **k),
+]
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=["pfor", "for_loop"])
+@pytest.mark.parametrize("iters", [-1, np.int64(-3), tf.constant(-2)], ids=repr)
+def test_negative_iters(call, loop, iters):
+    number = str(int(tf.get_static_value(iters) if tf.is_tensor(iters) else iters))
+    check(call, lambda: loop(iters), tf_pfor.ArgumentError, "must not be negative", number)
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=["pfor", "for_loop"])
+@pytest.mark.parametrize(
+    ("iters", "text"),
+    [
+        (2.0, "2.0"),
+        (True, "True"),
+        (None, "None"),
+        ("3", "string"),
+        (tf.constant(2.0), "dtype float32"),
+        (tf.constant([2, 3]), "shape (2,)"),
+        (np.float32(2), "float32"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_iters_that_are_no_integer(call, loop, iters, text):
+    check(
+        call,
+        lambda: loop(iters),
+        tf_pfor.ArgumentTypeError,
+        "iters must be an integer or a scalar integer tensor",
+        text,
+    )
+
+
+def test_negative_iters_at_run_time():
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
+    def run(n):
+        return tf_pfor.pfor(lambda i: i, n)
+
+    assert run(tf.constant(0)).shape == [0]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        run(tf.constant(-1))
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=["pfor", "for_loop"])
+@pytest.mark.parametrize("block", [0, -1, 1.5, "2", True], ids=repr)
+def test_bad_parallel_iterations(call, loop, block):
+    check(
+        call,
+        lambda: loop(3, parallel_iterations=block),
+        tf_pfor.ArgumentError,
+        "parallel_iterations must be a positive int or None",
+        repr(block),
+    )
+
+
+def test_for_loop_structures_differ(call):
+    check(
+        call,
+        lambda: tf_pfor.for_loop(lambda i: (i, i), tf.int32, 3),
+        tf_pfor.ArgumentError,
+        "differ in structure",
+        "one dtype for each result",
+        "Found: int32 and ('int32', 'int32')",
+    )
+    check(
+        call,
+        lambda: tf_pfor.for_loop(lambda i: {"a": i}, [tf.int32], 3),
+        tf_pfor.ArgumentError,
+        "loop_fn_dtypes",
+        "same nest",
+    )
+
+
+def test_for_loop_dtypes_differ(call):
+    check(
+        call,
+        lambda: tf_pfor.for_loop(lambda i: i, tf.float32, 3),
+        tf_pfor.ArgumentError,
+        "loop_fn_dtypes",
+        "float32",
+        "int32",
+    )
+
+
+def test_for_loop_none_differs(call):
+    for body, types in ((lambda i: None, tf.int32), (lambda i: i, None)):
+        check(
+            call,
+            lambda body=body, types=types: tf_pfor.for_loop(body, types, 3),
+            tf_pfor.ArgumentError,
+            "loop_fn_dtypes",
+        )
+
+
+# ---------------------------------------------------------------------------
+# What the body returns
+# ---------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Unknown:
+    tag: object
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [(object(), "object"), (print, "builtin_function_or_method"), ({1, 2}, "set")],
+    ids=["object", "function", "set"],
+)
+def test_body_returns_a_python_object(call, value, name):
+    check(
+        call,
+        lambda: tf_pfor.pfor(lambda i: (i, value), 3),
+        tf_pfor.ArgumentTypeError,
+        f"returned an object of type {name}",
+        "Expected: tensors",
+        "Return the tensors",
+    )
+
+
+def test_body_returns_a_dataclass_with_an_object(call):
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(lambda x: Unknown(object()), X),
+        tf_pfor.ArgumentTypeError,
+        "type object",
+    )
+
+
+def test_body_returns_ragged_or_sparse(call):
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(lambda x: tf.RaggedTensor.from_row_lengths(x, [1, 1]), X),
+        tf_pfor.ArgumentTypeError,
+        "RaggedTensor",
+        "not supported yet",
+    )
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(lambda x: tf.sparse.from_dense(x), X),
+        tf_pfor.ArgumentTypeError,
+        "SparseTensor",
+        "not supported yet",
+    )
+
+
+def test_body_returns_a_dtype_that_cannot_be_stacked(call):
+    check(
+        call,
+        lambda: tf_pfor.pfor(lambda i: tf.raw_ops.EmptyTensorList(
+            element_shape=[2], max_num_elements=3, element_dtype=tf.float32), 2),
+        tf_pfor.ArgumentTypeError,
+        "variant",
+        "Return",
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------------
+# Ops without a converter
+# ---------------------------------------------------------------------------
+
+
+def _no_converter(x):
+    return tf.raw_ops.UnicodeScript(input=tf.cast(x, tf.int32))
+
+
+def test_unsupported_op_with_the_fallback_off(call):
+    """All of them at once, with type, line and reason."""
+
+    def body(x):
+        first = _no_converter(x)
+        return first, tf.raw_ops.UnicodeScript(input=first)
+
+    with tf_pfor.registry.REGISTRY.temporary():
+        _forget("UnicodeScript")
+        check(
+            call,
+            lambda: tf_pfor.vectorized_map(body, X, fallback_to_while_loop=False),
+            tf_pfor.NotVectorizableError,
+            "UnicodeScript",
+            "test_errors.py:",
+            "no converter is registered for it",
+            "the fallback loop is off",
+            "fallback_to_while_loop=True",
+            "RegisterPFor",
+        )
+
+
+def test_failures_are_listed():
+    def body(x):
+        return _no_converter(x), _no_converter(x + 1)
+
+    with tf_pfor.registry.REGISTRY.temporary():
+        _forget("UnicodeScript")
+        with pytest.raises(tf_pfor.NotVectorizableError) as caught:
+            tf_pfor.vectorized_map(body, X, fallback_to_while_loop=False)
+    assert len(caught.value.failures) == 2
+    assert all("UnicodeScript" in line for line in caught.value.failures)
+
+
+def _forget(op_type):
+    @tf_pfor.RegisterPFor(op_type, override=True)
+    def refuse(call, *_):
+        raise tf_pfor.CannotVectorize("no converter is registered for it")
+
+
+def test_a_converter_that_breaks_its_promise_is_named(call):
+    with tf_pfor.registry.REGISTRY.temporary():
+
+        @tf_pfor.RegisterPFor("Tanh", override=True)
+        def wrong(call, x):
+            return [x.tensor, x.tensor]
+
+        check(
+            call,
+            lambda: tf_pfor.vectorized_map(tf.tanh, X),
+            tf_pfor.ConversionError,
+            "Tanh",
+            "test_errors.py",
+            "returned 2, expected 1 results",
+        )
+
+
+def test_an_error_in_the_body_is_the_users_own():
+    def body(x):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        tf_pfor.vectorized_map(body, X)
+
+
+def test_the_traceback_is_short():
+    """Between the user's call and the error stand our frames only, few of them."""
+    try:
+        tf_pfor.vectorized_map(lambda x: x, (X, None))
+    except tf_pfor.ArgumentError as why:
+        frames = traceback.extract_tb(why.__traceback__)
+        ours = [f for f in frames if "tf_pfor" in f.filename and "tests" not in f.filename]
+        assert len(ours) <= 4
+        assert why.__cause__ is None
+
+
+# ---------------------------------------------------------------------------
+# Registration
+# ---------------------------------------------------------------------------
+
+
+def test_duplicates_name_both_places():
+    with tf_pfor.registry.REGISTRY.temporary():
+
+        @tf_pfor.RegisterPFor("Cross", stacked=("a", "b"), override=True)
+        def first(call, a, b):
+            return a.tensor
+
+        with pytest.raises(tf_pfor.RegistrationError) as caught:
+
+            @tf_pfor.RegisterPFor("Cross", stacked=("a", "b"))
+            def second(call, a, b):
+                return b.tensor
+
+    assert str(caught.value).count("test_errors.py:") == 2
+    assert "override=True" in str(caught.value)
+
+
+def test_wrong_names_are_refused():
+    with pytest.raises(tf_pfor.RegistrationError, match="has no input.*'c'"):
+        tf_pfor.RegisterPFor("Cross", stacked=("a", "c"))(lambda call, a, b: a)
+    with pytest.raises(tf_pfor.RegistrationError, match="has no attribute.*'nope'"):
+        tf_pfor.RegisterPFor("Cross", attrs=("nope",))(lambda call, a, b: a)
+    with pytest.raises(tf_pfor.RegistrationError, match="expects a function"):
+        tf_pfor.RegisterPFor("Cross")(3)
