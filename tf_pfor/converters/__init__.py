@@ -13,6 +13,7 @@ from tf_pfor.converters import (
     losses,
     matmul,
     normalization,
+    optional,
     pool,
     random,
     reductions,
@@ -21,6 +22,7 @@ from tf_pfor.converters import (
     slicing,
     sorting,
     tensor_list,
+    tensor_list_items,
     variables,
     while_loop,
 )
@@ -38,6 +40,7 @@ __all__ = [
     "losses",
     "matmul",
     "normalization",
+    "optional",
     "pool",
     "random",
     "reductions",
@@ -46,6 +49,7 @@ __all__ = [
     "slicing",
     "sorting",
     "tensor_list",
+    "tensor_list_items",
     "variables",
     "while_loop",
 ]

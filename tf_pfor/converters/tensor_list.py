@@ -1,1 +1,336 @@
-"""TensorLists: what TensorArray is made of."""
+"""TensorLists, what TensorArray is made of: lists as a whole.
+
+A list handle stays a scalar variant; its elements are [n] + elem (docs/decisions/0005). Single
+elements are in ``tensor_list_items``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.call import Call
+from tf_pfor.converters._list_rows import (
+    dense,
+    is_partial,
+    known_lengths,
+    longest,
+    pick,
+    resized,
+    row_items,
+    set_rows,
+)
+from tf_pfor.converters._lists import (
+    cast,
+    list_rule,
+    shape_input,
+    size_of_rows,
+    stack_list,
+    swap,
+    without_size,
+)
+from tf_pfor.emit import Dim
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.shapes import product
+from tf_pfor.values import Layout, ListRows, Value, is_static
+
+_UNEQUAL = "the length of the list differs between iterations, so its stack would be ragged"
+
+# ---------------------------------------------------------------------------
+# Making lists
+# ---------------------------------------------------------------------------
+
+
+@list_rule("EmptyTensorList")
+def empty_list(call: Call, element_shape: Value, max_num_elements: Value) -> Any:
+    """Only reached when stacked elements are pushed to it: elements are [n] + elem."""
+    if max_num_elements.is_stacked:
+        raise CannotVectorize("the largest length of a list differs between iterations")
+    return Value.stacked_list(call.rebuild(element_shape=shape_input(call, "element_shape")))
+
+
+@list_rule("TensorListReserve")
+def reserve(call: Call, element_shape: Value, num_elements: Value) -> Any:
+    """As ``empty_list``; where the lengths differ, as long as the longest."""
+    shape, rows, length = shape_input(call, "element_shape"), None, num_elements.tensor
+    if num_elements.is_stacked:
+        rows = ListRows(call.loop.length, lengths=length)
+        length = longest(call, length)
+    return Value.stacked_list(call.rebuild(element_shape=shape, num_elements=length), rows)
+
+
+@list_rule("TensorListFromTensor")
+def from_tensor(call: Call, tensor: Value, element_shape: Value) -> Any:
+    """[n, T, ...] -> [T, n, ...] -> elements [n, ...]."""
+    shape = shape_input(call, "element_shape")
+    return Value.stacked_list(
+        call.rebuild(tensor=swap(call, call.stacked(tensor)), element_shape=shape)
+    )
+
+
+@list_rule("TensorListScatter")
+def scatter(call: Call, tensor: Value, indices: Value, element_shape: Value) -> Any:
+    """A new list of [n, ...] elements at invariant indices."""
+    return _new_scattered(call, tensor, indices)
+
+
+@list_rule("TensorListScatterV2")
+def scatter_v2(
+    call: Call, tensor: Value, indices: Value, element_shape: Value, num_elements: Value
+) -> Any:
+    """As TensorListScatter, with the length."""
+    if num_elements.is_stacked:
+        raise CannotVectorize("a scattered list is of a length that differs between iterations")
+    return _new_scattered(call, tensor, indices)
+
+
+def _new_scattered(call: Call, tensor: Value, indices: Value) -> Any:
+    shape = shape_input(call, "element_shape")
+    if not indices.is_stacked:
+        pieces = swap(call, call.stacked(tensor))  # [k, n, ...]
+        return Value.stacked_list(call.rebuild(tensor=pieces, element_shape=shape))
+    emit = call.emit
+    known = call.maybe_constant("num_elements") if "num_elements" in call.inputs else None
+    rows = None
+    if known is not None and known >= 0:
+        length = emit.constant(known.astype(np.int32))
+    else:  # [n, k] -> [n], as long as the largest index says; -1 stands for none
+        spread = emit("ConcatV2", [indices.tensor, _minus_ones(call, indices)], np.int32(1))
+        top = emit("Max", spread, np.asarray([1], np.int32))
+        lengths = emit("AddV2", top, np.int32(1))
+        rows, length = ListRows(call.loop.length, lengths=lengths), longest(call, lengths)
+    empty = emit("TensorListReserve", shape, length, element_dtype=tensor.dtype)
+    return set_rows(call, Value.stacked_list(empty, rows), indices.tensor, tensor)
+
+
+def _minus_ones(call: Call, indices: Value) -> tf.Tensor:
+    """int32 [n, 1] of -1."""
+    return call.emit("Fill", call.emit.shape_vector([call.loop.length, 1]), np.int32(-1))
+
+
+@list_rule("TensorListScatterIntoExistingList")
+def scatter_into(call: Call, input_handle: Value, tensor: Value, indices: Value) -> Any:
+    """Invariant indices write elements [n, ...], differing ones rows of them."""
+    target = stack_list(call, input_handle)
+    if not indices.is_stacked and not is_partial(target) and known_lengths(target) is None:
+        pieces = swap(call, call.stacked(tensor))  # [k, n, ...]
+        made = call.rebuild(input_handle=target.tensor, tensor=pieces)
+        return Value.stacked_list(made, target.rows)
+    return set_rows(call, target, call.stacked(indices), tensor)
+
+
+@list_rule("TensorListSplit")
+def split(call: Call, tensor: Value, element_shape: Value, lengths: Value) -> Any:
+    """Pieces of equal length: [n, T*d, ...] -> [T, n, d, ...]; else T pieces [n, d_t, ...]."""
+    emit = call.emit
+    shape = shape_input(call, "element_shape")
+    if lengths.is_stacked:
+        raise CannotVectorize("the lengths of the pieces differ between iterations")
+    known = call.maybe_constant("lengths")
+    count = lengths.inner_shape[0] if lengths.inner_shape else None
+    call.require_rank(tensor)
+    whole = call.stacked(tensor)  # [n, S, ...]
+    if known is not None and known.size and (known == known[0]).all():
+        parts: list[Dim] = [call.loop.length, known.size, int(known[0])]
+        parts += [emit.dim(whole, i) for i in range(2, whole.shape.rank)]
+        pieces = swap(call, emit.reshape(whole, parts))  # [T, n, d, ...]
+        return Value.stacked_list(emit("TensorListFromTensor", pieces, shape))
+    if count is None:
+        raise CannotVectorize("a tensor is split into a number of pieces that is not known")
+    made = emit("TensorListReserve", shape, np.int32(count), element_dtype=tensor.dtype)
+    if count:
+        split_dim = np.int32(1)
+        pieces = emit("SplitV", whole, lengths.tensor, split_dim, num_split=count)
+        for i, piece in enumerate(pieces if count > 1 else [pieces]):
+            made = emit("TensorListSetItem", made, np.int32(i), piece)
+    return Value.stacked_list(made)
+
+
+# ---------------------------------------------------------------------------
+# Reading lists
+# ---------------------------------------------------------------------------
+
+
+@list_rule("TensorListStack", attrs=("num_elements",))
+def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
+    """Elements [n, ...] -> [T, n, ...] -> [n, T, ...]."""
+    source = stack_list(call, input_handle)
+    if known_lengths(source) is not None:
+        raise CannotVectorize(_UNEQUAL)
+    shape = shape_input(call, "element_shape", size_of_rows(call, source))
+    whole = call.rebuild(input_handle=source.tensor, element_shape=shape)  # [T, size, ...]
+    if whole.dtype == tf.variant:
+        return Value.stacked_list(whole, source.rows)
+    return swap(call, pick(call, source, whole, axis=1))
+
+
+@list_rule("TensorListGather")
+def gather(call: Call, input_handle: Value, indices: Value, element_shape: Value) -> Any:
+    """Elements at k places: [k, n, ...] -> [n, k, ...]; differing indices gather rows."""
+    emit = call.emit
+    if call.attr("element_dtype") == tf.variant:
+        raise CannotVectorize("several lists are gathered from a list of lists")
+    if not indices.is_stacked:
+        source = stack_list(call, input_handle)
+        shape = shape_input(call, "element_shape", size_of_rows(call, source))
+        items = call.rebuild(input_handle=source.tensor, element_shape=shape)  # [k, size, ...]
+        return swap(call, pick(call, source, items, axis=1))
+    if input_handle.layout is Layout.UNSTACKED:
+        found = call.output_shape()
+        shape = call.inputs["element_shape"].tensor  # type: ignore[union-attr]
+        if found is not None and is_static(found[1:]):
+            shape = np.asarray(found[1:], np.int32)
+        if _tf.in_xla_context(emit.graph):
+            whole = call.emit(
+                "TensorListStack", input_handle.tensor, shape, element_dtype=call.output_dtype()
+            )  # [T, ...]
+            return emit("GatherV2", whole, indices.tensor, np.int32(0))  # [n, k, ...]
+        flat = emit("Reshape", indices.any_form, np.asarray([-1], np.int32))  # [n*k]
+        items = call.rebuild(indices=flat, element_shape=shape)  # [n*k, ...]
+        ends = [emit.dim(items, i) for i in range(1, items.shape.rank or 0)]
+        if items.shape.rank is None:
+            raise CannotVectorize("the rank of a list's elements is unknown")
+        return emit.reshape(items, [call.loop.length, emit.dim(indices.tensor, 1), *ends])
+    source = stack_list(call, input_handle)
+    whole = dense(call, source, shape_input(call, "element_shape", size_of_rows(call, source)))
+    return row_items(call, source, whole, indices.tensor)  # [n, k, ...]
+
+
+@list_rule("TensorListConcat", attrs=("element_shape",))
+def concat(call: Call, input_handle: Value) -> Any:
+    """As TensorListConcatV2, with the shape in an attribute."""
+    found = call.attr("element_shape")
+    shape = np.int32(-1)
+    if found.rank is not None:
+        dims = [-1 if d is None else d for d in found.as_list()]
+        shape = np.asarray(dims, np.int32)
+    source = stack_list(call, input_handle)
+    if shape.ndim:
+        shape = call.emit.shape_vector([size_of_rows(call, source), *shape.tolist()])
+    return _concatenated(call, source, call.emit.as_tensor(shape))
+
+
+@list_rule("TensorListConcatV2")
+def concat_v2(call: Call, input_handle: Value, element_shape: Value, leading_dims: Value) -> Any:
+    """Elements [n, d, ...] of one size: [T, n, d, ...] -> [n, T*d, ...]; else T pieces joined."""
+    source = stack_list(call, input_handle)
+    if leading_dims.is_stacked:
+        raise CannotVectorize("the lengths of the pieces differ between iterations")
+    shape = shape_input(call, "element_shape", size_of_rows(call, source), tf.int32)
+    return _concatenated(call, source, shape)
+
+
+def _concatenated(call: Call, source: Value, shape: tf.Tensor) -> list[Value]:
+    """The pieces one after the other, and their lengths (int64)."""
+    emit = call.emit
+    if known_lengths(source) is not None:
+        raise CannotVectorize(_UNEQUAL)
+    pieces = _pieces(source.tensor)
+    if pieces is not None and len({p.shape[1] for p in pieces if p.shape.rank}) > 1:
+        joined = emit("ConcatV2", pieces, np.int32(1))  # [size, S, ...]
+        sizes = [emit.dim(p, 1) for p in pieces]
+        lengths = cast(call, emit.shape_vector(sizes), tf.int64)
+        return [Value.stacked(pick(call, source, joined)), Value.unstacked(lengths)]
+    whole = dense(call, source, shape)  # [T, size, d, ...]
+    if whole.shape.rank is None:
+        raise CannotVectorize("the rank of a list's elements is unknown")
+    rows = swap(call, pick(call, source, whole, axis=1))  # [n, T, d, ...]
+    count, size = emit.dim(whole, 0), emit.dim(whole, 2)
+    ends = [emit.dim(whole, i) for i in range(3, whole.shape.rank)]
+    joined = emit.reshape(rows, [call.loop.length, product(call, [count, size]), *ends])
+    each = cast(call, emit.as_tensor(size), tf.int64)
+    lengths = emit("Fill", emit.shape_vector([count]), each)  # [T]
+    return [Value.stacked(joined), Value.unstacked(lengths)]
+
+
+def _pieces(handle: tf.Tensor) -> list[tf.Tensor] | None:
+    """The elements of a list that was reserved and then written at constant indices, or None.
+
+    Only such lists can hold elements of different first dimensions: TensorListStack refuses
+    others when it runs.
+    """
+    found: dict[int, tf.Tensor] = {}
+    while handle.op.type == "TensorListSetItem":
+        index = tf.get_static_value(handle.op.inputs[1])
+        if index is None:
+            return None
+        found.setdefault(int(index), handle.op.inputs[2])
+        handle = handle.op.inputs[0]
+    length = tf.get_static_value(handle.op.inputs[1]) if _is_reserve(handle.op) else None
+    if not found or length is None or sorted(found) != list(range(int(length))):
+        return None
+    return [found[i] for i in range(int(length))]
+
+
+def _is_reserve(op: tf.Operation) -> bool:
+    return op.type.endswith("Reserve") and len(op.inputs) == 2
+
+
+# ---------------------------------------------------------------------------
+# Lengths and shapes
+# ---------------------------------------------------------------------------
+
+
+@list_rule("TensorListLength")
+def length(call: Call, input_handle: Value) -> Any:
+    """The same for all rows, unless lists of different lengths were made."""
+    source = stack_list(call, input_handle)
+    lengths = known_lengths(source)
+    if lengths is not None:
+        return pick(call, source, lengths)
+    return Value.unstacked(call.rebuild(input_handle=source.tensor))
+
+
+@list_rule("TensorListResize")
+def resize(call: Call, input_handle: Value, size: Value) -> Any:
+    """To one size; to differing ones as long as the longest."""
+    target = stack_list(call, input_handle)
+    if not size.is_stacked and not is_partial(target) and known_lengths(target) is None:
+        made = call.rebuild(input_handle=target.tensor)
+        return Value.stacked_list(made, target.rows)
+    if is_partial(target):
+        raise CannotVectorize("a list is resized where only some rows are active")
+    return resized(call, target, call.stacked(size))
+
+
+@list_rule("TensorListElementShape")
+def element_shape(call: Call, input_handle: Value) -> Any:
+    """The declared shape without the loop axis; a constant where the body knows it."""
+    found = _tf.list_element(call.op.inputs[0])
+    emit, dtype = call.emit, call.output_dtype()
+    if found is not None and found[1].is_fully_defined():
+        shape = np.asarray(found[1].as_list(), dtype.as_numpy_dtype)
+        return Value.unstacked(emit.constant(shape), constant=shape)
+    source = stack_list(call, input_handle)
+    made = call.rebuild(input_handle=source.tensor)
+    if found is not None and found[0] == tf.variant:
+        return Value.unstacked(made)
+    return Value.unstacked(without_size(call, made))
+
+
+# ---------------------------------------------------------------------------
+# Several lists
+# ---------------------------------------------------------------------------
+
+
+@list_rule("TensorListConcatLists")
+def concat_lists(call: Call, input_a: Value, input_b: Value) -> Any:
+    """Both stacked; elements of one follow those of the other."""
+    a, b = stack_list(call, input_a), stack_list(call, input_b)
+    for value in (a, b):
+        if value.rows is not None:
+            raise CannotVectorize("lists are joined where only some rows are active")
+    return Value.stacked_list(call.rebuild(input_a=a.tensor, input_b=b.tensor))
+
+
+@list_rule("TensorListPushBackBatch")
+def push_back_batch(call: Call, input_handles: Value, tensor: Value) -> Any:
+    """A vector of b lists: [n, b, ...] -> [b, n, ...], an element [n, ...] for each."""
+    handles = stack_list(call, input_handles)
+    if handles.rows is not None:
+        raise CannotVectorize("several lists are pushed to where only some rows are active")
+    items = swap(call, call.stacked(tensor))  # [b, n, ...]
+    return Value.stacked_list(call.rebuild(input_handles=handles.tensor, tensor=items))

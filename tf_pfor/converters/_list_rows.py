@@ -1,0 +1,236 @@
+"""The rows of stacked TensorLists: reading and writing where iterations differ.
+
+Used by the converters of the list ops, and by those of conditionals and loops.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.call import Call
+from tf_pfor.converters._lists import declared_shape, size_of_rows, with_size, without_size
+from tf_pfor.emit import Emitter
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.loop import Loop
+from tf_pfor.shapes import inner_dims
+from tf_pfor.values import ListRows, Value
+
+
+def positions(call: Call) -> tf.Tensor:
+    """int32 [n]: 0, 1 ... n - 1, also where the loop runs over some rows only."""
+    n = call.loop.static_length
+    if n is not None:
+        return call.emit.constant(np.arange(n, dtype=np.int32))
+    return call.emit("Range", np.int32(0), call.loop.length_tensor, np.int32(1))
+
+
+def row_ids(call: Call, value: Value) -> tf.Tensor:
+    """int32 [n]: the rows of the elements that are this loop's iterations."""
+    if value.rows is not None and value.rows.ids is not None:
+        return value.rows.ids
+    return positions(call)
+
+
+def pick(call: Call, value: Value, tensor: tf.Tensor, axis: int = 0) -> tf.Tensor:
+    """The rows of the loop at hand: elements of the list ``value`` are along ``axis``."""
+    if value.rows is None or value.rows.ids is None:
+        return tensor
+    return call.emit("GatherV2", tensor, value.rows.ids, np.int32(axis))
+
+
+def dense(call: Call, value: Value, shape: tf.Tensor | None = None) -> tf.Tensor:
+    """All elements of a stacked list: [T, size, ...]."""
+    found = _tf.list_element(value.tensor)
+    if shape is None:
+        shape = declared_shape(call, value.tensor)
+    dtype = found[0] if found is not None else call.attr("element_dtype")
+    if dtype == tf.variant:
+        raise CannotVectorize("the elements of a list of lists are wanted as one tensor")
+    return call.emit("TensorListStack", value.tensor, shape, element_dtype=dtype)
+
+
+def relist(call: Call, value: Value, tensor: tf.Tensor) -> Value:
+    """The list ``value`` with other elements: ``tensor`` is [T, size, ...]."""
+    shape = declared_shape(call, value.tensor)
+    made = call.emit("TensorListFromTensor", tensor, shape)
+    return dataclasses.replace(Value.stacked_list(made), rows=value.rows)
+
+
+def masked(loop: Loop, value: Value, mask: tf.Tensor) -> Value:
+    """A stacked list of which only the rows in ``mask`` (bool [n]) are written from now on."""
+    old = value.rows or ListRows(loop.length)
+    return dataclasses.replace(value, rows=dataclasses.replace(old, mask=mask))
+
+
+def own_rows(call: Call, value: Value) -> Value:
+    """The list with the rows of this loop only: a copy, where it holds others too."""
+    if value.rows is None or value.rows.ids is None:
+        return value
+    picked = pick(call, value, dense(call, value), axis=1)  # [T, k, ...]
+    shape = declared_shape(call, value.tensor)
+    if shape.shape.rank != 0:
+        shape = with_size(call, without_size(call, shape), call.loop.length)
+    lengths = value.rows.lengths
+    rows = None
+    if lengths is not None:
+        rows = ListRows(call.loop.length, lengths=pick(call, value, lengths))
+    return Value.stacked_list(call.emit("TensorListFromTensor", picked, shape), rows)
+
+
+def stitch_lists(call: Call, parts: Sequence[Value], order: tf.Tensor) -> Value:
+    """One list from those of several branches, each over some of the rows.
+
+    Args:
+      call: the conditional; its loop has all rows.
+      parts: STACKED_LISTs of equal length, with the rows of their branch only (``own_rows``).
+      order: int32 [n]: where row i is when the rows of all parts stand one after the other.
+    """
+    tensors = [dense(call, p) for p in parts]  # [T, k_b, ...]
+    joined = call.emit("ConcatV2", tensors, np.int32(1)) if len(tensors) > 1 else tensors[0]
+    picked = call.emit("GatherV2", joined, order, np.int32(1))  # [T, n, ...]
+    shape = declared_shape(call, parts[0].tensor)
+    if shape.shape.rank != 0:
+        shape = with_size(call, without_size(call, shape), call.loop.length)
+    return Value.stacked_list(call.emit("TensorListFromTensor", picked, shape))
+
+
+def row_items(call: Call, source: Value, whole: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+    """[T, size, ...] at [t_i, i] -> [n, ...], or [n, k, ...] for k indices in each row."""
+    return call.emit("GatherNd", whole, row_positions(call, source, index))
+
+
+def is_partial(target: Value) -> bool:
+    """True when only some rows of the elements may be written."""
+    rows = target.rows
+    return rows is not None and (rows.ids is not None or rows.mask is not None)
+
+
+def known_lengths(target: Value) -> tf.Tensor | None:
+    return None if target.rows is None else target.rows.lengths
+
+
+def set_some(call: Call, target: Value, index: tf.Tensor, item: Value, *, resizes: bool) -> Value:
+    """The same element of the active rows: read, merge, write; the list stays in place."""
+    emit, handle = call.emit, target.tensor
+    new = call.stacked(item)
+    if resizes:
+        target = grown(call, target, index)
+        handle = target.tensor
+    if is_partial(target):
+        old = emit(
+            "TensorListGetItem", handle, index, whole_element(call, target, item),
+            element_dtype=item.dtype,
+        )  # [size, ...]  # fmt: skip
+        new = merged(call, target, old, new)
+    made = emit("TensorListSetItem", handle, index, new)
+    return Value.stacked_list(made, target.rows)
+
+
+def whole_element(call: Call, target: Value, item: Value, skip: int = 0) -> tf.Tensor:
+    """int32 [size] + the item's shape without its first ``skip`` axes."""
+    if item.inner_shape is None:
+        raise CannotVectorize("an item of unknown rank is written to some rows of a list")
+    return call.emit.shape_vector([size_of_rows(call, target), *inner_dims(call, item)[skip:]])
+
+
+def merged(call: Call, target: Value, old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
+    """``new`` in the active rows, ``old`` in the others: [size, ...]."""
+    rows, emit = target.rows, call.emit
+    assert rows is not None
+    if rows.ids is None:
+        return new if rows.mask is None else where_rows(emit, rows.mask, new, old)
+    if rows.mask is not None:
+        mask = emit("GatherV2", rows.mask, rows.ids, np.int32(0))
+        new = where_rows(emit, mask, new, emit("GatherV2", old, rows.ids, np.int32(0)))
+    where = emit("ExpandDims", rows.ids, np.int32(1))  # [k, 1]
+    return emit("TensorScatterUpdate", old, where, new)
+
+
+def where_rows(emit: Emitter, mask: tf.Tensor, new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
+    """Rows of ``new`` where the mask is true, else of ``old``."""
+    rank = new.shape.rank
+    if rank is None:
+        raise CannotVectorize("an item of unknown rank is written to some rows of a list")
+    for _ in range(rank - 1):
+        mask = emit("ExpandDims", mask, np.int32(-1))
+    return emit("SelectV2", mask, new, old)
+
+
+def set_rows(
+    call: Call, target: Value, index: tf.Tensor, item: Value, *, resizes: bool = False
+) -> Value:
+    """list[t_i]_i = item_i: the list as [T, size, ...], a scatter at [t_i, i], and back.
+
+    Args:
+      call: the call.
+      target: a STACKED_LIST.
+      index: int32 [n], or [n, k] to write k elements in each row.
+      item: what is written, of inner shape elem or [k] + elem; repeated if invariant.
+      resizes: whether the list grows to hold all indices.
+    """
+    emit, many = call.emit, index.shape.rank == 2
+    new = call.stacked(item)  # [n, ...]
+    if resizes:
+        target = grown(call, target, index)
+    shape = whole_element(call, target, item, skip=int(many))
+    whole = dense(call, target, shape)  # [T, size, ...]
+    rows = target.rows
+    if rows is not None and rows.mask is not None:
+        mask = pick(call, target, rows.mask)
+        index = where_rows(emit, mask, index, emit("ZerosLike", index))
+        new = where_rows(emit, mask, new, row_items(call, target, whole, index))
+    at = row_positions(call, target, index)
+    return relist(call, target, emit("TensorScatterUpdate", whole, at, new))
+
+
+def row_positions(call: Call, target: Value, index: tf.Tensor) -> tf.Tensor:
+    """[t_i, i], the places in [T, size] of the indices: [n, 2], or [n, k, 2] for k indices."""
+    emit, ids = call.emit, row_ids(call, target)
+    if index.shape.rank == 2:
+        ids = emit("BroadcastTo", emit("ExpandDims", ids, np.int32(1)), emit.shape_of(index))
+    return emit("Pack", [index, ids], axis=-1)
+
+
+def lengths_of(call: Call, target: Value) -> tf.Tensor:
+    """int32 [size]: the length of each row's list."""
+    known = known_lengths(target)
+    if known is not None:
+        return known
+    length = call.emit("TensorListLength", target.tensor)
+    size = call.emit.shape_vector([size_of_rows(call, target)])
+    return call.emit("Fill", size, length)
+
+
+def grown(call: Call, target: Value, index: tf.Tensor) -> Value:
+    """The list long enough to be written at ``index`` (int32 [n] or []), in the active rows."""
+    emit = call.emit
+    need = emit("AddV2", index, np.int32(1))
+    if need.shape.rank == 0:
+        need = emit("Fill", emit.shape_vector([call.loop.length]), need)
+    old = lengths_of(call, target)  # [size]
+    new = emit("Maximum", pick(call, target, old), need)  # [n]
+    if target.rows is not None and target.rows.mask is not None:
+        mask = pick(call, target, target.rows.mask)
+        new = emit("SelectV2", mask, new, pick(call, target, old))
+    if target.rows is not None and target.rows.ids is not None:
+        where = emit("ExpandDims", target.rows.ids, np.int32(1))
+        new = emit("TensorScatterUpdate", old, where, new)  # [size]
+    return resized(call, target, new)
+
+
+def resized(call: Call, target: Value, lengths: tf.Tensor) -> Value:
+    """The list with these lengths (int32 [size]), as long as the longest of them."""
+    handle = call.emit("TensorListResize", target.tensor, longest(call, lengths))
+    rows = target.rows or ListRows(call.loop.length)
+    return Value.stacked_list(handle, dataclasses.replace(rows, lengths=lengths))
+
+
+def longest(call: Call, lengths: tf.Tensor) -> tf.Tensor:
+    """The largest of ``lengths``, 0 if there is none."""
+    top = call.emit("Max", lengths, np.asarray([0], np.int32))
+    return call.emit("Maximum", top, np.int32(0))

@@ -1,0 +1,252 @@
+"""Stacked TensorLists: their element shapes, their rows, and how an unstacked list becomes one.
+
+The handle of a STACKED_LIST is what it was; its elements are [n] + elem (elements that are lists
+themselves are STACKED_LISTs). Where ``Value.rows`` is set, the elements hold more rows than the
+loop at hand, or lists of different lengths: see ``ListRows``. docs/decisions/0005 has the why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.call import Call
+from tf_pfor.emit import Dim, Emitter
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.registry import REGISTRY, RegisterPFor, Stacked
+from tf_pfor.shapes import transpose
+from tf_pfor.values import Layout, Value, dims, is_static
+
+FAMILY = "tensor_list"
+
+
+def list_rule(
+    op_type: str, stacked: Sequence[str] | Stacked = Stacked.ANY, attrs: Sequence[str] = ()
+) -> Callable[[Any], Any]:
+    """Registers a converter that also makes the stacked form of an unstacked list.
+
+    It must work when no input is stacked: ``stack_list`` calls it on ops emitted before.
+    """
+    return RegisterPFor(op_type, stacked, attrs=attrs, family=FAMILY)
+
+
+# ---------------------------------------------------------------------------
+# From unstacked to stacked
+# ---------------------------------------------------------------------------
+
+
+def stack_list(call: Call, value: Value) -> Value:
+    """``value`` as a list of stacked elements.
+
+    A list that was emitted unstacked is emitted again with stacked elements, op by op back to
+    where it was made: elements that were never written stay so, and nothing is copied when it
+    runs. (TensorFlow drops the unstacked ops if nobody else needs them.) Only where the chain
+    ends in something else, an argument of a function or a result of a loop, it is copied.
+    """
+    if value.layout is Layout.STACKED_LIST:
+        return value
+    if value.layout is not Layout.UNSTACKED:
+        raise CannotVectorize(f"a list of layout '{value.layout.value}' was made by a loop")
+    memo = call.emit.memo
+    pending = [value.tensor]
+    while pending:
+        tensor = pending[-1]
+        if _key(call, tensor) in memo:
+            pending.pop()
+            continue
+        missing = [t for t in _sources(tensor) if _key(call, t) not in memo]
+        if missing:
+            pending += missing
+            continue
+        pending.pop()
+        memo[_key(call, tensor)] = _made_again(call, tensor)
+    return memo[_key(call, value.tensor)]
+
+
+def _key(call: Call, tensor: tf.Tensor) -> Any:
+    return ("list", call.loop, tensor.op, tensor.value_index)
+
+
+def _rule_of(op: tf.Operation) -> Any:
+    found = REGISTRY.rules(op.type)
+    return found[0] if found and found[0].family == FAMILY else None
+
+
+def _sources(tensor: tf.Tensor) -> list[tf.Tensor]:
+    """The lists that the op that made this one works on."""
+    if _rule_of(tensor.op) is None:
+        return []
+    return [t for t in tensor.op.inputs if t.dtype == tf.variant]
+
+
+def _made_again(call: Call, tensor: tf.Tensor) -> Value:
+    op, rule = tensor.op, _rule_of(tensor.op)
+    if rule is None:
+        return _copied(call, tensor)
+    values = [
+        call.emit.memo[_key(call, t)] if t.dtype == tf.variant else Value.unstacked(t)
+        for t in op.inputs
+    ]
+    schema = _tf.schema(op.type)
+    assert schema is not None
+    inputs: dict[str, Any] = dict(zip([a.name for a in schema.inputs], values))
+    if any(a.is_list for a in schema.inputs):  # of these ops only those with one list input
+        inputs = {schema.inputs[0].name: values}
+    made = rule.function(call.again(op, inputs), *inputs.values())
+    return made[tensor.value_index] if isinstance(made, list) else made
+
+
+def _copied(call: Call, handle: tf.Tensor) -> Value:
+    """A stacked list of the elements of any list: [T, ...] -> [T, n, ...] -> list."""
+    found = _tf.list_element(handle)
+    if found is None or found[0] == tf.variant or handle.shape.rank not in (0, None):
+        raise CannotVectorize("a loop-invariant list whose elements are not known is written to")
+    dtype, shape = found
+    emit, size = call.emit, call.loop.length
+    known = np.asarray(shape.as_list() if shape.is_fully_defined() else -1, np.int32)
+
+    def copy() -> tf.Tensor:
+        dense = emit("TensorListStack", handle, known, element_dtype=dtype)  # [T, ...]
+        static = dims(dense)
+        spread = emit("ExpandDims", dense, np.int32(1))  # [T, 1, ...]
+        if static is not None and is_static(static[1:]):
+            parts = [emit.dim(dense, 0), size, *static[1:]]
+            target = emit.shape_vector(parts)  # type: ignore[arg-type]
+        else:
+            full = emit.shape_of(dense)
+            ends = [_part(emit, full, 0, 1), emit.shape_vector([size]), _part(emit, full, 1, None)]
+            target = emit("ConcatV2", ends, np.int32(0))
+        spread = emit("BroadcastTo", spread, target)  # [T, n, ...]
+        element = emit.shape_vector([size, *known]) if known.ndim else emit.constant(known)
+        return emit("TensorListFromTensor", spread, element)
+
+    if known.ndim:
+        return Value.stacked_list(copy())
+    # An empty list of unknown elements cannot be stacked.
+    with emit.graph.as_default():
+        handle = tf.convert_to_tensor(handle)
+        is_empty = tf.equal(tf.raw_ops.TensorListLength(input_handle=handle), 0)
+        made = tf.cond(
+            is_empty,
+            lambda: tf.raw_ops.TensorListReserve(
+                element_shape=-1, num_elements=0, element_dtype=dtype
+            ),
+            lambda: _in_current_graph(call, handle, dtype),
+        )
+    return Value.stacked_list(made)
+
+
+def _in_current_graph(call: Call, handle: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    dense = tf.raw_ops.TensorListStack(
+        input_handle=handle, element_shape=-1, element_dtype=dtype
+    )  # [T, ...]
+    shape = tf.shape(dense)
+    target = tf.concat([shape[:1], [call.loop.length], shape[1:]], 0)
+    spread = tf.broadcast_to(tf.expand_dims(dense, 1), target)  # [T, n, ...]
+    return tf.raw_ops.TensorListFromTensor(tensor=spread, element_shape=-1)
+
+
+# ---------------------------------------------------------------------------
+# Shapes
+# ---------------------------------------------------------------------------
+
+
+def size_of_rows(call: Call, value: Value) -> Dim:
+    """How many rows the elements of a stacked list have."""
+    return call.loop.length if value.rows is None else value.rows.size
+
+
+def shape_input(
+    call: Call, name: str, size: Dim | None = None, dtype: tf.DType | None = None
+) -> tf.Tensor:
+    """The element shape input ``name`` with ``size`` (n when None) in front.
+
+    Unknown ones (-1), and those of lists of lists, stay as they are.
+    """
+    value = call.inputs[name]
+    assert isinstance(value, Value)
+    if value.is_stacked:
+        raise CannotVectorize("the shape of a list's elements differs between iterations")
+    found = call.maybe_constant(name)
+    to = dtype or value.dtype
+    size = call.loop.length if size is None else size
+    if call.attr("element_dtype") == tf.variant:
+        return cast(call, value.tensor, to)
+    if found is not None and (found.ndim == 0 or isinstance(size, int)):
+        found = found if found.ndim == 0 else np.concatenate([[size], found])
+        return call.emit.constant(found.astype(to.as_numpy_dtype))
+    return with_size(call, cast(call, value.tensor, to), size)
+
+
+def with_size(call: Call, shape: tf.Tensor, size: Dim) -> tf.Tensor:
+    """[size] + ``shape``; a scalar ``shape`` is -1, all unknown, and stays."""
+    emit = call.emit
+    head = cast(call, emit.shape_vector([size]), shape.dtype)
+    if shape.shape.rank == 0:
+        return shape
+    if shape.shape.rank == 1:
+        return emit("ConcatV2", [head, shape], np.int32(0))
+    rank = _rank_vector(emit, shape)  # [0] or [1]
+    head = emit("Slice", head, np.asarray([0], np.int32), rank)  # [] or [size]
+    flat = emit("Reshape", shape, np.asarray([-1], np.int32))
+    return _as_rank(emit, emit("ConcatV2", [head, flat], np.int32(0)), rank)
+
+
+def without_size(call: Call, shape: tf.Tensor) -> tf.Tensor:
+    """The inverse of ``with_size``."""
+    emit = call.emit
+    if shape.shape.rank == 0:
+        return shape
+    if shape.shape.rank == 1:
+        return _part(emit, shape, 1, None)
+    rank = _rank_vector(emit, shape)
+    flat = emit("Reshape", shape, np.asarray([-1], np.int32))
+    rest = emit("Slice", flat, rank, np.asarray([-1], np.int32))  # [-1], or without the size
+    return _as_rank(emit, rest, rank)
+
+
+def _rank_vector(emit: Emitter, shape: tf.Tensor) -> tf.Tensor:
+    return emit("Shape", emit("Shape", shape))
+
+
+def _as_rank(emit: Emitter, vector: tf.Tensor, rank: tf.Tensor) -> tf.Tensor:
+    """``vector``, or its only entry as a scalar when ``rank`` is [0]."""
+    parts = emit("Slice", emit("Shape", vector), np.asarray([0], np.int32), rank)
+    return emit("Reshape", vector, parts)
+
+
+def _part(emit: Emitter, vector: tf.Tensor, begin: int, end: int | None) -> tf.Tensor:
+    return emit(
+        "StridedSlice",
+        vector,
+        np.asarray([begin], np.int32),
+        np.asarray([0 if end is None else end], np.int32),
+        np.asarray([1], np.int32),
+        end_mask=int(end is None),
+    )
+
+
+def declared_shape(call: Call, handle: tf.Tensor) -> tf.Tensor:
+    """int32: the element shape that a list was made with; a constant where it is known."""
+    found = _tf.list_element(handle)
+    if found is not None and found[1].is_fully_defined():
+        return call.emit.constant(np.asarray(found[1].as_list(), np.int32))
+    return call.emit("TensorListElementShape", handle, shape_type=tf.int32)
+
+
+def cast(call: Call, tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    return tensor if tensor.dtype == dtype else call.emit("Cast", tensor, DstT=dtype)
+
+
+def swap(call: Call, tensor: tf.Tensor) -> tf.Tensor:
+    """[a, b, ...] -> [b, a, ...]: between lists, time in front, and values, the loop in front."""
+    shape = dims(tensor)
+    if shape is not None:
+        return transpose(call, tensor, [1, 0, *range(2, len(shape))])
+    emit = call.emit
+    rest = emit("Range", np.int32(2), emit("Rank", tensor), np.int32(1))
+    return emit("Transpose", tensor, emit("ConcatV2", [emit.as_tensor([1, 0]), rest], 0))

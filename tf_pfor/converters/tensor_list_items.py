@@ -1,0 +1,146 @@
+"""TensorLists, one element at a time: get, set, push, pop.
+
+An index that is the same for all rows reads or writes one element [n, ...] of the list, in
+place where TensorFlow can. One that differs needs the list as one tensor [T, n, ...].
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.call import Call
+from tf_pfor.converters._list_rows import (
+    dense,
+    is_partial,
+    known_lengths,
+    lengths_of,
+    pick,
+    resized,
+    row_items,
+    set_rows,
+    set_some,
+)
+from tf_pfor.converters._lists import cast, list_rule, shape_input, size_of_rows, stack_list
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.values import Layout, Value, is_static
+
+
+@list_rule("TensorListGetItem")
+def get_item(call: Call, input_handle: Value, index: Value, element_shape: Value) -> Any:
+    """list[t]_i = list[t][i]: one element, all rows."""
+    if index.is_stacked:
+        return _get_per_row(call, input_handle, index)
+    source = stack_list(call, input_handle)
+    shape = shape_input(call, "element_shape", size_of_rows(call, source))
+    item = call.rebuild(input_handle=source.tensor, element_shape=shape)  # [size, ...]
+    if item.dtype == tf.variant:
+        return Value.stacked_list(item, source.rows)
+    return pick(call, source, item)  # [n, ...]
+
+
+def _get_per_row(call: Call, source: Value, index: Value) -> Any:
+    """list[t_i]_i: a gather of n elements of an unstacked list, else of [T, n, ...]."""
+    emit = call.emit
+    if call.attr("element_dtype") == tf.variant:
+        raise CannotVectorize("the lists that are read from a list differ between iterations")
+    if source.layout is Layout.UNSTACKED:
+        shape = _element(call)
+        if _tf.in_xla_context(emit.graph):
+            whole = emit(
+                "TensorListStack", source.tensor, shape, element_dtype=call.output_dtype()
+            )  # [T, ...]
+            return emit("GatherV2", whole, index.tensor, np.int32(0))  # [n, ...]
+        return emit(
+            "TensorListGather",
+            source.tensor,
+            index.tensor,
+            shape,
+            element_dtype=call.output_dtype(),
+        )  # [n, ...]
+    source = stack_list(call, source)
+    whole = dense(call, source, _element_of_rows(call, source))  # [T, size, ...]
+    return row_items(call, source, whole, index.tensor)
+
+
+def _element(call: Call) -> tf.Tensor:
+    """int32 shape of an unstacked element."""
+    shape = call.output_shape()
+    if is_static(shape):
+        return call.emit.constant(np.asarray(shape, np.int32))
+    value = call.inputs["element_shape"]
+    assert isinstance(value, Value)
+    if value.is_stacked:
+        raise CannotVectorize("the shape of a list's elements differs between iterations")
+    return cast(call, value.tensor, tf.int32)
+
+
+def _element_of_rows(call: Call, source: Value) -> tf.Tensor:
+    """int32 shape of a stacked element: [size, ...]."""
+    shape, size = call.output_shape(), size_of_rows(call, source)
+    if is_static(shape):
+        return call.emit.shape_vector([size, *shape])  # type: ignore[misc]
+    return shape_input(call, "element_shape", size, tf.int32)
+
+
+@list_rule("TensorListSetItem", attrs=("resize_if_index_out_of_bounds",))
+def set_item(call: Call, input_handle: Value, index: Value, item: Value) -> Any:
+    """list[t][i] = item_i: one element, all rows, in place where nobody else holds the list."""
+    target = stack_list(call, input_handle)
+    resizes = bool(call.attrs["resize_if_index_out_of_bounds"].b)
+    if item.dtype == tf.variant:
+        if index.is_stacked or is_partial(target):
+            raise CannotVectorize("a list of lists is written where iterations differ")
+        made = call.rebuild(input_handle=target.tensor, item=stack_list(call, item).tensor)
+        return Value.stacked_list(made, target.rows)
+    if index.is_stacked:
+        return set_rows(call, target, index.tensor, item, resizes=resizes)
+    if not is_partial(target) and not (resizes and known_lengths(target) is not None):
+        made = call.rebuild(input_handle=target.tensor, item=call.stacked(item))
+        return dataclasses.replace(target, cell=Value.stacked_list(made).cell)
+    return set_some(call, target, index.tensor, item, resizes=resizes)
+
+
+@list_rule("TensorListPushBack")
+def push_back(call: Call, input_handle: Value, tensor: Value) -> Any:
+    """Pushes [n, ...]."""
+    target = stack_list(call, input_handle)
+    if tensor.dtype == tf.variant:
+        made = call.rebuild(input_handle=target.tensor, tensor=stack_list(call, tensor).tensor)
+        return Value.stacked_list(made, target.rows)
+    if target.rows is None:
+        return Value.stacked_list(
+            call.rebuild(input_handle=target.tensor, tensor=call.stacked(tensor))
+        )
+    index = pick(call, target, lengths_of(call, target))  # [n]
+    return set_rows(call, target, index, tensor, resizes=True)
+
+
+@list_rule("TensorListPopBack")
+def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
+    """Pops [n, ...]; where the lengths differ, reads each row's last element."""
+    source = stack_list(call, input_handle)
+    if known_lengths(source) is None and not is_partial(source):
+        shape = shape_input(call, "element_shape")
+        handle, tensor = call.rebuild(input_handle=source.tensor, element_shape=shape)
+        popped = Value.stacked_list(tensor) if tensor.dtype == tf.variant else tensor
+        return [Value.stacked_list(handle, source.rows), popped]
+    if call.attr("element_dtype") == tf.variant:
+        raise CannotVectorize("lists of lists differ in length between iterations")
+    emit, lengths = call.emit, lengths_of(call, source)
+    last = emit("Sub", lengths, np.int32(1))  # [size]
+    if source.rows is not None and source.rows.mask is not None:
+        last = emit("SelectV2", source.rows.mask, last, lengths)
+    ids = None if source.rows is None else source.rows.ids
+    index = pick(call, source, last)  # [n]
+    if ids is not None:
+        where = emit("ExpandDims", ids, np.int32(1))
+        last = emit("TensorScatterUpdate", lengths, where, index)
+    shape = shape_input(call, "element_shape", size_of_rows(call, source))
+    whole = dense(call, source, shape)  # [T, size, ...]
+    item = row_items(call, source, whole, emit("Maximum", index, np.int32(0)))
+    return [resized(call, source, last), item]
