@@ -15,7 +15,7 @@ import tensorflow as tf
 from tf_pfor.call import Call
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.values import Folded, Layout, Shape, Value, dims
+from tf_pfor.values import Cell, Folded, Layout, Shape, Value, dims
 
 
 def shift_axis(axis: int, inner_rank: int) -> int:
@@ -215,3 +215,59 @@ def transpose(call: Call, tensor: tf.Tensor, perm: Sequence[int]) -> tf.Tensor:
         if big == sorted(big) and unknown <= 1:
             return call.emit.reshape_to(tensor, [shape[p] for p in perm])
     return call.emit("Transpose", tensor, np.asarray(perm, np.int32))
+
+
+def reshaped(call: Call, value: Value, parts: Sequence[Dim]) -> Value:
+    """``value`` with the inner shape ``parts``; no op where that only folds or unfolds.
+
+    Args:
+      call: the call.
+      value: a stacked value.
+      parts: the inner dimensions, as many elements in all as ``value`` has.
+    """
+    source, emit, n = value.any_form, call.emit, call.loop.length
+    folded = None
+    axes = _refold_axes(value, parts)
+    if axes:
+        head, rest = parts[:axes], parts[axes:]
+
+        def refold() -> tf.Tensor:
+            if all(isinstance(d, int) and d > 0 for d in rest):
+                return emit.reshape_to(source, [product_static(call, head), *rest])
+            return emit.reshape(source, [product(call, [n, *head]), *rest])
+
+        folded = Folded(Cell(None, refold), axes)
+    return Value.deferred(
+        Layout.STACKED,
+        lambda: emit.reshape(source, [n, *parts]),
+        tuple(_static(p) for p in parts),
+        value.dtype,
+        folded=folded,
+        elements=source,
+    )
+
+
+def product_static(call: Call, parts: Sequence[Dim]) -> int | None:
+    """The product of n and ``parts``, None if that is not known before running."""
+    known = [call.loop.static_length, *map(_static, parts)]
+    return None if None in known else int(np.prod(known, dtype=np.int64))  # type: ignore[arg-type]
+
+
+def _static(part: Dim | None) -> int | None:
+    return None if isinstance(part, tf.Tensor) else part
+
+
+def _refold_axes(value: Value, parts: Sequence[Dim]) -> int:
+    """How many of ``parts`` are what ``value`` is folded over, so that the fold can stay."""
+    if value.folded is not None and value.inner_shape is not None:
+        head = value.inner_shape[: value.folded.axes]
+        if None not in head:
+            size = int(np.prod(head, dtype=np.int64))
+            total = 1
+            for i, p in enumerate(parts):
+                if not isinstance(p, int):
+                    break
+                total *= p
+                if total == size:
+                    return i + 1
+    return 1 if len(parts) > 0 and isinstance(parts[0], int) and parts[0] == 1 else 0
