@@ -284,8 +284,13 @@ class Walker:
         if refusal:
             self._reject(op, f"{reason}; {refusal}")
             raise Failed
+        try:
+            looped = self.loop_over_rows(op, inputs)
+        except CannotVectorize as why:
+            self._reject(op, f"{reason}; {why}")
+            raise Failed from None
         self.recorder.add(op, Outcome.LOOPED, reason)
-        return self._checked(Call(op, inputs, self), None, self.loop_over_rows(op, inputs))
+        return self._checked(Call(op, inputs, self), None, looped)
 
     def loop_over_rows(self, op: tf.Operation, inputs: Inputs) -> list[Value]:
         """Runs one op in a sequential loop: the fallback, or what a rule decided on."""
@@ -339,6 +344,8 @@ class Walker:
 
     def tile(self, value: Value) -> Value:
         """Stacks an invariant value by repeating it, once for all who ask."""
+        if value.layout is Layout.STACKED_LIST:
+            raise CannotVectorize("it has no converter for lists of stacked elements")
         if value.is_stacked:
             return value
         found = self._tiled.get(id(value))
