@@ -24,9 +24,11 @@ SAMPLES = [
     sample("IRFFT2D", real("IRFFT2D", 4, 6), normal(2, 4, 4, dtype=C64)),
     sample("IRFFT3D", real("IRFFT3D", 2, 4, 6), normal(2, 4, 4, dtype=C64), grad=False),
     sample("RFFT", real("RFFT", 6), normal(2, 6)),
-    sample("RFFT", real("RFFT", 4), normal(6), label="cut"),
+    # TensorFlow's gradient takes no shorter length.
+    sample("RFFT", real("RFFT", 4), normal(6), label="cut", grad=False),
     sample(
-        "RFFT", lambda x, n: tf.raw_ops.RFFT(input=x, fft_length=n), normal(6), fixed(np.int32([6])),
+        "RFFT", lambda x, n: tf.raw_ops.RFFT(input=x, fft_length=n), normal(6),
+        fixed(np.int32([6])),
         label="length_is_input", xla=False,
     ),
     sample("RFFT2D", tf.signal.rfft2d, normal(4, 5, dtype=np.float64)),
