@@ -23,6 +23,7 @@ LAYERS = (
     "registry",
     "call",
     "shapes report",
+    "gradients",
     "fallback",
     "converters",
     "convert",

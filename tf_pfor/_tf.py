@@ -205,13 +205,13 @@ def create_op(
     return op
 
 
-def captured(tensor: tf.Tensor) -> tf.Tensor:
-    """``tensor`` as the current function graph sees it: captured if it comes from outside.
+def captured(tensor: tf.Tensor, graph: Any = None) -> tf.Tensor:
+    """``tensor`` as a function graph (the current one) sees it: captured if it comes from outside.
 
     A gradient function that closes over a tensor of an outer graph makes gradients of higher
     order refer to a graph that is gone; the captured one is passed on from graph to graph.
     """
-    graph = tf.compat.v1.get_default_graph()
+    graph = tf.compat.v1.get_default_graph() if graph is None else graph
     if getattr(tensor, "graph", graph) is graph or not hasattr(graph, "capture"):
         return tensor
     return graph.capture(tensor)
@@ -292,6 +292,16 @@ def registered_gradient(name: str) -> Any:
 def mark_jit_compiled(graph: Any) -> None:
     """Notes that ``graph`` is traced for jit_compile=True."""
     graph._tf_pfor_jit_compile = True
+
+
+def gradient_name(op: Operation) -> str:
+    """The name under which the gradient of this one op is registered; "" if it has none."""
+    return attr_map(op)["_gradient_op_type"].s.decode() if has_own_gradient(op) else ""
+
+
+def has_own_gradient(op: Operation) -> bool:
+    """True for the ops that tf.custom_gradient makes."""
+    return "_gradient_op_type" in attr_map(op)
 
 
 def in_xla_context(graph: Any) -> bool:

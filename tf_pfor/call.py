@@ -161,7 +161,12 @@ class Call:
         return Call(op, inputs, self._walker)
 
     def convert_function(
-        self, name: str, args: Sequence[Value], *, loop: Loop | None = None
+        self,
+        name: str,
+        args: Sequence[Value],
+        *,
+        loop: Loop | None = None,
+        outputs: int | None = None,
     ) -> list[Value]:
         """Converts the function ``name`` of the body, inline, applied to ``args``.
 
@@ -169,8 +174,12 @@ class Call:
           name: the function's name in the body's graph.
           args: what the function's inputs are.
           loop: the loop to convert for; this call's own when None.
+          outputs: how many of its outputs are wanted (TensorFlow appends some to a function's
+            graph when the function is differentiated); all when None.
         """
-        return self._walker.convert_function(self.op.graph, name, args, loop=loop)
+        return self._walker.convert_function(
+            self.op.graph, name, args, loop=loop, outputs=outputs
+        )
 
     @property
     def settings(self) -> Settings:
@@ -201,6 +210,12 @@ class Call:
         self._walker.recorder.entries += [
             e for e in trial.recorder.entries if e[1] is Outcome.REJECTED
         ]
+
+    def with_custom_gradient(self, values: Sequence[Value]) -> list[Value]:
+        """The values, with the gradient that is registered for this very op, if there is one."""
+        if not _tf.has_own_gradient(self.op):
+            return list(values)
+        return self._walker.custom_gradient(self.op, values)
 
     def loop_over_rows(self) -> list[Value]:
         """Runs the op in a sequential loop over its stacked inputs (``fallback``)."""

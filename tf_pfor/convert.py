@@ -14,10 +14,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf, fallback
+from tf_pfor import _tf, fallback, row_reads
 from tf_pfor.call import Call, Inputs
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize, ConversionError
+from tf_pfor.gradients import CustomGradient
 from tf_pfor.loop import Loop
 from tf_pfor.registry import REGISTRY, Outcome, Rule
 from tf_pfor.report import Recorder
@@ -36,6 +37,7 @@ class Settings:
 
     fallback: str | frozenset[str] = "loop"
     while_strategy: str = "auto"
+    warn: bool = True
 
     def may_loop(self, op_type: str) -> bool:
         if isinstance(self.fallback, frozenset):
@@ -47,8 +49,33 @@ class Failed(Exception):  # noqa: N818
     """Internal: an op that depends on one that could not be converted."""
 
 
+class _Continued(dict):
+    """A dict that shows the items of another one, each as ``see(item)`` once it is asked for."""
+
+    def __init__(self, first: dict[Any, Any], see: Any):
+        super().__init__()
+        self._first, self._see = first, see
+
+    def __contains__(self, key: Any) -> bool:
+        return dict.__contains__(self, key) or key in self._first
+
+    def __missing__(self, key: Any) -> Any:
+        self[key] = item = self._see(self._first[key])
+        return item
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self[key] if key in self else default  # noqa: SIM401 (get knows no __missing__)
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+
 class Walker:
     """Converts tensors of one body graph, on demand and once each."""
+
+    Failed = Failed
 
     def __init__(
         self,
@@ -66,6 +93,9 @@ class Walker:
         self._failed: set[Any] = set()
         self._tiled: dict[int, tuple[Value, Value]] = {}
         self.memo: dict[Any, Any] = {}  # of this walker and those of the functions it enters
+        self.graph: Any = None  # the body's graph, once an op of it was converted
+        self.parent: Walker | None = None  # the walker of the body that this function is in
+        self._inside: frozenset[str] = frozenset()  # the functions being inlined
 
     # The two entries ------------------------------------------------------
 
@@ -97,27 +127,62 @@ class Walker:
         return tf.group(*self._done[operation])
 
     def convert_function(
-        self, graph: Any, name: str, args: Sequence[Value], *, loop: Loop | None = None
+        self,
+        graph: Any,
+        name: str,
+        args: Sequence[Value],
+        *,
+        loop: Loop | None = None,
+        outputs: int | None = None,
     ) -> list[Value]:
         """Converts the function ``name`` of ``graph`` inline, applied to ``args``."""
+        if name in self._inside:
+            raise CannotVectorize(f"the function '{name}' calls itself")
         body = _tf.function_graph(graph, name)
         if len(body.inputs) != len(args):
             raise CannotVectorize(f"'{name}' has {len(body.inputs)} inputs, not {len(args)}")
-        return self.convert_graph(body, args, loop=loop)
+        return self.convert_graph(body, args, loop=loop, outputs=outputs, name=name)
 
     def convert_graph(
-        self, body: Any, args: Sequence[Value], *, loop: Loop | None = None
+        self,
+        body: Any,
+        args: Sequence[Value],
+        *,
+        loop: Loop | None = None,
+        outputs: int | None = None,
+        name: str = "",
     ) -> list[Value]:
-        """Converts a function graph inline: its outputs, and its side effects."""
+        """Converts a function graph inline: its (first) outputs, and its side effects."""
         child = self.enter(loop or self.loop, self.emit)
+        child._inside = self._inside | {name}
         for placeholder, value in zip(body.inputs, args, strict=True):
             child.bind(placeholder, value)
-        return child.convert(body.outputs, getattr(body, "control_outputs", ()))
+        return child.convert(body.outputs[:outputs], getattr(body, "control_outputs", ()))
 
     def enter(self, loop: Loop, emit: Emitter, recorder: Recorder | None = None) -> Walker:
         """A walker for a function of the body that gets a graph of its own (branch, loop)."""
         child = Walker(loop, emit, self.settings, recorder or self.recorder)
         child.memo = self.memo
+        child.parent = self
+        return child
+
+    def later(self) -> Walker:
+        """A walker that continues this one in the current graph, for gradients asked for later.
+
+        It reads what this one has converted, and keeps to itself what it converts.
+        """
+        child = Walker(self.loop, self.emit, self.settings, Recorder())
+        graph = tf.compat.v1.get_default_graph()
+        is_here = graph is self.emit.graph
+        if not is_here:
+            child.emit = Emitter(graph)
+            child.loop = self.loop.seen_from(child.emit)
+        child.parent = self.parent and self.parent.later()
+        child.graph = self.graph
+        see: Any = (lambda v: v) if is_here else (lambda v: v.seen_from(graph))
+        child._values = _Continued(self._values, see)
+        child._done = _Continued(self._done, (lambda made: made) if is_here else (lambda _: []))
+        child._failed = set(self._failed)
         return child
 
     def done(self, operations: Iterable[tf.Operation]) -> list[tf.Operation]:
@@ -143,6 +208,7 @@ class Walker:
             self._convert_op(op)
 
     def _convert_op(self, op: tf.Operation) -> None:
+        self.graph = op.graph
         try:
             with self._placed(op):
                 results, made = self._results(op)
@@ -180,7 +246,10 @@ class Walker:
         watch = schema.is_stateful or not op.outputs
         before = len(self.emit.graph.get_operations()) if watch else 0
         mark = len(self.emit.operations)
-        if not stacked and not schema.is_stateful and not rules:
+        fused = self._read_row(op, inputs) if stacked else None
+        if fused is not None:
+            results = fused
+        elif not stacked and not schema.is_stateful and not rules:
             results = self._keep(op, inputs)
         else:
             results = self._apply(op, inputs, stacked, rules)
@@ -234,6 +303,16 @@ class Walker:
             constant=array,
         )
 
+    def _read_row(self, op: tf.Operation, inputs: Inputs) -> list[Value] | None:
+        """A read of one element of rows that were not gathered yet (``row_reads``)."""
+        if op.type not in ("GatherV2", "StridedSlice"):
+            return None
+        found = row_reads.fuse(op, inputs, self.emit, self.value_of)
+        if found is None:
+            return None
+        self.recorder.add(op, Outcome.VECTORIZED)
+        return [self._shaped(Call(op, inputs, self), None, found, dims(op.outputs[0]))]
+
     def _keep(self, op: tf.Operation, inputs: Inputs) -> list[Value]:
         """Emits a loop-invariant op as it is."""
         if op.type != "Const":
@@ -274,7 +353,8 @@ class Walker:
                 elif tiling:
                     outcome = Outcome.TILED
             if rule.family != "inline":
-                self.recorder.add(op, outcome, rule.note)
+                on_purpose = outcome is Outcome.LOOPED
+                self.recorder.add(op, outcome, rule.note, on_purpose=on_purpose)
             return results
         reason = "; ".join(reasons) or "no converter is registered for it"
         return self._fall_back(op, inputs, reason)
@@ -295,6 +375,10 @@ class Walker:
     def loop_over_rows(self, op: tf.Operation, inputs: Inputs) -> list[Value]:
         """Runs one op in a sequential loop: the fallback, or what a rule decided on."""
         return fallback.loop_op(op, inputs, self)
+
+    def custom_gradient(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:
+        """``values``, with the gradient of one iteration that is registered for ``op``."""
+        return CustomGradient(op, values, self).emit()
 
     def _reject(self, op: tf.Operation, reason: str) -> None:
         self.recorder.add(op, Outcome.REJECTED, reason)

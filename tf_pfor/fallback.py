@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.errors import CannotVectorize
+from tf_pfor.gradients import convert_later, has_gradient
 from tf_pfor.loop import Loop
 from tf_pfor.values import Layout, Shape, Value, dims, is_static
 
@@ -136,8 +137,8 @@ class RowLoop:
     def differentiable(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
         """The stacked outputs of the region; their gradient is vectorized, not looped."""
         tensors = tuple(_tf.captured(t) for t in tensors)
-        wrt = [i for i, t in enumerate(tensors) if _has_gradient(t)]
-        if not wrt or not any(_has_gradient(t) for t in self.region.outputs):
+        wrt = [i for i, t in enumerate(tensors) if has_gradient(t)]
+        if not wrt or not any(has_gradient(t) for t in self.region.outputs):
             return self(*tensors)
 
         @tf.custom_gradient
@@ -242,7 +243,10 @@ class RowLoop:
             Value.stacked(t) if s else Value.unstacked(t) for t, s in zip(tensors, self.stacked)
         ]
         values += [Value.stacked(t) for t in upstream]
-        made = iter(convert_later(self._walker, graph, values))
+        later = self._walker.later()
+        # The op itself was allowed to loop, so what is in its gradient may loop too.
+        later.settings = dataclasses.replace(later.settings, fallback="loop")
+        made = iter(later.tile(v).tensor for v in convert_later(later, graph, values))
         results: list[tf.Tensor | None] = []
         for i, is_present in zip(wrt, present):
             if not is_present:
@@ -266,7 +270,7 @@ class RowLoop:
                     _tf.copy_handle_data(outside, inside)
             inputs, upstream = args[: len(tensors)], args[len(tensors) :]
             outputs = self.region.copy(*inputs)
-            chosen = [k for k, t in enumerate(outputs) if _has_gradient(t)]
+            chosen = [k for k, t in enumerate(outputs) if has_gradient(t)]
             found = tf.gradients(
                 [outputs[k] for k in chosen],
                 [inputs[i] for i in wrt],
@@ -276,23 +280,6 @@ class RowLoop:
             return [tf.convert_to_tensor(g) for g in found if g is not None]
 
         return _tf.trace("fallback_gradient", run, specs), present
-
-
-def convert_later(walker: Walker, graph: Any, values: Sequence[Value]) -> list[tf.Tensor]:
-    """Converts a gradient's function graph in the current graph, which may be another one.
-
-    The op it belongs to has been converted already, so what is in it may loop.
-
-    Returns:
-      The outputs, all stacked.
-    """
-    from tf_pfor import run  # not at the top: run imports the walker, which imports this file
-
-    return run.convert_gradient(walker, graph, values)
-
-
-def _has_gradient(tensor: tf.Tensor) -> bool:
-    return tensor.dtype.is_floating or tensor.dtype.is_complex
 
 
 def _stack(array: tf.TensorArray, like: tf.Tensor, n: Any) -> tf.Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.values import Cell, Layout, ListRows, RowSource, Value
 
@@ -89,7 +90,10 @@ class Loop:
         return Loop(emit.dim(rows, 0), emit, rows=rows, parent=self)
 
     def take(
-        self, value: Value, emit: Emitter, hold: Callable[[Value], RowSource] | None = None
+        self,
+        value: Value,
+        hold: Callable[[Value], RowSource] | None = None,
+        gather: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ) -> Value:
         """What ``value`` of the parent loop is in this one; nothing is emitted before it is read.
 
@@ -98,13 +102,13 @@ class Loop:
 
         Args:
           value: a value for the iterations of ``parent``.
-          emit: where to gather: this loop's emitter, or one around it that knows ``rows``.
           hold: makes the source of a stacked tensor that has none.
+          gather: gathers the rows of a tensor in another way than by a gather in this graph.
         """
-        rows, own = self.rows, self.emit
+        rows, emit = self.rows, self.emit
         if value.constant is not None and not value.is_stacked:
             constant, dtype = value.constant, value.dtype
-            cell = Cell(None, lambda: own.constant(constant, dtype))
+            cell = Cell(None, lambda: emit.constant(constant, dtype))
             return dataclasses.replace(value, cell=cell)
         if value.layout is Layout.STACKED_LIST:
             return self._take_list(value)
@@ -119,7 +123,8 @@ class Loop:
         if self.parent.is_index(value):
             return self.index_value()
         zero = np.int32(0)
-        cell = Cell(None, lambda: emit("GatherV2", value.tensor, rows, zero))
+        take_rows = gather or (lambda whole: emit("GatherV2", whole, rows, zero))
+        cell = Cell(None, lambda: take_rows(value.tensor))
         source = source.through(Cell(rows), lambda outer: emit("GatherV2", outer, rows, zero))
         return Value(Layout.STACKED, cell, value.inner_shape, value.dtype, source=source)
 
@@ -133,3 +138,11 @@ class Loop:
         if known.ids is not None:
             ids = self.emit("GatherV2", known.ids, self.rows, np.int32(0))
         return dataclasses.replace(value, rows=dataclasses.replace(known, ids=ids))
+
+    def seen_from(self, emit: Emitter) -> Loop:
+        """This loop for ops that ``emit`` adds to another graph, inside or after this one."""
+        length = self.static_length
+        if length is None:
+            length = _tf.captured(self.length_tensor, emit.graph)
+        rows = None if self.rows is None else _tf.captured(self.rows, emit.graph)
+        return Loop(length, emit, rows=rows, parent=self.parent)

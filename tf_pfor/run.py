@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,14 +11,9 @@ import tensorflow as tf
 from tf_pfor import _tf, nests
 from tf_pfor.convert import Failed, Settings, Walker
 from tf_pfor.emit import Dim, Emitter
-from tf_pfor.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    FallbackWarning,
-    NotVectorizableError,
-)
+from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.loop import Loop
-from tf_pfor.report import Recorder
+from tf_pfor.report import Recorder, refusal, warn_of_loops
 from tf_pfor.trace import Body, trace
 from tf_pfor.values import Layout, Value, dims
 
@@ -173,7 +167,7 @@ def convert_body(
             for i, leaf in enumerate(body.leaves)
         ]
     except Failed:
-        raise _refusal(recorder) from None
+        raise refusal(recorder) from None
 
 
 def _result(walker: Walker, value: Value, is_invariant: bool, position: int) -> tf.Tensor:
@@ -203,42 +197,6 @@ def _placed(leaf: Any, axis: int | None, position: int) -> Any:
     return tf.transpose(leaf, perm)
 
 
-def _refusal(recorder: Recorder) -> NotVectorizableError:
-    failures = recorder.failures()
-    return NotVectorizableError(
-        f"{len(failures)} op(s) of the loop body cannot be vectorized:\n  "
-        + "\n  ".join(failures)
-        + "\nAllow the sequential fallback (fallback_to_while_loop=True) where it is off, "
-        "register a converter with tf_pfor.RegisterPFor, or move these ops out of the body.",
-        tuple(failures),
-    )
-
-
-def convert_gradient(walker: Walker, graph: Any, values: Sequence[Value]) -> list[tf.Tensor]:
-    """Converts the function graph of a gradient, asked for when ``walker`` has long finished.
-
-    Args:
-      walker: what converted the op whose gradient this is; that op may have looped, so what is
-        in its gradient may loop too.
-      graph: a function graph of one iteration.
-      values: its inputs, in the current graph, at least one of them stacked.
-
-    Returns:
-      Its outputs, stacked.
-    """
-    emit, recorder = Emitter(), Recorder()
-    n: Any = walker.loop.static_length
-    if n is None:
-        n = emit.dim(next(v.tensor for v in values if v.layout is Layout.STACKED), 0)
-    child = Walker(Loop(n, emit), emit, Settings("loop"), recorder)
-    try:
-        made = [child.tile(v).tensor for v in child.convert_graph(graph, values)]
-    except Failed:
-        raise _refusal(recorder) from None
-    warn_of_loops(recorder)
-    return made
-
-
 def _element_value(element: Element, loop: Loop, emit: Emitter, first: tf.Tensor | None) -> Value:
     if element.tensor is None:
         if first is None:
@@ -249,16 +207,6 @@ def _element_value(element: Element, loop: Loop, emit: Emitter, first: tf.Tensor
     if not element.is_mapped:
         return Value.unstacked(element.tensor)
     return Value.stacked(element.tensor)
-
-
-def warn_of_loops(recorder: Recorder) -> None:
-    """One warning for each op type that runs in a sequential loop, with a count and a reason."""
-    for op_type, (count, reason) in recorder.looped().items():
-        warnings.warn(
-            f"{count} op(s) of type {op_type} run in a sequential loop: {reason}.",
-            FallbackWarning,
-            stacklevel=2,
-        )
 
 
 # ---------------------------------------------------------------------------

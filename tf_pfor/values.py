@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
+
 Shape = tuple[int | None, ...] | None
 """A static shape; None for an unknown dimension, and for an unknown rank."""
 
@@ -188,8 +190,37 @@ class Value:
             return self.folded.tensor
         return self.tensor if self.elements is None else self.elements
 
+    def seen_from(self, graph: Any) -> Value:
+        """This value for ops of another graph, which captures the tensors when they are read."""
+
+        def see(tensor: Any) -> Any:
+            return _tf.captured(tensor, graph) if isinstance(tensor, tf.Tensor) else tensor
+
+        if self.constant is not None:
+            return dataclasses.replace(self, cell=Cell(None, lambda: _constant(self, graph)))
+        folded, rows = self.folded, self.rows
+        if folded is not None:
+            form = folded
+            folded = Folded(Cell(None, lambda: see(form.tensor)), form.axes)
+        if rows is not None:
+            rows = ListRows(see(rows.size), see(rows.ids), see(rows.mask), see(rows.lengths))
+        return dataclasses.replace(
+            self,
+            cell=Cell(None, lambda: see(self.tensor)),
+            folded=folded,
+            rows=rows,
+            row_shapes=see(self.row_shapes),
+            elements=None,
+            source=None,
+        )
+
     def with_inner_shape(self, shape: Shape) -> Value:
         return dataclasses.replace(self, inner_shape=shape)
+
+
+def _constant(value: Value, graph: Any) -> tf.Tensor:
+    with graph.as_default(), tf.control_dependencies(None):
+        return tf.constant(value.constant, value.dtype)
 
 
 def dims(tensor: tf.Tensor) -> Shape:

@@ -26,7 +26,21 @@ def _outer(x, y):
 
 _compiled = tf.function(lambda x, y: x * y, jit_compile=True)
 
+
+@tf.custom_gradient
+def _clipped(x, y):
+    """The product; each iteration's gradient is clipped by its own norm."""
+
+    def gradient(upstream):
+        share = upstream * tf.minimum(1.0, 0.1 / tf.norm(upstream))
+        return share * y, share * x
+
+    return x * y, gradient
+
+
 SAMPLES = [
+    sample("IdentityN", lambda x, y: tuple(tf.identity_n([x, y])), normal(3), normal()),
+    sample("IdentityN", _clipped, normal(3), normal(3), label="custom_gradient"),
     sample("PartitionedCall", _product, normal(3), normal(3)),
     sample("PartitionedCall", _compiled, normal(3), normal(3), label="compiled"),
     sample("PartitionedCall", _outer, normal(2, 3), normal(3), label="nested"),

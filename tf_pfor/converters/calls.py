@@ -16,4 +16,10 @@ _HINTS = ("Tout", "config", "config_proto", "executor_type", "f")
 @RegisterPFor("StatefulPartitionedCall", ALWAYS, attrs=_HINTS, family="inline")
 def call_of_function(call: Call, args: list[Value]) -> Any:
     """f(x_1, ..., x_k): the ops of f in place of the call."""
-    return call.convert_function(call.attr("f").name, args)
+    return call.convert_function(call.attr("f").name, args, outputs=len(call.op.outputs))
+
+
+@RegisterPFor("IdentityN", ALWAYS)
+def identity_n(call: Call, input: list[Value]) -> Any:
+    """x_1, ..., x_k, with the gradient of a tf.custom_gradient if they come from one."""
+    return call.with_custom_gradient(input)
