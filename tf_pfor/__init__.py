@@ -1,7 +1,7 @@
 """tf_pfor: TensorFlow code written for one example runs on a whole batch at once."""
 
 try:
-    import tensorflow as _tensorflow  # noqa: F401
+    import tensorflow as _tensorflow  # noqa: F401  # pyright: ignore[reportUnusedImport]
 except ModuleNotFoundError as _why:
     if _why.name != "tensorflow":
         raise

@@ -15,23 +15,24 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.autograph.core import ag_ctx as _ag_ctx
 from tensorflow.python.autograph.core import converter as _ag_converter
-from tensorflow.python.eager import backprop  # noqa: F401  (installs the recording hooks)
+from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import execute
 from tensorflow.python.eager.polymorphic_function import autograph_util as _autograph_util
-from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
 from tensorflow.python.framework import func_graph as _func_graph
+from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.framework import ops as _ops
 
-AttrValue = attr_value_pb2.AttrValue
+AttrValue: TypeAlias = attr_value_pb2.AttrValue
 FuncGraph = tf.__internal__.FuncGraph
+RECORDING_HOOKS = _backprop  # importing it installs what ``execute`` calls to record gradients
 Operation = tf.Operation
 
 # ---------------------------------------------------------------------------
@@ -67,7 +68,7 @@ class Schema:
     is_stateful: bool
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def schema(op_type: str) -> Schema | None:
     """Returns the schema of ``op_type``, or None if this TensorFlow has no such op."""
     op_def = op_def_registry.get(op_type)

@@ -213,8 +213,8 @@ def _check_callable(fn: Any, name: str) -> None:
 
 
 def _check_iters(iters: Any) -> Dim:
-    """n as an int when it is known, else an int32 scalar tensor."""
-    if isinstance(iters, bool) or isinstance(iters, float):
+    """The length as an int when it is known, else an int32 scalar tensor."""
+    if isinstance(iters, (bool, float)):
         raise _bad_iters(iters)
     if isinstance(iters, numbers.Integral):
         n = int(iters)
@@ -244,6 +244,7 @@ def _bad_iters(found: Any) -> ArgumentTypeError:
 
 
 def check_block(block: Any) -> int | None:
+    """A block size as an int, or None for all at once."""
     if block is None:
         return None
     known = block

@@ -67,6 +67,7 @@ class Call:
         return dims(self.op.outputs[index])
 
     def output_dtype(self, index: int = 0) -> tf.DType:
+        """The dtype of an output."""
         return self.op.outputs[index].dtype
 
     def flat_inputs(self) -> list[Value]:
@@ -145,7 +146,7 @@ class Call:
                 tensor = self.emit.as_tensor(given)
                 flat.append(tensor)
                 if arg.type_attr:
-                    protos[arg.type_attr] = self.emit._type(tensor.dtype)
+                    protos[arg.type_attr] = self.emit.type_attr(tensor.dtype)
         for key, value in changes.items():
             protos[key] = _tf.attr_value(schema.attr_types[key], value)
         _tf.add_functions(self.op.graph, self.emit.graph, protos)

@@ -54,7 +54,7 @@ class Emitter:
                 if arg.number_attr:
                     protos[arg.number_attr] = _tf.attr_value("int", len(tensors))
                     if arg.type_attr and tensors:
-                        protos[arg.type_attr] = self._type(tensors[0].dtype)
+                        protos[arg.type_attr] = self.type_attr(tensors[0].dtype)
                 else:
                     protos[arg.type_list_attr] = _tf.attr_value(
                         "list(type)", [t.dtype for t in tensors]
@@ -63,7 +63,7 @@ class Emitter:
                 tensor = self.as_tensor(given)
                 flat.append(tensor)
                 if arg.type_attr:
-                    protos[arg.type_attr] = self._type(tensor.dtype)
+                    protos[arg.type_attr] = self.type_attr(tensor.dtype)
         for key, value in attrs.items():
             protos[key] = _tf.attr_value(schema.attr_types[key], value)
         operation = self.create(op_type, flat, protos, name)
@@ -79,6 +79,7 @@ class Emitter:
         return operation
 
     def as_tensor(self, given: Any) -> tf.Tensor:
+        """Tensors as they are; arrays and ints as constants."""
         if isinstance(given, tf.Tensor):
             return given
         if isinstance(given, (np.ndarray, np.generic)):
@@ -107,7 +108,8 @@ class Emitter:
             self._constants[key] = tensor
         return tensor
 
-    def _type(self, dtype: tf.DType) -> Any:
+    def type_attr(self, dtype: tf.DType) -> Any:
+        """The AttrValue of a dtype, one for each."""
         found = self._types.get(dtype)
         if found is None:
             found = self._types[dtype] = _tf.attr_value("type", dtype)

@@ -179,7 +179,7 @@ class RowLoop:
         return list(made)
 
     def _full(self, inner: Shape) -> tf.TensorShape:
-        return tf.TensorShape(None if inner is None else (self.loop.static_length, *inner))
+        return tf.TensorShape(None if inner is None else (self.loop.static_length, *inner))  # pyright: ignore[reportArgumentType]
 
     def _traced(self, function: Any, specs: Sequence[Any], like: Sequence[tf.Tensor]) -> Any:
         """``function`` as a function of the current graph."""

@@ -62,6 +62,7 @@ class Loop:
 
     @property
     def length_tensor(self) -> tf.Tensor:
+        """n as a scalar int32 tensor."""
         return self._length.get()
 
     @property
@@ -75,6 +76,7 @@ class Loop:
         return self._index.get()
 
     def index_value(self) -> Value:
+        """The iteration number, as the body sees it."""
         return Value(Layout.STACKED, self._index, (), tf.int32)
 
     def is_index(self, value: Value) -> bool:

@@ -17,7 +17,8 @@ from tf_pfor.errors import ArgumentError
 def _stand_in(cls: type) -> Any:
     """A namedtuple type that stands for the dataclass ``cls``."""
     names = [f.name for f in dataclasses.fields(cls) if f.init]
-    made = collections.namedtuple(cls.__name__, names, rename=True)
+    make: Any = collections.namedtuple  # its fields are not known to a type checker
+    made = make(cls.__name__, names, rename=True)
     made.dataclass_type = cls  # type: ignore[attr-defined]
     return made
 
@@ -42,7 +43,8 @@ def from_user(structure: Any) -> Any:
     if type(structure) in (list, tuple):
         return type(structure)(from_user(x) for x in structure)
     if type(structure) in (dict, collections.OrderedDict):
-        return type(structure)((k, from_user(v)) for k, v in structure.items())
+        items: Any = structure
+        return type(structure)((k, from_user(v)) for k, v in items.items())
     return structure
 
 
@@ -58,7 +60,8 @@ def to_user(structure: Any) -> Any:
     if type(structure) in (list, tuple):
         return type(structure)(to_user(x) for x in structure)
     if type(structure) in (dict, collections.OrderedDict):
-        return type(structure)((k, to_user(v)) for k, v in structure.items())
+        items: Any = structure
+        return type(structure)((k, to_user(v)) for k, v in items.items())
     return structure
 
 
@@ -76,7 +79,7 @@ def paths(structure: Any, name: str) -> list[str]:
     """For each leaf, how a user would write it: ``elems['a'][0]``."""
     if isinstance(structure, tuple) and hasattr(structure, "_fields"):
         return [
-            p for f, x in zip(structure._fields, structure) for p in paths(x, f"{name}.{f}")
+            p for f, x in zip(structure._fields, structure) for p in paths(x, f"{name}.{f}")  # pyright: ignore[reportAttributeAccessIssue]
         ]
     if isinstance(structure, (list, tuple)):
         return [p for i, x in enumerate(structure) for p in paths(x, f"{name}[{i}]")]
@@ -93,7 +96,7 @@ def spread(prefix: Any, tree: Any, name: str) -> list[int | None]:
     """
     if prefix is None:
         return [None] * len(flatten(tree))
-    if isinstance(prefix, numbers.Integral) and not isinstance(prefix, bool):
+    if isinstance(prefix, numbers.Integral) and not isinstance(prefix, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         return [int(prefix)] * len(flatten(tree))
     prefix = from_user(prefix)
     if isinstance(prefix, (list, tuple)) and isinstance(tree, (list, tuple)):

@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
 
 from tf_pfor import _tf
@@ -129,7 +129,7 @@ class Registry:
         return op_type in self._rules
 
     @contextlib.contextmanager
-    def temporary(self) -> Iterator[None]:
+    def temporary(self) -> Generator[None]:
         """Undoes every registration made inside the ``with`` block at its end."""
         with self._lock:
             saved = dict(self._rules)
@@ -194,6 +194,7 @@ class RegisterPFor:
         self._note = note
 
     def __call__(self, function: ConverterFn, where: str = "") -> ConverterFn:
+        """Registers ``function``; ``where`` is ``file:line`` when a family made it."""
         if not callable(function):
             raise RegistrationError(
                 f"RegisterPFor({self._op_type!r}) expects a function, found {function!r}."
@@ -217,6 +218,7 @@ def _names(names: Iterable[str]) -> Iterable[str]:
 
 
 def source_of(function: Any) -> str:
+    """``file:line`` of a function, for messages and reports."""
     try:
         code = inspect.unwrap(function).__code__
         return f"{code.co_filename}:{code.co_firstlineno}"
@@ -225,6 +227,7 @@ def source_of(function: Any) -> str:
 
 
 def describe(pattern: Pattern) -> str:
+    """A pattern as messages show it."""
     return pattern.value if isinstance(pattern, Stacked) else str(sorted(pattern))
 
 

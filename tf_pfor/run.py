@@ -243,7 +243,7 @@ def _in_blocks(
         one_block,
         (tf.range(full) * block, *[_split(x, full, block) for x in mapped]),
         fn_output_signature=tuple(
-            tf.TensorSpec([block, *t.shape] if t.shape.rank is not None else None, t.dtype)
+            tf.TensorSpec([block, *t.shape] if t.shape.rank is not None else None, t.dtype)  # pyright: ignore[reportArgumentType]
             for t in body.outputs
         )
         or (tf.TensorSpec([], tf.int32),),
@@ -266,8 +266,9 @@ def _in_blocks(
 def _split(x: tf.Tensor, full: Dim, block: int) -> tf.Tensor:
     """The rows of the full blocks: [n, ...] -> [full, block, ...]."""
     shape = dims(x)
-    inner = tf.shape(x)[1:] if shape is None or None in shape[1:] else shape[1:]
-    out = tf.reshape(x[: full * block], tf.concat([[full, block], inner], 0))
+    inner: Any = tf.shape(x)[1:] if shape is None or None in shape[1:] else shape[1:]
+    target: list[Any] = [[full, block], inner]
+    out = tf.reshape(x[: full * block], tf.concat(target, 0))
     if shape is not None:
         out.set_shape([full if isinstance(full, int) else None, block, *shape[1:]])
     return out

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +16,7 @@ import tensorflow as tf
 from tf_pfor.call import Call
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.values import Cell, Folded, Layout, Shape, Value, dims
+from tf_pfor.values import Cell, Folded, Layout, Shape, Value, dims, size_of
 
 
 def shift_axis(axis: int, inner_rank: int) -> int:
@@ -53,7 +54,9 @@ def product(call: Call, parts: Sequence[Dim]) -> Dim:
 
 
 def fold(call: Call, value: Value, axes: int = 1) -> tf.Tensor:
-    """Merges the loop with the first ``axes`` inner axes: [n, d1 ... dk, rest] -> [n*d1...dk, rest].
+    """Merges the loop with the first ``axes`` inner axes.
+
+    [n, d1 ... dk, rest] -> [n*d1...dk, rest].
 
     An invariant value is repeated first.
     """
@@ -74,8 +77,8 @@ def fold(call: Call, value: Value, axes: int = 1) -> tf.Tensor:
         if call.loop.static_length is None and 0 not in rest:
             return call.emit.reshape_to(source, [None, *rest])
         if None not in shape[:axes]:
-            lead = product(call, [call.loop.length, int(np.prod(shape[:axes]))])
-            return call.emit.reshape(source, [lead, *rest])
+            lead = product(call, [call.loop.length, size_of(shape[:axes])])
+            return call.emit.reshape(source, [lead, *rest])  # pyright: ignore[reportArgumentType]
     parts = inner_dims(call, value)
     lead = product(call, [call.loop.length, *parts[:axes]])
     return call.emit.reshape(source, [lead, *parts[axes:]])
@@ -181,7 +184,7 @@ def expand_to_rank(call: Call, value: Value, rank: int) -> tf.Tensor:
     if missing <= 0:
         return value.tensor
     if value.inner_shape is not None and None not in value.inner_shape:
-        parts = [call.loop.length, *[1] * missing, *value.inner_shape]
+        parts: list[Any] = [call.loop.length, *[1] * missing, *value.inner_shape]
         return call.emit.reshape(value.any_form, parts)
     tensor = value.tensor
     for _ in range(missing):
@@ -233,7 +236,8 @@ def reshaped(call: Call, value: Value, parts: Sequence[Dim]) -> Value:
 
         def refold() -> tf.Tensor:
             if all(isinstance(d, int) and d > 0 for d in rest):
-                return emit.reshape_to(source, [product_static(call, head), *rest])
+                known: list[Any] = [product_static(call, head), *rest]
+                return emit.reshape_to(source, known)
             return emit.reshape(source, [product(call, [n, *head]), *rest])
 
         folded = Folded(Cell(None, refold), axes)
@@ -262,7 +266,7 @@ def _refold_axes(value: Value, parts: Sequence[Dim]) -> int:
     if value.folded is not None and value.inner_shape is not None:
         head = value.inner_shape[: value.folded.axes]
         if None not in head:
-            size = int(np.prod(head, dtype=np.int64))
+            size = size_of(head)
             total = 1
             for i, p in enumerate(parts):
                 if not isinstance(p, int):

@@ -117,7 +117,7 @@ def _as_tensor(leaf: Any) -> tf.Tensor:
         return leaf
     try:
         if isinstance(leaf, (float, int, bool, complex, str, bytes, np.ndarray, np.generic)):
-            return tf.constant(leaf)
+            return tf.constant(leaf)  # pyright: ignore[reportArgumentType]
         return tf.convert_to_tensor(leaf)
     except (TypeError, ValueError) as why:
         raise ArgumentTypeError(

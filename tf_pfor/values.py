@@ -36,9 +36,11 @@ class Cell:
 
     @property
     def is_made(self) -> bool:
+        """Whether the tensor has been emitted."""
         return self._tensor is not None
 
     def get(self) -> tf.Tensor:
+        """The tensor; emits it the first time."""
         if self._tensor is None:
             assert self._make is not None
             self._tensor, self._make = self._make(), None
@@ -59,10 +61,12 @@ class Folded:
 
     @property
     def tensor(self) -> tf.Tensor:
+        """The tensor, emitted when it is first read."""
         return self.held.get() if isinstance(self.held, Cell) else self.held
 
     @property
     def is_made(self) -> bool:
+        """Whether the tensor has been emitted."""
         return not isinstance(self.held, Cell) or self.held.is_made
 
 
@@ -179,6 +183,7 @@ class Value:
 
     @property
     def inner_rank(self) -> int | None:
+        """The rank that the user's function sees, None if unknown."""
         return None if self.inner_shape is None else len(self.inner_shape)
 
     @property
@@ -215,6 +220,7 @@ class Value:
         )
 
     def with_inner_shape(self, shape: Shape) -> Value:
+        """The same value with another static inner shape."""
         return dataclasses.replace(self, inner_shape=shape)
 
 
@@ -248,6 +254,7 @@ def merge(a: Shape, b: Shape) -> Shape:
 
 
 def is_static(shape: Shape) -> bool:
+    """Whether rank and all dimensions are known."""
     return shape is not None and None not in shape
 
 
