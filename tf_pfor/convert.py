@@ -19,6 +19,7 @@ from tf_pfor.call import Call, Inputs
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize, ConversionError
 from tf_pfor.gradients import CustomGradient
+from tf_pfor.handles import only_passes_lists
 from tf_pfor.loop import Loop
 from tf_pfor.registry import REGISTRY, Outcome, Rule
 from tf_pfor.report import Recorder
@@ -252,7 +253,7 @@ class Walker:
             results = fused
         elif not stacked and not schema.is_stateful and not rules:
             results = self._keep(op, inputs)
-        elif _only_passes_lists(op, schema, inputs, rules):
+        elif stacked and only_passes_lists(op, schema, Call(op, inputs, self).flat_inputs()):
             self.recorder.add(op, Outcome.VECTORIZED)
             made = Call(op, inputs, self).rebuild()
             results = [Value.stacked_list(t) for t in (made if isinstance(made, list) else [made])]
@@ -473,24 +474,6 @@ def _any_stacked(value: Value | list[Value]) -> bool:
     if isinstance(value, list):
         return any(v.is_stacked for v in value)
     return value.is_stacked
-
-
-def _only_passes_lists(
-    op: tf.Operation, schema: _tf.Schema, inputs: Inputs, rules: list[Rule]
-) -> bool:
-    """True for ops that make or take apart vectors of lists: Pack, StridedSlice, Unpack ..."""
-    if schema.is_stateful or "func" in schema.attr_types.values():
-        return False
-    if any(t.dtype != tf.variant for t in op.outputs) or (rules and rules[0].family == "tensor_list"):
-        return False
-    values = [v for g in inputs.values() for v in (g if isinstance(g, list) else [g])]
-    lists = [v for v in values if v.layout is Layout.STACKED_LIST]
-    if not lists or any(v.rows is not None for v in lists):
-        return False
-    if any((v.dtype == tf.variant) != (v.layout is Layout.STACKED_LIST) for v in values):
-        return False
-    shapes = [t.shape.rank for t in op.outputs] + [v.inner_rank for v in lists]
-    return any(rank != 0 for rank in shapes) and not any(v.is_stacked for v in values if v not in lists)
 
 
 def _to_tile(rule: Rule, stacked: frozenset[str], inputs: Inputs) -> frozenset[str]:
