@@ -13,12 +13,12 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._lists import declared_shape, size_of_rows, with_size, without_size
+from tf_pfor.converters._lists import cast, declared_shape, size_of_rows, with_size, without_size
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
 from tf_pfor.shapes import inner_dims
-from tf_pfor.values import ListRows, Value
+from tf_pfor.values import ListRows, Shape, Value, dims, is_static
 
 
 def positions(call: Call) -> tf.Tensor:
@@ -188,6 +188,30 @@ def set_rows(
     return relist(call, target, emit("TensorScatterUpdate", whole, at, new))
 
 
+def read_unstacked(call: Call, source: Value, index: Value, element: Shape) -> tf.Tensor:
+    """Elements of an unstacked list at differing places: [T, ...] -> [n, ...] or [n, k, ...].
+
+    Not with TensorListGather: its gradient forgets all but one of the rows that read the same.
+
+    Args:
+      call: a call with the inputs ``element_shape`` and the attribute ``element_dtype``.
+      source: the list, UNSTACKED.
+      index: int32 [n], or [n, k].
+      element: the static shape of an element.
+    """
+    emit, given = call.emit, call.inputs["element_shape"]
+    assert isinstance(given, Value)
+    if is_static(element):
+        shape = emit.constant(np.asarray(element, np.int32))
+    elif given.is_stacked:
+        raise CannotVectorize("the shape of a list's elements differs between iterations")
+    else:
+        shape = cast(call, given.tensor, tf.int32)
+    dtype = call.attr("element_dtype")
+    whole = emit("TensorListStack", source.tensor, shape, element_dtype=dtype)  # [T, ...]
+    return emit("GatherV2", whole, index.tensor, np.int32(0))
+
+
 def row_positions(call: Call, target: Value, index: tf.Tensor) -> tf.Tensor:
     """[t_i, i], the places in [T, size] of the indices: [n, 2], or [n, k, 2] for k indices."""
     emit, ids = call.emit, row_ids(call, target)
@@ -231,6 +255,20 @@ def resized(call: Call, target: Value, lengths: tf.Tensor) -> Value:
 
 
 def longest(call: Call, lengths: tf.Tensor) -> tf.Tensor:
-    """The largest of ``lengths``, 0 if there is none."""
+    """The largest of ``lengths``; 1 if there is no row (see ``reachable``)."""
     top = call.emit("Max", lengths, np.asarray([0], np.int32))
-    return call.emit("Maximum", top, np.int32(0))
+    count = dims(lengths)
+    if count is not None and count[0]:
+        return top
+    is_empty = call.emit("Equal", call.emit.as_tensor(call.emit.dim(lengths, 0)), np.int32(0))
+    return call.emit("SelectV2", is_empty, np.int32(1), top)
+
+
+def reachable(call: Call, value: Value, index: tf.Tensor) -> tf.Tensor:
+    """``index``; 0 where there is no row and the list of no row's length is read or written."""
+    lengths = known_lengths(value)
+    count = None if lengths is None else dims(lengths)
+    if count is None or count[0] or lengths is None:
+        return index
+    at_most_one = call.emit("Minimum", call.emit.as_tensor(call.emit.dim(lengths, 0)), np.int32(1))
+    return call.emit("Mul", index, at_most_one)

@@ -71,21 +71,31 @@ def _key(call: Call, tensor: tf.Tensor) -> Any:
     return ("list", call.loop, tensor.op, tensor.value_index)
 
 
-def _rule_of(op: tf.Operation) -> Any:
+def _list_rule(op: tf.Operation) -> Any:
     found = REGISTRY.rules(op.type)
     return found[0] if found and found[0].family == FAMILY else None
 
 
 def _sources(tensor: tf.Tensor) -> list[tf.Tensor]:
     """The lists that the op that made this one works on."""
-    if _rule_of(tensor.op) is None:
+    if not _can_be_made_again(tensor.op):
         return []
     return [t for t in tensor.op.inputs if t.dtype == tf.variant]
 
 
+def _can_be_made_again(op: tf.Operation) -> bool:
+    """List ops, and ops that only pass lists on (Identity, Pack) or treat them alike (AddN)."""
+    if _list_rule(op) is not None:
+        return True
+    schema = _tf.schema(op.type)
+    if schema is None or schema.is_stateful or "func" in schema.attr_types.values():
+        return False
+    return any(t.dtype == tf.variant for t in op.inputs)
+
+
 def _made_again(call: Call, tensor: tf.Tensor) -> Value:
-    op, rule = tensor.op, _rule_of(tensor.op)
-    if rule is None:
+    op = tensor.op
+    if not _can_be_made_again(op):
         return _copied(call, tensor)
     values = [
         call.emit.memo[_key(call, t)] if t.dtype == tf.variant else Value.unstacked(t)
@@ -96,8 +106,10 @@ def _made_again(call: Call, tensor: tf.Tensor) -> Value:
     inputs: dict[str, Any] = dict(zip([a.name for a in schema.inputs], values))
     if any(a.is_list for a in schema.inputs):  # of these ops only those with one list input
         inputs = {schema.inputs[0].name: values}
-    made = rule.function(call.again(op, inputs), *inputs.values())
-    return made[tensor.value_index] if isinstance(made, list) else made
+    again, rule = call.again(op, inputs), _list_rule(op)
+    made = again.rebuild() if rule is None else rule.function(again, *inputs.values())
+    found = made[tensor.value_index] if isinstance(made, list) else made
+    return found if isinstance(found, Value) else Value.stacked_list(found)
 
 
 def _copied(call: Call, handle: tf.Tensor) -> Value:

@@ -21,8 +21,7 @@ def optional_from_value(call: Call, components: list[Value]) -> Any:
     if any(v.rows is not None for v in components):
         raise CannotVectorize("an optional holds a list of which only some rows are active")
     tensors = [
-        stack_list(call, v).tensor if v.dtype == tf.variant else call.stacked(v)
-        for v in components
+        stack_list(call, v).tensor if v.dtype == tf.variant else call.stacked(v) for v in components
     ]
     return Value.stacked_list(call.rebuild(components=tensors))
 
@@ -39,7 +38,7 @@ def optional_has_value(call: Call, optional: Value) -> Any:
     return Value.unstacked(call.rebuild(optional=stack_list(call, optional).tensor))
 
 
-@list_rule("OptionalGetValue", attrs=("output_shapes",))
+@list_rule("OptionalGetValue", attrs=("output_shapes", "output_types"))
 def optional_get_value(call: Call, optional: Value) -> Any:
     """Values [n, ...]; lists as lists."""
     source = stack_list(call, optional)
@@ -48,8 +47,7 @@ def optional_get_value(call: Call, optional: Value) -> Any:
     dtypes, shapes = call.attr("output_types"), call.attr("output_shapes")
     n = call.loop.static_length
     stacked = [
-        s if d == tf.variant else tf.TensorShape([n]).concatenate(s)
-        for d, s in zip(dtypes, shapes)
+        s if d == tf.variant else tf.TensorShape([n]).concatenate(s) for d, s in zip(dtypes, shapes)
     ]
     made = call.rebuild(optional=source.tensor, output_shapes=stacked)
     values = made if isinstance(made, list) else [made]

@@ -19,6 +19,7 @@ from tf_pfor.converters._list_rows import (
     known_lengths,
     longest,
     pick,
+    read_unstacked,
     resized,
     row_items,
     set_rows,
@@ -35,7 +36,7 @@ from tf_pfor.converters._lists import (
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.shapes import product
-from tf_pfor.values import Layout, ListRows, Value, is_static
+from tf_pfor.values import Layout, ListRows, Value
 
 _UNEQUAL = "the length of the list differs between iterations, so its stack would be ragged"
 
@@ -170,7 +171,6 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
 @list_rule("TensorListGather")
 def gather(call: Call, input_handle: Value, indices: Value, element_shape: Value) -> Any:
     """Elements at k places: [k, n, ...] -> [n, k, ...]; differing indices gather rows."""
-    emit = call.emit
     if call.attr("element_dtype") == tf.variant:
         raise CannotVectorize("several lists are gathered from a list of lists")
     if not indices.is_stacked:
@@ -180,20 +180,7 @@ def gather(call: Call, input_handle: Value, indices: Value, element_shape: Value
         return swap(call, pick(call, source, items, axis=1))
     if input_handle.layout is Layout.UNSTACKED:
         found = call.output_shape()
-        shape = call.inputs["element_shape"].tensor  # type: ignore[union-attr]
-        if found is not None and is_static(found[1:]):
-            shape = np.asarray(found[1:], np.int32)
-        if _tf.in_xla_context(emit.graph):
-            whole = call.emit(
-                "TensorListStack", input_handle.tensor, shape, element_dtype=call.output_dtype()
-            )  # [T, ...]
-            return emit("GatherV2", whole, indices.tensor, np.int32(0))  # [n, k, ...]
-        flat = emit("Reshape", indices.any_form, np.asarray([-1], np.int32))  # [n*k]
-        items = call.rebuild(indices=flat, element_shape=shape)  # [n*k, ...]
-        ends = [emit.dim(items, i) for i in range(1, items.shape.rank or 0)]
-        if items.shape.rank is None:
-            raise CannotVectorize("the rank of a list's elements is unknown")
-        return emit.reshape(items, [call.loop.length, emit.dim(indices.tensor, 1), *ends])
+        return read_unstacked(call, input_handle, indices, None if found is None else found[1:])
     source = stack_list(call, input_handle)
     whole = dense(call, source, shape_input(call, "element_shape", size_of_rows(call, source)))
     return row_items(call, source, whole, indices.tensor)  # [n, k, ...]

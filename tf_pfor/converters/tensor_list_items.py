@@ -6,13 +6,11 @@ place where TensorFlow can. One that differs needs the list as one tensor [T, n,
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._list_rows import (
     dense,
@@ -20,12 +18,14 @@ from tf_pfor.converters._list_rows import (
     known_lengths,
     lengths_of,
     pick,
+    reachable,
+    read_unstacked,
     resized,
     row_items,
     set_rows,
     set_some,
 )
-from tf_pfor.converters._lists import cast, list_rule, shape_input, size_of_rows, stack_list
+from tf_pfor.converters._lists import list_rule, shape_input, size_of_rows, stack_list
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Layout, Value, is_static
 
@@ -37,46 +37,22 @@ def get_item(call: Call, input_handle: Value, index: Value, element_shape: Value
         return _get_per_row(call, input_handle, index)
     source = stack_list(call, input_handle)
     shape = shape_input(call, "element_shape", size_of_rows(call, source))
-    item = call.rebuild(input_handle=source.tensor, element_shape=shape)  # [size, ...]
+    index_tensor = reachable(call, source, index.tensor)
+    item = call.rebuild(input_handle=source.tensor, index=index_tensor, element_shape=shape)
     if item.dtype == tf.variant:
         return Value.stacked_list(item, source.rows)
     return pick(call, source, item)  # [n, ...]
 
 
 def _get_per_row(call: Call, source: Value, index: Value) -> Any:
-    """list[t_i]_i: a gather of n elements of an unstacked list, else of [T, n, ...]."""
-    emit = call.emit
+    """list[t_i]_i: a gather of [T, ...] if the list is unstacked, else of [T, n, ...]."""
     if call.attr("element_dtype") == tf.variant:
         raise CannotVectorize("the lists that are read from a list differ between iterations")
     if source.layout is Layout.UNSTACKED:
-        shape = _element(call)
-        if _tf.in_xla_context(emit.graph):
-            whole = emit(
-                "TensorListStack", source.tensor, shape, element_dtype=call.output_dtype()
-            )  # [T, ...]
-            return emit("GatherV2", whole, index.tensor, np.int32(0))  # [n, ...]
-        return emit(
-            "TensorListGather",
-            source.tensor,
-            index.tensor,
-            shape,
-            element_dtype=call.output_dtype(),
-        )  # [n, ...]
+        return read_unstacked(call, source, index, call.output_shape())
     source = stack_list(call, source)
     whole = dense(call, source, _element_of_rows(call, source))  # [T, size, ...]
     return row_items(call, source, whole, index.tensor)
-
-
-def _element(call: Call) -> tf.Tensor:
-    """int32 shape of an unstacked element."""
-    shape = call.output_shape()
-    if is_static(shape):
-        return call.emit.constant(np.asarray(shape, np.int32))
-    value = call.inputs["element_shape"]
-    assert isinstance(value, Value)
-    if value.is_stacked:
-        raise CannotVectorize("the shape of a list's elements differs between iterations")
-    return cast(call, value.tensor, tf.int32)
 
 
 def _element_of_rows(call: Call, source: Value) -> tf.Tensor:
@@ -99,10 +75,11 @@ def set_item(call: Call, input_handle: Value, index: Value, item: Value) -> Any:
         return Value.stacked_list(made, target.rows)
     if index.is_stacked:
         return set_rows(call, target, index.tensor, item, resizes=resizes)
-    if not is_partial(target) and not (resizes and known_lengths(target) is not None):
-        made = call.rebuild(input_handle=target.tensor, item=call.stacked(item))
-        return dataclasses.replace(target, cell=Value.stacked_list(made).cell)
-    return set_some(call, target, index.tensor, item, resizes=resizes)
+    at = reachable(call, target, index.tensor)
+    if is_partial(target) or (resizes and known_lengths(target) is not None):
+        return set_some(call, target, at, item, resizes=resizes)
+    made = call.rebuild(input_handle=target.tensor, index=at, item=call.stacked(item))
+    return Value.stacked_list(made, target.rows)
 
 
 @list_rule("TensorListPushBack")
