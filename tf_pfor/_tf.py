@@ -26,6 +26,7 @@ from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import execute
 from tensorflow.python.eager.polymorphic_function import autograph_util as _autograph_util
 from tensorflow.python.framework import func_graph as _func_graph
+from tensorflow.python.framework import auto_control_deps as _auto_control_deps
 from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.framework import ops as _ops
@@ -258,6 +259,11 @@ def function_graph(graph: Any, name: str) -> Any:
     return _function_def_to_graph.function_def_to_graph(definition)
 
 
+def functions_of(op: Operation) -> list[Any]:
+    """The graphs of the functions that are attributes of ``op``."""
+    return [function_graph(op.graph, name) for name in _function_names(attr_map(op))]
+
+
 def find_function(graph: Any, name: str) -> Any:
     """The function object ``name`` in ``graph`` or a graph around it, else None."""
     while graph is not None:
@@ -340,7 +346,39 @@ def trace(name: str, function: Any, specs: Sequence[Any]) -> Any:
     With automatic control dependencies, as tf.function does, but without building a FunctionDef
     that nobody would run.
     """
-    return _func_graph.func_graph_from_py_func(name, function, tuple(specs), {})
+    controls = _ControlDependencies()
+
+    def run(*args: Any) -> Any:
+        with controls:
+            return function(*args)
+
+    graph = _func_graph.func_graph_from_py_func(
+        name, run, tuple(specs), {}, add_control_dependencies=False
+    )
+    graph.control_outputs.extend(controls.ops_which_must_run)
+    return graph
+
+
+class _ControlDependencies(_auto_control_deps.AutomaticControlDependencies):
+    """Automatic control dependencies, at no cost for a graph without side effects."""
+
+    def __exit__(self, *error: Any) -> None:
+        graph = self._graph
+        if any(_has_effect(op.type) for op in graph.get_operations()):
+            super().__exit__(*(error or (None, None, None)))
+            return
+        outer = getattr(graph, "outer_graph", None)
+        graph._add_control_dependencies = getattr(outer, "_add_control_dependencies", False)
+        graph.experimental_acd_manager = None
+
+
+@functools.lru_cache(maxsize=None)
+def _has_effect(op_type: str) -> bool:
+    """False for ops that need no order among themselves: stateless ones, and plain reads."""
+    known = schema(op_type)
+    if known is None:
+        return True
+    return known.is_stateful and op_type not in ("Placeholder", "ReadVariableOp", "VarHandleOp")
 
 
 # ---------------------------------------------------------------------------
