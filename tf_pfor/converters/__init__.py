@@ -1,10 +1,12 @@
 """The converters, by topic. Importing this package registers all of them."""
 
 from tf_pfor.converters import (
+    blocks,
     calls,
     cond,
     conv,
     debug,
+    diagonals,
     elementwise,
     fft,
     gather_scatter,
@@ -15,6 +17,7 @@ from tf_pfor.converters import (
     matmul,
     normalization,
     optional,
+    padding,
     pool,
     random,
     reductions,
@@ -25,14 +28,18 @@ from tf_pfor.converters import (
     tensor_list,
     tensor_list_items,
     variables,
+    while_compact,
     while_loop,
+    while_mask,
 )
 
 __all__ = [
+    "blocks",
     "calls",
     "cond",
     "conv",
     "debug",
+    "diagonals",
     "elementwise",
     "fft",
     "gather_scatter",
@@ -43,6 +50,7 @@ __all__ = [
     "matmul",
     "normalization",
     "optional",
+    "padding",
     "pool",
     "random",
     "reductions",
@@ -53,5 +61,7 @@ __all__ = [
     "tensor_list",
     "tensor_list_items",
     "variables",
+    "while_compact",
     "while_loop",
+    "while_mask",
 ]

@@ -1,1 +1,302 @@
-"""Conditionals."""
+"""Conditionals (papers/000 section 3.6): If, Case and their stateless forms.
+
+Four ways, the first that applies:
+
+* *inline*: the predicate is a constant; only the branch that is taken is converted;
+* *one*: the predicate is loop-invariant; one conditional with converted branches;
+* *select*: the predicate varies and the branches are a few ops that are total and linear: both
+  run on all rows, then a select;
+* *split*: rows are partitioned, each branch runs on its own, the results are stitched. A side
+  without rows does not run. Where shapes must be static (jit_compile) each branch runs on n rows,
+  of which those of the other side stand in for by rows of its own (*padded*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.call import Call
+from tf_pfor.converters._regions import (
+    Converted,
+    Region,
+    as_layout,
+    full_shape,
+    join,
+    padded_rows,
+    positions,
+    received,
+    run_if_any,
+)
+from tf_pfor.converters._safety import is_linear, writes_state
+from tf_pfor.emit import Emitter
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.loop import Loop
+from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
+from tf_pfor.values import Layout, Value, dims
+
+Gather = Callable[[tf.Tensor], tf.Tensor]
+
+_IF = ("then_branch", "else_branch", "output_shapes", "Tin", "Tout")
+_CASE = ("branches", "output_shapes", "Tin", "Tout")
+
+
+@RegisterPFor("If", ALWAYS, attrs=_IF)
+@RegisterPFor("StatelessIf", ANY, attrs=_IF)
+def convert_if(call: Call, cond: Value, input: list[Value]) -> Any:
+    """r_i = then(x_i) if c_i else else(x_i)."""
+    if cond.inner_shape != ():
+        raise CannotVectorize("the predicate is not a scalar")
+    names = [call.attr("else_branch").name, call.attr("then_branch").name]
+    return _convert(call, cond, [Region(call, name) for name in names], input)
+
+
+@RegisterPFor("Case", ALWAYS, attrs=_CASE)
+@RegisterPFor("StatelessCase", ANY, attrs=_CASE)
+def convert_case(call: Call, branch_index: Value, input: list[Value]) -> Any:
+    """r_i = branches[k_i](x_i); an index out of range means the last branch."""
+    regions = [Region(call, f.name) for f in call.attr("branches")]
+    return _convert(call, branch_index, regions, input)
+
+
+def _convert(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
+    if which.dtype == tf.string:
+        raise CannotVectorize("the predicate is a string")
+    if which.constant is not None and not which.is_stacked:
+        call.note("cond: constant predicate, inlined")
+        chosen = regions[_branch_of(which.constant, len(regions))]
+        made = chosen.convert(args, call.loop, call.emit)
+        return [as_layout(m.call, m.value, m.value.layout) for m in made]
+    if not which.is_stacked:
+        call.note("cond: one for all rows")
+        return _one(call, which, regions, args)
+    if all(is_linear(r.graph) for r in regions):
+        call.note("cond: select")
+        return _select(call, which, regions, args)
+    if _tf.in_xla_context(call.emit.graph):
+        call.note("cond: padded")
+        return _padded(call, which, regions, args)
+    call.note("cond: split")
+    return _split(call, which, regions, args)
+
+
+def _branch_of(index: np.ndarray, count: int) -> int:
+    found = int(index)
+    if index.dtype == np.bool_ or count == 2 and index.dtype != np.int32:
+        return int(bool(found))
+    return found if 0 <= found < count else count - 1
+
+
+# ---------------------------------------------------------------------------
+# One for all rows
+# ---------------------------------------------------------------------------
+
+
+def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
+    """An invariant predicate: one conditional, the layouts of its outputs made equal."""
+    layouts = _layouts(call, regions, args)
+
+    def branch(region: Region) -> Any:
+        def run() -> list[tf.Tensor]:
+            emit = Emitter()
+            loop = call.loop.inside(emit)
+            inner = [loop.take(a) for a in args]
+            return [
+                *(m.as_layout(k) for m, k in zip(region.convert(inner, loop, emit), layouts)),
+                tf.constant(0),
+            ]
+
+        return run
+
+    runs = [branch(r) for r in regions]
+    if call.op_type in ("If", "StatelessIf"):
+        made = tf.cond(_as_bool(which.tensor), runs[1], runs[0])
+    else:
+        made = tf.switch_case(which.tensor, runs)
+    return [
+        received(t, layout, dims(o)) for t, layout, o in zip(made[:-1], layouts, call.op.outputs)
+    ]
+
+
+def _layouts(call: Call, regions: Sequence[Region], args: list[Value]) -> list[Layout]:
+    found = [Layout.UNSTACKED] * len(call.op.outputs)
+    for region in regions:
+        found = [join(a, b) for a, b in zip(found, region.trial(args, call.loop.static_length))]
+    return found
+
+
+def _as_bool(tensor: tf.Tensor) -> tf.Tensor:
+    return tensor if tensor.dtype == tf.bool else tf.cast(tensor, tf.bool)
+
+
+# ---------------------------------------------------------------------------
+# A predicate for each row
+# ---------------------------------------------------------------------------
+
+
+def _index(call: Call, which: Value, count: int) -> tf.Tensor:
+    """int32 [n]: the branch that each row takes."""
+    tensor = which.tensor
+    if call.op_type in ("If", "StatelessIf"):
+        return tf.cast(_as_bool(tensor), tf.int32)
+    is_valid = tf.logical_and(tensor >= 0, tensor < count)
+    return tf.where(is_valid, tensor, count - 1)
+
+
+def _masks(call: Call, which: Value, count: int) -> list[tf.Tensor]:
+    if call.op_type in ("If", "StatelessIf"):
+        taken = _as_bool(which.tensor)
+        return [tf.logical_not(taken), taken]
+    index = _index(call, which, count)
+    return [tf.equal(index, k) for k in range(count)]
+
+
+def _select(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
+    """All branches on all rows, then a select."""
+    masks = _masks(call, which, len(regions))
+    sides = [r.convert(args, call.loop, call.emit) for r in regions]
+    results: list[tf.Tensor] = [m.as_layout(Layout.STACKED) for m in sides[0]]
+    for mask, side in zip(masks[1:], sides[1:]):
+        results = [
+            call.emit("Select", mask, m.as_layout(Layout.STACKED), r)
+            for m, r in zip(side, results)
+        ]
+    return results
+
+
+def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
+    """Static shapes: each branch on n rows, all of them rows that take it."""
+    if any(writes_state(r.graph) for r in regions):
+        raise CannotVectorize(
+            "a branch that changes state, taken by some rows only, under jit_compile"
+        )
+    if any(o.dtype == tf.variant or not o.shape.is_fully_defined() for o in call.op.outputs):
+        raise CannotVectorize("the shape of an output is not known before running")
+    emit = call.emit
+    everyone = positions(call, call.loop)
+    results: list[tf.Tensor] | None = None
+    for mask, region in zip(_masks(call, which, len(regions)), regions):
+        rows = padded_rows(mask, everyone, emit)
+        made = _side(call, region, args, rows, emit("Any", mask, np.int32(0)), {})
+        results = (
+            made if results is None else [emit("Select", mask, m, r) for m, r in zip(made, results)]
+        )
+    return results
+
+
+def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
+    """Partition, run each branch on its rows, stitch."""
+    count, emit = len(regions), call.emit
+    threads = _threads(call, regions)
+    index = _index(call, which, count)
+    parts = tf.dynamic_partition(positions(call, call.loop), index, count)  # int32 [k_b] each
+    split: dict[int, tuple[tf.Tensor, list[tf.Tensor]]] = {}
+
+    def part(b: int) -> Gather:
+        def gather(whole: tf.Tensor) -> tf.Tensor:
+            if id(whole) not in split:  # one pass for all branches; its gradient is dense
+                made = emit("DynamicPartition", whole, index, num_partitions=count)
+                split[id(whole)] = (whole, made)
+            return split[id(whole)][1][b]
+
+        return gather
+
+    sides: list[list[tf.Tensor]] = []
+    args = list(args)
+    lists: dict[int, Value] = {}
+    for b, (region, rows) in enumerate(zip(regions, parts)):
+        flag = emit("Greater", emit.as_tensor(emit.dim(rows, 0)), np.int32(0))
+        made = _side(call, region, args, rows, flag, threads, part(b))
+        for k, source in threads.items():
+            args[source] = lists[k] = Value.stacked_list(made[k], args[source].rows)
+        sides.append(made)
+    results: list[Any] = []
+    for k, output in enumerate(call.op.outputs):
+        if k in threads:
+            results.append(lists[k])
+            continue
+        pieces = _same_inner([side[k] for side in sides], output.shape)
+        whole = tf.dynamic_stitch(parts, pieces)  # [n, ...]
+        whole.set_shape(full_shape(Layout.STACKED, dims(output), call.loop.static_length))
+        results.append(whole)
+    return results
+
+
+def _side(
+    call: Call,
+    region: Region,
+    args: list[Value],
+    rows: tf.Tensor,
+    flag: tf.Tensor,
+    threads: dict[int, int],
+    gather: Gather | None = None,
+) -> list[tf.Tensor]:
+    """One branch on ``rows``, stacked outputs; zeros if ``flag`` is False."""
+    outer = call.emit
+
+    def run() -> list[tf.Tensor]:
+        emit = Emitter()
+        loop = Loop(outer.dim(rows, 0), emit, rows=rows, parent=call.loop)
+        made = region.convert([loop.take(a, gather=gather) for a in args], loop, emit)
+        return [_stacked_output(m, k in threads) for k, m in enumerate(made)]
+
+    outputs = call.op.outputs
+    lead = dims(rows)[0]  # type: ignore[index]
+    like = [
+        args[threads[k]].tensor
+        if k in threads
+        else full_shape(Layout.STACKED, dims(o), 0 if lead is None else lead)
+        for k, o in enumerate(outputs)
+    ]
+    return run_if_any(flag, run, like, [o.dtype for o in outputs])
+
+
+def _stacked_output(made: Converted, is_list: bool) -> tf.Tensor:
+    return made.as_layout(Layout.STACKED_LIST if is_list else Layout.STACKED)
+
+
+def _same_inner(pieces: list[tf.Tensor], inner: tf.TensorShape) -> list[tf.Tensor]:
+    """Gives pieces without rows the inner shape of the others, where it is not static."""
+    if inner.is_fully_defined():
+        return pieces
+    shapes = [tf.shape(p) for p in pieces]
+    inside = shapes[0][1:]
+    for shape in shapes[1:]:
+        inside = tf.where(shape[0] > 0, shape[1:], inside)
+    return [
+        tf.reshape(p, tf.concat([s[:1], tf.where(s[0] > 0, s[1:], inside)], 0))
+        for p, s in zip(pieces, shapes)
+    ]
+
+
+_THREADED = ("TensorListSetItem", "TensorListScatterIntoExistingList", "Identity")
+
+
+def _threads(call: Call, regions: Sequence[Region]) -> dict[int, int]:
+    """For each output that is a list: the argument that every branch makes it of, by writing.
+
+    The branches then work on one list, one after the other, each in its own rows.
+    """
+    found: dict[int, int] = {}
+    for k, output in enumerate(call.op.outputs):
+        if output.dtype != tf.variant:
+            continue
+        sources = {_source(region.graph, k) for region in regions}
+        if len(sources) != 1 or None in sources:
+            raise CannotVectorize("branches that rows choose between make different lists")
+        found[k] = sources.pop()  # type: ignore[assignment]
+    return found
+
+
+def _source(graph: Any, k: int) -> int | None:
+    tensor = graph.outputs[k]
+    while tensor.op.type in _THREADED:
+        tensor = tensor.op.inputs[0]
+    for i, placeholder in enumerate(graph.inputs):
+        if placeholder is tensor:
+            return i
+    return None

@@ -1,1 +1,112 @@
-"""While loops."""
+"""While loops (papers/000 section 3.7): which way to take.
+
+* the predicate is loop-invariant: one ``tf.while_loop`` over stacked variables (``plain``);
+* the rows make different numbers of trips: ``compact`` (while_compact.py) or ``mask``
+  (while_mask.py).
+
+docs/decisions/0004 has the measurements behind the choice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.call import Call
+from tf_pfor.converters import while_compact, while_mask
+from tf_pfor.converters._carries import Plan
+from tf_pfor.converters._regions import received
+from tf_pfor.converters._safety import is_smooth, work_of, writes_state
+from tf_pfor.emit import Emitter
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
+from tf_pfor.values import Layout, Value
+
+_ATTRS = ("T", "body", "cond", "output_shapes", "parallel_iterations")
+
+# Up to this many elementary operations in a trip of all rows, copying the survivors costs more
+# than it saves.
+_CHEAP = 2_000_000
+
+
+@RegisterPFor("While", ALWAYS, attrs=_ATTRS)
+@RegisterPFor("StatelessWhile", ANY, attrs=_ATTRS)
+def convert_while(call: Call, input: list[Value]) -> Any:
+    """x_i = body(x_i) while cond(x_i)."""
+    plan = Plan(call, input)
+    if not plan.is_variant:
+        call.note(f"while: one trip count for all rows, {plan.describe()}")
+        return plain(plan)
+    strategy = choose(plan)
+    call.note(f"while: {strategy}, {plan.describe()}")
+    if strategy == "compact":
+        return while_compact.convert(plan)
+    return while_mask.convert(plan, padded=strategy == "mask, padded")
+
+
+def choose(plan: Plan) -> str:
+    """The strategy for rows that make different numbers of trips."""
+    call = plan.call
+    wanted = call.settings.while_strategy
+    in_xla = _tf.in_xla_context(call.emit.graph)
+    regions = (plan.cond.graph, plan.body.graph)
+    writes = any(writes_state(g) for g in regions)
+    safe = not writes and all(is_smooth(g) for g in regions) and not _reads_steps(plan)
+    if wanted == "auto":
+        n = call.loop.static_length
+        cheap = safe and n is not None and n * work_of(plan.body.graph) <= _CHEAP
+        wanted = "mask" if in_xla or cheap else "compact"
+    if wanted == "mask":
+        if writes:
+            if in_xla:
+                raise CannotVectorize(
+                    "a loop that changes state, with trip counts that differ, under jit_compile"
+                )
+            return "compact"
+        return "mask" if safe else "mask, padded"
+    return "compact"
+
+
+def _reads_steps(plan: Plan) -> bool:
+    """Whether a captured stacked tensor could be read in places that a row has left."""
+    return any(
+        op.type in ("GatherV2", "GatherNd", "ResourceGather", "StridedSlice", "TensorListGetItem")
+        for op in plan.body.graph.get_operations()
+    )
+
+
+def plain(plan: Plan) -> list[Value]:
+    """One trip count for all rows: the loop as it is, over stacked variables."""
+    call = plan.call
+    length = call.loop.static_length
+    start = plan.start()
+
+    def unpack(flat: tuple[tf.Tensor, ...]) -> list[list[tf.Tensor]]:
+        supply = iter(flat)
+        return [[next(supply) for _ in tensors] for tensors in start]
+
+    def cond(*flat: tf.Tensor) -> tf.Tensor:
+        emit = Emitter()
+        loop = call.loop.inside(emit)
+        (made,) = plan.cond.convert(plan.inside(loop, emit, unpack(flat)), loop, emit)
+        return made.as_layout(Layout.UNSTACKED)
+
+    def body(*flat: tf.Tensor) -> list[tf.Tensor]:
+        emit = Emitter()
+        loop = call.loop.inside(emit)
+        args = plan.inside(loop, emit, unpack(flat))
+        made = plan.body.convert(args, loop, emit, outputs=[c.index for c in plan.carries])
+        return [t for c, m in zip(plan.carries, made) for t in plan.tensors_of(c, m)]
+
+    shapes = [s for c in plan.carries for s in c.shapes(length)]
+    flat = [t for tensors in start for t in tensors]
+    final = unpack(tf.while_loop(cond, body, flat, shape_invariants=shapes, **plan.options()))
+    found: dict[int, Value] = {}
+    for c, tensors in zip(plan.carries, final):
+        if c.is_list:
+            found[c.index] = plan.list_after(c, tensors)
+        else:
+            found[c.index] = received(tensors[0], c.layout, c.inner)
+    return plan.results(found)

@@ -1,0 +1,182 @@
+"""Conditionals: predicates that vary and that do not, empty sides, traps, gradients, XLA."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.control_flow import check, notes
+
+
+def _x(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+X = _x(5, 3)
+P = np.array([True, False, True, True, False])
+
+
+def test_variant_predicate():
+    check(lambda p, x: tf.cond(p, lambda: tf.exp(x), lambda: x * x), P, X)
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_all_rows_on_one_side(value):
+    check(lambda p, x: tf.cond(p, lambda: tf.exp(x), lambda: x * x), np.full(5, value), X)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_few_rows(n):
+    check(lambda p, x: tf.cond(p, lambda: tf.exp(x), lambda: x * x), P[:n], X[:n])
+
+
+def test_invariant_predicate():
+    flag = tf.constant(3.0)
+
+    def f(x):
+        return tf.cond(tf.reduce_sum(flag) > 2.0, lambda: (x, flag), lambda: (x * 2.0, x[0]))
+
+    check(f, X)
+
+
+def test_autograph_if():
+    def f(x):
+        if tf.reduce_sum(x) > 0:
+            y = tf.exp(x) * 2.0
+        elif x[0] > 0:
+            y = x / 3.0
+        else:
+            y = -x
+        return y
+
+    check(f, X)
+
+
+def test_select_when_branches_are_linear():
+    found = notes(lambda p, x: tf.cond(p, lambda: x + 1.0, lambda: -x), P, X)
+    assert "cond: select" in found
+    check(lambda p, x: tf.cond(p, lambda: x + 1.0, lambda: -x), P, X)
+
+
+def test_no_nan_from_the_other_side():
+    """sqrt and log of rows that do not take the branch must not reach values or gradients."""
+
+    def f(x):
+        return tf.cond(x > 0.0, lambda: tf.sqrt(x) + tf.math.log(x), lambda: tf.constant(0.0))
+
+    x = np.array([4.0, -1.0, 0.0, 9.0, -3.0], np.float32)
+    check(f, x)
+    check(lambda x: tf.cond(tf.math.is_nan(x), lambda: 0.0 * tf.zeros_like(x), lambda: tf.tanh(x)),
+          np.array([1.0, np.nan, 2.0], np.float32))  # fmt: skip
+
+
+def test_branch_that_would_fail():
+    def f(i, x):
+        def safe():
+            tf.debugging.assert_less(i, 3)
+            return x[i]
+
+        return tf.cond(i < 3, safe, lambda: tf.constant(0.0))
+
+    check(f, np.array([0, 5, 2, 7, 1], np.int32), X)
+
+
+def test_captured_weight():
+    w = tf.constant(_x(3, 4))
+
+    def f(x):
+        return tf.cond(
+            x[0] > 0.0, lambda: tf.tanh(x[None] @ w), lambda: tf.nn.softmax(x[None] @ w)
+        )
+
+    check(f, X)
+
+
+@pytest.mark.parametrize("index", [[0, 1, 2, 1, 0], [2, 2, 2, 2, 2], [-1, 0, 3, 7, 1]])
+def test_switch_case(index):
+    def f(i, x):
+        return tf.switch_case(
+            i, [lambda: tf.exp(x), lambda: x * x, lambda: tf.zeros_like(x)]
+        )
+
+    check(f, np.array(index, np.int32), X)
+
+
+def test_switch_case_of_an_invariant_index():
+    index = tf.constant([1])
+    check(lambda x: tf.switch_case(tf.reduce_sum(index), [lambda: x * x, lambda: x[0] + x]), X)
+
+
+def test_case():
+    def f(x):
+        s = tf.reduce_sum(x)
+        return tf.case(
+            [(s > 1.0, lambda: tf.exp(x)), (s > 0.0, lambda: x * x)], default=lambda: tf.sin(x)
+        )
+
+    check(f, X)
+
+
+def test_nested():
+    def f(p, x):
+        return tf.cond(
+            p,
+            lambda: tf.cond(x[0] > 0.0, lambda: tf.exp(x), lambda: x * x),
+            lambda: tf.cond(x[1] > 0.0, lambda: tf.sin(x), lambda: tf.cos(x)),
+        )
+
+    check(f, P, X)
+
+
+def test_several_outputs_and_constants():
+    def f(p, x):
+        return tf.cond(
+            p, lambda: (x * x, tf.constant(1), x[0]), lambda: (x, tf.constant(2), tf.constant(5.0))
+        )
+
+    check(f, P, X)
+
+
+def test_unknown_inner_shape():
+    table = tf.range(10.0)
+
+    def f(p, k):
+        return tf.reduce_sum(tf.cond(p, lambda: tf.exp(k[: tf.shape(table)[0]]), lambda: k[:7]))
+
+    check(f, P, _x(5, 7), xla=False)
+
+
+def test_gradient_inside():
+    def f(p, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.cond(p, lambda: tf.exp(x) * x, lambda: tf.sin(x))
+        return tape.gradient(y, x)
+
+    check(f, P, X, xla=False)
+
+
+def test_list_written_by_branches():
+    def f(p, x):
+        ta = tf.TensorArray(tf.float32, 3, element_shape=[])
+        ta = ta.unstack(x)
+        ta = tf.cond(p, lambda: ta.write(0, 7.0), lambda: ta.write(1, x[2]))
+        return ta.stack()
+
+    check(f, P, X, xla=False)
+
+
+def test_state_in_one_branch():
+    v = tf.Variable(0.0)
+
+    def f(p, x):
+        def add():
+            v.assign_add(x[0])
+            return x
+
+        return tf.cond(p, add, lambda: x * 2.0)
+
+    from tf_pfor import vectorized_map
+
+    out = vectorized_map(lambda a: f(*a), (tf.constant(P), tf.constant(X)))
+    np.testing.assert_allclose(out, np.where(P[:, None], X, 2 * X))
+    np.testing.assert_allclose(v.numpy(), X[P, 0].sum(), rtol=1e-5)

@@ -1,0 +1,321 @@
+"""While loops: trip counts that vary and that do not, both strategies, gradients, XLA, nesting."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.control_flow import check, notes
+
+
+def _x(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+X = _x(5, 3)
+LEN = np.array([2, 0, 4, 1, 4], np.int32)
+W = tf.constant(_x(3, 3) * 0.5)
+both = pytest.mark.parametrize("strategy", ["compact", "mask"])
+
+
+def _cell(s):
+    return tf.tanh(tf.linalg.matvec(W, s) + s * 0.1)
+
+
+def _smooth(k, x):
+    _, s = tf.while_loop(lambda t, s: t < k, lambda t, s: (t + 1, _cell(s)), (0, x))
+    return s
+
+
+def test_invariant_predicate():
+    def f(x):
+        t, s = tf.while_loop(lambda t, s: t < 3, lambda t, s: (t + 1, _cell(s)), (0, x))
+        return t, s
+
+    check(f, X)
+    assert "while: one trip count for all rows, 1 uniform, 1 row-varying" in notes(f, X)
+
+
+def test_layouts_reach_a_fixpoint():
+    """a is stacked only because of b, which is stacked only because of c."""
+
+    def f(x):
+        def body(t, a, b, c):
+            return t + 1, b, c, x * 2.0
+
+        zero = tf.zeros([3])
+        return tf.while_loop(lambda t, *_: t < 3, body, (0, zero, zero, zero))[1:]
+
+    check(f, X)
+
+
+@both
+def test_trip_count_for_each_row(strategy):
+    check(_smooth, LEN, X, while_strategy=strategy, xla=strategy == "mask")
+
+
+def test_automatic_choice():
+    assert any("while: mask," in x for x in notes(_smooth, LEN, X))
+    wide = tf.constant(_x(256, 256))
+
+    def f(k, x):
+        body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(wide, s)))  # noqa: E731
+        return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
+
+    found = notes(f, np.zeros(128, np.int32), _x(128, 256))
+    assert any("while: compact, 1 uniform, 1 row-varying" in x for x in found), found
+
+
+@both
+@pytest.mark.parametrize("lengths", [[0, 0, 0, 0, 0], [3, 3, 3, 3, 3], [1], [0], []])
+def test_extreme_lengths(strategy, lengths):
+    k = np.array(lengths, np.int32)
+    check(_smooth, k, X[: len(k)], while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_counter_is_read(strategy):
+    """The step counter stays unstacked; what it was when a row left is the row's result."""
+
+    def f(x):
+        def body(t, s):
+            return t + 1, s * 0.5
+
+        return tf.while_loop(lambda t, s: tf.reduce_sum(tf.abs(s)) > 0.3, body, (0, x))
+
+    check(f, X, while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_reads_of_a_captured_tensor(strategy):
+    def f(k, x):
+        def body(t, s):
+            return t + 1, tf.tanh(s + x[t])
+
+        return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
+
+    check(f, LEN, _x(5, 4, 2), while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_reads_at_an_index_for_each_row(strategy):
+    def f(k, x):
+        def body(t, s):
+            return t - 1, tf.tanh(s + x[t] + tf.gather(x, t)[0])
+
+        return tf.while_loop(lambda t, s: t >= 0, body, (k - 1, tf.zeros([2])))[1]
+
+    check(f, LEN, _x(5, 4, 2), while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_whole_captured_tensor(strategy):
+    def f(k, x, y):
+        body = lambda t, s: (t + 1, tf.tanh(s + tf.reduce_sum(x, 0) * y))  # noqa: E731
+        return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
+
+    check(f, LEN, _x(5, 4, 2), _x(5, 2), while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_padding_is_nan(strategy):
+    """What lies behind a row's end must not reach values or gradients."""
+    x = _x(5, 4, 2)
+    for row, k in enumerate(LEN):
+        x[row, k:] = np.nan
+
+    w = tf.constant(_x(2, 2))
+
+    def f(k, x):
+        body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(w, s) + x[t]))  # noqa: E731
+        return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
+
+    check(f, LEN, x, while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_trap_behind_the_end(strategy):
+    """1 / (k - t) is infinite one trip after the last."""
+
+    def f(k, x):
+        def body(t, s):
+            return t + 1, s + x / tf.sqrt(tf.cast(k - t, tf.float32))
+
+        return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
+
+    check(f, LEN, X, while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_maximum_iterations(strategy):
+    def f(k, x):
+        return tf.while_loop(
+            lambda t, s: t < k, lambda t, s: (t + 1, _cell(s)), (0, x), maximum_iterations=2,
+            parallel_iterations=3,
+        )  # fmt: skip
+
+    check(f, LEN, X, while_strategy=strategy, xla=strategy == "mask")
+
+
+def test_gradient_under_jit_compile():
+    def f(k, x):
+        return tf.while_loop(
+            lambda t, s: t < k, lambda t, s: (t + 1, _cell(s)), (0, x), maximum_iterations=5
+        )[1]
+
+    from tests.control_flow import looped, vectorized
+
+    def grad(run, jit):
+        @tf.function(jit_compile=jit)
+        def go(k, x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = tf.reduce_sum(run((k, x))[0] ** 2)
+            return tape.gradient(y, x)
+
+        return go(tf.constant(LEN), tf.constant(X)).numpy()
+
+    found = grad(lambda a: vectorized(f, a), True)
+    np.testing.assert_allclose(found, grad(lambda a: looped(f, a, 5), False), 1e-5, 1e-5)
+
+
+@both
+def test_python_while(strategy):
+    def f(k, x):
+        t = 0
+        while t < k:
+            x = _cell(x)
+            t += 1
+        return x, t
+
+    check(f, LEN, X, while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_python_for(strategy):
+    def f(k, x):
+        total = tf.zeros([3])
+        for t in tf.range(k):
+            total += x * tf.cast(t, tf.float32)
+        return total
+
+    check(f, LEN, X, while_strategy=strategy, xla=False)
+
+
+@both
+def test_while_in_while(strategy):
+    def f(k, x):
+        def outer(t, s):
+            inner = tf.while_loop(
+                lambda u, s: u < k - t, lambda u, s: (u + 1, _cell(s + x)), (0, s)
+            )
+            return t + 1, inner[1]
+
+        return tf.while_loop(lambda t, s: t < k, outer, (0, x))[1]
+
+    check(f, LEN, X, while_strategy=strategy, xla=strategy == "mask")
+
+
+def test_while_in_cond():
+    def f(k, x):
+        return tf.cond(x[0] > 0.0, lambda: _smooth(k, x), lambda: x * 2.0)
+
+    check(f, LEN, X)
+
+
+@both
+def test_cond_in_while(strategy):
+    def f(k, x):
+        def body(t, s):
+            return t + 1, tf.cond(s[0] > 0.0, lambda: tf.sqrt(s[0]) + s, lambda: _cell(s))
+
+        return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
+
+    check(f, LEN, X, while_strategy=strategy, xla=strategy == "mask")
+
+
+def test_pfor_in_while_in_pfor():
+    import tf_pfor
+
+    def f(k, x):
+        def body(t, s):
+            return t + 1, tf_pfor.vectorized_map(lambda v: tf.tanh(v + s[0]), s)
+
+        return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
+
+    check(f, LEN, X)
+
+
+def test_while_in_pfor_in_pfor():
+    import tf_pfor
+
+    def f(k, x):
+        return tf_pfor.vectorized_map(lambda a: _smooth(a[0] + k, a[1]), (tf.range(2), x))
+
+    check(f, LEN, _x(5, 2, 3))
+
+
+def test_growing_shape():
+    def f(x):
+        return tf.while_loop(
+            lambda t, s: t < 3,
+            lambda t, s: (t + 1, tf.concat([s, x[None] * tf.cast(t, tf.float32)], 0)),
+            (0, x[None]),
+            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 3])),
+        )[1]
+
+    check(f, X, xla=False)
+
+
+def test_nothing_is_stacked_but_a_random_draw():
+    def f(x):
+        y = tf.while_loop(lambda t, s: t < 2, lambda t, s: (t + 1, s + 1.0), (0, tf.zeros([2])))[1]
+        return y + x
+
+    check(f, _x(5, 2))
+
+
+@both
+def test_gradient_inside(strategy):
+    def f(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(_smooth(k, x) ** 2)
+        return tape.gradient(y, x)
+
+    check(f, LEN, X, while_strategy=strategy, xla=False)
+
+
+def test_gradient_inside_of_an_invariant_loop():
+    def f(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.while_loop(lambda t, s: t < 3, lambda t, s: (t + 1, _cell(s)), (0, x))[1]
+        return tape.gradient(y, x)
+
+    check(f, X, xla=False)
+
+
+def test_map_scan_fold():
+    def f(x):
+        a = tf.map_fn(lambda v: tf.exp(v) * x[0], x)
+        b = tf.scan(lambda a, v: a * v + x[1], x)
+        c = tf.foldl(lambda a, v: a + v * v, x)
+        return a, b, c
+
+    check(f, X, xla=False)
+
+
+@both
+def test_list_written_at_the_counter(strategy):
+    def f(k, x):
+        ta = tf.TensorArray(tf.float32, 4, element_shape=[3])
+        ta = ta.unstack(tf.zeros([4, 3]))
+
+        def body(t, s, ta):
+            s = _cell(s)
+            return t + 1, s, ta.write(t, s)
+
+        _, s, ta = tf.while_loop(lambda t, *_: t < k, body, (0, x, ta))
+        return s, ta.stack()
+
+    check(f, LEN, X, while_strategy=strategy, xla=False)

@@ -1,0 +1,343 @@
+"""What a while loop carries from trip to trip: which variables, and in which layouts.
+
+* *pass-through*: the body returns what it got. Captured, never carried.
+* *dead*: nobody reads the result, and neither the condition nor a live variable depends on it.
+* *uniform*: starts loop-invariant and is updated from invariant values only, like a step counter.
+  It stays unstacked inside the loop, also where rows leave at different times.
+* *row-varying*: stacked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.call import Call
+from tf_pfor.converters._regions import Region, as_layout, full_shape, join, received
+from tf_pfor.converters._safety import writes_op
+from tf_pfor.emit import Emitter
+from tf_pfor.errors import CannotVectorize, ConversionError
+from tf_pfor.loop import Loop
+from tf_pfor.row_reads import steps_of
+from tf_pfor.values import Cell, Layout, ListRows, RowSource, Shape, Value, dims
+
+# Ops that return the list they got, with other elements and the same length.
+_SAME_LENGTH = ("Identity", "TensorListScatterIntoExistingList", "TensorListSetItem")
+
+
+@dataclasses.dataclass(slots=True)
+class Carry:
+    """One variable that the loop carries.
+
+    Attributes:
+      index: its position among the op's inputs and outputs.
+      layout: how it is stored inside the loop.
+      inner: the static shape that the body sees.
+      is_read: whether somebody reads the result.
+      is_resized: a list whose length changes in the body.
+      has_lengths: a list whose rows differ in length from the start.
+    """
+
+    index: int
+    layout: Layout
+    inner: Shape
+    is_read: bool
+    is_resized: bool = False
+    has_lengths: bool = False
+
+    @property
+    def is_uniform(self) -> bool:
+        return self.layout is Layout.UNSTACKED
+
+    @property
+    def is_list(self) -> bool:
+        return self.layout is Layout.STACKED_LIST
+
+    def shapes(self, length: int | None) -> list[tf.TensorShape]:
+        """The static shapes of its tensors."""
+        own = [full_shape(self.layout, self.inner, length)]
+        return own + [tf.TensorShape([None])] if self.has_lengths else own
+
+
+class Plan:
+    """How a While op is to be vectorized: its regions, and what is carried how."""
+
+    def __init__(self, call: Call, args: Sequence[Value]):
+        self.call = call
+        self.args = list(args)
+        self.cond = Region(call, call.attr("cond").name)
+        self.body = Region(call, call.attr("body").name)
+        self.carries = self._live()
+        self.passed = _pass_through(self.body.graph)
+        self._held: dict[int, RowSource] = {}
+        self._settle()
+
+    def _live(self) -> list[Carry]:
+        """The carries: neither pass-through nor dead."""
+        graph, op = self.body.graph, self.call.op
+        passed = _pass_through(graph)
+        reach = Reach(graph)
+        in_cond = Reach(self.cond.graph)
+        live = set(in_cond.inputs_of(self.cond.graph.outputs[0].op))
+        for o in (*self.body.controls, *_effects(graph)):
+            live |= reach.inputs_of(o)
+        for o in (*self.cond.controls, *_effects(self.cond.graph)):
+            live |= in_cond.inputs_of(o)
+        read = {i for i, t in enumerate(op.outputs) if _is_read(t)}
+        live |= read
+        todo = list(live)
+        while todo:
+            i = todo.pop()
+            if i not in passed:
+                more = reach.inputs_of(graph.outputs[i].op) - live
+                live |= more
+                todo += more
+        return [
+            Carry(
+                i,
+                self.args[i].layout,
+                dims(graph.inputs[i]),
+                i in read,
+                self.args[i].dtype == tf.variant and not _keeps_length(graph, i),
+                self.args[i].rows is not None and self.args[i].rows.lengths is not None,
+            )
+            for i in sorted(live - passed)
+        ]
+
+    def _settle(self) -> None:
+        """The layouts: a fixpoint over trial conversions, reached in 1 + len(carries) rounds."""
+        for carry in self.carries:
+            if carry.layout is Layout.RAGGED:
+                raise CannotVectorize("a loop variable whose shape differs between iterations")
+        length = self.call.loop.static_length
+        positions = [c.index for c in self.carries]
+        for _ in range(len(self.carries) + 1):
+            before = [c.layout for c in self.carries]
+            found = self.body.trial(self.as_seen(), length, positions)
+            for carry, layout in zip(self.carries, found):
+                carry.layout = join(carry.layout, layout)
+            if [c.layout for c in self.carries] == before:
+                break
+        self.is_variant = self.cond.trial(self.as_seen(), length)[0] is not Layout.UNSTACKED
+        if not self.is_variant:
+            return
+        changed = False
+        for carry in self.carries:
+            if carry.is_uniform and self.args[carry.index].dtype == tf.variant:
+                carry.layout, changed = Layout.STACKED_LIST, True
+        if changed:  # a list that rows leave at different times differs between them
+            self._settle()
+
+    def as_seen(self) -> list[Value]:
+        """The inputs of the regions in the settled layouts, for trials."""
+        seen = [
+            a if i in self.passed else dataclasses.replace(a, constant=None)
+            for i, a in enumerate(self.args)
+        ]
+        for c in self.carries:
+            arg = self.args[c.index]
+            seen[c.index] = Value(c.layout, arg.cell, c.inner, arg.dtype, rows=arg.rows)
+        return seen
+
+    # Tensors of carries ---------------------------------------------------
+
+    def start(self) -> list[list[tf.Tensor]]:
+        """The tensors of each carry before the first trip."""
+        out: list[list[tf.Tensor]] = []
+        for c in self.carries:
+            arg = self.args[c.index]
+            tensors = [as_layout(self.call, arg, c.layout).tensor]
+            if c.has_lengths:
+                assert arg.rows is not None and arg.rows.lengths is not None
+                tensors.append(arg.rows.lengths)
+            out.append(tensors)
+        return out
+
+    def inside(
+        self, loop: Loop, emit: Emitter, state: Sequence[Sequence[tf.Tensor]],
+        active: tf.Tensor | None = None,
+    ) -> list[Value]:  # fmt: skip
+        """What the inputs of the regions are inside the loop.
+
+        Args:
+          loop: the iterations of this trip.
+          emit: the emitter of the graph inside.
+          state: the tensors of each carry.
+          active: bool [n], the rows whose lists may be written; None for all of ``loop``.
+        """
+        seen = [
+            loop.take(a, self._hold) if i in self.passed else a
+            for i, a in enumerate(self.args)
+        ]
+        for c, tensors in zip(self.carries, state):
+            rows = self._list_rows(c, loop, tensors, active) if c.is_list else None
+            seen[c.index] = received(tensors[0], c.layout, c.inner, rows)
+        return seen
+
+    def _list_rows(
+        self, carry: Carry, loop: Loop, tensors: Sequence[tf.Tensor], active: tf.Tensor | None
+    ) -> ListRows | None:
+        known = self.args[carry.index].rows
+        if carry.has_lengths:
+            assert known is not None
+            known = dataclasses.replace(known, lengths=tensors[1])
+        whole = dataclasses.replace(_NO_LIST, rows=known)
+        found = loop.take(whole).rows
+        if active is None:
+            return found
+        found = found or ListRows(self.call.loop.length)
+        mask = active
+        if found.ids is not None:
+            emit = loop.emit
+            none = emit("Fill", emit.shape_vector([found.size]), np.bool_(False))
+            mask = emit("TensorScatterUpdate", none, emit("ExpandDims", found.ids, 1), active)
+        if found.mask is not None:
+            mask = tf.logical_and(mask, found.mask)
+        return dataclasses.replace(found, mask=mask)
+
+    def _hold(self, value: Value) -> RowSource:
+        found = self._held.get(id(value.cell))
+        if found is None:
+            found = RowSource(value.cell, steps=steps_of(value, self.call.emit))
+            self._held[id(value.cell)] = found
+        return found
+
+    def tensors_of(self, carry: Carry, made: Any) -> list[tf.Tensor]:
+        """The tensors of a carry after a trip."""
+        tensors = [made.as_layout(carry.layout)]
+        if carry.has_lengths:
+            rows = made.value.rows
+            if rows is None or rows.lengths is None:
+                raise CannotVectorize("a list whose rows differ in length is replaced in a loop")
+            tensors.append(rows.lengths)
+        return tensors
+
+    # Results --------------------------------------------------------------
+
+    def list_after(
+        self, carry: Carry, tensors: Sequence[tf.Tensor], lengths: tf.Tensor | None = None
+    ) -> Value:
+        """A list after the loop.
+
+        Args:
+          carry: the variable.
+          tensors: its tensors after the last trip.
+          lengths: int32 [n], how long it was when each row left, if that may differ.
+        """
+        rows = self.args[carry.index].rows
+        if carry.has_lengths:
+            assert rows is not None
+            rows = dataclasses.replace(rows, lengths=tensors[1])
+        elif lengths is not None:
+            if rows is not None and rows.ids is not None:
+                raise CannotVectorize("a list of more rows than the loop grows by row")
+            rows = dataclasses.replace(rows or ListRows(self.call.loop.length), lengths=lengths)
+        return Value.stacked_list(tensors[0], rows)
+
+    def results(self, found: dict[int, Value]) -> list[Value]:
+        """The op's outputs: those carried, those passed through, and those nobody reads."""
+        out: list[Value] = []
+        for i, output in enumerate(self.call.op.outputs):
+            if i in found:
+                out.append(found[i])
+            elif i in self.passed:
+                out.append(self.args[i])
+            else:
+                out.append(
+                    Value.deferred(Layout.UNSTACKED, _unread(output), dims(output), output.dtype)
+                )
+        return out
+
+    def describe(self) -> str:
+        uniform = sum(c.is_uniform for c in self.carries)
+        lists = sum(c.is_list for c in self.carries)
+        varying = len(self.carries) - uniform - lists
+        text = f"{uniform} uniform, {varying} row-varying"
+        return f"{text}, {lists} lists" if lists else text
+
+    @property
+    def maximum_iterations(self) -> int | None:
+        """The bound that tf.while_loop was given, where it can be seen (XLA gradients need it)."""
+        if len(self.args) < 2:
+            return None
+        bound = self.args[1]
+        if 1 not in self.passed or bound.constant is None or bound.dtype != tf.int32:
+            return None
+        if "maximum_iterations" not in self.call.op.inputs[1].op.name:
+            return None
+        found = int(bound.constant)
+        return found if found >= 0 else None
+
+    def options(self) -> dict[str, Any]:
+        """What tf.while_loop was given."""
+        return {
+            "parallel_iterations": self.call.attr("parallel_iterations"),
+            "maximum_iterations": self.maximum_iterations,
+        }
+
+
+_NO_LIST = Value(Layout.STACKED_LIST, Cell(None), (), tf.variant)
+
+
+def _unread(output: tf.Tensor) -> Callable[[], tf.Tensor]:
+    def make() -> tf.Tensor:
+        raise ConversionError(f"'{output.name}' is read, which nobody was seen to do. A bug.")
+
+    return make
+
+
+def _is_read(tensor: tf.Tensor) -> bool:
+    return bool(tensor.consumers()) or any(t is tensor for t in tensor.graph.outputs)
+
+
+def _pass_through(graph: Any) -> set[int]:
+    found: set[int] = set()
+    for i, (given, output) in enumerate(zip(graph.inputs, graph.outputs)):
+        while output.op.type == "Identity" and not output.op.control_inputs:
+            output = output.op.inputs[0]
+        if output is given:
+            found.add(i)
+    return found
+
+
+def _keeps_length(graph: Any, i: int) -> bool:
+    tensor = graph.outputs[i]
+    while tensor.op.type in _SAME_LENGTH:
+        op = tensor.op
+        if op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds"):
+            return False
+        tensor = op.inputs[0]
+    return tensor is graph.inputs[i]
+
+
+def _effects(graph: Any) -> list[tf.Operation]:
+    return [o for o in graph.get_operations() if writes_op(o)]
+
+
+class Reach:
+    """Which inputs of a function graph an op depends on."""
+
+    def __init__(self, graph: Any):
+        self._found: dict[Any, frozenset[int]] = {
+            t.op: frozenset([i]) for i, t in enumerate(graph.inputs)
+        }
+
+    def inputs_of(self, op: tf.Operation) -> frozenset[int]:
+        stack = [op]
+        while stack:
+            top = stack[-1]
+            if top in self._found:
+                stack.pop()
+                continue
+            needs = [t.op for t in top.inputs] + list(top.control_inputs)
+            todo = [o for o in needs if o not in self._found]
+            if todo:
+                stack += todo
+                continue
+            stack.pop()
+            self._found[top] = frozenset().union(*(self._found[o] for o in needs))
+        return self._found[op]

@@ -1,0 +1,228 @@
+"""Functions of the body that keep a graph of their own: branches and loops.
+
+A *region* is such a function with the Values of its inputs. It is converted inside the graph that
+TensorFlow makes for a branch or a loop; a *trial* converts it in a graph that is thrown away, to
+see which layouts its outputs get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.call import Call
+from tf_pfor.converters._lists import stack_list
+from tf_pfor.emit import Emitter
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.loop import Loop
+from tf_pfor.values import Cell, Layout, ListRows, Shape, Value, dims
+
+
+class Region:
+    """One function of the body's graph."""
+
+    def __init__(self, call: Call, name: str):
+        self.call = call
+        self.name = name
+        self.graph = _tf.function_graph(call.op.graph, name)
+
+    @property
+    def controls(self) -> list[tf.Operation]:
+        """What must run for its side effects."""
+        return list(getattr(self.graph, "control_outputs", ()))
+
+    @property
+    def is_stateful(self) -> bool:
+        return any(is_stateful(o) for o in self.graph.get_operations())
+
+    def convert(
+        self,
+        args: Sequence[Value],
+        loop: Loop,
+        emit: Emitter,
+        *,
+        outputs: Iterable[int] | None = None,
+        is_trial: bool = False,
+    ) -> list[Converted]:
+        """Converts the region in the graph of ``emit``.
+
+        Args:
+          args: what its inputs are, as the iterations of ``loop`` see them.
+          loop: its iterations.
+          emit: the emitter of the graph it goes into.
+          outputs: the positions of the outputs that are wanted, all when None.
+          is_trial: the result is thrown away, nothing is recorded.
+        """
+        wanted = range(len(self.graph.outputs)) if outputs is None else outputs
+        walker = self.call.enter(loop, emit, is_trial=is_trial)
+        for placeholder, value in zip(self.graph.inputs, args, strict=True):
+            walker.bind(placeholder, value)
+        try:
+            values = walker.convert([self.graph.outputs[i] for i in wanted], self.controls)
+        except Exception:
+            if is_trial:
+                self.call.fail(walker)
+            raise
+        after = walker.done(self.controls)
+        call = Call(self.call.op, self.call.inputs, walker)
+        return [Converted(v, call, after) for v in values]
+
+    def trial(
+        self, args: Sequence[Value], length: int | None, outputs: Sequence[int] | None = None
+    ) -> list[Layout]:
+        """The layouts of the outputs; found once for these layouts of the inputs."""
+        wanted = tuple(range(len(self.graph.outputs)) if outputs is None else outputs)
+        key = (
+            "layouts", self.graph, length, wanted,
+            tuple((a.layout, a.inner_shape, _known(a)) for a in args),
+        )  # fmt: skip
+        found = self.call.memo.get(key)
+        if found is None:
+            with tf.Graph().as_default():  # no tape and no function sees what happens here
+                scratch = _tf.FuncGraph("pfor_trial")
+            with scratch.as_default():
+                emit = Emitter(scratch)
+                size = tf.compat.v1.placeholder(tf.int32, []) if length is None else length
+                loop = Loop(size, emit)
+                stand_ins = [_stand_in(a, length, emit) for a in args]
+                made = self.convert(stand_ins, loop, emit, outputs=wanted, is_trial=True)
+            found = self.call.memo[key] = [m.value.layout for m in made]
+        return found
+
+
+class Converted:
+    """One output of a converted region."""
+
+    def __init__(self, value: Value, call: Call, after: list[tf.Operation]):
+        self.value = value
+        self.call = call
+        self._after = after
+
+    def as_layout(self, layout: Layout) -> tf.Tensor:
+        """Its tensor in this layout, ready only after the region's side effects."""
+        value = as_layout(self.call, self.value, layout)
+        tensor = value.tensor
+        if self._after:
+            with tf.control_dependencies(self._after):
+                tensor = tf.identity(tensor)
+        return tensor
+
+    def as_layout_of_rows(self) -> tf.Tensor:
+        """A scalar bool as [n]."""
+        tensor = self.as_layout(Layout.STACKED)
+        if self.value.inner_shape != ():
+            tensor = tf.reshape(tensor, [-1])
+        return tensor if tensor.dtype == tf.bool else tf.cast(tensor, tf.bool)
+
+
+def as_layout(call: Call, value: Value, layout: Layout) -> Value:
+    """``value``, stacked if it must be."""
+    if layout is Layout.STACKED:
+        return Value.stacked(call.stacked(value)).with_inner_shape(value.inner_shape)
+    if layout is Layout.STACKED_LIST:
+        return stack_list(call, value)
+    if value.is_stacked:
+        raise CannotVectorize("a value became loop-variant that was invariant in a trial")
+    return value
+
+
+def join(a: Layout, b: Layout) -> Layout:
+    """The layout that can hold both."""
+    return b if a is Layout.UNSTACKED else a
+
+
+def is_stateful(op: tf.Operation) -> bool:
+    schema = _tf.schema(op.type)
+    return op.type != "Placeholder" and (schema is None or schema.is_stateful)
+
+
+def full_shape(layout: Layout, inner: Shape, length: int | None) -> tf.TensorShape:
+    """The static shape of a tensor of this layout."""
+    if layout is not Layout.STACKED:
+        return tf.TensorShape(inner)
+    return tf.TensorShape(None if inner is None else [length, *inner])
+
+
+def received(
+    tensor: tf.Tensor, layout: Layout, inner: Shape, rows: ListRows | None = None
+) -> Value:
+    """A tensor that a branch or a loop got as an argument, as a Value."""
+    if layout is Layout.STACKED:
+        return Value.stacked(tensor).with_inner_shape(inner)
+    if layout is Layout.STACKED_LIST:
+        return Value.stacked_list(tensor, rows)
+    return Value.unstacked(tensor)
+
+
+def _known(value: Value) -> Any:
+    constant = value.constant
+    if constant is None or constant.dtype == object:
+        return id(constant) if constant is not None else None
+    return (constant.dtype.str, constant.shape, constant.tobytes())
+
+
+def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
+    """A placeholder of the same layout, for a trial."""
+    if value.constant is not None and not value.is_stacked:
+        constant, dtype = value.constant, value.dtype
+        cell = Cell(None, lambda: emit.constant(constant, dtype))
+        return Value(Layout.UNSTACKED, cell, value.inner_shape, dtype, constant=constant)
+    shape = full_shape(value.layout, value.inner_shape, length)
+    tensor = tf.compat.v1.placeholder(value.dtype, shape)
+    if value.dtype in (tf.resource, tf.variant):
+        _tf.copy_handle_data(value.tensor, tensor)
+    return received(tensor, value.layout, value.inner_shape, value.rows)
+
+
+def run_if_any(
+    flag: tf.Tensor, run: Any, like: Sequence[tf.Tensor | tf.TensorShape], dtypes: Sequence[Any]
+) -> list[tf.Tensor]:
+    """``run()`` if ``flag``, else zeros: a side without rows costs nothing and cannot fail.
+
+    Args:
+      flag: a bool scalar.
+      run: makes the list of tensors.
+      like: for each the static shape of the zeros (an unknown dimension becomes 0), or the tensor
+        to pass on instead.
+      dtypes: their dtypes.
+    """
+
+    def nothing() -> list[tf.Tensor]:
+        return [
+            tf.identity(x)
+            if isinstance(x, tf.Tensor)
+            else tf.zeros([0 if d is None else d for d in x.as_list()], d_type)
+            for x, d_type in zip(like, dtypes)
+        ] + [tf.constant(0)]
+
+    made = tf.cond(flag, lambda: [*run(), tf.constant(0)], nothing)[:-1]
+    for tensor, shape in zip(made, like):
+        if isinstance(shape, tf.TensorShape) and shape.rank is not None:
+            tensor.set_shape(tensor.shape.merge_with(shape) if shape.rank else shape)
+    return made
+
+
+def positions(call: Call, loop: Loop) -> tf.Tensor:
+    """int32 [n]: 0 ... n - 1, places among the active rows (not numbers of iterations)."""
+    if loop.is_whole:
+        return loop.index
+    if loop.static_length is not None:
+        return call.emit.constant(np.arange(loop.static_length, dtype=np.int32))
+    return call.emit("Range", np.int32(0), loop.length_tensor, np.int32(1))
+
+
+def padded_rows(
+    mask: tf.Tensor, everyone: tf.Tensor, emit: Emitter
+) -> tf.Tensor:
+    """int32 [n]: each row of the mask itself, and some row of the mask for all others.
+
+    With it a static number of rows does what the rows of the mask do and nothing else: no row
+    sees data on which it would fail, and what the others compute is thrown away.
+    """
+    first = emit("ArgMax", emit("Cast", mask, DstT=tf.int32), np.int32(0), output_type=tf.int32)
+    others = emit("BroadcastTo", first, emit.shape_of(everyone))
+    return emit("Select", mask, everyone, others)

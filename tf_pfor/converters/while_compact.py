@@ -1,0 +1,179 @@
+"""While loops with a trip count for each row: only the rows that are still active are computed.
+
+The loop carries the numbers of the active rows, the uniform variables as they are, the row-varying
+ones for the active rows only. A trip begins by partitioning them: rows that are done leave, their
+values are pushed to lists; the others stay. After the loop the lists are put together and brought
+into the order of the rows. Nothing of full size is copied in a trip. What the body only reads is
+captured, and read through the numbers of the active rows. A TensorList stays full size and
+is written in place, in the active rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters._carries import Carry, Plan
+from tf_pfor.converters._regions import full_shape, positions
+from tf_pfor.emit import Emitter
+from tf_pfor.loop import Loop
+from tf_pfor.values import Layout, Shape, Value, dims
+
+State = list[list[tf.Tensor]]
+
+
+def convert(plan: Plan) -> list[Value]:
+    """Vectorizes a loop whose predicate differs between rows."""
+    return _Compact(plan).run()
+
+
+class _Compact:
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.call = plan.call
+        self.carries = plan.carries
+        self.leaving = [c for c in plan.carries if c.is_read and not (c.is_list and not c.is_resized)]
+
+    def run(self) -> list[Value]:
+        plan, call = self.plan, self.call
+        emit, loop = call.emit, call.loop
+        start = plan.start()
+        seen = plan.inside(loop.inside(emit), emit, start)
+        (first,) = plan.cond.convert(seen, loop, emit, is_trial=True)
+        goes_on = first.as_layout_of_rows()
+        flat: list[Any] = [
+            emit("Any", goes_on, np.int32(0)),
+            goes_on,
+            positions(call, loop),
+            *(t for tensors in start for t in tensors),
+            *(_new_list(emit, *self._element(c)) for c in self.leaving),
+            _new_list(emit, (), tf.int32),
+        ]
+        shapes: list[Any] = [tf.TensorShape([]), tf.TensorShape([None]), tf.TensorShape([None])]
+        shapes += [s for c in self.carries for s in c.shapes(None)]
+        shapes += [tf.TensorShape([])] * (len(self.leaving) + 1)
+        final = tf.while_loop(
+            lambda any_active, *_: any_active, self._trip, flat, shape_invariants=shapes,
+            **plan.options(),
+        )  # fmt: skip
+        return self._results(list(final))
+
+    # One trip -------------------------------------------------------------
+
+    def _unpack(self, flat: list[tf.Tensor]) -> tuple[State, list[tf.Tensor]]:
+        supply = iter(flat)
+        state = [[next(supply) for _ in c.shapes(None)] for c in self.carries]
+        return state, list(supply)
+
+    def _trip(self, _: tf.Tensor, goes_on: tf.Tensor, rows: tf.Tensor, *flat: Any) -> list[Any]:
+        plan, emit = self.plan, Emitter()
+        state, lists = self._unpack(list(flat))
+        side = emit("Cast", goes_on, DstT=tf.int32)
+        done, rows = emit("DynamicPartition", rows, side, num_partitions=2)  # [d], [k]
+        count = emit("Size", done, out_type=tf.int32)
+        left: dict[int, tf.Tensor] = {}
+        for c, tensors in zip(self.carries, state):
+            if c in self.leaving and c.layout is not Layout.STACKED:
+                left[c.index] = _repeat(emit, self._leaving_tensor(c, tensors[0], emit), count)
+            elif c.layout is Layout.STACKED:
+                gone, tensors[0] = emit("DynamicPartition", tensors[0], side, num_partitions=2)
+                left[c.index] = gone
+        lists = self._pushed(emit, lists, left, done)
+        loop = Loop(emit.dim(rows, 0), emit, rows=rows, parent=self.call.loop)
+        seen = plan.inside(loop, emit, state)
+        made = plan.body.convert(seen, loop, emit, outputs=[c.index for c in self.carries])
+        after = list(seen)
+        for c, m in zip(self.carries, made):
+            after[c.index] = m.value
+        (again,) = plan.cond.convert(after, loop, emit)
+        goes_on = again.as_layout_of_rows()
+        return [
+            emit("Any", goes_on, np.int32(0)),
+            goes_on,
+            rows,
+            *(t for c, m in zip(self.carries, made) for t in plan.tensors_of(c, m)),
+            *lists,
+        ]
+
+    def _leaving_tensor(self, carry: Carry, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
+        """What is kept of a variable when a row leaves: of a list its length."""
+        if carry.is_list:
+            return emit("TensorListLength", tensor)
+        return tensor
+
+    def _element(self, carry: Carry) -> tuple[Shape, tf.DType]:
+        if carry.is_list:
+            return (), tf.int32
+        return carry.inner, self.plan.args[carry.index].dtype
+
+    def _pushed(
+        self, emit: Emitter, lists: list[tf.Tensor], left: dict[int, tf.Tensor], done: tf.Tensor
+    ) -> list[tf.Tensor]:
+        items = [*(left[c.index] for c in self.leaving), done]
+        return [emit("TensorListPushBack", x, item) for x, item in zip(lists, items)]
+
+    # After the loop -------------------------------------------------------
+
+    def _results(self, final: list[Any]) -> list[Value]:
+        plan, emit = self.plan, self.call.emit
+        _, _, rows, *flat = final
+        state, lists = self._unpack(flat)
+        count = emit("Size", rows, out_type=tf.int32)
+        last = {
+            c.index: tensors[0]
+            if c.layout is Layout.STACKED
+            else _repeat(emit, self._leaving_tensor(c, tensors[0], emit), count)
+            for c, tensors in zip(self.carries, state)
+            if c in self.leaving
+        }
+        lists = self._pushed(emit, lists, last, rows)
+        order = _concat(emit, lists[-1], (), tf.int32)  # [n]: which row each one is
+        found: dict[int, Value] = {}
+        by_row = dict(zip((c.index for c in self.leaving), lists))
+        for c, tensors in zip(self.carries, state):
+            if not c.is_read:
+                continue
+            lengths = None
+            if c.index in by_row:
+                inner, dtype = self._element(c)
+                value = _concat(emit, by_row[c.index], inner, dtype)
+                value = emit("DynamicStitch", [order], [value])  # [n, ...]
+                value.set_shape(full_shape(Layout.STACKED, inner, self.call.loop.static_length))
+                lengths = value
+            if c.is_list:
+                found[c.index] = plan.list_after(c, tensors, lengths)
+            else:
+                found[c.index] = Value.stacked(value).with_inner_shape(c.inner)
+        return plan.results(found)
+
+
+def _new_list(emit: Emitter, inner: Shape, dtype: tf.DType) -> tf.Tensor:
+    """An empty list of tensors [any number of rows] + inner."""
+    return emit(
+        "EmptyTensorList", _element_shape(inner), np.int32(-1), element_dtype=dtype
+    )
+
+
+def _concat(emit: Emitter, handle: tf.Tensor, inner: Shape, dtype: tf.DType) -> tf.Tensor:
+    leading = emit.constant(np.zeros([0], np.int64))
+    made = emit(
+        "TensorListConcatV2", handle, _element_shape(inner), leading, element_dtype=dtype
+    )
+    return made[0]
+
+
+def _element_shape(inner: Shape) -> np.ndarray:
+    if inner is None:
+        return np.asarray(-1, np.int32)
+    return np.asarray([-1, *(-1 if d is None else d for d in inner)], np.int32)
+
+
+def _repeat(emit: Emitter, tensor: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """[...] -> [count, ...]."""
+    shape = dims(tensor)
+    if shape == ():
+        return emit("Fill", emit.shape_vector([count]), tensor)
+    target = emit("ConcatV2", [emit.shape_vector([count]), emit.shape_of(tensor)], np.int32(0))
+    return emit("BroadcastTo", tensor, target)
