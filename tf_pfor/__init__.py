@@ -22,7 +22,9 @@ from tf_pfor.errors import (
     PforError,
     RegistrationError,
 )
+from tf_pfor.explain import explain
 from tf_pfor.registry import RegisterPFor
+from tf_pfor.report import Report
 from tf_pfor.version import __version__
 from tf_pfor.vmap import vmap
 
@@ -36,7 +38,9 @@ __all__ = [
     "PforError",
     "RegisterPFor",
     "RegistrationError",
+    "Report",
     "__version__",
+    "explain",
     "for_loop",
     "pfor",
     "vectorized_map",

@@ -48,8 +48,8 @@ def pfor(
     >>> tf_pfor.pfor(lambda i: i * i, 4).numpy().tolist()
     [0, 1, 4, 9]
     """
-    _check_callable(loop_fn, "loop_fn")
-    n = _check_iters(iters)
+    check_callable(loop_fn, "loop_fn")
+    n = check_iters(iters)
     job = Job(
         autographed(loop_fn),
         Settings("loop" if fallback_to_while_loop else "error"),
@@ -82,8 +82,8 @@ def for_loop(
     >>> tf_pfor.for_loop(lambda i: i * i, tf.int32, 4).numpy().tolist()
     [0, 1, 4, 9]
     """
-    _check_callable(loop_fn, "loop_fn")
-    n = _check_iters(iters)
+    check_callable(loop_fn, "loop_fn")
+    n = check_iters(iters)
     block = check_block(parallel_iterations)
     structure = nests.from_user(loop_fn_dtypes)
     dtypes = tf.nest.flatten(structure)
@@ -186,9 +186,9 @@ def vectorized_map(
     >>> tf_pfor.vectorized_map(tf.reduce_sum, x).numpy().tolist()
     [3.0, 7.0]
     """
-    _check_callable(fn, "fn")
-    structure, tensors = _check_elems(elems)
-    n, elements = _align(structure, tensors)
+    check_callable(fn, "fn")
+    structure, tensors = check_elems(elems)
+    n, elements = align(structure, tensors)
 
     converted = autographed(fn)
 
@@ -204,7 +204,7 @@ def vectorized_map(
 # ---------------------------------------------------------------------------
 
 
-def _check_callable(fn: Any, name: str) -> None:
+def check_callable(fn: Any, name: str) -> None:
     if not callable(fn):
         raise ArgumentTypeError(
             f"{name} must be a function of one iteration, found {fn!r} of type "
@@ -212,7 +212,7 @@ def _check_callable(fn: Any, name: str) -> None:
         )
 
 
-def _check_iters(iters: Any) -> Dim:
+def check_iters(iters: Any) -> Dim:
     """The length as an int when it is known, else an int32 scalar tensor."""
     if isinstance(iters, (bool, float)):
         raise _bad_iters(iters)
@@ -257,7 +257,7 @@ def check_block(block: Any) -> int | None:
     return int(known)
 
 
-def _check_elems(elems: Any) -> tuple[Any, list[tf.Tensor]]:
+def check_elems(elems: Any) -> tuple[Any, list[tf.Tensor]]:
     """The nest, and its leaves as tensors of rank >= 1."""
     structure = nests.from_user(elems)
     names = nests.paths(structure, "elems")
@@ -305,7 +305,7 @@ def _composite_names(structure: Any, names: list[str]) -> list[str]:
     return out
 
 
-def _align(structure: Any, tensors: Sequence[tf.Tensor]) -> tuple[Dim, list[Element]]:
+def align(structure: Any, tensors: Sequence[tf.Tensor]) -> tuple[Dim, list[Element]]:
     """n, and the elements; those of one row are shared by all iterations."""
     sizes = [(dims(t) or (None,))[0] for t in tensors]
     several = sorted({s for s in sizes if s not in (None, 1)}, key=lambda s: s or 0)

@@ -34,6 +34,7 @@ class Settings:
       fallback: "loop", "error", or the set of op types that may run in a sequential loop.
       while_strategy: what to do with a while loop whose iterations make different numbers of
         trips: "compact", "mask", or "auto" to choose by cost.
+      warn: whether to warn of ops that run in the fallback loop.
     """
 
     fallback: str | frozenset[str] = "loop"
@@ -360,7 +361,8 @@ class Walker:
                     outcome = Outcome.TILED
             if rule.family != "inline":
                 on_purpose = outcome is Outcome.LOOPED
-                self.recorder.add(op, outcome, rule.note, on_purpose=on_purpose)
+                reason = rule.note or (_repeated(tiling) if outcome is Outcome.TILED else "")
+                self.recorder.add(op, outcome, reason, on_purpose=on_purpose)
             return results
         reason = "; ".join(reasons) or "no converter is registered for it"
         return self._fall_back(op, inputs, reason)
@@ -486,6 +488,10 @@ def _to_tile(rule: Rule, stacked: frozenset[str], inputs: Inputs) -> frozenset[s
         if isinstance(inputs[name], list) and not all(v.is_stacked for v in inputs[name])  # type: ignore[union-attr]
     )
     return (rule.stacked - stacked) | frozenset(partly)
+
+
+def _repeated(tiling: frozenset[str]) -> str:
+    return "repeats the loop-invariant " + ", ".join(f"'{name}'" for name in sorted(tiling))
 
 
 def _check_attrs(rule: Rule, op: tf.Operation) -> None:

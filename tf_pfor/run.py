@@ -99,6 +99,7 @@ def _build(job: Job, elements: Sequence[Element], n: Dim) -> Any:
     body = trace(job.fn, [e.spec for e in elements])
     _check_outputs(body)
     recorder = Recorder()
+    job = dataclasses.replace(job, settings=dataclasses.replace(job.settings, warn=job.warn))
     axes = nests.spread(job.out_axes, body.structure, "out_axes")
     shared = frozenset(i for i, axis in enumerate(axes) if axis is None)
     if job.block is None or (isinstance(n, int) and n <= job.block):
