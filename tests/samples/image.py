@@ -91,9 +91,10 @@ COLOURS = [
     sample("AdjustContrastv2", tf.image.adjust_contrast, IMAGES, FACTOR, grad=False),
     sample("AdjustContrastv2", tf.image.adjust_contrast, normal(4, 5, 3), FACTOR, grad=False,
            label="rank3"),
-    # Negative channels too: the result must be the kernel's, not that of a detour by HSV.
+    # Negative channels too: the result must be the kernel's, not that of a detour by HSV (which
+    # is what XLA's own AdjustHue does: it differs from the kernel there).
     sample("AdjustHue", lambda x, d: raw.AdjustHue(images=x, delta=d), IMAGES,
-           uniform(low=-0.9, high=0.9), grad=False, max_ops=16, rtol=1e-4, atol=1e-4),
+           uniform(low=-0.9, high=0.9), grad=False, xla=False, max_ops=16, rtol=1e-4, atol=1e-4),
     sample("AdjustHue", lambda x, d: raw.AdjustHue(images=x, delta=d), ints(
         2, 2, 3, high=2, dtype=np.float32), uniform(low=0.0, high=0.9), grad=False, max_ops=16,
         label="edges", rtol=1e-4, atol=1e-4),  # hue is a quotient of small differences
@@ -152,7 +153,9 @@ BOXES = [
         normal(2, 8, 8, 3), boxes(2, 2), fixed(np.eye(3, dtype=np.float32)), grad=False,
         xla=False,
     ),
-    sample("NonMaxSuppressionV4", suppressed("V4"), boxes(6), uniform(6), grad=False),
+    # What XLA leaves in the padding differs from what the kernel does.
+    sample("NonMaxSuppressionV4", suppressed("V4"), boxes(6), uniform(6), grad=False,
+           xla=False),
     sample("NonMaxSuppressionV5", suppressed("V5"), boxes(6), uniform(6), grad=False,
            xla=False),
 ]  # fmt: skip
