@@ -15,8 +15,8 @@ from tf_pfor.call import Call
 from tf_pfor.converters.filter_gradients import Window
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.shapes import fold, inner_dims, product, transpose
-from tf_pfor.values import Value, is_static
+from tf_pfor.shapes import fold, inner_dims, product, transpose, unfold
+from tf_pfor.values import Shape, Value, is_static
 
 
 def is_last(call: Call) -> bool:
@@ -50,10 +50,7 @@ def into_axis(call: Call, value: Value, axis: int, groups: int = 1) -> tf.Tensor
         raise CannotVectorize("the number of channels is unknown")
     x, n = call.stacked(value), at_least_one(call)
     if call.loop.static_length in (None, 0):
-        more = call.emit("Sub", call.emit.as_tensor(n), call.loop.length_tensor)
-        paddings = call.emit("Pad", call.emit.reshape(more, [1, 1]),
-                             np.asarray([[0, len(parts)], [1, 0]], np.int32))  # fmt: skip
-        x = call.emit("Pad", x, paddings)
+        x = one_row_more(call, x)
     if groups > 1:
         x = call.emit.reshape(x, [n, *split_axis(parts, axis, groups, size // groups)])
     rank = len(parts) + (groups > 1)
@@ -84,11 +81,22 @@ def from_axis(
     at = axis + (groups > 1)
     perm = [at, *range(at), *range(at + 1, len(parts) + (1 if groups == 1 else 2))]
     x = call.emit.reshape(transpose(call, x, perm), [n, *parts])
-    if call.loop.static_length in (None, 0):
-        end = call.emit.reshape(call.loop.length_tensor, [1])
-        zero, one = np.zeros(1, np.int32), np.ones(1, np.int32)
-        x = call.emit("StridedSlice", x, zero, end, one, begin_mask=1)
-    return x
+    return first_rows(call, x) if call.loop.static_length in (None, 0) else x
+
+
+def one_row_more(call: Call, x: tf.Tensor) -> tf.Tensor:
+    """Zeros behind the rows of ``x`` where n is 0: [n, ...] -> [max(n, 1), ...]."""
+    n = call.emit.as_tensor(at_least_one(call))
+    more = call.emit("Sub", n, call.loop.length_tensor)
+    places = np.asarray([[0, len(x.shape) - 1], [1, 0]], np.int32)
+    return call.emit("Pad", x, call.emit("Pad", call.emit.reshape(more, [1, 1]), places))
+
+
+def first_rows(call: Call, x: tf.Tensor) -> tf.Tensor:
+    """[max(n, 1), ...] -> [n, ...]."""
+    end = call.emit.reshape(call.loop.length_tensor, [1])
+    zero, one = np.zeros(1, np.int32), np.ones(1, np.int32)
+    return call.emit("StridedSlice", x, zero, end, one, begin_mask=1)
 
 
 def image_dims(call: Call, tensor: tf.Tensor, channels: int | None) -> list[Dim]:
@@ -218,3 +226,28 @@ def filters_of_rows(call: Call, f: tf.Tensor, shape: tuple[int, ...], groups: in
     f = call.emit.reshape(f, [call.loop.length, groups, *shape[:-1], each])
     f = transpose(call, f, [0, *range(2, rank + 1), 1, rank + 1])
     return call.emit.reshape(f, [call.loop.length, *shape])
+
+
+# ---------------------------------------------------------------------------
+# Kernels that refuse an empty batch
+# ---------------------------------------------------------------------------
+
+
+def folded_rows(call: Call, value: Value) -> tf.Tensor:
+    """``fold`` with one row of zeros where n may be 0: [n, b, ...] -> [max(n, 1) * b, ...]."""
+    if call.loop.static_length not in (None, 0):
+        return fold(call, value)
+    x = one_row_more(call, call.stacked(value))
+    parts = inner_dims(call, value)
+    rows = product(call, [at_least_one(call), parts[0]])
+    return call.emit.reshape(x, [rows, *parts[1:]])
+
+
+def unfolded_rows(call: Call, tensor: tf.Tensor, like: Value, inner_shape: Shape = None) -> Any:
+    """The inverse: [max(n, 1) * b, ...] -> [n, b, ...]."""
+    if call.loop.static_length not in (None, 0):
+        return unfold(call, tensor, like, inner_shape=inner_shape)
+    parts = [call.emit.dim(tensor, i) for i in range(len(tensor.shape))]
+    parts[0] = inner_dims(call, like)[0]
+    x = call.emit.reshape(tensor, [at_least_one(call), *parts])
+    return Value.stacked(first_rows(call, x))

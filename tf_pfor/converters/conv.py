@@ -171,16 +171,23 @@ def gradients_by_filters(call: Call, input_sizes: Value, filter: Value, out_back
 
 
 def spread_out(call: Call, dy: tf.Tensor, w: fg.Window, size: tuple[int, ...]) -> tf.Tensor:
-    """Zeros between the positions of [rows, ...out, o]: one at every stride of ``size``."""
+    """Zeros behind each position of [rows, ...out, o], up to the next stride, cut to ``size``."""
     if set(w.strides) == {1}:
         return dy
-    rank = len(size)
-    mask = 1 | 1 << (rank + 1)
-    shape = [call.emit.dim(dy, 0), *size, w.features]
+    rows = call.emit.dim(dy, 0)
+    apart = [d for out in w.out for d in (out, 1)]  # [rows, h', 1, w', 1, o]
+    zeros = [p for s in w.strides for p in ((0, 0), (0, s - 1))]
+    x = call.emit.reshape(dy, [rows, *apart, w.features])
+    x = call.emit("Pad", x, np.asarray([(0, 0), *zeros, (0, 0)], np.int32))
+    long = [o * s for o, s in zip(w.out, w.strides)]
+    x = call.emit.reshape(x, [rows, *long, w.features])
+    if long == list(size):
+        return x
+    rank = len(size) + 2
+    mask = 1 | 1 << (rank - 1)  # all rows, all channels
     return call.emit(
-        "StridedSliceGrad", call.emit.shape_vector(shape),
-        np.zeros(rank + 2, np.int32), np.asarray([0, *size, 0], np.int32),
-        np.asarray([1, *w.strides, 1], np.int32), dy, begin_mask=mask, end_mask=mask,
+        "StridedSlice", x, np.zeros(rank, np.int32), np.asarray([0, *size, 0], np.int32),
+        np.ones(rank, np.int32), begin_mask=mask, end_mask=mask,
     )  # fmt: skip
 
 

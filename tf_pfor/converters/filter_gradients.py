@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
+from tf_pfor.values import dims
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,7 +100,10 @@ class Window:
           The shape of dy spread out by the strides, and the window over it: with the filter
           reversed, dx[q] = sum over k of spread[q + lo - k * d] * F[k].
         """
-        spread = tuple((o - 1) * s + 1 for o, s in zip(self.out, self.strides))
+        spread = tuple(
+            min(o * s, x + lo)
+            for o, s, x, (lo, _) in zip(self.out, self.strides, self.size, self.pads)
+        )
         pads: list[tuple[int, int]] = []
         for x, y, k, d, (lo, _) in zip(self.size, spread, self.kernel, self.dilations, self.pads):
             reach = (k - 1) * d
@@ -121,28 +125,50 @@ def times(emit: Emitter, n: Dim, k: int) -> Dim:
 
 
 def pad(emit: Emitter, x: tf.Tensor, w: Window) -> tf.Tensor:
-    """Zeros around the spatial axes: [rows, ...size, c] -> [rows, ...padded, c]."""
-    if not any(map(any, w.pads)):
+    """Zeros around the spatial axes, to a multiple of each stride.
+
+    [rows, ...size, c] -> [rows, ...blocks * stride, c].
+    """
+    pads = [(lo, hi + -p % s) for (lo, hi), p, s in zip(w.pads, w.padded, w.strides, strict=True)]
+    if not any(map(any, pads)):
         return x
-    return emit("Pad", x, np.asarray([(0, 0), *w.pads, (0, 0)], np.int32))
+    return emit("Pad", x, np.asarray([(0, 0), *pads, (0, 0)], np.int32))
 
 
 def shifts(emit: Emitter, x: tf.Tensor, w: Window, axis: int) -> list[tf.Tensor]:
-    """For each tap of one spatial axis what it sees: that axis shrinks from padded to out."""
+    """For each tap of one spatial axis what it sees: that axis shrinks from padded to out.
+
+    A slice with a stride is ten times slower than one without: the axis is split into
+    [blocks, stride], and what a tap sees is one phase of a run of blocks.
+    """
     stride, out, dilation = w.strides[axis], w.out[axis], w.dilations[axis]
-    rank = len(w.kernel) + 2
+    blocks = -(-w.padded[axis] // stride)
+    at = axis + 1
+    shape = dims(x)
+    assert shape is not None
+    full = [emit.dim(x, i) for i in range(len(shape))]
+    if stride > 1:
+        x = emit.reshape(x, [*full[:at], blocks, stride, *full[at + 1 :]])
+    rank = len(full) + (stride > 1)
     seen: list[tf.Tensor] = []
     for tap in range(w.kernel[axis]):
-        begin, end = np.zeros(rank, np.int32), np.zeros(rank, np.int32)
-        step = np.ones(rank, np.int32)
-        begin[axis + 1] = tap * dilation
-        end[axis + 1] = tap * dilation + (out - 1) * stride + 1
-        step[axis + 1] = stride
-        if begin[axis + 1] == 0 and end[axis + 1] == w.padded[axis] and stride == 1:
+        block, phase = divmod(tap * dilation, stride)
+        if stride == 1 and block == 0 and out == blocks:
             seen.append(x)
             continue
-        mask = (1 << rank) - 1 - (1 << (axis + 1))  # all of the other axes
-        seen.append(emit("StridedSlice", x, begin, end, step, begin_mask=mask, end_mask=mask))
+        begin, end = np.zeros(rank, np.int32), np.zeros(rank, np.int32)
+        begin[at], end[at] = block, block + out
+        used = 1 << at
+        if stride > 1:
+            begin[at + 1], end[at + 1] = phase, phase + 1
+            used |= 1 << (at + 1)
+        others = (1 << rank) - 1 - used  # all of the other axes
+        seen.append(
+            emit(
+                "StridedSlice", x, begin, end, np.ones(rank, np.int32), begin_mask=others,
+                end_mask=others, shrink_axis_mask=used & ~(1 << at),
+            )
+        )  # fmt: skip
     return seen
 
 

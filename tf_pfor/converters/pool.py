@@ -1,1 +1,129 @@
-"""Pooling and its gradients."""
+"""Pooling and its gradients: the loop goes into the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.call import Call
+from tf_pfor.converters._channels import folded_rows, scaled, unfolded_rows
+from tf_pfor.converters._families import fold_batch, loop_on_purpose, table
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.registry import RegisterPFor
+from tf_pfor.shapes import fold, unfold
+from tf_pfor.values import Value
+
+_POOL = ("ksize", "strides", "padding", "data_format")
+_THREE = ("orig_input", "orig_output", "grad")
+
+fold_batch(table("AvgPool", *_POOL), "value")
+fold_batch(table("AvgPool3D MaxPool3D MaxPoolV2", *_POOL), "input")
+fold_batch(table("MaxPool", *_POOL, "explicit_paddings"), "input")
+fold_batch(
+    table("MaxPool3DGrad MaxPoolGrad MaxPoolGradGrad MaxPoolGradGradV2 MaxPoolGradV2", *_POOL,
+          "explicit_paddings"),
+    _THREE,
+)  # fmt: skip
+
+
+@RegisterPFor("MaxPool3DGradGrad", _THREE, attrs=_POOL)
+def max_pool_3d_grad_grad(call: Call, orig_input: Value, orig_output: Value, grad: Value) -> Any:
+    """In the batch; the kernel refuses an empty one."""
+    values = {"orig_input": orig_input, "orig_output": orig_output, "grad": grad}
+    made = call.rebuild(**{k: folded_rows(call, v) for k, v in values.items()})
+    return unfolded_rows(call, made, grad)
+
+
+def average_gradient(call: Call, shape: str, grad: str) -> Any:
+    """The gradient of an average pool: ``shape`` has n times the images."""
+    dy = call.inputs[grad]
+    assert isinstance(dy, Value)
+    made = call.rebuild(**{shape: scaled(call, shape, 0), grad: fold(call, dy)})
+    return unfold(call, made, dy)
+
+
+def register_average_gradients() -> None:
+    """The op types whose first input is the shape of the image."""
+    for op_type, attrs in table("AvgPool3DGrad AvgPoolGrad", *_POOL).items():
+        RegisterPFor(op_type, ("grad",), attrs=attrs)(
+            lambda call, *_: average_gradient(call, "orig_input_shape", "grad")
+        )
+
+
+register_average_gradients()
+
+
+# ---------------------------------------------------------------------------
+# Positions of the maxima
+# ---------------------------------------------------------------------------
+
+_ARGMAX = ("ksize", "strides", "padding", "include_batch_in_index")
+
+
+@RegisterPFor("MaxPoolWithArgmax", ("input",), attrs=_ARGMAX)
+def max_pool_with_argmax(call: Call, input: Value) -> Any:
+    """In the batch, positions counted within an image; then each iteration's own offsets."""
+    offsets = image_offsets(call, input, call.output_dtype(1))
+    made, argmax = call.rebuild(input=folded_rows(call, input), include_batch_in_index=False)
+    where = unfolded_rows(call, argmax, input, call.output_shape(1))
+    if offsets is not None:
+        where = call.emit("AddV2", where.tensor, offsets())
+    return [unfolded_rows(call, made, input, call.output_shape(0)), where]
+
+
+@RegisterPFor("MaxPoolGradWithArgmax", ("input", "grad", "argmax"), attrs=_ARGMAX)
+def max_pool_grad_with_argmax(call: Call, input: Value, grad: Value, argmax: Value) -> Any:
+    """In the batch, with positions counted within an image."""
+    offsets = image_offsets(call, input, argmax.dtype)
+    if offsets is not None:
+        argmax = Value.stacked(call.emit("Sub", argmax.tensor, offsets()))
+    made = call.rebuild(
+        input=fold(call, input), grad=fold(call, grad), argmax=fold(call, argmax),
+        include_batch_in_index=False,
+    )  # fmt: skip
+    return unfold(call, made, input)
+
+
+def image_offsets(call: Call, input: Value, dtype: tf.DType) -> Callable[[], tf.Tensor] | None:
+    """[b, 1, 1, 1]: where each image of an iteration begins; None if positions ignore that."""
+    if not call.attr("include_batch_in_index"):
+        return None
+    shape = input.inner_shape
+    if shape is None or None in shape[1:]:
+        raise CannotVectorize("the shape of an image is unknown")
+    if shape[0] == 1:
+        return None
+    size = int(np.prod(shape[1:]))  # type: ignore[arg-type]
+
+    def make() -> tf.Tensor:
+        images = call.emit.as_tensor(call.emit.dim(input.tensor, 1))
+        index = call.emit("Range", np.int32(0), images, np.int32(1))
+        each = call.emit("Mul", call.emit("Cast", index, DstT=dtype),
+                         call.emit.constant(size, dtype))  # fmt: skip
+        return call.emit.reshape(each, [call.emit.dim(input.tensor, 1), 1, 1, 1])
+
+    return make
+
+
+# ---------------------------------------------------------------------------
+# Fractional pools: with the same regions for all iterations or not at all
+# ---------------------------------------------------------------------------
+
+_FRACTIONAL = (
+    "pooling_ratio", "pseudo_random", "overlapping", "deterministic", "seed", "seed2",
+)  # fmt: skip
+loop_on_purpose(
+    table("FractionalAvgPool FractionalMaxPool", *_FRACTIONAL),
+    "every iteration draws pooling regions of its own",
+)
+_BACK = ("orig_input", "orig_output", "out_backprop")
+fold_batch(table("FractionalMaxPoolGrad", "overlapping"), _BACK)
+
+
+@RegisterPFor("FractionalAvgPoolGrad", ("out_backprop",), attrs=("overlapping",))
+def fractional_average_gradient(call: Call, *_: Value) -> Any:
+    """In the batch, when the regions are the same for all iterations."""
+    return average_gradient(call, "orig_input_tensor_shape", "out_backprop")
