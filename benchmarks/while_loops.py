@@ -10,6 +10,7 @@ each workload and batch size; times are medians in ms, and the ratios of tf_pfor
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -70,7 +71,7 @@ def lstm(batch, rng, steps=STEPS, lengths=None):
 
 def fixed(batch, rng):
     """All rows make 50 trips: one loop for all."""
-    one_of, hand, args, weights = lstm(batch, rng, 50, np.full(batch, 50))
+    _, _, args, weights = lstm(batch, rng, 50, np.full(batch, 50))
 
     def one(args):
         x, _ = args
@@ -128,7 +129,7 @@ def forward(run):
     return tf.function(lambda args: tf.reduce_sum(run(args) ** 2))
 
 
-def backward(run, weights):
+def backward(weights, run):
     @tf.function
     def go(args):
         with tf.GradientTape() as tape:
@@ -171,8 +172,10 @@ def main():
                 "tf_pfor": lambda a, one=one: tf_pfor.vectorized_map(one, a),
             }
             runs = {k: v for k, v in runs.items() if k in options.only}
-            for kind, make in (("forward", forward), ("both", lambda r: backward(r, weights))):
-                times, traced = measure({k: make(v) for k, v in runs.items()}, args, options.seconds)
+            for kind, make in (("forward", forward), ("both", functools.partial(backward, weights))):
+                times, traced = measure(
+                    {k: make(v) for k, v in runs.items()}, args, options.seconds
+                )
                 ours = times.get("tf_pfor", float("nan"))
                 print(
                     json.dumps(

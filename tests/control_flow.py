@@ -25,6 +25,7 @@ def vectorized(f, args, recorder=None, **settings):
 
 def looped(f, args, n):
     """A Python loop over the rows, and tf.stack."""
+    f = _tf.autographed(f)
     rows = [nests.flatten(f(*[a[r] for a in args])) for r in range(n)]
     return [tf.stack(column) for column in zip(*rows)]
 
@@ -98,9 +99,7 @@ def check(f, *args, xla=True, grad=True, second=False, unknown=False, rtol=2e-5,
     modes += [("unknown n", {}, True)] if unknown else []
     modes += [("jit_compile", {"jit_compile": True}, False)] if xla and n else []
     for what, options, dynamic in modes:
-        specs = [
-            tf.TensorSpec([None, *a.shape[1:]] if dynamic else a.shape, a.dtype) for a in args
-        ]
+        specs = [tf.TensorSpec([None, *a.shape[1:]] if dynamic else a.shape, a.dtype) for a in args]
         run = tf.function(lambda *a: vectorized(f, a, **settings), autograph=False, **options)
         concrete = run.get_concrete_function(*specs)
         found = concrete(*args)

@@ -84,9 +84,7 @@ def test_captured_weight():
     w = tf.constant(_x(3, 4))
 
     def f(x):
-        return tf.cond(
-            x[0] > 0.0, lambda: tf.tanh(x[None] @ w), lambda: tf.nn.softmax(x[None] @ w)
-        )
+        return tf.cond(x[0] > 0.0, lambda: tf.tanh(x[None] @ w), lambda: tf.nn.softmax(x[None] @ w))
 
     check(f, X)
 
@@ -94,9 +92,7 @@ def test_captured_weight():
 @pytest.mark.parametrize("index", [[0, 1, 2, 1, 0], [2, 2, 2, 2, 2], [-1, 0, 3, 7, 1]])
 def test_switch_case(index):
     def f(i, x):
-        return tf.switch_case(
-            i, [lambda: tf.exp(x), lambda: x * x, lambda: tf.zeros_like(x)]
-        )
+        return tf.switch_case(i, [lambda: tf.exp(x), lambda: x * x, lambda: tf.zeros_like(x)])
 
     check(f, np.array(index, np.int32), X)
 

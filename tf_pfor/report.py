@@ -29,7 +29,8 @@ class Recorder:
         """Records one op; ``on_purpose`` for a loop that a rule decided on: no warning."""
         if on_purpose:
             self._on_purpose.add(op)
-        self.entries.append((op, outcome, self._notes.pop(op, "") or reason))
+        note = self._notes.pop(op, "")
+        self.entries.append((op, outcome, reason or note))
 
     def note(self, op: tf.Operation, text: str) -> None:
         """Sets the reason of the record of ``op`` that comes next."""

@@ -35,14 +35,12 @@ def steps_of(value: Value, emit: Emitter) -> Cell | None:
     return Cell(None, make)
 
 
-def fuse(
-    op: tf.Operation, inputs: Mapping[str, Any], emit: Emitter, find: Find
-) -> Value | None:
+def fuse(op: tf.Operation, inputs: Mapping[str, Any], emit: Emitter, find: Find) -> Value | None:
     """The read ``op`` of one element of a lazily gathered value, or None if it is none."""
     x = inputs.get("input") if op.type == "StridedSlice" else inputs.get("params")
     if not isinstance(x, Value) or x.source is None or x.layout is not Layout.STACKED:
         return None
-    if x.cell.is_made and x.source.rows is not None or not x.inner_shape:
+    if (x.cell.is_made and x.source.rows is not None) or not x.inner_shape:
         return None
     index = _slice_index(op, find) if op.type == "StridedSlice" else _gather_index(op, inputs)
     if index is None or index.inner_shape != () or index.layout not in (
@@ -92,7 +90,7 @@ def _wrapped(x: Value, index: Value, emit: Emitter) -> tf.Tensor:
     at = index.tensor
     if at.dtype != tf.int32:
         at = emit("Cast", at, DstT=tf.int32)
-    assert x.inner_shape is not None and x.source is not None
+    assert x.source is not None
     size = emit.as_tensor(emit.dim(x.source.whole.get(), 1))
     is_negative = emit("Less", at, np.int32(0))
     return emit("SelectV2", is_negative, emit("AddV2", at, size), at)

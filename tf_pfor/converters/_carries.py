@@ -152,8 +152,8 @@ class Plan:
             arg = self.args[c.index]
             tensors = [as_layout(self.call, arg, c.layout).tensor]
             if c.has_lengths:
-                assert arg.rows is not None and arg.rows.lengths is not None
-                tensors.append(arg.rows.lengths)
+                assert arg.rows is not None
+                tensors.append(arg.rows.lengths)  # type: ignore[arg-type]
             out.append(tensors)
         return out
 
@@ -170,8 +170,7 @@ class Plan:
           active: bool [n], the rows whose lists may be written; None for all of ``loop``.
         """
         seen = [
-            loop.take(a, self._hold) if i in self.passed else a
-            for i, a in enumerate(self.args)
+            loop.take(a, self._hold) if i in self.passed else a for i, a in enumerate(self.args)
         ]
         for c, tensors in zip(self.carries, state):
             rows = self._list_rows(c, loop, tensors, active) if c.is_list else None

@@ -19,7 +19,7 @@ from tf_pfor.converters._lists import stack_list
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
-from tf_pfor.values import Cell, Layout, ListRows, Shape, Value, dims
+from tf_pfor.values import Cell, Layout, ListRows, Shape, Value
 
 
 class Region:
@@ -215,9 +215,7 @@ def positions(call: Call, loop: Loop) -> tf.Tensor:
     return call.emit("Range", np.int32(0), loop.length_tensor, np.int32(1))
 
 
-def padded_rows(
-    mask: tf.Tensor, everyone: tf.Tensor, emit: Emitter
-) -> tf.Tensor:
+def padded_rows(mask: tf.Tensor, everyone: tf.Tensor, emit: Emitter) -> tf.Tensor:
     """int32 [n]: each row of the mask itself, and some row of the mask for all others.
 
     With it a static number of rows does what the rows of the mask do and nothing else: no row

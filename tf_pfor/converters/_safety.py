@@ -15,31 +15,116 @@ from tf_pfor import _tf
 
 # Total, and linear where they have a gradient: its derivatives do not depend on the operands.
 _LINEAR = frozenset(
-    "Add AddN AddV2 BiasAdd BroadcastTo Cast ConcatV2 Const Equal ExpandDims Fill "
-    "Floor Greater GreaterEqual Identity IsFinite IsInf IsNan Less LessEqual LogicalAnd LogicalNot "
-    "LogicalOr Maximum Minimum NoOp NotEqual OnesLike Pack Placeholder Relu Relu6 Reshape Round "
-    "Select SelectV2 Shape Sign Squeeze StopGradient Sub Sum Transpose ZerosLike Neg".split()
+    [
+        "Add",
+        "AddN",
+        "AddV2",
+        "BiasAdd",
+        "BroadcastTo",
+        "Cast",
+        "ConcatV2",
+        "Const",
+        "Equal",
+        "ExpandDims",
+        "Fill",
+        "Floor",
+        "Greater",
+        "GreaterEqual",
+        "Identity",
+        "IsFinite",
+        "IsInf",
+        "IsNan",
+        "Less",
+        "LessEqual",
+        "LogicalAnd",
+        "LogicalNot",
+        "LogicalOr",
+        "Maximum",
+        "Minimum",
+        "NoOp",
+        "NotEqual",
+        "OnesLike",
+        "Pack",
+        "Placeholder",
+        "Relu",
+        "Relu6",
+        "Reshape",
+        "Round",
+        "Select",
+        "SelectV2",
+        "Shape",
+        "Sign",
+        "Squeeze",
+        "StopGradient",
+        "Sub",
+        "Sum",
+        "Transpose",
+        "ZerosLike",
+        "Neg",
+    ]
 )
 
 # Total, with derivatives that are finite where the operands are.
 _SMOOTH = _LINEAR | frozenset(
-    "BatchMatMulV2 LeakyRelu MatMul Mean Mul ReadVariableOp Sigmoid Softplus Split SplitV Square "
-    "Tanh Unpack".split()
+    [
+        "BatchMatMulV2",
+        "LeakyRelu",
+        "MatMul",
+        "Mean",
+        "Mul",
+        "ReadVariableOp",
+        "Sigmoid",
+        "Softplus",
+        "Split",
+        "SplitV",
+        "Square",
+        "Tanh",
+        "Unpack",
+    ]
 )
 
 # Results that are finite whatever comes in (NaN aside).
-_BOUNDED = frozenset("Relu6 Sigmoid Sign Tanh".split())
+_BOUNDED = frozenset(["Relu6", "Sigmoid", "Sign", "Tanh"])
 
 # Results that are as large as the operands at most.
 _MOVES = frozenset(
-    "BroadcastTo Cast ConcatV2 ExpandDims Identity Pack Relu LeakyRelu Reshape Select SelectV2 Split "
-    "SplitV Squeeze Transpose Unpack Neg Maximum Minimum ZerosLike OnesLike Mean".split()
+    [
+        "BroadcastTo",
+        "Cast",
+        "ConcatV2",
+        "ExpandDims",
+        "Identity",
+        "Pack",
+        "Relu",
+        "LeakyRelu",
+        "Reshape",
+        "Select",
+        "SelectV2",
+        "Split",
+        "SplitV",
+        "Squeeze",
+        "Transpose",
+        "Unpack",
+        "Neg",
+        "Maximum",
+        "Minimum",
+        "ZerosLike",
+        "OnesLike",
+        "Mean",
+    ]
 )
 
 # What may stand in a branch or a loop that runs for more rows than those that take it.
 _HARMLESS = frozenset(
-    "Assert Placeholder RandomStandardNormal RandomUniform RandomUniformInt ReadVariableOp "
-    "TruncatedNormal".split()
+    [
+        "Assert",
+        "Placeholder",
+        "RandomStandardNormal",
+        "RandomUniform",
+        "RandomUniformInt",
+        "ReadVariableOp",
+        "TruncatedNormal",
+    ]
 )
 
 _SMALL = 12
@@ -50,8 +135,12 @@ _HANDLES = (tf.resource, tf.variant)
 def is_linear(graph: Any) -> bool:
     """A few total ops whose gradients are right also where a select throws them away."""
     ops = [o for o in graph.get_operations() if o.type not in ("Const", "Placeholder", "Identity")]
-    return len(ops) <= _SMALL and all(_is_linear(o) for o in ops) and not any(
-        t.dtype in (tf.variant, tf.resource, tf.string) for t in (*graph.inputs, *graph.outputs)
+    return (
+        len(ops) <= _SMALL
+        and all(_is_linear(o) for o in ops)
+        and not any(
+            t.dtype in (tf.variant, tf.resource, tf.string) for t in (*graph.inputs, *graph.outputs)
+        )
     )
 
 

@@ -86,7 +86,7 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
 
 def _branch_of(index: np.ndarray, count: int) -> int:
     found = int(index)
-    if index.dtype == np.bool_ or count == 2 and index.dtype != np.int32:
+    if index.dtype == np.bool_ or (count == 2 and index.dtype != np.int32):
         return int(bool(found))
     return found if 0 <= found < count else count - 1
 
@@ -162,8 +162,7 @@ def _select(call: Call, which: Value, regions: list[Region], args: list[Value]) 
     results: list[tf.Tensor] = [m.as_layout(Layout.STACKED) for m in sides[0]]
     for mask, side in zip(masks[1:], sides[1:]):
         results = [
-            call.emit("Select", mask, m.as_layout(Layout.STACKED), r)
-            for m, r in zip(side, results)
+            call.emit("Select", mask, m.as_layout(Layout.STACKED), r) for m, r in zip(side, results)
         ]
     return results
 

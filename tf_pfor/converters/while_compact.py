@@ -34,7 +34,9 @@ class _Compact:
         self.plan = plan
         self.call = plan.call
         self.carries = plan.carries
-        self.leaving = [c for c in plan.carries if c.is_read and not (c.is_list and not c.is_resized)]
+        self.leaving = [
+            c for c in plan.carries if c.is_read and not (c.is_list and not c.is_resized)
+        ]
 
     def run(self) -> list[Value]:
         plan, call = self.plan, self.call
@@ -151,16 +153,12 @@ class _Compact:
 
 def _new_list(emit: Emitter, inner: Shape, dtype: tf.DType) -> tf.Tensor:
     """An empty list of tensors [any number of rows] + inner."""
-    return emit(
-        "EmptyTensorList", _element_shape(inner), np.int32(-1), element_dtype=dtype
-    )
+    return emit("EmptyTensorList", _element_shape(inner), np.int32(-1), element_dtype=dtype)
 
 
 def _concat(emit: Emitter, handle: tf.Tensor, inner: Shape, dtype: tf.DType) -> tf.Tensor:
     leading = emit.constant(np.zeros([0], np.int64))
-    made = emit(
-        "TensorListConcatV2", handle, _element_shape(inner), leading, element_dtype=dtype
-    )
+    made = emit("TensorListConcatV2", handle, _element_shape(inner), leading, element_dtype=dtype)
     return made[0]
 
 

@@ -55,7 +55,9 @@ class _Mask:
         ]  # fmt: skip
         shapes: list[Any] = [tf.TensorShape([]), tf.TensorShape([n])]
         shapes += [s for c in self.carries for s in c.shapes(n)]
-        shapes += [full_shape(Layout.STACKED, () if c.is_list else c.inner, n) for c in self.leaving]
+        shapes += [
+            full_shape(Layout.STACKED, () if c.is_list else c.inner, n) for c in self.leaving
+        ]
         final = tf.while_loop(
             lambda any_active, *_: any_active, self._trip, flat, shape_invariants=shapes,
             **plan.options(),
