@@ -7,7 +7,8 @@ from tests.harness import bools, drawn, fixed, ints, normal, sample
 raw = tf.raw_ops
 
 SAMPLES = [
-    sample("Concat", lambda x, y: raw.Concat(concat_dim=-1, values=[x, y]), normal(2, 3), normal(2, 1)),
+    sample("Concat", lambda x, y: raw.Concat(concat_dim=-1, values=[x, y]), normal(2, 3),
+           normal(2, 1)),
     sample(
         "ConcatOffset", lambda a, b: raw.ConcatOffset(concat_dim=1, shape=[a, b]),
         drawn((2,), lambda r: [2, r.integers(5)]), drawn((2,), lambda r: [2, r.integers(5)]),
@@ -26,7 +27,8 @@ SAMPLES = [
     sample("Split", lambda x: tf.split(x, 2, 1), normal(3, 4)),
     sample("Split", lambda x: tf.split(x[None], 3, -2), normal(3, 4), label="folded", max_ops=4),
     sample("SplitV", lambda x: tf.split(x, [1, -1, 0], 1), normal(3, 4)),
-    sample("SplitV", lambda x, n: tf.split(x, n, -2), normal(3, 4), fixed([2, 1]), label="negative"),
+    sample("SplitV", lambda x, n: tf.split(x, n, -2), normal(3, 4), fixed([2, 1]),
+           label="negative"),
     sample("Unpack", lambda x: tf.unstack(x), normal(2, 3)),
     sample("Unpack", lambda x: tf.unstack(x, axis=-1), normal(2, 3), label="last"),
     sample("Unpack", lambda x: tf.unstack(x), normal(3), label="vector"),

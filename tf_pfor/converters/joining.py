@@ -19,7 +19,7 @@ def _inner_axis(call: Call, name: str, value: Value, extra: int = 0) -> int:
     return int(call.constant(name).reshape([])) % rank
 
 
-@RegisterPFor("Pack", ("values",), attrs=("axis",))
+@RegisterPFor("Pack", ANY, attrs=("axis",))
 def pack(call: Call, values: list[Value]) -> Any:
     """[n, ...] each -> [n, ..., k, ...]: the axis moves by one."""
     axis = call.attr("axis")

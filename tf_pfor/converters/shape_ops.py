@@ -128,7 +128,9 @@ def transpose_by(call: Call, x: Value, perm: Value) -> Any:
     shifted = [0, *[form.axis(p) for p in inner[form.skip :]]]
     if call.op_type == "Transpose":
         return form.result(transpose(call, form.tensors[0], shifted))
-    return form.result(call.rebuild(x=form.tensors[0], perm=np.asarray(shifted, perm.dtype.as_numpy_dtype)))
+    return form.result(
+        call.rebuild(x=form.tensors[0], perm=np.asarray(shifted, perm.dtype.as_numpy_dtype))
+    )
 
 
 # ---------------------------------------------------------------------------
@@ -230,9 +232,7 @@ def _shape_n(call: Call, input: list[Value]) -> Any:
         static = value.inner_shape if is_static(value.inner_shape) else None
         dtype = call.output_dtype(i)
         out.append(
-            _answer(
-                call, i, static, lambda v=value, d=dtype: _inner_shape_tensor(call, v, d)
-            )
+            _answer(call, i, static, lambda v=value, d=dtype: _inner_shape_tensor(call, v, d))
         )
     return out
 

@@ -217,9 +217,7 @@ def _emit_slice(call: Call, tensor: tf.Tensor, items: Sequence[Item], *, lead: b
 
 
 @RegisterPFor("StridedSlice", ANY, attrs=_MASKS)
-def strided_slice_by_row(
-    call: Call, input: Value, begin: Value, end: Value, strides: Value
-) -> Any:
+def strided_slice_by_row(call: Call, input: Value, begin: Value, end: Value, strides: Value) -> Any:
     """Another slice of every row: what is constant is cut first, the rest is gathered.
 
     x[i] for the number i of the iteration is x itself; x_i[a_i, b_i] is one GatherNd;
@@ -362,9 +360,7 @@ def slice_of_all(call: Call, input: Value, begin: Value, size: Value) -> Any:
             begin=call.emit("ConcatV2", [zero, begin.tensor], 0),
             size=call.emit("ConcatV2", [minus, size.tensor], 0),
         )
-    whole = [
-        b == 0 and s in (-1, d) for b, s, d in zip(first, lengths, input.inner_shape)
-    ]
+    whole = [b == 0 and s in (-1, d) for b, s, d in zip(first, lengths, input.inner_shape)]
     if all(whole):
         return input
     form = leading(call, [input], whole.index(False))

@@ -1,0 +1,187 @@
+"""Reading by the number of the iteration: no gather, and the same values and errors as a loop."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.harness import LOOP_OPS
+
+
+def _run(fn, n, *arrays, unknown=False):
+    """The result of ``pfor(i -> fn(i, *arrays))`` and the types of the ops of its graph."""
+    specs = [tf.TensorSpec([None, *x.shape[1:]] if unknown else x.shape, x.dtype) for x in arrays]
+    if unknown:
+        specs.append(tf.TensorSpec([], tf.int32))
+
+    def build(*given):
+        xs = given[: len(arrays)]
+        count = given[-1] if unknown else n
+        return tf_pfor.pfor(lambda i: fn(i, *xs), count, fallback_to_while_loop=False)
+
+    concrete = tf.function(build, autograph=False).get_concrete_function(*specs)
+    types = {op.type for op in concrete.graph.get_operations()}
+    assert not types & set(LOOP_OPS)
+    given = [tf.constant(x) for x in arrays]
+    return concrete(*given, *([tf.constant(n)] if unknown else [])), types
+
+
+def _check(fn, n, *arrays, unknown=False):
+    """Compares with a Python loop; returns the types of the ops."""
+    found, types = _run(fn, n, *arrays, unknown=unknown)
+    expected = np.stack([fn(tf.constant(i), *[tf.constant(x) for x in arrays]) for i in range(n)])
+    np.testing.assert_allclose(found, expected)
+    return types
+
+
+def _array(*shape):
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+READS = {
+    "x[i]": lambda i, x: x[i],
+    "x[i, ...]": lambda i, x: x[i, ...],
+    "tf.gather(x, i)": lambda i, x: tf.gather(x, i),
+    "tf.gather(x, int64)": lambda i, x: tf.gather(x, tf.cast(i, tf.int64)),
+    "x[tf.identity(i)]": lambda i, x: x[tf.identity(i)],
+}
+PLAIN = {"Const", "Identity", "Placeholder", "Pack", "AddV2", "Cast", "Range", "NoOp"}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_all_rows_are_the_tensor_itself(read):
+    assert _check(READS[read], 5, _array(5, 3)) <= PLAIN
+
+
+@pytest.mark.parametrize("read", READS)
+def test_first_rows_are_a_slice(read):
+    types = _check(READS[read], 3, _array(5, 3))
+    assert types <= PLAIN | {"Slice"}
+    assert "Slice" in types
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("n", [0, 2, 5])
+def test_length_known_only_when_running(read, n):
+    found, types = _run(READS[read], n, _array(5, 3), unknown=True)
+    assert "GatherV2" not in types
+    np.testing.assert_array_equal(found, _array(5, 3)[:n])
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("unknown", [False, True])
+def test_too_many_iterations_are_an_error(read, unknown):
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+        _run(READS[read], 6, _array(5, 3), unknown=unknown)
+
+
+def test_neighbours():
+    types = _check(lambda i, x: x[i + 1] - x[i], 4, _array(5, 3))
+    assert "GatherV2" not in types
+
+
+def test_other_axes():
+    x = _array(4, 5, 2)
+    assert "GatherV2" not in _check(lambda i, x: x[:, i], 5, x)
+    assert "GatherV2" not in _check(lambda i, x: x[1:3, i, tf.newaxis, 0], 3, x)
+    assert "GatherV2" not in _check(lambda i, x: tf.gather(x, i, axis=1), 5, x)
+    assert "GatherV2" not in _check(lambda i, x: x[i][::-1], 4, x)
+
+
+def test_two_indices():
+    x, j = _array(5, 4, 2), np.array([3, -1, 0, 2, 1], np.int32)
+    _check(lambda i, x, j: x[i, j[i]], 5, x, j)
+    _check(lambda i, x, j: x[j[i], i - 4], 4, x, j)
+    _check(lambda i, x: x[i, i], 4, x)
+
+
+def test_from_the_end():
+    _check(lambda i, x: x[-i], 4, _array(5, 3))
+    _check(lambda i, x: x[i - 5], 5, _array(5, 3))
+    _check(lambda i, x: x[-1 - i, 0], 5, _array(5, 3))
+
+
+def test_windows():
+    x = _array(7, 2)
+    _check(lambda i, x: x[i : i + 3], 5, x)
+    _check(lambda i, x: x[i + 1 : i + 5 : 2, 1], 3, x)
+    _check(lambda i, x: tf.slice(x, [i, 0], [3, 2]), 5, x)
+    _check(lambda i, x: x[i - 7 : i - 5], 5, x)
+
+
+def test_window_beyond_the_end_is_an_error():
+    """The rows of a loop would differ in shape."""
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        _run(lambda i, x: x[i : i + 3], 6, _array(7, 2))
+
+
+@pytest.mark.parametrize("fn", [lambda i, x: x[i:], lambda i, x: x[:i], lambda i, x: x[i : 2 * i]])
+def test_slices_whose_length_varies_are_refused(fn):
+    with pytest.raises(tf_pfor.NotVectorizableError, match="length of the slice may differ"):
+        _run(fn, 3, _array(7, 2))
+
+
+def test_segment_ids_do_not_leak_into_the_next_row():
+    data, ids = _array(2, 3), np.array([[0, -1, 1], [-1, 0, -1]], np.int32)
+    _check(lambda i, data, ids: tf.math.unsorted_segment_sum(data[i], ids[i], 2), 2, data, ids)
+    for bad in ([[0, 2, 1], [0, 0, 0]], [[0, 0, 0], [2, 0, 0]]):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            _run(
+                lambda i, data, ids: tf.math.unsorted_segment_sum(data[i], ids[i], 2),
+                2, data, np.array(bad, np.int32),
+            )  # fmt: skip
+
+
+def test_sparse_segment_indices_do_not_leak_into_the_next_row():
+    data = _array(2, 3, 1)
+    for bad in ([[0, 3], [0, 0]], [[0, 0], [-1, 0]]):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            _run(
+                lambda i, data, at: tf.sparse.segment_sum(data[i], at[i], [0, 1]),
+                2, data, np.array(bad, np.int32),
+            )  # fmt: skip
+
+
+def test_a_broken_permutation_is_an_error():
+    for bad in ([[0, 2], [0, 1]], [[0, 1], [-1, 0]], [[0, 0], [1, 1]], [[0, 2], [1, -1]]):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            _run(lambda i, p: tf.math.invert_permutation(p[i]), 2, np.array(bad, np.int32))
+
+
+def test_gradient_of_a_read_is_not_a_scatter():
+    x = tf.constant(_array(5, 3))
+
+    @tf.function(autograph=False)
+    def run(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf_pfor.pfor(lambda i: tf.square(x[i]), 5)
+        return tape.gradient(y, x)
+
+    np.testing.assert_allclose(run(x), 2 * x)
+    types = {op.type for op in run.get_concrete_function(x).graph.get_operations()}
+    assert not {t for t in types if "Scatter" in t or "Segment" in t or "Gather" in t}
+
+
+def test_gradient_inside_the_body():
+    x = _array(5, 3)
+
+    def fn(i, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(tf.square(x[i])) + x[0, i % 3]
+        return tf.convert_to_tensor(tape.gradient(y, x))
+
+    _check(fn, 5, x)
+
+
+def test_a_batch_of_one_costs_nothing():
+    """x[tf.newaxis] -> layer -> [0] is the layer on all rows."""
+    w = tf.constant(_array(3, 4))
+
+    @tf.function(autograph=False)
+    def run(x):
+        return tf_pfor.vectorized_map(lambda r: tf.nn.relu(r[tf.newaxis] @ w)[0], x)
+
+    types = [op.type for op in run.get_concrete_function(tf.zeros([5, 3])).graph.get_operations()]
+    assert sorted(t for t in types if t not in PLAIN) == ["MatMul", "Relu"]
