@@ -216,7 +216,7 @@ def _concatenated(call: Call, source: Value, shape: tf.Tensor) -> list[Value]:
     if known_lengths(source) is not None:
         raise CannotVectorize(_UNEQUAL)
     pieces = _pieces(source.tensor)
-    if pieces is not None and len({p.shape[1] for p in pieces if p.shape.rank}) > 1:
+    if pieces is not None and not _are_equal([p.shape for p in pieces]):
         joined = emit("ConcatV2", pieces, np.int32(1))  # [size, S, ...]
         sizes = [emit.dim(p, 1) for p in pieces]
         lengths = cast(call, emit.shape_vector(sizes), tf.int64)
@@ -250,6 +250,12 @@ def _pieces(handle: tf.Tensor) -> list[tf.Tensor] | None:
     if not found or length is None or sorted(found) != list(range(int(length))):
         return None
     return [found[i] for i in range(int(length))]
+
+
+def _are_equal(shapes: list[tf.TensorShape]) -> bool:
+    """True when all [size, d, ...] are known to have the same d."""
+    found = {s[1] if s.rank else None for s in shapes}
+    return len(found) == 1 and None not in found
 
 
 def _is_reserve(op: tf.Operation) -> bool:

@@ -1,0 +1,263 @@
+"""tf.TensorArray in bodies: every method, unrolled and in loops, with gradients in and out."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(3, 4, 2)).astype(np.float32)
+PLACE = np.array([2, 0, 3], np.int32)
+
+
+def check(body, *args, n=(3, 1, 0), xla=False, **options):
+    """The vectorized body against a Python loop, n known and unknown."""
+    expected = [tf.nest.flatten(_row(body, args, r)) for r in range(3)]
+    for count in n:
+        for unknown in (False, True):
+            if unknown and xla:
+                continue
+            given = [a[:count] for a in args]
+            lead = None if unknown else count
+            specs = [tf.TensorSpec([lead, *a.shape[1:]], a.dtype) for a in args]
+
+            @tf.function(input_signature=specs, autograph=False, jit_compile=xla or None)
+            def run(*given):
+                return tf.nest.flatten(
+                    tf_pfor.vectorized_map(
+                        lambda row: body(*row), given, fallback_to_while_loop=False, **options
+                    )
+                )
+
+            found = run(*given)
+            for j, f in enumerate(found):
+                assert f.shape[0] == count
+                for r in range(count):
+                    np.testing.assert_allclose(f[r], expected[r][j], 1e-5, 1e-5)
+
+
+def _row(body, args, r):
+    return tf.function(body, autograph=True)(*[tf.constant(a[r]) for a in args])
+
+
+def write_all(x, **options):
+    ta = tf.TensorArray(tf.float32, size=4, **options)
+    for t in range(4):
+        ta = ta.write(t, x[t] * (t + 1.0))
+    return ta
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_write_read_stack_size(xla):
+    def body(x):
+        ta = write_all(x)
+        return ta.stack(), ta.read(2), ta.size(), ta.identity().stack()
+
+    check(body, X, xla=xla)
+
+
+@pytest.mark.parametrize("shape", [[2], [None], None])
+def test_element_shape(shape):
+    def body(x):
+        ta = write_all(x, element_shape=shape, clear_after_read=False)
+        return ta.stack(), ta.read(1)
+
+    check(body, X)
+
+
+def test_gather_scatter_unstack():
+    def body(x, i):
+        ta = tf.TensorArray(tf.float32, size=4).unstack(x)
+        ta = ta.scatter([1, 0], x[2:])
+        return ta.gather([3, 0, 0]), ta.read(i), ta.stack()
+
+    check(body, X, PLACE)
+
+
+def test_concat_and_split_of_equal_pieces():
+    def body(x):
+        ta = tf.TensorArray(tf.float32, size=2, element_shape=[2, 2]).split(x, [2, 2])
+        return ta.concat(), ta.read(1)
+
+    check(body, X)
+
+
+def test_concat_and_split_of_unequal_pieces():
+    def body(x):
+        ta = tf.TensorArray(tf.float32, size=2, infer_shape=False).split(x, [1, 3])
+        tb = tf.TensorArray(tf.float32, size=2, infer_shape=False)
+        tb = tb.write(0, ta.read(1)[:3]).write(1, x[:1])
+        return tf.reshape(tb.concat(), [4, 2])
+
+    check(body, X)
+
+
+def test_dynamic_size():
+    def body(x, i):
+        ta = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[2])
+        ta = ta.write(0, x[0]).write(2, x[1])
+        late = ta.write(i, x[2])
+        return ta.stack(), late.size(), late.read(i)
+
+    check(body, X, PLACE)
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_per_row_index(xla):
+    def body(x, i):
+        ta = write_all(x, element_shape=[2])
+        ta = ta.write(i, -x[0])
+        return ta.stack(), ta.read(3 - i)
+
+    check(body, X, PLACE, xla=xla)
+
+
+def test_per_row_size():
+    def body(x, i):
+        ta = tf.TensorArray(tf.float32, size=i + 1, element_shape=[2])
+        ta = ta.write(i, x[0]).write(0, x[1])
+        return ta.read(i), ta.size()
+
+    check(body, X, PLACE)
+
+
+def test_stack_of_lists_of_different_length_is_refused():
+    def body(x, i):
+        return tf.TensorArray(tf.float32, size=i, element_shape=[2]).stack()
+
+    with pytest.raises(tf_pfor.NotVectorizableError, match="differs between iterations"):
+        tf_pfor.vectorized_map(lambda a: body(*a), (X, PLACE), fallback_to_while_loop=False)
+
+
+def test_an_invariant_list_stays_unstacked():
+    table = tf.constant(RNG.normal(size=(4, 2)).astype(np.float32))
+    shapes = []
+
+    @tf.function(autograph=False)
+    def run(i):
+        ta = tf.TensorArray(tf.float32, size=4).unstack(table)
+        out = tf_pfor.vectorized_map(ta.read, i, fallback_to_while_loop=False)
+        graph = tf.compat.v1.get_default_graph()
+        shapes.extend(o.outputs[0].shape for o in graph.get_operations() if "Stack" in o.type)
+        return out
+
+    np.testing.assert_allclose(run(tf.constant(PLACE)), table.numpy()[PLACE])
+    assert [s.as_list()[1:] for s in shapes] == [[2]]
+
+
+def test_a_captured_list_becomes_stacked():
+    base = RNG.normal(size=(4, 2)).astype(np.float32)
+
+    @tf.function(autograph=False)
+    def run(x):
+        ta = tf.TensorArray(tf.float32, size=4).unstack(base)
+
+        def body(row):
+            return ta.write(1, row).stack()
+
+        return tf_pfor.vectorized_map(body, x, fallback_to_while_loop=False)
+
+    found = run(tf.constant(X[:, 0]))
+    for r in range(3):
+        expected = base.copy()
+        expected[1] = X[r, 0]
+        np.testing.assert_allclose(found[r], expected)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_list_that_is_an_argument_becomes_stacked(known):
+    """No op of the graph made it: it is copied."""
+    shape = [2] if known else -1
+
+    @tf.function(autograph=False)
+    def outer(base, x):
+        handle = tf.raw_ops.TensorListFromTensor(tensor=base, element_shape=shape)
+
+        @tf.function(autograph=False)
+        def inner(handle, x):
+            def body(row):
+                written = tf.raw_ops.TensorListSetItem(input_handle=handle, index=1, item=row)
+                return tf.raw_ops.TensorListStack(
+                    input_handle=written, element_shape=[2], element_dtype=tf.float32
+                )
+
+            return tf_pfor.vectorized_map(body, x, fallback_to_while_loop=False)
+
+        return inner(handle, x)
+
+    base = RNG.normal(size=(4, 2)).astype(np.float32)
+    found = outer(tf.constant(base), tf.constant(X[:, 0]))
+    for r in range(3):
+        expected = base.copy()
+        expected[1] = X[r, 0]
+        np.testing.assert_allclose(found[r], expected)
+
+
+# Gradients --------------------------------------------------------------------------------------
+
+
+def _loss(x, i):
+    ta = tf.TensorArray(tf.float32, size=5)
+    ta = ta.write(0, tf.ones([2]))  # invariant, then stacked
+    for t in range(4):
+        ta = ta.write(t + 1, tf.tanh(ta.read(t)) * x[t])
+    item = ta.read(i)
+    return tf.reduce_sum(tf.square(ta.stack())) + tf.reduce_sum(item * item * item)
+
+
+def _gradient(x, i):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = _loss(x, i)
+    return tape.gradient(y, x)
+
+
+def _second(x, i):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(tf.square(_gradient(x, i)))
+    return tape.gradient(y, x)
+
+
+@pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.parametrize("body", [_gradient, _second])
+def test_gradients_inside(body, xla):
+    check(body, X, PLACE, xla=xla)
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_gradients_outside(unknown):
+    """First and second, with the tape around the vectorized map."""
+    spec = tf.TensorSpec([None if unknown else 3, 4, 2])
+
+    @tf.function(input_signature=[spec, tf.TensorSpec([None if unknown else 3], tf.int32)])
+    def run(x, i):
+        with tf.GradientTape() as second:
+            second.watch(x)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = tf_pfor.vectorized_map(lambda a: _loss(*a), (x, i))
+            first = tape.gradient(y, x)
+            total = tf.reduce_sum(tf.square(first))
+        return first, second.gradient(total, x)
+
+    first, second = run(X, PLACE)
+    for r in range(3):
+        np.testing.assert_allclose(first[r], _row(_gradient, (X, PLACE), r), 1e-4, 1e-5)
+        np.testing.assert_allclose(second[r], _row(_second, (X, PLACE), r), 1e-4, 1e-5)
+
+
+def test_gradient_of_an_invariant_list_read_per_row():
+    """Rows that read the same element add up."""
+
+    @tf.function(autograph=False)
+    def run(table, i):
+        with tf.GradientTape() as tape:
+            tape.watch(table)
+            ta = tf.TensorArray(tf.float32, size=4).unstack(table)
+            y = tf_pfor.vectorized_map(lambda k: ta.read(k) + tf.reduce_sum(ta.gather([k, k])), i)
+        return tape.gradient(y, table)
+
+    found = run(tf.constant(X[0]), tf.constant([1, 1, 3]))
+    np.testing.assert_allclose(found, [[0, 0], [10, 10], [0, 0], [5, 5]])
