@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
@@ -25,8 +26,8 @@ from tensorflow.python.autograph.core import converter as _ag_converter
 from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import execute
 from tensorflow.python.eager.polymorphic_function import autograph_util as _autograph_util
-from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import auto_control_deps as _auto_control_deps
+from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.framework import ops as _ops
@@ -372,7 +373,7 @@ class _ControlDependencies(_auto_control_deps.AutomaticControlDependencies):
         graph.experimental_acd_manager = None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _has_effect(op_type: str) -> bool:
     """False for ops that need no order among themselves: stateless ones, and plain reads."""
     known = schema(op_type)
@@ -391,6 +392,7 @@ _LIBRARY_MARKS = (
     os.sep + "site-packages" + os.sep,
     os.sep + "dist-packages" + os.sep,
     "<frozen",
+    "__autograph_generated_file",
     os.sep + "lib" + os.sep + "python3",
 )
 
@@ -402,13 +404,25 @@ def user_line(op: Operation) -> str:
     except (AttributeError, ValueError):
         return ""
     for frame in reversed(frames):
-        filename = frame.filename
-        if filename.startswith((_TF_ROOT, _OWN_ROOT)):
-            continue
-        if any(mark in filename for mark in _LIBRARY_MARKS):
-            continue
-        return f"{filename}:{frame.lineno}"
+        if not _is_library(frame.filename):
+            return f"{frame.filename}:{frame.lineno}"
     return ""
+
+
+def user_stack_level() -> int:
+    """The ``stacklevel`` of a warning that its caller issues, so that it shows the user's line."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None:
+        if not _is_library(frame.f_code.co_filename):
+            return level
+        frame, level = frame.f_back, level + 1
+    return 2
+
+
+def _is_library(filename: str) -> bool:
+    return filename.startswith((_TF_ROOT, _OWN_ROOT)) or any(
+        mark in filename for mark in _LIBRARY_MARKS
+    )
 
 
 def static_value(tensor: tf.Tensor) -> np.ndarray | None:

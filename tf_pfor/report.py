@@ -72,7 +72,7 @@ def warn_of_loops(recorder: Recorder) -> None:
         warnings.warn(
             f"{count} op(s) of type {op_type} run in a sequential loop: {reason}.",
             FallbackWarning,
-            stacklevel=3,
+            stacklevel=_tf.user_stack_level(),
         )
 
 
