@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.emit import Dim, Emitter
+from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Cell, Layout, ListRows, RowSource, Value
 
 
@@ -136,10 +137,21 @@ class Loop:
             return value
         assert self.parent is not None
         known = value.rows or ListRows(self.parent.length)
+        if known.made_for is not None:
+            if known.made_for is self.rows:
+                return dataclasses.replace(value, rows=None)
+            return dataclasses.replace(value, cell=Cell(None, _other_rows))
         ids = self.rows
         if known.ids is not None:
             ids = self.emit("GatherV2", known.ids, self.rows, np.int32(0))
-        return dataclasses.replace(value, rows=dataclasses.replace(known, ids=ids))
+        real = known.real
+        if real is not None:
+            real = self.emit("GatherV2", real, self.rows, np.int32(0))
+        return dataclasses.replace(value, rows=dataclasses.replace(known, ids=ids, real=real))
+
+
+def _other_rows() -> tf.Tensor:
+    raise CannotVectorize("an optional is read by other rows than those that made it")
 
     def seen_from(self, emit: Emitter) -> Loop:
         """This loop for ops that ``emit`` adds to another graph, inside or after this one."""

@@ -81,12 +81,18 @@ class ListRows:
       mask: bool [size], the rows that may be written; None for all.
       lengths: int32 [size], the length of each row's list where they differ (the list is as long
         as the longest, and every row's starts at 0); None when they are equal.
+      made_for: int32 [size], of an Optional that a branch made: the rows that took the branch.
+        It can be read only where the same rows are active.
+      real: bool [loop length], False for iterations that stand in for others and write what these
+        write: no gradient may come back through them a second time. None: all are real.
     """
 
     size: Any
     ids: tf.Tensor | None = None
     mask: tf.Tensor | None = None
     lengths: tf.Tensor | None = None
+    made_for: tf.Tensor | None = None
+    real: tf.Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

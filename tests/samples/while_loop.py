@@ -6,9 +6,7 @@ from tests.harness import In, ints, normal, sample
 
 
 def _repeat(x, k):
-    return tf.while_loop(
-        lambda t, s: t < k, lambda t, s: (t + 1, tf.tanh(s * 1.5)), (0, x)
-    )[1]
+    return tf.while_loop(lambda t, s: t < k, lambda t, s: (t + 1, tf.tanh(s * 1.5)), (0, x))[1]
 
 
 def _checked(x, k):

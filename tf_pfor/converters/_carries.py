@@ -74,6 +74,7 @@ class Plan:
         self.carries = self._live()
         self.passed = _pass_through(self.body.graph)
         self._held: dict[int, RowSource] = {}
+        self._rows: dict[int, ListRows] = {}
         self._settle()
 
     def _live(self) -> list[Carry]:
@@ -115,14 +116,16 @@ class Plan:
                 raise CannotVectorize("a loop variable whose shape differs between iterations")
         length = self.call.loop.static_length
         positions = [c.index for c in self.carries]
-        for _ in range(len(self.carries) + 1):
-            before = [c.layout for c in self.carries]
+        for _ in range(2 * len(self.carries) + 1):
+            before = [(c.layout, c.has_lengths) for c in self.carries]
             found = self.body.trial(self.as_seen(), length, positions)
-            for carry, layout in zip(self.carries, found):
-                carry.layout = join(carry.layout, layout)
-            if [c.layout for c in self.carries] == before:
+            for carry, trial in zip(self.carries, found):
+                carry.layout = join(carry.layout, trial.layout)
+                if trial.has_lengths:
+                    carry.has_lengths, carry.is_resized = True, False
+            if [(c.layout, c.has_lengths) for c in self.carries] == before:
                 break
-        self.is_variant = self.cond.trial(self.as_seen(), length)[0] is not Layout.UNSTACKED
+        self.is_variant = self.cond.trial(self.as_seen(), length)[0].layout is not Layout.UNSTACKED
         if not self.is_variant:
             return
         changed = False
@@ -140,7 +143,9 @@ class Plan:
         ]
         for c in self.carries:
             arg = self.args[c.index]
-            seen[c.index] = Value(c.layout, arg.cell, c.inner, arg.dtype, rows=arg.rows)
+            rows = self._own_rows(c) if c.has_lengths else arg.rows
+            cell = as_layout(self.call, arg, c.layout).cell if c.is_list else arg.cell
+            seen[c.index] = Value(c.layout, cell, c.inner, arg.dtype, rows=rows)
         return seen
 
     # Tensors of carries ---------------------------------------------------
@@ -152,14 +157,14 @@ class Plan:
             arg = self.args[c.index]
             tensors = [as_layout(self.call, arg, c.layout).tensor]
             if c.has_lengths:
-                assert arg.rows is not None
-                tensors.append(arg.rows.lengths)  # type: ignore[arg-type]
+                tensors.append(self._own_rows(c).lengths)  # type: ignore[arg-type]
             out.append(tensors)
         return out
 
     def inside(
         self, loop: Loop, emit: Emitter, state: Sequence[Sequence[tf.Tensor]],
         active: tf.Tensor | None = None,
+        real: tf.Tensor | None = None,
     ) -> list[Value]:  # fmt: skip
         """What the inputs of the regions are inside the loop.
 
@@ -168,12 +173,16 @@ class Plan:
           emit: the emitter of the graph inside.
           state: the tensors of each carry.
           active: bool [n], the rows whose lists may be written; None for all of ``loop``.
+          real: bool [n], the rows that do not stand in for others; None when all are.
         """
         seen = [
             loop.take(a, self._hold) if i in self.passed else a for i, a in enumerate(self.args)
         ]
         for c, tensors in zip(self.carries, state):
             rows = self._list_rows(c, loop, tensors, active) if c.is_list else None
+            if rows is not None and real is not None:
+                both = real if rows.real is None else tf.logical_and(real, rows.real)
+                rows = dataclasses.replace(rows, real=both)
             seen[c.index] = received(tensors[0], c.layout, c.inner, rows)
         return seen
 
@@ -182,7 +191,7 @@ class Plan:
     ) -> ListRows | None:
         known = self.args[carry.index].rows
         if carry.has_lengths:
-            assert known is not None
+            known = self._own_rows(carry)
             known = dataclasses.replace(known, lengths=tensors[1])
         whole = dataclasses.replace(_NO_LIST, rows=known)
         found = loop.take(whole).rows
@@ -197,6 +206,20 @@ class Plan:
         if found.mask is not None:
             mask = tf.logical_and(mask, found.mask)
         return dataclasses.replace(found, mask=mask)
+
+    def _own_rows(self, carry: Carry) -> ListRows:
+        """The rows of a list before the loop, with the length of each of them."""
+        arg, call = self.args[carry.index], self.call
+        rows = arg.rows or ListRows(call.loop.length)
+        if rows.lengths is not None:
+            return rows
+        found = self._rows.get(carry.index)
+        if found is None:
+            emit = call.emit
+            length = emit("TensorListLength", arg.tensor)
+            lengths = emit("Fill", emit.shape_vector([rows.size]), length)
+            found = self._rows[carry.index] = dataclasses.replace(rows, lengths=lengths)
+        return found
 
     def _hold(self, value: Value) -> RowSource:
         found = self._held.get(id(value.cell))
@@ -229,8 +252,7 @@ class Plan:
         """
         rows = self.args[carry.index].rows
         if carry.has_lengths:
-            assert rows is not None
-            rows = dataclasses.replace(rows, lengths=tensors[1])
+            rows = dataclasses.replace(self._own_rows(carry), lengths=tensors[1])
         elif lengths is not None:
             if rows is not None and rows.ids is not None:
                 raise CannotVectorize("a list of more rows than the loop grows by row")

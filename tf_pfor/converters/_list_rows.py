@@ -142,6 +142,7 @@ def merged(call: Call, target: Value, old: tf.Tensor, new: tf.Tensor) -> tf.Tens
     """``new`` in the active rows, ``old`` in the others: [size, ...]."""
     rows, emit = target.rows, call.emit
     assert rows is not None
+    new = once(emit, target, new)
     if rows.ids is None:
         return new if rows.mask is None else where_rows(emit, rows.mask, new, old)
     if rows.mask is not None:
@@ -149,6 +150,14 @@ def merged(call: Call, target: Value, old: tf.Tensor, new: tf.Tensor) -> tf.Tens
         new = where_rows(emit, mask, new, emit("GatherV2", old, rows.ids, np.int32(0)))
     where = emit("ExpandDims", rows.ids, np.int32(1))  # [k, 1]
     return emit("TensorScatterUpdate", old, where, new)
+
+
+def once(emit: Emitter, target: Value, new: tf.Tensor) -> tf.Tensor:
+    """``new`` without gradients in rows that only stand in for others (``ListRows.real``)."""
+    real = None if target.rows is None else target.rows.real
+    if real is None or not new.dtype.is_floating:
+        return new
+    return emit("Select", real, new, emit("StopGradient", new))
 
 
 def where_rows(emit: Emitter, mask: tf.Tensor, new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
@@ -174,7 +183,7 @@ def set_rows(
       resizes: whether the list grows to hold all indices.
     """
     emit, many = call.emit, index.shape.rank == 2
-    new = call.stacked(item)  # [n, ...]
+    new = once(call.emit, target, call.stacked(item))  # [n, ...]
     if resizes:
         target = grown(call, target, index)
     shape = whole_element(call, target, item, skip=int(many))

@@ -7,6 +7,7 @@ see which layouts its outputs get.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -73,12 +74,12 @@ class Region:
 
     def trial(
         self, args: Sequence[Value], length: int | None, outputs: Sequence[int] | None = None
-    ) -> list[Layout]:
+    ) -> list[Trial]:
         """The layouts of the outputs; found once for these layouts of the inputs."""
         wanted = tuple(range(len(self.graph.outputs)) if outputs is None else outputs)
         key = (
             "layouts", self.graph, length, wanted,
-            tuple((a.layout, a.inner_shape, _known(a)) for a in args),
+            tuple((a.layout, a.inner_shape, _known(a), _has_lengths(a)) for a in args),
         )  # fmt: skip
         found = self.call.memo.get(key)
         if found is None:
@@ -90,8 +91,17 @@ class Region:
                 loop = Loop(size, emit)
                 stand_ins = [_stand_in(a, length, emit) for a in args]
                 made = self.convert(stand_ins, loop, emit, outputs=wanted, is_trial=True)
-            found = self.call.memo[key] = [m.value.layout for m in made]
+            found = [Trial(m.value.layout, _has_lengths(m.value)) for m in made]
+            self.call.memo[key] = found
         return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trial:
+    """How an output of a region is stored; of a list, whether its rows differ in length."""
+
+    layout: Layout
+    has_lengths: bool
 
 
 class Converted:
@@ -158,6 +168,10 @@ def received(
     return Value.unstacked(tensor)
 
 
+def _has_lengths(value: Value) -> bool:
+    return value.rows is not None and value.rows.lengths is not None
+
+
 def _known(value: Value) -> Any:
     constant = value.constant
     if constant is None or constant.dtype == object:
@@ -179,7 +193,7 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
 
 
 def run_if_any(
-    flag: tf.Tensor, run: Any, like: Sequence[tf.Tensor | tf.TensorShape], dtypes: Sequence[Any]
+    flag: tf.Tensor, run: Any, like: Sequence[Any], dtypes: Sequence[Any]
 ) -> list[tf.Tensor]:
     """``run()`` if ``flag``, else zeros: a side without rows costs nothing and cannot fail.
 
@@ -187,13 +201,15 @@ def run_if_any(
       flag: a bool scalar.
       run: makes the list of tensors.
       like: for each the static shape of the zeros (an unknown dimension becomes 0), or the tensor
-        to pass on instead.
+        to pass on instead; None for an Optional, which stays empty.
       dtypes: their dtypes.
     """
 
     def nothing() -> list[tf.Tensor]:
         return [
-            tf.identity(x)
+            tf.raw_ops.OptionalNone()
+            if x is None
+            else tf.identity(x)
             if isinstance(x, tf.Tensor)
             else tf.zeros([0 if d is None else d for d in x.as_list()], d_type)
             for x, d_type in zip(like, dtypes)

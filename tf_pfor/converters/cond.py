@@ -37,7 +37,7 @@ from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
 from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
-from tf_pfor.values import Layout, Value, dims
+from tf_pfor.values import Layout, ListRows, Value, dims
 
 Gather = Callable[[tf.Tensor], tf.Tensor]
 
@@ -125,7 +125,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
 def _layouts(call: Call, regions: Sequence[Region], args: list[Value]) -> list[Layout]:
     found = [Layout.UNSTACKED] * len(call.op.outputs)
     for region in regions:
-        found = [join(a, b) for a, b in zip(found, region.trial(args, call.loop.static_length))]
+        found = [join(a, b) for a, b in zip(found, [t.layout for t in region.trial(args, call.loop.static_length)])]
     return found
 
 
@@ -190,9 +190,9 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
 def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
     """Partition, run each branch on its rows, stitch."""
     count, emit = len(regions), call.emit
-    threads = _threads(call, regions)
-    index = _index(call, which, count)
-    parts = tf.dynamic_partition(positions(call, call.loop), index, count)  # int32 [k_b] each
+    optionals = _optionals(call, regions)
+    threads = _threads(call, regions, optionals)
+    index, parts = _parts(call, which, count)
     split: dict[int, tuple[tf.Tensor, list[tf.Tensor]]] = {}
 
     def part(b: int) -> Gather:
@@ -218,6 +218,11 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
         if k in threads:
             results.append(lists[k])
             continue
+        if k in optionals:
+            b = optionals[k]
+            rows = ListRows(emit.dim(parts[b], 0), made_for=parts[b])
+            results.append(Value.stacked_list(sides[b][k], rows))
+            continue
         pieces = _same_inner([side[k] for side in sides], output.shape)
         whole = tf.dynamic_stitch(parts, pieces)  # [n, ...]
         whole.set_shape(full_shape(Layout.STACKED, dims(output), call.loop.static_length))
@@ -241,21 +246,50 @@ def _side(
         emit = Emitter()
         loop = Loop(outer.dim(rows, 0), emit, rows=rows, parent=call.loop)
         made = region.convert([loop.take(a, gather=gather) for a in args], loop, emit)
-        return [_stacked_output(m, k in threads) for k, m in enumerate(made)]
+        return [_stacked_output(m) for m in made]
 
     outputs = call.op.outputs
     lead = dims(rows)[0]  # type: ignore[index]
-    like = [
-        args[threads[k]].tensor
-        if k in threads
-        else full_shape(Layout.STACKED, dims(o), 0 if lead is None else lead)
-        for k, o in enumerate(outputs)
+    like: list[Any] = [
+        full_shape(Layout.STACKED, dims(o), 0 if lead is None else lead) for o in outputs
     ]
+    for k, output in enumerate(outputs):
+        if k in threads:
+            like[k] = args[threads[k]].tensor
+        elif output.dtype == tf.variant:
+            like[k] = None
     return run_if_any(flag, run, like, [o.dtype for o in outputs])
 
 
-def _stacked_output(made: Converted, is_list: bool) -> tf.Tensor:
+def _stacked_output(made: Converted) -> tf.Tensor:
+    is_list = made.value.dtype == tf.variant
     return made.as_layout(Layout.STACKED_LIST if is_list else Layout.STACKED)
+
+
+def _parts(call: Call, which: Value, count: int) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """The branch of each row, and the rows of each branch: once for each predicate.
+
+    The gradient of a conditional has the same predicate, and reads what the branches left for it.
+    """
+    key = ("parts", call.loop, which.cell, count)
+    found = call.emit.memo.get(key)
+    if found is None:
+        index = _index(call, which, count)
+        parts = tf.dynamic_partition(positions(call, call.loop), index, count)  # int32 [k_b]
+        found = call.emit.memo[key] = (index, parts)
+    return found
+
+
+def _optionals(call: Call, regions: Sequence[Region]) -> dict[int, int]:
+    """For each output that is an Optional: the one branch that puts a value into it."""
+    found: dict[int, int] = {}
+    for k, output in enumerate(call.op.outputs):
+        makers = [r.graph.outputs[k].op.type for r in regions]
+        if output.dtype == tf.variant and set(makers) == {"OptionalFromValue", "OptionalNone"}:
+            if makers.count("OptionalFromValue") != 1:
+                raise CannotVectorize("several branches make the same optional")
+            found[k] = makers.index("OptionalFromValue")
+    return found
 
 
 def _same_inner(pieces: list[tf.Tensor], inner: tf.TensorShape) -> list[tf.Tensor]:
@@ -275,14 +309,16 @@ def _same_inner(pieces: list[tf.Tensor], inner: tf.TensorShape) -> list[tf.Tenso
 _THREADED = ("TensorListSetItem", "TensorListScatterIntoExistingList", "Identity")
 
 
-def _threads(call: Call, regions: Sequence[Region]) -> dict[int, int]:
+def _threads(
+    call: Call, regions: Sequence[Region], optionals: dict[int, int]
+) -> dict[int, int]:
     """For each output that is a list: the argument that every branch makes it of, by writing.
 
     The branches then work on one list, one after the other, each in its own rows.
     """
     found: dict[int, int] = {}
     for k, output in enumerate(call.op.outputs):
-        if output.dtype != tf.variant:
+        if output.dtype != tf.variant or k in optionals:
             continue
         sources = {_source(region.graph, k) for region in regions}
         if len(sources) != 1 or None in sources:

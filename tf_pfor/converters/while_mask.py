@@ -73,7 +73,7 @@ class _Mask:
         plan, emit = self.plan, Emitter()
         outer = self.call.loop
         old, kept = self._unpack(list(flat))
-        state, writable = old, active
+        state, writable, real = old, active, None
         loop = outer.inside(emit)
         if self.padded:
             everyone = positions(self.call, outer)
@@ -84,8 +84,8 @@ class _Mask:
                 [emit("GatherV2", t[0], rows, np.int32(0))] if c.layout is Layout.STACKED else t
                 for c, t in zip(self.carries, old)
             ]
-            writable = None  # rows that stand in for others write what these write themselves
-        seen = plan.inside(loop, emit, state, writable)
+            writable, real = None, active  # those that stand in for others write what these write
+        seen = plan.inside(loop, emit, state, writable, real)
         made = plan.body.convert(seen, loop, emit, outputs=[c.index for c in self.carries])
         after = list(seen)
         for c, m in zip(self.carries, made):
