@@ -198,12 +198,16 @@ def peer_in_child(model: keras.Model, images: Any, labels: Any) -> dict[str, tup
         weights = {f"w{i}": w for i, w in enumerate(model.get_weights())}
         np.savez(folder / "given.npz", images=images, labels=labels, **weights)
         command = [sys.executable, "-m", "examples.demo_digits", "--peer", name]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
-        last = (done.stderr.strip().splitlines() or [""])[-1]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            last = (done.stderr.strip().splitlines() or [""])[-1]
+            why = f"failed (exit status {done.returncode}) {last[:60]}"
+        except subprocess.TimeoutExpired:
+            why = "not finished after 60 s"
         found: dict[str, tuple[Any, Any]] = {}
         for task in TASKS:
             if not (folder / f"{task}.json").exists():
-                found[task] = None, f"failed (exit status {done.returncode}) {last[:60]}"
+                found[task] = None, why
                 continue
             with np.load(folder / f"{task}.npz") as results:
                 arrays = [results[f"arr_{i}"] for i in range(len(results.files))]
@@ -324,7 +328,7 @@ def main() -> None:
     say(f"  picture: {picture}")
 
     say("(c) what became of each op of the body")
-    print(tf_pfor.explain(lambda e: gradients_of_one(model, *e), batch), flush=True)
+    tf_pfor.explain(lambda e: gradients_of_one(model, *e), batch)  # prints the table
 
     say(f"(d) the same work of others, {BATCH} images")
     print("\n".join(table(model, *batch)))

@@ -47,11 +47,13 @@ def test_gradients(sample):
     harness.check_gradients(sample)
 
 
+@pytest.mark.slow
 @_each([s for s in ALL if s.xla])
 def test_xla(sample):
     harness.check_xla(sample)
 
 
+@pytest.mark.slow
 @_each(ALL)
 def test_nested(sample):
     harness.check_nested(sample)
