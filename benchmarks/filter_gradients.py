@@ -217,7 +217,7 @@ def main() -> None:
     for layer in LAYERS[:2] if given.quick else LAYERS:
         for n in given.lengths:
             w = window(n, *layer)
-            if w.n * w.positions * w.taps * w.depth > 1.5e8:
+            if n * w.out[0] ** 2 * w.taps * w.depth > 1.5e8:
                 continue  # more than 600 MB of patches
             found = measure(w, given.seconds)
             best = min(v for k, v in found.items() if k != "sum")

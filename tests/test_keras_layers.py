@@ -1,0 +1,174 @@
+"""Keras layers, one example at a time: forward passes and per-example gradients.
+
+Every layer is mapped over a batch of single examples, and compared with a Python loop: its output,
+and the gradients of a loss with respect to its weights and its input.
+"""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+layers = keras.layers
+LAYERS = {
+    "AveragePooling1D": (lambda: layers.AveragePooling1D(2), (6, 3)),
+    "AveragePooling2D": (lambda: layers.AveragePooling2D(2, padding="same"), (5, 5, 2)),
+    "AveragePooling3D": (lambda: layers.AveragePooling3D(2), (4, 4, 4, 2)),
+    "BatchNormalization": (lambda: layers.BatchNormalization(), (4, 4, 3)),
+    "Conv1D": (lambda: layers.Conv1D(4, 3, strides=2, activation="relu"), (8, 3)),
+    "Conv1D-dilated": (lambda: layers.Conv1D(4, 3, dilation_rate=2, padding="causal"), (8, 3)),
+    "Conv1DTranspose": (lambda: layers.Conv1DTranspose(3, 3, strides=2), (4, 2)),
+    "Conv2D": (lambda: layers.Conv2D(4, 3, padding="same", activation="relu"), (6, 6, 2)),
+    "Conv2D-strides": (lambda: layers.Conv2D(4, (3, 2), strides=2), (7, 6, 2)),
+    "Conv2DTranspose": (lambda: layers.Conv2DTranspose(3, 3, strides=2, padding="same"), (4, 4, 2)),
+    "Conv3D": (lambda: layers.Conv3D(3, 2, activation="tanh"), (4, 4, 4, 2)),
+    "Dense": (lambda: layers.Dense(4, activation="relu"), (5,)),
+    "DepthwiseConv2D": (lambda: layers.DepthwiseConv2D(3, depth_multiplier=2), (5, 5, 2)),
+    "GlobalAveragePooling2D": (lambda: layers.GlobalAveragePooling2D(), (4, 4, 3)),
+    "GlobalMaxPooling2D": (lambda: layers.GlobalMaxPooling2D(), (4, 4, 3)),
+    "GroupNormalization": (lambda: layers.GroupNormalization(2), (4, 4, 4)),
+    "LayerNormalization": (lambda: layers.LayerNormalization(), (4, 6)),
+    "MaxPooling1D": (lambda: layers.MaxPooling1D(2), (6, 3)),
+    "MaxPooling2D": (lambda: layers.MaxPooling2D(2), (6, 6, 2)),
+    "MaxPooling3D": (lambda: layers.MaxPooling3D(2), (4, 4, 4, 2)),
+    "SeparableConv2D": (lambda: layers.SeparableConv2D(4, 3, padding="same"), (5, 5, 2)),
+}
+ACTIVATIONS = (
+    "elu", "exponential", "gelu", "hard_sigmoid", "leaky_relu", "linear", "log_softmax", "mish",
+    "relu", "relu6", "selu", "sigmoid", "silu", "softmax", "softplus", "softsign", "tanh",
+)  # fmt: skip
+LOSSES = {
+    "binary_crossentropy": ("probabilities", "binary"),
+    "categorical_crossentropy": ("probabilities", "probabilities"),
+    "cosine_similarity": ("real", "real"),
+    "huber": ("real", "real"),
+    "kl_divergence": ("probabilities", "probabilities"),
+    "log_cosh": ("real", "real"),
+    "mean_absolute_error": ("real", "real"),
+    "mean_squared_error": ("real", "real"),
+    "poisson": ("probabilities", "binary"),
+    "sparse_categorical_crossentropy": ("probabilities", "label"),
+}
+# Sums over positions in another order than one example's kernels.
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+
+
+def assert_same(body, *rows, fallback=False):
+    """The map of ``body`` over rows gives what a Python loop gives, without a sequential loop."""
+    found = tf.nest.flatten(
+        tf_pfor.vectorized_map(
+            lambda given: body(*given), rows, fallback_to_while_loop=fallback
+        )
+    )
+    one = tf.function(body)
+    expected = zip(
+        *[tf.nest.flatten(one(*[r[i] for r in rows])) for i in range(rows[0].shape[0])],
+        strict=True,
+    )
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, np.stack(b), **CLOSE)
+
+
+def body_of(layer):
+    """One example: the output, the gradients of the weights and of the input."""
+
+    def body(e):
+        with tf.GradientTape() as tape:
+            tape.watch(e)
+            y = layer(e[None])[0]
+            loss = tf.reduce_sum(y * tf.cos(y))
+        sources = [e, *[v.value for v in layer.trainable_variables]]
+        return [y, *tape.gradient(loss, sources)]
+
+    return body
+
+
+def made(make, shape):
+    """A layer with weights that are not all zeros and ones, and rows of examples."""
+    keras.utils.set_random_seed(3)
+    layer = make()
+    layer.build((None, *shape))
+    rng = np.random.default_rng(5)
+    for v in layer.weights:
+        if v.dtype == "float32":
+            v.assign(rng.uniform(0.2, 0.9, v.shape))
+    return layer, tf.constant(rng.normal(size=[3, *shape]), tf.float32)
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_layer(name):
+    layer, rows = made(*LAYERS[name])
+    assert_same(body_of(layer), rows)
+
+
+def test_embedding():
+    layer = layers.Embedding(7, 4)
+    layer.build((None, 5))
+    rows = tf.constant(np.random.default_rng(0).integers(0, 7, [3, 5]), tf.int32)
+
+    def body(e):
+        with tf.GradientTape() as tape:
+            y = layer(e[None])[0]
+            loss = tf.reduce_sum(y * y)
+        gradient = tape.gradient(loss, layer.trainable_variables[0].value)
+        return [y, tf.convert_to_tensor(gradient)]
+
+    assert_same(body, rows)
+
+
+def test_multi_head_attention_does_not_crash():
+    layer = layers.MultiHeadAttention(2, 4)
+    rows = tf.constant(np.random.default_rng(0).normal(size=[3, 5, 8]), tf.float32)
+    layer.build((None, 5, 8), (None, 5, 8))
+
+    def body(e):
+        with tf.GradientTape() as tape:
+            tape.watch(e)
+            y = layer(e[None], e[None])[0]
+            loss = tf.reduce_sum(tf.sin(y))
+        return [y, *tape.gradient(loss, [e, *[v.value for v in layer.trainable_variables]])]
+
+    assert_same(body, rows)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activation(name):
+    rows = tf.constant(np.random.default_rng(0).normal(size=[3, 2, 4]), tf.float32)
+    function = keras.activations.get(name)
+
+    def body(e):
+        with tf.GradientTape() as tape:
+            tape.watch(e)
+            y = function(e)
+            loss = tf.reduce_sum(y * tf.sin(y))
+        return [y, tape.gradient(loss, e)]
+
+    assert_same(body, rows)
+
+
+def _draw(kind, rng):
+    if kind == "label":
+        return tf.constant(rng.integers(0, 5, [3]), tf.int32)
+    if kind == "binary":
+        return tf.constant(rng.integers(0, 2, [3, 5]), tf.float32)
+    x = rng.normal(size=[3, 5])
+    if kind == "probabilities":
+        x = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+    return tf.constant(x, tf.float32)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_loss(name):
+    rng = np.random.default_rng(0)
+    predicted, true = (_draw(kind, rng) for kind in LOSSES[name])
+    function = getattr(keras.losses, name)
+
+    def body(p, t):
+        with tf.GradientTape() as tape:
+            tape.watch(p)
+            loss = tf.reduce_sum(function(t[None], p[None]))
+        return [loss, tape.gradient(loss, p)]
+
+    assert_same(body, predicted, true)
