@@ -258,7 +258,10 @@ def unravel_index(call: Call, indices: Value, dims: Value) -> Any:
         raise CannotVectorize("the number of dimensions is unknown")
     parts = inner_dims(call, indices)
     flat = call.emit("Reshape", indices.tensor, [-1])
-    made = call.rebuild(indices=flat)  # [rank, n*k]
+    # The kernel takes no empty indices: one more, which is cut off again.
+    more = call.emit("ConcatV2", [flat, call.emit.constant([0], flat.dtype)], 0)
+    total = call.emit.shape_vector([rank, call.emit.dim(flat, 0)])
+    made = call.emit("Slice", call.rebuild(indices=more), [0, 0], total)  # [rank, n*k]
     split = call.emit.reshape(made, [rank, call.loop.length, *parts])
     return transpose(call, split, [1, 0, *range(2, 2 + len(parts))])
 

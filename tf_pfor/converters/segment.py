@@ -144,15 +144,6 @@ def sorted_segment(call: Call, data: Value, segment_ids: Value) -> Any:
     return _split(call, made, count)
 
 
-@RegisterPFor("SegmentMaxV2", ANY)
-@RegisterPFor("SegmentMinV2", ANY)
-@RegisterPFor("SegmentProdV2", ANY)
-@RegisterPFor("SegmentSumV2", ANY)
-def sorted_segment_v2(call: Call, data: Value, segment_ids: Value, num_segments: Value) -> Any:
-    """[n*k, rest] by moved ids, which are still sorted, into n*num segments."""
-    return unsorted_segment(call, data, segment_ids, num_segments)
-
-
 # ---------------------------------------------------------------------------
 # Sparse segments
 # ---------------------------------------------------------------------------
