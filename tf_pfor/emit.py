@@ -20,9 +20,14 @@ class Emitter:
 
     It always emits into the graph it was made for, also while another graph is being built, so
     that a value made late is seen by all who share it.
+
+    Attributes:
+      graph: the graph.
+      is_trial: nobody will run the graph: only layouts are asked for.
     """
 
-    def __init__(self, graph: Any | None = None):
+    def __init__(self, graph: Any | None = None, *, is_trial: bool = False):
+        self.is_trial = is_trial
         self.graph = tf.compat.v1.get_default_graph() if graph is None else graph
         self.operations: list[tf.Operation] = []
         self._constants: dict[Any, tf.Tensor] = {}

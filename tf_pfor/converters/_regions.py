@@ -86,7 +86,7 @@ class Region:
             with tf.Graph().as_default():  # no tape and no function sees what happens here
                 scratch = _tf.FuncGraph("pfor_trial")
             with scratch.as_default():
-                emit = Emitter(scratch)
+                emit = Emitter(scratch, is_trial=True)
                 size = tf.compat.v1.placeholder(tf.int32, []) if length is None else length
                 loop = Loop(size, emit)
                 stand_ins = [_stand_in(a, length, emit) for a in args]
