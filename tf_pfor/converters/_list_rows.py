@@ -213,7 +213,7 @@ def read_unstacked(call: Call, source: Value, index: Value, element: Shape) -> t
     if is_static(element):
         shape = emit.constant(np.asarray(element, np.int32))
     elif given.is_stacked:
-        raise CannotVectorize("the shape of a list's elements differs between iterations")
+        shape = emit.constant(np.int32(-1))
     else:
         shape = cast(call, given.tensor, tf.int32)
     dtype = call.attr("element_dtype")

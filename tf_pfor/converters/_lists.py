@@ -19,7 +19,7 @@ from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import REGISTRY, RegisterPFor, Stacked
 from tf_pfor.shapes import transpose
-from tf_pfor.values import Layout, Value, dims, is_static
+from tf_pfor.values import Layout, Shape, Value, dims, is_static
 
 FAMILY = "tensor_list"
 
@@ -114,6 +114,8 @@ def _made_again(call: Call, tensor: tf.Tensor) -> Value:
 
 def _copied(call: Call, handle: tf.Tensor) -> Value:
     """A stacked list of the elements of any list: [T, ...] -> [T, n, ...] -> list."""
+    if call.emit.is_trial:  # only the layout is asked for
+        return Value.stacked_list(call.emit("Placeholder", dtype=tf.variant, shape=[]))
     found = _tf.list_element(handle)
     if found is None or found[0] == tf.variant or handle.shape.rank not in (0, None):
         raise CannotVectorize("a loop-invariant list whose elements are not known is written to")
@@ -173,16 +175,32 @@ def size_of_rows(call: Call, value: Value) -> Dim:
 
 
 def shape_input(
-    call: Call, name: str, size: Dim | None = None, dtype: tf.DType | None = None
+    call: Call,
+    name: str,
+    size: Dim | None = None,
+    dtype: tf.DType | None = None,
+    known: Shape = None,
 ) -> tf.Tensor:
     """The element shape input ``name`` with ``size`` (n when None) in front.
 
-    Unknown ones (-1), and those of lists of lists, stay as they are.
+    Unknown ones (-1), and those of lists of lists, stay as they are. One that is stored stacked
+    (gradients keep shapes in lists) becomes ``known``, or unknown: the elements have one shape.
+
+    Args:
+      call: an op with the attribute ``element_dtype``.
+      name: the input, a vector or a scalar -1.
+      size: the rows of the elements.
+      dtype: int32 or int64; the input's own when None.
+      known: the static shape of the elements that the op reads.
     """
     value = call.inputs[name]
     assert isinstance(value, Value)
     if value.is_stacked:
-        raise CannotVectorize("the shape of a list's elements differs between iterations")
+        to = dtype or value.dtype
+        if not is_static(known):
+            return call.emit.constant(np.asarray(-1, to.as_numpy_dtype))
+        front = call.loop.length if size is None else size
+        return cast(call, call.emit.shape_vector([front, *known]), to)  # type: ignore[misc]
     found = call.maybe_constant(name)
     to = dtype or value.dtype
     size = call.loop.length if size is None else size

@@ -36,7 +36,7 @@ from tf_pfor.converters._lists import (
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.shapes import product
-from tf_pfor.values import Layout, ListRows, Value
+from tf_pfor.values import Layout, ListRows, Shape, Value
 
 _UNEQUAL = "the length of the list differs between iterations, so its stack would be ragged"
 
@@ -161,11 +161,17 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     source = stack_list(call, input_handle)
     if known_lengths(source) is not None:
         raise CannotVectorize(_UNEQUAL)
-    shape = shape_input(call, "element_shape", size_of_rows(call, source))
+    shape = shape_input(call, "element_shape", size_of_rows(call, source), known=_element(call))
     whole = call.rebuild(input_handle=source.tensor, element_shape=shape)  # [T, size, ...]
     if whole.dtype == tf.variant:
         return Value.stacked_list(whole, source.rows)
     return swap(call, pick(call, source, whole, axis=1))
+
+
+def _element(call: Call) -> Shape:
+    """The static shape of an element, of an op that returns several."""
+    shape = call.output_shape()
+    return None if shape is None else shape[1:]
 
 
 @list_rule("TensorListGather")
@@ -175,14 +181,14 @@ def gather(call: Call, input_handle: Value, indices: Value, element_shape: Value
         raise CannotVectorize("several lists are gathered from a list of lists")
     if not indices.is_stacked:
         source = stack_list(call, input_handle)
-        shape = shape_input(call, "element_shape", size_of_rows(call, source))
+        shape = shape_input(call, "element_shape", size_of_rows(call, source), known=_element(call))
         items = call.rebuild(input_handle=source.tensor, element_shape=shape)  # [k, size, ...]
         return swap(call, pick(call, source, items, axis=1))
     if input_handle.layout is Layout.UNSTACKED:
-        found = call.output_shape()
-        return read_unstacked(call, input_handle, indices, None if found is None else found[1:])
+        return read_unstacked(call, input_handle, indices, _element(call))
     source = stack_list(call, input_handle)
-    whole = dense(call, source, shape_input(call, "element_shape", size_of_rows(call, source)))
+    shape = shape_input(call, "element_shape", size_of_rows(call, source), known=_element(call))
+    whole = dense(call, source, shape)
     return row_items(call, source, whole, indices.tensor)  # [n, k, ...]
 
 

@@ -6,6 +6,7 @@ place where TensorFlow can. One that differs needs the list as one tensor [T, n,
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tf_pfor.converters._list_rows import (
     is_partial,
     known_lengths,
     lengths_of,
+    merged,
     pick,
     reachable,
     read_unstacked,
@@ -24,6 +26,7 @@ from tf_pfor.converters._list_rows import (
     row_items,
     set_rows,
     set_some,
+    whole_element,
 )
 from tf_pfor.converters._lists import list_rule, shape_input, size_of_rows, stack_list
 from tf_pfor.errors import CannotVectorize
@@ -36,7 +39,9 @@ def get_item(call: Call, input_handle: Value, index: Value, element_shape: Value
     if index.is_stacked:
         return _get_per_row(call, input_handle, index)
     source = stack_list(call, input_handle)
-    shape = shape_input(call, "element_shape", size_of_rows(call, source))
+    shape = shape_input(
+        call, "element_shape", size_of_rows(call, source), known=call.output_shape()
+    )
     index_tensor = reachable(call, source, index.tensor)
     item = call.rebuild(input_handle=source.tensor, index=index_tensor, element_shape=shape)
     if item.dtype == tf.variant:
@@ -93,6 +98,14 @@ def push_back(call: Call, input_handle: Value, tensor: Value) -> Any:
         return Value.stacked_list(
             call.rebuild(input_handle=target.tensor, tensor=call.stacked(tensor))
         )
+    if target.rows.is_even and target.rows.lengths is None:
+        new = call.stacked(tensor)
+        if target.rows.ids is not None:  # other rows are done: what is pushed for them is not read
+            shape = whole_element(call, target, tensor)
+            zero = call.emit.constant(np.zeros((), tensor.dtype.as_numpy_dtype))
+            new = merged(call, target, call.emit("Fill", shape, zero), new)
+        made = call.rebuild(input_handle=target.tensor, tensor=new)
+        return Value.stacked_list(made, target.rows)
     index = pick(call, target, lengths_of(call, target))  # [n]
     return set_rows(call, target, index, tensor, resizes=True)
 
@@ -102,7 +115,7 @@ def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
     """Pops [n, ...]; where the lengths differ, reads each row's last element."""
     source = stack_list(call, input_handle)
     if known_lengths(source) is None and not is_partial(source):
-        shape = shape_input(call, "element_shape")
+        shape = shape_input(call, "element_shape", known=call.output_shape(1))
         handle, tensor = call.rebuild(input_handle=source.tensor, element_shape=shape)
         popped = Value.stacked_list(tensor) if tensor.dtype == tf.variant else tensor
         return [Value.stacked_list(handle, source.rows), popped]
@@ -117,7 +130,12 @@ def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
     if ids is not None:
         where = emit("ExpandDims", ids, np.int32(1))
         last = emit("TensorScatterUpdate", lengths, where, index)
-    shape = shape_input(call, "element_shape", size_of_rows(call, source))
+    at = emit("Maximum", index, np.int32(0))
+    if source.rows is not None and source.rows.whole is not None:
+        rows = dataclasses.replace(source.rows, lengths=last)
+        item = row_items(call, source, source.rows.whole.get(), at)
+        return [Value.stacked_list(source.tensor, rows), item]
+    size = size_of_rows(call, source)
+    shape = shape_input(call, "element_shape", size, known=call.output_shape(1))
     whole = dense(call, source, shape)  # [T, size, ...]
-    item = row_items(call, source, whole, emit("Maximum", index, np.int32(0)))
-    return [resized(call, source, last), item]
+    return [resized(call, source, last), row_items(call, source, whole, at)]
