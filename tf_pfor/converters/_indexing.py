@@ -138,7 +138,7 @@ def _components(vector: tf.Tensor) -> list[tf.Tensor | None] | None:
 
 
 def loop_offset(call: Call, index: Index) -> int | None:
-    """The number c when ``index`` is the number of the iteration plus c, in a loop with all rows active."""
+    """The number c when ``index`` is the iteration number plus c, all rows being active."""
     base = index.affine.base
     value = None if base is None else call.value_of(base)
     if value is None or not call.loop.is_index(value):

@@ -19,7 +19,7 @@ from tf_pfor.converters._indexing import (
 )
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
+from tf_pfor.registry import ANY, RegisterPFor
 from tf_pfor.shapes import inner_dims, leading, move_axis, transpose, unfold
 from tf_pfor.values import Value
 
@@ -120,32 +120,6 @@ def _with_row(call: Call, indices: Value) -> tf.Tensor:
     parts: list[Dim] = [call.loop.length, *inner_dims(call, indices)[:-1], 1]
     rows = call.emit("BroadcastTo", rows, call.emit.shape_vector(parts))
     return call.emit("ConcatV2", [rows, indices.tensor], -1)
-
-
-@RegisterPFor("ResourceGather", ALWAYS, attrs=("batch_dims", "dtype", "validate_indices"))
-def resource_gather(call: Call, resource: Value, indices: Value) -> Any:
-    """One gather from the variable, which is the same in every iteration."""
-    if resource.is_stacked:
-        raise CannotVectorize("iterations read different variables")
-    if not indices.is_stacked:
-        return Value.unstacked(call.rebuild())
-    batch = call.attr("batch_dims")
-    if batch == 0 and indices.folded is not None:
-        made = call.rebuild(indices=indices.folded.tensor)
-        return unfold(call, made, indices, indices.folded.axes)
-    if batch == 0:
-        return call.rebuild()
-    at = move_axis(call, indices.tensor, 0, batch)  # [batch..., n, k...]
-    return move_axis(call, call.rebuild(indices=at), batch, 0)
-
-
-@RegisterPFor("ResourceGatherNd", ALWAYS, attrs=("dtype",))
-def resource_gather_nd(call: Call, resource: Value, indices: Value) -> Any:
-    """One GatherNd from the variable, which is the same in every iteration."""
-    if resource.is_stacked:
-        raise CannotVectorize("iterations read different variables")
-    made = call.rebuild()
-    return made if indices.is_stacked else Value.unstacked(made)
 
 
 # ---------------------------------------------------------------------------
