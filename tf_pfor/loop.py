@@ -147,7 +147,8 @@ class Loop:
         real = known.real
         if real is not None:
             real = self.emit("GatherV2", real, self.rows, np.int32(0))
-        return dataclasses.replace(value, rows=dataclasses.replace(known, ids=ids, real=real))
+        known = dataclasses.replace(known, ids=ids, real=real, is_even=False)
+        return dataclasses.replace(value, rows=known)
 
 
 def _other_rows() -> tf.Tensor:

@@ -85,6 +85,8 @@ class ListRows:
         It can be read only where the same rows are active.
       real: bool [loop length], False for iterations that stand in for others and write what these
         write: no gradient may come back through them a second time. None: all are real.
+      is_even: all active rows are as long as the list; the others may hold anything at its end.
+      whole: [T, size, ...], all elements, of a list that a loop only pops.
     """
 
     size: Any
@@ -93,6 +95,8 @@ class ListRows:
     lengths: tf.Tensor | None = None
     made_for: tf.Tensor | None = None
     real: tf.Tensor | None = None
+    is_even: bool = False
+    whole: Cell | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._regions import Region, as_layout, full_shape, join, received
 from tf_pfor.converters._safety import writes_op
@@ -75,6 +76,7 @@ class Plan:
         self.passed = _pass_through(self.body.graph)
         self._held: dict[int, RowSource] = {}
         self._rows: dict[int, ListRows] = {}
+        self._wholes: dict[int, Cell | None] = {}
         self._settle()
 
     def _live(self) -> list[Carry]:
@@ -132,6 +134,8 @@ class Plan:
         for carry in self.carries:
             if carry.is_uniform and self.args[carry.index].dtype == tf.variant:
                 carry.layout, changed = Layout.STACKED_LIST, True
+            if carry.is_resized and not _is_pushed(self.body.graph, carry.index):
+                carry.has_lengths, carry.is_resized, changed = True, False, True
         if changed:  # a list that rows leave at different times differs between them
             self._settle()
 
@@ -180,6 +184,10 @@ class Plan:
         ]
         for c, tensors in zip(self.carries, state):
             rows = self._list_rows(c, loop, tensors, active) if c.is_list else None
+            if c.is_list and c.is_resized and not c.has_lengths:
+                rows = dataclasses.replace(rows or ListRows(loop.length), is_even=True)
+            elif c.has_lengths and rows is not None:
+                rows = dataclasses.replace(rows, whole=self._whole(c))
             if rows is not None and real is not None:
                 both = real if rows.real is None else tf.logical_and(real, rows.real)
                 rows = dataclasses.replace(rows, real=both)
@@ -220,6 +228,24 @@ class Plan:
             lengths = emit("Fill", emit.shape_vector([rows.size]), length)
             found = self._rows[carry.index] = dataclasses.replace(rows, lengths=lengths)
         return found
+
+    def _whole(self, carry: Carry) -> Cell | None:
+        """[T, size, ...]: a list that the loop only pops, as one tensor made before it."""
+        if carry.index not in self._wholes:
+            arg = self.args[carry.index]
+            handle = as_layout(self.call, arg, Layout.STACKED_LIST).tensor
+            known = _tf.list_element(handle)
+            is_known = known is not None and known[1].is_fully_defined()
+            ok = is_known and known[0] != tf.variant and _is_popped(self.body.graph, carry.index)
+            emit = self.call.emit
+            self._wholes[carry.index] = None if not ok else Cell(
+                None,
+                lambda: emit(
+                    "TensorListStack", handle, np.asarray(known[1].as_list(), np.int32),
+                    element_dtype=known[0],
+                ),
+            )  # fmt: skip
+        return self._wholes[carry.index]
 
     def _hold(self, value: Value) -> RowSource:
         found = self._held.get(id(value.cell))
@@ -328,6 +354,25 @@ def _pass_through(graph: Any) -> set[int]:
 def _keeps_length(graph: Any, i: int) -> bool:
     tensor = graph.outputs[i]
     while tensor.op.type in _SAME_LENGTH:
+        op = tensor.op
+        if op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds"):
+            return False
+        tensor = op.inputs[0]
+    return tensor is graph.inputs[i]
+
+
+def _is_popped(graph: Any, i: int) -> bool:
+    """Whether all that happens to list ``i`` in a trip is that elements are popped."""
+    tensor = graph.outputs[i]
+    while tensor.op.type in ("Identity", "TensorListPopBack") and tensor.value_index == 0:
+        tensor = tensor.op.inputs[0]
+    return tensor is graph.inputs[i]
+
+
+def _is_pushed(graph: Any, i: int) -> bool:
+    """Whether list ``i`` grows at its end only, by the same number for all rows of a trip."""
+    tensor = graph.outputs[i]
+    while tensor.op.type in (*_SAME_LENGTH, "TensorListPushBack"):
         op = tensor.op
         if op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds"):
             return False
