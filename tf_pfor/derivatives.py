@@ -128,9 +128,10 @@ def tape_jacobian(
     [[2.0, 0.0], [0.0, 4.0]]
     """
     leaves = tf.nest.flatten(sources)
+    gradient: Any = tape.gradient  # its stub knows lists only
 
     def pull(seed: tf.Tensor) -> Sequence[Any]:
-        return tape.gradient(
+        return gradient(
             target, leaves, output_gradients=seed, unconnected_gradients=unconnected_gradients
         )
 
@@ -168,10 +169,11 @@ def tape_batch_jacobian(
     [[[2.0]], [[6.0]]]
     """
     _check_batches(target, source)
+    gradient: Any = tape.gradient
 
     def pull(seed: tf.Tensor) -> Sequence[Any]:
         return [
-            tape.gradient(
+            gradient(
                 target, source, output_gradients=seed, unconnected_gradients=unconnected_gradients
             )
         ]
@@ -250,8 +252,7 @@ def _batch_jacobian_shape(output: tf.Tensor, rows: Any) -> Any:
     """[m, b, ...x] -> [b] + output.shape[1:] + [...x]."""
     if rows is None:
         return None
-    rank = tf.rank(rows) if rows.shape.rank is None else rows.shape.rank
-    turned = tf.transpose(rows, tf.concat([[1, 0], tf.range(2, rank)], 0))
+    turned = tf.einsum("mb...->bm...", rows)
     if output.shape.is_fully_defined() and turned.shape.is_fully_defined():
         return tf.reshape(turned, output.shape + turned.shape[2:])
     result = tf.reshape(turned, tf.concat([tf.shape(output), tf.shape(turned)[2:]], 0))
@@ -273,10 +274,9 @@ def _check_batches(output: Any, inp: Any) -> None:
             raise ArgumentError(
                 f"The {name} of a batch jacobian is a scalar, expected a tensor of shape [b, ...]."
             )
-    first, second = output.shape, inp.shape
-    if first.rank is not None and second.rank is not None and None not in (first[0], second[0]):
-        if first[0] != second[0]:
-            raise ArgumentError(
-                "The output and the input of a batch jacobian must have the same number of rows, "
-                f"found shapes {first} and {second}. Use jacobian if rows depend on each other."
-            )
+    first, second = output.shape[:1], inp.shape[:1]
+    if not first.is_compatible_with(second):
+        raise ArgumentError(
+            "The output and the input of a batch jacobian must have the same number of rows, found "
+            f"shapes {output.shape} and {inp.shape}. Use jacobian if rows depend on each other."
+        )

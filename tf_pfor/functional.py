@@ -208,14 +208,16 @@ def laplacian(fn: Fn, argnums: int = 0, chunk_size: int | None = None) -> Fn:
         outputs, _ = call.evaluate()
         sums: list[tf.Tensor] = []
         for y in nests.flatten(outputs):
-            axes = [
-                tf.reduce_sum(_second(y, x, block), list(range(y.shape.rank, y.shape.rank + x.shape.rank)))
-                for x in call.wrt
-            ]
-            sums.append(tf.add_n(axes))
+            parts = [_second(y, x, block) for x in call.wrt]
+            sums.append(tf.add_n([_sum_behind(part, y.shape.rank) for part in parts]))
         return nests.to_user(nests.pack(outputs, sums)), None
 
     return _compiled(fn, argnums, False, compute)
+
+
+def _sum_behind(tensor: tf.Tensor, axis: int) -> tf.Tensor:
+    """The sum over ``axis`` and all axes behind it."""
+    return tf.reduce_sum(tensor, list(range(axis, tensor.shape.rank)))
 
 
 # ---------------------------------------------------------------------------
@@ -243,9 +245,7 @@ class _Differentiated:
         self._numbers = tuple(k % cut for k in numbers)
         chosen = tuple(nests.from_user(self._args[k]) for k in self._numbers)
         self.wrt_structure = chosen[0] if isinstance(argnums, int) else chosen
-        self.wrt = [
-            tf.identity(tf.convert_to_tensor(x)) for x in nests.flatten(self.wrt_structure)
-        ]
+        self.wrt = [tf.identity(tf.convert_to_tensor(x)) for x in nests.flatten(self.wrt_structure)]
         self._chosen = chosen
 
     def evaluate(self) -> tuple[Any, Any]:
@@ -316,9 +316,7 @@ def _scalar_output(outputs: Any) -> tf.Tensor:
 
 
 def _zeros_if_none(grads: Sequence[Any], like: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    return [
-        tf.zeros_like(x) if g is None else tf.convert_to_tensor(g) for g, x in zip(grads, like)
-    ]
+    return [tf.zeros_like(x) if g is None else tf.convert_to_tensor(g) for g, x in zip(grads, like)]
 
 
 def _map_units(
@@ -391,7 +389,8 @@ def _second(y: tf.Tensor, x: tf.Tensor, block: int | None) -> tf.Tensor:
             return second
 
         diagonal = _map_units(x, of_tensor, block)
-        diagonal = tf.transpose(diagonal, [*range(1, y.shape.rank + 1), 0])
+        perm = [*range(1, y.shape.rank + 1), 0]
+        diagonal = tf.transpose(tf.convert_to_tensor(diagonal), perm)
     shape = tf.concat([tf.shape(y), tf.shape(x)], 0)
     result = tf.reshape(diagonal, shape)
     result.set_shape(y.shape + x.shape)

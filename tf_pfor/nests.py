@@ -79,7 +79,9 @@ def paths(structure: Any, name: str) -> list[str]:
     """For each leaf, how a user would write it: ``elems['a'][0]``."""
     if isinstance(structure, tuple) and hasattr(structure, "_fields"):
         return [
-            p for f, x in zip(structure._fields, structure) for p in paths(x, f"{name}.{f}")  # pyright: ignore[reportAttributeAccessIssue]
+            p
+            for f, x in zip(structure._fields, structure)
+            for p in paths(x, f"{name}.{f}")  # pyright: ignore[reportAttributeAccessIssue]
         ]
     if isinstance(structure, (list, tuple)):
         return [p for i, x in enumerate(structure) for p in paths(x, f"{name}[{i}]")]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import nests
-from tf_pfor.api import vectorized_map
+from tf_pfor.api import check_block
 from tf_pfor.errors import ArgumentError
 from tf_pfor.trace import autographed
 from tf_pfor.vmap import vmap
@@ -104,3 +102,94 @@ def gradient_norms(
         return tf.linalg.global_norm(tf.nest.flatten(grads))
 
     return vmap(norm, chunk_size=chunk_size)(*batch)
+
+
+@_no_autograph
+def clipped_gradient_sum(
+    loss_fn: LossFn,
+    variables: Any,
+    *batch: Any,
+    clip_norm: float | tf.Tensor,
+    chunk_size: int | None = None,
+) -> Any:
+    """The sum of the examples' gradients, each clipped by its global norm: the heart of DP-SGD.
+
+    Args:
+      loss_fn: as for ``per_example_gradients``.
+      variables: as for ``per_example_gradients``.
+      *batch: as for ``per_example_gradients``.
+      clip_norm: the largest global norm that one example's gradient keeps; a float or a scalar
+        tensor.
+      chunk_size: examples to process at once: no more than so many gradients are ever held.
+        None: all.
+
+    Returns:
+      (sums, losses): the nest of ``variables`` with tensors of the variables' shapes, and [n]
+      losses.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> w = tf.Variable(3.0)
+    >>> total, losses = tf_pfor.clipped_gradient_sum(
+    ...     lambda x: w * x, w, tf.constant([0.5, 8., -4.]), clip_norm=1.0)
+    >>> float(total)
+    0.5
+    """
+    one = _example_gradients(loss_fn, variables, False)
+    shapes = [tf.shape(v) for v in tf.nest.flatten(variables)]
+
+    def chunk(*rows: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
+        grads, losses, _ = vmap(one)(*rows)
+        leaves = tf.nest.flatten(grads)
+        flat = [tf.reshape(g, [tf.shape(losses)[0], tf.size(g[0])]) for g in leaves]
+        squares = [tf.reduce_sum(tf.math.real(f * tf.math.conj(f)), 1) for f in flat]
+        norms = tf.sqrt(tf.add_n([tf.cast(s, tf.float32) for s in squares]))
+        limit = tf.cast(clip_norm, tf.float32)
+        scales = limit / tf.maximum(norms, limit)  # [k], 1 where the norm is small enough
+        sums = [tf.linalg.matvec(f, tf.cast(scales, f.dtype), transpose_a=True) for f in flat]
+        return [tf.reshape(s, shape) for s, shape in zip(sums, shapes)], losses
+
+    block = check_block(chunk_size)
+    if tf.executing_eagerly():
+        compiled = tf.function(lambda *b: _sum_over_chunks(chunk, b, block), autograph=False)
+        sums, losses = compiled(*tf.nest.map_structure(tf.convert_to_tensor, batch))
+    else:
+        sums, losses = _sum_over_chunks(chunk, batch, block)
+    return tf.nest.pack_sequence_as(variables, sums), losses
+
+
+def _sum_over_chunks(
+    chunk: Callable[..., Any], batch: tuple[Any, ...], block: int | None
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Adds up what ``chunk`` returns for blocks of rows, one after the other.
+
+    Args:
+      chunk: ``chunk(*rows)`` returns (sums, losses).
+      batch: nests of tensors [n, ...].
+      block: rows at once; None: all.
+    """
+    leaves = tf.nest.flatten(batch)
+    known = leaves[0].shape[0]
+    n = tf.shape(leaves[0])[0] if known is None else known
+    if block is None or (known is not None and known <= block):
+        return chunk(*batch)
+    full = n // block
+
+    def rows(start: Any, stop: Any, size: int | None) -> tuple[Any, ...]:
+        def cut(x: tf.Tensor) -> tf.Tensor:
+            part = x[start:stop]
+            part.set_shape([size, *x.shape[1:]])
+            return part
+
+        return tf.nest.map_structure(cut, batch)
+
+    def step(i: tf.Tensor, sums: list[tf.Tensor], losses: tf.TensorArray) -> Any:
+        more, loss = chunk(*rows(i * block, (i + 1) * block, block))
+        return i + 1, [a + b for a, b in zip(sums, more)], losses.write(i, loss)
+
+    sums, rest = chunk(*rows(full * block, n, None if known is None else known % block))
+    array = tf.TensorArray(rest.dtype, full, element_shape=[block])
+    _, sums, array = tf.while_loop(
+        lambda i, *_: i < full, step, (tf.constant(0), sums, array), parallel_iterations=1
+    )
+    return sums, tf.concat([array.concat(), rest], 0)

@@ -29,6 +29,7 @@ def vmap(
     axis_size: int | None = None,
     chunk_size: int | None = None,
     fallback: Any = "loop",
+    randomness: str = "different",
     jit_compile: bool | None = None,
 ) -> Callable[..., Any]:
     """Makes a function of one example work on a batch, without a loop (papers/000 section 5.2).
@@ -48,6 +49,8 @@ def vmap(
       axis_size: the number of examples, needed when no argument is mapped.
       chunk_size: examples to run at once; None: all of them.
       fallback: "loop", "error", or a set of op types that may run in a sequential loop.
+      randomness: what TensorFlow's stateful random ops (``tf.random.normal`` ...) do: "different":
+        each example draws its own numbers; "same": one draw for all; "error": they are refused.
       jit_compile: as in ``tf.function``.
 
     Returns:
@@ -66,7 +69,8 @@ def vmap(
     if fn is None:
         return functools.partial(
             vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size,
-            chunk_size=chunk_size, fallback=fallback, jit_compile=jit_compile,
+            chunk_size=chunk_size, fallback=fallback, randomness=randomness,
+            jit_compile=jit_compile,
         )  # fmt: skip
     if not callable(fn):
         raise ArgumentTypeError(
@@ -74,7 +78,7 @@ def vmap(
         )
     _check_size(axis_size, "axis_size", 0)
     _check_size(chunk_size, "chunk_size", 1)
-    settings = Settings(check_fallback(fallback))
+    settings = Settings(check_fallback(fallback), randomness=check_randomness(randomness))
     converted = autographed(fn)
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -95,6 +99,17 @@ def vmap(
     call.__name__ = f"vmap_{getattr(fn, '__name__', type(fn).__name__)}"
     call.__doc__ = getattr(fn, "__doc__", None)
     return call
+
+
+def check_randomness(randomness: Any) -> str:
+    """What stateful random ops do: "different", "same" or "error".
+
+    Raises:
+      ArgumentError: if it is none of these.
+    """
+    if randomness in ("different", "same", "error"):
+        return randomness
+    raise ArgumentError(f"randomness must be 'different', 'same' or 'error', found {randomness!r}.")
 
 
 def check_fallback(fallback: Any) -> str | frozenset[str]:
@@ -197,7 +212,8 @@ def _mapped_tensor(leaf: Any, axis: int, name: str) -> tuple[tf.Tensor, int]:
 def _move_to_front(tensor: tf.Tensor, axis: int) -> tf.Tensor:
     if tensor.shape.rank is None:
         others = [tf.range(axis), tf.range(axis + 1, tf.rank(tensor))]
-        return tf.transpose(tensor, tf.concat([[axis], *others], 0))
+        perm: Any = tf.concat([[axis], *others], 0)
+        return tf.transpose(tensor, perm)
     return tf.transpose(tensor, [axis, *[i for i in range(tensor.shape.rank) if i != axis]])
 
 
