@@ -205,6 +205,7 @@ def vectorized_map(
 
 
 def check_callable(fn: Any, name: str) -> None:
+    """Refuses what cannot be called."""
     if not callable(fn):
         raise ArgumentTypeError(
             f"{name} must be a function of one iteration, found {fn!r} of type "
