@@ -326,6 +326,15 @@ def in_xla_context(graph: Any) -> bool:
     return False
 
 
+def in_body(graph: Any) -> bool:
+    """True when ``graph`` is traced as (part of) the body of a loop that is vectorized later."""
+    while graph is not None:
+        if getattr(graph, "name", "") == "pfor_body":
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
 def autographed(function: Any) -> Any:
     """``function`` with Python control flow on tensors converted, as tf.function does.
 
@@ -380,6 +389,15 @@ def _has_effect(op_type: str) -> bool:
     if known is None:
         return True
     return known.is_stateful and op_type not in ("Placeholder", "ReadVariableOp", "VarHandleOp")
+
+
+@functools.cache
+def draws_randomly(op_type: str) -> bool:
+    """True for TensorFlow's stateful randomness: ops with a graph seed and an op seed."""
+    known = schema(op_type)
+    if known is None or not known.is_stateful or "Dataset" in op_type:
+        return False
+    return {"seed", "seed2"} <= set(known.attr_types) or op_type == "NonDeterministicInts"
 
 
 # ---------------------------------------------------------------------------

@@ -107,6 +107,10 @@ class Call:
         """What a tensor of the body became, None if it was not converted (or is not needed)."""
         return self._walker.value_of(tensor)
 
+    def converted(self, tensors: Sequence[tf.Tensor]) -> list[Value]:
+        """What other tensors of the body become, converted now: none may depend on this op."""
+        return self._walker.convert(tensors)
+
     def require_rank(self, value: Value, what: str = "the input") -> int:
         """The inner rank of ``value``; CannotVectorize if it is unknown."""
         if value.inner_rank is None:
@@ -188,6 +192,11 @@ class Call:
         return self._walker.settings
 
     @property
+    def walker(self) -> Walker:
+        """Whose op this is: what is done once for all ops of one body is known by it."""
+        return self._walker
+
+    @property
     def memo(self) -> dict[Any, Any]:
         """What is found out once for all walkers of a conversion, by keys of one's own."""
         return self._walker.memo
@@ -221,6 +230,10 @@ class Call:
     def loop_over_rows(self) -> list[Value]:
         """Runs the op in a sequential loop over its stacked inputs (``fallback``)."""
         return self._walker.loop_over_rows(self.op, self.inputs)
+
+    def loop_in_order(self) -> list[Value]:
+        """Runs a stateful op once for each iteration, one after the other."""
+        return self._walker.loop_in_order(self.op, self.inputs)
 
     def like(self, tensor: tf.Tensor, layout: Layout = Layout.STACKED) -> Value:
         """A Value of this layout whose inner shape is that of output 0."""

@@ -35,11 +35,14 @@ class Settings:
       while_strategy: what to do with a while loop whose iterations make different numbers of
         trips: "compact", "mask", or "auto" to choose by cost.
       warn: whether to warn of ops that run in the fallback loop.
+      randomness: "different": an op of TensorFlow's stateful randomness draws its own numbers for
+        each iteration; "same": one draw for all; "error": such an op is refused.
     """
 
     fallback: str | frozenset[str] = "loop"
     while_strategy: str = "auto"
     warn: bool = True
+    randomness: str = "different"
 
     def may_loop(self, op_type: str) -> bool:
         """Whether ops of this type may run in a sequential loop."""
@@ -244,6 +247,8 @@ class Walker:
             return [self._constant(op)], []
         inputs = self._group(op, schema)
         stacked = frozenset(name for name, v in inputs.items() if _any_stacked(v))
+        if self.settings.randomness != "different" and _tf.draws_randomly(op.type):
+            return self._draw_once(op, inputs, stacked)
         rules = REGISTRY.find(op.type, stacked)
         # What others may have to wait for: the ops that this one becomes.
         watch = schema.is_stateful or not op.outputs
@@ -309,6 +314,20 @@ class Walker:
             tensor.dtype,
             constant=array,
         )
+
+    def _draw_once(
+        self, op: tf.Operation, inputs: Inputs, stacked: frozenset[str]
+    ) -> tuple[list[Value], list[tf.Operation]]:
+        """Stateful randomness with one draw for all iterations, or refused."""
+        if self.settings.randomness == "error":
+            self._reject(op, "it draws random numbers, and randomness is 'error'")
+            raise Failed
+        if stacked:
+            names = ", ".join(f"'{name}'" for name in sorted(stacked))
+            self._reject(op, f"randomness is 'same', and {names} differs between iterations")
+            raise Failed
+        before = len(self.emit.operations)
+        return self._keep(op, inputs), self.emit.operations[before:]
 
     def _read_row(self, op: tf.Operation, inputs: Inputs) -> list[Value] | None:
         """A read of one element of rows that were not gathered yet (``row_reads``)."""
@@ -383,6 +402,10 @@ class Walker:
     def loop_over_rows(self, op: tf.Operation, inputs: Inputs) -> list[Value]:
         """Runs one op in a sequential loop: the fallback, or what a rule decided on."""
         return fallback.loop_op(op, inputs, self)
+
+    def loop_in_order(self, op: tf.Operation, inputs: Inputs) -> list[Value]:
+        """Runs a stateful op once for each iteration, one after the other."""
+        return fallback.loop_in_order(op, inputs, self)
 
     def custom_gradient(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:
         """``values``, with the gradient of one iteration that is registered for ``op``."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.errors import CannotVectorize
+from tf_pfor.errors import CannotVectorize, UnsupportedStateError
 from tf_pfor.gradients import convert_later, has_gradient
 from tf_pfor.loop import Loop
 from tf_pfor.values import Layout, Shape, Value, dims, is_static
@@ -44,6 +44,70 @@ def loop_op(op: tf.Operation, inputs: Inputs, walker: Walker) -> list[Value]:
     known = {_key(t): v for t, v in zip(op.inputs, values)}
     region = Region.of([op])
     return loop_region(region, [known[_key(t)] for t in region.inputs], walker)
+
+
+def loop_in_order(op: tf.Operation, inputs: Inputs, walker: Walker) -> list[Value]:
+    """Runs one op, most likely stateful, once for each iteration, one after the other."""
+    values: list[Value] = []
+    for value in inputs.values():
+        values += value if isinstance(value, list) else [value]
+    known = {_key(t): v for t, v in zip(op.inputs, values)}
+    region = Region.of([op])
+    chosen = [known[_key(t)] for t in region.inputs]
+    for value in chosen:
+        if value.layout not in (Layout.STACKED, Layout.UNSTACKED):
+            raise CannotVectorize(f"an input of layout '{value.layout.value}' has no rows")
+    tensors = [v.tensor for v in chosen]
+
+    @tf.custom_gradient
+    def run(*given: tf.Tensor) -> Any:
+        made = _in_order(region, given, [v.is_stacked for v in chosen], walker.loop)
+
+        def gradient(*_: tf.Tensor) -> Any:
+            raise UnsupportedStateError(
+                f"{op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'}) runs once for each "
+                "iteration, and the gradient of that is not supported. Expected: no gradient "
+                "through it. Use tf.stop_gradient on its inputs, or move it out of the body."
+            )
+
+        return tuple(made), gradient
+
+    if any(has_gradient(t) for t in tensors) and any(has_gradient(t) for t in op.outputs):
+        made = _emitting(walker, lambda: run(*tensors))
+    else:
+        stacked = [v.is_stacked for v in chosen]
+        made = _emitting(walker, lambda: _in_order(region, tensors, stacked, walker.loop))
+    return [Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, op.outputs)]
+
+
+def _in_order(
+    region: Region, tensors: Sequence[tf.Tensor], stacked: Sequence[bool], loop: Loop
+) -> list[tf.Tensor]:
+    """All rows by tf.while_loop; a row starts when the one before it has ended."""
+    n = loop.length
+    outputs = region.outputs
+    arrays = [
+        tf.TensorArray(t.dtype, n, element_shape=t.shape, infer_shape=False) for t in outputs
+    ]
+
+    def step(i: tf.Tensor, *arrays: Any) -> Any:
+        graph = tf.compat.v1.get_default_graph()
+        rows = [tf.gather(t, i) if s else t for t, s in zip(tensors, stacked)]
+        before = len(graph.get_operations())
+        with tf.control_dependencies([i]):
+            made = region.copy(*rows)
+        with tf.control_dependencies(graph.get_operations()[before:]):
+            after = i + 1
+        return (after, *[a.write(i, t) for a, t in zip(arrays, made)])
+
+    _, *arrays = tf.while_loop(
+        lambda i, *_: i < n, step, (tf.constant(0), *arrays), parallel_iterations=1
+    )
+    made = [_stack(a, t, n) for a, t in zip(arrays, outputs)]
+    for t, output in zip(made, outputs):
+        inner = dims(output)
+        t.set_shape(None if inner is None else (loop.static_length, *inner))
+    return made
 
 
 # ---------------------------------------------------------------------------

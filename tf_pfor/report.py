@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.errors import FallbackWarning, NotVectorizableError
+from tf_pfor.errors import FallbackWarning, NotVectorizableError, UnsupportedStateError
 from tf_pfor.registry import Outcome
 
 
@@ -57,7 +57,10 @@ class Recorder:
 def refusal(recorder: Recorder) -> NotVectorizableError:
     """The error that lists every op that was rejected."""
     failures = recorder.failures()
-    return NotVectorizableError(
+    rejected = [_tf.schema(op.type) for op, o, _ in recorder.entries if o is Outcome.REJECTED]
+    only_state = bool(rejected) and all(s is not None and s.is_stateful for s in rejected)
+    kind = UnsupportedStateError if only_state else NotVectorizableError
+    return kind(
         f"{len(failures)} op(s) of the loop body cannot be vectorized:\n  "
         + "\n  ".join(failures)
         + "\nAllow the sequential fallback (fallback_to_while_loop=True) where it is off, "

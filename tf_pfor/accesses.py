@@ -1,0 +1,281 @@
+"""Who reads and who writes which variable in one graph of the body, and in which order.
+
+The order is that of the graph: data and control edges (automatic control dependencies order all
+accesses to one variable). Two accesses see the same *version* of a variable when the same writes
+come before both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.errors import CannotVectorize
+
+QUERIES = frozenset(["VarIsInitializedOp", "VariableShape"])
+READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd"])
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """One op that touches one variable.
+
+    Attributes:
+      op: the op, which may be a call of a function or a branch.
+      handle: the key of the variable's handle in this graph.
+      writes: whether it may change the variable.
+    """
+
+    op: tf.Operation
+    handle: Any
+    writes: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Update:
+    """A read-modify-write: an assignment whose value depends on the variable.
+
+    Attributes:
+      assign: the AssignVariableOp.
+      reads: the ops that read the version of the variable that the assignment replaces.
+    """
+
+    assign: tf.Operation
+    reads: tuple[tf.Operation, ...]
+
+    @property
+    def value(self) -> tf.Tensor:
+        """What is assigned."""
+        return self.assign.inputs[1]
+
+
+class Accesses:
+    """The accesses to variables in one graph."""
+
+    def __init__(self, graph: Any):
+        self.order = _topological(graph.get_operations())
+        self.all: list[Access] = []
+        for op in self.order:
+            self.all += _accesses_of(op)
+        self._bit = {id(a): 1 << i for i, a in enumerate(self.all)}
+        own: dict[Any, int] = {}
+        for a in self.all:
+            own[a.op] = own.get(a.op, 0) | self._bit[id(a)]
+        self._before: dict[Any, int] = {}  # the accesses that come before an op
+        self._data: dict[Any, int] = {}  # the accesses whose results an op's inputs are made of
+        for op in self.order:
+            before = data = 0
+            for o in (t.op for t in op.inputs):
+                before |= self._before.get(o, 0) | own.get(o, 0)
+                data |= self._data.get(o, 0) | own.get(o, 0)
+            for o in op.control_inputs:
+                before |= self._before.get(o, 0) | own.get(o, 0)
+            self._before[op], self._data[op] = before, data
+        self._own = own
+        self._groups: dict[Any, tuple[Update, ...]] | None = None
+
+    def of(self, handle: Any) -> list[Access]:
+        """The accesses to one variable, in order as far as there is one."""
+        return [a for a in self.all if a.handle == handle]
+
+    def handles(self) -> dict[Any, tf.Tensor]:
+        """The handles of all variables by key."""
+        return {
+            handle_key(t): t for a in self.all for t in a.op.inputs if handle_key(t) == a.handle
+        }
+
+    def is_before(self, first: Iterable[tf.Operation], op: tf.Operation) -> bool:
+        """Whether ``op`` depends on one of the accesses ``first``, by data or control."""
+        return any(self._before[op] & self._own[o] for o in first)
+
+    def depends(self, op: tf.Operation, on: Access) -> bool:
+        """Whether inputs of ``op`` are made of the result of an access."""
+        return bool(self._data[op] & self._bit[id(on)])
+
+    def version(self, op: tf.Operation, handle: Any) -> frozenset[int]:
+        """The writes to a variable that come before an op."""
+        return frozenset(
+            self._bit[id(a)] for a in self.of(handle)
+            if a.writes and a.op is not op and self._before[op] & self._bit[id(a)]
+        )  # fmt: skip
+
+    # Read-modify-writes ---------------------------------------------------
+
+    def recurrence(self, op: tf.Operation) -> tuple[Update, ...]:
+        """The updates that an AssignVariableOp or ReadVariableOp is part of, () if none.
+
+        Several, when the value of each depends on the others' variables.
+
+        Raises:
+          CannotVectorize: if the read and the assignment cannot be told to belong together.
+        """
+        if self._groups is None:
+            self._groups = self._find()
+        found = self._groups.get(op, ())
+        if isinstance(found, CannotVectorize):
+            raise found
+        return found
+
+    def _find(self) -> dict[Any, Any]:
+        updates: list[Update] = []
+        groups: dict[Any, Any] = {}
+        for a in self.all:
+            if a.op.type != "AssignVariableOp":
+                continue
+            try:
+                update = self._update(a)
+            except CannotVectorize as why:
+                groups[a.op] = why
+                for other in self.of(a.handle):  # their per-iteration values are not known
+                    if other.op.type in READS and not self.is_before([a.op], other.op):
+                        groups[other.op] = why
+                continue
+            if update is not None:
+                updates.append(update)
+        for group in _coupled(updates, self._feeds):
+            try:
+                for update in group:
+                    self._check(update, updates)
+                found: Any = group
+            except CannotVectorize as why:
+                found = why
+            for update in group:
+                for op in (update.assign, *update.reads):
+                    groups[op] = found
+        return groups
+
+    def _update(self, a: Access) -> Update | None:
+        """The read-modify-write that ends in an assignment, None if it is a plain one."""
+        others = [x for x in self.of(a.handle) if x.op is not a.op]
+        used = [x for x in others if self._data[a.op] & self._bit[id(x)]]
+        if not used:
+            return None
+        name = "it assigns a value made of the variable's own"
+        now = self.version(a.op, a.handle)
+        same = [
+            x for x in others
+            if not x.writes and not self.is_before([a.op], x.op)
+            and self.version(x.op, a.handle) == now
+        ]  # fmt: skip
+        if any(x not in same for x in used):
+            raise CannotVectorize(f"{name} before another update (or from inside a function)")
+        if any(x.op.type != "ReadVariableOp" for x in same):
+            raise CannotVectorize(f"{name}, which a function, a branch or a gather reads as well")
+        return Update(a.op, tuple(x.op for x in same))
+
+    def _feeds(self, update: Update, other: Update) -> bool:
+        """Whether the value of ``update`` depends on a read that belongs to ``other``."""
+        return any(self._data[update.assign] & self._own[o] for o in other.reads)
+
+    def _check(self, update: Update, updates: list[Update]) -> None:
+        """Other variables that the value depends on must not change from iteration to iteration
+        in a way that the order of the updates would show."""
+        mine = {u.assign for u in updates}
+        for read in self.all:
+            if not self.depends(update.assign, read):
+                continue
+            for w in self.of(read.handle):
+                if w.writes and w.op not in mine and not self.is_before([w.op], read.op):
+                    raise CannotVectorize(
+                        "the assigned value depends on another variable that the body updates "
+                        f"later ({w.op.type} '{w.op.name}'): which iteration's value is meant is "
+                        "not clear"
+                    )
+
+
+def accesses(graph: Any, memo: dict[Any, Any]) -> Accesses:
+    """The accesses in ``graph``, found once."""
+    key = ("accesses", id(graph))
+    if key not in memo:
+        memo[key] = (graph, Accesses(graph))
+    return memo[key][1]
+
+
+def handle_key(tensor: tf.Tensor) -> Any:
+    """What tells the handles of one graph apart."""
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return (tensor.op, tensor.value_index)
+
+
+def _accesses_of(op: tf.Operation) -> list[Access]:
+    if op.type in QUERIES or op.type == "Identity":
+        return []
+    found: dict[Any, bool] = {}
+    for i, tensor in enumerate(op.inputs):
+        if tensor.dtype == tf.resource:
+            kind = _kind(op, i)
+            if kind is not None:
+                key = handle_key(tensor)
+                found[key] = found.get(key, False) or kind
+    return [Access(op, key, writes) for key, writes in found.items()]
+
+
+def _kind(op: tf.Operation, position: int) -> bool | None:
+    """True if ``op`` may write the variable at an input, False if it reads, None if neither."""
+    if op.type in QUERIES or op.type == "Identity":
+        return None
+    if op.type in READS:
+        return False
+    graphs = _tf.functions_of(op)
+    if not graphs:
+        return True
+    kinds: list[bool] = []
+    for graph in graphs:
+        inner = position - (len(op.inputs) - len(graph.inputs))
+        if inner < 0:
+            return True
+        handle = graph.inputs[inner]
+        for user in graph.get_operations():
+            for i, t in enumerate(user.inputs):
+                if t.dtype == tf.resource and handle_key(t) == handle_key(handle):
+                    kind = _kind(user, i)
+                    if kind is not None:
+                        kinds.append(kind)
+    return any(kinds) if kinds else None
+
+
+def _coupled(updates: list[Update], feeds: Any) -> list[tuple[Update, ...]]:
+    """The updates in groups: two are in one when each depends on the other."""
+    reach = {id(u): {id(v) for v in updates if feeds(u, v)} for u in updates}
+    for middle in updates:
+        for u in updates:
+            if id(middle) in reach[id(u)]:
+                reach[id(u)] |= reach[id(middle)]
+    groups: list[tuple[Update, ...]] = []
+    for u in updates:
+        group = tuple(
+            v for v in updates
+            if v is u or (id(v) in reach[id(u)] and id(u) in reach[id(v)])
+        )  # fmt: skip
+        if group[0] is u:
+            groups.append(group)
+    return groups
+
+
+def _topological(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
+    done: set[Any] = set()
+    order: list[tf.Operation] = []
+    stack = list(reversed(list(operations)))
+    open_: set[Any] = set()
+    while stack:
+        op = stack[-1]
+        if op in done:
+            stack.pop()
+            continue
+        needs = [t.op for t in op.inputs]
+        needs += op.control_inputs
+        todo = [o for o in needs if o not in done and o not in open_]
+        if todo and op not in open_:
+            open_.add(op)
+            stack += todo
+            continue
+        stack.pop()
+        open_.discard(op)
+        done.add(op)
+        order.append(op)
+    return order
