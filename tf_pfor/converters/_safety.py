@@ -118,6 +118,8 @@ _MOVES = frozenset(
 _HARMLESS = frozenset(
     [
         "Assert",
+        "CheckNumerics",
+        "CheckNumericsV2",
         "Placeholder",
         "RandomStandardNormal",
         "RandomUniform",

@@ -77,11 +77,18 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
     if all(is_linear(r.graph) for r in regions):
         call.note("cond: select")
         return _select(call, which, regions, args)
-    if _tf.in_xla_context(call.emit.graph):
+    if _tf.in_xla_context(call.emit.graph) or _is_static_in_body(call, regions):
         call.note("cond: padded")
         return _padded(call, which, regions, args)
     call.note("cond: split")
     return _split(call, which, regions, args)
+
+
+def _is_static_in_body(call: Call, regions: list[Region]) -> bool:
+    """Inside another map whose iterations would partition their rows differently."""
+    if not _tf.in_body(call.emit.graph) or any(writes_state(r.graph) for r in regions):
+        return False
+    return all(o.dtype != tf.variant and o.shape.is_fully_defined() for o in call.op.outputs)
 
 
 def _branch_of(index: np.ndarray, count: int) -> int:
@@ -125,7 +132,8 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
 def _layouts(call: Call, regions: Sequence[Region], args: list[Value]) -> list[Layout]:
     found = [Layout.UNSTACKED] * len(call.op.outputs)
     for region in regions:
-        found = [join(a, b) for a, b in zip(found, [t.layout for t in region.trial(args, call.loop.static_length)])]
+        trials = region.trial(args, call.loop.static_length)
+        found = [join(a, t.layout) for a, t in zip(found, trials)]
     return found
 
 
@@ -309,9 +317,7 @@ def _same_inner(pieces: list[tf.Tensor], inner: tf.TensorShape) -> list[tf.Tenso
 _THREADED = ("TensorListSetItem", "TensorListScatterIntoExistingList", "Identity")
 
 
-def _threads(
-    call: Call, regions: Sequence[Region], optionals: dict[int, int]
-) -> dict[int, int]:
+def _threads(call: Call, regions: Sequence[Region], optionals: dict[int, int]) -> dict[int, int]:
     """For each output that is a list: the argument that every branch makes it of, by writing.
 
     The branches then work on one list, one after the other, each in its own rows.

@@ -51,13 +51,15 @@ def choose(plan: Plan) -> str:
     call = plan.call
     wanted = call.settings.while_strategy
     in_xla = _tf.in_xla_context(call.emit.graph)
+    # A map around this one would meet a different number of active rows in each iteration.
+    is_static = in_xla or _tf.in_body(call.emit.graph)
     regions = (plan.cond.graph, plan.body.graph)
     writes = any(writes_state(g) for g in regions)
     safe = not writes and all(is_smooth(g) for g in regions) and not _reads_steps(plan)
     if wanted == "auto":
         n = call.loop.static_length
         cheap = safe and n is not None and n * work_of(plan.body.graph) <= _CHEAP
-        wanted = "mask" if in_xla or cheap else "compact"
+        wanted = "mask" if is_static or cheap else "compact"
     if wanted == "mask":
         if writes:
             if in_xla:
