@@ -18,7 +18,7 @@ SAMPLES = [
         for label, shape, dtype, options in (
             ("", (3, 4), np.float32, {}),
             ("vector", (4,), np.float64, {}),
-            ("rank-6", (2, 1, 2, 2, 1, 3), np.float32, {}),
+            ("rank-5", (2, 1, 2, 2, 3), np.float32, {}),
             ("half", (2, 3), np.float16, HALF),
         )
     ],

@@ -231,5 +231,8 @@ Way = Callable[[Emitter, tf.Tensor, tf.Tensor, Window], tf.Tensor]
 
 
 def choose(w: Window) -> Way:
-    """The way for this geometry."""
-    return by_patches
+    """The way for this geometry, by what was measured (decision 0003).
+
+    With few channels a tap is too narrow a product; with many the strips only cost memory.
+    """
+    return by_taps if w.depth >= 16 else by_strips

@@ -22,19 +22,31 @@ _THREE = ("orig_input", "orig_output", "grad")
 fold_batch(table("AvgPool", *_POOL), "value")
 fold_batch(table("AvgPool3D MaxPool3D MaxPoolV2", *_POOL), "input")
 fold_batch(table("MaxPool", *_POOL, "explicit_paddings"), "input")
-fold_batch(
-    table("MaxPool3DGrad MaxPoolGrad MaxPoolGradGrad MaxPoolGradGradV2 MaxPoolGradV2", *_POOL,
-          "explicit_paddings"),
-    _THREE,
-)  # fmt: skip
+fold_batch(table("MaxPoolGradGrad MaxPoolGradGradV2 MaxPoolGradV2", *_POOL), _THREE)
 
 
-@RegisterPFor("MaxPool3DGradGrad", _THREE, attrs=_POOL)
-def max_pool_3d_grad_grad(call: Call, orig_input: Value, orig_output: Value, grad: Value) -> Any:
-    """In the batch; the kernel refuses an empty one."""
+def not_empty(call: Call, orig_input: Value, orig_output: Value, grad: Value) -> Any:
+    """In the batch; an empty one is refused by the kernel, or kills the process (oneDNN)."""
     values = {"orig_input": orig_input, "orig_output": orig_output, "grad": grad}
     made = call.rebuild(**{k: folded_rows(call, v) for k, v in values.items()})
-    return unfolded_rows(call, made, grad)
+    return unfolded_rows(call, made, grad if "GradGrad" in call.op_type else orig_input)
+
+
+@RegisterPFor("MaxPoolGrad", _THREE, attrs=(*_POOL, "explicit_paddings"))
+def max_pool_grad(call: Call, orig_input: Value, orig_output: Value, grad: Value) -> Any:
+    """In the batch; where n may be 0 through MaxPoolGradV2, which takes an empty one."""
+    may_be_empty = call.loop.static_length in (None, 0)
+    if not may_be_empty or call.attr("padding") == "EXPLICIT" or call.attr("data_format") != "NHWC":
+        return not_empty(call, orig_input, orig_output, grad)
+    made = call.emit(
+        "MaxPoolGradV2", fold(call, orig_input), fold(call, orig_output), fold(call, grad),
+        call.attr("ksize"), call.attr("strides"), padding=call.attr("padding"),
+    )  # fmt: skip
+    return unfold(call, made, orig_input)
+
+
+for _op_type in table("MaxPool3DGrad MaxPool3DGradGrad"):
+    RegisterPFor(_op_type, _THREE, attrs=_POOL)(not_empty)
 
 
 def average_gradient(call: Call, shape: str, grad: str) -> Any:
@@ -45,15 +57,13 @@ def average_gradient(call: Call, shape: str, grad: str) -> Any:
     return unfold(call, made, dy)
 
 
-def register_average_gradients() -> None:
-    """The op types whose first input is the shape of the image."""
-    for op_type, attrs in table("AvgPool3DGrad AvgPoolGrad", *_POOL).items():
-        RegisterPFor(op_type, ("grad",), attrs=attrs)(
-            lambda call, *_: average_gradient(call, "orig_input_shape", "grad")
-        )
+def average_pool_gradient(call: Call, *_: Value) -> Any:
+    """In the batch."""
+    return average_gradient(call, "orig_input_shape", "grad")
 
 
-register_average_gradients()
+for _op_type in table("AvgPool3DGrad AvgPoolGrad"):
+    RegisterPFor(_op_type, ("grad",), attrs=_POOL)(average_pool_gradient)
 
 
 # ---------------------------------------------------------------------------
