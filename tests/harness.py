@@ -8,7 +8,8 @@ checks compare the vectorized op with a plain Python loop over the rows:
 * ``check_gradients``: first gradients with respect to every float input that varies, and with
   respect to one that does not;
 * ``check_xla``: values under ``jit_compile``, where the op itself compiles;
-* ``check_nested``: a map in a map.
+* ``check_nested``: a map in a map;
+* ``check_folded``: values when the inputs come in folded form, as a MatMul or a Conv2D leaves them.
 
 What is expected to loop or to be refused stands in ``tests/expectations.py``, sorted, and is
 strict both ways.
@@ -22,17 +23,20 @@ import itertools
 import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 
 from tf_pfor import nests
+from tf_pfor import run as run_module
 from tf_pfor.convert import Settings
 from tf_pfor.errors import NotVectorizableError
 from tf_pfor.registry import REGISTRY, Outcome
 from tf_pfor.report import Recorder
 from tf_pfor.run import Element, convert_body
 from tf_pfor.trace import trace
+from tf_pfor.values import Folded, Layout, Value
 
 LOOP_OPS = ("While", "StatelessWhile", "MapDefun", "DeviceIndex", "Enter")
 
@@ -167,8 +171,10 @@ def case(name: str, subset: Iterable[int]) -> str:
 class Run:
     """One vectorization of a sample: outputs as leaves, records, emitted op types."""
 
-    def __init__(self, s: Sample, subset: tuple[int, ...], policy: Any = "error"):
-        self.sample, self.subset = s, subset
+    def __init__(
+        self, s: Sample, subset: tuple[int, ...], policy: Any = "error", folded: bool = False
+    ):
+        self.sample, self.subset, self.folded = s, subset, folded
         self.settings = Settings(policy)
         self.recorder = Recorder()
         self.emitted: list[str] = []
@@ -189,11 +195,27 @@ class Run:
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
         self.recorder = Recorder()
-        leaves = convert_body(
-            traced, [Element(x) for x in rows], n, self.settings, self.recorder
-        )
+        values = _folded_value if self.folded else run_module._element_value
+        with mock.patch.object(run_module, "_element_value", values):
+            leaves = convert_body(
+                traced, [Element(x) for x in rows], n, self.settings, self.recorder
+            )
         self.emitted = [o.type for o in graph.get_operations()[before:]]
         return [x for x in leaves if isinstance(x, tf.Tensor)]
+
+
+def _folded_value(element: Element, loop: Any, emit: Any, first: Any) -> Value:
+    """An element that has only its folded form: the loop merged with its first inner axis."""
+    value = Value.stacked(element.tensor)
+    shape = value.inner_shape
+    if not shape or None in shape or value.dtype == tf.variant:
+        return value
+    lead = loop.length * shape[0] if isinstance(loop.length, int) else -1
+    folded = emit("Reshape", value.tensor, np.asarray([lead, *shape[1:]], np.int32))
+    stacked = value.tensor
+    return Value.deferred(
+        Layout.STACKED, lambda: stacked, shape, value.dtype, folded=Folded(folded, 1)
+    )
 
 
 def reference(s: Sample, subset: tuple[int, ...], args: list[Any], n: int) -> list[Any]:
@@ -248,7 +270,7 @@ def assert_close(s: Sample, what: str, found: Any, expected: Any) -> None:
 
 
 def outcome_of(s: Sample, subset: tuple[int, ...]) -> str:
-    """"ok" when vectorized with the fallback off, else why not."""
+    """ "ok" when vectorized with the fallback off, else why not."""
     run = Run(s, subset)
     try:
         _compile(run, s.arguments(subset, 3), unknown=False)
@@ -340,9 +362,7 @@ def check_gradients(s: Sample) -> None:
 
         def looped(*given: tf.Tensor, subset: tuple[int, ...] = subset) -> list[tf.Tensor]:
             rows = [
-                nests.flatten(
-                    s.fn(*[x[r] if i in subset else x for i, x in enumerate(given)])
-                )
+                nests.flatten(s.fn(*[x[r] if i in subset else x for i, x in enumerate(given)]))
                 for r in range(n)
             ]
             return [tf.stack(c) for c in zip(*rows)]
@@ -391,6 +411,18 @@ def check_xla(s: Sample) -> None:
             assert_close(s, f"{case(s.name, subset)} under jit_compile", f.numpy(), e)
 
 
+def check_folded(s: Sample) -> None:
+    """Values when all varying inputs come in folded form."""
+    for subset in s.subsets():
+        for n in (3, 1):
+            args = s.arguments(subset, n)
+            run = Run(s, subset, "loop", folded=True)
+            concrete = _compile(run, args, unknown=False)
+            found = concrete(*[tf.constant(a) for a in args])
+            for f, e in zip(found, reference(s, subset, args, n)):
+                assert_close(s, f"{case(s.name, subset)} folded, n={n}", f.numpy(), e)
+
+
 def check_nested(s: Sample) -> None:
     """A map in a map: the outer over 2 rows of 3; all varying inputs vary in both."""
     subset = s.subsets()[-1]
@@ -406,9 +438,7 @@ def check_nested(s: Sample) -> None:
     @tf.function(autograph=False)
     def run(*given: tf.Tensor) -> list[tf.Tensor]:
         body = trace(outer, [Element(x).spec for x in given])
-        leaves = convert_body(
-            body, [Element(x) for x in given], 2, Settings("loop"), Recorder()
-        )
+        leaves = convert_body(body, [Element(x) for x in given], 2, Settings("loop"), Recorder())
         return [x for x in leaves if isinstance(x, tf.Tensor)]
 
     rows = [tf.reshape(args[i], [2, 3, *args[i].shape[1:]]) for i in subset]

@@ -57,3 +57,8 @@ def test_xla(sample):
 @_each(ALL)
 def test_nested(sample):
     harness.check_nested(sample)
+
+
+@_each([s for s in ALL if not s.random])
+def test_folded(sample):
+    harness.check_folded(sample)
