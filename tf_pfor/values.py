@@ -87,6 +87,8 @@ class ListRows:
         write: no gradient may come back through them a second time. None: all are real.
       is_even: all active rows are as long as the list; the others may hold anything at its end.
       whole: [T, size, ...], all elements, of a list that a loop only pops.
+      base: what tells the list that a loop carried in; it stays while active rows are written,
+        and so says that the other rows are as they were.
     """
 
     size: Any
@@ -97,6 +99,7 @@ class ListRows:
     real: tf.Tensor | None = None
     is_even: bool = False
     whole: Cell | None = None
+    base: object | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

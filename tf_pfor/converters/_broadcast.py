@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.call import Call
+from tf_pfor.converters._list_rows import sum_of_lists
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.shapes import expand_to_rank, fold, product, unfold
@@ -41,9 +42,7 @@ def same_shape(call: Call) -> Any:
     values = call.flat_inputs()
     lists = [v.layout is Layout.STACKED_LIST for v in values]
     if any(lists):
-        if not all(lists):
-            raise CannotVectorize("only some of its inputs are lists of stacked elements")
-        return Value.stacked_list(call.rebuild())
+        return sum_of_lists(call, values)
     folded = _common_fold(call, values, broadcasts=False)
     if folded is not None:
         tensor = call.rebuild(**regroup(call, folded.operands))

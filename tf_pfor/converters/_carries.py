@@ -75,6 +75,7 @@ class Plan:
         self.carries = self._live()
         self.passed = _pass_through(self.body.graph)
         self._held: dict[int, RowSource] = {}
+        self._inside: dict[int, Value] = {}
         self._rows: dict[int, ListRows] = {}
         self._wholes: dict[int, Cell | None] = {}
         self._settle()
@@ -191,7 +192,9 @@ class Plan:
             if rows is not None and real is not None:
                 both = real if rows.real is None else tf.logical_and(real, rows.real)
                 rows = dataclasses.replace(rows, real=both)
-            seen[c.index] = received(tensors[0], c.layout, c.inner, rows)
+            if rows is not None:
+                rows = dataclasses.replace(rows, base=tensors[0])
+            seen[c.index] = self._inside[c.index] = received(tensors[0], c.layout, c.inner, rows)
         return seen
 
     def _list_rows(
@@ -256,6 +259,7 @@ class Plan:
 
     def tensors_of(self, carry: Carry, made: Any) -> list[tf.Tensor]:
         """The tensors of a carry after a trip."""
+        made = made.carrying_on(self._inside[carry.index])
         tensors = [made.as_layout(carry.layout)]
         if carry.has_lengths:
             rows = made.value.rows

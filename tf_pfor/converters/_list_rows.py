@@ -13,7 +13,15 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._lists import cast, declared_shape, size_of_rows, with_size, without_size
+from tf_pfor.converters._lists import (
+    cast,
+    declared_shape,
+    size_of_rows,
+    stack_list,
+    swap,
+    with_size,
+    without_size,
+)
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
@@ -281,3 +289,147 @@ def reachable(call: Call, value: Value, index: tf.Tensor) -> tf.Tensor:
         return index
     at_most_one = call.emit("Minimum", call.emit.as_tensor(call.emit.dim(lengths, 0)), np.int32(1))
     return call.emit("Mul", index, at_most_one)
+
+
+# ---------------------------------------------------------------------------
+# Lists that are not made by writing into one
+# ---------------------------------------------------------------------------
+
+
+def carried_on(call: Call, old: Value, new: Value) -> Value:
+    """What a loop variable ``old`` becomes: ``new`` in the active rows, ``old`` in the others.
+
+    Nothing is done where ``new`` was made from ``old`` by writes of the active rows; another list
+    is copied into it.
+    """
+    if old.rows is None or (old.rows.ids is None and old.rows.mask is None):
+        return new
+    if new.rows is not None and new.rows.base is old.rows.base:
+        return new
+    known = _tf.list_element(old.tensor)
+    if known is None or known[0] == tf.variant:
+        raise CannotVectorize("a list of lists is replaced in a loop that rows leave")
+    rows = old.rows
+    if known_lengths(old) is not None or known_lengths(new) is not None:
+        old, new, lengths = _of_equal_length(call, old, new)
+        rows = dataclasses.replace(rows, lengths=lengths)
+    ours = dense(call, stack_list(call, new))  # [T, k or size, ...]
+    ours = pick(call, new, ours, axis=1)  # [T, k, ...]
+    shape = declared_shape(call, old.tensor)
+    if tf.get_static_value(shape) is None:
+        shape = _like(call, ours, old)  # elements that nobody wrote yet count as zeros
+    both = call.emit("ConcatV2", [dense(call, old, shape), ours], np.int32(1))
+    merged_rows = call.emit("GatherV2", both, _order(call, old), np.int32(1))  # [T, size, ...]
+    made = call.emit("TensorListFromTensor", merged_rows, declared_shape(call, old.tensor))
+    return Value.stacked_list(made, rows)
+
+
+def _of_equal_length(call: Call, old: Value, new: Value) -> tuple[Value, Value, tf.Tensor]:
+    """Both lists as long as the longer one, and the lengths of the rows: int32 [size]."""
+    emit = call.emit
+    before, now = lengths_of(call, old), pick(call, new, lengths_of(call, new))  # [size], [k]
+    lengths = emit("GatherV2", emit("ConcatV2", [before, now], 0), _order(call, old), np.int32(0))
+    sizes = [emit("TensorListLength", v.tensor) for v in (old, new)]
+    size = emit("Maximum", *sizes)
+    made = [
+        Value.stacked_list(emit("TensorListResize", v.tensor, size), v.rows) for v in (old, new)
+    ]
+    return made[0], made[1], lengths
+
+
+def _like(call: Call, items: tf.Tensor, value: Value) -> tf.Tensor:
+    """int32 [size, ...]: the shape of an element of ``value``, from [T, k, ...] of another list."""
+    shape = dims(items)
+    if shape is None or not is_static(shape[2:]):
+        raise CannotVectorize("a list of elements of unknown shape is replaced in a loop")
+    return call.emit.shape_vector([size_of_rows(call, value), *shape[2:]])  # type: ignore[misc]
+
+
+def _order(call: Call, old: Value) -> tf.Tensor:
+    """int32 [size]: row i of [old rows, new rows]; the new ones where they are active."""
+    emit, rows = call.emit, old.rows
+    assert rows is not None
+    size, here = emit.as_tensor(size_of_rows(call, old)), positions(call)
+    ids = row_ids(call, old)
+    new = emit("AddV2", here, size)  # [k]
+    if rows.mask is not None:
+        new = emit("SelectV2", pick(call, old, rows.mask), new, ids)
+    if rows.ids is None:
+        return new
+    everyone = emit("Range", np.int32(0), size, np.int32(1))
+    return emit("TensorScatterUpdate", everyone, emit("ExpandDims", ids, np.int32(1)), new)
+
+
+def zeros_of(call: Call, value: Value) -> Value:
+    """ZerosLike of a list: a list of its own, with the same rows."""
+    return Value.stacked_list(call.rebuild(), without_base(value.rows))
+
+
+def without_base(rows: ListRows | None) -> ListRows | None:
+    """``rows`` of a list that is no longer the one a loop carried in."""
+    return None if rows is None else dataclasses.replace(rows, base=None, whole=None)
+
+
+def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
+    """AddN of lists, element by element, of which some may hold more rows than the loop has."""
+    parts = [stack_list(call, v) for v in values]
+    whole = next((v for v in parts if v.rows is not None and v.rows.ids is not None), None)
+    if whole is None or whole.rows is None:
+        rows = next((v.rows for v in parts if v.rows is not None), None)
+        rows = next((v.rows for v in parts if known_lengths(v) is not None), rows)
+        made = call.emit("AddN", _equally_long(call, parts))
+        return Value.stacked_list(made, without_base(rows))
+    own = [v for v in parts if v is not whole]
+    spread = [_spread(call, own_rows(call, v), whole) for v in own]
+    made = call.emit("AddN", [whole.tensor, *spread])
+    return Value.stacked_list(made, whole.rows)
+
+
+def _equally_long(call: Call, parts: Sequence[Value]) -> list[tf.Tensor]:
+    """The handles of lists that are equally long in each row, also when there is no row."""
+    emit = call.emit
+    if all(known_lengths(v) is None for v in parts):
+        return [v.tensor for v in parts]
+    first = next((v for v in parts if known_lengths(v) is None), parts[0])
+    length = emit("TensorListLength", first.tensor)
+    return [
+        v.tensor if known_lengths(v) is None else emit("TensorListResize", v.tensor, length)
+        for v in parts
+    ]
+
+
+def _spread(call: Call, part: Value, whole: Value) -> tf.Tensor:
+    """The list ``part`` of the active rows with as many rows as ``whole``, zeros in the others.
+
+    A list with one element set, as gradients make them, costs one element.
+    """
+    emit, target = call.emit, whole.rows
+    assert target is not None
+    assert target.ids is not None
+    if target.mask is not None:
+        raise CannotVectorize("lists are added where only some rows are written")
+    at = emit("ExpandDims", target.ids, np.int32(1))
+
+    def scattered(item: tf.Tensor) -> tf.Tensor:  # [k, ...] -> [size, ...]
+        item = once(emit, whole, item)
+        shape = with_size(call, without_size(call, emit.shape_of(item)), target.size)
+        zero = emit.constant(np.zeros((), item.dtype.as_numpy_dtype))
+        zeros = emit("Fill", shape, zero)
+        return emit("TensorScatterUpdate", zeros, at, item)
+
+    handle, written = part.tensor, []
+    while handle.op.type == "TensorListSetItem":
+        written.append((handle.op.inputs[1], handle.op.inputs[2]))
+        handle = handle.op.inputs[0]
+    if handle.op.type != "TensorListReserve" or any(x.dtype == tf.variant for _, x in written):
+        items = swap(call, scattered(swap(call, dense(call, part))))  # [T, size, ...]
+        return emit("TensorListFromTensor", items, declared_shape(call, whole.tensor))
+    shape = declared_shape(call, whole.tensor)
+    length = emit("TensorListLength", whole.tensor)
+    if not written:
+        raise CannotVectorize("a list without elements is added")
+    dtype = written[0][1].dtype
+    made = emit("TensorListReserve", shape, length, element_dtype=dtype)
+    for index, item in reversed(written):
+        made = emit("TensorListSetItem", made, index, scattered(item))
+    return made

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
+from tf_pfor.converters._list_rows import carried_on
 from tf_pfor.converters._lists import stack_list
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
@@ -111,6 +112,12 @@ class Converted:
         self.value = value
         self.call = call
         self._after = after
+
+    def carrying_on(self, old: Value) -> Converted:
+        """What the loop variable ``old`` becomes: other lists go into it, in the active rows."""
+        if old.layout is not Layout.STACKED_LIST:
+            return self
+        return Converted(carried_on(self.call, old, self.value), self.call, self._after)
 
     def as_layout(self, layout: Layout) -> tf.Tensor:
         """Its tensor in this layout, ready only after the region's side effects."""

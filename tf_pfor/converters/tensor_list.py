@@ -6,6 +6,7 @@ elements are in ``tensor_list_items``.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from tf_pfor.converters._list_rows import (
     resized,
     row_items,
     set_rows,
+    without_base,
 )
 from tf_pfor.converters._lists import (
     cast,
@@ -158,14 +160,24 @@ def split(call: Call, tensor: Value, element_shape: Value, lengths: Value) -> An
 @list_rule("TensorListStack", attrs=("num_elements",))
 def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     """Elements [n, ...] -> [T, n, ...] -> [n, T, ...]."""
-    source = stack_list(call, input_handle)
-    if known_lengths(source) is not None:
-        raise CannotVectorize(_UNEQUAL)
+    source = _of_one_length(call, stack_list(call, input_handle))
     shape = shape_input(call, "element_shape", size_of_rows(call, source), known=_element(call))
     whole = call.rebuild(input_handle=source.tensor, element_shape=shape)  # [T, size, ...]
     if whole.dtype == tf.variant:
-        return Value.stacked_list(whole, source.rows)
+        return Value.stacked_list(whole, without_base(source.rows))
     return swap(call, pick(call, source, whole, axis=1))
+
+
+def _of_one_length(call: Call, source: Value) -> Value:
+    """The list, where rows may differ in length but the body knows how long all of them are."""
+    if known_lengths(source) is None:
+        return source
+    shape = call.output_shape()
+    if shape is None or shape[0] is None:
+        raise CannotVectorize(_UNEQUAL)
+    handle = call.emit("TensorListResize", source.tensor, np.int32(shape[0]))
+    assert source.rows is not None
+    return Value.stacked_list(handle, dataclasses.replace(source.rows, lengths=None))
 
 
 def _element(call: Call) -> Shape:

@@ -27,6 +27,7 @@ from tf_pfor.converters._list_rows import (
     set_rows,
     set_some,
     whole_element,
+    without_base,
 )
 from tf_pfor.converters._lists import list_rule, shape_input, size_of_rows, stack_list
 from tf_pfor.errors import CannotVectorize
@@ -45,7 +46,7 @@ def get_item(call: Call, input_handle: Value, index: Value, element_shape: Value
     index_tensor = reachable(call, source, index.tensor)
     item = call.rebuild(input_handle=source.tensor, index=index_tensor, element_shape=shape)
     if item.dtype == tf.variant:
-        return Value.stacked_list(item, source.rows)
+        return Value.stacked_list(item, without_base(source.rows))
     return pick(call, source, item)  # [n, ...]
 
 
