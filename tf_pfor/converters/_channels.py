@@ -123,12 +123,11 @@ def known_shape(value: Value, what: str) -> tuple[int, ...]:
     return value.inner_shape  # type: ignore[return-value]
 
 
-def scaled(call: Call, name: str, axis: int) -> Any:
-    """The shape input ``name`` with its dimension ``axis`` times n."""
+def scaled(call: Call, name: str, axis: int, n: Dim) -> Any:
+    """The shape input ``name`` with its dimension ``axis`` times ``n``."""
     value = call.inputs[name]
     assert isinstance(value, Value)
     found = call.maybe_constant(name)
-    n = at_least_one(call) if axis or name == "filter_sizes" else call.loop.length
     if found is not None and isinstance(n, int):
         factor = np.ones_like(found)
         factor[axis] = n

@@ -20,6 +20,7 @@ import tensorflow as tf
 from tf_pfor.call import Call
 from tf_pfor.converters import filter_gradients as fg
 from tf_pfor.converters._channels import (
+    at_least_one,
     channel_axis,
     filters_of_rows,
     from_axis,
@@ -121,7 +122,7 @@ def gradient_as_batch(call: Call, input_sizes: Value, filter: Value, out_backpro
 def _batch_scaled(call: Call, input_sizes: Value) -> Any:
     if input_sizes.inner_shape == (2,):  # Conv2DBackpropInput: height and width only
         return input_sizes.tensor
-    return scaled(call, "input_sizes", 0)
+    return scaled(call, "input_sizes", 0, call.loop.length)
 
 
 def filters_as_input_channels(
@@ -136,8 +137,8 @@ def filters_as_input_channels(
     rank = len(shape)
     wide = into_axis(call, filter, rank - 2)  # [...kernel, n*c, g*o]
     made = call.rebuild(
-        input_sizes=scaled(call, "input_sizes", channel_axis(call, rank)), filter=wide,
-        out_backprop=out_backprop.tensor,
+        input_sizes=scaled(call, "input_sizes", channel_axis(call, rank), at_least_one(call)),
+        filter=wide, out_backprop=out_backprop.tensor,
     )  # fmt: skip
     parts = image_dims(call, made, channels)
     return from_axis(call, made, parts, channel_axis(call, rank), groups)
@@ -223,7 +224,7 @@ def images_as_channels(call: Call, input: Value, filter_sizes: Value, out_backpr
     rank = len(shape)
     made = call.rebuild(
         input=into_channels(call, input, groups),
-        filter_sizes=scaled(call, "filter_sizes", rank - 2),
+        filter_sizes=scaled(call, "filter_sizes", rank - 2, at_least_one(call)),
         out_backprop=out_backprop.tensor,
     )  # fmt: skip
     return from_axis(call, made, list(shape), rank - 2)
@@ -237,7 +238,7 @@ def gradients_as_channels(
     groups = known_channels(call, input, "input") // max(shape[-2], 1)
     rank = len(shape)
     made = call.rebuild(
-        input=input.tensor, filter_sizes=scaled(call, "filter_sizes", rank - 1),
+        input=input.tensor, filter_sizes=scaled(call, "filter_sizes", rank - 1, at_least_one(call)),
         out_backprop=into_channels(call, out_backprop, groups),
     )  # fmt: skip
     return from_axis(call, made, list(shape), rank - 1, groups)
@@ -293,7 +294,7 @@ def depthwise_input_gradient(
     """dy_i by F_i: n times as many channels."""
     shape = known_shape(filter, "filter")
     made = call.rebuild(
-        input_sizes=scaled(call, "input_sizes", channel_axis(call, 4)),
+        input_sizes=scaled(call, "input_sizes", channel_axis(call, 4), at_least_one(call)),
         filter=into_axis(call, filter, 2), out_backprop=into_channels(call, out_backprop),
     )  # fmt: skip
     return from_axis(call, made, image_dims(call, made, shape[2]), channel_axis(call, 4))
@@ -305,7 +306,7 @@ def depthwise_multiplied_gradient(
     """x, dy_i: n times the channel multiplier, [kh, kw, c, n*m]."""
     shape = static_filter_shape(call)
     made = call.rebuild(
-        input=input.tensor, filter_sizes=scaled(call, "filter_sizes", 3),
+        input=input.tensor, filter_sizes=scaled(call, "filter_sizes", 3, at_least_one(call)),
         out_backprop=into_channels(call, out_backprop, groups=shape[2]),
     )  # fmt: skip
     return from_axis(call, made, list(shape), 3)
@@ -317,7 +318,8 @@ def depthwise_filter_gradient(
     """x_i, dy_i: n times as many channels, [kh, kw, n*c, m]."""
     shape = static_filter_shape(call)
     made = call.rebuild(
-        input=into_channels(call, input), filter_sizes=scaled(call, "filter_sizes", 2),
+        input=into_channels(call, input),
+        filter_sizes=scaled(call, "filter_sizes", 2, at_least_one(call)),
         out_backprop=into_channels(call, out_backprop),
     )  # fmt: skip
     return from_axis(call, made, list(shape), 2)

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.call import Call
-from tf_pfor.converters._channels import folded_rows, scaled, unfolded_rows
+from tf_pfor.converters._channels import at_least_one, folded_rows, scaled, unfolded_rows
 from tf_pfor.converters._families import fold_batch, loop_on_purpose, table
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import RegisterPFor
@@ -49,17 +49,10 @@ for _op_type in table("MaxPool3DGrad MaxPool3DGradGrad"):
     RegisterPFor(_op_type, _THREE, attrs=_POOL)(not_empty)
 
 
-def average_gradient(call: Call, shape: str, grad: str) -> Any:
-    """The gradient of an average pool: ``shape`` has n times the images."""
-    dy = call.inputs[grad]
-    assert isinstance(dy, Value)
-    made = call.rebuild(**{shape: scaled(call, shape, 0), grad: fold(call, dy)})
-    return unfold(call, made, dy)
-
-
-def average_pool_gradient(call: Call, *_: Value) -> Any:
-    """In the batch."""
-    return average_gradient(call, "orig_input_shape", "grad")
+def average_pool_gradient(call: Call, orig_input_shape: Value, grad: Value) -> Any:
+    """In the batch: the shape of the input has n times the images."""
+    shape = scaled(call, "orig_input_shape", 0, call.loop.length)
+    return unfold(call, call.rebuild(orig_input_shape=shape, grad=fold(call, grad)), grad)
 
 
 for _op_type in table("AvgPool3DGrad AvgPoolGrad"):
@@ -130,10 +123,22 @@ loop_on_purpose(
     "every iteration draws pooling regions of its own",
 )
 _BACK = ("orig_input", "orig_output", "out_backprop")
-fold_batch(table("FractionalMaxPoolGrad", "overlapping"), _BACK)
+
+
+@RegisterPFor("FractionalMaxPoolGrad", _BACK, attrs=("overlapping",))
+def fractional_max_gradient(call: Call, orig_input: Value, *_: Value) -> Any:
+    """In the batch, when the regions are the same for all iterations; not an empty one."""
+    made = call.rebuild(**{k: folded_rows(call, call.inputs[k]) for k in _BACK})  # type: ignore[arg-type]
+    return unfolded_rows(call, made, orig_input)
 
 
 @RegisterPFor("FractionalAvgPoolGrad", ("out_backprop",), attrs=("overlapping",))
-def fractional_average_gradient(call: Call, *_: Value) -> Any:
-    """In the batch, when the regions are the same for all iterations."""
-    return average_gradient(call, "orig_input_tensor_shape", "out_backprop")
+def fractional_average_gradient(
+    call: Call, orig_input_tensor_shape: Value, out_backprop: Value, *_: Value
+) -> Any:
+    """In the batch, when the regions are the same for all iterations; not an empty one."""
+    made = call.rebuild(
+        orig_input_tensor_shape=scaled(call, "orig_input_tensor_shape", 0, at_least_one(call)),
+        out_backprop=folded_rows(call, out_backprop),
+    )
+    return unfolded_rows(call, made, out_backprop)
