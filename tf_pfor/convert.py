@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf, fallback, row_reads
+from tf_pfor import _tf, fallback, matching, row_reads
 from tf_pfor.call import Call, Inputs
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize, ConversionError
@@ -245,8 +245,8 @@ class Walker:
             return self._legacy_call(op)
         if op.type == "Const":
             return [self._constant(op)], []
-        inputs = self._group(op, schema)
-        stacked = frozenset(name for name, v in inputs.items() if _any_stacked(v))
+        inputs = matching.group(op, schema, [self._values[_key(t)] for t in op.inputs])
+        stacked = frozenset(name for name, v in inputs.items() if matching.any_stacked(v))
         if self.settings.randomness != "different" and _tf.draws_randomly(op.type):
             return self._draw_once(op, inputs, stacked)
         rules = REGISTRY.find(op.type, stacked)
@@ -278,27 +278,6 @@ class Walker:
         args = [self._values[_key(t)] for t in op.inputs]
         results = self.convert_function(op.graph, op.type, args)
         return results, self.emit.graph.get_operations()[before:]
-
-    def _group(self, op: tf.Operation, schema: _tf.Schema) -> Inputs:
-        """Inputs by OpDef name."""
-        values = [self._values[_key(t)] for t in op.inputs]
-        if not any(a.is_list for a in schema.inputs):
-            return dict(zip([a.name for a in schema.inputs], values))
-        attrs = _tf.attr_map(op)
-        grouped: dict[str, Value | list[Value]] = {}
-        position = 0
-        for arg in schema.inputs:
-            if arg.number_attr:
-                count = attrs[arg.number_attr].i
-            elif arg.type_list_attr:
-                count = len(attrs[arg.type_list_attr].list.type)
-            else:
-                grouped[arg.name] = values[position]
-                position += 1
-                continue
-            grouped[arg.name] = values[position : position + count]
-            position += count
-        return grouped
 
     def _constant(self, op: tf.Operation) -> Value:
         """A constant of the body: emitted when somebody reads it, one for each value."""
@@ -344,11 +323,9 @@ class Walker:
         if op.type != "Const":
             self.recorder.add(op, Outcome.KEPT)
         call = Call(op, inputs, self)
-        if _is_shape_arithmetic(op):  # emitted only if an emitted op reads it
+        if matching.is_shape_arithmetic(op):  # emitted only if an emitted op reads it
             output = op.outputs[0]
-            return [
-                Value.deferred(Layout.UNSTACKED, call.rebuild, dims(output), output.dtype)
-            ]
+            return [Value.deferred(Layout.UNSTACKED, call.rebuild, dims(output), output.dtype)]
         made = call.rebuild()
         outputs = made if isinstance(made, list) else [made]
         return [Value.unstacked(t) for t in outputs]
@@ -359,12 +336,11 @@ class Walker:
         """Applies the first rule that can take the op, else the fallback."""
         reasons: list[str] = []
         for rule in rules:
-            tiling = _to_tile(rule, stacked, inputs)
+            tiling = matching.to_tile(rule, stacked, inputs)
             try:
-                _check_attrs(rule, op)
+                matching.check_attrs(rule, op)
                 given = {
-                    name: self._tile_input(v) if name in tiling else v
-                    for name, v in inputs.items()
+                    name: self._tile_input(v) if name in tiling else v for name, v in inputs.items()
                 }
                 call = Call(op, given, self)
                 results = self._checked(call, rule, rule.function(call, *given.values()))
@@ -380,7 +356,9 @@ class Walker:
                     outcome = Outcome.TILED
             if rule.family != "inline":
                 on_purpose = outcome is Outcome.LOOPED
-                reason = rule.note or (_repeated(tiling) if outcome is Outcome.TILED else "")
+                reason = rule.note or (
+                    matching.repeated(tiling) if outcome is Outcome.TILED else ""
+                )
                 self.recorder.add(op, outcome, reason, on_purpose=on_purpose)
             return results
         reason = "; ".join(reasons) or "no converter is registered for it"
@@ -485,51 +463,3 @@ class Walker:
 
 def _key(tensor: tf.Tensor) -> Any:
     return (tensor.op, tensor.value_index)
-
-
-def _is_shape_arithmetic(op: tf.Operation) -> bool:
-    """Integer scalars and vectors made from others: of little use but in shapes and indices."""
-    if len(op.outputs) != 1 or not op.inputs or op.control_inputs or op.device:
-        return False
-    output = op.outputs[0]
-    return output.dtype in (tf.int32, tf.int64) and output.shape.rank in (0, 1)
-
-
-def _any_stacked(value: Value | list[Value]) -> bool:
-    if isinstance(value, list):
-        return any(v.is_stacked for v in value)
-    return value.is_stacked
-
-
-def _to_tile(rule: Rule, stacked: frozenset[str], inputs: Inputs) -> frozenset[str]:
-    """The inputs that must be repeated before ``rule`` can take them."""
-    if not isinstance(rule.stacked, frozenset):
-        return frozenset()
-    partly = (
-        name
-        for name in stacked
-        if isinstance(inputs[name], list) and not all(v.is_stacked for v in inputs[name])  # type: ignore[union-attr]
-    )
-    return (rule.stacked - stacked) | frozenset(partly)
-
-
-def _repeated(tiling: frozenset[str]) -> str:
-    return "repeats the loop-invariant " + ", ".join(f"'{name}'" for name in sorted(tiling))
-
-
-def _check_attrs(rule: Rule, op: tf.Operation) -> None:
-    """Refuses an attribute that the rule did not read and that is not at its default."""
-    schema = _tf.schema(op.type)
-    assert schema is not None
-    unread = [
-        name
-        for name, kind in schema.attr_types.items()
-        if name not in rule.attrs and name not in schema.inferred_attrs and kind != "type"
-    ]
-    if not unread:
-        return
-    attrs = _tf.attr_map(op)
-    for name in unread:
-        default = schema.attr_defaults.get(name)
-        if name in attrs and (default is None or attrs[name] != default):
-            raise CannotVectorize(f"its converter does not know the attribute '{name}'")
