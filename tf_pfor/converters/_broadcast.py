@@ -19,22 +19,36 @@ from tf_pfor.values import Layout, Value, is_static
 MAX_GROUPS = 5
 """Broadcasting CPU kernels take this many groups of adjacent axes that broadcast alike."""
 
+MAX_RANK = 254
+"""Most kernels merge axes that broadcast alike, so that the rank is limited by TensorFlow's own."""
 
-def broadcast(call: Call, max_groups: int = MAX_GROUPS) -> Any:
-    """One op on inputs whose ranks are aligned, in folded form where all inputs allow it."""
+
+def broadcast(
+    call: Call, max_groups: int = MAX_GROUPS, max_rank: int = MAX_RANK, **attrs: Any
+) -> Any:
+    """One op on inputs whose ranks are aligned, in folded form where all inputs allow it.
+
+    Args:
+      call: the call.
+      max_groups: how many groups of axes the kernel takes.
+      max_rank: how many axes the kernel takes.
+      **attrs: attributes to change.
+    """
     values = call.flat_inputs()
     folded = _common_fold(call, values)
     if folded is not None:
-        tensor = call.rebuild(**dict(zip(call.inputs, folded.operands)))
+        tensor = call.rebuild(**dict(zip(call.inputs, folded.operands)), **attrs)
         return unfold(call, tensor, folded.like, folded.axes)
     if _needs_no_alignment(values):
-        return call.rebuild()
+        return call.rebuild(**attrs)
     rank = max(call.require_rank(v, f"input '{k}'") for k, v in zip(call.inputs, values))
     groups = _groups(call, values, rank)
-    if groups is not None and len(groups) > max_groups:
-        return _collapsed(call, values, groups, max_groups)
+    if groups is None and rank >= max_rank:
+        raise CannotVectorize(f"the kernel takes rank {max_rank} at most")
+    if groups is not None and (len(groups) > max_groups or rank >= max_rank):
+        return _collapsed(call, values, groups, max_groups, attrs)
     operands = [expand_to_rank(call, v, rank) if v.is_stacked else v.tensor for v in values]
-    return call.rebuild(**dict(zip(call.inputs, operands)))
+    return call.rebuild(**dict(zip(call.inputs, operands)), **attrs)
 
 
 def same_shape(call: Call) -> Any:
@@ -99,7 +113,7 @@ def _common_fold(
             return None
     elif not all(v is like or _fits(v, head, rank) for v in values):
         return None
-    return _CommonFold(like, axes, [_folded(call, v, axes, rank) for v in values])
+    return _CommonFold(like, axes, [_folded(call, v, axes, rank, broadcasts) for v in values])
 
 
 def _fits(value: Value, head: tuple[int | None, ...], rank: int) -> bool:
@@ -115,7 +129,7 @@ def _fits(value: Value, head: tuple[int | None, ...], rank: int) -> bool:
     return mine == (1,) * len(head) and (not reaches or is_static(value.inner_shape))
 
 
-def _folded(call: Call, value: Value, axes: int, rank: int) -> tf.Tensor:
+def _folded(call: Call, value: Value, axes: int, rank: int, broadcasts: bool) -> tf.Tensor:
     """``value`` with the loop merged into its first ``axes`` axes, once it has rank ``rank``."""
     shape = value.inner_shape
     assert shape is not None
@@ -123,10 +137,8 @@ def _folded(call: Call, value: Value, axes: int, rank: int) -> tf.Tensor:
     if value.is_stacked and missing:  # all folded axes are ones: [n, ...] -> [n, rest]
         rest = ((1,) * missing + shape)[axes:]
         return call.emit.reshape(value.any_form, [call.loop.length, *rest])  # type: ignore[list-item]
-    if value.is_stacked:
+    if value.is_stacked or not broadcasts:  # what is invariant is repeated for these kernels
         return fold(call, value, axes)
-    if missing == 0 and axes and shape[:axes] != (1,) * axes:
-        return fold(call, value, axes)  # of a kernel that does not broadcast: repeated
     extra = max(0, axes - missing)  # leading ones
     return call.emit.reshape(value.tensor, shape[extra:]) if extra else value.tensor  # type: ignore[arg-type]
 
@@ -175,12 +187,21 @@ def _groups(call: Call, values: Sequence[Value], rank: int) -> list[_Group] | No
     return out
 
 
-def _collapsed(call: Call, values: Sequence[Value], groups: list[_Group], max_groups: int) -> Value:
+def _collapsed(
+    call: Call,
+    values: Sequence[Value],
+    groups: list[_Group],
+    max_groups: int,
+    attrs: dict[str, Any],
+) -> Value:
     """The op on one axis for each group, the groups reduced to ``max_groups``.
 
     Two neighbours become one when the operands that have only one of them are repeated along
     the other; it is done where that costs least.
     """
+    if call.loop.static_length == 0 or any(g.factor == 0 for g in groups):
+        # Grappler divides by zero on the gradient's static shapes (2.21), and the process ends.
+        raise CannotVectorize(f"more than {max_groups} groups of axes, and one axis is empty")
     operands = [
         call.emit.reshape(v.any_form, _sizes(call, groups, i)) for i, v in enumerate(values)
     ]
@@ -190,12 +211,12 @@ def _collapsed(call: Call, values: Sequence[Value], groups: list[_Group], max_gr
         for i, tensor in enumerate(operands):
             lacks = [k for k in (at, at + 1) if not groups[k].present[i]]
             if len(lacks) == 1:
-                repeats: list[Dim] = [1] * len(groups)
-                repeats[lacks[0]] = _size(call, groups[lacks[0]])
-                tensor = call.emit("Tile", tensor, call.emit.shape_vector(repeats))
+                full = _sizes(call, groups, i)
+                full[lacks[0]] = _size(call, groups[lacks[0]])
+                tensor = call.emit("BroadcastTo", tensor, call.emit.shape_vector(full))
             operands[i] = call.emit.reshape(tensor, _sizes(call, joined, i))
         groups = joined
-    tensor = call.rebuild(**dict(zip(call.inputs, operands)))
+    tensor = call.rebuild(**dict(zip(call.inputs, operands)), **attrs)
     shape = call.output_shape()
     assert shape is not None  # since all inputs are static
     return call.like(call.emit.reshape(tensor, [call.loop.length, *shape]))  # type: ignore

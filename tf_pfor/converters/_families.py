@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.call import Call
-from tf_pfor.converters._broadcast import MAX_GROUPS, broadcast, regroup
+from tf_pfor.converters._broadcast import MAX_GROUPS, MAX_RANK, broadcast, regroup
 from tf_pfor.converters._broadcast import same_shape as all_of_one_shape
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ALWAYS, ANY, ConverterFn, Outcome, RegisterPFor
@@ -45,9 +45,9 @@ def _register(
 # ---------------------------------------------------------------------------
 
 
-def elementwise(table: Table, max_groups: int = MAX_GROUPS) -> None:
+def elementwise(table: Table, max_groups: int = MAX_GROUPS, max_rank: int = MAX_RANK) -> None:
     """Broadcasting ops: align ranks, never tile. [n, b] op [a, b] -> [n, 1, b] op [a, b]."""
-    _register(table, lambda call, *_: broadcast(call, max_groups), "elementwise")
+    _register(table, lambda call, *_: broadcast(call, max_groups, max_rank), "elementwise")
 
 
 def same_shape(table: Table) -> None:

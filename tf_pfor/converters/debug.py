@@ -48,7 +48,7 @@ def print_v2(call: Call, input: Value) -> Any:
         tensors = [v.tensor for v in values if v is not None]
         given = _tf.attr_map(source)
         attrs = {k: given[k] for k in ("placeholder", "summarize") if k in given}
-        template = given["template"] if "template" in given else "%s"
+        template = given["template"] if "template" in given else "%s"  # noqa: SIM401
     text = call.emit("StringFormat", tensors, template=template, **attrs)
     call.rebuild(input=text)
     return None

@@ -1,22 +1,210 @@
-"""Elementwise ops: unary, broadcasting, and gradient kernels that do not broadcast."""
+"""Elementwise ops: unary, broadcasting, gradient kernels that do not broadcast, identities."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tf_pfor.call import Call
-from tf_pfor.converters._families import elementwise, same_shape, table
-from tf_pfor.registry import ANY, RegisterPFor
-from tf_pfor.values import Value
+import numpy as np
+import tensorflow as tf
 
-elementwise(table("Abs Neg Exp Log Relu Sigmoid Tanh Sqrt Rsqrt Square"))
-elementwise(table("AddV2 Add Sub Mul RealDiv Maximum Minimum"))
-elementwise({"Cast": ("Truncate",)})
-elementwise({"SelectV2": ()})
-same_shape(table("ReluGrad TanhGrad SigmoidGrad AddN"))
+from tf_pfor.call import Call
+from tf_pfor.converters._broadcast import broadcast
+from tf_pfor.converters._families import elementwise, same_shape, table
+from tf_pfor.converters._list_rows import zeros_of
+from tf_pfor.emit import Dim
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
+from tf_pfor.shapes import inner_dims
+from tf_pfor.values import Layout, Value, is_static, size_of
+
+# Unary ------------------------------------------------------------------------------------------
+
+elementwise(
+    table("""
+        Abs Acos Acosh Angle Asin Asinh Atan Atanh BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0
+        BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Ceil ComplexAbs Conj Cos
+        Cosh Dawsn Digamma Elu Erf Erfc Erfinv Exp Expint Expm1 Floor FresnelCos FresnelSin Imag
+        Inv Invert IsFinite IsInf IsNan Lgamma Log Log1p LogicalNot Ndtri Neg PopulationCount Real
+        Reciprocal Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh Snapshot Softplus
+        Softsign Spence Sqrt Square StopGradient Tan Tanh
+    """)
+)
+elementwise(
+    {
+        "Bucketize": ("boundaries",),
+        "Cast": ("Truncate",),
+        "DataFormatDimMap": ("src_format", "dst_format"),
+        "FakeQuantWithMinMaxArgs": ("min", "max", "num_bits", "narrow_range"),
+        "LeakyRelu": ("alpha",),
+        "PreventGradient": ("message",),
+    }
+)
+
+# Broadcasting -----------------------------------------------------------------------------------
+
+elementwise(
+    table("""
+        Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan FloorDiv FloorMod
+        Greater GreaterEqual Igamma IgammaGradA Igammac LeftShift Less LessEqual LogicalAnd
+        LogicalOr Maximum Minimum Mod Mul MulNoNan NextAfter Polygamma Pow RandomGammaGrad RealDiv
+        RightShift SquaredDifference Sub TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta
+    """)
+)
+elementwise(table("SelectV2"), max_groups=8, max_rank=8)
+
+# Kernels that do not broadcast --------------------------------------------------------------------
+
+same_shape(
+    table("""
+        AddN EluGrad InvGrad ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad
+        SoftplusGrad SoftsignGrad SqrtGrad TanhGrad
+    """)
+)
+same_shape(
+    {
+        "ApproximateEqual": ("tolerance",),
+        "FakeQuantWithMinMaxArgsGradient": ("min", "max", "num_bits", "narrow_range"),
+        "LeakyReluGrad": ("alpha",),
+    }
+)
+
+
+@RegisterPFor("AccumulateNV2", ANY, attrs=("shape",))
+def accumulate_n(call: Call, inputs: list[Value]) -> Any:
+    """A sum like AddN, which needs no shape to be told."""
+    return call.emit("AddN", [call.stacked(v) for v in inputs])
+
+
+@RegisterPFor("Betainc", ANY)
+@RegisterPFor("ClipByValue", ANY)
+def scalars_or_one_shape(call: Call, *_: Value) -> Any:
+    """The kernel takes scalars and tensors of one shape: what it would broadcast is repeated."""
+    values = call.flat_inputs()
+    ranks = [call.require_rank(v, f"input '{k}'") for k, v in zip(call.inputs, values)]
+    full = next(v for v in values if v.inner_rank == max(ranks))
+    parts: list[Dim] = [call.loop.length, *inner_dims(call, full)]
+    operands: list[tf.Tensor] = []
+    for value in values:
+        tensor = value.tensor
+        if value.inner_rank and not value.is_stacked:
+            tensor = call.stacked(value)  # [n, ...]
+        elif value.is_stacked and value.inner_rank != len(parts) - 1:  # [n] -> [n, ...]
+            tensor = call.emit.reshape(tensor, [call.loop.length, *[1] * (len(parts) - 1)])
+            tensor = call.emit("BroadcastTo", tensor, call.emit.shape_vector(parts))
+        operands.append(tensor)
+    if operands[0].shape.rank == 0 and call.op_type == "ClipByValue":  # t has the result's shape
+        operands[0] = call.stacked(values[0])
+    return call.rebuild(**dict(zip(call.inputs, operands)))
+
+
+@RegisterPFor("Equal", ANY, attrs=("incompatible_shape_error",))
+@RegisterPFor("NotEqual", ANY, attrs=("incompatible_shape_error",))
+def equal(call: Call, *values: Value) -> Any:
+    """Like the others; shapes that turn out not to fit are an error, never one False for all."""
+    if call.output_shape() == () and any(v.inner_shape != () for v in values):
+        raise CannotVectorize("its inputs have shapes that do not fit: the result is one scalar")
+    return broadcast(call, incompatible_shape_error=True)
+
+
+@RegisterPFor("Select", ANY)
+def select(call: Call, condition: Value, t: Value, e: Value) -> Any:
+    """One choice for all of t, one for each of its rows, or one for each element."""
+    rank = max(call.require_rank(t, "input 't'"), call.require_rank(e, "input 'e'"))
+    ones = [1] * (rank - call.require_rank(condition, "input 'condition'"))
+    parts = inner_dims(call, condition)  # a scalar, or a vector over axis 0 of t
+    if condition.is_stacked:
+        parts = [call.loop.length, *parts]
+    chosen = call.emit.reshape(condition.any_form, [*parts, *ones])  # [n, d, 1 ...]
+    return call.emit("SelectV2", chosen, t.tensor, e.tensor)
+
+
+# Identities ---------------------------------------------------------------------------------------
 
 
 @RegisterPFor("Identity", ANY)
+@RegisterPFor("PlaceholderWithDefault", ANY, attrs=("shape",))
 def identity(call: Call, input: Value) -> Any:
     """Passes its input through: no op."""
+    if "_gradient_op_type" in call.attrs:
+        raise CannotVectorize("it has a gradient of its own (gradient_override_map)")
     return input
+
+
+@RegisterPFor("DeepCopy", ALWAYS)
+@RegisterPFor("GuaranteeConst", ALWAYS)
+def unguarded_identity(call: Call, x: Value) -> Any:
+    """Passes its input through; what varies with the loop is not a constant."""
+    return x
+
+
+@RegisterPFor("CheckNumerics", ALWAYS, attrs=("message",))
+@RegisterPFor("CheckNumericsV2", ALWAYS, attrs=("message",))
+def check_numerics(call: Call, tensor: Value) -> Any:
+    """Checks the elements of all iterations at once; an invariant tensor once."""
+    if not tensor.is_stacked:
+        return Value.unstacked(call.rebuild())
+    return broadcast(call)
+
+
+@RegisterPFor("EnsureShape", ANY, attrs=("shape",))
+def ensure_shape(call: Call, input: Value) -> Any:
+    """[n] + shape; no op where the trace knows that the shape is right."""
+    shape = tf.TensorShape(call.attr("shape"))
+    if shape.rank is None:
+        return input
+    if input.inner_shape is not None and tf.TensorShape(input.inner_shape).is_subtype_of(shape):
+        return input
+    return call.rebuild(shape=[call.loop.static_length, *shape.as_list()])
+
+
+@RegisterPFor("ZerosLike", ANY)
+def zeros_like(call: Call, x: Value) -> Any:
+    """Loop-invariant where the inner shape is static."""
+    if x.layout is Layout.STACKED_LIST:
+        return zeros_of(call, x)
+    return _filled(call, x, 0)
+
+
+@RegisterPFor("OnesLike", ANY)
+def ones_like(call: Call, x: Value) -> Any:
+    """Loop-invariant where the inner shape is static."""
+    return _filled(call, x, 1)
+
+
+def _filled(call: Call, x: Value, fill: int) -> Any:
+    shape, dtype = x.inner_shape, x.dtype
+    if dtype in (tf.string, tf.variant, tf.resource) or not is_static(shape):
+        return call.rebuild()
+    array = np.full(shape, fill, dtype.as_numpy_dtype)  # type: ignore[arg-type]
+    if size_of(shape) <= 1024:
+        return Value.deferred(
+            Layout.UNSTACKED,
+            lambda: call.emit.constant(array, dtype),
+            shape,
+            dtype,
+            constant=array,
+        )
+    scalar = call.emit.constant(fill, dtype)
+    return Value.unstacked(call.emit("Fill", np.asarray(shape, np.int32), scalar))
+
+
+# Other shapes -------------------------------------------------------------------------------------
+
+
+@RegisterPFor("Bitcast", ANY)
+def bitcast(call: Call, input: Value) -> Any:
+    """The last inner axis comes or goes with the size of the dtype; the loop stays in front."""
+    return call.rebuild()
+
+
+@RegisterPFor("ToBool", ANY)
+def to_bool(call: Call, input: Value) -> Any:
+    """A scalar: whether it is not 0 or ""; any other tensor: whether it has elements."""
+    rank = call.require_rank(input)
+    emit = call.emit
+    if rank == 0:
+        nothing = "" if input.dtype == tf.string else 0
+        return emit("NotEqual", input.tensor, emit.constant(nothing, input.dtype))
+    if not is_static(input.inner_shape):
+        raise CannotVectorize("the shape of its input is not known before running")
+    return Value.unstacked(emit.constant(size_of(input.inner_shape) > 0))
