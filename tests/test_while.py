@@ -285,6 +285,27 @@ def test_gradient_inside(strategy):
     check(f, LEN, X, while_strategy=strategy, xla=False)
 
 
+@both
+def test_second_gradient(strategy):
+    check(_smooth, LEN, X, while_strategy=strategy, xla=False, second=True)
+
+
+@both
+def test_unknown_n(strategy):
+    check(_smooth, LEN, X, while_strategy=strategy, xla=False, unknown=True)
+
+
+@both
+def test_gradient_inside_of_unknown_n(strategy):
+    def f(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(_smooth(k, x) ** 2)
+        return tape.gradient(y, x)
+
+    check(f, LEN, X, while_strategy=strategy, xla=False, grad=False, unknown=True)
+
+
 def test_gradient_inside_of_an_invariant_loop():
     def f(x):
         with tf.GradientTape() as tape:
