@@ -323,7 +323,8 @@ def check_values(s: Sample) -> None:
                 shapes = shapes or [e.shape[1:] for e in expected]
             for f, st, e in zip(found, static, shapes):
                 assert f.shape[0] == n, f"{what}: {f.shape[0]} rows"
-                assert st.rank is not None and st[0] == (None if unknown else n), f"{what}: {st}"
+                assert st.rank is not None, what
+                assert st[0] == (None if unknown else n), f"{what}: {st}"
                 if not s.random:
                     assert f.shape[1:] == e or n == 0, f"{what}: {f.shape}"
             if not unknown and n == 3:
@@ -340,9 +341,12 @@ def _check_static(s: Sample, subset: tuple[int, ...], static: list[Any], what: s
     one = _traced(s).get_concrete_function(*row)
     for found, inner in zip(static, one.outputs):
         if inner.shape.rank is not None:
-            known = [f if i is not None else None
-                     for f, i in zip(found.as_list()[1:], inner.shape.as_list(), strict=True)]  # fmt: skip
-            assert known == inner.shape.as_list(), (
+            one_row = inner.shape.as_list()
+            known = [
+                None if i is None else f
+                for f, i in zip(found.as_list()[1:], one_row, strict=True)
+            ]
+            assert known == one_row, (
                 f"{what}: static shape {found}, one row has {inner.shape}"
             )
 
@@ -350,8 +354,7 @@ def _check_static(s: Sample, subset: tuple[int, ...], static: list[Any], what: s
 def check_gradients(s: Sample) -> None:
     """First gradients with respect to every float input, varying or not."""
     for subset in s.subsets():
-        n = 3
-        args = [tf.constant(a) for a in s.arguments(subset, n)]
+        args = [tf.constant(a) for a in s.arguments(subset, 3)]
         floats = [i for i, a in enumerate(args) if a.dtype.is_floating or a.dtype.is_complex]
         if not floats:
             return
@@ -363,7 +366,7 @@ def check_gradients(s: Sample) -> None:
         def looped(*given: tf.Tensor, subset: tuple[int, ...] = subset) -> list[tf.Tensor]:
             rows = [
                 nests.flatten(s.fn(*[x[r] if i in subset else x for i, x in enumerate(given)]))
-                for r in range(n)
+                for r in range(3)
             ]
             return [tf.stack(c) for c in zip(*rows)]
 

@@ -21,7 +21,7 @@ def _numerical(fn, x, step=1e-6):
         e = np.zeros(x.size)
         e[k] = step
         e = e.reshape(x.shape)
-        columns.append((np.asarray(fn(tf.constant(x + e))) - np.asarray(fn(tf.constant(x - e)))))
+        columns.append(np.asarray(fn(tf.constant(x + e))) - np.asarray(fn(tf.constant(x - e))))
     return np.stack(columns, -1).reshape(*np.shape(columns[0]), *x.shape) / (2 * step)
 
 

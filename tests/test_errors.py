@@ -379,13 +379,12 @@ def test_an_error_in_the_body_is_the_users_own():
 
 def test_the_traceback_is_short():
     """Between the user's call and the error stand our frames only, few of them."""
-    try:
+    with pytest.raises(tf_pfor.ArgumentError) as caught:
         tf_pfor.vectorized_map(lambda x: x, (X, None))
-    except tf_pfor.ArgumentError as why:
-        frames = traceback.extract_tb(why.__traceback__)
-        ours = [f for f in frames if "tf_pfor" in f.filename and "tests" not in f.filename]
-        assert len(ours) <= 4
-        assert why.__cause__ is None
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    ours = [f for f in frames if "tf_pfor" in f.filename and "tests" not in f.filename]
+    assert len(ours) <= 4
+    assert caught.value.__cause__ is None
 
 
 # ---------------------------------------------------------------------------
