@@ -17,6 +17,7 @@ from tf_pfor import _tf
 from tf_pfor.errors import CannotVectorize
 
 QUERIES = frozenset(["VarIsInitializedOp", "VariableShape"])
+ASSIGNMENTS = frozenset(["AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"])
 READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd"])
 
 
@@ -40,7 +41,8 @@ class Update:
     """A read-modify-write: an assignment whose value depends on the variable.
 
     Attributes:
-      assign: the AssignVariableOp.
+      assign: the AssignVariableOp; or the AssignAddVariableOp or AssignSubVariableOp, when what
+        it adds depends on the variable, like the step of an optimizer.
       reads: the ops that read the version of the variable that the assignment replaces.
     """
 
@@ -49,7 +51,7 @@ class Update:
 
     @property
     def value(self) -> tf.Tensor:
-        """What is assigned."""
+        """What is assigned, added or subtracted."""
         return self.assign.inputs[1]
 
 
@@ -106,7 +108,7 @@ class Accesses:
     # Read-modify-writes ---------------------------------------------------
 
     def recurrence(self, op: tf.Operation) -> tuple[Update, ...]:
-        """The updates that an AssignVariableOp or ReadVariableOp is part of, () if none.
+        """The updates that an assignment or a ReadVariableOp is part of, () if none.
 
         Several, when the value of each depends on the others' variables.
 
@@ -124,7 +126,7 @@ class Accesses:
         updates: list[Update] = []
         groups: dict[Any, Any] = {}
         for a in self.all:
-            if a.op.type != "AssignVariableOp":
+            if a.op.type not in ASSIGNMENTS:
                 continue
             try:
                 update = self._update(a)
@@ -161,6 +163,8 @@ class Accesses:
             if not x.writes and not self.is_before([a.op], x.op)
             and self.version(x.op, a.handle) == now
         ]  # fmt: skip
+        if a.op.type != "AssignVariableOp" and not any(x in same for x in used):
+            return None  # a sum of what is made of an older value, the same in all iterations
         if any(x not in same for x in used):
             raise CannotVectorize(f"{name} before another update (or from inside a function)")
         if any(x.op.type != "ReadVariableOp" for x in same):
@@ -173,16 +177,21 @@ class Accesses:
 
     def _check(self, update: Update, updates: list[Update]) -> None:
         """Other variables that the value depends on must not change from iteration to iteration
-        in a way that the order of the updates would show."""
-        mine = {u.assign for u in updates}
+        in a way that the order of the updates would show.
+        """
+        reads_of = {u.assign: u.reads for u in updates}
         for read in self.all:
             if not self.depends(update.assign, read):
                 continue
             for w in self.of(read.handle):
-                if w.writes and w.op not in mine and not self.is_before([w.op], read.op):
+                if not w.writes or read.op in reads_of.get(w.op, ()):
+                    continue
+                is_before = self.is_before([w.op], read.op)
+                if not is_before or w.op in reads_of:
+                    when = "before" if is_before else "later"
                     raise CannotVectorize(
                         "the assigned value depends on another variable that the body updates "
-                        f"later ({w.op.type} '{w.op.name}'): which iteration's value is meant is "
+                        f"{when} ({w.op.type} '{w.op.name}'): which iteration's value is meant is "
                         "not clear"
                     )
 

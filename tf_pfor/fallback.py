@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.errors import CannotVectorize, UnsupportedStateError
+from tf_pfor.errors import CannotVectorize
 from tf_pfor.gradients import convert_later, has_gradient
 from tf_pfor.loop import Loop
 from tf_pfor.values import Layout, Shape, Value, dims, is_static
@@ -64,11 +64,16 @@ def loop_in_order(op: tf.Operation, inputs: Inputs, walker: Walker) -> list[Valu
         made = _in_order(region, given, [v.is_stacked for v in chosen], walker.loop)
 
         def gradient(*_: tf.Tensor) -> Any:
-            raise UnsupportedStateError(
-                f"{op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'}) runs once for each "
-                "iteration, and the gradient of that is not supported. Expected: no gradient "
-                "through it. Use tf.stop_gradient on its inputs, or move it out of the body."
+            check = tf.debugging.Assert(
+                False,
+                [
+                    f"{op.type} ({_tf.user_line(op) or 'line unknown'}) runs once for each "
+                    "iteration, and the gradient of that is not supported. Use tf.stop_gradient "
+                    "on its result, or move it out of the body."
+                ],
             )
+            with tf.control_dependencies([check] if check is not None else []):
+                return [tf.zeros_like(t) if has_gradient(t) else None for t in given]
 
         return tuple(made), gradient
 
@@ -86,9 +91,7 @@ def _in_order(
     """All rows by tf.while_loop; a row starts when the one before it has ended."""
     n = loop.length
     outputs = region.outputs
-    arrays = [
-        tf.TensorArray(t.dtype, n, element_shape=t.shape, infer_shape=False) for t in outputs
-    ]
+    arrays = [tf.TensorArray(t.dtype, n, element_shape=t.shape, infer_shape=False) for t in outputs]
 
     def step(i: tf.Tensor, *arrays: Any) -> Any:
         graph = tf.compat.v1.get_default_graph()
@@ -165,9 +168,7 @@ def loop_region(region: Region, values: Sequence[Value], walker: Walker) -> list
         return [Value.unstacked(t) for t in made]
     rows = RowLoop(region, stacked, walker)
     made = _emitting(walker, lambda: rows.differentiable(*tensors))
-    return [
-        Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, region.outputs)
-    ]
+    return [Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, region.outputs)]
 
 
 def _emitting(walker: Walker, make: Callable[[], Any]) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.accesses import Accesses, Update, accesses
+from tf_pfor.accesses import READS, Accesses, Update, accesses
 from tf_pfor.call import Call
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.fallback import Region
@@ -52,7 +52,7 @@ def of(call: Call) -> Scanned | None:
             value = call.value_of(read.outputs[0])
             if value is not None:
                 return call.emit.memo[("scan", id(value.cell))][1]
-    if call.op.type == "AssignVariableOp":
+    if call.op.type not in READS:
         raise CannotVectorize("the value that it assigns does not need the variable's own")
     found = _scan(call, known, updates)
     for row in found.rows:
@@ -88,9 +88,9 @@ def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
         starts.append(call.emit("ReadVariableOp", handle.tensor, **attrs))
         starts[-1].set_shape(update.reads[0].outputs[0].shape)
     with graph.as_default():
-        made = _affine(call, region, states, starts, outside) if len(updates) == 1 else None
+        made = _affine(call, region, states, starts, outside) if _is_plain(updates) else None
         call.note("one update after the other" + (", in closed form" if made else ", in a loop"))
-        rows, final = made or _loop(call, region, states, starts, outside)
+        rows, final = made or _loop(call, updates, region, states, starts, outside)
         rows = [_like_read(r, s) for r, s in zip(rows, starts)]
     call.emit.operations += graph.get_operations()[before:]
     return Scanned(updates, [Value.stacked(r) for r in rows], final)
@@ -140,8 +140,24 @@ def _like_read(rows: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
 # ---------------------------------------------------------------------------
 
 
+def _is_plain(updates: tuple[Update, ...]) -> bool:
+    return len(updates) == 1 and updates[0].assign.type == "AssignVariableOp"
+
+
+def _after(update: Update, now: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    """The variable after an update."""
+    if update.assign.type == "AssignVariableOp":
+        return value
+    return now + value if update.assign.type == "AssignAddVariableOp" else now - value
+
+
 def _loop(
-    call: Call, region: Region, states: list[int], starts: list[tf.Tensor], outside: list[Value]
+    call: Call,
+    updates: tuple[Update, ...],
+    region: Region,
+    states: list[int],
+    starts: list[tf.Tensor],
+    outside: list[Value],
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """A sequential loop over the iterations."""
     n = call.loop.length
@@ -152,7 +168,8 @@ def _loop(
     def step(i: tf.Tensor, *carried: Any) -> Any:
         now, arrays = carried[:count], carried[count:]
         rows = [tf.gather(t, i) if v.is_stacked else t for t, v in zip(tensors, outside)]
-        new = region.copy(*(now[k] for k in states), *rows)
+        made = region.copy(*(now[k] for k in states), *rows)
+        new = [_after(u, x, y) for u, x, y in zip(updates, now, made)]
         for x, s in zip(new, starts):
             x.set_shape(s.shape)
         return (i + 1, *new, *(a.write(i, x) for a, x in zip(arrays, now)))

@@ -33,7 +33,7 @@ def _of_key(op_type, **attrs):
 
 
 def _drawn(op_type, fn, *inputs, **options):
-    options = {"grad": False, "xla": False, "rtol": 0.0, "atol": 0.0, "max_ops": 200, **options}
+    options = {"grad": False, "xla": False, "rtol": 0.0, "atol": 0.0, "max_ops": 400, **options}
     return sample(op_type, fn, *inputs, **options)
 
 

@@ -118,6 +118,7 @@ def checked_to_differ(call: Call, indices: Value, places: tf.Tensor) -> Generato
         f"({call.op.type}, {_tf.user_line(call.op) or 'line unknown'}). Expected: places that "
         "differ. Places, and iterations:"
     )
+    message = message.replace("'", "")  # the kernel would escape them
     if _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize(
             f"iterations may write the same place of {variable_name(call)}, which cannot be "

@@ -58,8 +58,14 @@ def assign(call: Call, resource: Value, value: Value) -> Any:
 @RegisterPFor("AssignAddVariableOp", ALWAYS)
 @RegisterPFor("AssignSubVariableOp", ALWAYS)
 def add_all(call: Call, resource: Value, value: Value) -> Any:
-    """v += sum_i x_i; an invariant x counts n times."""
-    call.rebuild(value=total(call, value))
+    """v += sum_i x_i; an invariant x counts n times. v += f(v, x_i): one after the other."""
+    found = recurrences.of(call)
+    if found is None:
+        call.rebuild(value=total(call, value))
+        return None
+    position = [u.assign for u in found.updates].index(call.op)
+    handle = resource.tensor
+    call.emit("AssignVariableOp", handle, found.final[position])
     return None
 
 
