@@ -1,51 +1,194 @@
-"""Stateful random ops: every iteration draws its own numbers, from the right distribution."""
+"""Randomness in a vectorized loop: independent rows, the loop's numbers and state."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tf_pfor import NotVectorizableError
+from tf_pfor.errors import ArgumentError
 
-N = 400
-RAW = tf.raw_ops
+N = 5
+SEEDS = tf.constant(np.random.default_rng(0).integers(-(2**31), 2**31, [N, 2]), tf.int32)
+
+
+def _same_as_the_loop(fn, rows=SEEDS):
+    """Bit for bit."""
+    found = tf.nest.flatten(tf_pfor.vectorized_map(fn, rows))
+    one = tf.function(fn)
+    expected = [tf.nest.flatten(one(r)) for r in tf.unstack(rows)]
+    for f, column in zip(found, zip(*expected)):
+        np.testing.assert_array_equal(f, np.stack(column))
+
+
+# ---------------------------------------------------------------------------
+# A seed for each row
+# ---------------------------------------------------------------------------
+
 DRAWS = {
-    "RandomUniform": (lambda: tf.random.uniform([50]), 0.5),
-    "RandomStandardNormal": (lambda: tf.random.normal([50]), 0.0),
-    "RandomGamma": (lambda: tf.random.gamma([50], 2.0), 2.0),
-    "RandomPoissonV2": (lambda: tf.random.poisson([50], 3.0), 3.0),
-    "Multinomial": (
-        lambda: RAW.Multinomial(logits=tf.math.log([[0.25, 0.75]]), num_samples=50),
-        0.75,
+    "binomial": lambda s: tf.random.stateless_binomial([7], s, 9.0, 0.3),
+    "categorical": lambda s: tf.random.stateless_categorical([[0.1, 0.9]], 7, s),
+    "full int": lambda s: tf.random.stateless_uniform([7], s, None, None, tf.uint64),
+    "gamma": lambda s: tf.random.stateless_gamma([7], s, 1.5),
+    "int": lambda s: tf.random.stateless_uniform([3, 3], s, -5, 17, tf.int32),
+    "large": lambda s: tf.random.stateless_uniform([100], s),
+    "normal": lambda s: tf.random.stateless_normal([7], s),
+    "parameterized": lambda s: tf.random.stateless_parameterized_truncated_normal(
+        [7], s, 0.0, 1.0, -1.0, 2.0
     ),
+    "poisson": lambda s: tf.random.stateless_poisson([7], s, 2.0, tf.float32),
+    "shuffle": lambda s: tf.random.experimental.stateless_shuffle(tf.range(9), s),
+    "split": lambda s: tf.random.split(s, 3),
+    "truncated": lambda s: tf.random.stateless_truncated_normal([7], s),
+    "uniform": lambda s: tf.random.stateless_uniform([7], s),
+    "double": lambda s: tf.random.stateless_uniform([2, 2], s, dtype=tf.float64),
 }
 
 
 @pytest.mark.parametrize("name", sorted(DRAWS))
-def test_iterations_draw_their_own_numbers(name):
-    draw, mean = DRAWS[name]
-    rows = tf_pfor.pfor(lambda i: draw(), N).numpy().reshape([N, -1])
-    assert len({row.tobytes() for row in rows}) == N
-    assert abs(rows.mean() - mean) < 0.1  # 20,000 draws: more than five standard deviations
+def test_a_seed_for_each_row(name):
+    _same_as_the_loop(DRAWS[name])
 
 
-def test_parameters_belong_to_their_row():
-    rates = tf.constant([1.0, 100.0, 10000.0])
-    means = tf_pfor.vectorized_map(lambda r: tf.random.poisson([200], r), rates).numpy().mean(1)
-    np.testing.assert_allclose(means, rates.numpy(), rtol=0.5)
+def test_fold_in_and_explicit_philox():
+    seed = tf.constant([3, 4])
+    _same_as_the_loop(
+        lambda i: tf.random.stateless_uniform([3], tf.random.fold_in(seed, i), alg="philox"),
+        tf.range(N),
+    )
 
 
-def test_logits_belong_to_their_row():
-    logits = tf.constant([[[0.0, -99.0]], [[-99.0, 0.0]]])
-    drawn = tf_pfor.vectorized_map(lambda x: RAW.Multinomial(logits=x, num_samples=9), logits)
-    assert drawn.numpy().tolist() == [[[0] * 9], [[1] * 9]]
+def test_an_invariant_seed_is_one_draw():
+    found = tf_pfor.vectorized_map(
+        lambda x: x + tf.random.stateless_normal([3], [1, 2]), tf.zeros([N])
+    )
+    assert (found == found[0]).numpy().all()
+    np.testing.assert_array_equal(found[0], tf.random.stateless_normal([3], [1, 2]))
 
 
-def test_shuffles_are_permutations_and_differ():
-    rows = tf_pfor.pfor(lambda i: tf.random.shuffle(tf.range(30)), 20).numpy()
-    assert (np.sort(rows, 1) == np.arange(30)).all()
-    assert len({row.tobytes() for row in rows}) == 20
+def test_an_unknown_number_of_seeds():
+    draw = tf.function(
+        lambda s: tf_pfor.vectorized_map(DRAWS["uniform"], s, fallback_to_while_loop=False),
+        input_signature=[tf.TensorSpec([None, 2], tf.int32)],
+        autograph=False,
+    )
+    np.testing.assert_array_equal(draw(SEEDS)[1], DRAWS["uniform"](SEEDS[1]))
+    assert draw(SEEDS[:0]).shape == (0, 7)
 
 
-def test_invariant_stateless_seed_is_one_draw():
-    rows = tf_pfor.pfor(lambda i: tf.random.stateless_normal([3], [1, 2]), 4).numpy()
-    assert (rows == rows[0]).all()
+# ---------------------------------------------------------------------------
+# Generators
+# ---------------------------------------------------------------------------
+
+
+def _generator_bodies():
+    def all_kinds(g, _):
+        return (
+            g.uniform([3]), g.normal([5]), g.uniform([2, 2], 0, 10, tf.int32),
+            g.uniform_full_int([3]), g.truncated_normal([3]),
+        )  # fmt: skip
+
+    def skips(g, _):
+        g.skip(3)
+        return g.uniform([2])
+
+    def nothing_read(g, x):
+        g.normal([4])
+        return x
+
+    return {
+        "all kinds": all_kinds,
+        "binomial": lambda g, _: g.binomial([3], 5.0, 0.5),
+        "nothing read": nothing_read,
+        "one": lambda g, _: g.normal([3, 2]),
+        "seeds": lambda g, _: tf.random.stateless_normal([2], g.make_seeds(1)[:, 0]),
+        "skips": skips,
+    }
+
+
+@pytest.mark.parametrize("name", sorted(_generator_bodies()))
+@pytest.mark.parametrize("alg", ["philox", "state that carries"])
+def test_a_generator_draws_what_the_loop_draws(name, alg):
+    """The same numbers, and the same state afterwards."""
+    body = _generator_bodies()[name]
+
+    def make():
+        if alg == "philox":
+            return tf.random.Generator.from_seed(5)
+        return tf.random.Generator.from_state([2**63 - 700, 7, 9], alg="philox")
+
+    a, b = make(), make()
+    rows = tf.range(4)
+    found = tf.nest.flatten(tf_pfor.vectorized_map(lambda x: body(a, x), rows))
+    expected = [tf.nest.flatten(body(b, x)) for x in rows]
+    for f, column in zip(found, zip(*expected)):
+        np.testing.assert_array_equal(f, np.stack(column))
+    np.testing.assert_array_equal(a.state, b.state)
+
+
+def test_a_generator_in_a_branch_draws_for_the_active_rows():
+    a, b = tf.random.Generator.from_seed(5), tf.random.Generator.from_seed(5)
+
+    def body(g, x):
+        y = 0.0
+        if x % 2 == 0:
+            y = g.normal([])
+        return y
+
+    found = tf_pfor.vectorized_map(lambda x: body(a, x), tf.range(6))
+    expected = np.zeros([6], np.float32)
+    expected[::2] = [b.normal([]).numpy() for _ in range(3)]
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(a.state, b.state)
+
+
+def test_a_draw_whose_size_depends_on_a_draw_is_refused():
+    g = tf.random.Generator.from_seed(5)
+
+    def body(x):
+        count = g.uniform([], 1, 5, tf.int32)
+        return tf.reduce_sum(g.normal([count])) + x
+
+    with pytest.raises(NotVectorizableError, match="drawn before"):
+        tf_pfor.vectorized_map(body, tf.zeros([3]))
+
+
+def test_state_used_in_two_ways_is_refused():
+    g = tf.random.Generator.from_seed(5)
+
+    def body(x):
+        y = g.normal([])
+        return x + y + tf.cast(g.state[0], tf.float32)
+
+    with pytest.raises(NotVectorizableError, match="state of the generator"):
+        tf_pfor.vectorized_map(body, tf.zeros([3]))
+
+
+# ---------------------------------------------------------------------------
+# Stateful randomness
+# ---------------------------------------------------------------------------
+
+
+def test_rows_are_independent():
+    found = tf_pfor.vectorized_map(lambda x: x + tf.random.normal([100]), tf.zeros([N]))
+    correlation = np.corrcoef(found)
+    assert np.abs(correlation - np.eye(N)).max() < 0.6
+
+
+def test_randomness_same():
+    draw = tf_pfor.vmap(lambda x: x + tf.random.normal([3]), randomness="same")
+    found = draw(tf.zeros([N]))
+    assert (found == found[0]).numpy().all()
+    with pytest.raises(NotVectorizableError, match="'same'"):
+        tf_pfor.vmap(lambda p: tf.random.categorical(p, 3), randomness="same")(tf.zeros([N, 1, 2]))
+
+
+def test_randomness_error():
+    draw = tf_pfor.vmap(lambda x: x + tf.random.normal([3]), randomness="error")
+    with pytest.raises(NotVectorizableError, match="randomness is 'error'"):
+        draw(tf.zeros([N]))
+
+
+def test_randomness_is_checked():
+    with pytest.raises(ArgumentError, match="randomness"):
+        tf_pfor.vmap(lambda x: x, randomness="some")

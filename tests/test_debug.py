@@ -1,0 +1,238 @@
+"""Prints, asserts, checks, summaries and Python functions in a vectorized loop."""
+
+import glob
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+X = tf.constant([1.0, -2.0, 3.0, -4.0])
+
+
+def mapped(body, elems=X):
+    return tf_pfor.vectorized_map(body, elems)
+
+
+def printed(capfd, body, elems=X):
+    mapped(body, elems)
+    return capfd.readouterr().err
+
+
+# ---------------------------------------------------------------------------
+# Prints
+# ---------------------------------------------------------------------------
+
+
+def test_a_print_shows_the_stacked_values_once(capfd):
+    def body(x):
+        tf.print("x:", x, "and", [x * 2.0, 7])
+        return x
+
+    assert printed(capfd, body) == "x: [1 -2 3 -4] and [[2 -4 6 -8], 7]\n"
+
+
+def test_a_print_of_what_is_invariant(capfd):
+    def body(x):
+        tf.print("once")
+        return x
+
+    assert printed(capfd, body) == "once\n"
+
+
+def test_nothing_is_printed_without_iterations(capfd):
+    def body(x):
+        tf.print("once")
+        tf.print(x)
+        return x
+
+    assert printed(capfd, body, X[:0]) == ""
+
+
+def test_prints_keep_their_order_and_options(capfd):
+    def body(x):
+        tf.print("a", x, end="!", summarize=1)
+        tf.print("b")
+        return x
+
+    assert printed(capfd, body) == "a [1 ... -4]!b\n"
+
+
+def test_a_print_of_strings(capfd):
+    assert "a" in printed(capfd, lambda s: tf.print(s), tf.constant(["a", "b"]))
+
+
+def test_a_print_in_a_branch_shows_the_active_rows(capfd):
+    def body(x):
+        if x > 0.0:
+            tf.print("positive:", x)
+        return x
+
+    assert printed(capfd, body) == "positive: [1 3]\n"
+
+
+def test_a_formatted_string_that_is_read():
+    with pytest.warns(tf_pfor.FallbackWarning, match="StringFormat"):
+        found = mapped(lambda x: tf.strings.format("<{}>", x))
+    assert found.numpy().tolist() == [b"<1>", b"<-2>", b"<3>", b"<-4>"]
+
+
+# ---------------------------------------------------------------------------
+# Asserts
+# ---------------------------------------------------------------------------
+
+ASSERTS = {
+    "Assert": lambda x: tf.debugging.Assert(x < 9.0, ["too large", x]),
+    "assert_all_finite": lambda x: tf.debugging.assert_all_finite(9.0 - x, "message"),
+    "assert_equal": lambda x: tf.debugging.assert_equal(x, tf.minimum(x, 8.0)),
+    "assert_less": lambda x: tf.debugging.assert_less(x, 9.0, message="too large"),
+    "assert_near": lambda x: tf.debugging.assert_near(x, tf.minimum(x, 8.0)),
+    "assert_non_negative": lambda x: tf.debugging.assert_non_negative(9.0 - x),
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(ASSERTS) - {"assert_all_finite"}))
+def test_asserts(name):
+    """Nothing when all rows hold; else an error with the numbers of the rows."""
+
+    def body(x):
+        ASSERTS[name](x)
+        return x * 2.0
+
+    np.testing.assert_allclose(mapped(body), X * 2.0)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        mapped(body, tf.constant([1.0, 10.0, 3.0, 11.0]))
+    assert "[1 3]" in str(caught.value)
+
+
+def test_the_data_of_a_failed_assert_are_those_of_its_rows():
+    def body(x):
+        tf.debugging.Assert(x < 9.0, ["too large", x])
+        return x
+
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        mapped(body, tf.constant([1.0, 10.0, 3.0, 11.0]))
+    assert "[10 11]" in str(caught.value)
+    assert "too large" in str(caught.value)
+
+
+def test_an_assert_in_a_branch_is_for_the_active_rows():
+    def body(x):
+        if x < 0.0:
+            tf.debugging.assert_less(x, -1.0)
+        return x
+
+    np.testing.assert_allclose(mapped(body), X)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        mapped(body, tf.constant([0.5, -2.0, -0.5]))
+    assert "[2]" in str(caught.value)
+
+
+def test_an_assert_of_what_is_invariant():
+    limit = tf.Variable(1.0)
+
+    def body(x):
+        tf.debugging.assert_less(limit, 5.0)
+        return x
+
+    np.testing.assert_allclose(mapped(body), X)
+    limit.assign(7.0)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        mapped(body)
+
+
+def test_check_numerics():
+    def body(x):
+        return tf.debugging.check_numerics(tf.math.log(x), "not a number")
+
+    np.testing.assert_allclose(mapped(body, tf.abs(X)), tf.math.log(tf.abs(X)), rtol=1e-6)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not a number"):
+        mapped(body)
+
+
+# ---------------------------------------------------------------------------
+# One after the other
+# ---------------------------------------------------------------------------
+
+
+def test_a_python_function_is_called_in_order():
+    calls = []
+
+    def double(x):
+        calls.append(float(x))
+        return x * 2.0
+
+    def body(x):
+        return tf.py_function(double, [x], tf.float32)
+
+    np.testing.assert_allclose(mapped(body), X * 2.0)
+    assert calls == X.numpy().tolist()
+
+
+def test_a_python_function_of_nothing_is_called_for_each_row():
+    calls = []
+
+    def count():
+        calls.append(0)
+        return np.float32(len(calls))
+
+    def body(x):
+        return x + tf.ensure_shape(tf.numpy_function(count, [], tf.float32), [])
+
+    np.testing.assert_allclose(mapped(body), X + [1.0, 2.0, 3.0, 4.0])
+
+
+def test_exceptions_pass_through():
+    def fails(x):
+        if x < -3.0:
+            raise ValueError("four")
+        return x
+
+    def body(x):
+        return tf.py_function(fails, [x], tf.float32)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="ValueError: four"):
+        mapped(body)
+
+
+def test_a_python_function_whose_result_is_not_read():
+    calls = []
+
+    def body(x):
+        tf.py_function(lambda v: calls.append(float(v)), [x], [])
+        return x
+
+    mapped(body)
+    assert calls == X.numpy().tolist()
+
+
+def test_the_gradient_of_a_python_function_is_refused():
+    """Loudly, and only when it is asked for."""
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(X)
+        found = mapped(lambda x: tf.py_function(lambda v: v * 2.0, [x], tf.float32))
+        cut = mapped(
+            lambda x: x * tf.stop_gradient(tf.py_function(lambda v: v * 2.0, [x], tf.float32))
+        )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="gradient of that is not supported"):
+        tape.gradient(found, X)
+    np.testing.assert_allclose(tape.gradient(cut, X), X * 2.0)
+
+
+def test_summaries(tmp_path):
+    writer = tf.summary.create_file_writer(str(tmp_path))
+
+    def body(x):
+        with writer.as_default(step=3):
+            tf.summary.scalar("loss", x)
+        return x
+
+    mapped(body)
+    writer.close()
+    (path,) = glob.glob(str(tmp_path / "*"))
+    values = []
+    for record in tf.data.TFRecordDataset(path):
+        event = tf.compat.v1.Event.FromString(record.numpy())
+        values += [float(tf.make_ndarray(v.tensor)) for v in event.summary.value]
+    assert values == X.numpy().tolist()
