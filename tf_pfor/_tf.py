@@ -369,7 +369,9 @@ def trace(name: str, function: Any, specs: Sequence[Any]) -> Any:
     return graph
 
 
-class _ControlDependencies(_auto_control_deps.AutomaticControlDependencies):
+class _ControlDependencies(
+    _auto_control_deps.AutomaticControlDependencies  # pyright: ignore[reportUntypedBaseClass]
+):
     """Automatic control dependencies, at no cost for a graph without side effects."""
 
     def __exit__(self, *error: Any) -> None:

@@ -55,7 +55,7 @@ class Failed(Exception):  # noqa: N818
     """Internal: an op that depends on one that could not be converted."""
 
 
-class _Continued(dict):
+class _Continued(dict[Any, Any]):
     """A dict that shows the items of another one, each as ``see(item)`` once it is asked for."""
 
     def __init__(self, first: dict[Any, Any], see: Any):

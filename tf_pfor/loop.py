@@ -92,6 +92,14 @@ class Loop:
         """The child loop whose iterations are ``rows`` (int32 [k]) of this one's."""
         return Loop(emit.dim(rows, 0), emit, rows=rows, parent=self)
 
+    def seen_from(self, emit: Emitter) -> Loop:
+        """This loop for ops that ``emit`` adds to another graph, inside or after this one."""
+        length = self.static_length
+        if length is None:
+            length = _tf.captured(self.length_tensor, emit.graph)
+        rows = None if self.rows is None else _tf.captured(self.rows, emit.graph)
+        return Loop(length, emit, rows=rows, parent=self.parent)
+
     def take(
         self,
         value: Value,
@@ -153,11 +161,3 @@ class Loop:
 
 def _other_rows() -> tf.Tensor:
     raise CannotVectorize("an optional is read by other rows than those that made it")
-
-    def seen_from(self, emit: Emitter) -> Loop:
-        """This loop for ops that ``emit`` adds to another graph, inside or after this one."""
-        length = self.static_length
-        if length is None:
-            length = _tf.captured(self.length_tensor, emit.graph)
-        rows = None if self.rows is None else _tf.captured(self.rows, emit.graph)
-        return Loop(length, emit, rows=rows, parent=self.parent)

@@ -78,11 +78,8 @@ def pack(structure: Any, leaves: list[Any]) -> Any:
 def paths(structure: Any, name: str) -> list[str]:
     """For each leaf, how a user would write it: ``elems['a'][0]``."""
     if isinstance(structure, tuple) and hasattr(structure, "_fields"):
-        return [
-            p
-            for f, x in zip(structure._fields, structure)
-            for p in paths(x, f"{name}.{f}")  # pyright: ignore[reportAttributeAccessIssue]
-        ]
+        fields: Any = getattr(structure, "_fields")  # noqa: B009  (no attribute of a plain tuple)
+        return [p for f, x in zip(fields, structure) for p in paths(x, f"{name}.{f}")]
     if isinstance(structure, (list, tuple)):
         return [p for i, x in enumerate(structure) for p in paths(x, f"{name}[{i}]")]
     if isinstance(structure, dict):

@@ -84,7 +84,7 @@ def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
     for update in updates:
         handle = call.value_of(update.reads[0].inputs[0])
         assert handle is not None
-        attrs = {"dtype": update.value.dtype}
+        attrs: dict[str, Any] = {"dtype": update.value.dtype}
         starts.append(call.emit("ReadVariableOp", handle.tensor, **attrs))
         starts[-1].set_shape(update.reads[0].outputs[0].shape)
     with graph.as_default():

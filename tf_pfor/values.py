@@ -238,8 +238,9 @@ class Value:
 
 
 def _constant(value: Value, graph: Any) -> tf.Tensor:
+    known: Any = value.constant
     with graph.as_default(), tf.control_dependencies(None):
-        return tf.constant(value.constant, value.dtype)
+        return tf.constant(known, value.dtype)
 
 
 def dims(tensor: tf.Tensor) -> Shape:
