@@ -1,0 +1,49 @@
+"""The example programs at tiny sizes: values and gradients of the weights, against their loops."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from examples import lstm_true_length, tree_lstm
+
+
+def _lstm():
+    return lstm_true_length, lstm_true_length.make_weights(3, 4), (
+        lstm_true_length.make_sequences(5, 4, 3)
+    )  # fmt: skip
+
+
+def _tree():
+    return tree_lstm, tree_lstm.make_weights(3, 4), (tree_lstm.make_trees(4, 5, 3),)
+
+
+@pytest.mark.parametrize("make", [_lstm, _tree])
+def test_values_and_gradients(make):
+    module, weights, given = make()
+    found = {}
+    for name, run in (("mapped", tf.function(module.mapped)), ("looped", module.looped)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", tf_pfor.FallbackWarning)
+            found[name] = module.value_and_gradients(run, weights, *given)
+    assert len(found["mapped"]) == 1 + len(weights)
+    for a, b in zip(found["mapped"], found["looped"], strict=True):
+        assert a.shape == b.shape
+        assert np.any(b.numpy())
+        np.testing.assert_allclose(a, b, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("module", "sizes"),
+    [
+        (lstm_true_length, {"count": 3, "longest": 3, "inputs": 2, "state": 2}),
+        (tree_lstm, {"count": 2, "most": 3, "inputs": 2, "state": 2}),
+    ],
+)
+def test_program(module, sizes, capsys):
+    assert module.main(**sizes) < 1e-4
+    said = capsys.readouterr().out
+    assert "largest difference" in said
+    assert "Python loop" in said
