@@ -38,7 +38,7 @@ from tf_pfor.run import Element, convert_body
 from tf_pfor.trace import trace
 from tf_pfor.values import Folded, Layout, Value
 
-LOOP_OPS = ("While", "StatelessWhile", "MapDefun", "DeviceIndex", "Enter")
+LOOP_OPS = ("While", "StatelessWhile", "MapDefun", "PartitionedCall", "Enter")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -41,6 +41,9 @@ BODIES = {
     "invariant": lambda x: tf.math.xlogy(x, tf.abs(W) + 1.0),
     "invariant first": lambda x: tf.math.xlogy(C, x),
     "several": lambda x: tf.math.xlogy(tf.sinh(x) + x, tf.sinh(C)) * tf.math.erf(x),
+    "chain": lambda x: tf.sinh(tf.math.erf(tf.math.xlogy(tf.sin(x), tf.sinh(x) * 0.0 + C))),
+    "diamond": lambda x: tf.math.xlogy(tf.sinh(x), tf.math.erf(x)) + tf.sinh(tf.sinh(C) * 0.1) * x,
+    "left and back": lambda x: tf.math.xlogy(tf.sinh(x), tf.exp(tf.sinh(x)) + 1.0),
     "mixed": lambda x: tf.sinh(tf.exp(tf.sinh(x) * 0.1) + x * C),
 }
 MODES = {
@@ -158,3 +161,158 @@ def test_off():
         tf_pfor.vectorized_map(BODIES["several"], rows(3), fallback_to_while_loop=False)
     assert "Sinh" in str(caught.value)
     assert "test_fallback.py" in str(caught.value)
+
+
+def loops(fn, x, **options):
+    """How many loops over rows the vectorized ``fn`` has."""
+    graph = tf.function(
+        lambda x: tf_pfor.vectorized_map(fn, x, **options), autograph=False
+    ).get_concrete_function(x)
+    return [o.type for o in graph.graph.get_operations()].count("PartitionedCall")
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("one input", 1), ("several", 1), ("diamond", 1), ("left and back", 2), ("mixed", 2)],
+)
+def test_adjacent_ops_share_a_loop(name, count):
+    # "several": Add and Mul lie on paths that leave the first ops, so they come before or after.
+    if name == "several":
+        count = 3
+    assert loops(BODIES[name], rows(3)) == count
+
+
+def test_an_op_inside_a_loop_can_be_asked_for_by_a_gradient():
+    @tf.custom_gradient
+    def odd(x):
+        inner = tf.sinh(x)
+        return tf.math.erf(inner), lambda dy: dy * inner
+
+    def derivative(m, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(m(x))
+        return tape.gradient(y, x)
+
+    x = rows(3)
+    found = derivative(lambda x: tf_pfor.vectorized_map(odd, x), x)
+    np.testing.assert_allclose(found, derivative(lambda x: loop(odd, x), x), 1e-5)
+
+
+# ---------------------------------------------------------------------------
+# Effects
+# ---------------------------------------------------------------------------
+
+
+def in_order(fn, x, **options):
+    """The rows that a py_function in ``fn`` saw, in order, and the result."""
+    seen = []
+
+    def see(r):
+        seen.append(r.numpy().tolist())
+        return r * 2
+
+    with REGISTRY.temporary():
+        REGISTRY._rules = {k: v for k, v in REGISTRY._rules.items() if k != "EagerPyFunc"}
+        result = tf_pfor.vectorized_map(lambda r: fn(r, see), x, **options)
+    return seen, result
+
+
+def test_a_stateful_op_runs_in_order_once_for_each_row():
+    def fn(r, see):
+        return tf.py_function(see, [r], tf.int32) + 1
+
+    seen, result = in_order(fn, tf.range(20))
+    assert seen == list(range(20))
+    assert result.numpy().tolist() == [2 * i + 1 for i in range(20)]
+
+
+def test_a_stateful_op_without_stacked_inputs_runs_n_times():
+    seen, _ = in_order(lambda r, see: (tf.py_function(see, [tf.constant(7)], tf.int32), r)[1],
+                       tf.range(4))  # fmt: skip
+    assert seen == [7, 7, 7, 7]
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_stateful_op_with_few_rows(n):
+    seen, _ = in_order(lambda r, see: tf.py_function(see, [r], tf.int32), tf.range(n))
+    assert seen == list(range(n))
+
+
+def test_two_stateful_ops_keep_their_order():
+    def fn(r, see):
+        tf.py_function(see, [r], tf.int32)
+        tf.py_function(see, [r + 100], tf.int32)
+        return r
+
+    seen, _ = in_order(fn, tf.range(3))
+    assert seen == [0, 1, 2, 100, 101, 102]  # lock-step: op by op
+
+
+def test_the_gradient_of_a_stateful_op():
+    def fn(r):
+        return tf.ensure_shape(tf.py_function(lambda r: r**3, [r], tf.float32), [2])
+
+    x = rows(3)
+    with REGISTRY.temporary(), tf.GradientTape() as tape:
+        REGISTRY._rules = {k: v for k, v in REGISTRY._rules.items() if k != "EagerPyFunc"}
+        tape.watch(x)
+        y = tf_pfor.vectorized_map(fn, x)
+    np.testing.assert_allclose(tape.gradient(y, x), 3 * x**2, 1e-5)
+
+
+def test_a_stateful_op_is_refused_when_loops_are_off():
+    with pytest.raises(tf_pfor.NotVectorizableError, match="EagerPyFunc.*test_fallback.py"):
+        in_order(
+            lambda r, see: tf.py_function(see, [r], tf.int32),
+            tf.range(3),
+            fallback_to_while_loop=False,
+        )
+
+
+def test_what_is_refused():
+    def dataset(x):
+        return next(iter(tf.data.Dataset.from_tensors(x)))
+
+    @tf.function
+    def queue(x):
+        q = tf.queue.FIFOQueue(1, [tf.float32])
+        q.enqueue(x)
+        return x
+
+    for fn, word in ((dataset, "dataset"), (queue, "queue")):
+        with pytest.raises(tf_pfor.NotVectorizableError, match=word):
+            tf_pfor.vectorized_map(fn, rows(2))
+
+
+def test_of_version_1_loops():
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf.compat.v1.placeholder(tf.float32, [])
+        y = tf.raw_ops.Enter(data=x, frame_name="f")
+        z = tf.raw_ops.Exit(data=y)
+    fn = tf.compat.v1.wrap_function(
+        lambda x: tf.graph_util.import_graph_def(
+            graph.as_graph_def(), {x_name: x}, [z_name], name=""
+        )[0],
+        [tf.TensorSpec([])],
+    ) if (x_name := x.name) and (z_name := z.name) else None  # fmt: skip
+    with pytest.raises(tf_pfor.NotVectorizableError, match="Enter.*TensorFlow 1"):
+        tf_pfor.vectorized_map(fn, tf.ones([3]))
+
+
+def test_saved_model(tmp_path):
+    module = tf.Module()
+    fn = BODIES["several"]
+    module.f = tf.function(
+        lambda x: tf_pfor.vectorized_map(fn, x),
+        autograph=False,
+        input_signature=[tf.TensorSpec([None, 2])],
+    )
+    module.w = W
+    tf.saved_model.save(module, str(tmp_path))
+    x = rows(3)
+    loaded = tf.saved_model.load(str(tmp_path))
+    np.testing.assert_allclose(loaded.f(x), loop(fn, x), 1e-5)
+    nested = tf_pfor.vectorized_map(loaded.f, tf.stack([x, x + 1.0]))
+    np.testing.assert_allclose(nested[1], loop(fn, x + 1.0), 1e-5)

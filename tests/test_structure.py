@@ -15,7 +15,7 @@ FILE_LINES = 500
 FUNCTION_LINES = 60
 # Imports go down this list only: a module imports from lines above its own.
 LAYERS = (
-    "version errors",
+    "version errors settings",
     "_tf",
     "values nests",
     "emit",
@@ -24,6 +24,7 @@ LAYERS = (
     "report",
     "call",
     "shapes handles",
+    "regions",
     "gradients",
     "fallback accesses",
     "recurrences",

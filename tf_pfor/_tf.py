@@ -312,6 +312,47 @@ def has_own_gradient(op: Operation) -> bool:
     return "_gradient_op_type" in attr_map(op)
 
 
+def call_row_loop(
+    rows: Any, one: Any, stacked: Sequence[bool], inputs: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Calls a loop over rows, and says on the op that it is one, for a loop around it.
+
+    Args:
+      rows: the function that runs all rows.
+      one: the function that runs one.
+      stacked: which inputs have rows.
+      inputs: the inputs.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    protos = {
+        "Tin": attr_value("list(type)", [t.dtype for t in inputs]),
+        "Tout": attr_value("list(type)", [t.dtype for t in rows.graph.outputs]),
+        "f": AttrValue(),
+        "_tf_pfor_one": AttrValue(),
+        "_tf_pfor_rows": attr_value("string", "".join("01"[s] for s in stacked)),
+    }
+    protos["f"].func.name = tf.compat.as_str(rows.name)
+    protos["_tf_pfor_one"].func.name = tf.compat.as_str(one.name)
+    return list(create_op(graph, "PartitionedCall", list(inputs), protos, "rows").outputs)
+
+
+def is_row_loop(op: Operation) -> bool:
+    """True for what ``call_row_loop`` made."""
+    return "_tf_pfor_rows" in attr_map(op)
+
+
+def row_loop(op: Operation) -> tuple[str, tuple[bool, ...]]:
+    """What ``call_row_loop`` was told: the function of one row, and which inputs have rows."""
+    attrs = attr_map(op)
+    rows = attrs["_tf_pfor_rows"].s.decode()
+    return attrs["_tf_pfor_one"].func.name, tuple(x == "1" for x in rows)
+
+
+def control_outputs(op: Operation) -> list[Operation]:
+    """The operations that wait for ``op``."""
+    return op._control_outputs
+
+
 def in_xla_context(graph: Any) -> bool:
     """True when ``graph`` is traced for XLA (inside jit_compile as far as Python can see)."""
     while graph is not None:

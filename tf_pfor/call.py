@@ -227,6 +227,15 @@ class Call:
             return list(values)
         return self._walker.custom_gradient(self.op, values)
 
+    @property
+    def is_row_loop(self) -> bool:
+        """Whether the op is the fallback loop of a map inside this one."""
+        return _tf.is_row_loop(self.op)
+
+    def loop_again(self, values: Sequence[Value]) -> list[Value]:
+        """The fallback loop of a map inside this one, over the rows of both."""
+        return self._walker.loop_again(self.op, values)
+
     def loop_over_rows(self) -> list[Value]:
         """Runs the op in a sequential loop over its stacked inputs (``fallback``)."""
         return self._walker.loop_over_rows(self.op, self.inputs)

@@ -8,74 +8,26 @@ and custom gradients can ask for more later.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf, fallback, matching, row_reads
+from tf_pfor import _tf, fallback, matching, regions, row_reads
 from tf_pfor.call import Call, Inputs
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize, ConversionError
-from tf_pfor.gradients import CustomGradient
+from tf_pfor.gradients import Continued, CustomGradient
 from tf_pfor.handles import only_passes_lists
 from tf_pfor.loop import Loop
 from tf_pfor.registry import REGISTRY, Outcome, Rule
 from tf_pfor.report import Recorder
+from tf_pfor.settings import Settings
 from tf_pfor.values import Layout, Shape, Value, dims, is_static, merge
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
-    """What the caller chose.
-
-    Attributes:
-      fallback: "loop", "error", or the set of op types that may run in a sequential loop.
-      while_strategy: what to do with a while loop whose iterations make different numbers of
-        trips: "compact", "mask", or "auto" to choose by cost.
-      warn: whether to warn of ops that run in the fallback loop.
-      randomness: "different": an op of TensorFlow's stateful randomness draws its own numbers for
-        each iteration; "same": one draw for all; "error": such an op is refused.
-    """
-
-    fallback: str | frozenset[str] = "loop"
-    while_strategy: str = "auto"
-    warn: bool = True
-    randomness: str = "different"
-
-    def may_loop(self, op_type: str) -> bool:
-        """Whether ops of this type may run in a sequential loop."""
-        if isinstance(self.fallback, frozenset):
-            return op_type in self.fallback
-        return self.fallback == "loop"
 
 
 class Failed(Exception):  # noqa: N818
     """Internal: an op that depends on one that could not be converted."""
-
-
-class _Continued(dict[Any, Any]):
-    """A dict that shows the items of another one, each as ``see(item)`` once it is asked for."""
-
-    def __init__(self, first: dict[Any, Any], see: Any):
-        super().__init__()
-        self._first, self._see = first, see
-
-    def __contains__(self, key: Any) -> bool:
-        return dict.__contains__(self, key) or key in self._first
-
-    def __missing__(self, key: Any) -> Any:
-        self[key] = item = self._see(self._first[key])
-        return item
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        return self[key] if key in self else default  # noqa: SIM401 (get knows no __missing__)
-
-    def setdefault(self, key: Any, default: Any = None) -> Any:
-        if key not in self:
-            self[key] = default
-        return self[key]
 
 
 class Walker:
@@ -100,6 +52,9 @@ class Walker:
         self._tiled: dict[int, tuple[Value, Value]] = {}
         self.memo: dict[Any, Any] = {}  # of this walker and those of the functions it enters
         self.graph: Any = None  # the body's graph, once an op of it was converted
+        self._inner: dict[tf.Operation, list[tf.Operation]] = {}  # op -> those inside its loop
+        self._asked: tuple[tf.Tensor, ...] = ()
+        self._roots: tuple[tf.Operation, ...] = ()
         self.parent: Walker | None = None  # the walker of the body that this function is in
         self._inside: frozenset[str] = frozenset()  # the functions being inlined
 
@@ -118,7 +73,12 @@ class Walker:
         Raises:
           Failed: if something they need could not be converted; ``recorder`` has the reasons.
         """
-        self._visit([*(t.op for t in tensors), *operations])
+        for op in {t.op for t in tensors if _key(t) not in self._values}:
+            for inner in self._inner.get(op, ()):  # nobody was to read it: looped once more
+                del self._done[inner], self._inner[inner]
+        self._asked = (*self._asked, *tensors)
+        self._roots = (*self._roots, *(t.op for t in tensors), *operations)
+        self.visit([*(t.op for t in tensors), *operations])
         missing = [t for t in tensors if _key(t) not in self._values]
         if missing or any(op in self._failed for op in operations):
             raise Failed
@@ -127,6 +87,14 @@ class Walker:
     def value_of(self, tensor: tf.Tensor) -> Value | None:
         """What a tensor of the body has become; None if it was not converted."""
         return self._values.get(_key(tensor))
+
+    def is_done(self, op: tf.Operation) -> bool:
+        """Whether an op was looked at, with whatever end."""
+        return op in self._done
+
+    def wanted(self) -> set[tf.Operation]:
+        """The ops that what was asked of this walker needs."""
+        return regions.reached(self._roots)
 
     def group(self, operation: tf.Operation) -> tf.Operation:
         """One operation that runs after all that a converted operation became."""
@@ -186,9 +154,10 @@ class Walker:
         child.parent = self.parent and self.parent.later()
         child.graph = self.graph
         see: Any = (lambda v: v) if is_here else (lambda v: v.seen_from(graph))
-        child._values = _Continued(self._values, see)
-        child._done = _Continued(self._done, (lambda made: made) if is_here else (lambda _: []))
+        child._values = Continued(self._values, see)
+        child._done = Continued(self._done, (lambda made: made) if is_here else (lambda _: []))
         child._failed = set(self._failed)
+        child._inner = dict(self._inner)
         return child
 
     def done(self, operations: Iterable[tf.Operation]) -> list[tf.Operation]:
@@ -197,7 +166,8 @@ class Walker:
 
     # Walking --------------------------------------------------------------
 
-    def _visit(self, roots: list[tf.Operation]) -> None:
+    def visit(self, roots: list[tf.Operation]) -> None:
+        """Converts operations, after all that they need."""
         stack = list(reversed(roots))
         while stack:
             op = stack[-1]
@@ -369,6 +339,11 @@ class Walker:
         if refusal:
             self._reject(op, f"{reason}; {refusal}")
             raise Failed
+        joined = [op]
+        if not _tf.schema(op.type).is_stateful:  # type: ignore[union-attr]
+            joined = regions.grow(op, self)
+        if len(joined) > 1:
+            return self._loop_together(op, joined, reason)
         try:
             looped = self.loop_over_rows(op, inputs)
         except CannotVectorize as why:
@@ -377,13 +352,40 @@ class Walker:
         self.recorder.add(op, Outcome.LOOPED, reason)
         return self._checked(Call(op, inputs, self), None, looped)
 
+    def _loop_together(
+        self, first: tf.Operation, ops: list[tf.Operation], reason: str
+    ) -> list[Value]:
+        """Runs several ops in one sequential loop; returns what ``first`` becomes."""
+        inside, asked = set(ops), {_key(t) for t in self._asked}
+        read = [
+            op
+            for op in ops
+            if any(_key(t) in asked or set(t.consumers()) - inside for t in op.outputs)
+        ]
+        region = regions.Region.of(ops, [t for op in read for t in op.outputs])
+        made = fallback.loop_region(region, [self._values[_key(t)] for t in region.inputs], self)
+        for tensor, value in zip(region.outputs, made):
+            call = Call(tensor.op, {}, self)
+            self._values[_key(tensor)] = self._shaped(call, None, value, dims(tensor))
+        for op in ops:
+            self.recorder.add(op, Outcome.LOOPED, reason)
+            self._done.setdefault(op, [])
+        hidden = [op for op in ops if op not in read]
+        self._inner.update((op, hidden) for op in hidden)
+        return [self._values[_key(t)] for t in first.outputs if _key(t) in self._values]
+
     def loop_over_rows(self, op: tf.Operation, inputs: Inputs) -> list[Value]:
         """Runs one op in a sequential loop: the fallback, or what a rule decided on."""
         return fallback.loop_op(op, inputs, self)
 
     def loop_in_order(self, op: tf.Operation, inputs: Inputs) -> list[Value]:
         """Runs a stateful op once for each iteration, one after the other."""
-        return fallback.loop_in_order(op, inputs, self)
+        return fallback.loop_op(op, inputs, self, in_order=True)
+
+    def loop_again(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:
+        """Runs a fallback loop of the body, and this one around it, as one loop."""
+        self.recorder.add(op, Outcome.LOOPED, "it is a sequential loop in the body already")
+        return fallback.loop_again(op, values, self)
 
     def custom_gradient(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:
         """``values``, with the gradient of one iteration that is registered for ``op``."""

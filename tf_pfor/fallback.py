@@ -16,8 +16,9 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.gradients import convert_later, has_gradient
+from tf_pfor.gradients import convert_later, has_gradient, present
 from tf_pfor.loop import Loop
+from tf_pfor.regions import Region, key
 from tf_pfor.values import Layout, Shape, Value, dims, is_static
 
 if TYPE_CHECKING:
@@ -25,150 +26,130 @@ if TYPE_CHECKING:
     from tf_pfor.convert import Walker
 
 
+_REFUSED = {
+    name: why
+    for why, names in {
+        "it belongs to a loop or a conditional of TensorFlow 1 (use tf.while_loop and tf.cond "
+        "with control flow version 2)": "ControlTrigger Enter Exit LoopCond Merge NextIteration "
+        "RefEnter RefExit RefMerge RefNextIteration RefSwitch Switch",
+        "it is a gradient that TensorFlow 1 takes when the graph runs (use tf.gradients or a "
+        "tape)": "SymbolicGradient",
+        "it runs on another machine": "RemoteCall Recv Send",
+    }.items()
+    for name in names.split()
+}
+_REFUSED_PARTS = {
+    "Dataset": "datasets cannot be made or read inside a vectorized loop",
+    "Iterator": "an iterator cannot be advanced inside a vectorized loop: read it outside",
+    "Queue": "a queue cannot be used inside a vectorized loop",
+    "Barrier": "a queue cannot be used inside a vectorized loop",
+    "Reader": "a reader cannot be used inside a vectorized loop",
+}
+
+
 def why_not(op: tf.Operation, may_loop: bool) -> str:
     """Why ``op`` must not run in a sequential loop; "" if it may."""
+    if op.type in _REFUSED:
+        return _REFUSED[op.type]
+    for part, why in _REFUSED_PARTS.items():
+        if part in op.type:
+            return why
     schema = _tf.schema(op.type)
     assert schema is not None
-    if schema.is_stateful:
-        return "it is stateful, and a stateful op cannot run in the fallback loop yet"
+    if schema.is_stateful and any(t.dtype == tf.resource for t in op.outputs):
+        return "it makes a resource, and iterations cannot each have their own"
     if not may_loop:
         return "the fallback loop is off"
     return ""
 
 
-def loop_op(op: tf.Operation, inputs: Inputs, walker: Walker) -> list[Value]:
-    """Runs one op in a sequential loop over its stacked inputs."""
-    values: list[Value] = []
-    for value in inputs.values():
-        values += value if isinstance(value, list) else [value]
-    known = {_key(t): v for t, v in zip(op.inputs, values)}
-    region = Region.of([op])
-    return loop_region(region, [known[_key(t)] for t in region.inputs], walker)
+def loop_op(
+    op: tf.Operation, inputs: Inputs, walker: Walker, *, in_order: bool = False
+) -> list[Value]:
+    """Runs one op in a sequential loop over its stacked inputs; a stateful one in order.
 
-
-def loop_in_order(op: tf.Operation, inputs: Inputs, walker: Walker) -> list[Value]:
-    """Runs one op, most likely stateful, once for each iteration, one after the other."""
-    values: list[Value] = []
-    for value in inputs.values():
-        values += value if isinstance(value, list) else [value]
-    known = {_key(t): v for t, v in zip(op.inputs, values)}
-    region = Region.of([op])
-    chosen = [known[_key(t)] for t in region.inputs]
-    for value in chosen:
-        if value.layout not in (Layout.STACKED, Layout.UNSTACKED):
-            raise CannotVectorize(f"an input of layout '{value.layout.value}' has no rows")
-    tensors = [v.tensor for v in chosen]
-
-    @tf.custom_gradient
-    def run(*given: tf.Tensor) -> Any:
-        made = _in_order(region, given, [v.is_stacked for v in chosen], walker.loop)
-
-        def gradient(*_: tf.Tensor) -> Any:
-            check = tf.debugging.Assert(
-                False,
-                [
-                    f"{op.type} ({_tf.user_line(op) or 'line unknown'}) runs once for each "
-                    "iteration, and the gradient of that is not supported. Use tf.stop_gradient "
-                    "on its result, or move it out of the body."
-                ],
-            )
-            with tf.control_dependencies([check] if check is not None else []):
-                return [tf.zeros_like(t) if has_gradient(t) else None for t in given]
-
-        return tuple(made), gradient
-
-    if any(has_gradient(t) for t in tensors) and any(has_gradient(t) for t in op.outputs):
-        made = _emitting(walker, lambda: run(*tensors))
-    else:
-        stacked = [v.is_stacked for v in chosen]
-        made = _emitting(walker, lambda: _in_order(region, tensors, stacked, walker.loop))
-    return [Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, op.outputs)]
-
-
-def _in_order(
-    region: Region, tensors: Sequence[tf.Tensor], stacked: Sequence[bool], loop: Loop
-) -> list[tf.Tensor]:
-    """All rows by tf.while_loop; a row starts when the one before it has ended."""
-    n = loop.length
-    outputs = region.outputs
-    arrays = [tf.TensorArray(t.dtype, n, element_shape=t.shape, infer_shape=False) for t in outputs]
-
-    def step(i: tf.Tensor, *arrays: Any) -> Any:
-        graph = tf.compat.v1.get_default_graph()
-        rows = [tf.gather(t, i) if s else t for t, s in zip(tensors, stacked)]
-        before = len(graph.get_operations())
-        with tf.control_dependencies([i]):
-            made = region.copy(*rows)
-        with tf.control_dependencies(graph.get_operations()[before:]):
-            after = i + 1
-        return (after, *[a.write(i, t) for a, t in zip(arrays, made)])
-
-    _, *arrays = tf.while_loop(
-        lambda i, *_: i < n, step, (tf.constant(0), *arrays), parallel_iterations=1
-    )
-    made = [_stack(a, t, n) for a, t in zip(arrays, outputs)]
-    for t, output in zip(made, outputs):
-        inner = dims(output)
-        t.set_shape(None if inner is None else (loop.static_length, *inner))
-    return made
-
-
-# ---------------------------------------------------------------------------
-# Regions
-# ---------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Region:
-    """Ops of the body that run together, once for each row.
-
-    Attributes:
-      ops: the ops, each after those it needs.
-      inputs: the tensors of the body that they read and do not make.
-      outputs: the tensors that others read.
+    Args:
+      op: the op.
+      inputs: its inputs.
+      walker: what converts it.
+      in_order: to run it once for each iteration, in order, also if it is not stateful.
     """
-
-    ops: tuple[tf.Operation, ...]
-    inputs: tuple[tf.Tensor, ...]
-    outputs: tuple[tf.Tensor, ...]
-
-    @classmethod
-    def of(cls, ops: Sequence[tf.Operation]) -> Region:
-        """The region of ``ops``, all of whose outputs are wanted."""
-        inside = set(ops)
-        inputs = {_key(t): t for op in ops for t in op.inputs if t.op not in inside}
-        outputs = tuple(t for op in ops for t in op.outputs)
-        return cls(tuple(ops), tuple(inputs.values()), outputs)
-
-    def copy(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
-        """Emits the ops in the current graph on ``inputs``; returns the outputs."""
-        graph = tf.compat.v1.get_default_graph()
-        new: dict[Any, tf.Tensor] = {_key(t): x for t, x in zip(self.inputs, inputs)}
-        for op in self.ops:
-            schema = _tf.schema(op.type)
-            assert schema is not None
-            protos = {k: v for k, v in _tf.attr_map(op).items() if k in schema.attr_types}
-            _tf.add_functions(op.graph, graph, protos)
-            given = [new[_key(t)] for t in op.inputs]
-            made = _tf.create_op(graph, op.type, given, protos, op.name)
-            for old, copied in zip(op.outputs, made.outputs):
-                new[_key(old)] = copied
-        return [new[_key(t)] for t in self.outputs]
+    values: list[Value] = []
+    for value in inputs.values():
+        values += value if isinstance(value, list) else [value]
+    known = {key(t): v for t, v in zip(op.inputs, values)}
+    region = Region.of([op])
+    chosen = [known[key(t)] for t in region.inputs]
+    return loop_region(region, chosen, walker, in_order=in_order)
 
 
-def loop_region(region: Region, values: Sequence[Value], walker: Walker) -> list[Value]:
+def loop_region(
+    region: Region, values: Sequence[Value], walker: Walker, *, in_order: bool = False
+) -> list[Value]:
     """Runs a region in a sequential loop over the stacked ones of its inputs."""
+    in_order = in_order or region.is_stateful
     for value in values:
         if value.layout not in (Layout.STACKED, Layout.UNSTACKED):
             raise CannotVectorize(f"an input of layout '{value.layout.value}' has no rows")
     stacked = tuple(v.is_stacked for v in values)
     tensors = [v.tensor for v in values]
-    if not any(stacked):
+    if not any(stacked) and not in_order:
         made = _emitting(walker, lambda: region.copy(*tensors))
         return [Value.unstacked(t) for t in made]
-    rows = RowLoop(region, stacked, walker)
+    rows = RowLoop(region, stacked, walker, in_order=in_order)
     made = _emitting(walker, lambda: rows.differentiable(*tensors))
-    return [Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, region.outputs)]
+    return [
+        Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, region.outputs)
+    ]
+
+
+def loop_again(call: tf.Operation, values: Sequence[Value], walker: Walker) -> list[Value]:
+    """A loop over rows inside another loop: one loop over the rows of both.
+
+    Args:
+      call: what a loop over rows was emitted as, in the body: of m rows.
+      values: its inputs, stacked or not in the loop of n rows around it.
+      walker: the walker of that.
+    """
+    one, inner = _tf.row_loop(call)
+    try:
+        region = Region.of_graph(_tf.function_graph(call.graph, one))
+    except KeyError as why:
+        raise CannotVectorize(f"the function of one row, '{one}', is not known") from why
+
+    def run() -> list[tf.Tensor]:
+        n = walker.loop.length
+        m = next(_size(v) for v, s in zip(values, inner) if s)
+        both = n * m
+        tensors = [_of_both(v, s, n, m, both) for v, s in zip(values, inner)]
+        around = walker.enter(Loop(both, walker.emit), walker.emit)
+        stacked = tuple(s or v.is_stacked for v, s in zip(values, inner))
+        made = RowLoop(region, stacked, around).differentiable(*tensors)
+        return [tf.reshape(t, tf.concat([[n, m], tf.shape(t)[1:]], 0)) for t in made]
+
+    return [Value.stacked(t) for t in _emitting(walker, run)]
+
+
+def _size(value: Value) -> Any:
+    """m, the number of rows of an input of an inner loop."""
+    axis = 1 if value.is_stacked else 0
+    known = value.tensor.shape[axis]
+    return tf.shape(value.tensor)[axis] if known is None else known
+
+
+def _of_both(value: Value, is_row: bool, n: Any, m: Any, both: Any) -> tf.Tensor:
+    """[n, m, ...], [n, ...] or [m, ...] -> [n * m, ...]; what no loop varies stays as it is."""
+    tensor = value.tensor
+    if not value.is_stacked and not is_row:
+        return tensor
+    inner = tensor.shape[2 if value.is_stacked and is_row else 1 :]
+    if not (value.is_stacked and is_row):
+        ids = tf.range(both)
+        tensor = tf.gather(tensor, ids // m if value.is_stacked else ids % m)
+    else:
+        tensor = tf.reshape(tensor, tf.concat([[both], tf.shape(tensor)[2:]], 0))
+    tensor.set_shape([both if isinstance(both, int) else None, *inner])
+    return tensor
 
 
 def _emitting(walker: Walker, make: Callable[[], Any]) -> Any:
@@ -181,10 +162,6 @@ def _emitting(walker: Walker, make: Callable[[], Any]) -> Any:
     return made
 
 
-def _key(tensor: tf.Tensor) -> Any:
-    return (tensor.op, tensor.value_index)
-
-
 # ---------------------------------------------------------------------------
 # The loop over rows
 # ---------------------------------------------------------------------------
@@ -193,8 +170,16 @@ def _key(tensor: tf.Tensor) -> Any:
 class RowLoop:
     """A region of the body, run once for each row."""
 
-    def __init__(self, region: Region, stacked: tuple[bool, ...], walker: Walker):
+    def __init__(
+        self,
+        region: Region,
+        stacked: tuple[bool, ...],
+        walker: Walker,
+        *,
+        in_order: bool = False,
+    ):
         self.region = region
+        self.in_order = in_order
         self.stacked = stacked
         self.loop: Loop = walker.loop
         self._walker = walker
@@ -212,36 +197,55 @@ class RowLoop:
             for i, x in zip(wrt, given):
                 full[i] = x
 
-            def gradient(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
-                return self._gradient(full, wrt, upstream)
+            outputs = tuple(self(*full))
 
-            return tuple(self(*full)), gradient
+            def gradient(*upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
+                return self._gradient(full, wrt, present(upstream, outputs))
 
-        made = run(*[tensors[i] for i in wrt])
-        return list(made)
+            return outputs, gradient
+
+        return list(run(*[tensors[i] for i in wrt]))
 
     def __call__(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
         """The stacked outputs of the region."""
-        specs = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
-        graph = tf.compat.v1.get_default_graph()
-        while_loop = self._traced(self._while_loop, specs, tensors)
-        n = self.loop.static_length
-        shapes_known = all(is_static(dims(t)) for t in self.region.outputs)
-        use_kernel = (shapes_known or n) and not _tf.in_xla_context(graph)
-        if not use_kernel:
+        if self.in_order:
             made = self._while_loop(*tensors)
         else:
-            kernel = self._traced(self._kernel, specs, tensors)
-            made = tf.raw_ops.StatelessCase(
-                branch_index=tf.raw_ops.DeviceIndex(device_names=["CPU"]),
-                input=list(tensors),
-                Tout=[t.dtype for t in self.region.outputs],
-                branches=[kernel, while_loop],
-                output_shapes=[self._full(dims(t)) for t in self.region.outputs],
-            )
+            one = self._traced(self._one, self._row_specs(tensors), tensors)
+            rows = self._traced(self._chosen(one), _specs(tensors), tensors)
+            made = _tf.call_row_loop(rows, one, self.stacked, tensors)
         for tensor, output in zip(made, self.region.outputs):
             tensor.set_shape(self._full(dims(output)))
         return list(made)
+
+    def _chosen(self, one: Any) -> Any:
+        """All rows by the engine that the place where the graph runs allows."""
+
+        def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            shapes_known = all(is_static(dims(t)) for t in self.region.outputs)
+            if not (shapes_known or self.loop.static_length):
+                return self._while_loop(*tensors)
+            specs, outputs = _specs(tensors), self.region.outputs
+            kernel = self._traced(lambda *x: self._kernel(one, *x), specs, tensors)
+            return tf.raw_ops.StatelessCase(
+                branch_index=tf.raw_ops.DeviceIndex(device_names=["CPU"]),
+                input=list(tensors),
+                Tout=[t.dtype for t in outputs],
+                branches=[kernel, self._traced(self._while_loop, specs, tensors)],
+                output_shapes=[self._full(dims(t)) for t in outputs],
+            )
+
+        return run
+
+    def _row_specs(self, tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
+        """What one row sees."""
+        return [
+            tf.TensorSpec(t.shape[1:] if s else t.shape, t.dtype)
+            for t, s in zip(tensors, self.stacked)
+        ]
+
+    def _one(self, *row: tf.Tensor) -> list[tf.Tensor]:
+        return self.region.copy(*row)
 
     def _full(self, inner: Shape) -> tf.TensorShape:
         return tf.TensorShape(None if inner is None else (self.loop.static_length, *inner))  # pyright: ignore[reportArgumentType]
@@ -259,62 +263,92 @@ class RowLoop:
         concrete.add_to_graph(tf.compat.v1.get_default_graph())
         return concrete
 
-    def _kernel(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
+    def _kernel(self, one: Any, *tensors: tf.Tensor) -> list[tf.Tensor]:
         """All rows by MapDefun."""
+
+        def ordered(*args: tf.Tensor) -> list[tf.Tensor]:
+            """``one`` with its arguments in the order of MapDefun: rows first."""
+            rows, rest = iter(args[: len(mapped)]), iter(args[len(mapped) :])
+            return one(*[next(rows) if s else next(rest) for s in self.stacked])
+
         mapped = [t for t, s in zip(tensors, self.stacked) if s]
         shared = [t for t, s in zip(tensors, self.stacked) if not s]
-
-        def one(*args: tf.Tensor) -> list[tf.Tensor]:
-            rows, rest = iter(args[: len(mapped)]), iter(args[len(mapped) :])
-            return self.region.copy(*[next(rows) if s else next(rest) for s in self.stacked])
-
-        specs = [tf.TensorSpec(t.shape[1:], t.dtype) for t in mapped]
-        specs += [tf.TensorSpec(t.shape, t.dtype) for t in shared]
+        specs = self._row_specs(tensors)
+        specs = [x for x, s in zip(specs, self.stacked) if s] + [
+            x for x, s in zip(specs, self.stacked) if not s
+        ]
+        f = one if all(self.stacked) else self._traced(ordered, specs, [*mapped, *shared])
         return tf.raw_ops.MapDefun(
             arguments=mapped,
             captured_inputs=shared,
             output_types=[t.dtype for t in self.region.outputs],
             output_shapes=[t.shape for t in self.region.outputs],
-            f=self._traced(one, specs, [*mapped, *shared]),
+            f=f,
         )
 
     def _while_loop(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
-        """All rows by tf.while_loop."""
-        n = self.loop.static_length
-        if n is None:
-            n = tf.shape(next(t for t, s in zip(tensors, self.stacked) if s))[0]
+        """All rows by tf.while_loop, one after the other where the order counts."""
         outputs = self.region.outputs
+        n: Any = self.loop.static_length
+        if n is None:
+            rows = [t for t, s in zip(tensors, self.stacked) if s]
+            n = tf.shape(rows[0])[0] if rows else self.loop.length_tensor
+        trips = n
+        maybe_empty = not isinstance(n, int) or n == 0
+        known = self.in_order or all(is_static(dims(t)) for t in outputs)
+        if maybe_empty and not known:
+            # Without rows nobody knows the shape of one: a row of zeros tells.
+            trips = tf.maximum(n, 1)
+            tensors = tuple(_padded(t, n) if s else t for t, s in zip(tensors, self.stacked))
         arrays = [
-            tf.TensorArray(t.dtype, n, element_shape=t.shape, infer_shape=False) for t in outputs
+            tf.TensorArray(t.dtype, trips, element_shape=t.shape, infer_shape=False)
+            for t in outputs
         ]
 
         def step(i: tf.Tensor, *arrays: Any) -> Any:
-            rows = [tf.gather(t, i) if s else t for t, s in zip(tensors, self.stacked)]
-            made = self.region.copy(*rows)
-            return (i + 1, *[a.write(i, t) for a, t in zip(arrays, made)])
+            graph = tf.compat.v1.get_default_graph()
+            row = [tf.gather(t, i) if s else t for t, s in zip(tensors, self.stacked)]
+            before = len(graph.get_operations())
+            with tf.control_dependencies([i] if self.in_order else []):
+                made = self.region.copy(*row)
+            with tf.control_dependencies(graph.get_operations()[before:] if self.in_order else []):
+                following = i + 1
+            return (following, *[a.write(i, t) for a, t in zip(arrays, made)])
 
         _, *arrays = tf.while_loop(
-            lambda i, *_: i < n, step, (tf.constant(0), *arrays), maximum_iterations=n
+            lambda i, *_: i < trips,
+            step,
+            (tf.constant(0), *arrays),
+            maximum_iterations=trips,
+            parallel_iterations=1 if self.in_order else 10,
         )
-        return [_stack(a, t, n) for a, t in zip(arrays, outputs)]
+        stacked = [_stack(a, t, trips) for a, t in zip(arrays, outputs)]
+        return stacked if trips is n else [t[:n] for t in stacked]
 
     def _gradient(
         self, tensors: Sequence[tf.Tensor], wrt: Sequence[int], upstream: Sequence[tf.Tensor]
     ) -> list[tf.Tensor | None]:
         """Gradients with respect to some inputs: traced for one row, then vectorized."""
         tensors = [_tf.captured(t) for t in tensors]
-        graph, present = self._traced_gradient(tensors, wrt)
-        values = [
-            Value.stacked(t) if s else Value.unstacked(t) for t, s in zip(tensors, self.stacked)
-        ]
-        values += [Value.stacked(t) for t in upstream]
+        graph, connected = self._traced_gradient(tensors, wrt)
         later = self._walker.later()
-        # The op itself was allowed to loop, so what is in its gradient may loop too.
-        later.settings = dataclasses.replace(later.settings, fallback="loop")
-        made = iter(later.tile(v).tensor for v in convert_later(later, graph, values))
+        if self.in_order:
+            # Forward and backward of a row belong together (py_function keeps a tape between them).
+            stacked = (*self.stacked, *[True] * len(upstream))
+            whole = RowLoop(Region.of_graph(graph), stacked, later, in_order=True)
+            made = iter(whole.differentiable(*tensors, *upstream))
+        else:
+            # The op itself was allowed to loop, so what is in its gradient may loop too.
+            later.settings = dataclasses.replace(later.settings, fallback="loop")
+            values = [
+                Value.stacked(t) if s else Value.unstacked(t)
+                for t, s in zip(tensors, self.stacked)
+            ]
+            values += [Value.stacked(t) for t in upstream]
+            made = iter(later.tile(v).tensor for v in convert_later(later, graph, values))
         results: list[tf.Tensor | None] = []
-        for i, is_present in zip(wrt, present):
-            if not is_present:
+        for i, is_connected in zip(wrt, connected):
+            if not is_connected:
                 results.append(None)
                 continue
             gradient = next(made)
@@ -327,7 +361,7 @@ class RowLoop:
         """The graph of the gradient of one row, and which gradients there are."""
         specs = [tf.TensorSpec(t.shape, t.dtype) for t in self.region.inputs]
         specs += [tf.TensorSpec(t.shape, t.dtype) for t in self.region.outputs]
-        present: list[bool] = []
+        connected: list[bool] = []
 
         def run(*args: tf.Tensor) -> list[tf.Tensor]:
             for outside, inside in zip(tensors, args):
@@ -341,23 +375,36 @@ class RowLoop:
                 [inputs[i] for i in wrt],
                 [upstream[k] for k in chosen],
             )
-            present.extend(g is not None for g in found)
+            connected.extend(g is not None for g in found)
             return [tf.convert_to_tensor(g) for g in found if g is not None]
 
-        return _tf.trace("fallback_gradient", run, specs), present
+        return _tf.trace("fallback_gradient", run, specs), connected
+
+
+def _specs(tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
+    return [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
 
 
 def _stack(array: tf.TensorArray, like: tf.Tensor, n: Any) -> tf.Tensor:
-    """The rows of ``array`` as one tensor; without rows, unknown dimensions are 0."""
+    """The rows of ``array`` as one tensor; if there are none, unknown dimensions are 0."""
     shape = dims(like)
-    if is_static(shape) or shape is None:
+    if is_static(shape) or (isinstance(n, int) and n):
         return array.stack()
     if isinstance(n, int):
-        filler: Any = 0 if n == 0 else -1
-        element_shape = tf.constant([filler if d is None else d for d in shape], tf.int32)
-    else:
-        filler = tf.where(tf.equal(n, 0), 0, -1)
-        element_shape = tf.stack([filler if d is None else d for d in shape])
+        return tf.zeros([0, *[d or 0 for d in shape or ()]], like.dtype)
+    if shape is None:
+        return array.stack()
+    filler = tf.where(tf.equal(n, 0), 0, -1)
     return tf.raw_ops.TensorListStack(
-        input_handle=array.flow, element_shape=element_shape, element_dtype=like.dtype
+        input_handle=array.flow,
+        element_shape=tf.stack([filler if d is None else d for d in shape]),
+        element_dtype=like.dtype,
     )
+
+
+def _padded(tensor: tf.Tensor, n: Any) -> tf.Tensor:
+    """``tensor``, or one row of zeros if it has no rows."""
+    row = tf.concat([[1], tf.shape(tensor)[1:]], 0)
+    out = tf.cond(tf.equal(n, 0), lambda: tf.zeros(row, tensor.dtype), lambda: tensor)
+    out.set_shape([None, *tensor.shape[1:]])
+    return out

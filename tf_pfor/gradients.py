@@ -6,12 +6,13 @@ own. When it is asked for, the gradient of one iteration is traced, and vectoriz
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.regions import reached
 from tf_pfor.report import refusal, warn_of_loops
 from tf_pfor.values import Layout, Value
 
@@ -39,6 +40,44 @@ def has_gradient(tensor: tf.Tensor) -> bool:
     return tensor.dtype.is_floating or tensor.dtype.is_complex
 
 
+def present(
+    upstream: Sequence[tf.Tensor | None], outputs: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Upstream gradients of ``outputs``, zeros where TensorFlow leaves one out."""
+    return [
+        tf.zeros_like(_tf.captured(output)) if gradient is None else gradient
+        for gradient, output in zip(upstream, outputs, strict=True)
+    ]
+
+
+class Continued(dict[Any, Any]):
+    """A dict that shows the items of another one, each as ``see(item)`` once it is asked for."""
+
+    def __init__(self, first: dict[Any, Any], see: Any):
+        super().__init__()
+        self._first, self._see = first, see
+        self._hidden: set[Any] = set()
+
+    def __contains__(self, key: Any) -> bool:
+        return dict.__contains__(self, key) or (key in self._first and key not in self._hidden)
+
+    def __delitem__(self, key: Any) -> None:
+        self._hidden.add(key)
+        self.pop(key, None)
+
+    def __missing__(self, key: Any) -> Any:
+        self[key] = item = self._see(self._first[key])
+        return item
+
+    def get(self, key: Any, default: Any = None) -> Any:  # noqa: D102
+        return self[key] if key in self else default  # noqa: SIM401 (get knows no __missing__)
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:  # noqa: D102
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+
 def convert_later(walker: Walker, graph: Any, args: Sequence[Value]) -> list[Value]:
     """Converts the function graph of a gradient in the current graph, whichever that is.
 
@@ -56,7 +95,7 @@ def convert_later(walker: Walker, graph: Any, args: Sequence[Value]) -> list[Val
     for placeholder, value in zip(explicit, args, strict=True):
         child.bind(placeholder, value)
     roots = [*(t.op for t in graph.outputs), *graph.control_outputs]
-    needed = _reached(roots)
+    needed = reached(roots)
     try:
         for inside in graph.inputs:
             if id(inside) in captures and inside.op in needed:
@@ -78,19 +117,6 @@ def _value_of(walker: Walker, tensor: tf.Tensor) -> Value:
             return around.convert([tensor])[0]
         around = around.parent
     return Value.unstacked(_tf.captured(tensor))
-
-
-def _reached(roots: Iterable[tf.Operation]) -> set[tf.Operation]:
-    """The operations that ``roots`` need."""
-    found: set[tf.Operation] = set()
-    todo = list(roots)
-    while todo:
-        op = todo.pop()
-        if op not in found:
-            found.add(op)
-            todo += [t.op for t in op.inputs]
-            todo += op.control_inputs
-    return found
 
 
 # ---------------------------------------------------------------------------
@@ -133,7 +159,12 @@ class CustomGradient:
         @tf.custom_gradient
         def identity(*given: tf.Tensor) -> Any:
             known = dict(zip(self.floats, given))
-            return [known[i] for i in self.results], self._gradient
+            results = [known[i] for i in self.results]
+
+            def gradient(*upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
+                return self._gradient(present(upstream, results))
+
+            return results, gradient
 
         graph = self.walker.emit.graph
         before = len(graph.get_operations())
@@ -147,16 +178,16 @@ class CustomGradient:
             out[i] = new.with_inner_shape(old.inner_shape)
         return out
 
-    def _gradient(self, *upstream: tf.Tensor) -> list[tf.Tensor | None]:
+    def _gradient(self, upstream: Sequence[tf.Tensor]) -> list[tf.Tensor | None]:
         """Gradients with respect to the float inputs, from those of the results."""
-        graph, present = self._traced()
+        graph, connected = self._traced()
         later = self.walker.later()
         layout = Layout.UNSTACKED if self.is_shared else Layout.STACKED
         make = Value.unstacked if layout is Layout.UNSTACKED else Value.stacked
         args = [make(_tf.captured(t)) for t in upstream]
         made = iter(convert_later(later, graph, args))
         return [
-            self._gathered(later, next(made), self.values[i]) if present[i] else None
+            self._gathered(later, next(made), self.values[i]) if connected[i] else None
             for i in self.floats
         ]
 
@@ -181,7 +212,7 @@ class CustomGradient:
                 "register the gradient before differentiating."
             ) from why
         outputs = self.op.outputs
-        present = [False] * len(outputs)
+        connected = [False] * len(outputs)
 
         def run(*upstream: tf.Tensor) -> list[tf.Tensor]:
             known = dict(zip(self.results, upstream))
@@ -192,12 +223,12 @@ class CustomGradient:
             found = function(self.op, *given)
             found = list(found) if isinstance(found, (list, tuple)) else [found]
             for i, gradient in enumerate(found):
-                present[i] = gradient is not None and i in self.floats
-            return [tf.convert_to_tensor(g) for g, here in zip(found, present) if here]
+                connected[i] = gradient is not None and i in self.floats
+            return [tf.convert_to_tensor(g) for g, here in zip(found, connected) if here]
 
         specs = [tf.TensorSpec(outputs[i].shape, outputs[i].dtype) for i in self.results]
         with self.op.graph.as_default():
-            return _tf.trace("custom_gradient", run, specs), present
+            return _tf.trace("custom_gradient", run, specs), connected
 
     def _is_linear(self) -> bool:
         """Whether the gradient is linear in the upstream one and the same in all iterations."""
@@ -206,7 +237,7 @@ class CustomGradient:
         try:
             graph, _ = self._traced()
             captures = {id(inside): outside for outside, inside in graph.captures}
-            needed = _reached([*(t.op for t in graph.outputs), *graph.control_outputs])
+            needed = reached([*(t.op for t in graph.outputs), *graph.control_outputs])
             if graph.control_outputs or not _is_linear(graph, needed, len(self.results)):
                 return False
             later = self.walker.later()

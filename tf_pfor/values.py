@@ -221,7 +221,8 @@ class Value:
             form = folded
             folded = Folded(Cell(None, lambda: see(form.tensor)), form.axes)
         if rows is not None:
-            rows = ListRows(see(rows.size), see(rows.ids), see(rows.mask), see(rows.lengths))
+            fields = {f.name: see(getattr(rows, f.name)) for f in dataclasses.fields(rows)}
+            rows = ListRows(**fields)
         return dataclasses.replace(
             self,
             cell=Cell(None, lambda: see(self.tensor)),

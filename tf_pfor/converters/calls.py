@@ -16,6 +16,8 @@ _HINTS = ("Tout", "config", "config_proto", "executor_type", "f")
 @RegisterPFor("StatefulPartitionedCall", ALWAYS, attrs=_HINTS, family="inline")
 def call_of_function(call: Call, args: list[Value]) -> Any:
     """f(x_1, ..., x_k): the ops of f in place of the call."""
+    if call.is_row_loop:
+        return call.loop_again(args)
     return call.convert_function(call.attr("f").name, args, outputs=len(call.op.outputs))
 
 

@@ -1,0 +1,30 @@
+"""Settings: what the caller of a public function chose."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """What the caller chose.
+
+    Attributes:
+      fallback: "loop", "error", or the set of op types that may run in a sequential loop.
+      while_strategy: what to do with a while loop whose iterations make different numbers of
+        trips: "compact", "mask", or "auto" to choose by cost.
+      warn: whether to warn of ops that run in the fallback loop.
+      randomness: "different": an op of TensorFlow's stateful randomness draws its own numbers for
+        each iteration; "same": one draw for all; "error": such an op is refused.
+    """
+
+    fallback: str | frozenset[str] = "loop"
+    while_strategy: str = "auto"
+    warn: bool = True
+    randomness: str = "different"
+
+    def may_loop(self, op_type: str) -> bool:
+        """Whether ops of this type may run in a sequential loop."""
+        if isinstance(self.fallback, frozenset):
+            return op_type in self.fallback
+        return self.fallback == "loop"
