@@ -38,7 +38,7 @@ from tf_pfor.converters._channels import (
 from tf_pfor.converters._families import fold_batch, table
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import RegisterPFor
-from tf_pfor.shapes import fold, transpose, unfold
+from tf_pfor.shapes import fold, product, transpose, unfold
 from tf_pfor.values import Value, is_static
 
 Patterns = Mapping[tuple[str, ...], Callable[..., Any]]
@@ -175,12 +175,16 @@ def spread_out(call: Call, dy: tf.Tensor, w: fg.Window, size: tuple[int, ...]) -
     """Zeros behind each position of [rows, ...out, o], up to the next stride, cut to ``size``."""
     if set(w.strides) == {1}:
         return dy
-    rows = call.emit.dim(dy, 0)
-    apart = [d for out in w.out for d in (out, 1)]  # [rows, h', 1, w', 1, o]
-    zeros = [p for s in w.strides for p in ((0, 0), (0, s - 1))]
-    x = call.emit.reshape(dy, [rows, *apart, w.features])
-    x = call.emit("Pad", x, np.asarray([(0, 0), *zeros, (0, 0)], np.int32))
-    long = [o * s for o, s in zip(w.out, w.strides)]
+    rows, x = call.emit.dim(dy, 0), dy
+    long = list(w.out)
+    for axis, stride in enumerate(w.strides):
+        if stride == 1:
+            continue
+        head = product(call, [rows, *long[:axis], w.out[axis]])
+        tail = int(np.prod(long[axis + 1 :])) * w.features
+        x = call.emit.reshape(x, [head, 1, tail])  # low rank: Pad ends at 8
+        x = call.emit("Pad", x, np.asarray([(0, 0), (0, stride - 1), (0, 0)], np.int32))
+        long[axis] *= stride
     x = call.emit.reshape(x, [rows, *long, w.features])
     if long == list(size):
         return x
