@@ -6,7 +6,7 @@ move leaves valid (they are kept as they are). ``table("Abs Neg")`` makes one wi
 
 from __future__ import annotations
 
-import inspect
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,8 +32,8 @@ def _register(
     outcome: Outcome = Outcome.VECTORIZED,
     note: str = "",
 ) -> None:
-    caller = inspect.stack()[2]
-    where = f"{caller.filename}:{caller.lineno}"
+    caller = sys._getframe(2)  # inspect.stack() reads the sources of all modules around it
+    where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
     for op_type, attrs in table.items():
         RegisterPFor(
             op_type, stacked, attrs=attrs, family=family, outcome=outcome, note=note
