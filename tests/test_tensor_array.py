@@ -122,6 +122,26 @@ def test_per_row_size():
     check(body, X, PLACE)
 
 
+def test_scatter_push_and_pop_of_lists_of_different_length():
+    raw = tf.raw_ops
+
+    def body(x, i):
+        handle = raw.TensorListScatterV2(
+            tensor=x[:2], indices=tf.stack([i, 0]), element_shape=[2], num_elements=-1
+        )
+        pushed = raw.TensorListPushBack(input_handle=handle, tensor=3.0 * x[0])
+        popped, last = raw.TensorListPopBack(
+            input_handle=pushed, element_shape=[2], element_dtype=tf.float32
+        )
+        sizes = [raw.TensorListLength(input_handle=h) for h in (handle, pushed, popped)]
+        item = raw.TensorListGetItem(
+            input_handle=popped, index=i, element_shape=[2], element_dtype=tf.float32
+        )
+        return last, item, *sizes
+
+    check(body, X, PLACE + 1)
+
+
 def test_stack_of_lists_of_different_length_is_refused():
     def body(x, i):
         return tf.TensorArray(tf.float32, size=i, element_shape=[2]).stack()

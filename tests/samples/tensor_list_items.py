@@ -47,19 +47,6 @@ def _set_beyond(x):
     return stacked(_resizing(_resizing(reserved(0), 0, x), 2, 2.0 * x), shape=[2])
 
 
-def _set_beyond_per_row(x, i):
-    handle = _resizing(_resizing(reserved(1), 0, x), i, 2.0 * x)
-    return get(handle, i, [2]), raw.TensorListLength(input_handle=handle)
-
-
-def _push_beyond(x, i):
-    handle = push(_resizing(reserved(1), i, x), 3.0 * x)
-    handle, last = raw.TensorListPopBack(
-        input_handle=handle, element_shape=[2], element_dtype=tf.float32
-    )
-    return last, raw.TensorListLength(input_handle=handle), get(handle, i, [2])
-
-
 SAMPLES = [
     sample("TensorListGetItem", lambda x, i: get(listed(x), i, [2]), normal(3, 2), ints(high=3)),
     sample(
@@ -75,13 +62,9 @@ SAMPLES = [
     sample("TensorListSetItem", _set_list, normal(3, 2), normal(2), label="lists", xla=False,
            max_ops=18),
     sample("TensorListSetItem", _set_beyond, normal(2), label="beyond", xla=False, grad=False),
-    sample("TensorListSetItem", _set_beyond_per_row, normal(2), ints(high=3),
-           label="beyond_per_row", max_ops=24, xla=False),
     sample("TensorListPushBack", _push, normal(3, 2), normal(2), xla=False),
     sample("TensorListPushBack", _push_twice, normal(2), normal(2), label="empty", xla=False),
     sample("TensorListPushBack", _push_lists, normal(3, 2), normal(2), label="lists", xla=False,
            max_ops=18),
     sample("TensorListPopBack", _pop, normal(3, 2), xla=False),
-    sample("TensorListPopBack", _push_beyond, normal(2), ints(high=3), label="lengths",
-           max_ops=40, xla=False),
 ]  # fmt: skip
