@@ -343,12 +343,9 @@ def _check_static(s: Sample, subset: tuple[int, ...], static: list[Any], what: s
         if inner.shape.rank is not None:
             one_row = inner.shape.as_list()
             known = [
-                None if i is None else f
-                for f, i in zip(found.as_list()[1:], one_row, strict=True)
+                None if i is None else f for f, i in zip(found.as_list()[1:], one_row, strict=True)
             ]
-            assert known == one_row, (
-                f"{what}: static shape {found}, one row has {inner.shape}"
-            )
+            assert known == one_row, f"{what}: static shape {found}, one row has {inner.shape}"
 
 
 def check_gradients(s: Sample) -> None:

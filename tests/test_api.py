@@ -157,9 +157,7 @@ def test_gradients_through_blocks():
 
     def total(block):
         with tf.GradientTape() as tape:
-            y = tf_pfor.pfor(
-                lambda i: tf.tanh(tf.gather(x, i)) ** 2, 5, parallel_iterations=block
-            )
+            y = tf_pfor.pfor(lambda i: tf.tanh(tf.gather(x, i)) ** 2, 5, parallel_iterations=block)
             loss = tf.reduce_sum(y)
         return tf.convert_to_tensor(tape.gradient(loss, x))
 
@@ -268,9 +266,7 @@ def test_one_row_is_shared_by_all(call):
     [((4, 1), 4), ((1, 4), 4), ((1, 1), 1), ((4, 4), 4), ((0, 1), 0), ((0, 0), 0)],
 )
 def test_one_row_is_shared_by_all_when_known_only_at_run_time(sizes, n):
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, 2]), tf.TensorSpec([None, 2])]
-    )
+    @tf.function(input_signature=[tf.TensorSpec([None, 2]), tf.TensorSpec([None, 2])])
     def run(a, b):
         return tf_pfor.vectorized_map(lambda e: e[0] - e[1], (a, b))
 
@@ -281,9 +277,7 @@ def test_one_row_is_shared_by_all_when_known_only_at_run_time(sizes, n):
 
 
 def test_sizes_that_turn_out_to_differ_are_an_error():
-    @tf.function(
-        input_signature=[tf.TensorSpec([None]), tf.TensorSpec([None])]
-    )
+    @tf.function(input_signature=[tf.TensorSpec([None]), tf.TensorSpec([None])])
     def run(a, b):
         return tf_pfor.vectorized_map(lambda e: e[0] - e[1], (a, b))
 
@@ -357,7 +351,6 @@ def test_plain_graph_and_session():
 
 def test_under_jit_compile():
     x = tf.constant(rows(3, 2))
-
 
     def mapped(a):
         return tf_pfor.vectorized_map(lambda r: tf.reduce_sum(tf.tanh(r)), a)

@@ -58,9 +58,7 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 def assert_same(body, *rows, fallback=False):
     """The map of ``body`` over rows gives what a Python loop gives, without a sequential loop."""
     found = tf.nest.flatten(
-        tf_pfor.vectorized_map(
-            lambda given: body(*given), rows, fallback_to_while_loop=fallback
-        )
+        tf_pfor.vectorized_map(lambda given: body(*given), rows, fallback_to_while_loop=fallback)
     )
     one = tf.function(body)
     expected = zip(

@@ -489,4 +489,3 @@ def _is_library(filename: str) -> bool:
 def static_value(tensor: tf.Tensor) -> np.ndarray | None:
     """The constant value of a graph tensor, or None if it is not known before running."""
     return tf.get_static_value(tensor)
-

@@ -133,9 +133,7 @@ class Call:
         schema = self.schema
         assert schema is not None
         flat: list[tf.Tensor] = []
-        protos: dict[str, Any] = {
-            k: v for k, v in self.attrs.items() if k in schema.attr_types
-        }
+        protos: dict[str, Any] = {k: v for k, v in self.attrs.items() if k in schema.attr_types}
         for arg in schema.inputs:
             given = changes.pop(arg.name, None)
             if given is None:
@@ -182,9 +180,7 @@ class Call:
           outputs: how many of its outputs are wanted (TensorFlow appends some to a function's
             graph when the function is differentiated); all when None.
         """
-        return self._walker.convert_function(
-            self.op.graph, name, args, loop=loop, outputs=outputs
-        )
+        return self._walker.convert_function(self.op.graph, name, args, loop=loop, outputs=outputs)
 
     @property
     def settings(self) -> Settings:

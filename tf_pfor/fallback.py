@@ -98,9 +98,7 @@ def loop_region(
         return [Value.unstacked(t) for t in made]
     rows = RowLoop(region, stacked, walker, in_order=in_order)
     made = _emitting(walker, lambda: rows.differentiable(*tensors))
-    return [
-        Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, region.outputs)
-    ]
+    return [Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, region.outputs)]
 
 
 def loop_again(call: tf.Operation, values: Sequence[Value], walker: Walker) -> list[Value]:
@@ -341,8 +339,7 @@ class RowLoop:
             # The op itself was allowed to loop, so what is in its gradient may loop too.
             later.settings = dataclasses.replace(later.settings, fallback="loop")
             values = [
-                Value.stacked(t) if s else Value.unstacked(t)
-                for t, s in zip(tensors, self.stacked)
+                Value.stacked(t) if s else Value.unstacked(t) for t, s in zip(tensors, self.stacked)
             ]
             values += [Value.stacked(t) for t in upstream]
             made = iter(later.tile(v).tensor for v in convert_later(later, graph, values))

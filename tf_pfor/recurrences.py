@@ -281,7 +281,9 @@ def _step(kind: str, args: Sequence[Linear], constants: Sequence[Any]) -> Linear
             return _scaled(a, b, constants[1])
         if constants[0] is not None:
             return _scaled(c, d, constants[0])
-        return (None, b * d) if a is None and c is None and b is not None and d is not None else None
+        return (
+            (None, b * d) if a is None and c is None and b is not None and d is not None else None
+        )
     sign = -1 if kind == "Sub" else 1
     if c is not None:
         c = np.asarray(sign * c, c.dtype) if sign == 1 or c.dtype.kind != "u" else None

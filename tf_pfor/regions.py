@@ -31,9 +31,7 @@ class Region:
     outputs: tuple[tf.Tensor, ...]
 
     @classmethod
-    def of(
-        cls, ops: Sequence[tf.Operation], outputs: Iterable[tf.Tensor] | None = None
-    ) -> Region:
+    def of(cls, ops: Sequence[tf.Operation], outputs: Iterable[tf.Tensor] | None = None) -> Region:
         """The region of ``ops``; all that they make is wanted if ``outputs`` is None."""
         inside = set(ops)
         inputs = {key(t): t for op in ops for t in op.inputs if t.op not in inside}

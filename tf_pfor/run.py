@@ -75,8 +75,7 @@ def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
     def build(*given: tf.Tensor) -> list[tf.Tensor]:
         supply = iter(given)
         inner = [
-            e if e.tensor is None else dataclasses.replace(e, tensor=next(supply))
-            for e in elements
+            e if e.tensor is None else dataclasses.replace(e, tensor=next(supply)) for e in elements
         ]
         result = _build(job, inner, next(supply) if isinstance(n, tf.Tensor) else n)
         result = nests.from_user(result)
@@ -86,9 +85,7 @@ def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
         return [x for x in leaves if isinstance(x, tf.Tensor)]
 
     compiled = tf.function(build, autograph=False)
-    concrete = compiled.get_concrete_function(
-        *[tf.TensorSpec(t.shape, t.dtype) for t in tensors]
-    )
+    concrete = compiled.get_concrete_function(*[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
     outputs = iter(concrete(*tensors))
     leaves = [next(outputs) if is_tensor else None for is_tensor in kept["present"]]
     return nests.to_user(nests.pack(kept["result"], leaves))
@@ -291,5 +288,3 @@ def _sized(x: tf.Tensor, n: Dim) -> tf.Tensor:
     if isinstance(n, int):
         x.set_shape([n, *x.shape[1:]] if x.shape.rank is not None else None)
     return x
-
-

@@ -107,18 +107,14 @@ def unfold(
         head = like.inner_shape[:axes] if like.inner_shape is not None else (None,) * axes
         if shape is not None:
             head = tuple(h if s is None else s for h, s in zip(head, shape))
-        lead = [
-            _first_dims(call, like, i) if d is None else d for i, d in enumerate(head)
-        ]
+        lead = [_first_dims(call, like, i) if d is None else d for i, d in enumerate(head)]
         tail: list[Dim] = []
         for i, d in enumerate(rest[1:]):
             known = d if shape is None or d is not None else shape[axes + i]
             tail.append(call.emit.dim(tensor, i + 1) if known is None else known)
         return call.emit.reshape(tensor, [call.loop.length, *lead, *tail])
 
-    return Value.deferred(
-        Layout.STACKED, make, shape, tensor.dtype, folded=Folded(tensor, axes)
-    )
+    return Value.deferred(Layout.STACKED, make, shape, tensor.dtype, folded=Folded(tensor, axes))
 
 
 def _first_dims(call: Call, like: Value, axis: int) -> Dim:

@@ -75,7 +75,8 @@ UNARY = [
     named("Neg", normal(2, dtype=np.float64), label="float64"),
     named("Relu", normal(2, 3, dtype=BF16), label="bfloat16", rtol=1e-2),
     named("Sigmoid", normal(2, 3, dtype=np.float16), label="half", rtol=1e-3, atol=1e-3),
-    named("Sign", normal(2, 1, 2, 1, 2, 1, 2, 1), label="rank 8"),
+    # The reference slices rank 9, whose gradient is uninitialised memory in TensorFlow 2.21.
+    named("Sign", normal(2, 1, 2, 1, 2, 1, 2, 1), label="rank 8", grad=False),
     named("Sqrt", uniform(0, 3), label="empty"),
 ]
 
@@ -113,7 +114,14 @@ BROADCASTING = [
     named("Add", WORDS, WORDS, label="string"),
     named("Mul", ints(2, 1, dtype=np.uint8), ints(3, dtype=np.uint8), label="uint8"),
     named("Mul", normal(2, dtype=np.complex64), normal(1, dtype=np.complex64), label="complex64"),
-    named("Sub", normal(2, dtype=BF16), normal(1, dtype=BF16), label="bfloat16", rtol=1e-2),
+    named(
+        "Sub",
+        normal(2, dtype=BF16),
+        normal(1, dtype=BF16),
+        label="bfloat16",
+        rtol=1e-2,  # eight bits, and sums of several terms
+        atol=2e-2,
+    ),
     named("Equal", WORDS, fixed(b"a"), label="string", grad=False, xla=False),
     sample("Equal", lambda x, y: x == y, ints(2, 1), ints(3), label="operator", grad=False),
     sample("NotEqual", lambda x, y: x != y, bools(2), bools(2), label="bool", grad=False),
@@ -132,6 +140,7 @@ BROADCASTING = [
         fixed(np.float32(2)),
         label="groups",
         max_ops=14,
+        grad=False,  # as above
     ),
     # The first one, where there is no constant 1 of the same rank.
     *[

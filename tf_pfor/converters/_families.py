@@ -35,9 +35,9 @@ def _register(
     caller = sys._getframe(2)  # inspect.stack() reads the sources of all modules around it
     where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
     for op_type, attrs in table.items():
-        RegisterPFor(
-            op_type, stacked, attrs=attrs, family=family, outcome=outcome, note=note
-        )(function, where)
+        RegisterPFor(op_type, stacked, attrs=attrs, family=family, outcome=outcome, note=note)(
+            function, where
+        )
 
 
 # ---------------------------------------------------------------------------
@@ -237,5 +237,3 @@ def loop_on_purpose(table: Table, reason: str) -> None:
 def table(names: str, *attrs: str) -> dict[str, tuple[str, ...]]:
     """A table of op types that share their attributes."""
     return {name: attrs for name in names.split()}
-
-

@@ -125,6 +125,8 @@ _HARMLESS = frozenset(
         "RandomUniform",
         "RandomUniformInt",
         "ReadVariableOp",
+        "ResourceGather",
+        "ResourceGatherNd",
         "TruncatedNormal",
     ]
 )
