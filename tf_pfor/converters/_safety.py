@@ -125,8 +125,6 @@ _HARMLESS = frozenset(
         "RandomUniform",
         "RandomUniformInt",
         "ReadVariableOp",
-        "ResourceGather",
-        "ResourceGatherNd",
         "TruncatedNormal",
     ]
 )
