@@ -1,0 +1,275 @@
+"""Functions called in the body, and tf.custom_gradient."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+C = tf.constant([0.3, 0.4, 0.1, -0.9])
+W = tf.Variable([1.0, -0.5, 2.0, 0.7])
+
+
+def rows(n=3):
+    return tf.random.stateless_normal([n, 4], [3, 4])
+
+
+def mapped(fn, x, **options):
+    return tf_pfor.vectorized_map(fn, x, fallback_to_while_loop=False, **options)
+
+
+def loop(fn, x):
+    return tf.stack([fn(r) for r in x])
+
+
+# ---------------------------------------------------------------------------
+# Calls
+# ---------------------------------------------------------------------------
+
+
+@tf.function
+def scaled(x):
+    return tf.exp(x) * W
+
+
+@tf.function
+def pair(x):
+    return scaled(x), x * 2.0
+
+
+CALLS = {
+    "variable": scaled,
+    "compiled": tf.function(lambda x: x * W, jit_compile=True, autograph=False),
+    "nested": lambda x: pair(x)[0] - pair(x * 0.1)[1],
+    "invariant": lambda x: scaled(C) * x,
+    "closure": lambda x: tf.function(lambda y: y * C + x, autograph=False)(x + 1.0),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(name):
+    fn, x = CALLS[name], rows()
+    np.testing.assert_allclose(mapped(fn, x), loop(fn, x), 1e-6)
+    graph = tf.function(lambda x: mapped(fn, x)).get_concrete_function(x).graph
+    assert not [o for o in graph.get_operations() if "PartitionedCall" in o.type]
+
+
+def test_a_gradient_through_a_call_inside_the_body():
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(pair(x)[0] ** 2)
+        return tape.gradient(y, x)
+
+    np.testing.assert_allclose(mapped(gradient, rows()), loop(gradient, rows()), 1e-5)
+
+
+def test_a_call_runs_its_effects_though_nobody_reads_it():
+    count = tf.Variable(0)
+
+    @tf.function
+    def counting(x):
+        count.assign_add(1)
+        return x * 2.0
+
+    def body(x):
+        counting(C)
+        return x
+
+    mapped(body, rows(5))
+    assert count.numpy() == 5
+
+
+def test_a_saved_model(tmp_path):
+    module = tf.Module()
+    module.w = W
+    module.f = tf.function(
+        lambda x: clipped(tf.exp(x) * module.w), input_signature=[tf.TensorSpec([4])]
+    )
+    tf.saved_model.save(
+        module,
+        str(tmp_path),
+        options=tf.saved_model.SaveOptions(experimental_custom_gradients=True),
+    )
+    loaded = tf.saved_model.load(str(tmp_path))
+    x = rows()
+    np.testing.assert_allclose(mapped(loaded.f, x), loop(loaded.f, x), 1e-6)
+
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(loaded.f(x))
+        return tape.gradient(y, x)
+
+    np.testing.assert_allclose(mapped(gradient, x), loop(gradient, x), 1e-5)
+
+
+def test_functions_of_version_1():
+    def old(x):
+        return tf.exp(x) * 2.0
+
+    wrapped = tf.compat.v1.wrap_function(old, [tf.TensorSpec([4])])
+    x = rows()
+    np.testing.assert_allclose(mapped(lambda r: wrapped(r) + 1.0, x), old(x) + 1.0, 1e-6)
+
+
+# ---------------------------------------------------------------------------
+# Custom gradients
+# ---------------------------------------------------------------------------
+
+
+@tf.custom_gradient
+def clipped(x):
+    """Each iteration's gradient is clipped by its own norm."""
+    return tf.identity(x), lambda dy: dy * tf.minimum(1.0, 0.5 / tf.norm(dy))
+
+
+@tf.custom_gradient
+def tripled(x):
+    return tf.identity(x), lambda dy: dy * 3.0
+
+
+@tf.custom_gradient
+def two(a, b):
+    y, z = tf.exp(a * b * 0.1), tf.tanh(a) * b
+
+    def gradient(dy, dz):
+        total = tf.reduce_sum(dz)
+        return dy * b * y * 2.0 - dz * tf.tanh(a) * total, dy * a + dz * tf.tanh(z)
+
+    return (y, z), gradient
+
+
+@tf.custom_gradient
+def with_variable(x):
+    def gradient(dy, variables=None):
+        assert variables is not None
+        return dy * x * W, [dy * tf.tanh(x) * tf.norm(dy)]
+
+    return tf.tanh(x) * W, gradient
+
+
+BODIES = {
+    "of a row": lambda r, c: clipped(r) * c,
+    "of a closure": lambda r, c: r * clipped(c),
+    "of a variable": lambda r, c: r * clipped(W * 2.0),
+    "invariant result": lambda r, c: clipped(c),
+    "linear": lambda r, c: r * tripled(c),
+    "several results": lambda r, c: sum(two(r, c)),
+    "one result used": lambda r, c: two(r, c)[1],
+    "invariant results": lambda r, c: sum(two(c, W * 1.0)) * r,
+    "variables": lambda r, c: with_variable(r) * c,
+    "silu": lambda r, c: tf.nn.silu(r * c),
+    "silu of a closure": lambda r, c: r * tf.nn.silu(c),
+    "pass through": lambda r, c: tf.grad_pass_through(tf.tanh)(r) * c,
+    "in a function": lambda r, c: in_function(r) * c,
+    "inside": lambda r, c: inside(r, c),
+}
+
+
+@tf.function
+def in_function(x):
+    return two(x, W)[0]
+
+
+def inside(r, c):
+    with tf.GradientTape() as tape:
+        tape.watch(r)
+        y = tf.reduce_sum(clipped(r) * c + tf.nn.silu(r) ** 2)
+    return tape.gradient(y, r)
+
+
+def derivatives(m, x):
+    """The result, first and second gradients with respect to x, W and C."""
+    with tf.GradientTape() as outer:
+        outer.watch([x, C])
+        with tf.GradientTape() as inner:
+            inner.watch([x, C])
+            y = m(x)
+            total = tf.reduce_sum(y * tf.reshape(tf.cos(tf.range(12.0)), [3, 4]))
+        first = inner.gradient(total, [x, W, C], unconnected_gradients="zero")
+        curved = tf.add_n([tf.reduce_sum(tf.sin(g)) for g in first])
+    return [y, *first, *outer.gradient(curved, [x, W, C], unconnected_gradients="zero")]
+
+
+@pytest.mark.parametrize("compiled", [None, True])
+@pytest.mark.parametrize("name", BODIES)
+def test_custom_gradients(name, compiled):
+    def fn(r):
+        return BODIES[name](r, C)
+
+    x = rows()
+    run = tf.function(
+        lambda x: derivatives(lambda x: mapped(fn, x), x), autograph=False, jit_compile=compiled
+    )
+    for found, expected in zip(run(x), derivatives(lambda x: loop(fn, x), x)):
+        np.testing.assert_allclose(found, expected, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["of a closure", "several results", "in a function"])
+def test_custom_gradients_of_eager_calls(name):
+    def fn(r):
+        return BODIES[name](r, C)
+
+    x = rows()
+    for found, expected in zip(
+        derivatives(lambda x: mapped(fn, x), x), derivatives(lambda x: loop(fn, x), x)
+    ):
+        np.testing.assert_allclose(found, expected, 1e-4, 1e-5)
+
+
+def first_order(m, x):
+    with tf.GradientTape() as tape:
+        tape.watch([x, C])
+        y = m(x)
+        total = tf.reduce_sum(y * y)
+    return [y, *tape.gradient(total, [x, W, C], unconnected_gradients="zero")]
+
+
+def test_recompute_grad():
+    again = tf.recompute_grad(lambda a: tf.exp(a * 0.1) * W)
+
+    def fn(r):
+        return again(r * C) * C
+
+    x = rows()
+    found = tf.function(lambda x: first_order(lambda x: mapped(fn, x), x))(x)
+    for f, e in zip(found, first_order(lambda x: loop(fn, x), x)):
+        np.testing.assert_allclose(f, e, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_custom_gradients_when_n_is_unknown(n):
+    def fn(r):
+        return r * clipped(C) + two(r, W * 1.0)[0]
+
+    run = tf.function(
+        lambda x: first_order(lambda x: mapped(fn, x), x),
+        input_signature=[tf.TensorSpec([None, 4])],
+    )
+    x = rows(n)
+    found = run(x)
+    expected = first_order(lambda x: loop(fn, x) if n else x, x)
+    for f, e in zip(found, expected):
+        assert f.shape == e.shape
+        np.testing.assert_allclose(f, e, 1e-5, 1e-6)
+
+
+def test_custom_gradients_in_nested_maps():
+    def fn(r):
+        return r * clipped(C)
+
+    x = tf.reshape(rows(6), [2, 3, 4])
+    found = tf.function(lambda x: first_order(lambda x: mapped(lambda y: mapped(fn, y), x), x))(x)
+    expected = first_order(lambda x: tf.stack([loop(fn, y) for y in x]), x)
+    for f, e in zip(found, expected):
+        np.testing.assert_allclose(f, e, 1e-5, 1e-6)
+
+
+def test_only_a_gradient_that_is_not_linear_repeats_a_weight():
+    def repeats(fn):
+        graph = tf.function(lambda x: mapped(fn, x)).get_concrete_function(rows()).graph
+        return [o.type for o in graph.get_operations()].count("BroadcastTo")
+
+    assert repeats(lambda r: r * tripled(C)) == 0
+    assert repeats(lambda r: r * clipped(C)) == 1
