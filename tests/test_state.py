@@ -647,3 +647,14 @@ def test_other_optimizers_in_the_body_are_refused(name):
     with pytest.raises(NotVectorizableError):
         tf_pfor.vectorized_map(body, X)
     assert v.numpy() == 0.5
+
+
+def test_kernels_of_optimizers():
+    """In order where the gradient does not depend on the variable; else refused."""
+    v, w = var(1.0), var(1.0)
+
+    def step(v, g):
+        tf.raw_ops.ResourceApplyMomentum(var=v.handle, accum=w.handle, lr=0.1, grad=g, momentum=0.9)
+
+    _refused(lambda x: step(v, v * x), "depends on that variable")
+    assert v.numpy() == 1.0

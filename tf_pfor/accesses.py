@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.errors import CannotVectorize
+from tf_pfor.errors import Refused
 
 QUERIES = frozenset(["VarIsInitializedOp", "VariableShape"])
 ASSIGNMENTS = frozenset(["AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"])
@@ -113,12 +113,12 @@ class Accesses:
         Several, when the value of each depends on the others' variables.
 
         Raises:
-          CannotVectorize: if the read and the assignment cannot be told to belong together.
+          Refused: if the read and the assignment cannot be told to belong together.
         """
         if self._groups is None:
             self._groups = self._find()
         found = self._groups.get(op, ())
-        if isinstance(found, CannotVectorize):
+        if isinstance(found, Refused):
             raise found
         return found
 
@@ -130,7 +130,7 @@ class Accesses:
                 continue
             try:
                 update = self._update(a)
-            except CannotVectorize as why:
+            except Refused as why:
                 groups[a.op] = why
                 for other in self.of(a.handle):  # their per-iteration values are not known
                     if other.op.type in READS and not self.is_before([a.op], other.op):
@@ -143,7 +143,7 @@ class Accesses:
                 for update in group:
                     self._check(update, updates)
                 found: Any = group
-            except CannotVectorize as why:
+            except Refused as why:
                 found = why
             for update in group:
                 for op in (update.assign, *update.reads):
@@ -166,9 +166,9 @@ class Accesses:
         if a.op.type != "AssignVariableOp" and not any(x in same for x in used):
             return None  # a sum of what is made of an older value, the same in all iterations
         if any(x not in same for x in used):
-            raise CannotVectorize(f"{name} before another update (or from inside a function)")
+            raise Refused(f"{name} before another update (or from inside a function)")
         if any(x.op.type != "ReadVariableOp" for x in same):
-            raise CannotVectorize(f"{name}, which a function, a branch or a gather reads as well")
+            raise Refused(f"{name}, which a function, a branch or a gather reads as well")
         return Update(a.op, tuple(x.op for x in same))
 
     def _feeds(self, update: Update, other: Update) -> bool:
@@ -189,7 +189,7 @@ class Accesses:
                 is_before = self.is_before([w.op], read.op)
                 if not is_before or w.op in reads_of:
                     when = "before" if is_before else "later"
-                    raise CannotVectorize(
+                    raise Refused(
                         "the assigned value depends on another variable that the body updates "
                         f"{when} ({w.op.type} '{w.op.name}'): which iteration's value is meant is "
                         "not clear"
@@ -202,6 +202,15 @@ def accesses(graph: Any, memo: dict[Any, Any]) -> Accesses:
     if key not in memo:
         memo[key] = (graph, Accesses(graph))
     return memo[key][1]
+
+
+def changes_what_it_reads(op: tf.Operation, memo: dict[Any, Any]) -> bool:
+    """Whether an op changes a variable and its inputs are made of that variable's own value."""
+    if not any(t.dtype == tf.resource for t in op.inputs):
+        return False
+    known = accesses(op.graph, memo)
+    written = {a.handle for a in known.all if a.op is op and a.writes}
+    return any(a.op is not op and a.handle in written and known.depends(op, a) for a in known.all)
 
 
 def handle_key(tensor: tf.Tensor) -> Any:

@@ -14,9 +14,10 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf, fallback, matching, regions, row_reads
+from tf_pfor.accesses import changes_what_it_reads
 from tf_pfor.call import Call, Inputs
 from tf_pfor.emit import Emitter
-from tf_pfor.errors import CannotVectorize, ConversionError
+from tf_pfor.errors import CannotVectorize, ConversionError, Refused
 from tf_pfor.gradients import Continued, CustomGradient
 from tf_pfor.handles import only_passes_lists
 from tf_pfor.loop import Loop
@@ -314,6 +315,9 @@ class Walker:
                 }
                 call = Call(op, given, self)
                 results = self._checked(call, rule, rule.function(call, *given.values()))
+            except Refused as why:
+                self._reject(op, str(why))
+                raise Failed from None
             except CannotVectorize as why:
                 if str(why) not in reasons:
                     reasons.append(str(why))
@@ -336,6 +340,8 @@ class Walker:
 
     def _fall_back(self, op: tf.Operation, inputs: Inputs, reason: str) -> list[Value]:
         refusal = fallback.why_not(op, self.settings.may_loop(op.type))
+        if changes_what_it_reads(op, self.memo):
+            refusal = "it changes a variable by an amount that depends on that variable's value"
         if refusal:
             self._reject(op, f"{reason}; {refusal}")
             raise Failed

@@ -53,6 +53,10 @@ class CannotVectorize(Exception):  # noqa: N818  (a signal to the walker, not an
     """
 
 
+class Refused(CannotVectorize):
+    """Raised by a converter when a sequential loop would be wrong as well: there is no fallback."""
+
+
 class FallbackWarning(UserWarning):
     """Ops of the body run in a sequential loop, since no converter takes them."""
 

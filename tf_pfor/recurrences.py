@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.accesses import READS, Accesses, Update, accesses
 from tf_pfor.call import Call
-from tf_pfor.errors import CannotVectorize
+from tf_pfor.errors import Refused
 from tf_pfor.fallback import Region
 from tf_pfor.values import Layout, Value, dims, is_static
 
@@ -40,7 +40,7 @@ def of(call: Call) -> Scanned | None:
     """The scan of the read-modify-write that a read or an assignment is part of, if there is one.
 
     Raises:
-      CannotVectorize: if its iterations cannot be told apart, or done one after the other.
+      Refused: if its iterations cannot be told apart, or done one after the other.
     """
     known = accesses(call.op.graph, call.memo)
     updates = known.recurrence(call.op)
@@ -53,7 +53,7 @@ def of(call: Call) -> Scanned | None:
             if value is not None:
                 return call.emit.memo[("scan", id(value.cell))][1]
     if call.op.type not in READS:
-        raise CannotVectorize("the value that it assigns does not need the variable's own")
+        raise Refused("the value that it assigns does not need the variable's own")
     found = _scan(call, known, updates)
     for row in found.rows:
         call.emit.memo[("scan", id(row.cell))] = (row.cell, found)
@@ -69,7 +69,7 @@ def _check_aliases(call: Call, known: Accesses, updates: tuple[Update, ...]) -> 
         if value is None:
             continue
         if seen.setdefault(id(value.tensor), key) != key:
-            raise CannotVectorize("a function got the same variable twice and assigns to it")
+            raise Refused("a function got the same variable twice and assigns to it")
 
 
 def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
@@ -77,7 +77,7 @@ def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
     outside = call.converted(region.inputs[len(states) :])
     for value in outside:
         if value.layout not in (Layout.STACKED, Layout.UNSTACKED):
-            raise CannotVectorize("a list goes into the value that is assigned")
+            raise Refused("a list goes into the value that is assigned")
     graph = call.emit.graph
     before = len(graph.get_operations())
     starts: list[tf.Tensor] = []
@@ -112,7 +112,7 @@ def _region(known: Accesses, updates: tuple[Update, ...]) -> tuple[Region, list[
             continue
         schema = _tf.schema(op.type)
         if schema is None or schema.is_stateful:
-            raise CannotVectorize(
+            raise Refused(
                 f"the stateful {op.type} '{op.name}' stands between the read of a variable and "
                 "its assignment"
             )

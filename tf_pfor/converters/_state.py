@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.errors import CannotVectorize
+from tf_pfor.errors import Refused
 from tf_pfor.values import Value
 
 
@@ -120,7 +120,7 @@ def checked_to_differ(call: Call, indices: Value, places: tf.Tensor) -> Generato
     )
     message = message.replace("'", "")  # the kernel would escape them
     if _tf.in_xla_context(call.emit.graph):
-        raise CannotVectorize(
+        raise Refused(
             f"iterations may write the same place of {variable_name(call)}, which cannot be "
             "checked under jit_compile"
         )

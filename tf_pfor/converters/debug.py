@@ -41,7 +41,7 @@ def print_v2(call: Call, input: Value) -> Any:
         return None
     if call.loop.static_length == 0:
         return None
-    template, attrs = "{}", {}
+    template, attrs = "%s", {}
     tensors = [input.tensor] if source.type != "StringFormat" else []
     if source.type == "StringFormat":
         values = [call.value_of(t) for t in source.inputs]

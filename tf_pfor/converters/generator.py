@@ -17,7 +17,7 @@ from tf_pfor.accesses import Access, accesses
 from tf_pfor.call import Call
 from tf_pfor.converters import _philox as philox
 from tf_pfor.converters._families import table
-from tf_pfor.errors import CannotVectorize
+from tf_pfor.errors import Refused
 from tf_pfor.registry import ALWAYS, Outcome, RegisterPFor
 from tf_pfor.values import Value
 
@@ -65,13 +65,13 @@ def _draws(call: Call, alg: Value) -> Draws:
     if any(a.op.type not in _SKIPS for a in group):
         other = next(a.op.type for a in group if a.op.type not in _SKIPS)
         if len(group) == 1:
-            raise CannotVectorize("the generator is used in a way that is not known")
-        raise CannotVectorize(f"the body uses the state of the generator in {other} as well")
+            raise Refused("the generator is used in a way that is not known")
+        raise Refused(f"the body uses the state of the generator in {other} as well")
     marker = ("draws of", id(root.cell), tuple(id(a.op) for a in group), id(call.walker))
     if marker in call.emit.memo:
         return call.emit.memo[marker][-1]
     if not alg.is_stacked and call.maybe_constant(list(call.inputs)[1]) is None:
-        raise CannotVectorize("the algorithm is not known before running")
+        raise Refused("the algorithm is not known before running")
     deltas = _deltas(call, known, group)
     found = _emit(call, root, group, deltas)
     call.emit.memo[marker] = (root, call.walker, found)
@@ -83,13 +83,13 @@ def _deltas(call: Call, known: Any, group: list[Access]) -> list[tf.Tensor]:
     algorithms: set[Any] = set()
     for a in group:
         if known.is_before([x.op for x in group], a.op.inputs[2].op):
-            raise CannotVectorize("how much is drawn depends on what was drawn before")
+            raise Refused("how much is drawn depends on what was drawn before")
         algorithms.add(_static(call, a.op.inputs[1]))
     if len(algorithms) != 1:
-        raise CannotVectorize("the body uses one generator with several algorithms")
+        raise Refused("the body uses one generator with several algorithms")
     values = call.converted([a.op.inputs[2] for a in group])
     if any(v.is_stacked for v in values):
-        raise CannotVectorize("how much is drawn differs between iterations")
+        raise Refused("how much is drawn differs between iterations")
     with call.emit.graph.as_default():
         return [tf.cast(v.tensor, tf.uint64) for v in values]
 
@@ -119,7 +119,7 @@ def _emit(call: Call, root: Value, group: list[Access], deltas: list[tf.Tensor])
 def _states(call: Call, found: Draws, alg: int) -> tf.Tensor:
     """int64 [n, 3]: what the op reads in each iteration."""
     if alg not in (1, 2):
-        raise CannotVectorize("the algorithm is neither Philox nor ThreeFry")
+        raise Refused("the algorithm is neither Philox nor ThreeFry")
     with call.emit.graph.as_default():
         n = call.loop.length_tensor
         step = tf.cast(tf.range(n), tf.uint64) * found.stride + found.offsets[call.op]

@@ -17,7 +17,7 @@ from tf_pfor.converters._state import (
     total,
     variable_name,
 )
-from tf_pfor.errors import CannotVectorize
+from tf_pfor.errors import Refused
 from tf_pfor.registry import ALWAYS, RegisterPFor
 from tf_pfor.shapes import expand_to_rank
 from tf_pfor.values import Value
@@ -46,7 +46,7 @@ def assign(call: Call, resource: Value, value: Value) -> Any:
         call.rebuild(value=found.final[position])
         return None
     if value.is_stacked:
-        raise CannotVectorize(
+        raise Refused(
             f"it assigns a value that differs between iterations to {variable_name(call)}: which "
             "iteration's value is to stay? Sum or reduce after the loop and assign there, use "
             "assign_add, or assign a function of the variable's own value"
@@ -93,13 +93,13 @@ def gather_nd(call: Call, resource: Value, indices: Value) -> Any:
 
 def _no_recurrence(call: Call) -> None:
     if recurrences.of(call) is not None:
-        raise CannotVectorize("it reads a variable that the body assigns a function of itself")
+        raise Refused("it reads a variable that the body assigns a function of itself")
 
 
 @RegisterPFor("ResourceCountUpTo", ALWAYS, attrs=("limit",))
 def count_up_to(call: Call, resource: Value) -> Any:
     """Refused: which iterations are within the limit depends on their order."""
-    raise CannotVectorize("a counter with a limit has no meaning for iterations that run at once")
+    raise Refused("a counter with a limit has no meaning for iterations that run at once")
 
 
 @RegisterPFor(
@@ -115,14 +115,14 @@ def strided_slice_assign(
         once(call, lambda: call.rebuild())
         return None
     if not begin.is_stacked:
-        raise CannotVectorize(
+        raise Refused(
             f"all iterations assign different values to the same slice of {variable_name(call)}"
         )
     (count,) = begin.inner_shape or (None,)
     shrinks = count is not None and call.attr("shrink_axis_mask") == (1 << count) - 1
     masks = ("begin_mask", "ellipsis_mask", "new_axis_mask")
     if not shrinks or any(call.attr(m) for m in masks):
-        raise CannotVectorize(
+        raise Refused(
             f"it assigns to slices of {variable_name(call)} whose place differs between "
             "iterations; only v[i] and v[i, j] are supported there"
         )

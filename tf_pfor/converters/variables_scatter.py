@@ -15,7 +15,7 @@ from tf_pfor.converters._state import (
     static_shape,
     variable_name,
 )
-from tf_pfor.errors import CannotVectorize
+from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.registry import ALWAYS, RegisterPFor
 from tf_pfor.values import Value
 
@@ -50,7 +50,7 @@ def update(call: Call, resource: Value, indices: Value, updates: Value) -> Any:
         once(call, lambda: call.rebuild())
         return None
     if not indices.is_stacked:
-        raise CannotVectorize(_clash(call))
+        raise Refused(_clash(call))
     if not updates.is_stacked:  # all rows get the same value: in any order
         if updates.inner_rank == 0 and not _is_row_of_scalars(call, indices):
             call.rebuild()
@@ -90,7 +90,7 @@ def update_nd(call: Call, ref: Value, indices: Value, updates: Value) -> Any:
         once(call, lambda: call.rebuild())
         return None
     if not indices.is_stacked:
-        raise CannotVectorize(_clash(call))
+        raise Refused(_clash(call))
     if not updates.is_stacked:
         call.rebuild(updates=call.stacked(updates))
         return None
