@@ -23,7 +23,7 @@ LAYERS = (
     "registry",
     "report",
     "call",
-    "shapes handles",
+    "shapes handles matching",
     "regions",
     "gradients",
     "fallback accesses",
