@@ -2,6 +2,8 @@
 
 # Samples that run in a sequential loop, or are refused with the fallback off: why stands beside.
 LOOPED: tuple[str, ...] = (
+    # Python, or a writer, is called for each iteration in its turn.
+    "EagerPyFunc[0]",
     # Boxes are suppressed one after the other.
     "NonMaxSuppressionV4[0,1]",
     "NonMaxSuppressionV4[0]",
@@ -9,4 +11,53 @@ LOOPED: tuple[str, ...] = (
     "NonMaxSuppressionV5[0,1]",
     "NonMaxSuppressionV5[0]",
     "NonMaxSuppressionV5[1]",
+    # Python, or a writer, is called for each iteration in its turn.
+    "PyFuncStateless[0]",
+    "PyFunc[0]",
+    # The kernels' own arithmetic draws what a loop would draw, bit for bit.
+    "RandomIndexShuffle[0]",
+    "SobolSample[0]",
+    # Each draw moves the generator on.
+    "StatefulRandomBinomial[0]",
+    "StatefulStandardNormalV2[0]",
+    "StatefulStandardNormal[0]",
+    "StatefulTruncatedNormal[0]",
+    "StatefulUniformFullInt[0]",
+    "StatefulUniformInt[0]",
+    "StatefulUniform[0]",
+    # The kernels' own arithmetic draws what a loop would draw, bit for bit.
+    "StatelessMultinomial[0,1]",
+    "StatelessMultinomial[0]",
+    "StatelessMultinomial[1]",
+    "StatelessParameterizedTruncatedNormal[0,1]",
+    "StatelessParameterizedTruncatedNormal[0]",
+    "StatelessParameterizedTruncatedNormal[1]",
+    "StatelessRandomBinomial[0]",
+    "StatelessRandomGammaV2[0]",
+    "StatelessRandomGammaV3[0,1]",
+    "StatelessRandomGammaV3[0]",
+    "StatelessRandomGammaV3[1]",
+    "StatelessRandomNormalV2[0,1]",
+    "StatelessRandomNormalV2[0]",
+    "StatelessRandomNormalV2[1]",
+    "StatelessRandomNormal[0]",
+    "StatelessRandomPoisson[0,1]",
+    "StatelessRandomPoisson[0]",
+    "StatelessRandomPoisson[1]",
+    "StatelessRandomUniformV2-large[0,1]",
+    "StatelessRandomUniformV2-large[0]",
+    "StatelessRandomUniformV2-large[1]",
+    "StatelessShuffle[0,1]",
+    "StatelessShuffle[0]",
+    "StatelessShuffle[1]",
+    "StatelessTruncatedNormalV2[0,1]",
+    "StatelessTruncatedNormalV2[0]",
+    "StatelessTruncatedNormalV2[1]",
+    "StatelessTruncatedNormal[0]",
+    # Python, or a writer, is called for each iteration in its turn.
+    "WriteAudioSummary[0]",
+    "WriteHistogramSummary[0]",
+    "WriteImageSummary[0]",
+    "WriteScalarSummary[0]",
+    "WriteSummary[0]",
 )

@@ -1,0 +1,72 @@
+"""Keras layers with state or randomness in a map: masks that differ, state as the loop leaves it."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+N = 4
+ROWS = tf.random.stateless_uniform([N, 2, 8], [1, 2]) + 1.0
+IMAGES = tf.random.stateless_uniform([N, 1, 8, 8, 3], [1, 2])
+L = keras.layers
+
+RANDOM = {
+    "AlphaDropout": lambda: L.AlphaDropout(0.5, seed=1),
+    "Dropout": lambda: L.Dropout(0.5, seed=1),
+    "GaussianDropout": lambda: L.GaussianDropout(0.5, seed=1),
+    "GaussianNoise": lambda: L.GaussianNoise(0.5, seed=1),
+}
+AUGMENT = {
+    "RandomBrightness": lambda: L.RandomBrightness(0.5, value_range=(0.0, 1.0), seed=1),
+    "RandomContrast": lambda: L.RandomContrast(0.5, value_range=(0.0, 1.0), seed=1),
+    "RandomCrop": lambda: L.RandomCrop(4, 4, seed=1),
+    "RandomFlip": lambda: L.RandomFlip(seed=1),
+    "RandomRotation": lambda: L.RandomRotation(0.5, seed=1),
+    "RandomTranslation": lambda: L.RandomTranslation(0.3, 0.3, seed=1),
+    "RandomZoom": lambda: L.RandomZoom(0.5, seed=1),
+}
+
+
+def _as_the_loop(make, rows):
+    """Values and state of a map are those of a loop over the rows."""
+    a, b = make(), make()
+    for layer in (a, b):
+        layer.build(rows.shape[1:])
+    for p, q in zip(a.variables, b.variables):
+        q.assign(p)
+    found = tf_pfor.vectorized_map(lambda x: a(x, training=True), rows)
+    one = tf.function(lambda x: b(x, training=True))
+    expected = np.stack([one(x) for x in rows])
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    for p, q in zip(a.variables, b.variables):
+        np.testing.assert_allclose(p.value, q.value, rtol=1e-5, atol=1e-6)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(RANDOM))
+def test_random_layers(name):
+    found = _as_the_loop(RANDOM[name], ROWS)
+    masks = (found.numpy() - ROWS.numpy()).reshape(N, -1)
+    assert len({m.tobytes() for m in masks}) == N
+
+
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+@pytest.mark.parametrize("name", sorted(AUGMENT))
+def test_augmentation(name):
+    _as_the_loop(AUGMENT[name], IMAGES)
+
+
+def test_batch_normalization_in_training():
+    _as_the_loop(L.BatchNormalization, ROWS)
+
+
+def test_two_layers_with_one_seed_generator():
+    """Both draw for all rows, one layer after the other; the counter ends where the loop's does."""
+    generator = keras.random.SeedGenerator(3)
+    first, second = L.Dropout(0.5, seed=generator), L.Dropout(0.5, seed=generator)
+    start = generator.state.numpy()
+    found = tf_pfor.vectorized_map(lambda x: second(first(x, training=True), training=True), ROWS)
+    assert found.shape == ROWS.shape
+    np.testing.assert_array_equal(generator.state.numpy(), start + [0, 2 * N])
