@@ -1,4 +1,4 @@
-"""Keras layers with state or randomness in a map: masks that differ, state as the loop leaves it."""
+"""Keras layers with state or randomness in a map: masks differ, state is as the loop leaves it."""
 
 import keras
 import numpy as np
