@@ -18,7 +18,7 @@ OLDEST := $(OLDEST_VENV)/.installed
 PIP := -m pip install --quiet --disable-pip-version-check
 
 WORKERS ?= 2
-SHARES ?= 4
+SHARES ?= 8
 # Which share of the long sweeps runs: the commit decides, so that a commit always runs the same.
 SHARE ?= $(shell printf '%d/%d' \
 	$$(( 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % $(SHARES) + 1 )) $(SHARES))

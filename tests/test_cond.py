@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tests.control_flow import check, notes
 
+pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
+
 
 def _x(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)

@@ -8,6 +8,8 @@ import tf_pfor
 from tf_pfor import NotVectorizableError
 from tf_pfor.errors import ArgumentError
 
+pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
+
 N = 5
 SEEDS = tf.constant(np.random.default_rng(0).integers(-(2**31), 2**31, [N, 2]), tf.int32)
 

@@ -37,11 +37,13 @@ def test_outcome(sample):
     harness.check_outcome(sample, set(LOOPED))
 
 
+@pytest.mark.slow
 @_each(ALL)
 def test_values(sample):
     harness.check_values(sample)
 
 
+@pytest.mark.slow
 @_each([s for s in ALL if s.grad])
 def test_gradients(sample):
     harness.check_gradients(sample)
@@ -59,6 +61,7 @@ def test_nested(sample):
     harness.check_nested(sample)
 
 
+@pytest.mark.slow
 @_each([s for s in ALL if not s.random])
 def test_folded(sample):
     harness.check_folded(sample)

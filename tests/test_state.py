@@ -8,6 +8,8 @@ import tf_pfor
 from tf_pfor import NotVectorizableError
 from tf_pfor.errors import UnsupportedStateError
 
+pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
+
 X = tf.constant([1.0, 2.0, 4.0])
 
 

@@ -5,6 +5,8 @@ import tensorflow as tf
 
 from tests.test_tensor_array import PLACE, X, check
 
+pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
+
 raw = tf.raw_ops
 
 

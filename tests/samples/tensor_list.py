@@ -61,9 +61,7 @@ def _element_shape(x):
 
 
 def _element_shape_unknown(x):
-    shape = raw.TensorListElementShape(
-        input_handle=put(reserved(2), 0, x), shape_type=tf.int64
-    )
+    shape = raw.TensorListElementShape(input_handle=put(reserved(2), 0, x), shape_type=tf.int64)
     return stacked(put(reserved(2, shape), 1, x), shape=[2])
 
 
@@ -80,9 +78,7 @@ def _scatter(x, i):
 
 
 def _scatter_v2(x, i):
-    return stacked(
-        raw.TensorListScatterV2(tensor=x, indices=i, element_shape=[2], num_elements=4)
-    )
+    return stacked(raw.TensorListScatterV2(tensor=x, indices=i, element_shape=[2], num_elements=4))
 
 
 def _scatter_into(x, y, i):
@@ -130,9 +126,7 @@ def _concat_unequal(x, y):
 
 def _concat_lists(x, y):
     return stacked(
-        raw.TensorListConcatLists(
-            input_a=listed(x), input_b=listed(y), element_dtype=tf.float32
-        )
+        raw.TensorListConcatLists(input_a=listed(x), input_b=listed(y), element_dtype=tf.float32)
     )
 
 

@@ -25,9 +25,7 @@ def _push_twice(x, y):
 def _push_lists(x, y):
     inner = push(listed(x), y)
     outer = push(push(empty([], tf.variant), listed(x)), inner)
-    _, last = raw.TensorListPopBack(
-        input_handle=outer, element_shape=-1, element_dtype=tf.variant
-    )
+    _, last = raw.TensorListPopBack(input_handle=outer, element_shape=-1, element_dtype=tf.variant)
     return stacked(last, shape=[2])
 
 
