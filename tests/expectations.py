@@ -2,7 +2,7 @@
 
 # Samples that run in a sequential loop, or are refused with the fallback off: why stands beside.
 LOOPED: tuple[str, ...] = (
-    # Python, or a writer, is called for each iteration in its turn.
+    # Python is called for each iteration in its turn.
     "EagerPyFunc[0]",
     # Boxes are suppressed one after the other.
     "NonMaxSuppressionV4[0,1]",
@@ -11,7 +11,7 @@ LOOPED: tuple[str, ...] = (
     "NonMaxSuppressionV5[0,1]",
     "NonMaxSuppressionV5[0]",
     "NonMaxSuppressionV5[1]",
-    # Python, or a writer, is called for each iteration in its turn.
+    # Python is called for each iteration in its turn.
     "PyFuncStateless[0]",
     "PyFunc[0]",
     # The kernels' own arithmetic draws what a loop would draw, bit for bit.
@@ -20,7 +20,6 @@ LOOPED: tuple[str, ...] = (
     # Each draw moves the generator on.
     "StatefulRandomBinomial[0]",
     "StatefulStandardNormalV2[0]",
-    "StatefulStandardNormal[0]",
     "StatefulTruncatedNormal[0]",
     "StatefulUniformFullInt[0]",
     "StatefulUniformInt[0]",
@@ -54,10 +53,4 @@ LOOPED: tuple[str, ...] = (
     "StatelessTruncatedNormalV2[0]",
     "StatelessTruncatedNormalV2[1]",
     "StatelessTruncatedNormal[0]",
-    # Python, or a writer, is called for each iteration in its turn.
-    "WriteAudioSummary[0]",
-    "WriteHistogramSummary[0]",
-    "WriteImageSummary[0]",
-    "WriteScalarSummary[0]",
-    "WriteSummary[0]",
 )

@@ -16,5 +16,5 @@ def test_a_crop_never_reads_the_image_of_another_iteration(image):
         return tf.image.crop_and_resize(x, [[0.0, 0.0, 1.0, 1.0]], box_ind, [2, 2])
 
     box_ind = np.array([[0], [image], [1]], np.int32)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="box_index has values outside"):
+    with pytest.raises(tf.errors.OutOfRangeError):
         vectorized_map(crop, (tf.constant(X), tf.constant(box_ind)))

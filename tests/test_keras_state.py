@@ -62,13 +62,3 @@ def test_augmentation(name):
 
 def test_batch_normalization_in_training():
     _as_the_loop(L.BatchNormalization, ROWS)
-
-
-def test_two_layers_with_one_seed_generator():
-    """Both draw for all rows, one layer after the other; the counter ends where the loop's does."""
-    generator = keras.random.SeedGenerator(3)
-    first, second = L.Dropout(0.5, seed=generator), L.Dropout(0.5, seed=generator)
-    start = generator.state.numpy()
-    found = tf_pfor.vectorized_map(lambda x: second(first(x, training=True), training=True), ROWS)
-    assert found.shape == ROWS.shape
-    np.testing.assert_array_equal(generator.state.numpy(), start + [0, 2 * N])

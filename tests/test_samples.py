@@ -27,9 +27,26 @@ def test_expectations_are_sorted_and_name_samples():
     assert set(LOOPED) <= known
 
 
+# What one iteration cannot be compared for: files are written, regions are drawn, a limit ends it.
+WITHOUT_SAMPLE = (
+    "CloseSummaryWriter",
+    "FlushSummaryWriter",
+    "FractionalAvgPool",
+    "FractionalMaxPool",
+    "ResourceCountUpTo",
+    "WriteAudioSummary",
+    "WriteGraphSummary",
+    "WriteHistogramSummary",
+    "WriteImageSummary",
+    "WriteRawProtoSummary",
+    "WriteScalarSummary",
+    "WriteSummary",
+)
+
+
 def test_every_registered_op_has_a_sample():
     missing = set(REGISTRY.op_types()) - {s.op_type for s in ALL}
-    assert not missing, sorted(missing)
+    assert sorted(missing) == list(WITHOUT_SAMPLE)
 
 
 @_each(ALL)

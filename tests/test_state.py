@@ -5,39 +5,11 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.state import X, mapped, refused, var  # noqa: F401  (mapped is a fixture)
 from tf_pfor import NotVectorizableError
 from tf_pfor.errors import UnsupportedStateError
 
 pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
-
-X = tf.constant([1.0, 2.0, 4.0])
-
-
-@pytest.fixture(params=["eager", "function", "unknown n"])
-def mapped(request):
-    """vectorized_map, eagerly, in tf.function, and there with an unknown number of rows."""
-
-    def run(body, elems=X):
-        def call(rows):
-            return tf_pfor.vectorized_map(body, rows, fallback_to_while_loop=False)
-
-        if request.param == "eager":
-            return call(elems)
-        spec = tf.nest.map_structure(
-            lambda t: (
-                tf.TensorSpec([None, *t.shape[1:]], t.dtype)
-                if request.param == "unknown n"
-                else tf.TensorSpec(t.shape, t.dtype)
-            ),
-            elems,
-        )
-        return tf.function(call, input_signature=[spec], autograph=False)(elems)
-
-    return run
-
-
-def var(value, **options):
-    return tf.Variable(value, **options)
 
 
 # ---------------------------------------------------------------------------
@@ -328,13 +300,6 @@ def test_gradients_are_those_of_reads():
     assert tape.gradient(total, v).numpy() == 7.0
 
 
-def _refused(body, *texts):
-    with pytest.raises(NotVectorizableError) as caught:
-        tf_pfor.vectorized_map(body, X)
-    for text in texts:
-        assert text in str(caught.value), str(caught.value)
-
-
 def test_a_print_between_read_and_assignment_does_not_disturb(capfd):
     v = var(1.0)
 
@@ -358,7 +323,7 @@ def test_a_random_number_between_read_and_assignment_is_refused():
         v.assign(tf.reduce_sum(tf.random.uniform([count])))
         return x
 
-    _refused(between, "RandomUniform", "between the read of a variable and its assignment")
+    refused(between, "RandomUniform", "between the read of a variable and its assignment")
 
 
 def test_an_old_version_is_refused():
@@ -370,7 +335,7 @@ def test_an_old_version_is_refused():
         v.assign(old * 2.0)
         return x
 
-    _refused(body, "before another update")
+    refused(body, "before another update")
 
 
 def test_a_read_in_a_function_is_refused():
@@ -384,7 +349,7 @@ def test_a_read_in_a_function_is_refused():
         v.assign(read() + x)
         return x
 
-    _refused(body, "function")
+    refused(body, "function")
 
 
 def test_a_counter_that_another_update_depends_on_is_refused():
@@ -396,7 +361,7 @@ def test_a_counter_that_another_update_depends_on_is_refused():
         steps.assign_add(1.0)
         return x
 
-    _refused(body, "depends on another variable that the body updates later")
+    refused(body, "depends on another variable that the body updates later")
 
 
 def test_the_same_variable_as_two_arguments():
@@ -411,146 +376,6 @@ def test_the_same_variable_as_two_arguments():
     for x in X:
         update(w, w, x)
     assert v.numpy() == w.numpy()
-
-
-# ---------------------------------------------------------------------------
-# Scatters, slices, gathers
-# ---------------------------------------------------------------------------
-
-I = tf.constant([0, 2, 2])  # noqa: E741
-
-
-@pytest.mark.parametrize("name", ["add", "div", "max", "min", "mul", "sub"])
-@pytest.mark.parametrize("varies", ["both", "indices", "updates", "none"])
-def test_scatters_are_those_of_the_loop(mapped, name, varies):
-    def body(v, i, x):
-        i = i if varies in ("both", "indices") else 1
-        x = x if varies in ("both", "updates") else 3.0
-        getattr(v, f"scatter_{name}")(tf.IndexedSlices([x, 2.0 * x], [i, 0]))
-        return x
-
-    v, w = var([8.0, 8.0, 8.0]), var([8.0, 8.0, 8.0])
-    mapped(lambda e: body(v, *e), (I, X))
-    for i, x in zip(I, X):
-        body(w, i, x)
-    np.testing.assert_allclose(v, w, rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["add", "max", "min", "sub"])
-@pytest.mark.parametrize("varies", ["both", "indices", "updates", "none"])
-def test_scatters_of_slices_are_those_of_the_loop(mapped, name, varies):
-    def body(v, i, x):
-        i = i if varies in ("both", "indices") else 1
-        x = x if varies in ("both", "updates") else 3.0
-        getattr(v, f"scatter_nd_{name}")([[i, 0], [2, 1]], [x, 2.0 * x])
-        return x
-
-    v, w = var(tf.ones([3, 2])), var(tf.ones([3, 2]))
-    mapped(lambda e: body(v, *e), (I, X))
-    for i, x in zip(I, X):
-        body(w, i, x)
-    np.testing.assert_allclose(v, w, rtol=1e-6)
-
-
-def test_scatter_update(mapped):
-    v = var(tf.zeros([4, 2]))
-
-    def body(e):
-        i, x = e
-        v.scatter_update(tf.IndexedSlices([x, -x], i))
-        v.scatter_nd_update([[i, 1]], [9.0])
-        return x
-
-    mapped(body, (tf.constant([3, 0, 2]), X))
-    np.testing.assert_allclose(v, [[2, 9], [0, 0], [4, 9], [1, 9]])
-
-
-def test_the_same_value_may_meet(mapped):
-    v = var(tf.zeros([3]))
-
-    def body(i):
-        v.scatter_update(tf.IndexedSlices(5.0, i))
-        return i
-
-    mapped(body, I)
-    assert v.numpy().tolist() == [5.0, 0.0, 5.0]
-
-
-@pytest.mark.parametrize("kind", ["scatter", "nd", "slice"])
-def test_rows_that_collide_are_an_error(mapped, kind):
-    v = var(tf.zeros([4]), name="table")
-
-    def body(e):
-        i, x = e
-        if kind == "scatter":
-            v.scatter_update(tf.IndexedSlices(x, i))
-        elif kind == "nd":
-            v.scatter_nd_update([[i]], [x])
-        else:
-            v[i].assign(x)
-        return x
-
-    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-        mapped(body, (I, X))
-    assert "Two iterations of the loop write the same place of the variable table" in str(
-        caught.value
-    )
-    assert v.numpy().tolist() == [0.0] * 4
-
-
-def test_one_place_and_several_values_are_refused():
-    v = var(tf.zeros([4]), name="table")
-    _refused(lambda x: v.scatter_update(tf.IndexedSlices(x, 1)), "table")
-    _refused(lambda x: v[1].assign(x), "table")
-
-
-def test_slices_of_two_places(mapped):
-    v = var(tf.zeros([3, 3]))
-
-    def body(e):
-        i, x = e
-        v[i, 1].assign(x)
-        return x
-
-    mapped(body, (tf.constant([2, 0, 1]), X))
-    np.testing.assert_allclose(v, [[0, 2, 0], [0, 4, 0], [0, 1, 0]])
-
-
-def test_negative_places_of_slices(mapped):
-    v = var(tf.zeros([4, 2]))
-
-    def body(e):
-        i, x = e
-        v[i].assign([x, -x])
-        return x
-
-    mapped(body, (tf.constant([3, 0, -2]), X))
-    np.testing.assert_allclose(v, [[2, -2], [0, 0], [4, -4], [1, -1]])
-
-
-def test_a_slice_and_a_value_that_are_invariant(mapped):
-    v = var(tf.zeros([4]))
-
-    def body(x):
-        v[1:3].assign([5.0, 6.0])
-        return x
-
-    mapped(body)
-    assert v.numpy().tolist() == [0.0, 5.0, 6.0, 0.0]
-
-
-def test_gathers(mapped):
-    v = var([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    rows, cells = mapped(lambda i: (v.sparse_read(i), v.gather_nd([i, 1])), I)
-    np.testing.assert_allclose(rows, [[1, 2], [5, 6], [5, 6]])
-    np.testing.assert_allclose(cells, [2, 6, 6])
-
-
-def test_a_counter_with_a_limit_is_refused():
-    v = var(0)
-    _refused(
-        lambda x: tf.raw_ops.ResourceCountUpTo(resource=v.handle, limit=5, T=tf.int32), "limit"
-    )
 
 
 # ---------------------------------------------------------------------------
@@ -601,14 +426,13 @@ def test_pfor_and_vmap_and_nested_maps():
     assert v.numpy() == ((22 * 2) * 2 + 1) * 2 + 2
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_optimizer_in_the_body(momentum):
+def test_optimizer_in_the_body():
     """Gradient descent: one step for each row, in order, as the loop does."""
     import keras
 
     def make():
         v, w = keras.Variable(0.5), keras.Variable(-0.5)
-        optimizer = keras.optimizers.SGD(0.01, momentum)
+        optimizer = keras.optimizers.SGD(0.01)
         optimizer.build([v, w])
         return optimizer, v, w
 
@@ -631,13 +455,15 @@ def test_optimizer_in_the_body(momentum):
     assert a[0].iterations.numpy() == b[0].iterations.numpy() == 3
 
 
-@pytest.mark.parametrize("name", ["Adam", "RMSprop"])
-def test_other_optimizers_in_the_body_are_refused(name):
+@pytest.mark.parametrize(
+    ("name", "options"), [("Adam", {}), ("RMSprop", {}), ("SGD", {"momentum": 0.9})]
+)
+def test_other_optimizers_in_the_body_are_refused(name, options):
     """Their updates need each other's results, or the number of the step."""
     import keras
 
     v = keras.Variable(0.5)
-    optimizer = getattr(keras.optimizers, name)(0.01)
+    optimizer = getattr(keras.optimizers, name)(0.01, **options)
     optimizer.build([v])
 
     def body(x):
@@ -658,5 +484,5 @@ def test_kernels_of_optimizers():
     def step(v, g):
         tf.raw_ops.ResourceApplyMomentum(var=v.handle, accum=w.handle, lr=0.1, grad=g, momentum=0.9)
 
-    _refused(lambda x: step(v, v * x), "depends on that variable")
+    refused(lambda x: step(v, v * x), "depends on that variable")
     assert v.numpy() == 1.0

@@ -19,7 +19,7 @@ _no_autograph = tf.autograph.experimental.do_not_convert
 def _example_gradients(loss_fn: LossFn, variables: Any, has_aux: bool) -> Callable[..., Any]:
     """A function of one example: gradients, loss and aux."""
     converted = autographed(loss_fn)
-    leaves = tf.nest.flatten(variables)
+    leaves = _tensors(variables)
     if not leaves:
         raise ArgumentError("variables holds nothing to differentiate with respect to.")
 
@@ -39,6 +39,14 @@ def _example_gradients(loss_fn: LossFn, variables: Any, has_aux: bool) -> Callab
         return tf.nest.pack_sequence_as(variables, grads), loss, aux
 
     return one
+
+
+def _tensors(variables: Any) -> list[Any]:
+    """The leaves, Keras variables as the TensorFlow variables that they hold."""
+    return [
+        v if isinstance(v, (tf.Tensor, tf.Variable)) else getattr(v, "value", v)
+        for v in tf.nest.flatten(variables)
+    ]
 
 
 @_no_autograph
@@ -136,7 +144,7 @@ def clipped_gradient_sum(
     0.5
     """
     one = _example_gradients(loss_fn, variables, False)
-    shapes = [tf.shape(v) for v in tf.nest.flatten(variables)]
+    shapes = [tf.shape(v) for v in _tensors(variables)]
 
     def chunk(*rows: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
         grads, losses, _ = vmap(one)(*rows)

@@ -1,14 +1,11 @@
 """Samples of tf_pfor/converters/debug.py: that it converts everywhere; test_debug.py has what is
 printed and raised."""
 
-import tempfile
-
 import tensorflow as tf
 
 from tests.harness import normal, sample, uniform
 
 r = tf.raw_ops
-WRITER = tf.summary.create_file_writer(tempfile.mkdtemp())._resource
 
 
 def _assert(x):
@@ -43,31 +40,6 @@ def _numpy(op_type):
     return body
 
 
-def _write(op_type, **inputs):
-    def body(x):
-        given = {k: f(x) for k, f in inputs.items()}
-        getattr(r, op_type)(writer=WRITER, step=tf.constant(1, tf.int64), **given)
-        return x + 1.0
-
-    return body
-
-
-def _tag(_):
-    return "tag"
-
-
-def _image(x):
-    return tf.clip_by_value(tf.reshape(x, [1, 2, 1, 1]), 0.0, 1.0)
-
-
-def _effect(op_type):
-    def body(x):
-        getattr(r, op_type)(writer=WRITER)
-        return x + 1.0
-
-    return body
-
-
 def _one(op_type, fn, **options):
     """Python and files: nothing that XLA compiles."""
     options = {"grad": False, "xla": False, "max_ops": 40, **options}
@@ -81,20 +53,9 @@ def _string(x):
 SAMPLES = [
     sample("Assert", _assert, normal(2)),
     _one("EagerPyFunc", lambda x: _shaped(_python(x), x)),
-    _one("FlushSummaryWriter", _effect("FlushSummaryWriter"), unknown=False),
     _one("Print", _print_v1),
     _one("PrintV2", _print),
     _one("PyFunc", _numpy("PyFunc")),
     _one("PyFuncStateless", _numpy("PyFuncStateless")),
     _one("StringFormat", _print, label="printed"),
-    _one("WriteAudioSummary", _write(
-        "WriteAudioSummary", tag=_tag, tensor=lambda x: x[None, :, None],
-        sample_rate=lambda _: 44100.0)),
-    _one("WriteHistogramSummary", _write("WriteHistogramSummary", tag=_tag, values=tf.identity)),
-    _one("WriteImageSummary", _write(
-        "WriteImageSummary", tag=_tag, tensor=_image,
-        bad_color=lambda _: tf.constant([255, 0, 0, 255], tf.uint8))),
-    _one("WriteScalarSummary", _write("WriteScalarSummary", tag=_tag, value=lambda x: x[0])),
-    _one("WriteSummary", _write(
-        "WriteSummary", tensor=tf.identity, tag=_tag, summary_metadata=lambda _: "")),
 ]  # fmt: skip

@@ -31,17 +31,10 @@ def _stateful(op_type, **inputs):
     return body
 
 
-def _first_version(x):
-    return x + r.StatefulStandardNormal(resource=OLD.handle, shape=[2])
-
-
-OLD = tf.Variable([1, 0, 0, 5], dtype=tf.int64)
-
 SAMPLES = [
     _drawn("RngReadAndSkip", lambda x: x + GENERATOR.uniform([2])),
     _drawn("RngSkip", _skip),
     _drawn("StatefulRandomBinomial", _stateful("StatefulRandomBinomial", counts=5.0, probs=0.5)),
-    _drawn("StatefulStandardNormal", _first_version),
     _drawn("StatefulStandardNormalV2", _stateful("StatefulStandardNormalV2")),
     _drawn("StatefulTruncatedNormal", _stateful("StatefulTruncatedNormal")),
     _drawn("StatefulUniform", _stateful("StatefulUniform")),

@@ -57,7 +57,7 @@ UNIFORM = [
         for d in (tf.bfloat16, tf.float32, tf.float64, tf.half)
     ),
     _drawn(
-        "StatelessRandomUniform",
+        "StatelessRandomUniformV2",
         lambda s: tf.random.stateless_uniform([2, 3], s),
         LONG_SEED,
         label="int64-seed",
@@ -86,7 +86,8 @@ UNIFORM = [
         )
     ),
     *(
-        _drawn("StatelessRandomUniformV2", _of_key("StatelessRandomUniformV2", shape=[3, 2], dtype=d),
+        _drawn("StatelessRandomUniformV2",
+               _of_key("StatelessRandomUniformV2", shape=[3, 2], dtype=d),
                KEY, COUNTER, label=d.name)
         for d in (tf.float32, tf.float64)
     ),
@@ -113,7 +114,8 @@ LOOPED = [
     _drawn("SobolSample",
            lambda k: r.SobolSample(dim=2, num_results=3, skip=k), ints(high=9)),
     _drawn("StatelessMultinomial",
-           lambda s, p: r.StatelessMultinomial(logits=p, num_samples=4, seed=s), SEED, normal(2, 3)),
+           lambda s, p: r.StatelessMultinomial(logits=p, num_samples=4, seed=s), SEED,
+           normal(2, 3)),
     _drawn("StatelessParameterizedTruncatedNormal",
            lambda s, m: r.StatelessParameterizedTruncatedNormal(
                shape=[3], seed=s, means=m, stddevs=1.0, minvals=-1.0, maxvals=1.0),

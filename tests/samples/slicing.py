@@ -30,6 +30,7 @@ def _strided_grad(label, fn, shape, *inputs, **options):
 
 
 SAMPLES = [
+    sample("StridedSlice", lambda x: x[..., tf.newaxis], normal(), label="new_axis_of_scalar"),
     sample("Slice", lambda x: tf.slice(x, [0, 1], [2, 2]), normal(2, 4)),
     sample("Slice", lambda x: tf.slice(x[None], [0, 1, 0], [-1, 1, 2]), normal(2, 4),
            label="folded"),

@@ -137,7 +137,7 @@ def _states(call: Call, found: Draws, alg: int) -> tf.Tensor:
 
 
 _ONE_BY_ONE = (
-    "StatefulRandomBinomial StatefulStandardNormal StatefulStandardNormalV2 "
+    "StatefulRandomBinomial StatefulStandardNormalV2 "
     "StatefulTruncatedNormal StatefulUniform StatefulUniformFullInt StatefulUniformInt"
 )
 

@@ -184,9 +184,16 @@ def _is_constant(call: Call) -> bool:
 @RegisterPFor("StridedSlice", ("input",), attrs=_MASKS)
 def strided_slice(call: Call, input: Value, begin: Value, end: Value, strides: Value) -> Any:
     """The same slice of every row: all masks move by one; a Reshape where all is taken."""
+    _check_rank(input.inner_rank)
     if input.inner_rank is None or not _is_constant(call):
         return call.rebuild(input=input.tensor, **_shifted_masks(call))
     return _constant_slice(call, input, _items(call, input.inner_rank))
+
+
+def _check_rank(inner_rank: int | None) -> None:
+    """The gradient kernel returns memory that nobody wrote for more than 8 axes."""
+    if inner_rank is not None and inner_rank > 7:
+        raise CannotVectorize("the kernels of slices take 8 axes, the loop included")
 
 
 def _constant_slice(call: Call, input: Value, items: list[Item]) -> Value:
@@ -197,7 +204,7 @@ def _constant_slice(call: Call, input: Value, items: list[Item]) -> Value:
         return input
     if not input.is_stacked:
         return Value.unstacked(_emit_slice(call, input.tensor, items, lead=False))
-    if all(item.takes_all(shape[item.axis]) for item in items):
+    if all(item.kind == "new" or item.takes_all(shape[item.axis]) for item in items):
         sizes: list[Dim | None] = list(shape)
         if None in shape:
             sizes = list(inner_dims(call, input))
@@ -263,6 +270,7 @@ def strided_slice_grad(
 ) -> Any:
     """Puts dy among zeros, the same for every row; a Reshape where all was taken."""
     sizes = call.maybe_constant("shape")
+    _check_rank(None if sizes is None else len(sizes))
     if sizes is not None and _is_constant(call):
         return _constant_grad(call, dy, _items(call, len(sizes)), [int(s) for s in sizes])
     changes = _shifted_masks(call)
@@ -294,6 +302,7 @@ def strided_slice_grad_by_row(
     sizes = call.maybe_constant("shape")
     if sizes is None or strides.is_stacked:
         raise CannotVectorize("the shape of the sliced tensor is not a constant")
+    _check_rank(len(sizes))
     items = _items(call, len(sizes))
     cut = [dataclasses.replace(_ALL, axis=k.axis) if k.varies else k for k in items]
     left = [k for k in items if k.kind != "index" or k.varies]
