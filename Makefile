@@ -1,7 +1,7 @@
 # Everything runs from a clean clone: Python 3.10 or newer and pip are all that must be there.
 #
 #   make demo         handwritten digits: per-example gradients, a picture, a table of times
-#   make test         the tests, with this commit's share of the long sweeps
+#   make test         the tests, with today's share of the long sweeps
 #   make test-all     the tests, with all of the long sweeps
 #   make test-oldest  a smoke test on the oldest TensorFlow that we support
 #   make bench        the benchmarks
@@ -19,9 +19,8 @@ PIP := -m pip install --quiet --disable-pip-version-check
 
 WORKERS ?= 2
 SHARES ?= 8
-# Which share of the long sweeps runs: the commit decides, so that a commit always runs the same.
-SHARE ?= $(shell printf '%d/%d' \
-	$$(( 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % $(SHARES) + 1 )) $(SHARES))
+# Which share of the long sweeps runs: the day decides, so that all of them run every week or so.
+SHARE ?= $(shell echo $$(( $$(date +%s) / 86400 % $(SHARES) + 1 )))/$(SHARES)
 PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --maxschedchunk 8 --maxfail 25
 SMOKE := tests/test_smoke.py
 

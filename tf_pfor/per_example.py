@@ -149,7 +149,8 @@ def clipped_gradient_sum(
     def chunk(*rows: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
         grads, losses, _ = vmap(one)(*rows)
         leaves = tf.nest.flatten(grads)
-        flat = [tf.reshape(g, [tf.shape(losses)[0], tf.size(g[0])]) for g in leaves]
+        count = tf.shape(losses)[0]
+        flat = [tf.reshape(g, [count, tf.reduce_prod(s)]) for g, s in zip(leaves, shapes)]
         squares = [tf.reduce_sum(tf.math.real(f * tf.math.conj(f)), 1) for f in flat]
         norms = tf.sqrt(tf.add_n([tf.cast(s, tf.float32) for s in squares]))
         limit = tf.cast(clip_norm, tf.float32)
