@@ -82,3 +82,18 @@ def test_unknown_rank_with_an_invariant_scalar():
     ).get_concrete_function(tf.TensorSpec(None))
     x = tf.constant(arange(3, 2))
     np.testing.assert_allclose(mapped(x).numpy(), np.exp(x) * 2, 1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_grappler_does_not_take_the_rows_for_a_bias(n):
+    """In plain TensorFlow ``a @ b + x`` loses an axis of ones of x that a @ b does not have."""
+    a, b, x = tf.ones([2, 3]), tf.ones([3, 4]), tf.ones([n, 1, 4])
+    for spec in (x.shape, [None, 1, 4]):
+
+        @tf.function(
+            input_signature=[tf.TensorSpec([2, 3]), tf.TensorSpec([3, 4]), tf.TensorSpec(spec)]
+        )
+        def run(a, b, x):
+            return tf_pfor.vectorized_map(lambda r: tf.matmul(a, b) + r, x)
+
+        np.testing.assert_array_equal(run(a, b, x), np.full([n, 2, 4], 4.0))

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor.call import Call
@@ -47,8 +48,26 @@ def broadcast(
         raise CannotVectorize(f"the kernel takes rank {max_rank} at most")
     if groups is not None and (len(groups) > max_groups or rank >= max_rank):
         return _collapsed(call, values, groups, max_groups, attrs)
-    operands = [expand_to_rank(call, v, rank) if v.is_stacked else v.tensor for v in values]
+    operands = [
+        expand_to_rank(call, v, rank) if v.is_stacked else _unfused(call, v) for v in values
+    ]
     return call.rebuild(**dict(zip(call.inputs, operands)), **attrs)
+
+
+_FUSED_WITH_ADD = ("Conv2D", "Conv3D", "DepthwiseConv2dNative", "MatMul")
+
+
+def _unfused(call: Call, value: Value) -> tf.Tensor:
+    """An invariant operand; of a product with a one in front.
+
+    Grappler takes ``product + x`` for a bias when x is [1, ..., c], and returns the product's
+    shape: with one iteration the loop axis would be lost.
+    """
+    tensor = value.tensor
+    may_be_one = call.loop.static_length in (None, 1)
+    if may_be_one and "Add" in call.op_type and tensor.op.type in _FUSED_WITH_ADD:
+        return call.emit("ExpandDims", tensor, np.int32(0))
+    return tensor
 
 
 def same_shape(call: Call) -> Any:
