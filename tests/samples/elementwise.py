@@ -111,7 +111,7 @@ BROADCASTING = [
     sample("AddV2", lambda x, y: x + y, normal(4, 1, 3), normal(2, 1), label="ranks"),
     sample("AddV2", lambda x, y: x + y, normal(), normal(), label="scalars"),
     sample("AddV2", lambda x, y: x + y, normal(0, 3), normal(3), label="empty"),
-    named("Add", WORDS, WORDS, label="string"),
+    named("Add", WORDS, WORDS, label="string", xla=False),
     named("Mul", ints(2, 1, dtype=np.uint8), ints(3, dtype=np.uint8), label="uint8"),
     named("Mul", normal(2, dtype=np.complex64), normal(1, dtype=np.complex64), label="complex64"),
     named(
