@@ -12,6 +12,7 @@ except ModuleNotFoundError as _why:
 
 from tf_pfor import converters as converters
 from tf_pfor.api import for_loop, pfor, vectorized_map
+from tf_pfor.derivatives import batch_jacobian, jacobian, tape_batch_jacobian, tape_jacobian
 from tf_pfor.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -23,6 +24,8 @@ from tf_pfor.errors import (
     RegistrationError,
 )
 from tf_pfor.explain import explain
+from tf_pfor.functional import hessian, hessian_diag, hvp, jacfwd, jacrev, laplacian
+from tf_pfor.per_example import clipped_gradient_sum, gradient_norms, per_example_gradients
 from tf_pfor.registry import RegisterPFor
 from tf_pfor.report import Report
 from tf_pfor.version import __version__
@@ -40,9 +43,22 @@ __all__ = [
     "RegistrationError",
     "Report",
     "__version__",
+    "batch_jacobian",
+    "clipped_gradient_sum",
     "explain",
     "for_loop",
+    "gradient_norms",
+    "hessian",
+    "hessian_diag",
+    "hvp",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "laplacian",
+    "per_example_gradients",
     "pfor",
+    "tape_batch_jacobian",
+    "tape_jacobian",
     "vectorized_map",
     "vmap",
 ]
