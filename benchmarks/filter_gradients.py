@@ -44,8 +44,8 @@ LAYERS = (
 def window(n: int, size: int, depth: int, features: int, kernel: int, stride: int) -> fg.Window:
     """A SAME convolution of one image in each iteration."""
     return fg.Window.of(
-        n=n, images=1, size=(size, size), kernel=(kernel, kernel), strides=(stride, stride),
-        dilations=(1, 1), padding="SAME", depth=depth, features=features,
+        Emitter(), n=n, images=1, size=(size, size), kernel=(kernel, kernel),
+        strides=(stride, stride), dilations=(1, 1), padding="SAME", depth=depth, features=features,
     )  # fmt: skip
 
 

@@ -102,3 +102,87 @@ def test_second_order_through_filter_gradients():
     expected = total(lambda x, f: tf.stack([gradient(x[i], f) for i in range(3)]))
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("size", [(9, 8), (10, 7), (5, 5)])
+@pytest.mark.parametrize(
+    ("kernel", "strides", "padding"),
+    [(1, 1, "SAME"), (3, 1, "VALID"), (3, 2, "SAME"), (5, 3, "SAME"), (2, 2, "VALID"),
+     (3, 2, [[0, 0], [1, 2], [0, 1], [0, 0]])],
+)  # fmt: skip
+def test_the_image_size_may_be_unknown(kernel, strides, padding, size):
+    """Values, filter gradients and input gradients with a filter for each row; no loop."""
+    rng = np.random.default_rng(0)
+    x = tf.constant(rng.normal(size=[4, 2, *size, 3]), tf.float64)
+    f = tf.constant(rng.normal(size=[4, kernel, kernel, 3, 5]), tf.float64)
+
+    def both(args):
+        image, filters = args
+        with tf.GradientTape() as tape:
+            tape.watch([image, filters])
+            y = tf.nn.conv2d(image, filters, strides, padding)
+            loss = tf.reduce_sum(tf.sin(y))
+        return y, *tape.gradient(loss, [image, filters])
+
+    def run(x, f):
+        return tf_pfor.vectorized_map(both, (x, f), fallback_to_while_loop=False)
+
+    unknown = tf.TensorSpec([None, None, None, None, 3], tf.float64)
+    graph = tf.function(run, autograph=False).get_concrete_function(
+        unknown, tf.TensorSpec([None, *f.shape[1:]], f.dtype)
+    )
+    types = {op.type for op in graph.graph.get_operations()}
+    assert not {"While", "StatelessWhile", "MapDefun", "StatefulPartitionedCall"} & types
+    expected = [both((x[i], f[i])) for i in range(4)]
+    for found, wanted in zip(graph(x, f), zip(*expected), strict=True):
+        np.testing.assert_allclose(found, tf.stack(wanted), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize(("strides", "padding"), [(1, "SAME"), (2, "SAME"), (2, "VALID")])
+def test_channels_first(strides, padding):
+    """XLA has these kernels on every device; the reference is the channels-last loop."""
+    rng = np.random.default_rng(0)
+    x = tf.constant(rng.normal(size=[3, 2, 4, 7, 6]), tf.float32)
+    f = tf.constant(rng.normal(size=[3, 3, 3, 4, 5]), tf.float32)
+    attrs = {"strides": strides, "padding": padding}
+
+    def first(args):
+        image, filters = args
+        with tf.GradientTape() as tape:
+            tape.watch([image, filters])
+            y = tf.nn.conv2d(image, filters, data_format="NCHW", **attrs)
+            loss = tf.reduce_sum(tf.sin(y))
+        return y, *tape.gradient(loss, [image, filters])
+
+    def last(image, filters):
+        image = tf.transpose(image, [0, 2, 3, 1])
+        with tf.GradientTape() as tape:
+            tape.watch([image, filters])
+            y = tf.nn.conv2d(image, filters, **attrs)
+            loss = tf.reduce_sum(tf.sin(y))
+        dx, df = tape.gradient(loss, [image, filters])
+        return tf.transpose(y, [0, 3, 1, 2]), tf.transpose(dx, [0, 3, 1, 2]), df
+
+    def run(x, f):
+        return tf_pfor.vectorized_map(first, (x, f), fallback_to_while_loop=False)
+
+    found = tf.function(run, jit_compile=True)(x, f)
+    expected = [last(x[i], f[i]) for i in range(3)]
+    for a, b in zip(found, zip(*expected), strict=True):
+        np.testing.assert_allclose(a, tf.stack(b), rtol=1e-4, atol=1e-4)
+
+
+def test_bfloat16():
+    rng = np.random.default_rng(0)
+    x = tf.cast(rng.normal(size=[3, 2, 7, 6, 4]), tf.bfloat16)
+    f = tf.cast(rng.normal(size=[3, 3, 3, 4, 5]), tf.bfloat16)
+
+    def one(args):
+        return tf.nn.conv2d(*args, 2, "SAME")
+
+    found = tf_pfor.vectorized_map(one, (x, f), fallback_to_while_loop=False)
+    expected = tf.stack([one((x[i], f[i])) for i in range(3)])
+    # bfloat16 has 8 bits: sums of 36 products in another order.
+    np.testing.assert_allclose(
+        tf.cast(found, tf.float32), tf.cast(expected, tf.float32), rtol=2e-2, atol=1e-1
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,16 @@ from tf_pfor.values import dims, is_static
 
 Dim = int | tf.Tensor
 """A dimension: an int when it is static, else a scalar int32 tensor."""
+
+_DIM_MATH: dict[str, Callable[[int, int], int]] = {
+    "AddV2": operator.add,
+    "FloorDiv": operator.floordiv,
+    "FloorMod": operator.mod,
+    "Maximum": max,
+    "Minimum": min,
+    "Mul": operator.mul,
+    "Sub": operator.sub,
+}
 
 
 class Emitter:
@@ -146,6 +157,12 @@ class Emitter:
             np.asarray([1], np.int32),
             shrink_axis_mask=1,
         )
+
+    def dim_math(self, op_type: str, a: Dim, b: Dim) -> Dim:
+        """Arithmetic of dimensions: in Python when both are static, else one op."""
+        if isinstance(a, int) and isinstance(b, int):
+            return _DIM_MATH[op_type](a, b)
+        return self(op_type, self.as_tensor(a), self.as_tensor(b))
 
     def shape_vector(self, parts: Sequence[Dim]) -> tf.Tensor:
         """int32 vector of dimensions, a constant when all are static."""

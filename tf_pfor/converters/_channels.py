@@ -6,6 +6,7 @@ and a filter [...kernel, c, (group, o)].
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -143,18 +144,34 @@ def scaled(call: Call, name: str, axis: int, n: Dim) -> Any:
     return call.emit("Mul", value.tensor, factors)
 
 
-def window(call: Call, images: Value, filter_shape: tuple[int, ...], groups: int) -> Window:
-    """The geometry, the groups counted as iterations of their own."""
-    rank = call.require_rank(images)
+def sizes(call: Call, name: str) -> list[Dim]:
+    """The shape that the input ``name`` holds, which the op's output has."""
+    tensor, known = call.inputs[name], call.output_shape()
+    assert isinstance(tensor, Value)
+    if known is None:
+        raise CannotVectorize(f"the length of '{name}' is unknown")
+    vector = tensor.tensor
+    if vector.dtype != tf.int32:
+        vector = call.emit("Cast", vector, DstT=tf.int32)
+    found: list[Dim] = []
+    for axis, size in enumerate(known):
+        one = np.asarray([axis], np.int32), np.asarray([axis + 1], np.int32), np.ones(1, np.int32)
+        found.append(
+            call.emit("StridedSlice", vector, *one, shrink_axis_mask=1)
+            if size is None else size
+        )  # fmt: skip
+    return found
+
+
+def window(call: Call, parts: Sequence[Dim], filter_shape: tuple[int, ...], groups: int) -> Window:
+    """The geometry for images of this inner shape, the groups as iterations of their own."""
+    rank = len(parts)
     pick = slice(1, rank - 1) if is_last(call) else slice(2, rank)
-    parts = inner_dims(call, images)
-    size = parts[pick]
-    if not all(isinstance(d, int) for d in size):
-        raise CannotVectorize("the spatial shape is unknown")
     return Window.of(
+        call.emit,
         n=product(call, [call.loop.length, groups]),
         images=parts[0],
-        size=tuple(size),  # type: ignore[arg-type]
+        size=tuple(parts[pick]),
         kernel=filter_shape[:-2],
         strides=tuple(call.attr("strides")[pick]),
         dilations=tuple(call.attr("dilations")[pick]),

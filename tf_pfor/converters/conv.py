@@ -33,12 +33,14 @@ from tf_pfor.converters._channels import (
     rows_of_filters,
     rows_of_images,
     scaled,
+    sizes,
     window,
 )
 from tf_pfor.converters._families import fold_batch, table
+from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import RegisterPFor
-from tf_pfor.shapes import fold, product, transpose, unfold
+from tf_pfor.shapes import fold, inner_dims, product, transpose, unfold
 from tf_pfor.values import Value, is_static
 
 Patterns = Mapping[tuple[str, ...], Callable[..., Any]]
@@ -73,7 +75,7 @@ def patches_by_filters(call: Call, input: Value, filter: Value) -> Any:
     """x_i * F_i: patches of the images, and one batched product with the filters."""
     shape = known_shape(filter, "filter")
     groups = known_channels(call, input, "input") // max(shape[-2], 1)
-    w = window(call, input, shape, groups)
+    w = window(call, inner_dims(call, input), shape, groups)
     x = rows_of_images(call, input, groups)  # [n*g*b, ...spatial, c]
     f = rows_of_filters(call, filter, groups)  # [n*g, ...kernel, c, o]
     y = correlate(call, x, f, w)  # [n*g, b, ...out, o]
@@ -157,21 +159,24 @@ def gradients_by_filters(call: Call, input_sizes: Value, filter: Value, out_back
     """dy_i by F_i: a convolution of dy_i, spread out by the strides, with the filter reversed."""
     shape = known_shape(filter, "filter")
     groups = known_input_channels(call, shape) // max(shape[-2], 1)
-    image = Value.stacked(call.stacked(out_backprop)).with_inner_shape(call.output_shape())
-    w = window(call, image, shape, groups)
+    if input_sizes.inner_shape == (2,) and not is_static(call.output_shape()):
+        raise CannotVectorize(
+            "the shape of the input is unknown, and 'input_sizes' has a part of it"
+        )
+    w = window(call, sizes(call, "input_sizes"), shape, groups)
+    spread, back = w.transposed(call.emit)
     dy = rows_of_images(call, out_backprop, groups)  # [n*g*b, ...out, o]
     f = rows_of_filters(call, filter, groups)  # [n*g, ...kernel, c, o]
     rank = len(w.kernel)
     axes = np.arange(1, rank + 1, dtype=np.int32)
     if w.taps > 1:
         f = call.emit("ReverseV2", f, axes)
-    f = transpose(call, f, [0, *axes, rank + 2, rank + 1])  # [n*g, ...kernel, o, c]
-    spread, back = w.transposed()
+    f = transpose(call, f, [0, *range(1, rank + 1), rank + 2, rank + 1])  # [n*g, ...kernel, o, c]
     x = correlate(call, spread_out(call, dy, w, spread), f, back)  # [n*g, b, ...size, c]
     return images_of_rows(call, x, w, groups)
 
 
-def spread_out(call: Call, dy: tf.Tensor, w: fg.Window, size: tuple[int, ...]) -> tf.Tensor:
+def spread_out(call: Call, dy: tf.Tensor, w: fg.Window, size: tuple[Dim, ...]) -> tf.Tensor:
     """Zeros behind each position of [rows, ...out, o], up to the next stride, cut to ``size``."""
     if set(w.strides) == {1}:
         return dy
@@ -181,17 +186,17 @@ def spread_out(call: Call, dy: tf.Tensor, w: fg.Window, size: tuple[int, ...]) -
         if stride == 1:
             continue
         head = product(call, [rows, *long[:axis], w.out[axis]])
-        tail = int(np.prod(long[axis + 1 :])) * w.features
+        tail = product(call, [*long[axis + 1 :], w.features])
         x = call.emit.reshape(x, [head, 1, tail])  # low rank: Pad ends at 8
         x = call.emit("Pad", x, np.asarray([(0, 0), (0, stride - 1), (0, 0)], np.int32))
-        long[axis] *= stride
+        long[axis] = call.emit.dim_math("Mul", long[axis], stride)
     x = call.emit.reshape(x, [rows, *long, w.features])
-    if long == list(size):
+    if all(isinstance(a, int) and a == b for a, b in zip(long, size)):
         return x
     rank = len(size) + 2
     mask = 1 | 1 << (rank - 1)  # all rows, all channels
     return call.emit(
-        "StridedSlice", x, np.zeros(rank, np.int32), np.asarray([0, *size, 0], np.int32),
+        "StridedSlice", x, np.zeros(rank, np.int32), call.emit.shape_vector([0, *size, 0]),
         np.ones(rank, np.int32), begin_mask=mask, end_mask=mask,
     )  # fmt: skip
 
@@ -252,7 +257,7 @@ def images_by_gradients(call: Call, input: Value, filter_sizes: Value, out_backp
     """x_i, dy_i: a batched product that sums over the positions (``filter_gradients``)."""
     shape = static_filter_shape(call)
     groups = known_channels(call, input, "input") // max(shape[-2], 1)
-    w = window(call, input, shape, groups)
+    w = window(call, inner_dims(call, input), shape, groups)
     x = rows_of_images(call, input, groups)  # [n*g*b, ...size, c]
     dy = rows_of_images(call, out_backprop, groups)  # [n*g*b, ...out, o]
     made = fg.choose(w)(call.emit, x, dy, w)  # [n*g, ...kernel, c, o]

@@ -10,6 +10,7 @@ measured (docs/decisions/0003-filter-gradients.md, with the ways that lost).
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -27,9 +28,9 @@ class Window:
     Attributes:
       n: the loop length.
       images: images in one iteration.
-      size: the spatial input shape.
+      size: the spatial input shape, tensors where it is unknown.
       kernel: the spatial filter shape.
-      out: the spatial output shape.
+      out: the spatial output shape, likewise.
       strides, dilations: one for each spatial axis.
       pads: (before, after) for each spatial axis.
       depth: input channels.
@@ -38,22 +39,23 @@ class Window:
 
     n: Dim
     images: Dim
-    size: tuple[int, ...]
+    size: tuple[Dim, ...]
     kernel: tuple[int, ...]
-    out: tuple[int, ...]
+    out: tuple[Dim, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
-    pads: tuple[tuple[int, int], ...]
+    pads: tuple[tuple[Dim, Dim], ...]
     depth: int
     features: int
 
     @classmethod
     def of(
         cls,
+        emit: Emitter,
         *,
         n: Dim,
         images: Dim,
-        size: tuple[int, ...],
+        size: tuple[Dim, ...],
         kernel: tuple[int, ...],
         strides: tuple[int, ...],
         dilations: tuple[int, ...],
@@ -63,17 +65,23 @@ class Window:
         features: int,
     ) -> Window:
         """Works out the zeros around the image and the output shape, as the kernels do."""
-        pads: list[tuple[int, int]] = []
-        out: list[int] = []
+        math = emit.dim_math
+        pads: list[tuple[Dim, Dim]] = []
+        out: list[Dim] = []
         for i, (x, k, s, d) in enumerate(zip(size, kernel, strides, dilations, strict=True)):
             reach = (k - 1) * d + 1
             if padding == "SAME":
-                total = max((-(-x // s) - 1) * s + reach - x, 0)
-                pads.append((total // 2, total - total // 2))
+                blocks = math("FloorDiv", math("AddV2", x, s - 1), s)
+                needed = math("AddV2", math("Mul", math("Sub", blocks, 1), s), reach)
+                total = math("Maximum", math("Sub", needed, x), 0)
+                before = math("FloorDiv", total, 2)
+                pads.append((before, math("Sub", total, before)))
+                out.append(blocks)
             else:
-                pads.append(explicit[i] if padding == "EXPLICIT" else (0, 0))
-            out.append((x + sum(pads[-1]) - reach) // s + 1)
-        if min((*size, *kernel, *out), default=1) < 1:
+                pads.append(explicit[i] if explicit else (0, 0))
+                room = math("AddV2", x, sum(explicit[i] if explicit else (0, 0)) - reach)
+                out.append(math("AddV2", math("FloorDiv", room, s), 1))
+        if min((d for d in (*size, *kernel, *out) if isinstance(d, int)), default=1) < 1:
             raise CannotVectorize("an empty image, filter or output")
         return cls(
             n, images, size, kernel, tuple(out), strides, dilations, tuple(pads), depth, features
@@ -84,44 +92,37 @@ class Window:
         """Positions in the filter."""
         return int(np.prod(self.kernel))
 
-    @property
-    def padded(self) -> tuple[int, ...]:
+    def padded(self, emit: Emitter) -> tuple[Dim, ...]:
         """The spatial shape with the zeros around it."""
-        return tuple(s + lo + hi for s, (lo, hi) in zip(self.size, self.pads))
+        add = functools.partial(emit.dim_math, "AddV2")
+        return tuple(add(add(s, lo), hi) for s, (lo, hi) in zip(self.size, self.pads))
 
     def positions(self, emit: Emitter) -> Dim:
         """Positions in the output, of all images of one iteration."""
-        return times(emit, self.images, int(np.prod(self.out)))
+        return functools.reduce(functools.partial(emit.dim_math, "Mul"), self.out, self.images)
 
-    def transposed(self) -> tuple[tuple[int, ...], Window]:
+    def transposed(self, emit: Emitter) -> tuple[tuple[Dim, ...], Window]:
         """The convolution that is the gradient with respect to the input.
 
         Returns:
           The shape of dy spread out by the strides, and the window over it: with the filter
           reversed, dx[q] = sum over k of spread[q + lo - k * d] * F[k].
         """
-        spread = tuple(
-            min(o * s, x + lo)
-            for o, s, x, (lo, _) in zip(self.out, self.strides, self.size, self.pads)
-        )
-        pads: list[tuple[int, int]] = []
-        for x, y, k, d, (lo, _) in zip(self.size, spread, self.kernel, self.dilations, self.pads):
-            reach = (k - 1) * d
-            pads.append((reach - lo, x + lo - y))
-        if min(p for pair in pads for p in pair) < 0:
+        math = emit.dim_math
+        reaches = [(k - 1) * d for k, d in zip(self.kernel, self.dilations)]
+        if any(isinstance(lo, int) and lo > r for (lo, _), r in zip(self.pads, reaches)):
             raise CannotVectorize("explicit padding that is wider than the filter")
+        spread: list[Dim] = []
+        pads: list[tuple[Dim, Dim]] = []
+        for x, o, s, (lo, _), r in zip(self.size, self.out, self.strides, self.pads, reaches):
+            seen = math("AddV2", x, lo)
+            spread.append(math("Minimum", math("Mul", o, s), seen))
+            pads.append((math("Sub", r, lo), math("Sub", seen, spread[-1])))
         back = dataclasses.replace(
-            self, size=spread, out=self.size, strides=(1,) * len(spread), pads=tuple(pads),
+            self, size=tuple(spread), out=self.size, strides=(1,) * len(spread), pads=tuple(pads),
             depth=self.features, features=self.depth,
         )  # fmt: skip
-        return spread, back
-
-
-def times(emit: Emitter, n: Dim, k: int) -> Dim:
-    """N * k."""
-    if isinstance(n, int):
-        return n * k
-    return n if k == 1 else emit("Mul", n, np.int32(k))
+        return tuple(spread), back
 
 
 def pad(emit: Emitter, x: tf.Tensor, w: Window) -> tf.Tensor:
@@ -129,10 +130,17 @@ def pad(emit: Emitter, x: tf.Tensor, w: Window) -> tf.Tensor:
 
     [rows, ...size, c] -> [rows, ...blocks * stride, c].
     """
-    pads = [(lo, hi + -p % s) for (lo, hi), p, s in zip(w.pads, w.padded, w.strides, strict=True)]
-    if not any(map(any, pads)):
-        return x
-    return emit("Pad", x, np.asarray([(0, 0), *pads, (0, 0)], np.int32))
+    pads: list[tuple[Dim, Dim]] = [(0, 0)]
+    for (lo, hi), size, stride in zip(w.pads, w.padded(emit), w.strides, strict=True):
+        rest = (
+            0 if stride == 1 else emit.dim_math("FloorMod", emit.dim_math("Sub", 0, size), stride)
+        )
+        pads.append((lo, emit.dim_math("AddV2", hi, rest)))
+    pads.append((0, 0))
+    flat = [d for pair in pads for d in pair]
+    if all(isinstance(d, int) for d in flat):
+        return emit("Pad", x, np.asarray(pads, np.int32)) if any(flat) else x
+    return emit("Pad", x, emit.reshape(emit.shape_vector(flat), [len(pads), 2]))
 
 
 def shifts(emit: Emitter, x: tf.Tensor, w: Window, axis: int) -> list[tf.Tensor]:
@@ -142,22 +150,24 @@ def shifts(emit: Emitter, x: tf.Tensor, w: Window, axis: int) -> list[tf.Tensor]
     [blocks, stride], and what a tap sees is one phase of a run of blocks.
     """
     stride, out, dilation = w.strides[axis], w.out[axis], w.dilations[axis]
-    blocks = -(-w.padded[axis] // stride)
+    size = w.padded(emit)[axis]
+    blocks = emit.dim_math("FloorDiv", emit.dim_math("AddV2", size, stride - 1), stride)
     at = axis + 1
     shape = dims(x)
     assert shape is not None
-    full = [emit.dim(x, i) for i in range(len(shape))]
     if stride > 1:
+        full = [emit.dim(x, i) for i in range(len(shape))]
         x = emit.reshape(x, [*full[:at], blocks, stride, *full[at + 1 :]])
-    rank = len(full) + (stride > 1)
+    rank = len(shape) + (stride > 1)
     seen: list[tf.Tensor] = []
     for tap in range(w.kernel[axis]):
         block, phase = divmod(tap * dilation, stride)
-        if stride == 1 and block == 0 and out == blocks:
+        if stride == 1 and block == 0 and isinstance(out, int) and out == blocks:
             seen.append(x)
             continue
-        begin, end = np.zeros(rank, np.int32), np.zeros(rank, np.int32)
-        begin[at], end[at] = block, block + out
+        begin = np.zeros(rank, np.int32)
+        end: list[Dim] = [0] * rank
+        begin[at], end[at] = block, emit.dim_math("AddV2", out, block)
         used = 1 << at
         if stride > 1:
             begin[at + 1], end[at + 1] = phase, phase + 1
@@ -165,8 +175,8 @@ def shifts(emit: Emitter, x: tf.Tensor, w: Window, axis: int) -> list[tf.Tensor]
         others = (1 << rank) - 1 - used  # all of the other axes
         seen.append(
             emit(
-                "StridedSlice", x, begin, end, np.ones(rank, np.int32), begin_mask=others,
-                end_mask=others, shrink_axis_mask=used & ~(1 << at),
+                "StridedSlice", x, begin, emit.shape_vector(end), np.ones(rank, np.int32),
+                begin_mask=others, end_mask=others, shrink_axis_mask=used & ~(1 << at),
             )
         )  # fmt: skip
     return seen
