@@ -1,10 +1,12 @@
 """While loops with a trip count for each row: tf_pfor beside its peers, in one run.
 
-Contenders: TensorFlow's own ``tf.vectorized_map`` (a black box), the loop batched by hand (masked
-to the longest row), and tf_pfor. Forward, and forward + backward. Prints one JSON line for
-each workload and batch size; times are medians in ms, and the ratios of tf_pfor to each other.
+    python -m benchmarks.while_loops [--work lstm tree ...] [--batch 1 16 64 256] [--memory]
 
-    python benchmarks/while_loops.py --batch 1 16 64 256 --work lstm cheap fixed
+Contenders: TensorFlow's own ``tf.vectorized_map`` (a black box), the loop batched by hand (masked
+to the longest row), ``tf.map_fn``, and tf_pfor. Forward, and forward + backward, and for the LSTM
+both under jit_compile. Each workload and batch runs in a child process, since TensorFlow's own map
+can crash it. Times are medians in ms; the ratios are medians over rounds of tf_pfor to the other.
+``--memory`` gives the growth of the resident set in MB, each contender alone in a process.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import argparse
 import functools
 import json
 import os
-import statistics
+import resource
+import subprocess
+import sys
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -22,8 +26,19 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
+from benchmarks import timing
+from examples import gated_graph_network as ggnn
+from examples import tree_lstm
 
 STEPS, INPUT, STATE = 100, 128, 256
+
+
+def maps(one):
+    """The two vectorizers over the same function of one row."""
+    return {
+        "tf_pfor": lambda args: tf_pfor.vectorized_map(one, args, fallback_to_while_loop=False),
+        "tensorflow": lambda args: tf.vectorized_map(one, args),
+    }
 
 
 def lstm_cell(x, h, c, kernel, bias):
@@ -66,12 +81,13 @@ def lstm(batch, rng, steps=STEPS, lengths=None):
         longest = tf.reduce_max(k)
         return tf.while_loop(lambda t, *_: t < longest, body, (0, zero, zero))[1]
 
-    return one, by_hand, (tf.constant(x), tf.constant(lengths, tf.int32)), [kernel, bias]
+    args = (tf.constant(x), tf.constant(lengths, tf.int32))
+    return {**maps(one), "by hand": by_hand}, args, [kernel, bias]
 
 
 def fixed(batch, rng):
     """All rows make 50 trips: one loop for all."""
-    _, _, args, weights = lstm(batch, rng, 50, np.full(batch, 50))
+    _, args, weights = lstm(batch, rng, 50, np.full(batch, 50))
 
     def one(args):
         x, _ = args
@@ -96,7 +112,7 @@ def fixed(batch, rng):
         zero = tf.zeros([x.shape[0], STATE])
         return tf.while_loop(lambda t, *_: t < 50, body, (0, zero, zero))[1]
 
-    return one, by_hand, args, weights
+    return {**maps(one), "by hand": by_hand}, args, weights
 
 
 def cheap(batch, rng):
@@ -119,86 +135,218 @@ def cheap(batch, rng):
         longest = tf.reduce_max(k)
         return tf.while_loop(lambda t, s: t < longest, body, (0, s))[1]
 
-    return one, by_hand, (s, k), [w]
+    return {**maps(one), "by hand": by_hand}, (s, k), [w]
 
 
-WORK = {"lstm": lstm, "fixed": fixed, "cheap": cheap}
+def tree(batch, rng):
+    """Trees of 100 leaves, state 128, the states of the nodes in a TensorArray of each tree."""
+    weights = tree_lstm.make_weights(128, 128)
+    trees = tree_lstm.make_trees(batch, 100, 128)
+    one = functools.partial(tree_lstm.tree_lstm_of_one, weights)
+    contenders = {
+        **maps(one),
+        "map_fn": lambda t: tf.map_fn(one, t, fn_output_signature=tf.float32),
+    }
+    return contenders, trees, list(weights)
 
 
-def forward(run):
-    return tf.function(lambda args: tf.reduce_sum(run(args) ** 2))
+def node(batch, rng):
+    """One map over all nodes of all graphs: a while over each node's true neighbours."""
+    graphs, weights = ggnn.make_graphs(batch, 100, 10, 4, 64), ggnn.make_weights(4, 64)
+
+    def one(args):
+        graph, own, neighbours, kinds, degree, everything = args
+        return ggnn.new_embedding(weights, everything[graph], own, neighbours, kinds, degree)
+
+    def of(run):
+        def steps(graphs):
+            x = graphs.embeddings
+            flat = [tf.reshape(t, [-1, *t.shape[2:]]) for t in graphs[1:]]
+            which = tf.repeat(tf.range(x.shape[0]), x.shape[1])
+            for _ in range(ggnn.STEPS):
+                rows = (which, tf.reshape(x, [-1, x.shape[-1]]), *flat)
+                x = tf.reshape(run(lambda row, x=x: one((*row, x)), rows), x.shape)
+            return x
+
+        return steps
+
+    contenders = {
+        "tf_pfor": of(lambda f, a: tf_pfor.vectorized_map(f, a, fallback_to_while_loop=False)),
+        "tensorflow": of(tf.vectorized_map),
+        "by hand": functools.partial(graphs_by_hand, weights),
+    }
+    return contenders, graphs, list(weights)
 
 
-def backward(weights, with_input, run):
-    @tf.function
+def graph(batch, rng):
+    """A map over graphs of a map over nodes of a while over neighbours."""
+    graphs, weights = ggnn.make_graphs(batch, 100, 10, 4, 64), ggnn.make_weights(4, 64)
+    contenders = {
+        "tf_pfor": functools.partial(ggnn.mapped, weights),
+        "by hand": functools.partial(graphs_by_hand, weights),
+    }
+    return contenders, graphs, list(weights)
+
+
+def graphs_by_hand(weights, graphs):
+    """All graphs and nodes at once, with a mask over the most neighbours a node can have."""
+    x = graphs.embeddings
+    count, nodes, width = x.shape
+    most = graphs.kinds.shape[2]
+    real = tf.sequence_mask(graphs.degrees, most)  # [count, nodes, most]
+    for _ in range(ggnn.STEPS):
+        sent = tf.gather(x, graphs.neighbours, batch_dims=1)  # [count, nodes, most, width]
+        message = tf.zeros_like(x)
+        for kind in range(weights.edge.shape[0]):
+            chosen = tf.cast(real & (graphs.kinds == kind), x.dtype)[..., None]
+            message += tf.reshape(
+                tf.reshape(tf.reduce_sum(sent * chosen, 2), [-1, width]) @ weights.edge[kind],
+                [count, nodes, width],
+            )
+        both = tf.reshape(tf.concat([message, x], -1), [-1, 2 * width])
+        reset, update = tf.split(tf.sigmoid(both @ weights.gates), 2, -1)
+        own = tf.reshape(x, [-1, width])
+        both = tf.concat([tf.reshape(message, [-1, width]), reset * own], -1)
+        candidate = tf.tanh(both @ weights.candidate)
+        x = tf.reshape((1.0 - update) * own + update * candidate, x.shape)
+    return x
+
+
+WORK = {
+    "lstm": (lstm, (1, 16, 64, 256, 1024)),
+    "fixed": (fixed, (1, 16, 64, 256)),
+    "cheap": (cheap, (1, 16, 64, 256, 1024)),
+    "tree": (tree, (1, 16, 64, 256)),
+    "node": (node, (1, 4, 16)),
+    "graph": (graph, (1, 4, 16)),
+}
+
+
+def forward(weights, run, **options):
+    return tf.function(lambda args: tf.reduce_sum(run(args) ** 2), **options)
+
+
+def backward(weights, run, **options):
+    """The loss and its gradients with respect to the weights."""
+
+    @tf.function(**options)
     def go(args):
         with tf.GradientTape() as tape:
-            tape.watch(args[0])
             loss = tf.reduce_sum(run(args) ** 2)
-        return loss, tape.gradient(loss, [*([args[0]] if with_input else []), *weights])
+        gradients = tape.gradient(loss, weights)
+        return loss, [tf.convert_to_tensor(g) for g in gradients]
 
     return go
 
 
-def measure(contenders, args, seconds):
-    """Medians in ms, the contenders taking turns; without those that cannot do it."""
-    traced, times = {}, {}
-    for name, fn in list(contenders.items()):
-        begin = time.perf_counter()
-        try:
-            tf.nest.map_structure(lambda t: tf.convert_to_tensor(t).numpy(), fn(args))
-        except (ValueError, tf.errors.OpError):
-            del contenders[name]
+KINDS = {
+    "forward": (forward, {}),
+    "backward": (backward, {}),
+    "forward, jit": (forward, {"jit_compile": True}),
+    "backward, jit": (backward, {"jit_compile": True}),
+}
+
+
+def run_all(fn, args):
+    return [t.numpy() for t in tf.nest.flatten(fn(args))]
+
+
+def child(options):
+    """Measures one workload in this process: one JSON line for each kind."""
+    contenders, args, weights = WORK[options.work[0]][0](options.batch[0], np.random.default_rng(0))
+    for kind, (make, settings) in KINDS.items():
+        if kind not in options.kinds:
             continue
-        traced[name], times[name] = time.perf_counter() - begin, []
-    end = time.perf_counter() + seconds * len(contenders)
-    while time.perf_counter() < end or min(map(len, times.values())) < 3:
-        for name, fn in contenders.items():
+        names = [
+            n
+            for n in contenders
+            if n not in options.without and not ("jit" in kind and n in ("tensorflow", "map_fn"))
+        ]
+        fns, traced, values = {}, {}, {}
+        for name in names:
+            fn = make(weights, contenders[name], **settings)
             begin = time.perf_counter()
-            tf.nest.map_structure(lambda t: tf.convert_to_tensor(t).numpy(), fn(args))
-            times[name].append((time.perf_counter() - begin) * 1e3)
-    return {k: statistics.median(v) for k, v in times.items()}, traced
+            try:
+                values[name] = run_all(fn, args)
+            except (ValueError, tf.errors.OpError) as why:
+                print(json.dumps({"failed": name, "kind": kind, "why": str(why)[:200]}), flush=True)
+                continue
+            traced[name] = round(time.perf_counter() - begin, 2)
+            fns[name] = fn
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        times = timing.interleaved(
+            {name: lambda fn=fn: run_all(fn, args) for name, fn in fns.items()},
+            seconds=options.seconds, least=3,
+        )  # fmt: skip
+        ours = values.get("tf_pfor", [])
+        others = [v for n, v in values.items() if n != "tf_pfor"]
+        print(json.dumps({
+            "work": options.work[0], "batch": options.batch[0], "kind": kind,
+            "ms": {n: round(timing.milliseconds(times, n), 2) for n in fns},
+            "first_call_s": traced,
+            "ratio": {
+                n: round(timing.ratio(times, "tf_pfor", n), 3)
+                for n in fns if n != "tf_pfor" and "tf_pfor" in fns
+            },
+            "difference": max(
+                (float(np.max(np.abs(a - b)) / (1e-30 + np.max(np.abs(b))))
+                 for v in others for a, b in zip(ours, v)), default=None),
+            "peak_mb": round(before / 1024),
+        }), flush=True)  # fmt: skip
+
+
+def in_child(work, batch, options, without=(), kinds=None):
+    """Runs ``child`` in a process of its own; None if it crashed."""
+    command = [
+        sys.executable, "-m", "benchmarks.while_loops", "--child", "--work", work,
+        "--batch", str(batch), "--seconds", str(options.seconds), "--without", *without,
+        "--kinds", *(kinds or options.kinds),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode and not lines:
+        return None
+    return lines
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 64, 256])
     parser.add_argument("--work", nargs="+", default=list(WORK), choices=list(WORK))
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--only", nargs="+", default=["tensorflow", "by_hand", "tf_pfor"])
+    parser.add_argument("--batch", type=int, nargs="+")
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS))
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--without", nargs="*", default=[])
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--child", action="store_true")
     options = parser.parse_args()
+    if options.child:
+        child(options)
+        return
+    asked = options.kinds
     for work in options.work:
-        for batch in options.batch:
-            one, by_hand, args, weights = WORK[work](batch, np.random.default_rng(0))
-            runs = {
-                "tensorflow": lambda a, one=one: tf.vectorized_map(one, a),
-                "by_hand": by_hand,
-                "tf_pfor": lambda a, one=one: tf_pfor.vectorized_map(one, a),
-            }
-            runs = {k: v for k, v in runs.items() if k in options.only}
-            kinds = (
-                ("forward", forward),
-                ("gradient of weights", functools.partial(backward, weights, False)),
-                ("gradient of all", functools.partial(backward, weights, True)),
-            )
-            for kind, make in kinds:
-                times, traced = measure(
-                    {k: make(v) for k, v in runs.items()}, args, options.seconds
-                )
-                ours = times.get("tf_pfor", float("nan"))
-                print(
-                    json.dumps(
-                        {
-                            "work": work, "batch": batch, "kind": kind,
-                            "ms": {k: round(v, 2) for k, v in times.items()},
-                            "first_call_s": {k: round(v, 2) for k, v in traced.items()},
-                            "ratio": {
-                                k: round(ours / v, 3) for k, v in times.items() if k != "tf_pfor"
-                            },
-                        }
-                    ),
-                    flush=True,
-                )  # fmt: skip
+        options.kinds = asked or [k for k in KINDS if "jit" not in k or work == "lstm"]
+        for batch in options.batch or WORK[work][1]:
+            if options.memory:
+                memory(work, batch, options)
+                continue
+            found = in_child(work, batch, options, options.without)
+            if found is None:
+                print(json.dumps({"work": work, "batch": batch, "crashed": "tensorflow"}))
+                found = in_child(work, batch, options, (*options.without, "tensorflow")) or []
+            for line in found:
+                print(json.dumps(line), flush=True)
+
+
+def memory(work, batch, options):
+    """Peak of the resident set for forward + backward, each contender alone."""
+    names = ("tf_pfor", "tensorflow", "by hand", "map_fn")
+    peaks = {}
+    for name in names:
+        others = [n for n in names if n != name]
+        for line in in_child(work, batch, options, others, ["backward"]) or []:
+            if "peak_mb" in line and line["ms"]:
+                peaks[name] = line["peak_mb"]
+    print(json.dumps({"work": work, "batch": batch, "kind": "peak MB", "peaks": peaks}), flush=True)
 
 
 if __name__ == "__main__":

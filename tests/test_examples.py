@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from examples import lstm_true_length, tree_lstm
+from examples import gated_graph_network, lstm_true_length, tree_lstm
 
 
 def _lstm():
@@ -20,7 +20,12 @@ def _tree():
     return tree_lstm, tree_lstm.make_weights(3, 4), (tree_lstm.make_trees(4, 5, 3),)
 
 
-@pytest.mark.parametrize("make", [_lstm, _tree])
+def _graph():
+    graphs = gated_graph_network.make_graphs(2, 3, 2, kinds=2, width=4)
+    return gated_graph_network, gated_graph_network.make_weights(2, 4), (graphs,)
+
+
+@pytest.mark.parametrize("make", [_graph, _lstm, _tree])
 def test_values_and_gradients(make):
     module, weights, given = make()
     found = {}
@@ -38,6 +43,7 @@ def test_values_and_gradients(make):
 @pytest.mark.parametrize(
     ("module", "sizes"),
     [
+        (gated_graph_network, {"count": 2, "nodes": 2, "most": 1, "kinds": 2, "width": 2}),
         (lstm_true_length, {"count": 3, "longest": 3, "inputs": 2, "state": 2}),
         (tree_lstm, {"count": 2, "most": 3, "inputs": 2, "state": 2}),
     ],

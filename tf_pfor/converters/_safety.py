@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.accesses import READS
 
 # Total, and linear where they have a gradient: its derivatives do not depend on the operands.
 _LINEAR = frozenset(
@@ -115,7 +116,7 @@ _MOVES = frozenset(
 )
 
 # What may stand in a branch or a loop that runs for more rows than those that take it.
-_HARMLESS = frozenset(
+_HARMLESS = READS | frozenset(
     [
         "Assert",
         "CheckNumerics",
@@ -124,7 +125,6 @@ _HARMLESS = frozenset(
         "RandomStandardNormal",
         "RandomUniform",
         "RandomUniformInt",
-        "ReadVariableOp",
         "TruncatedNormal",
     ]
 )

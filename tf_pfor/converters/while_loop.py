@@ -26,6 +26,16 @@ from tf_pfor.values import Layout, Value
 
 _ATTRS = ("T", "body", "cond", "output_shapes", "parallel_iterations")
 
+# Reads of one place, which may be outside for a row that has left.
+_STEPS = (
+    "GatherNd",
+    "GatherV2",
+    "ResourceGather",
+    "ResourceGatherNd",
+    "StridedSlice",
+    "TensorListGetItem",
+)
+
 # Up to this many elementary operations in a trip of all rows, copying the survivors costs more
 # than it saves.
 _CHEAP = 2_000_000
@@ -56,27 +66,25 @@ def choose(plan: Plan) -> str:
     regions = (plan.cond.graph, plan.body.graph)
     writes = any(writes_state(g) for g in regions)
     safe = not writes and all(is_smooth(g) for g in regions) and not _reads_steps(plan)
+    where = "under jit_compile" if in_xla else "inside another map"
+    if is_static and writes:
+        raise CannotVectorize(f"a loop that changes state, with trip counts that differ, {where}")
+    if is_static and wanted == "compact":
+        raise CannotVectorize(
+            f"while_strategy is 'compact', and {where} the number of active rows cannot change"
+        )
     if wanted == "auto":
         n = call.loop.static_length
         cheap = safe and n is not None and n * work_of(plan.body.graph) <= _CHEAP
         wanted = "mask" if is_static or cheap else "compact"
-    if wanted == "mask":
-        if writes:
-            if in_xla:
-                raise CannotVectorize(
-                    "a loop that changes state, with trip counts that differ, under jit_compile"
-                )
-            return "compact"
-        return "mask" if safe else "mask, padded"
-    return "compact"
+    if wanted == "compact" or writes:
+        return "compact"
+    return "mask" if safe else "mask, padded"
 
 
 def _reads_steps(plan: Plan) -> bool:
     """Whether a captured stacked tensor could be read in places that a row has left."""
-    return any(
-        op.type in ("GatherV2", "GatherNd", "ResourceGather", "StridedSlice", "TensorListGetItem")
-        for op in plan.body.graph.get_operations()
-    )
+    return any(op.type in _STEPS for op in plan.body.graph.get_operations())
 
 
 def plain(plan: Plan) -> list[Value]:
