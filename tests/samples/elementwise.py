@@ -175,7 +175,7 @@ ONE_SHAPE = [
     *no_grad("Betainc", uniform(), uniform(2, 3), uniform(), label="scalars", rtol=1e-4),
     *each("ClipByValue", normal(2, 3), uniform(low=-1, high=0), uniform()),
     *each("ClipByValue", normal(2, 3), uniform(2, 3, low=-1, high=0), uniform(), label="mixed"),
-    *each("ClipByValue", normal(), uniform(), uniform(low=-1, high=0), label="scalars"),
+    *each("ClipByValue", normal(), uniform(low=-1, high=0), uniform(), label="scalars"),
 ]
 
 IDENTITIES = [
