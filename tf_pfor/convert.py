@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf, fallback, matching, regions, row_reads
+from tf_pfor import _tf, by_row, fallback, matching, regions, row_reads
 from tf_pfor.accesses import changes_what_it_reads
 from tf_pfor.call import Call, Inputs
 from tf_pfor.emit import Emitter
@@ -216,7 +216,15 @@ class Walker:
             return self._legacy_call(op)
         if op.type == "Const":
             return [self._constant(op)], []
-        inputs = matching.group(op, schema, [self._values[_key(t)] for t in op.inputs])
+        values = [self._values[_key(t)] for t in op.inputs]
+        inputs = matching.group(op, schema, values)
+        if any(v.layout is Layout.BY_ROW for v in values):
+            mark = len(self.emit.operations)
+            found = self._by_row(op, inputs)
+            if found is not None:
+                return found, self.emit.operations[mark:]
+            values = [by_row.standard(v, self.emit) for v in values]
+            inputs = matching.group(op, schema, values)
         stacked = frozenset(name for name, v in inputs.items() if matching.any_stacked(v))
         if self.settings.randomness != "different" and _tf.draws_randomly(op.type):
             return self._draw_once(op, inputs, stacked)
@@ -278,6 +286,13 @@ class Walker:
             raise Failed
         before = len(self.emit.operations)
         return self._keep(op, inputs), self.emit.operations[before:]
+
+    def _by_row(self, op: tf.Operation, inputs: Inputs) -> list[Value] | None:
+        """The results of a read or a write of items that are stored by row (``by_row``)."""
+        found = by_row.convert(op, inputs, self.loop, self.emit, self.tile, self.value_of)
+        if found is not None:
+            self.recorder.add(op, Outcome.VECTORIZED)
+        return found
 
     def _read_row(self, op: tf.Operation, inputs: Inputs) -> list[Value] | None:
         """A read of one element of rows that were not gathered yet (``row_reads``)."""
@@ -445,6 +460,7 @@ class Walker:
 
     def tile(self, value: Value) -> Value:
         """Stacks an invariant value by repeating it, once for all who ask."""
+        value = by_row.standard(value, self.emit)
         if value.layout is Layout.STACKED_LIST:
             raise CannotVectorize("it has no converter for lists of stacked elements")
         if value.is_stacked:

@@ -121,7 +121,7 @@ class Loop:
             constant, dtype = value.constant, value.dtype
             cell = Cell(None, lambda: emit.constant(constant, dtype))
             return dataclasses.replace(value, cell=cell)
-        if value.layout is Layout.STACKED_LIST:
+        if value.layout in (Layout.STACKED_LIST, Layout.BY_ROW):
             return self._take_list(value)
         if value.layout is not Layout.STACKED:
             return value

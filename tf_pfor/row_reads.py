@@ -42,7 +42,7 @@ def fuse(op: tf.Operation, inputs: Mapping[str, Any], emit: Emitter, find: Find)
         return None
     if (x.cell.is_made and x.source.rows is not None) or not x.inner_shape:
         return None
-    index = _slice_index(op, find) if op.type == "StridedSlice" else _gather_index(op, inputs)
+    index = _slice_value(op, find) if op.type == "StridedSlice" else _gather_index(op, inputs)
     if index is None or index.inner_shape != () or index.layout not in (
         Layout.STACKED, Layout.UNSTACKED,
     ):  # fmt: skip
@@ -103,8 +103,19 @@ def _gather_index(op: tf.Operation, inputs: Mapping[str, Any]) -> Value | None:
     return inputs["indices"] if axis is not None and int(axis) == 0 else None
 
 
-def _slice_index(op: tf.Operation, find: Find) -> Value | None:
-    """t, where the op is ``x[t]``, ``x[t, :]``, ``x[t, ...]``."""
+def _slice_value(op: tf.Operation, find: Find) -> Value | None:
+    found = slice_index(op)
+    if isinstance(found, np.ndarray):
+        return Value(Layout.UNSTACKED, Cell(None), (), op.inputs[1].dtype, constant=found)
+    return None if found is None else find(found)
+
+
+def slice_index(op: tf.Operation) -> np.ndarray | tf.Tensor | None:
+    """t, where the op is ``x[t]``, ``x[t, :]``, ``x[t, ...]``: its value if known, else the tensor.
+
+    Args:
+      op: a StridedSlice of the body.
+    """
     length = dims(op.inputs[1])
     strides = _tf.static_value(op.inputs[3])
     if not is_static(length) or strides is None or strides[0] != 1:
@@ -121,8 +132,7 @@ def _slice_index(op: tf.Operation, find: Find) -> Value | None:
     starts = op.inputs[1]
     known = _tf.static_value(starts)
     if known is not None:
-        constant = np.asarray(known[0])
-        return Value(Layout.UNSTACKED, Cell(None), (), starts.dtype, constant=constant)
+        return np.asarray(known[0])
     if starts.op.type == "Pack" and starts.op.inputs[0].shape.rank == 0:
-        return find(starts.op.inputs[0])
+        return starts.op.inputs[0]
     return None

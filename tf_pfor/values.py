@@ -22,6 +22,7 @@ class Layout(enum.Enum):
     UNSTACKED = "unstacked"  # one tensor for all iterations: loop-invariant
     STACKED = "stacked"  # axis 0 is the loop
     STACKED_LIST = "stacked_list"  # a scalar TensorList whose elements are stacked
+    BY_ROW = "by_row"  # a TensorList of the items of row 0, then those of row 1 ... (by_row.py)
     RAGGED = "ragged"  # padded; iterations differ in shape
 
 
@@ -89,6 +90,7 @@ class ListRows:
       whole: [T, size, ...], all elements, of a list that a loop only pops.
       base: what tells the list that a loop carried in; it stays while active rows are written,
         and so says that the other rows are as they were.
+      items: what a BY_ROW value holds.
     """
 
     size: Any
@@ -100,6 +102,19 @@ class ListRows:
     is_even: bool = False
     whole: Cell | None = None
     base: object | None = None
+    items: Items | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Items:
+    """What a BY_ROW value holds: ``count`` items of one dtype and static shape in each row.
+
+    The count is an int, or a scalar int32 tensor.
+    """
+
+    dtype: tf.DType
+    shape: tuple[int, ...]
+    count: Any
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +152,7 @@ class Value:
       row_shapes: RAGGED only: int32 [n, inner rank], the true shape of each row.
       elements: a tensor with the same elements in the same order and another shape, when this
         value is a reshape that nobody has read yet.
-      rows: STACKED_LIST only: which rows its elements have.
+      rows: STACKED_LIST and BY_ROW: which rows its elements have.
       source: where a stacked value's rows lie that were not gathered yet.
     """
 
@@ -223,6 +238,9 @@ class Value:
         if rows is not None:
             fields = {f.name: see(getattr(rows, f.name)) for f in dataclasses.fields(rows)}
             rows = ListRows(**fields)
+            if rows.items is not None:
+                items = dataclasses.replace(rows.items, count=see(rows.items.count))
+                rows = dataclasses.replace(rows, items=items)
         return dataclasses.replace(
             self,
             cell=Cell(None, lambda: see(self.tensor)),

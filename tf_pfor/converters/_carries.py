@@ -17,14 +17,25 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.by_row import accesses
 from tf_pfor.call import Call
-from tf_pfor.converters._regions import Region, as_layout, full_shape, join, received
+from tf_pfor.converters._regions import (
+    Region,
+    as_layout,
+    full_shape,
+    items_by_row,
+    join,
+    received,
+)
 from tf_pfor.converters._safety import writes_op
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize, ConversionError
 from tf_pfor.loop import Loop
 from tf_pfor.row_reads import steps_of
-from tf_pfor.values import Cell, Layout, ListRows, RowSource, Shape, Value, dims
+from tf_pfor.values import Cell, Layout, ListRows, RowSource, Shape, Value, dims, is_static
+
+# Elements of an item from which on an array is stored by row.
+_WIDE = 32
 
 # Ops that return the list they got, with other elements and the same length.
 _SAME_LENGTH = ("Identity", "TensorListScatterIntoExistingList", "TensorListSetItem")
@@ -58,6 +69,11 @@ class Carry:
     def is_list(self) -> bool:
         return self.layout is Layout.STACKED_LIST
 
+    @property
+    def stays(self) -> bool:
+        """Whether it keeps all rows while some leave, and is written in place."""
+        return self.layout is Layout.BY_ROW or (self.is_list and not self.is_resized)
+
     def shapes(self, length: int | None) -> list[tf.TensorShape]:
         """The static shapes of its tensors."""
         own = [full_shape(self.layout, self.inner, length)]
@@ -78,6 +94,7 @@ class Plan:
         self._inside: dict[int, Value] = {}
         self._rows: dict[int, ListRows] = {}
         self._wholes: dict[int, Cell | None] = {}
+        self._by_row: dict[int, Value] = {}
         self._settle()
 
     def _live(self) -> list[Carry]:
@@ -140,6 +157,32 @@ class Plan:
         if changed:  # a list that rows leave at different times differs between them
             self._settle()
 
+    def store_by_row(self, *, leaving: bool) -> None:
+        """Stores by row the arrays and lists of which the body reads and writes single items.
+
+        Not in a loop that must have static shapes: a read is a gather from a list.
+
+        Args:
+          leaving: rows leave the loop at different times, and take along what they have: worth
+            it also for arrays whose items are at the same place in all rows.
+        """
+        for c in self.carries:
+            arg, graph = self.args[c.index], self.body.graph
+            if self.cond.graph.inputs[c.index].consumers() or not _has_items(c, arg, graph):
+                continue
+            places = accesses(graph, c.index)
+            if places is None:
+                continue
+            if c.is_list or not leaving:
+                length = self.call.loop.static_length
+                found = self.body.layouts(places, self.as_seen(), length)
+                if all(layout is Layout.UNSTACKED for layout in found):
+                    continue
+            item = _tf.list_element(graph.inputs[c.index]) if c.is_list else None
+            c.layout = Layout.BY_ROW
+            shape = None if item is None else tuple(item[1].as_list())
+            self._by_row[c.index] = items_by_row(self.call, arg, shape)
+
     def as_seen(self) -> list[Value]:
         """The inputs of the regions in the settled layouts, for trials."""
         seen = [
@@ -160,7 +203,8 @@ class Plan:
         out: list[list[tf.Tensor]] = []
         for c in self.carries:
             arg = self.args[c.index]
-            tensors = [as_layout(self.call, arg, c.layout).tensor]
+            stored = self._by_row.get(c.index) or as_layout(self.call, arg, c.layout)
+            tensors = [stored.tensor]
             if c.has_lengths:
                 tensors.append(self._own_rows(c).lengths)  # type: ignore[arg-type]
             out.append(tensors)
@@ -184,6 +228,10 @@ class Plan:
             loop.take(a, self._hold) if i in self.passed else a for i, a in enumerate(self.args)
         ]
         for c, tensors in zip(self.carries, state):
+            if c.layout is Layout.BY_ROW:
+                whole = dataclasses.replace(self._by_row[c.index], cell=Cell(tensors[0]))
+                seen[c.index] = self._inside[c.index] = loop.take(whole)
+                continue
             rows = self._list_rows(c, loop, tensors, active) if c.is_list else None
             if c.is_list and c.is_resized and not c.has_lengths:
                 rows = dataclasses.replace(rows or ListRows(loop.length), is_even=True)
@@ -289,6 +337,16 @@ class Plan:
             rows = dataclasses.replace(rows or ListRows(self.call.loop.length), lengths=lengths)
         return Value.stacked_list(tensors[0], rows)
 
+    def after(
+        self, carry: Carry, tensors: Sequence[tf.Tensor], lengths: tf.Tensor | None = None
+    ) -> Value:
+        """A variable after the loop, which has all rows then (``lengths`` as in list_after)."""
+        if carry.layout is Layout.BY_ROW:
+            return dataclasses.replace(self._by_row[carry.index], cell=Cell(tensors[0]))
+        if carry.is_list:
+            return self.list_after(carry, tensors, lengths)
+        return received(tensors[0], carry.layout, carry.inner)
+
     def results(self, found: dict[int, Value]) -> list[Value]:
         """The op's outputs: those carried, those passed through, and those nobody reads."""
         out: list[Value] = []
@@ -306,9 +364,10 @@ class Plan:
     def describe(self) -> str:
         uniform = sum(c.is_uniform for c in self.carries)
         lists = sum(c.is_list for c in self.carries)
-        varying = len(self.carries) - uniform - lists
+        varying = len(self.carries) - uniform - lists - len(self._by_row)
         text = f"{uniform} uniform, {varying} row-varying"
-        return f"{text}, {lists} lists" if lists else text
+        text += f", {lists} lists" if lists else ""
+        return text + (f", {len(self._by_row)} with items by row" if self._by_row else "")
 
     @property
     def maximum_iterations(self) -> int | None:
@@ -329,6 +388,22 @@ class Plan:
             "parallel_iterations": self.call.attr("parallel_iterations"),
             "maximum_iterations": self.maximum_iterations,
         }
+
+
+def _has_items(carry: Carry, arg: Value, graph: Any) -> bool:
+    """Whether a variable has equally many items of one static shape in all rows."""
+    if not carry.is_list:
+        inner = carry.inner
+        return carry.layout is Layout.STACKED and is_static(inner) and _is_wide(inner)
+    known = _tf.list_element(graph.inputs[carry.index])
+    if known is None or known[0] == tf.variant or not known[1].is_fully_defined():
+        return False
+    return arg.rows is None and not (carry.is_resized or carry.has_lengths)
+
+
+def _is_wide(inner: Shape) -> bool:
+    """Whether the items along the first axis are worth a tensor each."""
+    return bool(inner) and int(np.prod(inner[1:])) >= _WIDE  # type: ignore[index,arg-type]
 
 
 _NO_LIST = Value(Layout.STACKED_LIST, Cell(None), (), tf.variant)
@@ -356,13 +431,26 @@ def _pass_through(graph: Any) -> set[int]:
 
 
 def _keeps_length(graph: Any, i: int) -> bool:
-    tensor = graph.outputs[i]
-    while tensor.op.type in _SAME_LENGTH:
+    return _list_before(graph.outputs[i], ()) is graph.inputs[i]
+
+
+def _list_before(tensor: tf.Tensor, more: Sequence[str]) -> tf.Tensor:
+    """The list that this one was made from without a change of its length, or by ops of ``more``.
+
+    A list of which rows are written at different places is taken apart and put together.
+    """
+    while True:
         op = tensor.op
-        if op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds"):
-            return False
-        tensor = op.inputs[0]
-    return tensor is graph.inputs[i]
+        resizes = op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds")
+        if op.type in (*_SAME_LENGTH, *more) and not resizes:
+            tensor = op.inputs[0]
+            continue
+        whole = op.inputs[0] if op.type == "TensorListFromTensor" else None
+        while whole is not None and whole.op.type in ("Identity", "TensorScatterUpdate"):
+            whole = whole.op.inputs[0]
+        if whole is None or whole.op.type != "TensorListStack":
+            return tensor
+        tensor = whole.op.inputs[0]
 
 
 def _is_popped(graph: Any, i: int) -> bool:
@@ -375,13 +463,7 @@ def _is_popped(graph: Any, i: int) -> bool:
 
 def _is_pushed(graph: Any, i: int) -> bool:
     """Whether list ``i`` grows at its end only, by the same number for all rows of a trip."""
-    tensor = graph.outputs[i]
-    while tensor.op.type in (*_SAME_LENGTH, "TensorListPushBack"):
-        op = tensor.op
-        if op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds"):
-            return False
-        tensor = op.inputs[0]
-    return tensor is graph.inputs[i]
+    return _list_before(graph.outputs[i], ["TensorListPushBack"]) is graph.inputs[i]
 
 
 def _effects(graph: Any) -> list[tf.Operation]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
+from tf_pfor import _tf, by_row
 from tf_pfor.call import Call
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
@@ -47,6 +47,7 @@ def stack_list(call: Call, value: Value) -> Value:
     runs. (TensorFlow drops the unstacked ops if nobody else needs them.) Only where the chain
     ends in something else, an argument of a function or a result of a loop, it is copied.
     """
+    value = by_row.standard(value, call.emit)
     if value.layout is Layout.STACKED_LIST:
         return value
     if value.layout is not Layout.UNSTACKED:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
+from tf_pfor import _tf, by_row
 from tf_pfor.call import Call
-from tf_pfor.converters._list_rows import carried_on
-from tf_pfor.converters._lists import stack_list
+from tf_pfor.converters._list_rows import carried_on, dense
+from tf_pfor.converters._lists import stack_list, swap
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
@@ -48,6 +48,7 @@ class Region:
         emit: Emitter,
         *,
         outputs: Iterable[int] | None = None,
+        tensors: Sequence[tf.Tensor] | None = None,
         is_trial: bool = False,
     ) -> list[Converted]:
         """Converts the region in the graph of ``emit``.
@@ -57,14 +58,17 @@ class Region:
           loop: its iterations.
           emit: the emitter of the graph it goes into.
           outputs: the positions of the outputs that are wanted, all when None.
+          tensors: what is wanted in place of outputs.
           is_trial: the result is thrown away, nothing is recorded.
         """
-        wanted = range(len(self.graph.outputs)) if outputs is None else outputs
+        if tensors is None:
+            wanted = range(len(self.graph.outputs)) if outputs is None else outputs
+            tensors = [self.graph.outputs[i] for i in wanted]
         walker = self.call.enter(loop, emit, is_trial=is_trial)
         for placeholder, value in zip(self.graph.inputs, args, strict=True):
             walker.bind(placeholder, value)
         try:
-            values = walker.convert([self.graph.outputs[i] for i in wanted], self.controls)
+            values = walker.convert(tensors, self.controls)
         except Exception:
             if is_trial:
                 self.call.fail(walker)
@@ -72,6 +76,25 @@ class Region:
         after = walker.done(self.controls)
         call = Call(self.call.op, self.call.inputs, walker)
         return [Converted(v, call, after) for v in values]
+
+    def layouts(
+        self, tensors: Sequence[tf.Tensor], args: Sequence[Value], length: int | None
+    ) -> list[Layout]:
+        """The layouts that some of its tensors get, for these inputs."""
+        return [m.value.layout for m in self._tried(args, length, tensors)]
+
+    def _tried(
+        self, args: Sequence[Value], length: int | None, tensors: Sequence[tf.Tensor]
+    ) -> list[Converted]:
+        """A conversion in a graph that is thrown away."""
+        with tf.Graph().as_default():  # no tape and no function sees what happens here
+            scratch = _tf.FuncGraph("pfor_trial")
+        with scratch.as_default():
+            emit = Emitter(scratch, is_trial=True)
+            size = tf.compat.v1.placeholder(tf.int32, []) if length is None else length
+            loop = Loop(size, emit)
+            stand_ins = [_stand_in(a, length, emit) for a in args]
+            return self.convert(stand_ins, loop, emit, tensors=tensors, is_trial=True)
 
     def trial(
         self, args: Sequence[Value], length: int | None, outputs: Sequence[int] | None = None
@@ -84,14 +107,7 @@ class Region:
         )  # fmt: skip
         found = self.call.memo.get(key)
         if found is None:
-            with tf.Graph().as_default():  # no tape and no function sees what happens here
-                scratch = _tf.FuncGraph("pfor_trial")
-            with scratch.as_default():
-                emit = Emitter(scratch, is_trial=True)
-                size = tf.compat.v1.placeholder(tf.int32, []) if length is None else length
-                loop = Loop(size, emit)
-                stand_ins = [_stand_in(a, length, emit) for a in args]
-                made = self.convert(stand_ins, loop, emit, outputs=wanted, is_trial=True)
+            made = self._tried(args, length, [self.graph.outputs[i] for i in wanted])
             found = [Trial(m.value.layout, _has_lengths(m.value)) for m in made]
             self.call.memo[key] = found
         return found
@@ -142,9 +158,24 @@ def as_layout(call: Call, value: Value, layout: Layout) -> Value:
         return Value.stacked(call.stacked(value)).with_inner_shape(value.inner_shape)
     if layout is Layout.STACKED_LIST:
         return stack_list(call, value)
+    if value.layout is layout:
+        return value
     if value.is_stacked:
         raise CannotVectorize("a value became loop-variant that was invariant in a trial")
     return value
+
+
+def items_by_row(call: Call, value: Value, item: Shape = None) -> Value:
+    """A stacked array, or a list whose items have the static shape ``item``, with items by row."""
+    if value.dtype != tf.variant:
+        whole = Value.stacked(call.stacked(value)).with_inner_shape(value.inner_shape)
+        return by_row.of_array(whole, call.loop, call.emit)
+    assert item is not None
+    value = stack_list(call, value)
+    shape = call.emit.shape_vector([call.loop.length, *item])  # type: ignore[misc]
+    whole = swap(call, dense(call, value, shape))  # [n, T, ...]
+    count = call.emit("TensorListLength", value.tensor)
+    return by_row.of_items(value, whole, count, call.loop, call.emit)
 
 
 def join(a: Layout, b: Layout) -> Layout:
@@ -159,6 +190,8 @@ def is_stateful(op: tf.Operation) -> bool:
 
 def full_shape(layout: Layout, inner: Shape, length: int | None) -> tf.TensorShape:
     """The static shape of a tensor of this layout."""
+    if layout is Layout.BY_ROW:
+        return tf.TensorShape([])
     if layout is not Layout.STACKED:
         return tf.TensorShape(inner)
     return tf.TensorShape(None if inner is None else [length, *inner])

@@ -34,9 +34,7 @@ class _Compact:
         self.plan = plan
         self.call = plan.call
         self.carries = plan.carries
-        self.leaving = [
-            c for c in plan.carries if c.is_read and not (c.is_list and not c.is_resized)
-        ]
+        self.leaving = [c for c in plan.carries if c.is_read and not c.stays]
 
     def run(self) -> list[Value]:
         plan, call = self.plan, self.call
@@ -144,8 +142,8 @@ class _Compact:
                 value = emit("DynamicStitch", [order], [value])  # [n, ...]
                 value.set_shape(full_shape(Layout.STACKED, inner, self.call.loop.static_length))
                 lengths = value
-            if c.is_list:
-                found[c.index] = plan.list_after(c, tensors, lengths)
+            if c.is_list or c.stays:
+                found[c.index] = plan.after(c, tensors, lengths)
             else:
                 found[c.index] = Value.stacked(value).with_inner_shape(c.inner)
         return plan.results(found)

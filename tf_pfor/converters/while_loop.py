@@ -17,7 +17,6 @@ from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters import while_compact, while_mask
 from tf_pfor.converters._carries import Plan
-from tf_pfor.converters._regions import received
 from tf_pfor.converters._safety import is_smooth, work_of, writes_state
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
@@ -46,10 +45,15 @@ _CHEAP = 2_000_000
 def convert_while(call: Call, input: list[Value]) -> Any:
     """x_i = body(x_i) while cond(x_i)."""
     plan = Plan(call, input)
+    may_gather = not (_is_static(call) or call.emit.is_trial)
     if not plan.is_variant:
+        if may_gather:
+            plan.store_by_row(leaving=False)
         call.note(f"while: one trip count for all rows, {plan.describe()}")
         return plain(plan)
     strategy = choose(plan)
+    if strategy == "compact" and may_gather:
+        plan.store_by_row(leaving=True)
     call.note(f"while: {strategy}, {plan.describe()}")
     if strategy == "compact":
         return while_compact.convert(plan)
@@ -60,9 +64,7 @@ def choose(plan: Plan) -> str:
     """The strategy for rows that make different numbers of trips."""
     call = plan.call
     wanted = call.settings.while_strategy
-    in_xla = _tf.in_xla_context(call.emit.graph)
-    # A map around this one would meet a different number of active rows in each iteration.
-    is_static = in_xla or _tf.in_body(call.emit.graph)
+    is_static, in_xla = _is_static(call), _tf.in_xla_context(call.emit.graph)
     regions = (plan.cond.graph, plan.body.graph)
     writes = any(writes_state(g) for g in regions)
     safe = not writes and all(is_smooth(g) for g in regions) and not _reads_steps(plan)
@@ -80,6 +82,15 @@ def choose(plan: Plan) -> str:
     if wanted == "compact" or writes:
         return "compact"
     return "mask" if safe else "mask, padded"
+
+
+def _is_static(call: Call) -> bool:
+    """Whether shapes must not depend on data: for XLA, or for a map around this one.
+
+    That one would meet a different number of active rows in each iteration.
+    """
+    graph = call.emit.graph
+    return _tf.in_xla_context(graph) or _tf.in_body(graph)
 
 
 def _reads_steps(plan: Plan) -> bool:
@@ -115,8 +126,5 @@ def plain(plan: Plan) -> list[Value]:
     final = unpack(tf.while_loop(cond, body, flat, shape_invariants=shapes, **plan.options()))
     found: dict[int, Value] = {}
     for c, tensors in zip(plan.carries, final):
-        if c.is_list:
-            found[c.index] = plan.list_after(c, tensors)
-        else:
-            found[c.index] = received(tensors[0], c.layout, c.inner)
+        found[c.index] = plan.after(c, tensors)
     return plan.results(found)

@@ -1,0 +1,267 @@
+"""Arrays and lists that are read and written one item at a time, at places that differ by row.
+
+A loop that builds a tree in an array reads and writes item t_i of row i. As one tensor [n, T, ...]
+the array would be copied in every trip, and again in every trip of the gradient. Here it is a
+TensorList of n * T items, those of row 0 first (``Layout.BY_ROW``): a read gathers n items, a write
+replaces n items in place, and the gradient of a read is a list with n items set.
+
+``accesses`` says whether a loop variable is used in this way only; ``convert`` vectorizes the ops
+that may stand there; ``standard`` turns such a value back into what all converters know.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.emit import Dim, Emitter
+from tf_pfor.loop import Loop
+from tf_pfor.row_reads import Find, slice_index
+from tf_pfor.values import Cell, Items, Layout, ListRows, Shape, Value, dims, is_static
+
+Tile = Callable[[Value], Value]
+
+# More places than this in one read are better read from one tensor.
+_MOST = 4
+
+_LIST_READS = ("TensorListGather", "TensorListGetItem")
+
+
+# ---------------------------------------------------------------------------
+# Which loop variables
+# ---------------------------------------------------------------------------
+
+
+def accesses(graph: Any, position: int) -> list[tf.Tensor] | None:
+    """The places at which a loop's body reads and writes a variable, item by item.
+
+    Args:
+      graph: of the body.
+      position: of the variable among inputs and outputs.
+
+    Returns:
+      The index tensors, constants left out; None if the body does anything else with it, or
+      nothing at all.
+    """
+    found: list[tf.Tensor] = []
+    seen = {_key(graph.inputs[position])}
+    todo = [graph.inputs[position]]
+    while todo:
+        tensor = todo.pop()
+        for op in tensor.consumers():
+            if sum(t is tensor for t in op.inputs) != 1 or op.inputs[0] is not tensor:
+                return None
+            if op.type == "Identity" or _is_write(op):
+                seen.add(_key(op.outputs[0]))
+                todo.append(op.outputs[0])
+            if op.type == "Identity":
+                continue
+            index = op.inputs[1] if _is_write(op) else _read_index(op)
+            if index is None:
+                return None
+            if isinstance(index, tf.Tensor):
+                found.append(index)
+    at = [i for i, t in enumerate(graph.outputs) if _key(t) in seen]
+    return found if at == [position] and len(seen) > 1 else None
+
+
+def _key(tensor: tf.Tensor) -> Any:
+    return (tensor.op, tensor.value_index)
+
+
+def _is_write(op: tf.Operation) -> bool:
+    if op.type == "TensorListSetItem":
+        return not op.get_attr("resize_if_index_out_of_bounds")
+    if op.type == "TensorScatterUpdate":
+        shape = dims(op.inputs[1])
+        return is_static(shape) and len(shape) in (1, 2) and shape[-1] == 1  # type: ignore[arg-type,index]
+    return op.type == "TensorListScatterIntoExistingList"
+
+
+def _read_index(op: tf.Operation) -> Any:
+    """The index of a read of a few items; True if it is a constant; None if it is no such read."""
+    if op.type == "StridedSlice":
+        found = slice_index(op)
+        return True if isinstance(found, np.ndarray) else found
+    is_gather = (
+        op.type == "GatherV2"
+        and op.get_attr("batch_dims") == 0
+        and _tf.static_value(op.inputs[2]) == 0
+    )
+    if not is_gather and op.type not in _LIST_READS:
+        return None
+    shape = dims(op.inputs[1])
+    few = shape == () or (is_static(shape) and len(shape) == 1 and shape[0] <= _MOST)  # type: ignore[arg-type,index,operator]
+    return op.inputs[1] if few else None
+
+
+# ---------------------------------------------------------------------------
+# To and from other layouts
+# ---------------------------------------------------------------------------
+
+
+def of_array(value: Value, loop: Loop, emit: Emitter) -> Value:
+    """A stacked tensor [n, T, ...] with static inner shape as n * T items."""
+    shape: Any = value.inner_shape
+    items = Items(value.dtype, shape[1:], shape[0])
+    return _listed(value, value.tensor, items, loop, emit)
+
+
+def of_items(value: Value, items: tf.Tensor, count: Dim, loop: Loop, emit: Emitter) -> Value:
+    """The stacked list ``value``, whose items are [n, T, ...] of a static shape."""
+    shape: Any = dims(items)
+    return _listed(value, items, Items(items.dtype, shape[2:], count), loop, emit)
+
+
+def _listed(value: Value, whole: tf.Tensor, items: Items, loop: Loop, emit: Emitter) -> Value:
+    item = np.asarray(items.shape, np.int32)
+    flat = emit.reshape_to(whole, [None, *items.shape])  # [n * T, ...]
+    handle = emit("TensorListFromTensor", flat, item)
+    rows = ListRows(loop.length, items=items)
+    return Value(Layout.BY_ROW, Cell(handle), value.inner_shape, value.dtype, rows=rows)
+
+
+def standard(value: Value, emit: Emitter) -> Value:
+    """``value`` as a stacked tensor or a list of stacked elements; others are as they are."""
+    if value.layout is not Layout.BY_ROW:
+        return value
+    rows, items = _parts(value)
+    item = np.asarray(items.shape, np.int32)
+    flat = emit("TensorListStack", value.tensor, item, element_dtype=items.dtype)  # [size * T, ...]
+    whole = emit.reshape(flat, [rows.size, items.count, *items.shape])  # [size, T, ...]
+    if value.dtype != tf.variant:
+        if rows.ids is not None:
+            whole = emit("GatherV2", whole, rows.ids, np.int32(0))
+        return Value.stacked(whole).with_inner_shape(value.inner_shape)
+    rank = len(items.shape) + 2
+    turned = emit("Transpose", whole, np.asarray([1, 0, *range(2, rank)], np.int32))
+    handle = emit("TensorListFromTensor", turned, emit.shape_vector([rows.size, *items.shape]))
+    plain = None if rows.ids is None else dataclasses.replace(rows, items=None)
+    return Value.stacked_list(handle, plain)
+
+
+def _parts(value: Value) -> tuple[ListRows, Items]:
+    assert value.rows is not None
+    assert value.rows.items is not None
+    return value.rows, value.rows.items
+
+
+# ---------------------------------------------------------------------------
+# Reads and writes
+# ---------------------------------------------------------------------------
+
+
+def convert(
+    op: tf.Operation, inputs: Mapping[str, Any], loop: Loop, emit: Emitter, tile: Tile, find: Find
+) -> list[Value] | None:
+    """What an op becomes whose first input is stored by row; None if it needs ``standard``.
+
+    Args:
+      op: the op of the body.
+      inputs: its inputs.
+      loop: the loop at hand.
+      emit: adds ops to the vectorized graph.
+      tile: stacks an invariant value.
+      find: what a tensor of the body became.
+    """
+    x, *others = inputs.values()
+    if not isinstance(x, Value) or x.layout is not Layout.BY_ROW:
+        return None
+    if any(isinstance(v, list) or v.layout is Layout.BY_ROW for v in others):
+        return None
+    if op.type == "Identity":
+        return [x]
+    if op.type == "TensorListLength":
+        return [Value.unstacked(emit.as_tensor(_parts(x)[1].count))]
+    access = _Access(x, loop, emit)
+    index = inputs.get("index", inputs.get("indices"))
+    if _is_write(op):
+        item = tile(inputs.get("item", inputs.get("updates", inputs.get("tensor"))))
+        return [access.write(index, item, is_column=op.type == "TensorScatterUpdate")]
+    if _read_index(op) is None:
+        return None
+    if op.type == "StridedSlice":
+        found = slice_index(op)
+        if isinstance(found, np.ndarray):
+            constant = found.astype(np.int32)
+            index = Value.unstacked(emit.constant(constant), constant=constant)
+        else:
+            index = None if found is None else find(found)
+        if index is None:
+            return None
+    return [access.read(index, dims(op.outputs[0]), from_end=op.type == "StridedSlice")]
+
+
+class _Access:
+    """Reads and writes of the items of one value."""
+
+    def __init__(self, value: Value, loop: Loop, emit: Emitter):
+        self.value, self.loop, self.emit = value, loop, emit
+        self.rows, self.items = _parts(value)
+        self._item = np.asarray(self.items.shape, np.int32)
+
+    def read(self, index: Value, inner: Shape, *, from_end: bool = False) -> Value:
+        """Item t_i of row i: [n, ...]; or k of them: [n, k, ...]."""
+        if index.inner_shape == ():
+            made = self._gather(self._places(index.tensor, from_end))
+            return Value.stacked(made).with_inner_shape(inner)
+        # One gather for each: the gradient of one that reads an item twice forgets one of them.
+        count = index.inner_shape[0]  # type: ignore[index]
+        each = self.emit("Unpack", index.tensor, num=count, axis=int(index.is_stacked))
+        each = each if isinstance(each, list) else [each]
+        parts = [self._gather(self._places(t, from_end)) for t in each]
+        if not parts:
+            shape = self.emit.shape_vector([self.loop.length, 0, *self.items.shape])
+            made = self.emit("Fill", shape, np.zeros((), self.items.dtype.as_numpy_dtype))
+        else:
+            made = self.emit("Pack", parts, axis=1)
+        return Value.stacked(made).with_inner_shape(inner)
+
+    def _gather(self, places: tf.Tensor) -> tf.Tensor:
+        return self.emit(
+            "TensorListGather", self.value.tensor, places, self._item,
+            element_dtype=self.items.dtype,
+        )  # fmt: skip
+
+    def write(self, index: Value, item: Value, *, is_column: bool) -> Value:
+        """Replaces item t_i of row i, or k of them."""
+        emit, at, new = self.emit, index.tensor, item.tensor
+        if is_column:  # [n, k, 1] or [n, 1]
+            at = emit("Squeeze", at, squeeze_dims=[-1])
+        if at.shape.rank != int(index.is_stacked):  # [n, k]: k writes for each row
+            at = emit.reshape(self._places(at, False, many=True), [-1])
+            new = emit.reshape_to(new, [None, *self.items.shape])
+        else:
+            at = self._places(at, False)
+        made = emit("TensorListScatterIntoExistingList", self.value.tensor, new, at)
+        return dataclasses.replace(self.value, cell=Cell(made), folded=None, source=None)
+
+    def _places(self, index: tf.Tensor, from_end: bool, *, many: bool = False) -> tf.Tensor:
+        """int32 [n] (or [n, k]): where in the list item ``index`` of each row is.
+
+        An index outside of the row is no place: the kernels refuse -1.
+        """
+        emit = self.emit
+        if index.dtype != tf.int32:
+            index = emit("Cast", index, DstT=tf.int32)
+        count = emit.as_tensor(self.items.count)
+        if from_end:
+            is_negative = emit("Less", index, np.int32(0))
+            index = emit("SelectV2", is_negative, emit("AddV2", index, count), index)
+        ids = self.rows.ids
+        if ids is None:
+            ids = emit("Range", np.int32(0), self.loop.length_tensor, np.int32(1))
+        if many:
+            ids = emit("ExpandDims", ids, np.int32(1))
+        place = emit("AddV2", emit("Mul", ids, count), index)
+        inside = emit(
+            "LogicalAnd",
+            emit("GreaterEqual", index, np.int32(0)),
+            emit("Less", index, count),
+        )
+        return emit("SelectV2", inside, place, np.int32(-1))
