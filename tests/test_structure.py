@@ -20,6 +20,7 @@ LAYERS = (
     "values nests",
     "emit",
     "loop row_reads",
+    "by_row",
     "registry",
     "report",
     "call",
