@@ -6,6 +6,8 @@ import tensorflow as tf
 
 import tf_pfor
 from tf_pfor import NotVectorizableError
+from tf_pfor.converters import _normal
+from tf_pfor.converters import _philox as philox
 from tf_pfor.errors import ArgumentError
 
 pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
@@ -50,6 +52,26 @@ DRAWS = {
 @pytest.mark.parametrize("name", sorted(DRAWS))
 def test_a_seed_for_each_row(name):
     _same_as_the_loop(DRAWS[name])
+
+
+def test_a_million_normal_numbers():
+    """The logarithm, sine and cosine of the kernel's C library, to the last bit."""
+    if not _normal.is_exact():
+        pytest.skip("this C library has other last bits: rows run in the kernel")
+    key, counter = philox.scramble(tf.constant([[3, 4]]))
+    for dtype in (tf.float32, tf.half, tf.bfloat16):
+        ours = _normal.drawn(philox.numbers(key, counter, 2**18), dtype, 2**20)[0]
+        kernel = tf.raw_ops.StatelessRandomNormalV2(
+            shape=[2**20], key=key[0], counter=counter[0], alg=1, dtype=dtype
+        )
+        np.testing.assert_array_equal(ours, kernel)
+
+
+def test_normal_numbers_of_another_library_come_from_the_kernel(monkeypatch):
+    monkeypatch.setattr(_normal, "is_exact", lambda: False)
+    report = tf_pfor.explain(DRAWS["normal"], SEEDS)
+    assert report.totals["looped"] == 1
+    _same_as_the_loop(DRAWS["normal"])
 
 
 def test_fold_in_and_explicit_philox():
