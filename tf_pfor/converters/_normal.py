@@ -1,9 +1,9 @@
 """Normal numbers as TensorFlow's kernel draws them, bit for bit: Box and Muller's transform.
 
-The kernel takes logarithm, sine and cosine of a float from the C library, which glibc (since 2.28)
-and musl compute in double, with the tables and polynomials below. Each has only 2**23 arguments
-here, and for all of them the results agree (docs/decisions/0007). Where another library gives other
-last bits, ``is_exact`` finds out.
+The kernel takes logarithm, sine and cosine of a float from the C library. glibc (since 2.28)
+computes them in double, with the tables and polynomials below. Each has only 2**23 arguments here,
+and for all of them the results agree (docs/decisions/0007). Where another library gives other last
+bits, ``is_exact`` finds out.
 
 Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958.
 Logarithm, sine and cosine: Arm Optimized Routines, logf.c and sincosf.c.
