@@ -27,7 +27,7 @@ LAYERS = (
     "regions",
     "gradients",
     "fallback accesses",
-    "recurrences",
+    "recurrences ordered",
     "converters",
     "convert",
     "trace cache",
