@@ -189,7 +189,11 @@ class Accesses:
         ]  # fmt: skip
         name = "it assigns a value made of the variable's own"
         if a.op.type not in ASSIGNMENTS:
-            if any(x in same for x in used) or _draws_again(a, others):
+            if (
+                any(x in same for x in used)
+                or _draws_again(a, others)
+                or (same and _rewrites(a.op, a.handle))
+            ):
                 raise Refused(f"{name}, in a {a.op.type}")
             return None
         if not used:
@@ -346,6 +350,26 @@ def _draws_again(a: Access, others: list[Access]) -> bool:
     if not a.op.type.endswith(("If", "Case", "While", "PartitionedCall")) or not _draws(a.op):
         return False
     return a.op.type.endswith("While") or bool(others)
+
+
+def _rewrites(op: tf.Operation, handle: Any) -> bool:
+    """Whether a function assigns to a variable a value made of the variable's own."""
+    for graph in _tf.functions_of(op):
+        known = Accesses(graph)
+        first = len(op.inputs) - len(graph.inputs)
+        mine = {
+            handle_key(inner)
+            for t, inner in zip(op.inputs[first:], graph.inputs)
+            if t.dtype == tf.resource and handle_key(t) == handle
+        }
+        unclear = (handles for handles, _ in known.unclear)
+        updates = ({known.handle_of(u) for u in group} for group in known.update_groups)
+        if any(mine & handles for handles in (*unclear, *updates)):
+            return True
+        inner = [a for a in known.all if a.writes and a.handle in mine]
+        if any(_rewrites(a.op, a.handle) for a in inner):
+            return True
+    return False
 
 
 def _draws(op: tf.Operation) -> bool:

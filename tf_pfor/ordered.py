@@ -28,10 +28,12 @@ class Group:
 
     Attributes:
       ops: the ops, each after those it needs.
+      handles: the keys of the handles of the variables that they access.
       why: why.
     """
 
     ops: tuple[tf.Operation, ...]
+    handles: frozenset[Any]
     why: str
 
 
@@ -42,11 +44,11 @@ def group_of(op: tf.Operation, walker: Walker) -> Group | None:
     known = accesses(op.graph, walker.memo)
     key = ("ordered", id(op.graph))
     if key not in walker.memo:
-        walker.memo[key] = _groups(known)
+        walker.memo[key] = groups(known)
     for group in walker.memo[key]:
         if op in group.ops:
             wanted = walker.wanted()
-            return Group(tuple(o for o in group.ops if o in wanted), group.why)
+            return dataclasses.replace(group, ops=tuple(o for o in group.ops if o in wanted))
     return None
 
 
@@ -117,8 +119,8 @@ Handles = frozenset[Any]
 """The keys of some variables' handles."""
 
 
-def _groups(known: Accesses) -> list[Group]:
-    """Disjoint groups of ops, none of which needs another that needs it."""
+def groups(known: Accesses) -> list[Group]:
+    """What must run in order: disjoint groups of ops, none of which needs one that needs it."""
     found: dict[Handles, str] = {}
     for handles, why in known.unclear:
         _join(known, found, handles, why)
@@ -129,7 +131,7 @@ def _groups(known: Accesses) -> list[Group]:
         handles, other = cycle
         _join(known, found, handles | other, found[handles])
     return [
-        Group(tuple(o for o in known.order if o in ops), why)
+        Group(tuple(o for o in known.order if o in ops), handles, why)
         for handles, why in found.items()
         for ops in [_hull(known, handles)]
     ]
