@@ -31,7 +31,7 @@ LAYERS = (
     "converters",
     "convert",
     "trace cache",
-    "run",
+    "run options",
     "api vmap",
     "functional",
     "derivatives per_example explain",
