@@ -6,7 +6,10 @@ import tensorflow as tf
 
 import tf_pfor
 from tf_pfor import NotVectorizableError
+from tf_pfor.converters import _normal
+from tf_pfor.converters import _philox as philox
 from tf_pfor.errors import ArgumentError
+from tf_pfor.registry import REGISTRY
 
 pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
 
@@ -50,6 +53,26 @@ DRAWS = {
 @pytest.mark.parametrize("name", sorted(DRAWS))
 def test_a_seed_for_each_row(name):
     _same_as_the_loop(DRAWS[name])
+
+
+def test_a_million_normal_numbers():
+    """The logarithm, sine and cosine of the kernel's C library, to the last bit."""
+    if not _normal.is_exact():
+        pytest.skip("this C library has other last bits: rows run in the kernel")
+    key, counter = philox.scramble(tf.constant([[3, 4]]))
+    for dtype in (tf.float32, tf.half, tf.bfloat16):
+        ours = _normal.drawn(philox.numbers(key, counter, 2**18), dtype, 2**20)[0]
+        kernel = tf.raw_ops.StatelessRandomNormalV2(
+            shape=[2**20], key=key[0], counter=counter[0], alg=1, dtype=dtype
+        )
+        np.testing.assert_array_equal(ours, kernel)
+
+
+def test_normal_numbers_of_another_library_come_from_the_kernel(monkeypatch):
+    monkeypatch.setattr(_normal, "is_exact", lambda: False)
+    report = tf_pfor.explain(DRAWS["normal"], SEEDS)
+    assert report.totals["looped"] == 1
+    _same_as_the_loop(DRAWS["normal"])
 
 
 def test_fold_in_and_explicit_philox():
@@ -177,20 +200,67 @@ def test_rows_are_independent():
     assert np.abs(correlation - np.eye(N)).max() < 0.6
 
 
-def test_randomness_same():
-    draw = tf_pfor.vmap(lambda x: x + tf.random.normal([3]), randomness="same")
-    found = draw(tf.zeros([N]))
+def _by_pfor(fn, rows, **options):
+    return tf_pfor.pfor(lambda i: fn(tf.gather(rows, i)), rows.shape[0], **options)
+
+
+MAPS = {
+    "pfor": _by_pfor,
+    "vectorized_map": tf_pfor.vectorized_map,
+    "vmap": lambda fn, rows, **options: tf_pfor.vmap(fn, **options)(rows),
+}
+each_map = pytest.mark.parametrize("name", sorted(MAPS))
+
+
+@each_map
+def test_randomness_same(name):
+    found = MAPS[name](lambda x: x + tf.random.normal([3]), tf.zeros([N]), randomness="same")
     assert (found == found[0]).numpy().all()
     with pytest.raises(NotVectorizableError, match="'same'"):
-        tf_pfor.vmap(lambda p: tf.random.categorical(p, 3), randomness="same")(tf.zeros([N, 1, 2]))
+        MAPS[name](lambda p: tf.random.categorical(p, 3), tf.zeros([N, 1, 2]), randomness="same")
 
 
-def test_randomness_error():
-    draw = tf_pfor.vmap(lambda x: x + tf.random.normal([3]), randomness="error")
+@each_map
+def test_randomness_same_in_functions_and_branches(name):
+    draw = tf.function(lambda: tf.random.normal([3]))
+
+    def body(x):
+        y = draw()
+        if tf.size(y) > 2:
+            y += tf.random.normal([3])
+        return x + y
+
+    found = MAPS[name](body, tf.zeros([N]), randomness="same")
+    assert (found == found[0]).numpy().all()
+
+
+@each_map
+def test_randomness_error(name):
     with pytest.raises(NotVectorizableError, match="randomness is 'error'"):
-        draw(tf.zeros([N]))
+        MAPS[name](lambda x: x + tf.random.normal([3]), tf.zeros([N]), randomness="error")
 
 
-def test_randomness_is_checked():
-    with pytest.raises(ArgumentError, match="randomness"):
-        tf_pfor.vmap(lambda x: x, randomness="some")
+@each_map
+def test_options_are_checked(name):
+    with pytest.raises(ArgumentError, match="randomness must be"):
+        MAPS[name](lambda x: x, tf.zeros([N]), randomness="some")
+    with pytest.raises(ArgumentError, match="fallback must be"):
+        MAPS[name](lambda x: x, tf.zeros([N]), fallback="some")
+
+
+@each_map
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+def test_fallback_of_some_op_types(name):
+    with REGISTRY.temporary():
+        REGISTRY._rules = {k: v for k, v in REGISTRY._rules.items() if k not in ("Erf", "Sinh")}
+        rows = tf.range(float(N))
+        found = MAPS[name](lambda x: tf.sinh(x) + 1.0, rows, fallback={"Sinh"})
+        np.testing.assert_allclose(found, tf.sinh(rows) + 1.0, rtol=1e-6)
+        with pytest.raises(NotVectorizableError, match="Erf.*the fallback loop is off"):
+            MAPS[name](lambda x: tf.sinh(x) + tf.math.erf(x), rows, fallback={"Sinh"})
+
+
+def test_the_two_ways_to_forbid_loops_agree():
+    with pytest.raises(ArgumentError, match="Leave one of them out"):
+        tf_pfor.vectorized_map(tf.abs, tf.zeros([N]), False, fallback="loop")
+    tf_pfor.vectorized_map(tf.abs, tf.zeros([N]), False, fallback="error")

@@ -79,6 +79,8 @@ class Accesses:
             self._before[op], self._data[op] = before, data
         self._own = own
         self._groups: dict[Any, tuple[Update, ...]] | None = None
+        self._unclear: list[tuple[frozenset[Any], str]] = []
+        self._update_groups: list[tuple[Update, ...]] = []
 
     def of(self, handle: Any) -> list[Access]:
         """The accesses to one variable, in order as far as there is one."""
@@ -93,6 +95,11 @@ class Accesses:
     def is_before(self, first: Iterable[tf.Operation], op: tf.Operation) -> bool:
         """Whether ``op`` depends on one of the accesses ``first``, by data or control."""
         return any(self._before[op] & self._own[o] for o in first)
+
+    def is_after(self, op: tf.Operation, handles: frozenset[Any]) -> bool:
+        """Whether ``op`` depends on an access to one of some variables, by data or control."""
+        bits = sum(self._bit[id(a)] for a in self.all if a.handle in handles)
+        return bool(self._before[op] & bits)
 
     def depends(self, op: tf.Operation, on: Access) -> bool:
         """Whether inputs of ``op`` are made of the result of an access."""
@@ -115,22 +122,39 @@ class Accesses:
         Raises:
           Refused: if the read and the assignment cannot be told to belong together.
         """
-        if self._groups is None:
-            self._groups = self._find()
+        self._find_once()
+        assert self._groups is not None
         found = self._groups.get(op, ())
         if isinstance(found, Refused):
             raise found
         return found
 
+    @property
+    def unclear(self) -> list[tuple[frozenset[Any], str]]:
+        """Variables whose updates must run in the order of the loop, with all between: and why."""
+        self._find_once()
+        return self._unclear
+
+    @property
+    def update_groups(self) -> list[tuple[Update, ...]]:
+        """All read-modify-writes, those together that need each other's values."""
+        self._find_once()
+        return self._update_groups
+
+    def _find_once(self) -> None:
+        if self._groups is None:
+            self._groups = self._find()
+
     def _find(self) -> dict[Any, Any]:
         updates: list[Update] = []
         groups: dict[Any, Any] = {}
         for a in self.all:
-            if a.op.type not in ASSIGNMENTS:
+            if not a.writes:
                 continue
             try:
                 update = self._update(a)
             except Refused as why:
+                self._unclear.append((frozenset([a.handle]), str(why)))
                 groups[a.op] = why
                 for other in self.of(a.handle):  # their per-iteration values are not known
                     if other.op.type in READS and not self.is_before([a.op], other.op):
@@ -138,12 +162,15 @@ class Accesses:
                 continue
             if update is not None:
                 updates.append(update)
-        for group in _coupled(updates, self._feeds):
+        self._update_groups = _coupled(updates, self._feeds)
+        for group in self._update_groups:
             try:
                 for update in group:
-                    self._check(update, updates)
+                    self._check(update)
+                    self.between(update)
                 found: Any = group
             except Refused as why:
+                self._unclear.append((frozenset(self.handle_of(u) for u in group), str(why)))
                 found = why
             for update in group:
                 for op in (update.assign, *update.reads):
@@ -154,15 +181,23 @@ class Accesses:
         """The read-modify-write that ends in an assignment, None if it is a plain one."""
         others = [x for x in self.of(a.handle) if x.op is not a.op]
         used = [x for x in others if self._data[a.op] & self._bit[id(x)]]
-        if not used:
-            return None
-        name = "it assigns a value made of the variable's own"
         now = self.version(a.op, a.handle)
         same = [
             x for x in others
             if not x.writes and not self.is_before([a.op], x.op)
             and self.version(x.op, a.handle) == now
         ]  # fmt: skip
+        name = "it assigns a value made of the variable's own"
+        if a.op.type not in ASSIGNMENTS:
+            if (
+                any(x in same for x in used)
+                or _draws_again(a, others)
+                or (same and _rewrites(a.op, a.handle))
+            ):
+                raise Refused(f"{name}, in a {a.op.type}")
+            return None
+        if not used:
+            return None
         if a.op.type != "AssignVariableOp" and not any(x in same for x in used):
             return None  # a sum of what is made of an older value, the same in all iterations
         if any(x not in same for x in used):
@@ -175,25 +210,75 @@ class Accesses:
         """Whether the value of ``update`` depends on a read that belongs to ``other``."""
         return any(self._data[update.assign] & self._own[o] for o in other.reads)
 
-    def _check(self, update: Update, updates: list[Update]) -> None:
+    def _check(self, update: Update) -> None:
         """Other variables that the value depends on must not change from iteration to iteration
         in a way that the order of the updates would show.
         """
-        reads_of = {u.assign: u.reads for u in updates}
         for read in self.all:
-            if not self.depends(update.assign, read):
+            w = self.changed(read) if self.depends(update.assign, read) else None
+            if w is not None:
+                when = "before" if self.is_before([w.op], read.op) else "later"
+                raise Refused(
+                    "the assigned value depends on another variable that the body updates "
+                    f"{when} ({w.op.type} '{w.op.name}'): which iteration's value is meant, only "
+                    "the order of the loop tells"
+                )
+
+    def changed(self, read: Access) -> Access | None:
+        """A write that leaves unclear which iteration's value an access reads, if there is one."""
+        reads_of = {u.assign: u.reads for g in self._update_groups for u in g}
+        for w in self.of(read.handle):
+            if not w.writes or w.op is read.op or read.op in reads_of.get(w.op, ()):
                 continue
-            for w in self.of(read.handle):
-                if not w.writes or read.op in reads_of.get(w.op, ()):
-                    continue
-                is_before = self.is_before([w.op], read.op)
-                if not is_before or w.op in reads_of:
-                    when = "before" if is_before else "later"
-                    raise Refused(
-                        "the assigned value depends on another variable that the body updates "
-                        f"{when} ({w.op.type} '{w.op.name}'): which iteration's value is meant is "
-                        "not clear"
-                    )
+            if not self.is_before([w.op], read.op) or w.op in reads_of:
+                return w
+        return None
+
+    def handle_of(self, update: Update) -> Any:
+        """The key of the variable that an update assigns to."""
+        return handle_key(update.assign.inputs[0])
+
+    def between(self, *updates: Update) -> tuple[list[tf.Operation], list[tf.Tensor]]:
+        """The ops between the reads and the assignments, and the tensors that go into them.
+
+        Raises:
+          Refused: if one of them is stateful.
+        """
+        reads = [r for u in updates for r in u.reads]
+        inside: set[Any] = set()
+        outside: dict[Any, tf.Tensor] = {}
+        todo = [u.value for u in updates]
+        while todo:
+            tensor = todo.pop()
+            op = tensor.op
+            if op in reads or op in inside:
+                continue
+            if not self.is_before(reads, op):
+                outside[(op, tensor.value_index)] = tensor
+                continue
+            schema = _tf.schema(op.type)
+            if schema is None or schema.is_stateful:
+                raise Refused(
+                    f"the stateful {op.type} '{op.name}' stands between the read of a variable "
+                    "and its assignment"
+                )
+            inside.add(op)
+            todo += list(op.inputs)
+        return [o for o in self.order if o in inside], list(outside.values())
+
+    def hull(self, members: Iterable[tf.Operation]) -> set[tf.Operation]:
+        """The ops on all paths from one of some accesses to another, and these themselves."""
+        found = set(members)
+        first = sum({self._own[op] for op in found})
+        todo, above = list(found), set(found)
+        while todo:
+            op = todo.pop()
+            needs = [t.op for t in op.inputs]
+            for o in (*needs, *op.control_inputs):
+                if o not in above and self._before[o] & first:
+                    above.add(o)
+                    todo.append(o)
+        return above
 
 
 def accesses(graph: Any, memo: dict[Any, Any]) -> Accesses:
@@ -255,6 +340,43 @@ def _kind(op: tf.Operation, position: int) -> bool | None:
                     if kind is not None:
                         kinds.append(kind)
     return any(kinds) if kinds else None
+
+
+def _draws_again(a: Access, others: list[Access]) -> bool:
+    """Whether a function draws from a generator that the body, or a trip of it, draws from again.
+
+    The loop draws all of an iteration before the next one; lock-step would not.
+    """
+    if not a.op.type.endswith(("If", "Case", "While", "PartitionedCall")) or not _draws(a.op):
+        return False
+    return a.op.type.endswith("While") or bool(others)
+
+
+def _rewrites(op: tf.Operation, handle: Any) -> bool:
+    """Whether a function assigns to a variable a value made of the variable's own."""
+    for graph in _tf.functions_of(op):
+        known = Accesses(graph)
+        first = len(op.inputs) - len(graph.inputs)
+        mine = {
+            handle_key(inner)
+            for t, inner in zip(op.inputs[first:], graph.inputs)
+            if t.dtype == tf.resource and handle_key(t) == handle
+        }
+        unclear = (handles for handles, _ in known.unclear)
+        updates = ({known.handle_of(u) for u in group} for group in known.update_groups)
+        if any(mine & handles for handles in (*unclear, *updates)):
+            return True
+        inner = [a for a in known.all if a.writes and a.handle in mine]
+        if any(_rewrites(a.op, a.handle) for a in inner):
+            return True
+    return False
+
+
+def _draws(op: tf.Operation) -> bool:
+    """Whether an op, or one in a function of it, draws from a ``tf.random.Generator``."""
+    if op.type.startswith(("Rng", "Stateful")) and "PartitionedCall" not in op.type:
+        return True
+    return any(_draws(o) for graph in _tf.functions_of(op) for o in graph.get_operations())
 
 
 def _coupled(updates: list[Update], feeds: Any) -> list[tuple[Update, ...]]:

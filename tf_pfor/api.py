@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import nests
-from tf_pfor.convert import Settings
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.options import settings_of
 from tf_pfor.run import Element, Job, run
 from tf_pfor.trace import autographed, dense
 from tf_pfor.values import dims
@@ -26,6 +26,9 @@ def pfor(
     iters: int | tf.Tensor,
     fallback_to_while_loop: bool = True,
     parallel_iterations: int | None = None,
+    *,
+    fallback: Any = None,
+    randomness: str = "different",
 ) -> Any:
     """Runs ``loop_fn(i)`` for i in 0 ... iters - 1, all at once (papers/001 section 3.1).
 
@@ -36,6 +39,9 @@ def pfor(
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
       parallel_iterations: run blocks of so many iterations one after the other, each of them
         vectorized, to bound memory (papers/001 section 4.7). None: all at once.
+      fallback: as for ``vmap``: "loop", "error", or a set of op types that may run in a sequential
+        loop. None: what ``fallback_to_while_loop`` says.
+      randomness: as for ``vmap``: "different", "same" or "error".
 
     Returns:
       The nest that ``loop_fn`` returns, each tensor of shape [iters] + its shape in ``loop_fn``.
@@ -52,7 +58,7 @@ def pfor(
     n = check_iters(iters)
     job = Job(
         autographed(loop_fn),
-        Settings("loop" if fallback_to_while_loop else "error"),
+        settings_of(fallback, randomness, may_loop=fallback_to_while_loop),
         check_block(parallel_iterations),
     )
     return run(job, [Element(None)], n)
@@ -162,6 +168,9 @@ def vectorized_map(
     elems: Any,
     fallback_to_while_loop: bool = True,
     warn: bool = True,
+    *,
+    fallback: Any = None,
+    randomness: str = "different",
 ) -> Any:
     """Applies ``fn`` to each row of ``elems``, all rows at once (papers/001 section 3.1).
 
@@ -172,6 +181,9 @@ def vectorized_map(
         rows.
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
       warn: whether to warn of such ops.
+      fallback: as for ``vmap``: "loop", "error", or a set of op types that may run in a sequential
+        loop. None: what ``fallback_to_while_loop`` says.
+      randomness: as for ``vmap``: "different", "same" or "error".
 
     Returns:
       The nest that ``fn`` returns, each tensor of shape [n] + its shape in ``fn``.
@@ -195,7 +207,8 @@ def vectorized_map(
     def of_flat(*leaves: tf.Tensor) -> Any:
         return converted(nests.to_user(nests.pack(structure, list(leaves))))
 
-    job = Job(of_flat, Settings("loop" if fallback_to_while_loop else "error"), None, warn)
+    settings = settings_of(fallback, randomness, may_loop=fallback_to_while_loop)
+    job = Job(of_flat, settings, None, warn)
     return run(job, elements, n)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf, by_row, fallback, matching, regions, row_reads
+from tf_pfor import _tf, by_row, fallback, matching, ordered, regions, row_reads
 from tf_pfor.accesses import changes_what_it_reads
 from tf_pfor.call import Call, Inputs
 from tf_pfor.emit import Emitter
@@ -92,6 +92,10 @@ class Walker:
     def is_done(self, op: tf.Operation) -> bool:
         """Whether an op was looked at, with whatever end."""
         return op in self._done
+
+    def failed(self, operations: Iterable[tf.Operation]) -> bool:
+        """Whether one of some operations could not be converted."""
+        return any(op in self._failed for op in operations)
 
     def wanted(self) -> set[tf.Operation]:
         """The ops that what was asked of this walker needs."""
@@ -234,6 +238,9 @@ class Walker:
         before = len(self.emit.graph.get_operations()) if watch else 0
         mark = len(self.emit.operations)
         fused = self._read_row(op, inputs) if stacked else None
+        group = ordered.group_of(op, self)
+        if group is not None:
+            return self._in_order(op, group)
         if fused is not None:
             results = fused
         elif not stacked and not schema.is_stateful and not rules:
@@ -364,7 +371,7 @@ class Walker:
         if not _tf.schema(op.type).is_stateful:  # type: ignore[union-attr]
             joined = regions.grow(op, self)
         if len(joined) > 1:
-            return self._loop_together(op, joined, reason)
+            return self.loop_together(op, joined, reason)
         try:
             looped = self.loop_over_rows(op, inputs)
         except CannotVectorize as why:
@@ -373,7 +380,22 @@ class Walker:
         self.recorder.add(op, Outcome.LOOPED, reason)
         return self._checked(Call(op, inputs, self), None, looped)
 
-    def _loop_together(
+    def _in_order(
+        self, first: tf.Operation, group: ordered.Group
+    ) -> tuple[list[Value], list[tf.Operation]]:
+        """Runs updates and all between them in the order of the loop."""
+        try:
+            return ordered.convert(first, group, self)
+        except CannotVectorize as why:
+            self._reject(first, str(why))
+            raise Failed from None
+
+    def became(self, operations: Iterable[tf.Operation], made: list[tf.Operation]) -> None:
+        """Says what operations that were converted together became."""
+        for op in operations:
+            self._done[op] = made
+
+    def loop_together(
         self, first: tf.Operation, ops: list[tf.Operation], reason: str
     ) -> list[Value]:
         """Runs several ops in one sequential loop; returns what ``first`` becomes."""
@@ -383,15 +405,19 @@ class Walker:
             for op in ops
             if any(_key(t) in asked or set(t.consumers()) - inside for t in op.outputs)
         ]
-        region = regions.Region.of(ops, [t for op in read for t in op.outputs])
+        handles = [t for op in read for t in op.outputs if t.dtype == tf.resource]
+        outputs = [t for op in read for t in op.outputs if t.dtype != tf.resource]
+        region = regions.Region.of(ops, outputs)
         made = fallback.loop_region(region, [self._values[_key(t)] for t in region.inputs], self)
         for tensor, value in zip(region.outputs, made):
             call = Call(tensor.op, {}, self)
             self._values[_key(tensor)] = self._shaped(call, None, value, dims(tensor))
+        for handle in handles:  # a while loop hands it on
+            self._values[_key(handle)] = self._values[_key(handle.op.inputs[handle.value_index])]
         for op in ops:
             self.recorder.add(op, Outcome.LOOPED, reason)
             self._done.setdefault(op, [])
-        hidden = [op for op in ops if op not in read]
+        hidden = [op for op in ops if op not in read and not region.is_stateful]
         self._inner.update((op, hidden) for op in hidden)
         return [self._values[_key(t)] for t in first.outputs if _key(t) in self._values]
 

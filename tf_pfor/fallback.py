@@ -91,13 +91,17 @@ def loop_region(
     for value in values:
         if value.layout not in (Layout.STACKED, Layout.UNSTACKED):
             raise CannotVectorize(f"an input of layout '{value.layout.value}' has no rows")
+    if any(t.dtype == tf.variant for t in region.outputs) and in_order:
+        raise CannotVectorize("a list that a loop makes row by row cannot be stacked")
     stacked = tuple(v.is_stacked for v in values)
     tensors = [v.tensor for v in values]
     if not any(stacked) and not in_order:
         made = _emitting(walker, lambda: region.copy(*tensors))
         return [Value.unstacked(t) for t in made]
     rows = RowLoop(region, stacked, walker, in_order=in_order)
-    made = _emitting(walker, lambda: rows.differentiable(*tensors))
+    # tf.while_loop's own gradient does not run updates of variables again.
+    run = rows if in_order and region.has_variables else rows.differentiable
+    made = _emitting(walker, lambda: run(*tensors))
     return [Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, region.outputs)]
 
 

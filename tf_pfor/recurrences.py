@@ -99,28 +99,9 @@ def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
 def _region(known: Accesses, updates: tuple[Update, ...]) -> tuple[Region, list[int]]:
     """The ops between reads and assignments; which variable each of its first inputs is."""
     reads = {r: k for k, u in enumerate(updates) for r in u.reads}
-    inside: set[Any] = set()
-    outside: dict[Any, tf.Tensor] = {}
-    todo = [u.value for u in updates]
-    while todo:
-        tensor = todo.pop()
-        op = tensor.op
-        if op in reads or op in inside:
-            continue
-        if not known.is_before(reads, op):
-            outside[(op, tensor.value_index)] = tensor
-            continue
-        schema = _tf.schema(op.type)
-        if schema is None or schema.is_stateful:
-            raise Refused(
-                f"the stateful {op.type} '{op.name}' stands between the read of a variable and "
-                "its assignment"
-            )
-        inside.add(op)
-        todo += list(op.inputs)
-    ops = tuple(o for o in known.order if o in inside)
-    inputs = [*(r.outputs[0] for r in reads), *outside.values()]
-    return Region(ops, tuple(inputs), tuple(u.value for u in updates)), list(reads.values())
+    ops, outside = known.between(*updates)
+    inputs = [*(r.outputs[0] for r in reads), *outside]
+    return Region(tuple(ops), tuple(inputs), tuple(u.value for u in updates)), list(reads.values())
 
 
 def _like_read(rows: tf.Tensor, start: tf.Tensor) -> tf.Tensor:

@@ -49,6 +49,11 @@ class Region:
         """Whether running it has effects, or gives another result each time."""
         return any(_tf.schema(op.type).is_stateful for op in self.ops)  # type: ignore[union-attr]
 
+    @property
+    def has_variables(self) -> bool:
+        """Whether it gets handles of variables."""
+        return any(t.dtype == tf.resource for t in self.inputs)
+
     def copy(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         """Emits the ops in the current graph on ``inputs``; returns the outputs."""
         graph = tf.compat.v1.get_default_graph()

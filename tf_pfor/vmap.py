@@ -10,9 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf, nests
-from tf_pfor.convert import Settings
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.options import settings_of
 from tf_pfor.run import Element, Job, run
 from tf_pfor.trace import autographed
 from tf_pfor.values import dims
@@ -78,7 +78,7 @@ def vmap(
         )
     _check_size(axis_size, "axis_size", 0)
     _check_size(chunk_size, "chunk_size", 1)
-    settings = Settings(check_fallback(fallback), randomness=check_randomness(randomness))
+    settings = settings_of(fallback, randomness)
     converted = autographed(fn)
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -99,37 +99,6 @@ def vmap(
     call.__name__ = f"vmap_{getattr(fn, '__name__', type(fn).__name__)}"
     call.__doc__ = getattr(fn, "__doc__", None)
     return call
-
-
-def check_randomness(randomness: Any) -> str:
-    """What stateful random ops do: "different", "same" or "error".
-
-    Raises:
-      ArgumentError: if it is none of these.
-    """
-    if randomness in ("different", "same", "error"):
-        return randomness
-    raise ArgumentError(f"randomness must be 'different', 'same' or 'error', found {randomness!r}.")
-
-
-def check_fallback(fallback: Any) -> str | frozenset[str]:
-    """The fallback policy: "loop", "error", or a set of op types.
-
-    Raises:
-      ArgumentError: if it is none of these.
-    """
-    if fallback in ("loop", "error"):
-        return fallback
-    if isinstance(fallback, (set, frozenset, list, tuple)):
-        unknown = sorted(t for t in fallback if not isinstance(t, str) or _tf.schema(t) is None)
-        if not unknown:
-            return frozenset(fallback)
-        raise ArgumentError(
-            f"fallback names op types that this TensorFlow does not have: {unknown}."
-        )
-    raise ArgumentError(
-        f"fallback must be 'loop', 'error' or a set of op types that may loop, found {fallback!r}."
-    )
 
 
 def _check_size(value: Any, name: str, least: int) -> None:

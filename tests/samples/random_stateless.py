@@ -105,7 +105,20 @@ UNIFORM = [
     ),
 ]  # fmt: skip
 
-SHAPED = {"shape": [2, 3]}
+NORMAL = [
+    *(
+        _drawn(
+            "StatelessRandomNormal",
+            lambda s, d=d: r.StatelessRandomNormal(shape=[7], seed=s, dtype=d),
+            SEED,
+            label=d.name,
+        )
+        for d in (tf.bfloat16, tf.float32, tf.half)
+    ),
+    _drawn(
+        "StatelessRandomNormalV2", _of_key("StatelessRandomNormalV2", shape=[3, 3]), KEY, COUNTER
+    ),
+]
 
 LOOPED = [
     _drawn("RandomIndexShuffle",
@@ -128,8 +141,8 @@ LOOPED = [
     _drawn("StatelessRandomGammaV3",
            _of_key("StatelessRandomGammaV3", shape=[3], alpha=1.5), KEY, COUNTER),
     _drawn("StatelessRandomNormal",
-           lambda s: r.StatelessRandomNormal(shape=[5], seed=s), SEED),
-    _drawn("StatelessRandomNormalV2", _of_key("StatelessRandomNormalV2", shape=[5]), KEY, COUNTER),
+           lambda s: r.StatelessRandomNormal(shape=[5], seed=s, dtype=tf.float64),
+           SEED, label="float64"),
     _drawn("StatelessRandomPoisson",
            lambda s, x: r.StatelessRandomPoisson(shape=[3], seed=s, lam=x, dtype=tf.float32),
            SEED, uniform()),
@@ -149,5 +162,6 @@ SAMPLES = [
     _drawn("StatelessRandomGetKeyCounter", lambda s: r.StatelessRandomGetKeyCounter(seed=s), SEED),
     _drawn("StatelessRandomGetKeyCounterAlg", _key_counter_alg, LONG_SEED),
     *UNIFORM,
+    *NORMAL,
     *(dataclasses.replace(s, unknown=s.op_type != "StatelessShuffle") for s in LOOPED),
 ]

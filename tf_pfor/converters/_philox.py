@@ -103,11 +103,14 @@ def drawn(words: Words, dtype: tf.DType, count: int) -> tf.Tensor:
             flat = tf.stack([join(words[1], words[0]), join(words[3], words[2])], -1)
     size = flat.shape[1] * flat.shape[2]
     flat = tf.reshape(flat, [-1, size])[:, :count]
-    if not dtype.is_floating:
-        return flat
-    bits, exponent, whole, narrow = _FLOATS[dtype]
-    mantissa = tf.bitwise.bitwise_and(flat, u64((1 << bits) - 1))
-    filled = tf.bitwise.bitwise_or(mantissa, u64(exponent << bits))
+    return uniform(flat, dtype) if dtype.is_floating else flat
+
+
+def uniform(bits: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Floats in [0, 1) of bits: the lower ones are the mantissa of a number in [1, 2)."""
+    width, exponent, whole, narrow = _FLOATS[dtype]
+    mantissa = tf.bitwise.bitwise_and(bits, u64((1 << width) - 1))
+    filled = tf.bitwise.bitwise_or(mantissa, u64(exponent << width))
     raw = tf.bitcast(tf.cast(filled, whole), narrow)
     return raw - tf.constant(1, narrow)
 

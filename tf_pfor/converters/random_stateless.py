@@ -1,8 +1,9 @@
 """Stateless random ops with a seed, key or counter for each iteration: what a loop would draw.
 
-Uniform numbers are integer arithmetic on counters, bit for bit. The others need the very
-logarithm and sine of TensorFlow's kernels: they run in a parallel loop over the rows. So do large
-draws, where the kernel's loop is faster than integer ops that go through memory.
+Uniform numbers are integer arithmetic on counters, bit for bit; normal ones a logarithm and a sine
+of these, in the very steps of the kernel (``_normal``). The others reject some numbers and draw
+again: they run in a parallel loop over the rows. So do large draws, where the kernel's loop is
+faster than ops that go through memory.
 
 With an invariant seed the draw is the same in all iterations, and kept: no converter is needed.
 """
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
+from tf_pfor.converters import _normal
 from tf_pfor.converters import _philox as philox
 from tf_pfor.converters._families import loop_on_purpose, run_once, table
 from tf_pfor.errors import CannotVectorize
@@ -31,9 +33,8 @@ loop_on_purpose(
     {
         **table(
             "RandomIndexShuffle StatelessParameterizedTruncatedNormal StatelessRandomBinomial "
-            "StatelessRandomGammaV2 StatelessRandomGammaV3 StatelessRandomNormal "
-            "StatelessRandomNormalV2 StatelessRandomPoisson StatelessShuffle "
-            "StatelessTruncatedNormal StatelessTruncatedNormalV2",
+            "StatelessRandomGammaV2 StatelessRandomGammaV3 StatelessRandomPoisson "
+            "StatelessShuffle StatelessTruncatedNormal StatelessTruncatedNormalV2",
             "rounds",
         ),
         **table("StatelessMultinomial"),
@@ -43,6 +44,7 @@ loop_on_purpose(
 )
 loop_on_purpose(
     table(
+        "StatelessRandomNormal StatelessRandomNormalV2 "
         "StatelessRandomUniform StatelessRandomUniformFullInt StatelessRandomUniformFullIntV2 "
         "StatelessRandomUniformInt StatelessRandomUniformIntV2 StatelessRandomUniformV2"
     ),
@@ -67,6 +69,7 @@ def get_key_counter_alg(call: Call, seed: Value) -> Any:
         return [Value.stacked(key), Value.stacked(counter), Value.unstacked(tf.constant(1))]
 
 
+@RegisterPFor("StatelessRandomNormal", ("seed",))
 @RegisterPFor("StatelessRandomUniform", ("seed",))
 @RegisterPFor("StatelessRandomUniformFullInt", ("seed",))
 def uniform_of_seed(call: Call, shape: Value, seed: Value) -> Any:
@@ -101,6 +104,7 @@ def _v2(call: Call, shape: Value, key: Value, counter: Value, alg: Value, *bound
 
 
 for _pattern in (("key",), ("counter",), ("counter", "key")):
+    RegisterPFor("StatelessRandomNormalV2", _pattern)(_v2)
     RegisterPFor("StatelessRandomUniformFullIntV2", _pattern)(_v2)
     RegisterPFor("StatelessRandomUniformIntV2", _pattern)(_v2)
     RegisterPFor("StatelessRandomUniformV2", _pattern)(_v2)
@@ -121,7 +125,16 @@ def _check(call: Call, shape: Value) -> int:
     count = size_of(inner)
     if count > _SMALL:
         raise CannotVectorize("it draws many numbers")
+    if _is_normal(call):
+        if call.output_dtype() == tf.float64:
+            raise CannotVectorize(f"{_KERNEL} (float64)")
+        if not _normal.is_exact():
+            raise CannotVectorize(f"{_KERNEL} (another C library)")
     return count
+
+
+def _is_normal(call: Call) -> bool:
+    return "Normal" in call.op_type
 
 
 def _check_algorithm(call: Call) -> None:
@@ -139,10 +152,11 @@ def _check_algorithm(call: Call) -> None:
 
 
 def _draw(call: Call, key: tf.Tensor, counter: tf.Tensor, count: int) -> tf.Tensor:
-    """[n, count]: uniform floats, or the bits of integers as uint64."""
+    """[n, count]: uniform or normal floats, or the bits of integers as uint64."""
     dtype = call.output_dtype()
     words = philox.numbers(key, counter, philox.blocks_for(count, dtype))
-    return philox.drawn(words, dtype, count)
+    drawn = _normal.drawn if _is_normal(call) else philox.drawn
+    return drawn(words, dtype, count)
 
 
 def _in_range(call: Call, bits: tf.Tensor, minval: Value, maxval: Value) -> tf.Tensor:
