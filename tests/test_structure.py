@@ -16,8 +16,10 @@ FUNCTION_LINES = 60
 # Imports go down this list only: a module imports from lines above its own.
 LAYERS = (
     "version errors settings",
+    "axes",
     "_tf",
     "values nests",
+    "collectives",
     "emit",
     "loop row_reads",
     "registry",

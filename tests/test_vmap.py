@@ -46,6 +46,7 @@ def test_outer_product_by_nesting():
 def test_chunks(chunk):
     x = tf.random.normal([5, 2])
     _close(vmap(lambda v: v * 2, chunk_size=chunk)(x), x * 2)
+    _close(vmap(lambda v: v * 2, chunk_size=chunk)(x[:, 0]), x[:, 0] * 2)  # scalars
 
 
 def test_decorator_and_methods():

@@ -12,6 +12,16 @@ except ModuleNotFoundError as _why:
 
 from tf_pfor import converters as converters
 from tf_pfor.api import for_loop, pfor, vectorized_map
+from tf_pfor.collectives import (
+    all_gather,
+    axis_index,
+    axis_size,
+    pmax,
+    pmean,
+    pmin,
+    ppermute,
+    psum,
+)
 from tf_pfor.derivatives import batch_jacobian, jacobian, tape_batch_jacobian, tape_jacobian
 from tf_pfor.errors import (
     ArgumentError,
@@ -43,6 +53,9 @@ __all__ = [
     "RegistrationError",
     "Report",
     "__version__",
+    "all_gather",
+    "axis_index",
+    "axis_size",
     "batch_jacobian",
     "clipped_gradient_sum",
     "explain",
@@ -57,6 +70,11 @@ __all__ = [
     "laplacian",
     "per_example_gradients",
     "pfor",
+    "pmax",
+    "pmean",
+    "pmin",
+    "ppermute",
+    "psum",
     "tape_batch_jacobian",
     "tape_jacobian",
     "vectorized_map",

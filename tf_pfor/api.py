@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import nests
+from tf_pfor import axes, nests
 from tf_pfor.convert import Settings
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
@@ -91,7 +91,9 @@ def for_loop(
     user_fn = autographed(loop_fn)
 
     def one(i: tf.Tensor) -> list[tf.Tensor]:
-        return [*_results_of_one(user_fn(i), structure), tf.identity(i)]
+        alone = axes.Axis(why_not="for_loop runs one iteration after the other. Use pfor.")
+        with axes.entered(alone):
+            return [*_results_of_one(user_fn(i), structure), tf.identity(i)]
 
     def loop(count: tf.Tensor) -> list[tf.Tensor]:
         wanted = [d for d in dtypes if d is not None]

@@ -208,7 +208,7 @@ def _rows(
         return [tf.convert_to_tensor(g) for g in grads if g is not None]
 
     if use_pfor:
-        supply = iter(run(Job(one, Settings(), block), [Element(None)], elements))
+        supply = iter(run(Job(one, Settings(), block, axis_name=None), [Element(None)], elements))
     else:
         supply = iter(_one_by_one(one, elements, block))
     return [next(supply) if present else None for present in found]

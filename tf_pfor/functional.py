@@ -330,7 +330,7 @@ def _map_units(
         unit = tf.one_hot(i, n, dtype=x.dtype)
         return of_seed(tf.reshape(unit, x.shape if known is not None else tf.shape(x)))
 
-    return run(Job(one, Settings(), block), [Element(None)], n)
+    return run(Job(one, Settings(), block, axis_name=None), [Element(None)], n)
 
 
 def _pull_rows(y: tf.Tensor, wrt: list[tf.Tensor], block: int | None) -> list[tf.Tensor]:

@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf, nests
+from tf_pfor.axes import Axis
 from tf_pfor.convert import Failed, Settings, Walker
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
@@ -50,6 +52,8 @@ class Job:
       warn: whether to warn of ops that run in a sequential loop.
       out_axes: where the loop axis goes in each output: an int, None for an output that must be
         loop-invariant, or a nest of these that is a prefix of the outputs' nest.
+      axis_name: by which collectives may name the loop; "" for none; None where it is not the
+        user's: collectives mean one around it.
     """
 
     fn: Callable[..., Any]
@@ -57,6 +61,7 @@ class Job:
     block: int | None = None
     warn: bool = True
     out_axes: Any = 0
+    axis_name: str | None = ""
 
 
 def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
@@ -93,7 +98,10 @@ def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
 
 def _build(job: Job, elements: Sequence[Element], n: Dim) -> Any:
     """Traces and converts a job in the current graph."""
-    body = trace(job.fn, [e.spec for e in elements])
+    known = n if isinstance(n, int) else _tf.static_value(n)
+    hidden = job.axis_name is None
+    axis = Axis(job.axis_name or "", None if known is None else int(known), hidden)
+    body = trace(job.fn, [e.spec for e in elements], axis)
     _check_outputs(body)
     recorder = Recorder()
     job = dataclasses.replace(job, settings=dataclasses.replace(job.settings, warn=job.warn))
@@ -127,7 +135,7 @@ def convert_body(
     n: Dim,
     settings: Settings,
     recorder: Recorder,
-    first: tf.Tensor | None = None,
+    block: tuple[tf.Tensor, Dim] | None = None,
     invariant: frozenset[int] = frozenset(),
 ) -> list[Any]:
     """Converts a traced body in the current graph.
@@ -138,7 +146,8 @@ def convert_body(
       n: the number of iterations.
       settings: what the caller chose.
       recorder: told what happened to each op.
-      first: the number of the first iteration, when this is one block of several.
+      block: when this is one block of several, the number of its first iteration and how many
+        iterations there are in all.
       invariant: the leaves that must be loop-invariant and are returned unstacked.
 
     Returns:
@@ -148,10 +157,10 @@ def convert_body(
       NotVectorizableError: if ops cannot be converted; the message lists all of them.
     """
     emit = Emitter()
-    loop = Loop(n, emit)
+    loop = Loop(n, emit, axes=body.axes, block=block)
     walker = Walker(loop, emit, settings, recorder)
     for placeholder, element in zip(body.placeholders, elements, strict=True):
-        walker.bind(placeholder, _element_value(element, loop, emit, first))
+        walker.bind(placeholder, _element_value(element, loop))
     for outside, inside in body.captures:
         walker.bind(inside, Value.unstacked(outside))
     try:
@@ -195,13 +204,11 @@ def _placed(leaf: Any, axis: int | None, position: int) -> Any:
     return tf.transpose(leaf, perm)
 
 
-def _element_value(element: Element, loop: Loop, emit: Emitter, first: tf.Tensor | None) -> Value:
+def _element_value(element: Element, loop: Loop) -> Value:
     if element.tensor is None:
-        if first is None:
+        if not loop.is_block:
             return loop.index_value()
-        return Value.deferred(
-            Layout.STACKED, lambda: emit("AddV2", loop.index, first), (), tf.int32
-        )
+        return Value.deferred(Layout.STACKED, lambda: loop.numbers, (), tf.int32)
     if not element.is_mapped:
         return Value.unstacked(element.tensor)
     return Value.stacked(element.tensor)
@@ -234,7 +241,7 @@ def _in_blocks(
     def one_block(given: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
         first, *rows = given
         inner = Recorder() if recorder.entries else recorder
-        leaves = convert_body(body, with_mapped(rows), block, job.settings, inner, first)
+        leaves = convert_body(body, with_mapped(rows), block, job.settings, inner, (first, n))
         return tuple(x for x in leaves if isinstance(x, tf.Tensor)) or (first,)
 
     blocks = tf.map_fn(
@@ -251,7 +258,7 @@ def _in_blocks(
     if not (isinstance(n, int) and n == done):
         rest = convert_body(
             body, with_mapped([x[done:] for x in mapped]), n - done, job.settings, Recorder(),
-            tf.convert_to_tensor(done, tf.int32),
+            (tf.convert_to_tensor(done, tf.int32), n),
         )  # fmt: skip
         outputs = [
             _sized(tf.concat([a, b], 0), n)
@@ -264,9 +271,10 @@ def _in_blocks(
 def _split(x: tf.Tensor, full: Dim, block: int) -> tf.Tensor:
     """The rows of the full blocks: [n, ...] -> [full, block, ...]."""
     shape = dims(x)
-    inner: Any = tf.shape(x)[1:] if shape is None or None in shape[1:] else shape[1:]
-    target: list[Any] = [[full, block], inner]
-    out = tf.reshape(x[: full * block], tf.concat(target, 0))
+    inner: Any = tf.shape(x)[1:]
+    if shape is not None and None not in shape[1:]:
+        inner = tf.constant(np.asarray(shape[1:], np.int32))
+    out = tf.reshape(x[: full * block], tf.concat([[full, block], inner], 0))
     if shape is not None:
         out.set_shape([full if isinstance(full, int) else None, block, *shape[1:]])
     return out

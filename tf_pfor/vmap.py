@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf, nests
+from tf_pfor.axes import check_name
 from tf_pfor.convert import Settings
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
@@ -27,6 +28,7 @@ def vmap(
     out_axes: Axes = 0,
     *,
     axis_size: int | None = None,
+    axis_name: str | None = None,
     chunk_size: int | None = None,
     fallback: Any = "loop",
     randomness: str = "different",
@@ -47,6 +49,7 @@ def vmap(
       out_axes: where the mapped axis goes in each output, likewise; None for an output that does
         not depend on the mapped arguments.
       axis_size: the number of examples, needed when no argument is mapped.
+      axis_name: by which collectives (``psum`` ...) in ``fn`` may name the mapped axis.
       chunk_size: examples to run at once; None: all of them.
       fallback: "loop", "error", or a set of op types that may run in a sequential loop.
       randomness: what TensorFlow's stateful random ops (``tf.random.normal`` ...) do: "different":
@@ -68,7 +71,7 @@ def vmap(
     """
     if fn is None:
         return functools.partial(
-            vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size,
+            vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size, axis_name=axis_name,
             chunk_size=chunk_size, fallback=fallback, randomness=randomness,
             jit_compile=jit_compile,
         )  # fmt: skip
@@ -79,13 +82,14 @@ def vmap(
     _check_size(axis_size, "axis_size", 0)
     _check_size(chunk_size, "chunk_size", 1)
     settings = Settings(check_fallback(fallback), randomness=check_randomness(randomness))
+    name = check_name(axis_name)
     converted = autographed(fn)
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if jit_compile:
             _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
         plan = _Plan(args, kwargs, in_axes, axis_size)
-        job = Job(plan.of_rows(converted), settings, chunk_size, out_axes=out_axes)
+        job = Job(plan.of_rows(converted), settings, chunk_size, out_axes=out_axes, axis_name=name)
         return run(job, plan.elements, plan.n)
 
     compiled = tf.function(mapped, autograph=False, jit_compile=jit_compile)
