@@ -23,6 +23,7 @@ from tf_pfor.collectives import (
     psum,
 )
 from tf_pfor.derivatives import batch_jacobian, jacobian, tape_batch_jacobian, tape_jacobian
+from tf_pfor.drop_in import disable_drop_in, drop_in, enable_drop_in
 from tf_pfor.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -58,6 +59,9 @@ __all__ = [
     "axis_size",
     "batch_jacobian",
     "clipped_gradient_sum",
+    "disable_drop_in",
+    "drop_in",
+    "enable_drop_in",
     "explain",
     "for_loop",
     "gradient_norms",

@@ -26,6 +26,9 @@ def pfor(
     iters: int | tf.Tensor,
     fallback_to_while_loop: bool = True,
     parallel_iterations: int | None = None,
+    *,
+    warn: bool = True,
+    axis_name: str | None = None,
 ) -> Any:
     """Runs ``loop_fn(i)`` for i in 0 ... iters - 1, all at once (papers/001 section 3.1).
 
@@ -36,6 +39,8 @@ def pfor(
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
       parallel_iterations: run blocks of so many iterations one after the other, each of them
         vectorized, to bound memory (papers/001 section 4.7). None: all at once.
+      warn: whether to warn of ops that run in a sequential loop.
+      axis_name: by which collectives (``psum`` ...) in ``loop_fn`` may name this loop.
 
     Returns:
       The nest that ``loop_fn`` returns, each tensor of shape [iters] + its shape in ``loop_fn``.
@@ -54,6 +59,8 @@ def pfor(
         autographed(loop_fn),
         Settings("loop" if fallback_to_while_loop else "error"),
         check_block(parallel_iterations),
+        warn,
+        axis_name=axes.check_name(axis_name),
     )
     return run(job, [Element(None)], n)
 
@@ -164,6 +171,8 @@ def vectorized_map(
     elems: Any,
     fallback_to_while_loop: bool = True,
     warn: bool = True,
+    *,
+    axis_name: str | None = None,
 ) -> Any:
     """Applies ``fn`` to each row of ``elems``, all rows at once (papers/001 section 3.1).
 
@@ -174,6 +183,7 @@ def vectorized_map(
         rows.
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
       warn: whether to warn of such ops.
+      axis_name: by which collectives (``psum`` ...) in ``fn`` may name the mapped axis.
 
     Returns:
       The nest that ``fn`` returns, each tensor of shape [n] + its shape in ``fn``.
@@ -197,7 +207,13 @@ def vectorized_map(
     def of_flat(*leaves: tf.Tensor) -> Any:
         return converted(nests.to_user(nests.pack(structure, list(leaves))))
 
-    job = Job(of_flat, Settings("loop" if fallback_to_while_loop else "error"), None, warn)
+    job = Job(
+        of_flat,
+        Settings("loop" if fallback_to_while_loop else "error"),
+        None,
+        warn,
+        axis_name=axes.check_name(axis_name),
+    )
     return run(job, elements, n)
 
 
