@@ -37,7 +37,7 @@ LAYERS = (
     "api vmap",
     "functional",
     "derivatives per_example explain",
-    "drop_in",
+    "check drop_in",
 )
 FILES = build_file.python_files()
 CORE = [f for f in FILES if f.startswith("tf_pfor/")]

@@ -12,6 +12,7 @@ except ModuleNotFoundError as _why:
 
 from tf_pfor import converters as converters
 from tf_pfor.api import for_loop, pfor, vectorized_map
+from tf_pfor.check import CheckReport, check
 from tf_pfor.collectives import (
     all_gather,
     axis_index,
@@ -46,6 +47,7 @@ __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "CannotVectorize",
+    "CheckReport",
     "ConversionError",
     "FallbackWarning",
     "NotVectorizableError",
@@ -58,6 +60,7 @@ __all__ = [
     "axis_index",
     "axis_size",
     "batch_jacobian",
+    "check",
     "clipped_gradient_sum",
     "disable_drop_in",
     "drop_in",

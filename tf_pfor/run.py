@@ -156,13 +156,7 @@ def convert_body(
     Raises:
       NotVectorizableError: if ops cannot be converted; the message lists all of them.
     """
-    emit = Emitter()
-    loop = Loop(n, emit, axes=body.axes, block=block)
-    walker = Walker(loop, emit, settings, recorder)
-    for placeholder, element in zip(body.placeholders, elements, strict=True):
-        walker.bind(placeholder, _element_value(element, loop))
-    for outside, inside in body.captures:
-        walker.bind(inside, Value.unstacked(outside))
+    walker = bound_walker(body, elements, n, settings, recorder, block)
     try:
         values = iter(walker.convert(body.outputs, body.operations))
         return [
@@ -175,6 +169,25 @@ def convert_body(
         ]
     except Failed:
         raise refusal(recorder) from None
+
+
+def bound_walker(
+    body: Body,
+    elements: Sequence[Element],
+    n: Dim,
+    settings: Settings,
+    recorder: Recorder,
+    block: tuple[tf.Tensor, Dim] | None = None,
+) -> Walker:
+    """A walker in the current graph that knows what the body's inputs are."""
+    emit = Emitter()
+    loop = Loop(n, emit, axes=body.axes, block=block)
+    walker = Walker(loop, emit, settings, recorder)
+    for placeholder, element in zip(body.placeholders, elements, strict=True):
+        walker.bind(placeholder, _element_value(element, loop))
+    for outside, inside in body.captures:
+        walker.bind(inside, Value.unstacked(outside))
+    return walker
 
 
 def _result(walker: Walker, value: Value, is_invariant: bool, position: int) -> tf.Tensor:
