@@ -13,6 +13,7 @@ from tf_pfor import axes, nests
 from tf_pfor.convert import Settings
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.memory import AUTO
 from tf_pfor.run import Element, Job, run
 from tf_pfor.trace import autographed, dense
 from tf_pfor.values import dims
@@ -25,7 +26,7 @@ def pfor(
     loop_fn: Callable[[tf.Tensor], Any],
     iters: int | tf.Tensor,
     fallback_to_while_loop: bool = True,
-    parallel_iterations: int | None = None,
+    parallel_iterations: int | str | None = None,
     *,
     warn: bool = True,
     axis_name: str | None = None,
@@ -38,7 +39,8 @@ def pfor(
       iters: how many iterations: an int, or a scalar integer tensor.
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
       parallel_iterations: run blocks of so many iterations one after the other, each of them
-        vectorized, to bound memory (papers/001 section 4.7). None: all at once.
+        vectorized, to bound memory (papers/001 section 4.7). None: all at once; "auto": as many
+        as fit into half of the free memory, by the sizes of the tensors that a block needs.
       warn: whether to warn of ops that run in a sequential loop.
       axis_name: by which collectives (``psum`` ...) in ``loop_fn`` may name this loop.
 
@@ -91,7 +93,7 @@ def for_loop(
     """
     check_callable(loop_fn, "loop_fn")
     n = check_iters(iters)
-    block = check_block(parallel_iterations)
+    block = fixed_block(parallel_iterations)
     structure = nests.from_user(loop_fn_dtypes)
     dtypes = tf.nest.flatten(structure)
 
@@ -262,7 +264,14 @@ def _bad_iters(found: Any) -> ArgumentTypeError:
     )
 
 
-def check_block(block: Any) -> int | None:
+def check_block(block: Any, name: str = "parallel_iterations") -> int | str | None:
+    """A block size as an int, None for all at once, or "auto" for as many as fit."""
+    if isinstance(block, str) and block == AUTO:
+        return block
+    return fixed_block(block, name, " or 'auto'")
+
+
+def fixed_block(block: Any, name: str = "parallel_iterations", other: str = "") -> int | None:
     """A block size as an int, or None for all at once."""
     if block is None:
         return None
@@ -272,7 +281,7 @@ def check_block(block: Any) -> int | None:
     if isinstance(known, np.ndarray) and known.ndim == 0:
         known = known.item()
     if isinstance(known, bool) or not isinstance(known, numbers.Integral) or int(known) < 1:
-        raise ArgumentError(f"parallel_iterations must be a positive int or None, found {block!r}.")
+        raise ArgumentError(f"{name} must be a positive int or None{other}, found {block!r}.")
     return int(known)
 
 

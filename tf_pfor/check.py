@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.collectives import has_collective
 from tf_pfor.convert import Failed, Settings
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError
@@ -123,7 +124,7 @@ def check(
     body_fn, elements, n = arguments(fn, args, lambda leaf: leaf)
     body = trace(body_fn, [e.spec for e in elements])
     order = _in_order([*(t.op for t in body.outputs), *body.operations])
-    if any(_tf.COLLECTIVE in _tf.attr_map(o) for op in order for o in _with_inner(op)):
+    if has_collective(body.graph):
         raise ArgumentError(
             "check compares with a loop over the rows, which cannot run collectives (psum ...). "
             "Check the code around them."

@@ -323,6 +323,14 @@ class Collective:
         return op.outputs[0]
 
 
+def has_collective(graph: Any) -> bool:
+    """Whether a collective is in ``graph``, or in a function that it calls."""
+    return any(
+        _tf.COLLECTIVE in _tf.attr_map(op) or any(has_collective(g) for g in _tf.functions_of(op))
+        for op in graph.get_operations()
+    )
+
+
 def _traced(collective: Collective, inputs: list[tf.Tensor], shape: Shape) -> tf.Tensor:
     return collective.emit(tf.compat.v1.get_default_graph(), inputs, shape)
 

@@ -66,10 +66,9 @@ def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec], axis: Axis | N
         with tf.variable_creator_scope(_lifted), entered(axis):
             structure = nests.from_user(fn(*args))
         structure = tf.nest.map_structure(dense, structure)
-        leaves = nests.flatten(structure)
         kept["structure"] = structure
-        kept["leaves"] = leaves
-        return [_as_tensor(x) for x in leaves if not _is_silent(x)]
+        kept["leaves"] = nests.flatten(structure)
+        return [_as_tensor(x) for x in kept["leaves"] if not _is_silent(x)]
 
     graph = _tf.trace("pfor_body", run, specs)
     outputs = iter(graph.outputs)
@@ -99,6 +98,12 @@ def _lifted(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         kwargs["dtype"] = kwargs.get("dtype") or first.dtype
     with tf.init_scope():
         return next_creator(**kwargs)
+
+
+def leaves_of(result: Any) -> list[Any]:
+    """The leaves of what a body returned: tensors, operations and None."""
+    structure = tf.nest.map_structure(dense, nests.from_user(result))
+    return [x if _is_silent(x) else _as_tensor(x) for x in nests.flatten(structure)]
 
 
 def _is_silent(leaf: Any) -> bool:

@@ -10,10 +10,12 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf, nests
+from tf_pfor.api import check_block
 from tf_pfor.axes import check_name
 from tf_pfor.convert import Settings
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.memory import AUTO, advised, check_budget
 from tf_pfor.run import Element, Job, run
 from tf_pfor.trace import autographed
 from tf_pfor.values import dims
@@ -29,7 +31,8 @@ def vmap(
     *,
     axis_size: int | None = None,
     axis_name: str | None = None,
-    chunk_size: int | None = None,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
     fallback: Any = "loop",
     randomness: str = "different",
     jit_compile: bool | None = None,
@@ -50,7 +53,10 @@ def vmap(
         not depend on the mapped arguments.
       axis_size: the number of examples, needed when no argument is mapped.
       axis_name: by which collectives (``psum`` ...) in ``fn`` may name the mapped axis.
-      chunk_size: examples to run at once; None: all of them.
+      chunk_size: examples to run at once; None: all of them; "auto": as many as fit into
+        ``memory_budget``, by the sizes of the tensors that a forward pass needs; 1: the plain
+        function, in a loop.
+      memory_budget: bytes for ``chunk_size="auto"``; None: half of the memory that is free.
       fallback: "loop", "error", or a set of op types that may run in a sequential loop.
       randomness: what TensorFlow's stateful random ops (``tf.random.normal`` ...) do: "different":
         each example draws its own numbers; "same": one draw for all; "error": they are refused.
@@ -72,15 +78,17 @@ def vmap(
     if fn is None:
         return functools.partial(
             vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size, axis_name=axis_name,
-            chunk_size=chunk_size, fallback=fallback, randomness=randomness,
-            jit_compile=jit_compile,
+            chunk_size=chunk_size, memory_budget=memory_budget, fallback=fallback,
+            randomness=randomness, jit_compile=jit_compile,
         )  # fmt: skip
     if not callable(fn):
         raise ArgumentTypeError(
             f"vmap expects a function of one example, found {fn!r} of type {type(fn).__name__}."
         )
     _check_size(axis_size, "axis_size", 0)
-    _check_size(chunk_size, "chunk_size", 1)
+    block, budget = check_block(chunk_size, "chunk_size"), check_budget(memory_budget)
+    if budget is not None and block != AUTO:
+        raise ArgumentError("memory_budget is for chunk_size='auto', which is not set.")
     settings = Settings(check_fallback(fallback), randomness=check_randomness(randomness))
     name = check_name(axis_name)
     converted = autographed(fn)
@@ -89,7 +97,14 @@ def vmap(
         if jit_compile:
             _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
         plan = _Plan(args, kwargs, in_axes, axis_size)
-        job = Job(plan.of_rows(converted), settings, chunk_size, out_axes=out_axes, axis_name=name)
+        job = Job(
+            plan.of_rows(converted),
+            settings,
+            block,
+            out_axes=out_axes,
+            axis_name=name,
+            budget=budget,
+        )
         return run(job, plan.elements, plan.n)
 
     compiled = tf.function(mapped, autograph=False, jit_compile=jit_compile)
@@ -97,7 +112,8 @@ def vmap(
     @tf.autograph.experimental.do_not_convert
     def call(*args: Any, **kwargs: Any) -> Any:
         if tf.executing_eagerly() or jit_compile:
-            return compiled(*args, **kwargs)
+            with advised():
+                return compiled(*args, **kwargs)
         return mapped(*args, **kwargs)
 
     call.__name__ = f"vmap_{getattr(fn, '__name__', type(fn).__name__)}"
