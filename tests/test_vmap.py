@@ -78,6 +78,41 @@ def test_keras_layer():
     _close(vmap(layer)(x)[:, 0], layer(x[:, 0]))
 
 
+def test_keras_models():
+    model = tf.keras.Sequential(
+        [tf.keras.layers.Dense(4, "relu"), tf.keras.layers.Dropout(0.5), tf.keras.layers.Dense(2)]
+    )
+    x = tf.random.stateless_normal([5, 6, 3], [1, 2])
+    found = vmap(model, fallback="error")(x)  # builds it
+    _close(found, tf.reshape(model(tf.reshape(x, [30, 3])), [5, 6, 2]))
+    _close(vmap(model.call)(x), found)
+    _close(vmap(model)(x, training=False), found)
+    assert np.any(vmap(model)(x, training=True).numpy() != found.numpy())
+    inputs = tf.keras.Input([3])
+    functional = tf.keras.Model(inputs, {"out": model(inputs)})
+    _close(vmap(functional)(x)["out"], found)
+
+
+def test_modules_and_functions():
+    class Scale(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = tf.Variable(2.0)
+
+        @tf.function
+        def __call__(self, v):
+            return self.w * v
+
+        @vmap(in_axes=(None, -1))
+        def columns(self, v):
+            return self(v)
+
+    scale = Scale()
+    _close(vmap(scale)(tf.range(3.0)), [0, 2, 4])
+    _close(scale.columns(tf.ones([2, 3])), np.full([3, 2], 2.0))
+    assert vmap(scale).__name__ == "vmap_Scale"
+
+
 def test_axis_size_and_constants_of_the_trace():
     _close(vmap(lambda x: x * 2, in_axes=None, axis_size=3)(tf.constant(2.0)), [4, 4, 4])
     fn = vmap(lambda x, mode: x if mode == "same" else -x, in_axes=(0, None))
@@ -118,6 +153,15 @@ def test_jit_compile():
         (lambda: vmap(tf.abs, chunk_size=0), ArgumentError, "chunk_size must be"),
         (lambda: vmap(tf.abs, fallback="never"), ArgumentError, "fallback must be"),
         (lambda: vmap(tf.abs, fallback={"NoSuchOp"}), ArgumentError, "NoSuchOp"),
+        (lambda: vmap(tf.abs, fallback=["NoSuchOp", 3]), ArgumentError, "['3', 'NoSuchOp']"),
+        (lambda: vmap(tf.abs, fallback=None), ArgumentError, "fallback must be"),
+        (lambda: vmap(tf.abs, randomness="Same"), ArgumentError, "randomness must be"),
+        (lambda: vmap(tf.abs, randomness=None), ArgumentError, "randomness must be"),
+        (lambda: vmap(tf.abs, in_axes="0"), ArgumentError, "in_axes must be an int"),
+        (lambda: vmap(tf.abs, in_axes=({"a": 1.0},)), ArgumentError, "found 1.0"),
+        (lambda: vmap(tf.abs, out_axes=True), ArgumentError, "out_axes must be an int"),
+        (lambda: vmap(tf.abs, in_axes=-2)(tf.zeros([3])), ArgumentError, "no axis -2"),
+        (lambda: vmap(tf.abs)(x=tf.zeros([])), ArgumentError, "kwargs['x'] has shape ()"),
         (lambda: vmap(tf.add)(tf.zeros([3]), tf.zeros([2])), ArgumentError, "args[1]: shape (2,)"),
         (lambda: vmap(tf.abs, in_axes=2)(tf.zeros([3])), ArgumentError, "no axis 2"),
         (lambda: vmap(tf.abs, in_axes=(0, 0))(tf.zeros([3])), ArgumentError, "2 entries"),

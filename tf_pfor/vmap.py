@@ -48,7 +48,7 @@ def vmap(
       in_axes: for each positional argument, the axis to map over: an int (negative ones count
         from the end), None for an argument that all examples share, or a nest of these that is a
         prefix of the argument's nest. One int or None stands for all. Keyword arguments are
-        mapped over axis 0.
+        mapped over axis 0; bools and strings among them are passed as they are.
       out_axes: where the mapped axis goes in each output, likewise; None for an output that does
         not depend on the mapped arguments.
       axis_size: the number of examples, needed when no argument is mapped.
@@ -85,6 +85,8 @@ def vmap(
         raise ArgumentTypeError(
             f"vmap expects a function of one example, found {fn!r} of type {type(fn).__name__}."
         )
+    _check_axes(in_axes, "in_axes")
+    _check_axes(out_axes, "out_axes")
     _check_size(axis_size, "axis_size", 0)
     block, budget = check_block(chunk_size, "chunk_size"), check_budget(memory_budget)
     if budget is not None and block != AUTO:
@@ -141,15 +143,22 @@ def check_fallback(fallback: Any) -> str | frozenset[str]:
     if fallback in ("loop", "error"):
         return fallback
     if isinstance(fallback, (set, frozenset, list, tuple)):
-        unknown = sorted(t for t in fallback if not isinstance(t, str) or _tf.schema(t) is None)
+        unknown = [t for t in fallback if not isinstance(t, str) or _tf.schema(t) is None]
         if not unknown:
             return frozenset(fallback)
-        raise ArgumentError(
-            f"fallback names op types that this TensorFlow does not have: {unknown}."
-        )
+        found = sorted(map(str, unknown))
+        raise ArgumentError(f"fallback names op types that this TensorFlow does not have: {found}.")
     raise ArgumentError(
         f"fallback must be 'loop', 'error' or a set of op types that may loop, found {fallback!r}."
     )
+
+
+def _check_axes(axes: Axes, name: str) -> None:
+    for leaf in tf.nest.flatten(nests.from_user(axes)):
+        if leaf is not None and (isinstance(leaf, bool) or not isinstance(leaf, numbers.Integral)):
+            raise ArgumentError(
+                f"{name} must be an int, None, or a nest of these; found {leaf!r} in {axes!r}."
+            )
 
 
 def _check_size(value: Any, name: str, least: int) -> None:
@@ -175,7 +184,8 @@ class _Plan:
                 "positional arguments. Expected: one entry for each, or a single int or None."
             )
         axes = nests.spread(in_axes, given_args, "in_axes")
-        names = [*nests.paths(given_args, "args"), *nests.paths(given_kwargs, "kwargs")]
+        names_of_args = nests.paths(given_args, "args")
+        names = [*names_of_args, *nests.paths(given_kwargs, "kwargs")]
         leaves = nests.flatten(self._structure)
         axes += [0] * (len(leaves) - len(axes))
         self._kept: list[Any] = list(leaves)
@@ -183,7 +193,7 @@ class _Plan:
         self.elements: list[Element] = []
         sizes: list[tuple[str, tf.TensorShape, int, int | None]] = []
         for i, (leaf, axis, name) in enumerate(zip(leaves, axes, names)):
-            if axis is None or leaf is None:
+            if axis is None or leaf is None or _is_switch(leaf, i >= len(names_of_args)):
                 continue
             tensor, place = _mapped_tensor(leaf, axis, name)
             shape = dims(tensor)
@@ -204,6 +214,11 @@ class _Plan:
             return fn(*nests.to_user(args), **nests.to_user(kwargs))
 
         return of_flat
+
+
+def _is_switch(leaf: Any, is_keyword: bool) -> bool:
+    """Such as ``training=True``: a keyword argument with nothing in it to map over."""
+    return is_keyword and isinstance(leaf, (bool, str))
 
 
 def _mapped_tensor(leaf: Any, axis: int, name: str) -> tuple[tf.Tensor, int]:
