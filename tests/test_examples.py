@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from examples import gated_graph_network, lstm_true_length, tree_lstm
+from examples import batch_norm, gated_graph_network, lstm_true_length, tree_lstm
 
 
 def _lstm():
@@ -53,3 +53,16 @@ def test_program(module, sizes, capsys):
     said = capsys.readouterr().out
     assert "largest difference" in said
     assert "Python loop" in said
+
+
+def test_batch_norm(capsys):
+    weights = batch_norm.make_weights(3, 4)
+    data = batch_norm.make_data(6, 3)
+    found, expected = (
+        batch_norm.value_and_gradients(run, weights, *data)
+        for run in (batch_norm.losses, batch_norm.losses_of_batch)
+    )
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, 1e-4, 1e-5)
+    assert batch_norm.main(count=8, inputs=3, state=4, steps=2) < 1e-4
+    assert "largest difference" in capsys.readouterr().out

@@ -16,8 +16,10 @@ FUNCTION_LINES = 60
 # Imports go down this list only: a module imports from lines above its own.
 LAYERS = (
     "version errors settings",
+    "axes",
     "_tf",
     "values nests",
+    "collectives",
     "emit",
     "loop row_reads",
     "by_row",
@@ -32,10 +34,13 @@ LAYERS = (
     "converters",
     "convert",
     "trace cache",
-    "run options",
-    "api vmap",
+    "options memory",
+    "run",
+    "api",
+    "vmap",
     "functional",
     "derivatives per_example explain",
+    "check drop_in",
 )
 FILES = build_file.python_files()
 CORE = [f for f in FILES if f.startswith("tf_pfor/")]

@@ -46,6 +46,7 @@ def test_outer_product_by_nesting():
 def test_chunks(chunk):
     x = tf.random.normal([5, 2])
     _close(vmap(lambda v: v * 2, chunk_size=chunk)(x), x * 2)
+    _close(vmap(lambda v: v * 2, chunk_size=chunk)(x[:, 0]), x[:, 0] * 2)  # scalars
 
 
 def test_decorator_and_methods():
@@ -75,6 +76,41 @@ def test_keras_layer():
     layer = tf.keras.layers.Dense(3)
     x = tf.random.normal([5, 1, 2])
     _close(vmap(layer)(x)[:, 0], layer(x[:, 0]))
+
+
+def test_keras_models():
+    model = tf.keras.Sequential(
+        [tf.keras.layers.Dense(4, "relu"), tf.keras.layers.Dropout(0.5), tf.keras.layers.Dense(2)]
+    )
+    x = tf.random.stateless_normal([5, 6, 3], [1, 2])
+    found = vmap(model, fallback="error")(x)  # builds it
+    _close(found, tf.reshape(model(tf.reshape(x, [30, 3])), [5, 6, 2]))
+    _close(vmap(model.call)(x), found)
+    _close(vmap(model)(x, training=False), found)
+    assert np.any(vmap(model)(x, training=True).numpy() != found.numpy())
+    inputs = tf.keras.Input([3])
+    functional = tf.keras.Model(inputs, {"out": model(inputs)})
+    _close(vmap(functional)(x)["out"], found)
+
+
+def test_modules_and_functions():
+    class Scale(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = tf.Variable(2.0)
+
+        @tf.function
+        def __call__(self, v):
+            return self.w * v
+
+        @vmap(in_axes=(None, -1))
+        def columns(self, v):
+            return self(v)
+
+    scale = Scale()
+    _close(vmap(scale)(tf.range(3.0)), [0, 2, 4])
+    _close(scale.columns(tf.ones([2, 3])), np.full([3, 2], 2.0))
+    assert vmap(scale).__name__ == "vmap_Scale"
 
 
 def test_axis_size_and_constants_of_the_trace():
@@ -117,6 +153,15 @@ def test_jit_compile():
         (lambda: vmap(tf.abs, chunk_size=0), ArgumentError, "chunk_size must be"),
         (lambda: vmap(tf.abs, fallback="never"), ArgumentError, "fallback must be"),
         (lambda: vmap(tf.abs, fallback={"NoSuchOp"}), ArgumentError, "NoSuchOp"),
+        (lambda: vmap(tf.abs, fallback=["NoSuchOp", 3]), ArgumentError, "['3', 'NoSuchOp']"),
+        (lambda: vmap(tf.abs, fallback=None), ArgumentError, "fallback must be"),
+        (lambda: vmap(tf.abs, randomness="Same"), ArgumentError, "randomness must be"),
+        (lambda: vmap(tf.abs, randomness=None), ArgumentError, "randomness must be"),
+        (lambda: vmap(tf.abs, in_axes="0"), ArgumentError, "in_axes must be an int"),
+        (lambda: vmap(tf.abs, in_axes=({"a": 1.0},)), ArgumentError, "found 1.0"),
+        (lambda: vmap(tf.abs, out_axes=True), ArgumentError, "out_axes must be an int"),
+        (lambda: vmap(tf.abs, in_axes=-2)(tf.zeros([3])), ArgumentError, "no axis -2"),
+        (lambda: vmap(tf.abs)(x=tf.zeros([])), ArgumentError, "kwargs['x'] has shape ()"),
         (lambda: vmap(tf.add)(tf.zeros([3]), tf.zeros([2])), ArgumentError, "args[1]: shape (2,)"),
         (lambda: vmap(tf.abs, in_axes=2)(tf.zeros([3])), ArgumentError, "no axis 2"),
         (lambda: vmap(tf.abs, in_axes=(0, 0))(tf.zeros([3])), ArgumentError, "2 entries"),

@@ -12,7 +12,19 @@ except ModuleNotFoundError as _why:
 
 from tf_pfor import converters as converters
 from tf_pfor.api import for_loop, pfor, vectorized_map
+from tf_pfor.check import CheckReport, check
+from tf_pfor.collectives import (
+    all_gather,
+    axis_index,
+    axis_size,
+    pmax,
+    pmean,
+    pmin,
+    ppermute,
+    psum,
+)
 from tf_pfor.derivatives import batch_jacobian, jacobian, tape_batch_jacobian, tape_jacobian
+from tf_pfor.drop_in import disable_drop_in, drop_in, enable_drop_in
 from tf_pfor.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -35,6 +47,7 @@ __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "CannotVectorize",
+    "CheckReport",
     "ConversionError",
     "FallbackWarning",
     "NotVectorizableError",
@@ -43,8 +56,15 @@ __all__ = [
     "RegistrationError",
     "Report",
     "__version__",
+    "all_gather",
+    "axis_index",
+    "axis_size",
     "batch_jacobian",
+    "check",
     "clipped_gradient_sum",
+    "disable_drop_in",
+    "drop_in",
+    "enable_drop_in",
     "explain",
     "for_loop",
     "gradient_norms",
@@ -57,6 +77,11 @@ __all__ = [
     "laplacian",
     "per_example_gradients",
     "pfor",
+    "pmax",
+    "pmean",
+    "pmin",
+    "ppermute",
+    "psum",
     "tape_batch_jacobian",
     "tape_jacobian",
     "vectorized_map",

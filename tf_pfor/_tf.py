@@ -36,6 +36,7 @@ AttrValue: TypeAlias = attr_value_pb2.AttrValue
 FuncGraph = tf.__internal__.FuncGraph
 RECORDING_HOOKS = _backprop  # importing it installs what ``execute`` calls to record gradients
 Operation = tf.Operation
+COLLECTIVE = "_tf_pfor_collective"  # an attribute: what a collective does
 
 # ---------------------------------------------------------------------------
 # What the OpDef says
@@ -201,7 +202,9 @@ def create_op(
     if execute.must_record_gradient():
         known = schema(op_type)
         flat: list[Any] = []
-        if known is not None:
+        if COLLECTIVE in attrs:
+            op_type, flat = attrs["_gradient_op_type"].s.decode(), [COLLECTIVE, attrs[COLLECTIVE].s]
+        elif known is not None:
             for key in known.attr_types:
                 flat += [key, op.get_attr(key)]
         execute.record_gradient(op_type, tuple(op.inputs), tuple(flat), list(op.outputs))

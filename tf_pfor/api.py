@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import nests
+from tf_pfor import axes, nests
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.memory import AUTO
 from tf_pfor.options import settings_of
 from tf_pfor.run import Element, Job, run
 from tf_pfor.trace import autographed, dense
@@ -25,8 +26,10 @@ def pfor(
     loop_fn: Callable[[tf.Tensor], Any],
     iters: int | tf.Tensor,
     fallback_to_while_loop: bool = True,
-    parallel_iterations: int | None = None,
+    parallel_iterations: int | str | None = None,
     *,
+    warn: bool = True,
+    axis_name: str | None = None,
     fallback: Any = None,
     randomness: str = "different",
 ) -> Any:
@@ -38,7 +41,10 @@ def pfor(
       iters: how many iterations: an int, or a scalar integer tensor.
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
       parallel_iterations: run blocks of so many iterations one after the other, each of them
-        vectorized, to bound memory (papers/001 section 4.7). None: all at once.
+        vectorized, to bound memory (papers/001 section 4.7). None: all at once; "auto": as many
+        as fit into half of the free memory, by the sizes of the tensors that a block needs.
+      warn: whether to warn of ops that run in a sequential loop.
+      axis_name: by which collectives (``psum`` ...) in ``loop_fn`` may name this loop.
       fallback: as for ``vmap``: "loop", "error", or a set of op types that may run in a sequential
         loop. None: what ``fallback_to_while_loop`` says.
       randomness: as for ``vmap``: "different", "same" or "error".
@@ -60,6 +66,8 @@ def pfor(
         autographed(loop_fn),
         settings_of(fallback, randomness, may_loop=fallback_to_while_loop),
         check_block(parallel_iterations),
+        warn,
+        axis_name=axes.check_name(axis_name),
     )
     return run(job, [Element(None)], n)
 
@@ -90,14 +98,16 @@ def for_loop(
     """
     check_callable(loop_fn, "loop_fn")
     n = check_iters(iters)
-    block = check_block(parallel_iterations)
+    block = fixed_block(parallel_iterations)
     structure = nests.from_user(loop_fn_dtypes)
     dtypes = tf.nest.flatten(structure)
 
     user_fn = autographed(loop_fn)
 
     def one(i: tf.Tensor) -> list[tf.Tensor]:
-        return [*_results_of_one(user_fn(i), structure), tf.identity(i)]
+        alone = axes.Axis(why_not="for_loop runs one iteration after the other. Use pfor.")
+        with axes.entered(alone):
+            return [*_results_of_one(user_fn(i), structure), tf.identity(i)]
 
     def loop(count: tf.Tensor) -> list[tf.Tensor]:
         wanted = [d for d in dtypes if d is not None]
@@ -169,6 +179,7 @@ def vectorized_map(
     fallback_to_while_loop: bool = True,
     warn: bool = True,
     *,
+    axis_name: str | None = None,
     fallback: Any = None,
     randomness: str = "different",
 ) -> Any:
@@ -181,6 +192,7 @@ def vectorized_map(
         rows.
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
       warn: whether to warn of such ops.
+      axis_name: by which collectives (``psum`` ...) in ``fn`` may name the mapped axis.
       fallback: as for ``vmap``: "loop", "error", or a set of op types that may run in a sequential
         loop. None: what ``fallback_to_while_loop`` says.
       randomness: as for ``vmap``: "different", "same" or "error".
@@ -208,7 +220,7 @@ def vectorized_map(
         return converted(nests.to_user(nests.pack(structure, list(leaves))))
 
     settings = settings_of(fallback, randomness, may_loop=fallback_to_while_loop)
-    job = Job(of_flat, settings, None, warn)
+    job = Job(of_flat, settings, None, warn, axis_name=axes.check_name(axis_name))
     return run(job, elements, n)
 
 
@@ -257,7 +269,14 @@ def _bad_iters(found: Any) -> ArgumentTypeError:
     )
 
 
-def check_block(block: Any) -> int | None:
+def check_block(block: Any, name: str = "parallel_iterations") -> int | str | None:
+    """A block size as an int, None for all at once, or "auto" for as many as fit."""
+    if isinstance(block, str) and block == AUTO:
+        return block
+    return fixed_block(block, name, " or 'auto'")
+
+
+def fixed_block(block: Any, name: str = "parallel_iterations", other: str = "") -> int | None:
     """A block size as an int, or None for all at once."""
     if block is None:
         return None
@@ -267,7 +286,7 @@ def check_block(block: Any) -> int | None:
     if isinstance(known, np.ndarray) and known.ndim == 0:
         known = known.item()
     if isinstance(known, bool) or not isinstance(known, numbers.Integral) or int(known) < 1:
-        raise ArgumentError(f"parallel_iterations must be a positive int or None, found {block!r}.")
+        raise ArgumentError(f"{name} must be a positive int or None{other}, found {block!r}.")
     return int(known)
 
 

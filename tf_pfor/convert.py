@@ -287,6 +287,9 @@ class Walker:
         if self.settings.randomness == "error":
             self._reject(op, "it draws random numbers, and randomness is 'error'")
             raise Failed
+        if self.loop.is_block:
+            self._reject(op, "randomness is 'same', and blocks would each draw: all at once only")
+            raise Failed
         if stacked:
             names = ", ".join(f"'{name}'" for name in sorted(stacked))
             self._reject(op, f"randomness is 'same', and {names} differs between iterations")

@@ -24,7 +24,7 @@ def jacobian(
     output: tf.Tensor,
     inputs: Any,
     use_pfor: bool = True,
-    parallel_iterations: int | None = None,
+    parallel_iterations: int | str | None = None,
 ) -> Any:
     """The jacobian of a graph tensor (papers/000 section 5.1).
 
@@ -32,7 +32,8 @@ def jacobian(
       output: a tensor of the graph being built (in a ``tf.function`` or a v1 graph).
       inputs: a nest of tensors of that graph.
       use_pfor: False runs the rows one by one in a loop.
-      parallel_iterations: rows of the jacobian to compute at once; None: all of them.
+      parallel_iterations: rows of the jacobian to compute at once; None: all; "auto": what
+        fits.
 
     Returns:
       The nest of ``inputs``: tensors of shape output.shape + input.shape; None for an input that
@@ -64,7 +65,7 @@ def batch_jacobian(
     output: tf.Tensor,
     inp: tf.Tensor,
     use_pfor: bool = True,
-    parallel_iterations: int | None = None,
+    parallel_iterations: int | str | None = None,
 ) -> tf.Tensor | None:
     """The jacobian of each row of a graph tensor with respect to the same row of another.
 
@@ -74,7 +75,8 @@ def batch_jacobian(
       output: [b, ...] tensor of the graph being built.
       inp: [b, ...] tensor of that graph.
       use_pfor: False runs the rows one by one in a loop.
-      parallel_iterations: elements of an output row to differentiate at once; None: all.
+      parallel_iterations: elements of an output row to differentiate at once; None: all;
+        "auto": what fits.
 
     Returns:
       [b] + output.shape[1:] + inp.shape[1:], or None if the output does not depend on ``inp``.
@@ -103,7 +105,7 @@ def tape_jacobian(
     target: tf.Tensor,
     sources: Any,
     unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
-    parallel_iterations: int | None = None,
+    parallel_iterations: int | str | None = None,
 ) -> Any:
     """The jacobian of what a tape has seen: ``tape.jacobian``, vectorized by tf_pfor.
 
@@ -113,7 +115,8 @@ def tape_jacobian(
       sources: a nest of tensors or variables that the tape watched.
       unconnected_gradients: NONE gives None, ZERO zeros, for a source that the target does not
         depend on.
-      parallel_iterations: rows of the jacobian to compute at once; None: all of them.
+      parallel_iterations: rows of the jacobian to compute at once; None: all; "auto": what
+        fits.
 
     Returns:
       The nest of ``sources``: tensors of shape target.shape + source.shape.
@@ -145,7 +148,7 @@ def tape_batch_jacobian(
     target: tf.Tensor,
     source: Any,
     unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
-    parallel_iterations: int | None = None,
+    parallel_iterations: int | str | None = None,
 ) -> tf.Tensor | None:
     """The jacobian of each row of ``target`` with respect to the same row of ``source``.
 
@@ -154,7 +157,8 @@ def tape_batch_jacobian(
       target: [b, ...] tensor computed under the tape; row b depends on row b of ``source`` alone.
       source: [b, ...] tensor or variable that the tape watched.
       unconnected_gradients: as in ``tape_jacobian``.
-      parallel_iterations: elements of a target row to differentiate at once; None: all.
+      parallel_iterations: elements of a target row to differentiate at once; None: all;
+        "auto": what fits.
 
     Returns:
       [b] + target.shape[1:] + source.shape[1:].
@@ -186,7 +190,7 @@ def _rows(
     output: tf.Tensor,
     pull: Pull,
     use_pfor: bool,
-    parallel_iterations: int | None,
+    parallel_iterations: int | str | None,
     batched: bool = False,
 ) -> list[Any]:
     """For each source: [m] + source shape, the gradients of the m elements of the output.
@@ -208,18 +212,21 @@ def _rows(
         return [tf.convert_to_tensor(g) for g in grads if g is not None]
 
     if use_pfor:
-        supply = iter(run(Job(one, Settings(), block), [Element(None)], elements))
+        supply = iter(run(Job(one, Settings(), block, axis_name=None), [Element(None)], elements))
     else:
         supply = iter(_one_by_one(one, elements, block))
     return [next(supply) if present else None for present in found]
 
 
-def _one_by_one(one: Callable[..., Any], elements: Dim, block: int | None) -> list[tf.Tensor]:
+def _one_by_one(one: Callable[..., Any], elements: Dim, block: int | str | None) -> list[tf.Tensor]:
     graph = tf.__internal__.FuncGraph("jacobian_row")
     with graph.as_default():
         dtypes = [g.dtype for g in one(tf.constant(0))]
     return tf.map_fn(
-        one, tf.range(elements), fn_output_signature=dtypes, parallel_iterations=block or 10
+        one,
+        tf.range(elements),
+        fn_output_signature=dtypes,
+        parallel_iterations=block if isinstance(block, int) else 10,
     )
 
 

@@ -52,15 +52,9 @@ def explain(fn: Callable[..., Any], *args: Any, fallback_to_while_loop: bool = T
 
 def describe(fn: Callable[..., Any], *args: Any, fallback_to_while_loop: bool = True) -> Report:
     """``explain`` without printing."""
-    api.check_callable(fn, "fn")
-    if not args:
-        raise ArgumentError(
-            "explain needs what the function is called with: the number of iterations for a pfor "
-            "body, or the elements for a function of one row."
-        )
     scratch = _tf.FuncGraph("explain")
     with scratch.as_default():
-        body_fn, elements, n = _arguments(fn, args)
+        body_fn, elements, n = arguments(fn, args, _placeholder)
         body = trace(body_fn, [e.spec for e in elements])
         recorder = Recorder()
         before = len(scratch.get_operations())
@@ -82,15 +76,21 @@ def describe(fn: Callable[..., Any], *args: Any, fallback_to_while_loop: bool = 
     )
 
 
-def _arguments(
-    fn: Callable[..., Any], args: Sequence[Any]
+def arguments(
+    fn: Callable[..., Any], args: Sequence[Any], make: Callable[[Any], Any]
 ) -> tuple[Callable[..., Any], list[Element], Dim]:
-    """The body of flat tensors, its elements, n."""
+    """The body of flat tensors, its elements (``make`` of each leaf of the arguments), n."""
+    api.check_callable(fn, "fn")
+    if not args:
+        raise ArgumentError(
+            "It needs what the function is called with: the number of iterations for a pfor body, "
+            "or the elements for a function of one row."
+        )
     if len(args) == 1 and _is_count(args[0]):
         n = api.check_iters(args[0])
         return fn, [Element(None)], n
     given = nests.from_user(tuple(args) if len(args) > 1 else args[0])
-    structure, tensors = api.check_elems(tf.nest.map_structure(_placeholder, given))
+    structure, tensors = api.check_elems(tf.nest.map_structure(make, given))
     n, elements = api.align(structure, tensors)
     converted = autographed(fn)
 

@@ -24,7 +24,7 @@ Fn = Callable[..., Any]
 
 
 def jacrev(
-    fn: Fn, argnums: Argnums = 0, has_aux: bool = False, chunk_size: int | None = None
+    fn: Fn, argnums: Argnums = 0, has_aux: bool = False, chunk_size: int | str | None = None
 ) -> Fn:
     """The jacobian of ``fn``, one batched backward pass over all outputs (reverse mode).
 
@@ -34,7 +34,7 @@ def jacrev(
       fn: a function of tensors or nests of tensors; returns a nest of tensors.
       argnums: which positional arguments to differentiate with respect to: an int or several.
       has_aux: ``fn`` returns (outputs, aux), and so does the result.
-      chunk_size: rows of the jacobian to compute at once; None: all.
+      chunk_size: rows of the jacobian to compute at once; None: all; "auto": what fits.
 
     Returns:
       A function of the arguments of ``fn`` that returns, for each output, the nest of the
@@ -46,7 +46,7 @@ def jacrev(
     >>> tf_pfor.jacrev(lambda x: x ** 2)(tf.constant([1., 2.])).numpy().tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
-    block = check_block(chunk_size)
+    block = check_block(chunk_size, "chunk_size")
 
     def compute(call: _Differentiated) -> Any:
         outputs, aux = call.evaluate()
@@ -60,7 +60,7 @@ def jacrev(
 
 
 def jacfwd(
-    fn: Fn, argnums: Argnums = 0, has_aux: bool = False, chunk_size: int | None = None
+    fn: Fn, argnums: Argnums = 0, has_aux: bool = False, chunk_size: int | str | None = None
 ) -> Fn:
     """The jacobian of ``fn``, one batched pass over all inputs (forward mode).
 
@@ -72,7 +72,7 @@ def jacfwd(
       fn: as for ``jacrev``.
       argnums: as for ``jacrev``.
       has_aux: as for ``jacrev``.
-      chunk_size: columns of the jacobian to compute at once; None: all.
+      chunk_size: columns of the jacobian to compute at once; None: all; "auto": what fits.
 
     Returns:
       As ``jacrev``.
@@ -82,7 +82,7 @@ def jacfwd(
     >>> tf_pfor.jacfwd(lambda x: x ** 2)(tf.constant([1., 2.])).numpy().tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
-    block = check_block(chunk_size)
+    block = check_block(chunk_size, "chunk_size")
 
     def compute(call: _Differentiated) -> Any:
         outputs, aux = call.evaluate()
@@ -102,7 +102,7 @@ def jacfwd(
 
 
 def hessian(
-    fn: Fn, argnums: Argnums = 0, has_aux: bool = False, chunk_size: int | None = None
+    fn: Fn, argnums: Argnums = 0, has_aux: bool = False, chunk_size: int | str | None = None
 ) -> Fn:
     """The second derivatives of ``fn``: shape output.shape + input.shape + input.shape.
 
@@ -112,7 +112,7 @@ def hessian(
       fn: as for ``jacrev``.
       argnums: as for ``jacrev``.
       has_aux: as for ``jacrev``.
-      chunk_size: columns to compute at once; None: all.
+      chunk_size: columns to compute at once; None: all; "auto": what fits.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -154,13 +154,13 @@ def hvp(fn: Fn, argnums: int = 0, has_aux: bool = False) -> Fn:
     return _compiled(fn, argnums, has_aux, compute, extra=1)
 
 
-def hessian_diag(fn: Fn, argnums: int = 0, chunk_size: int | None = None) -> Fn:
+def hessian_diag(fn: Fn, argnums: int = 0, chunk_size: int | str | None = None) -> Fn:
     """The diagonal of the hessian, without forming the hessian.
 
     Args:
       fn: returns a nest of tensors of any shape.
       argnums: the argument to differentiate with respect to.
-      chunk_size: directions to compute at once; None: all.
+      chunk_size: directions to compute at once; None: all; "auto": what fits.
 
     Returns:
       A function that returns, for each output, the nest of the argument with tensors of shape
@@ -173,7 +173,7 @@ def hessian_diag(fn: Fn, argnums: int = 0, chunk_size: int | None = None) -> Fn:
     [6.0, 12.0]
     """
     _check_int(argnums)
-    block = check_block(chunk_size)
+    block = check_block(chunk_size, "chunk_size")
 
     def compute(call: _Differentiated) -> Any:
         outputs, _ = call.evaluate()
@@ -184,13 +184,13 @@ def hessian_diag(fn: Fn, argnums: int = 0, chunk_size: int | None = None) -> Fn:
     return _compiled(fn, argnums, False, compute)
 
 
-def laplacian(fn: Fn, argnums: int = 0, chunk_size: int | None = None) -> Fn:
+def laplacian(fn: Fn, argnums: int = 0, chunk_size: int | str | None = None) -> Fn:
     """The sum of the second derivatives, what physics-informed networks ask for.
 
     Args:
       fn: returns a nest of tensors of any shape.
       argnums: the argument to differentiate with respect to.
-      chunk_size: directions to compute at once; None: all.
+      chunk_size: directions to compute at once; None: all; "auto": what fits.
 
     Returns:
       A function that returns the nest of the outputs: sum over k of d2 y / d x_k^2.
@@ -202,7 +202,7 @@ def laplacian(fn: Fn, argnums: int = 0, chunk_size: int | None = None) -> Fn:
     18.0
     """
     _check_int(argnums)
-    block = check_block(chunk_size)
+    block = check_block(chunk_size, "chunk_size")
 
     def compute(call: _Differentiated) -> Any:
         outputs, _ = call.evaluate()
@@ -320,7 +320,7 @@ def _zeros_if_none(grads: Sequence[Any], like: Sequence[tf.Tensor]) -> list[tf.T
 
 
 def _map_units(
-    x: tf.Tensor, of_seed: Callable[[tf.Tensor], Any], block: int | None
+    x: tf.Tensor, of_seed: Callable[[tf.Tensor], Any], block: int | str | None
 ) -> list[tf.Tensor]:
     """``of_seed`` of every unit tensor of the shape of ``x``, all at once: [size of x, ...]."""
     known = x.shape.num_elements()
@@ -330,10 +330,10 @@ def _map_units(
         unit = tf.one_hot(i, n, dtype=x.dtype)
         return of_seed(tf.reshape(unit, x.shape if known is not None else tf.shape(x)))
 
-    return run(Job(one, Settings(), block), [Element(None)], n)
+    return run(Job(one, Settings(), block, axis_name=None), [Element(None)], n)
 
 
-def _pull_rows(y: tf.Tensor, wrt: list[tf.Tensor], block: int | None) -> list[tf.Tensor]:
+def _pull_rows(y: tf.Tensor, wrt: list[tf.Tensor], block: int | str | None) -> list[tf.Tensor]:
     return _map_units(
         y, lambda seed: _zeros_if_none(tf.gradients(y, wrt, grad_ys=seed), wrt), block
     )
@@ -371,7 +371,7 @@ def _hessian_rows(
     return _zeros_if_none(tf.gradients(grads, wrt, grad_ys=list(vector)), wrt)
 
 
-def _second(y: tf.Tensor, x: tf.Tensor, block: int | None) -> tf.Tensor:
+def _second(y: tf.Tensor, x: tf.Tensor, block: int | str | None) -> tf.Tensor:
     """d2 y / d x_k^2 for each k: y.shape + x.shape."""
     if y.shape.rank == 0:
 

@@ -23,6 +23,9 @@ class Loop:
         while loop are; None when all are active. A row may stand there several times, where a
         static length must be filled: it then computes the same thing several times.
       parent: the loop around the branch or while loop, None for the outermost.
+      axes: the names by which collectives know this loop.
+      block: for one block of several, the number of its first iteration and how many iterations
+        all blocks have; None when there are no blocks.
     """
 
     def __init__(
@@ -32,12 +35,16 @@ class Loop:
         *,
         rows: tf.Tensor | None = None,
         parent: Loop | None = None,
+        axes: frozenset[str] = frozenset(),
+        block: tuple[tf.Tensor, Dim] | None = None,
     ):
         static = length if isinstance(length, int) else tf.get_static_value(length)
         self.static_length: int | None = None if static is None else int(static)
         self.rows = rows
         self.parent = parent
         self.emit = emit
+        self.axes = axes if parent is None else parent.axes
+        self._block = block if parent is None else parent._block
         if isinstance(length, tf.Tensor):
             self._length = Cell(length)
         else:
@@ -76,6 +83,23 @@ class Loop:
         """int32 [n]: the iteration numbers of the active iterations."""
         return self._index.get()
 
+    @property
+    def is_block(self) -> bool:
+        """True for one block of several."""
+        return self._block is not None
+
+    @property
+    def numbers(self) -> tf.Tensor:
+        """int32 [n]: the user's numbers of the active iterations, also in blocks."""
+        return self.index if self._block is None else self.emit("AddV2", self.index, self._block[0])
+
+    @property
+    def total(self) -> Dim:
+        """How many iterations the user's loop has, active or not, in all blocks."""
+        if self._block is not None:
+            return self._block[1]
+        return self.length if self.parent is None else self.parent.total
+
     def index_value(self) -> Value:
         """The iteration number, as the body sees it."""
         return Value(Layout.STACKED, self._index, (), tf.int32)
@@ -98,7 +122,7 @@ class Loop:
         if length is None:
             length = _tf.captured(self.length_tensor, emit.graph)
         rows = None if self.rows is None else _tf.captured(self.rows, emit.graph)
-        return Loop(length, emit, rows=rows, parent=self.parent)
+        return Loop(length, emit, rows=rows, parent=self.parent, axes=self.axes, block=self._block)
 
     def take(
         self,

@@ -51,12 +51,11 @@ def check_fallback(fallback: Any) -> str | frozenset[str]:
     if fallback in ("loop", "error"):
         return fallback
     if isinstance(fallback, (set, frozenset, list, tuple)):
-        unknown = sorted(t for t in fallback if not isinstance(t, str) or _tf.schema(t) is None)
+        unknown = [t for t in fallback if not isinstance(t, str) or _tf.schema(t) is None]
         if not unknown:
             return frozenset(fallback)
-        raise ArgumentError(
-            f"fallback names op types that this TensorFlow does not have: {unknown}."
-        )
+        found = sorted(map(str, unknown))
+        raise ArgumentError(f"fallback names op types that this TensorFlow does not have: {found}.")
     raise ArgumentError(
         f"fallback must be 'loop', 'error' or a set of op types that may loop, found {fallback!r}."
     )

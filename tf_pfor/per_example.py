@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.api import check_block
+from tf_pfor.api import fixed_block
 from tf_pfor.errors import ArgumentError
 from tf_pfor.trace import autographed
 from tf_pfor.vmap import vmap
@@ -55,7 +55,7 @@ def per_example_gradients(
     variables: Any,
     *batch: Any,
     has_aux: bool = False,
-    chunk_size: int | None = None,
+    chunk_size: int | str | None = None,
 ) -> Any:
     """The gradient of each example's loss, kept apart.
 
@@ -65,7 +65,7 @@ def per_example_gradients(
       variables: a nest of variables or tensors to differentiate with respect to.
       *batch: nests of tensors [n, ...]: the examples.
       has_aux: whether ``loss_fn`` returns more than the loss.
-      chunk_size: examples to process at once; None: all.
+      chunk_size: examples to process at once; None: all; "auto": what fits.
 
     Returns:
       (gradients, losses), or (gradients, losses, aux): the nest of ``variables`` with tensors of
@@ -87,7 +87,7 @@ def per_example_gradients(
 
 @_no_autograph
 def gradient_norms(
-    loss_fn: LossFn, variables: Any, *batch: Any, chunk_size: int | None = None
+    loss_fn: LossFn, variables: Any, *batch: Any, chunk_size: int | str | None = None
 ) -> tf.Tensor:
     """The global norm of each example's gradient, [n].
 
@@ -158,7 +158,7 @@ def clipped_gradient_sum(
         sums = [tf.linalg.matvec(f, tf.cast(scales, f.dtype), transpose_a=True) for f in flat]
         return [tf.reshape(s, shape) for s, shape in zip(sums, shapes)], losses
 
-    block = check_block(chunk_size)
+    block = fixed_block(chunk_size, "chunk_size")
     if tf.executing_eagerly():
         compiled = tf.function(lambda *b: _sum_over_chunks(chunk, b, block), autograph=False)
         sums, losses = compiled(*tf.nest.map_structure(tf.convert_to_tensor, batch))

@@ -6,15 +6,18 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf, nests
+from tf_pfor import _tf, memory, nests
+from tf_pfor.axes import Axis
+from tf_pfor.collectives import has_collective
 from tf_pfor.convert import Failed, Settings, Walker
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.loop import Loop
 from tf_pfor.report import Recorder, refusal, warn_of_loops
-from tf_pfor.trace import Body, trace
+from tf_pfor.trace import Body, leaves_of, trace
 from tf_pfor.values import Layout, Value, dims
 
 
@@ -46,17 +49,22 @@ class Job:
     Attributes:
       fn: the user function, of one flat tensor for each element.
       settings: what the caller chose.
-      block: iterations to run at once; None for all.
+      block: iterations to run at once; None for all; "auto" for as many as fit into memory.
+      budget: bytes for "auto"; None for half of what is free.
       warn: whether to warn of ops that run in a sequential loop.
       out_axes: where the loop axis goes in each output: an int, None for an output that must be
         loop-invariant, or a nest of these that is a prefix of the outputs' nest.
+      axis_name: by which collectives may name the loop; "" for none; None where it is not the
+        user's: collectives mean one around it.
     """
 
     fn: Callable[..., Any]
     settings: Settings
-    block: int | None = None
+    block: int | str | None = None
     warn: bool = True
     out_axes: Any = 0
+    axis_name: str | None = ""
+    budget: int | None = None
 
 
 def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
@@ -86,24 +94,30 @@ def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
 
     compiled = tf.function(build, autograph=False)
     concrete = compiled.get_concrete_function(*[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
-    outputs = iter(concrete(*tensors))
+    with memory.advised():
+        outputs = iter(concrete(*tensors))
     leaves = [next(outputs) if is_tensor else None for is_tensor in kept["present"]]
     return nests.to_user(nests.pack(kept["result"], leaves))
 
 
 def _build(job: Job, elements: Sequence[Element], n: Dim) -> Any:
     """Traces and converts a job in the current graph."""
-    body = trace(job.fn, [e.spec for e in elements])
+    known = n if isinstance(n, int) else _tf.static_value(n)
+    hidden = job.axis_name is None
+    axis = Axis(job.axis_name or "", None if known is None else int(known), hidden)
+    body = trace(job.fn, [e.spec for e in elements], axis)
     _check_outputs(body)
     recorder = Recorder()
     job = dataclasses.replace(job, settings=dataclasses.replace(job.settings, warn=job.warn))
     axes = nests.spread(job.out_axes, body.structure, "out_axes")
     shared = frozenset(i for i, axis in enumerate(axes) if axis is None)
-    if job.block is None or (isinstance(n, int) and n <= job.block):
+    block = _fitting(body, elements, n, job) if isinstance(job.block, str) else job.block
+    if block is None or (isinstance(n, int) and n <= block):
         leaves = convert_body(body, elements, n, job.settings, recorder, invariant=shared)
+    elif block == 1 and not shared and _may_run_plain(body, job):
+        leaves = _one_by_one(body, elements, n, job)
     else:
-        leaves = _in_blocks(body, elements, n, job, recorder)
-        leaves = [x[0] if i in shared else x for i, x in enumerate(leaves)]
+        leaves = _Blocks(body, elements, n, block, job, recorder, shared).run()
     leaves = [_placed(x, axis, i) for i, (x, axis) in enumerate(zip(leaves, axes))]
     if job.warn:
         warn_of_loops(recorder)
@@ -127,7 +141,7 @@ def convert_body(
     n: Dim,
     settings: Settings,
     recorder: Recorder,
-    first: tf.Tensor | None = None,
+    block: tuple[tf.Tensor, Dim] | None = None,
     invariant: frozenset[int] = frozenset(),
 ) -> list[Any]:
     """Converts a traced body in the current graph.
@@ -138,7 +152,8 @@ def convert_body(
       n: the number of iterations.
       settings: what the caller chose.
       recorder: told what happened to each op.
-      first: the number of the first iteration, when this is one block of several.
+      block: when this is one block of several, the number of its first iteration and how many
+        iterations there are in all.
       invariant: the leaves that must be loop-invariant and are returned unstacked.
 
     Returns:
@@ -147,13 +162,7 @@ def convert_body(
     Raises:
       NotVectorizableError: if ops cannot be converted; the message lists all of them.
     """
-    emit = Emitter()
-    loop = Loop(n, emit)
-    walker = Walker(loop, emit, settings, recorder)
-    for placeholder, element in zip(body.placeholders, elements, strict=True):
-        walker.bind(placeholder, _element_value(element, loop, emit, first))
-    for outside, inside in body.captures:
-        walker.bind(inside, Value.unstacked(outside))
+    walker = bound_walker(body, elements, n, settings, recorder, block)
     try:
         values = iter(walker.convert(body.outputs, body.operations))
         return [
@@ -166,6 +175,25 @@ def convert_body(
         ]
     except Failed:
         raise refusal(recorder) from None
+
+
+def bound_walker(
+    body: Body,
+    elements: Sequence[Element],
+    n: Dim,
+    settings: Settings,
+    recorder: Recorder,
+    block: tuple[tf.Tensor, Dim] | None = None,
+) -> Walker:
+    """A walker in the current graph that knows what the body's inputs are."""
+    emit = Emitter()
+    loop = Loop(n, emit, axes=body.axes, block=block)
+    walker = Walker(loop, emit, settings, recorder)
+    for placeholder, element in zip(body.placeholders, elements, strict=True):
+        walker.bind(placeholder, _element_value(element, loop))
+    for outside, inside in body.captures:
+        walker.bind(inside, Value.unstacked(outside))
+    return walker
 
 
 def _result(walker: Walker, value: Value, is_invariant: bool, position: int) -> tf.Tensor:
@@ -195,13 +223,11 @@ def _placed(leaf: Any, axis: int | None, position: int) -> Any:
     return tf.transpose(leaf, perm)
 
 
-def _element_value(element: Element, loop: Loop, emit: Emitter, first: tf.Tensor | None) -> Value:
+def _element_value(element: Element, loop: Loop) -> Value:
     if element.tensor is None:
-        if first is None:
+        if not loop.is_block:
             return loop.index_value()
-        return Value.deferred(
-            Layout.STACKED, lambda: emit("AddV2", loop.index, first), (), tf.int32
-        )
+        return Value.deferred(Layout.STACKED, lambda: loop.numbers, (), tf.int32)
     if not element.is_mapped:
         return Value.unstacked(element.tensor)
     return Value.stacked(element.tensor)
@@ -212,61 +238,135 @@ def _element_value(element: Element, loop: Loop, emit: Emitter, first: tf.Tensor
 # ---------------------------------------------------------------------------
 
 
-def _in_blocks(
-    body: Body, elements: Sequence[Element], n: Dim, job: Job, recorder: Recorder
-) -> list[Any]:
-    """Blocks of ``job.block`` iterations one after the other, then the remainder."""
-    block = job.block
-    assert block is not None
-    full = n // block
-    done = full * block
-    mapped = [e.tensor for e in elements if e.tensor is not None and e.is_mapped]
+def _fitting(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> int | None:
+    """The largest block that fits into the budget, from the sizes in throw-away conversions."""
 
-    def with_mapped(tensors: Sequence[tf.Tensor]) -> list[Element]:
-        supply = iter(tensors)
-        return [
-            dataclasses.replace(e, tensor=next(supply))
-            if e.tensor is not None and e.is_mapped
-            else e
-            for e in elements
-        ]
+    def cost(rows: int) -> int:
+        with tf.Graph().as_default():  # no tape and no function sees what happens here
+            scratch = _tf.FuncGraph("pfor_sizes")
+        with scratch.as_default():
+            inner = [dataclasses.replace(e, tensor=_stand_in(e, rows)) for e in elements]
+            kept = convert_body(body, inner, rows, job.settings, Recorder())
+            scratch.outputs = [x for x in kept if isinstance(x, tf.Tensor)]
+        return memory.peak(scratch, rows)
 
-    def one_block(given: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
-        first, *rows = given
-        inner = Recorder() if recorder.entries else recorder
-        leaves = convert_body(body, with_mapped(rows), block, job.settings, inner, first)
-        return tuple(x for x in leaves if isinstance(x, tf.Tensor)) or (first,)
+    budget = memory.default_budget() if job.budget is None else job.budget
+    return memory.largest_block(n if isinstance(n, int) else None, cost, budget)
 
-    blocks = tf.map_fn(
-        one_block,
-        (tf.range(full) * block, *[_split(x, full, block) for x in mapped]),
-        fn_output_signature=tuple(
-            tf.TensorSpec([block, *t.shape] if t.shape.rank is not None else None, t.dtype)  # pyright: ignore[reportArgumentType]
-            for t in body.outputs
+
+def _stand_in(element: Element, rows: int) -> tf.Tensor | None:
+    tensor = element.tensor
+    if tensor is None:
+        return None
+    shape: Any = tensor.shape
+    if element.is_mapped and shape.rank is not None:
+        shape = [rows, *shape[1:]]
+    return tf.compat.v1.placeholder(tensor.dtype, shape)
+
+
+class _Blocks:
+    """Blocks of iterations one after the other, then the remainder."""
+
+    def __init__(
+        self,
+        body: Body,
+        elements: Sequence[Element],
+        n: Dim,
+        block: int,
+        job: Job,
+        recorder: Recorder,
+        shared: frozenset[int],
+    ):
+        self.body, self.elements, self.n, self.block = body, elements, n, block
+        self.job, self.recorder, self.shared = job, recorder, shared
+
+    def run(self) -> list[Any]:
+        """The leaves; those that all iterations share unstacked."""
+        n, block, count = self.n, self.block, len(self.body.outputs)
+        full = n // block
+        done = full * block
+        mapped = _mapped(self.elements)
+        blocks = tf.map_fn(
+            lambda given: tuple(self._convert(given[0], given[1:], block)) or given[:1],
+            (tf.range(full) * block, *[_split(x, full, block) for x in mapped]),
+            fn_output_signature=tuple(_several(t, block) for t in self.body.outputs)
+            or (tf.TensorSpec([], tf.int32),),
+            parallel_iterations=1,
         )
-        or (tf.TensorSpec([], tf.int32),),
-        parallel_iterations=1,
-    )
-    outputs = [_join(t, block) for t in blocks[: len(body.outputs)]]
-    if not (isinstance(n, int) and n == done):
-        rest = convert_body(
-            body, with_mapped([x[done:] for x in mapped]), n - done, job.settings, Recorder(),
-            tf.convert_to_tensor(done, tf.int32),
+        outputs = [_join(t, block) for t in blocks[:count]]
+        if not (isinstance(n, int) and n == done):
+            first = tf.convert_to_tensor(done, tf.int32)
+            rest = self._convert(first, [x[done:] for x in mapped], n - done)
+            outputs = [_sized(tf.concat([a, b], 0), n) for a, b in zip(outputs, rest)]
+        supply = iter(outputs)
+        leaves = [next(supply) if isinstance(x, tf.Tensor) else None for x in self.body.leaves]
+        return [x[0] if i in self.shared else x for i, x in enumerate(leaves)]  # type: ignore[index]
+
+    def _convert(self, first: tf.Tensor, rows: Sequence[tf.Tensor], size: Dim) -> list[tf.Tensor]:
+        """The results of one block, stacked."""
+        inner = Recorder() if self.recorder.entries else self.recorder
+        leaves = convert_body(
+            self.body, _with_mapped(self.elements, rows), size, self.job.settings, inner,
+            (first, self.n), self.shared,
         )  # fmt: skip
-        outputs = [
-            _sized(tf.concat([a, b], 0), n)
-            for a, b in zip(outputs, (x for x in rest if isinstance(x, tf.Tensor)))
+        return [
+            tf.repeat(x[None], size, 0) if i in self.shared else x
+            for i, x in enumerate(leaves)
+            if isinstance(x, tf.Tensor)
         ]
-    supply = iter(outputs)
-    return [next(supply) if isinstance(x, tf.Tensor) else None for x in body.leaves]
+
+
+def _mapped(elements: Sequence[Element]) -> list[tf.Tensor]:
+    return [e.tensor for e in elements if e.tensor is not None and e.is_mapped]
+
+
+def _with_mapped(elements: Sequence[Element], tensors: Sequence[tf.Tensor]) -> list[Element]:
+    supply = iter(tensors)
+    return [
+        dataclasses.replace(e, tensor=next(supply)) if e.tensor is not None and e.is_mapped else e
+        for e in elements
+    ]
+
+
+def _several(tensor: tf.Tensor, block: int | None) -> tf.TensorSpec:
+    """What ``block`` iterations give of an output; one iteration if None."""
+    shape: Any = tensor.shape
+    if block is not None:
+        shape = None if shape.rank is None else [block, *shape]
+    return tf.TensorSpec(shape, tensor.dtype)
+
+
+def _may_run_plain(body: Body, job: Job) -> bool:
+    """Whether the body means the same when it runs by itself, once for each iteration."""
+    return job.settings.randomness == "different" and not has_collective(body.graph)
+
+
+def _one_by_one(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> list[Any]:
+    """Blocks of one: the plain function, in a loop."""
+
+    def one(given: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+        rows = _with_mapped(elements, given[1:])
+        leaves = leaves_of(job.fn(*[given[0] if e.tensor is None else e.tensor for e in rows]))
+        with tf.control_dependencies([x for x in leaves if isinstance(x, tf.Operation)]):
+            made = [tf.identity(x) for x in leaves if isinstance(x, tf.Tensor)]
+            return (*made, tf.identity(given[0]))
+
+    signature = [*(_several(t, None) for t in body.outputs), tf.TensorSpec([], tf.int32)]
+    made = tf.map_fn(
+        one, (tf.range(n), *_mapped(elements)), fn_output_signature=tuple(signature),
+        parallel_iterations=1,
+    )  # fmt: skip
+    supply = iter(made)
+    return [_sized(next(supply), n) if isinstance(x, tf.Tensor) else None for x in body.leaves]
 
 
 def _split(x: tf.Tensor, full: Dim, block: int) -> tf.Tensor:
     """The rows of the full blocks: [n, ...] -> [full, block, ...]."""
     shape = dims(x)
-    inner: Any = tf.shape(x)[1:] if shape is None or None in shape[1:] else shape[1:]
-    target: list[Any] = [[full, block], inner]
-    out = tf.reshape(x[: full * block], tf.concat(target, 0))
+    inner: Any = tf.shape(x)[1:]
+    if shape is not None and None not in shape[1:]:
+        inner = tf.constant(np.asarray(shape[1:], np.int32))
+    out = tf.reshape(x[: full * block], tf.concat([[full, block], inner], 0))
     if shape is not None:
         out.set_shape([full if isinstance(full, int) else None, block, *shape[1:]])
     return out

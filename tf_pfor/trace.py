@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf, nests
+from tf_pfor.axes import Axis, entered
 from tf_pfor.errors import ArgumentTypeError
 
 
@@ -24,6 +25,7 @@ class Body:
       structure: the nest of outputs.
       leaves: what stands at the leaves of the structure: a tensor, an operation or None.
       operations: operations that must run although no output needs them.
+      axes: the names by which collectives know the loop.
     """
 
     graph: Any
@@ -32,6 +34,7 @@ class Body:
     structure: Any
     leaves: tuple[tf.Tensor | tf.Operation | None, ...]
     operations: tuple[tf.Operation, ...]
+    axes: frozenset[str]
 
     @property
     def outputs(self) -> list[tf.Tensor]:
@@ -42,7 +45,7 @@ class Body:
 autographed = _tf.autographed
 
 
-def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Body:
+def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec], axis: Axis | None = None) -> Body:
     """Runs ``fn`` once, on placeholders for one iteration, and returns what it did.
 
     Variables may be made; closures over tensors, variables and tensors of the graph outside
@@ -51,20 +54,21 @@ def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Body:
     Args:
       fn: called with one tensor for each spec.
       specs: shapes and dtypes of one iteration's inputs.
+      axis: the axis that is mapped, for collectives; one without a name when None.
 
     Raises:
       ArgumentTypeError: if ``fn`` returns something that is not a tensor, None or an operation.
     """
     kept: dict[str, Any] = {}
+    axis = axis or Axis()
 
     def run(*args: tf.Tensor) -> list[tf.Tensor]:
-        with tf.variable_creator_scope(_lifted):
+        with tf.variable_creator_scope(_lifted), entered(axis):
             structure = nests.from_user(fn(*args))
         structure = tf.nest.map_structure(dense, structure)
-        leaves = nests.flatten(structure)
         kept["structure"] = structure
-        kept["leaves"] = leaves
-        return [_as_tensor(x) for x in leaves if not _is_silent(x)]
+        kept["leaves"] = nests.flatten(structure)
+        return [_as_tensor(x) for x in kept["leaves"] if not _is_silent(x)]
 
     graph = _tf.trace("pfor_body", run, specs)
     outputs = iter(graph.outputs)
@@ -79,6 +83,7 @@ def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Body:
             *graph.control_outputs,
             *(x for x in leaves if isinstance(x, tf.Operation)),
         ),
+        axes=axis.names,
     )
 
 
@@ -93,6 +98,12 @@ def _lifted(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         kwargs["dtype"] = kwargs.get("dtype") or first.dtype
     with tf.init_scope():
         return next_creator(**kwargs)
+
+
+def leaves_of(result: Any) -> list[Any]:
+    """The leaves of what a body returned: tensors, operations and None."""
+    structure = tf.nest.map_structure(dense, nests.from_user(result))
+    return [x if _is_silent(x) else _as_tensor(x) for x in nests.flatten(structure)]
 
 
 def _is_silent(leaf: Any) -> bool:

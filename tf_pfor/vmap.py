@@ -10,8 +10,11 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf, nests
+from tf_pfor.api import check_block
+from tf_pfor.axes import check_name
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.memory import AUTO, advised, check_budget
 from tf_pfor.options import settings_of
 from tf_pfor.run import Element, Job, run
 from tf_pfor.trace import autographed
@@ -27,7 +30,9 @@ def vmap(
     out_axes: Axes = 0,
     *,
     axis_size: int | None = None,
-    chunk_size: int | None = None,
+    axis_name: str | None = None,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
     fallback: Any = "loop",
     randomness: str = "different",
     jit_compile: bool | None = None,
@@ -43,11 +48,15 @@ def vmap(
       in_axes: for each positional argument, the axis to map over: an int (negative ones count
         from the end), None for an argument that all examples share, or a nest of these that is a
         prefix of the argument's nest. One int or None stands for all. Keyword arguments are
-        mapped over axis 0.
+        mapped over axis 0; bools and strings among them are passed as they are.
       out_axes: where the mapped axis goes in each output, likewise; None for an output that does
         not depend on the mapped arguments.
       axis_size: the number of examples, needed when no argument is mapped.
-      chunk_size: examples to run at once; None: all of them.
+      axis_name: by which collectives (``psum`` ...) in ``fn`` may name the mapped axis.
+      chunk_size: examples to run at once; None: all of them; "auto": as many as fit into
+        ``memory_budget``, by the sizes of the tensors that a forward pass needs; 1: the plain
+        function, in a loop.
+      memory_budget: bytes for ``chunk_size="auto"``; None: half of the memory that is free.
       fallback: "loop", "error", or a set of op types that may run in a sequential loop.
       randomness: what TensorFlow's stateful random ops (``tf.random.normal`` ...) do: "different":
         each example draws its own numbers; "same": one draw for all; "error": they are refused.
@@ -68,24 +77,36 @@ def vmap(
     """
     if fn is None:
         return functools.partial(
-            vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size,
-            chunk_size=chunk_size, fallback=fallback, randomness=randomness,
-            jit_compile=jit_compile,
+            vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size, axis_name=axis_name,
+            chunk_size=chunk_size, memory_budget=memory_budget, fallback=fallback,
+            randomness=randomness, jit_compile=jit_compile,
         )  # fmt: skip
     if not callable(fn):
         raise ArgumentTypeError(
             f"vmap expects a function of one example, found {fn!r} of type {type(fn).__name__}."
         )
+    _check_axes(in_axes, "in_axes")
+    _check_axes(out_axes, "out_axes")
     _check_size(axis_size, "axis_size", 0)
-    _check_size(chunk_size, "chunk_size", 1)
+    block, budget = check_block(chunk_size, "chunk_size"), check_budget(memory_budget)
+    if budget is not None and block != AUTO:
+        raise ArgumentError("memory_budget is for chunk_size='auto', which is not set.")
     settings = settings_of(fallback, randomness)
+    name = check_name(axis_name)
     converted = autographed(fn)
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if jit_compile:
             _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
         plan = _Plan(args, kwargs, in_axes, axis_size)
-        job = Job(plan.of_rows(converted), settings, chunk_size, out_axes=out_axes)
+        job = Job(
+            plan.of_rows(converted),
+            settings,
+            block,
+            out_axes=out_axes,
+            axis_name=name,
+            budget=budget,
+        )
         return run(job, plan.elements, plan.n)
 
     compiled = tf.function(mapped, autograph=False, jit_compile=jit_compile)
@@ -93,12 +114,21 @@ def vmap(
     @tf.autograph.experimental.do_not_convert
     def call(*args: Any, **kwargs: Any) -> Any:
         if tf.executing_eagerly() or jit_compile:
-            return compiled(*args, **kwargs)
+            with advised():
+                return compiled(*args, **kwargs)
         return mapped(*args, **kwargs)
 
     call.__name__ = f"vmap_{getattr(fn, '__name__', type(fn).__name__)}"
     call.__doc__ = getattr(fn, "__doc__", None)
     return call
+
+
+def _check_axes(axes: Axes, name: str) -> None:
+    for leaf in tf.nest.flatten(nests.from_user(axes)):
+        if leaf is not None and (isinstance(leaf, bool) or not isinstance(leaf, numbers.Integral)):
+            raise ArgumentError(
+                f"{name} must be an int, None, or a nest of these; found {leaf!r} in {axes!r}."
+            )
 
 
 def _check_size(value: Any, name: str, least: int) -> None:
@@ -124,7 +154,8 @@ class _Plan:
                 "positional arguments. Expected: one entry for each, or a single int or None."
             )
         axes = nests.spread(in_axes, given_args, "in_axes")
-        names = [*nests.paths(given_args, "args"), *nests.paths(given_kwargs, "kwargs")]
+        names_of_args = nests.paths(given_args, "args")
+        names = [*names_of_args, *nests.paths(given_kwargs, "kwargs")]
         leaves = nests.flatten(self._structure)
         axes += [0] * (len(leaves) - len(axes))
         self._kept: list[Any] = list(leaves)
@@ -132,7 +163,7 @@ class _Plan:
         self.elements: list[Element] = []
         sizes: list[tuple[str, tf.TensorShape, int, int | None]] = []
         for i, (leaf, axis, name) in enumerate(zip(leaves, axes, names)):
-            if axis is None or leaf is None:
+            if axis is None or leaf is None or _is_switch(leaf, i >= len(names_of_args)):
                 continue
             tensor, place = _mapped_tensor(leaf, axis, name)
             shape = dims(tensor)
@@ -153,6 +184,11 @@ class _Plan:
             return fn(*nests.to_user(args), **nests.to_user(kwargs))
 
         return of_flat
+
+
+def _is_switch(leaf: Any, is_keyword: bool) -> bool:
+    """Such as ``training=True``: a keyword argument with nothing in it to map over."""
+    return is_keyword and isinstance(leaf, (bool, str))
 
 
 def _mapped_tensor(leaf: Any, axis: int, name: str) -> tuple[tf.Tensor, int]:

@@ -92,7 +92,7 @@ class Region:
         with scratch.as_default():
             emit = Emitter(scratch, is_trial=True)
             size = tf.compat.v1.placeholder(tf.int32, []) if length is None else length
-            loop = Loop(size, emit)
+            loop = Loop(size, emit, axes=self.call.loop.axes)
             stand_ins = [_stand_in(a, length, emit) for a in args]
             return self.convert(stand_ins, loop, emit, tensors=tensors, is_trial=True)
 

@@ -1,0 +1,187 @@
+"""Blocks that fit: estimates, budgets, blocks of one, what blocks must not change, advice."""
+
+import gc
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tf_pfor import memory, vmap
+from tf_pfor.errors import ArgumentError, NotVectorizableError
+
+KIB = 1024
+
+
+def _close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def _blocks(fn, *args, **options):
+    """The number of trips of the loop over blocks, None if there is no loop."""
+    graph = tf.function(vmap(fn, chunk_size="auto", **options)).get_concrete_function(*args).graph
+    loops = [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")]
+    if not loops:
+        return None
+    return int(tf.get_static_value(loops[0].inputs[1]))
+
+
+def wide(x):
+    """[k] -> scalar, over a [k, 256] tensor: 1 KiB for each k."""
+    return tf.reduce_sum(tf.sin(x[:, None] * tf.range(256.0)))
+
+
+def test_peak_of_a_graph():
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf.compat.v1.placeholder(tf.float32, [256])  # what comes in is there already
+        a = tf.sin(x)  # 1 KiB
+        b = tf.reshape(a, [16, 16])  # shares it
+        c = tf.cos(b)  # a and c: 2 KiB
+        d = tf.reduce_sum(c)  # a is free: c and 4 bytes
+        tf.cast(tf.fill([256], d), tf.float64)  # 1 KiB, then 2 KiB more
+    assert memory.peak(graph, 1) == 3 * KIB
+
+    @tf.function
+    def loop(x):
+        return tf.while_loop(lambda y: y[0] < 9.0, lambda y: [tf.sin(y) + tf.cos(y)], [x])[0]
+
+    outer = loop.get_concrete_function(tf.TensorSpec([256])).graph
+    assert 3 * KIB <= memory.peak(outer, 1) <= 6 * KIB
+
+
+def test_the_largest_block_that_fits():
+    x = tf.ones([64, 8])  # 8 KiB for each of two tensors of a row
+    expected = [wide(row) for row in x]
+    assert _blocks(wide, x) is None
+    assert _blocks(wide, x, memory_budget=10**9) is None
+    for budget, least, most in ((400 * KIB, 3, 4), (100 * KIB, 8, 16), (20 * KIB, 64, 64)):
+        trips = _blocks(wide, x, memory_budget=budget)
+        assert least - 1 <= trips <= most, budget
+        _close(vmap(wide, chunk_size="auto", memory_budget=budget)(x), expected)
+
+
+def test_the_block_is_near_the_budget():
+    """It fits, and one of twice the size would not."""
+    x = tf.ones([100, 8])
+    sizes = {}
+    for rows in (10, 20):
+        with tf.Graph().as_default():
+            graph = tf.function(vmap(wide)).get_concrete_function(tf.TensorSpec([rows, 8])).graph
+        sizes[rows] = memory.peak(graph, rows)
+    trips = _blocks(wide, x, memory_budget=(sizes[10] + sizes[20]) // 2)
+    assert 100 // 20 < trips <= 100 // 10
+
+
+def test_one_iteration_must_fit():
+    with pytest.raises(ArgumentError, match="One iteration needs about .* KiB"):
+        vmap(wide, chunk_size="auto", memory_budget=100)(tf.ones([4, 8]))
+
+
+def test_unknown_size():
+    @tf.function(input_signature=[tf.TensorSpec([None, 8])])
+    def run(x):
+        return vmap(wide, chunk_size="auto", memory_budget=100 * KIB)(x)
+
+    for n in (0, 3, 40):
+        x = tf.random.stateless_normal([n, 8], [1, 2])
+        _close(run(x), [wide(row) for row in x])
+
+
+def test_derivatives():
+    x = tf.constant([1.0, 2.0, 3.0])
+    expected = np.diag([3.0, 12.0, 27.0])
+    _close(tf_pfor.jacrev(lambda v: v**3, chunk_size="auto")(x), expected)
+    _close(tf_pfor.hessian_diag(lambda v: tf.reduce_sum(v**3), chunk_size="auto")(x), 6 * x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = x**3
+    _close(tf_pfor.tape_jacobian(tape, y, x, parallel_iterations="auto"), expected)
+    _close(tf_pfor.pfor(lambda i: i * i, 5, parallel_iterations="auto"), [0, 1, 4, 9, 16])
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (lambda: vmap(wide, chunk_size="most"), "chunk_size must be a positive int or None or"),
+        (lambda: vmap(wide, chunk_size="auto", memory_budget=0), "number of bytes"),
+        (lambda: vmap(wide, chunk_size="auto", memory_budget="1GB"), "number of bytes"),
+        (lambda: vmap(wide, memory_budget=5), "which is not set"),
+        (lambda: tf_pfor.for_loop(lambda i: i, tf.int32, 3, "auto"), "positive int or None"),
+    ],
+)
+def test_errors(run, words):
+    with pytest.raises(ArgumentError, match=words):
+        run()
+
+
+def test_default_budget():
+    assert 2**20 < memory.default_budget() < 2**50
+
+
+# Blocks change nothing ------------------------------------------------------------------------
+
+
+def test_blocks_of_one_run_the_plain_function():
+    def fn(x, y):
+        z = tf.raw_ops.AudioSpectrogram(input=x[:, None], window_size=4, stride=2)
+        return {"z": z, "none": None, "python": 3, "y": y}
+
+    x = tf.random.stateless_normal([5, 8], [1, 2])
+    mapped = vmap(fn, in_axes=(0, None), chunk_size=1, fallback="error")
+    found = mapped(x, tf.constant(2.0))
+    _close(found["z"], tf.stack([fn(row, 0)["z"] for row in x]))
+    assert found["none"] is None
+    assert found["python"].numpy().tolist() == [3] * 5
+    assert found["y"].numpy().tolist() == [2.0] * 5
+    graph = tf.function(mapped).get_concrete_function(x, tf.constant(2.0)).graph
+    assert "While" in "".join(op.type for op in graph.get_operations())
+
+    state = tf.Variable(0.0)
+
+    def in_order(i):
+        state.assign(state * 2.0 + tf.cast(i, tf.float32))
+        return tf.identity(state)
+
+    _close(tf_pfor.pfor(in_order, 4, parallel_iterations=1), [0, 1, 4, 11])
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5])
+def test_shared_outputs_in_blocks(chunk):
+    mapped = vmap(lambda x, w: (x * w, w * 2), (0, None), out_axes=(0, None), chunk_size=chunk)
+    x, w = tf.range(5.0), tf.constant([3.0, 4.0])
+    y, shared = mapped(x, w[0])
+    _close(y, 3 * x)
+    assert shared.numpy() == 6.0
+    with pytest.raises(ArgumentError, match="depends on the mapped arguments"):
+        vmap(lambda x: x * 2, out_axes=None, chunk_size=chunk)(x)
+
+
+def test_one_draw_for_all_is_not_one_for_each_block():
+    def fn(x):
+        return x + tf.random.normal([])
+
+    with pytest.raises(NotVectorizableError, match="blocks would each draw"):
+        vmap(fn, randomness="same", chunk_size=2)(tf.zeros([5]))
+    for chunk in (1, 2):
+        drawn = vmap(fn, chunk_size=chunk)(tf.zeros([5])).numpy()
+        assert len(set(drawn.tolist())) == 5
+
+
+# Advice -----------------------------------------------------------------------------------------
+
+
+def test_out_of_memory_says_how_to_chunk():
+    def huge(x):
+        return tf.reduce_sum(tf.fill([2**22, 2**22], x))
+
+    x = tf.constant([1.0, 2.0])
+    for run in (
+        lambda: tf_pfor.vectorized_map(huge, x),
+        lambda: vmap(huge)(x),
+        lambda: tf_pfor.pfor(lambda i: huge(x[i]), 2),
+    ):
+        with pytest.raises(tf.errors.ResourceExhaustedError, match="chunk_size='auto'") as caught:
+            run()
+        assert str(caught.value).count("chunk_size='auto'") == 1
+    gc.collect()

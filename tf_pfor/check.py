@@ -1,0 +1,284 @@
+"""``check``: where the vectorized version of a function first differs from a loop, op by op."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.collectives import has_collective
+from tf_pfor.convert import Failed, Settings
+from tf_pfor.emit import Dim
+from tf_pfor.errors import ArgumentError
+from tf_pfor.explain import arguments
+from tf_pfor.regions import Region, key
+from tf_pfor.report import Recorder, refusal
+from tf_pfor.run import Element, bound_walker
+from tf_pfor.trace import Body, trace
+from tf_pfor.values import Layout
+
+_HANDLES = (tf.resource, tf.variant)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Difference:
+    """The first op of a body whose values differ.
+
+    Attributes:
+      op_type: the OpDef name.
+      op_name: the op's name in the body.
+      line: ``file:line`` of the user's code, "" if unknown.
+      output: which of the op's outputs.
+      row: the first iteration that differs.
+      expected: that row in the loop.
+      found: that row in the vectorized version.
+      largest: the largest absolute difference over all rows; None where it is no number.
+    """
+
+    op_type: str
+    op_name: str
+    line: str
+    output: int
+    row: int
+    expected: np.ndarray
+    found: np.ndarray
+    largest: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What ``check`` found.
+
+    Attributes:
+      difference: the first op whose values differ, None if all are equal.
+      rows: how many iterations.
+      compared: how many tensors of the body were compared.
+      not_compared: how many were not: random, unread, or inside a fallback loop.
+    """
+
+    difference: Difference | None
+    rows: int
+    compared: int
+    not_compared: int
+
+    @property
+    def is_equal(self) -> bool:
+        """True when no difference was found."""
+        return self.difference is None
+
+    def __str__(self) -> str:
+        counts = f"{self.compared} tensors of the body compared over {self.rows} rows"
+        if self.not_compared:
+            counts += f" ({self.not_compared} could not be: random, looped or unread)"
+        d = self.difference
+        if d is None:
+            return f"Equal: {counts}."
+        size = "" if d.largest is None else f", by up to {d.largest:.3g}"
+        return (
+            f"Different: output {d.output} of {d.op_type} '{d.op_name}' "
+            f"({d.line or 'line unknown'}) is the first that differs{size}; row {d.row}:\n"
+            f"  loop:       {_shown(d.expected)}\n  vectorized: {_shown(d.found)}\n{counts}."
+        )
+
+
+@tf.autograph.experimental.do_not_convert
+def check(
+    fn: Callable[..., Any],
+    *args: Any,
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+    fallback_to_while_loop: bool = True,
+) -> CheckReport:
+    """Runs ``fn`` in a loop and vectorized, and prints the first op and line that differ.
+
+    Every tensor that ``fn`` makes for one row is compared with the same row of what it became. Of
+    a conditional, a while loop or a function call the results are. Variables are as before when
+    it returns.
+
+    Args:
+      fn: the body of a ``pfor``, or a function of one row.
+      *args: as for ``explain``: the number of iterations, or the elements, with their data.
+      rtol: relative tolerance for floats.
+      atol: absolute tolerance for floats, of values up to 1; above that of the largest value.
+      fallback_to_while_loop: as for ``pfor``.
+
+    Returns:
+      The ``CheckReport``, which was printed.
+
+    Raises:
+      ArgumentTypeError, ArgumentError: if an argument is wrong, in a ``tf.function``, or if ``fn``
+        calls a collective, which a loop cannot run.
+      NotVectorizableError: if an op has no converter and the fallback is off.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> report = tf_pfor.check(lambda x: tf.nn.softmax(x * 2.), tf.ones([4, 3]))
+    Equal: 2 tensors of the body compared over 4 rows.
+    """
+    if not tf.executing_eagerly():
+        raise ArgumentError("check runs its function: call it outside of tf.function.")
+    body_fn, elements, n = arguments(fn, args, lambda leaf: leaf)
+    body = trace(body_fn, [e.spec for e in elements])
+    order = _in_order([*(t.op for t in body.outputs), *body.operations])
+    if has_collective(body.graph):
+        raise ArgumentError(
+            "check compares with a loop over the rows, which cannot run collectives (psum ...). "
+            "Check the code around them."
+        )
+    saved = [(v, v.read_value()) for v in body.graph.variables]
+
+    def restored(run: Callable[[], Any]) -> Any:
+        try:
+            return run()
+        finally:
+            for variable, value in saved:
+                variable.assign(value)
+
+    settings = Settings("loop" if fallback_to_while_loop else "error")
+    chosen, found = restored(lambda: _vectorized(body, order, elements, n, settings))
+    expected = restored(lambda: _looped(body, order, chosen, elements, int(n)))
+    total = sum(len(op.outputs) for op in order if op.type not in ("Const", "Placeholder"))
+    report = _compared(chosen, expected, found, rtol, atol, total)
+    print(report)
+    return report
+
+
+def _in_order(roots: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """The ops that the roots need, each after those it needs."""
+    done: dict[tf.Operation, None] = {}
+    stack = list(reversed(roots))
+    while stack:
+        op = stack[-1]
+        todo = [o for o in (*(t.op for t in op.inputs), *op.control_inputs) if o not in done]
+        stack += todo
+        if not todo:
+            done[stack.pop()] = None
+    return list(done)
+
+
+def _with_inner(op: tf.Operation) -> Iterator[tf.Operation]:
+    """The op, and all in the functions that it calls."""
+    yield op
+    for graph in _tf.functions_of(op):
+        for inner in graph.get_operations():
+            yield from _with_inner(inner)
+
+
+def _comparable(order: Sequence[tf.Operation], read: set[Any]) -> Iterator[tf.Tensor]:
+    """The tensors that are read and that each loop makes equal: no random numbers behind them."""
+    random: set[tf.Operation] = set()
+    for op in order:
+        draws = any(_tf.draws_randomly(o.type) for o in _with_inner(op))
+        if draws or any(t.op in random for t in op.inputs):
+            random.add(op)
+        if op in random or op.type in ("Const", "Placeholder", "StringFormat"):
+            continue
+        yield from (t for t in op.outputs if t.dtype not in _HANDLES and key(t) in read)
+
+
+def _vectorized(
+    body: Body, order: Sequence[tf.Operation], elements: Sequence[Element], n: Dim, settings: Any
+) -> tuple[list[tf.Tensor], list[np.ndarray]]:
+    """The tensors that can be compared, and their values for all rows."""
+    chosen: list[tf.Tensor] = []
+    read = {key(t) for t in (*body.outputs, *(x for op in order for x in op.inputs))}
+
+    def build(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        recorder = Recorder()
+        supply = iter(tensors)
+        inner = [
+            e if e.tensor is None else dataclasses.replace(e, tensor=next(supply)) for e in elements
+        ]
+        walker = bound_walker(body, inner, n, settings, recorder)
+        try:
+            walker.convert(body.outputs, body.operations)
+        except Failed:
+            raise refusal(recorder) from None
+        made: list[tf.Tensor] = []
+        for tensor in _comparable(order, read):
+            value = walker.value_of(tensor)
+            if value is not None and value.layout in (Layout.STACKED, Layout.UNSTACKED):
+                chosen.append(tensor)
+                made.append(walker.tile(value).tensor)
+        return made
+
+    given = [e.tensor for e in elements if e.tensor is not None]
+    concrete = tf.function(build, autograph=False).get_concrete_function(*given)
+    return chosen, [t.numpy() for t in concrete(*given)]
+
+
+def _looped(
+    body: Body,
+    order: Sequence[tf.Operation],
+    chosen: Sequence[tf.Tensor],
+    elements: Sequence[Element],
+    n: int,
+) -> list[list[np.ndarray]]:
+    """The values of the tensors in each row, one row after the other."""
+    inputs = [*body.placeholders, *(inside for _, inside in body.captures)]
+    known = {t.op for t in inputs}
+    region = Region(tuple(op for op in order if op not in known), tuple(inputs), tuple(chosen))
+    captured = [outside for outside, _ in body.captures]
+    one = tf.function(lambda *rows: region.copy(*rows, *captured), autograph=False)
+    results: list[list[np.ndarray]] = []
+    for i in range(n):
+        rows = [
+            tf.constant(i) if e.tensor is None else e.tensor[i] if e.is_mapped else e.tensor
+            for e in elements
+        ]
+        results.append([t.numpy() for t in one(*rows)])
+    return results
+
+
+def _compared(
+    chosen: Sequence[tf.Tensor],
+    expected: Sequence[Sequence[np.ndarray]],
+    found: Sequence[np.ndarray],
+    rtol: float,
+    atol: float,
+    total: int,
+) -> CheckReport:
+    first: Difference | None = None
+    for i, (tensor, whole) in enumerate(zip(chosen, found)):
+        pairs = [(row[i], whole[k]) for k, row in enumerate(expected)]
+        wrong = [k for k, (a, b) in enumerate(pairs) if not _is_close(a, b, rtol, atol)]
+        if wrong:
+            a, b = pairs[wrong[0]]
+            op = tensor.op
+            first = Difference(
+                op.type, op.name, _tf.user_line(op), tensor.value_index, wrong[0], a, b,
+                _largest(pairs),
+            )  # fmt: skip
+            break
+    return CheckReport(first, len(expected), len(chosen), total - len(chosen))
+
+
+def _is_close(a: np.ndarray, b: np.ndarray, rtol: float, atol: float) -> bool:
+    if np.shape(a) != np.shape(b):
+        return False
+    if not tf.as_dtype(a.dtype).is_floating and not tf.as_dtype(a.dtype).is_complex:
+        return bool(np.all(a == b))
+    eps = 8 * np.finfo(a.dtype).eps if a.dtype.kind in "fc" else 2.0**-4  # bfloat16
+    wide = np.complex128 if np.iscomplexobj(a) else np.float64
+    a, b = a.astype(wide), b.astype(wide)
+    finite = np.abs(a[np.isfinite(a)])
+    scale = max(1.0, float(finite.max())) if finite.size else 1.0
+    return np.allclose(b, a, max(rtol, float(eps)), max(atol, float(eps)) * scale, equal_nan=True)
+
+
+def _largest(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float | None:
+    sizes = [
+        float(np.max(np.abs(b.astype(np.complex128) - a.astype(np.complex128))))
+        for a, b in pairs
+        if a.shape == b.shape and a.size and a.dtype != object
+    ]
+    return max(sizes) if sizes else None
+
+
+def _shown(array: np.ndarray) -> str:
+    text = np.array2string(np.asarray(array), threshold=8, edgeitems=3, precision=5)
+    return f"{text} of shape {list(np.shape(array))}".replace("\n", " ")
