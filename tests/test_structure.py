@@ -26,7 +26,7 @@ LAYERS = (
     "registry",
     "report",
     "call",
-    "shapes handles matching",
+    "shapes handles matching checked",
     "regions",
     "gradients",
     "fallback accesses",

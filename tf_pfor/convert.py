@@ -16,15 +16,16 @@ import tensorflow as tf
 from tf_pfor import _tf, by_row, fallback, matching, ordered, regions, row_reads
 from tf_pfor.accesses import changes_what_it_reads
 from tf_pfor.call import Call, Inputs
+from tf_pfor.checked import checked, shaped
 from tf_pfor.emit import Emitter
-from tf_pfor.errors import CannotVectorize, ConversionError, Refused
+from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.gradients import Continued, CustomGradient
 from tf_pfor.handles import only_passes_lists
 from tf_pfor.loop import Loop
 from tf_pfor.registry import REGISTRY, Outcome, Rule
 from tf_pfor.report import Recorder
 from tf_pfor.settings import Settings
-from tf_pfor.values import Layout, Shape, Value, dims, is_static, merge
+from tf_pfor.values import Layout, Value, dims, is_static
 
 
 class Failed(Exception):  # noqa: N818
@@ -312,7 +313,7 @@ class Walker:
         if found is None:
             return None
         self.recorder.add(op, Outcome.VECTORIZED)
-        return [self._shaped(Call(op, inputs, self), None, found, dims(op.outputs[0]))]
+        return [shaped(Call(op, inputs, self), None, found, dims(op.outputs[0]))]
 
     def _keep(self, op: tf.Operation, inputs: Inputs) -> list[Value]:
         """Emits a loop-invariant op as it is."""
@@ -339,7 +340,7 @@ class Walker:
                     name: self._tile_input(v) if name in tiling else v for name, v in inputs.items()
                 }
                 call = Call(op, given, self)
-                results = self._checked(call, rule, rule.function(call, *given.values()))
+                results = checked(call, rule, rule.function(call, *given.values()))
             except Refused as why:
                 self._reject(op, str(why))
                 raise Failed from None
@@ -381,7 +382,7 @@ class Walker:
             self._reject(op, f"{reason}; {why}")
             raise Failed from None
         self.recorder.add(op, Outcome.LOOPED, reason)
-        return self._checked(Call(op, inputs, self), None, looped)
+        return checked(Call(op, inputs, self), None, looped)
 
     def _in_order(
         self, first: tf.Operation, group: ordered.Group
@@ -414,7 +415,7 @@ class Walker:
         made = fallback.loop_region(region, [self._values[_key(t)] for t in region.inputs], self)
         for tensor, value in zip(region.outputs, made):
             call = Call(tensor.op, {}, self)
-            self._values[_key(tensor)] = self._shaped(call, None, value, dims(tensor))
+            self._values[_key(tensor)] = shaped(call, None, value, dims(tensor))
         for handle in handles:  # a while loop hands it on
             self._values[_key(handle)] = self._values[_key(handle.op.inputs[handle.value_index])]
         for op in ops:
@@ -444,45 +445,7 @@ class Walker:
     def _reject(self, op: tf.Operation, reason: str) -> None:
         self.recorder.add(op, Outcome.REJECTED, reason)
 
-    # Checking and tiling --------------------------------------------------
-
-    def _checked(self, call: Call, rule: Rule | None, returned: Any) -> list[Value]:
-        """One place checks what every rule returned: count, dtype, static shape."""
-        items = list(returned) if isinstance(returned, (list, tuple)) else [returned]
-        outputs = call.op.outputs
-        if len(items) != len(outputs) and not (items == [None] and not outputs):
-            raise self._broken(call, rule, f"{len(outputs)} results", f"{len(items)}")
-        values: list[Value] = []
-        for item, output in zip(items, outputs):
-            value = item if isinstance(item, Value) else Value.stacked(item)
-            if value.dtype.base_dtype != output.dtype.base_dtype:
-                raise self._broken(call, rule, output.dtype.name, value.dtype.name)
-            values.append(self._shaped(call, rule, value, dims(output)))
-        return values
-
-    def _shaped(self, call: Call, rule: Rule | None, value: Value, inner: Shape) -> Value:
-        """Sets the static shape that the trace knows."""
-        if value.layout not in (Layout.STACKED, Layout.UNSTACKED):
-            return value
-        try:
-            merged = merge(value.inner_shape, inner)
-            if value.cell.is_made:
-                tensor = value.tensor
-                lead = (self.loop.static_length,) if value.is_stacked else ()
-                full = merge(dims(tensor), None if merged is None else (*lead, *merged))
-                if full != dims(tensor):
-                    tensor.set_shape(full)
-                merged = None if full is None else full[len(lead) :]
-        except ValueError as why:
-            raise self._broken(call, rule, f"inner shape {inner}", f"{value.inner_shape}") from why
-        return value if merged == value.inner_shape else value.with_inner_shape(merged)
-
-    def _broken(self, call: Call, rule: Rule | None, expected: str, found: str) -> ConversionError:
-        where = "the fallback" if rule is None else f"the converter at {rule.where}"
-        return ConversionError(
-            f"{call.op_type} '{call.op.name}' ({_tf.user_line(call.op) or 'line unknown'}): {where}"
-            f" returned {found}, expected {expected}. This is a bug in the converter."
-        )
+    # Tiling ---------------------------------------------------------------
 
     def _tile_input(self, given: Value | list[Value]) -> Value | list[Value]:
         return [self.tile(v) for v in given] if isinstance(given, list) else self.tile(given)
