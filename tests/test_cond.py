@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.control_flow import check, notes
+from tf_pfor import NotVectorizableError, vectorized_map
 
 pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
 
@@ -15,6 +16,7 @@ def _x(*shape, seed=0):
 
 X = _x(5, 3)
 P = np.array([True, False, True, True, False])
+X6 = np.arange(1.0, 7.0, dtype=np.float32)
 
 
 def test_variant_predicate():
@@ -163,6 +165,52 @@ def test_list_written_by_branches():
     check(f, P, X, xla=False)
 
 
+def test_lists_that_branches_make():
+    """Of their own, of each other's items, and one that exists already."""
+
+    def f(p, x):
+        old = tf.TensorArray(tf.float32, 3, element_shape=[2]).unstack(
+            tf.reshape(x[:1] * X6, [3, 2])
+        )
+
+        def make():
+            return tf.TensorArray(tf.float32, 3, element_shape=[2]).unstack(
+                tf.reshape(tf.sin(x[1] * X6), [3, 2])
+            )
+
+        one = tf.cond(p, make, lambda: old)
+        two = tf.cond(p, lambda: old.write(1, x[:2]), make)
+        return one.stack() + 2.0 * two.concat()[::2, None]
+
+    check(f, P, X, xla=False)
+
+
+@pytest.mark.parametrize("p", [np.ones(5, bool), np.zeros(5, bool), np.zeros(0, bool)], ids=str)
+def test_lists_that_no_row_makes(p):
+    def f(p, x):
+        def make(n):
+            return lambda: tf.TensorArray(tf.float32, 2, element_shape=[]).unstack(x[:2] * n)
+
+        return tf.cond(p, make(2.0), make(3.0)).stack()
+
+    x = X[: len(p)]
+    found = vectorized_map(lambda a: f(*a), (tf.constant(p), tf.constant(x)))
+    np.testing.assert_allclose(found, np.where(p[:, None], 2 * x[:, :2], 3 * x[:, :2]))
+
+
+def test_lists_of_different_lengths_are_an_error():
+    def f(a):
+        p, x = a
+
+        def make(n):
+            return lambda: tf.TensorArray(tf.float32, n, element_shape=[]).unstack(x[:n])
+
+        return tf.reduce_sum(tf.cond(p, make(2), make(3)).stack())
+
+    with pytest.raises(NotVectorizableError, match="make lists of other lengths"):
+        vectorized_map(f, (tf.constant(P), tf.constant(X)), fallback_to_while_loop=False)
+
+
 def test_state_in_one_branch():
     v = tf.Variable(0.0)
 
@@ -172,8 +220,6 @@ def test_state_in_one_branch():
             return x
 
         return tf.cond(p, add, lambda: x * 2.0)
-
-    from tf_pfor import vectorized_map
 
     out = vectorized_map(lambda a: f(*a), (tf.constant(P), tf.constant(X)))
     np.testing.assert_allclose(out, np.where(P[:, None], X, 2 * X))

@@ -90,23 +90,6 @@ def own_rows(call: Call, value: Value) -> Value:
     return Value.stacked_list(call.emit("TensorListFromTensor", picked, shape), rows)
 
 
-def stitch_lists(call: Call, parts: Sequence[Value], order: tf.Tensor) -> Value:
-    """One list from those of several branches, each over some of the rows.
-
-    Args:
-      call: the conditional; its loop has all rows.
-      parts: STACKED_LISTs of equal length, with the rows of their branch only (``own_rows``).
-      order: int32 [n]: where row i is when the rows of all parts stand one after the other.
-    """
-    tensors = [dense(call, p) for p in parts]  # [T, k_b, ...]
-    joined = call.emit("ConcatV2", tensors, np.int32(1)) if len(tensors) > 1 else tensors[0]
-    picked = call.emit("GatherV2", joined, order, np.int32(1))  # [T, n, ...]
-    shape = declared_shape(call, parts[0].tensor)
-    if shape.shape.rank != 0:
-        shape = with_size(call, without_size(call, shape), call.loop.length)
-    return Value.stacked_list(call.emit("TensorListFromTensor", picked, shape))
-
-
 def row_items(call: Call, source: Value, whole: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
     """[T, size, ...] at [t_i, i] -> [n, ...], or [n, k, ...] for k indices in each row."""
     return call.emit("GatherNd", whole, row_positions(call, source, index))

@@ -13,7 +13,7 @@ Four ways, the first that applies:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
+from tf_pfor.converters._list_rows import dense, known_lengths, pick
+from tf_pfor.converters._lists import size_of_rows, stack_list, swap
 from tf_pfor.converters._regions import (
     Converted,
     Region,
@@ -40,6 +42,10 @@ from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
 from tf_pfor.values import Layout, ListRows, Value, dims
 
 Gather = Callable[[tf.Tensor], tf.Tensor]
+Element = tuple[tf.DType, tuple[int, ...], int | None]
+"""Dtype and static shape of the items of a list, and how many they are, None if unknown."""
+
+_NONE: Mapping[int, Element] = {}
 
 _IF = ("then_branch", "else_branch", "output_shapes", "Tin", "Tout")
 _CASE = ("branches", "output_shapes", "Tin", "Tout")
@@ -199,7 +205,7 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
     """Partition, run each branch on its rows, stitch."""
     count, emit = len(regions), call.emit
     optionals = _optionals(call, regions)
-    threads = _threads(call, regions, optionals)
+    threads, lists_made = _lists(call, regions, optionals)
     index, parts = _parts(call, which, count)
     split: dict[int, tuple[tf.Tensor, list[tf.Tensor]]] = {}
 
@@ -217,7 +223,7 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
     lists: dict[int, Value] = {}
     for b, (region, rows) in enumerate(zip(regions, parts)):
         flag = emit("Greater", emit.as_tensor(emit.dim(rows, 0)), np.int32(0))
-        made = _side(call, region, args, rows, flag, threads, part(b))
+        made = _side(call, region, args, rows, flag, threads, part(b), lists_made)
         for k, source in threads.items():
             args[source] = lists[k] = Value.stacked_list(made[k], args[source].rows)
         sides.append(made)
@@ -231,8 +237,17 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
             rows = ListRows(emit.dim(parts[b], 0), made_for=parts[b])
             results.append(Value.stacked_list(sides[b][k], rows))
             continue
-        pieces = _same_inner([side[k] for side in sides], output.shape)
+        shape = output.shape
+        if k in lists_made:
+            _, element, length = lists_made[k]
+            shape = tf.TensorShape([length, *element])
+        pieces = _same_inner([side[k] for side in sides], shape)
         whole = tf.dynamic_stitch(parts, pieces)  # [n, ...]
+        if k in lists_made:
+            item = emit.shape_vector([call.loop.length, *lists_made[k][1]])
+            handle = emit("TensorListFromTensor", swap(call, whole), item)
+            results.append(Value.stacked_list(handle))
+            continue
         whole.set_shape(full_shape(Layout.STACKED, dims(output), call.loop.static_length))
         results.append(whole)
     return results
@@ -246,6 +261,7 @@ def _side(
     flag: tf.Tensor,
     threads: dict[int, int],
     gather: Gather | None = None,
+    lists_made: Mapping[int, Element] = _NONE,
 ) -> list[tf.Tensor]:
     """One branch on ``rows``, stacked outputs; zeros if ``flag`` is False."""
     outer = call.emit
@@ -254,24 +270,40 @@ def _side(
         emit = Emitter()
         loop = Loop(outer.dim(rows, 0), emit, rows=rows, parent=call.loop)
         made = region.convert([loop.take(a, gather=gather) for a in args], loop, emit)
-        return [_stacked_output(m) for m in made]
+        return [
+            _items(m, lists_made[k][1]) if k in lists_made else _stacked_output(m)
+            for k, m in enumerate(made)
+        ]
 
     outputs = call.op.outputs
     lead = dims(rows)[0]  # type: ignore[index]
     like: list[Any] = [
         full_shape(Layout.STACKED, dims(o), 0 if lead is None else lead) for o in outputs
     ]
+    dtypes = [o.dtype for o in outputs]
     for k, output in enumerate(outputs):
-        if k in threads:
+        if k in lists_made:
+            dtypes[k], element, length = lists_made[k]
+            like[k] = tf.TensorShape([lead, length, *element])
+        elif k in threads:
             like[k] = args[threads[k]].tensor
         elif output.dtype == tf.variant:
             like[k] = None
-    return run_if_any(flag, run, like, [o.dtype for o in outputs])
+    return run_if_any(flag, run, like, dtypes)
 
 
 def _stacked_output(made: Converted) -> tf.Tensor:
     is_list = made.value.dtype == tf.variant
     return made.as_layout(Layout.STACKED_LIST if is_list else Layout.STACKED)
+
+
+def _items(made: Converted, element: tuple[int, ...]) -> tf.Tensor:
+    """All items of a list that a branch made for its rows: [k, T, ...]."""
+    call, value = made.call, stack_list(made.call, made.value)
+    if known_lengths(value) is not None:
+        raise CannotVectorize("a branch makes lists whose length differs between iterations")
+    shape = call.emit.shape_vector([size_of_rows(call, value), *element])
+    return swap(call, pick(call, value, dense(call, value, shape), axis=1))
 
 
 def _parts(call: Call, which: Value, count: int) -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -317,20 +349,50 @@ def _same_inner(pieces: list[tf.Tensor], inner: tf.TensorShape) -> list[tf.Tenso
 _THREADED = ("TensorListSetItem", "TensorListScatterIntoExistingList", "Identity")
 
 
-def _threads(call: Call, regions: Sequence[Region], optionals: dict[int, int]) -> dict[int, int]:
-    """For each output that is a list: the argument that every branch makes it of, by writing.
+def _lists(
+    call: Call, regions: Sequence[Region], optionals: dict[int, int]
+) -> tuple[dict[int, int], dict[int, Element]]:
+    """The outputs that are lists: those that every branch makes of one argument, and others.
 
-    The branches then work on one list, one after the other, each in its own rows.
+    Branches that write into one list do so one after the other, each in its own rows. Lists that
+    branches make by themselves must be equally long; their items are put together.
     """
-    found: dict[int, int] = {}
+    threads: dict[int, int] = {}
+    made: dict[int, Element] = {}
     for k, output in enumerate(call.op.outputs):
         if output.dtype != tf.variant or k in optionals:
             continue
         sources = {_source(region.graph, k) for region in regions}
-        if len(sources) != 1 or None in sources:
-            raise CannotVectorize("branches that rows choose between make different lists")
-        found[k] = sources.pop()  # type: ignore[assignment]
-    return found
+        if len(sources) == 1 and None not in sources:
+            threads[k] = sources.pop()  # type: ignore[assignment]
+            continue
+        known = [_tf.list_element(region.graph.outputs[k]) for region in regions]
+        first = known[0]
+        if first is None or first[0] == tf.variant or not first[1].is_fully_defined():
+            raise CannotVectorize(
+                "branches that rows choose between make lists of items of unknown shape"
+            )
+        if any(other is None or other != first for other in known):
+            raise CannotVectorize("branches that rows choose between make lists of other items")
+        lengths = {_static_length(region.graph.outputs[k]) for region in regions}
+        if len(lengths - {None}) > 1:
+            raise CannotVectorize("branches that rows choose between make lists of other lengths")
+        length = next(iter(lengths)) if len(lengths) == 1 else None
+        made[k] = (first[0], tuple(first[1].as_list()), length)
+    return threads, made
+
+
+def _static_length(tensor: tf.Tensor) -> int | None:
+    """How many items a list has that was just made, None if that is not known."""
+    while tensor.op.type in _THREADED:
+        tensor = tensor.op.inputs[0]
+    if tensor.op.type == "TensorListFromTensor":
+        shape = dims(tensor.op.inputs[0])
+        return None if shape is None else shape[0]
+    if tensor.op.type == "TensorListReserve":
+        known = _tf.static_value(tensor.op.inputs[1])
+        return None if known is None else int(known)
+    return None
 
 
 def _source(graph: Any, k: int) -> int | None:
