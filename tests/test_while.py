@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf_pfor
 from tests.control_flow import check, notes
 
 pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
@@ -342,3 +343,33 @@ def test_list_written_at_the_counter(strategy):
         return s, ta.stack()
 
     check(f, LEN, X, while_strategy=strategy, xla=False)
+
+
+def test_the_strategy_is_an_option():
+    def f(row):
+        k, x = row
+        return tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, tf.sin(s) * s), (0, x))[1]
+
+    rows = (tf.constant(LEN), tf.constant(X))
+    expected = tf.stack([f(row) for row in zip(*rows, strict=True)])
+    for strategy in ("compact", "mask", "auto"):
+        found = tf_pfor.vectorized_map(f, rows, while_strategy=strategy)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        mapped = tf_pfor.vmap(lambda k, x: f((k, x)), while_strategy=strategy)
+        np.testing.assert_allclose(mapped(*rows), expected, rtol=1e-5)
+        said = str(tf_pfor.explain(f, rows, while_strategy=strategy))
+        assert strategy == "auto" or f"while: {strategy}" in said
+    with pytest.raises(tf_pfor.ArgumentError, match="while_strategy must be .* found 'fast'"):
+        tf_pfor.vectorized_map(f, rows, while_strategy="fast")
+
+
+def test_compact_where_the_shapes_must_be_static():
+    def f(row):
+        k, x = row
+        return tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, s + 1.0), (0, x))[1]
+
+    run = tf_pfor.vmap(
+        lambda k, x: f((k, x)), while_strategy="compact", fallback="error", jit_compile=True
+    )
+    with pytest.raises(tf_pfor.NotVectorizableError, match="'compact', and under jit_compile"):
+        run(tf.constant(LEN), tf.constant(X))

@@ -32,6 +32,7 @@ def pfor(
     axis_name: str | None = None,
     fallback: Any = None,
     randomness: str = "different",
+    while_strategy: str = "auto",
 ) -> Any:
     """Runs ``loop_fn(i)`` for i in 0 ... iters - 1, all at once (papers/001 section 3.1).
 
@@ -48,6 +49,7 @@ def pfor(
       fallback: as for ``vmap``: "loop", "error", or a set of op types that may run in a sequential
         loop. None: what ``fallback_to_while_loop`` says.
       randomness: as for ``vmap``: "different", "same" or "error".
+      while_strategy: as for ``vmap``: "auto", "compact" or "mask".
 
     Returns:
       The nest that ``loop_fn`` returns, each tensor of shape [iters] + its shape in ``loop_fn``.
@@ -64,7 +66,7 @@ def pfor(
     n = check_iters(iters)
     job = Job(
         autographed(loop_fn),
-        settings_of(fallback, randomness, may_loop=fallback_to_while_loop),
+        settings_of(fallback, randomness, while_strategy, may_loop=fallback_to_while_loop),
         check_block(parallel_iterations),
         warn,
         axis_name=axes.check_name(axis_name),
@@ -182,6 +184,7 @@ def vectorized_map(
     axis_name: str | None = None,
     fallback: Any = None,
     randomness: str = "different",
+    while_strategy: str = "auto",
 ) -> Any:
     """Applies ``fn`` to each row of ``elems``, all rows at once (papers/001 section 3.1).
 
@@ -196,6 +199,7 @@ def vectorized_map(
       fallback: as for ``vmap``: "loop", "error", or a set of op types that may run in a sequential
         loop. None: what ``fallback_to_while_loop`` says.
       randomness: as for ``vmap``: "different", "same" or "error".
+      while_strategy: as for ``vmap``: "auto", "compact" or "mask".
 
     Returns:
       The nest that ``fn`` returns, each tensor of shape [n] + its shape in ``fn``.
@@ -219,7 +223,7 @@ def vectorized_map(
     def of_flat(*leaves: tf.Tensor) -> Any:
         return converted(nests.to_user(nests.pack(structure, list(leaves))))
 
-    settings = settings_of(fallback, randomness, may_loop=fallback_to_while_loop)
+    settings = settings_of(fallback, randomness, while_strategy, may_loop=fallback_to_while_loop)
     job = Job(of_flat, settings, None, warn, axis_name=axes.check_name(axis_name))
     return run(job, elements, n)
 

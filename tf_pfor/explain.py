@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,16 +11,21 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf, api, nests
-from tf_pfor.convert import Settings
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, NotVectorizableError
+from tf_pfor.options import settings_of
 from tf_pfor.report import Recorder, Report, records
 from tf_pfor.run import Element, convert_body
 from tf_pfor.trace import autographed, trace
 
 
 @tf.autograph.experimental.do_not_convert
-def explain(fn: Callable[..., Any], *args: Any, fallback_to_while_loop: bool = True) -> Report:
+def explain(
+    fn: Callable[..., Any],
+    *args: Any,
+    fallback_to_while_loop: bool = True,
+    while_strategy: str = "auto",
+) -> Report:
     """Prints what becomes of each op of ``fn`` when it is vectorized, and runs nothing.
 
     Args:
@@ -28,6 +34,7 @@ def explain(fn: Callable[..., Any], *args: Any, fallback_to_while_loop: bool = T
         a function of one row its elements: a nest of tensors, [n, ...] each, or of
         ``tf.TensorSpec``s where there is no data yet; as many as ``fn`` has arguments.
       fallback_to_while_loop: as for ``pfor``. Ops that are refused are part of the report.
+      while_strategy: as for ``vmap``.
 
     Returns:
       The ``Report``, which was printed.
@@ -45,24 +52,29 @@ def explain(fn: Callable[..., Any], *args: Any, fallback_to_while_loop: bool = T
     >>> report.totals["looped"], report.totals["rejected"]
     (0, 0)
     """
-    report = describe(fn, *args, fallback_to_while_loop=fallback_to_while_loop)
+    report = describe(
+        fn, *args, fallback_to_while_loop=fallback_to_while_loop, while_strategy=while_strategy
+    )
     print(report)
     return report
 
 
-def describe(fn: Callable[..., Any], *args: Any, fallback_to_while_loop: bool = True) -> Report:
+def describe(
+    fn: Callable[..., Any],
+    *args: Any,
+    fallback_to_while_loop: bool = True,
+    while_strategy: str = "auto",
+) -> Report:
     """``explain`` without printing."""
+    settings = settings_of(None, "different", while_strategy, may_loop=fallback_to_while_loop)
     scratch = _tf.FuncGraph("explain")
     with scratch.as_default():
         body_fn, elements, n = arguments(fn, args, _placeholder)
         body = trace(body_fn, [e.spec for e in elements])
         recorder = Recorder()
         before = len(scratch.get_operations())
-        try:
-            settings = Settings("loop" if fallback_to_while_loop else "error")
+        with contextlib.suppress(NotVectorizableError):  # what was rejected is in the records
             convert_body(body, elements, n, settings, recorder)
-        except NotVectorizableError:
-            pass  # what was rejected, and why, is in the records
         emitted = [op.type for op in scratch.get_operations()[before:]]
     known = n if isinstance(n, int) else tf.get_static_value(n)
     return Report(

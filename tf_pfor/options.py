@@ -9,13 +9,16 @@ from tf_pfor.errors import ArgumentError
 from tf_pfor.settings import Settings
 
 
-def settings_of(fallback: Any, randomness: Any, *, may_loop: bool = True) -> Settings:
+def settings_of(
+    fallback: Any, randomness: Any, while_strategy: Any = "auto", *, may_loop: bool = True
+) -> Settings:
     """What the caller chose.
 
     Args:
       fallback: "loop", "error", or the op types that may run in a sequential loop; None for what
         ``may_loop`` says.
       randomness: "different", "same" or "error".
+      while_strategy: "auto", "compact" or "mask".
       may_loop: the ``fallback_to_while_loop`` of TensorFlow's own functions.
 
     Raises:
@@ -28,7 +31,13 @@ def settings_of(fallback: Any, randomness: Any, *, may_loop: bool = True) -> Set
             f"fallback_to_while_loop is False and fallback is {fallback!r}: one says that nothing "
             "may loop, the other what may. Leave one of them out."
         )
-    return Settings(check_fallback(fallback), randomness=check_randomness(randomness))
+    if while_strategy not in ("auto", "compact", "mask"):
+        raise ArgumentError(
+            f"while_strategy must be 'auto', 'compact' or 'mask', found {while_strategy!r}."
+        )
+    return Settings(
+        check_fallback(fallback), while_strategy, randomness=check_randomness(randomness)
+    )
 
 
 def check_randomness(randomness: Any) -> str:

@@ -35,6 +35,7 @@ def vmap(
     memory_budget: int | None = None,
     fallback: Any = "loop",
     randomness: str = "different",
+    while_strategy: str = "auto",
     jit_compile: bool | None = None,
 ) -> Callable[..., Any]:
     """Makes a function of one example work on a batch, without a loop (papers/000 section 5.2).
@@ -60,6 +61,9 @@ def vmap(
       fallback: "loop", "error", or a set of op types that may run in a sequential loop.
       randomness: what TensorFlow's stateful random ops (``tf.random.normal`` ...) do: "different":
         each example draws its own numbers; "same": one draw for all; "error": they are refused.
+      while_strategy: what to do with a while loop of which the examples make different numbers of
+        trips: "compact" computes only those that still go on, "mask" computes all and throws away
+        what is not meant; "auto" chooses by cost. ``explain`` shows the choice.
       jit_compile: as in ``tf.function``.
 
     Returns:
@@ -79,7 +83,7 @@ def vmap(
         return functools.partial(
             vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size, axis_name=axis_name,
             chunk_size=chunk_size, memory_budget=memory_budget, fallback=fallback,
-            randomness=randomness, jit_compile=jit_compile,
+            randomness=randomness, while_strategy=while_strategy, jit_compile=jit_compile,
         )  # fmt: skip
     if not callable(fn):
         raise ArgumentTypeError(
@@ -91,7 +95,7 @@ def vmap(
     block, budget = check_block(chunk_size, "chunk_size"), check_budget(memory_budget)
     if budget is not None and block != AUTO:
         raise ArgumentError("memory_budget is for chunk_size='auto', which is not set.")
-    settings = settings_of(fallback, randomness)
+    settings = settings_of(fallback, randomness, while_strategy)
     name = check_name(axis_name)
     converted = autographed(fn)
 
