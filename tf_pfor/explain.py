@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import numbers
 import contextlib
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
