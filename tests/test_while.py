@@ -373,3 +373,24 @@ def test_compact_where_the_shapes_must_be_static():
     )
     with pytest.raises(tf_pfor.NotVectorizableError, match="'compact', and under jit_compile"):
         run(tf.constant(LEN), tf.constant(X))
+
+
+@pytest.mark.parametrize("strategy", ["auto", "compact", "mask"])
+def test_a_row_that_ends_by_overflow(strategy):
+    """Its last value is infinite; what it would compute from that must not reach a gradient."""
+    w = tf.Variable(3e19)
+
+    def f(row):
+        return tf.while_loop(lambda s: tf.math.is_finite(s), lambda s: (s * w,), (row,))[0]
+
+    def value_and_gradients(run, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.clip_by_value(run(x), -1.0, 1.0)
+        return y, *tape.gradient(y, [x, w])
+
+    x = tf.constant([1.0, 1e20, 1e-20])
+    found = value_and_gradients(lambda x: tf_pfor.vectorized_map(f, x, while_strategy=strategy), x)
+    expected = value_and_gradients(lambda x: tf.stack([f(row) for row in tf.unstack(x)]), x)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b)

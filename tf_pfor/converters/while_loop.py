@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters import while_compact, while_mask
-from tf_pfor.converters._carries import Plan
+from tf_pfor.converters._carries import Plan, Reach
 from tf_pfor.converters._safety import is_smooth, work_of, writes_state
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
@@ -67,7 +67,12 @@ def choose(plan: Plan) -> str:
     is_static, in_xla = _is_static(call), _tf.in_xla_context(call.emit.graph)
     regions = (plan.cond.graph, plan.body.graph)
     writes = any(writes_state(g) for g in regions)
-    safe = not writes and all(is_smooth(g) for g in regions) and not _reads_steps(plan)
+    safe = (
+        not writes
+        and all(is_smooth(g) for g in regions)
+        and not _reads_steps(plan)
+        and not _ends_by_value(plan)
+    )
     where = "under jit_compile" if in_xla else "inside another map"
     if is_static and writes:
         raise CannotVectorize(f"a loop that changes state, with trip counts that differ, {where}")
@@ -91,6 +96,16 @@ def _is_static(call: Call) -> bool:
     """
     graph = call.emit.graph
     return _tf.in_xla_context(graph) or _tf.in_body(graph)
+
+
+def _ends_by_value(plan: Plan) -> bool:
+    """Whether a row may leave because of what it computed, such as an infinite number.
+
+    To go on computing with that, if only to throw it away, has derivatives that are not finite.
+    """
+    graph = plan.cond.graph
+    read = Reach(graph).inputs_of(graph.outputs[0].op)
+    return any(not graph.inputs[i].dtype.is_integer for i in read)
 
 
 def _reads_steps(plan: Plan) -> bool:
