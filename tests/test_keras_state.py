@@ -19,6 +19,7 @@ RANDOM = {
     "Dropout": lambda: L.Dropout(0.5, seed=1),
     "GaussianDropout": lambda: L.GaussianDropout(0.5, seed=1),
     "GaussianNoise": lambda: L.GaussianNoise(0.5, seed=1),
+    "SpatialDropout1D": lambda: L.SpatialDropout1D(0.5, seed=1),
 }
 AUGMENT = {
     "RandomBrightness": lambda: L.RandomBrightness(0.5, value_range=(0.0, 1.0), seed=1),
