@@ -75,6 +75,7 @@ def test_normal_numbers_of_another_library_come_from_the_kernel(monkeypatch):
     _same_as_the_loop(DRAWS["normal"])
 
 
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 @pytest.mark.parametrize("name", ["normal", "uniform"])
 def test_compiled_draws_are_those_of_a_compiled_loop(name):
     """XLA has algorithms of its own."""
