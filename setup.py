@@ -31,6 +31,7 @@ setup(
         "gpu": [f"tensorflow[and-cuda]{TENSORFLOW}"],
         "test": TEST,
         "demo": DEMO,
+        "tfp": ["tensorflow-probability>=0.24", "tf-keras>=2.16"],
         "lint": ["pyright[nodejs]==1.1.414", "ruff==0.17.6"],
     },
     classifiers=[

@@ -19,6 +19,7 @@ RANDOM = {
     "Dropout": lambda: L.Dropout(0.5, seed=1),
     "GaussianDropout": lambda: L.GaussianDropout(0.5, seed=1),
     "GaussianNoise": lambda: L.GaussianNoise(0.5, seed=1),
+    "SpatialDropout1D": lambda: L.SpatialDropout1D(0.5, seed=1),
 }
 AUGMENT = {
     "RandomBrightness": lambda: L.RandomBrightness(0.5, value_range=(0.0, 1.0), seed=1),
@@ -49,8 +50,9 @@ def _as_the_loop(make, rows):
 
 @pytest.mark.parametrize("name", sorted(RANDOM))
 def test_random_layers(name):
-    found = _as_the_loop(RANDOM[name], ROWS)
-    masks = (found.numpy() - ROWS.numpy()).reshape(N, -1)
+    rows = ROWS[:, None] if name.startswith("Spatial") else ROWS
+    found = _as_the_loop(RANDOM[name], rows)
+    masks = (found.numpy() - rows.numpy()).reshape(N, -1)
     assert len({m.tobytes() for m in masks}) == N
 
 

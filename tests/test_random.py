@@ -75,6 +75,19 @@ def test_normal_numbers_of_another_library_come_from_the_kernel(monkeypatch):
     _same_as_the_loop(DRAWS["normal"])
 
 
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+@pytest.mark.parametrize("name", ["normal", "uniform"])
+def test_compiled_draws_are_those_of_a_compiled_loop(name):
+    """XLA has algorithms of its own."""
+
+    @tf.function(jit_compile=True, autograph=False)
+    def one_by_one(seeds):
+        return tf.stack([DRAWS[name](s) for s in tf.unstack(seeds)])
+
+    found = tf_pfor.vmap(DRAWS[name], jit_compile=True)(SEEDS)
+    np.testing.assert_array_equal(found, one_by_one(SEEDS))
+
+
 def test_fold_in_and_explicit_philox():
     seed = tf.constant([3, 4])
     _same_as_the_loop(

@@ -262,6 +262,70 @@ def test_few_iterations(n):
     assert (v.numpy(), m.numpy()) == ((1.0, 0.5) if n == 0 else (-0.25, 1.25))
 
 
+def _momentum():
+    v, m = var(1.0), var(0.5)
+
+    def body(x):
+        m.assign(m * 0.5 + v * x)
+        v.assign_sub(0.1 * m)
+        return m.read_value()
+
+    return body, [v, m]
+
+
+def _in_a_while_loop():
+    body, state = _momentum()
+
+    def steps(x):
+        y = 0.0
+        for _ in tf.range(2):
+            y += body(x)
+        return y
+
+    return steps, state
+
+
+def _in_a_taken_branch():
+    body, state = _momentum()
+
+    def maybe(x):
+        y = 0.0
+        if x > 1.5:
+            y = body(x)
+        return y
+
+    return maybe, state
+
+
+@in_order
+@pytest.mark.parametrize("make", [_in_a_taken_branch, _in_a_while_loop, _momentum])
+def test_steps_in_control_flow(make):
+    _as_the_loop(make)
+
+
+@in_order
+@pytest.mark.parametrize("how", ["compiled", "function", "nested", "unknown n"])
+def test_how_it_is_called(how):
+    rows = tf.constant([1.0, 2.0, 4.0, 3.0])
+    (body, state), (again, expected_state) = _momentum(), _momentum()
+    one = tf.function(again)
+    expected = [one(x) for x in rows]
+    if how == "nested":
+        found = tf_pfor.vectorized_map(
+            lambda r: tf_pfor.vectorized_map(body, r), tf.reshape(rows, [2, 2])
+        )
+    else:
+        size = None if how == "unknown n" else 4
+        run = tf.function(
+            lambda x: tf_pfor.vectorized_map(body, x), autograph=False,
+            jit_compile=how == "compiled", input_signature=[tf.TensorSpec([size])],
+        )  # fmt: skip
+        found = run(rows)
+    np.testing.assert_allclose(tf.reshape(found, [-1]), expected, rtol=1e-5)
+    for p, q in zip(state, expected_state):
+        np.testing.assert_allclose(p, q, rtol=1e-5)
+
+
 @in_order
 def test_gradients_through_a_loop_in_order_do_not_update_again():
     v, m = var(1.0), var(0.5)

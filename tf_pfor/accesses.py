@@ -189,11 +189,10 @@ class Accesses:
         ]  # fmt: skip
         name = "it assigns a value made of the variable's own"
         if a.op.type not in ASSIGNMENTS:
-            if (
-                any(x in same for x in used)
-                or _draws_again(a, others)
-                or (same and _rewrites(a.op, a.handle))
-            ):
+            is_own = any(x in same for x in used)
+            if same or a.op.type.endswith("While"):
+                is_own = is_own or _rewrites(a.op, a.handle)
+            if is_own or _draws_again(a, others):
                 raise Refused(f"{name}, in a {a.op.type}")
             return None
         if not used:

@@ -48,8 +48,24 @@ def group_of(op: tf.Operation, walker: Walker) -> Group | None:
     for group in walker.memo[key]:
         if op in group.ops:
             wanted = walker.wanted()
-            return dataclasses.replace(group, ops=tuple(o for o in group.ops if o in wanted))
+            ops = [o for o in group.ops if o in wanted]
+            ops += [o for o in _readers_of_lists(ops) if o in wanted]
+            return dataclasses.replace(group, ops=tuple(ops))
     return None
+
+
+def _readers_of_lists(ops: list[tf.Operation]) -> list[tf.Operation]:
+    """What turns the lists that loops in a group leave into tensors: lists have no rows."""
+    found: list[tf.Operation] = []
+    todo = list(ops)
+    while todo:
+        op = todo.pop()
+        for reader in (r for t in op.outputs if t.dtype == tf.variant for r in t.consumers()):
+            known = all(t.op is op or t.op.type == "Const" for t in reader.inputs)
+            if reader.type in ("Identity", "TensorListStack") and known and reader not in ops:
+                found.append(reader)
+                todo.append(reader)
+    return found
 
 
 def check(group: Group, walker: Walker) -> None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tf_pfor.convert import Walker
 
 
+_SMALL = 32  # elements of a constant that each row may hold
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Region:
     """Ops of the body that run together, once for each row.
@@ -33,10 +36,14 @@ class Region:
     @classmethod
     def of(cls, ops: Sequence[tf.Operation], outputs: Iterable[tf.Tensor] | None = None) -> Region:
         """The region of ``ops``; all that they make is wanted if ``outputs`` is None."""
+        # XLA wants to see the constants that are shapes.
+        small = {t.op: None for op in ops for t in op.inputs if _is_small_constant(t)}
+        ops = [*(op for op in small if op not in ops), *ops]
         inside = set(ops)
         inputs = {key(t): t for op in ops for t in op.inputs if t.op not in inside}
-        made = [t for op in ops for t in op.outputs] if outputs is None else outputs
-        return cls(tuple(ops), tuple(inputs.values()), tuple(made))
+        if outputs is None:
+            outputs = [t for op in ops for t in op.outputs if op not in small]
+        return cls(tuple(ops), tuple(inputs.values()), tuple(outputs))
 
     @classmethod
     def of_graph(cls, graph: Any) -> Region:
@@ -72,6 +79,10 @@ class Region:
             for old, copied in zip(op.outputs, made.outputs):
                 new[key(old)] = copied
         return [new[key(t)] for t in self.outputs]
+
+
+def _is_small_constant(tensor: tf.Tensor) -> bool:
+    return tensor.op.type == "Const" and (tensor.shape.num_elements() or 0) <= _SMALL
 
 
 def key(tensor: tf.Tensor) -> Any:

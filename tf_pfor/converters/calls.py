@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import tensorflow as tf
+
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters import _collectives
@@ -22,7 +24,34 @@ def call_of_function(call: Call, args: list[Value]) -> Any:
         return _collectives.convert(call, args)
     if call.is_row_loop:
         return call.loop_again(args)
-    return call.convert_function(call.attr("f").name, args, outputs=len(call.op.outputs))
+    name = _implementation(call, call.attr("f").name)
+    return call.convert_function(name, args, outputs=len(call.op.outputs))
+
+
+def _implementation(call: Call, name: str) -> str:
+    """The function that TensorFlow runs instead of ``name`` on a CPU, where there is one.
+
+    Libraries register several implementations under one name, and Grappler chooses when the graph
+    runs. Random numbers of TensorFlow Probability differ between them.
+    """
+    graph: Any = call.op.graph
+    mine = getattr(_tf.find_function(graph, name), "cached_definition", None)
+    if mine is None or "api_implements" not in mine.attr or _tf.in_xla_context(call.emit.graph):
+        return name
+    if tf.config.list_logical_devices("GPU"):
+        return name
+    while graph is not None:
+        for other in graph.as_graph_def().library.function:
+            if _arity(other) == _arity(mine) and other.attr["api_preferred_device"].s == b"CPU":
+                return other.signature.name
+        graph = getattr(graph, "outer_graph", None)
+    return name
+
+
+def _arity(function: Any) -> tuple[bytes, int, int]:
+    signature = function.signature
+    name = function.attr["api_implements"].s
+    return name, len(signature.input_arg), len(signature.output_arg)
 
 
 @RegisterPFor("IdentityN", ALWAYS)
