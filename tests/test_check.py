@@ -56,6 +56,20 @@ def test_inside_control_flow_it_names_the_op_around(wrong_tanh):
     assert tf_pfor.check(fn, -tf.abs(X)).difference.op_type in ("While", "StatelessWhile")
 
 
+def test_inside_functions_it_names_the_op(wrong_tanh):
+    w = tf.Variable(2.0)
+    inner = tf.function(lambda x, k: tf.tanh(x * k * w) + 1.0)
+    outer = tf.function(lambda x: inner(tf.exp(x), 3.0) * w)
+
+    found = tf_pfor.check(lambda x: tf.reduce_sum(outer(x + 1.0)), X).difference
+    assert (found.op_type, found.row) == ("Tanh", 2)
+    assert "test_check.py" in found.line
+
+    model = tf.keras.Sequential([tf.keras.layers.Dense(2), tf.keras.layers.Activation("tanh")])
+    call = tf.function(lambda x: model(x[None]))
+    assert tf_pfor.check(lambda x: call(x)[0], X).difference.op_type == "Tanh"
+
+
 def test_equal_bodies():
     dense = tf.keras.layers.Dense(2)
     dense.build([None, 3])

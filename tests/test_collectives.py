@@ -197,6 +197,19 @@ def test_nests_of_maps():
     assert size.numpy().tolist() == [[2] * 3] * 2
 
 
+def test_an_outer_value_in_an_inner_map():
+    x = tf.reshape(tf.range(6.0), [2, 3])
+
+    def outer(row):
+        inner = _strict(lambda v: v * psum(row, "i") + psum(psum(v, "i"), "j"), axis_name="j")
+        return inner(row)
+
+    found = _strict(outer, axis_name="i")(x).numpy()
+    column = x.numpy().sum(0)
+    expected = [[[v * c + column.sum() for c in column] for v in row] for row in x.numpy()]
+    _close(found, expected)
+
+
 def test_gradient_in_a_nest_keeps_its_axis():
     x = tf.reshape(tf.range(6.0), [2, 3])
 

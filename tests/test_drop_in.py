@@ -13,42 +13,12 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.peer import FLOW, GRADIENTS, peer
 from tf_pfor import disable_drop_in, drop_in, enable_drop_in
 
-_PEER = sys.modules["tf_pfor.drop_in"]._PEER
-FLOW = importlib.import_module(_PEER + "control_flow_ops")
-GRADIENTS = importlib.import_module(_PEER + "gradients")
+__all__ = ["peer"]  # a fixture
+
 X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32)
-
-
-def entered(*_, **__):
-    raise AssertionError("TensorFlow's own vectorizer was entered")
-
-
-@pytest.fixture
-def peer():
-    """TensorFlow's own entry points raise; what is reached in their place is ours."""
-    flow = {n: _stub(n) for n in ("pfor", "for_loop", "vectorized_map", "_pfor_impl")}
-    gradients = {n: _stub(n) for n in ("jacobian", "batch_jacobian")}
-    own = FLOW.vectorized_map
-    places = [(m, k) for m in list(sys.modules.values()) for k, v in _items(m) if v is own]
-    with mock.patch.multiple(FLOW, **flow), mock.patch.multiple(GRADIENTS, **gradients):
-        for module, key in places:
-            setattr(module, key, FLOW.vectorized_map)
-        try:
-            yield
-        finally:
-            for module, key in places:
-                setattr(module, key, own)
-    assert tf.vectorized_map is FLOW.vectorized_map is own
-
-
-def _stub(name):
-    return types.FunctionType(entered.__code__, globals(), name)
-
-
-def _items(module):
-    return list(getattr(module, "__dict__", {}).items())
 
 
 def _close(found, expected):

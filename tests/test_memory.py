@@ -73,6 +73,14 @@ def test_the_block_is_near_the_budget():
     assert 100 // 20 < trips <= 100 // 10
 
 
+def test_costs_that_are_not_linear():
+    for n in (100, None):
+        found = memory.largest_block(n, lambda b: b * b, 400)
+        assert 2 <= found <= 20  # it fits; a line through two costs finds no more
+        assert memory.largest_block(n, lambda b: 10 + (b > 3) * 1000, 400) in (1, 2, 3)
+    assert memory.largest_block(100, lambda b: 5, 5) is None
+
+
 def test_one_iteration_must_fit():
     with pytest.raises(ArgumentError, match="One iteration needs about .* KiB"):
         vmap(wide, chunk_size="auto", memory_budget=100)(tf.ones([4, 8]))

@@ -22,6 +22,7 @@ from tf_pfor.trace import Body, trace
 from tf_pfor.values import Layout
 
 _HANDLES = (tf.resource, tf.variant)
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,9 +96,9 @@ def check(
 ) -> CheckReport:
     """Runs ``fn`` in a loop and vectorized, and prints the first op and line that differ.
 
-    Every tensor that ``fn`` makes for one row is compared with the same row of what it became. Of
-    a conditional, a while loop or a function call the results are. Variables are as before when
-    it returns.
+    Every tensor that ``fn`` makes for one row is compared with the same row of what it became, in
+    functions that ``fn`` calls too; of a conditional or a while loop the results are. Variables are
+    as before when it returns.
 
     Args:
       fn: the body of a ``pfor``, or a function of one row.
@@ -123,28 +124,90 @@ def check(
         raise ArgumentError("check runs its function: call it outside of tf.function.")
     body_fn, elements, n = arguments(fn, args, lambda leaf: leaf)
     body = trace(body_fn, [e.spec for e in elements])
-    order = _in_order([*(t.op for t in body.outputs), *body.operations])
     if has_collective(body.graph):
         raise ArgumentError(
             "check compares with a loop over the rows, which cannot run collectives (psum ...). "
             "Check the code around them."
         )
-    saved = [(v, v.read_value()) for v in body.graph.variables]
-
-    def restored(run: Callable[[], Any]) -> Any:
-        try:
-            return run()
-        finally:
-            for variable, value in saved:
-                variable.assign(value)
-
     settings = Settings("loop" if fallback_to_while_loop else "error")
-    chosen, found = restored(lambda: _vectorized(body, order, elements, n, settings))
-    expected = restored(lambda: _looped(body, order, chosen, elements, int(n)))
-    total = sum(len(op.outputs) for op in order if op.type not in ("Const", "Placeholder"))
-    report = _compared(chosen, expected, found, rtol, atol, total)
+    both = _Both(body, elements, n, settings, (rtol, atol), body.graph.variables)
+    report = CheckReport(both.difference, int(n), len(both.chosen), both.total - len(both.chosen))
+    while (inner := both.inside()) is not None and inner.difference is not None:
+        both = inner  # a call: what differs is in the function
+    report = dataclasses.replace(report, difference=both.difference)
     print(report)
     return report
+
+
+class _Both:
+    """A body that was run in a loop and vectorized."""
+
+    def __init__(
+        self,
+        body: Body,
+        elements: Sequence[Element],
+        n: Dim,
+        settings: Settings,
+        tolerance: tuple[float, float],
+        variables: Sequence[tf.Variable],
+    ):
+        self.variables = tuple(variables)  # the graph knows them as long as others do
+        self.body, self.elements, self.n = body, elements, n
+        self.settings, self.tolerance = settings, tolerance
+        order = _in_order([*(t.op for t in body.outputs), *body.operations])
+        saved = [(v, v.read_value()) for v in self.variables]
+
+        def restored(run: Callable[[], Any]) -> Any:
+            try:
+                return run()
+            finally:
+                for variable, value in saved:
+                    variable.assign(value)
+
+        self.total = sum(len(o.outputs) for o in order if o.type not in ("Const", "Placeholder"))
+        self.chosen, found = restored(lambda: _vectorized(body, order, elements, n, settings))
+        self.expected: list[list[np.ndarray]] = restored(
+            lambda: _looped(body, order, self.chosen, elements, int(n))
+        )
+        self.wrong, self.difference = _first(self.chosen, self.expected, found, *tolerance)
+
+    def inside(self) -> _Both | None:
+        """The function whose call differs, run on what it was called with; None if it is none."""
+        op = None if self.wrong is None else self.wrong.op
+        if op is None or op.type not in _CALLS or _tf.is_row_loop(op):
+            return None
+        (graph,) = _tf.functions_of(op)
+        placeholders: list[tf.Tensor] = []
+        elements: list[Element] = []
+        captures: list[tuple[tf.Tensor, tf.Tensor]] = []
+        for given, inner in zip(op.inputs, graph.inputs, strict=True):
+            found = self._of_rows(given)
+            if found is None:
+                return None
+            if found.is_mapped:
+                placeholders.append(inner)
+                elements.append(found)
+            else:
+                captures.append((found.tensor, inner))  # type: ignore[arg-type]
+        body = Body(
+            graph, tuple(placeholders), tuple(captures), list(graph.outputs), tuple(graph.outputs),
+            (), frozenset(),
+        )  # fmt: skip
+        return _Both(body, elements, self.n, self.settings, self.tolerance, self.variables)
+
+    def _of_rows(self, tensor: tf.Tensor) -> Element | None:
+        """What a tensor of the body is in each row, by the loop; None if that is not known."""
+        for i, chosen in enumerate(self.chosen):
+            if chosen is tensor or key(chosen) == key(tensor):
+                return Element(tf.stack([row[i] for row in self.expected]))
+        for placeholder, element in zip(self.body.placeholders, self.elements):
+            if key(placeholder) == key(tensor):
+                return Element(tf.range(self.n)) if element.tensor is None else element
+        for outside, inside in self.body.captures:
+            if key(inside) == key(tensor):
+                return Element(outside, is_mapped=False)
+        known = _tf.static_value(tensor)
+        return None if known is None else Element(tf.constant(known), is_mapped=False)
 
 
 def _in_order(roots: Sequence[tf.Operation]) -> list[tf.Operation]:
@@ -234,27 +297,24 @@ def _looped(
     return results
 
 
-def _compared(
+def _first(
     chosen: Sequence[tf.Tensor],
     expected: Sequence[Sequence[np.ndarray]],
     found: Sequence[np.ndarray],
     rtol: float,
     atol: float,
-    total: int,
-) -> CheckReport:
-    first: Difference | None = None
+) -> tuple[tf.Tensor | None, Difference | None]:
     for i, (tensor, whole) in enumerate(zip(chosen, found)):
         pairs = [(row[i], whole[k]) for k, row in enumerate(expected)]
         wrong = [k for k, (a, b) in enumerate(pairs) if not _is_close(a, b, rtol, atol)]
         if wrong:
             a, b = pairs[wrong[0]]
             op = tensor.op
-            first = Difference(
+            return tensor, Difference(
                 op.type, op.name, _tf.user_line(op), tensor.value_index, wrong[0], a, b,
                 _largest(pairs),
             )  # fmt: skip
-            break
-    return CheckReport(first, len(expected), len(chosen), total - len(chosen))
+    return None, None
 
 
 def _is_close(a: np.ndarray, b: np.ndarray, rtol: float, atol: float) -> bool:

@@ -232,14 +232,17 @@ def _pair(module: str, name: str, ours: Callable[..., Any]) -> tuple[Any, Any]:
 def _rename(new_by_id: dict[int, Any]) -> None:
     """Puts other objects in the place of some, under every name in every module."""
     for module in list(sys.modules.values()):
-        try:
-            names = list(vars(module).items())
-        except TypeError:  # no module, whatever stands in sys.modules
-            continue
-        for name, value in names:
+        for name, value in names_of(module).items():
             new = new_by_id.get(id(value))
             if new is not None:
                 setattr(module, name, new)
+
+
+def names_of(module: Any) -> dict[str, Any]:
+    """All that a module holds, also what a wrapper of TensorFlow's has not looked up yet."""
+    held = getattr(module, "__dict__", {})  # nobody forbids other things in sys.modules
+    wrapped = held.get("_tfmw_wrapped_module")
+    return {**getattr(wrapped, "__dict__", {}), **held}
 
 
 @contextlib.contextmanager

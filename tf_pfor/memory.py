@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import numbers
 import os
 from collections.abc import Callable, Generator
@@ -129,31 +130,27 @@ def _bytes(tensor: tf.Tensor, rows: int) -> int:
 def largest_block(n: int | None, cost: Callable[[int], int], budget: int) -> int | None:
     """The largest number of iterations whose cost fits into the budget; None for all n.
 
-    The cost is taken for linear in the number of iterations, and looked up again for the block
-    that this gives.
+    The cost is taken for linear in the number of iterations; what this gives is looked up, and
+    made smaller until it fits.
 
     Raises:
       ArgumentError: if not even one iteration fits.
     """
+    cost = functools.cache(cost)
     one = cost(1)
     if one > budget:
         raise ArgumentError(
             f"One iteration needs about {_size(one)} and the budget is {_size(budget)}. Raise "
             "the budget, or make one iteration smaller."
         )
-    tried = 256 if n is None else n
-    block, need = tried, cost(tried)
-    if n is not None and need <= budget:
+    if n is not None and cost(n) <= budget:
         return None
-    for _ in range(4):
-        if need <= budget and n is not None:
-            break
-        slope = max((need - one) / max(block - 1, 1), 1.0)
-        block = max(1, min(int((budget - one) / slope) + 1, n or 1 << 20))
-        if n is None:
-            break
-        need = cost(block)
-    return block if need <= budget or n is None else 1
+    far = n or 256
+    slope = max((cost(far) - one) / max(far - 1, 1), 1.0)
+    block = max(1, min(int((budget - one) / slope) + 1, n or 1 << 20))
+    while block > 1 and cost(block) > budget:
+        block = block * 3 // 4
+    return block
 
 
 def _size(count: float) -> str:
