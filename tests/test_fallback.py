@@ -138,6 +138,7 @@ def test_threads():
 
 
 def test_one_warning_for_each_op_type():
+    tf_pfor.clear_cache()  # a trace warns once
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         tf_pfor.vectorized_map(BODIES["several"], rows(3))

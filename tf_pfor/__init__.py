@@ -12,6 +12,7 @@ except ModuleNotFoundError as _why:
 
 from tf_pfor import converters as converters
 from tf_pfor.api import for_loop, pfor, vectorized_map
+from tf_pfor.caching import CacheInfo, cache_info, clear_cache
 from tf_pfor.check import CheckReport, check
 from tf_pfor.collectives import (
     all_gather,
@@ -46,6 +47,7 @@ from tf_pfor.vmap import vmap
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
+    "CacheInfo",
     "CannotVectorize",
     "CheckReport",
     "ConversionError",
@@ -60,7 +62,9 @@ __all__ = [
     "axis_index",
     "axis_size",
     "batch_jacobian",
+    "cache_info",
     "check",
+    "clear_cache",
     "clipped_gradient_sum",
     "disable_drop_in",
     "drop_in",

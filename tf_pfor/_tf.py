@@ -24,6 +24,7 @@ from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.autograph.core import ag_ctx as _ag_ctx
 from tensorflow.python.autograph.core import converter as _ag_converter
 from tensorflow.python.eager import backprop as _backprop
+from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import execute
 from tensorflow.python.eager.polymorphic_function import autograph_util as _autograph_util
 from tensorflow.python.framework import auto_control_deps as _auto_control_deps
@@ -446,6 +447,12 @@ def draws_randomly(op_type: str) -> bool:
     return {"seed", "seed2"} <= set(known.attr_types) or op_type == "NonDeterministicInts"
 
 
+def eager_state() -> tuple[Any, ...] | None:
+    """What an eager trace depends on: device and global seed. None while callbacks watch ops."""
+    now = _context.context()
+    return None if now.op_callbacks else (now.device_name, now._seed)
+
+
 # ---------------------------------------------------------------------------
 # Source lines
 # ---------------------------------------------------------------------------
@@ -453,12 +460,9 @@ def draws_randomly(op_type: str) -> bool:
 _TF_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(_ops.__file__))))
 _OWN_ROOT = os.path.dirname(os.path.abspath(__file__))
 _LIBRARY_MARKS = (
-    os.sep + "site-packages" + os.sep,
-    os.sep + "dist-packages" + os.sep,
-    "<frozen",
-    "__autograph_generated_file",
-    os.sep + "lib" + os.sep + "python3",
-)
+    os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep, "<frozen",
+    "__autograph_generated_file", os.sep + "lib" + os.sep + "python3",
+)  # fmt: skip
 
 
 def user_line(op: Operation) -> str:

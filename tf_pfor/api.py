@@ -10,11 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import axes, nests
+from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.memory import AUTO
 from tf_pfor.options import settings_of
 from tf_pfor.run import Element, Job, run
+from tf_pfor.settings import Settings
 from tf_pfor.trace import autographed, dense
 from tf_pfor.values import dims
 
@@ -64,13 +66,25 @@ def pfor(
     """
     check_callable(loop_fn, "loop_fn")
     n = check_iters(iters)
-    job = Job(
-        autographed(loop_fn),
-        settings_of(fallback, randomness, while_strategy, may_loop=fallback_to_while_loop),
-        check_block(parallel_iterations),
-        warn,
-        axis_name=axes.check_name(axis_name),
-    )
+    settings = settings_of(fallback, randomness, while_strategy, may_loop=fallback_to_while_loop)
+    block, name = check_block(parallel_iterations), axes.check_name(axis_name)
+    options = (n, settings, block, bool(warn), name)
+    if tf.executing_eagerly():
+        result = EagerCall(_pfor, (loop_fn,), (), options)()
+        if result is not UNCACHED:
+            return result
+    return _pfor(loop_fn, *options)
+
+
+def _pfor(
+    loop_fn: Callable[[tf.Tensor], Any],
+    n: Dim,
+    settings: Settings,
+    block: int | str | None,
+    warn: bool,
+    name: str,
+) -> Any:
+    job = Job(autographed(loop_fn), settings, block, warn, axis_name=name)
     return run(job, [Element(None)], n)
 
 
@@ -215,16 +229,26 @@ def vectorized_map(
     [3.0, 7.0]
     """
     check_callable(fn, "fn")
+    settings = settings_of(fallback, randomness, while_strategy, may_loop=fallback_to_while_loop)
+    options = (settings, bool(warn), axes.check_name(axis_name))
+    if tf.executing_eagerly():
+        result = EagerCall(_vectorized_map, (fn,), (elems,), options)()
+        if result is not UNCACHED:
+            return result
+    return _vectorized_map(fn, elems, *options)
+
+
+def _vectorized_map(
+    fn: Callable[[Any], Any], elems: Any, settings: Settings, warn: bool, name: str
+) -> Any:
     structure, tensors = check_elems(elems)
     n, elements = align(structure, tensors)
-
     converted = autographed(fn)
 
     def of_flat(*leaves: tf.Tensor) -> Any:
         return converted(nests.to_user(nests.pack(structure, list(leaves))))
 
-    settings = settings_of(fallback, randomness, while_strategy, may_loop=fallback_to_while_loop)
-    job = Job(of_flat, settings, None, warn, axis_name=axes.check_name(axis_name))
+    job = Job(of_flat, settings, None, warn, axis_name=name)
     return run(job, elements, n)
 
 

@@ -7,6 +7,7 @@ are compiled once for each signature.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,8 +15,10 @@ import tensorflow as tf
 
 from tf_pfor import nests
 from tf_pfor.api import check_block
+from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.convert import Settings
 from tf_pfor.errors import ArgumentError
+from tf_pfor.fingerprint import Transformed
 from tf_pfor.run import Element, Job, run
 from tf_pfor.trace import autographed
 
@@ -280,19 +283,35 @@ def _compiled(
     """A function that differentiates in the graph being built, or eagerly in a compiled one."""
     if not callable(fn):
         raise ArgumentError(f"expected a function to differentiate, found {fn!r}.")
-    converted = autographed(fn)
+    closures, options = (fn, argnums, has_aux, compute), (extra,)
 
     def traced(*args: Any, **kwargs: Any) -> Any:
-        result, aux = compute(_Differentiated(converted, args, kwargs, argnums, has_aux, extra))
-        return (result, aux) if has_aux else result
+        return _differentiate(*closures, args, kwargs, extra)
 
-    compiled = tf.function(traced, autograph=False)
+    own: dict[Any, Any] = {}
+
+    @functools.cache  # a tf.function is dear to make, and seldom needed
+    def compiled() -> Any:
+        return tf.function(traced, autograph=False)
 
     @tf.autograph.experimental.do_not_convert
     def call(*args: Any, **kwargs: Any) -> Any:
-        return (compiled if tf.executing_eagerly() else traced)(*args, **kwargs)
+        if not tf.executing_eagerly():
+            return traced(*args, **kwargs)
+        result = EagerCall(_differentiate, closures, (args, kwargs), options, own=own)()
+        return compiled()(*args, **kwargs) if result is UNCACHED else result
 
-    return call
+    return Transformed(_compiled, closures, options).attach(call)
+
+
+def _differentiate(
+    fn: Fn, argnums: Argnums, has_aux: bool, compute: Callable[[_Differentiated], Any],
+    args: tuple[Any, ...], kwargs: dict[str, Any], extra: int,
+) -> Any:  # fmt: skip
+    """One call of a derivative, in the graph being built."""
+    call = _Differentiated(autographed(fn), args, kwargs, argnums, has_aux, extra)
+    result, aux = compute(call)
+    return (result, aux) if has_aux else result
 
 
 def _check_int(argnums: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.api import fixed_block
+from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.errors import ArgumentError
 from tf_pfor.trace import autographed
 from tf_pfor.vmap import vmap
@@ -80,9 +81,33 @@ def per_example_gradients(
     >>> grads.numpy().tolist(), losses.numpy().tolist()
     ([6.0, 24.0], [9.0, 36.0])
     """
+    return _cached(_gradients, loss_fn, (variables, batch), (has_aux, chunk_size))
+
+
+def _gradients(
+    loss_fn: LossFn,
+    variables: Any,
+    batch: tuple[Any, ...],
+    has_aux: bool,
+    chunk_size: int | str | None,
+) -> Any:
     one = _example_gradients(loss_fn, variables, has_aux)
     grads, losses, aux = vmap(one, chunk_size=chunk_size)(*batch)
     return (grads, losses, aux) if has_aux else (grads, losses)
+
+
+def _cached(
+    implementation: Callable[..., Any],
+    loss_fn: LossFn,
+    arguments: tuple[Any, ...],
+    options: tuple[Any, ...],
+) -> Any:
+    """Runs ``implementation(loss_fn, *arguments, *options)``, by a kept trace where possible."""
+    if tf.executing_eagerly():
+        result = EagerCall(implementation, (loss_fn,), arguments, options)()
+        if result is not UNCACHED:
+            return result
+    return implementation(loss_fn, *arguments, *options)
 
 
 @_no_autograph
@@ -103,6 +128,12 @@ def gradient_norms(
     >>> tf_pfor.gradient_norms(lambda x: w * x, w, tf.constant([1., -2.])).numpy().tolist()
     [1.0, 2.0]
     """
+    return _cached(_norms, loss_fn, (variables, batch), (chunk_size,))
+
+
+def _norms(
+    loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], chunk_size: int | str | None
+) -> tf.Tensor:
     one = _example_gradients(loss_fn, variables, False)
 
     def norm(*example: Any) -> tf.Tensor:
@@ -143,6 +174,13 @@ def clipped_gradient_sum(
     >>> float(total)
     0.5
     """
+    arguments = (variables, batch, clip_norm)
+    return _cached(_clipped, loss_fn, arguments, (fixed_block(chunk_size, "chunk_size"),))
+
+
+def _clipped(
+    loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], clip_norm: Any, block: int | None
+) -> Any:
     one = _example_gradients(loss_fn, variables, False)
     shapes = [tf.shape(v) for v in _tensors(variables)]
 
@@ -158,7 +196,6 @@ def clipped_gradient_sum(
         sums = [tf.linalg.matvec(f, tf.cast(scales, f.dtype), transpose_a=True) for f in flat]
         return [tf.reshape(s, shape) for s, shape in zip(sums, shapes)], losses
 
-    block = fixed_block(chunk_size, "chunk_size")
     if tf.executing_eagerly():
         compiled = tf.function(lambda *b: _sum_over_chunks(chunk, b, block), autograph=False)
         sums, losses = compiled(*tf.nest.map_structure(tf.convert_to_tensor, batch))

@@ -69,9 +69,15 @@ class Rule:
 
 
 class Registry:
-    """Rules by op type. Thread-safe."""
+    """Rules by op type. Thread-safe.
+
+    Attributes:
+      version: a number that differs between states with different rules.
+    """
 
     def __init__(self) -> None:
+        self.version = 0
+        self._changes = 0
         self._rules: dict[str, dict[Pattern, Rule]] = {}
         self._lock = threading.RLock()
 
@@ -96,6 +102,8 @@ class Registry:
                     f"again at {rule.where}. Pass override=True to replace the first."
                 )
             self._rules[rule.op_type] = {**known, rule.stacked: rule}
+            self._changes += 1
+            self.version = self._changes
 
     def find(self, op_type: str, stacked: frozenset[str]) -> list[Rule]:
         """The rules that can take an op with these stacked inputs, the best first.
@@ -132,12 +140,12 @@ class Registry:
     def temporary(self) -> Generator[None]:
         """Undoes every registration made inside the ``with`` block at its end."""
         with self._lock:
-            saved = dict(self._rules)
+            saved, version = dict(self._rules), self.version
         try:
             yield
         finally:
             with self._lock:
-                self._rules = saved
+                self._rules, self.version = saved, version
 
 
 REGISTRY: Final = Registry()

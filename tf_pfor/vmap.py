@@ -12,11 +12,14 @@ import tensorflow as tf
 from tf_pfor import _tf, nests
 from tf_pfor.api import check_block
 from tf_pfor.axes import check_name
+from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.fingerprint import Transformed
 from tf_pfor.memory import AUTO, advised, check_budget
 from tf_pfor.options import settings_of
 from tf_pfor.run import Element, Job, run
+from tf_pfor.settings import Settings
 from tf_pfor.trace import autographed
 from tf_pfor.values import dims
 
@@ -97,34 +100,64 @@ def vmap(
         raise ArgumentError("memory_budget is for chunk_size='auto', which is not set.")
     settings = settings_of(fallback, randomness, while_strategy)
     name = check_name(axis_name)
-    converted = autographed(fn)
+    return _make(fn, in_axes, out_axes, axis_size, block, settings, name, budget, jit_compile)
+
+
+def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) -> Any:
+    """The function that ``vmap`` returns.
+
+    Args:
+      fn: as for ``vmap``.
+      in_axes: as for ``vmap``.
+      out_axes: as for ``vmap``.
+      *options: axis_size, chunk_size, settings, axis_name, memory_budget, jit_compile.
+    """
+    jit_compile: bool | None = options[-1]
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        if jit_compile:
-            _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
-        plan = _Plan(args, kwargs, in_axes, axis_size)
-        job = Job(
-            plan.of_rows(converted),
-            settings,
-            block,
-            out_axes=out_axes,
-            axis_name=name,
-            budget=budget,
-        )
-        return run(job, plan.elements, plan.n)
+        return _map(fn, in_axes, out_axes, args, kwargs, *options)
 
-    compiled = tf.function(mapped, autograph=False, jit_compile=jit_compile)
+    own: dict[Any, Any] = {}
+
+    @functools.cache  # a tf.function is dear to make, and seldom needed
+    def compiled() -> Any:
+        return tf.function(mapped, autograph=False, jit_compile=jit_compile)
 
     @tf.autograph.experimental.do_not_convert
     def call(*args: Any, **kwargs: Any) -> Any:
+        if tf.executing_eagerly():
+            closures = (fn, in_axes, out_axes)
+            result = EagerCall(_map, closures, (args, kwargs), options, jit_compile, own)()
+            if result is not UNCACHED:
+                return result
         if tf.executing_eagerly() or jit_compile:
             with advised():
-                return compiled(*args, **kwargs)
+                return compiled()(*args, **kwargs)
         return mapped(*args, **kwargs)
 
     call.__name__ = f"vmap_{getattr(fn, '__name__', type(fn).__name__)}"
     call.__doc__ = getattr(fn, "__doc__", None)
-    return call
+    return Transformed(_make, (fn, in_axes, out_axes), options).attach(call)
+
+
+def _map(
+    fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, args: tuple[Any, ...],
+    kwargs: dict[str, Any], axis_size: int | None, block: int | str | None, settings: Settings,
+    axis_name: str, budget: int | None, jit_compile: bool | None,
+) -> Any:  # fmt: skip
+    """One call of a mapped function, in the graph being built."""
+    if jit_compile:
+        _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
+    plan = _Plan(args, kwargs, in_axes, axis_size)
+    job = Job(
+        plan.of_rows(autographed(fn)),
+        settings,
+        block,
+        out_axes=out_axes,
+        axis_name=axis_name,
+        budget=budget,
+    )
+    return run(job, plan.elements, plan.n)
 
 
 def _check_axes(axes: Axes, name: str) -> None:

@@ -1,0 +1,83 @@
+"""What a code object reads from outside: globals, closure cells, and modules by attribute."""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import functools
+import types
+
+Chain = tuple[str, ...]
+"""A name, and the attributes that are read from it one after the other."""
+
+# Names whose use at trace time cannot be seen in values: effects and hidden state.
+_EFFECTS = frozenset({
+    "__code__", "__globals__", "_getframe", "f_globals", "f_locals", "get_global_generator",
+    "numpy_function", "py_func", "py_function", "set_global_generator",
+    "set_random_seed", "set_seed",
+})  # fmt: skip
+_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
+_CELLS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reads:
+    """What a function's code, and the code nested in it, may read.
+
+    Attributes:
+      names: global (or builtin) names with the attributes read from them.
+      cells: the same for closure cells.
+      problem: why a trace of this code cannot be kept; "" if nothing speaks against it.
+    """
+
+    names: tuple[Chain, ...]
+    cells: tuple[Chain, ...]
+    problem: str
+
+
+@functools.lru_cache(maxsize=2048)
+def reads(code: types.CodeType) -> Reads:
+    """Analyses the bytecode of a function."""
+    names: dict[Chain, None] = {}
+    cells: dict[Chain, None] = {}
+    problems: list[str] = []
+    _collect(code, frozenset(code.co_freevars), names, cells, problems)
+    return Reads(tuple(names), tuple(cells), problems[0] if problems else "")
+
+
+def _collect(
+    code: types.CodeType,
+    free: frozenset[str],
+    names: dict[Chain, None],
+    cells: dict[Chain, None],
+    problems: list[str],
+) -> None:
+    where = f"{code.co_name} ({code.co_filename}:{code.co_firstlineno})"
+    problems += [f"{where} uses {name}" for name in code.co_names if name in _EFFECTS]
+    found: dict[Chain, None] | None = None
+    chain: Chain = ()
+    for step in dis.get_instructions(code):
+        if step.opname == "EXTENDED_ARG":
+            continue
+        if step.opname in _ATTRIBUTES and chain:
+            chain = (*chain, step.argval)
+            continue
+        if found is not None:
+            found[chain] = None
+        found, chain = None, ()
+        if step.opname in _GLOBALS:
+            found, chain = names, (step.argval,)
+        elif step.opname in _CELLS and step.argval in free:
+            found, chain = cells, (step.argval,)
+        elif step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+            problems.append(f"{where} assigns the global {step.argval}")
+        elif step.opname in ("STORE_DEREF", "DELETE_DEREF") and step.argval in free:
+            problems.append(f"{where} assigns {step.argval} of the function around it")
+        elif step.opname == "IMPORT_NAME":
+            problems.append(f"{where} imports {step.argval}")
+    if found is not None:
+        found[chain] = None
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            _collect(inner, free.intersection(inner.co_freevars), names, cells, problems)
