@@ -180,6 +180,14 @@ def test_one_tensor_in_two_places_stays_one():
     assert counts() == (1, 1, 0)
 
 
+def test_drop_in_keeps_traces_too():
+    with tf_pfor.drop_in():
+        for k in (1.0, 2.0):
+            c = tf.constant(k)
+            same(tf.vectorized_map(lambda x: x * c, X), X * k)
+    assert counts() == (1, 1, 0)
+
+
 # ---------------------------------------------------------------------------
 # Changes are seen
 # ---------------------------------------------------------------------------

@@ -392,6 +392,7 @@ def autographed(function: Any) -> Any:
         with _ag_ctx.ControlStatusCtx(status=_ag_ctx.Status.ENABLED, options=options):
             return converted(*args, **kwargs)
 
+    vars(call)["__tf_pfor_autographed__"] = (call, function)
     return call
 
 

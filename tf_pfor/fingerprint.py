@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import objects
+from tf_pfor import _tf, objects
 from tf_pfor.code_reads import Chain, reads
 from tf_pfor.identity import Uncacheable, is_library, tokens
 
@@ -233,7 +233,7 @@ class Walk:
 
 _MISSING = object()
 _DECORATION = frozenset({"__wrapped__", "__original_wrapped__", "_tf_decorator", "__signature__",
-                         "autograph_info__", "__tf_pfor__"})  # fmt: skip
+                         "autograph_info__", "__tf_pfor__", "__tf_pfor_autographed__"})  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -259,7 +259,10 @@ class Transformed:
 def transformed(f: Any) -> Transformed | None:
     """How a function of this package was made; None for others, and for wrappers of it."""
     of, made = f.__dict__.get("__tf_pfor__", (None, None))
-    return made if of is f else None
+    if of is f:
+        return made
+    of, function = f.__dict__.get("__tf_pfor_autographed__", (None, None))
+    return Transformed(_tf.autographed, (function,), ()) if of is f else None
 
 
 def _is_exported(f: Any) -> bool:
