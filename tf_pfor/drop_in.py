@@ -232,17 +232,15 @@ def _pair(module: str, name: str, ours: Callable[..., Any]) -> tuple[Any, Any]:
 def _rename(new_by_id: dict[int, Any]) -> None:
     """Puts other objects in the place of some, under every name in every module."""
     for module in list(sys.modules.values()):
-        for name, value in names_of(module).items():
-            new = new_by_id.get(id(value))
-            if new is not None:
-                setattr(module, name, new)
-
-
-def names_of(module: Any) -> dict[str, Any]:
-    """All that a module holds, also what a wrapper of TensorFlow's has not looked up yet."""
-    held = getattr(module, "__dict__", {})  # nobody forbids other things in sys.modules
-    wrapped = held.get("_tfmw_wrapped_module")
-    return {**getattr(wrapped, "__dict__", {}), **held}
+        held = getattr(module, "__dict__", {})  # nobody forbids other things in sys.modules
+        # A wrapper of TensorFlow's around a module holds only what was looked up before.
+        wrapped = getattr(held.get("_tfmw_wrapped_module"), "__dict__", {})
+        for names in (held, wrapped):
+            if new_by_id.keys().isdisjoint(map(id, names.values())):
+                continue
+            for name, value in list(names.items()):
+                if id(value) in new_by_id:
+                    setattr(module, name, new_by_id[id(value)])
 
 
 @contextlib.contextmanager
@@ -254,7 +252,8 @@ def drop_in() -> Generator[None]:
     ``keras.ops.vectorized_map``, and what libraries build on them. A loop function that takes an
     argument ``pfor_config`` gets one. The blocks may be nested, and count for the thread (and the
     asyncio task) that they are in: other threads go on as they were. Functions that TensorFlow
-    traced before keep what they were traced with.
+    traced before keep what they were traced with. The outermost block looks through all modules, at
+    its begin and end (some 10 ms each): where it would be entered often, use ``enable_drop_in``.
 
     Raises:
       NotVectorizableError: a ValueError, in the block, where ops cannot be vectorized and the
