@@ -109,3 +109,9 @@ def test_masking_layer():
     rows[1, 2:] = 0.0
     rows[2, 1:] = 0.0
     assert_same(_body_of(model), tf.constant(rows))
+
+
+def test_gaps_in_the_mask():
+    layer, rows = _made(MASKED["LSTM"], (4, 2))
+    mask = tf.constant([[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 1, 0]]) > 0
+    assert_same(_body_of(layer), rows, mask)
