@@ -233,3 +233,63 @@ def test_summaries(tmp_path):
         event = tf.compat.v1.Event.FromString(record.numpy())
         values += [float(tf.make_ndarray(v.tensor)) for v in event.summary.value]
     assert values == X.numpy().tolist()
+
+
+def _events(folder):
+    events = []
+    for path in glob.glob(str(folder / "*")):
+        for record in tf.data.TFRecordDataset(path):
+            events.append(tf.compat.v1.Event.FromString(record.numpy()))
+    return events
+
+
+# tf.summary's own functions need TensorBoard; they end in these.
+KINDS = {
+    "Audio": lambda x: {"tensor": tf.fill([1, 8, 1], x / 4.0), "sample_rate": 8000.0},
+    "Histogram": lambda x: {"values": tf.fill([4], x)},
+    "Image": lambda x: {
+        "tensor": tf.fill([1, 2, 2, 1], tf.abs(x) / 4.0),
+        "bad_color": tf.constant([255, 0, 0, 255], tf.uint8),
+    },
+    "Scalar": lambda x: {"value": x},
+    "": lambda x: {"tensor": x, "summary_metadata": b""},
+}
+
+
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_kinds_of_summaries(kind, tmp_path):
+    """One for each row, in order, as the loop writes them."""
+    written = []
+    for name in ("loop", "map"):
+        writer = tf.summary.create_file_writer(str(tmp_path / name))
+
+        def body(x, writer=writer):
+            write = getattr(tf.raw_ops, f"Write{kind}Summary")
+            write(writer=writer._resource, step=tf.constant(3, tf.int64), tag="t", **KINDS[kind](x))
+            return x
+
+        if name == "map":
+            mapped(body)
+        else:
+            one = tf.function(body)
+            for x in X:
+                one(x)
+        writer.close()
+        summaries = [e.summary for e in _events(tmp_path / name) if e.summary.value]
+        written.append([s.SerializeToString() for s in summaries])
+    assert len(written[0]) == len(X)
+    assert written[0] == written[1]
+
+
+def test_flushing_and_closing_a_writer_is_done_once(tmp_path):
+    writer = tf.summary.create_file_writer(str(tmp_path))
+
+    def body(x):
+        with writer.as_default(step=1):
+            tf.summary.write("s", x)
+        writer.flush()
+        return x
+
+    mapped(body)
+    assert sum(len(e.summary.value) for e in _events(tmp_path)) == len(X)

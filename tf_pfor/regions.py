@@ -82,7 +82,9 @@ class Region:
 
 
 def _is_small_constant(tensor: tf.Tensor) -> bool:
-    return tensor.op.type == "Const" and (tensor.shape.num_elements() or 0) <= _SMALL
+    """A shape or the like: of integers, since the others may be differentiated by."""
+    is_small = tensor.dtype.is_integer and (tensor.shape.num_elements() or 0) <= _SMALL
+    return tensor.op.type == "Const" and is_small
 
 
 def key(tensor: tf.Tensor) -> Any:
