@@ -57,6 +57,7 @@ _LINEAR = frozenset(
         "Sign",
         "Squeeze",
         "StopGradient",
+        "StridedSlice",
         "Sub",
         "Sum",
         "Transpose",
@@ -104,6 +105,7 @@ _MOVES = frozenset(
         "Split",
         "SplitV",
         "Squeeze",
+        "StridedSlice",
         "Transpose",
         "Unpack",
         "Neg",
@@ -149,12 +151,31 @@ def is_linear(graph: Any) -> bool:
 def _is_linear(op: tf.Operation) -> bool:
     if op.type == "Mul" and op.outputs[0].dtype.is_integer:
         return True
-    return op.type in _LINEAR and not _unsafe_reshape(op)
+    return op.type in _LINEAR and not _may_fail(op)
 
 
-def _unsafe_reshape(op: tf.Operation) -> bool:
-    """Whether a reshape could fail on other data: its shape is not a constant."""
-    return op.type in ("Reshape", "BroadcastTo", "Fill") and _tf.static_value(op.inputs[1]) is None
+# The inputs that hold shapes or places, which must be constants.
+_PLACES = {"BroadcastTo": (1,), "Fill": (0,), "Reshape": (1,), "StridedSlice": (1, 2, 3)}
+
+
+def _may_fail(op: tf.Operation) -> bool:
+    """Whether an op could fail on other data: a shape or a place that it is given may differ."""
+    return any(_tf.static_value(op.inputs[i]) is None for i in _PLACES.get(op.type, ()))
+
+
+def reads_a_step(op: tf.Operation) -> bool:
+    """Whether an op reads one place, which may be outside for a row that has left."""
+    return op.type in _STEPS and (op.type != "StridedSlice" or _may_fail(op))
+
+
+_STEPS = (
+    "GatherNd",
+    "GatherV2",
+    "ResourceGather",
+    "ResourceGatherNd",
+    "StridedSlice",
+    "TensorListGetItem",
+)
 
 
 def is_smooth(graph: Any) -> bool:
@@ -166,7 +187,7 @@ def is_smooth(graph: Any) -> bool:
     finite: set[Any] = set()
     order = _in_order(graph)
     for op in order:
-        if op.type not in _SMOOTH or _unsafe_reshape(op):
+        if op.type not in _SMOOTH or _may_fail(op):
             return False
         operands_finite = all(_key(t) in finite for t in op.inputs)
         if op.type in ("Mul", "MatMul", "BatchMatMulV2", "Square") and not operands_finite:

@@ -17,23 +17,13 @@ from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters import while_compact, while_mask
 from tf_pfor.converters._carries import Plan, Reach
-from tf_pfor.converters._safety import is_smooth, work_of, writes_state
+from tf_pfor.converters._safety import is_smooth, reads_a_step, work_of, writes_state
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
 from tf_pfor.values import Layout, Value
 
 _ATTRS = ("T", "body", "cond", "output_shapes", "parallel_iterations")
-
-# Reads of one place, which may be outside for a row that has left.
-_STEPS = (
-    "GatherNd",
-    "GatherV2",
-    "ResourceGather",
-    "ResourceGatherNd",
-    "StridedSlice",
-    "TensorListGetItem",
-)
 
 # Up to this many elementary operations in a trip of all rows, copying the survivors costs more
 # than it saves.
@@ -70,7 +60,7 @@ def choose(plan: Plan) -> str:
     safe = (
         not writes
         and all(is_smooth(g) for g in regions)
-        and not _reads_steps(plan)
+        and not any(reads_a_step(op) for op in plan.body.graph.get_operations())
         and not _ends_by_value(plan)
     )
     where = "under jit_compile" if in_xla else "inside another map"
@@ -106,11 +96,6 @@ def _ends_by_value(plan: Plan) -> bool:
     graph = plan.cond.graph
     read = Reach(graph).inputs_of(graph.outputs[0].op)
     return any(not graph.inputs[i].dtype.is_integer for i in read)
-
-
-def _reads_steps(plan: Plan) -> bool:
-    """Whether a captured stacked tensor could be read in places that a row has left."""
-    return any(op.type in _STEPS for op in plan.body.graph.get_operations())
 
 
 def plain(plan: Plan) -> list[Value]:
