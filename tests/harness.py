@@ -204,14 +204,14 @@ class Run:
         return [x for x in leaves if isinstance(x, tf.Tensor)]
 
 
-def _folded_value(element: Element, loop: Any, emit: Any, first: Any) -> Value:
+def _folded_value(element: Element, loop: Any) -> Value:
     """An element that has only its folded form: the loop merged with its first inner axis."""
     value = Value.stacked(element.tensor)
     shape = value.inner_shape
     if not shape or None in shape or value.dtype == tf.variant:
         return value
     lead = loop.length * shape[0] if isinstance(loop.length, int) else -1
-    folded = emit("Reshape", value.tensor, np.asarray([lead, *shape[1:]], np.int32))
+    folded = loop.emit("Reshape", value.tensor, np.asarray([lead, *shape[1:]], np.int32))
     stacked = value.tensor
     return Value.deferred(
         Layout.STACKED, lambda: stacked, shape, value.dtype, folded=Folded(folded, 1)

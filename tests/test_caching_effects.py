@@ -26,6 +26,7 @@ X = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
 
 @pytest.fixture(autouse=True)
 def _empty():
+    tf.random.set_seed(None)  # another test may have set one
     tf_pfor.clear_cache()
 
 

@@ -44,19 +44,18 @@ class _Compact:
         (first,) = plan.cond.convert(seen, loop, emit, is_trial=True)
         goes_on = first.as_layout_of_rows()
         flat: list[Any] = [
-            emit("Any", goes_on, np.int32(0)),
             goes_on,
             positions(call, loop),
             *(t for tensors in start for t in tensors),
             *(_new_list(emit, *self._element(c)) for c in self.leaving),
             _new_list(emit, (), tf.int32),
         ]
-        shapes: list[Any] = [tf.TensorShape([]), tf.TensorShape([None]), tf.TensorShape([None])]
+        shapes: list[Any] = [tf.TensorShape([None]), tf.TensorShape([None])]
         shapes += [s for c in self.carries for s in c.shapes(None)]
         shapes += [tf.TensorShape([])] * (len(self.leaving) + 1)
         final = tf.while_loop(
-            lambda any_active, *_: any_active, self._trip, flat, shape_invariants=shapes,
-            **plan.options(),
+            lambda goes_on, *_: Emitter()("Any", goes_on, np.int32(0)), self._trip, flat,
+            shape_invariants=shapes, **plan.options(),
         )  # fmt: skip
         return self._results(list(final))
 
@@ -67,7 +66,7 @@ class _Compact:
         state = [[next(supply) for _ in c.shapes(None)] for c in self.carries]
         return state, list(supply)
 
-    def _trip(self, _: tf.Tensor, goes_on: tf.Tensor, rows: tf.Tensor, *flat: Any) -> list[Any]:
+    def _trip(self, goes_on: tf.Tensor, rows: tf.Tensor, *flat: Any) -> list[Any]:
         plan, emit = self.plan, Emitter()
         state, lists = self._unpack(list(flat))
         side = emit("Cast", goes_on, DstT=tf.int32)
@@ -90,7 +89,6 @@ class _Compact:
         (again,) = plan.cond.convert(after, loop, emit)
         goes_on = again.as_layout_of_rows()
         return [
-            emit("Any", goes_on, np.int32(0)),
             goes_on,
             rows,
             *(t for c, m in zip(self.carries, made) for t in plan.tensors_of(c, m)),
@@ -118,7 +116,7 @@ class _Compact:
 
     def _results(self, final: list[Any]) -> list[Value]:
         plan, emit = self.plan, self.call.emit
-        _, _, rows, *flat = final
+        _, rows, *flat = final
         state, lists = self._unpack(flat)
         count = emit("Size", rows, out_type=tf.int32)
         last = {

@@ -49,27 +49,24 @@ class _Mask:
         active = first.as_layout_of_rows()
         kept = [self._repeated(c, tensors[0], emit) for c, tensors in zip(self.carries, start)
                 if c in self.leaving]  # fmt: skip
-        flat: list[Any] = [
-            emit("Any", active, np.int32(0)), active,
-            *(t for tensors in start for t in tensors), *kept,
-        ]  # fmt: skip
-        shapes: list[Any] = [tf.TensorShape([]), tf.TensorShape([n])]
+        flat: list[Any] = [active, *(t for tensors in start for t in tensors), *kept]
+        shapes: list[Any] = [tf.TensorShape([n])]
         shapes += [s for c in self.carries for s in c.shapes(n)]
         shapes += [
             full_shape(Layout.STACKED, () if c.is_list else c.inner, n) for c in self.leaving
         ]
         final = tf.while_loop(
-            lambda any_active, *_: any_active, self._trip, flat, shape_invariants=shapes,
-            **plan.options(),
+            lambda active, *_: Emitter()("Any", active, np.int32(0)), self._trip, flat,
+            shape_invariants=shapes, **plan.options(),
         )  # fmt: skip
-        return self._results(list(final[2:]))
+        return self._results(list(final[1:]))
 
     def _unpack(self, flat: list[tf.Tensor]) -> tuple[State, list[tf.Tensor]]:
         supply = iter(flat)
         state = [[next(supply) for _ in c.shapes(None)] for c in self.carries]
         return state, list(supply)
 
-    def _trip(self, _: tf.Tensor, active: tf.Tensor, *flat: Any) -> list[Any]:
+    def _trip(self, active: tf.Tensor, *flat: Any) -> list[Any]:
         plan, emit = self.plan, Emitter()
         outer = self.call.loop
         old, kept = self._unpack(list(flat))
@@ -98,10 +95,7 @@ class _Mask:
             emit("Select", active, self._repeated(c, late[c.index][0], emit), k)
             for c, k in zip(self.leaving, kept)
         ]
-        return [
-            emit("Any", goes_on, np.int32(0)), goes_on,
-            *(t for tensors in new for t in tensors), *kept,
-        ]  # fmt: skip
+        return [goes_on, *(t for tensors in new for t in tensors), *kept]
 
     def _next(
         self, carry: Carry, made: Converted, old: list[tf.Tensor], active: tf.Tensor, emit: Emitter
