@@ -176,6 +176,25 @@ def test_one_draw_for_all_is_not_one_for_each_block():
         assert len(set(drawn.tolist())) == 5
 
 
+@pytest.mark.parametrize("seed", [None, 7])
+def test_the_remainder_draws_numbers_of_its_own(seed):
+    """Also where a seed is set: the remainder is a second copy of the body's ops."""
+
+    def fn(x):
+        one = tf.random.normal([])
+        many = tf.while_loop(
+            lambda k, _: k < 2, lambda k, s: (k + 1, s + tf.random.uniform([], seed=3)), (0, 0.0)
+        )[1]
+        return x + one, many
+
+    tf.random.set_seed(seed)
+    try:
+        for found in vmap(fn, chunk_size=2)(tf.zeros([5])):
+            assert len(set(found.numpy().tolist())) == 5
+    finally:
+        tf.random.set_seed(None)
+
+
 # Advice -----------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ import tf_pfor
 from tests.samples.tensor_list import empty, get, listed, push, put, raw, reserved, stacked
 from tf_pfor.call import Call
 from tf_pfor.convert import Settings, Walker
-from tf_pfor.converters._list_rows import masked, own_rows, stitch_lists
+from tf_pfor.converters._list_rows import masked, own_rows
 from tf_pfor.emit import Emitter
 from tf_pfor.loop import Loop
 from tf_pfor.report import Recorder
@@ -122,28 +122,18 @@ def test_push_and_pop_of_some_rows_change_their_length():
     np.testing.assert_allclose(item, BASE[3, IDS])
 
 
-def test_own_rows_and_stitching():
-    """The lists of two branches become one."""
-    yes, no = np.array([0, 3, 4], np.int32), np.array([1, 2], np.int32)
+def test_own_rows():
+    ids = np.array([1, 2], np.int32)
 
     @tf.function(autograph=False)
     def run(base):
         emit = Emitter()
-        whole = Loop(5, emit)
-        parts, op = [], tf.no_op()
-        for ids in (yes, no):
-            loop = whole.subset(tf.constant(ids), emit)
-            call = Walker(loop, emit, Settings("error"), Recorder())
-            rows = _call(call, op)
-            part = own_rows(rows, Value.stacked_list(listed(base), ListRows(5, tf.constant(ids))))
-            parts.append(part)
-        order = tf.constant(np.argsort(np.concatenate([yes, no])).astype(np.int32))
-        made = stitch_lists(_call(Walker(whole, emit, Settings(), Recorder()), op), parts, order)
-        return stacked(parts[1].tensor, shape=[2, 2]), stacked(made.tensor, shape=[5, 2])
+        loop = Loop(5, emit).subset(tf.constant(ids), emit)
+        call = _call(Walker(loop, emit, Settings("error"), Recorder()), tf.no_op())
+        part = own_rows(call, Value.stacked_list(listed(base), ListRows(5, tf.constant(ids))))
+        return stacked(part.tensor, shape=[2, 2])
 
-    part, whole = run(tf.constant(BASE))
-    np.testing.assert_array_equal(part, BASE[:, no])
-    np.testing.assert_array_equal(whole, BASE)
+    np.testing.assert_array_equal(run(tf.constant(BASE)), BASE[:, ids])
 
 
 def _call(walker, op):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,19 @@ _DIM_MATH: dict[str, Callable[[int, int], int]] = {
     "Mul": operator.mul,
     "Sub": operator.sub,
 }
+
+
+_SALT: contextvars.ContextVar[int] = contextvars.ContextVar("tf_pfor_salt", default=0)
+
+
+@contextlib.contextmanager
+def salted(salt: int) -> Generator[None]:
+    """Emits a body for a second time: its seeded random ops get other seeds than the first time."""
+    token = _SALT.set(salt)
+    try:
+        yield
+    finally:
+        _SALT.reset(token)
 
 
 class Emitter:
@@ -90,6 +105,12 @@ class Emitter:
         self, op_type: str, flat: list[tf.Tensor], protos: dict[str, Any], name: str | None = None
     ) -> tf.Operation:
         """Emits one op from flat inputs and complete attributes."""
+        salt = _SALT.get()
+        if salt and _tf.draws_randomly(op_type) and "seed2" in protos:
+            seed, seed2 = (protos[k].i if k in protos else 0 for k in ("seed", "seed2"))
+            if seed or seed2:
+                changed = (seed2 + salt * 0x9E3779B9) % 2**31
+                protos = {**protos, "seed2": _tf.attr_value("int", changed)}
         operation = _tf.create_op(self.graph, op_type, flat, protos, name)
         self.operations.append(operation)
         return operation

@@ -13,7 +13,7 @@ from tf_pfor import _tf, memory, nests
 from tf_pfor.axes import Axis
 from tf_pfor.collectives import has_collective
 from tf_pfor.convert import Failed, Settings, Walker
-from tf_pfor.emit import Dim, Emitter
+from tf_pfor.emit import Dim, Emitter, salted
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.loop import Loop
 from tf_pfor.report import Recorder, refusal, warn_of_loops
@@ -296,7 +296,8 @@ class _Blocks:
         outputs = [_join(t, block) for t in blocks[:count]]
         if not (isinstance(n, int) and n == done):
             first = tf.convert_to_tensor(done, tf.int32)
-            rest = self._convert(first, [x[done:] for x in mapped], n - done)
+            with salted(1):
+                rest = self._convert(first, [x[done:] for x in mapped], n - done)
             outputs = [_sized(tf.concat([a, b], 0), n) for a, b in zip(outputs, rest)]
         supply = iter(outputs)
         leaves = [next(supply) if isinstance(x, tf.Tensor) else None for x in self.body.leaves]
