@@ -32,7 +32,11 @@ def is_worth_it(product: Product) -> bool:
     shapes = (product.a.inner_shape, product.b.inner_shape)
     if not all(is_static(s) and len(s) == 2 for s in shapes):  # type: ignore[arg-type]
         return False
-    r, (k, m) = product.rows, product.shape
+    return is_smaller(product.rows, *product.shape)
+
+
+def is_smaller(r: int, k: int, m: int) -> bool:
+    """Whether [r, k] and [r, m] have no more elements than their product."""
     return r * (k + m) <= k * m
 
 
