@@ -10,7 +10,7 @@ import tf_pfor
 from tests.control_flow import vectorized
 from tf_pfor import vectorized_map, vmap
 
-N, T, K, M = 3, 4, 5, 6
+N, T, K, M = 3, 4, 10, 12
 
 
 def normal(*shape, dtype=np.float64):

@@ -16,8 +16,7 @@ import tensorflow as tf
 
 from tf_pfor.call import Call
 from tf_pfor.converters._loop_graphs import READS_OF_LISTS, source
-from tf_pfor.converters._matmul import matrix_product
-from tf_pfor.converters._products import SUMS, is_smaller
+from tf_pfor.converters._products import SUMS, is_smaller, product_of
 from tf_pfor.shapes import product, transpose
 from tf_pfor.values import Layout, Value, dims, is_static
 
@@ -104,8 +103,7 @@ class Accumulator:
         made: list[tf.Tensor] = []
         for pair in self.pairs:
             a, b = (self._all_trips(call, next(supply), f) for f in pair)
-            found = matrix_product(call, a, b, True, False)
-            made.append(found.tensor if isinstance(found, Value) else found)
+            made.append(product_of(call, a, b))
             shape = (a.inner_shape[1], b.inner_shape[1])  # type: ignore[index]
         if start.is_stacked:
             made.append(start.tensor)

@@ -36,8 +36,8 @@ def is_worth_it(product: Product) -> bool:
 
 
 def is_smaller(r: int, k: int, m: int) -> bool:
-    """Whether [r, k] and [r, m] have no more elements than their product."""
-    return r * (k + m) <= k * m
+    """Whether [r, k] and [r, m] have half as many elements as their product (decisions/0008)."""
+    return 2 * r * (k + m) <= k * m
 
 
 def sum_of_products(call: Call) -> Value | None:
@@ -68,7 +68,7 @@ def _sum(call: Call, total: Products) -> tf.Tensor:
     emit = call.emit
     a = joined(call, [(t.a, t.transpose_a, t.rows, t.shape[0]) for t in total.terms])
     b = joined(call, [(t.b, not t.transpose_b, t.rows, t.shape[1]) for t in total.terms])
-    made = [_tensor(matrix_product(call, a, b, True, False))]
+    made = [product_of(call, a, b)]
     made += [v.tensor for v in total.rest if v.is_stacked]
     tensor = made[0] if len(made) == 1 else emit("AddN", made)
     for v in total.rest:
@@ -101,6 +101,14 @@ def joined(call: Call, parts: Sequence[tuple[Value, bool, int, int]]) -> Value:
     tensor = emit.reshape(tensor, [*lead, rows, width])
     made = Value.stacked(tensor) if is_stacked else Value.unstacked(tensor)
     return made.with_inner_shape((rows, width))
+
+
+def product_of(call: Call, a: Value, b: Value) -> tf.Tensor:
+    """a_i^T b_i of joined factors, [n, k, m]."""
+    rows, m = a.inner_shape[0], b.inner_shape[1]  # type: ignore[index]
+    if not a.is_stacked and (rows is None or rows <= m):  # type: ignore[operator]
+        a = Value.stacked(call.stacked(a)).with_inner_shape(a.inner_shape)  # or m * k transposed
+    return _tensor(matrix_product(call, a, b, True, False))
 
 
 def _tensor(made: Any) -> tf.Tensor:
