@@ -290,7 +290,8 @@ class _Blocks:
     def run(self) -> list[Any]:
         """The leaves; those that all iterations share unstacked."""
         n, block, count = self.n, self.block, len(self.body.outputs)
-        full = n // block
+        # A remainder of no rows is not run: fused kernels of TensorFlow's fail on empty batches.
+        full = n // block if isinstance(n, int) else tf.maximum((n - 1) // block, 0)
         done = full * block
         mapped = _mapped(self.elements)
         blocks = tf.map_fn(
