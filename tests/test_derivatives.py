@@ -260,6 +260,51 @@ def test_per_example(chunk):
     _close(again, losses)
 
 
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_blocks_of_images(is_known, jit):
+    """Unknown batch sizes, also those that the blocks divide, and none; XLA's static shapes."""
+    model = tf.keras.Sequential(
+        [tf.keras.layers.Conv2D(3, 3), tf.keras.layers.ReLU(), tf.keras.layers.Conv2D(2, 3)]
+    )
+    model.build([None, 6, 6, 1])
+
+    def loss(image):
+        return tf.reduce_sum(model(image[None]) ** 2)
+
+    spec = tf.TensorSpec([None, 6, 6, 1])
+
+    def both(x):
+        total, losses = per_example.clipped_gradient_sum(
+            loss, model.trainable_variables, x, clip_norm=1.0, chunk_size=2
+        )
+        block = None if jit and not is_known else 2  # map_fn needs a static length under XLA
+        grads, _ = per_example.per_example_gradients(
+            loss, model.trainable_variables, x, chunk_size=block
+        )
+        return total, losses, grads
+
+    compiled = tf.function(
+        both, autograph=False, jit_compile=jit, input_signature=None if is_known else [spec]
+    )
+    for n in (1, 2, 3, 4):
+        x = tf.random.normal([n, 6, 6, 1])
+        total, losses, grads = compiled(x)
+        expected = _reference(lambda a, _: loss(a), model.trainable_variables, x, x)
+        norms = np.sqrt(sum(np.sum(np.reshape(e, [n, -1]) ** 2, 1) for e in expected))
+        scale = np.minimum(1.0, 1.0 / norms)
+        for t, g, e in zip(total, grads, expected):
+            _close(g, e, rtol=1e-4, atol=1e-5)
+            _close(t, np.einsum("n,n...->...", scale, np.asarray(e)), rtol=1e-4, atol=1e-5)
+        _close(losses, [loss(a) for a in x], rtol=1e-4)
+
+
+def test_a_slice_of_a_scalar():
+    """The gradient of x[None], second order."""
+    f = functional.hessian(lambda t: tf.reduce_sum(t[None] ** 3))
+    _close(tf_pfor.vmap(f)(tf.constant([1.0, 2.0])), [6, 12])
+
+
 def test_per_example_aux_and_unused_variables():
     v, unused = tf.Variable(2.0), tf.Variable([1.0, 1.0])
     grads, losses, aux = per_example.per_example_gradients(

@@ -111,6 +111,13 @@ class Call:
         """What other tensors of the body become, converted now: none may depend on this op."""
         return self._walker.convert(tensors)
 
+    def is_only_read_by(self, op_types: Sequence[str]) -> bool:
+        """Whether one op, of these types, is all that reads the output of this op."""
+        (output,) = self.op.outputs
+        readers = output.consumers()
+        is_free = not (self.op.control_inputs or self._walker.is_asked(output))
+        return is_free and len(readers) == 1 and readers[0].type in op_types
+
     def require_rank(self, value: Value, what: str = "the input") -> int:
         """The inner rank of ``value``; CannotVectorize if it is unknown."""
         if value.inner_rank is None:

@@ -90,6 +90,10 @@ class Walker:
         """What a tensor of the body has become; None if it was not converted."""
         return self._values.get(_key(tensor))
 
+    def is_asked(self, tensor: tf.Tensor) -> bool:
+        """Whether a tensor of the body is a result that was asked for."""
+        return any(_key(t) == _key(tensor) for t in self._asked)
+
     def is_done(self, op: tf.Operation) -> bool:
         """Whether an op was looked at, with whatever end."""
         return op in self._done

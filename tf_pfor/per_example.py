@@ -219,21 +219,14 @@ def _sum_over_chunks(
     n = tf.shape(leaves[0])[0] if known is None else known
     if block is None or (known is not None and known <= block):
         return chunk(*batch)
-    full = n // block
-
-    def rows(start: Any, stop: Any, size: int | None) -> tuple[Any, ...]:
-        def cut(x: tf.Tensor) -> tf.Tensor:
-            part = x[start:stop]
-            part.set_shape([size, *x.shape[1:]])
-            return part
-
-        return tf.nest.map_structure(cut, batch)
+    full = (n - 1) // block if known else tf.maximum((n - 1) // block, 0)  # the last has a row
 
     def step(i: tf.Tensor, sums: list[tf.Tensor], losses: tf.TensorArray) -> Any:
-        more, loss = chunk(*rows(i * block, (i + 1) * block, block))
+        ids = i * block + tf.range(block)  # a slice from i has no static size under XLA
+        more, loss = chunk(*tf.nest.map_structure(lambda x: tf.gather(x, ids), batch))
         return i + 1, [a + b for a, b in zip(sums, more)], losses.write(i, loss)
 
-    sums, rest = chunk(*rows(full * block, n, None if known is None else known % block))
+    sums, rest = chunk(*tf.nest.map_structure(lambda x: x[full * block :], batch))
     array = tf.TensorArray(rest.dtype, full, element_shape=[block])
     _, sums, array = tf.while_loop(
         lambda i, *_: i < full, step, (tf.constant(0), sums, array), parallel_iterations=1

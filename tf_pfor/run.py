@@ -192,8 +192,15 @@ def bound_walker(
     for placeholder, element in zip(body.placeholders, elements, strict=True):
         walker.bind(placeholder, _element_value(element, loop))
     for outside, inside in body.captures:
-        walker.bind(inside, Value.unstacked(outside))
+        walker.bind(inside, _captured(outside))
     return walker
+
+
+def _captured(outside: tf.Tensor) -> Value:
+    """A tensor from outside the body; of a small constant of the graph the value is known."""
+    is_constant = tf.is_symbolic_tensor(outside) and outside.op.type == "Const"
+    is_small = is_constant and outside.shape.num_elements() <= 64  # type: ignore[operator]
+    return Value.unstacked(outside, _tf.static_value(outside) if is_small else None)
 
 
 def _result(walker: Walker, value: Value, is_invariant: bool, position: int) -> tf.Tensor:
@@ -283,7 +290,8 @@ class _Blocks:
     def run(self) -> list[Any]:
         """The leaves; those that all iterations share unstacked."""
         n, block, count = self.n, self.block, len(self.body.outputs)
-        full = n // block
+        # A remainder of no rows is not run: fused kernels of TensorFlow's fail on empty batches.
+        full = n // block if isinstance(n, int) else tf.maximum((n - 1) // block, 0)
         done = full * block
         mapped = _mapped(self.elements)
         blocks = tf.map_fn(

@@ -140,6 +140,39 @@ class RowSource:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Product:
+    """a_i^T b_i of two matrices, [r, k] and [r, m], each stored as it is or transposed.
+
+    ``transpose_a`` and ``transpose_b`` are those of the MatMul: a is [r, k] if ``transpose_a``,
+    b is [r, m] if not ``transpose_b``.
+    """
+
+    a: Value
+    b: Value
+    transpose_a: bool
+    transpose_b: bool
+
+    @property
+    def rows(self) -> int:
+        """The inner size r."""
+        return _static(self.a, 0 if self.transpose_a else 1)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of the product, [k, m]."""
+        k = _static(self.a, 1 if self.transpose_a else 0)
+        return k, _static(self.b, 0 if self.transpose_b else 1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Products:
+    """A sum that was not emitted yet: of products of one static shape, and of other values."""
+
+    terms: tuple[Product, ...]
+    rest: tuple[Value, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """A tensor of the body in the vectorized graph.
 
@@ -154,6 +187,7 @@ class Value:
         value is a reshape that nobody has read yet.
       rows: STACKED_LIST and BY_ROW: which rows its elements have.
       source: where a stacked value's rows lie that were not gathered yet.
+      products: what this value is the sum of, when only a sum is going to read it.
     """
 
     layout: Layout
@@ -166,6 +200,7 @@ class Value:
     elements: tf.Tensor | None = None
     rows: ListRows | None = None
     source: RowSource | None = None
+    products: Products | None = None
 
     @classmethod
     def unstacked(cls, tensor: tf.Tensor, constant: np.ndarray | None = None) -> Value:
@@ -194,10 +229,13 @@ class Value:
         folded: Folded | None = None,
         constant: np.ndarray | None = None,
         elements: tf.Tensor | None = None,
+        products: Products | None = None,
     ) -> Value:
         """A value whose tensor is emitted when it is first read."""
         cell = Cell(None, make)
-        return cls(layout, cell, inner_shape, dtype, folded, constant, elements=elements)
+        return cls(
+            layout, cell, inner_shape, dtype, folded, constant, elements=elements, products=products
+        )
 
     @property
     def tensor(self) -> tf.Tensor:
@@ -249,11 +287,17 @@ class Value:
             row_shapes=see(self.row_shapes),
             elements=None,
             source=None,
+            products=None,
         )
 
     def with_inner_shape(self, shape: Shape) -> Value:
         """The same value with another static inner shape."""
         return dataclasses.replace(self, inner_shape=shape)
+
+
+def _static(value: Value, axis: int) -> int:
+    assert value.inner_shape is not None
+    return value.inner_shape[axis]  # type: ignore[return-value]
 
 
 def _constant(value: Value, graph: Any) -> tf.Tensor:

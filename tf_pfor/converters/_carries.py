@@ -19,7 +19,19 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.by_row import accesses
 from tf_pfor.call import Call
+from tf_pfor.converters._accumulators import Accumulator, find_accumulator
+from tf_pfor.converters._loop_graphs import (
+    Reach,
+    effects,
+    is_popped,
+    is_pushed,
+    is_read,
+    keeps_length,
+    pass_through,
+    source,
+)
 from tf_pfor.converters._regions import (
+    Converted,
     Region,
     as_layout,
     full_shape,
@@ -27,7 +39,6 @@ from tf_pfor.converters._regions import (
     join,
     received,
 )
-from tf_pfor.converters._safety import writes_op
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize, ConversionError
 from tf_pfor.loop import Loop
@@ -36,9 +47,6 @@ from tf_pfor.values import Cell, Layout, ListRows, RowSource, Shape, Value, dims
 
 # Elements of an item from which on an array is stored by row.
 _WIDE = 32
-
-# Ops that return the list they got, with other elements and the same length.
-_SAME_LENGTH = ("Identity", "TensorListScatterIntoExistingList", "TensorListSetItem")
 
 
 @dataclasses.dataclass(slots=True)
@@ -52,6 +60,7 @@ class Carry:
       is_read: whether somebody reads the result.
       is_resized: a list whose length changes in the body.
       has_lengths: a list whose rows differ in length from the start.
+      factors: of a sum of products: what is collected in its place.
     """
 
     index: int
@@ -60,6 +69,7 @@ class Carry:
     is_read: bool
     is_resized: bool = False
     has_lengths: bool = False
+    factors: Accumulator | None = None
 
     @property
     def is_uniform(self) -> bool:
@@ -76,6 +86,8 @@ class Carry:
 
     def shapes(self, length: int | None) -> list[tf.TensorShape]:
         """The static shapes of its tensors."""
+        if self.factors is not None:
+            return [tf.TensorShape([])] * self.factors.count
         own = [full_shape(self.layout, self.inner, length)]
         return own + [tf.TensorShape([None])] if self.has_lengths else own
 
@@ -89,7 +101,7 @@ class Plan:
         self.cond = Region(call, call.attr("cond").name)
         self.body = Region(call, call.attr("body").name)
         self.carries = self._live()
-        self.passed = _pass_through(self.body.graph)
+        self.passed = pass_through(self.body.graph)
         self._held: dict[int, RowSource] = {}
         self._inside: dict[int, Value] = {}
         self._rows: dict[int, ListRows] = {}
@@ -100,15 +112,15 @@ class Plan:
     def _live(self) -> list[Carry]:
         """The carries: neither pass-through nor dead."""
         graph, op = self.body.graph, self.call.op
-        passed = _pass_through(graph)
+        passed = pass_through(graph)
         reach = Reach(graph)
         in_cond = Reach(self.cond.graph)
         live = set(in_cond.inputs_of(self.cond.graph.outputs[0].op))
-        for o in (*self.body.controls, *_effects(graph)):
+        for o in (*self.body.controls, *effects(graph)):
             live |= reach.inputs_of(o)
-        for o in (*self.cond.controls, *_effects(self.cond.graph)):
+        for o in (*self.cond.controls, *effects(self.cond.graph)):
             live |= in_cond.inputs_of(o)
-        read = {i for i, t in enumerate(op.outputs) if _is_read(t)}
+        read = {i for i, t in enumerate(op.outputs) if is_read(t)}
         live |= read
         todo = list(live)
         while todo:
@@ -123,7 +135,7 @@ class Plan:
                 self.args[i].layout,
                 dims(graph.inputs[i]),
                 i in read,
-                self.args[i].dtype == tf.variant and not _keeps_length(graph, i),
+                self.args[i].dtype == tf.variant and not keeps_length(graph, i),
                 self.args[i].rows is not None and self.args[i].rows.lengths is not None,
             )
             for i in sorted(live - passed)
@@ -152,10 +164,22 @@ class Plan:
         for carry in self.carries:
             if carry.is_uniform and self.args[carry.index].dtype == tf.variant:
                 carry.layout, changed = Layout.STACKED_LIST, True
-            if carry.is_resized and not _is_pushed(self.body.graph, carry.index):
+            if carry.is_resized and not is_pushed(self.body.graph, carry.index):
                 carry.has_lengths, carry.is_resized, changed = True, False, True
         if changed:  # a list that rows leave at different times differs between them
             self._settle()
+
+    def collect_factors(self) -> None:
+        """Collects factors of the products that trips add up: one product after the loop."""
+        length = self.call.loop.static_length
+        for c in self.carries:
+            if c.layout is not Layout.STACKED or self.cond.graph.inputs[c.index].consumers():
+                continue
+            found = find_accumulator(self.body.graph, c.index)
+            if found is not None:
+                layouts = self.body.layouts(found.tensors, self.as_seen(), length)
+                found.settle(layouts, may_differ=self.is_variant)
+                c.factors, c.layout = found, Layout.STACKED_LIST
 
     def store_by_row(self, *, leaving: bool) -> None:
         """Stores by row the arrays and lists of which the body reads and writes single items.
@@ -192,8 +216,10 @@ class Plan:
         for c in self.carries:
             arg = self.args[c.index]
             rows = self._own_rows(c) if c.has_lengths else arg.rows
-            cell = as_layout(self.call, arg, c.layout).cell if c.is_list else arg.cell
-            seen[c.index] = Value(c.layout, cell, c.inner, arg.dtype, rows=rows)
+            layout = c.layout if c.factors is None else Layout.STACKED
+            is_list = layout is Layout.STACKED_LIST
+            cell = as_layout(self.call, arg, layout).cell if is_list else arg.cell
+            seen[c.index] = Value(layout, cell, c.inner, arg.dtype, rows=rows)
         return seen
 
     # Tensors of carries ---------------------------------------------------
@@ -202,6 +228,9 @@ class Plan:
         """The tensors of each carry before the first trip."""
         out: list[list[tf.Tensor]] = []
         for c in self.carries:
+            if c.factors is not None:
+                out.append(c.factors.start(self.call, self.maximum_iterations))
+                continue
             arg = self.args[c.index]
             stored = self._by_row.get(c.index) or as_layout(self.call, arg, c.layout)
             tensors = [stored.tensor]
@@ -228,6 +257,9 @@ class Plan:
             loop.take(a, self._hold) if i in self.passed else a for i, a in enumerate(self.args)
         ]
         for c, tensors in zip(self.carries, state):
+            if c.factors is not None:
+                c.factors.lists = list(tensors)
+                continue
             if c.layout is Layout.BY_ROW:
                 whole = dataclasses.replace(self._by_row[c.index], cell=Cell(tensors[0]))
                 seen[c.index] = self._inside[c.index] = loop.take(whole)
@@ -275,7 +307,7 @@ class Plan:
         found = self._rows.get(carry.index)
         if found is None:
             emit = call.emit
-            length = emit("TensorListLength", arg.tensor)
+            length = list_length(call, arg.tensor)
             lengths = emit("Fill", emit.shape_vector([rows.size]), length)
             found = self._rows[carry.index] = dataclasses.replace(rows, lengths=lengths)
         return found
@@ -287,7 +319,7 @@ class Plan:
             handle = as_layout(self.call, arg, Layout.STACKED_LIST).tensor
             known = _tf.list_element(handle)
             is_known = known is not None and known[1].is_fully_defined()
-            ok = is_known and known[0] != tf.variant and _is_popped(self.body.graph, carry.index)
+            ok = is_known and known[0] != tf.variant and is_popped(self.body.graph, carry.index)
             emit = self.call.emit
             self._wholes[carry.index] = None if not ok else Cell(
                 None,
@@ -305,8 +337,32 @@ class Plan:
             self._held[id(value.cell)] = found
         return found
 
-    def tensors_of(self, carry: Carry, made: Any) -> list[tf.Tensor]:
-        """The tensors of a carry after a trip."""
+    def convert_body(
+        self, args: Sequence[Value], loop: Loop, emit: Emitter
+    ) -> list[list[Converted]]:
+        """What the body makes of each carry: its new value, or the factors to collect."""
+        outputs = self.body.graph.outputs
+        wanted = [c.factors.tensors if c.factors else [outputs[c.index]] for c in self.carries]
+        flat = [t for tensors in wanted for t in tensors]
+        supply = iter(self.body.convert(args, loop, emit, tensors=flat))
+        return [[next(supply) for _ in tensors] for tensors in wanted]
+
+    def tensors_of(
+        self,
+        carry: Carry,
+        converted: Sequence[Converted],
+        spread: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    ) -> list[tf.Tensor]:
+        """The tensors of a carry after a trip.
+
+        Args:
+          carry: the variable.
+          converted: what the body makes of it.
+          spread: puts a tensor of the active rows in its place among all rows, zeros elsewhere.
+        """
+        if carry.factors is not None:
+            return carry.factors.collected(converted, spread)
+        made = converted[0]
         made = made.carrying_on(self._inside[carry.index])
         tensors = [made.as_layout(carry.layout)]
         if carry.has_lengths:
@@ -341,6 +397,8 @@ class Plan:
         self, carry: Carry, tensors: Sequence[tf.Tensor], lengths: tf.Tensor | None = None
     ) -> Value:
         """A variable after the loop, which has all rows then (``lengths`` as in list_after)."""
+        if carry.factors is not None:
+            return carry.factors.total(self.call, tensors, self.args[carry.index])
         if carry.layout is Layout.BY_ROW:
             return dataclasses.replace(self._by_row[carry.index], cell=Cell(tensors[0]))
         if carry.is_list:
@@ -363,10 +421,12 @@ class Plan:
 
     def describe(self) -> str:
         uniform = sum(c.is_uniform for c in self.carries)
-        lists = sum(c.is_list for c in self.carries)
-        varying = len(self.carries) - uniform - lists - len(self._by_row)
+        sums = sum(c.factors is not None for c in self.carries)
+        lists = sum(c.is_list for c in self.carries) - sums
+        varying = len(self.carries) - uniform - lists - sums - len(self._by_row)
         text = f"{uniform} uniform, {varying} row-varying"
         text += f", {lists} lists" if lists else ""
+        text += f", {sums} sums of matrix products as one product" if sums else ""
         return text + (f", {len(self._by_row)} with items by row" if self._by_row else "")
 
     @property
@@ -390,12 +450,26 @@ class Plan:
         }
 
 
+def list_length(call: Call, handle: tf.Tensor) -> tf.Tensor:
+    """How many elements a list has: an int32 scalar.
+
+    Under XLA TensorListLength gives the room that a list has, also where less was pushed.
+    """
+    made_by = source(handle).op.type
+    if made_by == "EmptyTensorList":
+        return call.emit.constant(np.int32(0))
+    is_full = made_by in ("TensorListFromTensor", "TensorListReserve")
+    if _tf.in_xla_context(call.emit.graph) and not is_full:
+        raise CannotVectorize("under jit_compile it is not known how long a list is")
+    return call.emit("TensorListLength", handle)
+
+
 def _has_items(carry: Carry, arg: Value, graph: Any) -> bool:
     """Whether a variable has equally many items of one static shape in all rows."""
     if not carry.is_list:
         inner = carry.inner
         return carry.layout is Layout.STACKED and is_static(inner) and _is_wide(inner)
-    known = _tf.list_element(graph.inputs[carry.index])
+    known = None if carry.factors else _tf.list_element(graph.inputs[carry.index])
     if known is None or known[0] == tf.variant or not known[1].is_fully_defined():
         return False
     return arg.rows is None and not (carry.is_resized or carry.has_lengths)
@@ -414,82 +488,3 @@ def _unread(output: tf.Tensor) -> Callable[[], tf.Tensor]:
         raise ConversionError(f"'{output.name}' is read, which nobody was seen to do. A bug.")
 
     return make
-
-
-def _is_read(tensor: tf.Tensor) -> bool:
-    return bool(tensor.consumers()) or any(t is tensor for t in tensor.graph.outputs)
-
-
-def _pass_through(graph: Any) -> set[int]:
-    found: set[int] = set()
-    for i, (given, output) in enumerate(zip(graph.inputs, graph.outputs)):
-        while output.op.type == "Identity" and not output.op.control_inputs:
-            output = output.op.inputs[0]
-        if output is given:
-            found.add(i)
-    return found
-
-
-def _keeps_length(graph: Any, i: int) -> bool:
-    return _list_before(graph.outputs[i], ()) is graph.inputs[i]
-
-
-def _list_before(tensor: tf.Tensor, more: Sequence[str]) -> tf.Tensor:
-    """The list that this one was made from without a change of its length, or by ops of ``more``.
-
-    A list of which rows are written at different places is taken apart and put together.
-    """
-    while True:
-        op = tensor.op
-        resizes = op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds")
-        if op.type in (*_SAME_LENGTH, *more) and not resizes:
-            tensor = op.inputs[0]
-            continue
-        whole = op.inputs[0] if op.type == "TensorListFromTensor" else None
-        while whole is not None and whole.op.type in ("Identity", "TensorScatterUpdate"):
-            whole = whole.op.inputs[0]
-        if whole is None or whole.op.type != "TensorListStack":
-            return tensor
-        tensor = whole.op.inputs[0]
-
-
-def _is_popped(graph: Any, i: int) -> bool:
-    """Whether all that happens to list ``i`` in a trip is that elements are popped."""
-    tensor = graph.outputs[i]
-    while tensor.op.type in ("Identity", "TensorListPopBack") and tensor.value_index == 0:
-        tensor = tensor.op.inputs[0]
-    return tensor is graph.inputs[i]
-
-
-def _is_pushed(graph: Any, i: int) -> bool:
-    """Whether list ``i`` grows at its end only, by the same number for all rows of a trip."""
-    return _list_before(graph.outputs[i], ["TensorListPushBack"]) is graph.inputs[i]
-
-
-def _effects(graph: Any) -> list[tf.Operation]:
-    return [o for o in graph.get_operations() if writes_op(o)]
-
-
-class Reach:
-    """Which inputs of a function graph an op depends on."""
-
-    def __init__(self, graph: Any):
-        self._found: dict[Any, frozenset[int]] = {
-            t.op: frozenset([i]) for i, t in enumerate(graph.inputs)
-        }
-
-    def inputs_of(self, op: tf.Operation) -> frozenset[int]:
-        stack = [op]
-        while stack:
-            top = stack[-1]
-            if top in self._found:
-                stack.pop()
-                continue
-            needs = [t.op for t in top.inputs] + list(top.control_inputs)
-            todo = [o for o in needs if o not in self._found]
-            if todo:
-                stack += todo
-                continue
-            stack.pop()
-            self._found[top] = frozenset().union(*(self._found[o] for o in needs))
-        return self._found[op]

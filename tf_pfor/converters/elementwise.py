@@ -44,7 +44,7 @@ elementwise(
 
 elementwise(
     table("""
-        Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan FloorDiv FloorMod
+        Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan FloorDiv FloorMod
         Greater GreaterEqual Igamma IgammaGradA Igammac LeftShift Less LessEqual LogicalAnd
         LogicalOr Maximum Minimum Mod Mul MulNoNan NextAfter Polygamma Pow RandomGammaGrad RealDiv
         RightShift SquaredDifference Sub TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta
@@ -56,7 +56,7 @@ elementwise(table("SelectV2"), max_groups=8, max_rank=8)
 
 same_shape(
     table("""
-        AddN EluGrad InvGrad ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad
+        EluGrad InvGrad ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad
         SoftplusGrad SoftsignGrad SqrtGrad TanhGrad
     """)
 )
@@ -67,12 +67,6 @@ same_shape(
         "LeakyReluGrad": ("alpha",),
     }
 )
-
-
-@RegisterPFor("AccumulateNV2", ANY, attrs=("shape",))
-def accumulate_n(call: Call, inputs: list[Value]) -> Any:
-    """A sum like AddN, which needs no shape to be told."""
-    return call.emit("AddN", [call.stacked(v) for v in inputs])
 
 
 @RegisterPFor("Betainc", ANY)

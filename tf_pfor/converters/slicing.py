@@ -283,7 +283,7 @@ def strided_slice_grad(
 
 def _constant_grad(call: Call, dy: Value, items: list[Item], sizes: list[int]) -> Value:
     """Puts dy, of the shape of the slice, among zeros of the shape ``sizes``."""
-    if all(item.takes_all(sizes[item.axis]) for item in items):
+    if all(item.kind == "new" or item.takes_all(sizes[item.axis]) for item in items):
         if all(item.kind in ("all", "range") for item in items):
             return dy
         return reshaped(call, dy, sizes)

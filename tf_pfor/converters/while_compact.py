@@ -10,6 +10,7 @@ is written in place, in the active rows.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -82,18 +83,24 @@ class _Compact:
         lists = self._pushed(emit, lists, left, done)
         loop = Loop(emit.dim(rows, 0), emit, rows=rows, parent=self.call.loop)
         seen = plan.inside(loop, emit, state)
-        made = plan.body.convert(seen, loop, emit, outputs=[c.index for c in self.carries])
+        made = plan.convert_body(seen, loop, emit)
         after = list(seen)
         for c, m in zip(self.carries, made):
-            after[c.index] = m.value
+            after[c.index] = m[0].value  # the condition does not read sums of products
         (again,) = plan.cond.convert(after, loop, emit)
         goes_on = again.as_layout_of_rows()
+        spread = functools.partial(self._spread, emit, rows)
         return [
             goes_on,
             rows,
-            *(t for c, m in zip(self.carries, made) for t in plan.tensors_of(c, m)),
+            *(t for c, m in zip(self.carries, made) for t in plan.tensors_of(c, m, spread)),
             *lists,
         ]
+
+    def _spread(self, emit: Emitter, rows: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
+        """[k, ...] of the active rows as [n, ...]: rows that left add nothing to a sum."""
+        whole = emit.shape_vector([self.call.loop.length, *(dims(tensor) or ())[1:]])
+        return emit("ScatterNd", emit("ExpandDims", rows, np.int32(1)), tensor, whole)
 
     def _leaving_tensor(self, carry: Carry, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
         """What is kept of a variable when a row leaves: of a list its length."""

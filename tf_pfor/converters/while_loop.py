@@ -35,6 +35,8 @@ _CHEAP = 2_000_000
 def convert_while(call: Call, input: list[Value]) -> Any:
     """x_i = body(x_i) while cond(x_i)."""
     plan = Plan(call, input)
+    if not _tf.in_xla_context(call.emit.graph) or plan.maximum_iterations is not None:
+        plan.collect_factors()
     may_gather = not (_is_static(call) or call.emit.is_trial)
     if not plan.is_variant:
         if may_gather:
@@ -118,7 +120,7 @@ def plain(plan: Plan) -> list[Value]:
         emit = Emitter()
         loop = call.loop.inside(emit)
         args = plan.inside(loop, emit, unpack(flat))
-        made = plan.body.convert(args, loop, emit, outputs=[c.index for c in plan.carries])
+        made = plan.convert_body(args, loop, emit)
         return [t for c, m in zip(plan.carries, made) for t in plan.tensors_of(c, m)]
 
     shapes = [s for c in plan.carries for s in c.shapes(length)]

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters._carries import Carry, Plan
+from tf_pfor.converters._carries import Carry, Plan, list_length
+from tf_pfor.converters._loop_graphs import pushes
 from tf_pfor.converters._regions import Converted, full_shape, padded_rows, positions
 from tf_pfor.emit import Emitter
 from tf_pfor.loop import Loop
@@ -83,32 +84,47 @@ class _Mask:
             ]
             writable, real = None, active  # those that stand in for others write what these write
         seen = plan.inside(loop, emit, state, writable, real)
-        made = plan.body.convert(seen, loop, emit, outputs=[c.index for c in self.carries])
+        made = plan.convert_body(seen, loop, emit)
         after = list(seen)
         for c, m in zip(self.carries, made):
-            after[c.index] = m.value
+            after[c.index] = m[0].value  # the condition does not read sums of products
         (again,) = plan.cond.convert(after, loop, emit)
         goes_on = emit("LogicalAnd", active, again.as_layout_of_rows())
         new = [self._next(c, m, t, active, emit) for c, m, t in zip(self.carries, made, old)]
         late = {c.index: tensors for c, tensors in zip(self.carries, new)}
         kept = [
-            emit("Select", active, self._repeated(c, late[c.index][0], emit), k)
+            emit("Select", active, self._grown(c, late[c.index][0], k, emit), k)
             for c, k in zip(self.leaving, kept)
         ]
         return [goes_on, *(t for tensors in new for t in tensors), *kept]
 
     def _next(
-        self, carry: Carry, made: Converted, old: list[tf.Tensor], active: tf.Tensor, emit: Emitter
+        self,
+        carry: Carry,
+        made: list[Converted],
+        old: list[tf.Tensor],
+        active: tf.Tensor,
+        emit: Emitter,
     ) -> list[tf.Tensor]:
-        tensors = self.plan.tensors_of(carry, made)
+        def spread(tensor: tf.Tensor) -> tf.Tensor:
+            """Rows that are done add nothing to a sum."""
+            return emit("Select", active, tensor, emit("ZerosLike", tensor))
+
+        tensors = self.plan.tensors_of(carry, made, spread)
         if carry.layout is Layout.STACKED:
             return [emit("Select", active, tensors[0], old[0])]
         return tensors
 
+    def _grown(self, carry: Carry, tensor: tf.Tensor, kept: tf.Tensor, emit: Emitter) -> tf.Tensor:
+        """What is kept of a variable after a trip that no row left before."""
+        if carry.is_list:
+            return emit("AddV2", kept, np.int32(pushes(self.plan.body.graph, carry.index)))
+        return self._repeated(carry, tensor, emit)
+
     def _repeated(self, carry: Carry, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
         """What is kept of a variable for each row: [n] + inner; of a list its length."""
         if carry.is_list:
-            tensor = emit("TensorListLength", tensor)
+            tensor = list_length(self.call, tensor)
         n = self.call.loop.length
         shape = tensor.shape
         if shape.is_fully_defined():
@@ -125,7 +141,7 @@ class _Mask:
             if not c.is_read:
                 continue
             if c.is_list:
-                found[c.index] = plan.list_after(c, tensors, own.get(c.index))
+                found[c.index] = plan.after(c, tensors, own.get(c.index))
             else:
                 tensor = own.get(c.index, tensors[0])
                 found[c.index] = Value.stacked(tensor).with_inner_shape(c.inner)

@@ -1,0 +1,111 @@
+"""What the graph of a loop's body tells of its variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.converters._safety import writes_op
+
+# Ops that return the list they got, with other elements and the same length.
+_SAME_LENGTH = ("Identity", "TensorListScatterIntoExistingList", "TensorListSetItem")
+
+
+# Ops that read what lists hold.
+READS_OF_LISTS = ("TensorListGetItem", "TensorListPopBack")
+
+
+def source(tensor: tf.Tensor) -> tf.Tensor:
+    """What an Identity without control inputs passes on."""
+    while tensor.op.type == "Identity" and not tensor.op.control_inputs:
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def is_read(tensor: tf.Tensor) -> bool:
+    return bool(tensor.consumers()) or any(t is tensor for t in tensor.graph.outputs)
+
+
+def pass_through(graph: Any) -> set[int]:
+    found: set[int] = set()
+    for i, (given, output) in enumerate(zip(graph.inputs, graph.outputs)):
+        if source(output) is given:
+            found.add(i)
+    return found
+
+
+def keeps_length(graph: Any, i: int) -> bool:
+    return _list_before(graph.outputs[i], ()) is graph.inputs[i]
+
+
+def _list_before(tensor: tf.Tensor, more: Sequence[str]) -> tf.Tensor:
+    """The list that this one was made from without a change of its length, or by ops of ``more``.
+
+    A list of which rows are written at different places is taken apart and put together.
+    """
+    while True:
+        op = tensor.op
+        resizes = op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds")
+        if op.type in (*_SAME_LENGTH, *more) and not resizes:
+            tensor = op.inputs[0]
+            continue
+        whole = op.inputs[0] if op.type == "TensorListFromTensor" else None
+        while whole is not None and whole.op.type in ("Identity", "TensorScatterUpdate"):
+            whole = whole.op.inputs[0]
+        if whole is None or whole.op.type != "TensorListStack":
+            return tensor
+        tensor = whole.op.inputs[0]
+
+
+def is_popped(graph: Any, i: int) -> bool:
+    """Whether all that happens to list ``i`` in a trip is that elements are popped."""
+    tensor = graph.outputs[i]
+    while tensor.op.type in ("Identity", "TensorListPopBack") and tensor.value_index == 0:
+        tensor = tensor.op.inputs[0]
+    return tensor is graph.inputs[i]
+
+
+def is_pushed(graph: Any, i: int) -> bool:
+    """Whether list ``i`` grows at its end only, by the same number for all rows of a trip."""
+    return _list_before(graph.outputs[i], ["TensorListPushBack"]) is graph.inputs[i]
+
+
+def pushes(graph: Any, i: int) -> int:
+    """How many elements a trip adds to list ``i``, which ``is_pushed``."""
+    tensor, count = graph.outputs[i], 0
+    while tensor is not graph.inputs[i]:
+        tensor = _list_before(tensor, ())
+        if tensor.op.type == "TensorListPushBack":
+            tensor, count = tensor.op.inputs[0], count + 1
+    return count
+
+
+def effects(graph: Any) -> list[tf.Operation]:
+    return [o for o in graph.get_operations() if writes_op(o)]
+
+
+class Reach:
+    """Which inputs of a function graph an op depends on."""
+
+    def __init__(self, graph: Any):
+        self._found: dict[Any, frozenset[int]] = {
+            t.op: frozenset([i]) for i, t in enumerate(graph.inputs)
+        }
+
+    def inputs_of(self, op: tf.Operation) -> frozenset[int]:
+        stack = [op]
+        while stack:
+            top = stack[-1]
+            if top in self._found:
+                stack.pop()
+                continue
+            needs = [t.op for t in top.inputs] + list(top.control_inputs)
+            todo = [o for o in needs if o not in self._found]
+            if todo:
+                stack += todo
+                continue
+            stack.pop()
+            self._found[top] = frozenset().union(*(self._found[o] for o in needs))
+        return self._found[op]
