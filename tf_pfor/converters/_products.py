@@ -36,7 +36,7 @@ def is_worth_it(product: Product) -> bool:
 
 
 def is_smaller(r: int, k: int, m: int) -> bool:
-    """Whether [r, k] and [r, m] have half as many elements as their product (decisions/0008)."""
+    """Whether [r, k] and [r, m] have half as many elements as their product (decisions/0009)."""
     return 2 * r * (k + m) <= k * m
 
 
