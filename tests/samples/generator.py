@@ -32,7 +32,8 @@ def _stateful(op_type, **inputs):
 
 
 SAMPLES = [
-    _drawn("RngReadAndSkip", lambda x: x + GENERATOR.uniform([2])),
+    # The uniform numbers are drawn by Philox in ten rounds of integer ops.
+    _drawn("RngReadAndSkip", lambda x: x + GENERATOR.uniform([2]), max_ops=220),
     _drawn("RngSkip", _skip),
     _drawn("StatefulRandomBinomial", _stateful("StatefulRandomBinomial", counts=5.0, probs=0.5)),
     _drawn("StatefulStandardNormalV2", _stateful("StatefulStandardNormalV2")),

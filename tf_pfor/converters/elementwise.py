@@ -148,7 +148,20 @@ def ensure_shape(call: Call, input: Value) -> Any:
         return input
     if input.inner_shape is not None and tf.TensorShape(input.inner_shape).is_subtype_of(shape):
         return input
-    return call.rebuild(shape=[call.loop.static_length, *shape.as_list()])
+    made = input.tensor
+    length = call.loop.static_length
+    if input.is_stacked and (length == 0 or (length is None and input.inner_shape is None)):
+        made = _shape_of_none(call, made, [0, *(0 if d is None else d for d in shape.as_list())])
+    return call.rebuild(input=made, shape=[length, *shape.as_list()])
+
+
+def _shape_of_none(call: Call, x: tf.Tensor, shape: list[int]) -> tf.Tensor:
+    """``x`` with this shape where it has no rows: a loop that never ran knows no inner shape."""
+    emit, target = call.emit, call.emit.shape_vector(shape)
+    if call.loop.static_length is None:
+        is_empty = emit("Equal", call.loop.length_tensor, np.int32(0))
+        target = emit("SelectV2", is_empty, target, emit.shape_of(x))
+    return emit("Reshape", x, target)
 
 
 @RegisterPFor("ZerosLike", ANY)
