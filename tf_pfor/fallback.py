@@ -394,7 +394,7 @@ def _stack(array: tf.TensorArray, like: tf.Tensor, n: Any) -> tf.Tensor:
     if isinstance(n, int):
         return tf.zeros([0, *[d or 0 for d in shape or ()]], like.dtype)
     if shape is None:
-        return array.stack()
+        return tf.cond(tf.equal(n, 0), lambda: tf.zeros([0], like.dtype), array.stack)
     filler = tf.where(tf.equal(n, 0), 0, -1)
     return tf.raw_ops.TensorListStack(
         input_handle=array.flow,
