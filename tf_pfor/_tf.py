@@ -1,4 +1,4 @@
-"""The only file (``drop_in`` aside) that touches TensorFlow's private symbols.
+"""TensorFlow's private symbols: here, in ``_graphs`` (building graphs) and in ``drop_in`` only.
 
 Everything here exists in TensorFlow 2.16 to 2.21. What it provides:
 
@@ -27,14 +27,14 @@ from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import execute
 from tensorflow.python.eager.polymorphic_function import autograph_util as _autograph_util
-from tensorflow.python.framework import auto_control_deps as _auto_control_deps
-from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.framework import ops as _ops
 
+from tf_pfor import _graphs
+
 AttrValue: TypeAlias = attr_value_pb2.AttrValue
-FuncGraph = tf.__internal__.FuncGraph
+FuncGraph = _graphs.FuncGraph
 RECORDING_HOOKS = _backprop  # importing it installs what ``execute`` calls to record gradients
 Operation = tf.Operation
 COLLECTIVE = "_tf_pfor_collective"  # an attribute: what a collective does
@@ -199,7 +199,7 @@ def create_op(
       attrs: AttrValue protos, inferred ones (T, N ...) included; defaults may be left out.
       name: the op's name, made unique; the op type when None.
     """
-    op = graph._create_op_internal(op_type, inputs, name=name, attrs=attrs)
+    op = _graphs.add_op(graph, op_type, inputs, attrs, name)
     if execute.must_record_gradient():
         known = schema(op_type)
         flat: list[Any] = []
@@ -394,49 +394,6 @@ def autographed(function: Any) -> Any:
 
     vars(call)["__tf_pfor_autographed__"] = (call, function)
     return call
-
-
-def trace(name: str, function: Any, specs: Sequence[Any]) -> Any:
-    """Traces ``function`` of ``specs`` into a FuncGraph.
-
-    With automatic control dependencies, as tf.function does, but without building a FunctionDef
-    that nobody would run.
-    """
-    controls = _ControlDependencies()
-
-    def run(*args: Any) -> Any:
-        with controls:
-            return function(*args)
-
-    graph = _func_graph.func_graph_from_py_func(
-        name, run, tuple(specs), {}, add_control_dependencies=False
-    )
-    graph.control_outputs.extend(controls.ops_which_must_run)
-    return graph
-
-
-class _ControlDependencies(
-    _auto_control_deps.AutomaticControlDependencies  # pyright: ignore[reportUntypedBaseClass]
-):
-    """Automatic control dependencies, at no cost for a graph without side effects."""
-
-    def __exit__(self, *error: Any) -> None:
-        graph = self._graph
-        if any(_has_effect(op.type) for op in graph.get_operations()):
-            super().__exit__(*(error or (None, None, None)))
-            return
-        outer = getattr(graph, "outer_graph", None)
-        graph._add_control_dependencies = getattr(outer, "_add_control_dependencies", False)
-        graph.experimental_acd_manager = None
-
-
-@functools.cache
-def _has_effect(op_type: str) -> bool:
-    """False for ops that need no order among themselves: stateless ones, and plain reads."""
-    known = schema(op_type)
-    if known is None:
-        return True
-    return known.is_stateful and op_type not in ("Placeholder", "ReadVariableOp", "VarHandleOp")
 
 
 @functools.cache

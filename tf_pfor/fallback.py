@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf
+from tf_pfor import _graphs, _tf
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.gradients import convert_later, has_gradient, present
 from tf_pfor.loop import Loop
@@ -379,7 +379,7 @@ class RowLoop:
             connected.extend(g is not None for g in found)
             return [tf.convert_to_tensor(g) for g in found if g is not None]
 
-        return _tf.trace("fallback_gradient", run, specs), connected
+        return _graphs.trace("fallback_gradient", run, specs), connected
 
 
 def _specs(tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf
+from tf_pfor import _graphs, _tf
 from tf_pfor.regions import reached
 from tf_pfor.report import refusal, warn_of_loops
 from tf_pfor.values import Layout, Value
@@ -226,7 +226,7 @@ class CustomGradient:
 
         specs = [tf.TensorSpec(outputs[i].shape, outputs[i].dtype) for i in self.results]
         with self.op.graph.as_default():
-            return _tf.trace("custom_gradient", run, specs), connected
+            return _graphs.trace("custom_gradient", run, specs), connected
 
     def _is_linear(self) -> bool:
         """Whether the gradient is linear in the upstream one and the same in all iterations."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf, nests
+from tf_pfor import _graphs, _tf, nests
 from tf_pfor.axes import Axis, entered
 from tf_pfor.errors import ArgumentTypeError
 
@@ -70,7 +70,7 @@ def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec], axis: Axis | N
         kept["leaves"] = nests.flatten(structure)
         return [_as_tensor(x) for x in kept["leaves"] if not _is_silent(x)]
 
-    graph = _tf.trace("pfor_body", run, specs)
+    graph = _graphs.trace("pfor_body", run, specs)
     outputs = iter(graph.outputs)
     leaves = tuple(x if _is_silent(x) else next(outputs) for x in kept["leaves"])
     return Body(

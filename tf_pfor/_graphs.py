@@ -1,0 +1,257 @@
+"""Function graphs that are cheap to build: most of the time to trace goes into creating ops.
+
+TensorFlow's own way checks again what its callers know, and builds a NodeDef of which nothing is
+kept. ``add_op`` and ``capture`` do the same with the calls that are needed, in the graphs and
+situations where these are all; in any other they call TensorFlow's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.client import pywrap_tf_session as _c
+from tensorflow.python.framework import auto_control_deps as _auto_control_deps
+from tensorflow.python.framework import op_def_registry
+from tensorflow.python.framework import ops as _ops
+from tensorflow.python.util import tf_stack as _tf_stack
+
+FuncGraph: Any = tf.__internal__.FuncGraph
+_NAME = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
+
+
+def add_op(
+    graph: Any, op_type: str, inputs: list[tf.Tensor], attrs: dict[str, Any], name: str | None
+) -> tf.Operation:
+    """Adds one op to a graph; a function graph captures what comes from outside.
+
+    Args:
+      graph: the graph.
+      op_type: the OpDef name.
+      inputs: the flat list of input tensors.
+      attrs: AttrValue protos by name.
+      name: made unique, taken as it is if it ends with "/"; the op type when None.
+
+    Raises:
+      ValueError: if TensorFlow's shape function refuses the inputs.
+    """
+    if not (_creates_plainly(type(graph)) and _is_plain(graph)):
+        return graph._create_op_internal(op_type, list(inputs), name=name, attrs=attrs)
+    return _add(graph, op_type, [capture(graph, t) for t in inputs], attrs, name)
+
+
+def capture(graph: Any, tensor: tf.Tensor) -> tf.Tensor:
+    """``tensor`` as a function graph sees it: a placeholder if it comes from outside."""
+    is_eager = isinstance(tensor, tf.__internal__.EagerTensor)
+    if not is_eager and tensor.graph is graph:
+        return tensor
+    if not _captures_plainly(type(graph)):
+        return graph.capture(tensor)
+    known = graph._function_captures
+    small = is_eager and tensor.dtype not in (tf.resource, tf.variant)
+    usual = small or id(tensor) in known.by_val_internal or getattr(tensor, "is_packed", False)
+    if usual or not _is_plain(graph):
+        return FuncGraph.capture(graph, tensor)
+    if not is_eager:
+        graph._validate_in_scope(tensor)
+    spec = tf.TensorSpec(tensor.shape, tensor.dtype)
+    with graph.control_dependencies(None):
+        inside = placeholder(graph, spec, "capture" if is_eager else tensor.op.name)
+    _ops.handle_data_util.copy_handle_data(tensor, inside)
+    known.add_or_replace(
+        key=id(tensor), external=tensor, internal=inside, tracetype=spec, is_by_ref=False
+    )
+    graph.inputs.append(inside)
+    inside._record_tape(tensor)
+    return inside
+
+
+def placeholder(graph: Any, spec: tf.TensorSpec, name: str) -> tf.Tensor:
+    """A placeholder in ``graph``."""
+    attrs = {
+        "dtype": attr_value_pb2.AttrValue(type=spec.dtype.as_datatype_enum),
+        "shape": attr_value_pb2.AttrValue(shape=spec.shape.as_proto()),
+    }
+    return add_op(graph, "Placeholder", [], attrs, name).outputs[0]
+
+
+class BodyGraph(FuncGraph):
+    """A FuncGraph for tracing only: it never becomes a function of the runtime's."""
+
+    def as_default(self) -> Any:
+        """Free where it is the default graph already, as it is for each op that is created."""
+        is_here = not tf.executing_eagerly() and tf.compat.v1.get_default_graph() is self
+        return contextlib.nullcontext(self) if is_here else super().as_default()
+
+    def capture(self, tensor: tf.Tensor, name: str | None = None, shape: Any = None) -> tf.Tensor:
+        return capture(self, tensor)
+
+    def _create_op_internal(
+        self,
+        op_type: str,
+        inputs: Any,
+        dtypes: Any = None,
+        input_types: Any = None,
+        name: str | None = None,
+        attrs: Any = None,
+        op_def: Any = None,
+        compute_device: bool = True,
+    ) -> tf.Operation:
+        if (
+            compute_device
+            and _is_plain(self)
+            and not any(t._is_ref_dtype for t in input_types or ())
+        ):
+            return _add(self, op_type, [capture(self, t) for t in inputs], attrs or {}, name)
+        return super()._create_op_internal(
+            op_type, inputs, dtypes, input_types, name, attrs, op_def, compute_device
+        )
+
+
+@functools.cache
+def _creates_plainly(graph_type: type) -> bool:
+    """Whether graphs of a type create ops as function graphs do."""
+    own = getattr(graph_type, "_create_op_internal", None)
+    return own is FuncGraph._create_op_internal or issubclass(graph_type, BodyGraph)
+
+
+@functools.cache
+def _captures_plainly(graph_type: type) -> bool:
+    """Whether graphs of a type capture as function graphs do: branches and loops have a way."""
+    own = getattr(graph_type, "capture", None)
+    helper = getattr(graph_type, "_capture_helper", None)
+    usual = own is FuncGraph.capture and helper is FuncGraph._capture_helper
+    return usual or issubclass(graph_type, BodyGraph)
+
+
+def _is_plain(graph: Any) -> bool:
+    """Whether nothing in force in a function graph changes the ops that are created."""
+    return not (
+        graph._attr_scope_map
+        or graph._op_to_kernel_label_map
+        or graph._gradient_function_map
+        or graph._gradient_override_map
+        or graph._colocation_stack
+        or graph._container
+        or graph.capture_by_value
+        or graph._control_flow_context is not None
+    )
+
+
+def _add(
+    graph: Any, op_type: str, inputs: list[tf.Tensor], attrs: dict[str, Any], name: str | None
+) -> tf.Operation:
+    """Adds one op whose inputs are of the graph."""
+    name = name or op_type
+    name = name[:-1] if name[-1] == "/" else str(graph.unique_name(name))
+    if not _NAME.match(name):
+        raise ValueError(f"'{name}' is not a valid name of an op (pattern {_NAME.pattern}).")
+    given: Any = inputs
+    if _has_lists(op_type):
+        given = _ops._reconstruct_sequence_inputs(op_def_registry.get(op_type), inputs, attrs)
+    controls = graph._control_dependencies_for_inputs({t.op for t in inputs})
+    with graph._c_graph.get() as c_graph:
+        made = _c.TF_NewOperation(c_graph, op_type, name)
+    for tensor in given:
+        if isinstance(tensor, list):
+            _c.TF_AddInputList(made, [t._as_tf_output() for t in tensor])
+        else:
+            _c.TF_AddInput(made, tensor._as_tf_output())
+    for before in controls:
+        _c.TF_AddControlInput(made, before._c_op)
+    for key, value in attrs.items():
+        _c.TF_SetAttrValueProto(made, key, value.SerializeToString())
+    try:
+        finished = _c.TF_FinishOperation(made)
+    except tf.errors.InvalidArgumentError as why:
+        raise ValueError(why.message) from None
+    _c.TF_SetOpStackTrace(finished, _tf_stack.extract_stack(stacklevel=2))
+    operation = _ops.Operation(finished, _ops.SymbolicTensor)
+    operation._init(graph)
+    graph._record_op_seen_by_control_dependencies(operation)
+    graph._apply_device_functions(operation)
+    operation._colocation_code_locations = {}
+    operation._original_op = graph._default_original_op
+    return operation
+
+
+@functools.cache
+def _has_lists(op_type: str) -> bool:
+    """Whether an input of the op is a list of tensors. Functions called as ops have none."""
+    known = op_def_registry.get(op_type)
+    return known is not None and any(a.number_attr or a.type_list_attr for a in known.input_arg)
+
+
+# ---------------------------------------------------------------------------
+# Tracing
+# ---------------------------------------------------------------------------
+
+
+def trace(
+    name: str, function: Callable[..., Sequence[tf.Tensor]], specs: Sequence[tf.TensorSpec]
+) -> BodyGraph:
+    """Traces ``function`` of ``specs`` into a FuncGraph.
+
+    With automatic control dependencies, as tf.function does, but without building a FunctionDef
+    that nobody would run.
+    """
+    graph = BodyGraph(name)
+    with graph.as_default(), _own_variables():
+        given = [_input(graph, spec) for spec in specs]
+        graph.inputs = list(given)
+        with _ControlDependencies() as controls:
+            results = function(*given)
+        graph.outputs.extend(graph.capture(x) for x in results)
+    graph.variables = graph._watched_variables
+    graph.control_outputs.extend(controls.ops_which_must_run)
+    return graph
+
+
+def _input(graph: Any, spec: tf.TensorSpec) -> tf.Tensor:
+    """An input of a traced graph; what is known of a handle is kept."""
+    made = placeholder(graph, spec, spec.name or "arg")
+    handle = spec.dtype._handle_data
+    if handle is not None and handle.shape_inference.is_set:
+        _ops.handle_data_util.set_handle_data(made, handle.shape_inference)
+    return made
+
+
+@contextlib.contextmanager
+def _own_variables() -> Generator[None]:
+    """Variables of TensorFlow 1 (get_variable) are resources, as in a tf.function."""
+    scope = tf.compat.v1.get_variable_scope()
+    before = scope.use_resource
+    scope.set_use_resource(True)
+    try:
+        yield
+    finally:
+        scope.set_use_resource(before)
+
+
+class _ControlDependencies(
+    _auto_control_deps.AutomaticControlDependencies  # pyright: ignore[reportUntypedBaseClass]
+):
+    """Automatic control dependencies, at no cost for a graph without side effects."""
+
+    def __exit__(self, *error: Any) -> None:
+        graph = self._graph
+        if any(_has_effect(op.type) for op in graph.get_operations()):
+            super().__exit__(*(error or (None, None, None)))
+            return
+        outer = getattr(graph, "outer_graph", None)
+        graph._add_control_dependencies = getattr(outer, "_add_control_dependencies", False)
+        graph.experimental_acd_manager = None
+
+
+@functools.cache
+def _has_effect(op_type: str) -> bool:
+    """False for ops that need no order among themselves: stateless ones, and plain reads."""
+    known = op_def_registry.get(op_type)
+    if known is None:
+        return True
+    return known.is_stateful and op_type not in ("Placeholder", "ReadVariableOp", "VarHandleOp")
