@@ -22,7 +22,7 @@ SHARES ?= 8
 # Which share of the long sweeps runs: the day decides, so that all of them run every week or so.
 SHARE ?= $(shell echo $$(( $$(date +%s) / 86400 % $(SHARES) + 1 )))/$(SHARES)
 PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --maxschedchunk 8 --maxfail 25
-SMOKE := tests/test_smoke.py
+SMOKE := tests/test_smoke.py tests/test_graphs.py
 
 .PHONY: bench build-file demo docs help install lint test test-all test-oldest
 

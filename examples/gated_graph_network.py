@@ -14,8 +14,6 @@ here are small enough to finish in seconds.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -24,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
+from examples.compare import compare
 
 STEPS = 2
 
@@ -130,21 +129,6 @@ def looped(weights: Weights, graphs: Graphs) -> tf.Tensor:
     return tf.stack(done)
 
 
-def value_and_gradients(
-    run: Callable[..., tf.Tensor], weights: Weights, graphs: Graphs
-) -> list[tf.Tensor]:
-    """The embeddings, and the gradients of a loss of all of them w.r.t. the weights."""
-    with tf.GradientTape() as tape:
-        x = run(weights, graphs)
-        loss = tf.reduce_mean(tf.reduce_sum(x * tf.cos(x), -1))
-    return [x, *map(tf.convert_to_tensor, tape.gradient(loss, weights))]
-
-
-def largest_difference(found: list[tf.Tensor], expected: list[tf.Tensor]) -> float:
-    """The largest absolute difference between two lists of tensors."""
-    return max(float(tf.reduce_max(tf.abs(a - b))) for a, b in zip(found, expected, strict=True))
-
-
 def main(count: int = 3, nodes: int = 6, most: int = 3, kinds: int = 2, width: int = 8) -> float:
     """Runs the example; returns the largest difference to a loop over the nodes."""
     weights = make_weights(kinds, width)
@@ -153,20 +137,7 @@ def main(count: int = 3, nodes: int = 6, most: int = 3, kinds: int = 2, width: i
         f"Gated graph network, {STEPS} steps, width {width}, over {count} graphs of {nodes} nodes"
     )
     print(f"  neighbours of each node: {graphs.degrees.numpy().tolist()}")
-    found: dict[str, list[tf.Tensor]] = {}
-    contenders = {
-        "tf_pfor.vectorized_map": tf.function(mapped),
-        "Python loop": looped,
-    }
-    for name, run in contenders.items():
-        for _ in range(2):  # the first time it is traced
-            began = time.perf_counter()
-            found[name] = value_and_gradients(run, weights, graphs)
-            done = time.perf_counter()
-        print(f"  {name}: {1e3 * (done - began):.1f} ms")
-    difference = largest_difference(*found.values())
-    print(f"  largest difference of embeddings and gradients of the weights: {difference:.1e}")
-    return difference
+    return compare(mapped, looped, weights, graphs)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ lengths from 1 to 100; the defaults here are small enough to finish in seconds.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -23,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
+from examples.compare import compare
 
 
 class Weights(NamedTuple):
@@ -82,41 +81,13 @@ def looped(weights: Weights, x: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     return tf.stack([one_sequence(weights, x[i], lengths[i]) for i in range(x.shape[0])])
 
 
-def value_and_gradients(
-    run: Callable[..., tf.Tensor], weights: Weights, x: tf.Tensor, lengths: tf.Tensor
-) -> list[tf.Tensor]:
-    """The states, and the gradients of a loss of all of them with respect to the weights."""
-    with tf.GradientTape() as tape:
-        states = run(weights, x, lengths)
-        loss = tf.reduce_mean(tf.reduce_sum(states * tf.cos(states), 1))
-    return [states, *map(tf.convert_to_tensor, tape.gradient(loss, weights))]
-
-
-def largest_difference(found: list[tf.Tensor], expected: list[tf.Tensor]) -> float:
-    """The largest absolute difference between two lists of tensors."""
-    return max(float(tf.reduce_max(tf.abs(a - b))) for a, b in zip(found, expected, strict=True))
-
-
 def main(count: int = 16, longest: int = 12, inputs: int = 16, state: int = 32) -> float:
     """Runs the example; returns the largest difference to a loop over the sequences."""
     weights = make_weights(inputs, state)
     given = make_sequences(count, longest, inputs)
     print(f"LSTM, {inputs} inputs, state {state}, over {count} sequences of lengths")
     print(f"  {given[1].numpy().tolist()}")
-    found: dict[str, list[tf.Tensor]] = {}
-    contenders = {
-        "tf_pfor.vectorized_map": tf.function(mapped),
-        "Python loop": looped,
-    }
-    for name, run in contenders.items():
-        for _ in range(2):  # the first time it is traced
-            began = time.perf_counter()
-            found[name] = value_and_gradients(run, weights, *given)
-            done = time.perf_counter()
-        print(f"  {name}: {1e3 * (done - began):.1f} ms")
-    difference = largest_difference(*found.values())
-    print(f"  largest difference of states and gradients of the weights: {difference:.1e}")
-    return difference
+    return compare(mapped, looped, weights, *given)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,6 @@ the defaults here are small enough to finish in seconds.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -24,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
+from examples.compare import compare
 
 
 class Weights(NamedTuple):
@@ -114,41 +113,13 @@ def looped(weights: Weights, trees: Trees) -> tf.Tensor:
     return tf.stack([one_tree(weights, tree) for tree in rows])
 
 
-def value_and_gradients(
-    run: Callable[..., tf.Tensor], weights: Weights, trees: Trees
-) -> list[tf.Tensor]:
-    """The roots' states, and the gradients of a loss of all of them w.r.t. the weights."""
-    with tf.GradientTape() as tape:
-        states = run(weights, trees)
-        loss = tf.reduce_mean(tf.reduce_sum(states * tf.cos(states), 1))
-    return [states, *map(tf.convert_to_tensor, tape.gradient(loss, weights))]
-
-
-def largest_difference(found: list[tf.Tensor], expected: list[tf.Tensor]) -> float:
-    """The largest absolute difference between two lists of tensors."""
-    return max(float(tf.reduce_max(tf.abs(a - b))) for a, b in zip(found, expected, strict=True))
-
-
 def main(count: int = 8, most: int = 10, inputs: int = 16, state: int = 16) -> float:
     """Runs the example; returns the largest difference to a loop over the trees."""
     weights = make_weights(inputs, state)
     trees = make_trees(count, most, inputs)
     print(f"Tree-LSTM, {inputs} inputs, state {state}, over {count} trees with leaves")
     print(f"  {trees.sizes.numpy().tolist()}")
-    found: dict[str, list[tf.Tensor]] = {}
-    contenders = {
-        "tf_pfor.vectorized_map": tf.function(mapped),
-        "Python loop": looped,
-    }
-    for name, run in contenders.items():
-        for _ in range(2):  # the first time it is traced
-            began = time.perf_counter()
-            found[name] = value_and_gradients(run, weights, trees)
-            done = time.perf_counter()
-        print(f"  {name}: {1e3 * (done - began):.1f} ms")
-    difference = largest_difference(*found.values())
-    print(f"  largest difference of states and gradients of the weights: {difference:.1e}")
-    return difference
+    return compare(mapped, looped, weights, trees)
 
 
 if __name__ == "__main__":

@@ -405,6 +405,11 @@ def draws_randomly(op_type: str) -> bool:
     return {"seed", "seed2"} <= set(known.attr_types) or op_type == "NonDeterministicInts"
 
 
+def call_flat(concrete: Any, inputs: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]) -> Any:
+    """Calls a concrete function with tensors, and with other ones than it captured."""
+    return concrete._call_flat(inputs, captured)
+
+
 def eager_state() -> tuple[Any, ...] | None:
     """What an eager trace depends on: device and global seed. None while callbacks watch ops."""
     now = _context.context()

@@ -227,7 +227,7 @@ class _Trace:
 
     def __call__(self, inputs: list[tf.Tensor]) -> Any:
         with memory.advised():
-            outputs = self._concrete._call_flat(inputs, self._captured)
+            outputs = _tf.call_flat(self._concrete, inputs, self._captured)
         if self._structure is None and self._leaves == [True]:
             return outputs[0]
         supply = iter(outputs)
