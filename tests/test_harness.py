@@ -151,7 +151,8 @@ def test_a_gradient_that_is_wrong_for_one_input():
 def test_a_rule_that_knows_only_static_lengths():
     def static(call, x):
         rows = call.loop.static_length
-        return call.emit("Reshape", call.emit("Tanh", x.tensor), np.asarray([3 if rows is None else rows, 2, 3]))
+        shape = np.asarray([3 if rows is None else rows, 2, 3])
+        return call.emit("Reshape", call.emit("Tanh", x.tensor), shape)
 
     with rule("Tanh", static):
         caught(harness.check_values, TANH, "n=3 unknown")
