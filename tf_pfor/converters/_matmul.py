@@ -10,7 +10,7 @@ from tf_pfor.accesses import QUERIES, READS
 from tf_pfor.call import Call
 from tf_pfor.emit import Dim
 from tf_pfor.shapes import fold, inner_dims, product, transpose, unfold
-from tf_pfor.values import Layout, Shape, Value, dims, is_static
+from tf_pfor.values import Layout, Value, dims, is_static
 
 HALVES = (tf.float16, tf.bfloat16)
 
@@ -33,7 +33,7 @@ def rows_by_matrix(call: Call, a: Value, b: Value, transpose_a: bool, transpose_
         a = swapped(call, a)  # [n, k, r] -> [n, r, k]
     rows = fold(call, a)
     if transpose_b:
-        matrix = _transposed_once(call, b, dims(rows))
+        matrix = _transposed_once(call, b, dims(rows)[0])  # type: ignore[index]
         if matrix is not None:
             return unfold(call, call.emit("MatMul", rows, matrix), a)
     made = call.emit("MatMul", rows, b.tensor, transpose_b=transpose_b)  # [n*r, m]
@@ -46,13 +46,19 @@ _LEAST = 64 * 64
 _USES = 3
 
 
-def _transposed_once(call: Call, b: Value, rows: Shape) -> tf.Tensor | None:
-    """B^T for ``rows`` [r, k], where B is the weight of several steps; None if it does not pay."""
-    shape = b.inner_shape
-    if not (is_static(shape) and is_static(rows)) or _tf.in_xla_context(call.emit.graph):
+def _transposed_once(call: Call, b: Value, rows: int | None) -> tf.Tensor | None:
+    """B^T, where B is the weight of several steps; None if it does not pay.
+
+    Args:
+      call: the call.
+      b: the invariant matrix.
+      rows: how many rows it multiplies; of a loop that rows leave, the number of all is taken.
+    """
+    shape, most = b.inner_shape, call.loop.total if rows is None else rows
+    if not is_static(shape) or _tf.in_xla_context(call.emit.graph):
         return None
     m, k = shape  # type: ignore[misc]
-    if rows[0] not in _ROWS or m * k < _LEAST or b.dtype != tf.float32:  # type: ignore[index,operator]
+    if not (isinstance(most, int) and most in _ROWS) or b.dtype != tf.float32 or m * k < _LEAST:  # type: ignore[operator]
         return None
     tensor = b.tensor
     if not isinstance(tensor, tf.Tensor) or not tf.is_symbolic_tensor(tensor):
