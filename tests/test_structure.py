@@ -22,7 +22,7 @@ LAYERS = (
     "values nests",
     "collectives",
     "emit",
-    "loop row_reads",
+    "loop row_reads repeats",
     "by_row",
     "registry",
     "report",

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
+from tf_pfor import _tf, repeats
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.loop import Loop
 from tf_pfor.row_reads import Find, slice_index
@@ -127,7 +127,9 @@ def _listed(value: Value, whole: tf.Tensor, items: Items, loop: Loop, emit: Emit
 
 
 def standard(value: Value, emit: Emitter) -> Value:
-    """``value`` as a stacked tensor or a list of stacked elements; others are as they are."""
+    """``value`` as a tensor or a plain list of elements; others are as they are."""
+    if value.repeated is not None:
+        return repeats.standard(value.repeated, emit)
     if value.layout is not Layout.BY_ROW:
         return value
     rows, items = _parts(value)
@@ -169,6 +171,9 @@ def convert(
       tile: stacks an invariant value.
       find: what a tensor of the body became.
     """
+    found = repeats.convert(op, inputs, emit)
+    if found is not None:
+        return found
     x, *others = inputs.values()
     if not isinstance(x, Value) or x.layout is not Layout.BY_ROW:
         return None

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf, by_row, fallback, matching, ordered, regions, row_reads
+from tf_pfor import _tf, by_row, fallback, matching, ordered, regions, repeats, row_reads
 from tf_pfor.accesses import changes_what_it_reads
 from tf_pfor.call import Call, Inputs
 from tf_pfor.checked import checked, shaped
@@ -227,12 +227,16 @@ class Walker:
             return [self._constant(op)], []
         values = [self._values[_key(t)] for t in op.inputs]
         inputs = matching.group(op, schema, values)
-        if any(v.layout is Layout.BY_ROW for v in values):
+        if any(v.layout in (Layout.BY_ROW, Layout.REPEATED) for v in values):
             mark = len(self.emit.operations)
             found = self._by_row(op, inputs)
             if found is not None:
                 return found, self.emit.operations[mark:]
-            values = [by_row.standard(v, self.emit) for v in values]
+            calls = op.type in repeats.CALLS
+            values = [
+                v if calls and v.repeated is not None else by_row.standard(v, self.emit)
+                for v in values
+            ]
             inputs = matching.group(op, schema, values)
         stacked = frozenset(name for name, v in inputs.items() if matching.any_stacked(v))
         if self.settings.randomness != "different" and _tf.draws_randomly(op.type):

@@ -147,6 +147,9 @@ class Loop:
             return dataclasses.replace(value, cell=cell)
         if value.layout in (Layout.STACKED_LIST, Layout.BY_ROW):
             return self._take_list(value)
+        if value.repeated is not None:
+            item, count = value.repeated.item, value.repeated.count
+            return Value.repeating(self.take(item), self.take(count))
         if value.layout is not Layout.STACKED:
             return value
         source = value.source

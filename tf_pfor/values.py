@@ -23,6 +23,7 @@ class Layout(enum.Enum):
     STACKED = "stacked"  # axis 0 is the loop
     STACKED_LIST = "stacked_list"  # a scalar TensorList whose elements are stacked
     BY_ROW = "by_row"  # a TensorList of the items of row 0, then those of row 1 ... (by_row.py)
+    REPEATED = "repeated"  # a TensorList that holds one invariant tensor in all places (repeats.py)
     RAGGED = "ragged"  # padded; iterations differ in shape
 
 
@@ -118,6 +119,17 @@ class Items:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Repeated:
+    """What a REPEATED value holds: ``item``, loop-invariant, in each of ``count`` places.
+
+    The count is an int32 scalar, stacked where the lists of the rows differ in length.
+    """
+
+    item: Value
+    count: Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RowSource:
     """Where the rows of a value lie that is gathered only when all of it is read.
 
@@ -188,6 +200,7 @@ class Value:
       rows: STACKED_LIST and BY_ROW: which rows its elements have.
       source: where a stacked value's rows lie that were not gathered yet.
       products: what this value is the sum of, when only a sum is going to read it.
+      repeated: REPEATED: what it holds.
     """
 
     layout: Layout
@@ -201,6 +214,7 @@ class Value:
     rows: ListRows | None = None
     source: RowSource | None = None
     products: Products | None = None
+    repeated: Repeated | None = None
 
     @classmethod
     def unstacked(cls, tensor: tf.Tensor, constant: np.ndarray | None = None) -> Value:
@@ -217,6 +231,12 @@ class Value:
     def stacked_list(cls, tensor: tf.Tensor, rows: ListRows | None = None) -> Value:
         """A TensorList (or Optional) handle whose contents are stacked."""
         return cls(Layout.STACKED_LIST, Cell(tensor), dims(tensor), tensor.dtype, rows=rows)
+
+    @classmethod
+    def repeating(cls, item: Value, count: Value) -> Value:
+        """A TensorList of ``count`` times the invariant ``item``; it has no tensor."""
+        cell, content = Cell(None), Repeated(item, count)
+        return cls(Layout.REPEATED, cell, (), tf.variant, repeated=content)
 
     @classmethod
     def deferred(
@@ -269,6 +289,9 @@ class Value:
 
         if self.constant is not None:
             return dataclasses.replace(self, cell=Cell(None, lambda: _constant(self, graph)))
+        if self.repeated is not None:
+            item, count = self.repeated.item, self.repeated.count
+            return Value.repeating(item.seen_from(graph), count.seen_from(graph))
         folded, rows = self.folded, self.rows
         if folded is not None:
             form = folded

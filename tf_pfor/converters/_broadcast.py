@@ -83,6 +83,14 @@ def same_shape(call: Call) -> Any:
     return call.rebuild(**regroup(call, [call.stacked(v) for v in values]))
 
 
+def scaled(call: Call, value: Value, factor: tf.Tensor) -> Any:
+    """The stacked ``value`` times an invariant factor of the same inner shape."""
+    folded = _common_fold(call, [value, Value.unstacked(factor)])
+    if folded is None:
+        return call.emit("Mul", value.tensor, factor)
+    return unfold(call, call.emit("Mul", *folded.operands), folded.like, folded.axes)
+
+
 def regroup(call: Call, flat: list[tf.Tensor]) -> dict[str, Any]:
     """Flat tensors by OpDef input name, lists again where the op has lists."""
     supply = iter(flat)

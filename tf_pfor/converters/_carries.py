@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.by_row import accesses
 from tf_pfor.call import Call
-from tf_pfor.converters._accumulators import Accumulator, find_accumulator
+from tf_pfor.converters._accumulators import find_accumulator
 from tf_pfor.converters._loop_graphs import (
     Reach,
     effects,
@@ -28,68 +28,22 @@ from tf_pfor.converters._loop_graphs import (
     is_read,
     keeps_length,
     pass_through,
-    source,
 )
+from tf_pfor.converters._loop_variables import Carry, has_items, list_length
 from tf_pfor.converters._regions import (
     Converted,
     Region,
     as_layout,
-    full_shape,
     items_by_row,
     join,
     received,
 )
+from tf_pfor.converters._repeats import Repeats, of_pushed, popped_lists
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize, ConversionError
 from tf_pfor.loop import Loop
 from tf_pfor.row_reads import steps_of
-from tf_pfor.values import Cell, Layout, ListRows, RowSource, Shape, Value, dims, is_static
-
-# Elements of an item from which on an array is stored by row.
-_WIDE = 32
-
-
-@dataclasses.dataclass(slots=True)
-class Carry:
-    """One variable that the loop carries.
-
-    Attributes:
-      index: its position among the op's inputs and outputs.
-      layout: how it is stored inside the loop.
-      inner: the static shape that the body sees.
-      is_read: whether somebody reads the result.
-      is_resized: a list whose length changes in the body.
-      has_lengths: a list whose rows differ in length from the start.
-      factors: of a sum of products: what is collected in its place.
-    """
-
-    index: int
-    layout: Layout
-    inner: Shape
-    is_read: bool
-    is_resized: bool = False
-    has_lengths: bool = False
-    factors: Accumulator | None = None
-
-    @property
-    def is_uniform(self) -> bool:
-        return self.layout is Layout.UNSTACKED
-
-    @property
-    def is_list(self) -> bool:
-        return self.layout is Layout.STACKED_LIST
-
-    @property
-    def stays(self) -> bool:
-        """Whether it keeps all rows while some leave, and is written in place."""
-        return self.layout is Layout.BY_ROW or (self.is_list and not self.is_resized)
-
-    def shapes(self, length: int | None) -> list[tf.TensorShape]:
-        """The static shapes of its tensors."""
-        if self.factors is not None:
-            return [tf.TensorShape([])] * self.factors.count
-        own = [full_shape(self.layout, self.inner, length)]
-        return own + [tf.TensorShape([None])] if self.has_lengths else own
+from tf_pfor.values import Cell, Layout, ListRows, RowSource, Value, dims
 
 
 class Plan:
@@ -97,11 +51,11 @@ class Plan:
 
     def __init__(self, call: Call, args: Sequence[Value]):
         self.call = call
-        self.args = list(args)
         self.cond = Region(call, call.attr("cond").name)
         self.body = Region(call, call.attr("body").name)
-        self.carries = self._live()
         self.passed = pass_through(self.body.graph)
+        self.args, popped = popped_lists(call, args, self.body.graph, self.cond.graph, self.passed)
+        self.carries = self._live(popped)
         self._held: dict[int, RowSource] = {}
         self._inside: dict[int, Value] = {}
         self._rows: dict[int, ListRows] = {}
@@ -109,10 +63,10 @@ class Plan:
         self._by_row: dict[int, Value] = {}
         self._settle()
 
-    def _live(self) -> list[Carry]:
+    def _live(self, popped: Mapping[int, Repeats]) -> list[Carry]:
         """The carries: neither pass-through nor dead."""
         graph, op = self.body.graph, self.call.op
-        passed = pass_through(graph)
+        passed = self.passed
         reach = Reach(graph)
         in_cond = Reach(self.cond.graph)
         live = set(in_cond.inputs_of(self.cond.graph.outputs[0].op))
@@ -132,14 +86,32 @@ class Plan:
         return [
             Carry(
                 i,
-                self.args[i].layout,
+                self.args[i].layout if i not in popped else popped[i].layout,
                 dims(graph.inputs[i]),
                 i in read,
                 self.args[i].dtype == tf.variant and not keeps_length(graph, i),
                 self.args[i].rows is not None and self.args[i].rows.lengths is not None,
+                repeats=popped.get(i),
             )
             for i in sorted(live - passed)
         ]
+
+    def _find_pushed(self) -> bool:
+        """Whether there are lists to which trips push what no trip changes; they settle again."""
+        fixed = self.passed | {c.index for c in self.carries if c.repeats}
+        found: dict[int, Repeats] = {}
+        for c in self.carries:
+            arg = self.args[c.index]
+            if c.is_uniform and arg.dtype == tf.variant and c.repeats is None:
+                made = of_pushed(self.call, arg, self.body.graph, self.cond.graph, c.index, fixed)
+                found.update({} if made is None else {c.index: made})
+        length = self.call.loop.static_length
+        pushed = [r.pushed for r in found.values() if r.pushed is not None]
+        layouts = self.body.layouts(pushed, self.as_seen(), length) if pushed else []
+        for c in self.carries:
+            if c.index in found and layouts[list(found).index(c.index)] is Layout.UNSTACKED:
+                c.repeats = found[c.index]
+        return any(c.index in found and c.repeats for c in self.carries)
 
     def _settle(self) -> None:
         """The layouts: a fixpoint over trial conversions, reached in 1 + len(carries) rounds."""
@@ -147,11 +119,12 @@ class Plan:
             if carry.layout is Layout.RAGGED:
                 raise CannotVectorize("a loop variable whose shape differs between iterations")
         length = self.call.loop.static_length
-        positions = [c.index for c in self.carries]
+        settled = [c for c in self.carries if c.repeats is None]
+        positions = [c.index for c in settled]
         for _ in range(2 * len(self.carries) + 1):
             before = [(c.layout, c.has_lengths) for c in self.carries]
             found = self.body.trial(self.as_seen(), length, positions)
-            for carry, trial in zip(self.carries, found):
+            for carry, trial in zip(settled, found):
                 carry.layout = join(carry.layout, trial.layout)
                 if trial.has_lengths:
                     carry.has_lengths, carry.is_resized = True, False
@@ -160,8 +133,10 @@ class Plan:
         self.is_variant = self.cond.trial(self.as_seen(), length)[0].layout is not Layout.UNSTACKED
         if not self.is_variant:
             return
-        changed = False
+        changed = self._find_pushed()
         for carry in self.carries:
+            if carry.repeats is not None:
+                continue
             if carry.is_uniform and self.args[carry.index].dtype == tf.variant:
                 carry.layout, changed = Layout.STACKED_LIST, True
             if carry.is_resized and not is_pushed(self.body.graph, carry.index):
@@ -173,7 +148,11 @@ class Plan:
         """Collects factors of the products that trips add up: one product after the loop."""
         length = self.call.loop.static_length
         for c in self.carries:
-            if c.layout is not Layout.STACKED or self.cond.graph.inputs[c.index].consumers():
+            if (
+                c.layout is not Layout.STACKED
+                or c.repeats
+                or self.cond.graph.inputs[c.index].consumers()
+            ):
                 continue
             found = find_accumulator(self.body.graph, c.index)
             if found is not None:
@@ -192,7 +171,9 @@ class Plan:
         """
         for c in self.carries:
             arg, graph = self.args[c.index], self.body.graph
-            if self.cond.graph.inputs[c.index].consumers() or not _has_items(c, arg, graph):
+            if c.repeats or self.cond.graph.inputs[c.index].consumers():
+                continue
+            if not has_items(c, arg, graph):
                 continue
             places = accesses(graph, c.index)
             if places is None:
@@ -215,6 +196,9 @@ class Plan:
         ]
         for c in self.carries:
             arg = self.args[c.index]
+            if c.repeats is not None:
+                seen[c.index] = arg
+                continue
             rows = self._own_rows(c) if c.has_lengths else arg.rows
             layout = c.layout if c.factors is None else Layout.STACKED
             is_list = layout is Layout.STACKED_LIST
@@ -232,6 +216,9 @@ class Plan:
                 out.append(c.factors.start(self.call, self.maximum_iterations))
                 continue
             arg = self.args[c.index]
+            if c.repeats is not None:
+                out.append(c.repeats.start(self.call, arg))
+                continue
             stored = self._by_row.get(c.index) or as_layout(self.call, arg, c.layout)
             tensors = [stored.tensor]
             if c.has_lengths:
@@ -259,6 +246,10 @@ class Plan:
         for c, tensors in zip(self.carries, state):
             if c.factors is not None:
                 c.factors.lists = list(tensors)
+                continue
+            if c.repeats is not None:
+                count = received(tensors[0], c.layout, c.inner)
+                seen[c.index] = c.repeats.inside(self.args[c.index], count, emit)
                 continue
             if c.layout is Layout.BY_ROW:
                 whole = dataclasses.replace(self._by_row[c.index], cell=Cell(tensors[0]))
@@ -342,7 +333,10 @@ class Plan:
     ) -> list[list[Converted]]:
         """What the body makes of each carry: its new value, or the factors to collect."""
         outputs = self.body.graph.outputs
-        wanted = [c.factors.tensors if c.factors else [outputs[c.index]] for c in self.carries]
+        wanted = [
+            special.tensors if (special := c.factors or c.repeats) else [outputs[c.index]]
+            for c in self.carries
+        ]
         flat = [t for tensors in wanted for t in tensors]
         supply = iter(self.body.convert(args, loop, emit, tensors=flat))
         return [[next(supply) for _ in tensors] for tensors in wanted]
@@ -362,6 +356,9 @@ class Plan:
         """
         if carry.factors is not None:
             return carry.factors.collected(converted, spread)
+        if carry.repeats is not None:
+            assert carry.repeats.count is not None
+            return [carry.repeats.count, *(m.as_layout(Layout.UNSTACKED) for m in converted)]
         made = converted[0]
         made = made.carrying_on(self._inside[carry.index])
         tensors = [made.as_layout(carry.layout)]
@@ -399,11 +396,30 @@ class Plan:
         """A variable after the loop, which has all rows then (``lengths`` as in list_after)."""
         if carry.factors is not None:
             return carry.factors.total(self.call, tensors, self.args[carry.index])
+        if carry.repeats is not None:
+            return carry.repeats.after(received(tensors[0], carry.layout, carry.inner), tensors)
         if carry.layout is Layout.BY_ROW:
             return dataclasses.replace(self._by_row[carry.index], cell=Cell(tensors[0]))
         if carry.is_list:
             return self.list_after(carry, tensors, lengths)
         return received(tensors[0], carry.layout, carry.inner)
+
+    def after_by_row(self, carry: Carry, own: tf.Tensor, tensors: Sequence[tf.Tensor]) -> Value:
+        """A variable that is no list, after a loop in which each row kept its own: [n, ...]."""
+        made = Value.stacked(own).with_inner_shape(carry.inner)
+        return made if carry.repeats is None else carry.repeats.after(made, tensors)
+
+    def after_trip(self, seen: Sequence[Value], made: Sequence[Sequence[Converted]]) -> list[Value]:
+        """What the condition sees after a trip; it reads no sum of products and no repeats."""
+        after = list(seen)
+        for c, m in zip(self.carries, made):
+            if c.repeats is None:
+                after[c.index] = m[0].value
+        return after
+
+    def dtype(self, carry: Carry) -> tf.DType:
+        """The dtype of its first tensor."""
+        return tf.int32 if carry.repeats is not None else self.args[carry.index].dtype
 
     def results(self, found: dict[int, Value]) -> list[Value]:
         """The op's outputs: those carried, those passed through, and those nobody reads."""
@@ -420,12 +436,14 @@ class Plan:
         return out
 
     def describe(self) -> str:
-        uniform = sum(c.is_uniform for c in self.carries)
+        uniform = sum(c.is_uniform and not c.repeats for c in self.carries)
+        repeats = sum(c.repeats is not None for c in self.carries)
         sums = sum(c.factors is not None for c in self.carries)
         lists = sum(c.is_list for c in self.carries) - sums
-        varying = len(self.carries) - uniform - lists - sums - len(self._by_row)
+        varying = len(self.carries) - uniform - lists - sums - repeats - len(self._by_row)
         text = f"{uniform} uniform, {varying} row-varying"
         text += f", {lists} lists" if lists else ""
+        text += f", {repeats} lists of one invariant tensor" if repeats else ""
         text += f", {sums} sums of matrix products as one product" if sums else ""
         return text + (f", {len(self._by_row)} with items by row" if self._by_row else "")
 
@@ -448,36 +466,6 @@ class Plan:
             "parallel_iterations": self.call.attr("parallel_iterations"),
             "maximum_iterations": self.maximum_iterations,
         }
-
-
-def list_length(call: Call, handle: tf.Tensor) -> tf.Tensor:
-    """How many elements a list has: an int32 scalar.
-
-    Under XLA TensorListLength gives the room that a list has, also where less was pushed.
-    """
-    made_by = source(handle).op.type
-    if made_by == "EmptyTensorList":
-        return call.emit.constant(np.int32(0))
-    is_full = made_by in ("TensorListFromTensor", "TensorListReserve")
-    if _tf.in_xla_context(call.emit.graph) and not is_full:
-        raise CannotVectorize("under jit_compile it is not known how long a list is")
-    return call.emit("TensorListLength", handle)
-
-
-def _has_items(carry: Carry, arg: Value, graph: Any) -> bool:
-    """Whether a variable has equally many items of one static shape in all rows."""
-    if not carry.is_list:
-        inner = carry.inner
-        return carry.layout is Layout.STACKED and is_static(inner) and _is_wide(inner)
-    known = None if carry.factors else _tf.list_element(graph.inputs[carry.index])
-    if known is None or known[0] == tf.variant or not known[1].is_fully_defined():
-        return False
-    return arg.rows is None and not (carry.is_resized or carry.has_lengths)
-
-
-def _is_wide(inner: Shape) -> bool:
-    """Whether the items along the first axis are worth a tensor each."""
-    return bool(inner) and int(np.prod(inner[1:])) >= _WIDE  # type: ignore[index,arg-type]
 
 
 _NO_LIST = Value(Layout.STACKED_LIST, Cell(None), (), tf.variant)

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters._safety import writes_op
 
 # Ops that return the list they got, with other elements and the same length.
@@ -25,7 +26,20 @@ def source(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def is_read(tensor: tf.Tensor) -> bool:
-    return bool(tensor.consumers()) or any(t is tensor for t in tensor.graph.outputs)
+    """Whether somebody reads a tensor: an Identity that nobody reads does not.
+
+    TensorFlow's gradient of a loop puts one behind each result. Where there are custom gradients
+    every Identity counts, since these may ask later for what the forward pass leaves alone.
+    """
+    graph = tensor.graph
+    if any(t is tensor for t in graph.outputs):
+        return True
+    readers = tensor.consumers()
+    if not all(op.type == "Identity" for op in readers):
+        return True
+    if any(is_read(op.outputs[0]) or _tf.control_outputs(op) for op in readers):
+        return True
+    return bool(readers) and any(op.type == "IdentityN" for op in graph.get_operations())
 
 
 def pass_through(graph: Any) -> set[int]:

@@ -75,7 +75,7 @@ class Region:
             raise
         after = walker.done(self.controls)
         call = Call(self.call.op, self.call.inputs, walker)
-        return [Converted(v, call, after) for v in values]
+        return [Converted(_plain(v, emit), call, after) for v in values]
 
     def layouts(
         self, tensors: Sequence[tf.Tensor], args: Sequence[Value], length: int | None
@@ -103,7 +103,7 @@ class Region:
         wanted = tuple(range(len(self.graph.outputs)) if outputs is None else outputs)
         key = (
             "layouts", self.graph, length, wanted,
-            tuple((a.layout, a.inner_shape, _known(a), _has_lengths(a)) for a in args),
+            tuple((a.layout, a.inner_shape, _known(a), _has_lengths(a), _held(a)) for a in args),
         )  # fmt: skip
         found = self.call.memo.get(key)
         if found is None:
@@ -212,6 +212,16 @@ def _has_lengths(value: Value) -> bool:
     return value.rows is not None and value.rows.lengths is not None
 
 
+def _plain(value: Value, emit: Emitter) -> Value:
+    """What a region returns: a list of one invariant tensor is made there."""
+    return value if value.repeated is None else by_row.standard(value, emit)
+
+
+def _held(value: Value) -> Any:
+    held = value.repeated
+    return None if held is None else (held.item.inner_shape, held.item.dtype, held.count.layout)
+
+
 def _known(value: Value) -> Any:
     constant = value.constant
     if constant is None or constant.dtype == object:
@@ -221,6 +231,9 @@ def _known(value: Value) -> Any:
 
 def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
     """A placeholder of the same layout, for a trial."""
+    if value.repeated is not None:
+        item, count = value.repeated.item, value.repeated.count
+        return Value.repeating(_stand_in(item, length, emit), _stand_in(count, length, emit))
     if value.constant is not None and not value.is_stacked:
         constant, dtype = value.constant, value.dtype
         cell = Cell(None, lambda: emit.constant(constant, dtype))

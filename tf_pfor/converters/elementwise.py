@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.call import Call
-from tf_pfor.converters._broadcast import broadcast
+from tf_pfor.converters._broadcast import broadcast, scaled
+from tf_pfor.converters._broadcast import same_shape as same_shape_of_all
 from tf_pfor.converters._families import elementwise, same_shape, table
 from tf_pfor.converters._list_rows import zeros_of
 from tf_pfor.emit import Dim
@@ -56,8 +57,8 @@ elementwise(table("SelectV2"), max_groups=8, max_rank=8)
 
 same_shape(
     table("""
-        EluGrad InvGrad ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad
-        SoftplusGrad SoftsignGrad SqrtGrad TanhGrad
+        EluGrad InvGrad ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SoftplusGrad
+        SoftsignGrad SqrtGrad
     """)
 )
 same_shape(
@@ -67,6 +68,25 @@ same_shape(
         "LeakyReluGrad": ("alpha",),
     }
 )
+
+
+@RegisterPFor("SigmoidGrad", ANY)
+def sigmoid_grad(call: Call, y: Value, dy: Value) -> Any:
+    """dy * y (1 - y); the slope of an invariant y is computed once, and not repeated."""
+    if y.is_stacked or y.dtype.is_complex:
+        return same_shape_of_all(call)
+    emit = call.emit
+    one = emit.constant(1, y.dtype)
+    return scaled(call, dy, emit("Mul", y.tensor, emit("Sub", one, y.tensor)))
+
+
+@RegisterPFor("TanhGrad", ANY)
+def tanh_grad(call: Call, y: Value, dy: Value) -> Any:
+    """dy * (1 - y^2), as ``sigmoid_grad``."""
+    if y.is_stacked or y.dtype.is_complex:
+        return same_shape_of_all(call)
+    emit = call.emit
+    return scaled(call, dy, emit("Sub", emit.constant(1, y.dtype), emit("Square", y.tensor)))
 
 
 @RegisterPFor("Betainc", ANY)

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters._carries import Carry, Plan
+from tf_pfor.converters._carries import Plan
+from tf_pfor.converters._loop_variables import Carry
 from tf_pfor.converters._regions import full_shape, positions
 from tf_pfor.emit import Emitter
 from tf_pfor.loop import Loop
@@ -84,10 +85,7 @@ class _Compact:
         loop = Loop(emit.dim(rows, 0), emit, rows=rows, parent=self.call.loop)
         seen = plan.inside(loop, emit, state)
         made = plan.convert_body(seen, loop, emit)
-        after = list(seen)
-        for c, m in zip(self.carries, made):
-            after[c.index] = m[0].value  # the condition does not read sums of products
-        (again,) = plan.cond.convert(after, loop, emit)
+        (again,) = plan.cond.convert(plan.after_trip(seen, made), loop, emit)
         goes_on = again.as_layout_of_rows()
         spread = functools.partial(self._spread, emit, rows)
         return [
@@ -111,7 +109,7 @@ class _Compact:
     def _element(self, carry: Carry) -> tuple[Shape, tf.DType]:
         if carry.is_list:
             return (), tf.int32
-        return carry.inner, self.plan.args[carry.index].dtype
+        return carry.inner, self.plan.dtype(carry)
 
     def _pushed(
         self, emit: Emitter, lists: list[tf.Tensor], left: dict[int, tf.Tensor], done: tf.Tensor
@@ -150,7 +148,7 @@ class _Compact:
             if c.is_list or c.stays:
                 found[c.index] = plan.after(c, tensors, lengths)
             else:
-                found[c.index] = Value.stacked(value).with_inner_shape(c.inner)
+                found[c.index] = plan.after_by_row(c, value, tensors)
         return plan.results(found)
 
 

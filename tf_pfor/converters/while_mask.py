@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters._carries import Carry, Plan, list_length
+from tf_pfor.converters._carries import Plan
 from tf_pfor.converters._loop_graphs import pushes
+from tf_pfor.converters._loop_variables import Carry, list_length
 from tf_pfor.converters._regions import Converted, full_shape, padded_rows, positions
 from tf_pfor.emit import Emitter
 from tf_pfor.loop import Loop
@@ -85,10 +86,7 @@ class _Mask:
             writable, real = None, active  # those that stand in for others write what these write
         seen = plan.inside(loop, emit, state, writable, real)
         made = plan.convert_body(seen, loop, emit)
-        after = list(seen)
-        for c, m in zip(self.carries, made):
-            after[c.index] = m[0].value  # the condition does not read sums of products
-        (again,) = plan.cond.convert(after, loop, emit)
+        (again,) = plan.cond.convert(plan.after_trip(seen, made), loop, emit)
         goes_on = emit("LogicalAnd", active, again.as_layout_of_rows())
         new = [self._next(c, m, t, active, emit) for c, m, t in zip(self.carries, made, old)]
         late = {c.index: tensors for c, tensors in zip(self.carries, new)}
@@ -143,6 +141,5 @@ class _Mask:
             if c.is_list:
                 found[c.index] = plan.after(c, tensors, own.get(c.index))
             else:
-                tensor = own.get(c.index, tensors[0])
-                found[c.index] = Value.stacked(tensor).with_inner_shape(c.inner)
+                found[c.index] = plan.after_by_row(c, own.get(c.index, tensors[0]), tensors)
         return plan.results(found)

@@ -1,0 +1,98 @@
+"""One variable that a loop carries, and what is known of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.call import Call
+from tf_pfor.converters._accumulators import Accumulator
+from tf_pfor.converters._loop_graphs import source
+from tf_pfor.converters._regions import full_shape
+from tf_pfor.converters._repeats import Repeats
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.values import Layout, Shape, Value, is_static
+
+# Elements of an item from which on an array is stored by row.
+_WIDE = 32
+
+
+@dataclasses.dataclass(slots=True)
+class Carry:
+    """One variable that the loop carries.
+
+    Attributes:
+      index: its position among the op's inputs and outputs.
+      layout: how it is stored inside the loop.
+      inner: the static shape that the body sees.
+      is_read: whether somebody reads the result.
+      is_resized: a list whose length changes in the body.
+      has_lengths: a list whose rows differ in length from the start.
+      factors: of a sum of products: what is collected in its place.
+      repeats: of a list of one invariant tensor: its count is carried.
+    """
+
+    index: int
+    layout: Layout
+    inner: Shape
+    is_read: bool
+    is_resized: bool = False
+    has_lengths: bool = False
+    factors: Accumulator | None = None
+    repeats: Repeats | None = None
+
+    @property
+    def is_uniform(self) -> bool:
+        return self.layout is Layout.UNSTACKED
+
+    @property
+    def is_list(self) -> bool:
+        return self.layout is Layout.STACKED_LIST
+
+    @property
+    def stays(self) -> bool:
+        """Whether it keeps all rows while some leave, and is written in place."""
+        return self.layout is Layout.BY_ROW or (self.is_list and not self.is_resized)
+
+    def shapes(self, length: int | None) -> list[tf.TensorShape]:
+        """The static shapes of its tensors."""
+        if self.factors is not None:
+            return [tf.TensorShape([])] * self.factors.count
+        own = [full_shape(self.layout, self.inner, length)]
+        if self.repeats is not None:
+            return own + self.repeats.shapes
+        return own + [tf.TensorShape([None])] if self.has_lengths else own
+
+
+def has_items(carry: Carry, arg: Value, graph: Any) -> bool:
+    """Whether a variable has equally many items of one static shape in all rows."""
+    if not carry.is_list:
+        inner = carry.inner
+        return carry.layout is Layout.STACKED and is_static(inner) and _is_wide(inner)
+    known = None if carry.factors else _tf.list_element(graph.inputs[carry.index])
+    if known is None or known[0] == tf.variant or not known[1].is_fully_defined():
+        return False
+    return arg.rows is None and not (carry.is_resized or carry.has_lengths)
+
+
+def _is_wide(inner: Shape) -> bool:
+    """Whether the items along the first axis are worth a tensor each."""
+    return bool(inner) and int(np.prod(inner[1:])) >= _WIDE  # type: ignore[index,arg-type]
+
+
+def list_length(call: Call, handle: tf.Tensor) -> tf.Tensor:
+    """How many elements a list has: an int32 scalar.
+
+    Under XLA TensorListLength gives the room that a list has, also where less was pushed.
+    """
+    made_by = source(handle).op.type
+    if made_by == "EmptyTensorList":
+        return call.emit.constant(np.int32(0))
+    is_full = made_by in ("TensorListFromTensor", "TensorListReserve")
+    if _tf.in_xla_context(call.emit.graph) and not is_full:
+        raise CannotVectorize("under jit_compile it is not known how long a list is")
+    return call.emit("TensorListLength", handle)

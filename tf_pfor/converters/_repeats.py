@@ -1,0 +1,197 @@
+"""Loop variables that are lists to which each trip pushes the same loop-invariant tensor.
+
+TensorFlow's gradient of a loop pushes what it will need, also a weight that a trip read. Where rows
+leave at different times each row would keep a copy of it for each trip. Instead the loop carries
+how long the list is, and the tensor once (``Layout.REPEATED``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf, by_row
+from tf_pfor.accesses import READS
+from tf_pfor.call import Call
+from tf_pfor.converters._loop_graphs import is_popped, is_read, source
+from tf_pfor.converters._safety import writes_state
+from tf_pfor.emit import Emitter
+from tf_pfor.values import Layout, Value, dims, is_static
+
+
+@dataclasses.dataclass(slots=True)
+class Repeats:
+    """A loop variable that is a list of one invariant tensor: its count is carried.
+
+    Attributes:
+      step: how many places a trip adds.
+      layout: of the count.
+      pushed: the tensor of the body that a trip pushes; None where trips only pop.
+      item: what the list holds before the loop; None where trips push.
+      count: how many places it has after the trip at hand, in the graph inside the loop.
+    """
+
+    step: int
+    layout: Layout
+    pushed: tf.Tensor | None = None
+    item: Value | None = None
+    count: tf.Tensor | None = None
+
+    def start(self, call: Call, given: Value) -> list[tf.Tensor]:
+        """The tensors before the first trip."""
+        if self.pushed is None:
+            assert given.repeated is not None
+            return [given.repeated.count.tensor]
+        zeros = call.emit(
+            "Fill",
+            call.emit.constant(np.asarray(dims(self.pushed), np.int32)),
+            np.zeros((), self.pushed.dtype.as_numpy_dtype),
+        )
+        return [call.emit.constant(np.int32(0)), zeros]
+
+    @property
+    def shapes(self) -> list[tf.TensorShape]:
+        """The static shapes of the tensors besides the count."""
+        return [] if self.pushed is None else [self.pushed.shape]
+
+    @property
+    def tensors(self) -> list[tf.Tensor]:
+        """What is wanted of the body."""
+        return [] if self.pushed is None else [self.pushed]
+
+    def inside(self, given: Value, count: Value, emit: Emitter) -> Value:
+        """What the body gets in place of the list ``given``."""
+        self.count = emit("AddV2", count.tensor, np.int32(self.step))
+        return given if self.item is None else Value.repeating(self.item, count)
+
+    def after(self, count: Value, tensors: Sequence[tf.Tensor]) -> Value:
+        """The list after the loop."""
+        return Value.repeating(self.item or Value.unstacked(tensors[1]), count)
+
+
+def popped_lists(
+    call: Call, args: Sequence[Value], graph: Any, cond: Any, passed: Collection[int]
+) -> tuple[list[Value], dict[int, Repeats]]:
+    """Which REPEATED lists trips only pop; all others that are carried are made.
+
+    Args:
+      call: the loop.
+      args: its inputs.
+      graph: of the body.
+      cond: of the condition.
+      passed: the positions of variables that are the same in all trips.
+
+    Returns:
+      The inputs, and what is carried of the lists that are popped, by position.
+    """
+    out, popped = list(args), dict[int, Repeats]()
+    for i, arg in enumerate(args):
+        if arg.repeated is None or i in passed:
+            continue
+        if not is_popped(graph, i) or cond.inputs[i].consumers():
+            out[i] = by_row.standard(arg, call.emit)
+            continue
+        step, tensor = 0, graph.outputs[i]
+        while tensor is not graph.inputs[i]:
+            step -= tensor.op.type == "TensorListPopBack"
+            tensor = tensor.op.inputs[0]
+        popped[i] = Repeats(step, arg.repeated.count.layout, item=arg.repeated.item)
+    return out, popped
+
+
+def of_pushed(
+    call: Call, given: Value, graph: Any, cond: Any, i: int, fixed: Collection[int]
+) -> Repeats | None:
+    """Variable ``i``, an empty list, if each trip pushes what no trip changes.
+
+    Args:
+      call: the loop.
+      given: the list before it.
+      graph: of the body.
+      cond: of the condition.
+      i: the position of the variable.
+      fixed: the positions of variables that are the same in all trips, or lists of one tensor.
+    """
+    last = source(graph.outputs[i])
+    if last.op.type != "TensorListPushBack" or last.op.inputs[0] is not graph.inputs[i]:
+        return None
+    readers = (*graph.inputs[i].consumers(), *cond.inputs[i].consumers())
+    if len(readers) != 1 or given.layout is not Layout.UNSTACKED:
+        return None
+    made = source(call.op.inputs[i]).op
+    if made.type != "EmptyTensorList" or not _has_room(made.inputs[1], call):
+        return None
+    item = last.op.inputs[1]
+    if item.dtype in (tf.variant, tf.resource, tf.string) or not is_static(dims(item)):
+        return None
+    reads = not any(writes_state(g) for g in (graph, cond))
+    if not _is_fixed(graph, item, fixed, reads):
+        return None
+    if _tf.in_xla_context(call.emit.graph) and not _is_only_popped(call.op.outputs[i]):
+        return None  # where the list itself is wanted its length must be known
+    return Repeats(1, Layout.UNSTACKED, pushed=item)
+
+
+def _has_room(limit: tf.Tensor, call: Call) -> bool:
+    """Whether a list has room for all trips: no push fails."""
+    known = _tf.static_value(limit)
+    return (known is not None and known < 0) or limit is call.op.inputs[1]
+
+
+def _is_fixed(graph: Any, tensor: tf.Tensor, fixed: Collection[int], reads: bool) -> bool:
+    """Whether a tensor of a loop's body is the same in all trips.
+
+    Args:
+      graph: of the body.
+      tensor: the tensor.
+      fixed: as in ``of_pushed``.
+      reads: whether a read of a variable is the same in all trips.
+    """
+    places = {t.op: i for i, t in enumerate(graph.inputs)}
+    seen: set[Any] = set()
+    todo = [tensor]
+    while todo:
+        t = todo.pop()
+        op = t.op
+        if op in places:
+            if places[op] not in fixed or t.dtype == tf.variant:
+                return False
+            continue
+        if op.type == "TensorListPopBack" and t.value_index == 1:
+            handle = op.inputs[0]
+            while handle.op.type in ("Identity", "TensorListPopBack") and not handle.value_index:
+                handle = handle.op.inputs[0]
+            if places.get(handle.op) not in fixed:
+                return False
+            continue
+        schema = _tf.schema(op.type)
+        if schema is None or (schema.is_stateful and not (reads and op.type in READS)):
+            return False
+        if op not in seen:
+            seen.add(op)
+            todo += op.inputs
+    return True
+
+
+def _is_only_popped(tensor: tf.Tensor) -> bool:
+    """Whether all readers of a list of the body are loops that pop it."""
+    if any(t is tensor for t in tensor.graph.outputs):
+        return False
+    for op in tensor.consumers():
+        if op.type not in ("StatelessWhile", "While"):
+            return False
+        names = [op.get_attr(name).name for name in ("cond", "body")]
+        cond, body = (_tf.function_graph(op.graph, name) for name in names)
+        for i, t in enumerate(op.inputs):
+            if t is not tensor:
+                continue
+            if not is_popped(body, i) or cond.inputs[i].consumers():
+                return False
+            later = op.outputs[i].consumers()
+            if any(o.type != "Identity" or is_read(o.outputs[0]) for o in later):
+                return False
+    return True

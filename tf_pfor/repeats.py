@@ -1,0 +1,74 @@
+"""Lists that hold the same loop-invariant tensor in all places (``Layout.REPEATED``).
+
+The gradient of a loop keeps what each trip read, also a weight that no trip changes. Such a list
+is the tensor and a count. ``convert`` vectorizes the ops that need no more; for all others
+``standard`` makes the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.emit import Emitter
+from tf_pfor.values import Layout, ListRows, Repeated, Value, dims, is_static
+
+# Ops that take such a list as it is: their functions are converted with it.
+CALLS = frozenset(["PartitionedCall", "StatefulPartitionedCall", "StatelessWhile", "While"])
+
+
+def convert(op: tf.Operation, inputs: Mapping[str, Any], emit: Emitter) -> list[Value] | None:
+    """What an op becomes that reads such a list; None if it needs ``standard``.
+
+    Args:
+      op: the op of the body.
+      inputs: its inputs.
+      emit: adds ops to the vectorized graph.
+    """
+    given = next(iter(inputs.values()))
+    if not isinstance(given, Value) or given.repeated is None:
+        return None
+    held = given.repeated
+    if op.type == "Identity":
+        return [given]
+    if op.type == "TensorListLength":
+        return [held.count]
+    if op.type == "TensorListPopBack":
+        return [Value.repeating(held.item, added(held.count, -1, emit)), held.item]
+    if op.type == "TensorListElementShape" and is_static(held.item.inner_shape):
+        shape = np.asarray(held.item.inner_shape, op.outputs[0].dtype.as_numpy_dtype)
+        return [Value.unstacked(emit.constant(shape), constant=shape)]
+    return None
+
+
+def added(count: Value, step: int, emit: Emitter) -> Value:
+    """``count`` plus ``step``."""
+    tensor = emit("AddV2", count.tensor, np.int32(step))
+    return Value.stacked(tensor) if count.is_stacked else Value.unstacked(tensor)
+
+
+def standard(held: Repeated, emit: Emitter) -> Value:
+    """The list itself: unstacked where it has one length, else of stacked elements."""
+    item, count = held.item.tensor, held.count.tensor
+    shape = dims(item)
+    known = np.asarray(shape, np.int32) if is_static(shape) else emit.shape_of(item)
+    if held.count.layout is Layout.UNSTACKED:
+        whole = _repeated(item, known, [count], emit)  # [T, ...]
+        return Value.unstacked(emit("TensorListFromTensor", whole, known))
+    n = emit.dim(count, 0)
+    none = emit("Sub", np.int32(1), emit("Minimum", emit.as_tensor(n), np.int32(1)))
+    lengths = emit("ConcatV2", [count, emit.shape_vector([none])], np.int32(0))
+    longest = emit("Max", lengths, np.asarray([0], np.int32))  # 1 where there is no row
+    whole = _repeated(item, known, [longest, n], emit)  # [T, n, ...]
+    element = emit("ConcatV2", [emit.shape_vector([n]), known], np.int32(0))
+    made = emit("TensorListFromTensor", whole, element)
+    return Value.stacked_list(made, ListRows(n, lengths=count))
+
+
+def _repeated(item: tf.Tensor, shape: Any, lead: list[Any], emit: Emitter) -> tf.Tensor:
+    return emit(
+        "BroadcastTo", item, emit("ConcatV2", [emit.shape_vector(lead), shape], np.int32(0))
+    )
