@@ -55,7 +55,7 @@ def test_the_largest_block_that_fits():
     expected = [wide(row) for row in x]
     assert _blocks(wide, x) is None
     assert _blocks(wide, x, memory_budget=10**9) is None
-    for budget, least, most in ((400 * KIB, 3, 4), (100 * KIB, 8, 16), (20 * KIB, 64, 64)):
+    for budget, least, most in ((400 * KIB, 3, 4), (100 * KIB, 8, 16), (22 * KIB, 64, 64)):
         trips = _blocks(wide, x, memory_budget=budget)
         assert least - 1 <= trips <= most, budget
         _close(vmap(wide, chunk_size="auto", memory_budget=budget)(x), expected)

@@ -44,7 +44,7 @@ LAYERS = (
     "caching",
     "api",
     "vmap",
-    "functional",
+    "functional indexed_slices",
     "derivatives per_example explain",
     "check drop_in",
 )

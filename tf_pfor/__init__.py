@@ -38,6 +38,7 @@ from tf_pfor.errors import (
 )
 from tf_pfor.explain import explain
 from tf_pfor.functional import hessian, hessian_diag, hvp, jacfwd, jacrev, laplacian
+from tf_pfor.indexed_slices import BatchedIndexedSlices
 from tf_pfor.per_example import clipped_gradient_sum, gradient_norms, per_example_gradients
 from tf_pfor.registry import RegisterPFor
 from tf_pfor.report import Report
@@ -47,6 +48,7 @@ from tf_pfor.vmap import vmap
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
+    "BatchedIndexedSlices",
     "CacheInfo",
     "CannotVectorize",
     "CheckReport",

@@ -13,7 +13,7 @@ from tf_pfor import axes, nests
 from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
-from tf_pfor.memory import AUTO
+from tf_pfor.memory import AUTO, check_budget
 from tf_pfor.options import settings_of
 from tf_pfor.run import Element, Job, run
 from tf_pfor.settings import Settings
@@ -302,6 +302,14 @@ def check_block(block: Any, name: str = "parallel_iterations") -> int | str | No
     if isinstance(block, str) and block == AUTO:
         return block
     return fixed_block(block, name, " or 'auto'")
+
+
+def check_blocks(block: Any, budget: Any, name: str) -> tuple[int | str | None, int | None]:
+    """A block size and the bytes for "auto"."""
+    size, limit = check_block(block, name), check_budget(budget)
+    if limit is not None and size != AUTO:
+        raise ArgumentError(f"memory_budget is for {name}='auto', which is not set.")
+    return size, limit
 
 
 def fixed_block(block: Any, name: str = "parallel_iterations", other: str = "") -> int | None:

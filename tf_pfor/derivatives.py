@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor import nests
-from tf_pfor.api import check_block
+from tf_pfor.api import check_blocks
 from tf_pfor.convert import Settings
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.indexed_slices import BatchedIndexedSlices
 from tf_pfor.run import Element, Job, run
 
 _no_autograph = tf.autograph.experimental.do_not_convert
@@ -25,6 +27,8 @@ def jacobian(
     inputs: Any,
     use_pfor: bool = True,
     parallel_iterations: int | str | None = None,
+    memory_budget: int | None = None,
+    sparse: bool = False,
 ) -> Any:
     """The jacobian of a graph tensor (papers/000 section 5.1).
 
@@ -34,6 +38,10 @@ def jacobian(
       use_pfor: False runs the rows one by one in a loop.
       parallel_iterations: rows of the jacobian to compute at once; None: all; "auto": what
         fits.
+      memory_budget: bytes for "auto", as for ``vmap``.
+      sparse: keep the jacobian by a table that is looked up (an embedding) as a
+        ``BatchedIndexedSlices`` with the axes of the output in front, where TensorFlow's gradient
+        is a ``tf.IndexedSlices``.
 
     Returns:
       The nest of ``inputs``: tensors of shape output.shape + input.shape; None for an input that
@@ -56,8 +64,9 @@ def jacobian(
     def pull(seed: tf.Tensor) -> Sequence[Any]:
         return tf.gradients(output, sources, grad_ys=seed)
 
-    rows = _rows(output, pull, use_pfor, parallel_iterations)
-    return nests.pack(inputs, [_jacobian_shape(output, r) for r in rows])
+    blocks = check_blocks(parallel_iterations, memory_budget, "parallel_iterations")
+    rows = _rows(output, pull, use_pfor, blocks, tables=sources if sparse else ())
+    return tf.nest.pack_sequence_as(inputs, [_jacobian_shape(output, r) for r in rows])
 
 
 @_no_autograph
@@ -66,6 +75,7 @@ def batch_jacobian(
     inp: tf.Tensor,
     use_pfor: bool = True,
     parallel_iterations: int | str | None = None,
+    memory_budget: int | None = None,
 ) -> tf.Tensor | None:
     """The jacobian of each row of a graph tensor with respect to the same row of another.
 
@@ -77,6 +87,7 @@ def batch_jacobian(
       use_pfor: False runs the rows one by one in a loop.
       parallel_iterations: elements of an output row to differentiate at once; None: all;
         "auto": what fits.
+      memory_budget: bytes for "auto", as for ``vmap``.
 
     Returns:
       [b] + output.shape[1:] + inp.shape[1:], or None if the output does not depend on ``inp``.
@@ -95,7 +106,8 @@ def batch_jacobian(
     def pull(seed: tf.Tensor) -> Sequence[Any]:
         return tf.gradients(output, [inp], grad_ys=seed)
 
-    (rows,) = _rows(output, pull, use_pfor, parallel_iterations, batched=True)
+    blocks = check_blocks(parallel_iterations, memory_budget, "parallel_iterations")
+    (rows,) = _rows(output, pull, use_pfor, blocks, batched=True)
     return _batch_jacobian_shape(output, rows)
 
 
@@ -106,6 +118,8 @@ def tape_jacobian(
     sources: Any,
     unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
     parallel_iterations: int | str | None = None,
+    memory_budget: int | None = None,
+    sparse: bool = False,
 ) -> Any:
     """The jacobian of what a tape has seen: ``tape.jacobian``, vectorized by tf_pfor.
 
@@ -117,6 +131,10 @@ def tape_jacobian(
         depend on.
       parallel_iterations: rows of the jacobian to compute at once; None: all; "auto": what
         fits.
+      memory_budget: bytes for "auto", as for ``vmap``.
+      sparse: keep the jacobian by a table that is looked up (an embedding) as a
+        ``BatchedIndexedSlices`` with the axes of the output in front, where TensorFlow's gradient
+        is a ``tf.IndexedSlices``.
 
     Returns:
       The nest of ``sources``: tensors of shape target.shape + source.shape.
@@ -138,7 +156,8 @@ def tape_jacobian(
             target, leaves, output_gradients=seed, unconnected_gradients=unconnected_gradients
         )
 
-    rows = _rows(target, pull, True, parallel_iterations)
+    blocks = check_blocks(parallel_iterations, memory_budget, "parallel_iterations")
+    rows = _rows(target, pull, True, blocks, tables=leaves if sparse else ())
     return tf.nest.pack_sequence_as(sources, [_jacobian_shape(target, r) for r in rows])
 
 
@@ -149,6 +168,7 @@ def tape_batch_jacobian(
     source: Any,
     unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
     parallel_iterations: int | str | None = None,
+    memory_budget: int | None = None,
 ) -> tf.Tensor | None:
     """The jacobian of each row of ``target`` with respect to the same row of ``source``.
 
@@ -159,6 +179,7 @@ def tape_batch_jacobian(
       unconnected_gradients: as in ``tape_jacobian``.
       parallel_iterations: elements of a target row to differentiate at once; None: all;
         "auto": what fits.
+      memory_budget: bytes for "auto", as for ``vmap``.
 
     Returns:
       [b] + target.shape[1:] + source.shape[1:].
@@ -182,7 +203,8 @@ def tape_batch_jacobian(
             )
         ]
 
-    (rows,) = _rows(target, pull, True, parallel_iterations, batched=True)
+    blocks = check_blocks(parallel_iterations, memory_budget, "parallel_iterations")
+    (rows,) = _rows(target, pull, True, blocks, batched=True)
     return _batch_jacobian_shape(target, rows)
 
 
@@ -190,17 +212,18 @@ def _rows(
     output: tf.Tensor,
     pull: Pull,
     use_pfor: bool,
-    parallel_iterations: int | str | None,
+    blocks: tuple[int | str | None, int | None],
     batched: bool = False,
+    tables: Sequence[Any] = (),
 ) -> list[Any]:
     """For each source: [m] + source shape, the gradients of the m elements of the output.
 
     Each iteration pulls back one unit cotangent; all of them at once are one batched backward
     pass, in which everything of the forward pass is loop-invariant.
     """
-    block = check_block(parallel_iterations)
+    block, budget = blocks
     elements = _size(output, first_axis=1 if batched else 0)
-    found: list[Any] = []
+    found: list[int] = []  # how many tensors each gradient is
 
     def one(i: tf.Tensor) -> list[tf.Tensor]:
         unit = tf.one_hot(i, elements, dtype=output.dtype)
@@ -208,14 +231,34 @@ def _rows(
             unit = tf.broadcast_to(unit, [tf.shape(output)[0], elements])
         seed = tf.reshape(unit, _shape(output))
         grads = pull(seed)
-        found[:] = [g is not None for g in grads]
-        return [tf.convert_to_tensor(g) for g in grads if g is not None]
+        parts = [_parts(g, table) for g, table in itertools.zip_longest(grads, tables)]
+        found[:] = map(len, parts)
+        return [x for part in parts for x in part]
 
     if use_pfor:
-        supply = iter(run(Job(one, Settings(), block, axis_name=None), [Element(None)], elements))
+        job = Job(one, Settings(), block, axis_name=None, budget=budget)
+        supply = iter(run(job, [Element(None)], elements))
     else:
         supply = iter(_one_by_one(one, elements, block))
-    return [next(supply) if present else None for present in found]
+    rows = [[next(supply) for _ in range(count)] for count in found]
+    return [_whole(row, k, tables) for k, row in enumerate(rows)]
+
+
+def _whole(row: list[Any], k: int, tables: Sequence[Any]) -> Any:
+    """The inverse of ``_parts``, for source k."""
+    if len(row) == 2:
+        return BatchedIndexedSlices(row[0], row[1], tf.shape(tables[k]))
+    return row[0] if row else None
+
+
+def _parts(gradient: Any, table: Any) -> list[tf.Tensor]:
+    """No tensor for None; two for slices of a table; else a dense one."""
+    if gradient is None:
+        return []
+    if table is None or not isinstance(gradient, tf.IndexedSlices):
+        return [tf.convert_to_tensor(gradient)]
+    slices = BatchedIndexedSlices.of(gradient, table)
+    return [slices.values, slices.indices]
 
 
 def _one_by_one(one: Callable[..., Any], elements: Dim, block: int | str | None) -> list[tf.Tensor]:
@@ -248,6 +291,12 @@ def _jacobian_shape(output: tf.Tensor, rows: Any) -> Any:
     """[m, ...x] -> output.shape + [...x]."""
     if rows is None:
         return None
+    if isinstance(rows, BatchedIndexedSlices):
+        values, indices = (
+            _jacobian_shape(output, rows.values),
+            _jacobian_shape(output, rows.indices),
+        )
+        return BatchedIndexedSlices(values, indices, rows.dense_shape)
     if output.shape.is_fully_defined() and rows.shape.is_fully_defined():
         return tf.reshape(rows, output.shape + rows.shape[1:])
     result = tf.reshape(rows, tf.concat([tf.shape(output), tf.shape(rows)[1:]], 0))

@@ -14,20 +14,27 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import nests
-from tf_pfor.api import check_block
+from tf_pfor.api import check_blocks
 from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.convert import Settings
 from tf_pfor.errors import ArgumentError
 from tf_pfor.fingerprint import Transformed
+from tf_pfor.memory import AUTO, default_budget
 from tf_pfor.run import Element, Job, run
 from tf_pfor.trace import autographed
 
 Argnums = int | Sequence[int]
 Fn = Callable[..., Any]
+Blocks = tuple[int | str | None, int | None]
+"""How many at once, and the bytes for "auto"."""
 
 
 def jacrev(
-    fn: Fn, argnums: Argnums = 0, has_aux: bool = False, chunk_size: int | str | None = None
+    fn: Fn,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
 ) -> Fn:
     """The jacobian of ``fn``, one batched backward pass over all outputs (reverse mode).
 
@@ -38,6 +45,7 @@ def jacrev(
       argnums: which positional arguments to differentiate with respect to: an int or several.
       has_aux: ``fn`` returns (outputs, aux), and so does the result.
       chunk_size: rows of the jacobian to compute at once; None: all; "auto": what fits.
+      memory_budget: as for ``vmap``.
 
     Returns:
       A function of the arguments of ``fn`` that returns, for each output, the nest of the
@@ -49,12 +57,12 @@ def jacrev(
     >>> tf_pfor.jacrev(lambda x: x ** 2)(tf.constant([1., 2.])).numpy().tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
-    block = check_block(chunk_size, "chunk_size")
+    blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
 
     def compute(call: _Differentiated) -> Any:
         outputs, aux = call.evaluate()
         jacobians = [
-            [_unflat(rows, y, x) for rows, x in zip(_pull_rows(y, call.wrt, block), call.wrt)]
+            [_unflat(rows, y, x) for rows, x in zip(_pull_rows(y, call.wrt, blocks), call.wrt)]
             for y in nests.flatten(outputs)
         ]
         return call.nested(outputs, jacobians), aux
@@ -63,7 +71,11 @@ def jacrev(
 
 
 def jacfwd(
-    fn: Fn, argnums: Argnums = 0, has_aux: bool = False, chunk_size: int | str | None = None
+    fn: Fn,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
 ) -> Fn:
     """The jacobian of ``fn``, one batched pass over all inputs (forward mode).
 
@@ -76,6 +88,7 @@ def jacfwd(
       argnums: as for ``jacrev``.
       has_aux: as for ``jacrev``.
       chunk_size: columns of the jacobian to compute at once; None: all; "auto": what fits.
+      memory_budget: as for ``vmap``.
 
     Returns:
       As ``jacrev``.
@@ -85,7 +98,7 @@ def jacfwd(
     >>> tf_pfor.jacfwd(lambda x: x ** 2)(tf.constant([1., 2.])).numpy().tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
-    block = check_block(chunk_size, "chunk_size")
+    blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
 
     def compute(call: _Differentiated) -> Any:
         outputs, aux = call.evaluate()
@@ -93,7 +106,7 @@ def jacfwd(
         jacobians: list[list[tf.Tensor]] = [[] for _ in leaves]
         for x in call.wrt:
             push = _pusher(leaves, x)
-            columns = _map_units(x, lambda seed, push=push: push(seed), block)
+            columns = _map_units(x, lambda seed, push=push: push(seed), blocks)
             for found, column, y in zip(jacobians, columns, leaves):
                 rank = y.shape.rank
                 turned = tf.transpose(column, [*range(1, rank + 1), 0])
@@ -105,7 +118,11 @@ def jacfwd(
 
 
 def hessian(
-    fn: Fn, argnums: Argnums = 0, has_aux: bool = False, chunk_size: int | str | None = None
+    fn: Fn,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
 ) -> Fn:
     """The second derivatives of ``fn``: shape output.shape + input.shape + input.shape.
 
@@ -116,6 +133,7 @@ def hessian(
       argnums: as for ``jacrev``.
       has_aux: as for ``jacrev``.
       chunk_size: columns to compute at once; None: all; "auto": what fits.
+      memory_budget: as for ``vmap``.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -123,8 +141,12 @@ def hessian(
     >>> f(tf.constant([1., 2.])).numpy().tolist()
     [[6.0, 0.0], [0.0, 12.0]]
     """
-    inner = jacrev(fn, argnums, has_aux, chunk_size)
-    return jacfwd(inner, argnums, has_aux, chunk_size)
+    block, budget = check_blocks(chunk_size, memory_budget, "chunk_size")
+    half = None
+    if block == AUTO:  # a block of the inner jacobian must leave room for the outer one
+        half = max((budget or default_budget()) // 2, 1)
+    inner = jacrev(fn, argnums, has_aux, block, half)
+    return jacfwd(inner, argnums, has_aux, block, budget)
 
 
 def hvp(fn: Fn, argnums: int = 0, has_aux: bool = False) -> Fn:
@@ -157,13 +179,19 @@ def hvp(fn: Fn, argnums: int = 0, has_aux: bool = False) -> Fn:
     return _compiled(fn, argnums, has_aux, compute, extra=1)
 
 
-def hessian_diag(fn: Fn, argnums: int = 0, chunk_size: int | str | None = None) -> Fn:
+def hessian_diag(
+    fn: Fn,
+    argnums: int = 0,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
+) -> Fn:
     """The diagonal of the hessian, without forming the hessian.
 
     Args:
       fn: returns a nest of tensors of any shape.
       argnums: the argument to differentiate with respect to.
       chunk_size: directions to compute at once; None: all; "auto": what fits.
+      memory_budget: as for ``vmap``.
 
     Returns:
       A function that returns, for each output, the nest of the argument with tensors of shape
@@ -176,24 +204,30 @@ def hessian_diag(fn: Fn, argnums: int = 0, chunk_size: int | str | None = None) 
     [6.0, 12.0]
     """
     _check_int(argnums)
-    block = check_block(chunk_size, "chunk_size")
+    blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
 
     def compute(call: _Differentiated) -> Any:
         outputs, _ = call.evaluate()
         leaves = nests.flatten(outputs)
-        found = [[_second(y, x, block) for x in call.wrt] for y in leaves]
+        found = [[_second(y, x, blocks) for x in call.wrt] for y in leaves]
         return call.nested(outputs, found), None
 
     return _compiled(fn, argnums, False, compute)
 
 
-def laplacian(fn: Fn, argnums: int = 0, chunk_size: int | str | None = None) -> Fn:
+def laplacian(
+    fn: Fn,
+    argnums: int = 0,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
+) -> Fn:
     """The sum of the second derivatives, what physics-informed networks ask for.
 
     Args:
       fn: returns a nest of tensors of any shape.
       argnums: the argument to differentiate with respect to.
       chunk_size: directions to compute at once; None: all; "auto": what fits.
+      memory_budget: as for ``vmap``.
 
     Returns:
       A function that returns the nest of the outputs: sum over k of d2 y / d x_k^2.
@@ -205,13 +239,13 @@ def laplacian(fn: Fn, argnums: int = 0, chunk_size: int | str | None = None) -> 
     18.0
     """
     _check_int(argnums)
-    block = check_block(chunk_size, "chunk_size")
+    blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
 
     def compute(call: _Differentiated) -> Any:
         outputs, _ = call.evaluate()
         sums: list[tf.Tensor] = []
         for y in nests.flatten(outputs):
-            parts = [_second(y, x, block) for x in call.wrt]
+            parts = [_second(y, x, blocks) for x in call.wrt]
             sums.append(tf.add_n([_sum_behind(part, y.shape.rank) for part in parts]))
         return nests.to_user(nests.pack(outputs, sums)), None
 
@@ -339,7 +373,7 @@ def _zeros_if_none(grads: Sequence[Any], like: Sequence[tf.Tensor]) -> list[tf.T
 
 
 def _map_units(
-    x: tf.Tensor, of_seed: Callable[[tf.Tensor], Any], block: int | str | None
+    x: tf.Tensor, of_seed: Callable[[tf.Tensor], Any], blocks: Blocks
 ) -> list[tf.Tensor]:
     """``of_seed`` of every unit tensor of the shape of ``x``, all at once: [size of x, ...]."""
     known = x.shape.num_elements()
@@ -349,12 +383,13 @@ def _map_units(
         unit = tf.one_hot(i, n, dtype=x.dtype)
         return of_seed(tf.reshape(unit, x.shape if known is not None else tf.shape(x)))
 
-    return run(Job(one, Settings(), block, axis_name=None), [Element(None)], n)
+    block, budget = blocks
+    return run(Job(one, Settings(), block, axis_name=None, budget=budget), [Element(None)], n)
 
 
-def _pull_rows(y: tf.Tensor, wrt: list[tf.Tensor], block: int | str | None) -> list[tf.Tensor]:
+def _pull_rows(y: tf.Tensor, wrt: list[tf.Tensor], blocks: Blocks) -> list[tf.Tensor]:
     return _map_units(
-        y, lambda seed: _zeros_if_none(tf.gradients(y, wrt, grad_ys=seed), wrt), block
+        y, lambda seed: _zeros_if_none(tf.gradients(y, wrt, grad_ys=seed), wrt), blocks
     )
 
 
@@ -390,7 +425,7 @@ def _hessian_rows(
     return _zeros_if_none(tf.gradients(grads, wrt, grad_ys=list(vector)), wrt)
 
 
-def _second(y: tf.Tensor, x: tf.Tensor, block: int | str | None) -> tf.Tensor:
+def _second(y: tf.Tensor, x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
     """d2 y / d x_k^2 for each k: y.shape + x.shape."""
     if y.shape.rank == 0:
 
@@ -398,7 +433,7 @@ def _second(y: tf.Tensor, x: tf.Tensor, block: int | str | None) -> tf.Tensor:
             (row,) = _hessian_rows(y, [x], [seed])
             return tf.reduce_sum(row * seed)
 
-        diagonal = _map_units(x, of_scalar, block)
+        diagonal = _map_units(x, of_scalar, blocks)
     else:
         push = _pusher([y], x)
 
@@ -407,7 +442,7 @@ def _second(y: tf.Tensor, x: tf.Tensor, block: int | str | None) -> tf.Tensor:
             (second,) = _pusher([tangent], x)(seed)
             return second
 
-        diagonal = _map_units(x, of_tensor, block)
+        diagonal = _map_units(x, of_tensor, blocks)
         perm = [*range(1, y.shape.rank + 1), 0]
         diagonal = tf.transpose(tf.convert_to_tensor(diagonal), perm)
     shape = tf.concat([tf.shape(y), tf.shape(x)], 0)

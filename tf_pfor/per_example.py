@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.api import fixed_block
+from tf_pfor import nests
+from tf_pfor.api import check_blocks
+from tf_pfor.axes import Axis
 from tf_pfor.caching import UNCACHED, EagerCall
+from tf_pfor.emit import Dim, salted
 from tf_pfor.errors import ArgumentError
-from tf_pfor.trace import autographed
-from tf_pfor.vmap import vmap
+from tf_pfor.indexed_slices import BatchedIndexedSlices
+from tf_pfor.memory import fitting_block
+from tf_pfor.report import Recorder, warn_of_loops
+from tf_pfor.run import Element, convert_body, mapped, stand_ins, with_mapped
+from tf_pfor.settings import Settings
+from tf_pfor.trace import autographed, trace
+from tf_pfor.vmap import Plan, vmap
 
 LossFn = Callable[..., Any]
 _no_autograph = tf.autograph.experimental.do_not_convert
 
 
 def _example_gradients(loss_fn: LossFn, variables: Any, has_aux: bool) -> Callable[..., Any]:
-    """A function of one example: gradients, loss and aux."""
+    """A function of one example: a list of gradients, those of lookups as slices; loss; aux."""
     converted = autographed(loss_fn)
     leaves = _tensors(variables)
     if not leaves:
         raise ArgumentError("variables holds nothing to differentiate with respect to.")
 
-    def one(*example: Any) -> tuple[Any, tf.Tensor, Any]:
+    def one(*example: Any) -> tuple[list[Any], tf.Tensor, Any]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(leaves)
             result = converted(*example)
-            loss, aux = result if has_aux else (result, None)
+            loss, aux = _loss_and_aux(result) if has_aux else (result, None)
         loss = tf.convert_to_tensor(loss)
         if loss.shape.rank not in (0, None):
             raise ArgumentError(
@@ -36,10 +44,44 @@ def _example_gradients(loss_fn: LossFn, variables: Any, has_aux: bool) -> Callab
                 "one example, without the batch axis."
             )
         grads = tape.gradient(loss, leaves, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        grads = [tf.convert_to_tensor(g) for g in grads]
-        return tf.nest.pack_sequence_as(variables, grads), loss, aux
+        return [_leaf(g, v) for g, v in zip(grads, leaves)], loss, aux
 
     return one
+
+
+def _loss_and_aux(result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise ArgumentError(f"With has_aux=True loss_fn must return (loss, aux), found {result!r}.")
+    return result
+
+
+def _leaf(gradient: Any, variable: Any) -> Any:
+    """A gradient as a tensor, or as slices of fewer rows than the variable has."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return tf.convert_to_tensor(gradient)
+    count, rows = gradient.indices.shape[0], variable.shape[0]
+    if count is not None and rows is not None and count >= rows:
+        return tf.convert_to_tensor(gradient)
+    return BatchedIndexedSlices.of(gradient, variable)
+
+
+def _dense(gradient: Any) -> tf.Tensor:
+    is_sparse = isinstance(gradient, BatchedIndexedSlices)
+    return gradient.to_dense() if is_sparse else gradient
+
+
+def _parts(gradient: Any) -> Any:
+    """What differs between examples: a tensor, or values and indices."""
+    is_sparse = isinstance(gradient, BatchedIndexedSlices)
+    return (gradient.values, gradient.indices) if is_sparse else gradient
+
+
+def _whole(gradient: Any, variable: Any) -> Any:
+    """The inverse of ``_parts``."""
+    if not isinstance(gradient, tuple):
+        return gradient
+    values, indices = gradient
+    return BatchedIndexedSlices(values, indices, tf.shape(variable))
 
 
 def _tensors(variables: Any) -> list[Any]:
@@ -57,6 +99,8 @@ def per_example_gradients(
     *batch: Any,
     has_aux: bool = False,
     chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
+    sparse: bool = False,
 ) -> Any:
     """The gradient of each example's loss, kept apart.
 
@@ -67,6 +111,9 @@ def per_example_gradients(
       *batch: nests of tensors [n, ...]: the examples.
       has_aux: whether ``loss_fn`` returns more than the loss.
       chunk_size: examples to process at once; None: all; "auto": what fits.
+      memory_budget: bytes for "auto", as for ``vmap``.
+      sparse: keep the gradient of a table that is looked up (an embedding) as a
+        ``BatchedIndexedSlices``, where fewer rows are looked up than there are.
 
     Returns:
       (gradients, losses), or (gradients, losses, aux): the nest of ``variables`` with tensors of
@@ -81,7 +128,9 @@ def per_example_gradients(
     >>> grads.numpy().tolist(), losses.numpy().tolist()
     ([6.0, 24.0], [9.0, 36.0])
     """
-    return _cached(_gradients, loss_fn, (variables, batch), (has_aux, chunk_size))
+    return _cached(
+        _gradients, loss_fn, (variables, batch), (has_aux, chunk_size, memory_budget, sparse)
+    )
 
 
 def _gradients(
@@ -90,9 +139,19 @@ def _gradients(
     batch: tuple[Any, ...],
     has_aux: bool,
     chunk_size: int | str | None,
+    budget: int | None,
+    sparse: bool,
 ) -> Any:
     one = _example_gradients(loss_fn, variables, has_aux)
-    grads, losses, aux = vmap(one, chunk_size=chunk_size)(*batch)
+
+    def plain(*example: Any) -> Any:
+        grads, loss, aux = one(*example)
+        return [_parts(g) if sparse else _dense(g) for g in grads], loss, aux
+
+    call = vmap(plain, chunk_size=chunk_size, memory_budget=budget)
+    grads, losses, aux = call(*batch)
+    grads = [_whole(g, v) for g, v in zip(grads, _tensors(variables))]
+    grads = tf.nest.pack_sequence_as(variables, grads)
     return (grads, losses, aux) if has_aux else (grads, losses)
 
 
@@ -112,7 +171,11 @@ def _cached(
 
 @_no_autograph
 def gradient_norms(
-    loss_fn: LossFn, variables: Any, *batch: Any, chunk_size: int | str | None = None
+    loss_fn: LossFn,
+    variables: Any,
+    *batch: Any,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
 ) -> tf.Tensor:
     """The global norm of each example's gradient, [n].
 
@@ -120,7 +183,9 @@ def gradient_norms(
       loss_fn: as for ``per_example_gradients``.
       variables: as for ``per_example_gradients``.
       *batch: as for ``per_example_gradients``.
-      chunk_size: examples to process at once: no more than so many gradients are ever held.
+      chunk_size: examples to process at once: no more than so many gradients are ever held, and
+        those of tables that are looked up are never dense. None: all; "auto": what fits.
+      memory_budget: bytes for "auto", as for ``vmap``.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -128,19 +193,18 @@ def gradient_norms(
     >>> tf_pfor.gradient_norms(lambda x: w * x, w, tf.constant([1., -2.])).numpy().tolist()
     [1.0, 2.0]
     """
-    return _cached(_norms, loss_fn, (variables, batch), (chunk_size,))
+    return _cached(_norms, loss_fn, (variables, batch), (chunk_size, memory_budget))
 
 
 def _norms(
-    loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], chunk_size: int | str | None
+    loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], chunk_size: Any, budget: int | None
 ) -> tf.Tensor:
     one = _example_gradients(loss_fn, variables, False)
 
     def norm(*example: Any) -> tf.Tensor:
-        grads, _, _ = one(*example)
-        return tf.linalg.global_norm(tf.nest.flatten(grads))
+        return _norm([_squares(_flat(g)) for g in one(*example)[0]])
 
-    return vmap(norm, chunk_size=chunk_size)(*batch)
+    return vmap(norm, chunk_size=chunk_size, memory_budget=budget)(*batch)
 
 
 @_no_autograph
@@ -149,7 +213,8 @@ def clipped_gradient_sum(
     variables: Any,
     *batch: Any,
     clip_norm: float | tf.Tensor,
-    chunk_size: int | None = None,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
 ) -> Any:
     """The sum of the examples' gradients, each clipped by its global norm: the heart of DP-SGD.
 
@@ -159,8 +224,9 @@ def clipped_gradient_sum(
       *batch: as for ``per_example_gradients``.
       clip_norm: the largest global norm that one example's gradient keeps; a float or a scalar
         tensor.
-      chunk_size: examples to process at once: no more than so many gradients are ever held.
-        None: all.
+      chunk_size: examples to process at once: no more than so many gradients are ever held, and
+        those of tables that are looked up are never dense. None: all; "auto": what fits.
+      memory_budget: bytes for "auto", as for ``vmap``.
 
     Returns:
       (sums, losses): the nest of ``variables`` with tensors of the variables' shapes, and [n]
@@ -174,61 +240,138 @@ def clipped_gradient_sum(
     >>> float(total)
     0.5
     """
-    arguments = (variables, batch, clip_norm)
-    return _cached(_clipped, loss_fn, arguments, (fixed_block(chunk_size, "chunk_size"),))
+    if isinstance(clip_norm, (int, float)) and not clip_norm > 0:
+        raise ArgumentError(f"clip_norm must be positive, found {clip_norm!r}.")
+    blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
+    return _cached(_clipped, loss_fn, (variables, batch, clip_norm), blocks)
 
 
 def _clipped(
-    loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], clip_norm: Any, block: int | None
-) -> Any:
-    one = _example_gradients(loss_fn, variables, False)
-    shapes = [tf.shape(v) for v in _tensors(variables)]
-
-    def chunk(*rows: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
-        grads, losses, _ = vmap(one)(*rows)
-        leaves = tf.nest.flatten(grads)
-        count = tf.shape(losses)[0]
-        flat = [tf.reshape(g, [count, tf.reduce_prod(s)]) for g, s in zip(leaves, shapes)]
-        squares = [tf.reduce_sum(tf.math.real(f * tf.math.conj(f)), 1) for f in flat]
-        norms = tf.sqrt(tf.add_n([tf.cast(s, tf.float32) for s in squares]))
-        limit = tf.cast(clip_norm, tf.float32)
-        scales = limit / tf.maximum(norms, limit)  # [k], 1 where the norm is small enough
-        sums = [tf.linalg.matvec(f, tf.cast(scales, f.dtype), transpose_a=True) for f in flat]
-        return [tf.reshape(s, shape) for s, shape in zip(sums, shapes)], losses
-
+    loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], clip_norm: Any,
+    block: int | str | None, budget: int | None,
+) -> Any:  # fmt: skip
     if tf.executing_eagerly():
-        compiled = tf.function(lambda *b: _sum_over_chunks(chunk, b, block), autograph=False)
-        sums, losses = compiled(*tf.nest.map_structure(tf.convert_to_tensor, batch))
-    else:
-        sums, losses = _sum_over_chunks(chunk, batch, block)
+        graph = tf.function(
+            lambda *b: _clipped(loss_fn, variables, b, clip_norm, block, budget), autograph=False
+        )
+        return graph(*tf.nest.map_structure(tf.convert_to_tensor, batch))
+    sums, losses = _ClippedSum(loss_fn, variables, batch, clip_norm).run(block, budget)
     return tf.nest.pack_sequence_as(variables, sums), losses
 
 
-def _sum_over_chunks(
-    chunk: Callable[..., Any], batch: tuple[Any, ...], block: int | None
-) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Adds up what ``chunk`` returns for blocks of rows, one after the other.
+class _ClippedSum:
+    """The examples traced once, their gradients in blocks, clipped and added up."""
 
-    Args:
-      chunk: ``chunk(*rows)`` returns (sums, losses).
-      batch: nests of tensors [n, ...].
-      block: rows at once; None: all.
-    """
-    leaves = tf.nest.flatten(batch)
-    known = leaves[0].shape[0]
-    n = tf.shape(leaves[0])[0] if known is None else known
-    if block is None or (known is not None and known <= block):
-        return chunk(*batch)
-    full = (n - 1) // block if known else tf.maximum((n - 1) // block, 0)  # the last has a row
+    def __init__(self, loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], clip_norm: Any):
+        one = _example_gradients(loss_fn, variables, False)
+        self._variables = _tensors(variables)
+        self._clip_norm = clip_norm
+        self._plan = plan = Plan(batch, {}, 0, None)
 
-    def step(i: tf.Tensor, sums: list[tf.Tensor], losses: tf.TensorArray) -> Any:
-        ids = i * block + tf.range(block)  # a slice from i has no static size under XLA
-        more, loss = chunk(*tf.nest.map_structure(lambda x: tf.gather(x, ids), batch))
-        return i + 1, [a + b for a, b in zip(sums, more)], losses.write(i, loss)
+        def parts(*example: Any) -> Any:
+            grads, loss, _ = one(*example)
+            return [_parts(g) for g in grads], loss
 
-    sums, rest = chunk(*tf.nest.map_structure(lambda x: x[full * block :], batch))
-    array = tf.TensorArray(rest.dtype, full, element_shape=[block])
-    _, sums, array = tf.while_loop(
-        lambda i, *_: i < full, step, (tf.constant(0), sums, array), parallel_iterations=1
-    )
-    return sums, tf.concat([array.concat(), rest], 0)
+        size = plan.n if isinstance(plan.n, int) else None
+        self._body = trace(plan.of_rows(parts), [e.spec for e in plan.elements], Axis("", size))
+        self._recorder = Recorder()
+
+    def run(self, block: int | str | None, budget: int | None) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """The sums for the variables, and the losses."""
+        plan, n = self._plan, self._plan.n
+        if isinstance(block, str):
+            block = fitting_block(
+                n if isinstance(n, int) else None,
+                lambda rows: self._results(stand_ins(plan.elements, rows), rows),
+                budget,
+                are_sums=True,
+            )
+        if block is None or (isinstance(n, int) and n <= block):
+            result = self._chunk(plan.elements, n)
+        else:
+            result = self._in_blocks(n, block)
+        warn_of_loops(self._recorder)
+        return result
+
+    def _results(self, elements: Sequence[Element], n: Dim) -> list[tf.Tensor]:
+        sums, losses = self._chunk(elements, n)
+        return [*sums, losses]
+
+    def _chunk(
+        self, elements: Sequence[Element], n: Dim, place: tuple[tf.Tensor, Dim] | None = None
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """The sums of some examples, and their losses.
+
+        Args:
+          elements: the examples.
+          n: how many.
+          place: for one of several blocks, its first example and how many there are in all.
+        """
+        recorder = Recorder() if self._recorder.entries else self._recorder
+        made = convert_body(self._body, elements, n, Settings(), recorder, place)
+        grads, losses = nests.pack(self._body.structure, made)
+        grads = [_whole(g, v) for g, v in zip(grads, self._variables)]
+        grads = [_flat(g, n) for g in grads]
+        norms = _norm([_squares(g) for g in grads])
+        limit = tf.cast(self._clip_norm, norms.dtype)
+        scales = limit / tf.maximum(norms, limit)  # [n], 1 where the norm is small enough
+        return [_scaled_sum(g, scales, v) for g, v in zip(grads, self._variables)], losses
+
+    def _in_blocks(self, n: Dim, block: int) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Adds up blocks of examples, one after the other; the last has what is left, or all."""
+        elements = self._plan.elements
+        full = max((n - 1) // block, 0) if isinstance(n, int) else tf.maximum((n - 1) // block, 0)
+
+        def step(i: tf.Tensor, sums: list[tf.Tensor], losses: tf.TensorArray) -> Any:
+            ids = i * block + tf.range(block)  # a slice from i has no static size under XLA
+            rows = with_mapped(elements, [tf.gather(x, ids) for x in mapped(elements)])
+            more, loss = self._chunk(rows, block, (i * block, n))
+            return i + 1, [a + b for a, b in zip(sums, more)], losses.write(i, loss)
+
+        shape, dtype = [block], self._body.outputs[-1].dtype
+        array = tf.TensorArray(dtype, full, element_shape=shape)
+        zeros = [tf.zeros(tf.shape(v), v.dtype) for v in self._variables]
+        _, sums, array = tf.while_loop(
+            lambda i, *_: i < full, step, (tf.constant(0), zeros, array), parallel_iterations=1
+        )
+        done = full * block
+        with tf.control_dependencies(sums):  # or both would need memory at once
+            rest = with_mapped(elements, [tf.identity(x[done:]) for x in mapped(elements)])
+            first = tf.identity(tf.convert_to_tensor(done, tf.int32))
+        with salted(1):
+            more, losses = self._chunk(rest, n - done, (first, n))
+        return [a + b for a, b in zip(sums, more)], tf.concat([array.concat(), losses], 0)
+
+
+# ---------------------------------------------------------------------------
+# Norms and sums
+# ---------------------------------------------------------------------------
+
+
+def _flat(gradient: Any, *rows: Dim) -> Any:
+    """[*rows, ...] -> [*rows, m]; slices as they are."""
+    is_sparse = isinstance(gradient, BatchedIndexedSlices)
+    return gradient if is_sparse else tf.reshape(gradient, [*rows, -1])
+
+
+def _squares(gradient: Any) -> tf.Tensor:
+    """The sum of squares over the last axis of a dense gradient, or of slices."""
+    if isinstance(gradient, BatchedIndexedSlices):
+        return gradient.squared_norms()
+    if gradient.dtype in (tf.float16, tf.bfloat16):  # their squares overflow
+        gradient = tf.cast(gradient, tf.float32)
+    return tf.reduce_sum(tf.math.real(gradient * tf.math.conj(gradient)), -1)
+
+
+def _norm(squares: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The global norm, in double precision if one of the gradients is."""
+    dtype = tf.float64 if any(s.dtype == tf.float64 for s in squares) else tf.float32
+    return tf.sqrt(tf.add_n([tf.cast(s, dtype) for s in squares]))
+
+
+def _scaled_sum(gradient: Any, scales: tf.Tensor, variable: Any) -> tf.Tensor:
+    """The sum over examples of scale times gradient: the shape of the variable."""
+    if isinstance(gradient, BatchedIndexedSlices):
+        return tf.convert_to_tensor(gradient.sum(scales))
+    total = tf.linalg.matvec(gradient, tf.cast(scales, gradient.dtype), transpose_a=True)
+    return tf.reshape(total, tf.shape(variable))

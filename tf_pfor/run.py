@@ -248,17 +248,16 @@ def _element_value(element: Element, loop: Loop) -> Value:
 def _fitting(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> int | None:
     """The largest block that fits into the budget, from the sizes in throw-away conversions."""
 
-    def cost(rows: int) -> int:
-        with tf.Graph().as_default():  # no tape and no function sees what happens here
-            scratch = _tf.FuncGraph("pfor_sizes")
-        with scratch.as_default():
-            inner = [dataclasses.replace(e, tensor=_stand_in(e, rows)) for e in elements]
-            kept = convert_body(body, inner, rows, job.settings, Recorder())
-            scratch.outputs = [x for x in kept if isinstance(x, tf.Tensor)]
-        return memory.peak(scratch, rows)
+    def build(rows: int) -> list[tf.Tensor]:
+        kept = convert_body(body, stand_ins(elements, rows), rows, job.settings, Recorder())
+        return [x for x in kept if isinstance(x, tf.Tensor)]
 
-    budget = memory.default_budget() if job.budget is None else job.budget
-    return memory.largest_block(n if isinstance(n, int) else None, cost, budget)
+    return memory.fitting_block(n if isinstance(n, int) else None, build, job.budget)
+
+
+def stand_ins(elements: Sequence[Element], rows: int) -> list[Element]:
+    """Placeholders for so many rows of the elements."""
+    return [dataclasses.replace(e, tensor=_stand_in(e, rows)) for e in elements]
 
 
 def _stand_in(element: Element, rows: int) -> tf.Tensor | None:
@@ -293,19 +292,21 @@ class _Blocks:
         # A remainder of no rows is not run: fused kernels of TensorFlow's fail on empty batches.
         full = n // block if isinstance(n, int) else tf.maximum((n - 1) // block, 0)
         done = full * block
-        mapped = _mapped(self.elements)
+        given = mapped(self.elements)
         blocks = tf.map_fn(
-            lambda given: tuple(self._convert(given[0], given[1:], block)) or given[:1],
-            (tf.range(full) * block, *[_split(x, full, block) for x in mapped]),
+            lambda rows: tuple(self._convert(rows[0], rows[1:], block)) or rows[:1],
+            (tf.range(full) * block, *[_split(x, full, block) for x in given]),
             fn_output_signature=tuple(_several(t, block) for t in self.body.outputs)
             or (tf.TensorSpec([], tf.int32),),
             parallel_iterations=1,
         )
         outputs = [_join(t, block) for t in blocks[:count]]
         if not (isinstance(n, int) and n == done):
-            first = tf.convert_to_tensor(done, tf.int32)
+            with tf.control_dependencies(blocks):  # or both would need memory at once
+                first = tf.identity(tf.convert_to_tensor(done, tf.int32))
+                left = [tf.identity(x[done:]) for x in given]
             with salted(1):
-                rest = self._convert(first, [x[done:] for x in mapped], n - done)
+                rest = self._convert(first, left, n - done)
             outputs = [_sized(tf.concat([a, b], 0), n) for a, b in zip(outputs, rest)]
         supply = iter(outputs)
         leaves = [next(supply) if isinstance(x, tf.Tensor) else None for x in self.body.leaves]
@@ -315,7 +316,7 @@ class _Blocks:
         """The results of one block, stacked."""
         inner = Recorder() if self.recorder.entries else self.recorder
         leaves = convert_body(
-            self.body, _with_mapped(self.elements, rows), size, self.job.settings, inner,
+            self.body, with_mapped(self.elements, rows), size, self.job.settings, inner,
             (first, self.n), self.shared,
         )  # fmt: skip
         return [
@@ -325,11 +326,13 @@ class _Blocks:
         ]
 
 
-def _mapped(elements: Sequence[Element]) -> list[tf.Tensor]:
+def mapped(elements: Sequence[Element]) -> list[tf.Tensor]:
+    """The tensors whose axis 0 is the loop."""
     return [e.tensor for e in elements if e.tensor is not None and e.is_mapped]
 
 
-def _with_mapped(elements: Sequence[Element], tensors: Sequence[tf.Tensor]) -> list[Element]:
+def with_mapped(elements: Sequence[Element], tensors: Sequence[tf.Tensor]) -> list[Element]:
+    """The elements with other tensors whose axis 0 is the loop."""
     supply = iter(tensors)
     return [
         dataclasses.replace(e, tensor=next(supply)) if e.tensor is not None and e.is_mapped else e
@@ -354,7 +357,7 @@ def _one_by_one(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> li
     """Blocks of one: the plain function, in a loop."""
 
     def one(given: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
-        rows = _with_mapped(elements, given[1:])
+        rows = with_mapped(elements, given[1:])
         leaves = leaves_of(job.fn(*[given[0] if e.tensor is None else e.tensor for e in rows]))
         with tf.control_dependencies([x for x in leaves if isinstance(x, tf.Operation)]):
             made = [tf.identity(x) for x in leaves if isinstance(x, tf.Tensor)]
@@ -362,7 +365,7 @@ def _one_by_one(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> li
 
     signature = [*(_several(t, None) for t in body.outputs), tf.TensorSpec([], tf.int32)]
     made = tf.map_fn(
-        one, (tf.range(n), *_mapped(elements)), fn_output_signature=tuple(signature),
+        one, (tf.range(n), *mapped(elements)), fn_output_signature=tuple(signature),
         parallel_iterations=1,
     )  # fmt: skip
     supply = iter(made)

@@ -10,13 +10,13 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf, nests
-from tf_pfor.api import check_block
+from tf_pfor.api import check_blocks
 from tf_pfor.axes import check_name
 from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.fingerprint import Transformed
-from tf_pfor.memory import AUTO, advised, check_budget
+from tf_pfor.memory import advised
 from tf_pfor.options import settings_of
 from tf_pfor.run import Element, Job, run
 from tf_pfor.settings import Settings
@@ -58,9 +58,11 @@ def vmap(
       axis_size: the number of examples, needed when no argument is mapped.
       axis_name: by which collectives (``psum`` ...) in ``fn`` may name the mapped axis.
       chunk_size: examples to run at once; None: all of them; "auto": as many as fit into
-        ``memory_budget``, by the sizes of the tensors that a forward pass needs; 1: the plain
+        ``memory_budget``, by the sizes of the tensors in the vectorized ``fn``; 1: the plain
         function, in a loop.
-      memory_budget: bytes for ``chunk_size="auto"``; None: half of the memory that is free.
+      memory_budget: bytes for ``chunk_size="auto"``: for all that a call allocates, its results
+        too (where n is known); not what a tape around it keeps. None: half of the memory that is
+        free for one chunk.
       fallback: "loop", "error", or a set of op types that may run in a sequential loop.
       randomness: what TensorFlow's stateful random ops (``tf.random.normal`` ...) do: "different":
         each example draws its own numbers; "same": one draw for all; "error": they are refused.
@@ -95,9 +97,7 @@ def vmap(
     _check_axes(in_axes, "in_axes")
     _check_axes(out_axes, "out_axes")
     _check_size(axis_size, "axis_size", 0)
-    block, budget = check_block(chunk_size, "chunk_size"), check_budget(memory_budget)
-    if budget is not None and block != AUTO:
-        raise ArgumentError("memory_budget is for chunk_size='auto', which is not set.")
+    block, budget = check_blocks(chunk_size, memory_budget, "chunk_size")
     settings = settings_of(fallback, randomness, while_strategy)
     name = check_name(axis_name)
     return _make(fn, in_axes, out_axes, axis_size, block, settings, name, budget, jit_compile)
@@ -148,7 +148,7 @@ def _map(
     """One call of a mapped function, in the graph being built."""
     if jit_compile:
         _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
-    plan = _Plan(args, kwargs, in_axes, axis_size)
+    plan = Plan(args, kwargs, in_axes, axis_size)
     job = Job(
         plan.of_rows(autographed(fn)),
         settings,
@@ -175,8 +175,13 @@ def _check_size(value: Any, name: str, least: int) -> None:
         raise ArgumentError(f"{name} must be an int of at least {least} or None, found {value!r}.")
 
 
-class _Plan:
-    """The arguments of one call: which are mapped over which axis, and how often."""
+class Plan:
+    """The arguments of one call: which are mapped over which axis, and how often.
+
+    Attributes:
+      elements: the mapped arguments, the mapped axis in front.
+      n: how often.
+    """
 
     def __init__(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Axes, axis_size: int | None

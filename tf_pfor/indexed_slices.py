@@ -1,0 +1,85 @@
+"""Gradients of looked-up rows, kept apart for each example and not densified."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+
+class BatchedIndexedSlices(NamedTuple):
+    """``tf.IndexedSlices`` with axes in front: gradients of an embedding, one for each example.
+
+    A gradient of a [V, ...] table is zero but for the k rows that were looked up. An index may
+    stand there several times: its values add up.
+
+    Attributes:
+      values: [*batch, k, *table.shape[1:]].
+      indices: integers [*batch, k], rows of the table.
+      dense_shape: the shape of the table, a vector.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> table = tf.Variable(tf.zeros([5, 1]))
+    >>> grads, _ = tf_pfor.per_example_gradients(
+    ...     lambda ids: tf.reduce_sum(tf.gather(table, ids)), table,
+    ...     tf.constant([[1, 1], [0, 4]]), sparse=True)
+    >>> grads.indices.numpy().tolist(), grads.values.shape
+    ([[1, 1], [0, 4]], TensorShape([2, 2, 1]))
+    >>> grads.to_dense()[..., 0].numpy().tolist()
+    [[0.0, 2.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0, 1.0]]
+    """
+
+    values: Any
+    indices: Any
+    dense_shape: Any
+
+    @classmethod
+    def of(cls, slices: Any, table: Any) -> BatchedIndexedSlices:
+        """Of a ``tf.IndexedSlices``: no axes in front."""
+        values = tf.convert_to_tensor(slices.values)
+        values = tf.reshape(values, tf.concat([[-1], tf.shape(table)[1:]], 0))
+        values.set_shape([slices.indices.shape[0], *table.shape[1:]])
+        return cls(values, tf.reshape(slices.indices, [-1]), tf.shape(table))
+
+    def to_dense(self) -> tf.Tensor:
+        """[*batch, *table.shape]."""
+        batch = tf.shape(self.indices)[:-1]
+        count, rows = tf.reduce_prod(batch), tf.cast(self.dense_shape[0], tf.int64)
+        first = tf.range(tf.cast(count, tf.int64)) * rows
+        ids = tf.reshape(tf.cast(self.indices, tf.int64), [count, tf.shape(self.indices)[-1]])
+        ids = tf.reshape(ids + first[:, None], [-1])
+        values = tf.reshape(self.values, tf.concat([[-1], self.dense_shape[1:]], 0))
+        total = tf.cast(count, tf.int64) * rows
+        return tf.reshape(
+            tf.math.unsorted_segment_sum(values, ids, total),
+            tf.concat([batch, self.dense_shape], 0),
+        )
+
+    def sum(self, weights: tf.Tensor | None = None) -> tf.IndexedSlices:
+        """The sum over the axes in front, what an optimizer takes.
+
+        Args:
+          weights: [*batch], by which each example's gradient is multiplied.
+        """
+        values = self.values
+        if weights is not None:
+            behind = values.shape.rank - weights.shape.rank
+            ones = tf.ones([behind], tf.int32)
+            shape = tf.concat([tf.shape(weights), ones], 0)
+            values *= tf.reshape(tf.cast(weights, values.dtype), shape)
+        flat = tf.reshape(values, tf.concat([[-1], self.dense_shape[1:]], 0))
+        return tf.IndexedSlices(flat, tf.reshape(self.indices, [-1]), self.dense_shape)
+
+    def squared_norms(self) -> tf.Tensor:
+        """[*batch]: the sum of the squares of each dense gradient, without forming it.
+
+        The products of all pairs of slices, of which those of one row count: k * k numbers.
+        """
+        shape = tf.concat([tf.shape(self.indices), [-1]], 0)
+        flat = tf.reshape(self.values, shape)
+        if flat.dtype in (tf.float16, tf.bfloat16):  # their squares overflow
+            flat = tf.cast(flat, tf.float32)
+        products = tf.math.real(tf.matmul(flat, flat, adjoint_b=True))  # [*batch, k, k]
+        same = self.indices[..., :, None] == self.indices[..., None, :]
+        return tf.reduce_sum(tf.where(same, products, tf.zeros_like(products)), [-2, -1])
