@@ -58,7 +58,29 @@ def several(x, at, trips):
     return tf.while_loop(lambda k, _: k < trips, step, (0, items.unstack(x)))[1].stack()
 
 
-BODIES = [array, sliced, listed, several]
+def partial(x, at, trips):
+    """With parts of items: x[t, a:b], x[t, k]."""
+    half = WIDTH // 2
+
+    def step(k, x):
+        both = tf.gather(x, at[k])
+        ends = tf.sin(both[0, :half]) * x[at[k, 0], ::2]
+        new = tf.concat([ends, both[-1][half:] * x[at[k, 1], 3]], 0)
+        return k + 1, tf.tensor_scatter_nd_update(x, at[k][None, 1:], new[None])
+
+    return tf.while_loop(lambda k, _: k < trips, step, (0, x))[1][at[0, 0], 1:]
+
+
+def captured(x, at, trips):
+    """Parts of items of an array that the loop only reads."""
+
+    def step(k, s):
+        return k + 1, tf.sin(s) + x[at[k, 0], 2:10] * x[k % T, -8:] + x[at[k, 1] - T, 1]
+
+    return tf.while_loop(lambda k, _: k < trips, step, (0, x[0, :8]))[1]
+
+
+BODIES = [array, sliced, listed, several, partial]
 
 
 def mapped(body, **options):
@@ -98,7 +120,7 @@ def op_types(run, *args):
 
 
 @pytest.mark.parametrize("trips", [TRIPS, EQUAL], ids=["by row", "equal"])
-@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("body", [*BODIES, captured])
 def test_values_and_gradients(body, trips):
     expected = with_gradient(looped(body))(X, AT, trips)
     found = tf.function(with_gradient(mapped(body)))(X, AT, trips)
@@ -112,16 +134,29 @@ def test_items_are_gathered_one_by_one(body):
     )
 
 
+def test_what_is_read_item_by_item_is_not_packed():
+    found = op_types(mapped(partial), X, AT, TRIPS)
+    assert "TensorListStack" not in found
+    body = tf.function(mapped(partial)).get_concrete_function(X, AT, TRIPS)
+    wide = [
+        op
+        for f in body.graph.as_graph_def().library.function
+        for op in f.node_def
+        if op.op == "Pack" and op.attr["T"].type == tf.float64.as_datatype_enum
+    ]
+    assert not wide
+
+
 @pytest.mark.parametrize("n", [0, 1])
 @pytest.mark.parametrize("body", BODIES)
 def test_few_rows(body, n):
     known = mapped(body)(X[:n], AT[:n], TRIPS[2 : 2 + n])
-    assert known.shape == (n, T, WIDTH)
+    assert known.shape[0] == n
     unknown = tf.function(
         mapped(body),
         input_signature=[tf.TensorSpec([None, *t.shape[1:]], t.dtype) for t in (X, AT, TRIPS)],
     )(X[:n], AT[:n], TRIPS[2 : 2 + n])
-    assert unknown.shape == (n, T, WIDTH)
+    assert unknown.shape == known.shape
     if n:
         expected = looped(body)(X[:n], AT[:n], TRIPS[2 : 2 + n])
         assert_equal([known, unknown], [expected] * 2)

@@ -21,7 +21,7 @@ import tensorflow as tf
 from tf_pfor import _tf, repeats
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.loop import Loop
-from tf_pfor.row_reads import Find, slice_index
+from tf_pfor.row_reads import Find, item_read
 from tf_pfor.values import Cell, Items, Layout, ListRows, Shape, Value, dims, is_static
 
 Tile = Callable[[Value], Value]
@@ -86,8 +86,10 @@ def _is_write(op: tf.Operation) -> bool:
 def _read_index(op: tf.Operation) -> Any:
     """The index of a read of a few items; True if it is a constant; None if it is no such read."""
     if op.type == "StridedSlice":
-        found = slice_index(op)
-        return True if isinstance(found, np.ndarray) else found
+        read = item_read(op)
+        if read is None:
+            return None
+        return read.index if isinstance(read.index, tf.Tensor) else True
     is_gather = (
         op.type == "GatherV2"
         and op.get_attr("batch_dims") == 0
@@ -190,16 +192,19 @@ def convert(
         return [access.write(index, item, is_column=op.type == "TensorScatterUpdate")]
     if _read_index(op) is None:
         return None
-    if op.type == "StridedSlice":
-        found = slice_index(op)
-        if isinstance(found, np.ndarray):
-            constant = found.astype(np.int32)
-            index = Value.unstacked(emit.constant(constant), constant=constant)
-        else:
-            index = None if found is None else find(found)
-        if index is None:
-            return None
-    return [access.read(index, dims(op.outputs[0]), from_end=op.type == "StridedSlice")]
+    if op.type != "StridedSlice":
+        return [access.read(index, dims(op.outputs[0]))]
+    wanted = item_read(op)
+    assert wanted is not None
+    if isinstance(wanted.index, tf.Tensor):
+        index = find(wanted.index)
+    else:
+        constant = wanted.index.astype(np.int32)
+        index = Value.unstacked(emit.constant(constant), constant=constant)
+    if index is None:
+        return None
+    items = access.read(index, None, from_end=True)
+    return [Value.stacked(wanted.cut(items.tensor, emit)).with_inner_shape(dims(op.outputs[0]))]
 
 
 class _Access:
@@ -219,13 +224,15 @@ class _Access:
         count = index.inner_shape[0]  # type: ignore[index]
         each = self.emit("Unpack", index.tensor, num=count, axis=int(index.is_stacked))
         each = each if isinstance(each, list) else [each]
-        parts = [self._gather(self._places(t, from_end)) for t in each]
-        if not parts:
+        parts = tuple(self._gather(self._places(t, from_end)) for t in each)
+
+        def pack() -> tf.Tensor:
+            if parts:
+                return self.emit("Pack", parts, axis=1)
             shape = self.emit.shape_vector([self.loop.length, 0, *self.items.shape])
-            made = self.emit("Fill", shape, np.zeros((), self.items.dtype.as_numpy_dtype))
-        else:
-            made = self.emit("Pack", parts, axis=1)
-        return Value.stacked(made).with_inner_shape(inner)
+            return self.emit("Fill", shape, np.zeros((), self.items.dtype.as_numpy_dtype))
+
+        return Value.deferred(Layout.STACKED, pack, inner, self.items.dtype, parts=parts)
 
     def _gather(self, places: tf.Tensor) -> tf.Tensor:
         return self.emit(

@@ -156,7 +156,7 @@ class Loop:
         if source is None:
             source = RowSource(value.cell) if hold is None else hold(value)
         if rows is None:
-            return dataclasses.replace(value, source=source)
+            return dataclasses.replace(value, source=source, parts=None)
         assert self.parent is not None
         if self.parent.is_index(value):
             return self.index_value()

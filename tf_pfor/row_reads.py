@@ -7,6 +7,7 @@ a read of a list of the x[:, t], since the gradient of a slice is as large as x 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.emit import Emitter
-from tf_pfor.values import Cell, Layout, RowSource, Value, dims, is_static
+from tf_pfor.values import Cell, Layout, RowSource, Value, dims
 
 Find = Callable[[tf.Tensor], Value | None]
 
@@ -38,17 +39,37 @@ def steps_of(value: Value, emit: Emitter) -> Cell | None:
 def fuse(op: tf.Operation, inputs: Mapping[str, Any], emit: Emitter, find: Find) -> Value | None:
     """The read ``op`` of one element of a lazily gathered value, or None if it is none."""
     x = inputs.get("input") if op.type == "StridedSlice" else inputs.get("params")
-    if not isinstance(x, Value) or x.source is None or x.layout is not Layout.STACKED:
+    if not isinstance(x, Value) or x.layout is not Layout.STACKED:
+        return None
+    if x.parts is not None and not x.cell.is_made:
+        return _of_parts(op, x.parts, emit)
+    if x.source is None:
         return None
     if (x.cell.is_made and x.source.rows is not None) or not x.inner_shape:
         return None
-    index = _slice_value(op, find) if op.type == "StridedSlice" else _gather_index(op, inputs)
+    wanted = item_read(op) if op.type == "StridedSlice" else None
+    index = _gather_index(op, inputs) if wanted is None else _index_value(wanted, op, find)
     if index is None or index.inner_shape != () or index.layout not in (
         Layout.STACKED, Layout.UNSTACKED,
     ):  # fmt: skip
         return None
     read = _read(x, x.source, index, emit)
-    return None if read is None else Value.stacked(read).with_inner_shape(x.inner_shape[1:])
+    if read is None:
+        return None
+    if wanted is not None:
+        read = wanted.cut(read, emit)
+    return Value.stacked(read).with_inner_shape(dims(op.outputs[0]))
+
+
+def _of_parts(op: tf.Operation, parts: tuple[tf.Tensor, ...], emit: Emitter) -> Value | None:
+    """``x[k]`` of a value of which each x[k] was computed alone: that, and nothing is packed."""
+    read = item_read(op) if op.type == "StridedSlice" else None
+    if read is None or isinstance(read.index, tf.Tensor):
+        return None
+    k = int(read.index)
+    if not -len(parts) <= k < len(parts):
+        return None
+    return Value.stacked(read.cut(parts[k], emit)).with_inner_shape(dims(op.outputs[0]))
 
 
 def _read(x: Value, source: RowSource, index: Value, emit: Emitter) -> tf.Tensor | None:
@@ -103,36 +124,72 @@ def _gather_index(op: tf.Operation, inputs: Mapping[str, Any]) -> Value | None:
     return inputs["indices"] if axis is not None and int(axis) == 0 else None
 
 
-def _slice_value(op: tf.Operation, find: Find) -> Value | None:
-    found = slice_index(op)
-    if isinstance(found, np.ndarray):
-        return Value(Layout.UNSTACKED, Cell(None), (), op.inputs[1].dtype, constant=found)
-    return None if found is None else find(found)
+def _index_value(read: ItemRead, op: tf.Operation, find: Find) -> Value | None:
+    if isinstance(read.index, tf.Tensor):
+        return find(read.index)
+    return Value(Layout.UNSTACKED, Cell(None), (), op.inputs[1].dtype, constant=read.index)
 
 
-def slice_index(op: tf.Operation) -> np.ndarray | tf.Tensor | None:
-    """t, where the op is ``x[t]``, ``x[t, :]``, ``x[t, ...]``: its value if known, else the tensor.
+@dataclasses.dataclass(frozen=True, slots=True)
+class ItemRead:
+    """``x[t]`` or ``x[t, rest]``.
 
-    Args:
-      op: a StridedSlice of the body.
+    Attributes:
+      index: t: its value if known, else the tensor of the body.
+      rest: begin, end, strides and masks of a StridedSlice that takes what is asked of all items
+        [n, ...]; None for all of them.
     """
-    length = dims(op.inputs[1])
-    strides = _tf.static_value(op.inputs[3])
-    if not is_static(length) or strides is None or strides[0] != 1:
+
+    index: np.ndarray | tf.Tensor
+    rest: tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]] | None
+
+    def cut(self, items: tf.Tensor, emit: Emitter) -> tf.Tensor:
+        """What is asked of ``items`` [n, ...]."""
+        if self.rest is None:
+            return items
+        begin, end, strides, masks = self.rest
+        return emit("StridedSlice", items, begin, end, strides, **masks)
+
+
+def item_read(op: tf.Operation) -> ItemRead | None:
+    """How a StridedSlice of the body reads one item along the first axis; None if it does not."""
+    strides, begin, end = _tf.static_value(op.inputs[3]), *map(_entries, op.inputs[1:3])
+    if strides is None or strides[0] != 1 or begin is None or end is None:
         return None
-    count = length[0]  # type: ignore[index]
-    shrink, new = op.get_attr("shrink_axis_mask"), op.get_attr("new_axis_mask")
-    begin, end, dots = (op.get_attr(f"{k}_mask") for k in ("begin", "end", "ellipsis"))
-    if not shrink & 1 or (begin | end | dots) & 1 or shrink >> 1 or new:
+    starts, stops, dots, shrinks = (
+        int(op.get_attr(f"{k}_mask")) for k in ("begin", "end", "ellipsis", "shrink_axis")
+    )
+    if not shrinks & 1 or (starts | stops | dots) & 1 or op.get_attr("new_axis_mask"):
         return None
-    for k in range(1, count):  # type: ignore[arg-type]
-        bit = 1 << k
-        if not dots & bit and not (begin & end & bit and strides[k] == 1):
-            return None
-    starts = op.inputs[1]
-    known = _tf.static_value(starts)
+    if isinstance(begin[0], tf.Tensor) and begin[0].shape.rank != 0:
+        return None
+    others = range(1, len(strides))
+    if shrinks == 1 and all(
+        dots >> k & 1 or (starts >> k & stops >> k & 1 and strides[k] == 1) for k in others
+    ):
+        return ItemRead(begin[0], None)
+    places = np.zeros([2, len(strides)], np.int32)
+    for target, known, masked in zip(places, (begin, end), (starts | dots, stops | dots)):
+        for k in others:
+            if masked >> k & 1:
+                continue
+            if isinstance(known[k], tf.Tensor):
+                return None
+            target[k] = known[k]
+    masks = {
+        "begin_mask": starts | 1, "end_mask": stops | 1,
+        "ellipsis_mask": dots, "shrink_axis_mask": shrinks ^ 1,
+    }  # fmt: skip
+    rest = (places[0], places[1], strides.astype(np.int32), masks)
+    return ItemRead(begin[0], rest)
+
+
+def _entries(vector: tf.Tensor) -> list[np.ndarray | tf.Tensor] | None:
+    """The entries of a vector: their values where they are known, else the tensors."""
+    known = _tf.static_value(vector)
     if known is not None:
-        return np.asarray(known[0])
-    if starts.op.type == "Pack" and starts.op.inputs[0].shape.rank == 0:
-        return starts.op.inputs[0]
-    return None
+        return [np.asarray(x) for x in known]
+    if vector.op.type != "Pack":
+        return None
+    values = [_tf.static_value(t) for t in vector.op.inputs]
+    return [t if v is None else v for t, v in zip(vector.op.inputs, values)]

@@ -201,6 +201,7 @@ class Value:
       source: where a stacked value's rows lie that were not gathered yet.
       products: what this value is the sum of, when only a sum is going to read it.
       repeated: REPEATED: what it holds.
+      parts: the x[k], [n, ...] each, of a stacked value that nobody has read as a whole yet.
     """
 
     layout: Layout
@@ -215,6 +216,7 @@ class Value:
     source: RowSource | None = None
     products: Products | None = None
     repeated: Repeated | None = None
+    parts: tuple[tf.Tensor, ...] | None = None
 
     @classmethod
     def unstacked(cls, tensor: tf.Tensor, constant: np.ndarray | None = None) -> Value:
@@ -250,12 +252,14 @@ class Value:
         constant: np.ndarray | None = None,
         elements: tf.Tensor | None = None,
         products: Products | None = None,
+        parts: tuple[tf.Tensor, ...] | None = None,
     ) -> Value:
         """A value whose tensor is emitted when it is first read."""
         cell = Cell(None, make)
         return cls(
-            layout, cell, inner_shape, dtype, folded, constant, elements=elements, products=products
-        )
+            layout, cell, inner_shape, dtype, folded, constant,
+            elements=elements, products=products, parts=parts,
+        )  # fmt: skip
 
     @property
     def tensor(self) -> tf.Tensor:
@@ -311,6 +315,7 @@ class Value:
             elements=None,
             source=None,
             products=None,
+            parts=None,
         )
 
     def with_inner_shape(self, shape: Shape) -> Value:
