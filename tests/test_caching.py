@@ -452,8 +452,9 @@ def test_memory_stays_flat_over_10000_calls():
             c, n = tf.ones([1000]) * (k % 7), k % 5  # TensorFlow keeps each scalar it has seen
             each(lambda x: tf.reduce_sum(x) * c[0] + n, X)
 
-    grown = _grown(some, 1000, 9000)
-    assert grown < 2_000, f"{grown} KB"  # 9000 tensors of 4 KB are 36,000 KB
+    # What leaks does so each time; what else the process needs while it warms up does not.
+    grown = min(_grown(some, 1000 if k == 0 else 0, 3000) for k in range(3))
+    assert grown < 1_000, f"{grown} KB"  # 3000 tensors of 4 KB are 12,000 KB
     assert counts() == (5, 9995, 0)
 
 
