@@ -185,6 +185,15 @@ class Products:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """A tensor that was not emitted yet: ``dy`` at ``start`` ... of inner axis 0, zeros around."""
+
+    dy: Value
+    start: int
+    count: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """A tensor of the body in the vectorized graph.
 
@@ -202,6 +211,7 @@ class Value:
       products: what this value is the sum of, when only a sum is going to read it.
       repeated: REPEATED: what it holds.
       parts: the x[k], [n, ...] each, of a stacked value that nobody has read as a whole yet.
+      piece: what this value is but for zeros, when only a sum is going to read it.
     """
 
     layout: Layout
@@ -217,6 +227,7 @@ class Value:
     products: Products | None = None
     repeated: Repeated | None = None
     parts: tuple[tf.Tensor, ...] | None = None
+    piece: Piece | None = None
 
     @classmethod
     def unstacked(cls, tensor: tf.Tensor, constant: np.ndarray | None = None) -> Value:
@@ -253,12 +264,13 @@ class Value:
         elements: tf.Tensor | None = None,
         products: Products | None = None,
         parts: tuple[tf.Tensor, ...] | None = None,
+        piece: Piece | None = None,
     ) -> Value:
         """A value whose tensor is emitted when it is first read."""
         cell = Cell(None, make)
         return cls(
             layout, cell, inner_shape, dtype, folded, constant,
-            elements=elements, products=products, parts=parts,
+            elements=elements, products=products, parts=parts, piece=piece,
         )  # fmt: skip
 
     @property
@@ -316,6 +328,7 @@ class Value:
             source=None,
             products=None,
             parts=None,
+            piece=None,
         )
 
     def with_inner_shape(self, shape: Shape) -> Value:

@@ -20,6 +20,7 @@ from tf_pfor.converters._indexing import (
     row_numbers,
     take,
 )
+from tf_pfor.converters._pieces import piece_or_zeros
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ANY, RegisterPFor
@@ -287,6 +288,29 @@ def _constant_grad(call: Call, dy: Value, items: list[Item], sizes: list[int]) -
         if all(item.kind in ("all", "range") for item in items):
             return dy
         return reshaped(call, dy, sizes)
+    return _piece(call, dy, items, sizes) or _among_zeros(call, dy, items, sizes)
+
+
+def _piece(call: Call, dy: Value, items: list[Item], sizes: list[int]) -> Value | None:
+    """The gradient of a slice that takes a part of axis 0 and all of the others; else None."""
+    first, *others = items
+    if first.axis != 0 or first.varies or first.kind == "all" or first.stride != 1:
+        return None
+    if not all(item.takes_all(sizes[item.axis]) for item in others):
+        return None
+    if first.kind == "index":
+        begin, end = first.begin.constant, None  # type: ignore[union-attr]
+    else:
+        begin, end = (None if i is None else i.constant for i in (first.begin, first.end))
+    places = range(sizes[0])[slice(begin, end)] if first.kind == "range" else [begin % sizes[0]]  # type: ignore[operator]
+    if not places:
+        return None
+    return piece_or_zeros(
+        call, dy, places[0], len(places), sizes, lambda: _among_zeros(call, dy, items, sizes)
+    )
+
+
+def _among_zeros(call: Call, dy: Value, items: list[Item], sizes: list[int]) -> Value:
     spec = _spec(items, tf.int32, lead=True)
     vectors = [spec.pop(name) for name in ("begin", "end", "strides")]
     full = call.emit.shape_vector([call.loop.length, *sizes])
