@@ -308,3 +308,20 @@ def test_a_custom_gradient_asks_later(strategy):
         return loss(x)
 
     check(f, LENGTHS, X, xla=False, rtol=1e-8, while_strategy=strategy)
+
+
+@pytest.mark.slow
+@both
+def test_second_gradient_in_the_body(strategy):
+    """What is popped of such a list may be pushed to another one."""
+
+    def one(k, x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            g = gradient(lambda k, x: looped(as_read, k, x), [])(k, x)[0]
+            z = tf.reduce_sum(tf.sin(g))
+        return outer.gradient(z, [x, W], unconnected_gradients="zero")
+
+    check(one, LENGTHS, X, xla=False, grad=False, rtol=1e-8, while_strategy=strategy)
+    found = notes(one, LENGTHS, X, while_strategy=strategy)
+    assert sum(NOTE in note for note in found) == 4  # all four loops
