@@ -2,9 +2,10 @@
 
     python -m benchmarks.memory [--only conv_mnist vgg_jacobian] [--batch 64] [--budgets 200 400]
 
-Each contender runs twice in a child process of its own: once to warm up. The numbers are MB
-beyond what was there after tracing: resident memory (the high-water mark of the process, Linux
-only), and what TensorFlow's allocator handed out, which counts the unused rest of blocks too.
+Each contender runs once in a child process of its own. The numbers are MB beyond what was there
+after tracing it and a plain gradient of one example: resident memory (the high-water mark of the
+process, Linux only), and what TensorFlow's allocator handed out, which counts the unused rest of
+its chunks too (they may have twice the size that was asked for).
 """
 
 from __future__ import annotations
@@ -63,17 +64,43 @@ def status(key: str) -> int:
         return next(int(x.split()[1]) for x in lines if x.startswith(key)) * 1024
 
 
-def measured(fn: Any, data: tuple[tf.Tensor, ...]) -> dict[str, float]:
+def in_use(key: str) -> float:
+    """Bytes that TensorFlow's allocator handed out; not a number without oneDNN."""
+    try:
+        return tf.config.experimental.get_memory_info(DEVICE)[key]
+    except ValueError:
+        return float("nan")
+
+
+def warm_up(name: str) -> None:
+    """One plain gradient: kernels are compiled and weights packed once in a process."""
+    if name == "vgg_jacobian":
+        loss, data, _ = derivatives.vgg()
+    else:
+        loss, _, (images,) = derivatives.conv_mnist(1)
+        data = (images[0],)
+
+    @tf.function(autograph=False)
+    def gradient(x: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = tf.reduce_sum(loss(x))
+        return tape.gradient(value, [x, *tape.watched_variables()])
+
+    gradient(*data)
+
+
+def measured(name: str, fn: Any, data: tuple[tf.Tensor, ...]) -> dict[str, float]:
     """Peak MB of a call beyond what is there before it."""
     concrete = tf.function(fn, autograph=False).get_concrete_function(*data)
+    warm_up(name)
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # the high-water mark starts anew
-    resident = status("VmRSS")
-    concrete(*data)
-    before = tf.config.experimental.get_memory_info(DEVICE)["current"]
-    tf.config.experimental.reset_memory_stats(DEVICE)
+    if in_use("peak") > 0:
+        tf.config.experimental.reset_memory_stats(DEVICE)
+    resident, before = status("VmRSS"), in_use("current")
     results = concrete(*data)
-    made = tf.config.experimental.get_memory_info(DEVICE)["peak"] - before
+    made = in_use("peak") - before
     own = sum(x.shape.num_elements() * x.dtype.size for x in tf.nest.flatten(results))
     return {
         "resident": (status("VmHWM") - resident) / MB, "allocator": made / MB, "results": own / MB,
@@ -88,7 +115,7 @@ def child(name: str, batch: int, contender: str, budget: int | None) -> None:
     else:
         case = budget_cases(name, batch, budget)
     try:
-        print(json.dumps(measured(case.contenders[contender], case.data)))
+        print(json.dumps(measured(name, case.contenders[contender], case.data)))
     except Exception as why:
         print(json.dumps({"error": f"{type(why).__name__}: {why}"[:200]}))
 

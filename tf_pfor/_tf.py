@@ -458,4 +458,8 @@ def _is_library(filename: str) -> bool:
 
 def static_value(tensor: tf.Tensor) -> np.ndarray | None:
     """The constant value of a graph tensor, or None if it is not known before running."""
+    if tf.is_symbolic_tensor(tensor) and tensor.op.type == "ShapeN":  # TensorFlow's own looks away
+        shape = tensor.op.inputs[tensor.value_index].shape
+        is_known = shape.is_fully_defined()
+        return np.asarray(shape.as_list(), tensor.dtype.as_numpy_dtype) if is_known else None
     return tf.get_static_value(tensor)

@@ -17,7 +17,7 @@ from tf_pfor.values import dims, size_of
 
 AUTO = "auto"
 _SHARE = 0.5  # of the memory that is free: other things run too, and results are kept
-_SLACK = 1.25  # allocators leave gaps, and kernels need room of their own
+_SLACK = 2  # TensorFlow's allocators hand out chunks of up to twice the size asked for
 _ALIASES = (
     "Const", "ExpandDims", "Identity", "IdentityN", "Placeholder", "PreventGradient",
     "ReadVariableOp", "Reshape", "Squeeze", "StopGradient",
@@ -176,7 +176,7 @@ def _list_bytes(tensor: tf.Tensor, rows: int) -> int:
     if op.type not in ("While", "StatelessWhile"):
         return 0
     cond, body = (_tf.function_graph(op.graph, op.get_attr(k).name) for k in ("cond", "body"))
-    pushed = body.outputs[tensor.value_index].op
+    pushed = _plain(body.outputs[tensor.value_index]).op
     if pushed.type != "TensorListPushBack":
         return 0
     return _bytes(pushed.inputs[1], rows) * (_trips(op, cond, body) or 1)

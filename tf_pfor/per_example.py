@@ -335,10 +335,9 @@ class _ClippedSum:
             lambda i, *_: i < full, step, (tf.constant(0), zeros, array), parallel_iterations=1
         )
         done = full * block
-        with tf.control_dependencies(sums):  # or both would need memory at once
+        with tf.control_dependencies(sums), salted(1):  # or both need memory at once
             rest = with_mapped(elements, [tf.identity(x[done:]) for x in mapped(elements)])
             first = tf.identity(tf.convert_to_tensor(done, tf.int32))
-        with salted(1):
             more, losses = self._chunk(rest, n - done, (first, n))
         return [a + b for a, b in zip(sums, more)], tf.concat([array.concat(), losses], 0)
 

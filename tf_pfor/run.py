@@ -302,11 +302,9 @@ class _Blocks:
         )
         outputs = [_join(t, block) for t in blocks[:count]]
         if not (isinstance(n, int) and n == done):
-            with tf.control_dependencies(blocks):  # or both would need memory at once
+            with tf.control_dependencies(blocks), salted(1):  # or both need memory at once
                 first = tf.identity(tf.convert_to_tensor(done, tf.int32))
-                left = [tf.identity(x[done:]) for x in given]
-            with salted(1):
-                rest = self._convert(first, left, n - done)
+                rest = self._convert(first, [tf.identity(x[done:]) for x in given], n - done)
             outputs = [_sized(tf.concat([a, b], 0), n) for a, b in zip(outputs, rest)]
         supply = iter(outputs)
         leaves = [next(supply) if isinstance(x, tf.Tensor) else None for x in self.body.leaves]
