@@ -35,6 +35,7 @@ setup(
         "test": TEST,
         "clients": CLIENTS,
         "demo": DEMO,
+        "jax": ["jax>=0.4.30"],  # tests/test_jax.py
         "tfp": ["tensorflow-probability>=0.24", "tf-keras>=2.16"],
         "lint": ["pyright[nodejs]==1.1.414", "ruff==0.17.6"],
     },

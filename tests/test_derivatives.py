@@ -278,9 +278,8 @@ def test_blocks_of_images(is_known, jit):
         total, losses = per_example.clipped_gradient_sum(
             loss, model.trainable_variables, x, clip_norm=1.0, chunk_size=2
         )
-        block = None if jit and not is_known else 2  # map_fn needs a static length under XLA
         grads, _ = per_example.per_example_gradients(
-            loss, model.trainable_variables, x, chunk_size=block
+            loss, model.trainable_variables, x, chunk_size=2
         )
         return total, losses, grads
 
@@ -339,6 +338,39 @@ def _in_graph(fn):
         ),
         (lambda: functional.jacrev(tf.abs, argnums=2)(tf.ones([2])), ArgumentError, "argument 2"),
         (lambda: functional.jacrev(3), ArgumentError, "expected a function"),
+        (lambda: functional.jacrev(tf.abs, "x"), ArgumentError, "argnums must be an int"),
+        (
+            lambda: functional.jacrev(tf.add, (0, -2))(tf.ones([2]), tf.ones([2])),
+            ArgumentError,
+            "an argument twice",
+        ),
+        (lambda: functional.jacfwd(tf.square)(tf.constant([1, 2])), ArgumentError, "int32"),
+        (lambda: functional.jacrev(tf.argmax)(tf.ones([2])), ArgumentError, "int64"),
+        (lambda: functional.jacrev(lambda x: None)(tf.ones([2])), ArgumentError, "found None"),
+        (
+            lambda: functional.hvp(tf.norm)(tf.ones([2]), tf.ones([1])),
+            ArgumentError,
+            "must be like the argument",
+        ),
+        (
+            lambda: derivatives.tape_jacobian(tf.GradientTape(), [tf.ones([2])], tf.ones([2])),
+            ArgumentTypeError,
+            "must be one tensor",
+        ),
+        (
+            lambda: per_example.per_example_gradients(
+                lambda x: tf.constant(1), tf.Variable(1.0), tf.ones([2])
+            ),
+            ArgumentError,
+            "no gradient",
+        ),
+        (
+            lambda: per_example.clipped_gradient_sum(
+                tf.abs, tf.Variable(1.0), tf.ones([2]), clip_norm=0
+            ),
+            ArgumentError,
+            "clip_norm must be positive",
+        ),
         (
             lambda: functional.jacrev(tf.abs, has_aux=True)(tf.ones([2])),
             ArgumentError,

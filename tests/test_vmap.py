@@ -175,3 +175,26 @@ def test_errors(make, error, text):
     with pytest.raises(error) as caught:
         make()
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("is_pair", [False, True])
+def test_chunks_of_unknown_batches_under_jit_compile(is_pair):
+    """XLA compiles blocks that are not run, and has no empty arrays."""
+    k = tf.random.stateless_normal([3, 3, 1, 2], [1, 2])
+
+    def fn(x, y):
+        made = tf.nn.conv2d(x[None], k, 1, "SAME")[0]
+        return (made, y) if is_pair else tf.reduce_sum(made) * tf.cast(y, tf.float32)
+
+    compiled = tf.function(
+        vmap(fn, chunk_size=2),
+        jit_compile=True,
+        input_signature=[tf.TensorSpec([None, 4, 4, 1]), tf.TensorSpec([None], tf.int32)],
+    )
+    for n in (0, 1, 2, 5):
+        x, y = tf.random.stateless_normal([n, 4, 4, 1], [3, n]), tf.range(n)
+        expected = (
+            vmap(fn)(x, y) if n else (tf.zeros([0, 4, 4, 2]), y) if is_pair else tf.zeros([0])
+        )
+        for a, b in zip(tf.nest.flatten(compiled(x, y)), tf.nest.flatten(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)

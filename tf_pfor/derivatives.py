@@ -148,6 +148,7 @@ def tape_jacobian(
     >>> tf_pfor.tape_jacobian(tape, y, x).numpy().tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
+    _check_target(target)
     leaves = tf.nest.flatten(sources)
     gradient: Any = tape.gradient  # its stub knows lists only
 
@@ -193,6 +194,7 @@ def tape_batch_jacobian(
     >>> tf_pfor.tape_batch_jacobian(tape, y, x).numpy().tolist()
     [[[2.0]], [[6.0]]]
     """
+    _check_target(target)
     _check_batches(target, source)
     gradient: Any = tape.gradient
 
@@ -321,6 +323,14 @@ def _check_graph_tensor(output: Any, name: str) -> None:
         raise ArgumentTypeError(
             f"{name} differentiates tensors of a graph: call it inside a tf.function, on a "
             f"tensor; found {type(output).__name__}. For eager tensors use tape_{name}."
+        )
+
+
+def _check_target(target: Any) -> None:
+    if not isinstance(target, (tf.Tensor, tf.Variable)):
+        raise ArgumentTypeError(
+            f"The target of a jacobian must be one tensor, found {type(target).__name__}. Call it "
+            "for each tensor, with a persistent tape."
         )
 
 

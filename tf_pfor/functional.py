@@ -172,7 +172,13 @@ def hvp(fn: Fn, argnums: int = 0, has_aux: bool = False) -> Fn:
     def compute(call: _Differentiated) -> Any:
         outputs, aux = call.evaluate()
         value = _scalar_output(outputs)
-        vector = nests.flatten(nests.from_user(call.extra[0]))
+        vector = [tf.convert_to_tensor(v) for v in nests.flatten(nests.from_user(call.extra[0]))]
+        shapes, expected = [v.shape for v in vector], [x.shape for x in call.wrt]
+        if len(shapes) != len(expected) or not all(map(_fits, shapes, expected)):
+            raise ArgumentError(
+                f"the vector of hvp must be like the argument, shapes {[*map(str, expected)]}, "
+                f"found {[*map(str, shapes)]}."
+            )
         products = _hessian_rows(value, call.wrt, vector)
         return nests.to_user(nests.pack(call.wrt_structure, products)), aux
 
@@ -269,7 +275,7 @@ class _Differentiated:
         self, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Argnums,
         has_aux: bool, extra: int,
     ):  # fmt: skip
-        cut = len(args) - extra
+        cut = max(len(args) - extra, 0)
         self.extra = args[cut:]
         self._fn, self._args, self._kwargs, self._has_aux = fn, args[:cut], kwargs, has_aux
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
@@ -280,9 +286,13 @@ class _Differentiated:
                     "positional arguments."
                 )
         self._numbers = tuple(k % cut for k in numbers)
+        if len(set(self._numbers)) < len(numbers):
+            raise ArgumentError(f"argnums names an argument twice, found {argnums!r}.")
         chosen = tuple(nests.from_user(self._args[k]) for k in self._numbers)
         self.wrt_structure = chosen[0] if isinstance(argnums, int) else chosen
         self.wrt = [tf.identity(tf.convert_to_tensor(x)) for x in nests.flatten(self.wrt_structure)]
+        for x in self.wrt:
+            _check_differentiable(x, "an argument", "Cast it, or leave it out of argnums.")
         self._chosen = chosen
 
     def evaluate(self) -> tuple[Any, Any]:
@@ -301,7 +311,12 @@ class _Differentiated:
                 )
             result, aux = result
         structure = nests.from_user(result)
-        leaves = [tf.convert_to_tensor(x) for x in nests.flatten(structure)]
+        leaves = nests.flatten(structure)
+        if any(x is None for x in leaves):
+            raise ArgumentError("the function must return tensors to differentiate, found None.")
+        leaves = [tf.convert_to_tensor(x) for x in leaves]
+        for x in leaves:
+            _check_differentiable(x, "an output", "Cast it, or return it as aux.")
         return nests.pack(structure, leaves), aux
 
     def nested(self, outputs: Any, found: list[list[Any]]) -> Any:
@@ -317,6 +332,7 @@ def _compiled(
     """A function that differentiates in the graph being built, or eagerly in a compiled one."""
     if not callable(fn):
         raise ArgumentError(f"expected a function to differentiate, found {fn!r}.")
+    _check_argnums(argnums)
     closures, options = (fn, argnums, has_aux, compute), (extra,)
 
     def traced(*args: Any, **kwargs: Any) -> Any:
@@ -348,9 +364,26 @@ def _differentiate(
     return (result, aux) if has_aux else result
 
 
+def _check_differentiable(x: tf.Tensor, what: str, advice: str) -> None:
+    if not (x.dtype.is_floating or x.dtype.is_complex):
+        raise ArgumentError(f"{what} has dtype {x.dtype.name}, which has no derivative. {advice}")
+    if x.shape.rank is None:
+        raise ArgumentError(f"{what} has unknown rank, which a derivative needs. Set its shape.")
+
+
+def _check_argnums(argnums: Any) -> None:
+    numbers = argnums if isinstance(argnums, (list, tuple)) else [argnums]
+    if any(isinstance(k, bool) or not isinstance(k, int) for k in numbers):
+        raise ArgumentError(f"argnums must be an int or several, found {argnums!r}.")
+
+
 def _check_int(argnums: Any) -> None:
     if not isinstance(argnums, int):
         raise ArgumentError(f"argnums must be one int here, found {argnums!r}.")
+
+
+def _fits(found: tf.TensorShape, expected: tf.TensorShape) -> bool:
+    return found.is_compatible_with(expected)
 
 
 def _scalar_output(outputs: Any) -> tf.Tensor:

@@ -37,7 +37,14 @@ def _example_gradients(loss_fn: LossFn, variables: Any, has_aux: bool) -> Callab
             tape.watch(leaves)
             result = converted(*example)
             loss, aux = _loss_and_aux(result) if has_aux else (result, None)
+        if loss is None:
+            raise ArgumentError("loss_fn must return the loss of one example, found None.")
         loss = tf.convert_to_tensor(loss)
+        if not loss.dtype.is_floating and not loss.dtype.is_complex:
+            raise ArgumentError(
+                f"loss_fn must return a real number, found dtype {loss.dtype.name}, which has no "
+                "gradient."
+            )
         if loss.shape.rank not in (0, None):
             raise ArgumentError(
                 f"loss_fn must return a scalar for one example, found shape {loss.shape}. It sees "

@@ -293,13 +293,33 @@ class _Blocks:
         full = n // block if isinstance(n, int) else tf.maximum((n - 1) // block, 0)
         done = full * block
         given = mapped(self.elements)
-        blocks = tf.map_fn(
-            lambda rows: tuple(self._convert(rows[0], rows[1:], block)) or rows[:1],
-            (tf.range(full) * block, *[_split(x, full, block) for x in given]),
-            fn_output_signature=tuple(_several(t, block) for t in self.body.outputs)
-            or (tf.TensorSpec([], tf.int32),),
-            parallel_iterations=1,
-        )
+        signature = tuple(_several(t, block) for t in self.body.outputs)
+        signature = signature or (tf.TensorSpec([], tf.int32),)
+
+        def in_turn(trips: Dim, rows: list[tf.Tensor]) -> tuple[tf.Tensor, ...]:
+            return tf.map_fn(
+                lambda rows: tuple(self._convert(rows[0], rows[1:], block)) or rows[:1],
+                (tf.range(trips) * block, *[_split(x, trips, block) for x in rows]),
+                fn_output_signature=signature,
+                parallel_iterations=1,
+            )
+
+        def at_least_one() -> tuple[tf.Tensor, ...]:
+            trips = tf.maximum(full, 1)
+            ids = tf.minimum(tf.range(trips * block), n)
+            wide = [
+                tf.concat([x, tf.zeros([1, *tf.unstack(tf.shape(x)[1:])], x.dtype)], 0)
+                for x in given
+            ]
+            return in_turn(trips, [tf.gather(x, ids) for x in wide])
+
+        def none() -> tuple[tf.Tensor, ...]:
+            return tuple(tf.zeros([0, *s.shape], s.dtype) for s in signature)
+
+        if isinstance(n, int) or not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
+            blocks = in_turn(full, given)
+        else:  # XLA compiles what is not run, and cannot read an array of no blocks
+            blocks = tf.cond(full > 0, at_least_one, none)
         outputs = [_join(t, block) for t in blocks[:count]]
         if not (isinstance(n, int) and n == done):
             with tf.control_dependencies(blocks), salted(1):  # or both need memory at once

@@ -1,0 +1,86 @@
+"""Agreement with JAX, where it is installed: in float32, which is what JAX computes in by default.
+
+The tolerance, 1e-4 relative and 1e-5 absolute, is some hundred roundings of float32.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+jax: object = pytest.importorskip("jax")
+
+
+def given(*shape, seed=0):
+    return np.random.default_rng([seed, *shape]).normal(size=shape).astype(np.float32)
+
+
+def close(found, expected):
+    for f, e in zip(tf.nest.flatten(found), jax.tree_util.tree_leaves(expected), strict=True):
+        assert f.shape == e.shape
+        np.testing.assert_allclose(f, e, rtol=1e-4, atol=1e-5)
+
+
+def model(x, w, b, np_like):
+    """[3], [3, 4], [4] -> {"a": [4], "b": []}."""
+    h = np_like.tanh(np_like.einsum("i,ij->j", x, w) + b)
+    return {"a": np_like.exp(-(h**2)), "b": np_like.einsum("j,j->", h, h**2)}
+
+
+X, W, B = given(3), given(3, 4), given(4)
+
+
+def of_tf(x, w, b):
+    return model(x, w, b, tf)
+
+
+def of_jax(x, w, b):
+    return model(x, w, b, jax.numpy)
+
+
+@pytest.mark.parametrize("argnums", [0, (0, 2), (1,)])
+@pytest.mark.parametrize("name", ["jacrev", "jacfwd", "hessian"])
+def test_jacobians_and_hessians(name, argnums):
+    ours, theirs = getattr(tf_pfor, name)(of_tf, argnums), getattr(jax, name)(of_jax, argnums)
+    close(ours(*map(tf.constant, (X, W, B))), theirs(X, W, B))
+
+
+def test_hvp_and_laplacian():
+    def scalar(x, np_like):
+        return model(x, W, B, np_like)["b"]
+
+    v = given(3, seed=1)
+    expected = jax.hessian(lambda x: scalar(x, jax.numpy))(X)
+    found = tf_pfor.hvp(lambda x: scalar(x, tf))(tf.constant(X), tf.constant(v))
+    close(found, expected @ v)
+    close(tf_pfor.hessian_diag(lambda x: scalar(x, tf))(tf.constant(X)), np.diag(expected))
+    close(tf_pfor.laplacian(lambda x: scalar(x, tf))(tf.constant(X)), np.trace(expected))
+
+
+def test_per_example_gradients():
+    x, w, b = given(5, 3, seed=2), tf.Variable(W), tf.Variable(B)
+    expected = jax.vmap(
+        jax.grad(lambda w, b, row: of_jax(row, w, b)["b"], argnums=(0, 1)), in_axes=(None, None, 0)
+    )(W, B, x)
+    found, _ = tf_pfor.per_example_gradients(lambda row: of_tf(row, w, b)["b"], (w, b), x)
+    close(found, expected)
+    flat = np.concatenate([np.reshape(e, [5, -1]) for e in expected], 1)
+    norms = tf_pfor.gradient_norms(lambda row: of_tf(row, w, b)["b"], (w, b), x)
+    close(norms, np.linalg.norm(flat, axis=1))
+
+
+def test_recurrent_network():
+    def lstm(x, w, u, np_like):
+        h = c = np_like.zeros([1, 3], x.dtype)
+        for t in range(4):
+            i, f, g, o = ((x[t][None] @ w + h @ u)[:, k : k + 3] for k in range(0, 12, 3))
+            i, f, o = (1 / (1 + np_like.exp(-z)) for z in (i, f, o))
+            c = c * f + np_like.tanh(g) * i
+            h = np_like.tanh(c) * o
+        return h[0]
+
+    arguments = (given(4, 2), given(2, 12), given(3, 12))
+    expected = jax.jacrev(lambda *a: lstm(*a, jax.numpy), argnums=(0, 1, 2))(*arguments)
+    for jac in (tf_pfor.jacrev, tf_pfor.jacfwd):
+        close(jac(lambda *a: lstm(*a, tf), (0, 1, 2))(*map(tf.constant, arguments)), expected)
