@@ -34,6 +34,7 @@ from tf_pfor.converters._regions import (
     Converted,
     Region,
     as_layout,
+    blanked,
     items_by_row,
     join,
     received,
@@ -61,6 +62,7 @@ class Plan:
         self._rows: dict[int, ListRows] = {}
         self._wholes: dict[int, Cell | None] = {}
         self._by_row: dict[int, Value] = {}
+        self._blank: dict[int, Value] = {}
         self._settle()
 
     def _live(self, popped: Mapping[int, Repeats]) -> list[Carry]:
@@ -206,6 +208,15 @@ class Plan:
             seen[c.index] = Value(layout, cell, c.inner, arg.dtype, rows=rows)
         return seen
 
+    def blank(self, active: tf.Tensor) -> None:
+        """Lets the regions see zeros in what rows outside of ``active`` (bool [n]) capture."""
+        emit = self.call.emit
+        for i in self.passed:
+            arg = self.args[i]
+            if arg.layout is Layout.STACKED and (arg.dtype.is_floating or arg.dtype.is_complex):
+                cell = Cell(None, lambda arg=arg: blanked(emit, active, arg.tensor))
+                self._blank[i] = Value(Layout.STACKED, cell, arg.inner_shape, arg.dtype)
+
     # Tensors of carries ---------------------------------------------------
 
     def start(self) -> list[list[tf.Tensor]]:
@@ -229,7 +240,6 @@ class Plan:
     def inside(
         self, loop: Loop, emit: Emitter, state: Sequence[Sequence[tf.Tensor]],
         active: tf.Tensor | None = None,
-        real: tf.Tensor | None = None,
     ) -> list[Value]:  # fmt: skip
         """What the inputs of the regions are inside the loop.
 
@@ -238,10 +248,10 @@ class Plan:
           emit: the emitter of the graph inside.
           state: the tensors of each carry.
           active: bool [n], the rows whose lists may be written; None for all of ``loop``.
-          real: bool [n], the rows that do not stand in for others; None when all are.
         """
         seen = [
-            loop.take(a, self._hold) if i in self.passed else a for i, a in enumerate(self.args)
+            loop.take(self._blank.get(i, a), self._hold) if i in self.passed else a
+            for i, a in enumerate(self.args)
         ]
         for c, tensors in zip(self.carries, state):
             if c.factors is not None:
@@ -260,9 +270,6 @@ class Plan:
                 rows = dataclasses.replace(rows or ListRows(loop.length), is_even=True)
             elif c.has_lengths and rows is not None:
                 rows = dataclasses.replace(rows, whole=self._whole(c))
-            if rows is not None and real is not None:
-                both = real if rows.real is None else tf.logical_and(real, rows.real)
-                rows = dataclasses.replace(rows, real=both)
             if rows is not None:
                 rows = dataclasses.replace(rows, base=tensors[0])
             seen[c.index] = self._inside[c.index] = received(tensors[0], c.layout, c.inner, rows)

@@ -43,9 +43,12 @@ def is_read(tensor: tf.Tensor) -> bool:
 
 
 def pass_through(graph: Any) -> set[int]:
+    """The variables that the body returns as it got them, also if after its side effects."""
     found: set[int] = set()
     for i, (given, output) in enumerate(zip(graph.inputs, graph.outputs)):
-        if source(output) is given:
+        while output.op.type == "Identity":
+            output = output.op.inputs[0]
+        if output is given:
             found.add(i)
     return found
 
@@ -101,9 +104,15 @@ def effects(graph: Any) -> list[tf.Operation]:
 
 
 class Reach:
-    """Which inputs of a function graph an op depends on."""
+    """Which inputs of a function graph an op depends on.
 
-    def __init__(self, graph: Any):
+    Args:
+      graph: the function graph.
+      controls: whether also through control inputs.
+    """
+
+    def __init__(self, graph: Any, *, controls: bool = True):
+        self._controls = controls
         self._found: dict[Any, frozenset[int]] = {
             t.op: frozenset([i]) for i, t in enumerate(graph.inputs)
         }
@@ -115,7 +124,8 @@ class Reach:
             if top in self._found:
                 stack.pop()
                 continue
-            needs = [t.op for t in top.inputs] + list(top.control_inputs)
+            needs = [t.op for t in top.inputs]
+            needs += top.control_inputs if self._controls else ()
             todo = [o for o in needs if o not in self._found]
             if todo:
                 stack += todo
