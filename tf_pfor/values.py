@@ -86,7 +86,8 @@ class ListRows:
       made_for: int32 [size], of an Optional that a branch made: the rows that took the branch.
         It can be read only where the same rows are active.
       is_even: all active rows are as long as the list; the others may hold anything at its end.
-      whole: [T, size, ...], all elements, of a list that a loop only pops.
+      whole: [T, size, ...], all elements, of a list that a loop only pops; of a list of lists a
+        ``_nested_lists.Whole``.
       base: what tells the list that a loop carried in; it stays while active rows are written,
         and so says that the other rows are as they were.
       items: what a BY_ROW value holds.
@@ -98,7 +99,7 @@ class ListRows:
     lengths: tf.Tensor | None = None
     made_for: tf.Tensor | None = None
     is_even: bool = False
-    whole: Cell | None = None
+    whole: Any = None
     base: object | None = None
     items: Items | None = None
 

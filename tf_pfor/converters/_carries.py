@@ -23,13 +23,14 @@ from tf_pfor.converters._accumulators import find_accumulator
 from tf_pfor.converters._loop_graphs import (
     Reach,
     effects,
-    is_popped,
     is_pushed,
     is_read,
     keeps_length,
     pass_through,
+    pops_only,
 )
 from tf_pfor.converters._loop_variables import Carry, has_items, list_length
+from tf_pfor.converters._nested_lists import popped_elements
 from tf_pfor.converters._regions import (
     Converted,
     Region,
@@ -313,19 +314,13 @@ class Plan:
     def _whole(self, carry: Carry) -> Cell | None:
         """[T, size, ...]: a list that the loop only pops, as one tensor made before it."""
         if carry.index not in self._wholes:
-            arg = self.args[carry.index]
-            handle = as_layout(self.call, arg, Layout.STACKED_LIST).tensor
-            known = _tf.list_element(handle)
-            is_known = known is not None and known[1].is_fully_defined()
-            ok = is_known and known[0] != tf.variant and is_popped(self.body.graph, carry.index)
-            emit = self.call.emit
-            self._wholes[carry.index] = None if not ok else Cell(
-                None,
-                lambda: emit(
-                    "TensorListStack", handle, np.asarray(known[1].as_list(), np.int32),
-                    element_dtype=known[0],
-                ),
-            )  # fmt: skip
+            handle = as_layout(self.call, self.args[carry.index], Layout.STACKED_LIST).tensor
+            is_popped = pops_only(self.body.graph, carry.index)
+            self._wholes[carry.index] = (
+                popped_elements(self.call, self.body.graph, carry.index, handle)
+                if is_popped
+                else None
+            )
         return self._wholes[carry.index]
 
     def _hold(self, value: Value) -> RowSource:

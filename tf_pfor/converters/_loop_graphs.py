@@ -76,12 +76,17 @@ def _list_before(tensor: tf.Tensor, more: Sequence[str]) -> tf.Tensor:
         tensor = whole.op.inputs[0]
 
 
-def is_popped(graph: Any, i: int) -> bool:
+def pops_only(graph: Any, i: int) -> bool:
     """Whether all that happens to list ``i`` in a trip is that elements are popped."""
     tensor = graph.outputs[i]
     while tensor.op.type in ("Identity", "TensorListPopBack") and tensor.value_index == 0:
         tensor = tensor.op.inputs[0]
     return tensor is graph.inputs[i]
+
+
+def pops(op: tf.Operation, given: tf.Tensor) -> bool:
+    """Whether ``op`` pops the last element of the list ``given``."""
+    return op.type == "TensorListPopBack" and source(op.inputs[0]) is given
 
 
 def is_pushed(graph: Any, i: int) -> bool:
