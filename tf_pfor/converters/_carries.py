@@ -26,6 +26,7 @@ from tf_pfor.converters._loop_graphs import (
     is_pushed,
     is_read,
     keeps_length,
+    most_trips,
     pass_through,
     pops_only,
 )
@@ -451,16 +452,18 @@ class Plan:
 
     @property
     def maximum_iterations(self) -> int | None:
-        """The bound that tf.while_loop was given, where it can be seen (XLA gradients need it)."""
-        if len(self.args) < 2:
+        """The bound that tf.while_loop was given; for XLA, also what the predicate tells."""
+        start = {
+            i: int(a.constant)
+            for i, a in enumerate(self.args)
+            if a.constant is not None and a.dtype.is_integer and not np.ndim(a.constant)
+        }
+        is_named = len(self.args) > 1 and "maximum_iterations" in self.call.op.inputs[1].op.name
+        if is_named and 1 in self.passed and start.get(1, -1) >= 0:
+            return start[1]
+        if not _tf.in_xla_context(self.call.emit.graph):
             return None
-        bound = self.args[1]
-        if 1 not in self.passed or bound.constant is None or bound.dtype != tf.int32:
-            return None
-        if "maximum_iterations" not in self.call.op.inputs[1].op.name:
-            return None
-        found = int(bound.constant)
-        return found if found >= 0 else None
+        return most_trips(self.cond.graph, self.body.graph, start)
 
     def options(self) -> dict[str, Any]:
         """What tf.while_loop was given."""

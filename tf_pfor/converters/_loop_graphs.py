@@ -138,3 +138,66 @@ class Reach:
             stack.pop()
             self._found[top] = frozenset().union(*(self._found[o] for o in needs))
         return self._found[op]
+
+
+def most_trips(cond: Any, body: Any, start: dict[int, int]) -> int | None:
+    """How many trips a loop makes at most, as far as its predicate tells: ``t < min(k, 100)``.
+
+    Args:
+      cond: the graph of the predicate.
+      body: the graph of the body.
+      start: what is known of the loop's variables before the first trip.
+    """
+    fixed = {i: start[i] for i in pass_through(body) if i in start}
+    todo, bounds = [cond.outputs[0]], []
+    while todo:
+        op = source(todo.pop()).op
+        if op.type == "LogicalAnd":  # each of the two ends the loop
+            todo += op.inputs
+            continue
+        if op.type not in _COMPARED:
+            continue
+        counter, limit = _place(cond, op.inputs[0]), _at_most(cond, op.inputs[1], fixed)
+        step = None if counter is None else _step(body, counter)
+        if step and limit is not None and counter in start:
+            last = limit - start[counter] - (op.type == "Less")
+            bounds.append(max(0, last // step + 1))
+    return min(bounds, default=None)
+
+
+_COMPARED = ("Less", "LessEqual")
+
+
+def _place(graph: Any, tensor: tf.Tensor) -> int | None:
+    """Which input of the function a tensor is."""
+    tensor = source(tensor)
+    return next((i for i, t in enumerate(graph.inputs) if t is tensor), None)
+
+
+def _at_most(graph: Any, tensor: tf.Tensor, fixed: dict[int, int]) -> int | None:
+    """An upper bound of an integer scalar of the predicate."""
+    tensor = source(tensor)
+    if tensor.op.type == "Minimum":
+        found = [_at_most(graph, t, fixed) for t in tensor.op.inputs]
+        return min((x for x in found if x is not None), default=None)
+    place = _place(graph, tensor)
+    return _integer(tensor) if place is None else fixed.get(place)
+
+
+def _step(body: Any, i: int) -> int | None:
+    """What each trip adds to variable ``i``: a positive constant."""
+    tensor = body.outputs[i]
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    if tensor.op.type not in ("Add", "AddV2"):
+        return None
+    for given, other in (tensor.op.inputs, tuple(tensor.op.inputs)[::-1]):
+        step = _integer(other)
+        if source(given) is body.inputs[i] and step is not None and step > 0:
+            return step
+    return None
+
+
+def _integer(tensor: tf.Tensor) -> int | None:
+    known = tf.get_static_value(tensor) if tensor.dtype.is_integer else None
+    return None if known is None or known.ndim else int(known)
