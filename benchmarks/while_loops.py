@@ -334,6 +334,7 @@ def run_all(fn, args):
 def child(options):
     """Measures one workload in this process: one JSON line for each kind."""
     contenders, args, weights = WORK[options.work[0]][0](options.batch[0], np.random.default_rng(0))
+    start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for kind, (make, settings) in KINDS.items():
         if kind not in options.kinds:
             continue
@@ -371,7 +372,7 @@ def child(options):
             "difference": max(
                 (float(np.max(np.abs(a - b)) / (1e-30 + np.max(np.abs(b))))
                  for v in others for a, b in zip(ours, v)), default=None),
-            "peak_mb": round(before / 1024),
+            "peak_mb": round((before - start) / 1024),
         }), flush=True)  # fmt: skip
 
 
@@ -418,7 +419,7 @@ def main():
 
 
 def memory(work, batch, options):
-    """Peak of the resident set for forward + backward, each contender alone."""
+    """Growth of the resident set for forward + backward, each contender alone."""
     names = ("tf_pfor", "tensorflow", "by hand", "by hand, sorted", "map_fn")
     peaks = {}
     for name in names:

@@ -181,6 +181,38 @@ def test_gradient_under_jit_compile():
     np.testing.assert_allclose(found, grad(lambda a: looped(f, a, 5), False), 1e-5, 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("goes_on", "start", "step"),
+    [
+        (lambda t, k: t < tf.minimum(k, 3), 0, 1),
+        (lambda t, k: tf.logical_and(t < k, t <= 3), 1, 1),
+        (lambda t, k: tf.logical_and(k > 0, tf.logical_and(t < 2 * k, t < 8)), -1, 3),
+    ],
+)
+def test_gradient_under_jit_compile_of_a_bound_in_the_predicate(goes_on, start, step):
+    from tests.control_flow import looped, vectorized
+
+    w = tf.Variable(_x(3, 3))
+
+    def f(k, x):
+        def body(t, s):
+            return t + step, tf.tanh(tf.linalg.matvec(w, s) + x)
+
+        return tf.while_loop(lambda t, _: goes_on(t, k), body, (start, x))[1]
+
+    def grad(run, jit):
+        @tf.function(jit_compile=jit, autograph=False)
+        def go(k, x):
+            with tf.GradientTape() as tape:
+                y = tf.reduce_sum(run((k, x))[0] ** 2)
+            return tape.gradient(y, w)
+
+        return go(tf.constant(LEN), tf.constant(X)).numpy()
+
+    found = grad(lambda a: vectorized(f, a), True)
+    np.testing.assert_allclose(found, grad(lambda a: looped(f, a, 5), False), 1e-4, 1e-5)
+
+
 @both
 def test_python_while(strategy):
     def f(k, x):

@@ -58,6 +58,7 @@ class Walker:
         self._asked: tuple[tf.Tensor, ...] = ()
         self._roots: tuple[tf.Operation, ...] = ()
         self.parent: Walker | None = None  # the walker of the body that this function is in
+        self.is_region = False  # whether it has a loop of its own: of a branch or a while loop
         self._inside: frozenset[str] = frozenset()  # the functions being inlined
 
     # The two entries ------------------------------------------------------
@@ -148,6 +149,7 @@ class Walker:
         child = Walker(loop, emit, self.settings, recorder or self.recorder)
         child.memo = self.memo
         child.parent = self
+        child.is_region = loop is not self.loop
         return child
 
     def later(self) -> Walker:
@@ -162,8 +164,10 @@ class Walker:
             child.emit = Emitter(graph)
             child.loop = self.loop.seen_from(child.emit)
         child.parent = self.parent and self.parent.later()
+        child.is_region = self.is_region
         child.graph = self.graph
-        see: Any = (lambda v: v) if is_here else (lambda v: v.seen_from(graph))
+        home = self.emit.graph
+        see: Any = (lambda v: v) if is_here else (lambda v: v.seen_from(graph, home))
         child._values = Continued(self._values, see)
         child._done = Continued(self._done, (lambda made: made) if is_here else (lambda _: []))
         child._failed = set(self._failed)

@@ -352,7 +352,7 @@ class RowLoop:
             if not is_connected:
                 results.append(None)
                 continue
-            gradient = next(made)
+            gradient = later.loop.only_real(next(made))
             results.append(gradient if self.stacked[i] else tf.reduce_sum(gradient, 0))
         return results
 

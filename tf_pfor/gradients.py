@@ -110,9 +110,14 @@ def _value_of(walker: Walker, tensor: tf.Tensor) -> Value:
     """What a tensor that a gradient function refers to is in the current graph."""
     graph = getattr(tensor, "graph", None)
     around: Walker | None = walker
+    inside: list[Walker] = []
     while around is not None and graph is not None:
         if around.graph is graph:
-            return around.convert([tensor])[0]
+            value = around.convert([tensor])[0]
+            for inner in reversed(inside):  # branches and loops have rows of their own
+                value = inner.loop.take(value) if inner.is_region else value
+            return value
+        inside.append(around)
         around = around.parent
     return Value.unstacked(_tf.captured(tensor))
 
@@ -191,13 +196,14 @@ class CustomGradient:
 
     def _gathered(self, later: Walker, gradient: Value, value: Value) -> tf.Tensor:
         """The gradient in the layout of the value: summed over the iterations that share it."""
-        if value.is_stacked:
-            return later.tile(gradient).tensor
-        if gradient.is_stacked:
-            return tf.reduce_sum(gradient.tensor, 0)
-        if self.is_shared:
-            return gradient.tensor
-        return gradient.tensor * tf.cast(later.loop.length, gradient.dtype)
+        loop = later.loop
+        if not (value.is_stacked or gradient.is_stacked):
+            if self.is_shared:
+                return gradient.tensor
+            count = loop.length if loop.real is None else tf.math.count_nonzero(loop.real)
+            return gradient.tensor * tf.cast(count, gradient.dtype)
+        each = loop.only_real(later.tile(gradient).tensor)
+        return each if value.is_stacked else tf.reduce_sum(each, 0)
 
     def _traced(self) -> tuple[Any, list[bool]]:
         """The graph of the gradient function for one iteration, and which gradients there are."""

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.values import Cell, Layout, ListRows, RowSource, Value
+from tf_pfor.values import Cell, Layout, ListRows, RowSource, Value, as_captured_by
 
 
 class Loop:
@@ -26,6 +26,9 @@ class Loop:
       axes: the names by which collectives know this loop.
       block: for one block of several, the number of its first iteration and how many iterations
         all blocks have; None when there are no blocks.
+      real: bool [length], False for iterations that stand in for others (``padded``): they repeat
+        what another one computes, and nobody reads it. No gradient may come back through them,
+        not even one that a custom gradient makes of zero. None: all are real.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class Loop:
         parent: Loop | None = None,
         axes: frozenset[str] = frozenset(),
         block: tuple[tf.Tensor, Dim] | None = None,
+        real: tf.Tensor | None = None,
     ):
         static = length if isinstance(length, int) else tf.get_static_value(length)
         self.static_length: int | None = None if static is None else int(static)
@@ -45,6 +49,10 @@ class Loop:
         self.emit = emit
         self.axes = axes if parent is None else parent.axes
         self._block = block if parent is None else parent._block
+        if real is None and parent is not None and parent.real is not None:
+            zero = np.int32(0)
+            real = parent.real if rows is None else emit("GatherV2", parent.real, rows, zero)
+        self.real = real
         if isinstance(length, tf.Tensor):
             self._length = Cell(length)
         else:
@@ -83,6 +91,12 @@ class Loop:
         """int32 [n]: the iteration numbers of the active iterations."""
         return self._index.get()
 
+    def only_real(self, stacked: tf.Tensor) -> tf.Tensor:
+        """[length, ...] with zeros in the iterations that stand in for others."""
+        if self.real is None:
+            return stacked
+        return self.emit("Select", self.real, stacked, self.emit("ZerosLike", stacked))
+
     @property
     def is_block(self) -> bool:
         """True for one block of several."""
@@ -116,13 +130,36 @@ class Loop:
         """The child loop whose iterations are ``rows`` (int32 [k]) of this one's."""
         return Loop(emit.dim(rows, 0), emit, rows=rows, parent=self)
 
+    def padded(self, rows: tf.Tensor, mask: tf.Tensor, emit: Emitter) -> Loop:
+        """The child loop of the same length whose iterations are ``rows`` of this one's.
+
+        Args:
+          rows: int32 [length]; row i itself where the mask says so, else any row of the mask.
+          mask: bool [length].
+          emit: the emitter of the child.
+        """
+        real = mask if self.real is None else emit("LogicalAnd", mask, self.real)
+        return Loop(self.length, emit, rows=rows, parent=self, real=real)
+
     def seen_from(self, emit: Emitter) -> Loop:
         """This loop for ops that ``emit`` adds to another graph, inside or after this one."""
         length = self.static_length
         if length is None:
-            length = _tf.captured(self.length_tensor, emit.graph)
-        rows = None if self.rows is None else _tf.captured(self.rows, emit.graph)
-        return Loop(length, emit, rows=rows, parent=self.parent, axes=self.axes, block=self._block)
+            length = self._seen(self.length_tensor, emit)
+        rows = None if self.rows is None else self._seen(self.rows, emit)
+        real = None if self.real is None else self._seen(self.real, emit)
+        return Loop(
+            length,
+            emit,
+            rows=rows,
+            parent=self.parent,
+            axes=self.axes,
+            block=self._block,
+            real=real,
+        )
+
+    def _seen(self, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
+        return _tf.captured(as_captured_by(tensor, self.emit.graph), emit.graph)
 
     def take(
         self,
@@ -179,10 +216,7 @@ class Loop:
         ids = self.rows
         if known.ids is not None:
             ids = self.emit("GatherV2", known.ids, self.rows, np.int32(0))
-        real = known.real
-        if real is not None:
-            real = self.emit("GatherV2", real, self.rows, np.int32(0))
-        known = dataclasses.replace(known, ids=ids, real=real, is_even=False)
+        known = dataclasses.replace(known, ids=ids, is_even=False)
         return dataclasses.replace(value, rows=known)
 
 

@@ -85,10 +85,9 @@ class ListRows:
         as the longest, and every row's starts at 0); None when they are equal.
       made_for: int32 [size], of an Optional that a branch made: the rows that took the branch.
         It can be read only where the same rows are active.
-      real: bool [loop length], False for iterations that stand in for others and write what these
-        write: no gradient may come back through them a second time. None: all are real.
       is_even: all active rows are as long as the list; the others may hold anything at its end.
-      whole: [T, size, ...], all elements, of a list that a loop only pops.
+      whole: [T, size, ...], all elements, of a list that a loop only pops; of a list of lists a
+        ``_nested_lists.Whole``.
       base: what tells the list that a loop carried in; it stays while active rows are written,
         and so says that the other rows are as they were.
       items: what a BY_ROW value holds.
@@ -99,9 +98,8 @@ class ListRows:
     mask: tf.Tensor | None = None
     lengths: tf.Tensor | None = None
     made_for: tf.Tensor | None = None
-    real: tf.Tensor | None = None
     is_even: bool = False
-    whole: Cell | None = None
+    whole: Any = None
     base: object | None = None
     items: Items | None = None
 
@@ -297,11 +295,18 @@ class Value:
             return self.folded.tensor
         return self.tensor if self.elements is None else self.elements
 
-    def seen_from(self, graph: Any) -> Value:
-        """This value for ops of another graph, which captures the tensors when they are read."""
+    def seen_from(self, graph: Any, home: Any = None) -> Value:
+        """This value for ops of another graph, which captures the tensors when they are read.
+
+        Args:
+          graph: the other graph.
+          home: the graph of the ops that used it so far.
+        """
 
         def see(tensor: Any) -> Any:
-            return _tf.captured(tensor, graph) if isinstance(tensor, tf.Tensor) else tensor
+            if not isinstance(tensor, tf.Tensor):
+                return tensor
+            return _tf.captured(as_captured_by(tensor, home), graph)
 
         if self.constant is not None:
             return dataclasses.replace(self, cell=Cell(None, lambda: _constant(self, graph)))
@@ -345,6 +350,16 @@ def _constant(value: Value, graph: Any) -> tf.Tensor:
     known: Any = value.constant
     with graph.as_default(), tf.control_dependencies(None):
         return tf.constant(known, value.dtype)
+
+
+def as_captured_by(tensor: tf.Tensor, graph: Any) -> tf.Tensor:
+    """What ``tensor`` is inside ``graph``, if that function has captured it; else itself.
+
+    The gradient of a branch may refer to a tensor in one of these two ways: if it captures both,
+    TensorFlow feeds one of them only.
+    """
+    pairs = getattr(graph, "captures", ())
+    return next((inside for outside, inside in pairs if outside is tensor), tensor)
 
 
 def dims(tensor: tf.Tensor) -> Shape:

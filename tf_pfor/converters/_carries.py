@@ -23,17 +23,20 @@ from tf_pfor.converters._accumulators import find_accumulator
 from tf_pfor.converters._loop_graphs import (
     Reach,
     effects,
-    is_popped,
     is_pushed,
     is_read,
     keeps_length,
+    most_trips,
     pass_through,
+    pops_only,
 )
 from tf_pfor.converters._loop_variables import Carry, has_items, list_length
+from tf_pfor.converters._nested_lists import popped_elements
 from tf_pfor.converters._regions import (
     Converted,
     Region,
     as_layout,
+    blanked,
     items_by_row,
     join,
     received,
@@ -61,6 +64,7 @@ class Plan:
         self._rows: dict[int, ListRows] = {}
         self._wholes: dict[int, Cell | None] = {}
         self._by_row: dict[int, Value] = {}
+        self._blank: dict[int, Value] = {}
         self._settle()
 
     def _live(self, popped: Mapping[int, Repeats]) -> list[Carry]:
@@ -206,6 +210,15 @@ class Plan:
             seen[c.index] = Value(layout, cell, c.inner, arg.dtype, rows=rows)
         return seen
 
+    def blank(self, active: tf.Tensor) -> None:
+        """Lets the regions see zeros in what rows outside of ``active`` (bool [n]) capture."""
+        emit = self.call.emit
+        for i in self.passed:
+            arg = self.args[i]
+            if arg.layout is Layout.STACKED and (arg.dtype.is_floating or arg.dtype.is_complex):
+                cell = Cell(None, lambda arg=arg: blanked(emit, active, arg.tensor))
+                self._blank[i] = Value(Layout.STACKED, cell, arg.inner_shape, arg.dtype)
+
     # Tensors of carries ---------------------------------------------------
 
     def start(self) -> list[list[tf.Tensor]]:
@@ -229,7 +242,6 @@ class Plan:
     def inside(
         self, loop: Loop, emit: Emitter, state: Sequence[Sequence[tf.Tensor]],
         active: tf.Tensor | None = None,
-        real: tf.Tensor | None = None,
     ) -> list[Value]:  # fmt: skip
         """What the inputs of the regions are inside the loop.
 
@@ -238,10 +250,10 @@ class Plan:
           emit: the emitter of the graph inside.
           state: the tensors of each carry.
           active: bool [n], the rows whose lists may be written; None for all of ``loop``.
-          real: bool [n], the rows that do not stand in for others; None when all are.
         """
         seen = [
-            loop.take(a, self._hold) if i in self.passed else a for i, a in enumerate(self.args)
+            loop.take(self._blank.get(i, a), self._hold) if i in self.passed else a
+            for i, a in enumerate(self.args)
         ]
         for c, tensors in zip(self.carries, state):
             if c.factors is not None:
@@ -260,9 +272,6 @@ class Plan:
                 rows = dataclasses.replace(rows or ListRows(loop.length), is_even=True)
             elif c.has_lengths and rows is not None:
                 rows = dataclasses.replace(rows, whole=self._whole(c))
-            if rows is not None and real is not None:
-                both = real if rows.real is None else tf.logical_and(real, rows.real)
-                rows = dataclasses.replace(rows, real=both)
             if rows is not None:
                 rows = dataclasses.replace(rows, base=tensors[0])
             seen[c.index] = self._inside[c.index] = received(tensors[0], c.layout, c.inner, rows)
@@ -306,19 +315,13 @@ class Plan:
     def _whole(self, carry: Carry) -> Cell | None:
         """[T, size, ...]: a list that the loop only pops, as one tensor made before it."""
         if carry.index not in self._wholes:
-            arg = self.args[carry.index]
-            handle = as_layout(self.call, arg, Layout.STACKED_LIST).tensor
-            known = _tf.list_element(handle)
-            is_known = known is not None and known[1].is_fully_defined()
-            ok = is_known and known[0] != tf.variant and is_popped(self.body.graph, carry.index)
-            emit = self.call.emit
-            self._wholes[carry.index] = None if not ok else Cell(
-                None,
-                lambda: emit(
-                    "TensorListStack", handle, np.asarray(known[1].as_list(), np.int32),
-                    element_dtype=known[0],
-                ),
-            )  # fmt: skip
+            handle = as_layout(self.call, self.args[carry.index], Layout.STACKED_LIST).tensor
+            is_popped = pops_only(self.body.graph, carry.index)
+            self._wholes[carry.index] = (
+                popped_elements(self.call, self.body.graph, carry.index, handle)
+                if is_popped
+                else None
+            )
         return self._wholes[carry.index]
 
     def _hold(self, value: Value) -> RowSource:
@@ -449,16 +452,18 @@ class Plan:
 
     @property
     def maximum_iterations(self) -> int | None:
-        """The bound that tf.while_loop was given, where it can be seen (XLA gradients need it)."""
-        if len(self.args) < 2:
+        """The bound that tf.while_loop was given; for XLA, also what the predicate tells."""
+        start = {
+            i: int(a.constant)
+            for i, a in enumerate(self.args)
+            if a.constant is not None and a.dtype.is_integer and not np.ndim(a.constant)
+        }
+        is_named = len(self.args) > 1 and "maximum_iterations" in self.call.op.inputs[1].op.name
+        if is_named and 1 in self.passed and start.get(1, -1) >= 0:
+            return start[1]
+        if not _tf.in_xla_context(self.call.emit.graph):
             return None
-        bound = self.args[1]
-        if 1 not in self.passed or bound.constant is None or bound.dtype != tf.int32:
-            return None
-        if "maximum_iterations" not in self.call.op.inputs[1].op.name:
-            return None
-        found = int(bound.constant)
-        return found if found >= 0 else None
+        return most_trips(self.cond.graph, self.body.graph, start)
 
     def options(self) -> dict[str, Any]:
         """What tf.while_loop was given."""

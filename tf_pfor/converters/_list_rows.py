@@ -133,7 +133,7 @@ def merged(call: Call, target: Value, old: tf.Tensor, new: tf.Tensor) -> tf.Tens
     """``new`` in the active rows, ``old`` in the others: [size, ...]."""
     rows, emit = target.rows, call.emit
     assert rows is not None
-    new = once(emit, target, new)
+    new = once(call, new)
     if rows.ids is None:
         return new if rows.mask is None else where_rows(emit, rows.mask, new, old)
     if rows.mask is not None:
@@ -143,12 +143,12 @@ def merged(call: Call, target: Value, old: tf.Tensor, new: tf.Tensor) -> tf.Tens
     return emit("TensorScatterUpdate", old, where, new)
 
 
-def once(emit: Emitter, target: Value, new: tf.Tensor) -> tf.Tensor:
-    """``new`` without gradients in rows that only stand in for others (``ListRows.real``)."""
-    real = None if target.rows is None else target.rows.real
+def once(call: Call, new: tf.Tensor) -> tf.Tensor:
+    """``new`` without gradients in rows that only stand in for others (``Loop.real``)."""
+    real = call.loop.real
     if real is None or not new.dtype.is_floating:
         return new
-    return emit("Select", real, new, emit("StopGradient", new))
+    return call.emit("Select", real, new, call.emit("StopGradient", new))
 
 
 def where_rows(emit: Emitter, mask: tf.Tensor, new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
@@ -174,7 +174,7 @@ def set_rows(
       resizes: whether the list grows to hold all indices.
     """
     emit, many = call.emit, index.shape.rank == 2
-    new = once(call.emit, target, call.stacked(item))  # [n, ...]
+    new = once(call, call.stacked(item))  # [n, ...]
     if resizes:
         target = grown(call, target, index)
     shape = whole_element(call, target, item, skip=int(many))
@@ -394,7 +394,7 @@ def _spread(call: Call, part: Value, whole: Value) -> tf.Tensor:
     at = emit("ExpandDims", target.ids, np.int32(1))
 
     def scattered(item: tf.Tensor) -> tf.Tensor:  # [k, ...] -> [size, ...]
-        item = once(emit, whole, item)
+        item = once(call, item)
         shape = with_size(call, without_size(call, emit.shape_of(item)), target.size)
         zero = emit.constant(np.zeros((), item.dtype.as_numpy_dtype))
         zeros = emit("Fill", shape, zero)

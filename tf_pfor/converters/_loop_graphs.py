@@ -43,9 +43,12 @@ def is_read(tensor: tf.Tensor) -> bool:
 
 
 def pass_through(graph: Any) -> set[int]:
+    """The variables that the body returns as it got them, also if after its side effects."""
     found: set[int] = set()
     for i, (given, output) in enumerate(zip(graph.inputs, graph.outputs)):
-        if source(output) is given:
+        while output.op.type == "Identity":
+            output = output.op.inputs[0]
+        if output is given:
             found.add(i)
     return found
 
@@ -73,12 +76,17 @@ def _list_before(tensor: tf.Tensor, more: Sequence[str]) -> tf.Tensor:
         tensor = whole.op.inputs[0]
 
 
-def is_popped(graph: Any, i: int) -> bool:
+def pops_only(graph: Any, i: int) -> bool:
     """Whether all that happens to list ``i`` in a trip is that elements are popped."""
     tensor = graph.outputs[i]
     while tensor.op.type in ("Identity", "TensorListPopBack") and tensor.value_index == 0:
         tensor = tensor.op.inputs[0]
     return tensor is graph.inputs[i]
+
+
+def pops(op: tf.Operation, given: tf.Tensor) -> bool:
+    """Whether ``op`` pops the last element of the list ``given``."""
+    return op.type == "TensorListPopBack" and source(op.inputs[0]) is given
 
 
 def is_pushed(graph: Any, i: int) -> bool:
@@ -101,9 +109,15 @@ def effects(graph: Any) -> list[tf.Operation]:
 
 
 class Reach:
-    """Which inputs of a function graph an op depends on."""
+    """Which inputs of a function graph an op depends on.
 
-    def __init__(self, graph: Any):
+    Args:
+      graph: the function graph.
+      controls: whether also through control inputs.
+    """
+
+    def __init__(self, graph: Any, *, controls: bool = True):
+        self._controls = controls
         self._found: dict[Any, frozenset[int]] = {
             t.op: frozenset([i]) for i, t in enumerate(graph.inputs)
         }
@@ -115,7 +129,8 @@ class Reach:
             if top in self._found:
                 stack.pop()
                 continue
-            needs = [t.op for t in top.inputs] + list(top.control_inputs)
+            needs = [t.op for t in top.inputs]
+            needs += top.control_inputs if self._controls else ()
             todo = [o for o in needs if o not in self._found]
             if todo:
                 stack += todo
@@ -123,3 +138,66 @@ class Reach:
             stack.pop()
             self._found[top] = frozenset().union(*(self._found[o] for o in needs))
         return self._found[op]
+
+
+def most_trips(cond: Any, body: Any, start: dict[int, int]) -> int | None:
+    """How many trips a loop makes at most, as far as its predicate tells: ``t < min(k, 100)``.
+
+    Args:
+      cond: the graph of the predicate.
+      body: the graph of the body.
+      start: what is known of the loop's variables before the first trip.
+    """
+    fixed = {i: start[i] for i in pass_through(body) if i in start}
+    todo, bounds = [cond.outputs[0]], []
+    while todo:
+        op = source(todo.pop()).op
+        if op.type == "LogicalAnd":  # each of the two ends the loop
+            todo += op.inputs
+            continue
+        if op.type not in _COMPARED:
+            continue
+        counter, limit = _place(cond, op.inputs[0]), _at_most(cond, op.inputs[1], fixed)
+        step = None if counter is None else _step(body, counter)
+        if step and limit is not None and counter in start:
+            last = limit - start[counter] - (op.type == "Less")
+            bounds.append(max(0, last // step + 1))
+    return min(bounds, default=None)
+
+
+_COMPARED = ("Less", "LessEqual")
+
+
+def _place(graph: Any, tensor: tf.Tensor) -> int | None:
+    """Which input of the function a tensor is."""
+    tensor = source(tensor)
+    return next((i for i, t in enumerate(graph.inputs) if t is tensor), None)
+
+
+def _at_most(graph: Any, tensor: tf.Tensor, fixed: dict[int, int]) -> int | None:
+    """An upper bound of an integer scalar of the predicate."""
+    tensor = source(tensor)
+    if tensor.op.type == "Minimum":
+        found = [_at_most(graph, t, fixed) for t in tensor.op.inputs]
+        return min((x for x in found if x is not None), default=None)
+    place = _place(graph, tensor)
+    return _integer(tensor) if place is None else fixed.get(place)
+
+
+def _step(body: Any, i: int) -> int | None:
+    """What each trip adds to variable ``i``: a positive constant."""
+    tensor = body.outputs[i]
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    if tensor.op.type not in ("Add", "AddV2"):
+        return None
+    for given, other in (tensor.op.inputs, tuple(tensor.op.inputs)[::-1]):
+        step = _integer(other)
+        if source(given) is body.inputs[i] and step is not None and step > 0:
+            return step
+    return None
+
+
+def _integer(tensor: tf.Tensor) -> int | None:
+    known = tf.get_static_value(tensor) if tensor.dtype.is_integer else None
+    return None if known is None or known.ndim else int(known)

@@ -284,6 +284,13 @@ def positions(call: Call, loop: Loop) -> tf.Tensor:
     return call.emit("Range", np.int32(0), loop.length_tensor, np.int32(1))
 
 
+def blanked(emit: Emitter, mask: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
+    """[n, ...] with zeros in the rows outside of the mask."""
+    if not (tensor.dtype.is_floating or tensor.dtype.is_complex):
+        return tensor
+    return emit("Select", mask, tensor, emit("ZerosLike", tensor))
+
+
 def padded_rows(mask: tf.Tensor, everyone: tf.Tensor, emit: Emitter) -> tf.Tensor:
     """int32 [n]: each row of the mask itself, and some row of the mask for all others.
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tf_pfor import _tf, by_row
 from tf_pfor.accesses import READS
 from tf_pfor.call import Call
-from tf_pfor.converters._loop_graphs import is_popped, is_read, source
+from tf_pfor.converters._loop_graphs import is_read, pops_only, source
 from tf_pfor.converters._safety import writes_state
 from tf_pfor.emit import Emitter
 from tf_pfor.values import Layout, Value, dims, is_static
@@ -92,7 +92,7 @@ def popped_lists(
     for i, arg in enumerate(args):
         if arg.repeated is None or i in passed:
             continue
-        if not is_popped(graph, i) or cond.inputs[i].consumers():
+        if not pops_only(graph, i) or cond.inputs[i].consumers():
             out[i] = by_row.standard(arg, call.emit)
             continue
         step, tensor = 0, graph.outputs[i]
@@ -189,7 +189,7 @@ def _is_only_popped(tensor: tf.Tensor) -> bool:
         for i, t in enumerate(op.inputs):
             if t is not tensor:
                 continue
-            if not is_popped(body, i) or cond.inputs[i].consumers():
+            if not pops_only(body, i) or cond.inputs[i].consumers():
                 return False
             later = op.outputs[i].consumers()
             if any(o.type != "Identity" or is_read(o.outputs[0]) for o in later):

@@ -151,7 +151,7 @@ def is_linear(graph: Any) -> bool:
 def _is_linear(op: tf.Operation) -> bool:
     if op.type == "Mul" and op.outputs[0].dtype.is_integer:
         return True
-    return op.type in _LINEAR and not _may_fail(op)
+    return op.type in _LINEAR and not (_may_fail(op) or _tf.has_own_gradient(op))
 
 
 # The inputs that hold shapes or places, which must be constants.
@@ -187,7 +187,7 @@ def is_smooth(graph: Any) -> bool:
     finite: set[Any] = set()
     order = _in_order(graph)
     for op in order:
-        if op.type not in _SMOOTH or _may_fail(op):
+        if op.type not in _SMOOTH or _may_fail(op) or _tf.has_own_gradient(op):
             return False
         operands_finite = all(_key(t) in finite for t in op.inputs)
         if op.type in ("Mul", "MatMul", "BatchMatMulV2", "Square") and not operands_finite:

@@ -194,7 +194,7 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
     results: list[tf.Tensor] | None = None
     for mask, region in zip(_masks(call, which, len(regions)), regions):
         rows = padded_rows(mask, everyone, emit)
-        made = _side(call, region, args, rows, emit("Any", mask, np.int32(0)), {})
+        made = _side(call, region, args, rows, emit("Any", mask, np.int32(0)), {}, real=mask)
         results = (
             made if results is None else [emit("Select", mask, m, r) for m, r in zip(made, results)]
         )
@@ -262,13 +262,17 @@ def _side(
     threads: dict[int, int],
     gather: Gather | None = None,
     lists_made: Mapping[int, Element] = _NONE,
+    real: tf.Tensor | None = None,
 ) -> list[tf.Tensor]:
     """One branch on ``rows``, stacked outputs; zeros if ``flag`` is False."""
     outer = call.emit
 
     def run() -> list[tf.Tensor]:
         emit = Emitter()
-        loop = Loop(outer.dim(rows, 0), emit, rows=rows, parent=call.loop)
+        if real is None:
+            loop = Loop(outer.dim(rows, 0), emit, rows=rows, parent=call.loop)
+        else:
+            loop = call.loop.padded(rows, real, emit)
         made = region.convert([loop.take(a, gather=gather) for a in args], loop, emit)
         return [
             _items(m, lists_made[k][1]) if k in lists_made else _stacked_output(m)

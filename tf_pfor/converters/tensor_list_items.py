@@ -30,6 +30,7 @@ from tf_pfor.converters._list_rows import (
     without_base,
 )
 from tf_pfor.converters._lists import list_rule, shape_input, size_of_rows, stack_list
+from tf_pfor.converters._nested_lists import Whole, as_item, read_list
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Layout, Value, is_static
 
@@ -77,7 +78,7 @@ def set_item(call: Call, input_handle: Value, index: Value, item: Value) -> Any:
     if item.dtype == tf.variant:
         if index.is_stacked or is_partial(target):
             raise CannotVectorize("a list of lists is written where iterations differ")
-        made = call.rebuild(input_handle=target.tensor, item=stack_list(call, item).tensor)
+        made = call.rebuild(input_handle=target.tensor, item=as_item(call, target, item))
         return Value.stacked_list(made, target.rows)
     if index.is_stacked:
         return set_rows(call, target, index.tensor, item, resizes=resizes)
@@ -93,7 +94,7 @@ def push_back(call: Call, input_handle: Value, tensor: Value) -> Any:
     """Pushes [n, ...]."""
     target = stack_list(call, input_handle)
     if tensor.dtype == tf.variant:
-        made = call.rebuild(input_handle=target.tensor, tensor=stack_list(call, tensor).tensor)
+        made = call.rebuild(input_handle=target.tensor, tensor=as_item(call, target, tensor))
         return Value.stacked_list(made, target.rows)
     if target.rows is None:
         return Value.stacked_list(
@@ -120,8 +121,6 @@ def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
         handle, tensor = call.rebuild(input_handle=source.tensor, element_shape=shape)
         popped = Value.stacked_list(tensor) if tensor.dtype == tf.variant else tensor
         return [Value.stacked_list(handle, source.rows), popped]
-    if call.attr("element_dtype") == tf.variant:
-        raise CannotVectorize("lists of lists differ in length between iterations")
     emit, lengths = call.emit, lengths_of(call, source)
     last = emit("Sub", lengths, np.int32(1))  # [size]
     if source.rows is not None and source.rows.mask is not None:
@@ -134,8 +133,12 @@ def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
     at = emit("Maximum", index, np.int32(0))
     if source.rows is not None and source.rows.whole is not None:
         rows = dataclasses.replace(source.rows, lengths=last)
-        item = row_items(call, source, source.rows.whole.get(), at)
-        return [Value.stacked_list(source.tensor, rows), item]
+        whole = source.rows.whole.get()
+        if isinstance(whole, Whole):
+            return [Value.stacked_list(source.tensor, rows), whole.read(call, source, at)]
+        return [Value.stacked_list(source.tensor, rows), row_items(call, source, whole, at)]
+    if call.attr("element_dtype") == tf.variant:
+        return [resized(call, source, last), read_list(call, source, at)]
     size = size_of_rows(call, source)
     shape = shape_input(call, "element_shape", size, known=call.output_shape(1))
     whole = dense(call, source, shape)  # [T, size, ...]

@@ -95,8 +95,14 @@ def _ends_by_value(plan: Plan) -> bool:
 
     To go on computing with that, if only to throw it away, has derivatives that are not finite.
     """
-    graph = plan.cond.graph
-    read = Reach(graph).inputs_of(graph.outputs[0].op)
+    cond, graph = plan.cond.graph, plan.body.graph
+    reach = Reach(graph, controls=False)
+    read = set(Reach(cond, controls=False).inputs_of(cond.outputs[0].op))
+    todo = list(read)
+    while todo:  # what the predicate depends on, in this trip or in those before
+        more = reach.inputs_of(graph.outputs[todo.pop()].op) - read
+        read |= more
+        todo += more
     return any(not graph.inputs[i].dtype.is_integer for i in read)
 
 

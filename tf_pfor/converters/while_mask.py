@@ -3,7 +3,8 @@ what they have. Static shapes, so that it compiles under XLA; and few ops, so th
 cheap bodies.
 
 What the body computes for a row that is done is thrown away. That is harmless only if it cannot
-fail and has finite derivatives (``_safety``). Where that is not known the loop is *padded*: in
+fail and has finite derivatives (``_safety``), where it is given zeros in place of what the row
+has, which may be infinite. Where that is not known the loop is *padded*: in
 place of rows that are done stands an active row, which is computed several times.
 """
 
@@ -17,9 +18,8 @@ import tensorflow as tf
 from tf_pfor.converters._carries import Plan
 from tf_pfor.converters._loop_graphs import pushes
 from tf_pfor.converters._loop_variables import Carry, list_length
-from tf_pfor.converters._regions import Converted, full_shape, padded_rows, positions
+from tf_pfor.converters._regions import Converted, blanked, full_shape, padded_rows, positions
 from tf_pfor.emit import Emitter
-from tf_pfor.loop import Loop
 from tf_pfor.values import Layout, Value
 
 State = list[list[tf.Tensor]]
@@ -49,6 +49,8 @@ class _Mask:
         seen = plan.inside(loop.inside(emit), emit, start)
         (first,) = plan.cond.convert(seen, loop, emit, is_trial=True)
         active = first.as_layout_of_rows()
+        if not self.padded:
+            plan.blank(active)
         kept = [self._repeated(c, tensors[0], emit) for c, tensors in zip(self.carries, start)
                 if c in self.leaving]  # fmt: skip
         flat: list[Any] = [active, *(t for tensors in start for t in tensors), *kept]
@@ -72,19 +74,23 @@ class _Mask:
         plan, emit = self.plan, Emitter()
         outer = self.call.loop
         old, kept = self._unpack(list(flat))
-        state, writable, real = old, active, None
-        loop = outer.inside(emit)
+        writable, loop = active, outer.inside(emit)
         if self.padded:
             everyone = positions(self.call, outer)
             rows = padded_rows(active, everyone, emit)
             rows.set_shape([outer.static_length])
-            loop = Loop(outer.length, emit, rows=rows, parent=outer)
+            loop = outer.padded(rows, active, emit)
             state = [
                 [emit("GatherV2", t[0], rows, np.int32(0))] if c.layout is Layout.STACKED else t
                 for c, t in zip(self.carries, old)
             ]
-            writable, real = None, active  # those that stand in for others write what these write
-        seen = plan.inside(loop, emit, state, writable, real)
+            writable = None  # those that stand in for others write what these write
+        else:
+            state = [
+                [blanked(emit, active, t[0])] if c.layout is Layout.STACKED else t
+                for c, t in zip(self.carries, old)
+            ]
+        seen = plan.inside(loop, emit, state, writable)
         made = plan.convert_body(seen, loop, emit)
         (again,) = plan.cond.convert(plan.after_trip(seen, made), loop, emit)
         goes_on = emit("LogicalAnd", active, again.as_layout_of_rows())
