@@ -17,7 +17,7 @@ import tensorflow as tf
 from tf_pfor import _tf, by_row
 from tf_pfor.accesses import READS
 from tf_pfor.call import Call
-from tf_pfor.converters._loop_graphs import is_read, pops_only, source
+from tf_pfor.converters._loop_graphs import is_read, pass_through, pops_only, source
 from tf_pfor.converters._safety import writes_state
 from tf_pfor.emit import Emitter
 from tf_pfor.values import Layout, Value, dims, is_static
@@ -90,10 +90,14 @@ def popped_lists(
     """
     out, popped = list(args), dict[int, Repeats]()
     for i, arg in enumerate(args):
-        if arg.repeated is None or i in passed:
+        if i in passed or arg.dtype != tf.variant:
             continue
-        if not pops_only(graph, i) or cond.inputs[i].consumers():
+        is_popped = pops_only(graph, i) and not cond.inputs[i].consumers()
+        if arg.repeated is None:
+            arg = out[i] = _of_loop_outside(call, arg) if is_popped else arg
+        elif not is_popped:
             out[i] = by_row.standard(arg, call.emit)
+        if arg.repeated is None or not is_popped:
             continue
         step, tensor = 0, graph.outputs[i]
         while tensor is not graph.inputs[i]:
@@ -116,17 +120,11 @@ def of_pushed(
       i: the position of the variable.
       fixed: the positions of variables that are the same in all trips, or lists of one tensor.
     """
-    last = source(graph.outputs[i])
-    if last.op.type != "TensorListPushBack" or last.op.inputs[0] is not graph.inputs[i]:
-        return None
-    readers = (*graph.inputs[i].consumers(), *cond.inputs[i].consumers())
-    if len(readers) != 1 or given.layout is not Layout.UNSTACKED:
+    item = _pushed(graph, cond, i)
+    if item is None or given.layout is not Layout.UNSTACKED:
         return None
     made = source(call.op.inputs[i]).op
     if made.type != "EmptyTensorList" or not _has_room(made.inputs[1], call):
-        return None
-    item = last.op.inputs[1]
-    if item.dtype in (tf.variant, tf.resource, tf.string) or not is_static(dims(item)):
         return None
     reads = not any(writes_state(g) for g in (graph, cond))
     if not _is_fixed(graph, item, fixed, reads):
@@ -134,6 +132,56 @@ def of_pushed(
     if _tf.in_xla_context(call.emit.graph) and not _is_only_popped(call.op.outputs[i]):
         return None  # where the list itself is wanted its length must be known
     return Repeats(1, Layout.UNSTACKED, pushed=item)
+
+
+def _pushed(graph: Any, cond: Any, i: int) -> tf.Tensor | None:
+    """The one tensor of a static shape that each trip pushes to list ``i``, which nobody reads."""
+    last = source(graph.outputs[i])
+    if last.op.type != "TensorListPushBack" or last.op.inputs[0] is not graph.inputs[i]:
+        return None
+    if len([*graph.inputs[i].consumers(), *cond.inputs[i].consumers()]) != 1:
+        return None
+    item = last.op.inputs[1]
+    is_handle = item.dtype in (tf.variant, tf.resource, tf.string)
+    return item if is_static(dims(item)) and not is_handle else None
+
+
+def _of_loop_outside(call: Call, given: Value) -> Value:
+    """A list that a loop outside of the map left: one tensor and a count if it is that.
+
+    The jacobian of a loop is such a map: it goes back over what the forward loop has kept.
+    """
+    if given.layout is not Layout.UNSTACKED or _tf.in_xla_context(call.emit.graph):
+        return given
+    if not tf.is_symbolic_tensor(given.tensor):
+        return given
+    handle = source(given.tensor)
+    op, k = handle.op, handle.value_index
+    if op.type not in ("StatelessWhile", "While"):
+        return given
+    cond, body = (_tf.function_graph(op.graph, op.get_attr(f).name) for f in ("cond", "body"))
+    item = _pushed(body, cond, k)
+    if item is None or source(op.inputs[k]).op.type != "EmptyTensorList":
+        return given
+    reads = not any(writes_state(g) for g in (body, cond))
+    if not _is_fixed(body, item, pass_through(body), reads):
+        return given
+    emit, shape, dtype = call.emit, dims(item), item.dtype
+
+    def first() -> tf.Tensor:
+        """The first item, zeros of an empty list: the sum of one or none."""
+        few = emit("Range", np.int32(0), emit("Minimum", count, np.int32(1)), np.int32(1))
+        found = emit(
+            "TensorListGather", given.tensor, few, np.asarray(shape, np.int32), element_dtype=dtype
+        )
+        return emit("Sum", found, np.int32(0))
+
+    key = ("list of a loop outside", op, k)
+    if key not in call.memo:
+        count = emit("TensorListLength", given.tensor)
+        held = Value.deferred(Layout.UNSTACKED, first, shape, dtype)
+        call.memo[key] = Value.repeating(held, Value.unstacked(count))
+    return call.memo[key]
 
 
 def _has_room(limit: tf.Tensor, call: Call) -> bool:

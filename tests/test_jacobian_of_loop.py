@@ -1,0 +1,141 @@
+"""The jacobian of a loop goes back over the lists that the loop outside of the map has left."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+RNG = np.random.default_rng(0)
+W = tf.Variable(RNG.normal(size=[3, 3]) * 0.5)
+X = tf.constant(RNG.normal(size=[3]))
+WRITTEN = tf.Variable(1.0, dtype=tf.float64)
+
+
+def as_read(t, s):
+    return tf.tanh(tf.linalg.matvec(W, s))
+
+
+def computed(t, s):
+    """Gradients pop what each trip computed from the variable: the same in all."""
+    return tf.sin(tf.linalg.matvec(tf.sin(W) @ W, s))
+
+
+def by_trip(t, s):
+    """What is pushed differs between trips."""
+    return tf.tanh(tf.linalg.matvec(W * tf.cast(t + 1, s.dtype), s))
+
+
+def written(t, s):
+    """The loop writes what it reads."""
+    WRITTEN.assign_add(1.0)
+    return s * tf.sin(s) * WRITTEN
+
+
+def run(cell, trips, x):
+    return tf.while_loop(lambda t, _: t < trips, lambda t, s: (t + 1, cell(t, s)), (0, x))[1]
+
+
+def slices(cell, trips, x):
+    """The jacobians by x and W, row by row, with a tape for each."""
+    rows = []
+    for k in range(3):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = run(cell, trips, x)[k]
+        rows.append(tape.gradient(y, [x, W], unconnected_gradients="zero"))
+    return [tf.stack(column) for column in zip(*rows)]
+
+
+@pytest.mark.parametrize("trips", [0, 1, 4])
+@pytest.mark.parametrize("cell", [as_read, computed, by_trip])
+def test_jacobian_and_its_gradient(cell, trips):
+    @tf.function
+    def found(trips, x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = run(cell, trips, x)
+            first = tf_pfor.tape_jacobian(tape, y, [x, W], unconnected_gradients="zero")
+            total = sum(tf.reduce_sum(tf.sin(j)) for j in first)
+        return first, outer.gradient(total, [x, W], unconnected_gradients="zero")
+
+    def expected(trips, x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            first = slices(cell, trips, x)
+            total = sum(tf.reduce_sum(tf.sin(j)) for j in first)
+        return first, outer.gradient(total, [x, W], unconnected_gradients="zero")
+
+    for f, e in zip(
+        tf.nest.flatten(found(tf.constant(trips), X)), tf.nest.flatten(expected(trips, X))
+    ):
+        np.testing.assert_allclose(f, e, rtol=1e-9, atol=1e-12)
+
+
+def test_a_variable_that_the_loop_writes():
+    @tf.function
+    def found(x):
+        WRITTEN.assign(1.0)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = run(written, 3, x)
+        return tf_pfor.tape_jacobian(tape, y, x)
+
+    @tf.function
+    def expected(x):
+        WRITTEN.assign(1.0)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(run(written, 3, x))
+        return tape.gradient(y, x)
+
+    np.testing.assert_allclose(tf.linalg.diag_part(found(X)), expected(X), rtol=1e-9)
+
+
+def test_a_variable_that_changes_between_the_loop_and_its_jacobian():
+    changing = tf.Variable(W)
+
+    @tf.function
+    def found(x):
+        changing.assign(W)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = run(lambda t, s: tf.tanh(tf.linalg.matvec(changing, s)), 3, x)
+        changing.assign(tf.zeros([3, 3], tf.float64))
+        return tf_pfor.tape_jacobian(tape, y, x)
+
+    np.testing.assert_allclose(found(X), slices(as_read, 3, X)[0], rtol=1e-9)
+
+
+def test_weights_are_not_popped_in_each_trip():
+    @tf.function
+    def jacobian(trips, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = run(as_read, trips, x)
+        return tf_pfor.tape_jacobian(tape, y, x)
+
+    graph = jacobian.get_concrete_function(tf.constant(4), X).graph
+    backward = [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")][-1]
+    body = graph._get_function(backward.get_attr("body").name).graph
+    popped = [op.outputs[1].shape for op in body.get_operations() if op.type == "TensorListPopBack"]
+    assert popped
+    assert (3, 3) not in [tuple(s) for s in popped]
+
+
+def test_under_jit_compile():
+    def bounded(x):
+        return tf.while_loop(
+            lambda t, _: t < 4, lambda t, s: (t + 1, as_read(t, s)), (0, x), maximum_iterations=4
+        )[1]
+
+    @tf.function(jit_compile=True)
+    def jacobian(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = bounded(x)
+        return tf_pfor.tape_jacobian(tape, y, x)
+
+    np.testing.assert_allclose(jacobian(X), slices(as_read, 4, X)[0], rtol=1e-7)
