@@ -201,3 +201,31 @@ def _step(body: Any, i: int) -> int | None:
 def _integer(tensor: tf.Tensor) -> int | None:
     known = tf.get_static_value(tensor) if tensor.dtype.is_integer else None
     return None if known is None or known.ndim else int(known)
+
+
+def is_only_popped(tensor: tf.Tensor) -> bool:
+    """Whether all readers of a list of the body are loops that pop it."""
+    if any(t is tensor for t in tensor.graph.outputs):
+        return False
+    for op in tensor.consumers():
+        if op.type == "Identity" and is_only_popped(op.outputs[0]):
+            continue
+        if op.type in ("PartitionedCall", "StatefulPartitionedCall"):
+            inner = _tf.function_graph(op.graph, op.get_attr("f").name)
+            places = [i for i, t in enumerate(op.inputs) if t is tensor]
+            if not all(is_only_popped(inner.inputs[i]) for i in places):
+                return False
+            continue
+        if op.type not in ("StatelessWhile", "While"):
+            return False
+        names = [op.get_attr(name).name for name in ("cond", "body")]
+        cond, body = (_tf.function_graph(op.graph, name) for name in names)
+        for i, t in enumerate(op.inputs):
+            if t is not tensor:
+                continue
+            if not pops_only(body, i) or cond.inputs[i].consumers():
+                return False
+            later = op.outputs[i].consumers()
+            if any(o.type != "Identity" or is_read(o.outputs[0]) for o in later):
+                return False
+    return True

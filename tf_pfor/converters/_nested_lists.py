@@ -23,7 +23,7 @@ from tf_pfor.converters._lists import (
     with_size,
     without_size,
 )
-from tf_pfor.converters._loop_graphs import pops
+from tf_pfor.converters._loop_graphs import is_only_popped, pops
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Cell, ListRows, Value
@@ -129,15 +129,15 @@ class Whole:
         with emit.graph.as_default():
             count = raw.TensorListLength(input_handle=handle)
 
-            def each(dtype: tf.DType, read: Any) -> tf.Tensor:
-                """``read`` of all lists: [T, ...]."""
+            def each(dtype: tf.DType, read: Any, least: int) -> tf.Tensor:
+                """``read`` of all lists: [T, ...], of ``least`` axes if there is no list."""
 
                 def step(t: tf.Tensor, out: tf.TensorArray) -> Any:
                     return t + 1, out.write(t, read(_list_at(handle, t)))
 
                 start = tf.TensorArray(dtype, count, infer_shape=False)
                 made = tf.while_loop(lambda t, _: t < count, step, (tf.constant(0), start))[1]
-                return made.stack()
+                return tf.cond(count > 0, made.stack, lambda: tf.zeros([0] * least, dtype))
 
             def stacked(inner: tf.Tensor) -> tf.Tensor:
                 shape = raw.TensorListElementShape(input_handle=inner, shape_type=tf.int32)
@@ -146,10 +146,10 @@ class Whole:
                     input_handle=whole, element_shape=shape, element_dtype=dtype
                 )
 
-            self.lengths = each(tf.int32, lambda inner: raw.TensorListLength(input_handle=inner))
+            self.lengths = each(tf.int32, lambda inner: raw.TensorListLength(input_handle=inner), 1)
             self.lengths.set_shape([None])
             most = tf.reduce_max(tf.concat([self.lengths, [0]], 0))
-            self.items = None if dtype is None else each(dtype, stacked)
+            self.items = None if dtype is None else each(dtype, stacked, 3)
 
     def read(self, call: Call, source: Value, index: tf.Tensor) -> Value:
         """The list at place t_i of row i (int32 [n])."""
@@ -213,23 +213,55 @@ def read_list(call: Call, source: Value, index: tf.Tensor) -> Value:
     return Whole(emit, source.tensor, dtype).read(call, source, index)
 
 
+_UNEVEN = "a list of lists holds some whose rows differ in length"
+
+
+def check_taken(call: Call, inner: tf.Tensor) -> None:
+    """Refuses to take a list out of a list of lists if it may be uneven and is not only popped.
+
+    Args:
+      call: of the op that takes it out.
+      inner: what it is in the body.
+    """
+    if call.memo.get(_UNEVEN) and not is_only_popped(inner):
+        raise CannotVectorize(
+            "a loop keeps lists that differ in length between iterations, and more is done with "
+            "them than to pop their elements"
+        )
+
+
+def _ends_together(call: Call, item: Value, lengths: tf.Tensor) -> Value:
+    """The active rows' lists, as long as the longest: own elements at the end, where pops begin.
+
+    What is before them is not read: a loop pops from each row's list what was pushed to it.
+    """
+    emit = call.emit
+    own = pick(call, item, lengths)  # [k]
+    rows = swap(call, dense(call, item))  # [k, J, ...]
+    with emit.graph.as_default():
+        longest = tf.shape(rows)[1]
+        at = tf.range(longest) - (longest - own)[:, None]
+        moved = tf.gather(rows, tf.maximum(at, 0), batch_dims=1)
+    items = swap(call, moved)
+    made = emit("TensorListFromTensor", items, emit("Slice", emit("Shape", items),
+                np.asarray([1], np.int32), np.asarray([-1], np.int32)))  # fmt: skip
+    return Value.stacked_list(made)
+
+
 def as_item(call: Call, target: Value, value: Value) -> tf.Tensor:
     """The handle of a list that is put into ``target``, a list of lists: it must have its rows.
 
-    A list whose rows differ in length cannot be told from others there: an error when it runs.
+    There is no room for the lengths of a list whose rows differ in length. What takes such a list
+    out again must only pop it (``check_taken``).
     """
     item, emit = stack_list(call, value), call.emit
+    lengths = known_lengths(item)
+    if lengths is not None:
+        call.memo[_UNEVEN] = True
     if emit.is_trial:
         return item.tensor
-    if (lengths := known_lengths(item)) is not None:
-        with emit.graph.as_default():
-            same = tf.debugging.assert_equal(
-                pick(call, item, lengths),
-                tf.raw_ops.TensorListLength(input_handle=item.tensor),
-                "Lists of different lengths are kept by a loop, for a gradient of higher order.",
-            )
-            with tf.control_dependencies([same]):
-                item = Value.stacked_list(tf.identity(item.tensor), item.rows)
+    if lengths is not None:
+        item = _ends_together(call, item, lengths)
     has_all = item.rows is not None and item.rows.ids is not None
     if target.rows is None or target.rows.ids is None:
         return own_rows(call, item).tensor
@@ -239,6 +271,10 @@ def as_item(call: Call, target: Value, value: Value) -> tf.Tensor:
     shape = with_size(call, without_size(call, declared_shape(call, item.tensor)), size)
     with emit.graph.as_default():
         rows = swap(call, dense(call, item))  # [k, J, ...]
-        whole = tf.concat([[size], tf.shape(rows)[1:]], 0)
-        spread = tf.scatter_nd(tf.expand_dims(target.rows.ids, 1), rows, whole)  # [size, J, ...]
+        numbers = tf.range(1, tf.shape(rows)[0] + 1)
+        if call.loop.real is not None:  # others stand in for one of these
+            numbers = tf.where(call.loop.real, numbers, 0)
+        at = tf.scatter_nd(tf.expand_dims(target.rows.ids, 1), numbers, [size])  # 0: no such row
+        nothing = tf.zeros(tf.concat([[1], tf.shape(rows)[1:]], 0), rows.dtype)
+        spread = tf.gather(tf.concat([nothing, rows], 0), at)  # [size, J, ...]
         return emit("TensorListFromTensor", swap(call, spread), shape)

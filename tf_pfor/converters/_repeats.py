@@ -17,7 +17,12 @@ import tensorflow as tf
 from tf_pfor import _tf, by_row
 from tf_pfor.accesses import READS
 from tf_pfor.call import Call
-from tf_pfor.converters._loop_graphs import is_read, pass_through, pops_only, source
+from tf_pfor.converters._loop_graphs import (
+    is_only_popped,
+    pass_through,
+    pops_only,
+    source,
+)
 from tf_pfor.converters._safety import writes_state
 from tf_pfor.emit import Emitter
 from tf_pfor.values import Layout, Value, dims, is_static
@@ -129,7 +134,7 @@ def of_pushed(
     reads = not any(writes_state(g) for g in (graph, cond))
     if not _is_fixed(graph, item, fixed, reads):
         return None
-    if _tf.in_xla_context(call.emit.graph) and not _is_only_popped(call.op.outputs[i]):
+    if _tf.in_xla_context(call.emit.graph) and not is_only_popped(call.op.outputs[i]):
         return None  # where the list itself is wanted its length must be known
     return Repeats(1, Layout.UNSTACKED, pushed=item)
 
@@ -222,24 +227,4 @@ def _is_fixed(graph: Any, tensor: tf.Tensor, fixed: Collection[int], reads: bool
         if op not in seen:
             seen.add(op)
             todo += op.inputs
-    return True
-
-
-def _is_only_popped(tensor: tf.Tensor) -> bool:
-    """Whether all readers of a list of the body are loops that pop it."""
-    if any(t is tensor for t in tensor.graph.outputs):
-        return False
-    for op in tensor.consumers():
-        if op.type not in ("StatelessWhile", "While"):
-            return False
-        names = [op.get_attr(name).name for name in ("cond", "body")]
-        cond, body = (_tf.function_graph(op.graph, name) for name in names)
-        for i, t in enumerate(op.inputs):
-            if t is not tensor:
-                continue
-            if not pops_only(body, i) or cond.inputs[i].consumers():
-                return False
-            later = op.outputs[i].consumers()
-            if any(o.type != "Identity" or is_read(o.outputs[0]) for o in later):
-                return False
     return True

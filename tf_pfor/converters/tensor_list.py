@@ -49,10 +49,14 @@ _UNEQUAL = "the length of the list differs between iterations, so its stack woul
 
 @list_rule("EmptyTensorList")
 def empty_list(call: Call, element_shape: Value, max_num_elements: Value) -> Any:
-    """Only reached when stacked elements are pushed to it: elements are [n] + elem."""
+    """Only reached when stacked elements are pushed to it: elements are [n] + elem.
+
+    Room for as many as the row with most room has: TensorFlow's gradients count trips so.
+    """
+    shape, room = shape_input(call, "element_shape"), max_num_elements.tensor
     if max_num_elements.is_stacked:
-        raise CannotVectorize("the largest length of a list differs between iterations")
-    return Value.stacked_list(call.rebuild(element_shape=shape_input(call, "element_shape")))
+        room = call.emit("Max", room, np.int32(0))
+    return Value.stacked_list(call.rebuild(element_shape=shape, max_num_elements=room))
 
 
 @list_rule("TensorListReserve")
