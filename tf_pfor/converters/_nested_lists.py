@@ -213,21 +213,21 @@ def read_list(call: Call, source: Value, index: tf.Tensor) -> Value:
     return Whole(emit, source.tensor, dtype).read(call, source, index)
 
 
-_UNEVEN = "a list of lists holds some whose rows differ in length"
-
-
-def check_taken(call: Call, inner: tf.Tensor) -> None:
-    """Refuses to take a list out of a list of lists if it may be uneven and is not only popped.
-
-    Args:
-      call: of the op that takes it out.
-      inner: what it is in the body.
-    """
-    if call.memo.get(_UNEVEN) and not is_only_popped(inner):
-        raise CannotVectorize(
-            "a loop keeps lists that differ in length between iterations, and more is done with "
-            "them than to pop their elements"
-        )
+def _are_only_popped(call: Call) -> bool:
+    """Whether the body does nothing with the lists of a list of lists but pop their elements."""
+    key = "lists of lists are only popped"
+    if key not in call.memo:
+        walker = call.walker
+        while walker.parent is not None:
+            walker = walker.parent
+        todo, taken = [walker.graph], list[tf.Tensor]()
+        for graph in todo:  # grows
+            for op in graph.get_operations():
+                todo += _tf.functions_of(op)
+                if op.type in _TAKEN and op.get_attr("element_dtype") == tf.variant:
+                    taken.append(op.outputs[_TAKEN[op.type]])
+        call.memo[key] = all(is_only_popped(t) for t in taken)
+    return call.memo[key]
 
 
 def _ends_together(call: Call, item: Value, lengths: tf.Tensor) -> Value:
@@ -251,17 +251,24 @@ def _ends_together(call: Call, item: Value, lengths: tf.Tensor) -> Value:
 def as_item(call: Call, target: Value, value: Value) -> tf.Tensor:
     """The handle of a list that is put into ``target``, a list of lists: it must have its rows.
 
-    There is no room for the lengths of a list whose rows differ in length. What takes such a list
-    out again must only pop it (``check_taken``).
+    There is no room for the lengths of a list whose rows differ in length. It is moved so that it
+    can be popped; where the body does more with such lists it is an error when it runs.
     """
     item, emit = stack_list(call, value), call.emit
-    lengths = known_lengths(item)
-    if lengths is not None:
-        call.memo[_UNEVEN] = True
     if emit.is_trial:
         return item.tensor
-    if lengths is not None:
+    lengths = known_lengths(item)
+    if lengths is not None and _are_only_popped(call):
         item = _ends_together(call, item, lengths)
+    elif lengths is not None:
+        with emit.graph.as_default():
+            same = tf.debugging.assert_equal(
+                pick(call, item, lengths),
+                tf.raw_ops.TensorListLength(input_handle=item.tensor),
+                "Lists of different lengths are kept by a loop, for a gradient of higher order.",
+            )
+            with tf.control_dependencies([same]):
+                item = Value.stacked_list(tf.identity(item.tensor), item.rows)
     has_all = item.rows is not None and item.rows.ids is not None
     if target.rows is None or target.rows.ids is None:
         return own_rows(call, item).tensor

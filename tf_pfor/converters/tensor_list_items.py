@@ -30,7 +30,7 @@ from tf_pfor.converters._list_rows import (
     without_base,
 )
 from tf_pfor.converters._lists import list_rule, shape_input, size_of_rows, stack_list
-from tf_pfor.converters._nested_lists import Whole, as_item, check_taken, read_list
+from tf_pfor.converters._nested_lists import Whole, as_item, read_list
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Layout, Value, is_static
 
@@ -47,7 +47,6 @@ def get_item(call: Call, input_handle: Value, index: Value, element_shape: Value
     index_tensor = reachable(call, source, index.tensor)
     item = call.rebuild(input_handle=source.tensor, index=index_tensor, element_shape=shape)
     if item.dtype == tf.variant:
-        check_taken(call, call.op.outputs[0])
         return Value.stacked_list(item, without_base(source.rows))
     return pick(call, source, item)  # [n, ...]
 
@@ -117,8 +116,6 @@ def push_back(call: Call, input_handle: Value, tensor: Value) -> Any:
 def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
     """Pops [n, ...]; where the lengths differ, reads each row's last element."""
     source = stack_list(call, input_handle)
-    if call.attr("element_dtype") == tf.variant:
-        check_taken(call, call.op.outputs[1])
     if known_lengths(source) is None and not is_partial(source):
         shape = shape_input(call, "element_shape", known=call.output_shape(1))
         handle, tensor = call.rebuild(input_handle=source.tensor, element_shape=shape)
