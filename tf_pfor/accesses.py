@@ -59,7 +59,8 @@ class Accesses:
     """The accesses to variables in one graph."""
 
     def __init__(self, graph: Any):
-        self.order = _topological(graph.get_operations())
+        operations = graph.get_operations()
+        self.order = [] if _only_reads(operations) else _topological(operations)
         self.all: list[Access] = []
         for op in self.order:
             self.all += _accesses_of(op)
@@ -394,6 +395,13 @@ def _coupled(updates: list[Update], feeds: Any) -> list[tuple[Update, ...]]:
         if group[0] is u:
             groups.append(group)
     return groups
+
+
+def _only_reads(operations: Iterable[tf.Operation]) -> bool:
+    """Whether nothing but plain reads gets a handle: then there is no order to keep."""
+    return all(
+        op.type in READS or not any(t.dtype == tf.resource for t in op.inputs) for op in operations
+    )
 
 
 def _topological(operations: Iterable[tf.Operation]) -> list[tf.Operation]:

@@ -200,7 +200,10 @@ class Walker:
     def _convert_op(self, op: tf.Operation) -> None:
         self.graph = op.graph
         try:
-            with self._placed(op):
+            if op.control_inputs or op.device:
+                with self._placed(op):
+                    results, made = self._results(op)
+            else:
                 results, made = self._results(op)
         except Failed:
             self._failed.add(op)
