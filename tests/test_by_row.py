@@ -75,9 +75,15 @@ def captured(x, at, trips):
     """Parts of items of an array that the loop only reads."""
 
     def step(k, s):
-        return k + 1, tf.sin(s) + x[at[k, 0], 2:10] * x[k % T, -8:] + x[at[k, 1] - T, 1]
+        read = x[at[k, 0], 2:10] * x[k % T, -8:] + x[at[k, 1] - T, 1] * x[-1, :8] + x[-2][1:9]
+        return k + 1, tf.sin(s) + read
 
     return tf.while_loop(lambda k, _: k < trips, step, (0, x[0, :8]))[1]
+
+
+def in_a_branch(x, at, trips):
+    """Items at places that are known, from the end too, where only some rows read them."""
+    return tf.cond(trips > 1, lambda: x[-1] * x[0] + x[-2, 1:2], lambda: tf.sin(x[at[0, 0] - T]))
 
 
 BODIES = [array, sliced, listed, several, partial]
@@ -120,7 +126,7 @@ def op_types(run, *args):
 
 
 @pytest.mark.parametrize("trips", [TRIPS, EQUAL], ids=["by row", "equal"])
-@pytest.mark.parametrize("body", [*BODIES, captured])
+@pytest.mark.parametrize("body", [*BODIES, captured, in_a_branch])
 def test_values_and_gradients(body, trips):
     expected = with_gradient(looped(body))(X, AT, trips)
     found = tf.function(with_gradient(mapped(body)))(X, AT, trips)
@@ -151,7 +157,7 @@ def test_what_is_read_item_by_item_is_not_packed():
 @pytest.mark.parametrize("body", BODIES)
 def test_few_rows(body, n):
     known = mapped(body)(X[:n], AT[:n], TRIPS[2 : 2 + n])
-    assert known.shape[0] == n
+    assert known.shape == (n, *body(X[0], AT[0], TRIPS[0]).shape)
     unknown = tf.function(
         mapped(body),
         input_signature=[tf.TensorSpec([None, *t.shape[1:]], t.dtype) for t in (X, AT, TRIPS)],

@@ -106,13 +106,16 @@ def _element_shape(whole: tf.Tensor) -> tf.Tensor | np.ndarray:
 
 def _wrapped(x: Value, index: Value, emit: Emitter) -> tf.Tensor:
     """The index as int32, negative ones counted from the end."""
-    if index.constant is not None and int(index.constant) >= 0:
-        return emit.constant(np.int32(index.constant))
-    at = index.tensor
+    assert x.source is not None
+    size = emit.dim(x.source.whole.get(), 1)
+    if index.constant is not None:
+        known = int(index.constant)
+        if known >= 0 or isinstance(size, int):
+            return emit.constant(np.int32(known if known >= 0 else known + size))
+        return emit("AddV2", size, np.int32(known))
+    at, size = index.tensor, emit.as_tensor(size)
     if at.dtype != tf.int32:
         at = emit("Cast", at, DstT=tf.int32)
-    assert x.source is not None
-    size = emit.as_tensor(emit.dim(x.source.whole.get(), 1))
     is_negative = emit("Less", at, np.int32(0))
     return emit("SelectV2", is_negative, emit("AddV2", at, size), at)
 
