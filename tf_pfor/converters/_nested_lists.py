@@ -1,8 +1,9 @@
 """Lists of lists whose rows differ in length: what gradients of loops pop.
 
-A loop around a loop keeps, for its gradient, a list of the lists that the inner one has left; a loop
-under two tapes one of the lists that it carried. The gradient pops each row's own last one, which are different lists for different rows:
-all of them are made one tensor, and each row reads its own.
+A loop around a loop keeps, for its gradient, a list of the lists that the inner one has left; a
+loop under two tapes one of the lists that it carried. The gradient pops each row's own last one,
+which are different lists for different rows: all of them are made one tensor, and each row reads
+its own.
 """
 
 from __future__ import annotations
