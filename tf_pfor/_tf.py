@@ -410,6 +410,11 @@ def call_flat(concrete: Any, inputs: Sequence[tf.Tensor], captured: Sequence[tf.
     return concrete._call_flat(inputs, captured)
 
 
+def may_record_gradients() -> bool:
+    """Whether a tape of this thread may record what is made now."""
+    return bool(execute.must_record_gradient())
+
+
 def eager_state() -> tuple[Any, ...] | None:
     """What an eager trace depends on: device and global seed. None while callbacks watch ops."""
     now = _context.context()

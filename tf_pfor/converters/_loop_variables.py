@@ -54,6 +54,12 @@ class Carry:
         return self.layout is Layout.STACKED_LIST
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is one tensor, of each row its own or the same for all."""
+        special = self.factors or self.repeats or self.has_lengths
+        return not special and self.layout in (Layout.STACKED, Layout.UNSTACKED)
+
+    @property
     def stays(self) -> bool:
         """Whether it keeps all rows while some leave, and is written in place."""
         return self.layout is Layout.BY_ROW or (self.is_list and not self.is_resized)

@@ -5,7 +5,8 @@ ones for the active rows only. A trip begins by partitioning them: rows that are
 values are pushed to lists; the others stay. After the loop the lists are put together and brought
 into the order of the rows. Nothing of full size is copied in a trip. What the body only reads is
 captured, and read through the numbers of the active rows. A TensorList stays full size and
-is written in place, in the active rows.
+is written in place, in the active rows. Where there is much to compute, there are two such loops
+with half of the rows each.
 """
 
 from __future__ import annotations
@@ -16,14 +17,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters._carries import Plan
+from tf_pfor.converters._loop_graphs import effects
 from tf_pfor.converters._loop_variables import Carry
 from tf_pfor.converters._regions import full_shape, positions
+from tf_pfor.converters._safety import work_of
 from tf_pfor.emit import Emitter
 from tf_pfor.loop import Loop
 from tf_pfor.values import Layout, Shape, Value, dims
 
 State = list[list[tf.Tensor]]
+
+# From so many elementary operations in a trip of all rows on, two loops are faster than one.
+_LARGE = 64_000_000
 
 
 def convert(plan: Plan) -> list[Value]:
@@ -44,10 +51,16 @@ class _Compact:
         start = plan.start()
         seen = plan.inside(loop.inside(emit), emit, start)
         (first,) = plan.cond.convert(seen, loop, emit, is_trial=True)
-        goes_on = first.as_layout_of_rows()
+        whole = [first.as_layout_of_rows(), positions(call, loop)]
+        parts = self._parts(whole, start)
+        return self._results([self._loop(*part) for part in parts])
+
+    def _loop(self, goes_on: tf.Tensor, rows: tf.Tensor, start: State) -> list[Any]:
+        """The loop of these rows: what it carries after its last trip."""
+        emit, plan = self.call.emit, self.plan
         flat: list[Any] = [
             goes_on,
-            positions(call, loop),
+            rows,
             *(t for tensors in start for t in tensors),
             *(_new_list(emit, *self._element(c)) for c in self.leaving),
             _new_list(emit, (), tf.int32),
@@ -59,7 +72,25 @@ class _Compact:
             lambda goes_on, *_: Emitter()("Any", goes_on, np.int32(0)), self._trip, flat,
             shape_invariants=shapes, **plan.options(),
         )  # fmt: skip
-        return self._results(list(final))
+        return list(final)
+
+    def _parts(self, whole: list[tf.Tensor], start: State) -> list[tuple[Any, Any, State]]:
+        """All rows; or two halves of them, whose loops run at the same time."""
+        goes_on, rows = whole
+        if not may_halve(self.plan):
+            return [(goes_on, rows, start)]
+        emit, n = self.call.emit, self.call.loop.static_length
+        sizes = np.asarray([n // 2, n - n // 2], np.int32)  # type: ignore[operator]
+
+        def halve(tensor: tf.Tensor) -> list[tf.Tensor]:
+            return emit("SplitV", tensor, sizes, np.int32(0), num_split=2)
+
+        states: tuple[State, State] = ([], [])
+        for c, tensors in zip(self.carries, start):
+            both = halve(tensors[0]) if c.layout is Layout.STACKED else tensors * 2
+            for state, half in zip(states, both):
+                state.append([half])
+        return list(zip(halve(goes_on), halve(rows), states))
 
     # One trip -------------------------------------------------------------
 
@@ -119,10 +150,36 @@ class _Compact:
 
     # After the loop -------------------------------------------------------
 
-    def _results(self, final: list[Any]) -> list[Value]:
+    def _results(self, finals: list[list[Any]]) -> list[Value]:
         plan, emit = self.plan, self.call.emit
-        _, rows, *flat = final
-        state, lists = self._unpack(flat)
+        orders: list[tf.Tensor] = []
+        left: dict[int, list[tf.Tensor]] = {c.index: [] for c in self.leaving}
+        for final in finals:
+            _, rows, *flat = final
+            state, lists = self._unpack(flat)
+            *pieces, order = self._all_left(rows, state, lists)
+            orders.append(order)
+            for c, piece in zip(self.leaving, pieces):
+                left[c.index].append(piece)
+        found: dict[int, Value] = {}
+        for c, tensors in zip(self.carries, state):
+            if not c.is_read:
+                continue
+            lengths = None
+            if c.index in left:
+                inner, _ = self._element(c)
+                value = emit("DynamicStitch", orders, left[c.index])  # [n, ...]
+                value.set_shape(full_shape(Layout.STACKED, inner, self.call.loop.static_length))
+                lengths = value
+            if c.is_list or c.stays:
+                found[c.index] = plan.after(c, tensors, lengths)
+            else:
+                found[c.index] = plan.after_by_row(c, value, tensors)
+        return plan.results(found)
+
+    def _all_left(self, rows: tf.Tensor, state: State, lists: list[tf.Tensor]) -> list[tf.Tensor]:
+        """What the rows left with, [n, ...] in the order in which they left, and which they are."""
+        emit = self.call.emit
         count = emit("Size", rows, out_type=tf.int32)
         last = {
             c.index: tensors[0]
@@ -132,24 +189,28 @@ class _Compact:
             if c in self.leaving
         }
         lists = self._pushed(emit, lists, last, rows)
-        order = _concat(emit, lists[-1], (), tf.int32)  # [n]: which row each one is
-        found: dict[int, Value] = {}
-        by_row = dict(zip((c.index for c in self.leaving), lists))
-        for c, tensors in zip(self.carries, state):
-            if not c.is_read:
-                continue
-            lengths = None
-            if c.index in by_row:
-                inner, dtype = self._element(c)
-                value = _concat(emit, by_row[c.index], inner, dtype)
-                value = emit("DynamicStitch", [order], [value])  # [n, ...]
-                value.set_shape(full_shape(Layout.STACKED, inner, self.call.loop.static_length))
-                lengths = value
-            if c.is_list or c.stays:
-                found[c.index] = plan.after(c, tensors, lengths)
-            else:
-                found[c.index] = plan.after_by_row(c, value, tensors)
-        return plan.results(found)
+        elements = [*(self._element(c) for c in self.leaving), ((), tf.int32)]
+        return [_concat(emit, x, *element) for x, element in zip(lists, elements)]
+
+
+def may_halve(plan: Plan) -> bool:
+    """Whether two loops of half of the rows pay: one's products run beside the other's small ops.
+
+    Not where gradients are recorded, since each loop would add up its own of the weights.
+    """
+    call = plan.call
+    n = call.loop.static_length
+    graphs = (plan.cond.graph, plan.body.graph)
+    return (
+        call.loop.parent is None
+        and n is not None
+        and n > 1
+        and n * work_of(plan.body.graph) >= _LARGE
+        and not any(effects(g) for g in graphs)
+        and all(c.is_plain for c in plan.carries)
+        and not _tf.may_record_gradients()
+        and not tf.config.list_logical_devices("GPU")
+    )
 
 
 def _new_list(emit: Emitter, inner: Shape, dtype: tf.DType) -> tf.Tensor:

@@ -46,7 +46,8 @@ def convert_while(call: Call, input: list[Value]) -> Any:
     strategy = choose(plan)
     if strategy == "compact" and may_gather:
         plan.store_by_row(leaving=True)
-    call.note(f"while: {strategy}, {plan.describe()}")
+    halves = ", in two halves" if strategy == "compact" and while_compact.may_halve(plan) else ""
+    call.note(f"while: {strategy}{halves}, {plan.describe()}")
     if strategy == "compact":
         return while_compact.convert(plan)
     return while_mask.convert(plan, padded=strategy == "mask, padded")
