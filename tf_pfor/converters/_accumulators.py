@@ -1,13 +1,16 @@
-"""Loop variables to which each trip adds matrix products: sums of products over the trips.
+"""Loop variables to which each trip adds matrix products, or slices: sums over the trips.
 
-The factors are collected in TensorLists, and one product after the loop adds up all trips
-(DESIGN 8). This is what the gradient of a loop does with the weights that its body uses. A loop
-that reads no list keeps its running sum: its memory should not grow with the number of trips.
+What they are made of is collected in TensorLists: the factors of the products, of which one
+product after the loop makes the sum (DESIGN 8); the slices and their places, of which one sum by
+segments does. This is what the gradient of a loop does with the weights that its body uses, and
+with an array of which it reads x[t]. A loop that reads no list keeps its running sum: its memory
+should not grow with the number of trips.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +20,7 @@ import tensorflow as tf
 from tf_pfor.call import Call
 from tf_pfor.converters._loop_graphs import READS_OF_LISTS, source
 from tf_pfor.converters._products import SUMS, is_smaller, product_of
+from tf_pfor.converters._regions import positions
 from tf_pfor.shapes import product, transpose
 from tf_pfor.values import Layout, Value, dims, is_static
 
@@ -28,45 +32,136 @@ _PRODUCTS = {
 
 
 @dataclasses.dataclass(slots=True)
-class _Factor:
-    """One of the two matrices: ``tensor`` of the body is [r, c], or [c, r] if not upright."""
+class _Part:
+    """A tensor of the body that is collected, and how."""
 
     tensor: tf.Tensor
-    is_upright: bool
     layout: Layout = Layout.STACKED
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, ...]:
         return dims(self.tensor)  # type: ignore[return-value]
+
+    def stored(self, call: Call) -> list[int | None]:
+        """The static shape of what a trip collects."""
+        lead = [call.loop.static_length] if self.layout is Layout.STACKED else []
+        return [*lead, *self.shape]
+
+    def all_trips(self, call: Call, handle: tf.Tensor) -> tf.Tensor:
+        """[T, n, ...], or [T, ...] if it is unstacked."""
+        lead = [call.loop.length] if self.layout is Layout.STACKED else []
+        whole = call.emit(
+            "TensorListStack", handle, call.emit.shape_vector([*lead, *self.shape]),
+            element_dtype=self.tensor.dtype,
+        )  # fmt: skip
+        whole.set_shape([None, *self.stored(call)])
+        return whole
+
+
+@dataclasses.dataclass(slots=True)
+class _Product:
+    """a^T b. A factor that is not upright is [c, r] in the body, and [r, c] is meant."""
+
+    factors: tuple[_Part, _Part]
+    upright: tuple[bool, bool]
+
+    @property
+    def parts(self) -> Sequence[_Part]:
+        return self.factors
+
+    def settle(self, layouts: Sequence[Layout]) -> None:
+        for factor, layout in zip(self.factors, layouts):
+            factor.layout = layout
+
+    def total(self, call: Call, lists: Sequence[tf.Tensor]) -> tf.Tensor:
+        """[n, k, m]: one product of the rows of all trips."""
+        a, b = map(functools.partial(self._above, call), self.factors, self.upright, lists)
+        return product_of(call, a, b)
+
+    def _above(self, call: Call, factor: _Part, is_upright: bool, handle: tf.Tensor) -> Value:
+        """The rows of all trips above each other: [n, T * r, c], or [T * r, c]."""
+        emit = call.emit
+        is_stacked = factor.layout is Layout.STACKED
+        whole = factor.all_trips(call, handle)
+        r, c = factor.shape
+        if not is_upright:
+            r, c = c, r
+            whole = transpose(call, whole, [0, 2, 1] if not is_stacked else [0, 1, 3, 2])
+        rows = product(call, [emit.dim(whole, 0), r])
+        if is_stacked:
+            whole = transpose(call, whole, [1, 0, 2, 3])
+        lead = [call.loop.length] if is_stacked else []
+        tensor = emit.reshape(whole, [*lead, rows, c])
+        made = Value.stacked(tensor) if is_stacked else Value.unstacked(tensor)
+        return made.with_inner_shape((rows if isinstance(rows, int) else None, c))
+
+
+@dataclasses.dataclass(slots=True)
+class _Slice:
+    """Zeros [size, ...] but for ``dy`` at the place ``at`` (int [1]) of the first axis."""
+
+    dy: _Part
+    at: _Part
+    size: int
+
+    @property
+    def parts(self) -> Sequence[_Part]:
+        return (self.dy, self.at)
+
+    def settle(self, layouts: Sequence[Layout]) -> None:
+        self.at.layout = layouts[1]
+
+    def total(self, call: Call, lists: Sequence[tf.Tensor]) -> tf.Tensor:
+        """[n, size, ...]: the slices of all trips, added up by place."""
+        emit = call.emit
+        dy, at = (part.all_trips(call, x) for part, x in zip(self.parts, lists))
+        length, trips, inner = call.loop.length, emit.dim(dy, 0), self.dy.shape
+        at = at if at.dtype == tf.int32 else emit("Cast", at, DstT=tf.int32)
+        size = np.int32(self.size)
+        from_end = emit("AddV2", at, size)
+        at = emit("SelectV2", emit("Less", at, np.int32(0)), from_end, at)
+        if self.at.layout is not Layout.STACKED:
+            at = emit.reshape(at, [trips])
+            made = emit("UnsortedSegmentSum", dy, at, size)  # [size, n, ...]
+            return transpose(call, made, [1, 0, *range(2, 2 + len(inner))])
+        first = emit("Mul", positions(call, call.loop), size)
+        at = emit("AddV2", emit.reshape(at, [trips, length]), first)
+        many = emit.as_tensor(product(call, [length, self.size]))
+        made = emit("UnsortedSegmentSum", dy, at, many)  # [n * size, ...]
+        return emit.reshape(made, [length, self.size, *inner])
 
 
 class Accumulator:
-    """A loop variable that is a sum of products a_t^T b_t.
+    """A loop variable that is a sum of products a_t^T b_t, or of slices.
 
     Attributes:
-      pairs: the factors of the products of one trip.
-      lists: the TensorLists of the factors, in the graph inside the loop.
+      terms: what one trip adds.
+      shape: of the variable.
+      lists: the TensorLists of their parts, in the graph inside the loop.
     """
 
-    def __init__(self, pairs: list[tuple[_Factor, _Factor]]):
-        self.pairs = pairs
+    def __init__(self, terms: list[_Product | _Slice], shape: tuple[int, ...]):
+        self.terms = terms
+        self.shape = shape
         self.lists: list[tf.Tensor] = []
-        self._factors = [f for pair in pairs for f in pair]
+        self._parts = [part for term in terms for part in term.parts]
 
     @property
     def count(self) -> int:
-        """How many factors there are."""
-        return len(self._factors)
+        """How many tensors are collected."""
+        return len(self._parts)
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """The factors in the body."""
-        return [f.tensor for f in self._factors]
+        """What is collected, in the body."""
+        return [part.tensor for part in self._parts]
 
     def settle(self, layouts: Sequence[Layout], may_differ: bool) -> None:
-        """Sets how factors are stored; where rows may leave each row has its own."""
-        for factor, layout in zip(self._factors, layouts):
-            factor.layout = Layout.STACKED if may_differ else layout
+        """Sets how parts are stored; where rows may leave each row has its own."""
+        supply = iter(layouts)
+        for term in self.terms:
+            found = [next(supply) for _ in term.parts]
+            term.settle([Layout.STACKED] * len(found) if may_differ else found)
 
     def start(self, call: Call, most: int | None) -> list[tf.Tensor]:
         """Empty lists, for ``most`` trips if that is known."""
@@ -74,81 +169,52 @@ class Accumulator:
         return [
             call.emit(
                 "EmptyTensorList",
-                np.asarray([-1 if d is None else d for d in self._stored(call, f)], np.int32),
+                np.asarray([-1 if d is None else d for d in part.stored(call)], np.int32),
                 size,
-                element_dtype=f.tensor.dtype,
+                element_dtype=part.tensor.dtype,
             )
-            for f in self._factors
+            for part in self._parts
         ]
-
-    def _stored(self, call: Call, factor: _Factor) -> list[int | None]:
-        lead = [call.loop.static_length] if factor.layout is Layout.STACKED else []
-        return [*lead, *factor.shape]
 
     def collected(
         self, made: Sequence[Any], spread: Callable[[tf.Tensor], tf.Tensor] | None
     ) -> list[tf.Tensor]:
         """The lists after a trip."""
         out: list[tf.Tensor] = []
-        for handle, factor, converted in zip(self.lists, self._factors, made):
-            tensor = converted.as_layout(factor.layout)
+        for handle, part, converted in zip(self.lists, self._parts, made):
+            tensor = converted.as_layout(part.layout)
             tensor = tensor if spread is None else spread(tensor)
             out.append(converted.call.emit("TensorListPushBack", handle, tensor))
         return out
 
     def total(self, call: Call, lists: Sequence[tf.Tensor], start: Value) -> Value:
-        """The variable after the loop: what it was before, and the products of all trips."""
+        """The variable after the loop: what it was before, and the sums over all trips."""
         emit, supply = call.emit, iter(lists)
-        shape = dims(call.op.outputs[0])
-        made: list[tf.Tensor] = []
-        for pair in self.pairs:
-            a, b = (self._all_trips(call, next(supply), f) for f in pair)
-            made.append(product_of(call, a, b))
-            shape = (a.inner_shape[1], b.inner_shape[1])  # type: ignore[index]
+        made = [term.total(call, [next(supply) for _ in term.parts]) for term in self.terms]
         if start.is_stacked:
             made.append(start.tensor)
         tensor = made[0] if len(made) == 1 else emit("AddN", made)
         if not (start.is_stacked or _is_zero(start.tensor)):
-            tensor = emit("AddV2", tensor, emit.reshape(start.tensor, [1, *shape]))  # type: ignore[misc]
-        return Value.stacked(tensor).with_inner_shape(shape)
-
-    def _all_trips(self, call: Call, handle: tf.Tensor, factor: _Factor) -> Value:
-        """The rows of all trips above each other: [n, T * r, c], or [T * r, c]."""
-        emit = call.emit
-        is_stacked = factor.layout is Layout.STACKED
-        lead = [call.loop.length] if is_stacked else []
-        whole = emit(
-            "TensorListStack", handle, emit.shape_vector([*lead, *factor.shape]),
-            element_dtype=factor.tensor.dtype,
-        )  # fmt: skip
-        whole.set_shape([None, *self._stored(call, factor)])
-        r, c = factor.shape
-        if not factor.is_upright:
-            r, c = c, r
-            whole = transpose(call, whole, [0, 2, 1] if not is_stacked else [0, 1, 3, 2])
-        rows = product(call, [emit.dim(whole, 0), r])
-        if is_stacked:
-            whole = transpose(call, whole, [1, 0, 2, 3])
-        tensor = emit.reshape(whole, [*lead, rows, c])
-        made = Value.stacked(tensor) if is_stacked else Value.unstacked(tensor)
-        return made.with_inner_shape((rows if isinstance(rows, int) else None, c))
+            tensor = emit("AddV2", tensor, emit.reshape(start.tensor, [1, *self.shape]))
+        return Value.stacked(tensor).with_inner_shape(self.shape)
 
 
 def find_accumulator(graph: Any, i: int) -> Accumulator | None:
-    """The products that a trip adds to variable ``i``, if that is all that happens to it."""
+    """What a trip adds to variable ``i``, if that is all that happens to it."""
     given = graph.inputs[i]
-    if len(given.consumers()) != 1:
+    shape = dims(given)
+    if len(given.consumers()) != 1 or shape is None or not is_static(shape):
         return None
     if not any(op.type in READS_OF_LISTS for op in graph.get_operations()):
         return None
     terms = _terms(graph.outputs[i], given)
     if terms is None or terms.count(None) != 1 or len(terms) < 2:
         return None
-    return Accumulator([pair for pair in terms if pair is not None])
+    return Accumulator([term for term in terms if term is not None], shape)  # type: ignore[arg-type]
 
 
 def _terms(tensor: tf.Tensor, given: tf.Tensor) -> list[Any] | None:
-    """The terms of a sum: pairs of factors, None for ``given``; None if it is no such sum."""
+    """The terms of a sum, None for ``given``; None if it is no such sum."""
     tensor = source(tensor)
     if tensor is given:
         return [None]
@@ -156,15 +222,15 @@ def _terms(tensor: tf.Tensor, given: tf.Tensor) -> list[Any] | None:
     if op.control_inputs or len(tensor.consumers()) != 1:
         return None
     if op.type in SUMS:
-        if any(t.shape.rank != 2 or t.shape != tensor.shape for t in op.inputs):
+        if any(t.shape.rank is None or t.shape != tensor.shape for t in op.inputs):
             return None
         parts = [_terms(t, given) for t in op.inputs]
         return None if None in parts else [term for part in parts for term in part or ()]
-    pair = _factors(op)
-    return None if pair is None else [pair]
+    term = _slice(op) if op.type == "StridedSliceGrad" else _product(op)
+    return None if term is None else [term]
 
 
-def _factors(op: tf.Operation) -> tuple[_Factor, _Factor] | None:
+def _product(op: tf.Operation) -> _Product | None:
     flags = _PRODUCTS.get(op.type)
     if flags is None:
         return None
@@ -173,10 +239,20 @@ def _factors(op: tf.Operation) -> tuple[_Factor, _Factor] | None:
         return None
     if a.dtype.is_complex or not a.dtype == b.dtype == op.outputs[0].dtype:
         return None
-    left, right = _Factor(a, op.get_attr(flags[0])), _Factor(b, not op.get_attr(flags[1]))
-    r, k = left.shape if left.is_upright else left.shape[::-1]
-    m = right.shape[1 if right.is_upright else 0]
-    return (left, right) if is_smaller(r, k, m) else None
+    parts, upright = (_Part(a), _Part(b)), (op.get_attr(flags[0]), not op.get_attr(flags[1]))
+    (r, k), (_, m) = (p.shape[:: 1 if up else -1] for p, up in zip(parts, upright))
+    return _Product(parts, upright) if is_smaller(r, k, m) else None
+
+
+def _slice(op: tf.Operation) -> _Slice | None:
+    """The gradient of x[t]."""
+    shape, (_, begin, _, _, dy) = dims(op.outputs[0]), op.inputs
+    masks = [op.get_attr(f"{name}_mask") for name in ("begin", "ellipsis", "new_axis")]
+    if any(masks) or op.get_attr("shrink_axis_mask") != 1 or dims(begin) != (1,):
+        return None
+    if not is_static(shape) or dims(dy) != shape[1:]:  # type: ignore[index]
+        return None
+    return _Slice(_Part(dy), _Part(begin), shape[0])  # type: ignore[index]
 
 
 def _is_zero(tensor: tf.Tensor) -> bool:

@@ -447,7 +447,7 @@ class Plan:
         text = f"{uniform} uniform, {varying} row-varying"
         text += f", {lists} lists" if lists else ""
         text += f", {repeats} lists of one invariant tensor" if repeats else ""
-        text += f", {sums} sums of matrix products as one product" if sums else ""
+        text += f", {sums} sums over the trips" if sums else ""
         return text + (f", {len(self._by_row)} with items by row" if self._by_row else "")
 
     @property
