@@ -317,3 +317,32 @@ def test_saved_model(tmp_path):
     np.testing.assert_allclose(loaded.f(x), loop(fn, x), 1e-5)
     nested = tf_pfor.vectorized_map(loaded.f, tf.stack([x, x + 1.0]))
     np.testing.assert_allclose(nested[1], loop(fn, x + 1.0), 1e-5)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_loop_with_variables_under_jit_compile(writes):
+    """The number of active rows cannot change there: row by row, where that is allowed."""
+    v = tf.Variable(2.0)
+
+    def one(row):
+        k, x = row
+
+        def body(t, s):
+            if writes:
+                v.assign_add(0.5)
+            return t + 1, s * v
+
+        return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
+
+    def run(rows, **options):
+        return tf_pfor.vectorized_map(one, rows, while_strategy="compact", **options)
+
+    rows = (tf.constant([1, 2, 0]), tf.constant([1.0, 1.0, 3.0]))
+    with pytest.raises(tf_pfor.NotVectorizableError, match="fallback loop is off"):
+        tf.function(lambda r: run(r, fallback_to_while_loop=False), jit_compile=True)(rows)
+    with pytest.warns(tf_pfor.FallbackWarning, match="active rows|changes state"):
+        found = tf.function(run, jit_compile=True)(rows)
+    after = v.numpy()
+    v.assign(2.0)
+    np.testing.assert_allclose(found, [one((k, x)) for k, x in zip(*rows)])
+    assert v.numpy() == after

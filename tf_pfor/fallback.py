@@ -47,6 +47,9 @@ _REFUSED_PARTS = {
 }
 
 
+_LOOPS = ("While", "StatelessWhile")  # their outputs are resources that they were given
+
+
 def why_not(op: tf.Operation, may_loop: bool) -> str:
     """Why ``op`` must not run in a sequential loop; "" if it may."""
     if op.type in _REFUSED:
@@ -56,7 +59,8 @@ def why_not(op: tf.Operation, may_loop: bool) -> str:
             return why
     schema = _tf.schema(op.type)
     assert schema is not None
-    if schema.is_stateful and any(t.dtype == tf.resource for t in op.outputs):
+    makes = any(t.dtype == tf.resource for t in op.outputs) and op.type not in _LOOPS
+    if schema.is_stateful and makes:
         return "it makes a resource, and iterations cannot each have their own"
     if not may_loop:
         return "the fallback loop is off"
@@ -78,9 +82,15 @@ def loop_op(
     for value in inputs.values():
         values += value if isinstance(value, list) else [value]
     known = {key(t): v for t, v in zip(op.inputs, values)}
-    region = Region.of([op])
+    handed_on = {
+        i: known[key(op.inputs[i])]
+        for i, t in enumerate(op.outputs)
+        if t.dtype == tf.resource and op.type in _LOOPS
+    }
+    region = Region.of([op], [t for i, t in enumerate(op.outputs) if i not in handed_on])
     chosen = [known[key(t)] for t in region.inputs]
-    return loop_region(region, chosen, walker, in_order=in_order)
+    made = iter(loop_region(region, chosen, walker, in_order=in_order))
+    return [handed_on[i] if i in handed_on else next(made) for i in range(len(op.outputs))]
 
 
 def loop_region(
