@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._broadcast import broadcast, scaled
 from tf_pfor.converters._broadcast import same_shape as same_shape_of_all
@@ -57,8 +58,8 @@ elementwise(table("SelectV2"), max_groups=8, max_rank=8)
 
 same_shape(
     table("""
-        EluGrad InvGrad ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SoftplusGrad
-        SoftsignGrad SqrtGrad
+        EluGrad InvGrad ReciprocalGrad Relu6Grad RsqrtGrad SeluGrad SoftplusGrad SoftsignGrad
+        SqrtGrad
     """)
 )
 same_shape(
@@ -87,6 +88,20 @@ def tanh_grad(call: Call, y: Value, dy: Value) -> Any:
         return same_shape_of_all(call)
     emit = call.emit
     return scaled(call, dy, emit("Sub", emit.constant(1, y.dtype), emit("Square", y.tensor)))
+
+
+@RegisterPFor("ReluGrad", ANY)
+def relu_grad(call: Call, gradients: Value, features: Value) -> Any:
+    """gradients * (features > 0): an invariant mask is not repeated.
+
+    Only where kernels multiply too, for infinity times zero: XLA and small floats select.
+    """
+    multiplies = features.dtype in (tf.float32, tf.float64)
+    if features.is_stacked or not multiplies or _tf.in_xla_context(call.emit.graph):
+        return same_shape_of_all(call)
+    emit = call.emit
+    mask = emit("ReluGrad", emit("OnesLike", features.tensor), features.tensor)
+    return scaled(call, gradients, mask)
 
 
 @RegisterPFor("Betainc", ANY)
