@@ -85,22 +85,24 @@ def fold(call: Call, value: Value, axes: int = 1) -> tf.Tensor:
 
 
 def unfold(
-    call: Call, tensor: tf.Tensor, like: Value, axes: int = 1, inner_shape: Shape = None
+    call: Call, held: tf.Tensor | Cell, like: Value, axes: int = 1, inner_shape: Shape = None
 ) -> Value:
-    """The stacked value whose folded form is ``tensor``; the Reshape is made when needed.
+    """The stacked value whose folded form is ``held``; the Reshape is made when needed.
 
     Args:
       call: the call.
-      tensor: [n * d1 * ... * dk, ...rest].
+      held: [n * d1 * ... * dk, ...rest], or the recipe for it.
       like: a stacked value whose first ``axes`` inner dimensions are d1 ... dk.
       axes: k.
       inner_shape: the result's static inner shape; output 0's of the call when None.
     """
     shape = call.output_shape() if inner_shape is None else inner_shape
+    folded = Folded(held, axes)
     if axes == 0:
-        return Value.stacked(tensor).with_inner_shape(shape)
+        return Value.stacked(folded.tensor).with_inner_shape(shape)
 
     def make() -> tf.Tensor:
+        tensor = folded.tensor
         rest = dims(tensor)
         if rest is None:
             raise CannotVectorize("the rank of a folded result is unknown")
@@ -114,7 +116,8 @@ def unfold(
             tail.append(call.emit.dim(tensor, i + 1) if known is None else known)
         return call.emit.reshape(tensor, [call.loop.length, *lead, *tail])
 
-    return Value.deferred(Layout.STACKED, make, shape, tensor.dtype, folded=Folded(tensor, axes))
+    dtype = call.output_dtype() if isinstance(held, Cell) else held.dtype
+    return Value.deferred(Layout.STACKED, make, shape, dtype, folded=folded)
 
 
 def _first_dims(call: Call, like: Value, axis: int) -> Dim:

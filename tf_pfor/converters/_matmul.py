@@ -8,6 +8,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.accesses import QUERIES, READS
 from tf_pfor.call import Call
+from tf_pfor.converters._joint_products import product_beside_others
 from tf_pfor.emit import Dim
 from tf_pfor.shapes import fold, inner_dims, product, transpose, unfold
 from tf_pfor.values import Layout, Value, dims, is_static
@@ -35,7 +36,7 @@ def rows_by_matrix(call: Call, a: Value, b: Value, transpose_a: bool, transpose_
     if transpose_b:
         matrix = _transposed_once(call, b, dims(rows)[0])  # type: ignore[index]
         if matrix is not None:
-            return unfold(call, call.emit("MatMul", rows, matrix), a)
+            return unfold(call, product_beside_others(call, rows, matrix), a)
     made = call.emit("MatMul", rows, b.tensor, transpose_b=transpose_b)  # [n*r, m]
     return unfold(call, made, a)
 

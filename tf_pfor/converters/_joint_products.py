@@ -1,0 +1,97 @@
+"""Products of the same rows by several invariant matrices: one product by all of them.
+
+The gradient of a recurrent step multiplies dz by W^T and by U^T. Both are kept from step to step
+(decisions/0011), so that [W^T U^T] can be: the rows are read once, by a wider product.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.call import Call
+from tf_pfor.emit import Emitter
+from tf_pfor.values import Cell, dims
+
+
+def product_beside_others(call: Call, rows: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor | Cell:
+    """rows @ matrix; put off where other products of the same rows may follow.
+
+    Args:
+      call: a MatMul.
+      rows: [r, k].
+      matrix: [k, m] of static shape, used by other steps too.
+    """
+    op, emit = call.op, call.emit
+    others = [c for c in op.inputs[0].consumers() if c.type == op.type and c is not op]
+    if not others:
+        return emit("MatMul", rows, matrix)
+    key = ("joint", emit.graph, rows.op, rows.value_index, matrix.graph)
+    group = call.memo.get(key)
+    if group is None or group.is_made:
+        group = call.memo[key] = _Group(emit, rows, call.memo)
+        made = group.with_(matrix)
+        _convert(call, others)
+        return made
+    return group.with_(matrix)
+
+
+def _convert(call: Call, operations: list[tf.Operation]) -> None:
+    """Converts those of some operations that are ready and will be needed, ahead of their time."""
+    walker = call.walker
+    busy = call.memo.setdefault(("joint", walker), set())
+    busy.add(call.op)
+
+    def is_ready(op: tf.Operation, depth: int = 2) -> bool:
+        """Whether little is missing, such as to read a variable or to pop from a list."""
+        return not (op in busy or op.control_inputs) and all(
+            walker.value_of(t) is not None or (depth > 0 and is_ready(t.op, depth - 1))
+            for t in op.inputs
+        )
+
+    ready = [o for o in operations if is_ready(o) and not walker.is_done(o)]
+    if ready:
+        key = ("wanted", walker)
+        if key not in call.memo:
+            call.memo[key] = walker.wanted()
+        walker.visit([op for op in ready if op in call.memo[key]])
+
+
+class _Group:
+    """Products of the same rows, none of which has been read."""
+
+    def __init__(self, emit: Emitter, rows: tf.Tensor, memo: dict[object, object]):
+        self._emit = emit
+        self._rows = rows
+        self._memo = memo
+        self._matrices: list[tf.Tensor] = []
+        self._made: list[tf.Tensor] = []
+
+    @property
+    def is_made(self) -> bool:
+        return bool(self._made)
+
+    def with_(self, matrix: tf.Tensor) -> Cell:
+        """The product by one more matrix."""
+        i = len(self._matrices)
+        self._matrices.append(matrix)
+        return Cell(None, lambda: self._all()[i])
+
+    def _all(self) -> list[tf.Tensor]:
+        if not self._made:
+            if len(self._matrices) == 1:
+                self._made = [self._emit("MatMul", self._rows, self._matrices[0])]
+            else:
+                made = self._emit("MatMul", self._rows, self._beside_each_other())
+                widths = np.asarray([dims(m)[1] for m in self._matrices], np.int32)  # type: ignore[index]
+                count = len(widths)
+                self._made = self._emit("SplitV", made, widths, np.int32(1), num_split=count)
+        return self._made
+
+    def _beside_each_other(self) -> tf.Tensor:
+        """[k, m_1 + m_2 + ...], made once where the matrices are."""
+        key = ("beside", *((m.op, m.value_index) for m in self._matrices))
+        if key not in self._memo:
+            with self._matrices[0].graph.as_default(), tf.control_dependencies(None):
+                self._memo[key] = tf.concat(self._matrices, 1)
+        return self._memo[key]  # type: ignore[return-value]
