@@ -145,14 +145,90 @@ def test_unknown_inner_shape():
     check(f, P, _x(5, 7), xla=False)
 
 
-def test_gradient_inside():
+_TAPED = {
+    "one keeps a value": lambda p, w, x: tf.cond(p, lambda: tf.exp(x) * x, lambda: 2.0 * x),
+    "two": lambda p, w, x: tf.cond(p, lambda: tf.exp(x) * x, lambda: tf.sin(x)),
+    "of two shapes": lambda p, w, x: tf.cond(
+        p, lambda: tf.sin(x) * tf.reduce_sum(x**2), lambda: tf.linalg.matvec(w, tf.exp(x)) ** 3
+    ),
+    "three": lambda p, w, x: tf.switch_case(
+        tf.cast(p, tf.int32) + tf.cast(x[0] > 0.5, tf.int32),
+        [lambda: x * tf.sin(x), lambda: tf.linalg.matvec(w, x) ** 2, lambda: tf.exp(x) * x[0]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(_TAPED))
+def test_gradient_inside(name):
+    """What branches keep for their gradients stands in one output, whichever branch kept it."""
+    w = tf.constant(_x(3, 3, seed=1))
+
+    def first(p, x):
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            y = _TAPED[name](p, w, x)
+        return tape.gradient(y, [x, w], unconnected_gradients="zero")
+
+    def second(p, x):
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            total = sum(tf.reduce_sum(tf.sin(g)) for g in first(p, x))
+        return tape.gradient(total, [x, w], unconnected_gradients="zero")
+
+    check(first, P, X, xla=name == "two", rtol=1e-4)
+    check(second, P, X, xla=False, grad=False, rtol=1e-4)
+
+
+def test_gradient_inside_of_a_list_that_branches_write():
+    """The list is the same in all rows until then; so is the gradient that comes back to it."""
+    items = tf.reshape(tf.constant(X6), [2, 3])
+
     def f(p, x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = tf.cond(p, lambda: tf.exp(x) * x, lambda: tf.sin(x))
-        return tape.gradient(y, x)
+            ta = tf.TensorArray(tf.float32, 2).unstack(items)
+            k = tf.cast(x[0] > 0.0, tf.int32)
+            ta = tf.cond(p, lambda: ta.write(k, tf.exp(x)), lambda: ta)
+            y = ta.stack()
+        return y, tape.gradient(y, x, unconnected_gradients="zero")
 
-    check(f, P, X, xla=False)
+    check(f, P, X)
+
+
+@pytest.mark.parametrize("branches", ["few linear ops", "others"])
+def test_branches_of_different_shapes_are_an_error(branches):
+    def f(a):
+        p, x = a
+        y = x if branches == "few linear ops" else tf.sin(x)
+        return tf.reduce_sum(tf.cond(p, lambda: y, lambda: y[:2]))
+
+    for jit in (False, True):
+        with pytest.raises(NotVectorizableError, match=r"shapes, \(2,\) and \(3,\)"):
+            tf.function(vectorized_map, jit_compile=jit)(f, (tf.constant(P), tf.constant(X)))
+
+
+def test_shapes_that_nobody_reads():
+    def f(p, x):
+        return tf.cond(p, lambda: (tf.sin(x), x), lambda: (x, x[:2]))[0]
+
+    check(f, P, X, xla=False, grad=False)
+
+
+def test_optionals_of_the_user():
+    """They may have a value in some rows: looped."""
+
+    def f(a):
+        p, x = a
+        spec = tf.TensorSpec([3])
+        found = tf.cond(
+            p,
+            lambda: tf.experimental.Optional.from_value(x),
+            lambda: tf.experimental.Optional.empty(spec),
+        )
+        return found.has_value()
+
+    rows = (tf.constant(P), tf.constant(X))
+    np.testing.assert_array_equal(vectorized_map(f, rows, warn=False), P)
 
 
 def test_list_written_by_branches():
@@ -162,7 +238,7 @@ def test_list_written_by_branches():
         ta = tf.cond(p, lambda: ta.write(0, 7.0), lambda: ta.write(1, x[2]))
         return ta.stack()
 
-    check(f, P, X, xla=False)
+    check(f, P, X)
 
 
 def test_lists_that_branches_make():
@@ -183,6 +259,16 @@ def test_lists_that_branches_make():
         return one.stack() + 2.0 * two.concat()[::2, None]
 
     check(f, P, X, xla=False)
+
+
+def test_lists_that_branches_make_under_jit_compile():
+    def f(p, x):
+        def make(*items):
+            return lambda: tf.TensorArray(tf.float32, 2).unstack(tf.stack(items))
+
+        return tf.cond(p, make(tf.sin(x), x * x), make(3.0 * x, tf.exp(x))).stack()
+
+    check(f, P, X)
 
 
 @pytest.mark.parametrize("p", [np.ones(5, bool), np.zeros(5, bool), np.zeros(0, bool)], ids=str)

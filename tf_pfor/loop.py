@@ -210,8 +210,9 @@ class Loop:
         assert self.parent is not None
         known = value.rows or ListRows(self.parent.length)
         if known.made_for is not None:
-            if known.made_for is self.rows:
-                return dataclasses.replace(value, rows=None)
+            for rows, optional in known.made_for:
+                if rows is self.rows:
+                    return dataclasses.replace(value, cell=Cell(optional), rows=None)
             return dataclasses.replace(value, cell=Cell(None, _other_rows))
         ids = self.rows
         if known.ids is not None:

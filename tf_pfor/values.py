@@ -83,8 +83,8 @@ class ListRows:
       mask: bool [size], the rows that may be written; None for all.
       lengths: int32 [size], the length of each row's list where they differ (the list is as long
         as the longest, and every row's starts at 0); None when they are equal.
-      made_for: int32 [size], of an Optional that a branch made: the rows that took the branch.
-        It can be read only where the same rows are active.
+      made_for: of an Optional that branches made: for each of them the rows that took the branch,
+        int32, and its Optional. It can be read only where the same rows are active.
       is_even: all active rows are as long as the list; the others may hold anything at its end.
       whole: [T, size, ...], all elements, of a list that a loop only pops; of a list of lists a
         ``_nested_lists.Whole``.
@@ -97,7 +97,7 @@ class ListRows:
     ids: tf.Tensor | None = None
     mask: tf.Tensor | None = None
     lengths: tf.Tensor | None = None
-    made_for: tf.Tensor | None = None
+    made_for: tuple[tuple[tf.Tensor, tf.Tensor], ...] | None = None
     is_even: bool = False
     whole: Any = None
     base: object | None = None
@@ -304,6 +304,8 @@ class Value:
         """
 
         def see(tensor: Any) -> Any:
+            if isinstance(tensor, tuple):
+                return tuple(see(t) for t in tensor)
             if not isinstance(tensor, tf.Tensor):
                 return tensor
             return _tf.captured(as_captured_by(tensor, home), graph)

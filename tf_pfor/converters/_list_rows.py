@@ -345,7 +345,29 @@ def _order(call: Call, old: Value) -> tf.Tensor:
 
 def zeros_of(call: Call, value: Value) -> Value:
     """ZerosLike of a list: a list of its own, with the same rows."""
+    if value.rows is not None and value.rows.made_for is not None:
+        zeros = [(rows, call.emit("ZerosLike", made)) for rows, made in value.rows.made_for]
+        return _made_for(value, zeros)
     return Value.stacked_list(call.rebuild(), without_base(value.rows))
+
+
+def _sum_of_optionals(call: Call, values: Sequence[Value]) -> Value:
+    """AddN of Optionals that branches made, for each branch that made some of them."""
+    parts: dict[int, tuple[tf.Tensor, list[tf.Tensor]]] = {}
+    for value in values:
+        if value.rows is None or value.rows.made_for is None:
+            raise CannotVectorize("an optional that some rows made is added to another one")
+        for rows, made in value.rows.made_for:
+            parts.setdefault(id(rows), (rows, []))[1].append(made)
+    sums = [(rows, call.emit("AddN", made)) for rows, made in parts.values()]
+    return _made_for(values[0], sums)
+
+
+def _made_for(like: Value, made: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> Value:
+    """Optionals for the rows of the branches that made them."""
+    assert like.rows is not None
+    tensor = made[0][1] if made else like.tensor
+    return Value.stacked_list(tensor, dataclasses.replace(like.rows, made_for=tuple(made)))
 
 
 def without_base(rows: ListRows | None) -> ListRows | None:
@@ -355,6 +377,8 @@ def without_base(rows: ListRows | None) -> ListRows | None:
 
 def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
     """AddN of lists, element by element, of which some may hold more rows than the loop has."""
+    if any(v.rows is not None and v.rows.made_for is not None for v in values):
+        return _sum_of_optionals(call, values)
     parts = [stack_list(call, v) for v in values]
     whole = next((v for v in parts if v.rows is not None and v.rows.ids is not None), None)
     if whole is None or whole.rows is None:

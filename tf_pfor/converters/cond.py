@@ -13,7 +13,8 @@ Four ways, the first that applies:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,10 +37,10 @@ from tf_pfor.converters._regions import (
 )
 from tf_pfor.converters._safety import is_linear, writes_state
 from tf_pfor.emit import Emitter
-from tf_pfor.errors import CannotVectorize
+from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.loop import Loop
 from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
-from tf_pfor.values import Layout, ListRows, Value, dims
+from tf_pfor.values import Layout, ListRows, Value, dims, merge
 
 Gather = Callable[[tf.Tensor], tf.Tensor]
 Element = tuple[tf.DType, tuple[int, ...], int | None]
@@ -80,6 +81,7 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
     if not which.is_stacked:
         call.note("cond: one for all rows")
         return _one(call, which, regions, args)
+    _check_shapes(call, regions)
     if all(is_linear(r.graph) for r in regions):
         call.note("cond: select")
         return _select(call, which, regions, args)
@@ -88,6 +90,29 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
         return _padded(call, which, regions, args)
     call.note("cond: split")
     return _split(call, which, regions, args)
+
+
+def _check_shapes(call: Call, regions: Sequence[Region]) -> None:
+    """Refuses results that are read and whose shape differs between rows."""
+    for k, output in enumerate(call.op.outputs):
+        shapes = [dims(r.graph.outputs[k]) for r in regions]
+        try:
+            functools.reduce(merge, shapes)
+        except ValueError:
+            if _is_read(call, output):
+                raise Refused(
+                    "branches that rows choose between give results of different shapes, "
+                    f"{' and '.join(map(str, shapes))}: give them one shape, e.g. by padding"
+                ) from None
+
+
+def _is_read(call: Call, tensor: tf.Tensor) -> bool:
+    wanted = call.walker.wanted()
+    return call.walker.is_asked(tensor) or any(
+        op.type != "Identity" or _is_read(call, op.outputs[0])
+        for op in tensor.consumers()
+        if op in wanted
+    )
 
 
 def _is_static_in_body(call: Call, regions: list[Region]) -> bool:
@@ -187,26 +212,44 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
         raise CannotVectorize(
             "a branch that changes state, taken by some rows only, under jit_compile"
         )
-    if any(o.dtype == tf.variant or not o.shape.is_fully_defined() for o in call.op.outputs):
+    if not all(o.shape.is_fully_defined() for o in call.op.outputs):
         raise CannotVectorize("the shape of an output is not known before running")
     emit = call.emit
     everyone = positions(call, call.loop)
-    results: list[tf.Tensor] | None = None
+    threads, lists_made = _lists(call, regions, {})
+    if any(length is None for _, _, length in lists_made.values()):
+        raise Refused("branches make lists whose length is not known before running")
+    args = _for_all_rows(call, args, threads)
+    results: list[Any] | None = None
     for mask, region in zip(_masks(call, which, len(regions)), regions):
-        rows = padded_rows(mask, everyone, emit)
-        made = _side(call, region, args, rows, emit("Any", mask, np.int32(0)), {}, real=mask)
-        results = (
-            made if results is None else [emit("Select", mask, m, r) for m, r in zip(made, results)]
-        )
+        rows, flag = padded_rows(mask, everyone, emit), emit("Any", mask, np.int32(0))
+        made = _side(call, region, args, rows, flag, threads, None, lists_made, real=mask)
+        for k, source in threads.items():
+            args[source] = Value.stacked_list(made[k], args[source].rows)
+        results = made if results is None else [
+            m if k in threads else emit("Select", mask, m, r)
+            for k, (m, r) in enumerate(zip(made, results))
+        ]  # fmt: skip
+    assert results is not None
+    for k, source in threads.items():
+        results[k] = args[source]
+    for k in lists_made:
+        results[k] = _list_of(call, results[k], lists_made[k])
     return results
+
+
+def _list_of(call: Call, items: tf.Tensor, element: Element) -> Value:
+    """The list of [n, T, ...]."""
+    shape = call.emit.shape_vector([call.loop.length, *element[1]])
+    return Value.stacked_list(call.emit("TensorListFromTensor", swap(call, items), shape))
 
 
 def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
     """Partition, run each branch on its rows, stitch."""
     count, emit = len(regions), call.emit
-    optionals = _optionals(call, regions)
-    threads, lists_made = _lists(call, regions, optionals)
     index, parts = _parts(call, which, count)
+    optionals = _optionals(call, regions, args, parts)
+    threads, lists_made = _lists(call, regions, optionals)
     split: dict[int, tuple[tf.Tensor, list[tf.Tensor]]] = {}
 
     def part(b: int) -> Gather:
@@ -219,11 +262,12 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
         return gather
 
     sides: list[list[tf.Tensor]] = []
-    args = list(args)
+    args = _for_all_rows(call, args, threads)
     lists: dict[int, Value] = {}
     for b, (region, rows) in enumerate(zip(regions, parts)):
         flag = emit("Greater", emit.as_tensor(emit.dim(rows, 0)), np.int32(0))
-        made = _side(call, region, args, rows, flag, threads, part(b), lists_made)
+        skipped = {k for k, makers in optionals.items() if b not in makers}
+        made = _side(call, region, args, rows, flag, threads, part(b), lists_made, skipped=skipped)
         for k, source in threads.items():
             args[source] = lists[k] = Value.stacked_list(made[k], args[source].rows)
         sides.append(made)
@@ -233,9 +277,9 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
             results.append(lists[k])
             continue
         if k in optionals:
-            b = optionals[k]
-            rows = ListRows(emit.dim(parts[b], 0), made_for=parts[b])
-            results.append(Value.stacked_list(sides[b][k], rows))
+            made_for = tuple((parts[b], sides[b][k]) for b in optionals[k])
+            rows = ListRows(call.loop.length, made_for=made_for)
+            results.append(Value.stacked_list(sides[0][k], rows))
             continue
         shape = output.shape
         if k in lists_made:
@@ -244,9 +288,7 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
         pieces = _same_inner([side[k] for side in sides], shape)
         whole = tf.dynamic_stitch(parts, pieces)  # [n, ...]
         if k in lists_made:
-            item = emit.shape_vector([call.loop.length, *lists_made[k][1]])
-            handle = emit("TensorListFromTensor", swap(call, whole), item)
-            results.append(Value.stacked_list(handle))
+            results.append(_list_of(call, whole, lists_made[k]))
             continue
         whole.set_shape(full_shape(Layout.STACKED, dims(output), call.loop.static_length))
         results.append(whole)
@@ -263,9 +305,14 @@ def _side(
     gather: Gather | None = None,
     lists_made: Mapping[int, Element] = _NONE,
     real: tf.Tensor | None = None,
+    skipped: Collection[int] = (),
 ) -> list[tf.Tensor]:
-    """One branch on ``rows``, stacked outputs; zeros if ``flag`` is False."""
-    outer = call.emit
+    """One branch on ``rows``, stacked outputs; zeros if ``flag`` is False.
+
+    Of the outputs in ``skipped``, which are Optionals, nothing is made but an empty one.
+    """
+    outer, outputs = call.emit, call.op.outputs
+    wanted = [k for k in range(len(outputs)) if k not in skipped]
 
     def run() -> list[tf.Tensor]:
         emit = Emitter()
@@ -273,13 +320,17 @@ def _side(
             loop = Loop(outer.dim(rows, 0), emit, rows=rows, parent=call.loop)
         else:
             loop = call.loop.padded(rows, real, emit)
-        made = region.convert([loop.take(a, gather=gather) for a in args], loop, emit)
+        taken = [loop.take(a, gather=gather) for a in args]
+        made = dict(zip(wanted, region.convert(taken, loop, emit, outputs=wanted)))
         return [
-            _items(m, lists_made[k][1]) if k in lists_made else _stacked_output(m)
-            for k, m in enumerate(made)
+            emit("OptionalNone")
+            if k in skipped
+            else _items(made[k], lists_made[k][1])
+            if k in lists_made
+            else _stacked_output(made[k])
+            for k in range(len(outputs))
         ]
 
-    outputs = call.op.outputs
     lead = dims(rows)[0]  # type: ignore[index]
     like: list[Any] = [
         full_shape(Layout.STACKED, dims(o), 0 if lead is None else lead) for o in outputs
@@ -324,16 +375,43 @@ def _parts(call: Call, which: Value, count: int) -> tuple[tf.Tensor, list[tf.Ten
     return found
 
 
-def _optionals(call: Call, regions: Sequence[Region]) -> dict[int, int]:
-    """For each output that is an Optional: the one branch that puts a value into it."""
-    found: dict[int, int] = {}
+def _optionals(
+    call: Call, regions: Sequence[Region], args: Sequence[Value], parts: Sequence[tf.Tensor]
+) -> dict[int, list[int]]:
+    """For each output that branches keep for their gradients: those that put a value into it."""
+    found: dict[int, list[int]] = {}
     for k, output in enumerate(call.op.outputs):
-        makers = [r.graph.outputs[k].op.type for r in regions]
-        if output.dtype == tf.variant and set(makers) == {"OptionalFromValue", "OptionalNone"}:
-            if makers.count("OptionalFromValue") != 1:
-                raise CannotVectorize("several branches make the same optional")
-            found[k] = makers.index("OptionalFromValue")
+        if output.dtype != tf.variant:
+            continue
+        makes = [_makes_optional(r.graph, k, args, part) for r, part in zip(regions, parts)]
+        if None in makes:
+            continue
+        if _is_optional_read(output):
+            raise CannotVectorize("rows may differ in whether an optional has a value")
+        found[k] = [b for b, has_value in enumerate(makes) if has_value]
     return found
+
+
+def _makes_optional(graph: Any, k: int, args: Sequence[Value], rows: tf.Tensor) -> bool | None:
+    """Whether a branch that ``rows`` take puts a value into output k; None if it is no Optional."""
+    op = graph.outputs[k].op
+    while op.type in ("AddN", "Identity", "ZerosLike"):
+        op = op.inputs[0].op
+    if op.type in ("OptionalFromValue", "OptionalNone"):
+        return op.type == "OptionalFromValue"
+    given = [a.rows for a, placeholder in zip(args, graph.inputs) if placeholder.op is op]
+    if not given or given[0] is None or given[0].made_for is None:
+        return None
+    return any(made_for is rows for made_for, _ in given[0].made_for)
+
+
+def _is_optional_read(tensor: tf.Tensor) -> bool:
+    return any(
+        _is_optional_read(op.outputs[0])
+        if op.type == "Identity"
+        else op.type in ("OptionalGetValue", "OptionalHasValue")
+        for op in tensor.consumers()
+    )
 
 
 def _same_inner(pieces: list[tf.Tensor], inner: tf.TensorShape) -> list[tf.Tensor]:
@@ -354,7 +432,7 @@ _THREADED = ("TensorListSetItem", "TensorListScatterIntoExistingList", "Identity
 
 
 def _lists(
-    call: Call, regions: Sequence[Region], optionals: dict[int, int]
+    call: Call, regions: Sequence[Region], optionals: Mapping[int, Any]
 ) -> tuple[dict[int, int], dict[int, Element]]:
     """The outputs that are lists: those that every branch makes of one argument, and others.
 
@@ -384,6 +462,12 @@ def _lists(
         length = next(iter(lengths)) if len(lengths) == 1 else None
         made[k] = (first[0], tuple(first[1].as_list()), length)
     return threads, made
+
+
+def _for_all_rows(call: Call, args: list[Value], threads: Mapping[int, int]) -> list[Value]:
+    """The arguments; a list that branches write into has elements of all rows before the first."""
+    written = set(threads.values())
+    return [stack_list(call, a) if i in written else a for i, a in enumerate(args)]
 
 
 def _static_length(tensor: tf.Tensor) -> int | None:

@@ -35,6 +35,8 @@ def optional_none(call: Call) -> Any:
 @list_rule("OptionalHasValue")
 def optional_has_value(call: Call, optional: Value) -> Any:
     """The same for all rows."""
+    if optional.rows is not None:
+        raise CannotVectorize("rows may differ in whether an optional has a value")
     return Value.unstacked(call.rebuild(optional=stack_list(call, optional).tensor))
 
 
