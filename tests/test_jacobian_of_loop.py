@@ -139,3 +139,25 @@ def test_under_jit_compile():
         return tf_pfor.tape_jacobian(tape, y, x)
 
     np.testing.assert_allclose(jacobian(X), slices(as_read, 4, X)[0], rtol=1e-7)
+
+
+@pytest.mark.parametrize("room", [3, 7])
+@pytest.mark.parametrize("what", ["map", "scan", "while"])
+def test_second_derivatives_under_jit_compile(what, room):
+    """There a list does not know how many items it holds, only for how many it has room."""
+
+    def f(x):
+        if what == "map":
+            return tf.map_fn(lambda t: tf.sin(t) * t, x)
+        if what == "scan":
+            return tf.scan(lambda a, b: a * b + tf.sin(a), x)
+        trips = 2 + tf.cast(x[0] < 100.0, tf.int32)
+        step = lambda t, s: (t + 1, tf.sin(s) * x + x[t] * s)  # noqa: E731
+        return tf.while_loop(lambda t, _: t < trips, step, (0, x), maximum_iterations=room)[1]
+
+    for second in (tf_pfor.hessian(f), tf_pfor.jacrev(tf_pfor.jacrev(f))):
+        compiled = tf.function(second, jit_compile=True)
+        np.testing.assert_allclose(compiled(X), second(X), rtol=1e-7, atol=1e-9)
+    trace = lambda x: tf.linalg.trace(tf.reshape(second(x), [-1, 3, 3]))  # noqa: E731
+    laplacian = tf_pfor.laplacian(f)
+    np.testing.assert_allclose(laplacian(X), trace(X), rtol=1e-7, atol=1e-9)

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf, by_row
 from tf_pfor.call import Call
+from tf_pfor.converters._list_lengths import pushed
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import REGISTRY, RegisterPFor, Stacked
@@ -137,6 +138,9 @@ def _copied(call: Call, handle: tf.Tensor) -> Value:
             target = emit("ConcatV2", ends, np.int32(0))
         spread = emit("BroadcastTo", spread, target)  # [T, n, ...]
         element = emit.shape_vector([size, *known]) if known.ndim else emit.constant(known)
+        length = pushed(handle, emit) if _tf.in_xla_context(emit.graph) else None
+        if length is not None:
+            return _pushed_again(call, handle, spread, element, length)
         return emit("TensorListFromTensor", spread, element)
 
     if known.ndim:
@@ -153,6 +157,25 @@ def _copied(call: Call, handle: tf.Tensor) -> Value:
             lambda: _in_current_graph(call, handle, dtype),
         )
     return Value.stacked_list(made)
+
+
+def _pushed_again(
+    call: Call, handle: tf.Tensor, items: tf.Tensor, element: tf.Tensor, length: Dim
+) -> tf.Tensor:
+    """A list with the room of ``handle``, to which the first ``length`` items are pushed."""
+    emit = call.emit
+    room = emit("TensorListLength", handle)
+    empty = emit("EmptyTensorList", element, room, element_dtype=items.dtype)
+    if isinstance(length, int) and length == 0:
+        return empty
+
+    def push(i: tf.Tensor, made: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return i + 1, tf.raw_ops.TensorListPushBack(input_handle=made, tensor=items[i])
+
+    with emit.graph.as_default():
+        return tf.while_loop(
+            lambda i, _: i < length, push, (tf.constant(0), empty), maximum_iterations=room
+        )[1]
 
 
 def _in_current_graph(call: Call, handle: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

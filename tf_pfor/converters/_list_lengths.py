@@ -1,0 +1,58 @@
+"""How many items a list holds under XLA, where TensorListLength says how many it has room for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters._loop_graphs import source
+from tf_pfor.emit import Dim, Emitter
+
+_STEPS = {"TensorListPushBack": 1, "TensorListPopBack": -1}
+_SAME = ("AddN", "TensorListScatterIntoExistingList", "TensorListSetItem", "ZerosLike")
+
+
+def pushed(tensor: tf.Tensor, emit: Emitter) -> Dim | None:
+    """How many more items were pushed to a list than popped from it.
+
+    None where the list was not made empty, or it is not known what was done to it.
+    """
+    step, made = _chain(tensor)
+    op = made.op
+    if op.type == "EmptyTensorList":
+        return step
+    if op.type not in ("StatelessWhile", "While"):
+        return None
+    body = _tf.function_graph(op.graph, op.get_attr("body").name)
+    k = made.value_index
+    per_trip, given = _chain(body.outputs[k])
+    before = pushed(op.inputs[k], emit)
+    if before is None or given is not body.inputs[k]:
+        return None
+    if per_trip == 0:
+        return before + step
+    if not _counts_trips(op, body):
+        return None
+    more = emit("Mul", op.outputs[0], np.int32(per_trip))
+    return emit("AddV2", more, emit("AddV2", emit.as_tensor(before), np.int32(step)))
+
+
+def _chain(tensor: tf.Tensor) -> tuple[int, tf.Tensor]:
+    """How many items the ops before ``tensor`` add, and the list that they start with."""
+    step, tensor = 0, source(tensor)
+    while tensor.op.type in _SAME or tensor.op.type in _STEPS:
+        step += _STEPS.get(tensor.op.type, 0)
+        tensor = source(tensor.op.inputs[0])
+    return step, tensor
+
+
+def _counts_trips(loop: tf.Operation, body: Any) -> bool:
+    """Whether the first variable of a loop counts its trips, as TensorFlow's loops do."""
+    last = source(body.outputs[0]).op
+    if last.type not in ("Add", "AddV2") or last.inputs[0] is not body.inputs[0]:
+        return False
+    known = [_tf.static_value(t) for t in (source(loop.inputs[0]), last.inputs[1])]
+    return [None if x is None else int(x) for x in known] == [0, 1]
