@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf, by_row
 from tf_pfor.call import Call
+from tf_pfor.converters._kept import stacked_optional
 from tf_pfor.converters._list_lengths import pushed
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
@@ -118,6 +119,9 @@ def _copied(call: Call, handle: tf.Tensor) -> Value:
     """A stacked list of the elements of any list: [T, ...] -> [T, n, ...] -> list."""
     if call.emit.is_trial:  # only the layout is asked for
         return Value.stacked_list(call.emit("Placeholder", dtype=tf.variant, shape=[]))
+    optional = stacked_optional(call, handle)
+    if optional is not None:
+        return Value.stacked_list(optional)
     found = _tf.list_element(handle)
     if found is None or found[0] == tf.variant or handle.shape.rank not in (0, None):
         raise CannotVectorize("a loop-invariant list whose elements are not known is written to")

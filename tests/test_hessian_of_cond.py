@@ -1,0 +1,83 @@
+"""Second derivatives of conditionals outside of the map, of one level without a loop over rows."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+
+def cond(x):
+    return tf.cond(tf.reduce_sum(x) > 0, lambda: tf.sin(x) * x, lambda: x**3)
+
+
+def switch(x):
+    index = tf.cast(tf.reduce_sum(x) > 0, tf.int32)
+    return tf.switch_case(index, [lambda: x**3, lambda: tf.sin(x) * x])
+
+
+def nested(x):
+    def inner():
+        return tf.cond(x[0] > 0.2, lambda: tf.exp(x) * x, lambda: x**2 * x[::-1])
+
+    return tf.cond(tf.reduce_sum(x) > 0, inner, lambda: x**3)
+
+
+POINTS = [[0.3, 0.4], [-0.5, -0.2], [0.1, 0.2]]
+models = pytest.mark.parametrize("model", [cond, switch, nested])
+
+
+@pytest.fixture(autouse=True)
+def _no_loops(request):
+    """What conditionals in conditionals keep is repeated by a loop."""
+    with warnings.catch_warnings():
+        how = "ignore" if "nested" in request.node.name else "error"
+        warnings.simplefilter(how, tf_pfor.FallbackWarning)
+        yield
+
+
+def total(model):
+    return lambda x: tf.reduce_sum(model(x) * tf.constant([1.0, 2.0], tf.float64))
+
+
+def numerical(gradient, x, step=1e-6):
+    columns = [(gradient(x + e) - gradient(x - e)) / (2 * step) for e in np.eye(2) * step]
+    return np.stack(columns, 1)
+
+
+def gradient_of(model):
+    @tf.function
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = total(model)(x)
+        return tape.gradient(y, x)
+
+    return lambda x: gradient(tf.constant(x)).numpy()
+
+
+@models
+@pytest.mark.parametrize("point", POINTS)
+def test_second_derivatives(model, point):
+    x = np.array(point)
+    expected = numerical(gradient_of(model), x)
+    found = tf_pfor.hessian(total(model))(tf.constant(x))
+    np.testing.assert_allclose(found, expected, 1e-6, 1e-8)
+    found = tf.function(tf_pfor.hessian_diag(total(model)))(tf.constant(x))
+    np.testing.assert_allclose(found, np.diag(expected), 1e-6, 1e-8)
+
+
+@models
+@pytest.mark.parametrize("point", POINTS)
+def test_forward_mode(model, point):
+    x = tf.constant(point, tf.float64)
+    found = tf_pfor.jacfwd(model)(x)
+    np.testing.assert_allclose(found, tf_pfor.jacrev(model)(x), 1e-12, 1e-12)
+
+
+def test_rows_that_choose_are_refused_before_anything_runs():
+    x = tf.constant(POINTS, tf.float64)
+    with pytest.raises(tf_pfor.NotVectorizableError, match="branches that rows choose between"):
+        tf_pfor.vectorized_map(tf_pfor.jacfwd(cond), x)
