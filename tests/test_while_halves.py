@@ -50,10 +50,11 @@ def test_what_the_body_captures(always):
     check(f, LENGTHS, x, X, while_strategy="compact", xla=False)
 
 
-def test_a_loop_inside(always):
+def test_one_loop_where_the_work_is_not_known(always):
     def f(k, x):
         return tf.while_loop(lambda t, s: t < k, lambda t, s: (t + 1, steps(k - t, s)[1]), (0, x))
 
+    assert not any("halves" in n for n in notes(f, LENGTHS, X, while_strategy="compact"))
     check(f, LENGTHS, X, while_strategy="compact", xla=False)
 
 

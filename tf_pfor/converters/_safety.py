@@ -203,13 +203,13 @@ def is_smooth(graph: Any) -> bool:
     return True
 
 
-def work_of(graph: Any) -> int:
-    """Elementary operations of a function on one row; large where a shape is unknown."""
+def work_of(graph: Any) -> int | None:
+    """Elementary operations of a function on one row; None where shapes or trips are unknown."""
     total = 0
     for op in graph.get_operations():
         sizes = [o.shape.num_elements() for o in op.outputs if o.dtype not in _HANDLES]
         if None in sizes:
-            return 1 << 40
+            return None
         if op.type in ("Const", "Placeholder", "Identity"):
             continue
         work = sum(sizes)  # type: ignore[arg-type]
@@ -218,7 +218,7 @@ def work_of(graph: Any) -> int:
             last = op.outputs[0].shape[-1]
             work = 2 * (rows or 1 << 20) * (last or 1)
         elif "branch" in "".join(op.node_def.attr) or "body" in op.node_def.attr:
-            return 1 << 40
+            return None
         total += work
     return total
 

@@ -33,14 +33,15 @@ State = list[list[tf.Tensor]]
 _LARGE = 64_000_000
 
 
-def convert(plan: Plan) -> list[Value]:
-    """Vectorizes a loop whose predicate differs between rows."""
-    return _Compact(plan).run()
+def convert(plan: Plan, *, halved: bool) -> list[Value]:
+    """Vectorizes a loop whose predicate differs between rows; in two loops if ``halved``."""
+    return _Compact(plan, halved).run()
 
 
 class _Compact:
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: Plan, halved: bool):
         self.plan = plan
+        self.halved = halved
         self.call = plan.call
         self.carries = plan.carries
         self.leaving = [c for c in plan.carries if c.is_read and not c.stays]
@@ -51,8 +52,8 @@ class _Compact:
         start = plan.start()
         seen = plan.inside(loop.inside(emit), emit, start)
         (first,) = plan.cond.convert(seen, loop, emit, is_trial=True)
-        whole = [first.as_layout_of_rows(), positions(call, loop)]
-        parts = self._parts(whole, start)
+        whole = (first.as_layout_of_rows(), positions(call, loop), start)
+        parts = self._halves(*whole) if self.halved else [whole]
         return self._results([self._loop(*part) for part in parts])
 
     def _loop(self, goes_on: tf.Tensor, rows: tf.Tensor, start: State) -> list[Any]:
@@ -74,11 +75,10 @@ class _Compact:
         )  # fmt: skip
         return list(final)
 
-    def _parts(self, whole: list[tf.Tensor], start: State) -> list[tuple[Any, Any, State]]:
-        """All rows; or two halves of them, whose loops run at the same time."""
-        goes_on, rows = whole
-        if not may_halve(self.plan):
-            return [(goes_on, rows, start)]
+    def _halves(
+        self, goes_on: tf.Tensor, rows: tf.Tensor, start: State
+    ) -> list[tuple[tf.Tensor, tf.Tensor, State]]:
+        """Two halves of the rows, whose loops run at the same time."""
         emit, n = self.call.emit, self.call.loop.static_length
         sizes = np.asarray([n // 2, n - n // 2], np.int32)  # type: ignore[operator]
 
@@ -199,14 +199,14 @@ def may_halve(plan: Plan) -> bool:
     Not where gradients are recorded, since each loop would add up its own of the weights.
     """
     call = plan.call
-    n = call.loop.static_length
-    graphs = (plan.cond.graph, plan.body.graph)
+    n, work = call.loop.static_length, work_of(plan.body.graph)
     return (
         call.loop.parent is None
         and n is not None
         and n > 1
-        and n * work_of(plan.body.graph) >= _LARGE
-        and not any(effects(g) for g in graphs)
+        and work is not None
+        and n * work >= _LARGE
+        and not any(effects(g) for g in (plan.cond.graph, plan.body.graph))
         and all(c.is_plain for c in plan.carries)
         and not _tf.may_record_gradients()
         and not tf.config.list_logical_devices("GPU")

@@ -46,10 +46,10 @@ def convert_while(call: Call, input: list[Value]) -> Any:
     strategy = choose(plan)
     if strategy == "compact" and may_gather:
         plan.store_by_row(leaving=True)
-    halves = ", in two halves" if strategy == "compact" and while_compact.may_halve(plan) else ""
-    call.note(f"while: {strategy}{halves}, {plan.describe()}")
+    halved = strategy == "compact" and while_compact.may_halve(plan)
+    call.note(f"while: {strategy}{', in two halves' if halved else ''}, {plan.describe()}")
     if strategy == "compact":
-        return while_compact.convert(plan)
+        return while_compact.convert(plan, halved=halved)
     return while_mask.convert(plan, padded=strategy == "mask, padded")
 
 
@@ -75,7 +75,8 @@ def choose(plan: Plan) -> str:
         )
     if wanted == "auto":
         n = call.loop.static_length
-        cheap = safe and n is not None and n * work_of(plan.body.graph) <= _CHEAP
+        work = None if n is None else work_of(plan.body.graph)
+        cheap = safe and n is not None and work is not None and n * work <= _CHEAP
         wanted = "mask" if is_static or cheap else "compact"
     if wanted == "compact" or writes:
         return "compact"
