@@ -20,6 +20,7 @@ from tf_pfor import _tf
 from tf_pfor.by_row import accesses
 from tf_pfor.call import Call
 from tf_pfor.converters._accumulators import find_accumulator
+from tf_pfor.converters._list_lengths import list_length
 from tf_pfor.converters._loop_graphs import (
     Reach,
     effects,
@@ -30,7 +31,7 @@ from tf_pfor.converters._loop_graphs import (
     pass_through,
     pops_only,
 )
-from tf_pfor.converters._loop_variables import Carry, has_items, list_length
+from tf_pfor.converters._loop_variables import Carry, has_items
 from tf_pfor.converters._nested_lists import popped_elements
 from tf_pfor.converters._regions import (
     Converted,

@@ -37,9 +37,12 @@ def product_beside_others(call: Call, rows: tf.Tensor, matrix: tf.Tensor) -> tf.
 
 
 def _convert(call: Call, operations: list[tf.Operation]) -> None:
-    """Converts those of some operations that are ready and will be needed, ahead of their time."""
+    """Converts those of some operations that are ready and will be needed, ahead of their time.
+
+    Not those that are at work already, of which this call is the last.
+    """
     walker = call.walker
-    busy = call.memo.setdefault(("joint", walker), set())
+    busy = call.memo.setdefault(("beginning", walker), set())
     busy.add(call.op)
 
     def is_ready(op: tf.Operation, depth: int = 2) -> bool:

@@ -40,14 +40,7 @@ def _components(handle: tf.Tensor) -> list[tf.Tensor] | None:
         outside = [a for a, b in getattr(op.graph, "captures", ()) if b is handle]
         is_known = bool(outside) and tf.is_symbolic_tensor(outside[0])
         return _components(outside[0]) if is_known else None
-    if op.type in ("If", "StatelessIf"):
-        names = [op.get_attr("then_branch").name, op.get_attr("else_branch").name]
-    elif op.type in ("Case", "StatelessCase"):
-        names = [f.name for f in op.get_attr("branches")]
-    else:
-        return None
-    for name in names:
-        found = _components(_tf.function_graph(op.graph, name).outputs[handle.value_index])
-        if found is not None:
-            return found
+    if op.type in ("If", "StatelessIf", "Case", "StatelessCase"):
+        made = (_components(g.outputs[handle.value_index]) for g in _tf.functions_of(op))
+        return next((parts for parts in made if parts is not None), None)
     return None

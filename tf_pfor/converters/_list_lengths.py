@@ -8,11 +8,25 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.call import Call
 from tf_pfor.converters._loop_graphs import source
 from tf_pfor.emit import Dim, Emitter
+from tf_pfor.errors import CannotVectorize
 
+# They make lists that are full: there is no more room than items.
+_FULL = ("TensorListFromTensor", "TensorListReserve")
 _STEPS = {"TensorListPushBack": 1, "TensorListPopBack": -1}
 _SAME = ("AddN", "TensorListScatterIntoExistingList", "TensorListSetItem", "ZerosLike")
+
+
+def list_length(call: Call, handle: tf.Tensor) -> tf.Tensor:
+    """How many items a list holds: an int32 scalar."""
+    if not _tf.in_xla_context(call.emit.graph) or source(handle).op.type in _FULL:
+        return call.emit("TensorListLength", handle)
+    length = pushed(handle, call.emit)
+    if length is None:
+        raise CannotVectorize("under jit_compile it is not known how long a list is")
+    return call.emit.as_tensor(length)
 
 
 def pushed(tensor: tf.Tensor, emit: Emitter) -> Dim | None:
@@ -43,7 +57,7 @@ def pushed(tensor: tf.Tensor, emit: Emitter) -> Dim | None:
 def _chain(tensor: tf.Tensor) -> tuple[int, tf.Tensor]:
     """How many items the ops before ``tensor`` add, and the list that they start with."""
     step, tensor = 0, source(tensor)
-    while tensor.op.type in _SAME or tensor.op.type in _STEPS:
+    while tensor.op.type in (*_SAME, *_STEPS) and tensor.value_index == 0:
         step += _STEPS.get(tensor.op.type, 0)
         tensor = source(tensor.op.inputs[0])
     return step, tensor

@@ -9,12 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.call import Call
 from tf_pfor.converters._accumulators import Accumulator
-from tf_pfor.converters._loop_graphs import source
 from tf_pfor.converters._regions import full_shape
 from tf_pfor.converters._repeats import Repeats
-from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Layout, Shape, Value, is_static
 
 # Elements of an item from which on an array is stored by row.
@@ -88,17 +85,3 @@ def has_items(carry: Carry, arg: Value, graph: Any) -> bool:
 def _is_wide(inner: Shape) -> bool:
     """Whether the items along the first axis are worth a tensor each."""
     return bool(inner) and int(np.prod(inner[1:])) >= _WIDE  # type: ignore[index,arg-type]
-
-
-def list_length(call: Call, handle: tf.Tensor) -> tf.Tensor:
-    """How many elements a list has: an int32 scalar.
-
-    Under XLA TensorListLength gives the room that a list has, also where less was pushed.
-    """
-    made_by = source(handle).op.type
-    if made_by == "EmptyTensorList":
-        return call.emit.constant(np.int32(0))
-    is_full = made_by in ("TensorListFromTensor", "TensorListReserve")
-    if _tf.in_xla_context(call.emit.graph) and not is_full:
-        raise CannotVectorize("under jit_compile it is not known how long a list is")
-    return call.emit("TensorListLength", handle)

@@ -24,6 +24,7 @@ from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._list_rows import dense, known_lengths, pick
 from tf_pfor.converters._lists import size_of_rows, stack_list, swap
+from tf_pfor.converters._loop_graphs import is_read
 from tf_pfor.converters._regions import (
     Converted,
     Region,
@@ -99,20 +100,11 @@ def _check_shapes(call: Call, regions: Sequence[Region]) -> None:
         try:
             functools.reduce(merge, shapes)
         except ValueError:
-            if _is_read(call, output):
+            if call.walker.is_asked(output) or is_read(output):
                 raise Refused(
                     "branches that rows choose between give results of different shapes, "
                     f"{' and '.join(map(str, shapes))}: give them one shape, e.g. by padding"
                 ) from None
-
-
-def _is_read(call: Call, tensor: tf.Tensor) -> bool:
-    wanted = call.walker.wanted()
-    return call.walker.is_asked(tensor) or any(
-        op.type != "Identity" or _is_read(call, op.outputs[0])
-        for op in tensor.consumers()
-        if op in wanted
-    )
 
 
 def _is_static_in_body(call: Call, regions: list[Region]) -> bool:

@@ -16,8 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters._carries import Plan
+from tf_pfor.converters._list_lengths import list_length
 from tf_pfor.converters._loop_graphs import pushes
-from tf_pfor.converters._loop_variables import Carry, list_length
+from tf_pfor.converters._loop_variables import Carry
 from tf_pfor.converters._regions import Converted, blanked, full_shape, padded_rows, positions
 from tf_pfor.emit import Emitter
 from tf_pfor.values import Layout, Value
