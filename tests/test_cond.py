@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.control_flow import check, notes
+from tests.control_flow import check, notes, vectorized
 from tf_pfor import NotVectorizableError, vectorized_map
 
 pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
@@ -310,3 +310,35 @@ def test_state_in_one_branch():
     out = vectorized_map(lambda a: f(*a), (tf.constant(P), tf.constant(X)))
     np.testing.assert_allclose(out, np.where(P[:, None], X, 2 * X))
     np.testing.assert_allclose(v.numpy(), X[P, 0].sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["compact", "mask"])
+def test_second_gradient_of_a_conditional_in_a_loop(strategy):
+    """Sides with an unknown number of rows: what TensorFlow makes zeros of has that shape."""
+
+    def f(k, x):
+        def body(t, s):
+            return t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x[t], lambda: s * s)
+
+        return tf.while_loop(lambda t, _: t < k, body, (0, x[0]))[1]
+
+    k, x = np.array([2, 0, 3, 1, 3], np.int32), _x(5, 4)
+    check(f, k, x, second=True, xla=False, while_strategy=strategy)
+
+
+def test_static_shapes_of_sides():
+    """Nothing claims to have no rows: how many take a side is not known before running."""
+
+    def f(p, x):
+        return tf.cond(p, lambda: tf.linalg.inv(x), lambda: tf.exp(x))
+
+    p, x = np.array([True, False, True]), _x(3, 2, 2)
+
+    @tf.function
+    def go(p, x):
+        return vectorized(f, (p, x))
+
+    graph = go.get_concrete_function(p, x).graph
+    shapes = [o.shape for op in graph.get_operations() for o in op.outputs if o.shape.rank == 3]
+    assert [None, 2, 2] in [shape.as_list() for shape in shapes]
+    assert all(shape[0] != 0 for shape in shapes)

@@ -324,9 +324,7 @@ def _side(
         ]
 
     lead = dims(rows)[0]  # type: ignore[index]
-    like: list[Any] = [
-        full_shape(Layout.STACKED, dims(o), 0 if lead is None else lead) for o in outputs
-    ]
+    like: list[Any] = [full_shape(Layout.STACKED, dims(o), lead) for o in outputs]
     dtypes = [o.dtype for o in outputs]
     for k, output in enumerate(outputs):
         if k in lists_made:
