@@ -342,3 +342,28 @@ def test_static_shapes_of_sides():
     shapes = [o.shape for op in graph.get_operations() for o in op.outputs if o.shape.rank == 3]
     assert [None, 2, 2] in [shape.as_list() for shape in shapes]
     assert all(shape[0] != 0 for shape in shapes)
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_gradient_of_gathers_in_branches(xla):
+    """The shape of the gradient is the same constant in both: one for all rows."""
+
+    def f(k, i, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.cond(k > 1, lambda: tf.gather(x, i) ** 2, lambda: tf.gather(x, i) * 3.0)
+        return tf.convert_to_tensor(tape.gradient(y, x))
+
+    k, i = np.array([2, 0, 3], np.int32), np.array([[0, 1], [2, 2], [3, 0]], np.int32)
+    check(f, k, i, _x(3, 4), xla=xla)
+
+
+def test_constants_that_branches_agree_on():
+    def f(p, x):
+        return tf.cond(p, lambda: (tf.exp(x), 2.0, [1, 2]), lambda: (x, 3.0, [1, 2]))
+
+    def shaped(p, x):
+        return tf.reshape(x, tf.cond(p, lambda: [3, 1], lambda: [3, 1]))
+
+    check(f, P, X)
+    check(shaped, P, X)

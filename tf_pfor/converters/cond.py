@@ -49,6 +49,9 @@ Element = tuple[tf.DType, tuple[int, ...], int | None]
 
 _NONE: Mapping[int, Element] = {}
 
+# Elements from which on nobody looks whether all branches give the same constant.
+_SMALL = 16
+
 _IF = ("then_branch", "else_branch", "output_shapes", "Tin", "Tout")
 _CASE = ("branches", "output_shapes", "Tin", "Tout")
 
@@ -84,13 +87,24 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
         return _one(call, which, regions, args)
     _check_shapes(call, regions)
     if all(is_linear(r.graph) for r in regions):
-        call.note("cond: select")
-        return _select(call, which, regions, args)
-    if _tf.in_xla_context(call.emit.graph) or _is_static_in_body(call, regions):
-        call.note("cond: padded")
-        return _padded(call, which, regions, args)
-    call.note("cond: split")
-    return _split(call, which, regions, args)
+        way, run = "select", _select
+    elif _tf.in_xla_context(call.emit.graph) or _is_static_in_body(call, regions):
+        way, run = "padded", _padded
+    else:
+        way, run = "split", _split
+    call.note(f"cond: {way}")
+    made = run(call, which, regions, args)
+    return [_agreed(regions, k, call.emit) or m for k, m in enumerate(made)]
+
+
+def _agreed(regions: Sequence[Region], k: int, emit: Emitter) -> Value | None:
+    """Output ``k``, where all branches give the same constant, as shapes of gradients are."""
+    if (regions[0].graph.outputs[k].shape.num_elements() or _SMALL) >= _SMALL:
+        return None
+    first, *others = (_tf.static_value(r.graph.outputs[k]) for r in regions)
+    if first is None or not all(o is not None and np.array_equal(first, o) for o in others):
+        return None
+    return Value.unstacked(emit.constant(first), constant=first)
 
 
 def _check_shapes(call: Call, regions: Sequence[Region]) -> None:
