@@ -335,3 +335,26 @@ def test_a_jacobian_by_pfor():
 
     x = tf.constant(rows(3))
     np.testing.assert_allclose(by_pfor(x), jacobian(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [0, 4])
+def test_elements_of_unknown_rank(n):
+    k, x = tf.constant([2, 0, 3, 1])[:n], tf.constant(rows(4, 3))[:n]
+    specs = [tf.TensorSpec([None], tf.int32), tf.TensorSpec(None, tf.float32)]
+
+    def loop(e):
+        return tf.while_loop(lambda t, _: t < e[0], lambda t, s: (t + 1, tf.sin(s)), (0, e[1]))[1]
+
+    def branches(e):
+        return tf.cond(e[0] > 1, lambda: tf.exp(e[1]), lambda: tf.reverse(e[1], [0]))
+
+    def equals_rows(fn):
+        mapped = tf.function(
+            lambda *e: tf_pfor.vectorized_map(fn, e), input_signature=specs, autograph=False
+        )
+        expected = [fn((a, b)) for a, b in zip(k, x)]
+        np.testing.assert_allclose(mapped(k, x), np.reshape(expected, [n, 3]), rtol=1e-5)
+
+    equals_rows(loop)
+    with pytest.warns(tf_pfor.FallbackWarning, match="the rank of an output is unknown"):
+        equals_rows(branches)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf_pfor
 from tests.control_flow import check
 
 pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
@@ -109,3 +110,24 @@ def test_lists_of_rows_that_differ_in_length_are_an_error():
     check(f, LENGTHS, X, second=True, xla=False, unknown=True)
     with pytest.raises(tf.errors.InvalidArgumentError, match="Lists of different lengths"):
         check(_gradient_of(_gradient_of(f)), LENGTHS, X, xla=False, grad=False)
+
+
+@pytest.mark.parametrize("strategy", ["compact", "mask"])
+def test_forward_mode_through_loops_and_conditionals(strategy):
+    """TensorFlow's forward mode of a function differentiates its gradient: what that gathers."""
+
+    def f(k, x):
+        def body(t, s):
+            return t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x, lambda: tf.exp(s))
+
+        return tf.while_loop(lambda t, _: t < k, body, (0, x))[1]
+
+    mapped = tf_pfor.vmap(f, while_strategy=strategy)
+    x, v = tf.constant(X), tf.constant(np.cos(X))
+    with tf.autodiff.ForwardAccumulator(x, v) as acc:
+        y = mapped(tf.constant(LENGTHS), x)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        rows = tf.stack([tf.function(f)(*row) for row in zip(LENGTHS, x)])
+    jacobians = tape.jacobian(rows, x, experimental_use_pfor=False)
+    np.testing.assert_allclose(acc.jvp(y), tf.einsum("aibj,bj->ai", jacobians, v), rtol=1e-4)

@@ -402,7 +402,8 @@ def align(structure: Any, tensors: Sequence[tf.Tensor]) -> tuple[Dim, list[Eleme
         if size is None and len(tensors) > 1:
             target = tf.concat([[n], tf.shape(tensor)[1:]], 0)
             spread = tf.broadcast_to(tensor, target)  # a no-op where it has n rows already
-            spread.set_shape([n if isinstance(n, int) else None, *tensor.shape[1:]])
+            lead = tf.TensorShape([n if isinstance(n, int) else None])
+            spread.set_shape(lead.concatenate(tensor.shape[1:]))
             elements.append(Element(spread))
         elif size == 1 and not (isinstance(n, int) and n == 1):
             elements.append(Element(tf.squeeze(tensor, 0), is_mapped=False))

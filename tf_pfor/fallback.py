@@ -414,8 +414,10 @@ def _stack(array: tf.TensorArray, like: tf.Tensor, n: Any) -> tf.Tensor:
 
 
 def _padded(tensor: tf.Tensor, n: Any) -> tf.Tensor:
-    """``tensor``, or one row of zeros if it has no rows."""
+    """``tensor``, or one row of zeros if it has no rows; of handles nothing can be made up."""
+    if tensor.dtype == tf.variant:
+        return tensor
     row = tf.concat([[1], tf.shape(tensor)[1:]], 0)
     out = tf.cond(tf.equal(n, 0), lambda: tf.zeros(row, tensor.dtype), lambda: tensor)
-    out.set_shape([None, *tensor.shape[1:]])
+    out.set_shape(tf.TensorShape([None]).concatenate(tensor.shape[1:]))
     return out

@@ -284,6 +284,19 @@ def positions(call: Call, loop: Loop) -> tf.Tensor:
     return call.emit("Range", np.int32(0), loop.length_tensor, np.int32(1))
 
 
+def stitched(
+    emit: Emitter, rows: Sequence[tf.Tensor], pieces: Sequence[tf.Tensor], shape: tf.TensorShape
+) -> tf.Tensor:
+    """[n, ...]: the pieces, each of some of the rows, in the order of the rows.
+
+    TensorFlow's forward mode takes dense tangents only, and the gradient of a stitch gathers:
+    behind a Reshape the gradient of that is dense.
+    """
+    whole = emit("DynamicStitch", list(rows), list(pieces))
+    whole.set_shape(shape)
+    return emit("Reshape", whole, emit.shape_of(whole))
+
+
 def blanked(emit: Emitter, mask: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
     """[n, ...] with zeros in the rows outside of the mask."""
     if not (tensor.dtype.is_floating or tensor.dtype.is_complex):

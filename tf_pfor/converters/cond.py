@@ -35,6 +35,7 @@ from tf_pfor.converters._regions import (
     positions,
     received,
     run_if_any,
+    stitched,
 )
 from tf_pfor.converters._safety import is_linear, writes_state
 from tf_pfor.emit import Emitter
@@ -252,7 +253,9 @@ def _list_of(call: Call, items: tf.Tensor, element: Element) -> Value:
 
 def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
     """Partition, run each branch on its rows, stitch."""
-    count, emit = len(regions), call.emit
+    count, emit, n = len(regions), call.emit, call.loop.static_length
+    if any(o.shape.rank is None and o.dtype != tf.variant for o in call.op.outputs):
+        raise CannotVectorize("the rank of an output is unknown")
     index, parts = _parts(call, which, count)
     optionals = _optionals(call, regions, args, parts)
     threads, lists_made = _lists(call, regions, optionals)
@@ -292,12 +295,8 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
             _, element, length = lists_made[k]
             shape = tf.TensorShape([length, *element])
         pieces = _same_inner([side[k] for side in sides], shape)
-        whole = tf.dynamic_stitch(parts, pieces)  # [n, ...]
-        if k in lists_made:
-            results.append(_list_of(call, whole, lists_made[k]))
-            continue
-        whole.set_shape(full_shape(Layout.STACKED, dims(output), call.loop.static_length))
-        results.append(whole)
+        whole = stitched(emit, parts, pieces, tf.TensorShape([n]).concatenate(shape))
+        results.append(_list_of(call, whole, lists_made[k]) if k in lists_made else whole)
     return results
 
 

@@ -21,7 +21,7 @@ from tf_pfor import _tf
 from tf_pfor.converters._carries import Plan
 from tf_pfor.converters._loop_graphs import effects
 from tf_pfor.converters._loop_variables import Carry
-from tf_pfor.converters._regions import full_shape, positions
+from tf_pfor.converters._regions import full_shape, positions, stitched
 from tf_pfor.converters._safety import work_of
 from tf_pfor.emit import Emitter
 from tf_pfor.loop import Loop
@@ -168,9 +168,8 @@ class _Compact:
             lengths = None
             if c.index in left:
                 inner, _ = self._element(c)
-                value = emit("DynamicStitch", orders, left[c.index])  # [n, ...]
-                value.set_shape(full_shape(Layout.STACKED, inner, self.call.loop.static_length))
-                lengths = value
+                shape = full_shape(Layout.STACKED, inner, self.call.loop.static_length)
+                value = lengths = stitched(emit, orders, left[c.index], shape)
             if c.is_list or c.stays:
                 found[c.index] = plan.after(c, tensors, lengths)
             else:
