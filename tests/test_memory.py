@@ -195,6 +195,27 @@ def test_the_remainder_draws_numbers_of_its_own(seed):
         tf.random.set_seed(None)
 
 
+@pytest.mark.parametrize("jit", [None, True])
+@pytest.mark.parametrize("spec", [tf.TensorSpec([None, None]), tf.TensorSpec(None)], ids=str)
+def test_blocks_of_unknown_shapes(spec, jit):
+    """Also where all rows fit into the remainder: an array of no blocks does not tell its shape."""
+
+    @tf.function(input_signature=[spec], autograph=False, jit_compile=jit)
+    def compiled(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = vmap(lambda row: tf.reshape(row, [1, -1]) ** 2, chunk_size=4)(x)
+        return y, None if jit else tape.gradient(y, x)
+
+    for n in (0, 2, 4, 5, 9):
+        x = tf.random.stateless_normal([n, 3], [1, n])
+        y, gradient = compiled(x)
+        assert y.shape == [n, 1, 3]
+        _close(y[:, 0], x**2)
+        if not jit:  # XLA cannot compile TensorFlow's gradient of a conditional here
+            _close(gradient, 2 * x)
+
+
 # Advice -----------------------------------------------------------------------------------------
 
 

@@ -307,25 +307,31 @@ class _Blocks:
         def at_least_one() -> tuple[tf.Tensor, ...]:
             trips = tf.maximum(full, 1)
             ids = tf.minimum(tf.range(trips * block), n)
-            wide = [
-                tf.concat([x, tf.zeros([1, *tf.unstack(tf.shape(x)[1:])], x.dtype)], 0)
-                for x in given
-            ]
+            rows = [tf.concat([[1], tf.shape(x)[1:]], 0) for x in given]
+            wide = [tf.concat([x, tf.zeros(s, x.dtype)], 0) for x, s in zip(given, rows)]
             return in_turn(trips, [tf.gather(x, ids) for x in wide])
 
         def none() -> tuple[tf.Tensor, ...]:
-            return tuple(tf.zeros([0, *s.shape], s.dtype) for s in signature)
+            shapes = [() if s.shape.rank is None else s.shape for s in signature]
+            return tuple(
+                tf.zeros([0, *(d or 0 for d in shape)], s.dtype)
+                for shape, s in zip(shapes, signature)
+            )
 
-        if isinstance(n, int) or not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
+        is_xla = _tf.in_xla_context(tf.compat.v1.get_default_graph())
+        if isinstance(full, int) or not (is_xla or _is_open(signature)):
             blocks = in_turn(full, given)
-        else:  # XLA compiles what is not run, and cannot read an array of no blocks
+        elif is_xla:  # compiles what is not run, and cannot read an array of no blocks
             blocks = tf.cond(full > 0, at_least_one, none)
+        else:  # no blocks do not tell their shapes
+            blocks = tf.cond(full > 0, lambda: in_turn(full, given), none)
         outputs = [_join(t, block) for t in blocks[:count]]
         if not (isinstance(n, int) and n == done):
             with tf.control_dependencies(blocks), salted(1):  # or both need memory at once
                 first = tf.identity(tf.convert_to_tensor(done, tf.int32))
                 rest = self._convert(first, [tf.identity(x[done:]) for x in given], n - done)
-            outputs = [_sized(tf.concat([a, b], 0), n) for a, b in zip(outputs, rest)]
+            pairs = zip(outputs, rest)
+            outputs = [_sized(tf.concat([_like_rows(a, b), b], 0), n) for a, b in pairs]
         supply = iter(outputs)
         leaves = [next(supply) if isinstance(x, tf.Tensor) else None for x in self.body.leaves]
         return [x[0] if i in self.shared else x for i, x in enumerate(leaves)]  # type: ignore[index]
@@ -412,6 +418,18 @@ def _join(x: tf.Tensor, block: int) -> tf.Tensor:
     if shape is not None:
         out.set_shape([None, *shape[2:]])
     return out
+
+
+def _is_open(signature: Sequence[tf.TensorSpec]) -> bool:
+    """Whether the shapes of some results are not known before running."""
+    return not all(s.shape.is_fully_defined() for s in signature)
+
+
+def _like_rows(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Results of blocks as they are; of no blocks, with the shape of ``rows`` behind axis 0."""
+    if x.shape[1:].is_fully_defined():
+        return x
+    return tf.reshape(x, tf.concat([tf.shape(x)[:1], tf.shape(rows)[1:]], 0))
 
 
 def _sized(x: tf.Tensor, n: Dim) -> tf.Tensor:
