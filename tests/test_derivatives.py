@@ -369,7 +369,7 @@ def _in_graph(fn):
                 tf.abs, tf.Variable(1.0), tf.ones([2]), clip_norm=0
             ),
             ArgumentError,
-            "clip_norm must be positive",
+            "clip_norm must be a positive number",
         ),
         (
             lambda: functional.jacrev(tf.abs, has_aux=True)(tf.ones([2])),

@@ -115,6 +115,7 @@ def test_derivatives():
         (lambda: vmap(wide, chunk_size="auto", memory_budget=0), "number of bytes"),
         (lambda: vmap(wide, chunk_size="auto", memory_budget="1GB"), "number of bytes"),
         (lambda: vmap(wide, memory_budget=5), "which is not set"),
+        (lambda: tf_pfor.pfor(lambda i: i, 3, memory_budget=5), "parallel_iterations='auto'"),
         (lambda: tf_pfor.for_loop(lambda i: i, tf.int32, 3, "auto"), "positive int or None"),
     ],
 )
@@ -255,6 +256,8 @@ def test_budgets_of_derivatives():
     np.testing.assert_allclose(sums, tf.reduce_sum(plain, 0), rtol=1e-4, atol=1e-4)
     for form in (tf_pfor.jacrev, tf_pfor.jacfwd, tf_pfor.hessian, tf_pfor.laplacian):
         _close(form(loss, chunk_size="auto", memory_budget=48 * KIB)(x[0]), form(loss)(x[0]))
+    auto = {"parallel_iterations": "auto", "memory_budget": 4 * KIB}
+    _close(tf_pfor.pfor(lambda i: tf.tanh(x[i]), 20, **auto), tf.tanh(x))
     with tf.GradientTape(persistent=True) as tape:
         y = tf.tanh(x[:2] @ w)
     expected = tape.jacobian(y, w, experimental_use_pfor=False)

@@ -44,8 +44,10 @@ LAYERS = (
     "caching",
     "api",
     "vmap",
-    "functional indexed_slices",
-    "derivatives per_example explain",
+    "indexed_slices",
+    "pullbacks",
+    "differentiated",
+    "derivatives functional per_example explain",
     "check drop_in",
 )
 FILES = build_file.python_files()

@@ -1,5 +1,8 @@
 """vmap: axes, nests, sizes, chunks, errors."""
 
+import collections
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -198,3 +201,31 @@ def test_chunks_of_unknown_batches_under_jit_compile(is_pair):
         )
         for a, b in zip(tf.nest.flatten(compiled(x, y)), tf.nest.flatten(expected), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_dataclasses_without_a_kept_trace():
+    """A local class in the function keeps its trace from being kept; arguments are as always."""
+
+    @dataclasses.dataclass
+    class Point:
+        x: tf.Tensor
+
+    pair = collections.namedtuple("pair", "a b")
+
+    def fn(p):
+        return pair(Point(p.x * 2.0), None)
+
+    found = vmap(fn)(Point(tf.range(3.0)))
+    assert isinstance(found.a, Point)
+    assert found.a.x.numpy().tolist() == [0.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    "x", [tf.ragged.constant([[1.0], [2.0, 3.0]]), tf.sparse.from_dense([[1.0], [0.0]])], ids=type
+)
+def test_composites_are_not_mapped(x):
+    with pytest.raises(ArgumentTypeError, match=r"args\[0\]\['a'\] is a \w+Tensor"):
+        vmap(lambda d: d["a"])({"a": x})
+    flat = x.values
+    shared = vmap(lambda a, i: tf.reduce_sum(a.values) * i, (None, 0))(x, tf.range(2.0))
+    _close(shared, [0, tf.reduce_sum(flat)])

@@ -35,6 +35,7 @@ def pfor(
     fallback: Any = None,
     randomness: str = "different",
     while_strategy: str = "auto",
+    memory_budget: int | None = None,
 ) -> Any:
     """Runs ``loop_fn(i)`` for i in 0 ... iters - 1, all at once (papers/001 section 3.1).
 
@@ -45,13 +46,14 @@ def pfor(
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
       parallel_iterations: run blocks of so many iterations one after the other, each of them
         vectorized, to bound memory (papers/001 section 4.7). None: all at once; "auto": as many
-        as fit into half of the free memory, by the sizes of the tensors that a block needs.
+        as fit into ``memory_budget``, by the sizes of the tensors that a block needs.
       warn: whether to warn of ops that run in a sequential loop.
       axis_name: by which collectives (``psum`` ...) in ``loop_fn`` may name this loop.
       fallback: as for ``vmap``: "loop", "error", or a set of op types that may run in a sequential
         loop. None: what ``fallback_to_while_loop`` says.
       randomness: as for ``vmap``: "different", "same" or "error".
       while_strategy: as for ``vmap``: "auto", "compact" or "mask".
+      memory_budget: bytes for "auto", as for ``vmap``.
 
     Returns:
       The nest that ``loop_fn`` returns, each tensor of shape [iters] + its shape in ``loop_fn``.
@@ -67,8 +69,8 @@ def pfor(
     check_callable(loop_fn, "loop_fn")
     n = check_iters(iters)
     settings = settings_of(fallback, randomness, while_strategy, may_loop=fallback_to_while_loop)
-    block, name = check_block(parallel_iterations), axes.check_name(axis_name)
-    options = (n, settings, block, bool(warn), name)
+    block, budget = check_blocks(parallel_iterations, memory_budget, "parallel_iterations")
+    options = (n, settings, block, bool(warn), axes.check_name(axis_name), budget)
     if tf.executing_eagerly():
         result = EagerCall(_pfor, (loop_fn,), (), options)()
         if result is not UNCACHED:
@@ -83,8 +85,9 @@ def _pfor(
     block: int | str | None,
     warn: bool,
     name: str,
+    budget: int | None,
 ) -> Any:
-    job = Job(autographed(loop_fn), settings, block, warn, axis_name=name)
+    job = Job(autographed(loop_fn), settings, block, warn, axis_name=name, budget=budget)
     return run(job, [Element(None)], n)
 
 
@@ -102,7 +105,8 @@ def for_loop(
       loop_fn_dtypes: the dtypes of its results, in the same nest; None where it returns None or
         an operation.
       iters: how many iterations: an int, or a scalar integer tensor.
-      parallel_iterations: as in ``tf.while_loop``.
+      parallel_iterations: as in ``tf.while_loop``: nothing is stacked before it was computed, so
+        there is no "auto".
 
     Returns:
       The nest of ``loop_fn_dtypes``, each tensor stacked along a new axis 0.

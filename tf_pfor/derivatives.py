@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import nests
 from tf_pfor.api import check_blocks
-from tf_pfor.convert import Settings
-from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
-from tf_pfor.indexed_slices import BatchedIndexedSlices
-from tf_pfor.run import Element, Job, run
+from tf_pfor.pullbacks import rows_of, unflattened
 
 _no_autograph = tf.autograph.experimental.do_not_convert
-Pull = Callable[[tf.Tensor], Sequence[Any]]
-"""From a cotangent of the output to the gradients of the sources (None where unconnected)."""
 
 
 @_no_autograph
@@ -59,14 +54,14 @@ def jacobian(
     [[2.0, 0.0], [0.0, 4.0]]
     """
     _check_graph_tensor(output, "jacobian")
-    sources = nests.flatten(inputs)
+    sources = _checked_sources(inputs, "inputs")
 
     def pull(seed: tf.Tensor) -> Sequence[Any]:
         return tf.gradients(output, sources, grad_ys=seed)
 
     blocks = check_blocks(parallel_iterations, memory_budget, "parallel_iterations")
-    rows = _rows(output, pull, use_pfor, blocks, tables=sources if sparse else ())
-    return tf.nest.pack_sequence_as(inputs, [_jacobian_shape(output, r) for r in rows])
+    rows = rows_of(output, pull, blocks, use_pfor=use_pfor, tables=sources if sparse else ())
+    return tf.nest.pack_sequence_as(inputs, [unflattened(output, r) for r in rows])
 
 
 @_no_autograph
@@ -107,7 +102,7 @@ def batch_jacobian(
         return tf.gradients(output, [inp], grad_ys=seed)
 
     blocks = check_blocks(parallel_iterations, memory_budget, "parallel_iterations")
-    (rows,) = _rows(output, pull, use_pfor, blocks, batched=True)
+    (rows,) = rows_of(output, pull, blocks, use_pfor=use_pfor, batched=True)
     return _batch_jacobian_shape(output, rows)
 
 
@@ -122,6 +117,10 @@ def tape_jacobian(
     sparse: bool = False,
 ) -> Any:
     """The jacobian of what a tape has seen: ``tape.jacobian``, vectorized by tf_pfor.
+
+    Complex numbers are as in TensorFlow's gradients: row k is the gradient for a cotangent of one,
+    which for a holomorphic function is the conjugate of its derivative (see ``jacrev``), and for
+    real sources only the real part of it (see ``jacfwd``).
 
     Args:
       tape: any ``tf.GradientTape``, persistent or not, eager or in a ``tf.function``.
@@ -149,17 +148,15 @@ def tape_jacobian(
     [[2.0, 0.0], [0.0, 4.0]]
     """
     _check_target(target)
-    leaves = tf.nest.flatten(sources)
-    gradient: Any = tape.gradient  # its stub knows lists only
+    leaves, mode = _checked_sources(sources, "sources"), _checked_mode(unconnected_gradients)
+    gradient = _gradient_of(tape)
 
     def pull(seed: tf.Tensor) -> Sequence[Any]:
-        return gradient(
-            target, leaves, output_gradients=seed, unconnected_gradients=unconnected_gradients
-        )
+        return gradient(target, leaves, output_gradients=seed, unconnected_gradients=mode)
 
     blocks = check_blocks(parallel_iterations, memory_budget, "parallel_iterations")
-    rows = _rows(target, pull, True, blocks, tables=leaves if sparse else ())
-    return tf.nest.pack_sequence_as(sources, [_jacobian_shape(target, r) for r in rows])
+    rows = rows_of(target, pull, blocks, once=True, tables=leaves if sparse else ())
+    return tf.nest.pack_sequence_as(sources, [unflattened(target, r) for r in rows])
 
 
 @_no_autograph
@@ -183,7 +180,7 @@ def tape_batch_jacobian(
       memory_budget: bytes for "auto", as for ``vmap``.
 
     Returns:
-      [b] + target.shape[1:] + source.shape[1:].
+      [b] + target.shape[1:] + source.shape[1:]; None where unconnected, if that is asked for.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -196,114 +193,14 @@ def tape_batch_jacobian(
     """
     _check_target(target)
     _check_batches(target, source)
-    gradient: Any = tape.gradient
+    gradient, mode = _gradient_of(tape), _checked_mode(unconnected_gradients)
 
     def pull(seed: tf.Tensor) -> Sequence[Any]:
-        return [
-            gradient(
-                target, source, output_gradients=seed, unconnected_gradients=unconnected_gradients
-            )
-        ]
+        return [gradient(target, source, output_gradients=seed, unconnected_gradients=mode)]
 
     blocks = check_blocks(parallel_iterations, memory_budget, "parallel_iterations")
-    (rows,) = _rows(target, pull, True, blocks, batched=True)
+    (rows,) = rows_of(target, pull, blocks, batched=True, once=True)
     return _batch_jacobian_shape(target, rows)
-
-
-def _rows(
-    output: tf.Tensor,
-    pull: Pull,
-    use_pfor: bool,
-    blocks: tuple[int | str | None, int | None],
-    batched: bool = False,
-    tables: Sequence[Any] = (),
-) -> list[Any]:
-    """For each source: [m] + source shape, the gradients of the m elements of the output.
-
-    Each iteration pulls back one unit cotangent; all of them at once are one batched backward
-    pass, in which everything of the forward pass is loop-invariant.
-    """
-    block, budget = blocks
-    elements = _size(output, first_axis=1 if batched else 0)
-    found: list[int] = []  # how many tensors each gradient is
-
-    def one(i: tf.Tensor) -> list[tf.Tensor]:
-        unit = tf.one_hot(i, elements, dtype=output.dtype)
-        if batched:
-            unit = tf.broadcast_to(unit, [tf.shape(output)[0], elements])
-        seed = tf.reshape(unit, _shape(output))
-        grads = pull(seed)
-        parts = [_parts(g, table) for g, table in itertools.zip_longest(grads, tables)]
-        found[:] = map(len, parts)
-        return [x for part in parts for x in part]
-
-    if use_pfor:
-        job = Job(one, Settings(), block, axis_name=None, budget=budget)
-        supply = iter(run(job, [Element(None)], elements))
-    else:
-        supply = iter(_one_by_one(one, elements, block))
-    rows = [[next(supply) for _ in range(count)] for count in found]
-    return [_whole(row, k, tables) for k, row in enumerate(rows)]
-
-
-def _whole(row: list[Any], k: int, tables: Sequence[Any]) -> Any:
-    """The inverse of ``_parts``, for source k."""
-    if len(row) == 2:
-        return BatchedIndexedSlices(row[0], row[1], tf.shape(tables[k]))
-    return row[0] if row else None
-
-
-def _parts(gradient: Any, table: Any) -> list[tf.Tensor]:
-    """No tensor for None; two for slices of a table; else a dense one."""
-    if gradient is None:
-        return []
-    if table is None or not isinstance(gradient, tf.IndexedSlices):
-        return [tf.convert_to_tensor(gradient)]
-    slices = BatchedIndexedSlices.of(gradient, table)
-    return [slices.values, slices.indices]
-
-
-def _one_by_one(one: Callable[..., Any], elements: Dim, block: int | str | None) -> list[tf.Tensor]:
-    graph = tf.__internal__.FuncGraph("jacobian_row")
-    with graph.as_default():
-        dtypes = [g.dtype for g in one(tf.constant(0))]
-    return tf.map_fn(
-        one,
-        tf.range(elements),
-        fn_output_signature=dtypes,
-        parallel_iterations=block if isinstance(block, int) else 10,
-    )
-
-
-def _size(tensor: tf.Tensor, first_axis: int) -> Dim:
-    """The number of elements of each block of ``tensor`` behind its first axes."""
-    shape = tensor.shape
-    if shape.rank is not None:
-        known = shape[first_axis:].num_elements()
-        if known is not None:
-            return known
-    return tf.reduce_prod(tf.shape(tensor)[first_axis:])
-
-
-def _shape(tensor: tf.Tensor) -> Any:
-    return tensor.shape if tensor.shape.is_fully_defined() else tf.shape(tensor)
-
-
-def _jacobian_shape(output: tf.Tensor, rows: Any) -> Any:
-    """[m, ...x] -> output.shape + [...x]."""
-    if rows is None:
-        return None
-    if isinstance(rows, BatchedIndexedSlices):
-        values, indices = (
-            _jacobian_shape(output, rows.values),
-            _jacobian_shape(output, rows.indices),
-        )
-        return BatchedIndexedSlices(values, indices, rows.dense_shape)
-    if output.shape.is_fully_defined() and rows.shape.is_fully_defined():
-        return tf.reshape(rows, output.shape + rows.shape[1:])
-    result = tf.reshape(rows, tf.concat([tf.shape(output), tf.shape(rows)[1:]], 0))
-    result.set_shape(output.shape + rows.shape[1:])
-    return result
 
 
 def _batch_jacobian_shape(output: tf.Tensor, rows: Any) -> Any:
@@ -334,8 +231,42 @@ def _check_target(target: Any) -> None:
         )
 
 
+def _gradient_of(tape: Any) -> Any:
+    if not hasattr(tape, "gradient"):
+        raise ArgumentTypeError(
+            f"tape must be a tf.GradientTape, found {tape!r} of type {type(tape).__name__}."
+        )
+    return tape.gradient
+
+
+def _checked_mode(unconnected_gradients: Any) -> tf.UnconnectedGradients:
+    try:
+        return tf.UnconnectedGradients(unconnected_gradients)
+    except ValueError:
+        raise ArgumentError(
+            "unconnected_gradients must be 'none', 'zero' or a tf.UnconnectedGradients, found "
+            f"{unconnected_gradients!r}."
+        ) from None
+
+
+def _checked_sources(sources: Any, name: str) -> list[Any]:
+    """The leaves: tensors and variables."""
+    leaves = tf.nest.flatten(sources)
+    for leaf, path in zip(leaves, nests.paths(sources, name)):
+        if not hasattr(leaf, "dtype") or isinstance(leaf, (np.ndarray, np.generic)):
+            raise ArgumentTypeError(
+                f"{path} is {leaf!r} of type {type(leaf).__name__}. Expected: a tensor or a "
+                "variable that the target was computed from."
+            )
+    return leaves
+
+
 def _check_batches(output: Any, inp: Any) -> None:
     for name, tensor in (("output", output), ("input", inp)):
+        if not hasattr(tensor, "shape"):
+            raise ArgumentTypeError(
+                f"The {name} of a batch jacobian must be one tensor, found {type(tensor).__name__}."
+            )
         if tensor.shape.rank == 0:
             raise ArgumentError(
                 f"The {name} of a batch jacobian is a scalar, expected a tensor of shape [b, ...]."

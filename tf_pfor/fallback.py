@@ -160,7 +160,8 @@ def _of_both(value: Value, is_row: bool, n: Any, m: Any, both: Any) -> tf.Tensor
         tensor = tf.gather(tensor, ids // m if value.is_stacked else ids % m)
     else:
         tensor = tf.reshape(tensor, tf.concat([[both], tf.shape(tensor)[2:]], 0))
-    tensor.set_shape([both if isinstance(both, int) else None, *inner])
+    if inner.rank is not None:
+        tensor.set_shape([both if isinstance(both, int) else None, *inner])
     return tensor
 
 
@@ -334,7 +335,7 @@ class RowLoop:
             maximum_iterations=trips,
             parallel_iterations=1 if self.in_order else 10,
         )
-        stacked = [_stack(a, t, trips) for a, t in zip(arrays, outputs)]
+        stacked = [stacked_rows(a, t, trips) for a, t in zip(arrays, outputs)]
         return stacked if trips is n else [t[:n] for t in stacked]
 
     def _gradient(
@@ -396,8 +397,14 @@ def _specs(tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
     return [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
 
 
-def _stack(array: tf.TensorArray, like: tf.Tensor, n: Any) -> tf.Tensor:
-    """The rows of ``array`` as one tensor; if there are none, unknown dimensions are 0."""
+def stacked_rows(array: tf.TensorArray, like: Any, n: Any) -> tf.Tensor:
+    """The n rows of ``array``, each ``like`` a tensor; if there are none, unknown dimensions are 0.
+
+    Args:
+      array: what to stack.
+      like: what has the shape and dtype of a row.
+      n: how many rows.
+    """
     shape = dims(like)
     if is_static(shape) or (isinstance(n, int) and n):
         return array.stack()

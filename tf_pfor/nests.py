@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import functools
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -63,6 +64,20 @@ def to_user(structure: Any) -> Any:
         items: Any = structure
         return type(structure)((k, to_user(v)) for k, v in items.items())
     return structure
+
+
+def as_function(fn: Callable[..., Any], jit_compile: bool | None = None) -> Callable[..., Any]:
+    """``fn`` as a ``tf.function`` of which arguments and results may be dataclasses."""
+
+    def of_nests(args: Any, kwargs: Any) -> Any:
+        return from_user(fn(*to_user(args), **to_user(kwargs)))
+
+    compiled = tf.function(of_nests, autograph=False, jit_compile=jit_compile)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return to_user(compiled(from_user(args), from_user(kwargs)))
+
+    return call
 
 
 def flatten(structure: Any) -> list[Any]:

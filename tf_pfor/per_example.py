@@ -8,13 +8,14 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import nests
-from tf_pfor.api import check_blocks
+from tf_pfor.api import check_blocks, check_callable
 from tf_pfor.axes import Axis
 from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.emit import Dim, salted
-from tf_pfor.errors import ArgumentError
+from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.indexed_slices import BatchedIndexedSlices
 from tf_pfor.memory import fitting_block
+from tf_pfor.pullbacks import has_derivative
 from tf_pfor.report import Recorder, warn_of_loops
 from tf_pfor.run import Element, convert_body, mapped, stand_ins, with_mapped
 from tf_pfor.settings import Settings
@@ -27,10 +28,9 @@ _no_autograph = tf.autograph.experimental.do_not_convert
 
 def _example_gradients(loss_fn: LossFn, variables: Any, has_aux: bool) -> Callable[..., Any]:
     """A function of one example: a list of gradients, those of lookups as slices; loss; aux."""
+    check_callable(loss_fn, "loss_fn")
     converted = autographed(loss_fn)
-    leaves = _tensors(variables)
-    if not leaves:
-        raise ArgumentError("variables holds nothing to differentiate with respect to.")
+    leaves = _checked(variables)
 
     def one(*example: Any) -> tuple[list[Any], tf.Tensor, Any]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -40,10 +40,10 @@ def _example_gradients(loss_fn: LossFn, variables: Any, has_aux: bool) -> Callab
         if loss is None:
             raise ArgumentError("loss_fn must return the loss of one example, found None.")
         loss = tf.convert_to_tensor(loss)
-        if not loss.dtype.is_floating and not loss.dtype.is_complex:
+        if not loss.dtype.is_floating:
             raise ArgumentError(
-                f"loss_fn must return a real number, found dtype {loss.dtype.name}, which has no "
-                "gradient."
+                f"loss_fn must return a real number, found dtype {loss.dtype.name}: integers have "
+                "no gradient, and complex numbers no order."
             )
         if loss.shape.rank not in (0, None):
             raise ArgumentError(
@@ -99,6 +99,28 @@ def _tensors(variables: Any) -> list[Any]:
     ]
 
 
+def _checked(variables: Any) -> list[Any]:
+    """The leaves, which must be tensors or variables with gradients.
+
+    Raises:
+      ArgumentError: if they are not.
+    """
+    leaves = _tensors(variables)
+    if not leaves:
+        raise ArgumentError("variables holds nothing to differentiate with respect to.")
+    for leaf, name in zip(leaves, nests.paths(variables, "variables")):
+        if not isinstance(leaf, (tf.Tensor, tf.Variable)):
+            raise ArgumentTypeError(
+                f"{name} is {leaf!r} of type {type(leaf).__name__}, expected a variable or a "
+                "tensor that loss_fn uses."
+            )
+        if not has_derivative(leaf.dtype):
+            raise ArgumentError(
+                f"{name} has dtype {leaf.dtype.name}, which has no gradient. Leave it out."
+            )
+    return leaves
+
+
 @_no_autograph
 def per_example_gradients(
     loss_fn: LossFn,
@@ -150,6 +172,7 @@ def _gradients(
     sparse: bool,
 ) -> Any:
     one = _example_gradients(loss_fn, variables, has_aux)
+    _check_batch(batch)
 
     def plain(*example: Any) -> Any:
         grads, loss, aux = one(*example)
@@ -207,6 +230,7 @@ def _norms(
     loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], chunk_size: Any, budget: int | None
 ) -> tf.Tensor:
     one = _example_gradients(loss_fn, variables, False)
+    _check_batch(batch)
 
     def norm(*example: Any) -> tf.Tensor:
         return _norm([_squares(_flat(g)) for g in one(*example)[0]])
@@ -229,8 +253,8 @@ def clipped_gradient_sum(
       loss_fn: as for ``per_example_gradients``.
       variables: as for ``per_example_gradients``.
       *batch: as for ``per_example_gradients``.
-      clip_norm: the largest global norm that one example's gradient keeps; a float or a scalar
-        tensor.
+      clip_norm: the largest global norm that one example's gradient keeps, more than 0; a float
+        or a scalar tensor.
       chunk_size: examples to process at once: no more than so many gradients are ever held, and
         those of tables that are looked up are never dense. None: all; "auto": what fits.
       memory_budget: bytes for "auto", as for ``vmap``.
@@ -247,10 +271,32 @@ def clipped_gradient_sum(
     >>> float(total)
     0.5
     """
-    if isinstance(clip_norm, (int, float)) and not clip_norm > 0:
-        raise ArgumentError(f"clip_norm must be positive, found {clip_norm!r}.")
+    _check_clip_norm(clip_norm)
     blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
     return _cached(_clipped, loss_fn, (variables, batch, clip_norm), blocks)
+
+
+def _check_batch(batch: tuple[Any, ...]) -> None:
+    if all(x is None for x in tf.nest.flatten(nests.from_user(batch))):
+        raise ArgumentError(
+            "batch holds no tensor, so there are no examples. Expected: tensors of shape [n, ...], "
+            "behind the variables."
+        )
+
+
+def _check_clip_norm(clip_norm: Any) -> None:
+    try:
+        tensor = tf.convert_to_tensor(clip_norm)
+        known = tf.get_static_value(tensor)
+    except (TypeError, ValueError):
+        tensor = known = None
+    if (
+        tensor is None
+        or not (tensor.dtype.is_floating or tensor.dtype.is_integer)
+        or tensor.shape.rank not in (0, None)
+        or (known is not None and not known > 0)
+    ):
+        raise ArgumentError(f"clip_norm must be a positive number, found {clip_norm!r}.")
 
 
 def _clipped(
@@ -258,10 +304,10 @@ def _clipped(
     block: int | str | None, budget: int | None,
 ) -> Any:  # fmt: skip
     if tf.executing_eagerly():
-        graph = tf.function(
-            lambda *b: _clipped(loss_fn, variables, b, clip_norm, block, budget), autograph=False
+        graph = nests.as_function(
+            lambda *b: _clipped(loss_fn, variables, b, clip_norm, block, budget)
         )
-        return graph(*tf.nest.map_structure(tf.convert_to_tensor, batch))
+        return graph(*batch)
     sums, losses = _ClippedSum(loss_fn, variables, batch, clip_norm).run(block, budget)
     return tf.nest.pack_sequence_as(variables, sums), losses
 
@@ -271,6 +317,7 @@ class _ClippedSum:
 
     def __init__(self, loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], clip_norm: Any):
         one = _example_gradients(loss_fn, variables, False)
+        _check_batch(batch)
         self._variables = _tensors(variables)
         self._clip_norm = clip_norm
         self._plan = plan = Plan(batch, {}, 0, None)
@@ -320,7 +367,7 @@ class _ClippedSum:
         grads = [_whole(g, v) for g, v in zip(grads, self._variables)]
         grads = [_flat(g, n) for g in grads]
         norms = _norm([_squares(g) for g in grads])
-        limit = tf.cast(self._clip_norm, norms.dtype)
+        limit = tf.minimum(tf.cast(self._clip_norm, norms.dtype), norms.dtype.max)
         scales = limit / tf.maximum(norms, limit)  # [n], 1 where the norm is small enough
         return [_scaled_sum(g, scales, v) for g, v in zip(grads, self._variables)], losses
 

@@ -15,6 +15,7 @@ from tf_pfor.collectives import has_collective
 from tf_pfor.convert import Failed, Settings, Walker
 from tf_pfor.emit import Dim, Emitter, salted
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.fallback import stacked_rows
 from tf_pfor.loop import Loop
 from tf_pfor.report import Recorder, refusal, warn_of_loops
 from tf_pfor.trace import Body, leaves_of, trace
@@ -51,6 +52,7 @@ class Job:
       settings: what the caller chose.
       block: iterations to run at once; None for all; "auto" for as many as fit into memory.
       budget: bytes for "auto"; None for half of what is free.
+      once: ``fn`` must not be called again after it was traced.
       warn: whether to warn of ops that run in a sequential loop.
       out_axes: where the loop axis goes in each output: an int, None for an output that must be
         loop-invariant, or a nest of these that is a prefix of the outputs' nest.
@@ -65,6 +67,7 @@ class Job:
     out_axes: Any = 0
     axis_name: str | None = ""
     budget: int | None = None
+    once: bool = False
 
 
 def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
@@ -297,11 +300,11 @@ class _Blocks:
         signature = signature or (tf.TensorSpec([], tf.int32),)
 
         def in_turn(trips: Dim, rows: list[tf.Tensor]) -> tuple[tf.Tensor, ...]:
-            return tf.map_fn(
-                lambda rows: tuple(self._convert(rows[0], rows[1:], block)) or rows[:1],
-                (tf.range(trips) * block, *[_split(x, trips, block) for x in rows]),
-                fn_output_signature=signature,
-                parallel_iterations=1,
+            return _in_turn(
+                lambda rows: self._convert(rows[0], rows[1:], block) or rows[:1],
+                [tf.range(trips) * block, *[_split(x, trips, block) for x in rows]],
+                signature,
+                trips,
             )
 
         def at_least_one() -> tuple[tf.Tensor, ...]:
@@ -318,13 +321,10 @@ class _Blocks:
                 for shape, s in zip(shapes, signature)
             )
 
-        is_xla = _tf.in_xla_context(tf.compat.v1.get_default_graph())
-        if isinstance(full, int) or not (is_xla or _is_open(signature)):
+        if isinstance(full, int) or not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
             blocks = in_turn(full, given)
-        elif is_xla:  # compiles what is not run, and cannot read an array of no blocks
+        else:  # XLA compiles what is not run, and cannot read an array of no blocks
             blocks = tf.cond(full > 0, at_least_one, none)
-        else:  # no blocks do not tell their shapes
-            blocks = tf.cond(full > 0, lambda: in_turn(full, given), none)
         outputs = [_join(t, block) for t in blocks[:count]]
         if not (isinstance(n, int) and n == done):
             with tf.control_dependencies(blocks), salted(1):  # or both need memory at once
@@ -374,7 +374,8 @@ def _several(tensor: tf.Tensor, block: int | None) -> tf.TensorSpec:
 
 def _may_run_plain(body: Body, job: Job) -> bool:
     """Whether the body means the same when it runs by itself, once for each iteration."""
-    return job.settings.randomness == "different" and not has_collective(body.graph)
+    may_repeat = not job.once and job.settings.randomness == "different"
+    return may_repeat and not has_collective(body.graph)
 
 
 def _one_by_one(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> list[Any]:
@@ -420,9 +421,27 @@ def _join(x: tf.Tensor, block: int) -> tf.Tensor:
     return out
 
 
-def _is_open(signature: Sequence[tf.TensorSpec]) -> bool:
-    """Whether the shapes of some results are not known before running."""
-    return not all(s.shape.is_fully_defined() for s in signature)
+def _in_turn(
+    fn: Callable[[list[tf.Tensor]], Sequence[tf.Tensor]],
+    rows: Sequence[tf.Tensor],
+    signature: Sequence[tf.TensorSpec],
+    trips: Dim,
+) -> tuple[tf.Tensor, ...]:
+    """``tf.map_fn``, also where there are no rows and the shapes of results are not known."""
+    given = [tf.TensorArray(x.dtype, trips).unstack(x) for x in rows]
+    empty = [
+        tf.TensorArray(s.dtype, trips, element_shape=s.shape, infer_shape=False) for s in signature
+    ]
+
+    def step(i: tf.Tensor, arrays: list[Any]) -> Any:
+        made = fn([a.read(i) for a in given])
+        return i + 1, [a.write(i, x) for a, x in zip(arrays, made)]
+
+    _, arrays = tf.while_loop(
+        lambda i, _: i < trips, step, (tf.constant(0), empty), parallel_iterations=1,
+        maximum_iterations=trips,
+    )  # fmt: skip
+    return tuple(stacked_rows(a, s, trips) for a, s in zip(arrays, signature))
 
 
 def _like_rows(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:

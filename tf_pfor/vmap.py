@@ -121,7 +121,7 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
 
     @functools.cache  # a tf.function is dear to make, and seldom needed
     def compiled() -> Any:
-        return tf.function(mapped, autograph=False, jit_compile=jit_compile)
+        return nests.as_function(mapped, jit_compile)
 
     @tf.autograph.experimental.do_not_convert
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -199,6 +199,7 @@ class Plan:
         names_of_args = nests.paths(given_args, "args")
         names = [*names_of_args, *nests.paths(given_kwargs, "kwargs")]
         leaves = nests.flatten(self._structure)
+        owners = [x for x in tf.nest.flatten(self._structure) for _ in nests.flatten(x)]
         axes += [0] * (len(leaves) - len(axes))
         self._kept: list[Any] = list(leaves)
         self._slots: list[int] = []
@@ -207,6 +208,7 @@ class Plan:
         for i, (leaf, axis, name) in enumerate(zip(leaves, axes, names)):
             if axis is None or leaf is None or _is_switch(leaf, i >= len(names_of_args)):
                 continue
+            _check_dense(owners[i], name)
             tensor, place = _mapped_tensor(leaf, axis, name)
             shape = dims(tensor)
             sizes.append((name, tensor.shape, axis, None if shape is None else shape[place]))
@@ -231,6 +233,15 @@ class Plan:
 def _is_switch(leaf: Any, is_keyword: bool) -> bool:
     """Such as ``training=True``: a keyword argument with nothing in it to map over."""
     return is_keyword and isinstance(leaf, (bool, str))
+
+
+def _check_dense(leaf: Any, name: str) -> None:
+    if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
+        raise ArgumentTypeError(
+            f"{name} is a {type(leaf).__name__}, which is not supported yet as a mapped argument. "
+            "Convert it to a dense tensor first (.to_tensor() or tf.sparse.to_dense()), or set its "
+            "entry of in_axes to None if all examples share it."
+        )
 
 
 def _mapped_tensor(leaf: Any, axis: int, name: str) -> tuple[tf.Tensor, int]:

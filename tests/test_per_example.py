@@ -1,0 +1,90 @@
+"""Per-example gradients: what is refused, odd clip norms, dataclasses."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tf_pfor.errors import ArgumentError, ArgumentTypeError
+
+X = tf.constant([1.0, -4.0])
+
+
+def clipped(*args, **kwargs):
+    return tf_pfor.clipped_gradient_sum(*args, **{"clip_norm": 1.0, **kwargs})
+
+
+of_forms = pytest.mark.parametrize(
+    "form", [tf_pfor.per_example_gradients, tf_pfor.gradient_norms, clipped]
+)
+
+
+@pytest.mark.parametrize("chunk", [None, 1])
+def test_a_norm_that_clips_nothing(chunk):
+    w = tf.Variable(2.0)
+    total, _ = clipped(lambda x: w * x, w, X, clip_norm=float("inf"), chunk_size=chunk)
+    assert float(total) == -3.0
+    zero, _ = clipped(lambda x: 0 * w * x, w, X, chunk_size=chunk)
+    assert float(zero) == 0.0
+
+
+@pytest.mark.parametrize("norm", [2, np.float32(2.0), tf.constant(2), tf.Variable(2.0), "unknown"])
+def test_norms_of_all_types(norm):
+    w = tf.Variable(1.0)
+    if isinstance(norm, str):  # a tensor that is not known before running
+        total, _ = tf.function(lambda c: clipped(lambda x: w * x, w, X, clip_norm=c))(2.0)
+    else:
+        total, _ = clipped(lambda x: w * x, w, X, clip_norm=norm)
+    assert float(total) == -1.0
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [0, -1.0, True, None, "1", 1j, float("nan"), np.float32(-1.0), tf.constant(-1.0), [1.0, 2.0]],
+    ids=str,
+)
+def test_norms_that_clip_wrongly(norm):
+    w = tf.Variable(2.0)
+    with pytest.raises(ArgumentError, match="clip_norm must be a positive number, found"):
+        clipped(lambda x: w * x, w, X, clip_norm=norm)
+
+
+@of_forms
+def test_examples_that_are_dataclasses(form):
+    @dataclasses.dataclass
+    class Example:
+        x: tf.Tensor
+        mask: None = None
+
+    w = tf.Variable(3.0)
+    found = form(lambda e: w * e.x, w, Example(X))
+    for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(form(lambda x: w * x, w, X))):
+        np.testing.assert_allclose(a, b)
+
+
+@of_forms
+@pytest.mark.parametrize(
+    ("run", "error", "text"),
+    [
+        (lambda f, w: f(3, w, X), ArgumentTypeError, "loss_fn must be a function"),
+        (lambda f, w: f(lambda x: w * x, None, X), ArgumentTypeError, "variables is None"),
+        (lambda f, w: f(lambda x: w * x, [w, "w"], X), ArgumentTypeError, r"variables\[1\] is 'w'"),
+        (
+            lambda f, w: f(lambda x: w * x, {"a": tf.Variable(1)}, X),
+            ArgumentError,
+            r"variables\['a'\] has dtype int32",
+        ),
+        (lambda f, w: f(lambda x: tf.complex(w, x), w, X), ArgumentError, "found dtype complex64"),
+        (lambda f, w: f(lambda: w, w), ArgumentError, "batch holds no tensor"),
+        (
+            lambda f, w: f(lambda x: w, w, tf.ragged.constant([[1.0], []])),
+            ArgumentTypeError,
+            "RaggedTensor",
+        ),
+    ],
+)
+def test_errors(form, run, error, text):
+    with pytest.raises(error, match=text):
+        run(form, tf.Variable(2.0))
