@@ -116,6 +116,16 @@ def test_slices_of_a_table():
         close(found["scale"], dense["scale"])
 
 
+@pytest.mark.parametrize("form", [*ALL.values(), tf_pfor.hvp], ids=[*ALL, "hvp"])
+def test_a_derivative_made_anew_is_not_traced_anew(form):
+    args = (X, X) if form is tf_pfor.hvp else (X,)
+    tf_pfor.clear_cache()
+    for _ in range(3):
+        form(lambda x: tf.reduce_sum(x**3))(*args)
+    info = tf_pfor.cache_info()
+    assert (info.misses, info.hits, info.size) == (1, 2, 1)
+
+
 # -- dtypes --------------------------------------------------------------------------------
 
 Z = tf.constant([1 + 2j, -0.5 + 1j], tf.complex128)

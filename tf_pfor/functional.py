@@ -193,15 +193,16 @@ def hvp(fn: Fn, argnums: Argnums = 0, has_aux: bool = False) -> Fn:
     >>> product(tf.constant([1., 2.]), tf.constant([1., 1.])).numpy().tolist()
     [6.0, 12.0]
     """
+    return compiled(fn, argnums, has_aux, _product, extra=1)
 
-    def compute(call: Differentiated) -> Any:
-        call.require(is_complex=False, why=_REAL_ONLY)
-        vector = call.like_the_arguments(call.extra[0], "the vector of hvp")
-        outputs, aux = call.evaluate()
-        value = _scalar_output(outputs)
-        return call.like_arguments(_hessian_rows(value, call.wrt, vector)), aux
 
-    return compiled(fn, argnums, has_aux, compute, extra=1)
+def _product(call: Differentiated) -> Any:
+    """A hessian times the last argument. (One function, so that calls share their trace.)"""
+    call.require(is_complex=False, why=_REAL_ONLY)
+    vector = call.like_the_arguments(call.extra[0], "the vector of hvp")
+    outputs, aux = call.evaluate()
+    value = _scalar_output(outputs)
+    return call.like_arguments(_hessian_rows(value, call.wrt, vector)), aux
 
 
 def hessian_diag(
