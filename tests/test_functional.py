@@ -199,6 +199,52 @@ def test_unknown_shapes(form, shape, chunk):
         close(found, expected)
 
 
+# -- second derivatives --------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")  # ranks that are not known
+def test_a_tape_around_blocks_in_a_graph():
+    """TensorFlow's tapes do not see that tf.gradients rewrites the loops over the blocks."""
+    v = tf.Variable([1.0, 2.0])
+
+    def gradients(**options):
+        def f(x):
+            return tf.sin(x * v) * tf.reduce_sum(x**2)
+
+        with tf.GradientTape() as tape:
+            tape.watch(X)
+            loss = tf.reduce_sum(tf_pfor.hessian(f, **options)(X) ** 2)
+        return tape.gradient(loss, [X, v])
+
+    expected = gradients()
+    found = tf.function(gradients)(chunk_size=1)
+    for a, b in zip(found, expected):
+        close(a, b, rtol=1e-4)
+
+
+def resized(x):
+    return tf.image.resize(tf.reshape(x, [1, 2, 1]), [2, 2])[..., 0]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "function"])
+def test_second_derivatives_that_tensorflow_leaves_out(wrap):
+    """The gradient of its ResizeBilinearGrad is a constant to TensorFlow: nothing, or a part."""
+    image = wrap(resized)
+    assert tf_pfor.jacrev(image)(X).shape == [2, 2, 2]
+
+    def energy(x):
+        return tf.reduce_sum(image(x) ** 3) + tf.reduce_sum(x**3)
+
+    for run in (
+        lambda: tf_pfor.jacfwd(image)(X),
+        lambda: tf_pfor.hessian(energy)(X),
+        lambda: tf_pfor.laplacian(energy)(X),
+        lambda: tf_pfor.hvp(energy)(X, X),
+    ):
+        with pytest.raises(ArgumentError, match="ResizeBilinearGrad"):
+            run()
+
+
 # -- errors --------------------------------------------------------------------------------
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import nests
+from tf_pfor import _tf, nests
 from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.fingerprint import Transformed
-from tf_pfor.pullbacks import has_derivative
+from tf_pfor.pullbacks import check_differentiable_again, has_derivative
 from tf_pfor.trace import autographed
 
 Argnums = int | Sequence[int]
@@ -119,6 +119,7 @@ class Differentiated:
         for x, path in _present(structure, "output"):
             leaves.append(tf.convert_to_tensor(x))
             _check_differentiable(leaves[-1], path, "Cast it, or return it as aux.")
+        check_differentiable_again(leaves, self.wrt)
         return filled(structure, leaves), aux
 
     def like_arguments(self, row: Sequence[Any]) -> Any:
@@ -219,7 +220,10 @@ def _compiled(fn: Fn, argnums: Argnums, has_aux: bool, compute: Any, extra: int)
     @tf.autograph.experimental.do_not_convert
     def call(*args: Any, **kwargs: Any) -> Any:
         if not tf.executing_eagerly():
-            return traced(*args, **kwargs)
+            # A tape does not notice that tf.gradients rewrites loops that it has seen, and would
+            # differentiate them wrongly. What happens in a function it does not see.
+            inside = function() if _tf.may_record_gradients() else traced
+            return inside(*args, **kwargs)
         result = EagerCall(_differentiate, closures, (args, kwargs), options, own=own)()
         return function()(*args, **kwargs) if result is UNCACHED else result
 

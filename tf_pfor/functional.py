@@ -25,7 +25,14 @@ from tf_pfor.differentiated import (
 )
 from tf_pfor.errors import ArgumentError
 from tf_pfor.memory import AUTO, default_budget
-from tf_pfor.pullbacks import Blocks, map_units, rows_of, size_of_rows, unflattened
+from tf_pfor.pullbacks import (
+    Blocks,
+    check_differentiable_again,
+    map_units,
+    rows_of,
+    size_of_rows,
+    unflattened,
+)
 
 _REAL = (
     "Set holomorphic=True for the complex derivative of a holomorphic function, or differentiate "
@@ -201,8 +208,8 @@ def _product(call: Differentiated) -> Any:
     call.require(is_complex=False, why=_REAL_ONLY)
     vector = call.like_the_arguments(call.extra[0], "the vector of hvp")
     outputs, aux = call.evaluate()
-    value = _scalar_output(outputs)
-    return call.like_arguments(_hessian_rows(value, call.wrt, vector)), aux
+    grads = _gradients(_scalar_output(outputs), call.wrt)
+    return call.like_arguments(_hessian_rows(grads, call.wrt, vector)), aux
 
 
 def hessian_diag(
@@ -322,6 +329,7 @@ def _pusher(ys: list[tf.Tensor], x: tf.Tensor) -> Callable[[tf.Tensor], list[tf.
     if pulled is None:
         return lambda tangent: [tf.zeros_like(y) for y in ys]
     pulled = tf.convert_to_tensor(pulled)
+    check_differentiable_again([pulled], cotangents)
 
     def push(tangent: tf.Tensor) -> list[tf.Tensor]:
         found = tf.gradients(pulled, cotangents, grad_ys=tangent)
@@ -330,11 +338,17 @@ def _pusher(ys: list[tf.Tensor], x: tf.Tensor) -> Callable[[tf.Tensor], list[tf.
     return push
 
 
+def _gradients(value: tf.Tensor, wrt: list[tf.Tensor]) -> list[tf.Tensor]:
+    """The gradients of a scalar, which can be differentiated again."""
+    grads = [tf.convert_to_tensor(g) for g in _zeros_if_none(tf.gradients(value, wrt), wrt)]
+    check_differentiable_again(grads, wrt)
+    return grads
+
+
 def _hessian_rows(
-    value: tf.Tensor, wrt: list[tf.Tensor], vector: Sequence[tf.Tensor]
+    grads: list[tf.Tensor], wrt: list[tf.Tensor], vector: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
     """H v of a scalar: the gradient of (gradient . v)."""
-    grads = _zeros_if_none(tf.gradients(value, wrt), wrt)
     found = tf.gradients(grads, wrt, grad_ys=list(vector))
     return [tf.convert_to_tensor(g) for g in _zeros_if_none(found, wrt)]
 
@@ -342,9 +356,10 @@ def _hessian_rows(
 def _second(y: tf.Tensor, x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
     """d2 y / d x_k^2 for each k: [size of y, size of x]."""
     if y.shape.rank == 0 and not y.dtype.is_complex:
+        grads = _gradients(y, [x])
 
         def of_scalar(seed: tf.Tensor) -> tf.Tensor:
-            (row,) = _hessian_rows(y, [x], [seed])
+            (row,) = _hessian_rows(grads, [x], [seed])
             return tf.reduce_sum(row * seed)
 
         diagonal: Any = map_units(x, of_scalar, blocks)

@@ -8,8 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.emit import Dim
+from tf_pfor.errors import ArgumentError
 from tf_pfor.indexed_slices import BatchedIndexedSlices
+from tf_pfor.regions import reached
 from tf_pfor.run import Element, Job, run
 from tf_pfor.settings import Settings
 
@@ -131,6 +134,46 @@ def _one_by_one(one: Callable[..., Any], n: Dim, block: int | str | None) -> lis
         fn_output_signature=dtypes,
         parallel_iterations=block if isinstance(block, int) else 10,
     )
+
+
+def check_differentiable_again(results: Sequence[tf.Tensor], sources: Sequence[tf.Tensor]) -> None:
+    """Refuses backward passes through ops that TensorFlow takes for constants.
+
+    TensorFlow would leave their part of the second derivative out and say nothing: the gradient of
+    a ``tf.image.resize`` is such an op.
+
+    Args:
+      results: gradients, in the graph being built.
+      sources: what they are to be differentiated with respect to.
+
+    Raises:
+      ArgumentError: if there is such an op between them.
+    """
+    needed = reached(x.op for x in results)
+    depends = {id(x) for x in sources}
+    for op in tf.compat.v1.get_default_graph().get_operations():
+        if op not in needed or not any(id(x) in depends for x in op.inputs):
+            continue
+        depends.update(id(x) for x in op.outputs)
+        constant = _constant_gradient(op)
+        if constant is not None:
+            line = _tf.user_line(op) or "line unknown"
+            raise ArgumentError(
+                f"the function has a second derivative through {constant} ('{op.name}', {line}), "
+                "which TensorFlow does not differentiate: that part would be left out. Expected: "
+                "ops that can be differentiated twice. For a first derivative use jacrev."
+            )
+
+
+def _constant_gradient(op: tf.Operation) -> str | None:
+    """The type of an op of a backward pass that has no gradient, in ``op`` or its functions."""
+    if op.type.endswith(("Grad", "Gradient")):
+        try:
+            return op.type if _tf.registered_gradient(op.type) is None else None
+        except LookupError:  # an error of TensorFlow's, if it is needed
+            return None
+    inner = [x for graph in _tf.functions_of(op) for x in graph.get_operations()]
+    return next(filter(None, map(_constant_gradient, inner)), None)
 
 
 def size_of_rows(tensor: tf.Tensor, first_axis: int = 0) -> Dim:
