@@ -284,3 +284,17 @@ def cube(x):
 def test_errors(run, error, text):
     with pytest.raises(error, match=text):
         run()
+
+
+@pytest.mark.parametrize("size", [1, 2, "auto"])
+def test_hessian_in_blocks_mapped_and_compiled(size):
+    def f(a):
+        return tf.sin(a) * tf.reduce_sum(a**2)
+
+    x = tf.constant(np.random.default_rng(0).normal(size=(4, 3)), tf.float32)
+    blocks, expected = tf_pfor.hessian(f, chunk_size=size), tf_pfor.vmap(tf_pfor.hessian(f))(x)
+    for xla in (False, True):
+        for found, rows in ((tf_pfor.vmap(blocks), x), (blocks, x[0])):
+            wanted = expected if rows is x else expected[0]
+            compiled = tf.function(found, jit_compile=xla)
+            np.testing.assert_allclose(compiled(rows), wanted, rtol=1e-4, atol=1e-5)

@@ -181,7 +181,7 @@ def _of_loop_outside(call: Call, given: Value) -> Value:
         )
         return emit("Sum", found, np.int32(0))
 
-    key = ("list of a loop outside", op, k)
+    key = ("list of a loop outside", emit.graph, op, k)
     if key not in call.memo:
         count = emit("TensorListLength", given.tensor)
         held = Value.deferred(Layout.UNSTACKED, first, shape, dtype)
