@@ -1,4 +1,5 @@
-"""Gradients, in the body, of loops in loops whose rows make different numbers of trips."""
+"""Gradients, in the body, of loops and branches in each other, which rows leave at different times
+and of which they take different ones."""
 
 import numpy as np
 import pytest
@@ -61,7 +62,72 @@ def loop_in_branch(k, m, x):
     return tf.while_loop(lambda t, s: t < 3, outer, (0, x))[1]
 
 
-def gradients(model, nested_tapes):
+def branch_in_loop(k, m, x):
+    """Branches that keep other things for the gradient, and a tensor of another shape."""
+
+    def outer(t, s):
+        def product():
+            return tf.reduce_sum(tf.sin(s)[:, None] * W, 0)
+
+        return t + 1, tf.cond((k + t) % 2 == 0, product, lambda: cell(s) * s)
+
+    return tf.while_loop(lambda t, s: t < m, outer, (0, x))[1]
+
+
+def branch_with_loops(k, m, x):
+    return tf.cond(k > 1, lambda: while_in_while(k, m, x), lambda: branch_in_loop(m, k, x))
+
+
+def invariant_branch(k, m, x):
+    return tf.cond(tf.reduce_sum(W) > -100.0, lambda: while_in_while(k, m, x), lambda: x)
+
+
+def invariant_in_loop(k, m, x):
+    """An invariant branch of a loop, which loops over a branch of rows."""
+
+    def outer(t, s):
+        return t + 1, tf.cond(t < 2, lambda: branch_in_loop(k, m, s), lambda: cell(s))
+
+    return tf.while_loop(lambda t, s: t < 3, outer, (0, x))[1]
+
+
+def branch_in_branch(k, m, x):
+    def outer(t, s):
+        def inside():
+            return tf.cond(s[0] > 0, lambda: cell(s), lambda: tf.sin(s))
+
+        return t + 1, tf.cond(m > t, inside, lambda: s * tf.cos(s))
+
+    return tf.while_loop(lambda t, s: t < k, outer, (0, x))[1]
+
+
+def writes_in_branches(k, m, x):
+    def outer(t, s, array):
+        def early():
+            return cell(s), array.write(t, s)
+
+        def late():
+            return tf.sin(s), array.write(t + 1, s * 2.0)
+
+        s, array = tf.cond(s[0] > 0.1, early, late)
+        return t + 1, s, array
+
+    array = tf.TensorArray(tf.float64, 5, element_shape=[3]).unstack(tf.zeros([5, 3], tf.float64))
+    array = tf.while_loop(lambda t, *_: t < k, outer, (0, x, array))[2]
+    return tf.reduce_sum(array.stack() ** 2, 0) * tf.cast(m, tf.float64)
+
+
+def gradient_of(model):
+    def inside(k, m, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(model(k, m, x) ** 2)
+        return tape.gradient(loss, x)
+
+    return inside
+
+
+def gradients(model, nested_tapes=False):
     """Under two tapes TensorFlow keeps what second gradients would need, also if nobody asks."""
 
     def one(k, m, x):
@@ -109,17 +175,68 @@ def test_few_rows(model):
 
 def test_jit_compile_is_refused():
     one = gradients(lambda k, m, x: equal_outside(k, m, x, bound=4), False)
-    with pytest.raises(tf_pfor.NotVectorizableError, match="under jit_compile it is not known how"):
+    with pytest.raises(tf_pfor.NotVectorizableError, match="for which XLA has no ops: leave out"):
         tf.function(lambda: mapped(one), jit_compile=True, autograph=False)()
 
 
-@pytest.mark.parametrize(
-    ("model", "reason"),
-    [
-        (three_deep, "the elements of a list of lists are wanted as one tensor"),
-        (loop_in_branch, "an optional holds a list of which only some rows are active"),
-    ],
-)
-def test_refused(model, reason):
-    with pytest.raises(tf_pfor.NotVectorizableError, match=reason):
-        mapped(gradients(model, False))
+MODELS = [
+    three_deep,
+    loop_in_branch,
+    branch_in_loop,
+    branch_with_loops,
+    invariant_branch,
+    invariant_in_loop,
+    branch_in_branch,
+    writes_in_branches,
+]
+
+
+@pytest.mark.parametrize("strategy", ["compact", "mask"])
+@pytest.mark.parametrize("model", MODELS)
+def test_branches_and_three_loops(model, strategy):
+    one = gradients(model)
+    assert_right(mapped(one, while_strategy=strategy), one)
+
+
+@pytest.mark.parametrize("model", [loop_in_branch, branch_in_loop])
+def test_no_rows_in_branches(model):
+    assert [t.shape for t in mapped(gradients(model), 0)] == [(0, 3), (0, 3, 3)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [while_in_while, arrays])
+def test_second_gradients(model):
+    one = gradients(gradient_of(model))
+    assert_right(mapped(one), one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [branch_in_loop, branch_in_branch])
+def test_second_gradients_of_branches_in_loops_are_refused(model):
+    with pytest.raises(tf_pfor.NotVectorizableError, match="or optionals that are kept, are added"):
+        mapped(gradients(gradient_of(model)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [three_deep, loop_in_branch, branch_in_loop, branch_in_branch])
+def test_differentiated_from_outside(model):
+    """The gradient in the body, and another one of its result."""
+    inside = gradient_of(model)
+
+    def total(run):
+        with tf.GradientTape() as tape:
+            x = tf.identity(X)
+            tape.watch(x)
+            loss = tf.reduce_sum(tf.cos(run(x)))
+        return tape.gradient(loss, x)
+
+    found = tf.function(
+        lambda: total(
+            lambda x: tf_pfor.vectorized_map(lambda row: inside(*row), (INNER, OUTER, x))
+        ),
+        autograph=False,
+    )()
+    expected = tf.function(
+        lambda: total(lambda x: tf.stack([inside(INNER[i], OUTER[i], x[i]) for i in range(5)]))
+    )()
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.emit import Dim, Emitter
-from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Cell, Layout, ListRows, RowSource, Value, as_captured_by
 
 
@@ -209,17 +208,10 @@ class Loop:
             return value
         assert self.parent is not None
         known = value.rows or ListRows(self.parent.length)
-        if known.made_for is not None:
-            for rows, optional in known.made_for:
-                if rows is self.rows:
-                    return dataclasses.replace(value, cell=Cell(optional), rows=None)
-            return dataclasses.replace(value, cell=Cell(None, _other_rows))
+        own = tuple((None, made) for part, made in known.made_for if part is self.rows)
         ids = self.rows
         if known.ids is not None:
             ids = self.emit("GatherV2", known.ids, self.rows, np.int32(0))
-        known = dataclasses.replace(known, ids=ids, is_even=False)
+        terms = tuple(self._take_list(t) for t in known.terms)
+        known = dataclasses.replace(known, ids=ids, is_even=False, made_for=own, terms=terms)
         return dataclasses.replace(value, rows=known)
-
-
-def _other_rows() -> tf.Tensor:
-    raise CannotVectorize("an optional is read by other rows than those that made it")

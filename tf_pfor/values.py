@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,13 +81,18 @@ class ListRows:
       ids: int32 [loop length], which rows of the elements the active iterations are; None when
         they are all of them, in order.
       mask: bool [size], the rows that may be written; None for all.
-      lengths: int32 [size], the length of each row's list where they differ (the list is as long
-        as the longest, and every row's starts at 0); None when they are equal.
-      made_for: of an Optional that branches made: for each of them the rows that took the branch,
-        int32, and its Optional. It can be read only where the same rows are active.
+      lengths: int32 [size], where each row's list ends where that differs (the list is as long as
+        the longest); None when they are equal.
+      starts: int32 [size], where each row's list begins; None if all begin at 0.
+      made_for: of an Optional that branches made, for each the rows that took it, int32 [k], and
+        its own Optional; None for the rows if they are those of the loop.
+      holds_packs: of a list of lists, whether these are packs (``_containers.py``), and not just
+        lists of all rows.
+      terms: of an Optional that is a sum that nobody has put together yet: what is added.
       is_even: all active rows are as long as the list; the others may hold anything at its end.
-      whole: [T, size, ...], all elements, of a list that a loop only pops; of a list of lists a
-        ``_nested_lists.Whole``.
+      may_agree: whether rows may all be as long, which is only known when it runs: of what was kept
+        in a list or an Optional.
+      whole: [T, size, ...], all elements, of a list that a loop only pops.
       base: what tells the list that a loop carried in; it stays while active rows are written,
         and so says that the other rows are as they were.
       items: what a BY_ROW value holds.
@@ -97,8 +102,12 @@ class ListRows:
     ids: tf.Tensor | None = None
     mask: tf.Tensor | None = None
     lengths: tf.Tensor | None = None
-    made_for: tuple[tuple[tf.Tensor, tf.Tensor], ...] | None = None
+    starts: tf.Tensor | None = None
+    made_for: Sequence[tuple[tf.Tensor | None, tf.Tensor]] = ()
+    holds_packs: bool = False
+    terms: Sequence[Value] = ()
     is_even: bool = False
+    may_agree: bool = False
     whole: Any = None
     base: object | None = None
     items: Items | None = None
@@ -304,8 +313,6 @@ class Value:
         """
 
         def see(tensor: Any) -> Any:
-            if isinstance(tensor, tuple):
-                return tuple(see(t) for t in tensor)
             if not isinstance(tensor, tf.Tensor):
                 return tensor
             return _tf.captured(as_captured_by(tensor, home), graph)
@@ -320,6 +327,8 @@ class Value:
             form = folded
             folded = Folded(Cell(None, lambda: see(form.tensor)), form.axes)
         if rows is not None:
+            terms = tuple(t.seen_from(graph, home) for t in rows.terms)
+            rows = dataclasses.replace(rows, made_for=(), terms=terms)
             fields = {f.name: see(getattr(rows, f.name)) for f in dataclasses.fields(rows)}
             rows = ListRows(**fields)
             if rows.items is not None:

@@ -13,14 +13,16 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.by_row import accesses
 from tf_pfor.call import Call
 from tf_pfor.converters._accumulators import find_accumulator
+from tf_pfor.converters._containers import holds_packs, popped_elements, with_packs
+from tf_pfor.converters._late import begin_late, emptied, ends_of, for_all, gets_lists, pops_lists
 from tf_pfor.converters._list_lengths import list_length
+from tf_pfor.converters._list_rows import written
 from tf_pfor.converters._loop_graphs import (
     Reach,
     effects,
@@ -29,10 +31,15 @@ from tf_pfor.converters._loop_graphs import (
     keeps_length,
     most_trips,
     pass_through,
-    pops_only,
+    pushes,
 )
-from tf_pfor.converters._loop_variables import Carry, has_items
-from tf_pfor.converters._nested_lists import popped_elements
+from tf_pfor.converters._loop_variables import (
+    Carry,
+    describe,
+    has_items,
+    known_integers,
+    outputs_of,
+)
 from tf_pfor.converters._regions import (
     Converted,
     Region,
@@ -44,7 +51,7 @@ from tf_pfor.converters._regions import (
 )
 from tf_pfor.converters._repeats import Repeats, of_pushed, popped_lists
 from tf_pfor.emit import Emitter
-from tf_pfor.errors import CannotVectorize, ConversionError
+from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
 from tf_pfor.row_reads import steps_of
 from tf_pfor.values import Cell, Layout, ListRows, RowSource, Value, dims
@@ -59,6 +66,8 @@ class Plan:
         self.body = Region(call, call.attr("body").name)
         self.passed = pass_through(self.body.graph)
         self.args, popped = popped_lists(call, args, self.body.graph, self.cond.graph, self.passed)
+        graphs = (self.body.graph, self.cond.graph)
+        self.args, self._empty = emptied(call, self.args, *graphs, self.passed)
         self.carries = self._live(popped)
         self._held: dict[int, RowSource] = {}
         self._inside: dict[int, Value] = {}
@@ -66,6 +75,7 @@ class Plan:
         self._wholes: dict[int, Cell | None] = {}
         self._by_row: dict[int, Value] = {}
         self._blank: dict[int, Value] = {}
+        self.is_late = self.is_variant = False
         self._settle()
 
     def _live(self, popped: Mapping[int, Repeats]) -> list[Carry]:
@@ -127,27 +137,57 @@ class Plan:
         settled = [c for c in self.carries if c.repeats is None]
         positions = [c.index for c in settled]
         for _ in range(2 * len(self.carries) + 1):
-            before = [(c.layout, c.has_lengths) for c in self.carries]
+            before = self._settled()
             found = self.body.trial(self.as_seen(), length, positions)
             for carry, trial in zip(settled, found):
                 carry.layout = join(carry.layout, trial.layout)
+                if trial.holds_packs:
+                    self.args[carry.index] = with_packs(self.call, self.args[carry.index])
+                self._hold_packs(carry)
                 if trial.has_lengths:
                     carry.has_lengths, carry.is_resized = True, False
-            if [(c.layout, c.has_lengths) for c in self.carries] == before:
+            if self._settled() == before:
                 break
-        self.is_variant = self.cond.trial(self.as_seen(), length)[0].layout is not Layout.UNSTACKED
+        goes_on = self.cond.trial(self.as_seen(), length)[0].layout
+        self.is_variant = self.is_late or goes_on is not Layout.UNSTACKED
+        clocks = [c for c in settled if pops_lists(self.call, self.body.graph, c.index)]
+        if not self.is_late and clocks and (self.is_variant or any(c.has_lengths for c in clocks)):
+            self.is_late = True
+            begin_late(self.call, self.carries, self.args, clocks)
+            self._settle()
+            return
         if not self.is_variant:
             return
-        changed = self._find_pushed()
+        changed = not self.is_late and self._find_pushed()
         for carry in self.carries:
             if carry.repeats is not None:
                 continue
             if carry.is_uniform and self.args[carry.index].dtype == tf.variant:
                 carry.layout, changed = Layout.STACKED_LIST, True
-            if carry.is_resized and not is_pushed(self.body.graph, carry.index):
+            changed |= self._hold_packs(carry)
+            is_kept = not self.is_late or carry.index in self._empty
+            is_kept = is_kept and is_pushed(self.body.graph, carry.index)
+            if carry.is_resized and not is_kept:
                 carry.has_lengths, carry.is_resized, changed = True, False, True
         if changed:  # a list that rows leave at different times differs between them
             self._settle()
+
+    def _settled(self) -> list[Any]:
+        return [(c.layout, c.has_lengths, holds_packs(self.args[c.index])) for c in self.carries]
+
+    def _hold_packs(self, carry: Carry) -> bool:
+        """Lets a list hold packs if trips of some rows only push lists to it."""
+        arg, is_some = self.args[carry.index], self.is_variant or self.call.loop.rows is not None
+        if not (
+            is_some and carry.is_resized and gets_lists(self.call, self.body.graph, carry.index)
+        ):
+            return False
+        self.args[carry.index] = with_packs(self.call, arg)
+        return not holds_packs(arg)
+
+    def ends(self) -> tf.Tensor:
+        """int32 [n]: where the lists of the rows end that trips of a late loop pop."""
+        return ends_of(self.call, [self._own_rows(c) for c in self.carries if c.is_clock])
 
     def collect_factors(self) -> None:
         """Collects factors of the products that trips add up: one product after the loop."""
@@ -205,6 +245,8 @@ class Plan:
                 seen[c.index] = arg
                 continue
             rows = self._own_rows(c) if c.has_lengths else arg.rows
+            if rows is not None and c.is_clock:
+                rows = dataclasses.replace(rows, lengths=None, is_even=True)
             layout = c.layout if c.factors is None else Layout.STACKED
             is_list = layout is Layout.STACKED_LIST
             cell = as_layout(self.call, arg, layout).cell if is_list else arg.cell
@@ -235,7 +277,7 @@ class Plan:
                 continue
             stored = self._by_row.get(c.index) or as_layout(self.call, arg, c.layout)
             tensors = [stored.tensor]
-            if c.has_lengths:
+            if c.has_lengths and not c.is_clock:
                 tensors.append(self._own_rows(c).lengths)  # type: ignore[arg-type]
             out.append(tensors)
         return out
@@ -269,7 +311,7 @@ class Plan:
                 seen[c.index] = self._inside[c.index] = loop.take(whole)
                 continue
             rows = self._list_rows(c, loop, tensors, active) if c.is_list else None
-            if c.is_list and c.is_resized and not c.has_lengths:
+            if c.is_clock or (c.is_list and c.is_resized and not c.has_lengths):
                 rows = dataclasses.replace(rows or ListRows(loop.length), is_even=True)
             elif c.has_lengths and rows is not None:
                 rows = dataclasses.replace(rows, whole=self._whole(c))
@@ -282,22 +324,16 @@ class Plan:
         self, carry: Carry, loop: Loop, tensors: Sequence[tf.Tensor], active: tf.Tensor | None
     ) -> ListRows | None:
         known = self.args[carry.index].rows
-        if carry.has_lengths:
+        if carry.is_clock:
+            known = dataclasses.replace(self._own_rows(carry), lengths=None)
+        elif carry.has_lengths:
             known = self._own_rows(carry)
             known = dataclasses.replace(known, lengths=tensors[1])
         whole = dataclasses.replace(_NO_LIST, rows=known)
         found = loop.take(whole).rows
         if active is None:
             return found
-        found = found or ListRows(self.call.loop.length)
-        mask = active
-        if found.ids is not None:
-            emit = loop.emit
-            none = emit("Fill", emit.shape_vector([found.size]), np.bool_(False))
-            mask = emit("TensorScatterUpdate", none, emit("ExpandDims", found.ids, 1), active)
-        if found.mask is not None:
-            mask = tf.logical_and(mask, found.mask)
-        return dataclasses.replace(found, mask=mask)
+        return written(loop, found or ListRows(self.call.loop.length), active)
 
     def _own_rows(self, carry: Carry) -> ListRows:
         """The rows of a list before the loop, with the length of each of them."""
@@ -315,15 +351,11 @@ class Plan:
 
     def _whole(self, carry: Carry) -> Cell | None:
         """[T, size, ...]: a list that the loop only pops, as one tensor made before it."""
-        if carry.index not in self._wholes:
-            handle = as_layout(self.call, self.args[carry.index], Layout.STACKED_LIST).tensor
-            is_popped = pops_only(self.body.graph, carry.index)
-            self._wholes[carry.index] = (
-                popped_elements(self.call, self.body.graph, carry.index, handle)
-                if is_popped
-                else None
-            )
-        return self._wholes[carry.index]
+        i, graph = carry.index, self.body.graph
+        if i not in self._wholes:
+            handle = as_layout(self.call, self.args[i], Layout.STACKED_LIST)
+            self._wholes[i] = popped_elements(self.call, graph, i, handle)
+        return self._wholes[i]
 
     def _hold(self, value: Value) -> RowSource:
         found = self._held.get(id(value.cell))
@@ -366,38 +398,51 @@ class Plan:
         made = converted[0]
         made = made.carrying_on(self._inside[carry.index])
         tensors = [made.as_layout(carry.layout)]
-        if carry.has_lengths:
+        if carry.has_lengths and not carry.is_clock:
             rows = made.value.rows
             if rows is None or rows.lengths is None:
                 raise CannotVectorize("a list whose rows differ in length is replaced in a loop")
             tensors.append(rows.lengths)
         return tensors
 
-    # Results --------------------------------------------------------------
-
     def list_after(
-        self, carry: Carry, tensors: Sequence[tf.Tensor], lengths: tf.Tensor | None = None
+        self,
+        carry: Carry,
+        tensors: Sequence[tf.Tensor],
+        lengths: tf.Tensor | None = None,
+        began: tf.Tensor | None = None,
     ) -> Value:
         """A list after the loop.
 
         Args:
           carry: the variable.
           tensors: its tensors after the last trip.
-          lengths: int32 [n], how long it was when each row left, if that may differ.
+          lengths: int32 [n], where it ended when each row left, if that may differ.
+          began: int32 [n], the trip in which each row began, if not all did in the first.
         """
         rows = self.args[carry.index].rows
-        if carry.has_lengths:
+        if carry.is_clock:
+            assert lengths is not None
+            rows = self._own_rows(carry)
+            rows = dataclasses.replace(rows, lengths=for_all(self.call, rows, lengths))
+        elif carry.has_lengths:
             rows = dataclasses.replace(self._own_rows(carry), lengths=tensors[1])
         elif lengths is not None:
-            if rows is not None and rows.ids is not None:
-                raise CannotVectorize("a list of more rows than the loop grows by row")
-            rows = dataclasses.replace(rows or ListRows(self.call.loop.length), lengths=lengths)
+            rows = ListRows(self.call.loop.length) if rows is None else self._own_rows(carry)
+            each = pushes(self.body.graph, carry.index)
+            starts = None if began is None else for_all(self.call, rows, began * each)
+            lengths = for_all(self.call, rows, lengths)
+            rows = dataclasses.replace(rows, lengths=lengths, starts=starts)
         return Value.stacked_list(tensors[0], rows)
 
     def after(
-        self, carry: Carry, tensors: Sequence[tf.Tensor], lengths: tf.Tensor | None = None
+        self,
+        carry: Carry,
+        tensors: Sequence[tf.Tensor],
+        lengths: tf.Tensor | None = None,
+        began: tf.Tensor | None = None,
     ) -> Value:
-        """A variable after the loop, which has all rows then (``lengths`` as in list_after)."""
+        """A variable after the loop, which has all rows then (see list_after)."""
         if carry.factors is not None:
             return carry.factors.total(self.call, tensors, self.args[carry.index])
         if carry.repeats is not None:
@@ -405,7 +450,7 @@ class Plan:
         if carry.layout is Layout.BY_ROW:
             return dataclasses.replace(self._by_row[carry.index], cell=Cell(tensors[0]))
         if carry.is_list:
-            return self.list_after(carry, tensors, lengths)
+            return self.list_after(carry, tensors, lengths, began)
         return received(tensors[0], carry.layout, carry.inner)
 
     def after_by_row(self, carry: Carry, own: tf.Tensor, tensors: Sequence[tf.Tensor]) -> Value:
@@ -427,38 +472,15 @@ class Plan:
 
     def results(self, found: dict[int, Value]) -> list[Value]:
         """The op's outputs: those carried, those passed through, and those nobody reads."""
-        out: list[Value] = []
-        for i, output in enumerate(self.call.op.outputs):
-            if i in found:
-                out.append(found[i])
-            elif i in self.passed:
-                out.append(self.args[i])
-            else:
-                out.append(
-                    Value.deferred(Layout.UNSTACKED, _unread(output), dims(output), output.dtype)
-                )
-        return out
+        return outputs_of(self.call, {**{i: self.args[i] for i in self.passed}, **found})
 
     def describe(self) -> str:
-        uniform = sum(c.is_uniform and not c.repeats for c in self.carries)
-        repeats = sum(c.repeats is not None for c in self.carries)
-        sums = sum(c.factors is not None for c in self.carries)
-        lists = sum(c.is_list for c in self.carries) - sums
-        varying = len(self.carries) - uniform - lists - sums - repeats - len(self._by_row)
-        text = f"{uniform} uniform, {varying} row-varying"
-        text += f", {lists} lists" if lists else ""
-        text += f", {repeats} lists of one invariant tensor" if repeats else ""
-        text += f", {sums} sums over the trips" if sums else ""
-        return text + (f", {len(self._by_row)} with items by row" if self._by_row else "")
+        return describe(self.carries, len(self._by_row))
 
     @property
     def maximum_iterations(self) -> int | None:
         """The bound that tf.while_loop was given; for XLA, also what the predicate tells."""
-        start = {
-            i: int(a.constant)
-            for i, a in enumerate(self.args)
-            if a.constant is not None and a.dtype.is_integer and not np.ndim(a.constant)
-        }
+        start = known_integers(self.args)
         is_named = len(self.args) > 1 and "maximum_iterations" in self.call.op.inputs[1].op.name
         if is_named and 1 in self.passed and start.get(1, -1) >= 0:
             return start[1]
@@ -470,15 +492,8 @@ class Plan:
         """What tf.while_loop was given."""
         return {
             "parallel_iterations": self.call.attr("parallel_iterations"),
-            "maximum_iterations": self.maximum_iterations,
+            "maximum_iterations": None if self.is_late else self.maximum_iterations,
         }
 
 
 _NO_LIST = Value(Layout.STACKED_LIST, Cell(None), (), tf.variant)
-
-
-def _unread(output: tf.Tensor) -> Callable[[], tf.Tensor]:
-    def make() -> tf.Tensor:
-        raise ConversionError(f"'{output.name}' is read, which nobody was seen to do. A bug.")
-
-    return make

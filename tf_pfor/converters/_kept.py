@@ -1,16 +1,89 @@
-"""Loop-invariant Optionals, which conditionals keep for their gradients, with stacked values."""
+"""Optionals, which conditionals keep for their gradients, and the lists that they are kept in.
+
+Different branches keep other things under one name, so a stacked optional is a list of optionals,
+one for each branch, and ``ListRows.lengths`` says in which of them a row is (``optional.py``).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
+from tf_pfor.values import ListRows, Value
+
+SCALAR = np.zeros([0], np.int32)
 
 
-def stacked_optional(call: Call, handle: tf.Tensor) -> tf.Tensor | None:
+def list_of(handles: Sequence[tf.Tensor], before: tf.Tensor | None = None) -> tf.Tensor:
+    """A list of variants, in the current graph, after those of another one."""
+    made = before
+    if made is None:
+        made = tf.raw_ops.EmptyTensorList(
+            element_shape=SCALAR, max_num_elements=-1, element_dtype=tf.variant
+        )
+    for handle in handles:
+        made = tf.raw_ops.TensorListPushBack(input_handle=made, tensor=handle)
+    return made
+
+
+def item_at(handle: tf.Tensor, index: Any) -> tf.Tensor:
+    """A variant in a list of variants, in the current graph."""
+    return tf.raw_ops.TensorListGetItem(
+        input_handle=handle, index=index, element_shape=SCALAR, element_dtype=tf.variant
+    )
+
+
+def one_of(handle: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+    """One optional of a list of several, in the current graph.
+
+    TensorFlow's own gradient leaves the others unset, which is no gradient of an optional.
+    """
+    # TensorFlow's gradients of functions expect both in this graph.
+    handle, index = tf.identity(handle), tf.identity(index)
+
+    @tf.custom_gradient
+    def get(handle: tf.Tensor) -> Any:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            zeros = tf.raw_ops.ZerosLike(x=handle)
+            return tf.raw_ops.TensorListSetItem(input_handle=zeros, index=index, item=upstream)
+
+        return item_at(handle, index), gradient
+
+    return get(handle)
+
+
+def joined(first: tf.Tensor, *lists: tf.Tensor) -> tf.Tensor:
+    """Lists of optionals one after the other, in the current graph.
+
+    Not with TensorListConcatLists, which has no gradient.
+    """
+    for handle in lists:
+        count = tf.raw_ops.TensorListLength(input_handle=handle)
+
+        def push(i: tf.Tensor, made: tf.Tensor, handle: tf.Tensor = handle) -> Any:
+            item = one_of(handle, i)
+            return i + 1, tf.raw_ops.TensorListPushBack(input_handle=made, tensor=item)
+
+        start = (tf.constant(0), first)
+        first = tf.while_loop(lambda i, _, count=count: i < count, push, start)[1]
+    return first
+
+
+def of_all_rows(call: Call, optional: tf.Tensor) -> Value:
+    """One Optional that all rows are in."""
+    size = call.emit.shape_vector([call.loop.length])
+    first = call.emit("Fill", size, np.int32(0))
+    with call.emit.graph.as_default():
+        handle = list_of([optional])
+    return Value.stacked_list(handle, ListRows(call.loop.length, lengths=first, is_even=True))
+
+
+def stacked_optional(call: Call, handle: tf.Tensor) -> Value | None:
     """The Optional with all its values repeated, [n, ...]; None if they are not known tensors."""
     parts = _components(handle)
     if parts is None or any(t.dtype == tf.variant for t in parts):
@@ -26,7 +99,8 @@ def stacked_optional(call: Call, handle: tf.Tensor) -> tf.Tensor | None:
 
     with call.emit.graph.as_default():
         has_value = tf.raw_ops.OptionalHasValue(optional=handle)
-        return tf.cond(has_value, repeated, tf.raw_ops.OptionalNone)
+        made = tf.cond(has_value, repeated, tf.raw_ops.OptionalNone)
+    return of_all_rows(call, made)
 
 
 def _components(handle: tf.Tensor) -> list[tf.Tensor] | None:

@@ -26,7 +26,7 @@ from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
 from tf_pfor.shapes import inner_dims
-from tf_pfor.values import ListRows, Shape, Value, dims, is_static
+from tf_pfor.values import Cell, Layout, ListRows, Shape, Value, dims, is_static
 
 
 def positions(call: Call) -> tf.Tensor:
@@ -56,10 +56,30 @@ def dense(call: Call, value: Value, shape: tf.Tensor | None = None) -> tf.Tensor
     found = _tf.list_element(value.tensor)
     if shape is None:
         shape = declared_shape(call, value.tensor)
+    if found is None and "element_dtype" not in call.attrs:
+        raise CannotVectorize("it is not known what a list holds")
     dtype = found[0] if found is not None else call.attr("element_dtype")
     if dtype == tf.variant:
         raise CannotVectorize("the elements of a list of lists are wanted as one tensor")
     return call.emit("TensorListStack", value.tensor, shape, element_dtype=dtype)
+
+
+def from_zero(call: Call, value: Value) -> Value:
+    """``value`` as a list of stacked elements that begins at 0 in all rows."""
+    value = stack_list(call, value)
+    rows = value.rows
+    if rows is None or rows.starts is None:
+        return value
+    emit = call.emit
+    whole = dense(call, value)  # [T, size, ...]
+    with emit.graph.as_default():
+        count, size = tf.shape(whole)[0], tf.shape(whole)[1]
+        at = tf.minimum(tf.range(count)[:, None] + rows.starts, count - 1)  # [T, size]
+        at = tf.stack([at, tf.broadcast_to(tf.range(size), tf.shape(at))], 2)
+        moved = tf.gather_nd(whole, at)
+    lengths = emit("Sub", lengths_of(call, value), rows.starts)
+    return relist(call, Value.stacked_list(value.tensor, dataclasses.replace(
+        rows, lengths=lengths, starts=None, base=None)), moved)  # fmt: skip
 
 
 def relist(call: Call, value: Value, tensor: tf.Tensor) -> Value:
@@ -75,10 +95,23 @@ def masked(loop: Loop, value: Value, mask: tf.Tensor) -> Value:
     return dataclasses.replace(value, rows=dataclasses.replace(old, mask=mask))
 
 
+def written(loop: Loop, rows: ListRows, active: tf.Tensor) -> ListRows:
+    """Rows of which only those are written that are ``active`` (bool [n]) too."""
+    emit, mask = loop.emit, active
+    if rows.ids is not None:
+        none = emit("Fill", emit.shape_vector([rows.size]), np.bool_(False))
+        mask = emit("TensorScatterUpdate", none, emit("ExpandDims", rows.ids, 1), active)
+    if rows.mask is not None:
+        mask = tf.logical_and(mask, rows.mask)
+    return dataclasses.replace(rows, mask=mask)
+
+
 def own_rows(call: Call, value: Value) -> Value:
     """The list with the rows of this loop only: a copy, where it holds others too."""
     if value.rows is None or value.rows.ids is None:
         return value
+    value = from_zero(call, value)
+    assert value.rows is not None
     picked = pick(call, value, dense(call, value), axis=1)  # [T, k, ...]
     shape = declared_shape(call, value.tensor)
     if shape.shape.rank != 0:
@@ -86,7 +119,8 @@ def own_rows(call: Call, value: Value) -> Value:
     lengths = value.rows.lengths
     rows = None
     if lengths is not None:
-        rows = ListRows(call.loop.length, lengths=pick(call, value, lengths))
+        own, may_agree = pick(call, value, lengths), value.rows.may_agree
+        rows = ListRows(call.loop.length, lengths=own, may_agree=may_agree)
     return Value.stacked_list(call.emit("TensorListFromTensor", picked, shape), rows)
 
 
@@ -292,11 +326,13 @@ def carried_on(call: Call, old: Value, new: Value) -> Value:
     known = _tf.list_element(old.tensor)
     if known is None or known[0] == tf.variant:
         raise CannotVectorize("a list of lists is replaced in a loop that rows leave")
+    old, new = from_zero(call, old), from_zero(call, new)
     rows = old.rows
+    assert rows is not None
     if known_lengths(old) is not None or known_lengths(new) is not None:
         old, new, lengths = _of_equal_length(call, old, new)
         rows = dataclasses.replace(rows, lengths=lengths)
-    ours = dense(call, stack_list(call, new))  # [T, k or size, ...]
+    ours = dense(call, new)  # [T, k or size, ...]
     ours = pick(call, new, ours, axis=1)  # [T, k, ...]
     shape = declared_shape(call, old.tensor)
     if tf.get_static_value(shape) is None:
@@ -343,43 +379,34 @@ def _order(call: Call, old: Value) -> tf.Tensor:
     return emit("TensorScatterUpdate", everyone, emit("ExpandDims", ids, np.int32(1)), new)
 
 
-def zeros_of(call: Call, value: Value) -> Value:
-    """ZerosLike of a list: a list of its own, with the same rows."""
-    if value.rows is not None and value.rows.made_for is not None:
-        zeros = [(rows, call.emit("ZerosLike", made)) for rows, made in value.rows.made_for]
-        return _made_for(value, zeros)
-    return Value.stacked_list(call.rebuild(), without_base(value.rows))
+def is_kept(value: Value) -> bool:
+    """Whether a stacked list holds packs, or is a list of optionals, as far as is known."""
+    rows = value.rows
+    has_own = rows is not None and (rows.holds_packs or rows.terms or rows.lengths is not None)
+    return bool(has_own) and is_container(value)
 
 
-def _sum_of_optionals(call: Call, values: Sequence[Value]) -> Value:
-    """AddN of Optionals that branches made, for each branch that made some of them."""
-    parts: dict[int, tuple[tf.Tensor, list[tf.Tensor]]] = {}
-    for value in values:
-        if value.rows is None or value.rows.made_for is None:
-            raise CannotVectorize("an optional that some rows made is added to another one")
-        for rows, made in value.rows.made_for:
-            parts.setdefault(id(rows), (rows, []))[1].append(made)
-    sums = [(rows, call.emit("AddN", made)) for rows, made in parts.values()]
-    return _made_for(values[0], sums)
-
-
-def _made_for(like: Value, made: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> Value:
-    """Optionals for the rows of the branches that made them."""
-    assert like.rows is not None
-    tensor = made[0][1] if made else like.tensor
-    return Value.stacked_list(tensor, dataclasses.replace(like.rows, made_for=tuple(made)))
+def is_container(value: Value) -> bool:
+    """Whether a stacked list holds lists or optionals, as far as is known."""
+    if value.rows is not None and value.rows.terms:
+        return True
+    known = _tf.list_element(value.tensor)
+    return known is None or known[0] == tf.variant
 
 
 def without_base(rows: ListRows | None) -> ListRows | None:
-    """``rows`` of a list that is no longer the one a loop carried in."""
-    return None if rows is None else dataclasses.replace(rows, base=None, whole=None)
+    """``rows`` of a list that is no longer the one a loop carried in or branches made."""
+    if rows is None:
+        return None
+    return dataclasses.replace(rows, base=None, whole=None, made_for=())
 
 
 def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
     """AddN of lists, element by element, of which some may hold more rows than the loop has."""
-    if any(v.rows is not None and v.rows.made_for is not None for v in values):
-        return _sum_of_optionals(call, values)
     parts = [stack_list(call, v) for v in values]
+    if any(is_kept(v) for v in parts) and not _tf.in_xla_context(call.emit.graph):
+        return _sum_of_containers(call, parts)
+    parts = [from_zero(call, v) for v in parts]
     whole = next((v for v in parts if v.rows is not None and v.rows.ids is not None), None)
     if whole is None or whole.rows is None:
         rows = next((v.rows for v in parts if v.rows is not None), None)
@@ -390,6 +417,23 @@ def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
     spread = [_spread(call, own_rows(call, v), whole) for v in own]
     made = call.emit("AddN", [whole.tensor, *spread])
     return Value.stacked_list(made, whole.rows)
+
+
+def _sum_of_containers(call: Call, parts: Sequence[Value]) -> Value:
+    """AddN of lists of lists, of which all but one must be zeros, or of optionals.
+
+    Whoever reads a sum of optionals reads all of them and adds what is in them.
+    """
+    terms = [v for v in parts if ("zeros", v.cell) not in call.memo]
+    if len(terms) < 2:
+        return terms[0] if terms else parts[0]
+    flat = [t for v in terms for t in (v.rows.terms if v.rows and v.rows.terms else [v])]
+    rows = ListRows(call.loop.length, terms=tuple(flat))
+    return Value(Layout.STACKED_LIST, Cell(None, _not_put_together), (), tf.variant, rows=rows)
+
+
+def _not_put_together() -> tf.Tensor:
+    raise CannotVectorize("lists of lists, or optionals that are kept, are added")
 
 
 def _equally_long(call: Call, parts: Sequence[Value]) -> list[tf.Tensor]:

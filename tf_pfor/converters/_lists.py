@@ -86,6 +86,10 @@ def _sources(tensor: tf.Tensor) -> list[tf.Tensor]:
     return [t for t in tensor.op.inputs if t.dtype == tf.variant]
 
 
+# Ops whose rules know what rows their lists have.
+_SAME_ROWS = ("AddN", "Identity", "ZerosLike")
+
+
 def _can_be_made_again(op: tf.Operation) -> bool:
     """List ops, and ops that only pass lists on (Identity, Pack) or treat them alike (AddN)."""
     if _list_rule(op) is not None:
@@ -109,7 +113,8 @@ def _made_again(call: Call, tensor: tf.Tensor) -> Value:
     inputs: dict[str, Any] = dict(zip([a.name for a in schema.inputs], values))
     if any(a.is_list for a in schema.inputs):  # of these ops only those with one list input
         inputs = {schema.inputs[0].name: values}
-    again, rule = call.again(op, inputs), _list_rule(op)
+    rule = REGISTRY.rules(op.type)[0] if op.type in _SAME_ROWS else _list_rule(op)
+    again = call.again(op, inputs)
     made = again.rebuild() if rule is None else rule.function(again, *inputs.values())
     found = made[tensor.value_index] if isinstance(made, list) else made
     return found if isinstance(found, Value) else Value.stacked_list(found)
@@ -121,7 +126,7 @@ def _copied(call: Call, handle: tf.Tensor) -> Value:
         return Value.stacked_list(call.emit("Placeholder", dtype=tf.variant, shape=[]))
     optional = stacked_optional(call, handle)
     if optional is not None:
-        return Value.stacked_list(optional)
+        return optional
     found = _tf.list_element(handle)
     if found is None or found[0] == tf.variant or handle.shape.rank not in (0, None):
         raise CannotVectorize("a loop-invariant list whose elements are not known is written to")

@@ -94,6 +94,16 @@ def is_pushed(graph: Any, i: int) -> bool:
     return _list_before(graph.outputs[i], ["TensorListPushBack"]) is graph.inputs[i]
 
 
+def only_pushed(graph: Any, i: int) -> tf.Tensor | None:
+    """What each trip pushes to list ``i``, if that is all that happens to it."""
+    tensor = graph.inputs[i]
+    while [o.type for o in tensor.consumers()] == ["Identity"]:
+        tensor = tensor.consumers()[0].outputs[0]
+    last = source(graph.outputs[i]).op
+    is_all = [o.type for o in tensor.consumers()] == ["TensorListPushBack"]
+    return last.inputs[1] if is_all and tensor.consumers()[0] is last else None
+
+
 def pushes(graph: Any, i: int) -> int:
     """How many elements a trip adds to list ``i``, which ``is_pushed``."""
     tensor, count = graph.outputs[i], 0

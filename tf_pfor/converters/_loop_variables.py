@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.call import Call
 from tf_pfor.converters._accumulators import Accumulator
 from tf_pfor.converters._regions import full_shape
 from tf_pfor.converters._repeats import Repeats
-from tf_pfor.values import Layout, Shape, Value, is_static
+from tf_pfor.errors import ConversionError
+from tf_pfor.values import Layout, Shape, Value, dims, is_static
 
 # Elements of an item from which on an array is stored by row.
 _WIDE = 32
@@ -29,6 +32,7 @@ class Carry:
       is_read: whether somebody reads the result.
       is_resized: a list whose length changes in the body.
       has_lengths: a list whose rows differ in length from the start.
+      is_clock: a list of lists that trips pop: it says which rows are due (``Plan.is_late``).
       factors: of a sum of products: what is collected in its place.
       repeats: of a list of one invariant tensor: its count is carried.
     """
@@ -39,6 +43,7 @@ class Carry:
     is_read: bool
     is_resized: bool = False
     has_lengths: bool = False
+    is_clock: bool = False
     factors: Accumulator | None = None
     repeats: Repeats | None = None
 
@@ -68,7 +73,7 @@ class Carry:
         own = [full_shape(self.layout, self.inner, length)]
         if self.repeats is not None:
             return own + self.repeats.shapes
-        return own + [tf.TensorShape([None])] if self.has_lengths else own
+        return own + [tf.TensorShape([None])] if self.has_lengths and not self.is_clock else own
 
 
 def has_items(carry: Carry, arg: Value, graph: Any) -> bool:
@@ -85,3 +90,43 @@ def has_items(carry: Carry, arg: Value, graph: Any) -> bool:
 def _is_wide(inner: Shape) -> bool:
     """Whether the items along the first axis are worth a tensor each."""
     return bool(inner) and int(np.prod(inner[1:])) >= _WIDE  # type: ignore[index,arg-type]
+
+
+def known_integers(args: Sequence[Value]) -> dict[int, int]:
+    """The integer scalars among the inputs of a loop that are known, by position."""
+    return {
+        i: int(a.constant)
+        for i, a in enumerate(args)
+        if a.constant is not None and a.dtype.is_integer and not np.ndim(a.constant)
+    }
+
+
+def outputs_of(call: Call, known: Mapping[int, Value]) -> list[Value]:
+    """The outputs of a loop: those that are known, and those that nobody reads."""
+    return [
+        known[i]
+        if i in known
+        else Value.deferred(Layout.UNSTACKED, _unread(output), dims(output), output.dtype)
+        for i, output in enumerate(call.op.outputs)
+    ]
+
+
+def _unread(output: tf.Tensor) -> Callable[[], tf.Tensor]:
+    def make() -> tf.Tensor:
+        raise ConversionError(f"'{output.name}' is read, which nobody was seen to do. A bug.")
+
+    return make
+
+
+def describe(carries: Sequence[Carry], by_row: int) -> str:
+    """What a loop carries, of which ``by_row`` variables with items by row."""
+    uniform = sum(c.is_uniform and not c.repeats for c in carries)
+    repeats = sum(c.repeats is not None for c in carries)
+    sums = sum(c.factors is not None for c in carries)
+    lists = sum(c.is_list for c in carries) - sums
+    varying = len(carries) - uniform - lists - sums - repeats - by_row
+    text = f"{uniform} uniform, {varying} row-varying"
+    text += f", {lists} lists" if lists else ""
+    text += f", {repeats} lists of one invariant tensor" if repeats else ""
+    text += f", {sums} sums over the trips" if sums else ""
+    return text + (f", {by_row} with items by row" if by_row else "")

@@ -16,6 +16,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf, by_row
 from tf_pfor.call import Call
+from tf_pfor.converters._containers import holds_packs
+from tf_pfor.converters._kept import list_of
 from tf_pfor.converters._list_rows import carried_on, dense
 from tf_pfor.converters._lists import stack_list, swap
 from tf_pfor.emit import Emitter
@@ -103,22 +105,32 @@ class Region:
         wanted = tuple(range(len(self.graph.outputs)) if outputs is None else outputs)
         key = (
             "layouts", self.graph, length, wanted,
-            tuple((a.layout, a.inner_shape, _known(a), _has_lengths(a), _held(a)) for a in args),
+            tuple((a.layout, a.inner_shape, _known(a), _lists(a), _held(a)) for a in args),
         )  # fmt: skip
         found = self.call.memo.get(key)
         if found is None:
             made = self._tried(args, length, [self.graph.outputs[i] for i in wanted])
-            found = [Trial(m.value.layout, _has_lengths(m.value)) for m in made]
+            values = [m.value for m in made]
+            found = [Trial(v.layout, _has_lengths(v), _has_rows(v), holds_packs(v)) for v in values]
             self.call.memo[key] = found
         return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trial:
-    """How an output of a region is stored; of a list, whether its rows differ in length."""
+    """How an output of a region is stored.
+
+    Attributes:
+      layout: its layout.
+      has_lengths: of a list, whether its rows differ in length.
+      has_rows: of a list, whether it holds others than the rows of the loop, or so.
+      holds_packs: of a list of lists, whether it holds packs.
+    """
 
     layout: Layout
     has_lengths: bool
+    has_rows: bool
+    holds_packs: bool
 
 
 class Converted:
@@ -212,6 +224,15 @@ def _has_lengths(value: Value) -> bool:
     return value.rows is not None and value.rows.lengths is not None
 
 
+def _lists(value: Value) -> Any:
+    return (_has_lengths(value), holds_packs(value))
+
+
+def _has_rows(value: Value) -> bool:
+    rows = value.rows
+    return rows is not None and (rows.ids is not None or rows.holds_packs or _has_lengths(value))
+
+
 def _plain(value: Value, emit: Emitter) -> Value:
     """What a region returns: a list of one invariant tensor is made there."""
     return value if value.repeated is None else by_row.standard(value, emit)
@@ -238,6 +259,9 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
         constant, dtype = value.constant, value.dtype
         cell = Cell(None, lambda: emit.constant(constant, dtype))
         return Value(Layout.UNSTACKED, cell, value.inner_shape, dtype, constant=constant)
+    if value.rows is not None and value.rows.terms:
+        terms = tuple(_stand_in(t, length, emit) for t in value.rows.terms)
+        return dataclasses.replace(value, rows=dataclasses.replace(value.rows, terms=terms))
     shape = full_shape(value.layout, value.inner_shape, length)
     tensor = tf.compat.v1.placeholder(value.dtype, shape)
     if value.dtype in (tf.resource, tf.variant):
@@ -260,7 +284,7 @@ def run_if_any(
 
     def nothing() -> list[tf.Tensor]:
         return [
-            tf.raw_ops.OptionalNone()
+            list_of([tf.raw_ops.OptionalNone()])
             if x is None
             else tf.identity(x)
             if isinstance(x, tf.Tensor)

@@ -14,7 +14,7 @@ Four ways, the first that applies:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,18 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
+from tf_pfor.converters._containers import with_rows
 from tf_pfor.converters._list_rows import dense, known_lengths, pick
 from tf_pfor.converters._lists import size_of_rows, stack_list, swap
 from tf_pfor.converters._loop_graphs import is_read
+from tf_pfor.converters._optionals import (
+    WRITES,
+    among,
+    by_branch,
+    one_source,
+    optionals_of,
+    refuse_reads,
+)
 from tf_pfor.converters._regions import (
     Converted,
     Region,
@@ -82,7 +91,11 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
         call.note("cond: constant predicate, inlined")
         chosen = regions[_branch_of(which.constant, len(regions))]
         made = chosen.convert(args, call.loop, call.emit)
-        return [as_layout(m.call, m.value, m.value.layout) for m in made]
+        values = [as_layout(m.call, m.value, m.value.layout) for m in made]
+        for k, known in optionals_of(call, regions).items():
+            value = stack_list(call, values[k])
+            values[k] = among(value, regions.index(chosen), known)
+        return values
     if not which.is_stacked:
         call.note("cond: one for all rows")
         return _one(call, which, regions, args)
@@ -143,36 +156,62 @@ def _branch_of(index: np.ndarray, count: int) -> int:
 
 def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
     """An invariant predicate: one conditional, the layouts of its outputs made equal."""
-    layouts = _layouts(call, regions, args)
+    optionals = optionals_of(call, regions)
+    layouts, rowed = _layouts(call, regions, args, optionals)
 
-    def branch(region: Region) -> Any:
+    def branch(b: int, region: Region) -> Any:
         def run() -> list[tf.Tensor]:
             emit = Emitter()
             loop = call.loop.inside(emit)
             inner = [loop.take(a) for a in args]
-            return [
-                *(m.as_layout(k) for m, k in zip(region.convert(inner, loop, emit), layouts)),
-                tf.constant(0),
-            ]
+            made = region.convert(inner, loop, emit)
+            tensors = [m.as_layout(k) for m, k in zip(made, layouts)]
+            for k in rowed:
+                value = stack_list(made[k].call, made[k].value)
+                if k in optionals:
+                    value = among(value, b, optionals[k])
+                tensors[k], *rows = with_rows(made[k].call, value, k)
+                tensors += rows
+            return [*tensors, tf.constant(0)]
 
         return run
 
-    runs = [branch(r) for r in regions]
+    runs = [branch(b, r) for b, r in enumerate(regions)]
     if call.op_type in ("If", "StatelessIf"):
         made = tf.cond(_as_bool(which.tensor), runs[1], runs[0])
     else:
         made = tf.switch_case(which.tensor, runs)
+    count = len(call.op.outputs)
+    rows: dict[int, ListRows | None] = {}
+    for k, layout in enumerate(layouts):
+        if layout is Layout.STACKED_LIST and k not in rowed:
+            source = one_source(regions, k)
+            rows[k] = None if source is None else args[source].rows
+    for place, k in enumerate(rowed):
+        ends, ids = made[count + 2 * place : count + 2 * place + 2]
+        ends.set_shape([None])
+        ids.set_shape([call.loop.static_length])
+        rows[k] = ListRows(call.emit.dim(ends, 0), ids=ids, lengths=ends)
     return [
-        received(t, layout, dims(o)) for t, layout, o in zip(made[:-1], layouts, call.op.outputs)
+        received(t, layout, dims(o), rows.get(k))
+        for k, (t, layout, o) in enumerate(zip(made[:count], layouts, call.op.outputs))
     ]
 
 
-def _layouts(call: Call, regions: Sequence[Region], args: list[Value]) -> list[Layout]:
-    found = [Layout.UNSTACKED] * len(call.op.outputs)
+def _layouts(
+    call: Call, regions: Sequence[Region], args: list[Value], optionals: Iterable[int]
+) -> tuple[list[Layout], list[int]]:
+    """The layouts of the outputs, and which of them are lists of others than the loop's rows."""
+    found, rowed = [Layout.UNSTACKED] * len(call.op.outputs), set(optionals)
     for region in regions:
         trials = region.trial(args, call.loop.static_length)
         found = [join(a, t.layout) for a, t in zip(found, trials)]
-    return found
+        rowed |= {k for k, t in enumerate(trials) if t.has_rows}
+    lists = [k for k in sorted(rowed) if found[k] is Layout.STACKED_LIST]
+    lists = [k for k in lists if one_source(regions, k) is None]
+    if lists and _tf.in_xla_context(call.emit.graph):
+        raise CannotVectorize("under jit_compile, a branch makes lists of some rows")
+    return found, lists
 
 
 def _as_bool(tensor: tf.Tensor) -> tf.Tensor:
@@ -256,9 +295,10 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
     count, emit, n = len(regions), call.emit, call.loop.static_length
     if any(o.shape.rank is None and o.dtype != tf.variant for o in call.op.outputs):
         raise CannotVectorize("the rank of an output is unknown")
-    index, parts = _parts(call, which, count)
-    optionals = _optionals(call, regions, args, parts)
+    optionals = optionals_of(call, regions)
+    refuse_reads(call, optionals)
     threads, lists_made = _lists(call, regions, optionals)
+    index, parts = _parts(call, which, count)
     split: dict[int, tuple[tf.Tensor, list[tf.Tensor]]] = {}
 
     def part(b: int) -> Gather:
@@ -275,8 +315,10 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
     lists: dict[int, Value] = {}
     for b, (region, rows) in enumerate(zip(regions, parts)):
         flag = emit("Greater", emit.as_tensor(emit.dim(rows, 0)), np.int32(0))
-        skipped = {k for k, makers in optionals.items() if b not in makers}
-        made = _side(call, region, args, rows, flag, threads, part(b), lists_made, skipped=skipped)
+        made = _side(
+            call, region, args, rows, flag, threads, part(b), lists_made,
+            optionals=optionals,
+        )  # fmt: skip
         for k, source in threads.items():
             args[source] = lists[k] = Value.stacked_list(made[k], args[source].rows)
         sides.append(made)
@@ -286,9 +328,9 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
             results.append(lists[k])
             continue
         if k in optionals:
-            made_for = tuple((parts[b], sides[b][k]) for b in optionals[k])
-            rows = ListRows(call.loop.length, made_for=made_for)
-            results.append(Value.stacked_list(sides[0][k], rows))
+            at = len(call.op.outputs) + 2 * list(optionals).index(k)
+            made = [[side[k], *side[at : at + 2]] for side in sides]
+            results.append(by_branch(call, index, parts, made, optionals[k]))
             continue
         shape = output.shape
         if k in lists_made:
@@ -310,14 +352,13 @@ def _side(
     gather: Gather | None = None,
     lists_made: Mapping[int, Element] = _NONE,
     real: tf.Tensor | None = None,
-    skipped: Collection[int] = (),
+    optionals: Collection[int] = (),
 ) -> list[tf.Tensor]:
     """One branch on ``rows``, stacked outputs; zeros if ``flag`` is False.
 
-    Of the outputs in ``skipped``, which are Optionals, nothing is made but an empty one.
+    The rows of the outputs that are ``optionals`` follow, two tensors for each.
     """
     outer, outputs = call.emit, call.op.outputs
-    wanted = [k for k in range(len(outputs)) if k not in skipped]
 
     def run() -> list[tf.Tensor]:
         emit = Emitter()
@@ -325,16 +366,15 @@ def _side(
             loop = Loop(outer.dim(rows, 0), emit, rows=rows, parent=call.loop)
         else:
             loop = call.loop.padded(rows, real, emit)
-        taken = [loop.take(a, gather=gather) for a in args]
-        made = dict(zip(wanted, region.convert(taken, loop, emit, outputs=wanted)))
-        return [
-            emit("OptionalNone")
-            if k in skipped
-            else _items(made[k], lists_made[k][1])
-            if k in lists_made
-            else _stacked_output(made[k])
-            for k in range(len(outputs))
+        made = region.convert([loop.take(a, gather=gather) for a in args], loop, emit)
+        tensors = [
+            _items(m, lists_made[k][1]) if k in lists_made else _stacked_output(m)
+            for k, m in enumerate(made)
         ]
+        for k in optionals:
+            tensors[k], *more = with_rows(made[k].call, made[k].value, k)
+            tensors += more
+        return tensors
 
     lead = dims(rows)[0]  # type: ignore[index]
     like: list[Any] = [full_shape(Layout.STACKED, dims(o), lead) for o in outputs]
@@ -347,6 +387,8 @@ def _side(
             like[k] = args[threads[k]].tensor
         elif output.dtype == tf.variant:
             like[k] = None
+    like += [tf.TensorShape([None])] * (2 * len(optionals))
+    dtypes += [tf.int32] * (2 * len(optionals))
     return run_if_any(flag, run, like, dtypes)
 
 
@@ -378,45 +420,6 @@ def _parts(call: Call, which: Value, count: int) -> tuple[tf.Tensor, list[tf.Ten
     return found
 
 
-def _optionals(
-    call: Call, regions: Sequence[Region], args: Sequence[Value], parts: Sequence[tf.Tensor]
-) -> dict[int, list[int]]:
-    """For each output that branches keep for their gradients: those that put a value into it."""
-    found: dict[int, list[int]] = {}
-    for k, output in enumerate(call.op.outputs):
-        if output.dtype != tf.variant:
-            continue
-        makes = [_makes_optional(r.graph, k, args, part) for r, part in zip(regions, parts)]
-        if None in makes:
-            continue
-        if _is_optional_read(output):
-            raise CannotVectorize("rows may differ in whether an optional has a value")
-        found[k] = [b for b, has_value in enumerate(makes) if has_value]
-    return found
-
-
-def _makes_optional(graph: Any, k: int, args: Sequence[Value], rows: tf.Tensor) -> bool | None:
-    """Whether a branch that ``rows`` take puts a value into output k; None if it is no Optional."""
-    op = graph.outputs[k].op
-    while op.type in ("AddN", "Identity", "ZerosLike"):
-        op = op.inputs[0].op
-    if op.type in ("OptionalFromValue", "OptionalNone"):
-        return op.type == "OptionalFromValue"
-    given = [a.rows for a, placeholder in zip(args, graph.inputs) if placeholder.op is op]
-    if not given or given[0] is None or given[0].made_for is None:
-        return None
-    return any(made_for is rows for made_for, _ in given[0].made_for)
-
-
-def _is_optional_read(tensor: tf.Tensor) -> bool:
-    return any(
-        _is_optional_read(op.outputs[0])
-        if op.type == "Identity"
-        else op.type in ("OptionalGetValue", "OptionalHasValue")
-        for op in tensor.consumers()
-    )
-
-
 def _same_inner(pieces: list[tf.Tensor], inner: tf.TensorShape) -> list[tf.Tensor]:
     """Gives pieces without rows the inner shape of the others, where it is not static."""
     if inner.is_fully_defined():
@@ -429,9 +432,6 @@ def _same_inner(pieces: list[tf.Tensor], inner: tf.TensorShape) -> list[tf.Tenso
         tf.reshape(p, tf.concat([s[:1], tf.where(s[0] > 0, s[1:], inside)], 0))
         for p, s in zip(pieces, shapes)
     ]
-
-
-_THREADED = ("TensorListSetItem", "TensorListScatterIntoExistingList", "Identity")
 
 
 def _lists(
@@ -447,9 +447,9 @@ def _lists(
     for k, output in enumerate(call.op.outputs):
         if output.dtype != tf.variant or k in optionals:
             continue
-        sources = {_source(region.graph, k) for region in regions}
-        if len(sources) == 1 and None not in sources:
-            threads[k] = sources.pop()  # type: ignore[assignment]
+        source = one_source(regions, k)
+        if source is not None:
+            threads[k] = source
             continue
         known = [_tf.list_element(region.graph.outputs[k]) for region in regions]
         first = known[0]
@@ -475,7 +475,7 @@ def _for_all_rows(call: Call, args: list[Value], threads: Mapping[int, int]) -> 
 
 def _static_length(tensor: tf.Tensor) -> int | None:
     """How many items a list has that was just made, None if that is not known."""
-    while tensor.op.type in _THREADED:
+    while tensor.op.type in WRITES:
         tensor = tensor.op.inputs[0]
     if tensor.op.type == "TensorListFromTensor":
         shape = dims(tensor.op.inputs[0])
@@ -483,14 +483,4 @@ def _static_length(tensor: tf.Tensor) -> int | None:
     if tensor.op.type == "TensorListReserve":
         known = _tf.static_value(tensor.op.inputs[1])
         return None if known is None else int(known)
-    return None
-
-
-def _source(graph: Any, k: int) -> int | None:
-    tensor = graph.outputs[k]
-    while tensor.op.type in _THREADED:
-        tensor = tensor.op.inputs[0]
-    for i, placeholder in enumerate(graph.inputs):
-        if placeholder is tensor:
-            return i
     return None

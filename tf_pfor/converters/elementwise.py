@@ -11,8 +11,8 @@ from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._broadcast import broadcast, scaled
 from tf_pfor.converters._broadcast import same_shape as same_shape_of_all
+from tf_pfor.converters._containers import zeros_of
 from tf_pfor.converters._families import elementwise, same_shape, table
-from tf_pfor.converters._list_rows import zeros_of
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ALWAYS, ANY, RegisterPFor

@@ -1,56 +1,99 @@
-"""Optionals: what tf.cond keeps for its gradient when only one of its branches made it.
+"""Optionals: what tf.cond keeps for its gradient, of the branch that was taken.
 
-The handle stays a scalar variant (layout STACKED_LIST); the values inside are stacked.
+The handle stays a scalar variant (layout STACKED_LIST); the values inside are stacked. Rows may
+have taken different branches, which make optionals of different shapes under one name. So an
+optional is a list of optionals, and ``ListRows.lengths`` says in which of them a row is. Rows are
+numbered through all of them. Whoever reads one in other rows than those that made it gathers them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor.call import Call
+from tf_pfor.converters._containers import pack, unpack
+from tf_pfor.converters._kept import item_at, of_all_rows, one_of
+from tf_pfor.converters._list_rows import row_ids, sum_of_lists
 from tf_pfor.converters._lists import list_rule, stack_list
-from tf_pfor.errors import CannotVectorize
-from tf_pfor.values import Value
+from tf_pfor.values import ListRows, Value
 
 
 @list_rule("OptionalFromValue")
 def optional_from_value(call: Call, components: list[Value]) -> Any:
     """All components stacked, so that whoever reads one knows how it is stored."""
-    if any(v.rows is not None for v in components):
-        raise CannotVectorize("an optional holds a list of which only some rows are active")
-    tensors = [
-        stack_list(call, v).tensor if v.dtype == tf.variant else call.stacked(v) for v in components
-    ]
-    return Value.stacked_list(call.rebuild(components=tensors))
+    tensors = [pack(call, v) if v.dtype == tf.variant else call.stacked(v) for v in components]
+    return of_all_rows(call, call.rebuild(components=tensors))
 
 
 @list_rule("OptionalNone")
 def optional_none(call: Call) -> Any:
     """Nothing inside: the same for all rows."""
-    return Value.stacked_list(call.rebuild())
+    return of_all_rows(call, call.rebuild())
 
 
 @list_rule("OptionalHasValue")
 def optional_has_value(call: Call, optional: Value) -> Any:
     """The same for all rows."""
-    if optional.rows is not None:
-        raise CannotVectorize("rows may differ in whether an optional has a value")
-    return Value.unstacked(call.rebuild(optional=stack_list(call, optional).tensor))
+    source = stack_list(call, optional)
+    if source.rows is not None and source.rows.terms:
+        source = source.rows.terms[0]
+    made, _ = _chosen(call, source)
+    return Value.unstacked(call.rebuild(optional=made))
 
 
 @list_rule("OptionalGetValue", attrs=("output_shapes", "output_types"))
 def optional_get_value(call: Call, optional: Value) -> Any:
     """Values [n, ...]; lists as lists."""
     source = stack_list(call, optional)
-    if source.rows is not None:
-        raise CannotVectorize("an optional is read where only some rows are active")
-    dtypes, shapes = call.attr("output_types"), call.attr("output_shapes")
-    n = call.loop.static_length
-    stacked = [
-        s if d == tf.variant else tf.TensorShape([n]).concatenate(s) for d, s in zip(dtypes, shapes)
+    if source.rows is None or not source.rows.terms:
+        return _values(call, source)
+    found = zip(*(_values(call, term) for term in source.rows.terms))
+    return [
+        sum_of_lists(call, same) if same[0].dtype == tf.variant else call.emit("AddN", list(same))
+        for same in found
     ]
-    made = call.rebuild(optional=source.tensor, output_shapes=stacked)
-    values = made if isinstance(made, list) else [made]
-    return [Value.stacked_list(t) if t.dtype == tf.variant else t for t in values]
+
+
+def _values(call: Call, source: Value) -> list[Any]:
+    """What is in an optional, for the rows of the loop."""
+    made, ids = _chosen(call, source)
+    lead = tf.TensorShape([call.loop.static_length if ids is None else None])
+    dtypes, shapes = call.attr("output_types"), call.attr("output_shapes")
+    stacked = [s if d == tf.variant else lead.concatenate(s) for d, s in zip(dtypes, shapes)]
+    found = call.rebuild(optional=made, output_shapes=stacked)
+    rows = None if ids is None else ListRows(call.loop.length_tensor, ids=ids)
+    return [
+        unpack(call, t, call.op.outputs[k], rows)
+        if t.dtype == tf.variant
+        else t
+        if ids is None
+        else call.emit("GatherV2", t, ids, np.int32(0))
+        for k, t in enumerate(found if isinstance(found, list) else [found])
+    ]
+
+
+def _chosen(call: Call, source: Value) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """The optional that the active rows are in, and which of its rows they are; None for all."""
+    rows, emit = source.rows, call.emit
+    if rows is None:  # in a trial
+        return source.tensor, None
+    for part, own in rows.made_for:
+        if part is None:
+            with emit.graph.as_default():
+                return item_at(own, 0), None
+    number, ids = emit.constant(np.int32(0)), rows.ids
+    if not rows.is_even:
+        assert rows.lengths is not None
+        with emit.graph.as_default():
+            ids = row_ids(call, source)
+            each = tf.gather(rows.lengths, ids)
+            number = tf.reduce_max(tf.concat([each, [0]], 0))
+            same = tf.debugging.assert_equal(each, number, "Rows read optionals of two branches.")
+            with tf.control_dependencies([] if same is None else [same]):
+                before = tf.reduce_sum(tf.cast(rows.lengths < number, tf.int32))
+                ids = ids - before
+    with emit.graph.as_default():
+        return one_of(source.tensor, number), ids

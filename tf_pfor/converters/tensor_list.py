@@ -14,11 +14,14 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
+from tf_pfor.converters._containers import holds_packs
 from tf_pfor.converters._list_rows import (
     dense,
+    from_zero,
     is_partial,
     known_lengths,
     longest,
+    own_rows,
     pick,
     read_unstacked,
     resized,
@@ -121,7 +124,7 @@ def _minus_ones(call: Call, indices: Value) -> tf.Tensor:
 @list_rule("TensorListScatterIntoExistingList")
 def scatter_into(call: Call, input_handle: Value, tensor: Value, indices: Value) -> Any:
     """Invariant indices write elements [n, ...], differing ones rows of them."""
-    target = stack_list(call, input_handle)
+    target = from_zero(call, input_handle)
     if not indices.is_stacked and not is_partial(target) and known_lengths(target) is None:
         pieces = swap(call, call.stacked(tensor))  # [k, n, ...]
         made = call.rebuild(input_handle=target.tensor, tensor=pieces)
@@ -164,7 +167,10 @@ def split(call: Call, tensor: Value, element_shape: Value, lengths: Value) -> An
 @list_rule("TensorListStack", attrs=("num_elements",))
 def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     """Elements [n, ...] -> [T, n, ...] -> [n, T, ...]."""
-    source = _of_one_length(call, stack_list(call, input_handle))
+    if call.attr("element_dtype") == tf.variant and holds_packs(input_handle):
+        raise CannotVectorize("the lists in a list are wanted as one tensor")
+    known = call.output_shape()
+    source = _of_one_length(call, from_zero(call, input_handle), known[0] if known else None)
     shape = shape_input(call, "element_shape", size_of_rows(call, source), known=_element(call))
     whole = call.rebuild(input_handle=source.tensor, element_shape=shape)  # [T, size, ...]
     if whole.dtype == tf.variant:
@@ -172,15 +178,22 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     return swap(call, pick(call, source, whole, axis=1))
 
 
-def _of_one_length(call: Call, source: Value) -> Value:
-    """The list, where rows may differ in length but the body knows how long all of them are."""
-    if known_lengths(source) is None:
+def _of_one_length(call: Call, source: Value, known: int | None) -> Value:
+    """The list, where rows may differ in length but all of them must be as long: ``known``."""
+    lengths = known_lengths(source)
+    if lengths is None or source.rows is None:
         return source
-    shape = call.output_shape()
-    if shape is None or shape[0] is None:
+    length: Any = None if known is None else np.int32(known)
+    if length is None and source.rows.may_agree:
+        own = pick(call, source, lengths)
+        length = longest(call, own)
+        with call.emit.graph.as_default():
+            same = tf.debugging.assert_equal(own, length, _UNEQUAL)
+            with tf.control_dependencies([] if same is None else [same]):
+                length = tf.identity(length)
+    if length is None:
         raise CannotVectorize(_UNEQUAL)
-    handle = call.emit("TensorListResize", source.tensor, np.int32(shape[0]))
-    assert source.rows is not None
+    handle = call.emit("TensorListResize", source.tensor, length)
     return Value.stacked_list(handle, dataclasses.replace(source.rows, lengths=None))
 
 
@@ -193,16 +206,16 @@ def _element(call: Call) -> Shape:
 @list_rule("TensorListGather")
 def gather(call: Call, input_handle: Value, indices: Value, element_shape: Value) -> Any:
     """Elements at k places: [k, n, ...] -> [n, k, ...]; differing indices gather rows."""
-    if call.attr("element_dtype") == tf.variant:
+    if call.attr("element_dtype") == tf.variant and holds_packs(input_handle):
         raise CannotVectorize("several lists are gathered from a list of lists")
     if not indices.is_stacked:
-        source = stack_list(call, input_handle)
+        source = from_zero(call, input_handle)
         shape = shape_input(call, "element_shape", size_of_rows(call, source), known=_element(call))
         items = call.rebuild(input_handle=source.tensor, element_shape=shape)  # [k, size, ...]
         return swap(call, pick(call, source, items, axis=1))
     if input_handle.layout is Layout.UNSTACKED:
         return read_unstacked(call, input_handle, indices, _element(call))
-    source = stack_list(call, input_handle)
+    source = from_zero(call, input_handle)
     shape = shape_input(call, "element_shape", size_of_rows(call, source), known=_element(call))
     whole = dense(call, source, shape)
     return row_items(call, source, whole, indices.tensor)  # [n, k, ...]
@@ -216,7 +229,7 @@ def concat(call: Call, input_handle: Value) -> Any:
     if found.rank is not None:
         dims = [-1 if d is None else d for d in found.as_list()]
         shape = np.asarray(dims, np.int32)
-    source = stack_list(call, input_handle)
+    source = from_zero(call, input_handle)
     if shape.ndim:
         shape = call.emit.shape_vector([size_of_rows(call, source), *shape.tolist()])
     return _concatenated(call, source, call.emit.as_tensor(shape))
@@ -225,7 +238,7 @@ def concat(call: Call, input_handle: Value) -> Any:
 @list_rule("TensorListConcatV2")
 def concat_v2(call: Call, input_handle: Value, element_shape: Value, leading_dims: Value) -> Any:
     """Elements [n, d, ...] of one size: [T, n, d, ...] -> [n, T*d, ...]; else T pieces joined."""
-    source = stack_list(call, input_handle)
+    source = from_zero(call, input_handle)
     if leading_dims.is_stacked:
         raise CannotVectorize("the lengths of the pieces differ between iterations")
     shape = shape_input(call, "element_shape", size_of_rows(call, source), tf.int32)
@@ -236,7 +249,9 @@ def _concatenated(call: Call, source: Value, shape: tf.Tensor) -> list[Value]:
     """The pieces one after the other, and their lengths (int64)."""
     emit = call.emit
     if known_lengths(source) is not None:
-        raise CannotVectorize(_UNEQUAL)
+        if source.rows is None or not source.rows.may_agree:
+            raise CannotVectorize(_UNEQUAL)
+        source = _of_one_length(call, source, None)
     pieces = _pieces(source.tensor)
     if pieces is not None and not _are_equal([p.shape for p in pieces]):
         joined = emit("ConcatV2", pieces, np.int32(1))  # [size, S, ...]
@@ -294,20 +309,23 @@ def length(call: Call, input_handle: Value) -> Any:
     """The same for all rows, unless lists of different lengths were made."""
     source = stack_list(call, input_handle)
     lengths = known_lengths(source)
-    if lengths is not None:
-        return pick(call, source, lengths)
+    if lengths is not None and source.rows is not None:
+        starts = source.rows.starts
+        own = lengths if starts is None else call.emit("Sub", lengths, starts)
+        return pick(call, source, own)
     return Value.unstacked(call.rebuild(input_handle=source.tensor))
 
 
 @list_rule("TensorListResize")
 def resize(call: Call, input_handle: Value, size: Value) -> Any:
     """To one size; to differing ones as long as the longest."""
-    target = stack_list(call, input_handle)
+    target = from_zero(call, input_handle)
     if not size.is_stacked and not is_partial(target) and known_lengths(target) is None:
         made = call.rebuild(input_handle=target.tensor)
         return Value.stacked_list(made, target.rows)
-    if is_partial(target):
+    if target.rows is not None and target.rows.mask is not None:
         raise CannotVectorize("a list is resized where only some rows are active")
+    target = own_rows(call, target)
     return resized(call, target, call.stacked(size))
 
 

@@ -13,8 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.call import Call
+from tf_pfor.converters._containers import put, taken
 from tf_pfor.converters._list_rows import (
     dense,
+    from_zero,
     is_partial,
     known_lengths,
     lengths_of,
@@ -27,10 +29,8 @@ from tf_pfor.converters._list_rows import (
     set_rows,
     set_some,
     whole_element,
-    without_base,
 )
 from tf_pfor.converters._lists import list_rule, shape_input, size_of_rows, stack_list
-from tf_pfor.converters._nested_lists import Whole, as_item, read_list
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Layout, Value, is_static
 
@@ -40,14 +40,14 @@ def get_item(call: Call, input_handle: Value, index: Value, element_shape: Value
     """list[t]_i = list[t][i]: one element, all rows."""
     if index.is_stacked:
         return _get_per_row(call, input_handle, index)
-    source = stack_list(call, input_handle)
+    source = from_zero(call, input_handle)
     shape = shape_input(
         call, "element_shape", size_of_rows(call, source), known=call.output_shape()
     )
     index_tensor = reachable(call, source, index.tensor)
     item = call.rebuild(input_handle=source.tensor, index=index_tensor, element_shape=shape)
     if item.dtype == tf.variant:
-        return Value.stacked_list(item, without_base(source.rows))
+        return taken(call, source, item, call.op.outputs[0])
     return pick(call, source, item)  # [n, ...]
 
 
@@ -57,7 +57,7 @@ def _get_per_row(call: Call, source: Value, index: Value) -> Any:
         raise CannotVectorize("the lists that are read from a list differ between iterations")
     if source.layout is Layout.UNSTACKED:
         return read_unstacked(call, source, index, call.output_shape())
-    source = stack_list(call, source)
+    source = from_zero(call, source)
     whole = dense(call, source, _element_of_rows(call, source))  # [T, size, ...]
     return row_items(call, source, whole, index.tensor)
 
@@ -73,12 +73,13 @@ def _element_of_rows(call: Call, source: Value) -> tf.Tensor:
 @list_rule("TensorListSetItem", attrs=("resize_if_index_out_of_bounds",))
 def set_item(call: Call, input_handle: Value, index: Value, item: Value) -> Any:
     """list[t][i] = item_i: one element, all rows, in place where nobody else holds the list."""
-    target = stack_list(call, input_handle)
+    target = from_zero(call, input_handle)
     resizes = bool(call.attrs["resize_if_index_out_of_bounds"].b)
     if item.dtype == tf.variant:
         if index.is_stacked or is_partial(target):
             raise CannotVectorize("a list of lists is written where iterations differ")
-        made = call.rebuild(input_handle=target.tensor, item=as_item(call, target, item))
+        target, new = put(call, target, item)
+        made = call.rebuild(input_handle=target.tensor, item=new)
         return Value.stacked_list(made, target.rows)
     if index.is_stacked:
         return set_rows(call, target, index.tensor, item, resizes=resizes)
@@ -93,34 +94,44 @@ def set_item(call: Call, input_handle: Value, index: Value, item: Value) -> Any:
 def push_back(call: Call, input_handle: Value, tensor: Value) -> Any:
     """Pushes [n, ...]."""
     target = stack_list(call, input_handle)
-    if tensor.dtype == tf.variant:
-        made = call.rebuild(input_handle=target.tensor, tensor=as_item(call, target, tensor))
-        return Value.stacked_list(made, target.rows)
-    if target.rows is None:
-        return Value.stacked_list(
-            call.rebuild(input_handle=target.tensor, tensor=call.stacked(tensor))
-        )
-    if target.rows.is_even and target.rows.lengths is None:
+    rows, is_list = target.rows, tensor.dtype == tf.variant
+    is_even = rows is None or rows.lengths is None
+    if is_list:
+        if not is_even:
+            raise CannotVectorize("lists are pushed to lists whose rows differ in length")
+        target, new = put(call, target, tensor)
+    elif rows is None:
         new = call.stacked(tensor)
-        if target.rows.ids is not None:  # other rows are done: what is pushed for them is not read
+    elif rows.is_even and is_even:
+        new = call.stacked(tensor)
+        if rows.ids is not None:  # other rows are done: what is pushed for them is not read
             shape = whole_element(call, target, tensor)
             zero = call.emit.constant(np.zeros((), tensor.dtype.as_numpy_dtype))
             new = merged(call, target, call.emit("Fill", shape, zero), new)
-        made = call.rebuild(input_handle=target.tensor, tensor=new)
-        return Value.stacked_list(made, target.rows)
-    index = pick(call, target, lengths_of(call, target))  # [n]
-    return set_rows(call, target, index, tensor, resizes=True)
+    else:
+        index = pick(call, target, lengths_of(call, target))  # [n]
+        return set_rows(call, target, index, tensor, resizes=True)
+    made = call.rebuild(input_handle=target.tensor, tensor=new)
+    return Value.stacked_list(made, target.rows)
 
 
 @list_rule("TensorListPopBack")
 def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
     """Pops [n, ...]; where the lengths differ, reads each row's last element."""
     source = stack_list(call, input_handle)
-    if known_lengths(source) is None and not is_partial(source):
-        shape = shape_input(call, "element_shape", known=call.output_shape(1))
-        handle, tensor = call.rebuild(input_handle=source.tensor, element_shape=shape)
-        popped = Value.stacked_list(tensor) if tensor.dtype == tf.variant else tensor
-        return [Value.stacked_list(handle, source.rows), popped]
+    rows, is_list = source.rows, call.attr("element_dtype") == tf.variant
+    is_even = rows is None or (rows.lengths is None and (rows.is_even or not is_partial(source)))
+    if is_even or is_list:
+        if not is_even and not call.emit.is_trial:
+            raise CannotVectorize("lists are popped from lists whose rows differ in length")
+        size = size_of_rows(call, source)
+        shape = shape_input(call, "element_shape", size, known=call.output_shape(1))
+        handle, item = call.rebuild(input_handle=source.tensor, element_shape=shape)
+        popped = taken(call, source, item, call.op.outputs[1]) if is_list else item
+        return [
+            Value.stacked_list(handle, rows),
+            popped if is_list else pick(call, source, item),
+        ]
     emit, lengths = call.emit, lengths_of(call, source)
     last = emit("Sub", lengths, np.int32(1))  # [size]
     if source.rows is not None and source.rows.mask is not None:
@@ -134,11 +145,7 @@ def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
     if source.rows is not None and source.rows.whole is not None:
         rows = dataclasses.replace(source.rows, lengths=last)
         whole = source.rows.whole.get()
-        if isinstance(whole, Whole):
-            return [Value.stacked_list(source.tensor, rows), whole.read(call, source, at)]
         return [Value.stacked_list(source.tensor, rows), row_items(call, source, whole, at)]
-    if call.attr("element_dtype") == tf.variant:
-        return [resized(call, source, last), read_list(call, source, at)]
     size = size_of_rows(call, source)
     shape = shape_input(call, "element_shape", size, known=call.output_shape(1))
     whole = dense(call, source, shape)  # [T, size, ...]

@@ -12,6 +12,7 @@ with half of the rows each.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters._carries import Plan
+from tf_pfor.converters._late import cut_at, due_rows
 from tf_pfor.converters._loop_graphs import effects
 from tf_pfor.converters._loop_variables import Carry
 from tf_pfor.converters._regions import full_shape, positions, stitched
@@ -39,12 +41,19 @@ def convert(plan: Plan, *, halved: bool) -> list[Value]:
 
 
 class _Compact:
+    """The loop, or two of half of the rows.
+
+    Besides the variables it carries, of each active row, its number (``own``); if rows begin late
+    also where its lists end and in which trip it began (-1: not yet).
+    """
+
     def __init__(self, plan: Plan, halved: bool):
         self.plan = plan
         self.halved = halved
         self.call = plan.call
         self.carries = plan.carries
-        self.leaving = [c for c in plan.carries if c.is_read and not c.stays]
+        self.leaving = [c for c in plan.carries if c.is_read and not (c.stays or c.is_clock)]
+        self.own = 3 if plan.is_late else 1
 
     def run(self) -> list[Value]:
         plan, call = self.plan, self.call
@@ -52,23 +61,29 @@ class _Compact:
         start = plan.start()
         seen = plan.inside(loop.inside(emit), emit, start)
         (first,) = plan.cond.convert(seen, loop, emit, is_trial=True)
-        whole = (first.as_layout_of_rows(), positions(call, loop), start)
+        goes_on, own = first.as_layout_of_rows(), [positions(call, loop)]
+        if plan.is_late:
+            own += [plan.ends(), emit("Fill", emit.shape_of(goes_on), np.int32(-1))]
+        whole = (goes_on, own, start)
         parts = self._halves(*whole) if self.halved else [whole]
         return self._results([self._loop(*part) for part in parts])
 
-    def _loop(self, goes_on: tf.Tensor, rows: tf.Tensor, start: State) -> list[Any]:
+    def _loop(self, goes_on: tf.Tensor, own: list[tf.Tensor], start: State) -> list[Any]:
         """The loop of these rows: what it carries after its last trip."""
         emit, plan = self.call.emit, self.plan
         flat: list[Any] = [
             goes_on,
-            rows,
-            *(t for tensors in start for t in tensors),
+            *own,
+            *(_new_list(emit, (), tf.int32) for _ in own),
             *(_new_list(emit, *self._element(c)) for c in self.leaving),
-            _new_list(emit, (), tf.int32),
+            *(t for tensors in start for t in tensors),
         ]
-        shapes: list[Any] = [tf.TensorShape([None]), tf.TensorShape([None])]
+        shapes: list[Any] = [tf.TensorShape([None])] * (1 + self.own)
+        shapes += [tf.TensorShape([])] * (self.own + len(self.leaving))
         shapes += [s for c in self.carries for s in c.shapes(None)]
-        shapes += [tf.TensorShape([])] * (len(self.leaving) + 1)
+        if plan.is_late:
+            flat.append(emit.constant(np.int32(0)))  # the number of the trip
+            shapes.append(tf.TensorShape([]))
         final = tf.while_loop(
             lambda goes_on, *_: Emitter()("Any", goes_on, np.int32(0)), self._trip, flat,
             shape_invariants=shapes, **plan.options(),
@@ -76,8 +91,8 @@ class _Compact:
         return list(final)
 
     def _halves(
-        self, goes_on: tf.Tensor, rows: tf.Tensor, start: State
-    ) -> list[tuple[tf.Tensor, tf.Tensor, State]]:
+        self, goes_on: tf.Tensor, own: list[tf.Tensor], start: State
+    ) -> list[tuple[tf.Tensor, list[tf.Tensor], State]]:
         """Two halves of the rows, whose loops run at the same time."""
         emit, n = self.call.emit, self.call.loop.static_length
         sizes = np.asarray([n // 2, n - n // 2], np.int32)  # type: ignore[operator]
@@ -90,41 +105,65 @@ class _Compact:
             both = halve(tensors[0]) if c.layout is Layout.STACKED else tensors * 2
             for state, half in zip(states, both):
                 state.append([half])
-        return list(zip(halve(goes_on), halve(rows), states))
+        owns = [list(half) for half in zip(*map(halve, own))]
+        return list(zip(halve(goes_on), owns, states))
 
     # One trip -------------------------------------------------------------
 
-    def _unpack(self, flat: list[tf.Tensor]) -> tuple[State, list[tf.Tensor]]:
+    def _unpack(
+        self, flat: Sequence[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor], State, list[tf.Tensor]]:
+        """What is known of rows, lists of what has left, the tensors of carries, trips if late."""
         supply = iter(flat)
+        own = [next(supply) for _ in range(self.own)]
+        lists = [next(supply) for _ in range(self.own + len(self.leaving))]
         state = [[next(supply) for _ in c.shapes(None)] for c in self.carries]
-        return state, list(supply)
+        return own, lists, state, list(supply)
 
-    def _trip(self, goes_on: tf.Tensor, rows: tf.Tensor, *flat: Any) -> list[Any]:
+    def _trip(self, goes_on: tf.Tensor, *flat: Any) -> list[Any]:
         plan, emit = self.plan, Emitter()
-        state, lists = self._unpack(list(flat))
+        own, lists, state, number = self._unpack(flat)
         side = emit("Cast", goes_on, DstT=tf.int32)
-        done, rows = emit("DynamicPartition", rows, side, num_partitions=2)  # [d], [k]
-        count = emit("Size", done, out_type=tf.int32)
+        if plan.is_late:  # 0: done, 1: not due, 2: due
+            due, end = due_rows(emit, goes_on, own[1])
+            cut_at(self.carries, state, end, emit)
+            side = emit("AddV2", side, emit("Cast", due, DstT=tf.int32))
+        done, waiting, own = self._parted(emit, side, own)
+        if plan.is_late:
+            own[1] = emit("Sub", own[1], np.int32(1))
+            own[2] = emit("SelectV2", emit("Less", own[2], np.int32(0)), number[0], own[2])
+            number = [emit("AddV2", number[0], np.int32(1))]
+        count = emit("Size", done[0], out_type=tf.int32)
         left: dict[int, tf.Tensor] = {}
+        late: dict[int, list[tf.Tensor]] = {}
         for c, tensors in zip(self.carries, state):
             if c in self.leaving and c.layout is not Layout.STACKED:
                 left[c.index] = _repeat(emit, self._leaving_tensor(c, tensors[0], emit), count)
             elif c.layout is Layout.STACKED:
-                gone, tensors[0] = emit("DynamicPartition", tensors[0], side, num_partitions=2)
-                left[c.index] = gone
+                (left[c.index],), late[c.index], tensors[:1] = self._parted(emit, side, tensors[:1])
         lists = self._pushed(emit, lists, left, done)
-        loop = Loop(emit.dim(rows, 0), emit, rows=rows, parent=self.call.loop)
+        loop = Loop(emit.dim(own[0], 0), emit, rows=own[0], parent=self.call.loop)
         seen = plan.inside(loop, emit, state)
         made = plan.convert_body(seen, loop, emit)
         (again,) = plan.cond.convert(plan.after_trip(seen, made), loop, emit)
         goes_on = again.as_layout_of_rows()
-        spread = functools.partial(self._spread, emit, rows)
-        return [
-            goes_on,
-            rows,
-            *(t for c, m in zip(self.carries, made) for t in plan.tensors_of(c, m, spread)),
-            *lists,
-        ]
+        spread = functools.partial(self._spread, emit, own[0])
+        state = [plan.tensors_of(c, m, spread) for c, m in zip(self.carries, made)]
+        if plan.is_late:
+            still = emit("Fill", emit.shape_of(waiting[0]), np.bool_(True))
+            goes_on, *own = _joined(emit, [still, *waiting], [goes_on, *own])
+            for c, tensors in zip(self.carries, state):
+                if c.index in late:
+                    tensors[:1] = _joined(emit, late[c.index], tensors[:1])
+        return [goes_on, *own, *lists, *(t for tensors in state for t in tensors), *number]
+
+    def _parted(
+        self, emit: Emitter, side: tf.Tensor, tensors: Sequence[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
+        """What rows hold that are done, that are not due (nothing if all are), and of the trip."""
+        count = 3 if self.plan.is_late else 2
+        parts = [emit("DynamicPartition", t, side, num_partitions=count) for t in tensors]
+        return [p[0] for p in parts], [p[1] for p in parts if count > 2], [p[-1] for p in parts]
 
     def _spread(self, emit: Emitter, rows: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
         """[k, ...] of the active rows as [n, ...]: rows that left add nothing to a sum."""
@@ -143,43 +182,54 @@ class _Compact:
         return carry.inner, self.plan.dtype(carry)
 
     def _pushed(
-        self, emit: Emitter, lists: list[tf.Tensor], left: dict[int, tf.Tensor], done: tf.Tensor
+        self,
+        emit: Emitter,
+        lists: list[tf.Tensor],
+        left: dict[int, tf.Tensor],
+        own: Sequence[tf.Tensor],
     ) -> list[tf.Tensor]:
-        items = [*(left[c.index] for c in self.leaving), done]
+        items = [*own, *(left[c.index] for c in self.leaving)]
         return [emit("TensorListPushBack", x, item) for x, item in zip(lists, items)]
 
     # After the loop -------------------------------------------------------
 
     def _results(self, finals: list[list[Any]]) -> list[Value]:
         plan, emit = self.plan, self.call.emit
-        orders: list[tf.Tensor] = []
-        left: dict[int, list[tf.Tensor]] = {c.index: [] for c in self.leaving}
-        for final in finals:
-            _, rows, *flat = final
-            state, lists = self._unpack(flat)
-            *pieces, order = self._all_left(rows, state, lists)
-            orders.append(order)
-            for c, piece in zip(self.leaving, pieces):
-                left[c.index].append(piece)
+        unpacked = [self._unpack(final[1:]) for final in finals]
+        state = unpacked[0][2]
+        parts = [self._all_left(own, lists, state) for own, lists, state, _ in unpacked]
+        orders, *pieces = [list(p) for p in zip(*parts)]
+
+        def in_order(pieces: list[tf.Tensor], inner: Shape = ()) -> tf.Tensor:
+            """[n, ...] of what rows left with."""
+            shape = full_shape(Layout.STACKED, inner, self.call.loop.static_length)
+            return stitched(emit, orders, pieces, shape)
+
+        ends = began = None
+        if plan.is_late:
+            ends, began = (in_order(p) for p in pieces[: self.own - 1])
+            began = emit("Maximum", began, np.int32(0))
+        left = dict(zip((c.index for c in self.leaving), pieces[self.own - 1 :]))
         found: dict[int, Value] = {}
         for c, tensors in zip(self.carries, state):
             if not c.is_read:
                 continue
-            lengths = None
+            value = ends if c.is_clock else None
             if c.index in left:
-                inner, _ = self._element(c)
-                shape = full_shape(Layout.STACKED, inner, self.call.loop.static_length)
-                value = lengths = stitched(emit, orders, left[c.index], shape)
+                value = in_order(left[c.index], self._element(c)[0])
             if c.is_list or c.stays:
-                found[c.index] = plan.after(c, tensors, lengths)
+                found[c.index] = plan.after(c, tensors, value, began)
             else:
+                assert value is not None
                 found[c.index] = plan.after_by_row(c, value, tensors)
         return plan.results(found)
 
-    def _all_left(self, rows: tf.Tensor, state: State, lists: list[tf.Tensor]) -> list[tf.Tensor]:
-        """What the rows left with, [n, ...] in the order in which they left, and which they are."""
+    def _all_left(
+        self, own: list[tf.Tensor], lists: list[tf.Tensor], state: State
+    ) -> list[tf.Tensor]:
+        """What the rows left with, [n, ...] in the order they left in: their numbers first."""
         emit = self.call.emit
-        count = emit("Size", rows, out_type=tf.int32)
+        count = emit("Size", own[0], out_type=tf.int32)
         last = {
             c.index: tensors[0]
             if c.layout is Layout.STACKED
@@ -187,9 +237,15 @@ class _Compact:
             for c, tensors in zip(self.carries, state)
             if c in self.leaving
         }
-        lists = self._pushed(emit, lists, last, rows)
-        elements = [*(self._element(c) for c in self.leaving), ((), tf.int32)]
+        lists = self._pushed(emit, lists, last, own)
+        elements = [((), tf.int32)] * self.own + [self._element(c) for c in self.leaving]
         return [_concat(emit, x, *element) for x, element in zip(lists, elements)]
+
+
+def _joined(
+    emit: Emitter, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    return [emit("ConcatV2", [a, b], np.int32(0)) for a, b in zip(before, after)]
 
 
 def may_halve(plan: Plan) -> bool:

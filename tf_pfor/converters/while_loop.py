@@ -44,7 +44,7 @@ def convert_while(call: Call, input: list[Value]) -> Any:
         call.note(f"while: one trip count for all rows, {plan.describe()}")
         return plain(plan)
     strategy = choose(plan)
-    if strategy == "compact" and may_gather:
+    if strategy == "compact" and may_gather and not plan.is_late:
         plan.store_by_row(leaving=True)
     halved = strategy == "compact" and while_compact.may_halve(plan)
     call.note(f"while: {strategy}{', in two halves' if halved else ''}, {plan.describe()}")
@@ -65,6 +65,7 @@ def choose(plan: Plan) -> str:
         and all(is_smooth(g) for g in regions)
         and not any(reads_a_step(op) for op in plan.body.graph.get_operations())
         and not _ends_by_value(plan)
+        and not plan.is_late
     )
     where = "under jit_compile" if in_xla else "inside another map"
     if is_static and writes:

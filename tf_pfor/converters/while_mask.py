@@ -10,12 +10,14 @@ place of rows that are done stands an active row, which is computed several time
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters._carries import Plan
+from tf_pfor.converters._late import cut_at, due_rows
 from tf_pfor.converters._list_lengths import list_length
 from tf_pfor.converters._loop_graphs import pushes
 from tf_pfor.converters._loop_variables import Carry
@@ -39,7 +41,11 @@ class _Mask:
         self.padded = padded
         # Of these a row's own last value must be kept: all others are kept in place.
         self.leaving = [
-            c for c in plan.carries if c.is_read and (c.is_uniform or (c.is_list and c.is_resized))
+            c
+            for c in plan.carries
+            if c.is_read
+            and not c.is_clock
+            and (c.is_uniform or (c.is_list and c.is_resized and not c.has_lengths))
         ]
 
     def run(self) -> list[Value]:
@@ -54,8 +60,13 @@ class _Mask:
             plan.blank(active)
         kept = [self._repeated(c, tensors[0], emit) for c, tensors in zip(self.carries, start)
                 if c in self.leaving]  # fmt: skip
-        flat: list[Any] = [active, *(t for tensors in start for t in tensors), *kept]
+        own = []
+        if plan.is_late:  # the trip, where the lists of rows end, in which trip they began
+            never = emit("Fill", emit.shape_of(active), np.int32(-1))
+            own = [emit.constant(np.int32(0)), plan.ends(), never]
+        flat: list[Any] = [active, *own, *(t for tensors in start for t in tensors), *kept]
         shapes: list[Any] = [tf.TensorShape([n])]
+        shapes += [tf.TensorShape([]), tf.TensorShape([n]), tf.TensorShape([n])][: len(own)]
         shapes += [s for c in self.carries for s in c.shapes(n)]
         shapes += [
             full_shape(Layout.STACKED, () if c.is_list else c.inner, n) for c in self.leaving
@@ -66,15 +77,25 @@ class _Mask:
         )  # fmt: skip
         return self._results(list(final[1:]))
 
-    def _unpack(self, flat: list[tf.Tensor]) -> tuple[State, list[tf.Tensor]]:
+    def _unpack(self, flat: list[tf.Tensor]) -> tuple[list[tf.Tensor], State, list[tf.Tensor]]:
         supply = iter(flat)
+        own = [next(supply) for _ in range(3 if self.plan.is_late else 0)]
         state = [[next(supply) for _ in c.shapes(None)] for c in self.carries]
-        return state, list(supply)
+        return own, state, list(supply)
 
-    def _trip(self, active: tf.Tensor, *flat: Any) -> list[Any]:
+    def _trip(self, goes_on: tf.Tensor, *flat: Any) -> list[Any]:
         plan, emit = self.plan, Emitter()
         outer = self.call.loop
-        old, kept = self._unpack(list(flat))
+        own, old, kept = self._unpack(list(flat))
+        active = goes_on
+        if plan.is_late:
+            number, ends, began = own
+            active, end = due_rows(emit, goes_on, ends)
+            cut_at(self.carries, old, end, emit)
+            is_first = emit("LogicalAnd", active, emit("Less", began, np.int32(0)))
+            began = emit("SelectV2", is_first, number, began)
+            ends = emit("Sub", ends, emit("Cast", active, DstT=tf.int32))
+            own = [emit("AddV2", number, np.int32(1)), ends, began]
         writable, loop = active, outer.inside(emit)
         if self.padded:
             everyone = positions(self.call, outer)
@@ -94,14 +115,17 @@ class _Mask:
         seen = plan.inside(loop, emit, state, writable)
         made = plan.convert_body(seen, loop, emit)
         (again,) = plan.cond.convert(plan.after_trip(seen, made), loop, emit)
-        goes_on = emit("LogicalAnd", active, again.as_layout_of_rows())
+        again = again.as_layout_of_rows()
+        if plan.is_late:
+            again = emit("LogicalOr", again, emit("LogicalNot", active))
+        goes_on = emit("LogicalAnd", goes_on, again)
         new = [self._next(c, m, t, active, emit) for c, m, t in zip(self.carries, made, old)]
         late = {c.index: tensors for c, tensors in zip(self.carries, new)}
         kept = [
-            emit("Select", active, self._grown(c, late[c.index][0], k, emit), k)
+            emit("Select", active, self._grown(c, late[c.index][0], k, own[:1], emit), k)
             for c, k in zip(self.leaving, kept)
         ]
-        return [goes_on, *(t for tensors in new for t in tensors), *kept]
+        return [goes_on, *own, *(t for tensors in new for t in tensors), *kept]
 
     def _next(
         self,
@@ -120,11 +144,30 @@ class _Mask:
             return [emit("Select", active, tensors[0], old[0])]
         return tensors
 
-    def _grown(self, carry: Carry, tensor: tf.Tensor, kept: tf.Tensor, emit: Emitter) -> tf.Tensor:
-        """What is kept of a variable after a trip that no row left before."""
-        if carry.is_list:
-            return emit("AddV2", kept, np.int32(pushes(self.plan.body.graph, carry.index)))
-        return self._repeated(carry, tensor, emit)
+    def _grown(
+        self,
+        carry: Carry,
+        tensor: tf.Tensor,
+        kept: tf.Tensor,
+        trips: Sequence[tf.Tensor],
+        emit: Emitter,
+    ) -> tf.Tensor:
+        """What is kept of a variable after a trip of the rows that are active.
+
+        Args:
+          carry: the variable.
+          tensor: what it is.
+          kept: what was kept before.
+          trips: how many there were, if rows begin late.
+          emit: the emitter of the trip.
+        """
+        if not carry.is_list:
+            return self._repeated(carry, tensor, emit)
+        each = np.int32(pushes(self.plan.body.graph, carry.index))
+        if not trips:
+            return emit("AddV2", kept, each)
+        end = emit("Mul", trips[0], each)  # nothing was in it before
+        return emit("BroadcastTo", end, emit.shape_of(kept))
 
     def _repeated(self, carry: Carry, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
         """What is kept of a variable for each row: [n] + inner; of a list its length."""
@@ -139,14 +182,18 @@ class _Mask:
 
     def _results(self, flat: list[tf.Tensor]) -> list[Value]:
         plan = self.plan
-        state, kept = self._unpack(flat)
-        own = dict(zip((c.index for c in self.leaving), kept))
+        own, state, kept = self._unpack(flat)
+        last = dict(zip((c.index for c in self.leaving), kept))
+        _, ends, began = own or (None, None, None)
+        if began is not None:
+            began = self.call.emit("Maximum", began, np.int32(0))
         found: dict[int, Value] = {}
         for c, tensors in zip(self.carries, state):
             if not c.is_read:
                 continue
             if c.is_list:
-                found[c.index] = plan.after(c, tensors, own.get(c.index))
+                value = ends if c.is_clock else last.get(c.index)
+                found[c.index] = plan.after(c, tensors, value, began)
             else:
-                found[c.index] = plan.after_by_row(c, own.get(c.index, tensors[0]), tensors)
+                found[c.index] = plan.after_by_row(c, last.get(c.index, tensors[0]), tensors)
         return plan.results(found)

@@ -1,0 +1,297 @@
+"""Lists and optionals that are kept in lists and optionals, as gradients of loops and branches do.
+
+A loop around a loop keeps, for its gradient, a list of the lists that the inner one has left; a
+loop around a branch a list of optionals; a branch around a loop an optional that holds lists. What
+is kept may hold some rows only, and rows whose lists end at different places. So it is kept as a
+*pack*: an optional of the handle, of where each row's list begins and ends, and of where each row
+of the container is among the rows of the handle (-1: nowhere). All are kept as float64, since
+TensorFlow's gradient of an optional wants one of each of its components.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.call import Call
+from tf_pfor.converters._kept import SCALAR, item_at, list_of
+from tf_pfor.converters._kinds import ITEM, Path, item_shape, kind_of
+from tf_pfor.converters._list_rows import (
+    from_zero,
+    is_container,
+    is_kept,
+    lengths_of,
+    own_rows,
+    row_ids,
+    without_base,
+)
+from tf_pfor.converters._lists import size_of_rows, stack_list
+from tf_pfor.converters._loop_graphs import pops, pops_only, source
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.values import Cell, ListRows, Value, dims, is_static
+
+_PACK = [tf.variant, tf.float64, tf.float64, tf.float64]
+_SHAPES = [[], [None], [None]]
+
+
+def with_rows(call: Call, value: Value, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """A list that a branch has made, where the lists of its rows end, and the rows of the loop.
+
+    Of an optional where they begin tells nothing.
+    """
+    is_optional = isinstance(kind_of(call, call.op.outputs[k]), tuple)
+    value = stack_list(call, value) if is_optional else from_zero(call, value)
+    return value.tensor, lengths_of(call, value), row_ids(call, value)
+
+
+def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
+    """The list of lists into which ``value`` is put, and what is put there.
+
+    A list of all rows that are equally long, as loops of one trip count for all rows leave, is put
+    there as it is.
+    """
+    item, rows = stack_list(call, value), target.rows
+    is_static = _tf.in_xla_context(call.emit.graph)
+    is_own = call.loop.rows is None and (rows is None or rows.ids is None)
+    if not is_static and not (is_own and _is_whole(item) and not holds_packs(target)):
+        target = with_packs(call, target)
+    if holds_packs(target) or is_static:
+        return target, pack(call, item, rows)
+    return target, item.tensor
+
+
+def taken(call: Call, source: Value, item: tf.Tensor, made: tf.Tensor) -> Value:
+    """What ``put`` has put into a list of lists, which the body calls ``made``."""
+    rows = source.rows
+    if holds_packs(source):
+        return unpack(call, item, made, rows)
+    rows = ListRows(rows.size, ids=rows.ids) if rows is not None and rows.ids is not None else None
+    _tell(call, item, made, size_of_rows(call, source))
+    return Value.stacked_list(item, rows)
+
+
+def holds_packs(value: Value) -> bool:
+    """Whether a list of lists holds packs."""
+    return value.rows is not None and value.rows.holds_packs
+
+
+def _is_whole(item: Value) -> bool:
+    """Whether a list has the rows of the loop, equally long, and so has all that is in it."""
+    rows = item.rows
+    return rows is None or (
+        rows.ids is None
+        and rows.lengths is None
+        and rows.starts is None
+        and not (rows.holds_packs or rows.terms)
+    )
+
+
+def with_packs(call: Call, value: Value) -> Value:
+    """A list of lists with packs in it."""
+    if holds_packs(value):
+        return value
+    value = stack_list(call, value)
+    rows = dataclasses.replace(value.rows or ListRows(call.loop.length), holds_packs=True)
+    made_by = source(value.tensor).op.type
+    if call.emit.is_trial or made_by in ("EmptyTensorList", "TensorListReserve"):
+        return dataclasses.replace(value, rows=rows)
+    raise CannotVectorize("a list that holds lists of all rows gets one of some rows")
+
+
+def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tensor:
+    """What is put into a container for a list or an optional.
+
+    Under XLA, which has no optionals, the list itself.
+
+    Args:
+      call: the op that puts it there.
+      value: the list or the optional.
+      container: the rows of the container; None if they are those of the loop.
+    """
+    item = stack_list(call, value)
+    if _tf.in_xla_context(call.emit.graph):
+        if item.rows is not None and item.rows.lengths is not None:
+            raise CannotVectorize(
+                "under jit_compile, a gradient of loops in each other keeps lists whose rows "
+                "differ in length, for which XLA has no ops: leave out jit_compile"
+            )
+        return own_rows(call, item).tensor
+    if not is_container(item):
+        item = from_zero(call, item)
+    elif not is_kept(item) and _tf.list_element(item.tensor) is not None:  # bare lists
+        item = with_packs(call, item)
+    ends = tf.cast(lengths_of(call, item), tf.float64)  # [m]
+    starts = tf.zeros_like(ends)
+    if item.rows is not None and item.rows.starts is not None:
+        starts = tf.cast(item.rows.starts, tf.float64)
+    places = row_ids(call, item)  # [n]
+    with call.emit.graph.as_default():
+        if container is not None and container.ids is not None:
+            numbers = places + 1
+            if call.loop.real is not None:  # others stand in for one of these
+                numbers = tf.where(call.loop.real, numbers, 0)
+            at = tf.expand_dims(container.ids, 1)
+            places = tf.scatter_nd(at, numbers, [container.size]) - 1
+        return tf.raw_ops.OptionalFromValue(
+            components=[item.tensor, starts, ends, tf.cast(places, tf.float64)]
+        )
+
+
+def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows | None) -> Value:
+    """What ``pack`` has put into a container.
+
+    Args:
+      call: the op that takes it out.
+      packed: what it got.
+      made: what the body calls it.
+      container: the rows of the container; if their number is a tensor it is not looked at.
+    """
+    emit = call.emit
+    if _tf.in_xla_context(emit.graph):
+        return Value.stacked_list(packed)
+    size = call.loop.length if container is None else container.size
+    shapes = [*_SHAPES, [size if isinstance(size, int) else None]]
+    with emit.graph.as_default():
+        handle, starts, ends, places = tf.raw_ops.OptionalGetValue(
+            optional=packed, output_types=_PACK, output_shapes=shapes
+        )
+        ends, ids = tf.cast(ends, tf.int32), tf.cast(places, tf.int32)
+        dtype = kind_of(call, made)
+        starts = tf.cast(starts, tf.int32) if dtype == tf.variant else None
+    _tell(call, handle, made)
+    if container is not None and container.ids is not None:
+        ids = emit("GatherV2", ids, container.ids, np.int32(0))
+    ids.set_shape([call.loop.static_length])
+    rows = ListRows(
+        emit.dim(ends, 0), ids=ids, lengths=ends, starts=starts, may_agree=True,
+        holds_packs=dtype == tf.variant,
+    )  # fmt: skip
+    return Value.stacked_list(handle, rows)
+
+
+def _tell(call: Call, handle: tf.Tensor, made: tf.Tensor, size: Any = None) -> None:
+    """Lets TensorFlow know what a list holds that it has taken out of a list or an optional.
+
+    Args:
+      call: any op of the body.
+      handle: the list.
+      made: what the body calls it.
+      size: how many rows its elements have, if that is known.
+    """
+    dtype = kind_of(call, made)
+    if not isinstance(dtype, tf.DType):
+        return
+    shape: Any = SCALAR
+    if dtype != tf.variant:
+        item, rows = item_shape(call, made), size if isinstance(size, int) else -1
+        shape = -1
+        if item.rank is not None:
+            shape = [rows, *(-1 if d is None else d for d in item.as_list())]
+    with tf.Graph().as_default():
+        like = tf.raw_ops.EmptyTensorList(
+            element_shape=shape, max_num_elements=0, element_dtype=dtype
+        )
+        _tf.copy_handle_data(like, handle)
+
+
+def zeros_of(call: Call, value: Value) -> Value:
+    """ZerosLike of a list or an optional, with the same rows."""
+    if value.rows is not None and value.rows.terms:
+        value = value.rows.terms[0]
+    rows = without_base(value.rows)
+    if not is_kept(value) or _tf.in_xla_context(call.emit.graph):
+        return Value.stacked_list(call.rebuild(), rows)
+
+    def make() -> tf.Tensor:  # hardly ever read
+        with call.emit.graph.as_default():
+            return _zeros(call, value.tensor, ())
+
+    cell = Cell(None, make)
+    call.memo["zeros", cell] = True  # see ``sum_of_lists``
+    return dataclasses.replace(value, cell=cell, rows=rows)
+
+
+def _zeros(call: Call, handle: tf.Tensor, path: Path) -> tf.Tensor:
+    """Zeros in the current graph, in place of all but what packs say of rows.
+
+    Args:
+      call: a ZerosLike.
+      handle: what is to be zeros.
+      path: where it stands in the input of the op of the body.
+    """
+    raw, kind = tf.raw_ops, kind_of(call, call.op.inputs[0], path)
+    if kind is None:
+        raise CannotVectorize("zeros like what nobody is seen to read")
+    if isinstance(kind, tf.DType) and kind != tf.variant:
+        return tf.zeros_like(handle)
+
+    if isinstance(kind, tuple) and not any(tf.variant in types for types in kind):
+        return raw.ZerosLike(x=handle)
+    if isinstance(kind, tuple):  # a list of optionals, one of each branch
+        return list_of(
+            [
+                _zeros_of_optional(call, item_at(handle, b), types, path, b)
+                for b, types in enumerate(kind)
+            ]
+        )
+
+    def step(t: tf.Tensor, made: tf.Tensor) -> Any:
+        item = _zeros_of_pack(call, item_at(handle, t), (*path, ITEM))
+        return t + 1, raw.TensorListPushBack(input_handle=made, tensor=item)
+
+    count = raw.TensorListLength(input_handle=handle)
+    return tf.while_loop(lambda t, _: t < count, step, (0, list_of([])))[1]
+
+
+def _zeros_of_optional(
+    call: Call, handle: tf.Tensor, types: Sequence[tf.DType], path: Path, branch: int
+) -> tf.Tensor:
+    raw = tf.raw_ops
+
+    def full() -> tf.Tensor:
+        values = raw.OptionalGetValue(
+            optional=handle, output_types=list(types), output_shapes=[None] * len(types)
+        )
+        zeros = [
+            _zeros_of_pack(call, v, (*path, (branch, k)))
+            if v.dtype == tf.variant
+            else tf.zeros_like(v)
+            for k, v in enumerate(values)
+        ]
+        return raw.OptionalFromValue(components=zeros)
+
+    if not types:
+        return handle
+    return tf.cond(raw.OptionalHasValue(optional=handle), full, raw.OptionalNone)
+
+
+def _zeros_of_pack(call: Call, packed: tf.Tensor, path: Path) -> tf.Tensor:
+    inner, *rest = tf.raw_ops.OptionalGetValue(
+        optional=packed, output_types=_PACK, output_shapes=[*_SHAPES, [None]]
+    )
+    return tf.raw_ops.OptionalFromValue(components=[_zeros(call, inner, path), *rest])
+
+
+def popped_elements(call: Call, graph: Any, position: int, handle: Value) -> Cell | None:
+    """[T, size, ...]: all elements of a list that a loop only pops; None of other lists.
+
+    Args:
+      call: the loop.
+      graph: of its body.
+      position: of the list among the body's inputs.
+      handle: the stacked list.
+    """
+    if not pops_only(graph, position):
+        return None
+    given, emit = graph.inputs[position], call.emit
+    popped = next(o for o in graph.get_operations() if pops(o, given))
+    dtype, shape = popped.outputs[1].dtype, dims(popped.outputs[1])
+    if dtype == tf.variant or not is_static(shape):
+        return None
+    whole = emit.shape_vector([size_of_rows(call, handle), *shape])  # type: ignore[misc]
+    return Cell(None, lambda: emit("TensorListStack", handle.tensor, whole, element_dtype=dtype))

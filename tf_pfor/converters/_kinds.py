@@ -1,0 +1,231 @@
+"""What the variants of the body are: lists of what, optionals of what.
+
+TensorFlow does not tell it of those that were taken out of others; it follows from the ops that
+make and use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.call import Call
+
+Path = tuple[tuple[int | None, int], ...]
+"""From a variant to one in it: ITEM for an item of a list; (a, k) for component k of an optional,
+of its alternative a (None if that is not known): conditionals return one for each branch."""
+
+Kind = tuple[tuple[tf.DType, ...], ...] | tf.DType
+"""The dtypes of the components of an optional, for each alternative; or the dtype of the items of a
+list."""
+
+ITEM = (None, -1)
+_SAME = frozenset(["AddN", "Identity", "TensorListConcatLists", "TensorListResize", "ZerosLike"])
+_PUT = {"TensorListPushBack": 1, "TensorListSetItem": 2}  # which input is put into the list
+_TAKEN = {"TensorListGetItem": 0, "TensorListPopBack": 1}  # which output is taken out of it
+_BRANCHES = ("Case", "If", "StatelessCase", "StatelessIf")
+
+
+def kind_of(
+    call: Call, tensor: tf.Tensor, path: Path = (), within: frozenset[Any] = frozenset()
+) -> Kind | None:
+    """What a variant is, or one in it; None if nobody was seen to use it.
+
+    Args:
+      call: any op of the body.
+      tensor: a variant of the body.
+      path: from it to the one that is asked for.
+      within: conditionals whose results are being looked at.
+    """
+    for op, same in _uses(call, tensor, path, within):
+        found = _used_as(op, same)
+        if op.type in _BRANCHES and same.op is op and op not in within:
+            found = _by_branch(call, op, same.value_index, within)
+        if found is not None:
+            return found
+    return None
+
+
+def item_shape(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
+    """The static shape of what is put into a list of the body."""
+    found: tf.TensorShape | None = None
+    for op, same in _uses(call, tensor, (), frozenset()):
+        if op.type in _PUT and same.op is op:
+            shape = op.inputs[_PUT[op.type]].shape
+        elif op.type == "TensorListFromTensor":
+            shape = op.inputs[0].shape[1:]
+        else:
+            continue
+        found = shape if found is None else found.most_specific_compatible_shape(shape)
+    return tf.TensorShape(None) if found is None else found
+
+
+def _uses(
+    call: Call, tensor: tf.Tensor, path: Path, within: frozenset[Any]
+) -> Iterator[tuple[tf.Operation, tf.Tensor]]:
+    """The ops that make or read what stands at ``path`` in a variant, and what they call it."""
+    callers = _callers(call)
+    todo, seen = [(tensor, path)], set[Any]()
+    for tensor, path in todo:  # grows
+        key = (tensor.op, tensor.value_index, path)
+        if key in seen or tensor.dtype != tf.variant:
+            continue
+        seen.add(key)
+        for op in (tensor.op, *tensor.consumers()):
+            if not path:
+                yield op, tensor
+            todo += _related(op, tensor, path)
+            todo += _across(call, op, tensor, path, within)
+        todo += _outside(call, tensor, path, callers, within)
+
+
+def _callers(call: Call) -> dict[Any, tf.Operation]:
+    """The op of each function graph of the body."""
+    key = "callers of functions"
+    if key not in call.memo:
+        walker = call.walker
+        while walker.parent is not None:
+            walker = walker.parent
+        graphs = [walker.graph, call.op.graph]
+        found: dict[Any, tf.Operation] = {}
+        for graph in graphs:  # grows
+            for op in () if graph is None else graph.get_operations():
+                for inner in _tf.functions_of(op):
+                    if inner not in found:
+                        found[inner] = op
+                        graphs.append(inner)
+        call.memo[key] = found
+    return call.memo[key]
+
+
+def _used_as(op: tf.Operation, tensor: tf.Tensor) -> Kind | None:
+    is_made = tensor.op is op
+    if op.type == "OptionalNone":
+        return ((),)
+    if op.type == "OptionalFromValue" and is_made:
+        return (tuple(t.dtype for t in op.inputs),)
+    is_item = op.type in _TAKEN and is_made and tensor.value_index == _TAKEN[op.type]
+    is_list = is_made or op.inputs[0] is tensor
+    if is_list and not is_item and "element_dtype" in _tf.attr_map(op):
+        return tf.as_dtype(op.get_attr("element_dtype"))
+    return None
+
+
+def _by_branch(call: Call, op: tf.Operation, k: int, within: frozenset[Any]) -> Kind | None:
+    """What output ``k`` of a conditional is: as an optional those of all branches."""
+    found: list[tuple[tf.DType, ...]] = []
+    for graph in _branches(op):
+        kind = kind_of(call, graph.outputs[k], (), within | {op})
+        if isinstance(kind, tf.DType):
+            return kind
+        if kind is None:
+            return None
+        found += kind
+    return tuple(found)
+
+
+def _counts(call: Call, op: tf.Operation, k: int, within: frozenset[Any]) -> list[int]:
+    """How many alternatives each branch of a conditional returns as output ``k``."""
+    if op in within:
+        return []
+    kinds = [kind_of(call, g.outputs[k], (), within | {op}) for g in _branches(op)]
+    return [len(kind) if isinstance(kind, tuple) else 1 for kind in kinds]
+
+
+def _related(op: tf.Operation, tensor: tf.Tensor, path: Path) -> Iterator[tuple[tf.Tensor, Path]]:
+    """The variants in which ``op`` has what stands at ``path`` in ``tensor``."""
+    if op.type in _SAME:
+        yield from ((t, path) for t in (*op.inputs, *op.outputs))
+    elif op.type in _PUT or op.type in _TAKEN:
+        is_put = op.type in _PUT
+        item = op.inputs[_PUT[op.type]] if is_put else op.outputs[_TAKEN[op.type]]
+        in_list = (ITEM, *path) if item is tensor else path
+        yield from ((t, in_list) for t in (op.inputs[0], *op.outputs) if t is not item)
+        if in_list and in_list[0] == ITEM:
+            yield item, in_list[1:]
+    elif op.type in ("OptionalFromValue", "OptionalGetValue"):
+        parts = list(op.inputs if op.type == "OptionalFromValue" else op.outputs)
+        whole = op.outputs[0] if op.type == "OptionalFromValue" else op.inputs[0]
+        if tensor is whole:
+            may_be = (0, None) if op.type == "OptionalFromValue" else (None,)
+            if path and path[0][0] in may_be and path[0] != ITEM:
+                yield from ((t, path[1:]) for k, t in enumerate(parts) if path[0][1] == k)
+        else:
+            first = 0 if op.type == "OptionalFromValue" else None
+            yield from ((whole, ((first, k), *path)) for k, t in enumerate(parts) if t is tensor)
+
+
+def _branches(op: tf.Operation) -> list[Any]:
+    """The functions of a conditional, in the order of their numbers."""
+    functions = _tf.functions_of(op)
+    if "Case" in op.type:
+        return functions
+    names = [op.get_attr(name).name for name in ("else_branch", "then_branch")]
+    return [_tf.function_graph(op.graph, name) for name in names]
+
+
+def _across(
+    call: Call, op: tf.Operation, tensor: tf.Tensor, path: Path, within: frozenset[Any]
+) -> Iterator[tuple[tf.Tensor, Path]]:
+    """What ``tensor`` is inside of the functions of ``op``."""
+    is_cond, is_loop = op.type in _BRANCHES, "While" in op.type
+    functions = _branches(op) if is_cond else _tf.functions_of(op)
+    inputs, outputs = list(op.inputs)[int(is_cond) :], list(op.outputs)
+    for b, graph in enumerate(functions):
+        ins = [i for i, t in enumerate(inputs) if t is tensor]
+        outs = [i for i, t in enumerate(outputs) if t is tensor]
+        if is_loop:
+            ins = outs = ins + outs
+            yield from ((ends[i], path) for i in ins for ends in (inputs, outputs))
+        if len(graph.inputs) == len(inputs):
+            yield from ((graph.inputs[i], path) for i in ins)
+        if len(graph.outputs) < len(outputs) or (is_loop and len(graph.outputs) == 1):
+            continue
+        for i in outs:
+            if is_cond and not path:  # it returns other alternatives than its branches
+                continue
+            if not is_cond or path[0] == ITEM or path[0][0] is None:
+                yield graph.outputs[i], path
+                continue
+            counts = _counts(call, op, i, within)
+            first = path[0][0] - sum(counts[:b])
+            if counts and 0 <= first < counts[b]:
+                yield graph.outputs[i], ((first, path[0][1]), *path[1:])
+
+
+def _outside(
+    call: Call,
+    tensor: tf.Tensor,
+    path: Path,
+    callers: dict[Any, tf.Operation],
+    within: frozenset[Any],
+) -> Iterator[tuple[tf.Tensor, Path]]:
+    """What ``tensor`` is outside of the function it is in."""
+    graph = tensor.graph
+    for given, inside in getattr(graph, "captures", ()):
+        if inside is tensor and hasattr(given, "op"):
+            yield given, path
+    op = callers.get(graph)
+    if op is None:
+        return
+    is_cond = op.type in _BRANCHES
+    inputs, outputs = list(op.inputs)[int(is_cond) :], list(op.outputs)
+    if len(graph.inputs) == len(inputs):
+        yield from ((inputs[i], path) for i, t in enumerate(graph.inputs) if t is tensor)
+    if "While" in op.type and len(graph.outputs) != len(outputs):
+        return
+    for i, t in enumerate(graph.outputs[: len(outputs)]):
+        if t is not tensor:
+            continue
+        if is_cond and not path:  # it returns other alternatives than its branches
+            continue
+        if not is_cond or path[0] == ITEM or path[0][0] is None:
+            yield outputs[i], path
+            continue
+        counts, functions = _counts(call, op, i, within), _branches(op)
+        if counts and graph in functions:
+            before = sum(counts[: functions.index(graph)])
+            yield outputs[i], ((path[0][0] + before, path[0][1]), *path[1:])

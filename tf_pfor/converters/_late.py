@@ -1,0 +1,154 @@
+"""Loops in which rows begin late: those that take lists out of lists of lists.
+
+TensorFlow's gradient of a loop around a loop pops, in each trip, the lists that the inner loop has
+left. Rows that made fewer trips have fewer of them. All rows pop in one place, so that one list is
+taken out for all: each trip runs the rows of which most is left, and the others begin when it is
+their turn. They all end together where each row makes as many trips as its list is long.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.call import Call
+from tf_pfor.converters._kinds import kind_of
+from tf_pfor.converters._loop_graphs import (
+    is_pushed,
+    only_pushed,
+    pops,
+    pops_only,
+    pushes,
+    source,
+)
+from tf_pfor.converters._loop_variables import Carry
+from tf_pfor.emit import Emitter
+from tf_pfor.values import Layout, ListRows, Value
+
+
+def pops_lists(call: Call, graph: Any, i: int) -> bool:
+    """Whether a trip takes the last list out of list ``i`` of lists, outside of XLA."""
+    if _tf.in_xla_context(call.emit.graph) or not pops_only(graph, i):
+        return False
+    popped = [o.outputs[1].dtype for o in graph.get_operations() if pops(o, graph.inputs[i])]
+    return popped == [tf.variant]
+
+
+def gets_lists(call: Call, graph: Any, i: int) -> bool:
+    """Whether trips push lists to list ``i``, outside of XLA."""
+    if _tf.in_xla_context(call.emit.graph) or graph.inputs[i].dtype != tf.variant:
+        return False
+    is_put = is_pushed(graph, i) and pushes(graph, i) > 0
+    return is_put and kind_of(call, graph.inputs[i]) == tf.variant
+
+
+def begin_late(call: Call, carries: Sequence[Carry], args: list[Value], clocks: Any) -> None:
+    """No variable is uniform, for rows begin at different times; ``clocks`` say when."""
+    for c in carries:
+        if c in clocks:
+            c.is_clock = c.has_lengths = True
+            c.layout = Layout.STACKED_LIST
+        elif c.repeats is not None and c.is_uniform:
+            held = args[c.index].repeated
+            assert held is not None
+            count = Value.stacked(call.stacked(held.count)).with_inner_shape(())
+            args[c.index] = Value.repeating(held.item, count)
+            c.repeats.layout = c.layout = Layout.STACKED
+        elif c.is_uniform and args[c.index].dtype != tf.variant:
+            c.layout = Layout.STACKED
+
+
+def emptied(
+    call: Call, args: Sequence[Value], graph: Any, cond: Any, passed: Collection[int]
+) -> tuple[list[Value], set[int]]:
+    """The inputs of a loop, and which are empty lists to which trips do nothing but push.
+
+    A list of lists whose rows differ in length may be one: the gradient of a list that a loop has
+    popped to its end. An assertion says so when it runs.
+
+    Args:
+      call: the loop.
+      args: its inputs.
+      graph: of the body.
+      cond: of the condition.
+      passed: the positions of variables that are the same in all trips.
+    """
+    out, empty = list(args), set[int]()
+    for i, arg in enumerate(args):
+        if i in passed or arg.dtype != tf.variant or cond.inputs[i].consumers():
+            continue
+        pushed = only_pushed(graph, i)
+        if pushed is None:
+            continue
+        rows = arg.rows
+        if source(call.op.inputs[i]).op.type == "EmptyTensorList":
+            empty.add(i)
+        elif pushed.dtype == tf.variant and rows is not None and rows.lengths is not None:
+            out[i] = _emptied(call, arg, rows)
+            empty.add(i)
+    return out, empty
+
+
+def _emptied(call: Call, arg: Value, rows: ListRows) -> Value:
+    assert rows.lengths is not None
+    begins = tf.constant(0) if rows.starts is None else rows.starts
+    text = "Lists are pushed to a list that is not empty in all rows."
+    with call.emit.graph.as_default():
+        is_empty = tf.debugging.assert_equal(tf.convert_to_tensor(rows.lengths), begins, text)
+        with tf.control_dependencies([] if is_empty is None else [is_empty]):
+            handle = tf.raw_ops.TensorListResize(input_handle=arg.tensor, size=0)
+    return Value.stacked_list(handle, dataclasses.replace(rows, lengths=None, starts=None))
+
+
+def ends_of(call: Call, lists: Sequence[ListRows]) -> tf.Tensor:
+    """int32 [n]: where the lists of the rows end that trips pop, before the loop.
+
+    They must agree, as those do that one loop has pushed.
+    """
+    emit, found = call.emit, list[tf.Tensor]()
+    for rows in lists:
+        lengths = rows.lengths
+        assert lengths is not None
+        if rows.ids is not None:
+            lengths = emit("GatherV2", lengths, rows.ids, np.int32(0))
+        found.append(lengths)
+    text = "A loop pops lists of lists of different lengths."
+    with emit.graph.as_default():
+        same = [tf.debugging.assert_equal(found[0], other, text) for other in found[1:]]
+        with tf.control_dependencies([s for s in same if s is not None]):
+            return tf.identity(found[0])
+
+
+def cut_at(
+    carries: Sequence[Carry], state: Sequence[list[tf.Tensor]], end: tf.Tensor, emit: Emitter
+) -> None:
+    """Cuts the lists that trips pop behind ``end``, of the rows that are due."""
+    for c, tensors in zip(carries, state):
+        if c.is_clock:
+            tensors[0] = emit("TensorListResize", tensors[0], end)
+
+
+def due_rows(emit: Emitter, goes_on: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Which rows are due in a trip, and where their lists end.
+
+    Args:
+      emit: of the trip.
+      goes_on: bool [n], the rows that are not done.
+      ends: int32 [n], where their lists end.
+    """
+    none = emit("Fill", emit.shape_of(ends), np.int32(-1))
+    end = emit("Max", emit("Select", goes_on, ends, none), np.int32(0))
+    return emit("LogicalAnd", goes_on, emit("Equal", ends, end)), end
+
+
+def for_all(call: Call, rows: ListRows, own: tf.Tensor) -> tf.Tensor:
+    """int32 [size]: ``own`` for the rows of the loop; of others where their lists end."""
+    if rows.ids is None:
+        return own
+    emit = call.emit
+    return emit("TensorScatterUpdate", rows.lengths, emit("ExpandDims", rows.ids, 1), own)
