@@ -18,6 +18,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._kinds import kind_of
+from tf_pfor.converters._lists import set_length
 from tf_pfor.converters._loop_graphs import (
     is_pushed,
     only_pushed,
@@ -101,7 +102,7 @@ def _emptied(call: Call, arg: Value, rows: ListRows) -> Value:
     with call.emit.graph.as_default():
         is_empty = tf.debugging.assert_equal(tf.convert_to_tensor(rows.lengths), begins, text)
         with tf.control_dependencies([] if is_empty is None else [is_empty]):
-            handle = tf.raw_ops.TensorListResize(input_handle=arg.tensor, size=0)
+            handle = set_length(call.emit, arg.tensor, tf.constant(0))
     return Value.stacked_list(handle, dataclasses.replace(rows, lengths=None, starts=None))
 
 
@@ -130,7 +131,7 @@ def cut_at(
     """Cuts the lists that trips pop behind ``end``, of the rows that are due."""
     for c, tensors in zip(carries, state):
         if c.is_clock:
-            tensors[0] = emit("TensorListResize", tensors[0], end)
+            tensors[0] = set_length(emit, tensors[0], end)
 
 
 def due_rows(emit: Emitter, goes_on: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

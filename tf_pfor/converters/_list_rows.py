@@ -16,6 +16,7 @@ from tf_pfor.call import Call
 from tf_pfor.converters._lists import (
     cast,
     declared_shape,
+    set_length,
     size_of_rows,
     stack_list,
     swap,
@@ -283,7 +284,7 @@ def grown(call: Call, target: Value, index: tf.Tensor) -> Value:
 
 def resized(call: Call, target: Value, lengths: tf.Tensor) -> Value:
     """The list with these lengths (int32 [size]), as long as the longest of them."""
-    handle = call.emit("TensorListResize", target.tensor, longest(call, lengths))
+    handle = set_length(call.emit, target.tensor, longest(call, lengths))
     rows = target.rows or ListRows(call.loop.length)
     return Value.stacked_list(handle, dataclasses.replace(rows, lengths=lengths))
 
@@ -350,9 +351,7 @@ def _of_equal_length(call: Call, old: Value, new: Value) -> tuple[Value, Value, 
     lengths = emit("GatherV2", emit("ConcatV2", [before, now], 0), _order(call, old), np.int32(0))
     sizes = [emit("TensorListLength", v.tensor) for v in (old, new)]
     size = emit("Maximum", *sizes)
-    made = [
-        Value.stacked_list(emit("TensorListResize", v.tensor, size), v.rows) for v in (old, new)
-    ]
+    made = [Value.stacked_list(set_length(emit, v.tensor, size), v.rows) for v in (old, new)]
     return made[0], made[1], lengths
 
 
@@ -444,8 +443,7 @@ def _equally_long(call: Call, parts: Sequence[Value]) -> list[tf.Tensor]:
     first = next((v for v in parts if known_lengths(v) is None), parts[0])
     length = emit("TensorListLength", first.tensor)
     return [
-        v.tensor if known_lengths(v) is None else emit("TensorListResize", v.tensor, length)
-        for v in parts
+        v.tensor if known_lengths(v) is None else set_length(emit, v.tensor, length) for v in parts
     ]
 
 

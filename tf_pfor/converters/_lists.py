@@ -313,3 +313,13 @@ def swap(call: Call, tensor: tf.Tensor) -> tf.Tensor:
     emit = call.emit
     rest = emit("Range", np.int32(2), emit("Rank", tensor), np.int32(1))
     return emit("Transpose", tensor, emit("ConcatV2", [emit.as_tensor([1, 0]), rest], 0))
+
+
+def set_length(emit: Emitter, handle: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """The list with another length, for rows of different lengths."""
+    if _tf.in_xla_context(emit.graph):
+        raise CannotVectorize(
+            "under jit_compile, lists of rows of different lengths meet, and XLA cannot change the "
+            "length of a list: leave out jit_compile"
+        )
+    return emit("TensorListResize", handle, size)

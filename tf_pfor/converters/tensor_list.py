@@ -32,6 +32,7 @@ from tf_pfor.converters._list_rows import (
 from tf_pfor.converters._lists import (
     cast,
     list_rule,
+    set_length,
     shape_input,
     size_of_rows,
     stack_list,
@@ -193,7 +194,7 @@ def _of_one_length(call: Call, source: Value, known: int | None) -> Value:
                 length = tf.identity(length)
     if length is None:
         raise CannotVectorize(_UNEQUAL)
-    handle = call.emit("TensorListResize", source.tensor, length)
+    handle = set_length(call.emit, source.tensor, length)
     return Value.stacked_list(handle, dataclasses.replace(source.rows, lengths=None))
 
 
