@@ -158,6 +158,7 @@ def assert_right(found, one, n=5):
         np.testing.assert_allclose(f, tf.stack(e), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
 @pytest.mark.parametrize("nested_tapes", [False, True])
 @pytest.mark.parametrize("model", [while_in_while, equal_outside, arrays])
@@ -191,6 +192,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
 @pytest.mark.parametrize("model", MODELS)
 def test_branches_and_three_loops(model, strategy):
