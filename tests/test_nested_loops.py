@@ -180,6 +180,28 @@ def test_jit_compile_is_refused():
         tf.function(lambda: mapped(one), jit_compile=True, autograph=False)()
 
 
+@pytest.mark.slow
+def test_lists_that_change_their_length_under_jit_compile_are_refused():
+    """A second gradient of a conditional in a loop: before anything runs, not by XLA."""
+
+    def one(k, x):
+        def body(t, s):
+            return t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x[t], lambda: s**2)
+
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = tf.while_loop(
+                    lambda t, _: t < tf.minimum(k, 3), body, (0, x[0]), maximum_iterations=3
+                )[1]
+            first = tf.reduce_sum(tape.gradient(y, x) ** 2)
+        return outer.gradient(first, x)
+
+    with pytest.raises(tf_pfor.NotVectorizableError, match="cannot change the length of a list"):
+        tf.function(tf_pfor.vmap(one), jit_compile=True, autograph=False)(INNER, X)
+
+
 MODELS = [
     three_deep,
     loop_in_branch,
