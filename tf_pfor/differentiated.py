@@ -38,13 +38,10 @@ class Differentiated:
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         for k in numbers:
             if not -cut <= k < cut:
-                which = (
-                    "positional arguments in front of the vector"
-                    if extra
-                    else ("positional arguments")
-                )
+                where = " in front of the vector" if extra else ""
                 raise ArgumentError(
-                    f"argnums names argument {k}, and the function was called with {cut} {which}."
+                    f"argnums names argument {k}, and the function was called with {cut} "
+                    f"positional arguments{where}."
                 )
         self._numbers = tuple(k % cut for k in numbers)
         if len(set(self._numbers)) < len(numbers):

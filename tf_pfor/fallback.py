@@ -160,8 +160,8 @@ def _of_both(value: Value, is_row: bool, n: Any, m: Any, both: Any) -> tf.Tensor
         tensor = tf.gather(tensor, ids // m if value.is_stacked else ids % m)
     else:
         tensor = tf.reshape(tensor, tf.concat([[both], tf.shape(tensor)[2:]], 0))
-    if inner.rank is not None:
-        tensor.set_shape([both if isinstance(both, int) else None, *inner])
+    lead = tf.TensorShape([both if isinstance(both, int) else None])
+    tensor.set_shape(lead.concatenate(inner))
     return tensor
 
 

@@ -70,14 +70,7 @@ def emptied(
     """The inputs of a loop, and which are empty lists to which trips do nothing but push.
 
     A list of lists whose rows differ in length may be one: the gradient of a list that a loop has
-    popped to its end. An assertion says so when it runs.
-
-    Args:
-      call: the loop.
-      args: its inputs.
-      graph: of the body.
-      cond: of the condition.
-      passed: the positions of variables that are the same in all trips.
+    popped to its end. An assertion says so when it runs. (Arguments as of ``popped_lists``.)
     """
     out, empty = list(args), set[int]()
     for i, arg in enumerate(args):
