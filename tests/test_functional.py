@@ -298,3 +298,16 @@ def test_hessian_in_blocks_mapped_and_compiled(size):
             wanted = expected if rows is x else expected[0]
             compiled = tf.function(found, jit_compile=xla)
             np.testing.assert_allclose(compiled(rows), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_holomorphic_derivatives_of_a_table_stay_sparse():
+    parts = np.random.default_rng(0).normal(size=(2, 5, 2)).astype(np.float32)
+    table = tf.complex(*parts)
+
+    def squares(w):
+        return tf.gather(w, [1, 3, 1]) ** 2
+
+    found = tf_pfor.jacrev(squares, holomorphic=True, sparse=True)(table)
+    assert isinstance(found, tf_pfor.BatchedIndexedSlices)
+    expected = tf_pfor.jacrev(squares, holomorphic=True)(table)
+    np.testing.assert_allclose(found.to_dense(), expected, rtol=1e-6)

@@ -333,9 +333,16 @@ def _pull_rows(
 
     def pull(seed: tf.Tensor) -> list[Any]:
         grads = _zeros_if_none(tf.gradients(y, wrt, grad_ys=seed), wrt)
-        return [tf.math.conj(g) for g in grads] if holomorphic else grads
+        return [_conjugate(g) for g in grads] if holomorphic else grads
 
     return rows_of(y, pull, blocks, tables=wrt if sparse else ())
+
+
+def _conjugate(gradient: Any) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        values = tf.math.conj(gradient.values)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return tf.math.conj(gradient)
 
 
 def _pusher(ys: list[tf.Tensor], x: tf.Tensor) -> Callable[[tf.Tensor], list[tf.Tensor]]:
