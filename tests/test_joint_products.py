@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.test_products import emitted
-from tf_pfor.converters import _matmul
+from tf_pfor.converters import _weights
 
 T, K, INPUTS = 3, 6, 4
 
@@ -21,8 +21,8 @@ W, U, V = tf.Variable(normal(INPUTS, K)), tf.Variable(normal(K, K)), tf.Variable
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(_matmul, "_ROWS", range(513))
-    monkeypatch.setattr(_matmul, "_LEAST", 1)
+    monkeypatch.setattr(_weights, "_ROWS", range(513))
+    monkeypatch.setattr(_weights, "_LEAST", 1)
 
 
 def unrolled(x, s, y):

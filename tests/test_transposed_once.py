@@ -1,5 +1,7 @@
 """A weight that several steps multiply transposed is transposed once."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,7 +9,8 @@ import tensorflow as tf
 import tf_pfor
 from tests.control_flow import vectorized
 from tests.test_products import emitted
-from tf_pfor.converters import _matmul
+from tf_pfor import _tf
+from tf_pfor.converters import _weights
 
 N, T, K = 5, 4, 6
 LENGTHS = tf.constant([2, 0, 4, 1, 3])
@@ -23,8 +26,8 @@ W = tf.Variable(normal(K, K))
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(_matmul, "_ROWS", range(513))
-    monkeypatch.setattr(_matmul, "_LEAST", 1)
+    monkeypatch.setattr(_weights, "_ROWS", range(513))
+    monkeypatch.setattr(_weights, "_LEAST", 1)
 
 
 def unrolled(k, x):
@@ -151,3 +154,122 @@ def test_a_variable_that_changes_between_steps():
     x = normal(N, K)
     w = start.numpy().T
     np.testing.assert_allclose(f(x), x.numpy() @ w @ w @ (2 * w) @ (2 * w), rtol=1e-4, atol=1e-5)
+
+
+# Gradients of loops by a tape around the map ------------------------------
+
+
+def unequal(k, x):
+    """The trips differ by row."""
+    return looped(k, x)
+
+
+def equal(k, x):
+    loop = tf.while_loop(lambda t, s: t < T, lambda t, s: (t + 1, tf.tanh(s @ W)), (0, x[None]))
+    return tf.reduce_sum(loop[1] ** 2)
+
+
+def assigned(k, x):
+    """The loop writes the variable: what its trips read is not what stood there before it."""
+
+    def trip(t, s):
+        s = tf.tanh(s @ CHANGING)
+        CHANGING.assign(normal(K, K) / tf.cast(t + 2, tf.float32))
+        return t + 1, s
+
+    return tf.reduce_sum(tf.while_loop(lambda t, s: t < T, trip, (0, x[None]))[1] ** 2)
+
+
+CHANGING = tf.Variable(normal(K, K))
+
+
+def loss(one, args, strategy=None):
+    if strategy is None:
+        rows = tf.stack([one(*[a[i] for a in args]) for i in range(N)])
+    else:
+        (rows,) = vectorized(one, args, while_strategy=strategy)
+    return tf.reduce_sum(tf.sin(rows))
+
+
+def around(one, strategy, x, weight=W, loss=loss):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = loss(one, (LENGTHS, x), strategy)
+    return tape.gradient(y, [x, weight])
+
+
+@pytest.mark.parametrize("strategy", ["compact", "mask"])
+@pytest.mark.parametrize("one", [unequal, equal])
+@pytest.mark.parametrize("is_eager", [True, False])
+def test_a_tape_around(one, strategy, is_eager):
+    x, function = normal(N, K), functools.partial(tf.function, autograph=False)
+    if is_eager:
+        found = around(one, strategy, x, loss=function(loss))
+    else:
+        found = function(around)(one, strategy, x)
+    for f, e in zip(found, around(one, None, x)):
+        np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("one", [unequal, equal])
+def test_no_product_by_a_transposed_weight(one):
+    run = tf.function(around, autograph=False)
+    graph = run.get_concrete_function(one, "compact", normal(N, K)).graph
+    turned = [op for op in graph.get_operations() if _is_turned(op)]
+    assert len([op for op in turned if "gradient" not in op.name]) == 1
+    assert not [op for op in _all_ops(graph) if op.type == "MatMul" and op.get_attr("transpose_b")]
+
+
+def _all_ops(graph):
+    for op in graph.get_operations():
+        yield op
+        if op.type in ("While", "StatelessWhile"):
+            for name in ("cond", "body"):
+                yield from _all_ops(_tf.function_graph(graph, op.get_attr(name).name))
+
+
+@pytest.mark.parametrize("strategy", ["compact", "mask"])
+@pytest.mark.parametrize("one", [unequal, equal])
+def test_second_gradients_around(one, strategy):
+    x = normal(N, K)
+
+    @tf.function(autograph=False)
+    def second(strategy):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.add_n([tf.reduce_sum(tf.sin(g)) for g in around(one, strategy, x)])
+        return tape.gradient(total, [x, W])
+
+    for f, e in zip(second(strategy), second(None)):
+        np.testing.assert_allclose(f, e, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("one", [unequal, equal])
+def test_forward_mode_around(one):
+    x = normal(N, K)
+
+    def tangent(strategy):
+        with tf.autodiff.ForwardAccumulator(x, tf.cos(x)) as forward:
+            y = tf.function(loss, autograph=False)(one, (LENGTHS, x), strategy)
+        return forward.jvp(y)
+
+    np.testing.assert_allclose(tangent("compact"), tangent(None), rtol=1e-5, atol=1e-6)
+
+
+def test_a_weight_that_the_loop_changes():
+    """Its transpose before the loop is not that of the weight of a trip."""
+    x, start = normal(N, K), normal(K, K)
+    run = tf.function(around, autograph=False)
+    CHANGING.assign(start)
+    found = run(assigned, "compact", x, CHANGING)
+    after = CHANGING.numpy()
+    weights, rows = [start], x
+    with tf.GradientTape() as tape:
+        tape.watch(rows)
+        s = rows
+        for _ in range(T):
+            s = tf.tanh(s @ weights[-1])
+            weights.append(start / (len(weights) + 1))
+        y = tf.reduce_sum(tf.sin(tf.reduce_sum(s**2, 1)))
+    np.testing.assert_allclose(after, weights[-1])
+    np.testing.assert_allclose(found[0], tape.gradient(y, rows), rtol=1e-5, atol=1e-6)

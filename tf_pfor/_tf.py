@@ -203,8 +203,9 @@ def create_op(
     if execute.must_record_gradient():
         known = schema(op_type)
         flat: list[Any] = []
-        if COLLECTIVE in attrs:
-            op_type, flat = attrs["_gradient_op_type"].s.decode(), [COLLECTIVE, attrs[COLLECTIVE].s]
+        if "_gradient_op_type" in attrs:
+            op_type = attrs["_gradient_op_type"].s.decode()
+            flat = [COLLECTIVE, attrs[COLLECTIVE].s] if COLLECTIVE in attrs else []
         elif known is not None:
             for key in known.attr_types:
                 flat += [key, op.get_attr(key)]

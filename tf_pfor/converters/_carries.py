@@ -374,6 +374,7 @@ class Plan:
             for c in self.carries
         ]
         flat = [t for tensors in wanted for t in tensors]
+        self.call.memo["body", emit.graph] = self.body.graph
         supply = iter(self.body.convert(args, loop, emit, tensors=flat))
         return [[next(supply) for _ in tensors] for tensors in wanted]
 

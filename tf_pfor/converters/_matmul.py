@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
-from tf_pfor.accesses import QUERIES, READS
 from tf_pfor.call import Call
 from tf_pfor.converters._joint_products import product_beside_others
+from tf_pfor.converters._weights import product_in_trip, transposed_once
 from tf_pfor.emit import Dim
 from tf_pfor.shapes import fold, inner_dims, product, transpose, unfold
-from tf_pfor.values import Layout, Value, dims, is_static
+from tf_pfor.values import Layout, Value, dims
 
 HALVES = (tf.float16, tf.bfloat16)
 
@@ -34,62 +33,13 @@ def rows_by_matrix(call: Call, a: Value, b: Value, transpose_a: bool, transpose_
         a = swapped(call, a)  # [n, k, r] -> [n, r, k]
     rows = fold(call, a)
     if transpose_b:
-        matrix = _transposed_once(call, b, dims(rows)[0])  # type: ignore[index]
+        matrix = transposed_once(call, b, dims(rows)[0])  # type: ignore[index]
         if matrix is not None:
             return unfold(call, product_beside_others(call, rows, matrix), a)
-    made = call.emit("MatMul", rows, b.tensor, transpose_b=transpose_b)  # [n*r, m]
+    made = None if transpose_b else product_in_trip(call, rows, b)
+    if made is None:
+        made = call.emit("MatMul", rows, b.tensor, transpose_b=transpose_b)  # [n*r, m]
     return unfold(call, made, a)
-
-
-# Where an upright matrix is faster than a transposed one by more than a share of its transpose.
-_ROWS = range(16, 513)
-_LEAST = 64 * 64
-_USES = 3
-
-
-def _transposed_once(call: Call, b: Value, rows: int | None) -> tf.Tensor | None:
-    """B^T, where B is the weight of several steps; None if it does not pay.
-
-    Args:
-      call: the call.
-      b: the invariant matrix.
-      rows: how many rows it multiplies; of a loop that rows leave, the number of all is taken.
-    """
-    shape, most = b.inner_shape, call.loop.total if rows is None else rows
-    if not is_static(shape) or _tf.in_xla_context(call.emit.graph):
-        return None
-    m, k = shape  # type: ignore[misc]
-    if not (isinstance(most, int) and most in _ROWS) or b.dtype != tf.float32 or m * k < _LEAST:  # type: ignore[operator]
-        return None
-    tensor = b.tensor
-    if not isinstance(tensor, tf.Tensor) or not tf.is_symbolic_tensor(tensor):
-        return None
-    tensor, uses = _same_read(call, tensor)
-    if uses < _USES and tensor.graph is call.emit.graph:  # a loop uses what it captures again
-        return None
-    memo, key = call.memo, ("transposed", tensor.op, tensor.value_index)
-    if key not in memo:
-        with tensor.graph.as_default(), tf.control_dependencies(None):
-            # Not as a matrix: Grappler would fold the Transpose into the MatMul.
-            turned = tf.transpose(tf.reshape(tensor, [m, k, 1]), [1, 0, 2])  # type: ignore[list-item]
-            memo[key] = tf.reshape(turned, [k, m])  # type: ignore[list-item]
-    return memo[key]
-
-
-def _same_read(call: Call, tensor: tf.Tensor) -> tuple[tf.Tensor, int]:
-    """The first read of the same variable in the graph, and how many there are.
-
-    Only where nothing but reads gets the handle: then all of them give the same.
-    """
-    op = tensor.op
-    if op.type != "ReadVariableOp":
-        return tensor, 1
-    handle = op.inputs[0]
-    readers = handle.consumers()
-    if not all(r.type in (*READS, *QUERIES) for r in readers):
-        return tensor, 1
-    reads = [r for r in readers if r.type == op.type and r.get_attr("dtype") == tensor.dtype]
-    return reads[0].outputs[0], len(reads)
 
 
 def matrix_by_columns(

@@ -1,0 +1,140 @@
+"""Weights that several steps multiply by, kept transposed (decisions/0011).
+
+TensorFlow's CPU kernel multiplies by a transposed matrix more slowly than by an upright one, and
+the gradient of x W by x is dz W^T. A gradient that is vectorized reads W^T that was made once. So
+does one that a tape takes later of a loop: a product in it has a gradient of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.accesses import QUERIES, READS
+from tf_pfor.call import Call
+from tf_pfor.converters._loop_graphs import effects, source
+from tf_pfor.emit import Emitter
+from tf_pfor.values import Value, dims, is_static
+
+_GRADIENT = "TfPforProductByWeight"
+
+# Where an upright matrix is faster than a transposed one by more than a share of its transpose.
+_ROWS = range(16, 1025)
+_LEAST = 64 * 64
+_USES = 3
+
+
+def transposed_once(call: Call, b: Value, rows: int | None) -> tf.Tensor | None:
+    """B^T, where B is the weight of several steps; None if it does not pay.
+
+    Args:
+      call: the call.
+      b: the invariant matrix.
+      rows: how many rows it multiplies; of a loop that rows leave, the number of all is taken.
+    """
+    if not _pays(call, b, rows):
+        return None
+    tensor = b.tensor
+    if not isinstance(tensor, tf.Tensor) or not tf.is_symbolic_tensor(tensor):
+        return None
+    tensor, uses = _same_read(call, tensor)
+    if uses < _USES and tensor.graph is call.emit.graph:  # a loop uses what it captures again
+        return None
+    memo, key = call.memo, ("transposed", tensor.op, tensor.value_index)
+    if key not in memo:
+        with tensor.graph.as_default(), tf.control_dependencies(None):
+            memo[key] = _transpose(tensor, b.inner_shape)
+    return memo[key]
+
+
+def product_in_trip(call: Call, rows: tf.Tensor, b: Value) -> tf.Tensor | None:
+    """rows @ B, of which a tape will multiply by B^T that was made before the loop.
+
+    Args:
+      call: a MatMul.
+      rows: [r, k].
+      b: the invariant matrix, [k, m].
+
+    Returns:
+      [r, m]; None where no tape listens, or it does not pay.
+    """
+    if not _tf.may_record_gradients() or not _pays(call, b, dims(rows)[0]):  # type: ignore[index]
+        return None
+    turned = _before_loop(call, b.tensor)
+    if turned is None:
+        return None
+    emit = call.emit
+    tensors = [emit("MatMul", rows, b.tensor), rows, b.tensor, turned]
+    protos = {
+        "T": _tf.attr_value("list(type)", [t.dtype for t in tensors]),
+        "_gradient_op_type": _tf.attr_value("string", _GRADIENT),
+    }
+    return emit.create("IdentityN", tensors, protos).outputs[0]
+
+
+@tf.RegisterGradient(_GRADIENT)
+def _product_gradient(op: Any, dz: tf.Tensor, *_: Any) -> list[tf.Tensor | None]:
+    rows, turned = op.inputs[1], op.inputs[3]
+    return [None, tf.matmul(dz, turned), tf.matmul(rows, dz, transpose_a=True), None]
+
+
+def _before_loop(call: Call, matrix: tf.Tensor) -> tf.Tensor | None:
+    """B^T of a matrix that is the same in all trips, in the graph around the loop; else None."""
+    trip, found = call.emit.graph, matrix
+    body = call.memo.get(("body", trip))  # as the user wrote it; None outside of a loop
+    if body is None:
+        return None
+
+    def is_own(tensor: tf.Tensor) -> bool:
+        return tf.is_symbolic_tensor(tensor) and tensor.graph is trip
+
+    if is_own(found):
+        found = source(found)
+        if found.op.type == "ReadVariableOp" and not effects(body):
+            found = source(found.op.inputs[0])
+        found = next((a for a, b in trip.captures if b is found), found)
+    if is_own(found):
+        return None
+    memo, key = call.memo, ("transposed before", trip, id(found))
+    if key not in memo:
+        with trip.outer_graph.as_default():
+            is_read = found.dtype == tf.resource
+            whole = Emitter()("ReadVariableOp", found, dtype=matrix.dtype) if is_read else found
+            memo[key] = _transpose(whole, dims(matrix)), found  # kept: the key is its id
+    return memo[key][0]
+
+
+def _pays(call: Call, b: Value, rows: int | None) -> bool:
+    """Not under XLA, which chooses layouts itself, nor on GPUs, whose kernels do."""
+    shape, most = b.inner_shape, call.loop.total if rows is None else rows
+    if not is_static(shape) or _tf.in_xla_context(call.emit.graph):
+        return False
+    if tf.config.list_logical_devices("GPU"):
+        return False
+    m, k = shape  # type: ignore[misc]
+    in_range = isinstance(most, int) and most in _ROWS
+    return in_range and b.dtype == tf.float32 and m * k >= _LEAST  # type: ignore[operator]
+
+
+def _transpose(matrix: tf.Tensor, shape: Any) -> tf.Tensor:
+    m, k = shape
+    # Not as a matrix: Grappler would fold the Transpose into the MatMul.
+    return tf.reshape(tf.transpose(tf.reshape(matrix, [m, k, 1]), [1, 0, 2]), [k, m])
+
+
+def _same_read(call: Call, tensor: tf.Tensor) -> tuple[tf.Tensor, int]:
+    """The first read of the same variable in the graph, and how many there are.
+
+    Only where nothing but reads gets the handle: then all of them give the same.
+    """
+    op = tensor.op
+    if op.type != "ReadVariableOp":
+        return tensor, 1
+    handle = op.inputs[0]
+    readers = handle.consumers()
+    if not all(r.type in (*READS, *QUERIES) for r in readers):
+        return tensor, 1
+    reads = [r for r in readers if r.type == op.type and r.get_attr("dtype") == tensor.dtype]
+    return reads[0].outputs[0], len(reads)
