@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.emit import Dim
-from tf_pfor.shapes import move_axis
+from tf_pfor.shapes import inner_dims, move_axis
 from tf_pfor.values import Value, dims, is_static
 
 # ---------------------------------------------------------------------------
@@ -271,6 +271,40 @@ def row_numbers(call: Call, dtype: tf.DType, rank: int = 1) -> tf.Tensor:
     if dtype != tf.int32:
         numbers = emit("Cast", numbers, DstT=dtype)
     return numbers if rank == 1 else emit("Reshape", numbers, shape)
+
+
+def with_row(call: Call, indices: Value) -> tf.Tensor:
+    """Index vectors with the number of the row in front: [n, ..., m] -> [n, ..., 1 + m]."""
+    emit, stacked = call.emit, call.stacked(indices)
+    rank = call.require_rank(indices, "the indices")
+    shape = emit.shape_vector([call.loop.length, *inner_dims(call, indices)[:-1], 1])
+    rows = emit("BroadcastTo", row_numbers(call, indices.dtype, rank + 1), shape)
+    return emit("ConcatV2", [rows, stacked], -1)
+
+
+def moved_ids(call: Call, ids: Value, count: Dim) -> tf.Tensor:
+    """Ids, [n, ...], of things of which each row has ``count``: those of row i moved by i*count.
+
+    Negative ids become -1 and ids from ``count`` on become n*count, the first that no row has:
+    what is out of range stays so.
+    """
+    emit, dtype = call.emit, ids.dtype
+    size, rank = as_dtype(call, count, dtype), call.require_rank(ids, "the ids")
+    first = emit("Mul", row_numbers(call, dtype, rank + 1), size)  # [n, 1, ..., 1]
+    moved = emit("AddV2", ids.tensor, first)
+    zero, minus = emit.constant(0, dtype), emit.constant(-1, dtype)
+    is_high = emit("GreaterEqual", ids.tensor, size)
+    moved = emit("SelectV2", is_high, times_n(call, count, dtype), moved)
+    return emit("SelectV2", emit("Less", ids.tensor, zero), minus, moved)
+
+
+def times_n(call: Call, count: Dim, dtype: tf.DType) -> tf.Tensor:
+    """N * count, as a scalar."""
+    n = call.loop.static_length
+    if n is not None and isinstance(count, int):
+        return call.emit.constant(n * count, dtype)
+    a, b = as_dtype(call, call.loop.length, dtype), as_dtype(call, count, dtype)
+    return call.emit("Mul", a, b)
 
 
 def as_dtype(call: Call, size: Dim, dtype: tf.DType) -> tf.Tensor:

@@ -16,8 +16,8 @@ from tf_pfor.converters._indexing import (
     loop_offset,
     row_numbers,
     window,
+    with_row,
 )
-from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ANY, RegisterPFor
 from tf_pfor.shapes import inner_dims, leading, move_axis, transpose, unfold
@@ -112,14 +112,12 @@ _INDEX_DEPTH = 7
 
 def _with_row(call: Call, indices: Value) -> tf.Tensor:
     """Index vectors with the number of the row in front: [n, ..., m] -> [n, ..., 1 + m]."""
-    rank, dtype, shape = call.require_rank(indices, "'indices'"), indices.dtype, indices.inner_shape
+    call.require_rank(indices, "'indices'")
+    shape = indices.inner_shape
     assert shape is not None
     if shape[-1] is None or shape[-1] >= _INDEX_DEPTH:
         raise CannotVectorize(f"the kernel indexes {_INDEX_DEPTH} axes, the loop included")
-    rows = row_numbers(call, dtype, rank + 1)  # [n, 1, ..., 1]
-    parts: list[Dim] = [call.loop.length, *inner_dims(call, indices)[:-1], 1]
-    rows = call.emit("BroadcastTo", rows, call.emit.shape_vector(parts))
-    return call.emit("ConcatV2", [rows, indices.tensor], -1)
+    return with_row(call, indices)
 
 
 # ---------------------------------------------------------------------------
@@ -149,10 +147,9 @@ def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
 def scatter_into(call: Call, tensor: Value, indices: Value, updates: Value) -> Any:
     """The row comes first in every index."""
     first = next(iter(call.inputs))  # "tensor", or "input"
-    at = Value.stacked(call.stacked(indices)).with_inner_shape(indices.inner_shape)
     return call.rebuild(
         **{first: call.stacked(tensor)},
-        indices=_with_row(call, at),
+        indices=_with_row(call, indices),
         updates=call.stacked(updates),
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.call import Call
-from tf_pfor.converters._indexing import as_dtype, row_numbers
+from tf_pfor.converters._indexing import moved_ids, times_n
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ANY, RegisterPFor
@@ -37,15 +37,6 @@ def _count(call: Call, name: str) -> Dim:
     return call.emit("Cast", value.tensor, DstT=tf.int32)
 
 
-def _times_n(call: Call, count: Dim, dtype: tf.DType) -> tf.Tensor:
-    """N * count, as a scalar."""
-    n = call.loop.static_length
-    if n is not None and isinstance(count, int):
-        return call.emit.constant(n * count, dtype)
-    a, b = as_dtype(call, call.loop.length, dtype), as_dtype(call, count, dtype)
-    return call.emit("Mul", a, b)
-
-
 def _moved(call: Call, name: str, count: Dim) -> tf.Tensor:
     """The ids ``name``, flat: [n * k], those of row i in [i*count, (i+1)*count).
 
@@ -64,14 +55,7 @@ def _moved(call: Call, name: str, count: Dim) -> tf.Tensor:
         rows = np.arange(n).reshape([n, *[1] * rank])
         moved = np.where(found < 0, -1, np.where(found >= count, n * count, found + rows * count))
         return emit.constant(moved.reshape([-1]), dtype)
-    size = as_dtype(call, count, dtype)
-    first = emit("Mul", row_numbers(call, dtype, rank + 1), size)  # [n, 1, ..., 1]
-    moved = emit("AddV2", ids.tensor, first)
-    zero, minus = emit.constant(0, dtype), emit.constant(-1, dtype)
-    is_high = emit("GreaterEqual", ids.tensor, size)
-    moved = emit("SelectV2", is_high, _times_n(call, count, dtype), moved)
-    moved = emit("SelectV2", emit("Less", ids.tensor, zero), minus, moved)
-    return emit("Reshape", moved, [-1])
+    return emit("Reshape", moved_ids(call, ids, count), [-1])
 
 
 def _split(call: Call, tensor: tf.Tensor, count: Dim) -> Value:
@@ -107,7 +91,7 @@ def unsorted_segment(call: Call, data: Value, segment_ids: Value, num_segments: 
     made = call.rebuild(
         data=flat,
         segment_ids=_moved(call, "segment_ids", count),
-        num_segments=_times_n(call, count, num_segments.dtype),
+        num_segments=times_n(call, count, num_segments.dtype),
     )
     return _split(call, made, count)
 
@@ -183,7 +167,7 @@ def sparse_segment_of(
     """Rows of [n*r, rest] by moved indices, into n*num segments by moved ids."""
     count = _count(call, "num_segments")
     changes = _sparse_inputs(call, data, "data", count)
-    total = _times_n(call, count, num_segments.dtype)
+    total = times_n(call, count, num_segments.dtype)
     return _split(call, call.rebuild(**changes, num_segments=total), count)
 
 
@@ -200,7 +184,7 @@ def sparse_segment_grad(
         grad=fold(call, grad),
         indices=_moved(call, "indices", count),
         segment_ids=_moved(call, "segment_ids", segments),
-        output_dim0=_times_n(call, count, output_dim0.dtype),
+        output_dim0=times_n(call, count, output_dim0.dtype),
     )
     return _split(call, made, count)
 
