@@ -31,7 +31,7 @@ LAYERS = (
     "regions",
     "gradients",
     "fallback accesses",
-    "recurrences ordered",
+    "recurrences ordered jagged",
     "converters",
     "convert",
     "trace",

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf, by_row, fallback, matching, ordered, regions, repeats, row_reads
+from tf_pfor import _tf, by_row, fallback, jagged, matching, ordered, regions, repeats, row_reads
 from tf_pfor.accesses import changes_what_it_reads
 from tf_pfor.call import Call, Inputs
 from tf_pfor.checked import checked, shaped
@@ -25,7 +25,7 @@ from tf_pfor.loop import Loop
 from tf_pfor.registry import REGISTRY, Outcome, Rule
 from tf_pfor.report import Recorder
 from tf_pfor.settings import Settings
-from tf_pfor.values import Layout, Value, dims, is_static
+from tf_pfor.values import Layout, Results, Value, dims, is_static
 
 
 class Failed(Exception):  # noqa: N818
@@ -211,7 +211,8 @@ class Walker:
             return
         self._done[op] = made
         for tensor, value in zip(op.outputs, results):
-            self._values[_key(tensor)] = value
+            if value is not None:
+                self._values[_key(tensor)] = value
 
     @contextlib.contextmanager
     def _placed(self, op: tf.Operation) -> Any:
@@ -224,7 +225,7 @@ class Walker:
                 scopes.enter_context(self.emit.graph.device(op.device))
             yield
 
-    def _results(self, op: tf.Operation) -> tuple[list[Value], list[tf.Operation]]:
+    def _results(self, op: tf.Operation) -> tuple[Results, list[tf.Operation]]:
         if any(o in self._failed for o in (*[t.op for t in op.inputs], *op.control_inputs)):
             raise Failed
         schema = _tf.schema(op.type)
@@ -344,7 +345,7 @@ class Walker:
 
     def _apply(
         self, op: tf.Operation, inputs: Inputs, stacked: frozenset[str], rules: list[Rule]
-    ) -> list[Value]:
+    ) -> Results:
         """Applies the first rule that can take the op, else the fallback."""
         reasons: list[str] = []
         for rule in rules:
@@ -379,20 +380,20 @@ class Walker:
         reason = "; ".join(reasons) or "no converter is registered for it"
         return self._fall_back(op, inputs, reason)
 
-    def _fall_back(self, op: tf.Operation, inputs: Inputs, reason: str) -> list[Value]:
+    def _fall_back(self, op: tf.Operation, inputs: Inputs, reason: str) -> Results:
         refusal = fallback.why_not(op, self.settings.may_loop(op.type))
         if changes_what_it_reads(op, self.memo):
             refusal = "it changes a variable by an amount that depends on that variable's value"
         if refusal:
             self._reject(op, f"{reason}; {refusal}")
             raise Failed
-        joined = [op]
-        if not _tf.schema(op.type).is_stateful:  # type: ignore[union-attr]
-            joined = regions.grow(op, self)
-        if len(joined) > 1:
-            return self.loop_together(op, joined, reason)
         try:
+            joined, uneven = jagged.together(op, self)
+            if uneven or len(joined) > 1:
+                return self.loop_together(op, joined, jagged.reason(joined, uneven, reason), uneven)
             looped = self.loop_over_rows(op, inputs)
+        except jagged.Leaves:
+            raise
         except CannotVectorize as why:
             self._reject(op, f"{reason}; {why}")
             raise Failed from None
@@ -401,7 +402,7 @@ class Walker:
 
     def _in_order(
         self, first: tf.Operation, group: ordered.Group
-    ) -> tuple[list[Value], list[tf.Operation]]:
+    ) -> tuple[Results, list[tf.Operation]]:
         """Runs updates and all between them in the order of the loop."""
         try:
             return ordered.convert(first, group, self)
@@ -415,30 +416,32 @@ class Walker:
             self._done[op] = made
 
     def loop_together(
-        self, first: tf.Operation, ops: list[tf.Operation], reason: str
-    ) -> list[Value]:
-        """Runs several ops in one sequential loop; returns what ``first`` becomes."""
-        inside, asked = set(ops), {_key(t) for t in self._asked}
-        read = [
-            op
-            for op in ops
-            if any(_key(t) in asked or set(t.consumers()) - inside for t in op.outputs)
-        ]
-        handles = [t for op in read for t in op.outputs if t.dtype == tf.resource]
-        outputs = [t for op in read for t in op.outputs if t.dtype != tf.resource]
-        region = regions.Region.of(ops, outputs)
-        made = fallback.loop_region(region, [self._values[_key(t)] for t in region.inputs], self)
+        self, first: tf.Operation, ops: list[tf.Operation], reason: str, uneven: Any = ()
+    ) -> Results:
+        """Runs several ops in one sequential loop; returns what ``first`` becomes.
+
+        ``uneven`` holds the keys of the tensors that may not have the same shape in all rows.
+        """
+        region = regions.Region.read(ops, self, uneven)
+        new = [op for op in ops if op not in self._done]
+        mark = len(self.emit.operations)
+        with self.emit.graph.control_dependencies(self.done(region.waits_for)):
+            given = [self._values[_key(t)] for t in region.inputs]
+            made = fallback.loop_region(region, given, self) if ops else []
         for tensor, value in zip(region.outputs, made):
             call = Call(tensor.op, {}, self)
             self._values[_key(tensor)] = shaped(call, None, value, dims(tensor))
-        for handle in handles:  # a while loop hands it on
+        for handle in region.handles:  # a while loop hands it on
             self._values[_key(handle)] = self._values[_key(handle.op.inputs[handle.value_index])]
-        for op in ops:
-            self.recorder.add(op, Outcome.LOOPED, reason)
-            self._done.setdefault(op, [])
-        hidden = [op for op in ops if op not in read and not region.is_stateful]
+        for op in new:
+            self.recorder.add(
+                op, Outcome.LOOPED, reason, on_purpose=bool(uneven) and op is not first
+            )
+            self._done[op] = self.emit.operations[mark:] if uneven else []
+        readers = {t.op for t in (*region.outputs, *region.handles)}
+        hidden = [op for op in new if op not in readers and not region.is_stateful]
         self._inner.update((op, hidden) for op in hidden)
-        return [self._values[_key(t)] for t in first.outputs if _key(t) in self._values]
+        return [self._values.get(_key(t)) for t in first.outputs]
 
     def loop_over_rows(self, op: tf.Operation, inputs: Inputs) -> list[Value]:
         """Runs one op in a sequential loop: the fallback, or what a rule decided on."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tf_pfor import _graphs, _tf
-from tf_pfor.errors import CannotVectorize
+from tf_pfor.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.gradients import convert_later, has_gradient, present
 from tf_pfor.loop import Loop
 from tf_pfor.regions import Region, key
@@ -236,7 +236,7 @@ class RowLoop:
 
         def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
             shapes_known = all(is_static(dims(t)) for t in self.region.outputs)
-            if not (shapes_known or self.loop.static_length):
+            if self.region.uneven or not (shapes_known or self.loop.static_length):
                 return self._while_loop(*tensors)
             specs, outputs = _specs(tensors), self.region.outputs
             kernel = self._traced(lambda *x: self._kernel(one, *x), specs, tensors)
@@ -317,6 +317,8 @@ class RowLoop:
             tf.TensorArray(t.dtype, trips, element_shape=t.shape, infer_shape=False)
             for t in outputs
         ]
+        uneven = self.region.uneven
+        shapes = [tf.TensorArray(tf.int32, trips, infer_shape=False) for _ in uneven]
 
         def step(i: tf.Tensor, *arrays: Any) -> Any:
             graph = tf.compat.v1.get_default_graph()
@@ -324,6 +326,7 @@ class RowLoop:
             before = len(graph.get_operations())
             with tf.control_dependencies([i] if self.in_order else []):
                 made = self.region.copy(*row)
+            made += [tf.shape(made[k]) for k in uneven]
             with tf.control_dependencies(graph.get_operations()[before:] if self.in_order else []):
                 following = i + 1
             return (following, *[a.write(i, t) for a, t in zip(arrays, made)])
@@ -331,11 +334,13 @@ class RowLoop:
         _, *arrays = tf.while_loop(
             lambda i, *_: i < trips,
             step,
-            (tf.constant(0), *arrays),
+            (tf.constant(0), *arrays, *shapes),
             maximum_iterations=trips,
             parallel_iterations=1 if self.in_order else 10,
         )
-        stacked = [stacked_rows(a, t, trips) for a, t in zip(arrays, outputs)]
+        checks = [_of_one_shape(s, outputs[k]) for s, k in zip(arrays[len(outputs) :], uneven)]
+        with tf.control_dependencies(checks):
+            stacked = [stacked_rows(a, t, trips) for a, t in zip(arrays, outputs)]
         return stacked if trips is n else [t[:n] for t in stacked]
 
     def _gradient(
@@ -371,6 +376,14 @@ class RowLoop:
         self, tensors: Sequence[tf.Tensor], wrt: Sequence[int]
     ) -> tuple[Any, list[bool]]:
         """The graph of the gradient of one row, and which gradients there are."""
+        own = self.region.own_gradient
+        if own is not None:
+            raise NotVectorizableError(
+                f"tf.custom_gradient ({_tf.user_line(own) or 'line unknown'}) is applied in a "
+                "sequential loop, to values whose shapes may differ between iterations, and cannot "
+                "be differentiated there. Apply it to values of one shape, for instance with the "
+                "op that makes the shapes differ inside of it"
+            )
         specs = [tf.TensorSpec(t.shape, t.dtype) for t in self.region.inputs]
         specs += [tf.TensorSpec(t.shape, t.dtype) for t in self.region.outputs]
         connected: list[bool] = []
@@ -391,6 +404,17 @@ class RowLoop:
             return [tf.convert_to_tensor(g) for g in found if g is not None]
 
         return _graphs.trace("fallback_gradient", run, specs), connected
+
+
+def _of_one_shape(array: tf.TensorArray, output: tf.Tensor) -> tf.Operation:
+    """Checks that the shapes of a result, one for each row, are equal."""
+    shapes = array.stack()
+    message = (
+        f"The shape of a result of the body differs between iterations: {output.op.type} "
+        f"'{output.op.name}' ({_tf.user_line(output.op) or 'line unknown'}). Expected: one shape. "
+        "Pad it or reduce it. Found the shapes"
+    )
+    return tf.debugging.Assert(tf.reduce_all(tf.equal(shapes, shapes[:1])), [message, shapes], 99)
 
 
 def _specs(tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:

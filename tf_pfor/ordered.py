@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_pfor import _tf, fallback
 from tf_pfor.accesses import Accesses, accesses
 from tf_pfor.errors import Refused
-from tf_pfor.values import Value
+from tf_pfor.values import Results
 
 if TYPE_CHECKING:
     from tf_pfor.convert import Walker
@@ -97,7 +97,7 @@ def _why_not(op: tf.Operation, may_loop: bool) -> str:
 
 def convert(
     first: tf.Operation, group: Group, walker: Walker
-) -> tuple[list[Value], list[tf.Operation]]:
+) -> tuple[Results, list[tf.Operation]]:
     """Runs a group in one sequential loop.
 
     Args:

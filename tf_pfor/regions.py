@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tf_pfor.convert import Walker
 
 
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _SMALL = 32  # elements of a constant that each row may hold
 
 
@@ -27,11 +28,15 @@ class Region:
       ops: the ops, each after those it needs.
       inputs: the tensors of the body that they read and do not make.
       outputs: the tensors that others read.
+      uneven: which of these, by their numbers, may not have the same shape in all rows.
+      handles: the handles of resources that others read, of while loops that hand them on.
     """
 
     ops: tuple[tf.Operation, ...]
     inputs: tuple[tf.Tensor, ...]
     outputs: tuple[tf.Tensor, ...]
+    uneven: tuple[int, ...] = ()
+    handles: tuple[tf.Tensor, ...] = ()
 
     @classmethod
     def of(cls, ops: Sequence[tf.Operation], outputs: Iterable[tf.Tensor] | None = None) -> Region:
@@ -46,15 +51,57 @@ class Region:
         return cls(tuple(ops), tuple(inputs.values()), tuple(outputs))
 
     @classmethod
+    def read(
+        cls, ops: Sequence[tf.Operation], walker: Walker, uneven: Collection[Any] = ()
+    ) -> Region:
+        """The region of ``ops``, of which all is wanted that others read and that is not there yet.
+
+        Of the tensors whose keys are ``uneven``, only those that are results of the body.
+        """
+        inside = set(ops)
+        made = [t for op in ops if not walker.is_done(op) for t in op.outputs]
+        wanted = [
+            t
+            for t in made
+            if walker.is_asked(t) or (key(t) not in uneven and set(t.consumers()) - inside)
+        ]
+        if not uneven:  # an op that is read may be asked for its other results later
+            readers = {t.op for t in wanted}
+            wanted = [t for t in made if t.op in readers]
+        outputs = [t for t in wanted if t.dtype != tf.resource]
+        return dataclasses.replace(
+            cls.of(ops, outputs),
+            uneven=tuple(i for i, t in enumerate(outputs) if key(t) in uneven),
+            handles=tuple(t for t in wanted if t.dtype == tf.resource),
+        )
+
+    @property
+    def waits_for(self) -> list[tf.Operation]:
+        """What must have run before, without being read."""
+        inside = set(self.ops)
+        return [o for op in self.ops for o in op.control_inputs if o not in inside]
+
+    @classmethod
     def of_graph(cls, graph: Any) -> Region:
         """All ops of a function graph, from its inputs to its outputs."""
-        ops = [op for op in graph.get_operations() if op.type != "Placeholder"]
+        ops = in_order({op for op in graph.get_operations() if op.type != "Placeholder"})
         return cls(tuple(ops), tuple(graph.inputs), tuple(graph.outputs))
 
     @property
     def is_stateful(self) -> bool:
         """Whether running it has effects, or gives another result each time."""
         return any(_tf.schema(op.type).is_stateful for op in self.ops)  # type: ignore[union-attr]
+
+    @property
+    def own_gradient(self) -> tf.Operation | None:
+        """An op with a tf.custom_gradient, which its copies do not have; None if there is none."""
+        todo = list(self.ops)
+        for op in todo:  # grows
+            if op.type == "IdentityN" and _tf.has_own_gradient(op):
+                return op
+            if op.type in CALLS:
+                todo += [o for graph in _tf.functions_of(op) for o in graph.get_operations()]
+        return None
 
     @property
     def has_variables(self) -> bool:
@@ -65,20 +112,31 @@ class Region:
         """Emits the ops in the current graph on ``inputs``; returns the outputs."""
         graph = tf.compat.v1.get_default_graph()
         new: dict[Any, tf.Tensor] = {key(t): x for t, x in zip(self.inputs, inputs)}
-        copies: dict[tf.Operation, tf.Operation] = {}
+        copies: dict[tf.Operation, list[tf.Operation]] = {}
         for op in self.ops:
-            schema = _tf.schema(op.type)
-            assert schema is not None
-            protos = {k: v for k, v in _tf.attr_map(op).items() if k in schema.attr_types}
-            _tf.add_functions(op.graph, graph, protos)
             given = [new[key(t)] for t in op.inputs]
-            before = [copies[c] for c in op.control_inputs if c in copies]
-            with graph.control_dependencies(before):
-                made = _tf.create_op(graph, op.type, given, protos, op.name)
-            copies[op] = made
-            for old, copied in zip(op.outputs, made.outputs):
+            mark = len(graph.get_operations())
+            with graph.control_dependencies(
+                [x for c in op.control_inputs for x in copies.get(c, ())]
+            ):
+                made = _copied(op, given)
+            copies[op] = graph.get_operations()[mark:]
+            for old, copied in zip(op.outputs, made):
                 new[key(old)] = copied
         return [new[key(t)] for t in self.outputs]
+
+
+def _copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    """Emits one op on ``inputs`` in the current graph; a call as what is called."""
+    graph = tf.compat.v1.get_default_graph()
+    if op.type in CALLS and not _tf.is_row_loop(op):  # TensorFlow cannot differentiate its copy
+        (body,) = _tf.functions_of(op)
+        return Region.of_graph(body).copy(*inputs)
+    schema = _tf.schema(op.type)
+    assert schema is not None
+    protos = {k: v for k, v in _tf.attr_map(op).items() if k in schema.attr_types}
+    _tf.add_functions(op.graph, graph, protos)
+    return _tf.create_op(graph, op.type, list(inputs), protos, op.name).outputs
 
 
 def _is_small_constant(tensor: tf.Tensor) -> bool:
@@ -124,7 +182,7 @@ def grow(first: tf.Operation, walker: Walker) -> list[tf.Operation]:
     outside = [t.op for op in members for t in op.inputs if t.op not in members]
     walker.visit([op for op in outside if not walker.is_done(op)])
     joined: dict[tf.Operation, None] = {}
-    for op in _in_order(members):
+    for op in in_order(members):
         if op is first or _fits(op, joined, walker):
             joined[op] = None
     return list(joined)
@@ -164,30 +222,32 @@ def _make_convex(members: set[tf.Operation], wanted: set[tf.Operation]) -> None:
     """Takes out what a path reaches that left the members: in the end none leaves and returns."""
     while True:
         behind: set[tf.Operation] = set()  # outside, and downstream of a member
-        todo = [c for op in members for c in _after(op) if c in wanted and c not in members]
+        todo = [c for op in members for c in after(op) if c in wanted and c not in members]
         while todo:
             op = todo.pop()
             if op not in behind:
                 behind.add(op)
-                todo += [c for c in _after(op) if c in wanted]
+                todo += [c for c in after(op) if c in wanted]
         back = members & behind
         if not back:
             return
         members -= back
 
 
-def _after(op: tf.Operation) -> list[tf.Operation]:
+def after(op: tf.Operation) -> list[tf.Operation]:
+    """The operations that read what ``op`` makes, or wait for it."""
     return [c for t in op.outputs for c in t.consumers()] + list(_tf.control_outputs(op))
 
 
-def _in_order(members: set[tf.Operation]) -> list[tf.Operation]:
-    """The members, each after those it needs."""
+def in_order(members: set[tf.Operation]) -> list[tf.Operation]:
+    """Some operations, each after those of them that it needs."""
     order: dict[tf.Operation, None] = {}
     for root in sorted(members, key=lambda op: op.name):
         stack = [root]
         while stack:
             op = stack[-1]
-            todo = [t.op for t in op.inputs if t.op in members and t.op not in order]
+            needs = (*(t.op for t in op.inputs), *op.control_inputs)
+            todo = [o for o in needs if o in members and o not in order]
             stack += todo
             if not todo:
                 order[stack.pop()] = None

@@ -352,6 +352,10 @@ class Value:
         return dataclasses.replace(self, inner_shape=shape)
 
 
+Results = Sequence[Value | None]
+"""What the outputs of an op became; None for one that nobody can read."""
+
+
 def _static(value: Value, axis: int) -> int:
     assert value.inner_shape is not None
     return value.inner_shape[axis]  # type: ignore[return-value]

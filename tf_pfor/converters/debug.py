@@ -41,10 +41,11 @@ def print_v2(call: Call, input: Value) -> Any:
         return None
     if call.loop.static_length == 0:
         return None
-    template, attrs = "%s", {}
-    tensors = [input.tensor] if source.type != "StringFormat" else []
-    if source.type == "StringFormat":
-        values = [call.value_of(t) for t in source.inputs]
+    template, attrs, tensors = "%s", {}, []
+    values = [call.value_of(t) for t in source.inputs]
+    if source.type != "StringFormat" or None in values:  # the strings of a loop over rows
+        tensors = [input.tensor]
+    else:
         tensors = [v.tensor for v in values if v is not None]
         given = _tf.attr_map(source)
         attrs = {k: given[k] for k in ("placeholder", "summarize") if k in given}

@@ -1,0 +1,270 @@
+"""Values whose size differs between iterations: one loop over rows, until sizes are equal again."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+LENGTHS = np.int32([[1, 2, 1], [2, 1, 1], [0, 1, 3]])
+TABLE = tf.Variable(np.arange(10, dtype=np.float32).reshape(5, 2))
+
+pytestmark = pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+
+
+def _positive(x):
+    return tf.boolean_mask(x, x > 0)
+
+
+@tf.function
+def _positive_function(x):
+    return tf.boolean_mask(x, x > 0)
+
+
+def _centered(x, _):
+    """A path leaves the uneven values (the mean is a scalar) and comes back."""
+    v = _positive(x)
+    v -= tf.reduce_mean(v)
+    return tf.reduce_sum(v * v) * x
+
+
+def _two_sources(x, lengths):
+    grid = _positive(x)[:, None] * tf.cast(tf.range(lengths[1]), tf.float32)
+    return tf.reduce_sum(_positive(x)) + tf.reduce_sum(grid)
+
+
+def _asserted(x, _):
+    v = _positive(x)
+    with tf.control_dependencies([tf.debugging.assert_positive(v)]):
+        return tf.reduce_sum(tf.identity(v))
+
+
+def _in_a_while(x, lengths):
+    def step(k, total):
+        return k + 1, total + tf.reduce_sum(tf.boolean_mask(x, x > total))
+
+    return tf.while_loop(lambda k, _: k < lengths[0], step, (0, 0.0))[1]
+
+
+def _in_a_cond(x, _):
+    return tf.reduce_sum(tf.cond(x[0] > 0, lambda: _positive(x), lambda: x[1:]) ** 2)
+
+
+def _array(x, lengths):
+    array = tf.TensorArray(tf.float32, 3, infer_shape=False, element_shape=[None])
+    for k in range(3):
+        array = array.write(k, x[: lengths[k]])
+    return tf.reduce_sum(array.concat() ** 2)
+
+
+def _ragged(x, lengths):
+    return tf.RaggedTensor.from_row_lengths(x, lengths)
+
+
+BODIES = {
+    "array": _array,
+    "assert": _asserted,
+    "called": lambda x, _: tf.reduce_sum(_positive_function(x) ** 2),
+    "cond": _in_a_cond,
+    "dynamic_partition": lambda x, _: tf.stack(
+        [tf.reduce_sum(p) for p in tf.dynamic_partition(x * x, tf.cast(x > 0, tf.int32), 2)]),
+    "dynamic_stitch": lambda x, _: tf.dynamic_stitch([tf.argsort(x)], [x]),
+    "map_fn": lambda x, n: tf.map_fn(
+        lambda r: tf.reduce_sum(r * r), _ragged(x, n), fn_output_signature=tf.float32),
+    "map_fn to ragged": lambda x, n: tf.map_fn(
+        lambda r: r * r, _ragged(x, n),
+        fn_output_signature=tf.RaggedTensorSpec([None], tf.float32)).to_tensor(shape=[3, 2]),
+    "mask": lambda x, _: tf.reduce_sum(_positive(x) ** 2),
+    "path": _centered,
+    "ragged concat": lambda x, n: tf.reduce_sum(
+        tf.concat([_ragged(x, n), _ragged(x * x, n)], 1), 1),
+    "ragged gather": lambda x, n: tf.reduce_sum(tf.gather(_ragged(x, n), [0, 2]), 1),
+    "ragged mean": lambda x, n: tf.reduce_mean(_ragged(x, n + 1 - n // 3), 1),
+    "ragged range": lambda x, n: tf.cast(tf.reduce_sum(tf.ragged.range(n), 1), tf.float32) * x[0],
+    "ragged square": lambda x, n: tf.reduce_sum(_ragged(x, n) * _ragged(x, n), 1),
+    "sparse sum": lambda x, _: tf.sparse.to_dense(
+        tf.sparse.add(tf.sparse.from_dense(tf.nn.relu(x)), tf.sparse.from_dense(x))),
+    "table": lambda x, n: tf.reduce_sum(tf.gather(TABLE, tf.range(n[1])), 0) * x[0],
+    "to_tensor": lambda x, n: tf.reduce_sum(_ragged(x, n).to_tensor() ** 2),
+    "two sources": _two_sources,
+    "unique": lambda x, n: tf.reduce_sum(tf.unique(n)[0]),
+    "unique places": lambda x, n: tf.unique(n)[1],
+    "while": _in_a_while,
+}  # fmt: skip
+
+
+def _each(body, *elems):
+    return tf.stack([body(*map(tf.convert_to_tensor, row)) for row in zip(*elems)])
+
+
+def _mapped(body, *elems, **options):
+    return tf_pfor.vectorized_map(lambda row: body(*row), elems, **options)
+
+
+@pytest.mark.parametrize("name", [name for name in BODIES if name != "ragged mean"])
+def test_values_and_gradients(name):
+    body, results = BODIES[name], []
+    for run in (_mapped, _each):
+        x, n = tf.constant(X), tf.constant(LENGTHS)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = run(body, x, n) if run is _mapped else _each(body, tf.unstack(x), tf.unstack(n))
+            total = tf.reduce_sum(y * y) if y.dtype.is_floating else tf.zeros([])
+        results.append((y, tape.gradient(total, x, unconnected_gradients="zero")))
+    for found, expected in zip(*results):
+        np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("name", ["mask", "map_fn", "ragged square", "cond", "path"])
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_unknown_numbers_and_shapes(name, n):
+    body = BODIES[name]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None]), tf.TensorSpec([None, 3], tf.int32)])
+    def run(x, lengths):
+        return _mapped(body, x, lengths)
+
+    found = run(X[:n], LENGTHS[:n])
+    assert found.shape[0] == n
+    known = _mapped(body, tf.constant(X[:n]), tf.constant(LENGTHS[:n]))
+    assert known.shape[0] == n
+    if n:
+        expected = _each(body, X[:n], LENGTHS[:n])
+        np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
+        np.testing.assert_allclose(known, expected, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("name", ["mask", "path", "called", "unique places"])
+def test_a_map_in_a_map(name):
+    body = BODIES[name]
+    x, n = np.stack([X, -X]), np.stack([LENGTHS, LENGTHS[::-1]])
+    found = tf_pfor.vectorized_map(lambda rows: _mapped(body, *rows), (x, n))
+    expected = tf.stack([_each(body, *rows) for rows in zip(x, n)])
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
+
+
+def test_jacobians():
+    def fn(x):
+        return tf.reduce_sum(_positive(x) ** 3)
+
+    found = tf_pfor.vmap(tf_pfor.jacrev(fn))(X)
+    np.testing.assert_allclose(found, 3 * np.maximum(X, 0) ** 2, 1e-5)
+    hessian = tf_pfor.hessian(fn)(X[0])
+    np.testing.assert_allclose(hessian, np.diag(6 * np.maximum(X[0], 0)), 1e-5)
+
+
+def test_jit_compile():
+    @tf.function(jit_compile=True)
+    def run(x):
+        return tf_pfor.vectorized_map(lambda row: tf.reduce_sum(_positive(row)), x)
+
+    np.testing.assert_allclose(run(X), np.maximum(X, 0).sum(1), 1e-5)
+
+
+def test_only_what_depends_on_the_sizes_is_looped():
+    def body(x):
+        y = tf.nn.relu(x) @ tf.ones([4, 4])
+        return tf.reduce_sum(_positive(tf.tanh(y)[0])) * tf.exp(y)
+
+    x = tf.constant(X)[:, None]
+    report = tf_pfor.explain(body, x)
+    looped = {r.op_type for r in report.records if r.outcome.value == "looped"}
+    assert looped == {"GatherV2", "Squeeze", "Sum", "Where"}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tf_pfor.vectorized_map(body, x)
+    (text,) = [str(w.message) for w in caught if w.category is tf_pfor.FallbackWarning]
+    assert "Where" in text
+    assert "with it 3 ops that depend on it" in text
+
+
+# ---------------------------------------------------------------------------
+# Results, effects, errors
+# ---------------------------------------------------------------------------
+
+
+def test_results_of_one_shape_after_all():
+    x = np.abs(X)
+    np.testing.assert_allclose(tf_pfor.vectorized_map(_positive, x), x)
+
+
+def test_results_that_differ_in_shape():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="differs between iterations") as info:
+        tf_pfor.vectorized_map(_positive, X)
+    for part in ("GatherV2", "test_jagged.py", "Pad it", "[[3][3][1]]"):
+        assert part in str(info.value)
+
+
+def test_an_assert_in_the_loop():
+    def body(x):
+        v = _positive(x)
+        with tf.control_dependencies([tf.debugging.assert_less(v, 1.0)]):
+            return tf.reduce_sum(tf.identity(v))
+
+    assert X.max() > 1
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf_pfor.vectorized_map(body, X)
+    tf_pfor.vectorized_map(body, X / 9)
+
+
+def test_what_depends_on_them_outside():
+    total = tf.Variable(0.0)
+
+    def body(x):
+        total.assign_add(tf.reduce_sum(_positive(x)))
+        return x
+
+    tf_pfor.vectorized_map(body, X)
+    np.testing.assert_allclose(total, np.maximum(X, 0).sum(), 1e-5)
+
+
+def test_effects_in_the_loop_are_refused():
+    def body(x):
+        return tf.reduce_sum(tf.numpy_function(lambda v: v, [_positive(x)], tf.float32))
+
+    with pytest.raises(tf_pfor.NotVectorizableError) as info:
+        tf_pfor.vectorized_map(body, X)
+    for part in ("Where", "test_jagged.py:", "may differ between iterations", "PyFunc"):
+        assert part in str(info.value)
+
+
+def test_the_fallback_is_off():
+    with pytest.raises(tf_pfor.NotVectorizableError, match="Where"):
+        tf_pfor.vectorized_map(
+            lambda x: tf.reduce_sum(_positive(x)), X, fallback_to_while_loop=False
+        )
+
+
+def test_prints(capfd):
+    def body(x):
+        v = _positive(x)
+        tf.print(v)
+        return tf.reduce_sum(v)
+
+    np.testing.assert_allclose(tf_pfor.vectorized_map(body, X), np.maximum(X, 0).sum(1), 1e-5)
+    assert "[0.04132" in capfd.readouterr().err
+
+
+def test_custom_gradients():
+    @tf.custom_gradient
+    def inside(v):
+        return 2.0 * v, lambda dy: 100.0 * dy
+
+    @tf.custom_gradient
+    def around(x):
+        return tf.reduce_sum(_positive(x)), lambda dy: 7.0 * tf.ones_like(x)
+
+    def gradient(body):
+        x = tf.constant(X)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf_pfor.vectorized_map(body, x)
+        np.testing.assert_allclose(y, _each(body, X), 1e-5)
+        return tape.gradient(y, x)
+
+    np.testing.assert_allclose(gradient(around), np.full(X.shape, 7))
+    with pytest.raises(tf_pfor.NotVectorizableError, match="custom_gradient.*test_jagged.py"):
+        gradient(lambda x: tf.reduce_sum(inside(_positive(x))))
