@@ -52,9 +52,9 @@ def together(first: tf.Operation, walker: Walker) -> tuple[list[tf.Operation], s
     uneven, varies = _uneven(walker, wanted, started)
     if not any(key(t) in uneven for t in first.outputs):
         started.discard(first)
-        return (
-            [first] if _tf.schema(first.type).is_stateful else regions.grow(first, walker)
-        ), set()  # type: ignore[union-attr]
+        schema = _tf.schema(first.type)
+        assert schema is not None
+        return ([first] if schema.is_stateful else regions.grow(first, walker)), set()
     members, before = {first}, set[tf.Operation]()
     while members != before:
         before = members
