@@ -109,9 +109,9 @@ def test_not_callable(call, fn):
 def test_ragged_element(call):
     check(
         call,
-        lambda: tf_pfor.vectorized_map(Untraced(), (X, tf.ragged.constant([[1], [2, 3], []]))),
+        lambda: tf_pfor.vectorized_map(Untraced(), (X, tf.ragged.constant([[[1]], [[2], []], []]))),
         tf_pfor.ArgumentTypeError,
-        "elems[1] is a RaggedTensor",
+        "elems[1] is a RaggedTensor with 2 ragged dimensions",
         "not supported yet",
         ".to_tensor()",
     )

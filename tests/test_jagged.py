@@ -182,6 +182,51 @@ def test_only_what_depends_on_the_sizes_is_looped():
 
 
 # ---------------------------------------------------------------------------
+# Ragged elements
+# ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(), (2,)], ids=["scalars", "vectors"])
+@pytest.mark.parametrize("lengths", [[2, 0, 3], [1], []], ids=str)
+def test_ragged_elements(shape, lengths):
+    values = np.random.default_rng(1).normal(size=(sum(lengths), *shape)).astype(np.float32)
+    scale = np.arange(1, len(lengths) + 1, dtype=np.float32)
+
+    def body(e):
+        return tf.reduce_sum(e["r"] ** 3, 0) * e["x"], tf.shape(e["r"])[0]
+
+    def run(elems):
+        return tf_pfor.vectorized_map(body, elems)
+
+    for call in (run, tf.function(run)):
+        x = tf.constant(values)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            rows = tf.RaggedTensor.from_row_lengths(x, lengths)
+            sums, sizes = call({"r": rows, "x": tf.constant(scale)})
+        ends = np.cumsum(lengths, dtype=np.int32)
+        parts = [values[e - k : e] for k, e in zip(lengths, ends)]
+        expected = [(p**3).sum(0) * s for p, s in zip(parts, scale)]
+        assert sizes.numpy().tolist() == lengths
+        assert sums.shape == (len(lengths), *shape)
+        np.testing.assert_allclose(sums, np.reshape(expected, sums.shape), 1e-4, 1e-6)
+        slopes = 3 * values**2 * np.repeat(scale, lengths).reshape([-1, *[1] * len(shape)])
+        found = tf.convert_to_tensor(tape.gradient(sums, x))
+        np.testing.assert_allclose(found, slopes, 1e-4, 1e-6)
+
+
+def test_ragged_elements_keep_their_trace():
+    def body(row):
+        return tf.reduce_max(row)
+
+    rows = tf.ragged.constant([[1.0, 4.0], [3.0]])
+    before = tf_pfor.cache_info().hits
+    for _ in range(2):
+        assert tf_pfor.vectorized_map(body, rows).numpy().tolist() == [4, 3]
+    assert tf_pfor.cache_info().hits == before + 1
+
+
+# ---------------------------------------------------------------------------
 # Results, effects, errors
 # ---------------------------------------------------------------------------
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -210,7 +211,8 @@ def vectorized_map(
       fn: takes one row: the nest of ``elems`` without axis 0; returns a nest of tensors, None
         or operations. Traced once, with AutoGraph.
       elems: a nest of tensors, [n, ...] each. A tensor of shape [1, ...] is the same for all n
-        rows.
+        rows. Of a RaggedTensor with one ragged dimension ``fn`` gets each row as a tensor of its
+        own size: what depends on that runs in a sequential loop, until sizes are equal again.
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
       warn: whether to warn of such ops.
       axis_name: by which collectives (``psum`` ...) in ``fn`` may name the mapped axis.
@@ -233,6 +235,7 @@ def vectorized_map(
     [3.0, 7.0]
     """
     check_callable(fn, "fn")
+    fn, elems = _without_ragged(fn, elems)
     settings = settings_of(fallback, randomness, while_strategy, may_loop=fallback_to_while_loop)
     options = (settings, bool(warn), axes.check_name(axis_name))
     if tf.executing_eagerly():
@@ -254,6 +257,33 @@ def _vectorized_map(
 
     job = Job(of_flat, settings, None, warn, axis_name=name)
     return run(job, elements, n)
+
+
+class _RaggedRows(NamedTuple):
+    """A RaggedTensor with one ragged dimension."""
+
+    padded: Any  # [longest, ...] in an iteration, [n, longest, ...] outside
+    length: Any  # [], [n]
+
+
+def _without_ragged(fn: Callable[[Any], Any], elems: Any) -> tuple[Callable[[Any], Any], Any]:
+    """``fn`` and ``elems`` with dense tensors and lengths in place of RaggedTensors."""
+
+    def rows(x: Any) -> Any:
+        return _RaggedRows(x.to_tensor(), x.row_lengths()) if x.ragged_rank == 1 else x
+
+    opened = nests.replaced(elems, tf.RaggedTensor, rows)
+    found: list[Any] = []
+    nests.replaced(opened, _RaggedRows, found.append)
+    if not found:
+        return fn, elems
+    converted = autographed(fn)
+
+    @_no_autograph
+    def of_rows(row: Any) -> Any:
+        return converted(nests.replaced(row, _RaggedRows, lambda x: x.padded[: x.length]))
+
+    return functools.update_wrapper(of_rows, fn, ("__name__", "__qualname__"), ()), opened
 
 
 # ---------------------------------------------------------------------------
@@ -336,8 +366,11 @@ def check_elems(elems: Any) -> tuple[Any, list[tf.Tensor]]:
     names = nests.paths(structure, "elems")
     for leaf, name in zip(tf.nest.flatten(structure), _composite_names(structure, names)):
         if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
+            kind = type(leaf).__name__
+            if isinstance(leaf, tf.RaggedTensor):
+                kind += f" with {leaf.ragged_rank} ragged dimensions"
             raise ArgumentTypeError(
-                f"{name} is a {type(leaf).__name__}, which is not supported yet as an element. "
+                f"{name} is a {kind}, which is not supported yet as an element. "
                 "Convert it to a dense tensor first: .to_tensor() or tf.sparse.to_dense()."
             )
     leaves = nests.flatten(structure)

@@ -36,6 +36,7 @@ class Walker:
     """Converts tensors of one body graph, on demand and once each."""
 
     Failed = Failed
+    has_caller = False  # whether it converts a function, whose call could be looped instead
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class Walker:
         """A walker for a function of the body that gets a graph of its own (branch, loop)."""
         child = Walker(loop, emit, self.settings, recorder or self.recorder)
         child.memo = self.memo
-        child.parent = self
+        child.parent, child.has_caller = self, True
         child.is_region = loop is not self.loop
         return child
 
@@ -418,10 +419,7 @@ class Walker:
     def loop_together(
         self, first: tf.Operation, ops: list[tf.Operation], reason: str, uneven: Any = ()
     ) -> Results:
-        """Runs several ops in one sequential loop; returns what ``first`` becomes.
-
-        ``uneven`` holds the keys of the tensors that may not have the same shape in all rows.
-        """
+        """Runs several ops in one sequential loop; ``uneven``: keys of what differs in shape."""
         region = regions.Region.read(ops, self, uneven)
         new = [op for op in ops if op not in self._done]
         mark = len(self.emit.operations)
@@ -429,8 +427,9 @@ class Walker:
             given = [self._values[_key(t)] for t in region.inputs]
             made = fallback.loop_region(region, given, self) if ops else []
         for tensor, value in zip(region.outputs, made):
-            call = Call(tensor.op, {}, self)
-            self._values[_key(tensor)] = shaped(call, None, value, dims(tensor))
+            self._values[_key(tensor)] = shaped(
+                Call(tensor.op, {}, self), None, value, dims(tensor)
+            )
         for handle in region.handles:  # a while loop hands it on
             self._values[_key(handle)] = self._values[_key(handle.op.inputs[handle.value_index])]
         for op in new:

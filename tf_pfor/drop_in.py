@@ -9,7 +9,6 @@ for the code in its ``with`` block, ``enable_drop_in`` for the whole process.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import contextvars
 import functools
@@ -125,7 +124,7 @@ def _opened(fn: Callable[..., Any], options: dict[str, Any]) -> Callable[..., An
 
     @_no_autograph
     def opened(*args: Any) -> Any:
-        return _replaced(converted(*args, **options), tf.SparseTensor, _parts)
+        return nests.replaced(converted(*args, **options), tf.SparseTensor, _parts)
 
     return functools.update_wrapper(opened, fn, ("__name__", "__qualname__"), ())
 
@@ -135,7 +134,7 @@ def _parts(x: Any) -> _SparseRows:
 
 
 def _closed(result: Any) -> Any:
-    return _replaced(result, _SparseRows, _stacked)
+    return nests.replaced(result, _SparseRows, _stacked)
 
 
 def _stacked(rows: _SparseRows) -> Any:
@@ -145,24 +144,6 @@ def _stacked(rows: _SparseRows) -> Any:
     indices = tf.concat([numbers, tf.reshape(rows.indices, [n * k, rank])], 1)
     shape = tf.concat([[n], tf.reduce_max(rows.dense_shape, 0)], 0)
     return tf.SparseTensor(indices, tf.reshape(rows.values, [-1]), shape)
-
-
-def _replaced(nest: Any, kind: type, make: Callable[[Any], Any]) -> Any:
-    """The nest with ``make(x)`` in place of every x of type ``kind``."""
-
-    def visit(x: Any) -> Any:
-        if isinstance(x, kind):
-            return make(x)
-        if isinstance(x, tuple) and hasattr(x, "_fields"):
-            return type(x)(*map(visit, x))
-        if type(x) in (list, tuple):
-            return type(x)(map(visit, x))
-        if type(x) in (dict, collections.OrderedDict):
-            items: Any = x
-            return type(x)((k, visit(v)) for k, v in items.items())
-        return x
-
-    return nests.to_user(visit(nests.from_user(nest)))
 
 
 _OURS: dict[tuple[str, str], Callable[..., Any]] = {

@@ -88,6 +88,7 @@ def convert_later(walker: Walker, graph: Any, args: Sequence[Value]) -> list[Val
       NotVectorizableError: if something cannot be converted.
     """
     child = walker.enter(walker.loop, walker.emit)
+    child.has_caller = False
     captures = {id(inside): outside for outside, inside in graph.captures}
     explicit = [t for t in graph.inputs if id(t) not in captures]
     for placeholder, value in zip(explicit, args, strict=True):

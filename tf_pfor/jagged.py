@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tf_pfor.convert import Walker
 
 _SOME_SIZES = (6, 1)  # in place of one that is unknown, but the same in all iterations
+_SHAPES = ("Rank", "Shape", "ShapeN", "Size")
 
 
 class Leaves(CannotVectorize):
@@ -96,7 +97,7 @@ def _check(
                 f"may not loop: {op.type}"
             )
     leaving = [t for op in members for t in op.outputs if key(t) in uneven and walker.is_asked(t)]
-    if leaving and walker.parent is not None:
+    if leaving and walker.has_caller:
         raise Leaves(f"it returns a tensor whose shape may differ between iterations, of {where}")
     if any(t.dtype == tf.variant for t in leaving):
         raise CannotVectorize(
@@ -161,7 +162,7 @@ def _copies(members: set[tf.Operation], walker: Walker) -> set[tf.Operation]:
             if value is None or value.layout in (Layout.STACKED, Layout.UNSTACKED) or op in found:
                 continue
             if op.type == "Placeholder":
-                kind = CannotVectorize if walker.parent is None else Leaves
+                kind = Leaves if walker.has_caller else CannotVectorize
                 raise kind("a list from outside is read where shapes differ between iterations")
             if has_effects(op):
                 raise CannotVectorize(f"it reads what an op with side effects has made: {op.type}")
@@ -215,10 +216,11 @@ def _uneven(
         differ = [
             key(t) in varies if v is None else v.is_stacked for t, v in zip(op.inputs, values)
         ]
-        if not any(differ) and not _tf.draws_randomly(op.type) and op not in looped:
+        reads = any(key(t) in found for t in op.inputs)
+        differs = any(differ) and (reads or op.type not in _SHAPES)
+        if not (differs or _tf.draws_randomly(op.type) or op in looped):
             continue
         varies.update(map(key, op.outputs))
-        reads = any(key(t) in found for t in op.inputs)
         if reads or op in looped or op.type not in REGISTRY:
             found.update(_grown(op, differ, found, reads))
     return found, varies

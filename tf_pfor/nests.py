@@ -66,6 +66,24 @@ def to_user(structure: Any) -> Any:
     return structure
 
 
+def replaced(nest: Any, kind: type, make: Callable[[Any], Any]) -> Any:
+    """The nest with ``make(x)`` in place of every x of type ``kind``."""
+
+    def visit(x: Any) -> Any:
+        if isinstance(x, kind):
+            return make(x)
+        if isinstance(x, tuple) and hasattr(x, "_fields"):
+            return type(x)(*map(visit, x))
+        if type(x) in (list, tuple):
+            return type(x)(map(visit, x))
+        if type(x) in (dict, collections.OrderedDict):
+            items: Any = x
+            return type(x)((k, visit(v)) for k, v in items.items())
+        return x
+
+    return to_user(visit(from_user(nest)))
+
+
 def as_function(fn: Callable[..., Any], jit_compile: bool | None = None) -> Callable[..., Any]:
     """``fn`` as a ``tf.function`` of which arguments and results may be dataclasses."""
 
