@@ -77,7 +77,7 @@ def reason(ops: Sequence[tf.Operation], uneven: set[Any], other: str) -> str:
     if not uneven:
         return other
     with_it = f", and with it {len(ops) - 1} ops that depend on it" if len(ops) > 1 else ""
-    return f"the shape of its result may differ between iterations{with_it}"
+    return f"its result cannot be stacked: shape, or list, may differ between iterations{with_it}"
 
 
 def _check(
