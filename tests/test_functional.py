@@ -199,6 +199,17 @@ def test_unknown_shapes(form, shape, chunk):
         close(found, expected)
 
 
+def test_a_map_that_knows_more_shapes_than_its_body():
+    """TensorFlow does not say how many segments there are; the map of it does."""
+
+    def f(x):
+        return tf.math.segment_sum(x**2, [0, 0, 1])
+
+    x = tf.reshape(tf.range(12.0), [2, 3, 2])
+    found = tf_pfor.vectorized_map(tf_pfor.jacfwd(f), x)
+    close(found, tf.stack([tf_pfor.jacrev(f)(row) for row in x]))
+
+
 # -- second derivatives --------------------------------------------------------------------
 
 
@@ -243,6 +254,36 @@ def test_second_derivatives_that_tensorflow_leaves_out(wrap):
     ):
         with pytest.raises(ArgumentError, match="ResizeBilinearGrad"):
             run()
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "function"])
+def test_constants_that_are_meant(wrap):
+    """What depends on the argument only by tf.stop_gradient or by integers is no hindrance."""
+    x = tf.constant([[0.1, 0.4], [0.2, 0.7]])
+    softmax = tf.nn.softmax(x)
+    f = wrap(lambda x: tf.reduce_sum(tf.reduce_logsumexp(x, 1)))  # holds a tf.stop_gradient
+    close(tf_pfor.jacrev(f)(x), softmax)
+    close(tf_pfor.jacfwd(f)(x), softmax)
+    close(tf_pfor.hessian_diag(f)(x), softmax * (1 - softmax))
+    scale = wrap(
+        lambda x: x * resized(tf.stop_gradient(x[0])) + tf.one_hot(tf.cast(x[0], tf.int32), 2)
+    )
+    close(tf_pfor.jacfwd(scale)(x), tf_pfor.jacrev(scale)(x))
+
+
+@pytest.mark.parametrize(
+    ("op", "f"),
+    [
+        ("PyFunc", lambda x: tf.numpy_function(np.sin, [x], tf.float32)),
+        ("HSVToRGB", lambda x: tf.image.hsv_to_rgb(tf.stack([x, x, x], 1))),
+        ("OneHot", lambda x: tf.one_hot(1, 2, on_value=x[0])),
+    ],
+)
+def test_derivatives_that_tensorflow_leaves_out(op, f):
+    inside = tf.function(lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: f(x), lambda: f(-x)))
+    for run in (tf_pfor.jacrev(f), tf_pfor.jacfwd(f), tf_pfor.jacrev(inside)):
+        with pytest.raises(ArgumentError, match=f"through {op} .*tests/test_functional.py"):
+            run(X)
 
 
 # -- errors --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tf_pfor import _tf, nests
 from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.fingerprint import Transformed
-from tf_pfor.pullbacks import check_differentiable_again, has_derivative
+from tf_pfor.pullbacks import has_derivative, refuse_constants
 from tf_pfor.trace import autographed
 
 Argnums = int | Sequence[int]
@@ -116,7 +116,7 @@ class Differentiated:
         for x, path in _present(structure, "output"):
             leaves.append(tf.convert_to_tensor(x))
             _check_differentiable(leaves[-1], path, "Cast it, or return it as aux.")
-        check_differentiable_again(leaves, self.wrt)
+        refuse_constants(leaves, self.wrt)
         return filled(structure, leaves), aux
 
     def like_arguments(self, row: Sequence[Any]) -> Any:

@@ -27,8 +27,8 @@ from tf_pfor.errors import ArgumentError
 from tf_pfor.memory import AUTO, default_budget
 from tf_pfor.pullbacks import (
     Blocks,
-    check_differentiable_again,
     map_units,
+    refuse_constants,
     rows_of,
     size_of_rows,
     unflattened,
@@ -352,7 +352,7 @@ def _pusher(ys: list[tf.Tensor], x: tf.Tensor) -> Callable[[tf.Tensor], list[tf.
     if pulled is None:
         return lambda tangent: [tf.zeros_like(y) for y in ys]
     pulled = tf.convert_to_tensor(pulled)
-    check_differentiable_again([pulled], cotangents)
+    refuse_constants([pulled], cotangents)
 
     def push(tangent: tf.Tensor) -> list[tf.Tensor]:
         found = tf.gradients(pulled, cotangents, grad_ys=tangent)
@@ -364,7 +364,7 @@ def _pusher(ys: list[tf.Tensor], x: tf.Tensor) -> Callable[[tf.Tensor], list[tf.
 def _gradients(value: tf.Tensor, wrt: list[tf.Tensor]) -> list[tf.Tensor]:
     """The gradients of a scalar, which can be differentiated again."""
     grads = [tf.convert_to_tensor(g) for g in _zeros_if_none(tf.gradients(value, wrt), wrt)]
-    check_differentiable_again(grads, wrt)
+    refuse_constants(grads, wrt)
     return grads
 
 

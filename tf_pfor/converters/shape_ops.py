@@ -44,11 +44,12 @@ def _with_one_inferred(call: Call, tensor: Value, target: list[int | None]) -> l
     known = size_of([d for d in target if d is not None])
     if target.count(None) != 1 or not known or tensor.inner_shape is None:
         return None
-    if is_static(tensor.inner_shape):
-        size: Dim = size_of(tensor.inner_shape) // known
+    sizes = inner_dims(call, tensor)  # may know more than the body
+    static = size_of([p for p in sizes if isinstance(p, int)])
+    unknown = [p for p in sizes if isinstance(p, tf.Tensor)]
+    if not unknown:
+        size: Dim = static // known
     else:
-        static = size_of([d for d in tensor.inner_shape if d is not None])
-        unknown = [p for p in inner_dims(call, tensor) if isinstance(p, tf.Tensor)]
         size = product(call, unknown)
         if static % known == 0:
             size = product(call, [static // known, size])
