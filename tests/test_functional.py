@@ -199,6 +199,23 @@ def test_unknown_shapes(form, shape, chunk):
         close(found, expected)
 
 
+@pytest.mark.filterwarnings("error::tf_pfor.FallbackWarning")
+@pytest.mark.parametrize("chunk", [2, 7])
+@pytest.mark.parametrize("form", [tf_pfor.jacrev, tf_pfor.hessian])
+def test_chunks_of_unknown_shapes_under_jit_compile(form, chunk):
+    """Also more than there are; jacfwd of a jacrev reshapes to an unknown rank."""
+
+    def f(x):
+        return tf.reduce_sum(tf.sin(x) * tf.reduce_sum(x**2))
+
+    compiled = tf.function(
+        lambda x: form(f, chunk_size=chunk)(x),
+        input_signature=[tf.TensorSpec([None])], jit_compile=True, autograph=False,
+    )  # fmt: skip
+    for x in (X, tf.range(5.0)):
+        close(compiled(x), form(f)(x), rtol=1e-4)
+
+
 def test_a_map_that_knows_more_shapes_than_its_body():
     """TensorFlow does not say how many segments there are; the map of it does."""
 

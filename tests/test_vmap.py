@@ -203,6 +203,29 @@ def test_chunks_of_unknown_batches_under_jit_compile(is_pair):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 7])
+def test_gradients_of_chunks_of_unknown_batches_under_jit_compile(chunk):
+    w = tf.constant([1.0, 2.0, 3.0])
+
+    def gradients(x, f):
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            loss = tf.reduce_sum(f(x) ** 2)
+        return tape.gradient(loss, [x, w])
+
+    def fn(x):
+        return tf.sin(x * w) / x
+
+    compiled = tf.function(
+        lambda x: gradients(x, vmap(fn, chunk_size=chunk)),
+        jit_compile=True, input_signature=[tf.TensorSpec([None, 3])], autograph=False,
+    )  # fmt: skip
+    for n in (0, 1, 2, 5):
+        x = tf.random.stateless_uniform([n, 3], [3, n], 1.0, 2.0)
+        for a, b in zip(compiled(x), gradients(x, fn), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 def test_dataclasses_without_a_kept_trace():
     """A local class in the function keeps its trace from being kept; arguments are as always."""
 

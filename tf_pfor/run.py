@@ -299,32 +299,12 @@ class _Blocks:
         signature = tuple(_several(t, block) for t in self.body.outputs)
         signature = signature or (tf.TensorSpec([], tf.int32),)
 
-        def in_turn(trips: Dim, rows: list[tf.Tensor]) -> tuple[tf.Tensor, ...]:
-            return _in_turn(
-                lambda rows: self._convert(rows[0], rows[1:], block) or rows[:1],
-                [tf.range(trips) * block, *[_split(x, trips, block) for x in rows]],
-                signature,
-                trips,
-            )
-
-        def at_least_one() -> tuple[tf.Tensor, ...]:
-            trips = tf.maximum(full, 1)
-            ids = tf.minimum(tf.range(trips * block), n)
-            rows = [tf.concat([[1], tf.shape(x)[1:]], 0) for x in given]
-            wide = [tf.concat([x, tf.zeros(s, x.dtype)], 0) for x, s in zip(given, rows)]
-            return in_turn(trips, [tf.gather(x, ids) for x in wide])
-
-        def none() -> tuple[tf.Tensor, ...]:
-            shapes = [() if s.shape.rank is None else s.shape for s in signature]
-            return tuple(
-                tf.zeros([0, *(d or 0 for d in shape)], s.dtype)
-                for shape, s in zip(shapes, signature)
-            )
-
-        if isinstance(full, int) or not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
-            blocks = in_turn(full, given)
-        else:  # XLA compiles what is not run, and cannot read an array of no blocks
-            blocks = tf.cond(full > 0, at_least_one, none)
+        blocks = _in_turn(
+            lambda rows: self._convert(rows[0], rows[1:], block) or rows[:1],
+            [tf.range(full) * block, *[_split(x, full, block) for x in given]],
+            signature,
+            full,
+        )
         outputs = [_join(t, block) for t in blocks[:count]]
         if not (isinstance(n, int) and n == done):
             with tf.control_dependencies(blocks), salted(1):  # or both need memory at once
@@ -381,7 +361,7 @@ def _may_run_plain(body: Body, job: Job) -> bool:
 def _one_by_one(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> list[Any]:
     """Blocks of one: the plain function, in a loop."""
 
-    def one(given: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+    def one(given: list[tf.Tensor]) -> tuple[tf.Tensor, ...]:
         rows = with_mapped(elements, given[1:])
         leaves = leaves_of(job.fn(*[given[0] if e.tensor is None else e.tensor for e in rows]))
         with tf.control_dependencies([x for x in leaves if isinstance(x, tf.Operation)]):
@@ -389,11 +369,7 @@ def _one_by_one(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> li
             return (*made, tf.identity(given[0]))
 
     signature = [*(_several(t, None) for t in body.outputs), tf.TensorSpec([], tf.int32)]
-    made = tf.map_fn(
-        one, (tf.range(n), *mapped(elements)), fn_output_signature=tuple(signature),
-        parallel_iterations=1,
-    )  # fmt: skip
-    supply = iter(made)
+    supply = iter(_in_turn(one, [tf.range(n), *mapped(elements)], signature, n))
     return [_sized(next(supply), n) if isinstance(x, tf.Tensor) else None for x in body.leaves]
 
 
@@ -428,9 +404,13 @@ def _in_turn(
     trips: Dim,
 ) -> tuple[tf.Tensor, ...]:
     """``tf.map_fn``, also where there are no rows and the shapes of results are not known."""
-    given = [tf.TensorArray(x.dtype, trips).unstack(x) for x in rows]
+    size = trips
+    if not isinstance(trips, int) and _tf.in_xla_context(tf.compat.v1.get_default_graph()):
+        size = tf.maximum(trips, 1)  # XLA compiles reads that do not run: of an element at least
+        rows = [tf.concat([x, _zero_row(x)], 0)[:size] for x in rows]
+    given = [tf.TensorArray(x.dtype, size).unstack(x) for x in rows]
     empty = [
-        tf.TensorArray(s.dtype, trips, element_shape=s.shape, infer_shape=False) for s in signature
+        tf.TensorArray(s.dtype, size, element_shape=s.shape, infer_shape=False) for s in signature
     ]
 
     def step(i: tf.Tensor, arrays: list[Any]) -> Any:
@@ -439,9 +419,14 @@ def _in_turn(
 
     _, arrays = tf.while_loop(
         lambda i, _: i < trips, step, (tf.constant(0), empty), parallel_iterations=1,
-        maximum_iterations=trips,
+        maximum_iterations=size,
     )  # fmt: skip
-    return tuple(stacked_rows(a, s, trips) for a, s in zip(arrays, signature))
+    made = (stacked_rows(a, s, size) for a, s in zip(arrays, signature))
+    return tuple(made if size is trips else (x[:trips] for x in made))
+
+
+def _zero_row(x: tf.Tensor) -> tf.Tensor:
+    return tf.zeros(tf.concat([[1], tf.shape(x)[1:]], 0), x.dtype)
 
 
 def _like_rows(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:

@@ -178,8 +178,9 @@ def expand_to_rank(call: Call, value: Value, rank: int) -> tf.Tensor:
 
     [n, ...inner] -> [n, 1, ..., 1, ...inner], which broadcasts as the inner tensors would.
     """
-    inner_rank = call.require_rank(value)
-    missing = rank - inner_rank
+    if value.inner_rank is None:
+        return _expanded(call, value.tensor, rank + 1)
+    missing = rank - value.inner_rank
     if missing <= 0:
         return value.tensor
     if value.inner_shape is not None and None not in value.inner_shape:
@@ -189,6 +190,19 @@ def expand_to_rank(call: Call, value: Value, rank: int) -> tf.Tensor:
     for _ in range(missing):
         tensor = call.emit("ExpandDims", tensor, np.int32(1))
     return tensor
+
+
+def _expanded(call: Call, tensor: tf.Tensor, rank: int) -> tf.Tensor:
+    """``expand_to_rank`` of a stacked tensor whose own rank is known only when it runs."""
+    emit = call.emit
+    shape = emit("Shape", tensor)
+    missing = emit("Sub", np.int32(rank), emit("Size", shape))
+    ones = emit("Fill", emit("Pack", [missing], axis=0), np.int32(1))
+    parts = [emit.shape_vector([call.loop.length]), ones]
+    parts.append(emit("StridedSlice", shape, [1], [0], [1], end_mask=1))
+    made = emit("Reshape", tensor, emit("ConcatV2", parts, np.int32(0)))
+    made.set_shape([call.loop.static_length, *[None] * (rank - 1)])
+    return made
 
 
 def move_axis(call: Call, tensor: tf.Tensor, source: int, target: int) -> tf.Tensor:
