@@ -88,3 +88,41 @@ def test_examples_that_are_dataclasses(form):
 def test_errors(form, run, error, text):
     with pytest.raises(error, match=text):
         run(form, tf.Variable(2.0))
+
+
+@pytest.mark.parametrize("chunk", [None, 2, "auto"])
+@pytest.mark.parametrize("jit", [False, True])
+def test_aux_of_norms_and_sums_in_blocks_of_unknown_batches(jit, chunk):
+    w = tf.constant([[1.0, 2.0], [3.0, 4.0], [-1.0, 0.5]])
+
+    def loss(x):
+        y = tf.linalg.matvec(w, x, transpose_a=True)
+        return tf.reduce_sum(tf.sin(y) ** 2), {"y": y, "none": None}
+
+    def both(x):
+        options = {"has_aux": True, "chunk_size": chunk}
+        norms = tf_pfor.gradient_norms(loss, w, x, **options)
+        return norms, tf_pfor.clipped_gradient_sum(loss, w, x, clip_norm=0.5, **options)
+
+    compiled = tf.function(both, jit_compile=jit, input_signature=[tf.TensorSpec([None, 3])])
+    for n in (0, 1, 5):
+        x = tf.random.stateless_normal([n, 3], [1, n])
+        gradients, losses, aux = tf_pfor.per_example_gradients(loss, w, x, has_aux=True)
+        norms = tf.sqrt(tf.reduce_sum(gradients**2, [1, 2]))
+        sums = tf.einsum("n,nij->ij", tf.minimum(1.0, 0.5 / norms), gradients)
+        for found in (both(x), compiled(x)):
+            expected = (norms, aux), (sums, losses, aux)
+            tf.nest.assert_same_structure(found, expected)
+            for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(expected)):
+                np.testing.assert_allclose(
+                    [] if a is None else a, [] if b is None else b, 1e-4, 1e-5
+                )
+
+
+def test_microbatches():
+    """The mean gradient of k examples is clipped, as where noise is added once for so many."""
+    w = tf.Variable([1.0, -2.0])
+    x = tf.reshape(tf.range(8.0), [2, 2, 2])
+    total, _ = clipped(lambda rows: tf.reduce_mean(tf.linalg.matvec(rows, w)), w, x, clip_norm=4.0)
+    means = tf.reduce_mean(x, 1)
+    np.testing.assert_allclose(total, tf.reduce_sum(tf.clip_by_norm(means, 4.0, 1), 0), 1e-6)

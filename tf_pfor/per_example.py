@@ -17,7 +17,18 @@ from tf_pfor.indexed_slices import BatchedIndexedSlices
 from tf_pfor.memory import fitting_block
 from tf_pfor.pullbacks import has_derivative
 from tf_pfor.report import Recorder, warn_of_loops
-from tf_pfor.run import Element, convert_body, mapped, stand_ins, with_mapped
+from tf_pfor.run import (
+    Element,
+    convert_body,
+    followed_by,
+    in_turn,
+    join,
+    mapped,
+    readable,
+    several,
+    stand_ins,
+    with_mapped,
+)
 from tf_pfor.settings import Settings
 from tf_pfor.trace import autographed, trace
 from tf_pfor.vmap import Plan, vmap
@@ -204,15 +215,17 @@ def gradient_norms(
     loss_fn: LossFn,
     variables: Any,
     *batch: Any,
+    has_aux: bool = False,
     chunk_size: int | str | None = None,
     memory_budget: int | None = None,
-) -> tf.Tensor:
-    """The global norm of each example's gradient, [n].
+) -> Any:
+    """The global norm of each example's gradient, [n]; (norms, aux) with ``has_aux``.
 
     Args:
       loss_fn: as for ``per_example_gradients``.
       variables: as for ``per_example_gradients``.
       *batch: as for ``per_example_gradients``.
+      has_aux: as for ``per_example_gradients``; the loss may be part of aux.
       chunk_size: examples to process at once: no more than so many gradients are ever held, and
         those of tables that are looked up are never dense. None: all; "auto": what fits.
       memory_budget: bytes for "auto", as for ``vmap``.
@@ -223,17 +236,20 @@ def gradient_norms(
     >>> tf_pfor.gradient_norms(lambda x: w * x, w, tf.constant([1., -2.])).numpy().tolist()
     [1.0, 2.0]
     """
-    return _cached(_norms, loss_fn, (variables, batch), (chunk_size, memory_budget))
+    return _cached(_norms, loss_fn, (variables, batch), (has_aux, chunk_size, memory_budget))
 
 
 def _norms(
-    loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], chunk_size: Any, budget: int | None
-) -> tf.Tensor:
-    one = _example_gradients(loss_fn, variables, False)
+    loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], has_aux: bool, chunk_size: Any,
+    budget: int | None,
+) -> Any:  # fmt: skip
+    one = _example_gradients(loss_fn, variables, has_aux)
     _check_batch(batch)
 
-    def norm(*example: Any) -> tf.Tensor:
-        return _norm([_squares(_flat(g)) for g in one(*example)[0]])
+    def norm(*example: Any) -> Any:
+        grads, _, aux = one(*example)
+        found = _norm([_squares(_flat(g)) for g in grads])
+        return (found, aux) if has_aux else found
 
     return vmap(norm, chunk_size=chunk_size, memory_budget=budget)(*batch)
 
@@ -244,10 +260,15 @@ def clipped_gradient_sum(
     variables: Any,
     *batch: Any,
     clip_norm: float | tf.Tensor,
+    has_aux: bool = False,
     chunk_size: int | str | None = None,
     memory_budget: int | None = None,
 ) -> Any:
     """The sum of the examples' gradients, each clipped by its global norm: the heart of DP-SGD.
+
+    The noise is left to the caller: normal, of standard deviation noise_multiplier * clip_norm, to
+    be added to the sums before they are divided by the (expected) size of the batch. For
+    microbatches of k examples give it a batch [n, k, ...] and the mean loss of k examples.
 
     Args:
       loss_fn: as for ``per_example_gradients``.
@@ -255,13 +276,14 @@ def clipped_gradient_sum(
       *batch: as for ``per_example_gradients``.
       clip_norm: the largest global norm that one example's gradient keeps, more than 0; a float
         or a scalar tensor.
+      has_aux: as for ``per_example_gradients``.
       chunk_size: examples to process at once: no more than so many gradients are ever held, and
         those of tables that are looked up are never dense. None: all; "auto": what fits.
       memory_budget: bytes for "auto", as for ``vmap``.
 
     Returns:
-      (sums, losses): the nest of ``variables`` with tensors of the variables' shapes, and [n]
-      losses.
+      (sums, losses), or (sums, losses, aux): the nest of ``variables`` with tensors of the
+      variables' shapes; [n] losses; aux stacked.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -273,7 +295,7 @@ def clipped_gradient_sum(
     """
     _check_clip_norm(clip_norm)
     blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
-    return _cached(_clipped, loss_fn, (variables, batch, clip_norm), blocks)
+    return _cached(_clipped, loss_fn, (variables, batch, clip_norm), (has_aux, *blocks))
 
 
 def _check_batch(batch: tuple[Any, ...]) -> None:
@@ -300,38 +322,42 @@ def _check_clip_norm(clip_norm: Any) -> None:
 
 
 def _clipped(
-    loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], clip_norm: Any,
+    loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], clip_norm: Any, has_aux: bool,
     block: int | str | None, budget: int | None,
 ) -> Any:  # fmt: skip
     if tf.executing_eagerly():
         graph = nests.as_function(
-            lambda *b: _clipped(loss_fn, variables, b, clip_norm, block, budget)
+            lambda *b: _clipped(loss_fn, variables, b, clip_norm, has_aux, block, budget)
         )
         return graph(*batch)
-    sums, losses = _ClippedSum(loss_fn, variables, batch, clip_norm).run(block, budget)
-    return tf.nest.pack_sequence_as(variables, sums), losses
+    work = _ClippedSum(loss_fn, variables, batch, clip_norm, has_aux)
+    sums, (losses, aux) = work.run(block, budget)
+    sums = tf.nest.pack_sequence_as(variables, sums)
+    return (sums, losses, nests.to_user(aux)) if has_aux else (sums, losses)
 
 
 class _ClippedSum:
     """The examples traced once, their gradients in blocks, clipped and added up."""
 
-    def __init__(self, loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], clip_norm: Any):
-        one = _example_gradients(loss_fn, variables, False)
+    def __init__(
+        self, loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], clip_norm: Any, has_aux: bool
+    ):
+        one = _example_gradients(loss_fn, variables, has_aux)
         _check_batch(batch)
         self._variables = _tensors(variables)
         self._clip_norm = clip_norm
         self._plan = plan = Plan(batch, {}, 0, None)
 
         def parts(*example: Any) -> Any:
-            grads, loss, _ = one(*example)
-            return [_parts(g) for g in grads], loss
+            grads, loss, aux = one(*example)
+            return [_parts(g) for g in grads], (loss, aux)
 
         size = plan.n if isinstance(plan.n, int) else None
         self._body = trace(plan.of_rows(parts), [e.spec for e in plan.elements], Axis("", size))
         self._recorder = Recorder()
 
-    def run(self, block: int | str | None, budget: int | None) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """The sums for the variables, and the losses."""
+    def run(self, block: int | str | None, budget: int | None) -> tuple[list[tf.Tensor], Any]:
+        """The sums for the variables; (losses, aux), stacked."""
         plan, n = self._plan, self._plan.n
         if isinstance(block, str):
             block = fitting_block(
@@ -348,13 +374,13 @@ class _ClippedSum:
         return result
 
     def _results(self, elements: Sequence[Element], n: Dim) -> list[tf.Tensor]:
-        sums, losses = self._chunk(elements, n)
-        return [*sums, losses]
+        sums, stacked = self._chunk(elements, n)
+        return [*sums, *_only_tensors(stacked)]
 
     def _chunk(
         self, elements: Sequence[Element], n: Dim, place: tuple[tf.Tensor, Dim] | None = None
-    ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """The sums of some examples, and their losses.
+    ) -> tuple[list[tf.Tensor], Any]:
+        """The sums of some examples; their losses and aux.
 
         Args:
           elements: the examples.
@@ -363,37 +389,44 @@ class _ClippedSum:
         """
         recorder = Recorder() if self._recorder.entries else self._recorder
         made = convert_body(self._body, elements, n, Settings(), recorder, place)
-        grads, losses = nests.pack(self._body.structure, made)
+        grads, stacked = nests.pack(self._body.structure, made)
         grads = [_whole(g, v) for g, v in zip(grads, self._variables)]
         grads = [_flat(g, n) for g in grads]
         norms = _norm([_squares(g) for g in grads])
         limit = tf.minimum(tf.cast(self._clip_norm, norms.dtype), norms.dtype.max)
         scales = limit / tf.maximum(norms, limit)  # [n], 1 where the norm is small enough
-        return [_scaled_sum(g, scales, v) for g, v in zip(grads, self._variables)], losses
+        return [_scaled_sum(g, scales, v) for g, v in zip(grads, self._variables)], stacked
 
-    def _in_blocks(self, n: Dim, block: int) -> tuple[list[tf.Tensor], tf.Tensor]:
+    def _in_blocks(self, n: Dim, block: int) -> tuple[list[tf.Tensor], Any]:
         """Adds up blocks of examples, one after the other; the last has what is left, or all."""
         elements = self._plan.elements
         full = max((n - 1) // block, 0) if isinstance(n, int) else tf.maximum((n - 1) // block, 0)
 
-        def step(i: tf.Tensor, sums: list[tf.Tensor], losses: tf.TensorArray) -> Any:
-            ids = i * block + tf.range(block)  # a slice from i has no static size under XLA
-            rows = with_mapped(elements, [tf.gather(x, ids) for x in mapped(elements)])
-            more, loss = self._chunk(rows, block, (i * block, n))
-            return i + 1, [a + b for a, b in zip(sums, more)], losses.write(i, loss)
+        sources = [readable(x, n) for x in mapped(elements)]
 
-        shape, dtype = [block], self._body.outputs[-1].dtype
-        array = tf.TensorArray(dtype, full, element_shape=shape)
+        def step(given: list[tf.Tensor], sums: list[tf.Tensor]) -> Any:
+            ids = given[0] + tf.range(block)  # a slice has no static size under XLA
+            rows = with_mapped(elements, [tf.gather(x, ids) for x in sources])
+            more, stacked = self._chunk(rows, block, (given[0], n))
+            return _only_tensors(stacked), [a + b for a, b in zip(sums, more)]
+
+        _, like = nests.pack(self._body.structure, list(self._body.leaves))
+        signature = [several(x, block) for x in _only_tensors(like)]
         zeros = [tf.zeros(tf.shape(v), v.dtype) for v in self._variables]
-        _, sums, array = tf.while_loop(
-            lambda i, *_: i < full, step, (tf.constant(0), zeros, array), parallel_iterations=1
-        )
+        blocks, sums = in_turn(step, [tf.range(full) * block], signature, full, zeros)
         done = full * block
         with tf.control_dependencies(sums), salted(1):  # or both need memory at once
             rest = with_mapped(elements, [tf.identity(x[done:]) for x in mapped(elements)])
             first = tf.identity(tf.convert_to_tensor(done, tf.int32))
-            more, losses = self._chunk(rest, n - done, (first, n))
-        return [a + b for a, b in zip(sums, more)], tf.concat([array.concat(), losses], 0)
+            more, stacked = self._chunk(rest, n - done, (first, n))
+        pairs = zip(blocks, _only_tensors(stacked))
+        supply = iter([followed_by(join(a, block), b) for a, b in pairs])
+        leaves = [next(supply) if isinstance(x, tf.Tensor) else x for x in nests.flatten(stacked)]
+        return [a + b for a, b in zip(sums, more)], nests.pack(stacked, leaves)
+
+
+def _only_tensors(structure: Any) -> list[tf.Tensor]:
+    return [x for x in nests.flatten(structure) if isinstance(x, tf.Tensor)]
 
 
 # ---------------------------------------------------------------------------

@@ -296,22 +296,21 @@ class _Blocks:
         full = n // block if isinstance(n, int) else tf.maximum((n - 1) // block, 0)
         done = full * block
         given = mapped(self.elements)
-        signature = tuple(_several(t, block) for t in self.body.outputs)
+        signature = tuple(several(t, block) for t in self.body.outputs)
         signature = signature or (tf.TensorSpec([], tf.int32),)
 
-        blocks = _in_turn(
-            lambda rows: self._convert(rows[0], rows[1:], block) or rows[:1],
+        blocks, _ = in_turn(
+            lambda rows, _: (self._convert(rows[0], rows[1:], block) or rows[:1], []),
             [tf.range(full) * block, *[_split(x, full, block) for x in given]],
             signature,
             full,
         )
-        outputs = [_join(t, block) for t in blocks[:count]]
+        outputs = [join(t, block) for t in blocks[:count]]
         if not (isinstance(n, int) and n == done):
             with tf.control_dependencies(blocks), salted(1):  # or both need memory at once
                 first = tf.identity(tf.convert_to_tensor(done, tf.int32))
                 rest = self._convert(first, [tf.identity(x[done:]) for x in given], n - done)
-            pairs = zip(outputs, rest)
-            outputs = [_sized(tf.concat([_like_rows(a, b), b], 0), n) for a, b in pairs]
+            outputs = [_sized(followed_by(a, b), n) for a, b in zip(outputs, rest)]
         supply = iter(outputs)
         leaves = [next(supply) if isinstance(x, tf.Tensor) else None for x in self.body.leaves]
         return [x[0] if i in self.shared else x for i, x in enumerate(leaves)]  # type: ignore[index]
@@ -344,7 +343,7 @@ def with_mapped(elements: Sequence[Element], tensors: Sequence[tf.Tensor]) -> li
     ]
 
 
-def _several(tensor: tf.Tensor, block: int | None) -> tf.TensorSpec:
+def several(tensor: tf.Tensor, block: int | None) -> tf.TensorSpec:
     """What ``block`` iterations give of an output; one iteration if None."""
     shape: Any = tensor.shape
     if block is not None:
@@ -361,15 +360,15 @@ def _may_run_plain(body: Body, job: Job) -> bool:
 def _one_by_one(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> list[Any]:
     """Blocks of one: the plain function, in a loop."""
 
-    def one(given: list[tf.Tensor]) -> tuple[tf.Tensor, ...]:
+    def one(given: list[tf.Tensor], _: Any) -> Any:
         rows = with_mapped(elements, given[1:])
         leaves = leaves_of(job.fn(*[given[0] if e.tensor is None else e.tensor for e in rows]))
         with tf.control_dependencies([x for x in leaves if isinstance(x, tf.Operation)]):
             made = [tf.identity(x) for x in leaves if isinstance(x, tf.Tensor)]
-            return (*made, tf.identity(given[0]))
+            return [*made, tf.identity(given[0])], []
 
-    signature = [*(_several(t, None) for t in body.outputs), tf.TensorSpec([], tf.int32)]
-    supply = iter(_in_turn(one, [tf.range(n), *mapped(elements)], signature, n))
+    signature = [*(several(t, None) for t in body.outputs), tf.TensorSpec([], tf.int32)]
+    supply = iter(in_turn(one, [tf.range(n), *mapped(elements)], signature, n)[0])
     return [_sized(next(supply), n) if isinstance(x, tf.Tensor) else None for x in body.leaves]
 
 
@@ -385,7 +384,7 @@ def _split(x: tf.Tensor, full: Dim, block: int) -> tf.Tensor:
     return out
 
 
-def _join(x: tf.Tensor, block: int) -> tf.Tensor:
+def join(x: tf.Tensor, block: int) -> tf.Tensor:
     """[full, block, ...] -> [full * block, ...]."""
     shape = dims(x)
     if shape is not None and None not in shape:
@@ -397,43 +396,63 @@ def _join(x: tf.Tensor, block: int) -> tf.Tensor:
     return out
 
 
-def _in_turn(
-    fn: Callable[[list[tf.Tensor]], Sequence[tf.Tensor]],
+def in_turn(
+    fn: Callable[[list[tf.Tensor], list[tf.Tensor]], tuple[Sequence[tf.Tensor], Any]],
     rows: Sequence[tf.Tensor],
     signature: Sequence[tf.TensorSpec],
     trips: Dim,
-) -> tuple[tf.Tensor, ...]:
-    """``tf.map_fn``, also where there are no rows and the shapes of results are not known."""
-    size = trips
-    if not isinstance(trips, int) and _tf.in_xla_context(tf.compat.v1.get_default_graph()):
-        size = tf.maximum(trips, 1)  # XLA compiles reads that do not run: of an element at least
-        rows = [tf.concat([x, _zero_row(x)], 0)[:size] for x in rows]
+    carried: Sequence[tf.Tensor] = (),
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """``tf.map_fn``, also where there are no rows and the shapes of results are not known.
+
+    Args:
+      fn: from a row and what is carried to the results for the row and what is carried on.
+      rows: tensors [trips, ...].
+      signature: of the results for one row.
+      trips: how many rows.
+      carried: what the first call is given.
+
+    Returns:
+      The results [trips, ...], and what the last call carries on.
+    """
+    size = _at_least_one(trips)
+    if size is not trips:
+        rows = [readable(x, trips)[:size] for x in rows]
     given = [tf.TensorArray(x.dtype, size).unstack(x) for x in rows]
     empty = [
         tf.TensorArray(s.dtype, size, element_shape=s.shape, infer_shape=False) for s in signature
     ]
 
-    def step(i: tf.Tensor, arrays: list[Any]) -> Any:
-        made = fn([a.read(i) for a in given])
-        return i + 1, [a.write(i, x) for a, x in zip(arrays, made)]
+    def step(i: tf.Tensor, arrays: list[Any], carried: list[tf.Tensor]) -> Any:
+        made, carried = fn([a.read(i) for a in given], carried)
+        return i + 1, [a.write(i, x) for a, x in zip(arrays, made)], carried
 
-    _, arrays = tf.while_loop(
-        lambda i, _: i < trips, step, (tf.constant(0), empty), parallel_iterations=1,
-        maximum_iterations=size,
+    _, arrays, last = tf.while_loop(
+        lambda i, *_: i < trips, step, (tf.constant(0), empty, list(carried)),
+        parallel_iterations=1, maximum_iterations=size,
     )  # fmt: skip
-    made = (stacked_rows(a, s, size) for a, s in zip(arrays, signature))
-    return tuple(made if size is trips else (x[:trips] for x in made))
+    made = [stacked_rows(a, s, size) for a, s in zip(arrays, signature)]
+    return made if size is trips else [x[:trips] for x in made], last
 
 
-def _zero_row(x: tf.Tensor) -> tf.Tensor:
-    return tf.zeros(tf.concat([[1], tf.shape(x)[1:]], 0), x.dtype)
+def _at_least_one(n: Dim) -> Dim:
+    """``n``; under XLA, which compiles reads that do not run, one where it may be zero."""
+    is_known = isinstance(n, int) or not _tf.in_xla_context(tf.compat.v1.get_default_graph())
+    return n if is_known else tf.maximum(n, 1)
 
 
-def _like_rows(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """Results of blocks as they are; of no blocks, with the shape of ``rows`` behind axis 0."""
-    if x.shape[1:].is_fully_defined():
+def readable(x: tf.Tensor, n: Dim) -> tf.Tensor:
+    """[n, ...]; with a row of zeros more where XLA could not compile a read of it."""
+    if _at_least_one(n) is n:
         return x
-    return tf.reshape(x, tf.concat([tf.shape(x)[:1], tf.shape(rows)[1:]], 0))
+    return tf.concat([x, tf.zeros(tf.concat([[1], tf.shape(x)[1:]], 0), x.dtype)], 0)
+
+
+def followed_by(x: tf.Tensor, rest: tf.Tensor) -> tf.Tensor:
+    """The rows of all blocks, and the rest; without blocks x does not know its shape."""
+    if not x.shape[1:].is_fully_defined():
+        x = tf.reshape(x, tf.concat([tf.shape(x)[:1], tf.shape(rest)[1:]], 0))
+    return tf.concat([x, rest], 0)
 
 
 def _sized(x: tf.Tensor, n: Dim) -> tf.Tensor:
