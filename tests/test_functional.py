@@ -303,6 +303,18 @@ def test_derivatives_that_tensorflow_leaves_out(op, f):
             run(X)
 
 
+def test_what_tensorflow_cannot_differentiate():
+    again = tf.recompute_grad(lambda x: tf.sin(x) * tf.reduce_sum(x))
+    close(tf_pfor.jacrev(again)(X), tf_pfor.jacrev(lambda x: tf.sin(x) * tf.reduce_sum(x))(X))
+    for run in (
+        lambda: tf_pfor.jacfwd(again)(X),
+        lambda: tf_pfor.hvp(lambda x: tf.reduce_sum(again(x)))(X, X),
+        lambda: tf_pfor.jacrev(lambda x: tf.linalg.lu(x[:, None] * x + tf.eye(2))[0])(X),
+    ):
+        with pytest.raises(ArgumentError, match="no derivative of the function: .*(recompute|Lu)"):
+            run()
+
+
 # -- errors --------------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ from tf_pfor.errors import ArgumentError
 from tf_pfor.memory import AUTO, default_budget
 from tf_pfor.pullbacks import (
     Blocks,
+    gradients_of,
     map_units,
     refuse_constants,
     rows_of,
@@ -332,7 +333,7 @@ def _pull_rows(
     """For each x: [size of y, ...x]."""
 
     def pull(seed: tf.Tensor) -> list[Any]:
-        grads = _zeros_if_none(tf.gradients(y, wrt, grad_ys=seed), wrt)
+        grads = _zeros_if_none(gradients_of(y, wrt, seed), wrt)
         return [_conjugate(g) for g in grads] if holomorphic else grads
 
     return rows_of(y, pull, blocks, tables=wrt if sparse else ())
@@ -348,14 +349,14 @@ def _conjugate(gradient: Any) -> Any:
 def _pusher(ys: list[tf.Tensor], x: tf.Tensor) -> Callable[[tf.Tensor], list[tf.Tensor]]:
     """From a tangent of ``x`` to the tangents of ``ys``, by double backward."""
     cotangents = [tf.ones_like(y) for y in ys]
-    pulled = tf.gradients(ys, x, grad_ys=cotangents)[0]
+    pulled = gradients_of(ys, x, cotangents)[0]
     if pulled is None:
         return lambda tangent: [tf.zeros_like(y) for y in ys]
     pulled = tf.convert_to_tensor(pulled)
     refuse_constants([pulled], cotangents)
 
     def push(tangent: tf.Tensor) -> list[tf.Tensor]:
-        found = tf.gradients(pulled, cotangents, grad_ys=tangent)
+        found = gradients_of(pulled, cotangents, tangent)
         return [tf.convert_to_tensor(g) for g in _zeros_if_none(found, ys)]
 
     return push
@@ -363,7 +364,7 @@ def _pusher(ys: list[tf.Tensor], x: tf.Tensor) -> Callable[[tf.Tensor], list[tf.
 
 def _gradients(value: tf.Tensor, wrt: list[tf.Tensor]) -> list[tf.Tensor]:
     """The gradients of a scalar, which can be differentiated again."""
-    grads = [tf.convert_to_tensor(g) for g in _zeros_if_none(tf.gradients(value, wrt), wrt)]
+    grads = [tf.convert_to_tensor(g) for g in _zeros_if_none(gradients_of(value, wrt), wrt)]
     refuse_constants(grads, wrt)
     return grads
 
@@ -372,7 +373,7 @@ def _hessian_rows(
     grads: list[tf.Tensor], wrt: list[tf.Tensor], vector: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
     """H v of a scalar: the gradient of (gradient . v)."""
-    found = tf.gradients(grads, wrt, grad_ys=list(vector))
+    found = gradients_of(grads, wrt, list(vector))
     return [tf.convert_to_tensor(g) for g in _zeros_if_none(found, wrt)]
 
 

@@ -143,6 +143,24 @@ def _one_by_one(one: Callable[..., Any], n: Dim, block: int | str | None) -> lis
     )
 
 
+def gradients_of(ys: Any, xs: Any, seeds: Any = None) -> list[Any]:
+    """``tf.gradients``.
+
+    Raises:
+      ArgumentError: if TensorFlow says that it has no gradient of an op.
+    """
+    try:
+        return tf.gradients(ys, xs, grad_ys=seeds)
+    except (LookupError, NotImplementedError) as why:
+        if type(why) not in (LookupError, NotImplementedError):  # KeyError: not TensorFlow's
+            raise
+        raise ArgumentError(
+            f"TensorFlow has no derivative of the function: {why}. Expected: ops that can be "
+            "differentiated, for jacfwd and second derivatives twice. Use others, or jacrev for a "
+            "first derivative."
+        ) from why
+
+
 def refuse_constants(results: Sequence[tf.Tensor], sources: Sequence[tf.Tensor]) -> None:
     """Refuses derivatives through ops that TensorFlow takes for constants and that are none.
 
