@@ -21,6 +21,11 @@ def computed(t, s):
     return tf.sin(tf.linalg.matvec(tf.sin(W) @ W, s))
 
 
+def masked(t, s):
+    """What is kept is a bool."""
+    return tf.where(W[0] > 0, tf.sin(s) * W[1], s**2)
+
+
 def by_trip(t, s):
     """What is pushed differs between trips."""
     return tf.tanh(tf.linalg.matvec(W * tf.cast(t + 1, s.dtype), s))
@@ -48,7 +53,7 @@ def slices(cell, trips, x):
 
 
 @pytest.mark.parametrize("trips", [0, 1, 4])
-@pytest.mark.parametrize("cell", [as_read, computed, by_trip])
+@pytest.mark.parametrize("cell", [as_read, computed, masked, by_trip])
 def test_jacobian_and_its_gradient(cell, trips):
     @tf.function
     def found(trips, x):
