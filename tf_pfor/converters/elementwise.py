@@ -16,7 +16,7 @@ from tf_pfor.converters._families import elementwise, same_shape, table
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
-from tf_pfor.shapes import inner_dims
+from tf_pfor.shapes import fold, inner_dims, unfold
 from tf_pfor.values import Layout, Value, is_static, size_of
 
 # Unary ------------------------------------------------------------------------------------------
@@ -139,12 +139,27 @@ def equal(call: Call, *values: Value) -> Any:
 def select(call: Call, condition: Value, t: Value, e: Value) -> Any:
     """One choice for all of t, one for each of its rows, or one for each element."""
     rank = max(call.require_rank(t, "input 't'"), call.require_rank(e, "input 'e'"))
-    ones = [1] * (rank - call.require_rank(condition, "input 'condition'"))
+    choices = call.require_rank(condition, "input 'condition'")
+    if t.inner_shape != e.inner_shape or not is_static(t.inner_shape):
+        return _strict_select(call, axes=int(choices == 1 and rank > 1))
+    ones = [1] * (rank - choices)
     parts = inner_dims(call, condition)  # a scalar, or a vector over axis 0 of t
     if condition.is_stacked:
         parts = [call.loop.length, *parts]
     chosen = call.emit.reshape(condition.any_form, [*parts, *ones])  # [n, d, 1 ...]
     return call.emit("SelectV2", chosen, t.tensor, e.tensor)
+
+
+def _strict_select(call: Call, axes: int) -> Any:
+    """By the kernel that refuses different shapes: SelectV2 would broadcast them.
+
+    With a choice for each row of t the loop joins these rows (``axes`` is 1).
+    """
+    folded = [fold(call, v, axes) for v in call.flat_inputs()]
+    t = call.flat_inputs()[1]
+    if not t.is_stacked:
+        t = Value.stacked(call.stacked(t)).with_inner_shape(t.inner_shape)
+    return unfold(call, call.emit("Select", *folded), t, axes)
 
 
 # Identities ---------------------------------------------------------------------------------------
