@@ -56,6 +56,25 @@ def growing(x, i):
     return ta.size()
 
 
+def grown_and_read(x, i):
+    """Also where no row tells how long the list is."""
+    ta = tf.TensorArray(
+        tf.float32, size=0, dynamic_size=True, element_shape=[2], clear_after_read=False
+    )
+    _, ta = tf.while_loop(lambda t, a: t <= i, lambda t, a: (t + 1, a.write(t, x[t % 4])), (0, ta))
+    return ta.read(0), ta.read(i)
+
+
+def chain(x, i):
+    """Of scalars: the shapes that its gradient keeps are without elements."""
+    ta = tf.TensorArray(tf.float32, size=4, element_shape=[], clear_after_read=False)
+
+    def step(t, a):
+        return t + 1, a.write(t + 1, a.read(t) * x[t, 1])
+
+    return tf.while_loop(lambda t, a: t < i, step, (0, ta.write(0, x[0, 0])))[1].stack()
+
+
 def local(x, i):
     """A list of the trip, with an inner loop of the same length for all rows."""
 
@@ -126,11 +145,16 @@ def gradient(fn):
 
 
 FORWARD = [
-    added, captured, growing, local, maps, per_row_index, replaced, swapped, uniform, varying,
-    zeroed,
+    added, captured, chain, grown_and_read, growing, local, maps, per_row_index, replaced, swapped,
+    uniform, varying, zeroed,
 ]  # fmt: skip
 FIRST = [gradient(f) for f in (captured, maps, per_row_index, uniform, varying)]
 SECOND = [gradient(gradient(f)) for f in (uniform,)]
+
+
+@pytest.mark.parametrize("strategy", ["compact", "mask"])
+def test_gradient_of_a_chain_of_scalars(strategy):
+    check(gradient(chain), X, PLACE, while_strategy=strategy)
 
 
 @pytest.mark.parametrize("body", [*FORWARD, *FIRST, *SECOND], ids=lambda f: f.__name__)

@@ -20,6 +20,7 @@ from tf_pfor.converters._lists import (
     size_of_rows,
     stack_list,
     swap,
+    updated,
     with_size,
     without_size,
 )
@@ -127,7 +128,12 @@ def own_rows(call: Call, value: Value) -> Value:
 
 def row_items(call: Call, source: Value, whole: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
     """[T, size, ...] at [t_i, i] -> [n, ...], or [n, k, ...] for k indices in each row."""
-    return call.emit("GatherNd", whole, row_positions(call, source, index))
+    emit, inner = call.emit, (dims(whole) or ())[2:]
+    if 0 in inner and is_static(inner):  # which the kernel refuses
+        lead = [call.loop.length, *(emit.dim(index, i) for i in range(1, index.shape.rank))]
+        shape = emit.shape_vector([*lead, *inner])  # type: ignore[list-item]
+        return emit("Fill", shape, emit.constant(np.zeros((), whole.dtype.as_numpy_dtype)))
+    return emit("GatherNd", whole, row_positions(call, source, index))
 
 
 def is_partial(target: Value) -> bool:
@@ -175,7 +181,7 @@ def merged(call: Call, target: Value, old: tf.Tensor, new: tf.Tensor) -> tf.Tens
         mask = emit("GatherV2", rows.mask, rows.ids, np.int32(0))
         new = where_rows(emit, mask, new, emit("GatherV2", old, rows.ids, np.int32(0)))
     where = emit("ExpandDims", rows.ids, np.int32(1))  # [k, 1]
-    return emit("TensorScatterUpdate", old, where, new)
+    return updated(emit, old, where, new)
 
 
 def once(call: Call, new: tf.Tensor) -> tf.Tensor:
@@ -220,7 +226,7 @@ def set_rows(
         index = where_rows(emit, mask, index, emit("ZerosLike", index))
         new = where_rows(emit, mask, new, row_items(call, target, whole, index))
     at = row_positions(call, target, index)
-    return relist(call, target, emit("TensorScatterUpdate", whole, at, new))
+    return relist(call, target, updated(emit, whole, at, new))
 
 
 def read_unstacked(call: Call, source: Value, index: Value, element: Shape) -> tf.Tensor:
@@ -299,14 +305,17 @@ def longest(call: Call, lengths: tf.Tensor) -> tf.Tensor:
     return call.emit("SelectV2", is_empty, np.int32(1), top)
 
 
-def reachable(call: Call, value: Value, index: tf.Tensor) -> tf.Tensor:
-    """``index``; 0 where there is no row and the list of no row's length is read or written."""
-    lengths = known_lengths(value)
-    count = None if lengths is None else dims(lengths)
-    if count is None or count[0] or lengths is None:
-        return index
-    at_most_one = call.emit("Minimum", call.emit.as_tensor(call.emit.dim(lengths, 0)), np.int32(1))
-    return call.emit("Mul", index, at_most_one)
+def reachable(call: Call, value: Value, index: tf.Tensor) -> tuple[Value, tf.Tensor]:
+    """A list and an index in it; where no row tells how long it is, it has an item 0 for that."""
+    lengths, emit = known_lengths(value), call.emit
+    size = None if value.rows is None else value.rows.size
+    if lengths is None or (isinstance(size, int) and size) or _tf.in_xla_context(emit.graph):
+        return value, index
+    some = emit("Minimum", emit.as_tensor(emit.dim(lengths, 0)), np.int32(1))
+    length = emit("TensorListLength", value.tensor)
+    length = emit("Maximum", length, emit("Sub", np.int32(1), some))
+    made = Value.stacked_list(set_length(emit, value.tensor, length), value.rows)
+    return made, emit("Mul", index, some)
 
 
 # ---------------------------------------------------------------------------
@@ -464,7 +473,7 @@ def _spread(call: Call, part: Value, whole: Value) -> tf.Tensor:
         shape = with_size(call, without_size(call, emit.shape_of(item)), target.size)
         zero = emit.constant(np.zeros((), item.dtype.as_numpy_dtype))
         zeros = emit("Fill", shape, zero)
-        return emit("TensorScatterUpdate", zeros, at, item)
+        return updated(emit, zeros, at, item)
 
     handle, written = part.tensor, []
     while handle.op.type == "TensorListSetItem":

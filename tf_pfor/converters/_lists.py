@@ -282,12 +282,13 @@ def _as_rank(emit: Emitter, vector: tf.Tensor, rank: tf.Tensor) -> tf.Tensor:
     return emit("Reshape", vector, parts)
 
 
-def _part(emit: Emitter, vector: tf.Tensor, begin: int, end: int | None) -> tf.Tensor:
+def _part(emit: Emitter, tensor: tf.Tensor, begin: int, end: int | tf.Tensor | None) -> tf.Tensor:
+    """tensor[begin:end]; a tensor ``end`` has shape [1]."""
     return emit(
         "StridedSlice",
-        vector,
+        tensor,
         np.asarray([begin], np.int32),
-        np.asarray([0 if end is None else end], np.int32),
+        end if isinstance(end, tf.Tensor) else np.asarray([end or 0], np.int32),
         np.asarray([1], np.int32),
         end_mask=int(end is None),
     )
@@ -313,6 +314,25 @@ def swap(call: Call, tensor: tf.Tensor) -> tf.Tensor:
     emit = call.emit
     rest = emit("Range", np.int32(2), emit("Rank", tensor), np.int32(1))
     return emit("Transpose", tensor, emit("ConcatV2", [emit.as_tensor([1, 0]), rest], 0))
+
+
+def updated(emit: Emitter, whole: tf.Tensor, at: tf.Tensor, items: tf.Tensor) -> tf.Tensor:
+    """TensorScatterUpdate, also of items without elements, which that refuses.
+
+    Args:
+      emit: the emitter.
+      whole: [T, size, ...], or [size, ...].
+      at: int32 [n, 2] or [n, k, 2], or [n, 1].
+      items: [n, ...] or [n, k, ...].
+    """
+    shape = dims(items)
+    inner = None if shape is None else shape[at.shape.rank - 1 :]
+    if inner is not None and 0 in inner:
+        return whole
+    if not is_static(inner):  # as many as there are, none if they are empty
+        count = emit("Minimum", emit.as_tensor(emit.dim(at, 0)), emit("Size", items))
+        at, items = (_part(emit, t, 0, emit.shape_vector([count])) for t in (at, items))
+    return emit("TensorScatterUpdate", whole, at, items)
 
 
 def set_length(emit: Emitter, handle: tf.Tensor, size: tf.Tensor) -> tf.Tensor:

@@ -44,8 +44,8 @@ def get_item(call: Call, input_handle: Value, index: Value, element_shape: Value
     shape = shape_input(
         call, "element_shape", size_of_rows(call, source), known=call.output_shape()
     )
-    index_tensor = reachable(call, source, index.tensor)
-    item = call.rebuild(input_handle=source.tensor, index=index_tensor, element_shape=shape)
+    filled, at = reachable(call, source, index.tensor)
+    item = call.rebuild(input_handle=filled.tensor, index=at, element_shape=shape)
     if item.dtype == tf.variant:
         return taken(call, source, item, call.op.outputs[0])
     return pick(call, source, item)  # [n, ...]
@@ -83,7 +83,7 @@ def set_item(call: Call, input_handle: Value, index: Value, item: Value) -> Any:
         return Value.stacked_list(made, target.rows)
     if index.is_stacked:
         return set_rows(call, target, index.tensor, item, resizes=resizes)
-    at = reachable(call, target, index.tensor)
+    target, at = reachable(call, target, index.tensor)
     if is_partial(target) or (resizes and known_lengths(target) is not None):
         return set_some(call, target, at, item, resizes=resizes)
     made = call.rebuild(input_handle=target.tensor, index=at, item=call.stacked(item))
