@@ -346,3 +346,49 @@ def test_loop_with_variables_under_jit_compile(writes):
     v.assign(2.0)
     np.testing.assert_allclose(found, [one((k, x)) for k, x in zip(*rows)])
     assert v.numpy() == after
+
+
+def chosen_items(k, x, table):
+    """A conditional that runs row by row, for its unknown rank, and reads a list of all rows."""
+    ta = tf.TensorArray(tf.float32, 3, clear_after_read=False).unstack(table)
+
+    def item(i):
+        return tf.raw_ops.PlaceholderWithDefault(input=x * ta.read(i), shape=None)
+
+    return tf.reduce_sum(tf.cond(k > 1, lambda: item(0), lambda: item(k)))
+
+
+def test_gradient_of_a_list_that_a_loop_over_rows_reads():
+    ks, xs, table = tf.constant([1, 2, 0, 3]), rows(4), rows(3)
+
+    def gradients(run):
+        with tf.GradientTape() as tape:
+            tape.watch([xs, table])
+            out = run()
+        return tape.gradient(out, [xs, table], output_gradients=tf.constant([1.0, 2.0, 3.0, 4.0]))
+
+    one = tf.function(chosen_items)
+    expected = gradients(lambda: tf.stack([one(k, x, table) for k, x in zip(ks, xs)]))
+    mapped = tf_pfor.vmap(chosen_items, in_axes=(0, 0, None))
+    with pytest.warns(tf_pfor.FallbackWarning, match="rank"):
+        found = gradients(lambda: mapped(ks, xs, table))
+    for f, e in zip(found, expected):
+        np.testing.assert_allclose(f, e, 1e-5, 1e-6)
+
+
+def pieces(k, x):
+    """Two pieces of x, of lengths that differ between rows."""
+    return tf.TensorArray(tf.float32, 2, infer_shape=False).split(x, [k, 2 - k]).concat()
+
+
+def test_lists_that_a_loop_over_rows_makes():
+    ks, xs = tf.constant([1, 2, 0]), rows(3)
+    run = tf_pfor.vmap(pieces)
+    with pytest.warns(tf_pfor.FallbackWarning, match="lengths of the pieces"):
+        found = run(ks, xs)
+    np.testing.assert_array_equal(found, xs)
+    assert run(ks[:0], xs[:0]).shape[0] == 0
+    with pytest.raises(tf_pfor.NotVectorizableError, match="has no gradient"):
+        tf.function(lambda x: tf.gradients(run(ks, x), x))(xs)
+    with pytest.raises(tf_pfor.NotVectorizableError, match="row by row cannot be stacked"):
+        tf_pfor.vmap(pieces, jit_compile=True)(ks, xs)

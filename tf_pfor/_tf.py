@@ -317,6 +317,9 @@ def has_own_gradient(op: Operation) -> bool:
     return "_gradient_op_type" in attr_map(op)
 
 
+LISTS_BY_ROW = "TfPforListsByRow"  # the gradient of a loop over rows that makes lists
+
+
 def call_row_loop(
     rows: Any, one: Any, stacked: Sequence[bool], inputs: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
@@ -336,6 +339,8 @@ def call_row_loop(
         "_tf_pfor_one": AttrValue(),
         "_tf_pfor_rows": attr_value("string", "".join("01"[s] for s in stacked)),
     }
+    if any(t.dtype == tf.variant for t in (*inputs, *rows.graph.outputs)):
+        protos["_gradient_op_type"] = attr_value("string", LISTS_BY_ROW)
     protos["f"].func.name = tf.compat.as_str(rows.name)
     protos["_tf_pfor_one"].func.name = tf.compat.as_str(one.name)
     return list(create_op(graph, "PartitionedCall", list(inputs), protos, "rows").outputs)

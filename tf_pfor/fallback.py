@@ -101,7 +101,8 @@ def loop_region(
     for value in values:
         if value.layout not in (Layout.STACKED, Layout.UNSTACKED):
             raise CannotVectorize(f"an input of layout '{value.layout.value}' has no rows")
-    if any(t.dtype == tf.variant for t in region.outputs) and in_order:
+    no_handles = in_order or _tf.in_xla_context(walker.emit.graph)
+    if any(t.dtype == tf.variant for t in region.outputs) and no_handles:
         raise CannotVectorize("a list that a loop makes row by row cannot be stacked")
     stacked = tuple(v.is_stacked for v in values)
     tensors = [v.tensor for v in values]
@@ -201,8 +202,13 @@ class RowLoop:
         """The stacked outputs of the region; their gradient is vectorized, not looped."""
         tensors = tuple(_tf.captured(t) for t in tensors)
         wrt = [i for i, t in enumerate(tensors) if has_gradient(t)]
-        if not wrt or not any(has_gradient(t) for t in self.region.outputs):
+        lists = {i: _tf.list_element(t) for i, t in enumerate(tensors) if _may_hold_floats(t)}
+        if not any(has_gradient(t) for t in self.region.outputs) or not (wrt or lists):
             return self(*tensors)
+        if any(self.stacked[i] or x is None or x[0] == tf.variant for i, x in lists.items()):
+            return self(*tensors)  # its gradient is an error
+        if lists:
+            return self._on_tensors(lists, tensors)
 
         @tf.custom_gradient
         def run(*given: tf.Tensor) -> Any:
@@ -218,6 +224,34 @@ class RowLoop:
             return outputs, gradient
 
         return list(run(*[tensors[i] for i in wrt]))
+
+    def _on_tensors(self, lists: dict[int, Any], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """``differentiable``, the lists among the inputs as tensors [T, ...], by which it is one.
+
+        Args:
+          lists: dtype and static shape of their elements, by position.
+          tensors: the inputs.
+        """
+        given = list(tensors)
+        for i, (dtype, shape) in lists.items():
+            known = shape.as_list() if shape.is_fully_defined() else -1
+            given[i] = tf.raw_ops.TensorListStack(
+                input_handle=tensors[i], element_shape=known, element_dtype=dtype
+            )
+
+        def run(*row: tf.Tensor) -> list[tf.Tensor]:
+            inputs = list(row)
+            for outside, inside in zip(given, row):
+                if inside.dtype in (tf.resource, tf.variant):
+                    _tf.copy_handle_data(outside, inside)
+            for i in lists:
+                shape = tf.shape(row[i])[1:]
+                inputs[i] = tf.raw_ops.TensorListFromTensor(tensor=row[i], element_shape=shape)
+            return self.region.copy(*inputs)
+
+        graph = _graphs.trace("row_of_lists", run, self._row_specs(given))
+        rows = RowLoop(Region.of_graph(graph), self.stacked, self._walker, in_order=self.in_order)
+        return rows.differentiable(*given)
 
     def __call__(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
         """The stacked outputs of the region."""
@@ -309,7 +343,8 @@ class RowLoop:
         trips = n
         maybe_empty = not isinstance(n, int) or n == 0
         known = self.in_order or all(is_static(dims(t)) for t in outputs)
-        if maybe_empty and not known:
+        handles = any(t.dtype == tf.variant and s for t, s in zip(tensors, self.stacked))
+        if maybe_empty and not known and not handles:
             # Without rows nobody knows the shape of one: a row of zeros tells.
             trips = tf.maximum(n, 1)
             tensors = tuple(_padded(t, n) if s else t for t, s in zip(tensors, self.stacked))
@@ -417,6 +452,22 @@ def _of_one_shape(array: tf.TensorArray, output: tf.Tensor) -> tf.Operation:
     return tf.debugging.Assert(tf.reduce_all(tf.equal(shapes, shapes[:1])), [message, shapes], 99)
 
 
+@tf.RegisterGradient(_tf.LISTS_BY_ROW)
+def _no_gradient(op: tf.Operation, *_: Any) -> Any:
+    raise NotVectorizableError(
+        f"'{op.name}' makes lists in a loop over rows, which has no gradient: see the warning for "
+        "why it is one, and keep the indices and lengths of lists the same in all rows."
+    )
+
+
+def _may_hold_floats(tensor: tf.Tensor) -> bool:
+    """Whether it may be a list that a gradient flows through."""
+    if tensor.dtype != tf.variant:
+        return False
+    found = _tf.list_element(tensor)
+    return found is None or found[0] == tf.variant or found[0].is_floating or found[0].is_complex
+
+
 def _specs(tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
     return [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
 
@@ -445,9 +496,7 @@ def stacked_rows(array: tf.TensorArray, like: Any, n: Any) -> tf.Tensor:
 
 
 def _padded(tensor: tf.Tensor, n: Any) -> tf.Tensor:
-    """``tensor``, or one row of zeros if it has no rows; of handles nothing can be made up."""
-    if tensor.dtype == tf.variant:
-        return tensor
+    """``tensor``, or one row of zeros if it has no rows."""
     row = tf.concat([[1], tf.shape(tensor)[1:]], 0)
     out = tf.cond(tf.equal(n, 0), lambda: tf.zeros(row, tensor.dtype), lambda: tensor)
     out.set_shape(tf.TensorShape([None]).concatenate(tensor.shape[1:]))
