@@ -129,6 +129,21 @@ def test_an_assert_in_a_branch_is_for_the_active_rows():
     assert "[2]" in str(caught.value)
 
 
+def test_an_assert_in_two_maps_loops_over_nothing():
+    def body(x):
+        if x < 0.0:
+            tf.debugging.assert_less(x, -1.0)
+        return x
+
+    def both(x):
+        return mapped(lambda row: tf_pfor.vectorized_map(body, row), x)
+
+    held = tf.constant([[0.5, -2.0], [3.0, 4.0]])
+    np.testing.assert_allclose(both(held), held)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)iterations:.*\[1\]"):
+        both(tf.constant([[0.5, -2.0], [3.0, -0.5]]))
+
+
 def test_an_assert_of_what_is_invariant():
     limit = tf.Variable(1.0)
 

@@ -63,12 +63,15 @@ def print_v1(call: Call, input: Value, data: list[Value]) -> Any:
 
 @RegisterPFor("Assert", ALWAYS, attrs=("summarize",))
 def assert_all(call: Call, condition: Value, data: list[Value]) -> Any:
-    """Holds for all active iterations; the message shows the numbers of those where not."""
+    """Holds for all active iterations; the message shows the numbers of those where not.
+
+    Inside another map it shows all of them, since others fail in each of its iterations.
+    """
+    rows, failing, text = call.loop.index, None, "Failed in the iterations:"
     if not condition.is_stacked:
         if not any(v.is_stacked for v in data):
             once(call, lambda: call.rebuild())
             return None
-        rows, failing = call.loop.index, None
         held = condition.tensor
         if call.loop.static_length == 0:
             return None
@@ -82,11 +85,14 @@ def assert_all(call: Call, condition: Value, data: list[Value]) -> Any:
         if _tf.in_xla_context(call.emit.graph):  # where asserts are dropped
             call.rebuild(condition=held)
             return None
-        wrong = call.emit("LogicalNot", condition.tensor)
-        failing = call.emit("Where", wrong)  # [k, 1]
-        failing = call.emit("Reshape", failing, np.asarray([-1], np.int32))
-        rows = call.emit("GatherV2", call.loop.index, failing, np.int32(0))
-    shown: list[tf.Tensor] = [_text(call, "Failed in the iterations:"), rows]
+        if _tf.in_body(call.emit.graph):
+            text = "Failed in some of the iterations:"
+        else:
+            wrong = call.emit("LogicalNot", condition.tensor)
+            failing = call.emit("Where", wrong)  # [k, 1]
+            failing = call.emit("Reshape", failing, np.asarray([-1], np.int32))
+            rows = call.emit("GatherV2", call.loop.index, failing, np.int32(0))
+    shown: list[tf.Tensor] = [_text(call, text), rows]
     for value in data:
         tensor = value.tensor
         if value.is_stacked and failing is not None:
