@@ -301,6 +301,55 @@ def test_growing_shape():
     check(f, X, xla=False)
 
 
+def _grown(k, x, per_row=True):
+    """[k, 3]: row t is (t + 1) x."""
+    row = x[None] if per_row else tf.ones([1, 3])
+    return tf.while_loop(
+        lambda t, z: t < k,
+        lambda t, z: (t + 1, tf.concat([z, row * tf.cast(t + 1, x.dtype)], 0)),
+        (0, tf.zeros([0, 3])),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 3])),
+    )[1]
+
+
+@pytest.mark.parametrize("per_row", [True, False])
+def test_growing_shape_of_rows_that_leave_together(per_row):
+    """The predicate varies, and all rows make as many trips."""
+    check(lambda k, x: _grown(k, x, per_row), np.array([2] * 5, np.int32), X, xla=False)
+    check(lambda k, x: tf.reduce_sum(_grown(k, x, per_row), 0), LEN[2:3], X[:1], xla=False)
+
+
+@both
+def test_growing_shape_of_rows_that_leave_one_by_one(strategy):
+    run = tf_pfor.vmap(_grown, in_axes=(0, 0), while_strategy=strategy)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rows would end with different"):
+        run(LEN, X)
+
+
+def test_growing_shape_in_two_maps():
+    """Once it was broadcast, without a word."""
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rows would end|must have the same"):
+        tf_pfor.vmap(tf_pfor.vmap(_grown))(LEN[None], X[None])
+
+
+def test_second_gradient_of_a_relaxed_shape_that_stays():
+    def f(k, x):
+        return tf.while_loop(
+            lambda t, z: t < k,
+            lambda t, z: (t + 1, tf.sin(z + x)),
+            (0, tf.zeros([2, 3])),
+            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 3])),
+        )[1]
+
+    def gradient(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(f(k, x) ** 2)
+        return tape.gradient(y, x)
+
+    check(gradient, LEN, X, xla=False)
+
+
 def test_nothing_is_stacked_but_a_random_draw():
     def f(x):
         y = tf.while_loop(lambda t, s: t < 2, lambda t, s: (t + 1, s + 1.0), (0, tf.zeros([2])))[1]

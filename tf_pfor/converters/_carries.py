@@ -37,6 +37,7 @@ from tf_pfor.converters._loop_variables import (
     Carry,
     describe,
     has_items,
+    is_relaxed,
     known_integers,
     outputs_of,
 )
@@ -107,6 +108,7 @@ class Plan:
                 self.args[i].dtype == tf.variant and not keeps_length(graph, i),
                 self.args[i].rows is not None and self.args[i].rows.lengths is not None,
                 repeats=popped.get(i),
+                may_grow=is_relaxed(dims(graph.inputs[i]), self.args[i].inner_shape),
             )
             for i in sorted(live - passed)
         ]
@@ -396,9 +398,8 @@ class Plan:
         if carry.repeats is not None:
             assert carry.repeats.count is not None
             return [carry.repeats.count, *(m.as_layout(Layout.UNSTACKED) for m in converted)]
-        made = converted[0]
-        made = made.carrying_on(self._inside[carry.index])
-        tensors = [made.as_layout(carry.layout)]
+        made = converted[0].carrying_on(self._inside[carry.index])
+        tensors = [carry.known(made.as_layout(carry.layout), made.call.emit)]
         if carry.has_lengths and not carry.is_clock:
             rows = made.value.rows
             if rows is None or rows.lengths is None:

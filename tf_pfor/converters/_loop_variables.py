@@ -14,6 +14,7 @@ from tf_pfor.call import Call
 from tf_pfor.converters._accumulators import Accumulator
 from tf_pfor.converters._regions import full_shape
 from tf_pfor.converters._repeats import Repeats
+from tf_pfor.emit import Emitter
 from tf_pfor.errors import ConversionError
 from tf_pfor.values import Layout, Shape, Value, dims, is_static
 
@@ -35,6 +36,7 @@ class Carry:
       is_clock: a list of lists that trips pop: it says which rows are due (``Plan.is_late``).
       factors: of a sum of products: what is collected in its place.
       repeats: of a list of one invariant tensor: its count is carried.
+      may_grow: a tensor of which trips may change the shape.
     """
 
     index: int
@@ -46,6 +48,7 @@ class Carry:
     is_clock: bool = False
     factors: Accumulator | None = None
     repeats: Repeats | None = None
+    may_grow: bool = False
 
     @property
     def is_uniform(self) -> bool:
@@ -58,13 +61,23 @@ class Carry:
     @property
     def is_plain(self) -> bool:
         """Whether it is one tensor, of each row its own or the same for all."""
-        special = self.factors or self.repeats or self.has_lengths
+        special = self.factors or self.repeats or self.has_lengths or self.may_grow
         return not special and self.layout in (Layout.STACKED, Layout.UNSTACKED)
 
     @property
     def stays(self) -> bool:
         """Whether it keeps all rows while some leave, and is written in place."""
         return self.layout is Layout.BY_ROW or (self.is_list and not self.is_resized)
+
+    def known(self, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
+        """``tensor`` of a trip, of the static shape that the next one is made for."""
+        inner, shape = self.inner, dims(tensor)
+        if self.layout not in (Layout.STACKED, Layout.UNSTACKED) or not is_static(inner):
+            return tensor
+        lead = int(self.layout is Layout.STACKED)
+        if shape is not None and is_static(shape[lead:]):
+            return tensor
+        return emit("EnsureShape", tensor, shape=tf.TensorShape([*[None] * lead, *inner]))
 
     def shapes(self, length: int | None) -> list[tf.TensorShape]:
         """The static shapes of its tensors."""
@@ -90,6 +103,39 @@ def has_items(carry: Carry, arg: Value, graph: Any) -> bool:
 def _is_wide(inner: Shape) -> bool:
     """Whether the items along the first axis are worth a tensor each."""
     return bool(inner) and int(np.prod(inner[1:])) >= _WIDE  # type: ignore[index,arg-type]
+
+
+def is_relaxed(seen: Shape, given: Shape) -> bool:
+    """Whether trips see a variable of a less known shape than it begins with."""
+    if seen is None or given is None:
+        return seen is None and given is not None
+    return any(s is None and g is not None for s, g in zip(seen, given))
+
+
+def of_one_shape(
+    call: Call, emit: Emitter, new: tf.Tensor, old: tf.Tensor, lead: int = 1,
+    is_alone: tf.Tensor | None = None,
+) -> tf.Tensor:  # fmt: skip
+    """``new``, checked to be of the shape of ``old`` unless all rows make the trip.
+
+    Args:
+      call: the loop.
+      emit: the emitter of the trip.
+      new: a variable after the trip.
+      old: the same before it.
+      lead: how many axes in front are not of the shape of one row.
+      is_alone: bool scalar, whether all rows make the trip.
+    """
+    with emit.graph.as_default():
+        same = tf.reduce_all(tf.equal(tf.shape(new)[lead:], tf.shape(old)[lead:]))
+        held = same if is_alone is None else tf.logical_or(same, is_alone)
+        text = (
+            f"A variable of the loop '{call.op.name}' changes its shape in trips that some rows "
+            "make and others do not, so that rows would end with different shapes. Give it the "
+            "largest shape before the loop, or return from the loop what has one shape."
+        )
+        with tf.control_dependencies([tf.debugging.Assert(held, [text])]):
+            return tf.identity(new)
 
 
 def known_integers(args: Sequence[Value]) -> dict[int, int]:

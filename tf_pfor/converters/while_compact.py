@@ -22,7 +22,7 @@ from tf_pfor import _tf
 from tf_pfor.converters._carries import Plan
 from tf_pfor.converters._late import cut_at, due_rows
 from tf_pfor.converters._loop_graphs import effects
-from tf_pfor.converters._loop_variables import Carry
+from tf_pfor.converters._loop_variables import Carry, of_one_shape
 from tf_pfor.converters._regions import full_shape, positions, stitched
 from tf_pfor.converters._safety import work_of
 from tf_pfor.emit import Emitter
@@ -148,7 +148,11 @@ class _Compact:
         (again,) = plan.cond.convert(plan.after_trip(seen, made), loop, emit)
         goes_on = again.as_layout_of_rows()
         spread = functools.partial(self._spread, emit, own[0])
+        before = state
         state = [plan.tensors_of(c, m, spread) for c, m in zip(self.carries, made)]
+        for c, tensors, old in zip(self.carries, state, before):
+            if c.may_grow and c in self.leaving:
+                tensors[0] = self._of_one_shape(emit, own[0], c, tensors[0], old[0])
         if plan.is_late:
             still = emit("Fill", emit.shape_of(waiting[0]), np.bool_(True))
             goes_on, *own = _joined(emit, [still, *waiting], [goes_on, *own])
@@ -170,6 +174,14 @@ class _Compact:
         whole = emit.shape_vector([self.call.loop.length, *(dims(tensor) or ())[1:]])
         return emit("ScatterNd", emit("ExpandDims", rows, np.int32(1)), tensor, whole)
 
+    def _of_one_shape(
+        self, emit: Emitter, rows: tf.Tensor, carry: Carry, new: tf.Tensor, old: tf.Tensor
+    ) -> tf.Tensor:
+        """A variable after a trip of ``rows``, checked where other rows keep its old shape."""
+        is_alone = emit("Equal", emit("Size", rows), emit.as_tensor(self.call.loop.length))
+        lead = int(carry.layout is Layout.STACKED)
+        return of_one_shape(self.call, emit, new, old, lead, is_alone)
+
     def _leaving_tensor(self, carry: Carry, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
         """What is kept of a variable when a row leaves: of a list its length."""
         if carry.is_list:
@@ -177,9 +189,10 @@ class _Compact:
         return tensor
 
     def _element(self, carry: Carry) -> tuple[Shape, tf.DType]:
+        """Shape and dtype of the pieces that rows leave with, flat where the shape may change."""
         if carry.is_list:
             return (), tf.int32
-        return carry.inner, self.plan.dtype(carry)
+        return () if carry.may_grow else carry.inner, self.plan.dtype(carry)
 
     def _pushed(
         self,
@@ -188,6 +201,8 @@ class _Compact:
         left: dict[int, tf.Tensor],
         own: Sequence[tf.Tensor],
     ) -> list[tf.Tensor]:
+        flat = {c.index: emit.reshape(left[c.index], [-1]) for c in self.leaving if c.may_grow}
+        left = {**left, **flat}
         items = [*own, *(left[c.index] for c in self.leaving)]
         return [emit("TensorListPushBack", x, item) for x, item in zip(lists, items)]
 
@@ -216,7 +231,7 @@ class _Compact:
                 continue
             value = ends if c.is_clock else None
             if c.index in left:
-                value = in_order(left[c.index], self._element(c)[0])
+                value = in_order(left[c.index], () if c.is_list else c.inner)
             if c.is_list or c.stays:
                 found[c.index] = plan.after(c, tensors, value, began)
             else:
@@ -239,7 +254,14 @@ class _Compact:
         }
         lists = self._pushed(emit, lists, last, own)
         elements = [((), tf.int32)] * self.own + [self._element(c) for c in self.leaving]
-        return [_concat(emit, x, *element) for x, element in zip(lists, elements)]
+        made = [_concat(emit, x, *element) for x, element in zip(lists, elements)]
+        for i, c in enumerate(self.leaving, self.own):
+            if c.may_grow:
+                shape = emit.shape_of(last[c.index])
+                tail = emit("Slice", shape, np.asarray([1], np.int32), np.asarray([-1], np.int32))
+                lead = emit("Shape", made[0])
+                made[i] = emit("Reshape", made[i], emit("ConcatV2", [lead, tail], np.int32(0)))
+        return made
 
 
 def _joined(

@@ -78,6 +78,7 @@ def choose(plan: Plan) -> str:
         n = call.loop.static_length
         work = None if n is None else work_of(plan.body.graph)
         cheap = safe and n is not None and work is not None and n * work <= _CHEAP
+        cheap = cheap and not any(c.may_grow for c in plan.carries)
         wanted = "mask" if is_static or cheap else "compact"
     if wanted == "compact" or writes:
         return "compact"

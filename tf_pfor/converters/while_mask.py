@@ -20,7 +20,7 @@ from tf_pfor.converters._carries import Plan
 from tf_pfor.converters._late import cut_at, due_rows
 from tf_pfor.converters._list_lengths import list_length
 from tf_pfor.converters._loop_graphs import pushes
-from tf_pfor.converters._loop_variables import Carry
+from tf_pfor.converters._loop_variables import Carry, of_one_shape
 from tf_pfor.converters._regions import Converted, blanked, full_shape, padded_rows, positions
 from tf_pfor.emit import Emitter
 from tf_pfor.values import Layout, Value
@@ -141,6 +141,8 @@ class _Mask:
 
         tensors = self.plan.tensors_of(carry, made, spread)
         if carry.layout is Layout.STACKED:
+            if carry.may_grow:
+                tensors[0] = of_one_shape(self.call, emit, tensors[0], old[0])
             return [emit("Select", active, tensors[0], old[0])]
         return tensors
 
@@ -162,7 +164,8 @@ class _Mask:
           emit: the emitter of the trip.
         """
         if not carry.is_list:
-            return self._repeated(carry, tensor, emit)
+            made = self._repeated(carry, tensor, emit)
+            return of_one_shape(self.call, emit, made, kept) if carry.may_grow else made
         each = np.int32(pushes(self.plan.body.graph, carry.index))
         if not trips:
             return emit("AddV2", kept, each)
