@@ -226,12 +226,7 @@ class RowLoop:
         return list(run(*[tensors[i] for i in wrt]))
 
     def _on_tensors(self, lists: dict[int, Any], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """``differentiable``, the lists among the inputs as tensors [T, ...], by which it is one.
-
-        Args:
-          lists: dtype and static shape of their elements, by position.
-          tensors: the inputs.
-        """
+        """``differentiable``, the lists (dtype and shape by position) as tensors [T, ...]."""
         given = list(tensors)
         for i, (dtype, shape) in lists.items():
             known = shape.as_list() if shape.is_fully_defined() else -1

@@ -81,10 +81,8 @@ class Plan:
 
     def _live(self, popped: Mapping[int, Repeats]) -> list[Carry]:
         """The carries: neither pass-through nor dead."""
-        graph, op = self.body.graph, self.call.op
-        passed = self.passed
-        reach = Reach(graph)
-        in_cond = Reach(self.cond.graph)
+        graph, op, passed = self.body.graph, self.call.op, self.passed
+        reach, in_cond = Reach(graph), Reach(self.cond.graph)
         live = set(in_cond.inputs_of(self.cond.graph.outputs[0].op))
         for o in (*self.body.controls, *effects(graph)):
             live |= reach.inputs_of(o)
