@@ -73,11 +73,12 @@ def together(first: tf.Operation, walker: Walker) -> tuple[list[tf.Operation], s
 
 
 def reason(ops: Sequence[tf.Operation], uneven: set[Any], other: str) -> str:
-    """Why these ops share a loop: what they have in common, or the ``other`` reason."""
+    """Why these ops share a loop: the ``other`` reason, and what they have in common."""
     if not uneven:
         return other
     with_it = f", and with it {len(ops) - 1} ops that depend on it" if len(ops) > 1 else ""
-    return f"its result cannot be stacked: shape, or list, may differ between iterations{with_it}"
+    why = f"its result cannot be stacked: shape, or list, may differ between iterations{with_it}"
+    return f"{other}; {why}"
 
 
 def _check(

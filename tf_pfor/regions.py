@@ -41,9 +41,11 @@ class Region:
     @classmethod
     def of(cls, ops: Sequence[tf.Operation], outputs: Iterable[tf.Tensor] | None = None) -> Region:
         """The region of ``ops``; all that they make is wanted if ``outputs`` is None."""
-        # XLA wants to see the constants that are shapes.
-        small = {t.op: None for op in ops for t in op.inputs if _is_small_constant(t)}
-        ops = [*(op for op in small if op not in ops), *ops]
+        # XLA wants to see the constants that are shapes, and empty lists have no gradient.
+        small = {t.op: None for op in ops for t in op.inputs if _is_new_list(t)}
+        known = [t for op in (*small, *ops) for t in op.inputs if _is_small_constant(t)]
+        small = {op: None for op in (*(t.op for t in known), *small) if op not in ops}
+        ops = [*small, *ops]
         inside = set(ops)
         inputs = {key(t): t for op in ops for t in op.inputs if t.op not in inside}
         if outputs is None:
@@ -143,6 +145,10 @@ def _is_small_constant(tensor: tf.Tensor) -> bool:
     """A shape or the like: of integers, since the others may be differentiated by."""
     is_small = tensor.dtype.is_integer and (tensor.shape.num_elements() or 0) <= _SMALL
     return tensor.op.type == "Const" and is_small
+
+
+def _is_new_list(tensor: tf.Tensor) -> bool:
+    return tensor.op.type in ("EmptyTensorList", "TensorListReserve")
 
 
 def key(tensor: tf.Tensor) -> Any:
