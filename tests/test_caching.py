@@ -3,6 +3,7 @@
 # ruff: noqa: B023, E731  (fresh lambdas in loops are what these tests are about)
 
 import collections
+import concurrent.futures
 import functools
 import gc
 import pathlib
@@ -472,3 +473,27 @@ def test_memory_stays_flat_when_each_call_traces():
     grown = min(_grown(some, 0, 60) for _ in range(3))
     assert grown < 1_000, f"{grown} KB"  # 120 traces, of 40 KB and more
     assert counts()[2] == 480
+
+
+def test_threads_that_record_one_trace():
+    """TensorFlow's own tf.function fails where threads differentiate one that has a loop."""
+    x, k = tf.reshape(tf.range(12.0), [4, 3]) / 10, tf.constant([2, 0, 3, 1])
+
+    def one(e):
+        return tf.while_loop(lambda t, _: t < e[1], lambda t, s: (t + 1, tf.sin(s)), (0, e[0]))[1]
+
+    def gradient():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf_pfor.vectorized_map(one, (x, k))
+        return tape.gradient(y, x).numpy()
+
+    tf_pfor.vectorized_map(one, (x, k))  # one trace, that no tape has seen
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        found = [f.result() for f in [pool.submit(gradient) for _ in range(6)]]
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        rows = tf.stack([one((x[i], k[i])) for i in range(4)])
+    expected = tape.gradient(rows, x)
+    for f in found:
+        np.testing.assert_allclose(f, expected, 1e-5)

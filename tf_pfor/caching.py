@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import sys
 import threading
@@ -201,10 +202,13 @@ class _Trace:
       has_changed: whether the trace changed what it was made of.
     """
 
-    __slots__ = ("_captured", "_concrete", "_leaves", "_structure", "has_changed", "reason")
+    __slots__ = (
+        "_captured", "_concrete", "_leaves", "_lock", "_structure", "has_changed", "reason"
+    )  # fmt: skip
 
     def __init__(self, call: EagerCall, walk: Walk, mode: int):
         self.has_changed = False
+        self._lock = threading.Lock()
 
         def build(*given: tf.Tensor) -> list[tf.Tensor]:
             inner = call.rebuilt(walk, given)
@@ -226,7 +230,10 @@ class _Trace:
         )
 
     def __call__(self, inputs: list[tf.Tensor]) -> Any:
-        with memory.advised():
+        # TensorFlow makes the gradient when a tape records the call, which threads must not share:
+        # of a while loop it would be wrong or fail.
+        alone = self._lock if _tf.may_record_gradients() else contextlib.nullcontext()
+        with memory.advised(), alone:
             outputs = _tf.call_flat(self._concrete, inputs, self._captured)
         if self._structure is None and self._leaves == [True]:
             return outputs[0]
