@@ -39,28 +39,3 @@ def test_select_of_different_shapes_is_refused_and_never_broadcasts(per_row):
     for other in (y[:, :, :1], y[:, :1], y[:, :0]):
         with pytest.raises(tf.errors.InvalidArgumentError):
             run(c, x, other)
-
-
-@pytest.mark.parametrize("gate", ["sigmoid", "tanh"])
-def test_what_rows_share_is_multiplied_first(gate):
-    """The jacobian of a gate: of its factors only the cotangent differs between rows."""
-    x, y = tf.constant([0.5, -1.0, 2.0]), tf.constant([1e3, -2.0, 0.0])
-
-    @tf.function
-    def jacobian(ours):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            z = getattr(tf, gate)(x) * y
-        if ours:
-            return tf_pfor.tape_jacobian(tape, z, x)
-        return tape.jacobian(z, x, experimental_use_pfor=False)
-
-    np.testing.assert_allclose(jacobian(True), jacobian(False), rtol=1e-6)
-    graph = jacobian.get_concrete_function(True).graph
-    todo, needed = [t.op for t in graph.outputs], set()
-    while todo:
-        op = todo.pop()
-        if op not in needed:
-            needed.add(op)
-            todo += [t.op for t in op.inputs]
-    assert sum(op.type == "Mul" and op.outputs[0].shape == [3, 3] for op in needed) == 1

@@ -78,7 +78,7 @@ def sigmoid_grad(call: Call, y: Value, dy: Value) -> Any:
         return same_shape_of_all(call)
     emit = call.emit
     one = emit.constant(1, y.dtype)
-    return _sloped(call, dy, emit("Mul", y.tensor, emit("Sub", one, y.tensor)))
+    return scaled(call, dy, emit("Mul", y.tensor, emit("Sub", one, y.tensor)))
 
 
 @RegisterPFor("TanhGrad", ANY)
@@ -87,25 +87,7 @@ def tanh_grad(call: Call, y: Value, dy: Value) -> Any:
     if y.is_stacked or y.dtype.is_complex:
         return same_shape_of_all(call)
     emit = call.emit
-    return _sloped(call, dy, emit("Sub", emit.constant(1, y.dtype), emit("Square", y.tensor)))
-
-
-def _sloped(call: Call, dy: Value, slope: tf.Tensor) -> Any:
-    """dy * slope; (d * x) * slope as d * (x * slope) where only d differs between rows.
-
-    A gate's gradient is such a product. No slope is larger than one, so that nothing overflows.
-    """
-    source = call.op.inputs[1]
-    is_product = source.op.type == "Mul" and dy.dtype in (tf.float32, tf.float64)
-    if is_product and len(source.consumers()) == 1 and not call.walker.is_asked(source):
-        factors = [call.value_of(t) for t in source.op.inputs]
-        varying = [v for v in factors if v is not None and v.is_stacked]
-        shared = [v for v in factors if v is not None and not v.is_stacked]
-        if len(varying) == len(shared) == 1:
-            same = {v.inner_shape for v in (*varying, *shared, dy)}
-            if len(same) == 1 and is_static(dy.inner_shape):
-                return scaled(call, varying[0], call.emit("Mul", shared[0].tensor, slope))
-    return scaled(call, dy, slope)
+    return scaled(call, dy, emit("Sub", emit.constant(1, y.dtype), emit("Square", y.tensor)))
 
 
 @RegisterPFor("ReluGrad", ANY)
