@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tf_pfor import _tf
+from tf_pfor import _graphs, _tf
 
 
 def test_versions():
@@ -19,7 +19,7 @@ def test_every_private_symbol_is_there():
     assert _tf.registered_gradient("Tanh") is not None
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(tf.float32, [2])
-        made = _tf.create_op(graph, "Neg", [x], {"T": _tf.attr_value("type", tf.float32)})
+        made = _graphs.create_op(graph, "Neg", [x], {"T": _tf.attr_value("type", tf.float32)})
         assert made.outputs[0].shape == [2]
         assert "test_smoke.py" in _tf.user_line(made)
 

@@ -14,14 +14,10 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2
-from tensorflow.python.client import pywrap_tf_session as _c
-from tensorflow.python.framework import auto_control_deps as _auto_control_deps
-from tensorflow.python.framework import op_def_registry
-from tensorflow.python.framework import ops as _ops
-from tensorflow.python.util import tf_stack as _tf_stack
 
-FuncGraph: Any = tf.__internal__.FuncGraph
+from tf_pfor import _tf
+from tf_pfor._tf import AttrValue, FuncGraph
+
 _NAME = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
 
 
@@ -45,6 +41,36 @@ def add_op(
     return _add(graph, op_type, [capture(graph, t) for t in inputs], attrs, name)
 
 
+def create_op(
+    graph: Any,
+    op_type: str,
+    inputs: list[tf.Tensor],
+    attrs: dict[str, AttrValue],
+    name: str | None = None,
+) -> tf.Operation:
+    """Adds one op to ``graph`` and records it on the tapes that watch.
+
+    Args:
+      graph: the graph; a FuncGraph captures inputs from outside by itself.
+      op_type: the OpDef name.
+      inputs: the flat list of input tensors.
+      attrs: AttrValue protos, inferred ones (T, N ...) included; defaults may be left out.
+      name: the op's name, made unique; the op type when None.
+    """
+    op = add_op(graph, op_type, inputs, attrs, name)
+    if _tf.execute.must_record_gradient():
+        known = _tf.schema(op_type)
+        flat: list[Any] = []
+        if "_gradient_op_type" in attrs:
+            op_type = attrs["_gradient_op_type"].s.decode()
+            flat = [_tf.COLLECTIVE, attrs[_tf.COLLECTIVE].s] if _tf.COLLECTIVE in attrs else []
+        elif known is not None:
+            for key in known.attr_types:
+                flat += [key, op.get_attr(key)]
+        _tf.execute.record_gradient(op_type, tuple(op.inputs), tuple(flat), list(op.outputs))
+    return op
+
+
 def capture(graph: Any, tensor: tf.Tensor) -> tf.Tensor:
     """``tensor`` as a function graph sees it: a placeholder if it comes from outside."""
     is_eager = isinstance(tensor, tf.__internal__.EagerTensor)
@@ -62,7 +88,7 @@ def capture(graph: Any, tensor: tf.Tensor) -> tf.Tensor:
     spec = tf.TensorSpec(tensor.shape, tensor.dtype)
     with graph.control_dependencies(None):
         inside = placeholder(graph, spec, "capture" if is_eager else tensor.op.name)
-    _ops.handle_data_util.copy_handle_data(tensor, inside)
+    _tf.copy_handle_data(tensor, inside)
     known.add_or_replace(
         key=id(tensor), external=tensor, internal=inside, tracetype=spec, is_by_ref=False
     )
@@ -74,8 +100,8 @@ def capture(graph: Any, tensor: tf.Tensor) -> tf.Tensor:
 def placeholder(graph: Any, spec: tf.TensorSpec, name: str) -> tf.Tensor:
     """A placeholder in ``graph``."""
     attrs = {
-        "dtype": attr_value_pb2.AttrValue(type=spec.dtype.as_datatype_enum),
-        "shape": attr_value_pb2.AttrValue(shape=spec.shape.as_proto()),
+        "dtype": AttrValue(type=spec.dtype.as_datatype_enum),
+        "shape": AttrValue(shape=spec.shape.as_proto()),
     }
     return add_op(graph, "Placeholder", [], attrs, name).outputs[0]
 
@@ -153,25 +179,27 @@ def _add(
         raise ValueError(f"'{name}' is not a valid name of an op (pattern {_NAME.pattern}).")
     given: Any = inputs
     if _has_lists(op_type):
-        given = _ops._reconstruct_sequence_inputs(op_def_registry.get(op_type), inputs, attrs)
+        given = _tf.ops._reconstruct_sequence_inputs(
+            _tf.op_def_registry.get(op_type), inputs, attrs
+        )
     controls = graph._control_dependencies_for_inputs({t.op for t in inputs})
     with graph._c_graph.get() as c_graph:
-        made = _c.TF_NewOperation(c_graph, op_type, name)
+        made = _tf.c_api.TF_NewOperation(c_graph, op_type, name)
     for tensor in given:
         if isinstance(tensor, list):
-            _c.TF_AddInputList(made, [t._as_tf_output() for t in tensor])
+            _tf.c_api.TF_AddInputList(made, [t._as_tf_output() for t in tensor])
         else:
-            _c.TF_AddInput(made, tensor._as_tf_output())
+            _tf.c_api.TF_AddInput(made, tensor._as_tf_output())
     for before in controls:
-        _c.TF_AddControlInput(made, before._c_op)
+        _tf.c_api.TF_AddControlInput(made, before._c_op)
     for key, value in attrs.items():
-        _c.TF_SetAttrValueProto(made, key, value.SerializeToString())
+        _tf.c_api.TF_SetAttrValueProto(made, key, value.SerializeToString())
     try:
-        finished = _c.TF_FinishOperation(made)
+        finished = _tf.c_api.TF_FinishOperation(made)
     except tf.errors.InvalidArgumentError as why:
         raise ValueError(why.message) from None
-    _c.TF_SetOpStackTrace(finished, _tf_stack.extract_stack(stacklevel=2))
-    operation = _ops.Operation(finished, _ops.SymbolicTensor)
+    _tf.c_api.TF_SetOpStackTrace(finished, _tf.extract_stack(stacklevel=2))
+    operation = _tf.ops.Operation(finished, _tf.ops.SymbolicTensor)
     operation._init(graph)
     graph._record_op_seen_by_control_dependencies(operation)
     graph._apply_device_functions(operation)
@@ -183,8 +211,34 @@ def _add(
 @functools.cache
 def _has_lists(op_type: str) -> bool:
     """Whether an input of the op is a list of tensors. Functions called as ops have none."""
-    known = op_def_registry.get(op_type)
+    known = _tf.op_def_registry.get(op_type)
     return known is not None and any(a.number_attr or a.type_list_attr for a in known.input_arg)
+
+
+def call_row_loop(
+    rows: Any, one: Any, stacked: Sequence[bool], inputs: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Calls a loop over rows, and says on the op that it is one, for a loop around it.
+
+    Args:
+      rows: the function that runs all rows.
+      one: the function that runs one.
+      stacked: which inputs have rows.
+      inputs: the inputs.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    protos = {
+        "Tin": _tf.attr_value("list(type)", [t.dtype for t in inputs]),
+        "Tout": _tf.attr_value("list(type)", [t.dtype for t in rows.graph.outputs]),
+        "f": AttrValue(),
+        "_tf_pfor_one": AttrValue(),
+        "_tf_pfor_rows": _tf.attr_value("string", "".join("01"[s] for s in stacked)),
+    }
+    if any(t.dtype == tf.variant for t in (*inputs, *rows.graph.outputs)):
+        protos["_gradient_op_type"] = _tf.attr_value("string", _tf.LISTS_BY_ROW)
+    protos["f"].func.name = tf.compat.as_str(rows.name)
+    protos["_tf_pfor_one"].func.name = tf.compat.as_str(one.name)
+    return list(create_op(graph, "PartitionedCall", list(inputs), protos, "rows").outputs)
 
 
 # ---------------------------------------------------------------------------
@@ -217,7 +271,7 @@ def _input(graph: Any, spec: tf.TensorSpec) -> tf.Tensor:
     made = placeholder(graph, spec, spec.name or "arg")
     handle = spec.dtype._handle_data
     if handle is not None and handle.shape_inference.is_set:
-        _ops.handle_data_util.set_handle_data(made, handle.shape_inference)
+        _tf.ops.handle_data_util.set_handle_data(made, handle.shape_inference)
     return made
 
 
@@ -234,7 +288,7 @@ def _own_variables() -> Generator[None]:
 
 
 class _ControlDependencies(
-    _auto_control_deps.AutomaticControlDependencies  # pyright: ignore[reportUntypedBaseClass]
+    _tf.AutomaticControlDependencies  # pyright: ignore[reportUntypedBaseClass]
 ):
     """Automatic control dependencies, at no cost for a graph without side effects."""
 
@@ -251,7 +305,7 @@ class _ControlDependencies(
 @functools.cache
 def _has_effect(op_type: str) -> bool:
     """False for ops that need no order among themselves: stateless ones, and plain reads."""
-    known = op_def_registry.get(op_type)
+    known = _tf.op_def_registry.get(op_type)
     if known is None:
         return True
     return known.is_stateful and op_type not in ("Placeholder", "ReadVariableOp", "VarHandleOp")

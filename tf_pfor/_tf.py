@@ -1,11 +1,10 @@
-"""TensorFlow's private symbols: here, in ``_graphs`` (building graphs) and in ``drop_in`` only.
+"""TensorFlow's private symbols: imported here and in ``drop_in`` only.
 
 Everything here exists in TensorFlow 2.16 to 2.21. What it provides:
 
 * ``schema``: what an op type's OpDef says, in a form that is cheap to read;
 * ``attr_value`` / ``python_value``: between AttrValue protos and Python;
-* ``create_op``: one op in a graph, at about half the price of the public way,
-  recorded on the tapes that watch;
+* what ``_graphs`` builds graphs with;
 * look-ups of functions and of registered gradients.
 """
 
@@ -23,18 +22,21 @@ import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.autograph.core import ag_ctx as _ag_ctx
 from tensorflow.python.autograph.core import converter as _ag_converter
+from tensorflow.python.client import pywrap_tf_session as _session
 from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import execute
 from tensorflow.python.eager.polymorphic_function import autograph_util as _autograph_util
+from tensorflow.python.framework import auto_control_deps as _auto_control_deps
 from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
-from tensorflow.python.framework import op_def_registry
-from tensorflow.python.framework import ops as _ops
-
-from tf_pfor import _graphs
+from tensorflow.python.framework import op_def_registry, ops
+from tensorflow.python.util import tf_stack as _tf_stack
 
 AttrValue: TypeAlias = attr_value_pb2.AttrValue
-FuncGraph = _graphs.FuncGraph
+FuncGraph: Any = tf.__internal__.FuncGraph
+AutomaticControlDependencies: Any = _auto_control_deps.AutomaticControlDependencies
+c_api: Any = _session  # TF_NewOperation and the like
+extract_stack: Any = _tf_stack.extract_stack
 RECORDING_HOOKS = _backprop  # importing it installs what ``execute`` calls to record gradients
 Operation = tf.Operation
 COLLECTIVE = "_tf_pfor_collective"  # an attribute: what a collective does
@@ -179,38 +181,8 @@ def python_value(kind: str, value: AttrValue) -> Any:
 
 
 # ---------------------------------------------------------------------------
-# Creating ops
+# Tensors and ops
 # ---------------------------------------------------------------------------
-
-
-def create_op(
-    graph: Any,
-    op_type: str,
-    inputs: list[tf.Tensor],
-    attrs: dict[str, AttrValue],
-    name: str | None = None,
-) -> Operation:
-    """Adds one op to ``graph`` and records it on the tapes that watch.
-
-    Args:
-      graph: the graph; a FuncGraph captures inputs from outside by itself.
-      op_type: the OpDef name.
-      inputs: the flat list of input tensors.
-      attrs: AttrValue protos, inferred ones (T, N ...) included; defaults may be left out.
-      name: the op's name, made unique; the op type when None.
-    """
-    op = _graphs.add_op(graph, op_type, inputs, attrs, name)
-    if execute.must_record_gradient():
-        known = schema(op_type)
-        flat: list[Any] = []
-        if "_gradient_op_type" in attrs:
-            op_type = attrs["_gradient_op_type"].s.decode()
-            flat = [COLLECTIVE, attrs[COLLECTIVE].s] if COLLECTIVE in attrs else []
-        elif known is not None:
-            for key in known.attr_types:
-                flat += [key, op.get_attr(key)]
-        execute.record_gradient(op_type, tuple(op.inputs), tuple(flat), list(op.outputs))
-    return op
 
 
 def captured(tensor: tf.Tensor, graph: Any = None) -> tf.Tensor:
@@ -227,12 +199,12 @@ def captured(tensor: tf.Tensor, graph: Any = None) -> tf.Tensor:
 
 def copy_handle_data(source: tf.Tensor, target: tf.Tensor) -> None:
     """Copies what TensorFlow knows of a resource or variant handle (element shape, dtype)."""
-    _ops.handle_data_util.copy_handle_data(source, target)
+    ops.handle_data_util.copy_handle_data(source, target)
 
 
 def list_element(handle: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:
     """Dtype and static shape of the elements of a TensorList handle, None if not known."""
-    data = _ops.handle_data_util.get_handle_data(handle)
+    data = ops.handle_data_util.get_handle_data(handle)
     if data is None or not data.is_set or len(data.shape_and_type) != 1:
         return None
     found = data.shape_and_type[0]
@@ -299,7 +271,7 @@ def _function_names(attrs: Any) -> Iterator[str]:
 
 def registered_gradient(name: str) -> Any:
     """The gradient function registered under ``name`` (op type or custom gradient)."""
-    return _ops.gradient_registry.lookup(name)
+    return ops.gradient_registry.lookup(name)
 
 
 def mark_jit_compiled(graph: Any) -> None:
@@ -320,34 +292,8 @@ def has_own_gradient(op: Operation) -> bool:
 LISTS_BY_ROW = "TfPforListsByRow"  # the gradient of a loop over rows that makes lists
 
 
-def call_row_loop(
-    rows: Any, one: Any, stacked: Sequence[bool], inputs: Sequence[tf.Tensor]
-) -> list[tf.Tensor]:
-    """Calls a loop over rows, and says on the op that it is one, for a loop around it.
-
-    Args:
-      rows: the function that runs all rows.
-      one: the function that runs one.
-      stacked: which inputs have rows.
-      inputs: the inputs.
-    """
-    graph = tf.compat.v1.get_default_graph()
-    protos = {
-        "Tin": attr_value("list(type)", [t.dtype for t in inputs]),
-        "Tout": attr_value("list(type)", [t.dtype for t in rows.graph.outputs]),
-        "f": AttrValue(),
-        "_tf_pfor_one": AttrValue(),
-        "_tf_pfor_rows": attr_value("string", "".join("01"[s] for s in stacked)),
-    }
-    if any(t.dtype == tf.variant for t in (*inputs, *rows.graph.outputs)):
-        protos["_gradient_op_type"] = attr_value("string", LISTS_BY_ROW)
-    protos["f"].func.name = tf.compat.as_str(rows.name)
-    protos["_tf_pfor_one"].func.name = tf.compat.as_str(one.name)
-    return list(create_op(graph, "PartitionedCall", list(inputs), protos, "rows").outputs)
-
-
 def is_row_loop(op: Operation) -> bool:
-    """True for what ``call_row_loop`` made."""
+    """True for what ``_graphs.call_row_loop`` made."""
     return "_tf_pfor_rows" in attr_map(op)
 
 
@@ -431,7 +377,7 @@ def eager_state() -> tuple[Any, ...] | None:
 # Source lines
 # ---------------------------------------------------------------------------
 
-_TF_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(_ops.__file__))))
+_TF_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(ops.__file__))))
 _OWN_ROOT = os.path.dirname(os.path.abspath(__file__))
 _LIBRARY_MARKS = (
     os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep, "<frozen",

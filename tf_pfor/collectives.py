@@ -20,7 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf, axes, nests
+from tf_pfor import _graphs, _tf, axes, nests
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.values import Shape, dims
 
@@ -318,7 +318,7 @@ class Collective:
             "_gradient_op_type": _tf.attr_value("string", _GRADIENT),
         }
         protos["f"].func.name = tf.compat.as_str(function.name)
-        op = _tf.create_op(graph, "StatefulPartitionedCall", inputs, protos, self.kind)
+        op = _graphs.create_op(graph, "StatefulPartitionedCall", inputs, protos, self.kind)
         op.outputs[0].set_shape(shape)
         return op.outputs[0]
 

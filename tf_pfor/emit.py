@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
+from tf_pfor import _graphs, _tf
 from tf_pfor.values import dims, is_static
 
 Dim = int | tf.Tensor
@@ -111,7 +111,7 @@ class Emitter:
             if seed or seed2:
                 changed = (seed2 + salt * 0x9E3779B9) % 2**31
                 protos = {**protos, "seed2": _tf.attr_value("int", changed)}
-        operation = _tf.create_op(self.graph, op_type, flat, protos, name)
+        operation = _graphs.create_op(self.graph, op_type, flat, protos, name)
         self.operations.append(operation)
         return operation
 

@@ -255,7 +255,7 @@ class RowLoop:
         else:
             one = self._traced(self._one, self._row_specs(tensors), tensors)
             rows = self._traced(self._chosen(one), _specs(tensors), tensors)
-            made = _tf.call_row_loop(rows, one, self.stacked, tensors)
+            made = _graphs.call_row_loop(rows, one, self.stacked, tensors)
         for tensor, output in zip(made, self.region.outputs):
             tensor.set_shape(self._full(dims(output)))
         return list(made)

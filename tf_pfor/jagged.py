@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf, regions
+from tf_pfor import _graphs, _tf, regions
 from tf_pfor.accesses import READS
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.regions import key
@@ -249,7 +249,7 @@ def _inferred(op: tf.Operation, differ: list[bool], uneven: set[Any], size: int)
     with graph.as_default():
         inputs = [_stand_in(t, d, key(t) in uneven, size) for t, d in zip(op.inputs, differ)]
         try:
-            made = _tf.create_op(graph, op.type, inputs, protos)
+            made = _graphs.create_op(graph, op.type, inputs, protos)
         except (TypeError, ValueError):  # the made-up sizes do not fit together
             return [False] * len(op.outputs)
     return [t.shape.is_fully_defined() for t in made.outputs]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf
+from tf_pfor import _graphs, _tf
 from tf_pfor.registry import REGISTRY
 from tf_pfor.values import Layout
 
@@ -138,7 +138,7 @@ def _copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor
     assert schema is not None
     protos = {k: v for k, v in _tf.attr_map(op).items() if k in schema.attr_types}
     _tf.add_functions(op.graph, graph, protos)
-    return _tf.create_op(graph, op.type, list(inputs), protos, op.name).outputs
+    return _graphs.create_op(graph, op.type, list(inputs), protos, op.name).outputs
 
 
 def _is_small_constant(tensor: tf.Tensor) -> bool:

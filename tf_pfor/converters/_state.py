@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
+from tf_pfor import _graphs, _tf
 from tf_pfor.call import Call
 from tf_pfor.errors import Refused
 from tf_pfor.values import Value
@@ -33,7 +33,7 @@ def once(call: Call, make: Callable[[], Any]) -> None:
             assert schema is not None
             protos = {k: v for k, v in call.attrs.items() if k in schema.attr_types}
             seen = [_tf.captured(t, inner) for t in tensors]
-            made = _tf.create_op(inner, op.type, seen, protos, op.name)
+            made = _graphs.create_op(inner, op.type, seen, protos, op.name)
             with tf.control_dependencies([made]):
                 return tf.constant(True)
 
