@@ -169,6 +169,19 @@ def equal(k, x):
     return tf.reduce_sum(loop[1] ** 2)
 
 
+def joined(k, x):
+    """Two tensors side by side and a bias; only one of them changes from trip to trip."""
+    fixed, s = x[None, : K // 3], x[None, K // 3 :]
+
+    def trip(t, s):
+        return t + 1, tf.tanh(tf.concat([fixed, s], -1) @ W + BIAS)[:, K // 3 :]
+
+    return tf.reduce_sum(tf.while_loop(lambda t, s: t < k, trip, (0, s))[1] ** 2)
+
+
+BIAS = tf.Variable(normal(K))
+
+
 def assigned(k, x):
     """The loop writes the variable: what its trips read is not what stood there before it."""
 
@@ -199,7 +212,7 @@ def around(one, strategy, x, weight=W, loss=loss):
 
 
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("one", [unequal, equal])
+@pytest.mark.parametrize("one", [unequal, equal, joined])
 @pytest.mark.parametrize("is_eager", [True, False])
 def test_a_tape_around(one, strategy, is_eager):
     x, function = normal(N, K), functools.partial(tf.function, autograph=False)
@@ -220,6 +233,27 @@ def test_no_product_by_a_transposed_weight(one):
     assert not [op for op in _all_ops(graph) if op.type == "MatMul" and op.get_attr("transpose_b")]
 
 
+def test_products_of_the_part_that_somebody_asks_for():
+    """The gradient of [fixed s] W by the weight needs dz W_s^T, but not dz W_fixed^T."""
+
+    @tf.function(autograph=False)
+    def by_weights(x):
+        with tf.GradientTape() as tape:
+            y = loss(joined, (LENGTHS, x), "compact")
+        return tape.gradient(y, [W, BIAS])
+
+    with tf.GradientTape() as tape:
+        y = loss(joined, (LENGTHS, normal(N, K)))
+    for f, e in zip(by_weights(normal(N, K)), tape.gradient(y, [W, BIAS])):
+        np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-6)
+    ops = [op for op in _all_ops(by_weights.get_concrete_function(normal(N, K)).graph)]
+    read = {i.ref() for op in ops for i in op.inputs}
+    products = [op.outputs[0] for op in ops if op.type == "MatMul" and "_grad" in op.name]
+    widths = [product.shape[1] for product in products if product.ref() in read]
+    assert sorted(widths) == [K - K // 3, K]
+    assert any(op.type == "BiasAddGrad" for op in ops)
+
+
 def _all_ops(graph):
     for op in graph.get_operations():
         yield op
@@ -229,7 +263,7 @@ def _all_ops(graph):
 
 
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("one", [unequal, equal])
+@pytest.mark.parametrize("one", [unequal, equal, joined])
 def test_second_gradients_around(one, strategy):
     x = normal(N, K)
 
@@ -244,7 +278,7 @@ def test_second_gradients_around(one, strategy):
         np.testing.assert_allclose(f, e, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("one", [unequal, equal])
+@pytest.mark.parametrize("one", [unequal, equal, joined])
 def test_forward_mode_around(one):
     x = normal(N, K)
 

@@ -62,11 +62,12 @@ def product_in_trip(call: Call, rows: tf.Tensor, b: Value) -> tf.Tensor | None:
     """
     if not _tf.may_record_gradients() or not _pays(call, b, dims(rows)[0]):  # type: ignore[index]
         return None
-    turned = _before_loop(call, b.tensor)
+    parts = _joined(call, rows)
+    turned = _before_loop(call, b.tensor, [dims(p)[1] for p in parts])  # type: ignore[index]
     if turned is None:
         return None
     emit = call.emit
-    tensors = [emit("MatMul", rows, b.tensor), rows, b.tensor, turned]
+    tensors = [emit("MatMul", rows, b.tensor), rows, b.tensor, *parts, *turned]
     protos = {
         "T": _tf.attr_value("list(type)", [t.dtype for t in tensors]),
         "_gradient_op_type": _tf.attr_value("string", _GRADIENT),
@@ -76,12 +77,37 @@ def product_in_trip(call: Call, rows: tf.Tensor, b: Value) -> tf.Tensor | None:
 
 @tf.RegisterGradient(_GRADIENT)
 def _product_gradient(op: Any, dz: tf.Tensor, *_: Any) -> list[tf.Tensor | None]:
-    rows, turned = op.inputs[1], op.inputs[3]
-    return [None, tf.matmul(dz, turned), tf.matmul(rows, dz, transpose_a=True), None]
+    """Of z = [p_1 p_2 ...] B: dz B_i^T for each part, B_i being its rows of B."""
+    _, rows, _, *rest = op.inputs
+    turned = rest[len(rest) // 2 :]
+    by_part = [tf.matmul(dz, matrix) for matrix in turned]
+    by_matrix = tf.matmul(rows, dz, transpose_a=True)
+    return [None, None, by_matrix, *by_part, *[None] * len(turned)]
 
 
-def _before_loop(call: Call, matrix: tf.Tensor) -> tf.Tensor | None:
-    """B^T of a matrix that is the same in all trips, in the graph around the loop; else None."""
+def _joined(call: Call, rows: tf.Tensor) -> list[tf.Tensor]:
+    """What ``rows`` has side by side: [x h] is x and h; a gradient may be asked of one of them."""
+    if not tf.is_symbolic_tensor(rows) or rows.graph is not call.emit.graph:
+        return [rows]
+    joined = rows.op.inputs[0] if rows.op.type == "Reshape" else rows
+    shape = dims(joined)
+    if joined.op.type != "ConcatV2" or not shape or shape[-1] != dims(rows)[1]:  # type: ignore[index]
+        return [rows]
+    *parts, axis = joined.op.inputs
+    widths = [dims(p)[-1] for p in parts]  # type: ignore[index]
+    if tf.get_static_value(axis) not in (-1, len(shape) - 1) or not is_static(tuple(widths)):
+        return [rows]
+    return [call.emit.reshape_to(p, [None, w]) for p, w in zip(parts, widths)]
+
+
+def _before_loop(call: Call, matrix: tf.Tensor, widths: list[int]) -> list[tf.Tensor] | None:
+    """B_i^T of a matrix that is the same in all trips, in the graph around the loop; else None.
+
+    Args:
+      call: the call.
+      matrix: B as the trip has it.
+      widths: how many rows of it each B_i has.
+    """
     trip, found = call.emit.graph, matrix
     body = call.memo.get(("body", trip))  # as the user wrote it; None outside of a loop
     if body is None:
@@ -97,12 +123,15 @@ def _before_loop(call: Call, matrix: tf.Tensor) -> tf.Tensor | None:
         found = next((a for a, b in trip.captures if b is found), found)
     if is_own(found):
         return None
-    memo, key = call.memo, ("transposed before", trip, id(found))
+    memo, key = call.memo, ("transposed before", trip, id(found), tuple(widths))
     if key not in memo:
         with trip.outer_graph.as_default():
             is_read = found.dtype == tf.resource
             whole = Emitter()("ReadVariableOp", found, dtype=matrix.dtype) if is_read else found
-            memo[key] = _transpose(whole, dims(matrix)), found  # kept: the key is its id
+            m = dims(matrix)[1]  # type: ignore[index]
+            pieces = tf.split(whole, widths) if len(widths) > 1 else [whole]
+            turned = [_transpose(piece, (k, m)) for piece, k in zip(pieces, widths)]
+            memo[key] = turned, found  # kept: the key is its id
     return memo[key][0]
 
 
