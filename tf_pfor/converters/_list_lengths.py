@@ -9,7 +9,13 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._loop_graphs import source
+from tf_pfor.converters._loop_graphs import (
+    is_only_popped,
+    is_pushed,
+    known_integer,
+    most_trips,
+    source,
+)
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 
@@ -52,6 +58,33 @@ def pushed(tensor: tf.Tensor, emit: Emitter) -> Dim | None:
         return None
     more = emit("Mul", op.outputs[0], np.int32(per_trip))
     return emit("AddV2", more, emit("AddV2", emit.as_tensor(before), np.int32(step)))
+
+
+def most_pushed(made: tf.Tensor) -> int | None:
+    """How many items are pushed to an empty list at most, as far as the graph tells.
+
+    Only of a list to which loops push, and which is then popped, as TensorFlow's gradients of
+    loops do: nobody sees how much room it has.
+    """
+    found: list[int] = []
+    for reader in made.consumers():
+        if reader.type == "Identity":
+            most = most_pushed(reader.outputs[0])
+            found += [] if most is None else [most]
+        elif reader.type in ("StatelessWhile", "While"):
+            by_loop = [_by_loop(reader, i) for i, t in enumerate(reader.inputs) if t is made]
+            found += [x for x in by_loop if x is not None]
+    return sum(found) if found and len(found) == len(made.consumers()) else None
+
+
+def _by_loop(loop: tf.Operation, i: int) -> int | None:
+    """How many items a loop pushes at most to the list that is its variable ``i``."""
+    cond, body = (_tf.function_graph(loop.graph, loop.get_attr(k).name) for k in ("cond", "body"))
+    if not (is_pushed(body, i) and is_only_popped(loop.outputs[i])):
+        return None
+    given = enumerate(map(known_integer, loop.inputs))
+    trips = most_trips(cond, body, {j: x for j, x in given if x is not None})
+    return None if trips is None else trips * _chain(body.outputs[i])[0]
 
 
 def _chain(tensor: tf.Tensor) -> tuple[int, tf.Tensor]:

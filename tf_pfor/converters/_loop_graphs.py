@@ -159,23 +159,30 @@ def most_trips(cond: Any, body: Any, start: dict[int, int]) -> int | None:
       start: what is known of the loop's variables before the first trip.
     """
     fixed = {i: start[i] for i in pass_through(body) if i in start}
-    todo, bounds = [cond.outputs[0]], []
-    while todo:
-        op = source(todo.pop()).op
-        if op.type == "LogicalAnd":  # each of the two ends the loop
-            todo += op.inputs
-            continue
-        if op.type not in _COMPARED:
-            continue
-        counter, limit = _place(cond, op.inputs[0]), _at_most(cond, op.inputs[1], fixed)
+
+    def bound(predicate: tf.Tensor) -> int | None:
+        op = source(predicate).op
+        if op.type in ("LogicalAnd", "LogicalOr"):  # one of the two ends the loop, or both do
+            sides = [bound(t) for t in op.inputs]
+            known = [x for x in sides if x is not None]
+            if op.type == "LogicalAnd":
+                return min(known, default=None)
+            return max(known) if len(known) == len(sides) else None
+        if op.type not in (*_LESS, *_GREATER):
+            return None
+        less, more = op.inputs if op.type in _LESS else tuple(op.inputs)[::-1]
+        counter, limit = _place(cond, less), _at_most(cond, more, fixed)
         step = None if counter is None else _step(body, counter)
-        if step and limit is not None and counter in start:
-            last = limit - start[counter] - (op.type == "Less")
-            bounds.append(max(0, last // step + 1))
-    return min(bounds, default=None)
+        if not step or limit is None or counter not in start:
+            return None
+        last = limit - start[counter] - (op.type in ("Less", "Greater"))
+        return max(0, last // step + 1)
+
+    return bound(cond.outputs[0])
 
 
-_COMPARED = ("Less", "LessEqual")
+_LESS = ("Less", "LessEqual")
+_GREATER = ("Greater", "GreaterEqual")
 
 
 def _place(graph: Any, tensor: tf.Tensor) -> int | None:
@@ -191,7 +198,7 @@ def _at_most(graph: Any, tensor: tf.Tensor, fixed: dict[int, int]) -> int | None
         found = [_at_most(graph, t, fixed) for t in tensor.op.inputs]
         return min((x for x in found if x is not None), default=None)
     place = _place(graph, tensor)
-    return _integer(tensor) if place is None else fixed.get(place)
+    return known_integer(tensor) if place is None else fixed.get(place)
 
 
 def _step(body: Any, i: int) -> int | None:
@@ -202,13 +209,14 @@ def _step(body: Any, i: int) -> int | None:
     if tensor.op.type not in ("Add", "AddV2"):
         return None
     for given, other in (tensor.op.inputs, tuple(tensor.op.inputs)[::-1]):
-        step = _integer(other)
+        step = known_integer(other)
         if source(given) is body.inputs[i] and step is not None and step > 0:
             return step
     return None
 
 
-def _integer(tensor: tf.Tensor) -> int | None:
+def known_integer(tensor: tf.Tensor) -> int | None:
+    """The value of an integer scalar of the body."""
     known = tf.get_static_value(tensor) if tensor.dtype.is_integer else None
     return None if known is None or known.ndim else int(known)
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._containers import holds_packs
+from tf_pfor.converters._list_lengths import most_pushed
 from tf_pfor.converters._list_rows import (
     dense,
     from_zero,
@@ -39,6 +40,7 @@ from tf_pfor.converters._lists import (
     swap,
     without_size,
 )
+from tf_pfor.converters._loop_graphs import known_integer
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.shapes import product
@@ -61,6 +63,15 @@ def empty_list(call: Call, element_shape: Value, max_num_elements: Value) -> Any
     if max_num_elements.is_stacked:
         room = call.emit("Max", room, np.int32(0))
     return Value.stacked_list(call.rebuild(element_shape=shape, max_num_elements=room))
+
+
+@list_rule("EmptyTensorList", ())
+def empty_list_with_room(call: Call, element_shape: Value, max_num_elements: Value) -> Any:
+    """As it is; under XLA, which must know, with room for all that loops will push to it."""
+    if not _tf.in_xla_context(call.emit.graph) or known_integer(max_num_elements.tensor) != -1:
+        return Value.unstacked(call.rebuild())
+    room = most_pushed(call.op.outputs[0])
+    return Value.unstacked(call.rebuild(max_num_elements=np.int32(-1 if room is None else room)))
 
 
 @list_rule("TensorListReserve")

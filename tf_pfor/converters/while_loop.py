@@ -17,9 +17,11 @@ from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters import while_compact, while_mask
 from tf_pfor.converters._carries import Plan, Reach
+from tf_pfor.converters._list_lengths import most_pushed
+from tf_pfor.converters._loop_graphs import is_pushed, known_integer, source
 from tf_pfor.converters._safety import is_smooth, reads_a_step, work_of, writes_state
 from tf_pfor.emit import Emitter
-from tf_pfor.errors import CannotVectorize
+from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
 from tf_pfor.values import Layout, Value
 
@@ -35,6 +37,7 @@ _CHEAP = 2_000_000
 def convert_while(call: Call, input: list[Value]) -> Any:
     """x_i = body(x_i) while cond(x_i)."""
     plan = Plan(call, input)
+    _require_room(plan)
     if not _tf.in_xla_context(call.emit.graph) or plan.maximum_iterations is not None:
         plan.collect_factors()
     may_gather = not (_is_static(call) or call.emit.is_trial)
@@ -51,6 +54,24 @@ def convert_while(call: Call, input: list[Value]) -> Any:
     if strategy == "compact":
         return while_compact.convert(plan, halved=halved)
     return while_mask.convert(plan, padded=strategy == "mask, padded")
+
+
+def _require_room(plan: Plan) -> None:
+    """The lists of XLA have a size: how many items a loop pushes at most must be known."""
+    call = plan.call
+    if not _tf.in_xla_context(call.emit.graph):
+        return
+    for c in plan.carries:
+        made = source(call.op.inputs[c.index])
+        if c.repeats is not None or made.op.type != "EmptyTensorList":
+            continue
+        has_no_end = known_integer(made.op.inputs[1]) == -1
+        if has_no_end and is_pushed(plan.body.graph, c.index) and most_pushed(made) is None:
+            raise Refused(
+                "under jit_compile, the gradient of a loop needs to know how many trips it makes "
+                "at most: give tf.while_loop maximum_iterations, or bound a counter in its "
+                "condition, as in t < tf.minimum(k, 100)"
+            )
 
 
 def choose(plan: Plan) -> str:
