@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.control_flow import check, notes
+from tests.control_flow import check, looped, notes, vectorized
 
 pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
 
@@ -165,8 +165,6 @@ def test_gradient_under_jit_compile():
             lambda t, s: t < k, lambda t, s: (t + 1, _cell(s)), (0, x), maximum_iterations=5
         )[1]
 
-    from tests.control_flow import looped, vectorized
-
     def grad(run, jit):
         @tf.function(jit_compile=jit)
         def go(k, x):
@@ -194,8 +192,6 @@ def test_gradient_under_jit_compile():
 )
 def test_gradient_under_jit_compile_of_a_bound_in_the_predicate(goes_on, start, step, where):
     """By a tape around the map, and by one in the body: TensorFlow has no room for its lists."""
-    from tests.control_flow import looped, vectorized
-
     w = tf.Variable(_x(3, 3))
 
     def f(k, x):
@@ -226,8 +222,6 @@ def test_gradient_under_jit_compile_of_a_bound_in_the_predicate(goes_on, start, 
 
 
 def test_gradient_in_the_body_of_a_loop_without_a_bound_is_refused_under_jit_compile():
-    from tests.control_flow import vectorized
-
     def one(k, x):
         with tf.GradientTape() as tape:
             tape.watch(x)
