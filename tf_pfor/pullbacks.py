@@ -154,10 +154,11 @@ def gradients_of(ys: Any, xs: Any, seeds: Any = None) -> list[Any]:
     except (LookupError, NotImplementedError) as why:
         if type(why) not in (LookupError, NotImplementedError):  # KeyError: not TensorFlow's
             raise
+        is_xla = _tf.in_xla_context(tf.compat.v1.get_default_graph())
         raise ArgumentError(
             f"TensorFlow has no derivative of the function: {why}. Expected: ops that can be "
             "differentiated, for jacfwd and second derivatives twice. Use others, or jacrev for a "
-            "first derivative."
+            f"first derivative{', or leave out jit_compile' if is_xla else ''}."
         ) from why
 
 

@@ -195,15 +195,24 @@ def bound_walker(
     for placeholder, element in zip(body.placeholders, elements, strict=True):
         walker.bind(placeholder, _element_value(element, loop))
     for outside, inside in body.captures:
-        walker.bind(inside, _captured(outside))
+        walker.bind(inside, _captured(outside, emit))
     return walker
 
 
-def _captured(outside: tf.Tensor) -> Value:
-    """A tensor from outside the body; of a small constant of the graph the value is known."""
+def _captured(outside: tf.Tensor, emit: Emitter) -> Value:
+    """A tensor from outside the body; a small constant of the graph is one of its own.
+
+    TensorFlow cannot compile forward mode of a loop that captures a constant with XLA.
+    """
     is_constant = tf.is_symbolic_tensor(outside) and outside.op.type == "Const"
     is_small = is_constant and outside.shape.num_elements() <= 64  # type: ignore[operator]
-    return Value.unstacked(outside, _tf.static_value(outside) if is_small else None)
+    known = _tf.static_value(outside) if is_small else None
+    if known is None:
+        return Value.unstacked(outside)
+    return Value.deferred(
+        Layout.UNSTACKED, lambda: emit.constant(known, outside.dtype), dims(outside),
+        outside.dtype, constant=known,
+    )  # fmt: skip
 
 
 def _result(walker: Walker, value: Value, is_invariant: bool, position: int) -> tf.Tensor:
@@ -352,9 +361,13 @@ def several(tensor: tf.Tensor, block: int | None) -> tf.TensorSpec:
 
 
 def _may_run_plain(body: Body, job: Job) -> bool:
-    """Whether the body means the same when it runs by itself, once for each iteration."""
+    """Whether the body means the same when it runs by itself, once for each iteration.
+
+    Not under XLA: it captures what is outside as it is (see ``_captured``).
+    """
     may_repeat = not job.once and job.settings.randomness == "different"
-    return may_repeat and not has_collective(body.graph)
+    is_xla = _tf.in_xla_context(tf.compat.v1.get_default_graph())
+    return may_repeat and not is_xla and not has_collective(body.graph)
 
 
 def _one_by_one(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> list[Any]:

@@ -26,38 +26,69 @@ _SAME = ("AddN", "TensorListScatterIntoExistingList", "TensorListSetItem", "Zero
 
 
 def list_length(call: Call, handle: tf.Tensor) -> tf.Tensor:
-    """How many items a list holds: an int32 scalar."""
-    if not _tf.in_xla_context(call.emit.graph) or source(handle).op.type in _FULL:
-        return call.emit("TensorListLength", handle)
-    length = pushed(handle, call.emit)
-    if length is None:
-        raise CannotVectorize("under jit_compile it is not known how long a list is")
-    return call.emit.as_tensor(length)
+    """How many items a list holds: an int32 scalar.
 
-
-def pushed(tensor: tf.Tensor, emit: Emitter) -> Dim | None:
-    """How many more items were pushed to a list than popped from it.
-
-    None where the list was not made empty, or it is not known what was done to it.
+    Raises:
+      CannotVectorize: if that is not known.
     """
-    step, made = _chain(tensor)
+    emit = call.emit
+    found = (True, 0) if not _tf.in_xla_context(emit.graph) else _items(handle, emit)
+    if found is None:
+        raise CannotVectorize("under jit_compile it is not known how long a list is")
+    was_full, added = found
+    if not was_full:
+        return emit.as_tensor(added)
+    room = emit("TensorListLength", handle)
+    return room if isinstance(added, int) and added == 0 else emit("AddV2", room, _as(emit, added))
+
+
+def is_full(tensor: tf.Tensor, emit: Emitter) -> bool:
+    """Whether a list is known to hold as many items as TensorListLength says."""
+    return not _tf.in_xla_context(emit.graph) or _items(tensor, emit) == (True, 0)
+
+
+def _items(tensor: tf.Tensor, emit: Emitter) -> tuple[bool, Dim] | None:
+    """Whether a list was made full and not empty, and how many items were added since.
+
+    None where it is not known how it was made, or what was done to it.
+    """
+    step, made = _chain_outwards(tensor)
     op = made.op
-    if op.type == "EmptyTensorList":
-        return step
+    if op.type == "EmptyTensorList" or op.type in _FULL:
+        return op.type in _FULL, step
     if op.type not in ("StatelessWhile", "While"):
         return None
     body = _tf.function_graph(op.graph, op.get_attr("body").name)
     k = made.value_index
     per_trip, given = _chain(body.outputs[k])
-    before = pushed(op.inputs[k], emit)
+    before = _items(op.inputs[k], emit)
     if before is None or given is not body.inputs[k]:
         return None
-    if per_trip == 0:
-        return before + step
-    if not _counts_trips(op, body):
-        return None
-    more = emit("Mul", op.outputs[0], np.int32(per_trip))
-    return emit("AddV2", more, emit("AddV2", emit.as_tensor(before), np.int32(step)))
+    was_full, count = before
+    if per_trip:
+        if not _counts_trips(op, body):
+            return None
+        more = emit("Mul", op.outputs[0], np.int32(per_trip))
+        count = emit("AddV2", more, _as(emit, count))
+    if isinstance(count, int):
+        return was_full, count + step
+    return was_full, count if step == 0 else emit("AddV2", count, np.int32(step))
+
+
+def _as(emit: Emitter, count: Dim) -> Any:
+    return np.int32(count) if isinstance(count, int) else count
+
+
+def _chain_outwards(tensor: tf.Tensor) -> tuple[int, tf.Tensor]:
+    """As ``_chain``, also through the functions that have captured the list."""
+    total, tensor = _chain(tensor)
+    while True:
+        captures = getattr(tensor.graph, "captures", ())
+        outside = next((a for a, b in captures if b is tensor), None)
+        if outside is None or not tf.is_symbolic_tensor(outside):
+            return total, tensor
+        step, tensor = _chain(outside)
+        total += step
 
 
 def most_pushed(made: tf.Tensor) -> int | None:

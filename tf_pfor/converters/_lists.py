@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_pfor import _tf, by_row
 from tf_pfor.call import Call
 from tf_pfor.converters._kept import stacked_optional
-from tf_pfor.converters._list_lengths import pushed
+from tf_pfor.converters._list_lengths import is_full, list_length
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import REGISTRY, RegisterPFor, Stacked
@@ -147,11 +147,11 @@ def _copied(call: Call, handle: tf.Tensor) -> Value:
             target = emit("ConcatV2", ends, np.int32(0))
         spread = emit("BroadcastTo", spread, target)  # [T, n, ...]
         element = emit.shape_vector([size, *known]) if known.ndim else emit.constant(known)
-        length = pushed(handle, emit) if _tf.in_xla_context(emit.graph) else None
         if length is not None:
             return _pushed_again(call, handle, spread, element, length)
         return emit("TensorListFromTensor", spread, element)
 
+    length = None if is_full(handle, emit) else list_length(call, handle)
     if known.ndim:
         return Value.stacked_list(copy())
     # An empty list of unknown elements cannot be stacked.
@@ -169,13 +169,13 @@ def _copied(call: Call, handle: tf.Tensor) -> Value:
 
 
 def _pushed_again(
-    call: Call, handle: tf.Tensor, items: tf.Tensor, element: tf.Tensor, length: Dim
+    call: Call, handle: tf.Tensor, items: tf.Tensor, element: tf.Tensor, length: tf.Tensor
 ) -> tf.Tensor:
     """A list with the room of ``handle``, to which the first ``length`` items are pushed."""
     emit = call.emit
     room = emit("TensorListLength", handle)
     empty = emit("EmptyTensorList", element, room, element_dtype=items.dtype)
-    if isinstance(length, int) and length == 0:
+    if _tf.static_value(length) == 0:
         return empty
 
     def push(i: tf.Tensor, made: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -10,23 +10,28 @@ from tf_pfor.converters._joint_products import product_beside_others
 from tf_pfor.converters._weights import product_in_trip, transposed_once
 from tf_pfor.emit import Dim
 from tf_pfor.shapes import fold, inner_dims, product, transpose, unfold
-from tf_pfor.values import Layout, Value, dims
+from tf_pfor.values import Layout, Shape, Value, dims
 
 HALVES = (tf.float16, tf.bfloat16)
 
 
 def matrix_product(
-    call: Call, a: Value, b: Value, transpose_a: bool, transpose_b: bool
+    call: Call, a: Value, b: Value, transpose_a: bool, transpose_b: bool, shape: Shape = None
 ) -> tf.Tensor | Value:
-    """a_i @ b_i, of which one may be the same for all iterations."""
+    """a_i @ b_i, of which one may be the same for all iterations.
+
+    ``shape`` is the static inner shape of the product where that is not output 0 of the call.
+    """
     if not b.is_stacked:
-        return rows_by_matrix(call, a, b, transpose_a, transpose_b)
+        return rows_by_matrix(call, a, b, transpose_a, transpose_b, shape)
     if not a.is_stacked:
         return matrix_by_columns(call, a, b, transpose_a, transpose_b)
     return matrix_by_matrix(call, a, b, transpose_a, transpose_b)
 
 
-def rows_by_matrix(call: Call, a: Value, b: Value, transpose_a: bool, transpose_b: bool) -> Value:
+def rows_by_matrix(
+    call: Call, a: Value, b: Value, transpose_a: bool, transpose_b: bool, shape: Shape = None
+) -> Value:
     """a_i @ B: [n, r, k] by [k, m] as [n*r, k] by [k, m]."""
     call.require_rank(a)
     if transpose_a:
@@ -35,11 +40,11 @@ def rows_by_matrix(call: Call, a: Value, b: Value, transpose_a: bool, transpose_
     if transpose_b:
         matrix = transposed_once(call, b, dims(rows)[0])  # type: ignore[index]
         if matrix is not None:
-            return unfold(call, product_beside_others(call, rows, matrix), a)
+            return unfold(call, product_beside_others(call, rows, matrix), a, inner_shape=shape)
     made = None if transpose_b else product_in_trip(call, rows, b)
     if made is None:
         made = call.emit("MatMul", rows, b.tensor, transpose_b=transpose_b)  # [n*r, m]
-    return unfold(call, made, a)
+    return unfold(call, made, a, inner_shape=shape)
 
 
 def matrix_by_columns(

@@ -105,10 +105,10 @@ def joined(call: Call, parts: Sequence[tuple[Value, bool, int, int]]) -> Value:
 
 def product_of(call: Call, a: Value, b: Value) -> tf.Tensor:
     """a_i^T b_i of joined factors, [n, k, m]."""
-    rows, m = a.inner_shape[0], b.inner_shape[1]  # type: ignore[index]
+    (rows, k), m = a.inner_shape, b.inner_shape[1]  # type: ignore[index,misc]
     if not a.is_stacked and (rows is None or rows <= m):  # type: ignore[operator]
         a = Value.stacked(call.stacked(a)).with_inner_shape(a.inner_shape)  # or m * k transposed
-    return _tensor(matrix_product(call, a, b, True, False))
+    return _tensor(matrix_product(call, a, b, True, False, (k, m)))
 
 
 def _tensor(made: Any) -> tf.Tensor:
