@@ -30,6 +30,7 @@ LAYERS = (
     "shapes handles matching checked",
     "regions",
     "gradients",
+    "left_out",
     "fallback accesses",
     "recurrences ordered jagged",
     "converters",

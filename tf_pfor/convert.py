@@ -452,8 +452,9 @@ class Walker:
 
     def loop_again(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:
         """Runs a fallback loop of the body, and this one around it, as one loop."""
+        made = fallback.loop_again(op, values, self)
         self.recorder.add(op, Outcome.LOOPED, "it is a sequential loop in the body already")
-        return fallback.loop_again(op, values, self)
+        return made
 
     def custom_gradient(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:
         """``values``, with the gradient of one iteration that is registered for ``op``."""

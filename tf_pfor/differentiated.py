@@ -13,7 +13,8 @@ from tf_pfor import _tf, nests
 from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.fingerprint import Transformed
-from tf_pfor.pullbacks import has_derivative, refuse_constants
+from tf_pfor.left_out import refuse_constants
+from tf_pfor.pullbacks import has_derivative
 from tf_pfor.trace import autographed
 
 Argnums = int | Sequence[int]

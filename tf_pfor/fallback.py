@@ -62,9 +62,7 @@ def why_not(op: tf.Operation, may_loop: bool) -> str:
     makes = any(t.dtype == tf.resource for t in op.outputs) and op.type not in _LOOPS
     if schema.is_stateful and makes:
         return "it makes a resource, and iterations cannot each have their own"
-    if not may_loop:
-        return "the fallback loop is off"
-    return ""
+    return "" if may_loop else "the fallback loop is off"
 
 
 def loop_op(
@@ -98,9 +96,7 @@ def loop_region(
 ) -> list[Value]:
     """Runs a region in a sequential loop over the stacked ones of its inputs."""
     in_order = in_order or region.is_stateful
-    for value in values:
-        if value.layout not in (Layout.STACKED, Layout.UNSTACKED):
-            raise CannotVectorize(f"an input of layout '{value.layout.value}' has no rows")
+    _check_rows(values)
     no_handles = in_order or _tf.in_xla_context(walker.emit.graph)
     if any(t.dtype == tf.variant for t in region.outputs) and no_handles:
         raise CannotVectorize("a list that a loop makes row by row cannot be stacked")
@@ -116,6 +112,11 @@ def loop_region(
     return [Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, region.outputs)]
 
 
+def _check_rows(values: Sequence[Value]) -> None:
+    for layout in {v.layout for v in values} - {Layout.STACKED, Layout.UNSTACKED}:
+        raise CannotVectorize(f"an input of layout '{layout.value}' has no rows")
+
+
 def loop_again(call: tf.Operation, values: Sequence[Value], walker: Walker) -> list[Value]:
     """A loop over rows inside another loop: one loop over the rows of both.
 
@@ -124,6 +125,7 @@ def loop_again(call: tf.Operation, values: Sequence[Value], walker: Walker) -> l
       values: its inputs, stacked or not in the loop of n rows around it.
       walker: the walker of that.
     """
+    _check_rows(values)
     one, inner = _tf.row_loop(call)
     try:
         region = Region.of_graph(_tf.function_graph(call.graph, one))

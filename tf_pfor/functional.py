@@ -24,12 +24,12 @@ from tf_pfor.differentiated import (
     tensors_of,
 )
 from tf_pfor.errors import ArgumentError
+from tf_pfor.left_out import refuse_constants
 from tf_pfor.memory import AUTO, default_budget
 from tf_pfor.pullbacks import (
     Blocks,
     gradients_of,
     map_units,
-    refuse_constants,
     rows_of,
     size_of_rows,
     unflattened,

@@ -14,6 +14,7 @@ from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.emit import Dim, salted
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.indexed_slices import BatchedIndexedSlices
+from tf_pfor.left_out import refuse_constants
 from tf_pfor.memory import fitting_block
 from tf_pfor.pullbacks import has_derivative
 from tf_pfor.report import Recorder, warn_of_loops
@@ -61,6 +62,7 @@ def _example_gradients(loss_fn: LossFn, variables: Any, has_aux: bool) -> Callab
                 f"loss_fn must return a scalar for one example, found shape {loss.shape}. It sees "
                 "one example, without the batch axis."
             )
+        refuse_constants([loss], leaves)
         grads = tape.gradient(loss, leaves, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return [_leaf(g, v) for g, v in zip(grads, leaves)], loss, aux
 
@@ -159,6 +161,10 @@ def per_example_gradients(
       (gradients, losses), or (gradients, losses, aux): the nest of ``variables`` with tensors of
       shape [n] + variable shape; zeros for a variable that the loss does not depend on; [n]
       losses; aux stacked.
+
+    Raises:
+      ArgumentError: if an argument is not as described, or if the loss depends on the variables
+        through an op that TensorFlow takes for a constant, such as ``tf.numpy_function``.
 
     >>> import tensorflow as tf
     >>> import tf_pfor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +12,6 @@ from tf_pfor import _tf
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError
 from tf_pfor.indexed_slices import BatchedIndexedSlices
-from tf_pfor.regions import reached
 from tf_pfor.run import Element, Job, run
 from tf_pfor.settings import Settings
 
@@ -20,13 +19,6 @@ Pull = Callable[[tf.Tensor], Sequence[Any]]
 """From a cotangent of the output to the gradients of the sources (None where unconnected)."""
 Blocks = tuple[int | str | None, int | None]
 """How many at once, and the bytes for "auto"."""
-
-# Ops that have derivatives, but no gradient: TensorFlow takes them for constants.
-_NO_CONSTANTS = (
-    "DrawBoundingBoxes", "ExtractGlimpse", "HSVToRGB", "LinSpace", "OneHot", "PyFunc",
-    "PyFuncStateless", "RandomShuffle", "Range", "SparseConcat", "TensorListConcatLists",
-    "TensorListPushBackBatch",
-)  # fmt: skip
 
 
 def has_derivative(dtype: tf.DType) -> bool:
@@ -160,75 +152,6 @@ def gradients_of(ys: Any, xs: Any, seeds: Any = None) -> list[Any]:
             "differentiated, for jacfwd and second derivatives twice. Use others, or jacrev for a "
             f"first derivative{', or leave out jit_compile' if is_xla else ''}."
         ) from why
-
-
-def refuse_constants(results: Sequence[tf.Tensor], sources: Sequence[tf.Tensor]) -> None:
-    """Refuses derivatives through ops that TensorFlow takes for constants and that are none.
-
-    TensorFlow would leave their part of the derivative out and say nothing: ``tf.numpy_function``
-    is such an op, and the gradient of a ``tf.image.resize`` is one for second derivatives.
-
-    Args:
-      results: what is to be differentiated, in the graph being built.
-      sources: with respect to what.
-
-    Raises:
-      ArgumentError: if there is such an op between them.
-    """
-    op = _constant_between(tf.compat.v1.get_default_graph(), results, sources)
-    if op is None:
-        return
-    what, often, advice = (
-        "derivative",
-        "",
-        "If zero is meant, give it tf.stop_gradient of its input.",
-    )
-    if _is_of_backward_pass(op):
-        what, often, advice = "second derivative", " twice", "For a first derivative use jacrev."
-    line = _tf.user_line(op) or "line unknown"
-    raise ArgumentError(
-        f"the function has a {what} through {op.type} ('{op.name}', {line}), which TensorFlow does "
-        f"not differentiate: that part would be left out. Expected: ops that can be differentiated"
-        f"{often}. {advice}"
-    )
-
-
-def _constant_between(
-    graph: Any, results: Sequence[tf.Tensor], sources: Sequence[tf.Tensor]
-) -> tf.Operation | None:
-    """An op that depends on the sources, that the results need, and that has no gradient."""
-    needed = reached(x.op for x in results)
-    depends = {id(x) for x in sources}
-    for op in graph.get_operations():
-        if op not in needed or not any(id(x) in depends for x in op.inputs):
-            continue
-        is_constant = _is_constant(op)
-        if is_constant and (op.type in _NO_CONSTANTS or _is_of_backward_pass(op)):
-            return op
-        for inner in _tf.functions_of(op):
-            found = _constant_between(inner, inner.outputs, _passing(inner.inputs))
-            if found is not None:
-                return found
-        depends.update(() if is_constant else map(id, _passing(op.outputs)))
-    return None
-
-
-def _is_constant(op: tf.Operation) -> bool:
-    """Whether TensorFlow has no gradient of an op; of most ops that is an error of its own."""
-    try:
-        return _tf.registered_gradient(op.type) is None and not _tf.has_own_gradient(op)
-    except LookupError:
-        return _is_of_backward_pass(op)
-
-
-def _is_of_backward_pass(op: tf.Operation) -> bool:
-    return op.type.endswith(("Grad", "Gradient")) and op.type != "StopGradient"
-
-
-def _passing(tensors: Iterable[tf.Tensor]) -> list[tf.Tensor]:
-    """Those that gradients pass through."""
-    handles = (tf.variant, tf.resource)
-    return [x for x in tensors if has_derivative(x.dtype) or x.dtype in handles]
 
 
 def size_of_rows(tensor: tf.Tensor, first_axis: int = 0) -> Dim:
