@@ -114,7 +114,7 @@ def loop_region(
 
 def _check_rows(values: Sequence[Value]) -> None:
     for layout in {v.layout for v in values} - {Layout.STACKED, Layout.UNSTACKED}:
-        raise CannotVectorize(f"an input of layout '{layout.value}' has no rows")
+        raise CannotVectorize(f"an input is a list of all rows ({layout.value}), which has no rows")
 
 
 def loop_again(call: tf.Operation, values: Sequence[Value], walker: Walker) -> list[Value]:
