@@ -25,8 +25,19 @@ def nested(x):
     return tf.cond(tf.reduce_sum(x) > 0, inner, lambda: x**3)
 
 
+def filled(x):
+    """A branch with an op that TensorFlow differentiates by values and default."""
+
+    def dense():
+        return tf.raw_ops.SparseToDense(
+            sparse_indices=[[0], [2]], output_shape=[3], sparse_values=x, default_value=x[1]
+        )
+
+    return tf.cond(tf.reduce_sum(x) > 0, lambda: dense()[1:] * x, lambda: x**3)
+
+
 POINTS = [[0.3, 0.4], [-0.5, -0.2], [0.1, 0.2]]
-models = pytest.mark.parametrize("model", [cond, switch, nested])
+models = pytest.mark.parametrize("model", [cond, switch, nested, filled])
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +86,21 @@ def test_forward_mode(model, point):
     x = tf.constant(point, tf.float64)
     found = tf_pfor.jacfwd(model)(x)
     np.testing.assert_allclose(found, tf_pfor.jacrev(model)(x), 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("model", [cond, switch])
+def test_rows_that_choose_each_for_itself(model):
+    x = tf.constant(POINTS, tf.float64)
+    with pytest.warns(tf_pfor.FallbackWarning, match="StatelessIf|StatelessCase"):
+        found = tf_pfor.vectorized_map(tf_pfor.hessian(total(model)), x)
+    expected = [numerical(gradient_of(model), row) for row in np.array(POINTS)]
+    np.testing.assert_allclose(found, expected, 1e-6, 1e-8)
+
+
+def test_rows_that_choose_in_nested_branches_are_refused():
+    x = tf.constant(POINTS, tf.float64)
+    with pytest.raises(tf_pfor.errors.NotVectorizableError, match="a list of all rows"):
+        tf_pfor.vectorized_map(tf_pfor.hessian(total(nested)), x)
 
 
 def test_rows_that_choose_share_a_loop():

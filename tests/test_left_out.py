@@ -110,3 +110,18 @@ def test_what_is_not_connected_is_zero():
         (of_w, of_v), _ = tf_pfor.per_example_gradients(loss, [w, v], X)
         np.testing.assert_allclose(of_w, [3.0, -0.5])
         np.testing.assert_allclose(of_v, [0.0, 0.0])
+
+
+def test_reverse_modes_do_not_need_the_logarithm_of_a_cotangent():
+    """TensorFlow's gradient of this op takes it, so forward mode is NaN: docs/derivatives.md."""
+    x = tf.constant([0.3, 0.1, 0.7], tf.float64)
+
+    def f(x):
+        return tf.reduce_sum(tf.math.cumulative_logsumexp(x) * tf.constant([1, 0, 3], x.dtype))
+
+    gradient, step = tf_pfor.jacrev(f), 1e-6
+    columns = [gradient(x + e) - gradient(x - e) for e in step * np.eye(3)]
+    expected = np.stack([np.asarray(c) for c in columns], 1) / (2 * step)
+    np.testing.assert_allclose(tf_pfor.jacrev(gradient)(x), expected, rtol=1e-7)
+    np.testing.assert_allclose(tf_pfor.hessian_diag(f)(x), np.diag(expected), rtol=1e-7)
+    np.testing.assert_allclose(tf_pfor.hvp(f)(x, x), expected @ x.numpy(), rtol=1e-6)
