@@ -17,6 +17,7 @@ from tf_pfor import _tf, by_row
 from tf_pfor.call import Call
 from tf_pfor.converters._kept import stacked_optional
 from tf_pfor.converters._list_lengths import pushed
+from tf_pfor.converters._padded import padded_stack, unpadded
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import REGISTRY, RegisterPFor, Stacked
@@ -135,7 +136,7 @@ def _copied(call: Call, handle: tf.Tensor) -> Value:
     known = np.asarray(shape.as_list() if shape.is_fully_defined() else -1, np.int32)
 
     def copy() -> tf.Tensor:
-        dense = emit("TensorListStack", handle, known, element_dtype=dtype)  # [T, ...]
+        dense = padded_stack(emit, handle, known, dtype)  # [T, ...]
         static = dims(dense)
         spread = emit("ExpandDims", dense, np.int32(1))  # [T, 1, ...]
         if static is not None and is_static(static[1:]):
@@ -150,7 +151,7 @@ def _copied(call: Call, handle: tf.Tensor) -> Value:
         length = pushed(handle, emit) if _tf.in_xla_context(emit.graph) else None
         if length is not None:
             return _pushed_again(call, handle, spread, element, length)
-        return emit("TensorListFromTensor", spread, element)
+        return unpadded(emit, emit("TensorListFromTensor", spread, element), handle)
 
     if known.ndim:
         return Value.stacked_list(copy())

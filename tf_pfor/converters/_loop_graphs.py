@@ -68,6 +68,10 @@ def _list_before(tensor: tf.Tensor, more: Sequence[str]) -> tf.Tensor:
         if op.type in (*_SAME_LENGTH, *more) and not resizes:
             tensor = op.inputs[0]
             continue
+        if op.type == "TensorListResize" and op.inputs[1].op.type == "TensorListLength":
+            whole, like = op.inputs[0], op.inputs[1].op.inputs[0]  # as long as another list
+            if (before := _list_before(whole, more)) is _list_before(like, more):
+                return before
         whole = op.inputs[0] if op.type == "TensorListFromTensor" else None
         while whole is not None and whole.op.type in ("Identity", "TensorScatterUpdate"):
             whole = whole.op.inputs[0]

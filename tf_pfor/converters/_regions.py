@@ -185,7 +185,7 @@ def items_by_row(call: Call, value: Value, item: Shape = None) -> Value:
     assert item is not None
     value = stack_list(call, value)
     shape = call.emit.shape_vector([call.loop.length, *item])  # type: ignore[misc]
-    whole = swap(call, dense(call, value, shape))  # [n, T, ...]
+    whole = swap(call, dense(call, value, shape, may_pad=False))  # [n, T, ...]
     count = call.emit("TensorListLength", value.tensor)
     return by_row.of_items(value, whole, count, call.loop, call.emit)
 

@@ -403,7 +403,7 @@ def _items(made: Converted, element: tuple[int, ...]) -> tf.Tensor:
     if known_lengths(value) is not None:
         raise CannotVectorize("a branch makes lists whose length differs between iterations")
     shape = call.emit.shape_vector([size_of_rows(call, value), *element])
-    return swap(call, pick(call, value, dense(call, value, shape), axis=1))
+    return swap(call, pick(call, value, dense(call, value, shape, may_pad=False), axis=1))
 
 
 def _parts(call: Call, which: Value, count: int) -> tuple[tf.Tensor, list[tf.Tensor]]:
