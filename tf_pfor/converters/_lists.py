@@ -340,7 +340,7 @@ def set_length(emit: Emitter, handle: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     """The list with another length, for rows of different lengths."""
     if _tf.in_xla_context(emit.graph):
         raise CannotVectorize(
-            "under jit_compile, lists of rows of different lengths meet, and XLA cannot change the "
-            "length of a list: leave out jit_compile"
+            "under jit_compile, lists meet that may differ in length between rows, and XLA cannot "
+            "change the length of a list: leave out jit_compile"
         )
     return emit("TensorListResize", handle, size)
