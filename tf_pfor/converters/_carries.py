@@ -178,9 +178,8 @@ class Plan:
     def _hold_packs(self, carry: Carry) -> bool:
         """Lets a list hold packs if trips of some rows only push lists to it."""
         arg, is_some = self.args[carry.index], self.is_variant or self.call.loop.rows is not None
-        if not (
-            is_some and carry.is_resized and gets_lists(self.call, self.body.graph, carry.index)
-        ):
+        is_some = is_some and carry.is_resized and not carry.is_uniform
+        if not (is_some and gets_lists(self.call, self.body.graph, carry.index)):
             return False
         self.args[carry.index] = with_packs(self.call, arg)
         return not holds_packs(arg)
