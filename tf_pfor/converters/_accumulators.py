@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from tf_pfor.call import Call
 from tf_pfor.converters._loop_graphs import READS_OF_LISTS, source
+from tf_pfor.converters._padded import padded_stack
 from tf_pfor.converters._products import SUMS, is_smaller, product_of
 from tf_pfor.converters._regions import positions
 from tf_pfor.shapes import product, transpose
@@ -50,10 +51,8 @@ class _Part:
     def all_trips(self, call: Call, handle: tf.Tensor) -> tf.Tensor:
         """[T, n, ...], or [T, ...] if it is unstacked."""
         lead = [call.loop.length] if self.layout is Layout.STACKED else []
-        whole = call.emit(
-            "TensorListStack", handle, call.emit.shape_vector([*lead, *self.shape]),
-            element_dtype=self.tensor.dtype,
-        )  # fmt: skip
+        shape = call.emit.shape_vector([*lead, *self.shape])
+        whole = padded_stack(call.emit, handle, shape, self.tensor.dtype)
         whole.set_shape([None, *self.stored(call)])
         return whole
 

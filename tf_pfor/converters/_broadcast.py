@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.call import Call
-from tf_pfor.converters._list_rows import sum_of_lists
+from tf_pfor.converters._list_sums import sum_of_lists
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.shapes import expand_to_rank, fold, product, unfold

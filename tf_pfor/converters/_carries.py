@@ -28,7 +28,7 @@ from tf_pfor.converters._loop_graphs import (
     effects,
     is_pushed,
     is_read,
-    keeps_length,
+    keep_lengths,
     most_trips,
     pass_through,
     pushes,
@@ -37,7 +37,6 @@ from tf_pfor.converters._loop_variables import (
     Carry,
     describe,
     has_items,
-    is_relaxed,
     known_integers,
     outputs_of,
 )
@@ -55,7 +54,7 @@ from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
 from tf_pfor.row_reads import steps_of
-from tf_pfor.values import Cell, Layout, ListRows, RowSource, Value, dims
+from tf_pfor.values import Cell, Layout, ListRows, RowSource, Value, dims, is_static
 
 
 class Plan:
@@ -97,16 +96,17 @@ class Plan:
                 more = reach.inputs_of(graph.outputs[i].op) - live
                 live |= more
                 todo += more
+        kept = keep_lengths(graph, op.inputs)
         return [
             Carry(
                 i,
                 self.args[i].layout if i not in popped else popped[i].layout,
                 dims(graph.inputs[i]),
                 i in read,
-                self.args[i].dtype == tf.variant and not keeps_length(graph, i),
+                self.args[i].dtype == tf.variant and i not in kept,
                 self.args[i].rows is not None and self.args[i].rows.lengths is not None,
                 repeats=popped.get(i),
-                may_grow=is_relaxed(dims(graph.inputs[i]), self.args[i].inner_shape),
+                may_grow=not is_static(dims(graph.inputs[i])),
             )
             for i in sorted(live - passed)
         ]
@@ -178,9 +178,8 @@ class Plan:
     def _hold_packs(self, carry: Carry) -> bool:
         """Lets a list hold packs if trips of some rows only push lists to it."""
         arg, is_some = self.args[carry.index], self.is_variant or self.call.loop.rows is not None
-        if not (
-            is_some and carry.is_resized and gets_lists(self.call, self.body.graph, carry.index)
-        ):
+        is_some = is_some and carry.is_resized and not carry.is_uniform
+        if not (is_some and gets_lists(self.call, self.body.graph, carry.index)):
             return False
         self.args[carry.index] = with_packs(self.call, arg)
         return not holds_packs(arg)

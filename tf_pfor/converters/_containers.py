@@ -32,6 +32,7 @@ from tf_pfor.converters._list_rows import (
 )
 from tf_pfor.converters._lists import size_of_rows, stack_list
 from tf_pfor.converters._loop_graphs import pops, pops_only, source
+from tf_pfor.converters._padded import padded_stack
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Cell, ListRows, Value, dims, is_static
 
@@ -294,4 +295,4 @@ def popped_elements(call: Call, graph: Any, position: int, handle: Value) -> Cel
     if dtype == tf.variant or not is_static(shape):
         return None
     whole = emit.shape_vector([size_of_rows(call, handle), *shape])  # type: ignore[misc]
-    return Cell(None, lambda: emit("TensorListStack", handle.tensor, whole, element_dtype=dtype))
+    return Cell(None, lambda: padded_stack(emit, handle.tensor, whole, dtype))

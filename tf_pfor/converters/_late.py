@@ -1,4 +1,4 @@
-"""Loops in which rows begin late: those that take lists out of lists of lists.
+"""Loops in which rows begin late: those that pop lists of lists, or of items of other shapes.
 
 TensorFlow's gradient of a loop around a loop pops, in each trip, the lists that the inner loop has
 left. Rows that made fewer trips have fewer of them. All rows pop in one place, so that one list is
@@ -29,15 +29,18 @@ from tf_pfor.converters._loop_graphs import (
 )
 from tf_pfor.converters._loop_variables import Carry
 from tf_pfor.emit import Emitter
-from tf_pfor.values import Layout, ListRows, Value
+from tf_pfor.values import Layout, ListRows, Value, dims, is_static
 
 
 def pops_lists(call: Call, graph: Any, i: int) -> bool:
-    """Whether a trip takes the last list out of list ``i`` of lists, outside of XLA."""
+    """Whether a trip takes the last item out of list ``i``, outside of XLA, in one place for all.
+
+    Items are lists, or may differ in shape, so that they are not read from one tensor.
+    """
     if _tf.in_xla_context(call.emit.graph) or not pops_only(graph, i):
         return False
-    popped = [o.outputs[1].dtype for o in graph.get_operations() if pops(o, graph.inputs[i])]
-    return popped == [tf.variant]
+    popped = [o.outputs[1] for o in graph.get_operations() if pops(o, graph.inputs[i])]
+    return len(popped) == 1 and (popped[0].dtype == tf.variant or not is_static(dims(popped[0])))
 
 
 def gets_lists(call: Call, graph: Any, i: int) -> bool:

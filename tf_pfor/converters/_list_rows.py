@@ -6,7 +6,6 @@ Used by the converters of the list ops, and by those of conditionals and loops.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -19,16 +18,16 @@ from tf_pfor.converters._lists import (
     set_length,
     size_of_rows,
     stack_list,
-    swap,
     updated,
     with_size,
     without_size,
 )
+from tf_pfor.converters._padded import padded_stack, unpadded
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
 from tf_pfor.shapes import inner_dims
-from tf_pfor.values import Cell, Layout, ListRows, Shape, Value, dims, is_static
+from tf_pfor.values import ListRows, Shape, Value, dims, is_static
 
 
 def positions(call: Call) -> tf.Tensor:
@@ -53,8 +52,17 @@ def pick(call: Call, value: Value, tensor: tf.Tensor, axis: int = 0) -> tf.Tenso
     return call.emit("GatherV2", tensor, value.rows.ids, np.int32(axis))
 
 
-def dense(call: Call, value: Value, shape: tf.Tensor | None = None) -> tf.Tensor:
-    """All elements of a stacked list: [T, size, ...]."""
+def dense(
+    call: Call, value: Value, shape: tf.Tensor | None = None, *, may_pad: bool = True
+) -> tf.Tensor:
+    """All elements of a stacked list: [T, size, ...].
+
+    Args:
+      call: the call.
+      value: the list.
+      shape: of an element, [size, ...]; the declared one when None.
+      may_pad: nothing depends on T (``_padded``).
+    """
     found = _tf.list_element(value.tensor)
     if shape is None:
         shape = declared_shape(call, value.tensor)
@@ -63,7 +71,16 @@ def dense(call: Call, value: Value, shape: tf.Tensor | None = None) -> tf.Tensor
     dtype = found[0] if found is not None else call.attr("element_dtype")
     if dtype == tf.variant:
         raise CannotVectorize("the elements of a list of lists are wanted as one tensor")
-    return call.emit("TensorListStack", value.tensor, shape, element_dtype=dtype)
+    if may_pad:
+        whole = padded_stack(call.emit, value.tensor, shape, dtype)
+    else:
+        whole = call.emit("TensorListStack", value.tensor, shape, element_dtype=dtype)
+    handle = value.tensor
+    while handle.op.type == "TensorListResize":
+        handle = handle.op.inputs[0]
+    if handle.op.type == "TensorListFromTensor" and handle.op.inputs[0].shape.rank:
+        whole.set_shape([None, *handle.op.inputs[0].shape[1:]])
+    return whole
 
 
 def from_zero(call: Call, value: Value) -> Value:
@@ -87,7 +104,7 @@ def from_zero(call: Call, value: Value) -> Value:
 def relist(call: Call, value: Value, tensor: tf.Tensor) -> Value:
     """The list ``value`` with other elements: ``tensor`` is [T, size, ...]."""
     shape = declared_shape(call, value.tensor)
-    made = call.emit("TensorListFromTensor", tensor, shape)
+    made = unpadded(call.emit, call.emit("TensorListFromTensor", tensor, shape), value.tensor)
     return dataclasses.replace(Value.stacked_list(made), rows=value.rows)
 
 
@@ -123,7 +140,8 @@ def own_rows(call: Call, value: Value) -> Value:
     if lengths is not None:
         own, may_agree = pick(call, value, lengths), value.rows.may_agree
         rows = ListRows(call.loop.length, lengths=own, may_agree=may_agree)
-    return Value.stacked_list(call.emit("TensorListFromTensor", picked, shape), rows)
+    made = call.emit("TensorListFromTensor", picked, shape)
+    return Value.stacked_list(unpadded(call.emit, made, value.tensor), rows)
 
 
 def row_items(call: Call, source: Value, whole: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
@@ -249,7 +267,7 @@ def read_unstacked(call: Call, source: Value, index: Value, element: Shape) -> t
     else:
         shape = cast(call, given.tensor, tf.int32)
     dtype = call.attr("element_dtype")
-    whole = emit("TensorListStack", source.tensor, shape, element_dtype=dtype)  # [T, ...]
+    whole = padded_stack(emit, source.tensor, shape, dtype)  # [T, ...]
     return emit("GatherV2", whole, index.tensor, np.int32(0))
 
 
@@ -350,7 +368,7 @@ def carried_on(call: Call, old: Value, new: Value) -> Value:
     both = call.emit("ConcatV2", [dense(call, old, shape), ours], np.int32(1))
     merged_rows = call.emit("GatherV2", both, _order(call, old), np.int32(1))  # [T, size, ...]
     made = call.emit("TensorListFromTensor", merged_rows, declared_shape(call, old.tensor))
-    return Value.stacked_list(made, rows)
+    return Value.stacked_list(unpadded(call.emit, made, old.tensor), rows)
 
 
 def _of_equal_length(call: Call, old: Value, new: Value) -> tuple[Value, Value, tf.Tensor]:
@@ -409,85 +427,6 @@ def without_base(rows: ListRows | None) -> ListRows | None:
     return dataclasses.replace(rows, base=None, whole=None, made_for=())
 
 
-def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
-    """AddN of lists, element by element, of which some may hold more rows than the loop has."""
-    parts = [stack_list(call, v) for v in values]
-    if any(is_kept(v) for v in parts) and not _tf.in_xla_context(call.emit.graph):
-        return _sum_of_containers(call, parts)
-    parts = [from_zero(call, v) for v in parts]
-    whole = next((v for v in parts if v.rows is not None and v.rows.ids is not None), None)
-    if whole is None or whole.rows is None:
-        rows = next((v.rows for v in parts if v.rows is not None), None)
-        rows = next((v.rows for v in parts if known_lengths(v) is not None), rows)
-        made = call.emit("AddN", _equally_long(call, parts))
-        return Value.stacked_list(made, without_base(rows))
-    own = [v for v in parts if v is not whole]
-    spread = [_spread(call, own_rows(call, v), whole) for v in own]
-    made = call.emit("AddN", [whole.tensor, *spread])
-    return Value.stacked_list(made, whole.rows)
-
-
-def _sum_of_containers(call: Call, parts: Sequence[Value]) -> Value:
-    """AddN of lists of lists, of which all but one must be zeros, or of optionals.
-
-    Whoever reads a sum of optionals reads all of them and adds what is in them.
-    """
-    terms = [v for v in parts if ("zeros", v.cell) not in call.memo]
-    if len(terms) < 2:
-        return terms[0] if terms else parts[0]
-    flat = [t for v in terms for t in (v.rows.terms if v.rows and v.rows.terms else [v])]
-    rows = ListRows(call.loop.length, terms=tuple(flat))
-    return Value(Layout.STACKED_LIST, Cell(None, _not_put_together), (), tf.variant, rows=rows)
-
-
-def _not_put_together() -> tf.Tensor:
-    raise CannotVectorize("lists of lists, or optionals that are kept, are added")
-
-
-def _equally_long(call: Call, parts: Sequence[Value]) -> list[tf.Tensor]:
-    """The handles of lists that are equally long in each row, also when there is no row."""
-    emit = call.emit
-    if all(known_lengths(v) is None for v in parts):
-        return [v.tensor for v in parts]
-    first = next((v for v in parts if known_lengths(v) is None), parts[0])
-    length = emit("TensorListLength", first.tensor)
-    return [
-        v.tensor if known_lengths(v) is None else set_length(emit, v.tensor, length) for v in parts
-    ]
-
-
-def _spread(call: Call, part: Value, whole: Value) -> tf.Tensor:
-    """The list ``part`` of the active rows with as many rows as ``whole``, zeros in the others.
-
-    A list with one element set, as gradients make them, costs one element.
-    """
-    emit, target = call.emit, whole.rows
-    assert target is not None
-    assert target.ids is not None
-    if target.mask is not None:
-        raise CannotVectorize("lists are added where only some rows are written")
-    at = emit("ExpandDims", target.ids, np.int32(1))
-
-    def scattered(item: tf.Tensor) -> tf.Tensor:  # [k, ...] -> [size, ...]
-        item = once(call, item)
-        shape = with_size(call, without_size(call, emit.shape_of(item)), target.size)
-        zero = emit.constant(np.zeros((), item.dtype.as_numpy_dtype))
-        zeros = emit("Fill", shape, zero)
-        return updated(emit, zeros, at, item)
-
-    handle, written = part.tensor, []
-    while handle.op.type == "TensorListSetItem":
-        written.append((handle.op.inputs[1], handle.op.inputs[2]))
-        handle = handle.op.inputs[0]
-    if handle.op.type != "TensorListReserve" or any(x.dtype == tf.variant for _, x in written):
-        items = swap(call, scattered(swap(call, dense(call, part))))  # [T, size, ...]
-        return emit("TensorListFromTensor", items, declared_shape(call, whole.tensor))
-    shape = declared_shape(call, whole.tensor)
-    length = emit("TensorListLength", whole.tensor)
-    if not written:
-        raise CannotVectorize("a list without elements is added")
-    dtype = written[0][1].dtype
-    made = emit("TensorListReserve", shape, length, element_dtype=dtype)
-    for index, item in reversed(written):
-        made = emit("TensorListSetItem", made, index, scattered(item))
-    return made
+def without_lengths(rows: ListRows | None) -> ListRows | None:
+    """``rows`` of a list that is equally long in all of them."""
+    return None if rows is None else dataclasses.replace(rows, lengths=None)

@@ -17,6 +17,7 @@ from tf_pfor import _tf, by_row
 from tf_pfor.call import Call
 from tf_pfor.converters._kept import stacked_optional
 from tf_pfor.converters._list_lengths import is_full, list_length
+from tf_pfor.converters._padded import padded_stack, unpadded
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import REGISTRY, RegisterPFor, Stacked
@@ -135,7 +136,7 @@ def _copied(call: Call, handle: tf.Tensor) -> Value:
     known = np.asarray(shape.as_list() if shape.is_fully_defined() else -1, np.int32)
 
     def copy() -> tf.Tensor:
-        dense = emit("TensorListStack", handle, known, element_dtype=dtype)  # [T, ...]
+        dense = padded_stack(emit, handle, known, dtype)  # [T, ...]
         static = dims(dense)
         spread = emit("ExpandDims", dense, np.int32(1))  # [T, 1, ...]
         if static is not None and is_static(static[1:]):
@@ -149,7 +150,7 @@ def _copied(call: Call, handle: tf.Tensor) -> Value:
         element = emit.shape_vector([size, *known]) if known.ndim else emit.constant(known)
         if length is not None:
             return _pushed_again(call, handle, spread, element, length)
-        return emit("TensorListFromTensor", spread, element)
+        return unpadded(emit, emit("TensorListFromTensor", spread, element), handle)
 
     length = None if is_full(handle, emit) else list_length(call, handle)
     if known.ndim:
@@ -339,7 +340,7 @@ def set_length(emit: Emitter, handle: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     """The list with another length, for rows of different lengths."""
     if _tf.in_xla_context(emit.graph):
         raise CannotVectorize(
-            "under jit_compile, lists of rows of different lengths meet, and XLA cannot change the "
-            "length of a list: leave out jit_compile"
+            "under jit_compile, lists meet that may differ in length between rows, and XLA cannot "
+            "change the length of a list: leave out jit_compile"
         )
     return emit("TensorListResize", handle, size)

@@ -53,8 +53,45 @@ def pass_through(graph: Any) -> set[int]:
     return found
 
 
-def keeps_length(graph: Any, i: int) -> bool:
-    return _list_before(graph.outputs[i], ()) is graph.inputs[i]
+def keep_lengths(graph: Any, start: Sequence[tf.Tensor]) -> set[int]:
+    """The lists that are as long after a trip as before, also where they change places.
+
+    Args:
+      graph: of the body.
+      start: what the variables are before the first trip.
+    """
+    places = {id(t): i for i, t in enumerate(graph.inputs) if t.dtype == tf.variant}
+    came = {i: places.get(id(_list_before(graph.outputs[i], ()))) for i in places.values()}
+    kept = set(places.values())
+    before = None
+    while kept != before:
+        before = kept
+        kept = {
+            i for i in kept if came[i] == i or (came[i] in kept and _as_long(i, came[i], start))
+        }
+    return kept
+
+
+def _as_long(i: int, k: int | None, start: Sequence[tf.Tensor]) -> bool:
+    known = length_of(start[i])
+    return known is not None and k is not None and known == length_of(start[k])
+
+
+def length_of(tensor: tf.Tensor) -> int | None:
+    """How many items a list has that was just made, None if that is not known."""
+    while tensor.op.type in _SAME_LENGTH and not _resizes(tensor.op):
+        tensor = tensor.op.inputs[0]
+    if tensor.op.type == "TensorListFromTensor":
+        shape = tensor.op.inputs[0].shape
+        return shape[0] if shape.rank else None
+    if tensor.op.type == "TensorListReserve":
+        known = _tf.static_value(tensor.op.inputs[1])
+        return None if known is None else int(known)
+    return None
+
+
+def _resizes(op: tf.Operation) -> bool:
+    return op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds")
 
 
 def _list_before(tensor: tf.Tensor, more: Sequence[str]) -> tf.Tensor:
@@ -64,10 +101,13 @@ def _list_before(tensor: tf.Tensor, more: Sequence[str]) -> tf.Tensor:
     """
     while True:
         op = tensor.op
-        resizes = op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds")
-        if op.type in (*_SAME_LENGTH, *more) and not resizes:
+        if op.type in (*_SAME_LENGTH, *more) and not _resizes(op):
             tensor = op.inputs[0]
             continue
+        if op.type == "TensorListResize" and op.inputs[1].op.type == "TensorListLength":
+            whole, like = op.inputs[0], op.inputs[1].op.inputs[0]  # as long as another list
+            if (before := _list_before(whole, more)) is _list_before(like, more):
+                return before
         whole = op.inputs[0] if op.type == "TensorListFromTensor" else None
         while whole is not None and whole.op.type in ("Identity", "TensorScatterUpdate"):
             whole = whole.op.inputs[0]

@@ -105,13 +105,6 @@ def _is_wide(inner: Shape) -> bool:
     return bool(inner) and int(np.prod(inner[1:])) >= _WIDE  # type: ignore[index,arg-type]
 
 
-def is_relaxed(seen: Shape, given: Shape) -> bool:
-    """Whether trips see a variable of a less known shape than it begins with."""
-    if seen is None or given is None:
-        return seen is None and given is not None
-    return any(s is None and g is not None for s, g in zip(seen, given))
-
-
 def of_one_shape(
     call: Call, emit: Emitter, new: tf.Tensor, old: tf.Tensor, lead: int = 1,
     is_alone: tf.Tensor | None = None,

@@ -23,7 +23,7 @@ from tf_pfor.converters._lists import stack_list, swap
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
-from tf_pfor.values import Cell, Layout, ListRows, Shape, Value
+from tf_pfor.values import Cell, Layout, ListRows, Shape, Value, dims
 
 
 class Region:
@@ -84,6 +84,16 @@ class Region:
     ) -> list[Layout]:
         """The layouts that some of its tensors get, for these inputs."""
         return [m.value.layout for m in self._tried(args, length, tensors)]
+
+    def shapes(
+        self, args: Sequence[Value], length: int | None, outputs: Sequence[int]
+    ) -> list[Shape]:
+        """The static shapes of some outputs, for these inputs."""
+        if not outputs:
+            return []
+        made = self._tried(args, length, [self.graph.outputs[i] for i in outputs])
+        found = [(dims(m.value.tensor), m.value.layout is Layout.STACKED) for m in made]
+        return [shape if shape is None else shape[int(lead) :] for shape, lead in found]
 
     def _tried(
         self, args: Sequence[Value], length: int | None, tensors: Sequence[tf.Tensor]
@@ -185,7 +195,7 @@ def items_by_row(call: Call, value: Value, item: Shape = None) -> Value:
     assert item is not None
     value = stack_list(call, value)
     shape = call.emit.shape_vector([call.loop.length, *item])  # type: ignore[misc]
-    whole = swap(call, dense(call, value, shape))  # [n, T, ...]
+    whole = swap(call, dense(call, value, shape, may_pad=False))  # [n, T, ...]
     count = call.emit("TensorListLength", value.tensor)
     return by_row.of_items(value, whole, count, call.loop, call.emit)
 

@@ -134,8 +134,10 @@ def of_pushed(
     reads = not any(writes_state(g) for g in (graph, cond))
     if not _is_fixed(graph, item, fixed, reads):
         return None
-    if _tf.in_xla_context(call.emit.graph) and not is_only_popped(call.op.outputs[i]):
-        return None  # where the list itself is wanted its length must be known
+    graph = call.emit.graph
+    has_length = _tf.in_xla_context(graph) or _tf.in_body(graph)
+    if has_length and not is_only_popped(call.op.outputs[i]):
+        return None  # where the list itself is wanted its length must be known, or the same
     return Repeats(1, Layout.UNSTACKED, pushed=item)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.accesses import READS
+from tf_pfor.accesses import QUERIES, READS
 
 # Total, and linear where they have a gradient: its derivatives do not depend on the operands.
 _LINEAR = frozenset(
@@ -118,7 +118,7 @@ _MOVES = frozenset(
 )
 
 # What may stand in a branch or a loop that runs for more rows than those that take it.
-_HARMLESS = READS | frozenset(
+_HARMLESS = (READS | QUERIES).union(
     [
         "Assert",
         "CheckNumerics",

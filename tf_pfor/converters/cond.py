@@ -23,11 +23,11 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._containers import with_rows
+from tf_pfor.converters._kinds import item_shape, kind_of
 from tf_pfor.converters._list_rows import dense, known_lengths, pick
 from tf_pfor.converters._lists import size_of_rows, stack_list, swap
-from tf_pfor.converters._loop_graphs import is_read
+from tf_pfor.converters._loop_graphs import is_read, length_of
 from tf_pfor.converters._optionals import (
-    WRITES,
     among,
     by_branch,
     one_source,
@@ -139,7 +139,10 @@ def _is_static_in_body(call: Call, regions: list[Region]) -> bool:
     """Inside another map whose iterations would partition their rows differently."""
     if not _tf.in_body(call.emit.graph) or any(writes_state(r.graph) for r in regions):
         return False
-    return all(o.dtype != tf.variant and o.shape.is_fully_defined() for o in call.op.outputs)
+    return all(
+        o.shape.is_fully_defined() and (o.dtype != tf.variant or one_source(regions, k) is not None)
+        for k, o in enumerate(call.op.outputs)
+    )
 
 
 def _branch_of(index: np.ndarray, count: int) -> int:
@@ -403,7 +406,7 @@ def _items(made: Converted, element: tuple[int, ...]) -> tf.Tensor:
     if known_lengths(value) is not None:
         raise CannotVectorize("a branch makes lists whose length differs between iterations")
     shape = call.emit.shape_vector([size_of_rows(call, value), *element])
-    return swap(call, pick(call, value, dense(call, value, shape), axis=1))
+    return swap(call, pick(call, value, dense(call, value, shape, may_pad=False), axis=1))
 
 
 def _parts(call: Call, which: Value, count: int) -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -451,7 +454,7 @@ def _lists(
         if source is not None:
             threads[k] = source
             continue
-        known = [_tf.list_element(region.graph.outputs[k]) for region in regions]
+        known = [_element(call, region.graph.outputs[k]) for region in regions]
         first = known[0]
         if first is None or first[0] == tf.variant or not first[1].is_fully_defined():
             raise CannotVectorize(
@@ -459,7 +462,7 @@ def _lists(
             )
         if any(other is None or other != first for other in known):
             raise CannotVectorize("branches that rows choose between make lists of other items")
-        lengths = {_static_length(region.graph.outputs[k]) for region in regions}
+        lengths = {length_of(region.graph.outputs[k]) for region in regions}
         if len(lengths - {None}) > 1:
             raise CannotVectorize("branches that rows choose between make lists of other lengths")
         length = next(iter(lengths)) if len(lengths) == 1 else None
@@ -467,20 +470,16 @@ def _lists(
     return threads, made
 
 
+def _element(call: Call, made: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:
+    """Dtype and static shape of the items of a list that a branch makes, None if not known."""
+    known = _tf.list_element(made)
+    if known is not None and known[1].is_fully_defined():
+        return known
+    kind = kind_of(call, made)
+    return (kind, item_shape(call, made)) if isinstance(kind, tf.DType) else known
+
+
 def _for_all_rows(call: Call, args: list[Value], threads: Mapping[int, int]) -> list[Value]:
     """The arguments; a list that branches write into has elements of all rows before the first."""
     written = set(threads.values())
     return [stack_list(call, a) if i in written else a for i, a in enumerate(args)]
-
-
-def _static_length(tensor: tf.Tensor) -> int | None:
-    """How many items a list has that was just made, None if that is not known."""
-    while tensor.op.type in WRITES:
-        tensor = tensor.op.inputs[0]
-    if tensor.op.type == "TensorListFromTensor":
-        shape = dims(tensor.op.inputs[0])
-        return None if shape is None else shape[0]
-    if tensor.op.type == "TensorListReserve":
-        known = _tf.static_value(tensor.op.inputs[1])
-        return None if known is None else int(known)
-    return None

@@ -16,7 +16,8 @@ import tensorflow as tf
 from tf_pfor.call import Call
 from tf_pfor.converters._containers import pack, unpack
 from tf_pfor.converters._kept import item_at, of_all_rows, one_of
-from tf_pfor.converters._list_rows import row_ids, sum_of_lists
+from tf_pfor.converters._list_rows import row_ids
+from tf_pfor.converters._list_sums import sum_of_lists
 from tf_pfor.converters._lists import list_rule, stack_list
 from tf_pfor.values import ListRows, Value
 

@@ -19,16 +19,19 @@ from tf_pfor.converters._list_lengths import most_pushed
 from tf_pfor.converters._list_rows import (
     dense,
     from_zero,
+    is_container,
     is_partial,
     known_lengths,
     longest,
     own_rows,
     pick,
     read_unstacked,
+    relist,
     resized,
     row_items,
     set_rows,
     without_base,
+    without_lengths,
 )
 from tf_pfor.converters._lists import (
     cast,
@@ -41,6 +44,7 @@ from tf_pfor.converters._lists import (
     without_size,
 )
 from tf_pfor.converters._loop_graphs import known_integer
+from tf_pfor.converters._padded import is_padded, padded_stack
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.shapes import product
@@ -182,12 +186,33 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     if call.attr("element_dtype") == tf.variant and holds_packs(input_handle):
         raise CannotVectorize("the lists in a list are wanted as one tensor")
     known = call.output_shape()
-    source = _of_one_length(call, from_zero(call, input_handle), known[0] if known else None)
+    source, length = from_zero(call, input_handle), known[0] if known else None
     shape = shape_input(call, "element_shape", size_of_rows(call, source), known=_element(call))
+    if is_padded(call.op):
+        return _padded(call, source, shape)
+    source = _of_one_length(call, source, length)
     whole = call.rebuild(input_handle=source.tensor, element_shape=shape)  # [T, size, ...]
     if whole.dtype == tf.variant:
         return Value.stacked_list(whole, without_base(source.rows))
     return swap(call, pick(call, source, whole, axis=1))
+
+
+def _padded(call: Call, source: Value, shape: tf.Tensor) -> tf.Tensor:
+    """[n, T, ...], zeros behind the end of the list of a row."""
+    whole = padded_stack(call.emit, source.tensor, shape, call.output_dtype())  # [T, size, ...]
+    return swap(call, pick(call, source, _cleared(call, source, whole), axis=1))
+
+
+def _cleared(call: Call, source: Value, whole: tf.Tensor) -> tf.Tensor:
+    """All elements [T, size, ...] of a list, with zeros behind the end of each row's own."""
+    lengths = known_lengths(source)
+    if lengths is None:
+        return whole
+    with call.emit.graph.as_default():
+        is_item = tf.transpose(tf.sequence_mask(lengths, tf.shape(whole)[0]))  # [T, size]
+        ones = tf.ones([tf.rank(whole) - 2], tf.int32)
+        is_item = tf.reshape(is_item, tf.concat([tf.shape(is_item), ones], 0))
+        return tf.where(is_item, whole, tf.zeros_like(whole))
 
 
 def _of_one_length(call: Call, source: Value, known: int | None) -> Value:
@@ -270,7 +295,7 @@ def _concatenated(call: Call, source: Value, shape: tf.Tensor) -> list[Value]:
         sizes = [emit.dim(p, 1) for p in pieces]
         lengths = cast(call, emit.shape_vector(sizes), tf.int64)
         return [Value.stacked(pick(call, source, joined)), Value.unstacked(lengths)]
-    whole = dense(call, source, shape)  # [T, size, d, ...]
+    whole = dense(call, source, shape, may_pad=False)  # [T, size, d, ...]
     if whole.shape.rank is None:
         raise CannotVectorize("the rank of a list's elements is unknown")
     rows = swap(call, pick(call, source, whole, axis=1))  # [n, T, d, ...]
@@ -330,11 +355,13 @@ def length(call: Call, input_handle: Value) -> Any:
 
 @list_rule("TensorListResize")
 def resize(call: Call, input_handle: Value, size: Value) -> Any:
-    """To one size; to differing ones as long as the longest."""
+    """To one size, behind what was shorter unset; to differing ones as long as the longest."""
     target = from_zero(call, input_handle)
-    if not size.is_stacked and not is_partial(target) and known_lengths(target) is None:
+    if not (size.is_stacked or is_partial(target) or is_container(target)):
+        if known_lengths(target) is not None:
+            target = relist(call, target, _cleared(call, target, dense(call, target)))
         made = call.rebuild(input_handle=target.tensor)
-        return Value.stacked_list(made, target.rows)
+        return Value.stacked_list(made, without_lengths(target.rows))
     if target.rows is not None and target.rows.mask is not None:
         raise CannotVectorize("a list is resized where only some rows are active")
     target = own_rows(call, target)

@@ -151,14 +151,17 @@ class _Compact:
         before = state
         state = [plan.tensors_of(c, m, spread) for c, m in zip(self.carries, made)]
         for c, tensors, old in zip(self.carries, state, before):
-            if c.may_grow and c in self.leaving:
+            if c.may_grow and (c in self.leaving or plan.is_late):
                 tensors[0] = self._of_one_shape(emit, own[0], c, tensors[0], old[0])
         if plan.is_late:
             still = emit("Fill", emit.shape_of(waiting[0]), np.bool_(True))
             goes_on, *own = _joined(emit, [still, *waiting], [goes_on, *own])
             for c, tensors in zip(self.carries, state):
                 if c.index in late:
-                    tensors[:1] = _joined(emit, late[c.index], tensors[:1])
+                    (rest,) = late[c.index]
+                    if c.may_grow:  # not at all, if somebody waits
+                        rest = _shaped(emit, rest, rest, tensors[0])
+                    tensors[:1] = _joined(emit, [rest], tensors[:1])
         return [goes_on, *own, *lists, *(t for tensors in state for t in tensors), *number]
 
     def _parted(
@@ -257,10 +260,7 @@ class _Compact:
         made = [_concat(emit, x, *element) for x, element in zip(lists, elements)]
         for i, c in enumerate(self.leaving, self.own):
             if c.may_grow:
-                shape = emit.shape_of(last[c.index])
-                tail = emit("Slice", shape, np.asarray([1], np.int32), np.asarray([-1], np.int32))
-                lead = emit("Shape", made[0])
-                made[i] = emit("Reshape", made[i], emit("ConcatV2", [lead, tail], np.int32(0)))
+                made[i] = _shaped(emit, made[i], made[0], last[c.index])
         return made
 
 
@@ -268,6 +268,14 @@ def _joined(
     emit: Emitter, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
     return [emit("ConcatV2", [a, b], np.int32(0)) for a, b in zip(before, after)]
+
+
+def _shaped(emit: Emitter, tensor: tf.Tensor, rows: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    """``tensor`` with as many rows as ``rows``, each of the shape of one of ``like``."""
+    one = np.asarray([1], np.int32)
+    count = emit("Slice", emit("Shape", rows), np.asarray([0], np.int32), one)
+    inner = emit("Slice", emit("Shape", like), one, np.asarray([-1], np.int32))
+    return emit("Reshape", tensor, emit("ConcatV2", [count, inner], np.int32(0)))
 
 
 def may_halve(plan: Plan) -> bool:

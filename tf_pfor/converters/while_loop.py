@@ -23,7 +23,7 @@ from tf_pfor.converters._safety import is_smooth, reads_a_step, work_of, writes_
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
-from tf_pfor.values import Layout, Value
+from tf_pfor.values import Layout, Value, is_static
 
 _ATTRS = ("T", "body", "cond", "output_shapes", "parallel_iterations")
 
@@ -31,12 +31,16 @@ _ATTRS = ("T", "body", "cond", "output_shapes", "parallel_iterations")
 # than it saves.
 _CHEAP = 2_000_000
 
+_ONE_SHAPE = "Give it the largest shape before the loop"
+
 
 @RegisterPFor("While", ALWAYS, attrs=_ATTRS)
 @RegisterPFor("StatelessWhile", ANY, attrs=_ATTRS)
 def convert_while(call: Call, input: list[Value]) -> Any:
     """x_i = body(x_i) while cond(x_i)."""
     plan = Plan(call, input)
+    if _tf.in_xla_context(call.emit.graph) and _grows(plan):
+        raise Refused(f"a variable of the loop changes its shape, under jit_compile. {_ONE_SHAPE}")
     _require_room(plan)
     if not _tf.in_xla_context(call.emit.graph) or plan.maximum_iterations is not None:
         plan.collect_factors()
@@ -103,6 +107,10 @@ def choose(plan: Plan) -> str:
         wanted = "mask" if is_static or cheap else "compact"
     if wanted == "compact" or writes:
         return "compact"
+    if _grows(plan):
+        why = where if is_static else "and while_strategy is 'mask'"
+        what = "a variable of a loop with trip counts that differ changes its shape"
+        raise CannotVectorize(f"{what}, {why}. {_ONE_SHAPE}")
     return "mask" if safe else "mask, padded"
 
 
@@ -113,6 +121,16 @@ def _is_static(call: Call) -> bool:
     """
     graph = call.emit.graph
     return _tf.in_xla_context(graph) or _tf.in_body(graph)
+
+
+def _grows(plan: Plan) -> bool:
+    """Whether a trip is known to change the shape of a variable."""
+    given, seen = [a.inner_shape for a in plan.args], plan.as_seen()
+    known = [c for c in plan.carries if c.may_grow and is_static(given[c.index])]
+    for c in known:
+        seen[c.index] = seen[c.index].with_inner_shape(given[c.index])
+    made = plan.body.shapes(seen, plan.call.loop.static_length, [c.index for c in known])
+    return any(is_static(m) and m != given[c.index] for c, m in zip(known, made))
 
 
 def _ends_by_value(plan: Plan) -> bool:

@@ -1,0 +1,85 @@
+"""Loops that pop lists out of a list, of rows that leave before their own lists end."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+raw = tf.raw_ops
+HANDLE = np.zeros([0], np.int32)
+K = tf.constant([3, 2, 3, 1])  # how many lists a row pushes
+X = tf.constant(np.random.default_rng(0).normal(size=[4, 2]))
+
+
+def pushed(k, x):
+    """A list of k lists of one item each: x, 2 x ... k x."""
+    made = raw.EmptyTensorList(element_shape=HANDLE, max_num_elements=-1, element_dtype=tf.variant)
+
+    def push(t, made):
+        one = raw.EmptyTensorList(element_shape=[2], max_num_elements=-1, element_dtype=x.dtype)
+        item = x * tf.cast(t + 1, x.dtype)
+        one = raw.TensorListPushBack(input_handle=one, tensor=item)
+        return t + 1, raw.TensorListPushBack(input_handle=made, tensor=one)
+
+    return tf.while_loop(lambda t, _: t < k, push, (0, made))[1]
+
+
+def popped(made):
+    made, one = raw.TensorListPopBack(
+        input_handle=made, element_shape=HANDLE, element_dtype=tf.variant
+    )
+    _, item = raw.TensorListPopBack(input_handle=one, element_shape=[2], element_dtype=X.dtype)
+    return made, tf.ensure_shape(item, [2])
+
+
+def pop_some(k, m, x):
+    def pop(t, made, s):
+        made, item = popped(made)
+        return t + 1, made, s * 0.5 + item
+
+    return tf.while_loop(lambda t, *_: t < m, pop, (0, pushed(k, x), x))[2]
+
+
+def of_equal_lists(k, m, x):
+    """Longer than what any row pops."""
+    return pop_some(tf.constant(5), m, x)
+
+
+def stops_by_value(k, m, x):
+    def pop(t, made, s):
+        made, item = popped(made)
+        return t + 1, made, s + item**2
+
+    def goes_on(t, _, s):
+        return (t < k) & (s[0] < tf.cast(m, x.dtype))
+
+    return tf.while_loop(goes_on, pop, (0, pushed(k, x), x))[2]
+
+
+@pytest.mark.parametrize("strategy", ["compact", "mask"])
+@pytest.mark.parametrize("pops", [K, [1, 2, 2, 0], [1, 1, 1, 1], [2, 1, 2, 0], [0, 0, 0, 0]])
+@pytest.mark.parametrize("model", [pop_some, of_equal_lists, stops_by_value])
+def test_rows_that_leave_early(model, pops, strategy):
+    m = tf.constant(pops)
+    found = tf_pfor.vectorized_map(
+        lambda row: model(*row), (K, m, X), fallback_to_while_loop=False, while_strategy=strategy
+    )
+    one = tf.function(model)
+    expected = tf.stack([one(K[i], m[i], X[i]) for i in range(4)])
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_what_is_left_after_the_loop():
+    """Rows have lists of different lengths left, which are no longer popped in one place."""
+
+    def one(k, m, x):
+        def pop(t, made):
+            return t + 1, popped(made)[0]
+
+        _, made = tf.while_loop(lambda t, _: t < m, pop, (0, pushed(k, x)))
+        return popped(made)[1]
+
+    args = K, tf.constant([1, 1, 0, 0]), X
+    with pytest.raises(tf_pfor.NotVectorizableError, match="whose rows differ in length"):
+        tf_pfor.vectorized_map(lambda row: one(*row), args, fallback_to_while_loop=False)

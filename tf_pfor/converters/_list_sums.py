@@ -1,0 +1,117 @@
+"""AddN of stacked lists, of which some may hold more rows than others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.call import Call
+from tf_pfor.converters._list_rows import (
+    dense,
+    from_zero,
+    is_kept,
+    known_lengths,
+    once,
+    own_rows,
+    without_base,
+)
+from tf_pfor.converters._lists import (
+    declared_shape,
+    set_length,
+    stack_list,
+    swap,
+    updated,
+    with_size,
+    without_size,
+)
+from tf_pfor.converters._padded import unpadded
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.values import Cell, Layout, ListRows, Value
+
+
+def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
+    """AddN of lists, element by element, of which some may hold more rows than the loop has."""
+    parts = [stack_list(call, v) for v in values]
+    if any(is_kept(v) for v in parts) and not _tf.in_xla_context(call.emit.graph):
+        return _sum_of_containers(call, parts)
+    parts = [from_zero(call, v) for v in parts]
+    whole = next((v for v in parts if v.rows is not None and v.rows.ids is not None), None)
+    if whole is None or whole.rows is None:
+        rows = next((v.rows for v in parts if v.rows is not None), None)
+        rows = next((v.rows for v in parts if known_lengths(v) is not None), rows)
+        made = call.emit("AddN", _equally_long(call, parts))
+        return Value.stacked_list(made, without_base(rows))
+    own = [v for v in parts if v is not whole]
+    spread = [_spread(call, own_rows(call, v), whole) for v in own]
+    made = call.emit("AddN", [whole.tensor, *spread])
+    return Value.stacked_list(made, whole.rows)
+
+
+def _sum_of_containers(call: Call, parts: Sequence[Value]) -> Value:
+    """AddN of lists of lists, of which all but one must be zeros, or of optionals.
+
+    Whoever reads a sum of optionals reads all of them and adds what is in them.
+    """
+    terms = [v for v in parts if ("zeros", v.cell) not in call.memo]
+    if len(terms) < 2:
+        return terms[0] if terms else parts[0]
+    flat = [t for v in terms for t in (v.rows.terms if v.rows and v.rows.terms else [v])]
+    rows = ListRows(call.loop.length, terms=tuple(flat))
+    return Value(Layout.STACKED_LIST, Cell(None, _not_put_together), (), tf.variant, rows=rows)
+
+
+def _not_put_together() -> tf.Tensor:
+    raise CannotVectorize("lists of lists, or optionals that are kept, are added")
+
+
+def _equally_long(call: Call, parts: Sequence[Value]) -> list[tf.Tensor]:
+    """The handles of lists that are equally long in each row, also when there is no row."""
+    emit = call.emit
+    if all(known_lengths(v) is None for v in parts):
+        return [v.tensor for v in parts]
+    first = next((v for v in parts if known_lengths(v) is None), parts[0])
+    length = emit("TensorListLength", first.tensor)
+    return [
+        v.tensor if known_lengths(v) is None else set_length(emit, v.tensor, length) for v in parts
+    ]
+
+
+def _spread(call: Call, part: Value, whole: Value) -> tf.Tensor:
+    """The list ``part`` of the active rows with as many rows as ``whole``, zeros in the others.
+
+    A list with one element set, as gradients make them, costs one element.
+    """
+    emit, target = call.emit, whole.rows
+    assert target is not None
+    assert target.ids is not None
+    if target.mask is not None:
+        raise CannotVectorize("lists are added where only some rows are written")
+    at = emit("ExpandDims", target.ids, np.int32(1))
+
+    def scattered(item: tf.Tensor) -> tf.Tensor:  # [k, ...] -> [size, ...]
+        item = once(call, item)
+        shape = with_size(call, without_size(call, emit.shape_of(item)), target.size)
+        zero = emit.constant(np.zeros((), item.dtype.as_numpy_dtype))
+        zeros = emit("Fill", shape, zero)
+        return updated(emit, zeros, at, item)
+
+    handle, written = part.tensor, []
+    while handle.op.type == "TensorListSetItem":
+        written.append((handle.op.inputs[1], handle.op.inputs[2]))
+        handle = handle.op.inputs[0]
+    if handle.op.type != "TensorListReserve" or any(x.dtype == tf.variant for _, x in written):
+        items = swap(call, scattered(swap(call, dense(call, part))))  # [T, size, ...]
+        made = emit("TensorListFromTensor", items, declared_shape(call, whole.tensor))
+        return unpadded(emit, made, handle)
+    shape = declared_shape(call, whole.tensor)
+    length = emit("TensorListLength", whole.tensor)
+    if not written:
+        raise CannotVectorize("a list without elements is added")
+    dtype = written[0][1].dtype
+    made = emit("TensorListReserve", shape, length, element_dtype=dtype)
+    for index, item in reversed(written):
+        made = emit("TensorListSetItem", made, index, scattered(item))
+    return made

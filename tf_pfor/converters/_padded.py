@@ -1,0 +1,60 @@
+"""Lists as one tensor, also where they are of different lengths in the iterations of a map around.
+
+A map in the body of another one reads the rows of a list from one tensor [T, ...]. If T differs
+between the iterations of the outer map, that tensor is as long as the longest list, with zeros
+behind the end of the others. Only for what the inner map emits by itself, where nothing depends on
+T: it reads each row before its end, adds up all of them, or makes a list of the old length.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.emit import Emitter
+
+_GRADIENT = "TfPforPaddedStack"
+_MARK = "_tf_pfor_padded"
+
+
+def padded_stack(emit: Emitter, handle: tf.Tensor, shape: Any, dtype: tf.DType) -> tf.Tensor:
+    """TensorListStack; in a body marked, so that a map around it may pad the result.
+
+    Its gradient is a list of the length of ``handle``, without the padding.
+    """
+    protos = {"element_dtype": emit.type_attr(dtype)}
+    if _tf.in_body(emit.graph):
+        protos[_MARK] = _tf.attr_value("bool", True)
+    if _has_own_length(emit):
+        protos["_gradient_op_type"] = _tf.attr_value("string", _GRADIENT)
+    flat = [handle, emit.as_tensor(shape)]
+    return emit.create("TensorListStack", flat, protos).outputs[0]
+
+
+def is_padded(op: tf.Operation) -> bool:
+    """Whether ``op`` is a stack that may be padded."""
+    return _MARK in _tf.attr_map(op)
+
+
+def unpadded(emit: Emitter, made: tf.Tensor, handle: tf.Tensor) -> tf.Tensor:
+    """The list ``made`` of what ``padded_stack`` made of ``handle``, and as long."""
+    if not _has_own_length(emit):
+        return made
+    return emit("TensorListResize", made, emit("TensorListLength", handle))
+
+
+def _has_own_length(emit: Emitter) -> bool:
+    """Whether a map around may give each row's list a length; XLA's have one for all."""
+    return _tf.in_body(emit.graph) and not _tf.in_xla_context(emit.graph)
+
+
+@tf.RegisterGradient(_GRADIENT)
+def _gradient(op: tf.Operation, upstream: Any) -> Any:
+    handle, shape = op.inputs
+    made = tf.raw_ops.TensorListFromTensor(
+        tensor=tf.convert_to_tensor(upstream), element_shape=shape
+    )
+    length = tf.raw_ops.TensorListLength(input_handle=handle)
+    return tf.raw_ops.TensorListResize(input_handle=made, size=length), None
