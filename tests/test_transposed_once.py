@@ -28,6 +28,8 @@ W = tf.Variable(normal(K, K))
 def _small(monkeypatch):
     monkeypatch.setattr(_weights, "_ROWS", range(513))
     monkeypatch.setattr(_weights, "_LEAST", 1)
+    monkeypatch.setattr(_weights, "_CACHE", 1)
+    monkeypatch.setattr(_weights, "_BLOCK", 2)
 
 
 def unrolled(k, x):
@@ -231,6 +233,19 @@ def test_no_product_by_a_transposed_weight(one):
     turned = [op for op in graph.get_operations() if _is_turned(op)]
     assert len([op for op in turned if "gradient" not in op.name]) == 1
     assert not [op for op in _all_ops(graph) if op.type == "MatMul" and op.get_attr("transpose_b")]
+
+
+@pytest.mark.parametrize("one", [unequal, equal])
+@pytest.mark.parametrize("block", [2, 4, K])
+def test_blocks_of_columns(one, block, monkeypatch):
+    """A matrix that is larger than a cache is split before the loop, if blocks fit."""
+    monkeypatch.setattr(_weights, "_BLOCK", block)
+    run = tf.function(loss, autograph=False)
+    x = normal(N, K)
+    np.testing.assert_allclose(run(one, (LENGTHS, x), "compact"), loss(one, (LENGTHS, x)), 1e-5)
+    ops = list(_all_ops(run.get_concrete_function(one, (LENGTHS, x), "compact").graph))
+    widths = [op.outputs[0].shape[1] for op in ops if op.type == "MatMul"]
+    assert widths == ([block] * 3 if block == 2 else [K])
 
 
 def test_products_of_the_part_that_somebody_asks_for():

@@ -1,4 +1,4 @@
-"""Weights that several steps multiply by, kept transposed (decisions/0011).
+"""Weights that several steps multiply by, kept transposed and in blocks (decisions/0011).
 
 TensorFlow's CPU kernel multiplies by a transposed matrix more slowly than by an upright one, and
 the gradient of x W by x is dz W^T. A gradient that is vectorized reads W^T that was made once. So
@@ -7,8 +7,10 @@ does one that a tape takes later of a loop: a product in it has a gradient of it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
@@ -23,6 +25,10 @@ _GRADIENT = "TfPforProductByWeight"
 # Where an upright matrix is faster than a transposed one by more than a share of its transpose.
 _ROWS = range(16, 1025)
 _LEAST = 64 * 64
+
+# A larger matrix does not stay in a core's cache beside the rows; so many columns of it do.
+_CACHE = 256 * 1024
+_BLOCK = 256
 _USES = 3
 
 
@@ -50,7 +56,7 @@ def transposed_once(call: Call, b: Value, rows: int | None) -> tf.Tensor | None:
 
 
 def product_in_trip(call: Call, rows: tf.Tensor, b: Value) -> tf.Tensor | None:
-    """rows @ B, of which a tape will multiply by B^T that was made before the loop.
+    """rows @ B in a loop, of which a tape will multiply by B^T that was made before it.
 
     Args:
       call: a MatMul.
@@ -58,21 +64,34 @@ def product_in_trip(call: Call, rows: tf.Tensor, b: Value) -> tf.Tensor | None:
       b: the invariant matrix, [k, m].
 
     Returns:
-      [r, m]; None where no tape listens, or it does not pay.
+      [r, m]; None where it does not pay to make anything of B before the loop.
     """
-    if not _tf.may_record_gradients() or not _pays(call, b, dims(rows)[0]):  # type: ignore[index]
+    if not _pays(call, b, dims(rows)[0]):  # type: ignore[index]
         return None
+    found = _before_loop(call, b.tensor)
+    if found is None:
+        return None
+    emit, product = call.emit, _by_columns(call, rows, b.tensor, found)
+    if not _tf.may_record_gradients():
+        return product
     parts = _joined(call, rows)
-    turned = _before_loop(call, b.tensor, [dims(p)[1] for p in parts])  # type: ignore[index]
-    if turned is None:
-        return None
-    emit = call.emit
-    tensors = [emit("MatMul", rows, b.tensor), rows, b.tensor, *parts, *turned]
+    widths = [dims(p)[1] for p in parts]  # type: ignore[index]
+    turned = _made_before(call, b.tensor, found, "turned", widths)
+    tensors = [product, rows, b.tensor, *parts, *turned]
     protos = {
         "T": _tf.attr_value("list(type)", [t.dtype for t in tensors]),
         "_gradient_op_type": _tf.attr_value("string", _GRADIENT),
     }
     return emit.create("IdentityN", tensors, protos).outputs[0]
+
+
+def _by_columns(call: Call, rows: tf.Tensor, matrix: tf.Tensor, found: tf.Tensor) -> tf.Tensor:
+    """rows @ B; of a B that is larger than a cache, by blocks of its columns."""
+    emit, (k, m) = call.emit, matrix.shape.as_list()
+    if k * m < _CACHE or m % _BLOCK or m == _BLOCK:
+        return emit("MatMul", rows, matrix)
+    blocks = _made_before(call, matrix, found, "columns", [_BLOCK] * (m // _BLOCK))
+    return emit("ConcatV2", [emit("MatMul", rows, block) for block in blocks], np.int32(1))
 
 
 @tf.RegisterGradient(_GRADIENT)
@@ -100,14 +119,8 @@ def _joined(call: Call, rows: tf.Tensor) -> list[tf.Tensor]:
     return [call.emit.reshape_to(p, [None, w]) for p, w in zip(parts, widths)]
 
 
-def _before_loop(call: Call, matrix: tf.Tensor, widths: list[int]) -> list[tf.Tensor] | None:
-    """B_i^T of a matrix that is the same in all trips, in the graph around the loop; else None.
-
-    Args:
-      call: the call.
-      matrix: B as the trip has it.
-      widths: how many rows of it each B_i has.
-    """
+def _before_loop(call: Call, matrix: tf.Tensor) -> tf.Tensor | None:
+    """The matrix, or its variable, outside of the loop around; None if trips may change it."""
     trip, found = call.emit.graph, matrix
     body = call.memo.get(("body", trip))  # as the user wrote it; None outside of a loop
     if body is None:
@@ -121,17 +134,30 @@ def _before_loop(call: Call, matrix: tf.Tensor, widths: list[int]) -> list[tf.Te
         if found.op.type == "ReadVariableOp" and not effects(body):
             found = source(found.op.inputs[0])
         found = next((a for a, b in trip.captures if b is found), found)
-    if is_own(found):
-        return None
-    memo, key = call.memo, ("transposed before", trip, id(found), tuple(widths))
+    return None if is_own(found) else found
+
+
+def _made_before(
+    call: Call, matrix: tf.Tensor, found: tf.Tensor, what: str, widths: Sequence[int]
+) -> list[tf.Tensor]:
+    """What is made of a matrix in the graph around the loop, once.
+
+    Args:
+      call: the product.
+      matrix: B as the trip has it.
+      found: the same, or its variable, outside.
+      what: "turned": B_i^T for blocks of rows; "columns": blocks of columns.
+      widths: how many rows or columns each block has.
+    """
+    memo, key = call.memo, (what, "before", call.emit.graph, id(found), tuple(widths))
     if key not in memo:
-        with trip.outer_graph.as_default():
+        with call.emit.graph.outer_graph.as_default():
             is_read = found.dtype == tf.resource
             whole = Emitter()("ReadVariableOp", found, dtype=matrix.dtype) if is_read else found
-            m = dims(matrix)[1]  # type: ignore[index]
-            pieces = tf.split(whole, widths) if len(widths) > 1 else [whole]
-            turned = [_transpose(piece, (k, m)) for piece, k in zip(pieces, widths)]
-            memo[key] = turned, found  # kept: the key is its id
+            made = tf.split(whole, widths, int(what == "columns")) if widths[1:] else [whole]
+            if what == "turned":
+                made = [_transpose(x, (k, matrix.shape.as_list()[1])) for x, k in zip(made, widths)]
+            memo[key] = made, found  # kept: the key is its id
     return memo[key][0]
 
 
