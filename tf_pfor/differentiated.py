@@ -13,6 +13,7 @@ from tf_pfor import _tf, nests
 from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.fingerprint import Transformed
+from tf_pfor.gradients import own_constants
 from tf_pfor.left_out import refuse_constants
 from tf_pfor.pullbacks import has_derivative
 from tf_pfor.trace import autographed
@@ -102,7 +103,8 @@ class Differentiated:
         for k, structure in zip(self._numbers, self._chosen):
             count = len(_present(structure, ""))
             args[k] = nests.to_user(filled(structure, [next(supply) for _ in range(count)]))
-        result = self._fn(*args, **self._kwargs)
+        with own_constants():
+            result = self._fn(*args, **self._kwargs)
         aux = None
         if self._has_aux:
             if not isinstance(result, tuple) or len(result) != 2:

@@ -6,7 +6,8 @@ own. When it is asked for, the gradient of one iteration is traced, and vectoriz
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -32,12 +33,34 @@ _LINEAR = {
     }.items()
     for name in names.split()
 }
+_OWN = "_tf_pfor_own_constant"
 _SHAPE_ONLY = ("OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike")
 
 
 def has_gradient(tensor: tf.Tensor) -> bool:
     """True for the dtypes that TensorFlow differentiates."""
     return tensor.dtype.is_floating or tensor.dtype.is_complex
+
+
+@contextlib.contextmanager
+def own_constants() -> Generator[None]:
+    """Marks the constants that a function makes of which the derivative is taken, under XLA.
+
+    Nobody else can ask for their gradients, so that a loop of blocks makes them again: TensorFlow
+    cannot compile forward mode of a loop that captures one with XLA.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations()) if _tf.in_xla_context(graph) else None
+    yield
+    if before is not None:
+        for op in graph.get_operations()[before:]:
+            if op.type == "Const":
+                op._set_attr(_OWN, _tf.attr_value("bool", True))
+
+
+def is_own_constant(tensor: tf.Tensor) -> bool:
+    """Whether ``own_constants`` marked it."""
+    return _OWN in _tf.attr_map(tensor.op)
 
 
 def present(upstream: Sequence[tf.Tensor | None], outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:

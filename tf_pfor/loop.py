@@ -213,5 +213,8 @@ class Loop:
         if known.ids is not None:
             ids = self.emit("GatherV2", known.ids, self.rows, np.int32(0))
         terms = tuple(self._take_list(t) for t in known.terms)
-        known = dataclasses.replace(known, ids=ids, is_even=False, made_for=own, terms=terms)
+        opened = tuple([self.take(v) for v in each] for each in known.opened)
+        known = dataclasses.replace(
+            known, ids=ids, is_even=False, made_for=own, terms=terms, opened=opened
+        )
         return dataclasses.replace(value, rows=known)

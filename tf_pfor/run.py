@@ -16,6 +16,7 @@ from tf_pfor.convert import Failed, Settings, Walker
 from tf_pfor.emit import Dim, Emitter, salted
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.fallback import stacked_rows
+from tf_pfor.gradients import has_gradient, is_own_constant
 from tf_pfor.loop import Loop
 from tf_pfor.report import Recorder, refusal, warn_of_loops
 from tf_pfor.trace import Body, leaves_of, trace
@@ -200,15 +201,15 @@ def bound_walker(
 
 
 def _captured(outside: tf.Tensor, emit: Emitter) -> Value:
-    """A tensor from outside the body; a small constant of the graph is one of its own.
+    """A tensor from outside the body; of a small constant of the graph the value may be known.
 
-    TensorFlow cannot compile forward mode of a loop that captures a constant with XLA.
+    Then it is made again where it is used. Others have gradients, that somebody may ask for.
     """
     is_constant = tf.is_symbolic_tensor(outside) and outside.op.type == "Const"
     is_small = is_constant and outside.shape.num_elements() <= 64  # type: ignore[operator]
-    known = _tf.static_value(outside) if is_small else None
-    if known is None:
+    if not is_small or (has_gradient(outside) and not is_own_constant(outside)):
         return Value.unstacked(outside)
+    known = _tf.static_value(outside)
     return Value.deferred(
         Layout.UNSTACKED, lambda: emit.constant(known, outside.dtype), dims(outside),
         outside.dtype, constant=known,
@@ -363,7 +364,7 @@ def several(tensor: tf.Tensor, block: int | None) -> tf.TensorSpec:
 def _may_run_plain(body: Body, job: Job) -> bool:
     """Whether the body means the same when it runs by itself, once for each iteration.
 
-    Not under XLA: it captures what is outside as it is (see ``_captured``).
+    Not under XLA: it captures what is outside as it is (see ``gradients.own_constants``).
     """
     may_repeat = not job.once and job.settings.randomness == "different"
     is_xla = _tf.in_xla_context(tf.compat.v1.get_default_graph())
