@@ -71,3 +71,15 @@ def _free_graphs():
     """Graphs are reference cycles: without this a long run keeps them for minutes."""
     yield
     gc.collect()
+
+
+@pytest.fixture
+def weights_are_large(monkeypatch):
+    """Weights count as larger than a cache, and are taken apart in blocks of two columns."""
+    from tf_pfor.converters import _joint_products, _weights
+
+    monkeypatch.setattr(_joint_products, "LARGE", 1)
+    monkeypatch.setattr(_weights, "_ROWS", range(513))
+    monkeypatch.setattr(_weights, "_LEAST", 1)
+    monkeypatch.setattr(_weights, "LARGE", 1)
+    monkeypatch.setattr(_weights, "_BLOCK", 2)

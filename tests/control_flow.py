@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+import tf_pfor
 from tf_pfor import _tf, nests
 from tf_pfor.convert import Settings
 from tf_pfor.report import Recorder
@@ -113,3 +114,36 @@ def check(f, *args, xla=True, grad=True, second=False, unknown=False, rtol=2e-5,
         found = _gradients(lambda a: vectorized(f, a, **settings), args, second)
         wanted = _gradients(lambda a: looped(f, a, n), args, second)
         same(found, wanted, "gradients")
+
+
+def gradient_in_body(model, power=2):
+    """Of the sum of ``model(*args) ** power`` by its last argument, with the tape in the body."""
+
+    def one(*args):
+        with tf.GradientTape() as tape:
+            tape.watch(args[-1])
+            total = tf.reduce_sum(model(*args) ** power)
+        return tape.gradient(total, args[-1])
+
+    return one
+
+
+def mapped(one, *args, **options):
+    """vectorized_map of ``one(*row)``; nothing may loop over rows."""
+    return tf_pfor.vectorized_map(
+        lambda row: one(*row), args, fallback_to_while_loop=False, **options
+    )
+
+
+def in_two_maps(one, *args):
+    """``one`` over the first two axes of ``args``."""
+    return mapped(lambda *rows: mapped(one, *rows), *args)
+
+
+def all_ops(graph):
+    """The ops of a graph and of the loops in it."""
+    for op in graph.get_operations():
+        yield op
+        if op.type in ("While", "StatelessWhile"):
+            for name in ("cond", "body"):
+                yield from all_ops(_tf.function_graph(graph, op.get_attr(name).name))

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.control_flow import all_ops
 from tests.test_products import emitted
 from tf_pfor.converters import _weights
 
@@ -118,3 +119,35 @@ def test_a_product_that_reads_another_one():
 
     found = tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False)
     np.testing.assert_allclose(found, tf.stack([one(r) for r in x]), 1e-4, 1e-5)
+
+
+A, B = tf.Variable(normal(INPUTS, 15)), tf.Variable(normal(3, 15))
+
+
+def gated(x, s, y):
+    """The gradient of a step joins those of five gates of 3."""
+
+    def step(x, s):
+        i, f, g, o, p = tf.split(x[None] @ A + s @ B, 5, -1)
+        return tf.sigmoid(i) * tf.tanh(g) + tf.sigmoid(f) * s + o * p
+
+    return tf.while_loop(lambda t, _: t < T, lambda t, s: (t + 1, step(x[t], s)), (0, y))[1][0]
+
+
+def gated_unrolled(x, s, y):
+    for t in range(T):
+        i, f, g, o, p = tf.split(x[t][None] @ A + y @ B, 5, -1)
+        y = tf.sigmoid(i) * tf.tanh(g) + tf.sigmoid(f) * y + o * p
+    return y[0]
+
+
+@pytest.mark.parametrize("which", [(0,), (2,), (0, 2)])
+@pytest.mark.parametrize("model", [gated, gated_unrolled])
+def test_rows_that_are_joined_of_parts_stay_apart(model, which, weights_are_large):
+    found = jacobians(model, tf_pfor.tape_jacobian, which)
+    for a, b in zip(found(*ARGS), jacobians(model, by_loop, which)(*ARGS)):
+        np.testing.assert_allclose(a, b, 1e-5, 1e-6)
+    ops = list(all_ops(found.get_concrete_function(*ARGS).graph))
+    products = [op for op in ops if op.type == "MatMul"]
+    assert not [op for op in products if op.inputs[0].op.type == "ConcatV2"]
+    assert [op for op in ops if op.type == "AddN" and len(op.inputs) == 5]

@@ -7,9 +7,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.control_flow import vectorized
+from tests.control_flow import all_ops, vectorized
 from tests.test_products import emitted
-from tf_pfor import _tf
 from tf_pfor.converters import _weights
 
 N, T, K = 5, 4, 6
@@ -24,12 +23,7 @@ def normal(*shape):
 W = tf.Variable(normal(K, K))
 
 
-@pytest.fixture(autouse=True)
-def _small(monkeypatch):
-    monkeypatch.setattr(_weights, "_ROWS", range(513))
-    monkeypatch.setattr(_weights, "_LEAST", 1)
-    monkeypatch.setattr(_weights, "_CACHE", 1)
-    monkeypatch.setattr(_weights, "_BLOCK", 2)
+pytestmark = pytest.mark.usefixtures("weights_are_large")
 
 
 def unrolled(k, x):
@@ -232,7 +226,7 @@ def test_no_product_by_a_transposed_weight(one):
     graph = run.get_concrete_function(one, "compact", normal(N, K)).graph
     turned = [op for op in graph.get_operations() if _is_turned(op)]
     assert len([op for op in turned if "gradient" not in op.name]) == 1
-    assert not [op for op in _all_ops(graph) if op.type == "MatMul" and op.get_attr("transpose_b")]
+    assert not [op for op in all_ops(graph) if op.type == "MatMul" and op.get_attr("transpose_b")]
 
 
 @pytest.mark.parametrize("one", [unequal, equal])
@@ -243,7 +237,7 @@ def test_blocks_of_columns(one, block, monkeypatch):
     run = tf.function(loss, autograph=False)
     x = normal(N, K)
     np.testing.assert_allclose(run(one, (LENGTHS, x), "compact"), loss(one, (LENGTHS, x)), 1e-5)
-    ops = list(_all_ops(run.get_concrete_function(one, (LENGTHS, x), "compact").graph))
+    ops = list(all_ops(run.get_concrete_function(one, (LENGTHS, x), "compact").graph))
     widths = [op.outputs[0].shape[1] for op in ops if op.type == "MatMul"]
     assert widths == ([block] * 3 if block == 2 else [K])
 
@@ -261,20 +255,12 @@ def test_products_of_the_part_that_somebody_asks_for():
         y = loss(joined, (LENGTHS, normal(N, K)))
     for f, e in zip(by_weights(normal(N, K)), tape.gradient(y, [W, BIAS])):
         np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-6)
-    ops = [op for op in _all_ops(by_weights.get_concrete_function(normal(N, K)).graph)]
+    ops = [op for op in all_ops(by_weights.get_concrete_function(normal(N, K)).graph)]
     read = {i.ref() for op in ops for i in op.inputs}
     products = [op.outputs[0] for op in ops if op.type == "MatMul" and "_grad" in op.name]
     widths = [product.shape[1] for product in products if product.ref() in read]
     assert sorted(widths) == [K - K // 3, K]
     assert any(op.type == "BiasAddGrad" for op in ops)
-
-
-def _all_ops(graph):
-    for op in graph.get_operations():
-        yield op
-        if op.type in ("While", "StatelessWhile"):
-            for name in ("cond", "body"):
-                yield from _all_ops(_tf.function_graph(graph, op.get_attr(name).name))
 
 
 @pytest.mark.parametrize("strategy", ["compact", "mask"])

@@ -85,19 +85,26 @@ def fold(call: Call, value: Value, axes: int = 1) -> tf.Tensor:
 
 
 def unfold(
-    call: Call, held: tf.Tensor | Cell, like: Value, axes: int = 1, inner_shape: Shape = None
+    call: Call,
+    held: tf.Tensor | Cell | tuple[tf.Tensor, ...],
+    like: Value,
+    axes: int = 1,
+    inner_shape: Shape = None,
 ) -> Value:
     """The stacked value whose folded form is ``held``; the Reshape is made when needed.
 
     Args:
       call: the call.
-      held: [n * d1 * ... * dk, ...rest], or the recipe for it.
+      held: [n * d1 * ... * dk, ...rest], or the recipe for it, or blocks of its last axis.
       like: a stacked value whose first ``axes`` inner dimensions are d1 ... dk.
       axes: k.
       inner_shape: the result's static inner shape; output 0's of the call when None.
     """
     shape = call.output_shape() if inner_shape is None else inner_shape
-    folded = Folded(held, axes)
+    if isinstance(held, tuple):
+        folded = Folded(Cell(None, lambda: _side_by_side(call, held)), axes, held)
+    else:
+        folded = Folded(held, axes)
     if axes == 0:
         return Value.stacked(folded.tensor).with_inner_shape(shape)
 
@@ -116,8 +123,13 @@ def unfold(
             tail.append(call.emit.dim(tensor, i + 1) if known is None else known)
         return call.emit.reshape(tensor, [call.loop.length, *lead, *tail])
 
-    dtype = call.output_dtype() if isinstance(held, Cell) else held.dtype
+    dtype = held.dtype if isinstance(held, tf.Tensor) else call.output_dtype()
     return Value.deferred(Layout.STACKED, make, shape, dtype, folded=folded)
+
+
+def _side_by_side(call: Call, columns: Sequence[tf.Tensor]) -> tf.Tensor:
+    rank = len(dims(columns[0]) or ())
+    return call.emit("ConcatV2", list(columns), np.int32(rank - 1))
 
 
 def _first_dims(call: Call, like: Value, axis: int) -> Dim:

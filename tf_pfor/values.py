@@ -56,10 +56,13 @@ class Folded:
     ``tensor`` has shape [n * d1 * ... * d_axes, ...rest] where the inner shape is
     [d1, ..., d_axes, ...rest]. Kernels with a batch dimension leave this form; the next one
     takes it as it is, so that no Reshape stands between a MatMul and its BiasAdd.
+
+    ``columns`` are what lies side by side on its last axis, where it was made in such blocks.
     """
 
     held: tf.Tensor | Cell
     axes: int
+    columns: tuple[tf.Tensor, ...] = ()
 
     @property
     def tensor(self) -> tf.Tensor:
@@ -89,6 +92,7 @@ class ListRows:
       holds_packs: of a list of lists, whether these are packs (``_containers.py``), and not just
         lists of all rows.
       terms: of an Optional that is a sum that nobody has put together yet: what is added.
+      opened: of an Optional that was not made: for each branch the values that it would hold.
       is_even: all active rows are as long as the list; the others may hold anything at its end.
       may_agree: whether rows may all be as long, which is only known when it runs: of what was kept
         in a list or an Optional.
@@ -106,6 +110,7 @@ class ListRows:
     made_for: Sequence[tuple[tf.Tensor | None, tf.Tensor]] = ()
     holds_packs: bool = False
     terms: Sequence[Value] = ()
+    opened: Sequence[Sequence[Value]] = ()
     is_even: bool = False
     may_agree: bool = False
     whole: Any = None
@@ -328,7 +333,8 @@ class Value:
             folded = Folded(Cell(None, lambda: see(form.tensor)), form.axes)
         if rows is not None:
             terms = tuple(t.seen_from(graph, home) for t in rows.terms)
-            rows = dataclasses.replace(rows, made_for=(), terms=terms)
+            opened = tuple([v.seen_from(graph, home) for v in each] for each in rows.opened)
+            rows = dataclasses.replace(rows, made_for=(), terms=terms, opened=opened)
             fields = {f.name: see(getattr(rows, f.name)) for f in dataclasses.fields(rows)}
             rows = ListRows(**fields)
             if rows.items is not None:

@@ -1,7 +1,8 @@
 """Products of the same rows by several invariant matrices: one product by all of them.
 
 The gradient of a recurrent step multiplies dz by W^T and by U^T. Both are kept from step to step
-(decisions/0011), so that [W^T U^T] can be: the rows are read once, by a wider product.
+(decisions/0011), so that [W^T U^T] can be: the rows are read once, by a wider product. Where dz is
+joined of the gradients of gates, it is the sum of their products, and nothing joins them.
 """
 
 from __future__ import annotations
@@ -10,26 +11,27 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.call import Call
-from tf_pfor.emit import Emitter
-from tf_pfor.values import Cell, dims
+from tf_pfor.converters._weights import LARGE
+from tf_pfor.shapes import fold
+from tf_pfor.values import Cell, Value, dims
 
 
-def product_beside_others(call: Call, rows: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor | Cell:
+def product_beside_others(call: Call, rows: Value, matrix: tf.Tensor) -> tf.Tensor | Cell:
     """rows @ matrix; put off where other products of the same rows may follow.
 
     Args:
       call: a MatMul.
-      rows: [r, k].
+      rows: [k] in each iteration, or [., k].
       matrix: [k, m] of static shape, used by other steps too.
     """
-    op, emit = call.op, call.emit
+    op = call.op
     others = [c for c in op.inputs[0].consumers() if c.type == op.type and c is not op]
     if not others:
-        return emit("MatMul", rows, matrix)
-    key = ("joint", emit.graph, rows.op, rows.value_index, matrix.graph)
+        return _product(call, rows, matrix)
+    key = ("joint", call.emit.graph, rows.cell, matrix.graph)
     group = call.memo.get(key)
     if group is None or group.is_made:
-        group = call.memo[key] = _Group(emit, rows, call.memo)
+        group = call.memo[key] = _Group(call, rows)
         made = group.with_(matrix)
         _convert(call, others)
         return made
@@ -60,13 +62,27 @@ def _convert(call: Call, operations: list[tf.Operation]) -> None:
         walker.visit([op for op in ready if op in call.memo[key]])
 
 
+def _product(call: Call, rows: Value, matrix: tf.Tensor) -> tf.Tensor:
+    """rows @ matrix, of rows in blocks of columns as the sum of products by blocks of rows."""
+    k, m = matrix.shape.as_list()  # type: ignore[misc]
+    columns = rows.folded.columns if rows.folded is not None and rows.folded.axes == 1 else ()
+    if not columns or k * m < LARGE or k < 2 * m:
+        return call.emit("MatMul", fold(call, rows), matrix)
+    widths = [dims(c)[1] for c in columns]  # type: ignore[index]
+    key = ("blocks", matrix.op, matrix.value_index, *widths)
+    if key not in call.memo:
+        with matrix.graph.as_default(), tf.control_dependencies(None):
+            call.memo[key] = tf.split(matrix, widths, 0)
+    pairs = zip(columns, call.memo[key])
+    return call.emit("AddN", [call.emit("MatMul", c, block) for c, block in pairs])
+
+
 class _Group:
     """Products of the same rows, none of which has been read."""
 
-    def __init__(self, emit: Emitter, rows: tf.Tensor, memo: dict[object, object]):
-        self._emit = emit
+    def __init__(self, call: Call, rows: Value):
+        self._call = call
         self._rows = rows
-        self._memo = memo
         self._matrices: list[tf.Tensor] = []
         self._made: list[tf.Tensor] = []
 
@@ -83,18 +99,19 @@ class _Group:
     def _all(self) -> list[tf.Tensor]:
         if not self._made:
             if len(self._matrices) == 1:
-                self._made = [self._emit("MatMul", self._rows, self._matrices[0])]
+                self._made = [_product(self._call, self._rows, self._matrices[0])]
             else:
-                made = self._emit("MatMul", self._rows, self._beside_each_other())
+                made = _product(self._call, self._rows, self._beside_each_other())
                 widths = np.asarray([dims(m)[1] for m in self._matrices], np.int32)  # type: ignore[index]
-                count = len(widths)
-                self._made = self._emit("SplitV", made, widths, np.int32(1), num_split=count)
+                count, emit = len(widths), self._call.emit
+                self._made = emit("SplitV", made, widths, np.int32(1), num_split=count)
         return self._made
 
     def _beside_each_other(self) -> tf.Tensor:
         """[k, m_1 + m_2 + ...], made once where the matrices are."""
+        memo = self._call.memo
         key = ("beside", *((m.op, m.value_index) for m in self._matrices))
-        if key not in self._memo:
+        if key not in memo:
             with self._matrices[0].graph.as_default(), tf.control_dependencies(None):
-                self._memo[key] = tf.concat(self._matrices, 1)
-        return self._memo[key]  # type: ignore[return-value]
+                memo[key] = tf.concat(self._matrices, 1)
+        return memo[key]

@@ -36,15 +36,20 @@ def rows_by_matrix(
     call.require_rank(a)
     if transpose_a:
         a = swapped(call, a)  # [n, k, r] -> [n, r, k]
-    rows = fold(call, a)
     if transpose_b:
-        matrix = transposed_once(call, b, dims(rows)[0])  # type: ignore[index]
+        matrix = transposed_once(call, b, _row_count(call, a))
         if matrix is not None:
-            return unfold(call, product_beside_others(call, rows, matrix), a, inner_shape=shape)
+            return unfold(call, product_beside_others(call, a, matrix), a, inner_shape=shape)
+    rows = fold(call, a)
     made = None if transpose_b else product_in_trip(call, rows, b)
     if made is None:
         made = call.emit("MatMul", rows, b.tensor, transpose_b=transpose_b)  # [n*r, m]
     return unfold(call, made, a, inner_shape=shape)
+
+
+def _row_count(call: Call, a: Value) -> int | None:
+    n, shape = call.loop.static_length, a.inner_shape
+    return n * shape[0] if n is not None and shape and shape[0] is not None else None
 
 
 def matrix_by_columns(

@@ -21,13 +21,14 @@ from tf_pfor.emit import Emitter
 from tf_pfor.values import Value, dims, is_static
 
 _GRADIENT = "TfPforProductByWeight"
+_COLUMNS = "_tf_pfor_columns"  # how many blocks of columns the product is made in
 
 # Where an upright matrix is faster than a transposed one by more than a share of its transpose.
 _ROWS = range(16, 1025)
 _LEAST = 64 * 64
 
 # A larger matrix does not stay in a core's cache beside the rows; so many columns of it do.
-_CACHE = 256 * 1024
+LARGE = 128 * 1024
 _BLOCK = 256
 _USES = 3
 
@@ -55,7 +56,9 @@ def transposed_once(call: Call, b: Value, rows: int | None) -> tf.Tensor | None:
     return memo[key]
 
 
-def product_in_trip(call: Call, rows: tf.Tensor, b: Value) -> tf.Tensor | None:
+def product_in_trip(
+    call: Call, rows: tf.Tensor, b: Value
+) -> tf.Tensor | tuple[tf.Tensor, ...] | None:
     """rows @ B in a loop, of which a tape will multiply by B^T that was made before it.
 
     Args:
@@ -64,44 +67,60 @@ def product_in_trip(call: Call, rows: tf.Tensor, b: Value) -> tf.Tensor | None:
       b: the invariant matrix, [k, m].
 
     Returns:
-      [r, m]; None where it does not pay to make anything of B before the loop.
+      [r, m], or blocks of its columns where B is larger than a cache; None where it does not pay
+      to make anything of B before the loop.
     """
     if not _pays(call, b, dims(rows)[0]):  # type: ignore[index]
         return None
     found = _before_loop(call, b.tensor)
     if found is None:
         return None
-    emit, product = call.emit, _by_columns(call, rows, b.tensor, found)
+    columns = _by_columns(call, rows, b.tensor, found)
     if not _tf.may_record_gradients():
-        return product
+        return tuple(columns) if columns[1:] else columns[0]
     parts = _joined(call, rows)
     widths = [dims(p)[1] for p in parts]  # type: ignore[index]
     turned = _made_before(call, b.tensor, found, "turned", widths)
-    tensors = [product, rows, b.tensor, *parts, *turned]
+    tensors = [*columns, rows, b.tensor, *parts, *turned]
     protos = {
         "T": _tf.attr_value("list(type)", [t.dtype for t in tensors]),
         "_gradient_op_type": _tf.attr_value("string", _GRADIENT),
+        _COLUMNS: _tf.attr_value("int", len(columns)),
     }
-    return emit.create("IdentityN", tensors, protos).outputs[0]
+    made = call.emit.create("IdentityN", tensors, protos).outputs[: len(columns)]
+    return tuple(made) if made[1:] else made[0]
 
 
-def _by_columns(call: Call, rows: tf.Tensor, matrix: tf.Tensor, found: tf.Tensor) -> tf.Tensor:
+def _by_columns(
+    call: Call, rows: tf.Tensor, matrix: tf.Tensor, found: tf.Tensor
+) -> list[tf.Tensor]:
     """rows @ B; of a B that is larger than a cache, by blocks of its columns."""
-    emit, (k, m) = call.emit, matrix.shape.as_list()
-    if k * m < _CACHE or m % _BLOCK or m == _BLOCK:
-        return emit("MatMul", rows, matrix)
+    k, m = matrix.shape.as_list()  # type: ignore[misc]
+    if k * m < LARGE or m % _BLOCK or m == _BLOCK:
+        return [call.emit("MatMul", rows, matrix)]
     blocks = _made_before(call, matrix, found, "columns", [_BLOCK] * (m // _BLOCK))
-    return emit("ConcatV2", [emit("MatMul", rows, block) for block in blocks], np.int32(1))
+    return [call.emit("MatMul", rows, block) for block in blocks]
+
+
+def in_columns(call: Call, vector: tf.Tensor, widths: Sequence[int]) -> list[tf.Tensor]:
+    """An invariant vector in pieces; taken apart before a loop that does not change it."""
+    found = _before_loop(call, vector)
+    if found is None:
+        sizes, axis = np.asarray(widths, np.int32), np.int32(0)
+        return call.emit("SplitV", vector, sizes, axis, num_split=len(widths))
+    return _made_before(call, vector, found, "columns", widths)
 
 
 @tf.RegisterGradient(_GRADIENT)
-def _product_gradient(op: Any, dz: tf.Tensor, *_: Any) -> list[tf.Tensor | None]:
+def _product_gradient(op: Any, *upstream: tf.Tensor) -> list[tf.Tensor | None]:
     """Of z = [p_1 p_2 ...] B: dz B_i^T for each part, B_i being its rows of B."""
-    _, rows, _, *rest = op.inputs
+    count = op.get_attr(_COLUMNS)
+    rows, _, *rest = op.inputs[count:]
     turned = rest[len(rest) // 2 :]
+    dz = tf.concat(upstream[:count], 1) if count > 1 else upstream[0]
     by_part = [tf.matmul(dz, matrix) for matrix in turned]
     by_matrix = tf.matmul(rows, dz, transpose_a=True)
-    return [None, None, by_matrix, *by_part, *[None] * len(turned)]
+    return [*[None] * count, None, by_matrix, *by_part, *[None] * len(turned)]
 
 
 def _joined(call: Call, rows: tf.Tensor) -> list[tf.Tensor]:
@@ -144,7 +163,7 @@ def _made_before(
 
     Args:
       call: the product.
-      matrix: B as the trip has it.
+      matrix: B as the trip has it, or a vector.
       found: the same, or its variable, outside.
       what: "turned": B_i^T for blocks of rows; "columns": blocks of columns.
       widths: how many rows or columns each block has.
@@ -154,7 +173,8 @@ def _made_before(
         with call.emit.graph.outer_graph.as_default():
             is_read = found.dtype == tf.resource
             whole = Emitter()("ReadVariableOp", found, dtype=matrix.dtype) if is_read else found
-            made = tf.split(whole, widths, int(what == "columns")) if widths[1:] else [whole]
+            axis = 0 if what == "turned" else -1
+            made = tf.split(whole, widths, axis) if widths[1:] else [whole]
             if what == "turned":
                 made = [_transpose(x, (k, matrix.shape.as_list()[1])) for x, k in zip(made, widths)]
             memo[key] = made, found  # kept: the key is its id

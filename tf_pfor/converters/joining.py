@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tf_pfor.call import Call
+from tf_pfor.converters._columns import joined_columns, split_columns
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ANY, RegisterPFor
 from tf_pfor.shapes import leading
@@ -55,6 +56,8 @@ def _results(call: Call, form: Any, made: Any) -> list[Value]:
 def concat_v2(call: Call, values: list[Value], axis: Value) -> Any:
     """The axis moves by one; axes before it may stay folded."""
     where = _inner_axis(call, "axis", values[0])
+    if (found := joined_columns(call, values, where)) is not None:
+        return found
     form = leading(call, values, where)
     at = np.asarray(form.axis(where), axis.dtype.as_numpy_dtype)
     return form.result(call.rebuild(values=form.tensors, axis=at))
@@ -87,6 +90,10 @@ def concat_offset(call: Call, concat_dim: Value, shape: list[Value]) -> Any:
 def split(call: Call, split_dim: Value, value: Value) -> Any:
     """The axis moves by one."""
     where = _inner_axis(call, "split_dim", value)
+    count = call.attr("num_split")
+    size = None if value.inner_shape is None else value.inner_shape[where]
+    if size is not None and (found := split_columns(call, value, where, [size // count] * count)):
+        return found
     form = leading(call, [value], where)
     made = call.rebuild(split_dim=np.int32(form.axis(where)), value=form.tensors[0])
     return _results(call, form, made)
@@ -96,6 +103,9 @@ def split(call: Call, split_dim: Value, value: Value) -> Any:
 def split_v(call: Call, value: Value, size_splits: Value, split_dim: Value) -> Any:
     """The axis moves by one."""
     where = _inner_axis(call, "split_dim", value)
+    sizes = call.maybe_constant("size_splits")
+    if sizes is not None and (found := split_columns(call, value, where, sizes.tolist())):
+        return found
     form = leading(call, [value], where)
     made = call.rebuild(value=form.tensors[0], split_dim=np.int32(form.axis(where)))
     return _results(call, form, made)

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.call import Call
+from tf_pfor.converters._columns import biased_columns
 from tf_pfor.converters._matmul import HALVES, columns_by, matrix_product, swapped
 from tf_pfor.converters._products import product_or_factors
 from tf_pfor.emit import Dim
@@ -255,6 +256,8 @@ def bias_add(call: Call, value: Value, bias: Value) -> Any:
     """On the folded form, beside the MatMul or Conv2D that made it."""
     axes = 1
     if value.folded is not None and _channel_axis(call, value) == call.require_rank(value) - 1:
+        if (found := biased_columns(call, value, bias)) is not None:
+            return found
         axes = min(value.folded.axes, call.require_rank(value) - 1)
     return unfold(call, call.rebuild(value=fold(call, value, axes), bias=bias.tensor), value, axes)
 

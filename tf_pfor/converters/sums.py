@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._broadcast import broadcast, same_shape
+from tf_pfor.converters._columns import added_columns, biased_columns
 from tf_pfor.converters._pieces import sum_of_pieces
 from tf_pfor.converters._products import sum_of_products
 from tf_pfor.registry import ANY, RegisterPFor
@@ -20,19 +21,23 @@ from tf_pfor.values import Value, is_static
 @RegisterPFor("AddV2", ANY)
 def add(call: Call, x: Value, y: Value) -> Any:
     """x_i + y_i."""
-    found = sum_of_products(call) or sum_of_pieces(call) or _biased(call, x, y)
+    found = sum_of_products(call) or sum_of_pieces(call) or added_columns(call, x, y)
+    found = found or _biased(call, x, y)
     return broadcast(call) if found is None else found
 
 
 def _biased(call: Call, x: Value, y: Value) -> Value | None:
     """x_i + b for a vector b, of which a tape will take the gradient; None if it is no such sum.
 
+    Where x_i is in blocks b is added to each.
     The kernel of BiasAdd's gradient takes half the time of the Sum that is the gradient of Add.
     """
     x, b = (y, x) if y.is_stacked else (x, y)
     shape = x.inner_shape
     if b.is_stacked or not shape or not is_static(shape) or shape[-1:] != b.inner_shape:
         return None
+    if (found := biased_columns(call, x, b)) is not None:
+        return found
     if x.dtype not in (tf.float32, tf.float64) or not _tf.may_record_gradients():
         return None
     axes = len(shape) - 1
