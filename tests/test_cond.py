@@ -367,3 +367,37 @@ def test_constants_that_branches_agree_on():
 
     check(f, P, X)
     check(shaped, P, X)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+@pytest.mark.parametrize("jit", [False, True])
+def test_unknown_number_of_rows(n, jit):
+    """A side without rows gives zeros; where both sides have all rows, there are n of them."""
+
+    def one(x):
+        choice = tf.cast(x[0] * 2.0, tf.int32)
+        y = tf.switch_case(choice, [lambda: tf.sin(x) * x[0], lambda: x**3])
+        return tf.cond(x[1] > 100.0, lambda: tf.exp(x) * y, lambda: y * x)
+
+    def rows(x):
+        return vectorized_map(one, x)
+
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(rows(x) ** 2)
+        return tape.gradient(y, x, unconnected_gradients="zero")
+
+    def run(f, x, rank):
+        spec = tf.TensorSpec([None] * (rank - 1) + [3], tf.float32)
+        return tf.function(f, jit_compile=jit, input_signature=[spec])(x)
+
+    x = X[:n]
+    expected = np.array([one(row) for row in x], np.float32).reshape([n, 3])
+    np.testing.assert_allclose(run(rows, x, 2), expected, 1e-5, 1e-6)
+    slopes = np.array([gradient(tf.constant(row[None]))[0] for row in x]).reshape([n, 3])
+    np.testing.assert_allclose(tf.convert_to_tensor(run(gradient, x, 2)), slopes, 1e-5, 1e-6)
+    if jit:  # the inner map asks for the size of the outer one's rows
+        return
+    twice = run(lambda x: vectorized_map(rows, x), np.stack([x, x]), 3)
+    np.testing.assert_allclose(twice, np.stack([expected] * 2), 1e-5, 1e-6)

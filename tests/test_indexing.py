@@ -185,3 +185,65 @@ def test_a_batch_of_one_costs_nothing():
 
     types = [op.type for op in run.get_concrete_function(tf.zeros([5, 3])).graph.get_operations()]
     assert sorted(t for t in types if t not in PLAIN) == ["MatMul", "Relu"]
+
+
+def _gradient_of_slice(x, begin, size):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.slice(x, begin, size)
+        loss = tf.reduce_sum(y**3)
+    return tape.gradient(loss, x)
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+@pytest.mark.parametrize("begins", ["one", "of each row"])
+def test_gradients_of_slices_under_jit_compile(begins, n):
+    """There they are an op of XLA's own, XlaDynamicUpdateSlice."""
+    x = np.random.default_rng(0).normal(size=[n, 5, 3]).astype(np.float32)
+    begin = np.array([[0, 1], [3, 0], [1, 1], [2, 0]], np.int32)[:n]
+
+    def one(row):
+        x, b = row
+        return _gradient_of_slice(x, b if begins == "of each row" else [2, 1], [2, 2])
+
+    expected = [one((tf.constant(a), tf.constant(b))) for a, b in zip(x, begin)]
+    found = tf.function(tf_pfor.vectorized_map, jit_compile=True)(one, (x, begin))
+    np.testing.assert_allclose(found, np.array(expected).reshape([n, 5, 3]), 1e-6)
+
+
+def test_derivatives_of_slices_under_jit_compile():
+    def f(x):  # the gradient of a concat slices
+        return tf.reduce_sum(tf.concat([x**3, tf.sin(x)], 0) * tf.concat([x, x[::-1]], 0))
+
+    x = np.random.default_rng(1).normal(size=[4, 5])
+    expected = [tf_pfor.hessian(f)(tf.constant(row)) for row in x]
+    second = tf_pfor.vmap(tf_pfor.jacrev(tf_pfor.jacrev(f)))
+    found = tf.function(second, jit_compile=True)(tf.constant(x))
+    np.testing.assert_allclose(found, expected, 1e-9, 1e-9)
+
+
+@pytest.mark.parametrize("stacked", ["input", "update", "indices"])
+def test_xla_dynamic_update_slice(stacked):
+    """Slices that reach over the end are moved, as XLA does."""
+    rng = np.random.default_rng(2)
+    given = {
+        "input": rng.normal(size=[3, 4, 5]),
+        "update": rng.normal(size=[3, 2, 3]),
+        "indices": np.array([[0, 1], [-2, 4], [3, 1]], np.int64),
+    }
+    apply = tf.function(lambda **a: tf.raw_ops.Identity(input=_update_slice(**a)), jit_compile=True)
+    inputs = {k: v if k == stacked else v[1] for k, v in given.items()}
+
+    def one(x):
+        return _update_slice(**{**inputs, stacked: x})
+
+    rows = [{**inputs, stacked: row} for row in given[stacked]]
+    found = tf.function(tf_pfor.vectorized_map, jit_compile=True)(one, given[stacked])
+    np.testing.assert_array_equal(found, [apply(**row) for row in rows])
+
+
+def _update_slice(input, update, indices):
+    """TensorFlow has no public function for it: the op of the graph of a gradient."""
+    graph = tf.compat.v1.get_default_graph()
+    tensors = [tf.convert_to_tensor(t) for t in (input, update, indices)]
+    return graph.create_op("XlaDynamicUpdateSlice", tensors, [tensors[0].dtype]).outputs[0]

@@ -64,3 +64,24 @@ def test_augmentation(name):
 
 def test_batch_normalization_in_training():
     _as_the_loop(L.BatchNormalization, ROWS)
+
+
+SEQUENCES = tf.random.stateless_uniform([N, 1, 5, 3], [1, 2])
+
+
+@pytest.mark.parametrize("layer", [L.GRU, L.SimpleRNN])
+def test_stateful_rnns_run_in_order(layer):
+    """An example begins with the state that the one before has left."""
+    with pytest.warns(tf_pfor.FallbackWarning, match="stands between the read of a variable"):
+        _as_the_loop(lambda: layer(4, stateful=True, seed=1), SEQUENCES)
+
+
+def test_gradients_of_stateful_rnns_are_refused():
+    layer = L.GRU(4, stateful=True)
+    layer.build([1, 5, 3])
+    with pytest.raises(
+        tf_pfor.errors.UnsupportedStateError, match=r"gru.*a Keras RNN: stateful=False"
+    ):
+        tf_pfor.per_example_gradients(
+            lambda x: tf.reduce_sum(layer(x)), layer.trainable_variables, SEQUENCES
+        )

@@ -55,7 +55,8 @@ def together(first: tf.Operation, walker: Walker) -> tuple[list[tf.Operation], s
         started.discard(first)
         schema = _tf.schema(first.type)
         assert schema is not None
-        return ([first] if schema.is_stateful else regions.grow(first, walker)), set()
+        ops = [first] if schema.is_stateful else regions.grow(first, walker)
+        return regions.in_order({*ops, *copies(set(ops), walker)}), set()
     members, before = {first}, set[tf.Operation]()
     while members != before:
         before = members
@@ -63,7 +64,7 @@ def together(first: tf.Operation, walker: Walker) -> tuple[list[tf.Operation], s
         uneven, varies = _uneven(walker, wanted, started | members)
     uneven |= _lists(members, varies)
     _check(first, members, walker, uneven)
-    members |= _copies(members, walker)
+    members |= copies(members, walker)
     needs = [o for m in members for o in (*(t.op for t in m.inputs), *m.control_inputs)]
     outside = [op for op in needs if op not in members]
     walker.visit([op for op in outside if not walker.is_done(op)])
@@ -153,7 +154,7 @@ def _lists(members: Iterable[tf.Operation], varies: set[Any]) -> set[Any]:
     }
 
 
-def _copies(members: set[tf.Operation], walker: Walker) -> set[tf.Operation]:
+def copies(members: set[tf.Operation], walker: Walker) -> set[tf.Operation]:
     """What made the lists that members read, if they were converted: once more, for each row."""
     found: set[tf.Operation] = set()
     todo = list(members)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf, fallback
+from tf_pfor import _tf, fallback, jagged, regions
 from tf_pfor.accesses import Accesses, accesses
-from tf_pfor.errors import Refused
+from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.values import Results
 
 if TYPE_CHECKING:
@@ -121,7 +121,16 @@ def convert(
     graph = walker.emit.graph
     mark = len(graph.get_operations())
     with graph.control_dependencies(walker.done(before)):
-        results = walker.loop_together(first, list(group.ops), group.why)
+        try:
+            ops = regions.in_order({*group.ops, *jagged.copies(set(group.ops), walker)})
+            results = walker.loop_together(first, ops, group.why)
+        except CannotVectorize as why:
+            names = ", ".join(sorted(f"'{op.name}'" for op, _ in group.handles))
+            raise CannotVectorize(
+                f"{group.why}; so what reads and writes {names} must run one iteration after the "
+                f"other, and cannot: {why}. Let no iteration read what another one has written "
+                "(a Keras RNN: stateful=False), or take gradients outside of the map"
+            ) from why
     made = graph.get_operations()[mark:]
     walker.became(group.ops, made)
     return results, made
