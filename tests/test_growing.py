@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.control_flow import gradient_in_body, in_two_maps, mapped
 
 RNG = np.random.default_rng(0)
 W = tf.constant(RNG.normal(size=[2, 2]))
@@ -38,28 +39,8 @@ def still(k, x, most=None):
     return while_k(lambda s: tf.tanh(s @ W) * s, k, x, most)
 
 
-def gradient(model):
-    def one(k, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(model(k, x) ** 3)
-        return tape.gradient(loss, x)
-
-    return one
-
-
 def total(model):
     return lambda k, x: tf.reduce_sum(model(k, x) ** 3)
-
-
-def mapped(one, *args, **options):
-    return tf_pfor.vectorized_map(
-        lambda row: one(*row), args, fallback_to_while_loop=False, **options
-    )
-
-
-def in_two_maps(one, k, x):
-    return mapped(lambda k, x: mapped(one, k, x), k[None], x[None])
 
 
 def check(one, k, x=X, **options):
@@ -72,40 +53,40 @@ def check(one, k, x=X, **options):
 @pytest.mark.parametrize("trips", [0, 1, 2])
 def test_gradient_in_the_body(model, trips):
     """The predicate differs between rows, but all make as many trips."""
-    check(gradient(model), SAME * 0 + trips)
+    check(gradient_in_body(model), SAME * 0 + trips)
 
 
 def test_gradient_of_an_invariant_trip_count():
-    check(gradient(lambda k, x: appended(2, x)), K)
+    check(gradient_in_body(lambda k, x: appended(2, x)), K)
 
 
 def test_few_rows():
-    check(gradient(appended), K[1:2], X[:1])
-    assert mapped(gradient(appended), K[:0], X[:0]).shape == (0, 1, 2)
+    check(gradient_in_body(appended), K[1:2], X[:1])
+    assert mapped(gradient_in_body(appended), K[:0], X[:0]).shape == (0, 1, 2)
 
 
 @pytest.mark.parametrize("strategy", ["auto", "compact", "mask"])
 def test_a_shape_that_stays(strategy):
-    check(gradient(still), K, while_strategy=strategy)
+    check(gradient_in_body(still), K, while_strategy=strategy)
     check(total(still), K, while_strategy=strategy)
 
 
-@pytest.mark.parametrize("model", [total(appended), gradient(appended)])
+@pytest.mark.parametrize("model", [total(appended), gradient_in_body(appended)])
 def test_rows_that_leave_one_by_one(model):
     with pytest.raises(tf.errors.InvalidArgumentError, match="rows would end with different"):
         mapped(model, K, X)
 
 
-@pytest.mark.parametrize("model", [total(appended), gradient(appended)])
+@pytest.mark.parametrize("model", [total(appended), gradient_in_body(appended)])
 def test_refused_before_it_runs(model):
     with pytest.raises(tf_pfor.NotVectorizableError, match="its shape, and while_strategy is 'ma"):
         mapped(model, SAME, X, while_strategy="mask")
     with pytest.raises(tf_pfor.NotVectorizableError, match="its shape, inside another map"):
-        in_two_maps(model, SAME, X)
+        in_two_maps(model, SAME[None], X[None])
 
 
 @pytest.mark.parametrize("k", [SAME, tf.constant(2)])
-@pytest.mark.parametrize("make", [total, gradient])
+@pytest.mark.parametrize("make", [total, gradient_in_body])
 def test_refused_under_jit_compile(make, k):
     def one(i, x):
         return make(lambda k, x: appended(k, x, most=4))(i if k.shape.rank else k, x)
@@ -119,4 +100,4 @@ def test_a_shape_that_stays_under_jit_compile():
     one = total(lambda k, x: still(k, x, most=4))
     found = tf.function(lambda: mapped(one, K, X), jit_compile=True, autograph=False)()
     np.testing.assert_allclose(found, mapped(one, K, X), rtol=1e-9)
-    np.testing.assert_allclose(in_two_maps(one, K, X)[0], found, rtol=1e-9)
+    np.testing.assert_allclose(in_two_maps(one, K[None], X[None])[0], found, rtol=1e-9)

@@ -36,15 +36,25 @@ def filled(x):
     return tf.cond(tf.reduce_sum(x) > 0, lambda: dense()[1:] * x, lambda: x**3)
 
 
+def in_loop(x):
+    """A conditional in a loop."""
+
+    def trip(t, y):
+        return t + 1, tf.cond(y[0] > 0.35, lambda: tf.sin(y) * x, lambda: tf.exp(y) * y[::-1])
+
+    return tf.while_loop(lambda t, _: t < 3, trip, (0, x))[1]
+
+
 POINTS = [[0.3, 0.4], [-0.5, -0.2], [0.1, 0.2]]
-models = pytest.mark.parametrize("model", [cond, switch, nested, filled])
+models = pytest.mark.parametrize("model", [cond, switch, nested, in_loop, filled])
 
 
 @pytest.fixture(autouse=True)
 def _no_loops(request):
-    """What conditionals in conditionals keep is repeated by a loop."""
+    """What conditionals in conditionals and in loops keep is repeated by a loop."""
     with warnings.catch_warnings():
-        how = "ignore" if "nested" in request.node.name else "error"
+        is_inside = any(name in request.node.name for name in ("nested", "in_loop"))
+        how = "ignore" if is_inside else "error"
         warnings.simplefilter(how, tf_pfor.FallbackWarning)
         yield
 
@@ -97,10 +107,14 @@ def test_rows_that_choose_each_for_itself(model):
     np.testing.assert_allclose(found, expected, 1e-6, 1e-8)
 
 
-def test_rows_that_choose_in_nested_branches_are_refused():
+@pytest.mark.parametrize("model", [nested, in_loop])
+def test_rows_that_choose_in_nested_branches(model):
+    """What the inner map loops over reads lists of the outer one: what made them is looped too."""
     x = tf.constant(POINTS, tf.float64)
-    with pytest.raises(tf_pfor.errors.NotVectorizableError, match="a list of all rows"):
-        tf_pfor.vectorized_map(tf_pfor.hessian(total(nested)), x)
+    with pytest.warns(tf_pfor.FallbackWarning, match="PartitionedCall"):
+        found = tf_pfor.vectorized_map(tf_pfor.hessian(total(model)), x)
+    expected = [numerical(gradient_of(model), row) for row in np.array(POINTS)]
+    np.testing.assert_allclose(found, expected, 1e-6, 1e-8)
 
 
 def test_rows_that_choose_share_a_loop():

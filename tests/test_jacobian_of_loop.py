@@ -166,3 +166,51 @@ def test_second_derivatives_under_jit_compile(what, room):
     trace = lambda x: tf.linalg.trace(tf.reshape(second(x), [-1, 3, 3]))  # noqa: E731
     laplacian = tf_pfor.laplacian(f)
     np.testing.assert_allclose(laplacian(X), trace(X), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("form", [tf_pfor.hessian_diag, tf_pfor.laplacian])
+def test_items_of_unknown_shape_under_jit_compile(form):
+    def f(x):
+        step = lambda t, s: (t + 1, tf.sin(s) * x)  # noqa: E731
+        y = tf.while_loop(lambda t, _: t < 3, step, (0, x), maximum_iterations=5)[1]
+        return tf.reduce_sum(y)
+
+    x = X
+    spec = tf.TensorSpec([None], x.dtype)
+    compiled = tf.function(form(f), jit_compile=True, input_signature=[spec])
+    np.testing.assert_allclose(compiled(x), form(f)(x), rtol=1e-7, atol=1e-9)
+
+
+ROWS = tf.constant(RNG.normal(size=[4, 1, 3]))
+
+
+@pytest.mark.filterwarnings("error::tf_pfor.FallbackWarning")
+@pytest.mark.parametrize("trips", [[2, 0, 3, 1], [2, 2, 2, 2], [0, 0, 0, 0], [1, 4, 4, 4]])
+@pytest.mark.parametrize("strategy", ["compact", "mask"])
+def test_jacobian_of_a_vectorized_loop(strategy, trips):
+    """What rows leave behind when they leave differs in length from trip to trip."""
+
+    def one(args):
+        k, x = args
+        return run(lambda t, s: tf.tanh(s @ W), k, x)[0]
+
+    def jacobian(y, tape):
+        return tf_pfor.tape_jacobian(tape, y, [ROWS, W])
+
+    @tf.function(autograph=False)
+    def found():
+        with tf.GradientTape() as tape:
+            tape.watch(ROWS)
+            args = tf.constant(trips), ROWS
+            y = tf_pfor.vectorized_map(
+                one, args, while_strategy=strategy, fallback_to_while_loop=False
+            )
+        return jacobian(y, tape)
+
+    with tf.GradientTape() as tape:
+        tape.watch(ROWS)
+        y = tf.stack([one((k, x)) for k, x in zip(trips, ROWS)])
+    expected = jacobian(y, tape)
+    for f, e in zip(found(), expected):
+        e = tf.zeros_like(f) if e is None else e
+        np.testing.assert_allclose(f, e, rtol=1e-9, atol=1e-12)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.control_flow import gradient_in_body, in_two_maps, mapped
 
 RNG = np.random.default_rng(0)
 K = tf.constant([1, 3, 2])
@@ -50,24 +51,6 @@ def swapped_of_other_lengths(k, x):
     return a.read(1) * tf.cast(a.size(), x.dtype) + b.read(1)
 
 
-def gradient(model):
-    def one(k, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            total = tf.reduce_sum(model(k, x) ** 2)
-        return tape.gradient(total, x)
-
-    return one
-
-
-def mapped(one, k=K, x=X):
-    return tf_pfor.vectorized_map(lambda row: one(*row), (k, x), fallback_to_while_loop=False)
-
-
-def in_two_maps(one, k=K, x=X):
-    return mapped(lambda k, x: mapped(one, k, x), k, x)
-
-
 def looped(one, k=K, x=X):
     one = tf.function(one)
     return tf.stack([one(k[i], x[i]) for i in range(len(k))])
@@ -78,21 +61,21 @@ MODELS = [written_in_a_branch, made_in_a_branch, swapped, swapped_of_other_lengt
 
 @pytest.mark.parametrize("model", MODELS)
 def test_gradients(model):
-    np.testing.assert_allclose(mapped(model), looped(model), rtol=1e-9)
-    one = gradient(model)
-    np.testing.assert_allclose(mapped(one), looped(one), rtol=1e-9)
+    np.testing.assert_allclose(mapped(model, K, X), looped(model), rtol=1e-9)
+    one = gradient_in_body(model)
+    np.testing.assert_allclose(mapped(one, K, X), looped(one), rtol=1e-9)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_second_gradients(model):
-    one = gradient(gradient(model))
-    np.testing.assert_allclose(mapped(one), looped(one), rtol=1e-9)
+    one = gradient_in_body(gradient_in_body(model))
+    np.testing.assert_allclose(mapped(one, K, X), looped(one), rtol=1e-9)
 
 
 @pytest.mark.parametrize("model", [written_in_a_branch, swapped])
 def test_few_rows(model):
-    one = gradient(model)
+    one = gradient_in_body(model)
     np.testing.assert_allclose(mapped(one, K[1:2], X[1:2]), looped(one, K[1:2], X[1:2]), rtol=1e-9)
     assert mapped(one, K[:0], X[:0]).shape == (0, 3)
 
@@ -106,11 +89,13 @@ def test_two_maps(model):
 
 @pytest.mark.parametrize("model", [written_in_a_branch, swapped])
 def test_jit_compile(model):
-    found = tf.function(lambda: mapped(model), jit_compile=True, autograph=False)()
+    found = tf.function(lambda: mapped(model, K, X), jit_compile=True, autograph=False)()
     np.testing.assert_allclose(found, looped(model), rtol=1e-9)
 
 
 def test_other_lengths_under_jit_compile_are_refused():
-    run = tf.function(lambda: mapped(swapped_of_other_lengths), jit_compile=True, autograph=False)
+    run = tf.function(
+        lambda: mapped(swapped_of_other_lengths, K, X), jit_compile=True, autograph=False
+    )
     with pytest.raises(tf_pfor.NotVectorizableError, match="may differ in length between rows"):
         run()

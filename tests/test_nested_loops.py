@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.control_flow import gradient_in_body
 
 RNG = np.random.default_rng(0)
 W = tf.Variable(RNG.normal(size=[3, 3]) * 0.5)
@@ -117,16 +118,6 @@ def writes_in_branches(k, m, x):
     return tf.reduce_sum(array.stack() ** 2, 0) * tf.cast(m, tf.float64)
 
 
-def gradient_of(model):
-    def inside(k, m, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(model(k, m, x) ** 2)
-        return tape.gradient(loss, x)
-
-    return inside
-
-
 def gradients(model, nested_tapes=False):
     """Under two tapes TensorFlow keeps what second gradients would need, also if nobody asks."""
 
@@ -233,7 +224,7 @@ def test_no_rows_in_branches(model):
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [while_in_while, arrays])
 def test_second_gradients(model):
-    one = gradients(gradient_of(model))
+    one = gradients(gradient_in_body(model))
     assert_right(mapped(one), one)
 
 
@@ -241,14 +232,14 @@ def test_second_gradients(model):
 @pytest.mark.parametrize("model", [branch_in_loop, branch_in_branch])
 def test_second_gradients_of_branches_in_loops_are_refused(model):
     with pytest.raises(tf_pfor.NotVectorizableError, match="or optionals that are kept, are added"):
-        mapped(gradients(gradient_of(model)))
+        mapped(gradients(gradient_in_body(model)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [three_deep, loop_in_branch, branch_in_loop, branch_in_branch])
 def test_differentiated_from_outside(model):
     """The gradient in the body, and another one of its result."""
-    inside = gradient_of(model)
+    inside = gradient_in_body(model)
 
     def total(run):
         with tf.GradientTape() as tape:

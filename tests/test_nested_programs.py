@@ -136,6 +136,6 @@ def test_more_programs(seed, strategy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [101, 104, 105])
+@pytest.mark.parametrize("seed", [101, 104, 105, 107, 202])
 def test_deep_programs(seed):
     check(seed, 3, "auto")

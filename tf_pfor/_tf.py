@@ -208,6 +208,8 @@ def list_element(handle: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:
     if data is None or not data.is_set or len(data.shape_and_type) != 1:
         return None
     found = data.shape_and_type[0]
+    if not found.dtype:  # said of what differs between branches
+        return None
     return tf.as_dtype(found.dtype), tf.TensorShape(found.shape)
 
 

@@ -33,6 +33,7 @@ from tf_pfor.converters._list_rows import (
 from tf_pfor.converters._lists import size_of_rows, stack_list
 from tf_pfor.converters._loop_graphs import pops, pops_only, source
 from tf_pfor.converters._padded import padded_stack
+from tf_pfor.converters._shared import packed
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Cell, ListRows, Value, dims, is_static
 
@@ -94,14 +95,14 @@ def _is_whole(item: Value) -> bool:
 
 def with_packs(call: Call, value: Value) -> Value:
     """A list of lists with packs in it."""
+    value = stack_list(call, value)
     if holds_packs(value):
         return value
-    value = stack_list(call, value)
     rows = dataclasses.replace(value.rows or ListRows(call.loop.length), holds_packs=True)
     made_by = source(value.tensor).op.type
     if call.emit.is_trial or made_by in ("EmptyTensorList", "TensorListReserve"):
         return dataclasses.replace(value, rows=rows)
-    raise CannotVectorize("a list that holds lists of all rows gets one of some rows")
+    return dataclasses.replace(value, cell=Cell(packed(call, value)), rows=rows)
 
 
 def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tensor:

@@ -26,7 +26,7 @@ ITEM = (None, -1)
 _SAME = frozenset(["AddN", "Identity", "TensorListConcatLists", "TensorListResize", "ZerosLike"])
 _PUT = {"TensorListPushBack": 1, "TensorListSetItem": 2}  # which input is put into the list
 _TAKEN = {"TensorListGetItem": 0, "TensorListPopBack": 1}  # which output is taken out of it
-_BRANCHES = ("Case", "If", "StatelessCase", "StatelessIf")
+BRANCHES = ("Case", "If", "StatelessCase", "StatelessIf")
 
 
 def kind_of(
@@ -42,7 +42,7 @@ def kind_of(
     """
     for op, same in _uses(call, tensor, path, within):
         found = _used_as(op, same)
-        if op.type in _BRANCHES and same.op is op and op not in within:
+        if op.type in BRANCHES and same.op is op and op not in within:
             found = _by_branch(call, op, same.value_index, within)
         if found is not None:
             return found
@@ -171,7 +171,7 @@ def _across(
     call: Call, op: tf.Operation, tensor: tf.Tensor, path: Path, within: frozenset[Any]
 ) -> Iterator[tuple[tf.Tensor, Path]]:
     """What ``tensor`` is inside of the functions of ``op``."""
-    is_cond, is_loop = op.type in _BRANCHES, "While" in op.type
+    is_cond, is_loop = op.type in BRANCHES, "While" in op.type
     functions = _branches(op) if is_cond else _tf.functions_of(op)
     inputs, outputs = list(op.inputs)[int(is_cond) :], list(op.outputs)
     for b, graph in enumerate(functions):
@@ -211,7 +211,7 @@ def _outside(
     op = callers.get(graph)
     if op is None:
         return
-    is_cond = op.type in _BRANCHES
+    is_cond = op.type in BRANCHES
     inputs, outputs = list(op.inputs)[int(is_cond) :], list(op.outputs)
     if len(graph.inputs) == len(inputs):
         yield from ((inputs[i], path) for i, t in enumerate(graph.inputs) if t is tensor)

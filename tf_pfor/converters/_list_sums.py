@@ -28,12 +28,17 @@ from tf_pfor.converters._lists import (
     without_size,
 )
 from tf_pfor.converters._padded import unpadded
+from tf_pfor.converters._shared import is_zeros
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Cell, Layout, ListRows, Value
 
 
 def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
     """AddN of lists, element by element, of which some may hold more rows than the loop has."""
+    some = [v for v in values if v.is_stacked or not is_zeros(v.tensor)]
+    values = some or values[:1]
+    if not values[1:]:
+        return values[0]
     parts = [stack_list(call, v) for v in values]
     if any(is_kept(v) for v in parts) and not _tf.in_xla_context(call.emit.graph):
         return _sum_of_containers(call, parts)

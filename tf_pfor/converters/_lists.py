@@ -15,9 +15,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf, by_row
 from tf_pfor.call import Call
-from tf_pfor.converters._kept import stacked_optional
-from tf_pfor.converters._list_lengths import is_full, list_length
-from tf_pfor.converters._padded import padded_stack, unpadded
+from tf_pfor.converters._shared import repeated
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import REGISTRY, RegisterPFor, Stacked
@@ -104,7 +102,7 @@ def _can_be_made_again(op: tf.Operation) -> bool:
 def _made_again(call: Call, tensor: tf.Tensor) -> Value:
     op = tensor.op
     if not _can_be_made_again(op):
-        return _copied(call, tensor)
+        return repeated(call, tensor)
     values = [
         call.emit.memo[_key(call, t)] if t.dtype == tf.variant else Value.unstacked(t)
         for t in op.inputs
@@ -119,83 +117,6 @@ def _made_again(call: Call, tensor: tf.Tensor) -> Value:
     made = again.rebuild() if rule is None else rule.function(again, *inputs.values())
     found = made[tensor.value_index] if isinstance(made, list) else made
     return found if isinstance(found, Value) else Value.stacked_list(found)
-
-
-def _copied(call: Call, handle: tf.Tensor) -> Value:
-    """A stacked list of the elements of any list: [T, ...] -> [T, n, ...] -> list."""
-    if call.emit.is_trial:  # only the layout is asked for
-        return Value.stacked_list(call.emit("Placeholder", dtype=tf.variant, shape=[]))
-    optional = stacked_optional(call, handle)
-    if optional is not None:
-        return optional
-    found = _tf.list_element(handle)
-    if found is None or found[0] == tf.variant or handle.shape.rank not in (0, None):
-        raise CannotVectorize("a loop-invariant list whose elements are not known is written to")
-    dtype, shape = found
-    emit, size = call.emit, call.loop.length
-    known = np.asarray(shape.as_list() if shape.is_fully_defined() else -1, np.int32)
-
-    def copy() -> tf.Tensor:
-        dense = padded_stack(emit, handle, known, dtype)  # [T, ...]
-        static = dims(dense)
-        spread = emit("ExpandDims", dense, np.int32(1))  # [T, 1, ...]
-        if static is not None and is_static(static[1:]):
-            parts = [emit.dim(dense, 0), size, *static[1:]]
-            target = emit.shape_vector(parts)  # type: ignore[arg-type]
-        else:
-            full = emit.shape_of(dense)
-            ends = [_part(emit, full, 0, 1), emit.shape_vector([size]), _part(emit, full, 1, None)]
-            target = emit("ConcatV2", ends, np.int32(0))
-        spread = emit("BroadcastTo", spread, target)  # [T, n, ...]
-        element = emit.shape_vector([size, *known]) if known.ndim else emit.constant(known)
-        if length is not None:
-            return _pushed_again(call, handle, spread, element, length)
-        return unpadded(emit, emit("TensorListFromTensor", spread, element), handle)
-
-    length = None if is_full(handle, emit) else list_length(call, handle)
-    if known.ndim:
-        return Value.stacked_list(copy())
-    # An empty list of unknown elements cannot be stacked.
-    with emit.graph.as_default():
-        handle = tf.convert_to_tensor(handle)
-        is_empty = tf.equal(tf.raw_ops.TensorListLength(input_handle=handle), 0)
-        made = tf.cond(
-            is_empty,
-            lambda: tf.raw_ops.TensorListReserve(
-                element_shape=-1, num_elements=0, element_dtype=dtype
-            ),
-            lambda: _in_current_graph(call, handle, dtype),
-        )
-    return Value.stacked_list(made)
-
-
-def _pushed_again(
-    call: Call, handle: tf.Tensor, items: tf.Tensor, element: tf.Tensor, length: tf.Tensor
-) -> tf.Tensor:
-    """A list with the room of ``handle``, to which the first ``length`` items are pushed."""
-    emit = call.emit
-    room = emit("TensorListLength", handle)
-    empty = emit("EmptyTensorList", element, room, element_dtype=items.dtype)
-    if _tf.static_value(length) == 0:
-        return empty
-
-    def push(i: tf.Tensor, made: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return i + 1, tf.raw_ops.TensorListPushBack(input_handle=made, tensor=items[i])
-
-    with emit.graph.as_default():
-        return tf.while_loop(
-            lambda i, _: i < length, push, (tf.constant(0), empty), maximum_iterations=room
-        )[1]
-
-
-def _in_current_graph(call: Call, handle: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    dense = tf.raw_ops.TensorListStack(
-        input_handle=handle, element_shape=-1, element_dtype=dtype
-    )  # [T, ...]
-    shape = tf.shape(dense)
-    target = tf.concat([shape[:1], [call.loop.length], shape[1:]], 0)
-    spread = tf.broadcast_to(tf.expand_dims(dense, 1), target)  # [T, n, ...]
-    return tf.raw_ops.TensorListFromTensor(tensor=spread, element_shape=-1)
 
 
 # ---------------------------------------------------------------------------

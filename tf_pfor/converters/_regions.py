@@ -235,7 +235,8 @@ def _has_lengths(value: Value) -> bool:
 
 
 def _lists(value: Value) -> Any:
-    return (_has_lengths(value), holds_packs(value))
+    is_opened = value.rows is not None and bool(value.rows.opened)
+    return (_has_lengths(value), holds_packs(value), is_opened)
 
 
 def _has_rows(value: Value) -> bool:
@@ -272,6 +273,9 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
     if value.rows is not None and value.rows.terms:
         terms = tuple(_stand_in(t, length, emit) for t in value.rows.terms)
         return dataclasses.replace(value, rows=dataclasses.replace(value.rows, terms=terms))
+    if value.rows is not None and value.rows.opened:
+        opened = tuple([_stand_in(v, length, emit) for v in each] for each in value.rows.opened)
+        return dataclasses.replace(value, rows=dataclasses.replace(value.rows, opened=opened))
     shape = full_shape(value.layout, value.inner_shape, length)
     tensor = tf.compat.v1.placeholder(value.dtype, shape)
     if value.dtype in (tf.resource, tf.variant):
@@ -280,7 +284,7 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
 
 
 def run_if_any(
-    flag: tf.Tensor, run: Any, like: Sequence[Any], dtypes: Sequence[Any]
+    flag: tf.Tensor, run: Any, like: Sequence[Any], dtypes: Sequence[Any], lead: Any = 0
 ) -> list[tf.Tensor]:
     """``run()`` if ``flag``, else zeros: a side without rows costs nothing and cannot fail.
 
@@ -290,6 +294,7 @@ def run_if_any(
       like: for each the static shape of the zeros (an unknown dimension becomes 0), or the tensor
         to pass on instead; None for an Optional, which stays empty.
       dtypes: their dtypes.
+      lead: what an unknown first dimension becomes.
     """
 
     def nothing() -> list[tf.Tensor]:
@@ -298,7 +303,7 @@ def run_if_any(
             if x is None
             else tf.identity(x)
             if isinstance(x, tf.Tensor)
-            else tf.zeros([0 if d is None else d for d in x.as_list()], d_type)
+            else tf.zeros([(0 if i else lead) if d is None else d for i, d in enumerate(x)], d_type)
             for x, d_type in zip(like, dtypes)
         ] + [tf.constant(0)]
 
@@ -344,6 +349,6 @@ def padded_rows(mask: tf.Tensor, everyone: tf.Tensor, emit: Emitter) -> tf.Tenso
     With it a static number of rows does what the rows of the mask do and nothing else: no row
     sees data on which it would fail, and what the others compute is thrown away.
     """
-    first = emit("ArgMax", emit("Cast", mask, DstT=tf.int32), np.int32(0), output_type=tf.int32)
-    others = emit("BroadcastTo", first, emit.shape_of(everyone))
+    row = emit("Max", emit("Select", mask, everyone, emit("ZerosLike", everyone)), np.int32(0))
+    others = emit("BroadcastTo", row, emit.shape_of(everyone))
     return emit("Select", mask, everyone, others)

@@ -176,12 +176,10 @@ def _of_loop_outside(call: Call, given: Value) -> Value:
     emit, shape, dtype = call.emit, dims(item), item.dtype
 
     def first() -> tf.Tensor:
-        """The first item, zeros of an empty list: the sum of one or none, of bools whether any."""
-        few = emit("Range", np.int32(0), emit("Minimum", count, np.int32(1)), np.int32(1))
-        found = emit(
-            "TensorListGather", given.tensor, few, np.asarray(shape, np.int32), element_dtype=dtype
-        )
-        return emit("Any" if dtype == tf.bool else "Sum", found, np.int32(0))
+        """The first item, which is not copied; zeros of an empty list."""
+        some = emit("TensorListResize", given.tensor, emit("Maximum", count, np.int32(1)))
+        where = np.int32(0), np.asarray(shape, np.int32)
+        return emit("TensorListGetItem", some, *where, element_dtype=dtype)
 
     key = ("list of a loop outside", emit.graph, op, k)
     if key not in call.memo:

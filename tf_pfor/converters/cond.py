@@ -22,11 +22,12 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
+from tf_pfor.converters._branch_lists import Element, lists_of_branches
 from tf_pfor.converters._containers import with_rows
-from tf_pfor.converters._kinds import item_shape, kind_of
 from tf_pfor.converters._list_rows import dense, known_lengths, pick
 from tf_pfor.converters._lists import size_of_rows, stack_list, swap
-from tf_pfor.converters._loop_graphs import is_read, length_of
+from tf_pfor.converters._loop_graphs import is_read
+from tf_pfor.converters._opened import as_opened, opened_by, values_in
 from tf_pfor.converters._optionals import (
     among,
     by_branch,
@@ -54,9 +55,6 @@ from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
 from tf_pfor.values import Layout, ListRows, Value, dims, merge
 
 Gather = Callable[[tf.Tensor], tf.Tensor]
-Element = tuple[tf.DType, tuple[int, ...], int | None]
-"""Dtype and static shape of the items of a list, and how many they are, None if unknown."""
-
 _NONE: Mapping[int, Element] = {}
 
 # Elements from which on nobody looks whether all branches give the same constant.
@@ -139,8 +137,10 @@ def _is_static_in_body(call: Call, regions: list[Region]) -> bool:
     """Inside another map whose iterations would partition their rows differently."""
     if not _tf.in_body(call.emit.graph) or any(writes_state(r.graph) for r in regions):
         return False
+    known = opened_by(call, [r.graph for r in regions])
     return all(
-        o.shape.is_fully_defined() and (o.dtype != tf.variant or one_source(regions, k) is not None)
+        o.shape.is_fully_defined()
+        and (o.dtype != tf.variant or k in known or one_source(regions, k) is not None)
         for k, o in enumerate(call.op.outputs)
     )
 
@@ -265,18 +265,25 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
         raise CannotVectorize("the shape of an output is not known before running")
     emit = call.emit
     everyone = positions(call, call.loop)
-    threads, lists_made = _lists(call, regions, {})
+    opened = opened_by(call, [r.graph for r in regions])
+    threads, lists_made = lists_of_branches(call, regions, opened)
     if any(length is None for _, _, length in lists_made.values()):
         raise Refused("branches make lists whose length is not known before running")
     args = _for_all_rows(call, args, threads)
     results: list[Any] | None = None
-    for mask, region in zip(_masks(call, which, len(regions)), regions):
+    count, values = len(call.op.outputs), list[list[tf.Tensor]]()
+    masks = _masks(call, which, len(regions))
+    for mask, region in zip(masks, regions):
         rows, flag = padded_rows(mask, everyone, emit), emit("Any", mask, np.int32(0))
-        made = _side(call, region, args, rows, flag, threads, None, lists_made, real=mask)
+        made = _side(
+            call, region, args, rows, flag, threads, None, lists_made, real=mask, optionals=opened
+        )
+        made, inside = made[:count], made[count:]
+        values.append(inside)
         for k, source in threads.items():
             args[source] = Value.stacked_list(made[k], args[source].rows)
         results = made if results is None else [
-            m if k in threads else emit("Select", mask, m, r)
+            m if k in threads or k in opened else emit("Select", mask, m, r)
             for k, (m, r) in enumerate(zip(made, results))
         ]  # fmt: skip
     assert results is not None
@@ -284,6 +291,8 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
         results[k] = args[source]
     for k in lists_made:
         results[k] = _list_of(call, results[k], lists_made[k])
+    for k, value in as_opened(call, opened, masks, values).items():
+        results[k] = value
     return results
 
 
@@ -300,7 +309,7 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
         raise CannotVectorize("the rank of an output is unknown")
     optionals = optionals_of(call, regions)
     refuse_reads(call, optionals)
-    threads, lists_made = _lists(call, regions, optionals)
+    threads, lists_made = lists_of_branches(call, regions, optionals)
     index, parts = _parts(call, which, count)
     split: dict[int, tuple[tf.Tensor, list[tf.Tensor]]] = {}
 
@@ -359,9 +368,11 @@ def _side(
 ) -> list[tf.Tensor]:
     """One branch on ``rows``, stacked outputs; zeros if ``flag`` is False.
 
-    The rows of the outputs that are ``optionals`` follow, two tensors for each.
+    The rows of the outputs that are ``optionals`` follow, two tensors for each; where they are not
+    made (``_opened``) what would be in them.
     """
     outer, outputs = call.emit, call.op.outputs
+    inside = [] if real is None else values_in(region.graph, optionals)
 
     def run() -> list[tf.Tensor]:
         emit = Emitter()
@@ -369,12 +380,21 @@ def _side(
             loop = Loop(outer.dim(rows, 0), emit, rows=rows, parent=call.loop)
         else:
             loop = call.loop.padded(rows, real, emit)
-        made = region.convert([loop.take(a, gather=gather) for a in args], loop, emit)
+        given = [loop.take(a, gather=gather) for a in args]
+        if inside:
+            wanted = [*region.graph.outputs, *inside]
+            made = region.convert(given, loop, emit, tensors=wanted)
+        else:
+            made = region.convert(given, loop, emit)
         tensors = [
-            _items(m, lists_made[k][1]) if k in lists_made else _stacked_output(m)
+            _items(m, lists_made[k][1])
+            if k in lists_made
+            else tf.constant(0)
+            if k in optionals
+            else _stacked_output(m)
             for k, m in enumerate(made)
         ]
-        for k in optionals:
+        for k in () if real is not None else optionals:
             tensors[k], *more = with_rows(made[k].call, made[k].value, k)
             tensors += more
         return tensors
@@ -388,11 +408,16 @@ def _side(
             like[k] = tf.TensorShape([lead, length, *element])
         elif k in threads:
             like[k] = args[threads[k]].tensor
+        elif k in optionals and real is not None:
+            like[k], dtypes[k] = tf.TensorShape([]), tf.int32
         elif output.dtype == tf.variant:
             like[k] = None
-    like += [tf.TensorShape([None])] * (2 * len(optionals))
-    dtypes += [tf.int32] * (2 * len(optionals))
-    return run_if_any(flag, run, like, dtypes)
+    if real is None:
+        like += [tf.TensorShape([None])] * (2 * len(optionals))
+        dtypes += [tf.int32] * (2 * len(optionals))
+    like += [full_shape(Layout.STACKED, dims(t), lead) for t in inside]
+    dtypes += [t.dtype for t in inside]
+    return run_if_any(flag, run, like, dtypes, lead=0 if real is None else outer.dim(rows, 0))
 
 
 def _stacked_output(made: Converted) -> tf.Tensor:
@@ -435,48 +460,6 @@ def _same_inner(pieces: list[tf.Tensor], inner: tf.TensorShape) -> list[tf.Tenso
         tf.reshape(p, tf.concat([s[:1], tf.where(s[0] > 0, s[1:], inside)], 0))
         for p, s in zip(pieces, shapes)
     ]
-
-
-def _lists(
-    call: Call, regions: Sequence[Region], optionals: Mapping[int, Any]
-) -> tuple[dict[int, int], dict[int, Element]]:
-    """The outputs that are lists: those that every branch makes of one argument, and others.
-
-    Branches that write into one list do so one after the other, each in its own rows. Lists that
-    branches make by themselves must be equally long; their items are put together.
-    """
-    threads: dict[int, int] = {}
-    made: dict[int, Element] = {}
-    for k, output in enumerate(call.op.outputs):
-        if output.dtype != tf.variant or k in optionals:
-            continue
-        source = one_source(regions, k)
-        if source is not None:
-            threads[k] = source
-            continue
-        known = [_element(call, region.graph.outputs[k]) for region in regions]
-        first = known[0]
-        if first is None or first[0] == tf.variant or not first[1].is_fully_defined():
-            raise CannotVectorize(
-                "branches that rows choose between make lists of items of unknown shape"
-            )
-        if any(other is None or other != first for other in known):
-            raise CannotVectorize("branches that rows choose between make lists of other items")
-        lengths = {length_of(region.graph.outputs[k]) for region in regions}
-        if len(lengths - {None}) > 1:
-            raise CannotVectorize("branches that rows choose between make lists of other lengths")
-        length = next(iter(lengths)) if len(lengths) == 1 else None
-        made[k] = (first[0], tuple(first[1].as_list()), length)
-    return threads, made
-
-
-def _element(call: Call, made: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:
-    """Dtype and static shape of the items of a list that a branch makes, None if not known."""
-    known = _tf.list_element(made)
-    if known is not None and known[1].is_fully_defined():
-        return known
-    kind = kind_of(call, made)
-    return (kind, item_shape(call, made)) if isinstance(kind, tf.DType) else known
 
 
 def _for_all_rows(call: Call, args: list[Value], threads: Mapping[int, int]) -> list[Value]:

@@ -19,6 +19,7 @@ from tf_pfor.converters._kept import item_at, of_all_rows, one_of
 from tf_pfor.converters._list_rows import row_ids
 from tf_pfor.converters._list_sums import sum_of_lists
 from tf_pfor.converters._lists import list_rule, stack_list
+from tf_pfor.converters._opened import opened_values
 from tf_pfor.values import ListRows, Value
 
 
@@ -49,6 +50,8 @@ def optional_has_value(call: Call, optional: Value) -> Any:
 def optional_get_value(call: Call, optional: Value) -> Any:
     """Values [n, ...]; lists as lists."""
     source = stack_list(call, optional)
+    if source.rows is not None and source.rows.opened:
+        return opened_values(call, source.rows.opened)
     if source.rows is None or not source.rows.terms:
         return _values(call, source)
     found = zip(*(_values(call, term) for term in source.rows.terms))

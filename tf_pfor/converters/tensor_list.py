@@ -45,7 +45,7 @@ from tf_pfor.converters._lists import (
 )
 from tf_pfor.converters._loop_graphs import known_integer
 from tf_pfor.converters._padded import is_padded, padded_stack
-from tf_pfor.emit import Dim
+from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.shapes import product
 from tf_pfor.values import Layout, ListRows, Shape, Value
@@ -165,7 +165,9 @@ def split(call: Call, tensor: Value, element_shape: Value, lengths: Value) -> An
         pieces = swap(call, emit.reshape(whole, parts))  # [T, n, d, ...]
         return Value.stacked_list(emit("TensorListFromTensor", pieces, shape))
     if count is None:
-        raise CannotVectorize("a tensor is split into a number of pieces that is not known")
+        if _tf.in_xla_context(emit.graph):
+            raise CannotVectorize("a tensor is split into a number of pieces that is not known")
+        return Value.stacked_list(_cut(emit, whole, lengths.tensor, shape))
     made = emit("TensorListReserve", shape, np.int32(count), element_dtype=tensor.dtype)
     if count:
         split_dim = np.int32(1)
@@ -173,6 +175,19 @@ def split(call: Call, tensor: Value, element_shape: Value, lengths: Value) -> An
         for i, piece in enumerate(pieces if count > 1 else [pieces]):
             made = emit("TensorListSetItem", made, np.int32(i), piece)
     return Value.stacked_list(made)
+
+
+def _cut(emit: Emitter, whole: tf.Tensor, lengths: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
+    """The list of [n, d_t, ...], of as many pieces of [n, S, ...] as there are lengths d_t."""
+
+    def step(t: tf.Tensor, made: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        item = whole[:, ends[t] - lengths[t] : ends[t]]
+        return t + 1, tf.raw_ops.TensorListSetItem(input_handle=made, index=t, item=item)
+
+    with emit.graph.as_default():
+        count, ends = tf.size(lengths), tf.cumsum(lengths)
+        made = emit("TensorListReserve", shape, count, element_dtype=whole.dtype)
+        return tf.while_loop(lambda t, _: t < count, step, (0, made), maximum_iterations=count)[1]
 
 
 # ---------------------------------------------------------------------------

@@ -1,0 +1,94 @@
+"""Gradients of conditionals in a map in the body of another map: rows of both choose branches."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+RNG = np.random.default_rng(0)
+W = tf.Variable(RNG.normal(size=[3, 3]) * 0.5)
+K = tf.constant([[0, 2, 1], [3, 1, 0], [0, 0, 0], [4, 2, 5]])
+M = tf.constant([[1, 0, 2], [2, 2, 1], [3, 0, 0], [1, 1, 1]])
+X = tf.constant(RNG.normal(size=[4, 3, 3]))
+
+
+def cell(s):
+    return tf.tanh(tf.linalg.matvec(W, s))
+
+
+def branches(k, m, x):
+    return tf.cond(k > m, lambda: tf.sin(cell(x)), lambda: tf.cos(x) * x)
+
+
+def alike(k, m, x):
+    """Both keep values of the same shapes."""
+    return tf.cond(k > m, lambda: tf.sin(tf.sin(x)), lambda: tf.exp(tf.tanh(x)))
+
+
+def cases(k, m, x):
+    functions = [lambda: tf.sin(cell(x)), lambda: tf.cos(x) * x, lambda: tf.reduce_sum(x**2) * x]
+    return tf.switch_case(k, functions)
+
+
+def fails_elsewhere(k, m, x):
+    """Infinite, with a gradient that is no number, in the rows that do not take it."""
+    y = tf.cond(k > m, lambda: tf.sqrt(tf.cast(k - m, tf.float64) * x**2), lambda: x * 2.0)
+    return y + tf.cond(k > m, lambda: x, lambda: x / tf.cast(m - k + 1, tf.float64))
+
+
+def in_a_loop(k, m, x):
+    def body(t, s):
+        return t + 1, tf.cond(s[0] > 0.1, lambda: tf.sin(s) * s, lambda: cell(s))
+
+    return tf.while_loop(lambda t, _: t < k, body, (0, x))[1]
+
+
+def gradients(model):
+    def one(k, m, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(model(k, m, x) ** 2)
+        return tape.gradient(loss, [x, W], unconnected_gradients="zero")
+
+    return one
+
+
+def of_rows(one, fallback=False):
+    return lambda row: tf_pfor.vectorized_map(
+        lambda r: one(*r), row, fallback_to_while_loop=fallback
+    )
+
+
+def check(model, args=(K, M, X), fallback=False):
+    one = gradients(model)
+    alone = tf.function(one)
+    rows, columns = args[0].shape
+    expected = [[alone(*(a[i, j] for a in args)) for j in range(columns)] for i in range(rows)]
+    found = tf_pfor.vectorized_map(of_rows(one, fallback), args, fallback_to_while_loop=fallback)
+    for c, f in enumerate(found):
+        wanted = tf.stack([tf.stack([e[c] for e in row]) for row in expected])
+        np.testing.assert_allclose(f, wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", [branches, alike, cases, fails_elsewhere])
+def test_gradients(model):
+    check(model)
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_few_rows(rows):
+    one = gradients(branches)
+    check(branches, (K[:, :1], M[:, :1], X[:, :1]))
+    found = tf_pfor.vectorized_map(of_rows(one), (K[:, :rows], M[:, :rows], X[:, :rows]))
+    assert [t.shape for t in found] == [(4, rows, 3), (4, rows, 3, 3)]
+
+
+def test_one_branch_for_all_rows():
+    check(branches, (K * 0, M, X))
+    check(branches, (K + 9, M, X))
+
+
+def test_conditionals_in_loops_are_looped():
+    with pytest.warns(tf_pfor.FallbackWarning, match="DynamicPartition"):
+        check(in_a_loop, fallback=True)

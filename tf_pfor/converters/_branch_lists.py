@@ -1,0 +1,61 @@
+"""Lists that conditionals return, of which each row chooses the branch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.call import Call
+from tf_pfor.converters._kinds import item_shape, kind_of
+from tf_pfor.converters._loop_graphs import length_of
+from tf_pfor.converters._optionals import one_source
+from tf_pfor.converters._regions import Region
+from tf_pfor.errors import CannotVectorize
+
+Element = tuple[tf.DType, tuple[int, ...], int | None]
+"""Dtype and static shape of the items of a list, and how many they are, None if unknown."""
+
+
+def lists_of_branches(
+    call: Call, regions: Sequence[Region], optionals: Mapping[int, Any]
+) -> tuple[dict[int, int], dict[int, Element]]:
+    """The outputs that are lists: those that every branch makes of one argument, and others.
+
+    Branches that write into one list do so one after the other, each in its own rows. Lists that
+    branches make by themselves must be equally long; their items are put together.
+    """
+    threads: dict[int, int] = {}
+    made: dict[int, Element] = {}
+    for k, output in enumerate(call.op.outputs):
+        if output.dtype != tf.variant or k in optionals:
+            continue
+        source = one_source(regions, k)
+        if source is not None:
+            threads[k] = source
+            continue
+        known = [_element(call, region.graph.outputs[k]) for region in regions]
+        first = known[0]
+        if first is None or first[0] == tf.variant or not first[1].is_fully_defined():
+            raise CannotVectorize(
+                "branches that rows choose between make lists of items of unknown shape"
+            )
+        if any(other is None or other != first for other in known):
+            raise CannotVectorize("branches that rows choose between make lists of other items")
+        lengths = {length_of(region.graph.outputs[k]) for region in regions}
+        if len(lengths - {None}) > 1:
+            raise CannotVectorize("branches that rows choose between make lists of other lengths")
+        length = next(iter(lengths)) if len(lengths) == 1 else None
+        made[k] = (first[0], tuple(first[1].as_list()), length)
+    return threads, made
+
+
+def _element(call: Call, made: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:
+    """Dtype and static shape of the items of a list that a branch makes, None if not known."""
+    known = _tf.list_element(made)
+    if known is not None and known[1].is_fully_defined():
+        return known
+    kind = kind_of(call, made)
+    return (kind, item_shape(call, made)) if isinstance(kind, tf.DType) else known
