@@ -39,3 +39,75 @@ def test_select_of_different_shapes_is_refused_and_never_broadcasts(per_row):
     for other in (y[:, :, :1], y[:, :1], y[:, :0]):
         with pytest.raises(tf.errors.InvalidArgumentError):
             run(c, x, other)
+
+
+def _gate(x):
+    """Two slopes in a row, with a product by something shared before each."""
+    y = tf.tanh(tf.sigmoid(x) * tf.constant([2.0, -1.0, 0.5], x.dtype)) * tf.constant(3.0, x.dtype)
+    return tf.nn.relu(y * tf.constant([1.0, 2.0, 3.0], x.dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex128"])
+@pytest.mark.parametrize("xla", [False, True])
+def test_slopes_and_shared_factors_are_multiplied_first(dtype, xla):
+    """One pass over what differs between iterations for both."""
+    if dtype == "complex128" and xla:
+        pytest.skip("one dtype that is not changed is enough")
+
+    def backward(seed):
+        x = tf.cast(tf.constant([0.3, -0.4, 2.0]), dtype)
+        model = _gate if dtype != "complex128" else lambda x: tf.tanh(tf.sigmoid(x) * x)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = model(x)
+        return tape.gradient(y, x, seed)
+
+    seeds = tf.cast(tf.constant(np.random.default_rng(0).normal(size=[5, 3])), dtype)
+    run = tf.function(tf_pfor.vmap(backward), jit_compile=xla)
+    rtol = {"float16": 3e-3, "bfloat16": 3e-2, "float32": 1e-6}.get(dtype, 1e-14)
+    expected = [backward(seed).numpy().astype(complex) for seed in seeds]
+    np.testing.assert_allclose(run(seeds).numpy().astype(complex), expected, rtol)
+    if dtype in ("float32", "float64") and not xla:
+        assert _passes(run.get_concrete_function(seeds).structured_outputs) == 4
+
+
+def _passes(result):
+    """How many products as large as the result it takes."""
+    todo, seen = [result.op], set()
+    for op in todo:  # grows
+        todo += [t.op for t in op.inputs if t.op not in seen and not seen.add(t.op)]
+    return sum(
+        op.type == "Mul" and op.outputs[0].shape == result.shape for op in seen | {result.op}
+    )
+
+
+def test_slopes_keep_what_float16_cannot_hold():
+    """A small factor and a small slope after a scaled loss, as in mixed precision."""
+    x = tf.constant([5.0], tf.float16)
+    seeds = tf.constant([[32768.0], [16384.0]], tf.float16)
+
+    def backward(seed):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.tanh(x) * tf.constant([2e-4], tf.float16)
+        return tape.gradient(y, x, seed)
+
+    np.testing.assert_array_equal(tf_pfor.vmap(backward)(seeds), [backward(s) for s in seeds])
+
+
+def test_slopes_in_a_loop_of_unknown_length():
+    """In the loop that goes back, where the shared ones are taken off lists."""
+    x = tf.constant(np.random.default_rng(1).normal(size=[6]))
+
+    @tf.function
+    def model(x, trips):
+        return tf.while_loop(
+            lambda t, _: t < trips, lambda t, y: (t + 1, tf.tanh(y) * x), (tf.constant(0), x)
+        )[1]
+
+    jacobian = tf.function(lambda x, trips: tf_pfor.jacrev(model)(x, trips))
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        y = model(x, tf.constant(4))
+    expected = tape.jacobian(y, x, experimental_use_pfor=False)
+    np.testing.assert_allclose(jacobian(x, tf.constant(4)), expected, 1e-12)

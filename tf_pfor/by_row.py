@@ -3,7 +3,8 @@
 A loop that builds a tree in an array reads and writes item t_i of row i. As one tensor [n, T, ...]
 the array would be copied in every trip, and again in every trip of the gradient. Here it is a
 TensorList of n * T items, those of row 0 first (``Layout.BY_ROW``): a read gathers n items, a write
-replaces n items in place, and the gradient of a read is a list with n items set.
+replaces n items in place. A read passes the list on, so that its gradient adds n items to that of
+the list, in place: TensorFlow's own makes a list of zeros with n items set, and adds up lists.
 
 ``accesses`` says whether a loop variable is used in this way only; ``convert`` vectorizes the ops
 that may stand there; ``standard`` turns such a value back into what all converters know.
@@ -30,6 +31,7 @@ Tile = Callable[[Value], Value]
 _MOST = 4
 
 _LIST_READS = ("TensorListGather", "TensorListGetItem")
+_GRADIENT = "TfPforReadByRow"
 
 
 # ---------------------------------------------------------------------------
@@ -235,10 +237,20 @@ class _Access:
         return Value.deferred(Layout.STACKED, pack, inner, self.items.dtype, parts=parts)
 
     def _gather(self, places: tf.Tensor) -> tf.Tensor:
-        return self.emit(
-            "TensorListGather", self.value.tensor, places, self._item,
-            element_dtype=self.items.dtype,
-        )  # fmt: skip
+        emit, handle = self.emit, self.value.tensor
+        items = emit("TensorListGather", handle, places, self._item, element_dtype=self.items.dtype)
+        is_here = handle.graph is emit.graph and not _tf.in_body(emit.graph)
+        if not is_here or not _tf.may_record_gradients():
+            return items
+        tensors = [items, handle, places]
+        protos = {
+            "T": _tf.attr_value("list(type)", [t.dtype for t in tensors]),
+            "_gradient_op_type": _tf.attr_value("string", _GRADIENT),
+        }
+        items, passed, _ = emit.create("IdentityN", tensors, protos).outputs
+        _tf.copy_handle_data(handle, passed)
+        self.value.cell.pass_on(passed)
+        return items
 
     def write(self, index: Value, item: Value, *, is_column: bool) -> Value:
         """Replaces item t_i of row i, or k of them."""
@@ -277,3 +289,21 @@ class _Access:
             emit("Less", index, count),
         )
         return emit("SelectV2", inside, place, np.int32(-1))
+
+
+@tf.RegisterGradient(_GRADIENT)
+def _read_gradient(
+    op: tf.Operation, items: tf.Tensor, passed: tf.Tensor, _: Any
+) -> tuple[None, tf.Tensor, None]:
+    """That of the list: that of the list passed on, with those of the items added, [n, ...]."""
+    handle, places = op.inputs[1:]
+    of_items = {"element_shape": items.shape[1:], "element_dtype": items.dtype}
+    if passed.op.type == "ZerosLike":  # nobody reads on
+        length = tf.raw_ops.TensorListLength(input_handle=handle)
+        passed = tf.raw_ops.TensorListReserve(num_elements=length, **of_items)
+    else:
+        items += tf.raw_ops.TensorListGather(input_handle=passed, indices=places, **of_items)
+    made = tf.raw_ops.TensorListScatterIntoExistingList(
+        input_handle=passed, tensor=items, indices=places
+    )
+    return None, made, None

@@ -15,7 +15,7 @@ from tf_pfor.converters._list_sums import sum_of_lists
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.shapes import expand_to_rank, fold, product, unfold
-from tf_pfor.values import Layout, Value, is_static
+from tf_pfor.values import Layout, Value, dims, is_static
 
 MAX_GROUPS = 5
 """Broadcasting CPU kernels take this many groups of adjacent axes that broadcast alike."""
@@ -84,11 +84,32 @@ def same_shape(call: Call) -> Any:
 
 
 def scaled(call: Call, value: Value, factor: tf.Tensor) -> Any:
-    """The stacked ``value`` times an invariant factor of the same inner shape."""
+    """The stacked ``value`` times an invariant slope of the same inner shape, of 1 at most.
+
+    Of a value that is a product itself, of something large and something small, the small ones are
+    multiplied first, (v a) f = v (a f): one pass over what is large. Since f is not above 1, a f
+    cannot overflow; what underflows is below 1e-38 v. Not of float16, where that is 1e-8 v.
+    """
     folded = _common_fold(call, [value, Value.unstacked(factor)])
     if folded is None:
-        return call.emit("Mul", value.tensor, factor)
-    return unfold(call, call.emit("Mul", *folded.operands), folded.like, folded.axes)
+        return _times_slope(call, value.tensor, factor)
+    return unfold(call, _times_slope(call, *folded.operands), folded.like, folded.axes)
+
+
+def _times_slope(call: Call, product: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    op, shape = product.op, dims(product)
+    is_wide = product.dtype in (tf.float32, tf.float64)
+    if is_wide and op.type == "Mul" and op.graph is call.emit.graph and shape and shape[0] != 1:
+        for large, small in (op.inputs, reversed(op.inputs)):
+            if dims(large) == shape and all(_has_one_row(t, len(shape)) for t in (small, factor)):
+                return call.emit("Mul", large, call.emit("Mul", small, factor))
+    return call.emit("Mul", product, factor)
+
+
+def _has_one_row(tensor: tf.Tensor, rank: int) -> bool:
+    """Whether axis 0 is 1 once it has ``rank`` axes; no if that is not known."""
+    shape = dims(tensor)
+    return shape is not None and (len(shape) < rank or shape[0] == 1)
 
 
 def regroup(call: Call, flat: list[tf.Tensor]) -> dict[str, Any]:
