@@ -5,6 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.control_flow import all_ops, notes
+from tf_pfor.converters import while_compact
 
 T, WIDTH = 6, 40
 RNG = np.random.default_rng(0)
@@ -235,3 +237,24 @@ def test_an_array_that_is_also_read_as_a_whole():
 
     assert_equal([mapped(one)(X, AT, TRIPS)], [looped(one)(X, AT, TRIPS)])
     assert "TensorListGather" not in op_types(mapped(one), X, AT, TRIPS)
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_gradients_of_reads_are_added_in_place(body):
+    """No trip adds up lists, of which most items are zeros."""
+    run = tf.function(lambda *args: with_gradient(mapped(body))(*args)[1])
+    for op in all_ops(run.get_concrete_function(X, AT, TRIPS).graph):
+        is_sum = op.type == "AddN" and op.outputs[0].dtype == tf.variant
+        assert not (is_sum and "body" in op.graph.name)
+
+
+@pytest.mark.parametrize("n", [2, 5])
+@pytest.mark.parametrize("body", [array, sliced, listed, partial])
+def test_two_loops_of_half_of_the_rows(body, n, monkeypatch):
+    monkeypatch.setattr(while_compact, "_LARGE_BY_ROW", 0)
+    args = [t[:n] for t in (X, AT, TRIPS)]
+    assert_equal([mapped(body)(*args)], [looped(body)(*args)])
+    found = notes(body, *args, while_strategy="compact")
+    assert any("compact, in two halves" in note for note in found)
+    args[2] = tf.zeros_like(args[2])  # nobody makes a trip
+    assert_equal([mapped(body)(*args)], [looped(body)(*args)])

@@ -130,6 +130,25 @@ def _listed(value: Value, whole: tf.Tensor, items: Items, loop: Loop, emit: Emit
     return Value(Layout.BY_ROW, Cell(handle), value.inner_shape, value.dtype, rows=rows)
 
 
+def in_halves(value: Value, first: int, emit: Emitter) -> list[tf.Tensor]:
+    """A value just made, twice: with the items of the ``first`` rows only, and with the others."""
+    _, items = _parts(value)
+    flat, item = value.tensor.op.inputs
+    count = emit.dim_math("Mul", first, items.count)
+    sizes = emit.shape_vector([count, -1])
+    one, other = emit("SplitV", flat, sizes, np.int32(0), num_split=2)
+    unset = emit("TensorListReserve", item, emit.as_tensor(count), element_dtype=items.dtype)
+    rest = emit("TensorListFromTensor", other, item)
+    both = emit("TensorListConcatLists", unset, rest, element_dtype=items.dtype)
+    return [emit("TensorListFromTensor", one, item), both]
+
+
+def of_halves(first: tf.Tensor, rest: tf.Tensor, emit: Emitter) -> tf.Tensor:
+    """The whole of what ``in_halves`` has made: what is set in either of them."""
+    length = emit("TensorListLength", rest)
+    return emit("AddN", [emit("TensorListResize", first, length), rest])
+
+
 def standard(value: Value, emit: Emitter) -> Value:
     """``value`` as a tensor or a plain list of elements; others are as they are."""
     if value.repeated is not None:

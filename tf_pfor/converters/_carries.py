@@ -73,7 +73,7 @@ class Plan:
         self._inside: dict[int, Value] = {}
         self._rows: dict[int, ListRows] = {}
         self._wholes: dict[int, Cell | None] = {}
-        self._by_row: dict[int, Value] = {}
+        self.by_row: dict[int, Value] = {}
         self._blank: dict[int, Value] = {}
         self.is_late = self.is_variant = False
         self._settle()
@@ -230,7 +230,7 @@ class Plan:
             item = _tf.list_element(graph.inputs[c.index]) if c.is_list else None
             c.layout = Layout.BY_ROW
             shape = None if item is None else tuple(item[1].as_list())
-            self._by_row[c.index] = items_by_row(self.call, arg, shape)
+            self.by_row[c.index] = items_by_row(self.call, arg, shape)
 
     def as_seen(self) -> list[Value]:
         """The inputs of the regions in the settled layouts, for trials."""
@@ -274,7 +274,7 @@ class Plan:
             if c.repeats is not None:
                 out.append(c.repeats.start(self.call, arg))
                 continue
-            stored = self._by_row.get(c.index) or as_layout(self.call, arg, c.layout)
+            stored = self.by_row.get(c.index) or as_layout(self.call, arg, c.layout)
             tensors = [stored.tensor]
             if c.has_lengths and not c.is_clock:
                 tensors.append(self._own_rows(c).lengths)  # type: ignore[arg-type]
@@ -306,7 +306,7 @@ class Plan:
                 seen[c.index] = c.repeats.inside(self.args[c.index], count, emit)
                 continue
             if c.layout is Layout.BY_ROW:
-                whole = dataclasses.replace(self._by_row[c.index], cell=Cell(tensors[0]))
+                whole = dataclasses.replace(self.by_row[c.index], cell=Cell(tensors[0]))
                 seen[c.index] = self._inside[c.index] = loop.take(whole)
                 continue
             rows = self._list_rows(c, loop, tensors, active) if c.is_list else None
@@ -447,7 +447,7 @@ class Plan:
         if carry.repeats is not None:
             return carry.repeats.after(received(tensors[0], carry.layout, carry.inner), tensors)
         if carry.layout is Layout.BY_ROW:
-            return dataclasses.replace(self._by_row[carry.index], cell=Cell(tensors[0]))
+            return dataclasses.replace(self.by_row[carry.index], cell=Cell(tensors[0]))
         if carry.is_list:
             return self.list_after(carry, tensors, lengths, began)
         return received(tensors[0], carry.layout, carry.inner)
@@ -474,7 +474,7 @@ class Plan:
         return outputs_of(self.call, {**{i: self.args[i] for i in self.passed}, **found})
 
     def describe(self) -> str:
-        return describe(self.carries, len(self._by_row))
+        return describe(self.carries, len(self.by_row))
 
     @property
     def maximum_iterations(self) -> int | None:

@@ -6,7 +6,7 @@ values are pushed to lists; the others stay. After the loop the lists are put to
 into the order of the rows. Nothing of full size is copied in a trip. What the body only reads is
 captured, and read through the numbers of the active rows. A TensorList stays full size and
 is written in place, in the active rows. Where there is much to compute, there are two such loops
-with half of the rows each.
+with half of the rows each: decision 0004 has the times.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
+from tf_pfor import _tf, by_row
 from tf_pfor.converters._carries import Plan
 from tf_pfor.converters._late import cut_at, due_rows
 from tf_pfor.converters._loop_graphs import effects
@@ -31,8 +31,9 @@ from tf_pfor.values import Layout, Shape, Value, dims
 
 State = list[list[tf.Tensor]]
 
-# From so many elementary operations in a trip of all rows on, two loops are faster than one.
-_LARGE = 64_000_000
+# From so many elementary operations in a trip of all rows on, two loops are faster than one; fewer
+# where a trip reads and writes items by row, which takes long beside the operations.
+_LARGE, _LARGE_BY_ROW = 64_000_000, 4_000_000
 
 
 def convert(plan: Plan, *, halved: bool) -> list[Value]:
@@ -103,6 +104,8 @@ class _Compact:
         states: tuple[State, State] = ([], [])
         for c, tensors in zip(self.carries, start):
             both = halve(tensors[0]) if c.layout is Layout.STACKED else tensors * 2
+            if c.layout is Layout.BY_ROW:
+                both = by_row.in_halves(self.plan.by_row[c.index], int(sizes[0]), emit)
             for state, half in zip(states, both):
                 state.append([half])
         owns = [list(half) for half in zip(*map(halve, own))]
@@ -214,8 +217,13 @@ class _Compact:
     def _results(self, finals: list[list[Any]]) -> list[Value]:
         plan, emit = self.plan, self.call.emit
         unpacked = [self._unpack(final[1:]) for final in finals]
-        state = unpacked[0][2]
-        parts = [self._all_left(own, lists, state) for own, lists, state, _ in unpacked]
+        state = [
+            [by_row.of_halves(*(t for (t,) in tensors), emit)]
+            if self.halved and c.layout is Layout.BY_ROW
+            else tensors[0]
+            for c, *tensors in zip(self.carries, *(state for _, _, state, _ in unpacked))
+        ]
+        parts = [self._all_left(own, lists, last) for own, lists, last, _ in unpacked]
         orders, *pieces = [list(p) for p in zip(*parts)]
 
         def in_order(pieces: list[tf.Tensor], inner: Shape = ()) -> tf.Tensor:
@@ -285,14 +293,15 @@ def may_halve(plan: Plan) -> bool:
     """
     call = plan.call
     n, work = call.loop.static_length, work_of(plan.body.graph)
+    by_row_too = any(c.layout is Layout.BY_ROW for c in plan.carries)
     return (
         call.loop.parent is None
         and n is not None
         and n > 1
         and work is not None
-        and n * work >= _LARGE
+        and n * work >= (_LARGE_BY_ROW if by_row_too else _LARGE)
         and not any(effects(g) for g in (plan.cond.graph, plan.body.graph))
-        and all(c.is_plain for c in plan.carries)
+        and all(c.is_plain or c.layout is Layout.BY_ROW for c in plan.carries)
         and not _tf.may_record_gradients()
         and not tf.config.list_logical_devices("GPU")
     )
