@@ -1,16 +1,11 @@
 """Gradients in the body of loops and branches that all rows share, inside of those of some rows:
 what they keep is shared too, and stands in containers beside what each row keeps for itself."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.control_flow import gradient_in_body
 from tests.test_nested_loops import (
-    INNER,
-    OUTER,
-    X,
+    assert_differentiated,
     assert_right,
     cell,
     gradients,
@@ -96,22 +91,4 @@ def test_few_rows(model):
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_differentiated_from_outside(model):
-    inside = gradient_in_body(model)
-
-    def total(run):
-        with tf.GradientTape() as tape:
-            x = tf.identity(X)
-            tape.watch(x)
-            loss = tf.reduce_sum(tf.cos(run(x)))
-        return tape.gradient(loss, x)
-
-    found = tf.function(
-        lambda: total(
-            lambda x: tf_pfor.vectorized_map(lambda row: inside(*row), (INNER, OUTER, x))
-        ),
-        autograph=False,
-    )()
-    expected = tf.function(
-        lambda: total(lambda x: tf.stack([inside(INNER[i], OUTER[i], x[i]) for i in range(5)]))
-    )()
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    assert_differentiated(model)
