@@ -40,6 +40,22 @@ def test_norms_of_all_types(norm):
     assert float(total) == -1.0
 
 
+def test_norms_of_a_schedule_share_one_trace():
+    w = tf.Variable(tf.ones([3], tf.float64))
+    examples = tf.constant(np.arange(12.0).reshape(4, 3) - 5)
+    norms = np.linalg.norm(examples, axis=1)
+
+    def total(norm):
+        return clipped(lambda x: tf.reduce_sum(w * x), w, examples, clip_norm=norm)[0]
+
+    total(3.0)
+    before = tf_pfor.cache_info().misses
+    for norm in (0.1, 1, np.float32(0.5), 1e300, 10**30, float("inf")):
+        scales = np.minimum(1, float(norm) / norms)
+        np.testing.assert_allclose(total(norm), scales @ examples.numpy(), rtol=1e-14)
+    assert tf_pfor.cache_info().misses == before
+
+
 @pytest.mark.parametrize(
     "norm",
     [0, -1.0, True, None, "1", 1j, float("nan"), np.float32(-1.0), tf.constant(-1.0), [1.0, 2.0]],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -299,9 +300,9 @@ def clipped_gradient_sum(
     >>> float(total)
     0.5
     """
-    _check_clip_norm(clip_norm)
+    limit = _checked_clip_norm(clip_norm)
     blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
-    return _cached(_clipped, loss_fn, (variables, batch, clip_norm), (has_aux, *blocks))
+    return _cached(_clipped, loss_fn, (variables, batch, limit), (has_aux, *blocks))
 
 
 def _check_batch(batch: tuple[Any, ...]) -> None:
@@ -312,9 +313,11 @@ def _check_batch(batch: tuple[Any, ...]) -> None:
         )
 
 
-def _check_clip_norm(clip_norm: Any) -> None:
+def _checked_clip_norm(clip_norm: Any) -> tf.Tensor:
+    """A tensor, so that a schedule of norms shares one trace."""
+    is_number = isinstance(clip_norm, numbers.Real) and not isinstance(clip_norm, bool)
     try:
-        tensor = tf.convert_to_tensor(clip_norm)
+        tensor = tf.convert_to_tensor(clip_norm, tf.float64 if is_number else None)
         known = tf.get_static_value(tensor)
     except (TypeError, ValueError):
         tensor = known = None
@@ -325,6 +328,7 @@ def _check_clip_norm(clip_norm: Any) -> None:
         or (known is not None and not known > 0)
     ):
         raise ArgumentError(f"clip_norm must be a positive number, found {clip_norm!r}.")
+    return tensor
 
 
 def _clipped(
