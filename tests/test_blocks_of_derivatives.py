@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tf_pfor.errors import ArgumentError
 
 X = tf.constant([0.3, 0.5, -0.2, 0.7, 1.1], tf.float64)
 A = np.sin(np.arange(25.0)).reshape(5, 5)
@@ -104,12 +103,32 @@ def test_derivatives_of_blocks(outer, inner, jit):
     close(compiled(blocks_in(outer, inner, 1), jit)(X), blocks_in(outer, inner, None)(X))
 
 
+@of_jit
 @pytest.mark.parametrize(("outer", "inner"), HIGHER)
-def test_higher_derivatives_of_blocks(outer, inner):
-    close(compiled(blocks_in(outer, inner, 1), False)(X), blocks_in(outer, inner, None)(X))
+def test_higher_derivatives_of_blocks(outer, inner, jit):
+    close(compiled(blocks_in(outer, inner, 2), jit)(X), blocks_in(outer, inner, None)(X))
 
 
-def test_third_derivatives_of_slices_under_jit_compile():
-    """A remainder is sliced off by a TensorFlow op that has no gradient under XLA."""
-    with pytest.raises(ArgumentError, match="leave out jit_compile"):
-        compiled(blocks_in(tf_pfor.laplacian, tf_pfor.jacrev, 2), True)(X)
+def of_tape(fn, chunk_size):
+    def jacobian(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = fn(x)
+        return tf_pfor.tape_jacobian(tape, y, x, parallel_iterations=chunk_size)
+
+    return jacobian
+
+
+@pytest.mark.parametrize("form", [tf_pfor.jacfwd, tf_pfor.hessian_diag, of_tape])
+@pytest.mark.parametrize("second", [tf_pfor.hessian, tf_pfor.laplacian])
+def test_blocks_in_blocks_under_jit_compile(form, second):
+    """Only those that nobody differentiates are blocks."""
+    found = compiled(form(second(f, chunk_size=2), chunk_size=3), True)(X)
+    close(found, form(second(f), chunk_size=None)(X))
+
+
+def test_three_tapes_in_blocks_under_jit_compile():
+    def third(chunk):
+        return of_tape(of_tape(of_tape(f, chunk), chunk), chunk)
+
+    close(compiled(third(2), True)(X), tf_pfor.jacrev(tf_pfor.hessian(f))(X))

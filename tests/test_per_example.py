@@ -50,7 +50,7 @@ def test_norms_of_a_schedule_share_one_trace():
 
     total(3.0)
     before = tf_pfor.cache_info().misses
-    for norm in (0.1, 1, np.float32(0.5), 1e300, 10**30, float("inf")):
+    for norm in (0.1, 1, np.float64(0.5), 1e300, 10**30, float("inf")):
         scales = np.minimum(1, float(norm) / norms)
         np.testing.assert_allclose(total(norm), scales @ examples.numpy(), rtol=1e-14)
     assert tf_pfor.cache_info().misses == before

@@ -15,7 +15,7 @@ from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.fingerprint import Transformed
 from tf_pfor.gradients import own_constants
 from tf_pfor.left_out import refuse_constants
-from tf_pfor.pullbacks import has_derivative
+from tf_pfor.pullbacks import differentiated, has_derivative
 from tf_pfor.trace import autographed
 
 Argnums = int | Sequence[int]
@@ -103,7 +103,7 @@ class Differentiated:
         for k, structure in zip(self._numbers, self._chosen):
             count = len(_present(structure, ""))
             args[k] = nests.to_user(filled(structure, [next(supply) for _ in range(count)]))
-        with own_constants():
+        with own_constants(), differentiated():
             result = self._fn(*args, **self._kwargs)
         aux = None
         if self._has_aux:

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf, nests
+from tf_pfor import nests
 from tf_pfor.api import check_blocks
 from tf_pfor.differentiated import (
     Argnums,
@@ -91,19 +91,16 @@ def _reverse(
     blocks: Blocks,
     holomorphic: bool,
     sparse: bool = False,
-    is_inner: bool = False,
 ) -> Fn:
-    """``jacrev``; ``is_inner`` if it is differentiated: XLA does not compile that of blocks."""
+    """``jacrev``, with its checked options."""
     real = "Use jacfwd, or return its real and imaginary parts."
 
     def compute(call: Differentiated) -> Any:
         call.require(is_complex=holomorphic, why=_HOLOMORPHIC if holomorphic else _REAL)
         outputs, aux = call.evaluate()
         check_outputs(outputs, is_complex=holomorphic, why=_HOLOMORPHIC if holomorphic else real)
-        at_once = is_inner and _tf.in_xla_context(tf.compat.v1.get_default_graph())
-        size = (None, None) if at_once else blocks
         found = [
-            [unflattened(y, r) for r in _pull_rows(y, call.wrt, size, holomorphic, sparse)]
+            [unflattened(y, r) for r in _pull_rows(y, call.wrt, blocks, holomorphic, sparse)]
             for y in tensors_of(outputs)
         ]
         return call.nested(outputs, found), aux
@@ -177,7 +174,7 @@ def hessian(
       argnums: as for ``jacrev``.
       has_aux: as for ``jacrev``.
       chunk_size: columns to compute at once; None: all; "auto": what fits. Under ``jit_compile``
-        the rows of the inner jacobian are all computed at once.
+        the rows of what is differentiated are all computed at once.
       memory_budget: as for ``vmap``.
       holomorphic: as for ``jacrev``.
 
@@ -191,7 +188,7 @@ def hessian(
     half = None
     if block == AUTO:  # a block of the inner jacobian must leave room for the outer one
         half = max((budget or default_budget()) // 2, 1)
-    inner = _reverse(fn, argnums, has_aux, (block, half), holomorphic, is_inner=True)
+    inner = _reverse(fn, argnums, has_aux, (block, half), holomorphic)
     return jacfwd(inner, argnums, has_aux, block, budget, holomorphic)
 
 

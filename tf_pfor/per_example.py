@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -315,11 +314,12 @@ def _check_batch(batch: tuple[Any, ...]) -> None:
 
 def _checked_clip_norm(clip_norm: Any) -> tf.Tensor:
     """A tensor, so that a schedule of norms shares one trace."""
-    is_number = isinstance(clip_norm, numbers.Real) and not isinstance(clip_norm, bool)
+    is_number = isinstance(clip_norm, (int, float)) and not isinstance(clip_norm, bool)
     try:
-        tensor = tf.convert_to_tensor(clip_norm, tf.float64 if is_number else None)
+        number: Any = float(clip_norm) if is_number else clip_norm
+        tensor = tf.convert_to_tensor(number, tf.float64 if is_number else None)
         known = tf.get_static_value(tensor)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         tensor = known = None
     if (
         tensor is None

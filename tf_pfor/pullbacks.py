@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +21,28 @@ Pull = Callable[[tf.Tensor], Sequence[Any]]
 """From a cotangent of the output to the gradients of the sources (None where unconnected)."""
 Blocks = tuple[int | str | None, int | None]
 """How many at once, and the bytes for "auto"."""
+
+_IS_DIFFERENTIATED = contextvars.ContextVar("tf_pfor_is_differentiated", default=False)
+
+
+@contextlib.contextmanager
+def differentiated() -> Generator[None]:
+    """What is computed in the ``with`` block is differentiated."""
+    token = _IS_DIFFERENTIATED.set(True)
+    try:
+        yield
+    finally:
+        _IS_DIFFERENTIATED.reset(token)
+
+
+def _must_be_at_once() -> bool:
+    """Whether rows cannot be computed in blocks, since these are differentiated under XLA.
+
+    It has no gradients of what blocks are sliced and joined by, nor of loops in loops that keep
+    lists. Nothing is lost: the gradient of blocks keeps what all of them computed.
+    """
+    is_xla = _tf.in_xla_context(tf.compat.v1.get_default_graph())
+    return is_xla and (_IS_DIFFERENTIATED.get() or _tf.may_record_gradients())
 
 
 def has_derivative(dtype: tf.DType) -> bool:
@@ -43,7 +67,7 @@ def map_units(
       batched: units are the same in all rows of ``x`` (axis 0), so there are fewer.
       once: ``of_seed`` can be called only once (it uses up a tape).
     """
-    block, budget = blocks
+    block, budget = (None, None) if _must_be_at_once() else blocks
     n = size_of_rows(x, 1 if batched else 0)
     fn = _seeded(x, of_seed, n, batched)
     job = Job(fn, Settings(), block, axis_name=None, budget=budget, once=once)
