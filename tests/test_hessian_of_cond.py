@@ -123,3 +123,20 @@ def test_rows_that_choose_share_a_loop():
     with pytest.warns(tf_pfor.FallbackWarning, match="If"):
         found = tf_pfor.vectorized_map(tf_pfor.jacfwd(cond), x)
     np.testing.assert_allclose(found, tf.stack([tf_pfor.jacfwd(cond)(row) for row in x]), 1e-12)
+
+
+@pytest.mark.parametrize("size", [len(POINTS), None])
+def test_the_gradient_of_a_tape_around_a_map_is_dense_under_jit_compile(size):
+    """Rows that stand in for others are gathered, of which the gradient is IndexedSlices."""
+
+    def doubled(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf_pfor.vectorized_map(total(cond), x)
+        return 2.0 * tape.gradient(y, x)
+
+    x = tf.constant(POINTS, tf.float64)
+    signature = [tf.TensorSpec([size, x.shape[1]], tf.float64)]
+    found = tf.function(doubled, jit_compile=True, input_signature=signature)(x)
+    expected = [2.0 * tf_pfor.jacrev(total(cond))(row) for row in x]
+    np.testing.assert_allclose(found, tf.stack(expected), 1e-12)

@@ -197,7 +197,7 @@ class Loop:
         if self.parent.is_index(value):
             return self.index_value()
         zero = np.int32(0)
-        take_rows = gather or (lambda whole: emit("GatherV2", whole, rows, zero))
+        take_rows = gather or (lambda whole: emit("GatherV2", _densely(whole, emit), rows, zero))
         cell = Cell(None, lambda: take_rows(value.tensor))
         source = source.through(Cell(rows), lambda outer: emit("GatherV2", outer, rows, zero))
         return Value(Layout.STACKED, cell, value.inner_shape, value.dtype, source=source)
@@ -218,3 +218,17 @@ class Loop:
             known, ids=ids, is_even=False, made_for=own, terms=terms, opened=opened
         )
         return dataclasses.replace(value, rows=known)
+
+
+def _densely(whole: tf.Tensor, emit: Emitter) -> tf.Tensor:
+    """``whole``, with a dense gradient if rows of it are gathered under XLA, as elsewhere.
+
+    That of a gather is IndexedSlices, which nobody expects of a tape around a map; that of a
+    Reshape is dense. In the body of a loop it would have to keep a shape that is not known.
+    """
+    in_loop = type(emit.graph).__name__ == "WhileBodyFuncGraph"
+    has_gradient = whole.dtype.is_floating or whole.dtype.is_complex
+    is_known = whole.shape.is_fully_defined() or not in_loop
+    if not has_gradient or not is_known or not _tf.in_xla_context(emit.graph):
+        return whole
+    return emit("Reshape", whole, emit.shape_of(whole))
