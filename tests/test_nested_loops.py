@@ -165,12 +165,6 @@ def test_few_rows(model):
     assert [t.shape for t in mapped(one, 0)] == [(0, 3), (0, 3, 3)]
 
 
-def test_jit_compile_is_refused():
-    one = gradients(lambda k, m, x: equal_outside(k, m, x, bound=4), False)
-    with pytest.raises(tf_pfor.NotVectorizableError, match="for which XLA has no ops: leave out"):
-        tf.function(lambda: mapped(one), jit_compile=True, autograph=False)()
-
-
 @pytest.mark.slow
 def test_lists_that_change_their_length_under_jit_compile_are_looped():
     """A second gradient of a conditional in a loop: XLA could not change their length."""

@@ -95,6 +95,7 @@ class ListRows:
         its own Optional; None for the rows if they are those of the loop.
       holds_packs: of a list of lists, whether these are packs (``_containers.py``), and not just
         lists of all rows.
+      ends: of a list that holds packs, under XLA: what stands in their place (``_ends.py``).
       terms: of an Optional that is a sum that nobody has put together yet: what is added.
       opened: of an Optional that was not made: for each branch the values that it would hold.
       is_even: all active rows are as long as the list; the others may hold anything at its end.
@@ -113,6 +114,7 @@ class ListRows:
     starts: tf.Tensor | None = None
     made_for: Sequence[tuple[tf.Tensor | None, tf.Tensor]] = ()
     holds_packs: bool = False
+    ends: Sequence[tf.Tensor] = ()
     terms: Sequence[Value] = ()
     opened: Sequence[Sequence[Value]] = ()
     is_even: bool = False
@@ -338,7 +340,8 @@ class Value:
         if rows is not None:
             terms = tuple(t.seen_from(graph, home) for t in rows.terms)
             opened = tuple([v.seen_from(graph, home) for v in each] for each in rows.opened)
-            rows = dataclasses.replace(rows, made_for=(), terms=terms, opened=opened)
+            ends = tuple(see(t) for t in rows.ends)
+            rows = dataclasses.replace(rows, made_for=(), ends=ends, terms=terms, opened=opened)
             fields = {f.name: see(getattr(rows, f.name)) for f in dataclasses.fields(rows)}
             rows = ListRows(**fields)
             if rows.items is not None:

@@ -16,11 +16,17 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.by_row import accesses
 from tf_pfor.call import Call
-from tf_pfor.converters._accumulators import find_accumulator
 from tf_pfor.converters._containers import holds_packs, popped_elements, with_packs
-from tf_pfor.converters._late import begin_late, emptied, ends_of, for_all, gets_lists, pops_lists
+from tf_pfor.converters._late import (
+    begin_late,
+    emptied,
+    ends_of,
+    for_all,
+    gets_lists,
+    last_of,
+    pops_lists,
+)
 from tf_pfor.converters._list_lengths import list_length
 from tf_pfor.converters._list_rows import written
 from tf_pfor.converters._loop_graphs import (
@@ -36,7 +42,6 @@ from tf_pfor.converters._loop_graphs import (
 from tf_pfor.converters._loop_variables import (
     Carry,
     describe,
-    has_items,
     known_integers,
     outputs_of,
 )
@@ -45,7 +50,6 @@ from tf_pfor.converters._regions import (
     Region,
     as_layout,
     blanked,
-    items_by_row,
     join,
     received,
 )
@@ -142,7 +146,7 @@ class Plan:
             for carry, trial in zip(settled, found):
                 carry.layout = join(carry.layout, trial.layout)
                 if trial.holds_packs:
-                    self.args[carry.index] = with_packs(self.call, self.args[carry.index])
+                    self._with_packs(carry)
                 self._hold_packs(carry)
                 if trial.has_lengths:
                     carry.has_lengths, carry.is_resized = True, False
@@ -181,56 +185,24 @@ class Plan:
         is_some = is_some and carry.is_resized and not carry.is_uniform
         if not (is_some and gets_lists(self.call, self.body.graph, carry.index)):
             return False
-        self.args[carry.index] = with_packs(self.call, arg)
+        self._with_packs(carry)
         return not holds_packs(arg)
+
+    def _with_packs(self, carry: Carry) -> None:
+        i = carry.index
+        self.args[i] = with_packs(self.call, self.args[i], self.body.graph.inputs[i])
 
     def ends(self) -> tf.Tensor:
         """int32 [n]: where the lists of the rows end that trips of a late loop pop."""
-        return ends_of(self.call, [self._own_rows(c) for c in self.carries if c.is_clock])
+        made = [self.body.graph.inputs[c.index] for c in self.carries if c.is_clock]
+        return ends_of(self.call, self._clocks(), made)
 
-    def collect_factors(self) -> None:
-        """Collects factors of the products that trips add up: one product after the loop."""
-        length = self.call.loop.static_length
-        for c in self.carries:
-            if (
-                c.layout is not Layout.STACKED
-                or c.repeats
-                or self.cond.graph.inputs[c.index].consumers()
-            ):
-                continue
-            found = find_accumulator(self.body.graph, c.index)
-            if found is not None:
-                layouts = self.body.layouts(found.tensors, self.as_seen(), length)
-                found.settle(layouts, may_differ=self.is_variant)
-                c.factors, c.layout = found, Layout.STACKED_LIST
+    def last(self) -> tf.Tensor | None:
+        """int32 []: how long these lists are, where they are not cut."""
+        return last_of(self.call, self._clocks())
 
-    def store_by_row(self, *, leaving: bool) -> None:
-        """Stores by row the arrays and lists of which the body reads and writes single items.
-
-        Not in a loop that must have static shapes: a read is a gather from a list.
-
-        Args:
-          leaving: rows leave the loop at different times, and take along what they have: worth
-            it also for arrays whose items are at the same place in all rows.
-        """
-        for c in self.carries:
-            arg, graph = self.args[c.index], self.body.graph
-            if c.repeats or self.cond.graph.inputs[c.index].consumers():
-                continue
-            if not has_items(c, arg, graph):
-                continue
-            places = accesses(graph, c.index)
-            if places is None:
-                continue
-            if c.is_list or not leaving:
-                length = self.call.loop.static_length
-                found = self.body.layouts(places, self.as_seen(), length)
-                if all(layout is Layout.UNSTACKED for layout in found):
-                    continue
-            item = _tf.list_element(graph.inputs[c.index]) if c.is_list else None
-            c.layout = Layout.BY_ROW
-            shape = None if item is None else tuple(item[1].as_list())
-            self.by_row[c.index] = items_by_row(self.call, arg, shape)
+    def _clocks(self) -> list[ListRows]:
+        return [self._own_rows(c) for c in self.carries if c.is_clock]
 
     def as_seen(self) -> list[Value]:
         """The inputs of the regions in the settled layouts, for trials."""
@@ -278,7 +250,9 @@ class Plan:
             tensors = [stored.tensor]
             if c.has_lengths and not c.is_clock:
                 tensors.append(self._own_rows(c).lengths)  # type: ignore[arg-type]
-            out.append(tensors)
+            ends = () if arg.rows is None else arg.rows.ends
+            c.ends = len(ends)
+            out.append([*tensors, *ends])
         return out
 
     def inside(
@@ -330,6 +304,8 @@ class Plan:
             known = dataclasses.replace(known, lengths=tensors[1])
         whole = dataclasses.replace(_NO_LIST, rows=known)
         found = loop.take(whole).rows
+        if carry.ends and found is not None:
+            found = dataclasses.replace(found, ends=tuple(tensors[-carry.ends :]))
         if active is None:
             return found
         return written(loop, found or ListRows(self.call.loop.length), active)
@@ -402,7 +378,7 @@ class Plan:
             if rows is None or rows.lengths is None:
                 raise CannotVectorize("a list whose rows differ in length is replaced in a loop")
             tensors.append(rows.lengths)
-        return tensors
+        return [*tensors, *(made.value.rows.ends if carry.ends and made.value.rows else ())]
 
     def list_after(
         self,
@@ -432,6 +408,8 @@ class Plan:
             starts = None if began is None else for_all(self.call, rows, began * each)
             lengths = for_all(self.call, rows, lengths)
             rows = dataclasses.replace(rows, lengths=lengths, starts=starts)
+        if carry.ends and rows is not None:
+            rows = dataclasses.replace(rows, ends=tuple(tensors[-carry.ends :]))
         return Value.stacked_list(tensors[0], rows)
 
     def after(

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
+from tf_pfor.converters._ends import pushed, with_ends, with_own_rows
 from tf_pfor.converters._kept import SCALAR, item_at, list_of
 from tf_pfor.converters._kinds import ITEM, Path, item_shape, kind_of
 from tf_pfor.converters._list_rows import (
@@ -26,7 +27,6 @@ from tf_pfor.converters._list_rows import (
     is_container,
     is_kept,
     lengths_of,
-    own_rows,
     row_ids,
     without_base,
 )
@@ -57,19 +57,35 @@ def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
     A list of all rows that are equally long, as loops of one trip count for all rows leave, is put
     there as it is.
     """
-    item, rows = stack_list(call, value), target.rows
-    is_static = _tf.in_xla_context(call.emit.graph)
+    item, rows, in_xla = stack_list(call, value), target.rows, _tf.in_xla_context(call.emit.graph)
     is_own = call.loop.rows is None and (rows is None or rows.ids is None)
-    if not is_static and not (is_own and _is_whole(item) and not holds_packs(target)):
-        target = with_packs(call, target)
-    if holds_packs(target) or is_static:
-        return target, pack(call, item, rows)
-    return target, item.tensor
+    if in_xla:
+        item = with_own_rows(call, item)
+    if not (is_own and _is_whole(item)):
+        target = with_packs(call, target, call.op.inputs[0])
+    if in_xla:
+        if holds_packs(target):
+            target = dataclasses.replace(target, rows=pushed(call, target, item))
+        return target, item.tensor
+    return target, pack(call, item, rows) if holds_packs(target) else item.tensor
 
 
-def taken(call: Call, source: Value, item: tf.Tensor, made: tf.Tensor) -> Value:
-    """What ``put`` has put into a list of lists, which the body calls ``made``."""
+def taken(
+    call: Call, source: Value, item: tf.Tensor, made: tf.Tensor, own: ListRows | None = None
+) -> Value:
+    """What ``put`` has put into a list of lists.
+
+    Args:
+      call: the op that takes it out.
+      source: the list of lists.
+      item: what it got.
+      made: what the body calls it.
+      own: the rows of the item, under XLA, where it is known.
+    """
     rows = source.rows
+    if own is not None:
+        _tell(call, item, made, own.size)
+        return Value.stacked_list(item, own)
     if holds_packs(source):
         return unpack(call, item, made, rows)
     rows = ListRows(rows.size, ids=rows.ids) if rows is not None and rows.ids is not None else None
@@ -93,8 +109,14 @@ def _is_whole(item: Value) -> bool:
     )
 
 
-def with_packs(call: Call, value: Value) -> Value:
-    """A list of lists with packs in it."""
+def with_packs(call: Call, value: Value, made: tf.Tensor) -> Value:
+    """A list of lists, which the body calls ``made``, with packs in it or what XLA has for them."""
+    if _tf.in_xla_context(call.emit.graph):
+        return with_ends(call, value, made)
+    return _with_packs(call, value)
+
+
+def _with_packs(call: Call, value: Value) -> Value:
     value = stack_list(call, value)
     if holds_packs(value):
         return value
@@ -108,8 +130,6 @@ def with_packs(call: Call, value: Value) -> Value:
 def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tensor:
     """What is put into a container for a list or an optional.
 
-    Under XLA, which has no optionals, the list itself.
-
     Args:
       call: the op that puts it there.
       value: the list or the optional.
@@ -117,16 +137,11 @@ def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tens
     """
     item = stack_list(call, value)
     if _tf.in_xla_context(call.emit.graph):
-        if item.rows is not None and item.rows.lengths is not None:
-            raise CannotVectorize(
-                "under jit_compile, a gradient of loops in each other keeps lists whose rows "
-                "differ in length, for which XLA has no ops: leave out jit_compile"
-            )
-        return own_rows(call, item).tensor
+        raise CannotVectorize("a list is kept in an optional, which XLA has not")
     if not is_container(item):
         item = from_zero(call, item)
     elif not is_kept(item) and _tf.list_element(item.tensor) is not None:  # bare lists
-        item = with_packs(call, item)
+        item = _with_packs(call, item)
     ends = tf.cast(lengths_of(call, item), tf.float64)  # [m]
     starts = tf.zeros_like(ends)
     if item.rows is not None and item.rows.starts is not None:
@@ -154,8 +169,6 @@ def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows |
       container: the rows of the container; if their number is a tensor it is not looked at.
     """
     emit = call.emit
-    if _tf.in_xla_context(emit.graph):
-        return Value.stacked_list(packed)
     size = call.loop.length if container is None else container.size
     shapes = [*_SHAPES, [size if isinstance(size, int) else None]]
     with emit.graph.as_default():

@@ -40,7 +40,7 @@ def kind_of(
       path: from it to the one that is asked for.
       within: conditionals whose results are being looked at.
     """
-    for op, same in _uses(call, tensor, path, within):
+    for op, same in uses(call, tensor, path, within):
         found = _used_as(op, same)
         if op.type in BRANCHES and same.op is op and op not in within:
             found = _by_branch(call, op, same.value_index, within)
@@ -52,7 +52,7 @@ def kind_of(
 def item_shape(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
     """The static shape of what is put into a list of the body."""
     found: tf.TensorShape | None = None
-    for op, same in _uses(call, tensor, (), frozenset()):
+    for op, same in uses(call, tensor):
         if op.type in _PUT and same.op is op:
             shape = op.inputs[_PUT[op.type]].shape
         elif op.type == "TensorListFromTensor":
@@ -63,8 +63,8 @@ def item_shape(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
     return tf.TensorShape(None) if found is None else found
 
 
-def _uses(
-    call: Call, tensor: tf.Tensor, path: Path, within: frozenset[Any]
+def uses(
+    call: Call, tensor: tf.Tensor, path: Path = (), within: frozenset[Any] = frozenset()
 ) -> Iterator[tuple[tf.Operation, tf.Tensor]]:
     """The ops that make or read what stands at ``path`` in a variant, and what they call it."""
     callers = _callers(call)

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._kinds import kind_of
+from tf_pfor.converters._kinds import kind_of, uses
 from tf_pfor.converters._lists import set_length
 from tf_pfor.converters._loop_graphs import (
     is_pushed,
@@ -29,23 +29,28 @@ from tf_pfor.converters._loop_graphs import (
 )
 from tf_pfor.converters._loop_variables import Carry
 from tf_pfor.emit import Emitter
+from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Layout, ListRows, Value, dims, is_static
 
 
 def pops_lists(call: Call, graph: Any, i: int) -> bool:
-    """Whether a trip takes the last item out of list ``i``, outside of XLA, in one place for all.
+    """Whether a trip takes the last item out of list ``i``, in one place for all.
 
-    Items are lists, or may differ in shape, so that they are not read from one tensor.
+    Items are lists, or may differ in shape (not under XLA), so that they are not read from one
+    tensor.
     """
-    if _tf.in_xla_context(call.emit.graph) or not pops_only(graph, i):
+    if not pops_only(graph, i):
         return False
     popped = [o.outputs[1] for o in graph.get_operations() if pops(o, graph.inputs[i])]
-    return len(popped) == 1 and (popped[0].dtype == tf.variant or not is_static(dims(popped[0])))
+    if len(popped) != 1:
+        return False
+    may_differ = not (is_static(dims(popped[0])) or _tf.in_xla_context(call.emit.graph))
+    return popped[0].dtype == tf.variant or may_differ
 
 
 def gets_lists(call: Call, graph: Any, i: int) -> bool:
-    """Whether trips push lists to list ``i``, outside of XLA."""
-    if _tf.in_xla_context(call.emit.graph) or graph.inputs[i].dtype != tf.variant:
+    """Whether trips push lists to list ``i``."""
+    if graph.inputs[i].dtype != tf.variant:
         return False
     is_put = is_pushed(graph, i) and pushes(graph, i) > 0
     return is_put and kind_of(call, graph.inputs[i]) == tf.variant
@@ -102,10 +107,15 @@ def _emptied(call: Call, arg: Value, rows: ListRows) -> Value:
     return Value.stacked_list(handle, dataclasses.replace(rows, lengths=None, starts=None))
 
 
-def ends_of(call: Call, lists: Sequence[ListRows]) -> tf.Tensor:
+def ends_of(call: Call, lists: Sequence[ListRows], made: Sequence[tf.Tensor]) -> tf.Tensor:
     """int32 [n]: where the lists of the rows end that trips pop, before the loop.
 
     They must agree, as those do that one loop has pushed.
+
+    Args:
+      call: the loop.
+      lists: the rows of the lists.
+      made: what the body calls them.
     """
     emit, found = call.emit, list[tf.Tensor]()
     for rows in lists:
@@ -114,6 +124,13 @@ def ends_of(call: Call, lists: Sequence[ListRows]) -> tf.Tensor:
         if rows.ids is not None:
             lengths = emit("GatherV2", lengths, rows.ids, np.int32(0))
         found.append(lengths)
+    if _tf.in_xla_context(emit.graph):  # which has no assertions
+        loops = [{op for op, _ in uses(call, t) if "While" in op.type} for t in made]
+        if any(other != loops[0] for other in loops):
+            raise CannotVectorize(
+                "under jit_compile, a loop pops lists of lists that different loops have made"
+            )
+        return found[0]
     text = "A loop pops lists of lists of different lengths."
     with emit.graph.as_default():
         same = [tf.debugging.assert_equal(found[0], other, text) for other in found[1:]]
@@ -121,25 +138,36 @@ def ends_of(call: Call, lists: Sequence[ListRows]) -> tf.Tensor:
             return tf.identity(found[0])
 
 
+def last_of(call: Call, lists: Sequence[ListRows]) -> tf.Tensor | None:
+    """int32 []: how long the lists are that trips pop, under XLA, which cannot cut them."""
+    if not lists or not _tf.in_xla_context(call.emit.graph):
+        return None
+    return call.emit("Max", lists[0].lengths, np.int32(0))
+
+
 def cut_at(
     carries: Sequence[Carry], state: Sequence[list[tf.Tensor]], end: tf.Tensor, emit: Emitter
 ) -> None:
     """Cuts the lists that trips pop behind ``end``, of the rows that are due."""
     for c, tensors in zip(carries, state):
-        if c.is_clock:
+        if c.is_clock and not _tf.in_xla_context(emit.graph):
             tensors[0] = set_length(emit, tensors[0], end)
 
 
-def due_rows(emit: Emitter, goes_on: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def due_rows(
+    emit: Emitter, goes_on: tf.Tensor, ends: tf.Tensor, end: tf.Tensor | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Which rows are due in a trip, and where their lists end.
 
     Args:
       emit: of the trip.
       goes_on: bool [n], the rows that are not done.
       ends: int32 [n], where their lists end.
+      end: where the lists end, if they are not cut.
     """
-    none = emit("Fill", emit.shape_of(ends), np.int32(-1))
-    end = emit("Max", emit("Select", goes_on, ends, none), np.int32(0))
+    if end is None:
+        none = emit("Fill", emit.shape_of(ends), np.int32(-1))
+        end = emit("Max", emit("Select", goes_on, ends, none), np.int32(0))
     return emit("LogicalAnd", goes_on, emit("Equal", ends, end)), end
 
 

@@ -9,13 +9,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._loop_graphs import (
-    is_only_popped,
-    is_pushed,
-    known_integer,
-    most_trips,
-    source,
-)
+from tf_pfor.converters._loop_graphs import source
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 
@@ -60,7 +54,7 @@ def _items(tensor: tf.Tensor, emit: Emitter) -> tuple[bool, Dim] | None:
         return None
     body = _tf.function_graph(op.graph, op.get_attr("body").name)
     k = made.value_index
-    per_trip, given = _chain(body.outputs[k])
+    per_trip, given = chain(body.outputs[k])
     before = _items(op.inputs[k], emit)
     if before is None or given is not body.inputs[k]:
         return None
@@ -81,44 +75,17 @@ def _as(emit: Emitter, count: Dim) -> Any:
 
 def _chain_outwards(tensor: tf.Tensor) -> tuple[int, tf.Tensor]:
     """As ``_chain``, also through the functions that have captured the list."""
-    total, tensor = _chain(tensor)
+    total, tensor = chain(tensor)
     while True:
         captures = getattr(tensor.graph, "captures", ())
         outside = next((a for a, b in captures if b is tensor), None)
         if outside is None or not tf.is_symbolic_tensor(outside):
             return total, tensor
-        step, tensor = _chain(outside)
+        step, tensor = chain(outside)
         total += step
 
 
-def most_pushed(made: tf.Tensor) -> int | None:
-    """How many items are pushed to an empty list at most, as far as the graph tells.
-
-    Only of a list to which loops push, and which is then popped, as TensorFlow's gradients of
-    loops do: nobody sees how much room it has.
-    """
-    found: list[int] = []
-    for reader in made.consumers():
-        if reader.type == "Identity":
-            most = most_pushed(reader.outputs[0])
-            found += [] if most is None else [most]
-        elif reader.type in ("StatelessWhile", "While"):
-            by_loop = [_by_loop(reader, i) for i, t in enumerate(reader.inputs) if t is made]
-            found += [x for x in by_loop if x is not None]
-    return sum(found) if found and len(found) == len(made.consumers()) else None
-
-
-def _by_loop(loop: tf.Operation, i: int) -> int | None:
-    """How many items a loop pushes at most to the list that is its variable ``i``."""
-    cond, body = (_tf.function_graph(loop.graph, loop.get_attr(k).name) for k in ("cond", "body"))
-    if not (is_pushed(body, i) and is_only_popped(loop.outputs[i])):
-        return None
-    given = enumerate(map(known_integer, loop.inputs))
-    trips = most_trips(cond, body, {j: x for j, x in given if x is not None})
-    return None if trips is None else trips * _chain(body.outputs[i])[0]
-
-
-def _chain(tensor: tf.Tensor) -> tuple[int, tf.Tensor]:
+def chain(tensor: tf.Tensor) -> tuple[int, tf.Tensor]:
     """How many items the ops before ``tensor`` add, and the list that they start with."""
     step, tensor = 0, source(tensor)
     while tensor.op.type in (*_SAME, *_STEPS) and tensor.value_index == 0:

@@ -33,6 +33,7 @@ class Carry:
       is_read: whether somebody reads the result.
       is_resized: a list whose length changes in the body.
       has_lengths: a list whose rows differ in length from the start.
+      ends: how many lists stand beside a list of lists (``ListRows.ends``).
       is_clock: a list of lists that trips pop: it says which rows are due (``Plan.is_late``).
       factors: of a sum of products: what is collected in its place.
       repeats: of a list of one invariant tensor: its count is carried.
@@ -45,6 +46,7 @@ class Carry:
     is_read: bool
     is_resized: bool = False
     has_lengths: bool = False
+    ends: int = 0
     is_clock: bool = False
     factors: Accumulator | None = None
     repeats: Repeats | None = None
@@ -86,7 +88,8 @@ class Carry:
         own = [full_shape(self.layout, self.inner, length)]
         if self.repeats is not None:
             return own + self.repeats.shapes
-        return own + [tf.TensorShape([None])] if self.has_lengths and not self.is_clock else own
+        own += [tf.TensorShape([None])] * (self.has_lengths and not self.is_clock)
+        return own + [tf.TensorShape([])] * self.ends
 
 
 def has_items(carry: Carry, arg: Value, graph: Any) -> bool:

@@ -15,7 +15,6 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._containers import holds_packs
-from tf_pfor.converters._list_lengths import most_pushed
 from tf_pfor.converters._list_rows import (
     dense,
     from_zero,
@@ -43,8 +42,9 @@ from tf_pfor.converters._lists import (
     swap,
     without_size,
 )
-from tf_pfor.converters._loop_graphs import known_integer
+from tf_pfor.converters._loop_graphs import known_integer, source
 from tf_pfor.converters._padded import is_padded, padded_stack
+from tf_pfor.converters._rooms import most_pushed, room_in_all_rows
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.shapes import product
@@ -65,7 +65,10 @@ def empty_list(call: Call, element_shape: Value, max_num_elements: Value) -> Any
     """
     shape, room = shape_input(call, "element_shape"), max_num_elements.tensor
     if max_num_elements.is_stacked:
-        room = call.emit("Max", room, np.int32(0))
+        is_fixed = _tf.in_xla_context(call.emit.graph) and not call.emit.is_trial
+        is_fixed = is_fixed and not call.loop.is_whole
+        given = call.op.inputs[1]
+        room = room_in_all_rows(call, given) if is_fixed else call.emit("Max", room, np.int32(0))
     return Value.stacked_list(call.rebuild(element_shape=shape, max_num_elements=room))
 
 
@@ -74,7 +77,7 @@ def empty_list_with_room(call: Call, element_shape: Value, max_num_elements: Val
     """As it is; under XLA, which must know, with room for all that loops will push to it."""
     if not _tf.in_xla_context(call.emit.graph) or known_integer(max_num_elements.tensor) != -1:
         return Value.unstacked(call.rebuild())
-    room = most_pushed(call.op.outputs[0])
+    room = most_pushed(call, call.op.outputs[0])
     return Value.unstacked(call.rebuild(max_num_elements=np.int32(-1 if room is None else room)))
 
 
@@ -84,8 +87,21 @@ def reserve(call: Call, element_shape: Value, num_elements: Value) -> Any:
     shape, rows, length = shape_input(call, "element_shape"), None, num_elements.tensor
     if num_elements.is_stacked:
         rows = ListRows(call.loop.length, lengths=length)
-        length = longest(call, length)
+        length = _room_of(call, num_elements)
     return Value.stacked_list(call.rebuild(element_shape=shape, num_elements=length), rows)
+
+
+def _room_of(call: Call, lengths: Value) -> tf.Tensor:
+    """int32 []: as much room as a list of ``lengths`` needs, or as the list that they are of has.
+
+    XLA must know it before running.
+    """
+    asked = source(call.op.inputs[1]).op
+    if _tf.in_xla_context(call.emit.graph) and asked.type == "TensorListLength":
+        like = call.walker.value_of(asked.inputs[0])
+        if like is not None:
+            return call.emit("TensorListLength", like.tensor)
+    return longest(call, lengths.tensor)
 
 
 @list_rule("TensorListFromTensor")
@@ -205,8 +221,12 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     shape = shape_input(call, "element_shape", size_of_rows(call, source), known=_element(call))
     if is_padded(call.op):
         return _padded(call, source, shape)
+    may_be_longer = _tf.in_xla_context(call.emit.graph) and known_lengths(source) is not None
     source = _of_one_length(call, source, length)
     whole = call.rebuild(input_handle=source.tensor, element_shape=shape)  # [T, size, ...]
+    if may_be_longer:
+        with call.emit.graph.as_default():
+            whole = whole[:length]
     if whole.dtype == tf.variant:
         return Value.stacked_list(whole, without_base(source.rows))
     return swap(call, pick(call, source, whole, axis=1))
@@ -245,7 +265,9 @@ def _of_one_length(call: Call, source: Value, known: int | None) -> Value:
                 length = tf.identity(length)
     if length is None:
         raise CannotVectorize(_UNEQUAL)
-    handle = set_length(call.emit, source.tensor, length)
+    handle, is_static = source.tensor, _tf.in_xla_context(call.emit.graph)
+    if not (is_static and known is not None):  # there it is cut when it is a tensor
+        handle = set_length(call.emit, handle, length)
     return Value.stacked_list(handle, dataclasses.replace(source.rows, lengths=None))
 
 

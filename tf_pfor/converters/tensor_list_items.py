@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_pfor.call import Call
 from tf_pfor.converters._containers import put, taken
+from tf_pfor.converters._ends import popped
 from tf_pfor.converters._list_rows import (
     dense,
     from_zero,
@@ -127,11 +128,13 @@ def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
         size = size_of_rows(call, source)
         shape = shape_input(call, "element_shape", size, known=call.output_shape(1))
         handle, item = call.rebuild(input_handle=source.tensor, element_shape=shape)
-        popped = taken(call, source, item, call.op.outputs[1]) if is_list else item
-        return [
-            Value.stacked_list(handle, rows),
-            popped if is_list else pick(call, source, item),
-        ]
+        if not is_list:
+            return [Value.stacked_list(handle, rows), pick(call, source, item)]
+        own = None
+        if rows is not None and rows.ends:
+            rows, own = popped(call, source)
+        item = taken(call, source, item, call.op.outputs[1], own)
+        return [Value.stacked_list(handle, rows), item]
     emit, lengths = call.emit, lengths_of(call, source)
     last = emit("Sub", lengths, np.int32(1))  # [size]
     if source.rows is not None and source.rows.mask is not None:

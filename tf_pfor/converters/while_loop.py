@@ -17,9 +17,10 @@ from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters import while_compact, while_mask
 from tf_pfor.converters._carries import Plan, Reach
-from tf_pfor.converters._list_lengths import most_pushed
 from tf_pfor.converters._loop_graphs import is_pushed, known_integer, source
+from tf_pfor.converters._rooms import NO_BOUND, most_pushed
 from tf_pfor.converters._safety import is_smooth, reads_a_step, work_of, writes_state
+from tf_pfor.converters._stored_otherwise import collect_factors, store_by_row
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
@@ -43,16 +44,16 @@ def convert_while(call: Call, input: list[Value]) -> Any:
         raise Refused(f"a variable of the loop changes its shape, under jit_compile. {_ONE_SHAPE}")
     _require_room(plan)
     if not _tf.in_xla_context(call.emit.graph) or plan.maximum_iterations is not None:
-        plan.collect_factors()
+        collect_factors(plan)
     may_gather = not (_is_static(call) or call.emit.is_trial)
     if not plan.is_variant:
         if may_gather:
-            plan.store_by_row(leaving=False)
+            store_by_row(plan, leaving=False)
         call.note(f"while: one trip count for all rows, {plan.describe()}")
         return plain(plan)
     strategy = choose(plan)
     if strategy == "compact" and may_gather and not plan.is_late:
-        plan.store_by_row(leaving=True)
+        store_by_row(plan, leaving=True)
     halved = strategy == "compact" and while_compact.may_halve(plan)
     call.note(f"while: {strategy}{', in two halves' if halved else ''}, {plan.describe()}")
     if strategy == "compact":
@@ -70,12 +71,8 @@ def _require_room(plan: Plan) -> None:
         if c.repeats is not None or made.op.type != "EmptyTensorList":
             continue
         has_no_end = known_integer(made.op.inputs[1]) == -1
-        if has_no_end and is_pushed(plan.body.graph, c.index) and most_pushed(made) is None:
-            raise Refused(
-                "under jit_compile, the gradient of a loop needs to know how many trips it makes "
-                "at most: give tf.while_loop maximum_iterations, or bound a counter in its "
-                "condition, as in t < tf.minimum(k, 100)"
-            )
+        if has_no_end and is_pushed(plan.body.graph, c.index) and most_pushed(call, made) is None:
+            raise Refused(NO_BOUND)
 
 
 def choose(plan: Plan) -> str:

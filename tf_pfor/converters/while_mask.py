@@ -39,6 +39,7 @@ class _Mask:
         self.call = plan.call
         self.carries = plan.carries
         self.padded = padded
+        self.last = plan.last()
         # Of these a row's own last value must be kept: all others are kept in place.
         self.leaving = [
             c
@@ -90,7 +91,8 @@ class _Mask:
         active = goes_on
         if plan.is_late:
             number, ends, began = own
-            active, end = due_rows(emit, goes_on, ends)
+            left = None if self.last is None else emit("Sub", self.last, number)
+            active, end = due_rows(emit, goes_on, ends, left)
             cut_at(self.carries, old, end, emit)
             is_first = emit("LogicalAnd", active, emit("Less", began, np.int32(0)))
             began = emit("SelectV2", is_first, number, began)

@@ -1,0 +1,167 @@
+"""Gradients in the body of loops in loops under jit_compile, with trip counts for each row."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tf_pfor import _tf
+
+RNG = np.random.RandomState(3)
+W = tf.constant(RNG.randn(3, 3) * 0.8)
+OUTER = [3, 0, 5, 1, 2]
+INNER = [2, 3, 0, 4, 1]
+X = RNG.randn(5, 3)
+
+
+def cell(s, x):
+    return tf.tanh(tf.linalg.matvec(W, s) + x)
+
+
+def loops(inner_cond, inner_most, outer_cond=lambda t, k, m: t < k, outer_most=5):
+    """A loop in a loop; the conditions of both, and how many trips they make at most."""
+
+    def model(k, m, x):
+        def outer(t, s):
+            s = tf.while_loop(
+                lambda u, r: inner_cond(u, t, m, r), lambda u, r: (u + 1, cell(r, x)), (0, s),
+                maximum_iterations=inner_most,
+            )[1]  # fmt: skip
+            return t + 1, tf.sin(s) * 1.2
+
+        return tf.while_loop(
+            lambda t, _: outer_cond(t, k, m), outer, (0, x), maximum_iterations=outer_most
+        )[1]
+
+    return model
+
+
+def three(k, m, x):
+    def middle(u, s):
+        s = tf.while_loop(
+            lambda v, _: v < (m + u) % 3, lambda v, r: (v + 1, cell(r, x)), (0, s),
+            maximum_iterations=3,
+        )[1]  # fmt: skip
+        return u + 1, s * 1.1
+
+    def outer(t, s):
+        s = tf.while_loop(lambda u, _: u < m, middle, (0, s), maximum_iterations=4)[1]
+        return t + 1, tf.sin(s) * 1.2
+
+    return tf.while_loop(lambda t, _: t < k, outer, (0, x), maximum_iterations=5)[1]
+
+
+def branch_in_both(k, m, x):
+    def outer(t, s):
+        def inner(u, r):
+            return u + 1, tf.cond(u < t, lambda: cell(r, x), lambda: tf.sin(r) * x)
+
+        s = tf.while_loop(lambda u, _: u < m, inner, (0, s), maximum_iterations=4)[1]
+        return t + 1, s
+
+    return tf.while_loop(lambda t, _: t < k, outer, (0, x), maximum_iterations=5)[1]
+
+
+def scan_in_loop(k, m, x):
+    def outer(t, s):
+        return t + 1, tf.scan(lambda a, e: tf.tanh(tf.linalg.matvec(W, a) * e), x, s)[-1]
+
+    return tf.while_loop(lambda t, _: t < k, outer, (0, x), maximum_iterations=5)[1]
+
+
+def python_for(k, m, x):
+    s = x
+    for _ in tf.range(k):
+        for _ in tf.range(m):
+            s = cell(s, x)
+        s = tf.sin(s) * 1.2
+    return s
+
+
+def python_for_over_items(k, m, x):
+    s = x
+    for _ in tf.range(tf.minimum(k, 5)):
+        for e in x:
+            s = cell(s, e)
+        s = tf.sin(s) * 1.2
+    return s
+
+
+def python_while(k, m, x):
+    s, t = x, 0
+    while t < tf.minimum(k, 5):
+        u = 0
+        while u < tf.minimum(m, 4):
+            s = cell(s, x)
+            u += 1
+        s = tf.sin(s) * 1.2
+        t += 1
+    return s
+
+
+MODELS = {
+    "inner equal": loops(lambda u, t, m, r: u < 3, 3),
+    "outer equal": loops(lambda u, t, m, r: u < m, 4, lambda t, k, m: t < 3, 3),
+    "both differ": loops(lambda u, t, m, r: u < m, 4),
+    "inner differs by trip": loops(lambda u, t, m, r: u < (m + t) % 4, 4),
+    "inner is the trip": loops(lambda u, t, m, r: u < t, 5),
+    "inner ends by value": loops(lambda u, t, m, r: tf.reduce_sum(r * r) > 0.3, 4),
+    "bounds in conditions": loops(
+        lambda u, t, m, r: u < tf.minimum(m, 4), None, lambda t, k, m: t < tf.minimum(k, 5), None
+    ),
+    "three": three,
+    "branch in both": branch_in_both,
+    "scan in loop": scan_in_loop,
+    "for in for": _tf.autographed(python_for),
+    "for items in for": _tf.autographed(python_for_over_items),
+    "while in while": _tf.autographed(python_while),
+}
+
+
+def gradients(model):
+    def one(k, m, x):
+        with tf.GradientTape() as tape:
+            tape.watch([x, W])
+            y = tf.reduce_sum(model(k, m, x) ** 2)
+        return tape.gradient(y, [x, W], unconnected_gradients="zero")
+
+    return one
+
+
+def compiled(one, n):
+    rows = tf.constant(OUTER[:n], tf.int32), tf.constant(INNER[:n], tf.int32), tf.constant(X[:n])
+
+    def run(*rows):
+        return tf_pfor.vectorized_map(lambda r: one(*r), rows, fallback_to_while_loop=False)
+
+    return tf.function(run, jit_compile=True, autograph=False)(*rows)
+
+
+def assert_right(model, n):
+    one = gradients(model)
+    by_row = tf.function(one, autograph=False)
+    rows = [by_row(tf.constant(OUTER[i]), tf.constant(INNER[i]), X[i]) for i in range(n)]
+    for found, *wanted in zip(compiled(one, n), *rows):
+        np.testing.assert_allclose(found, np.stack(wanted), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_in_the_body(name):
+    assert_right(MODELS[name], 5)
+
+
+@pytest.mark.parametrize("name", ["inner equal", "both differ", "for in for"])
+def test_one_row(name):
+    assert_right(MODELS[name], 1)
+
+
+def test_no_rows():
+    found = compiled(gradients(MODELS["both differ"]), 0)
+    assert [t.shape for t in found] == [(0, 3), (0, 3, 3)]
+
+
+def test_loops_without_a_bound_are_refused():
+    """XLA must know how much the loops keep for their gradients."""
+    model = loops(lambda u, t, m, r: u < m, None)
+    with pytest.raises(tf_pfor.NotVectorizableError, match="how many trips it makes at most: give"):
+        compiled(gradients(model), 3)

@@ -1,0 +1,102 @@
+"""Lists of lists under XLA, which has no optionals, and so no packs (``_containers``).
+
+Beside such a list stand others, to which is pushed whenever something is pushed to it: a list of
+int32 [n], where the lists in it end in each row, and where these are lists of lists as well, what
+stands beside them (``ListRows.ends``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+from tf_pfor.call import Call
+from tf_pfor.converters._kept import SCALAR
+from tf_pfor.converters._kinds import ITEM, Path, kind_of
+from tf_pfor.converters._list_lengths import is_full, list_length
+from tf_pfor.converters._list_rows import known_lengths, own_rows
+from tf_pfor.converters._lists import size_of_rows, stack_list
+from tf_pfor.converters._loop_graphs import source
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.values import ListRows, Value
+
+
+def with_ends(call: Call, value: Value, made: tf.Tensor) -> Value:
+    """A list of lists to which nothing was pushed yet, with what shall stand beside it.
+
+    Args:
+      call: any op of the body.
+      value: the list.
+      made: what the body calls it.
+    """
+    value, emit = stack_list(call, value), call.emit
+    rows = value.rows or ListRows(call.loop.length)
+    if rows.holds_packs:
+        return value
+    op = source(value.tensor).op
+    if op.type != "EmptyTensorList":
+        raise CannotVectorize(
+            "under jit_compile, some rows change a list of lists that all rows share: leave out "
+            "jit_compile"
+        )
+    room, each = op.inputs[1], emit.shape_vector([rows.size])
+    ends = [emit("EmptyTensorList", each, room, element_dtype=tf.int32)]
+    ends += [
+        emit("EmptyTensorList", SCALAR, room, element_dtype=tf.variant)
+        for _ in range(_levels(call, made) - 2)
+    ]
+    rows = dataclasses.replace(rows, holds_packs=True, ends=tuple(ends))
+    return dataclasses.replace(value, rows=rows)
+
+
+def _levels(call: Call, made: tf.Tensor) -> int:
+    """How many lists are in each other: 1 for a list of tensors."""
+    path: Path = ()
+    while kind_of(call, made, path) == tf.variant:
+        path = (*path, ITEM)
+    return len(path) + 1
+
+
+def with_own_rows(call: Call, value: Value) -> Value:
+    """A list with the rows of the loop, as it is put into another one."""
+    has_others = value.rows is not None and value.rows.ids is not None
+    if has_others and known_lengths(value) is None and not is_full(value.tensor, call.emit):
+        raise CannotVectorize(
+            "under jit_compile, a list of which it is not known how long it is is kept in another "
+            "one: leave out jit_compile"
+        )
+    return own_rows(call, value)
+
+
+def pushed(call: Call, target: Value, item: Value) -> ListRows:
+    """The rows of a list of lists to which ``item`` is pushed."""
+    emit, rows = call.emit, target.rows
+    assert rows is not None
+    lengths = known_lengths(item)
+    if lengths is None:
+        length = list_length(call, item.tensor)
+        lengths = emit("Fill", emit.shape_vector([size_of_rows(call, item)]), length)
+    items = [lengths, *(() if item.rows is None else item.rows.ends)]
+    if len(items) != len(rows.ends):
+        raise CannotVectorize(
+            "under jit_compile, lists of lists of all rows and of some meet: leave out jit_compile"
+        )
+    made = [emit("TensorListPushBack", e, t) for e, t in zip(rows.ends, items)]
+    return dataclasses.replace(rows, ends=tuple(made))
+
+
+def popped(call: Call, target: Value) -> tuple[ListRows, ListRows]:
+    """The rows of a list of lists of which the last is popped, and the rows of that."""
+    emit, rows = call.emit, target.rows
+    assert rows is not None
+    each = emit.shape_vector([rows.size])
+    made = [emit("TensorListPopBack", rows.ends[0], each, element_dtype=tf.int32)]
+    made += [
+        emit("TensorListPopBack", end, SCALAR, element_dtype=tf.variant) for end in rows.ends[1:]
+    ]
+    (lengths, *inner) = (item for _, item in made)
+    item = ListRows(
+        rows.size, ids=rows.ids, lengths=lengths, holds_packs=bool(inner), ends=tuple(inner)
+    )
+    return dataclasses.replace(rows, ends=tuple(handle for handle, _ in made)), item
