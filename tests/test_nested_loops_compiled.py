@@ -160,6 +160,48 @@ def test_no_rows():
     assert [t.shape for t in found] == [(0, 3), (0, 3, 3)]
 
 
+@pytest.mark.parametrize("name", ["inner equal", "both differ"])
+def test_a_tape_around_the_map(name):
+    """TensorFlow's own second gradient of one row does not compile."""
+
+    def around(run):
+        def total(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = tf.reduce_sum(tf.sin(run(x)))
+            return tape.gradient(y, x)
+
+        return total
+
+    one = gradients(MODELS[name])
+
+    def mapped(x):
+        return tf_pfor.vectorized_map(
+            lambda r: one(*r)[0],
+            (tf.constant(OUTER), tf.constant(INNER), x),
+            fallback_to_while_loop=False,
+        )
+
+    found = tf.function(around(mapped), jit_compile=True, autograph=False)(tf.constant(X))
+    for k, m, x, row in zip(OUTER, INNER, X, found):
+        by_row = around(lambda x, k=k, m=m: one(tf.constant(k), tf.constant(m), x)[0])
+        wanted = tf.function(by_row, autograph=False)(tf.constant(x))
+        np.testing.assert_allclose(row, wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_a_loop_in_a_branch_is_refused():
+    def model(k, m, x):
+        def loop():
+            return tf.while_loop(
+                lambda t, _: t < m, lambda t, s: (t + 1, cell(s, x)), (0, x), maximum_iterations=4
+            )[1]
+
+        return tf.cond(k > 1, loop, lambda: tf.sin(x))
+
+    with pytest.raises(tf_pfor.NotVectorizableError, match="put the condition into that of the"):
+        compiled(gradients(model), 5)
+
+
 def test_loops_without_a_bound_are_refused():
     """XLA must know how much the loops keep for their gradients."""
     model = loops(lambda u, t, m, r: u < m, None)

@@ -40,7 +40,9 @@ def lists_of_branches(
         first = known[0]
         if first is None or first[0] == tf.variant or not first[1].is_fully_defined():
             raise CannotVectorize(
-                "branches that rows choose between make lists of items of unknown shape"
+                "branches that rows choose between make lists of items of unknown shape. If that "
+                "is the gradient of a loop in a branch, under jit_compile: put the condition into "
+                "that of the loop, or leave out jit_compile"
             )
         if any(other is None or other != first for other in known):
             raise CannotVectorize("branches that rows choose between make lists of other items")

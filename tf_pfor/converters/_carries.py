@@ -32,6 +32,7 @@ from tf_pfor.converters._list_rows import written
 from tf_pfor.converters._loop_graphs import (
     Reach,
     effects,
+    is_popped,
     is_pushed,
     is_read,
     keep_lengths,
@@ -467,10 +468,19 @@ class Plan:
 
     def options(self) -> dict[str, Any]:
         """What tf.while_loop was given."""
+        most: Any = None if self.is_late else self.maximum_iterations
         return {
             "parallel_iterations": self.call.attr("parallel_iterations"),
-            "maximum_iterations": None if self.is_late else self.maximum_iterations,
+            "maximum_iterations": self._most_pops() if most is None else most,
         }
+
+    def _most_pops(self) -> tf.Tensor | None:
+        """How many items a list that trips pop has room for; XLA must know, for a tape around."""
+        emit, graph = self.call.emit, self.body.graph
+        if not _tf.in_xla_context(emit.graph):
+            return None
+        popped = [c.index for c in self.carries if c.is_list and is_popped(graph, c.index)]
+        return emit("TensorListLength", self.args[popped[0]].tensor) if popped else None
 
 
 _NO_LIST = Value(Layout.STACKED_LIST, Cell(None), (), tf.variant)

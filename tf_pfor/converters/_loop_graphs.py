@@ -129,6 +129,11 @@ def pops(op: tf.Operation, given: tf.Tensor) -> bool:
     return op.type == "TensorListPopBack" and source(op.inputs[0]) is given
 
 
+def is_popped(graph: Any, i: int) -> bool:
+    """Whether each trip pops elements of list ``i``, and nothing else happens to it."""
+    return pops_only(graph, i) and any(pops(o, graph.inputs[i]) for o in graph.get_operations())
+
+
 def is_pushed(graph: Any, i: int) -> bool:
     """Whether list ``i`` grows at its end only, by the same number for all rows of a trip."""
     return _list_before(graph.outputs[i], ["TensorListPushBack"]) is graph.inputs[i]
