@@ -198,8 +198,10 @@ def test_a_loop_in_a_branch_is_refused():
 
         return tf.cond(k > 1, loop, lambda: tf.sin(x))
 
+    one = gradients(model)
+    rows = tf.constant(OUTER), tf.constant(INNER), tf.constant(X)
     with pytest.raises(tf_pfor.NotVectorizableError, match="put the condition into that of the"):
-        compiled(gradients(model), 5)
+        tf.function(tf_pfor.vmap(one), jit_compile=True, autograph=False)(*rows)
 
 
 def test_loops_without_a_bound_are_refused():

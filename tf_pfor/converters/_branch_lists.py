@@ -10,10 +10,10 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._kinds import item_shape, kind_of
-from tf_pfor.converters._loop_graphs import length_of
+from tf_pfor.converters._loop_graphs import length_of, source
 from tf_pfor.converters._optionals import one_source
 from tf_pfor.converters._regions import Region
-from tf_pfor.errors import CannotVectorize
+from tf_pfor.errors import CannotVectorize, Refused
 
 Element = tuple[tf.DType, tuple[int, ...], int | None]
 """Dtype and static shape of the items of a list, and how many they are, None if unknown."""
@@ -39,10 +39,14 @@ def lists_of_branches(
         known = [_element(call, region.graph.outputs[k]) for region in regions]
         first = known[0]
         if first is None or first[0] == tf.variant or not first[1].is_fully_defined():
+            if _is_for_gradients(regions, k) and _in_xla(call):
+                raise Refused(
+                    "under jit_compile, a branch has a loop of which a gradient is asked, which "
+                    "XLA cannot do for one row either: put the condition into that of the loop, or "
+                    "leave out jit_compile"
+                )
             raise CannotVectorize(
-                "branches that rows choose between make lists of items of unknown shape. If that "
-                "is the gradient of a loop in a branch, under jit_compile: put the condition into "
-                "that of the loop, or leave out jit_compile"
+                "branches that rows choose between make lists of items of unknown shape"
             )
         if any(other is None or other != first for other in known):
             raise CannotVectorize("branches that rows choose between make lists of other items")
@@ -52,6 +56,21 @@ def lists_of_branches(
         length = next(iter(lengths)) if len(lengths) == 1 else None
         made[k] = (first[0], tuple(first[1].as_list()), length)
     return threads, made
+
+
+def _is_for_gradients(regions: Sequence[Region], k: int) -> bool:
+    """Whether one branch only makes output ``k``, for a gradient."""
+    return any(source(r.graph.outputs[k]).op.type == "FakeParam" for r in regions)
+
+
+def _in_xla(call: Call) -> bool:
+    """Whether the map is for XLA, also in a trial."""
+    walker = call.walker
+    while walker is not None:
+        if _tf.in_xla_context(walker.emit.graph):
+            return True
+        walker = walker.parent
+    return False
 
 
 def _element(call: Call, made: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:
