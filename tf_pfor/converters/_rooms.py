@@ -26,6 +26,12 @@ NO_BOUND = (
     "t < tf.minimum(k, 100)"
 )
 
+_NOT_FIXED = (
+    "under jit_compile, how much the gradient of a loop in a loop keeps is not known before "
+    "running. If the outer loop computes how many trips the inner one makes: give that one "
+    "maximum_iterations. If it is a second gradient in the body: leave out jit_compile"
+)
+
 # Ops that do not tell how much room a list has.
 _NO_ROOM = frozenset(
     [
@@ -60,7 +66,7 @@ def room_in_all_rows(call: Call, room: tf.Tensor) -> tf.Tensor:
     for i in Reach(graph).inputs_of(room.op):
         value = call.walker.value_of(graph.inputs[i])
         if value is None or (value.is_stacked and value.source is None):
-            raise Refused(NO_BOUND)
+            raise Refused(_NOT_FIXED)
         if value.source is not None:
             value = Value.stacked(value.source.whole.get()).with_inner_shape(value.inner_shape)
         walker.bind(graph.inputs[i], value)
