@@ -209,3 +209,21 @@ def test_loops_without_a_bound_are_refused():
     model = loops(lambda u, t, m, r: u < m, None)
     with pytest.raises(tf_pfor.NotVectorizableError, match="how many trips it makes at most: give"):
         compiled(gradients(model), 3)
+
+
+def test_trips_that_the_loop_around_computes_are_refused():
+    """As for l in tf.range(f(i)), which TensorFlow does not compile for one row either."""
+
+    def model(k, m, x):
+        s = x
+        for i in tf.range(k):
+            for _ in tf.range(tf.minimum(i, 2)):
+                s = cell(s, x)
+        return s
+
+    one = gradients(_tf.autographed(model))
+    rows = tf.constant(OUTER), tf.constant(INNER), tf.constant(X)
+    with pytest.raises(
+        tf_pfor.NotVectorizableError, match="how long a list is: give the loop that"
+    ):
+        tf.function(tf_pfor.vmap(one), jit_compile=True, autograph=False)(*rows)

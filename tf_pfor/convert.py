@@ -393,8 +393,8 @@ class Walker:
             if uneven or len(joined) > 1:
                 return self.loop_together(op, joined, jagged.reason(joined, uneven, reason), uneven)
             looped = self.loop_over_rows(op, inputs)
-        except jagged.Leaves:
-            raise
+        except jagged.Leaves as why:
+            raise jagged.Leaves(f"{why}: {reason}") from None
         except CannotVectorize as why:
             self._reject(op, f"{reason}; {why}")
             raise Failed from None

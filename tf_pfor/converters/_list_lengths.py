@@ -28,7 +28,10 @@ def list_length(call: Call, handle: tf.Tensor) -> tf.Tensor:
     emit = call.emit
     found = (True, 0) if not _tf.in_xla_context(emit.graph) else _items(handle, emit)
     if found is None:
-        raise CannotVectorize("under jit_compile it is not known how long a list is")
+        raise CannotVectorize(
+            "under jit_compile it is not known how long a list is: give the loop that makes it a "
+            "number as maximum_iterations, or leave out jit_compile"
+        )
     was_full, added = found
     if not was_full:
         return emit.as_tensor(added)
