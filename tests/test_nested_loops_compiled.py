@@ -213,15 +213,20 @@ def test_loops_without_a_bound_are_refused():
 
 def test_trips_that_the_loop_around_computes_are_refused():
     """As for l in tf.range(f(i)), which TensorFlow does not compile for one row either."""
+    w = tf.Variable(W)
 
     def model(k, m, x):
         s = x
         for i in tf.range(k):
             for _ in tf.range(tf.minimum(i, 2)):
-                s = cell(s, x)
+                s = tf.tanh(tf.linalg.matvec(w, s)) + 0.1 * x
         return s
 
-    one = gradients(_tf.autographed(model))
+    def one(k, m, x):
+        with tf.GradientTape() as tape:
+            y = tf.reduce_sum(_tf.autographed(model)(k, m, x) ** 2)
+        return tape.gradient(y, w)
+
     rows = tf.constant(OUTER), tf.constant(INNER), tf.constant(X)
     with pytest.raises(
         tf_pfor.NotVectorizableError, match="how long a list is: give the loop that"
