@@ -32,9 +32,9 @@ def lists_of_branches(
     for k, output in enumerate(call.op.outputs):
         if output.dtype != tf.variant or k in optionals:
             continue
-        source = one_source(regions, k)
-        if source is not None:
-            threads[k] = source
+        thread = one_source(regions, k)
+        if thread is not None:
+            threads[k] = thread
             continue
         known = [_element(call, region.graph.outputs[k]) for region in regions]
         first = known[0]
