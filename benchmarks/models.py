@@ -156,7 +156,8 @@ def main() -> None:
         result["tensorflow_crashed"] = crashed
         results.append(result)
         print(f"{name}: measured ({time.perf_counter() - started:.0f} s)", flush=True)
-    timing.save("models", results)
+    if not options.only:
+        timing.save("models", results)
     print(report(results))
 
 

@@ -419,7 +419,7 @@ def in_child(work, batch, options, without=(), kinds=None):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--work", nargs="+", default=list(WORK), choices=list(WORK))
+    parser.add_argument("--work", nargs="+", choices=list(WORK))
     parser.add_argument("--batch", type=int, nargs="+")
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS))
     parser.add_argument("--seconds", type=float, default=3.0)
@@ -430,8 +430,8 @@ def main():
     if options.child:
         child(options)
         return
-    asked = options.kinds
-    for work in options.work:
+    asked, results = options.kinds, []
+    for work in options.work or WORK:
         options.kinds = asked or [k for k in KINDS if "jit" not in k or work == "lstm"]
         for batch in options.batch or WORK[work][1]:
             if options.memory:
@@ -443,6 +443,9 @@ def main():
                 found = in_child(work, batch, options, (*options.without, "tensorflow")) or []
             for line in found:
                 print(json.dumps(line), flush=True)
+            results += found
+    if not (options.memory or options.work or options.batch or asked or options.without):
+        timing.save("while_loops", results)
 
 
 def memory(work, batch, options):

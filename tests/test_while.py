@@ -179,60 +179,6 @@ def test_gradient_under_jit_compile():
     np.testing.assert_allclose(found, grad(lambda a: looped(f, a, 5), False), 1e-5, 1e-5)
 
 
-@pytest.mark.parametrize("where", ["outside", "inside"])
-@pytest.mark.parametrize(
-    ("goes_on", "start", "step"),
-    [
-        (lambda t, k: t < tf.minimum(k, 3), 0, 1),
-        (lambda t, k: tf.logical_and(t < k, t <= 3), 1, 1),
-        (lambda t, k: tf.logical_and(k > 0, tf.logical_and(t < 2 * k, t < 8)), -1, 3),
-        (lambda t, k: tf.logical_or(t < 1, tf.logical_and(t < k, tf.greater(4, t))), 0, 1),
-        (lambda t, k: t < 4, 0, 2),
-    ],
-)
-def test_gradient_under_jit_compile_of_a_bound_in_the_predicate(goes_on, start, step, where):
-    """By a tape around the map, and by one in the body: TensorFlow has no room for its lists."""
-    w = tf.Variable(_x(3, 3))
-
-    def f(k, x):
-        def body(t, s):
-            return t + step, tf.tanh(tf.linalg.matvec(w, s) + x)
-
-        return tf.while_loop(lambda t, _: goes_on(t, k), body, (start, x))[1]
-
-    def grad(run, jit):
-        def total(k, x):
-            with tf.GradientTape() as tape:
-                y = tf.reduce_sum(run((k, x))[0] ** 2)
-            return tape.gradient(y, w)
-
-        def by_row(k, x):
-            with tf.GradientTape() as tape:
-                y = tf.reduce_sum(f(k, x) ** 2)
-            return tape.gradient(y, w)
-
-        @tf.function(jit_compile=jit, autograph=False)
-        def go(k, x):
-            return total(k, x) if where == "outside" else run((k, x), by_row)[0]
-
-        return go(tf.constant(LEN), tf.constant(X)).numpy()
-
-    found = grad(lambda a, one=f: vectorized(one, a), True)
-    np.testing.assert_allclose(found, grad(lambda a, one=f: looped(one, a, 5), False), 1e-4, 1e-5)
-
-
-def test_gradient_in_the_body_of_a_loop_without_a_bound_is_refused_under_jit_compile():
-    def one(k, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, tf.sin(s)), (0, x))[1]
-        return tape.gradient(y, x)
-
-    run = tf.function(lambda k, x: vectorized(one, (k, x)), jit_compile=True, autograph=False)
-    with pytest.raises(tf_pfor.NotVectorizableError, match="maximum_iterations, or bound a count"):
-        run(tf.constant(LEN), tf.constant(X))
-
-
 @both
 def test_python_while(strategy):
     def f(k, x):

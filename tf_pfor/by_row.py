@@ -261,12 +261,7 @@ class _Access:
         is_here = handle.graph is emit.graph and not _tf.in_body(emit.graph)
         if not is_here or not _tf.may_record_gradients():
             return items
-        tensors = [items, handle, places]
-        protos = {
-            "T": _tf.attr_value("list(type)", [t.dtype for t in tensors]),
-            "_gradient_op_type": _tf.attr_value("string", _GRADIENT),
-        }
-        items, passed, _ = emit.create("IdentityN", tensors, protos).outputs
+        items, passed, _ = emit.identities([items, handle, places], _GRADIENT)
         _tf.copy_handle_data(handle, passed)
         self.value.cell.pass_on(passed)
         return items

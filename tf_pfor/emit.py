@@ -115,6 +115,23 @@ class Emitter:
         self.operations.append(operation)
         return operation
 
+    def identities(
+        self, tensors: Sequence[tf.Tensor], gradient: str, **numbers: int
+    ) -> list[tf.Tensor]:
+        """The same tensors by an IdentityN whose gradient is registered as ``gradient``.
+
+        Args:
+          tensors: what is passed on, and what the gradient needs besides.
+          gradient: the name of the gradient function, in place of IdentityN's.
+          **numbers: attributes for it.
+        """
+        protos = {
+            "T": _tf.attr_value("list(type)", [t.dtype for t in tensors]),
+            "_gradient_op_type": _tf.attr_value("string", gradient),
+            **{k: _tf.attr_value("int", v) for k, v in numbers.items()},
+        }
+        return list(self.create("IdentityN", list(tensors), protos).outputs)
+
     def as_tensor(self, given: Any) -> tf.Tensor:
         """Tensors as they are; arrays and ints as constants."""
         if isinstance(given, tf.Tensor):

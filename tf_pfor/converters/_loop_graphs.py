@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -205,25 +205,48 @@ def most_trips(cond: Any, body: Any, start: dict[int, int]) -> int | None:
     """
     fixed = {i: start[i] for i in pass_through(body) if i in start}
 
-    def bound(predicate: tf.Tensor) -> int | None:
-        op = source(predicate).op
-        if op.type in ("LogicalAnd", "LogicalOr"):  # one of the two ends the loop, or both do
-            sides = [bound(t) for t in op.inputs]
-            known = [x for x in sides if x is not None]
-            if op.type == "LogicalAnd":
-                return min(known, default=None)
-            return max(known) if len(known) == len(sides) else None
+    def bound(predicate: tf.Tensor, given: _Given) -> int | None:
+        """The same for a part of the predicate, in its graph or in a branch of a conditional."""
+        predicate = _origin(predicate, given)
+        op = predicate.op
+        if op.type == "LogicalAnd":  # one of the two ends the loop
+            return both(*(bound(t, given) for t in op.inputs))
+        if op.type == "LogicalOr":
+            return either(*(bound(t, given) for t in op.inputs))
+        if op.type in ("If", "StatelessIf"):  # "and" and "or" of Python
+            return either(*by_branch(op, predicate.value_index, given))
         if op.type not in (*_LESS, *_GREATER):
             return None
         less, more = op.inputs if op.type in _LESS else tuple(op.inputs)[::-1]
-        counter, limit = _place(cond, less), _at_most(cond, more, fixed)
+        counter = _place(cond, _origin(less, given))
+        limit = _at_most(cond, more, fixed, given)
         step = None if counter is None else _step(body, counter)
         if not step or limit is None or counter not in start:
             return None
         last = limit - start[counter] - (op.type in ("Less", "Greater"))
         return max(0, last // step + 1)
 
-    return bound(cond.outputs[0])
+    def by_branch(op: tf.Operation, i: int, given: _Given) -> Iterator[int | None]:
+        chooses = _origin(op.inputs[0], given)
+        for name in ("then_branch", "else_branch"):
+            branch = _tf.function_graph(op.graph, op.get_attr(name).name)
+            within = {**given, **{id(t): x for t, x in zip(branch.inputs, op.inputs[1:])}}
+            result = branch.outputs[i]
+            if name == "then_branch":
+                yield both(bound(chooses, given), bound(result, within))
+            else:  # taken where ``chooses`` is false: to return that is to end the loop
+                yield 0 if _origin(result, within) is chooses else bound(result, within)
+
+    def both(*parts: int | None) -> int | None:
+        return min((x for x in parts if x is not None), default=None)
+
+    def either(*parts: int | None) -> int | None:
+        return None if None in parts else max(parts)  # type: ignore[type-var]
+
+    return bound(cond.outputs[0], {})
+
+
+_Given = dict[int, tf.Tensor]  # what the conditional around a branch gave for its inputs, by id
 
 
 _LESS = ("Less", "LessEqual")
@@ -236,11 +259,19 @@ def _place(graph: Any, tensor: tf.Tensor) -> int | None:
     return next((i for i, t in enumerate(graph.inputs) if t is tensor), None)
 
 
-def _at_most(graph: Any, tensor: tf.Tensor, fixed: dict[int, int]) -> int | None:
-    """An upper bound of an integer scalar of the predicate."""
+def _origin(tensor: tf.Tensor, given: _Given) -> tf.Tensor:
+    """Where a tensor of a branch comes from, through Identities and out of the branch."""
     tensor = source(tensor)
+    while id(tensor) in given:
+        tensor = source(given[id(tensor)])
+    return tensor
+
+
+def _at_most(graph: Any, tensor: tf.Tensor, fixed: dict[int, int], given: _Given) -> int | None:
+    """An upper bound of an integer scalar of the predicate."""
+    tensor = _origin(tensor, given)
     if tensor.op.type == "Minimum":
-        found = [_at_most(graph, t, fixed) for t in tensor.op.inputs]
+        found = [_at_most(graph, t, fixed, given) for t in tensor.op.inputs]
         return min((x for x in found if x is not None), default=None)
     place = _place(graph, tensor)
     return known_integer(tensor) if place is None else fixed.get(place)

@@ -82,12 +82,7 @@ def product_in_trip(
     widths = [dims(p)[1] for p in parts]  # type: ignore[index]
     turned = _made_before(call, b.tensor, found, "turned", widths)
     tensors = [*columns, rows, b.tensor, *parts, *turned]
-    protos = {
-        "T": _tf.attr_value("list(type)", [t.dtype for t in tensors]),
-        "_gradient_op_type": _tf.attr_value("string", _GRADIENT),
-        _COLUMNS: _tf.attr_value("int", len(columns)),
-    }
-    made = call.emit.create("IdentityN", tensors, protos).outputs[: len(columns)]
+    made = call.emit.identities(tensors, _GRADIENT, **{_COLUMNS: len(columns)})[: len(columns)]
     return tuple(made) if made[1:] else made[0]
 
 
