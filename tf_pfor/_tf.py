@@ -30,6 +30,7 @@ from tensorflow.python.eager.polymorphic_function import autograph_util as _auto
 from tensorflow.python.framework import auto_control_deps as _auto_control_deps
 from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
 from tensorflow.python.framework import op_def_registry, ops
+from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph
 from tensorflow.python.util import tf_stack as _tf_stack
 
 AttrValue: TypeAlias = attr_value_pb2.AttrValue
@@ -320,6 +321,15 @@ def in_xla_context(graph: Any) -> bool:
                 return True
             context = context.outer_context
         if getattr(graph, "_tf_pfor_jit_compile", False):
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def in_while(graph: Any) -> bool:
+    """True in the body of a while loop that is being made, also in a branch of it."""
+    while graph is not None:
+        if isinstance(graph, WhileBodyFuncGraph):
             return True
         graph = getattr(graph, "outer_graph", None)
     return False

@@ -12,8 +12,9 @@ from tf_pfor.call import Call
 from tf_pfor.converters._kinds import item_shape, kind_of
 from tf_pfor.converters._loop_graphs import length_of, source
 from tf_pfor.converters._optionals import one_source
-from tf_pfor.converters._regions import Region
+from tf_pfor.converters._regions import Region, as_layout
 from tf_pfor.errors import CannotVectorize, Refused
+from tf_pfor.values import Layout, Value
 
 Element = tuple[tf.DType, tuple[int, ...], int | None]
 """Dtype and static shape of the items of a list, and how many they are, None if unknown."""
@@ -80,3 +81,23 @@ def _element(call: Call, made: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | N
         return known
     kind = kind_of(call, made)
     return (kind, item_shape(call, made)) if isinstance(kind, tf.DType) else known
+
+
+def unset_outputs(
+    call: Call, regions: Sequence[Region], args: list[Value], layouts: Sequence[Layout]
+) -> list[tf.Tensor]:
+    """Of each output zeros, or the list that all branches write into."""
+    made: list[tf.Tensor] = []
+    for k, (output, layout) in enumerate(zip(call.op.outputs, layouts)):
+        source = one_source(regions, k)
+        if output.dtype == tf.variant and source is not None:
+            made.append(as_layout(call, args[source], layout).tensor)
+            continue
+        if output.dtype == tf.variant or not output.shape.is_fully_defined():
+            raise CannotVectorize(
+                "under jit_compile, a conditional that has a loop, or is in one and of an unknown "
+                "number of rows, returns a list, or what has no static shape"
+            )
+        lead = [call.loop.length] * (layout is Layout.STACKED)
+        made.append(tf.zeros([*lead, *output.shape], output.dtype))
+    return made

@@ -55,6 +55,7 @@ from tf_pfor.converters._regions import (
     received,
 )
 from tf_pfor.converters._repeats import Repeats, of_pushed, popped_lists
+from tf_pfor.converters._rooms import most_trips_given
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
@@ -469,18 +470,22 @@ class Plan:
     def options(self) -> dict[str, Any]:
         """What tf.while_loop was given."""
         most: Any = None if self.is_late else self.maximum_iterations
+        if most is None and _tf.in_xla_context(self.call.emit.graph):
+            most = self._most_for_xla()
         return {
             "parallel_iterations": self.call.attr("parallel_iterations"),
-            "maximum_iterations": self._most_pops() if most is None else most,
+            "maximum_iterations": most,
         }
 
-    def _most_pops(self) -> tf.Tensor | None:
-        """How many items a list that trips pop has room for; XLA must know, for a tape around."""
+    def _most_for_xla(self) -> tf.Tensor | None:
+        """A bound of the trips that is computed; XLA must know one for a tape around."""
         emit, graph = self.call.emit, self.body.graph
-        if not _tf.in_xla_context(emit.graph):
-            return None
         popped = [c.index for c in self.carries if c.is_list and is_popped(graph, c.index)]
-        return emit("TensorListLength", self.args[popped[0]].tensor) if popped else None
+        if popped:  # what there is room for
+            return emit("TensorListLength", self.args[popped[0]].tensor)
+        if self.is_late or 1 not in self.passed:
+            return None
+        return most_trips_given(self.call, self.args[1], self.cond.graph)
 
 
 _NO_LIST = Value(Layout.STACKED_LIST, Cell(None), (), tf.variant)

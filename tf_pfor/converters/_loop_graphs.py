@@ -220,7 +220,7 @@ def most_trips(cond: Any, body: Any, start: dict[int, int]) -> int | None:
         less, more = op.inputs if op.type in _LESS else tuple(op.inputs)[::-1]
         counter = _place(cond, _origin(less, given))
         limit = _at_most(cond, more, fixed, given)
-        step = None if counter is None else _step(body, counter)
+        step = None if counter is None else _step(body, counter, fixed)
         if not step or limit is None or counter not in start:
             return None
         last = limit - start[counter] - (op.type in ("Less", "Greater"))
@@ -273,11 +273,16 @@ def _at_most(graph: Any, tensor: tf.Tensor, fixed: dict[int, int], given: _Given
     if tensor.op.type == "Minimum":
         found = [_at_most(graph, t, fixed, given) for t in tensor.op.inputs]
         return min((x for x in found if x is not None), default=None)
+    return _value(graph, tensor, fixed)
+
+
+def _value(graph: Any, tensor: tf.Tensor, fixed: dict[int, int]) -> int | None:
+    """The value of an integer scalar of the loop, a constant or what no trip changes."""
     place = _place(graph, tensor)
     return known_integer(tensor) if place is None else fixed.get(place)
 
 
-def _step(body: Any, i: int) -> int | None:
+def _step(body: Any, i: int, fixed: dict[int, int]) -> int | None:
     """What each trip adds to variable ``i``: a positive constant."""
     tensor = body.outputs[i]
     while tensor.op.type == "Identity":
@@ -285,7 +290,7 @@ def _step(body: Any, i: int) -> int | None:
     if tensor.op.type not in ("Add", "AddV2"):
         return None
     for given, other in (tensor.op.inputs, tuple(tensor.op.inputs)[::-1]):
-        step = known_integer(other)
+        step = _value(body, other, fixed)
         if source(given) is body.inputs[i] and step is not None and step > 0:
             return step
     return None

@@ -17,7 +17,6 @@ import tensorflow as tf
 from tf_pfor import _tf, by_row
 from tf_pfor.call import Call
 from tf_pfor.converters._containers import holds_packs
-from tf_pfor.converters._kept import list_of
 from tf_pfor.converters._list_rows import carried_on, dense
 from tf_pfor.converters._lists import stack_list, swap
 from tf_pfor.emit import Emitter
@@ -281,37 +280,6 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
     if value.dtype in (tf.resource, tf.variant):
         _tf.copy_handle_data(value.tensor, tensor)
     return received(tensor, value.layout, value.inner_shape, value.rows)
-
-
-def run_if_any(
-    flag: tf.Tensor, run: Any, like: Sequence[Any], dtypes: Sequence[Any], lead: Any = 0
-) -> list[tf.Tensor]:
-    """``run()`` if ``flag``, else zeros: a side without rows costs nothing and cannot fail.
-
-    Args:
-      flag: a bool scalar.
-      run: makes the list of tensors.
-      like: for each the static shape of the zeros (an unknown dimension becomes 0), or the tensor
-        to pass on instead; None for an Optional, which stays empty.
-      dtypes: their dtypes.
-      lead: what an unknown first dimension becomes.
-    """
-
-    def nothing() -> list[tf.Tensor]:
-        return [
-            list_of([tf.raw_ops.OptionalNone()])
-            if x is None
-            else tf.identity(x)
-            if isinstance(x, tf.Tensor)
-            else tf.zeros([(0 if i else lead) if d is None else d for i, d in enumerate(x)], d_type)
-            for x, d_type in zip(like, dtypes)
-        ] + [tf.constant(0)]
-
-    made = tf.cond(flag, lambda: [*run(), tf.constant(0)], nothing)[:-1]
-    for tensor, shape in zip(made, like):
-        if isinstance(shape, tf.TensorShape) and shape.rank is not None:
-            tensor.set_shape(tensor.shape.merge_with(shape) if shape.rank else shape)
-    return made
 
 
 def positions(call: Call, loop: Loop) -> tf.Tensor:

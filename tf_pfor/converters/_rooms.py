@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -15,6 +17,7 @@ from tf_pfor.converters._loop_graphs import (
     is_pushed,
     known_integer,
     most_trips,
+    source,
 )
 from tf_pfor.errors import Refused
 from tf_pfor.loop import Loop
@@ -48,16 +51,20 @@ _NO_ROOM = frozenset(
 )
 
 
-def room_in_all_rows(call: Call, room: tf.Tensor) -> tf.Tensor:
-    """int32 []: the largest ``room`` of all rows, also where some are active only.
+def most_of_all_rows(call: Call, value: Value, room: tf.Tensor) -> tf.Tensor:
+    """int32 []: the largest of all rows, also where some are active only.
 
-    What the active rows have is not known before running. So it is computed again, of what all rows
-    had before the loops and branches around.
+    Under XLA what the active rows have is not known before running. So it is computed again, of
+    what all rows had before the loops and branches around.
 
     Args:
-      call: the op that makes the list.
+      call: the op that asks.
+      value: what the rows have, stacked.
       room: what the body calls it.
     """
+    is_fixed = _tf.in_xla_context(call.emit.graph) and not call.emit.is_trial
+    if not is_fixed or call.loop.is_whole:
+        return call.emit("Max", value.tensor, np.int32(0))
     emit, graph, loop = call.emit, room.graph, call.loop
     while loop.rows is not None and loop.parent is not None:
         loop = loop.parent
@@ -74,6 +81,34 @@ def room_in_all_rows(call: Call, room: tf.Tensor) -> tf.Tensor:
     if found.layout is not Layout.STACKED:
         return found.tensor
     return emit("Max", found.tensor, np.int32(0))
+
+
+def most_trips_given(call: Call, given: Value, cond: Any) -> tf.Tensor | None:
+    """The ``maximum_iterations`` of a While op, of all rows; None if it has none.
+
+    Python's loops over ranges have one. XLA may find a bound of what is no constant.
+
+    Args:
+      call: the While op.
+      given: its second input, which is the number if the condition compares with it.
+      cond: the graph of the condition.
+    """
+    test = source(cond.outputs[0]).op
+    if test.type != "LogicalAnd":
+        return None
+    count, most = cond.inputs[:2]
+    if not any(
+        t.op.type == "Less" and t.op.inputs[0] is count and t.op.inputs[1] is most
+        for t in test.inputs
+    ):
+        return None
+    if not given.is_stacked:
+        return given.tensor
+    try:
+        found = most_of_all_rows(call, given, call.op.inputs[1])
+    except Refused:
+        return None
+    return call.emit("Maximum", found, np.int32(0))
 
 
 def most_pushed(call: Call, made: tf.Tensor) -> int | None:

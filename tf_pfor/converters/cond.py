@@ -22,11 +22,12 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._branch_lists import Element, lists_of_branches
+from tf_pfor.converters._branch_lists import Element, lists_of_branches, unset_outputs
 from tf_pfor.converters._containers import with_rows
 from tf_pfor.converters._list_rows import dense, known_lengths, pick
 from tf_pfor.converters._lists import size_of_rows, stack_list, swap
 from tf_pfor.converters._loop_graphs import is_read
+from tf_pfor.converters._once import is_by_loop, run_if_any, run_once
 from tf_pfor.converters._opened import as_opened, opened_by, values_in
 from tf_pfor.converters._optionals import (
     among,
@@ -44,7 +45,6 @@ from tf_pfor.converters._regions import (
     padded_rows,
     positions,
     received,
-    run_if_any,
     stitched,
 )
 from tf_pfor.converters._safety import is_linear, writes_state
@@ -180,7 +180,9 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
         return run
 
     runs = [branch(b, r) for b, r in enumerate(regions)]
-    if call.op_type in ("If", "StatelessIf"):
+    if is_by_loop(call.loop.length, regions):
+        made = _one_by_loops(call, which, runs, unset_outputs(call, regions, args, layouts))
+    elif call.op_type in ("If", "StatelessIf"):
         made = tf.cond(_as_bool(which.tensor), runs[1], runs[0])
     else:
         made = tf.switch_case(which.tensor, runs)
@@ -199,6 +201,16 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
         received(t, layout, dims(o), rows.get(k))
         for k, (t, layout, o) in enumerate(zip(made[:count], layouts, call.op.outputs))
     ]
+
+
+def _one_by_loops(
+    call: Call, which: Value, runs: Sequence[Any], start: list[tf.Tensor]
+) -> list[tf.Tensor]:
+    """The branch taken, each as a loop of at most one trip."""
+    made = [*start, tf.constant(0)]
+    for flag, run in zip(_masks(call, which, len(runs)), runs):
+        made = run_once(flag, run, made)
+    return made
 
 
 def _layouts(
@@ -417,7 +429,8 @@ def _side(
         dtypes += [tf.int32] * (2 * len(optionals))
     like += [full_shape(Layout.STACKED, dims(t), lead) for t in inside]
     dtypes += [t.dtype for t in inside]
-    return run_if_any(flag, run, like, dtypes, lead=0 if real is None else outer.dim(rows, 0))
+    zeros = 0 if real is None else outer.dim(rows, 0)
+    return run_if_any(flag, run, like, dtypes, [region], zeros)
 
 
 def _stacked_output(made: Converted) -> tf.Tensor:

@@ -44,7 +44,7 @@ from tf_pfor.converters._lists import (
 )
 from tf_pfor.converters._loop_graphs import known_integer, source
 from tf_pfor.converters._padded import is_padded, padded_stack
-from tf_pfor.converters._rooms import most_pushed, room_in_all_rows
+from tf_pfor.converters._rooms import most_of_all_rows, most_pushed
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.shapes import product
@@ -65,10 +65,7 @@ def empty_list(call: Call, element_shape: Value, max_num_elements: Value) -> Any
     """
     shape, room = shape_input(call, "element_shape"), max_num_elements.tensor
     if max_num_elements.is_stacked:
-        is_fixed = _tf.in_xla_context(call.emit.graph) and not call.emit.is_trial
-        is_fixed = is_fixed and not call.loop.is_whole
-        given = call.op.inputs[1]
-        room = room_in_all_rows(call, given) if is_fixed else call.emit("Max", room, np.int32(0))
+        room = most_of_all_rows(call, max_num_elements, call.op.inputs[1])
     return Value.stacked_list(call.rebuild(element_shape=shape, max_num_elements=room))
 
 

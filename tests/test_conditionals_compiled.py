@@ -1,0 +1,136 @@
+"""Conditionals in loops and loops in conditionals under jit_compile, with gradients.
+
+The number of rows is static or unknown, the tape around the map or in the body.
+"""
+
+import functools
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
+
+N = 5
+X = np.random.default_rng(0).normal(size=(N, 3))
+K = np.array([0, 3, 1, 2, 7], np.int32)
+
+
+def _sine(x):
+    return tf.sin(x) * x
+
+
+def _bell(x):
+    return tf.tanh(x) * tf.exp(-x * x)
+
+
+def _cosine(x):
+    return tf.cos(x) * x
+
+
+def for_all_rows(x, k):
+    for i in tf.range(4):
+        x = tf.tanh(x) * tf.sin(x) if i % 2 == 0 else tf.cos(x) * x
+    return x
+
+
+def switched_for_all_rows(x, k):
+    for i in tf.range(5):
+        ways = [_sine, _bell, _cosine]
+        x = tf.switch_case(i % 3, [functools.partial(way, x) for way in ways])
+    return x
+
+
+def by_row_in_one_loop(x, k):
+    for _ in tf.range(4):
+        x = tf.tanh(x) * tf.sin(x) if x[1] > 0.1 else tf.cos(x) * x
+    return x
+
+
+def by_row_in_a_loop_by_row(x, k):
+    for i in tf.range(tf.minimum(k, 6)):
+        if x[1] > 0.1:
+            x = tf.tanh(x) * tf.sin(x) if i % 2 == 0 else x * x
+        else:
+            x = tf.cos(x) * x
+    return x
+
+
+def stops_and_skips(x, k):
+    s = tf.zeros([], tf.float64)
+    for v in x:
+        if v > 0.5:
+            break
+        if v < -0.2:
+            continue
+        s += v * v
+    return x * s
+
+
+def loop_in_a_branch(x, k):
+    if x[0] > 0:
+        for _ in tf.range(tf.minimum(k, 6)):
+            x = tf.sin(x) * x
+    else:
+        x = x * x
+    return x
+
+
+PROGRAMS = [
+    for_all_rows,
+    switched_for_all_rows,
+    by_row_in_one_loop,
+    by_row_in_a_loop_by_row,
+    stops_and_skips,
+    loop_in_a_branch,
+]
+
+
+def expected(f):
+    one = tf.function(f)
+    x = tf.constant(X)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.stack([one(x[i], tf.constant(K[i])) for i in range(N)])
+    return y, tape.gradient(y, x)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("f", PROGRAMS)
+def test_a_tape_around_the_map(f, is_known):
+    spec = tf.TensorSpec([N if is_known else None, 3], tf.float64)
+
+    @tf.function(jit_compile=True, input_signature=[spec, tf.TensorSpec(spec.shape[:1], tf.int32)])
+    def go(x, k):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf_pfor.vectorized_map(lambda a: f(*a), (x, k), fallback_to_while_loop=False)
+        return y, tape.gradient(y, x)
+
+    for found, right in zip(go(tf.constant(X), tf.constant(K)), expected(f)):
+        np.testing.assert_allclose(found, right, 1e-9, 1e-12)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("f", PROGRAMS[:-1])
+def test_a_tape_in_the_body(f, is_known):
+    spec = tf.TensorSpec([N if is_known else None, 3], tf.float64)
+
+    def one(a):
+        with tf.GradientTape() as tape:
+            tape.watch(a[0])
+            y = f(*a)
+        return y, tape.gradient(y, a[0])
+
+    @tf.function(jit_compile=True, input_signature=[spec, tf.TensorSpec(spec.shape[:1], tf.int32)])
+    def go(x, k):
+        return tf_pfor.vectorized_map(one, (x, k))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", tf_pfor.FallbackWarning)
+        made = go(tf.constant(X), tf.constant(K))
+    for found, right in zip(made, expected(f)):
+        np.testing.assert_allclose(found, right, 1e-9, 1e-12)
