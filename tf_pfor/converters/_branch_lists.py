@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,9 +12,18 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._kinds import item_shape, kind_of
+from tf_pfor.converters._list_rows import (
+    dense,
+    from_zero,
+    known_lengths,
+    lengths_of,
+    pick,
+    with_lengths,
+)
+from tf_pfor.converters._lists import size_of_rows, swap
 from tf_pfor.converters._loop_graphs import length_of, source
 from tf_pfor.converters._optionals import one_source
-from tf_pfor.converters._regions import Region, as_layout
+from tf_pfor.converters._regions import Converted, Region, as_layout, stitched
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.values import Layout, Value
 
@@ -21,7 +32,7 @@ Element = tuple[tf.DType, tuple[int, ...], int | None]
 
 
 def lists_of_branches(
-    call: Call, regions: Sequence[Region], optionals: Mapping[int, Any]
+    call: Call, regions: Sequence[Region], optionals: Mapping[int, Any], *, may_grow: bool = False
 ) -> tuple[dict[int, int], dict[int, Element]]:
     """The outputs that are lists: those that every branch makes of one argument, and others.
 
@@ -33,13 +44,13 @@ def lists_of_branches(
     for k, output in enumerate(call.op.outputs):
         if output.dtype != tf.variant or k in optionals:
             continue
-        thread = one_source(regions, k)
+        thread = one_source(regions, k, may_grow=may_grow)
         if thread is not None:
             threads[k] = thread
             continue
         known = [_element(call, region.graph.outputs[k]) for region in regions]
-        first = known[0]
-        if first is None or first[0] == tf.variant or not first[1].is_fully_defined():
+        first = next((e for e in known if e is not None and e[1].is_fully_defined()), None)
+        if first is None or first[0] == tf.variant:
             if _is_for_gradients(regions, k) and _in_xla(call):
                 raise Refused(
                     "under jit_compile, a branch has a loop of which a gradient is asked, which "
@@ -49,7 +60,8 @@ def lists_of_branches(
             raise CannotVectorize(
                 "branches that rows choose between make lists of items of unknown shape"
             )
-        if any(other is None or other != first for other in known):
+        # Where nobody was seen to put something in, the shape is checked when it runs.
+        if not all(e is not None and e[0] == first[0] and _may_be(e[1], first[1]) for e in known):
             raise CannotVectorize("branches that rows choose between make lists of other items")
         lengths = {length_of(region.graph.outputs[k]) for region in regions}
         if len(lengths - {None}) > 1:
@@ -57,6 +69,10 @@ def lists_of_branches(
         length = next(iter(lengths)) if len(lengths) == 1 else None
         made[k] = (first[0], tuple(first[1].as_list()), length)
     return threads, made
+
+
+def _may_be(shape: tf.TensorShape, known: tf.TensorShape) -> bool:
+    return shape.rank is None or shape.as_list() == known.as_list()
 
 
 def _is_for_gradients(regions: Sequence[Region], k: int) -> bool:
@@ -101,3 +117,61 @@ def unset_outputs(
         lead = [call.loop.length] * (layout is Layout.STACKED)
         made.append(tf.zeros([*lead, *output.shape], output.dtype))
     return made
+
+
+def put_together(
+    call: Call,
+    parts: Sequence[tf.Tensor],
+    pieces: Sequence[tf.Tensor],
+    ends: Sequence[tf.Tensor],
+    element: Element,
+    is_uneven: bool,
+) -> Value:
+    """The list of what branches made.
+
+    Args:
+      call: the conditional.
+      parts: the rows of each branch.
+      pieces: [k, T, ...] for each.
+      ends: int32 [k] for each, the lengths.
+      element: of the list.
+      is_uneven: whether rows are known to differ in length.
+    """
+    emit, n, length = call.emit, call.loop.static_length, element[2]
+    shape = tf.TensorShape([n, length, *element[1]])
+    if length is not None:
+        return list_of_items(call, stitched(emit, parts, pieces, shape), element)
+    sizes = [emit.as_tensor(emit.dim(p, 1)) for p in pieces]
+    most = functools.reduce(lambda a, b: emit("Maximum", a, b), sizes)
+    zeros = [[0, 0]] * len(element[1])
+    padded = [
+        tf.pad(p, [[0, 0], [0, most - size], *zeros]) for p, size in zip(pieces, sizes)
+    ]  # fmt: skip
+    made = list_of_items(call, stitched(emit, parts, padded, shape), element)
+    made = with_lengths(call, made, stitched(emit, parts, ends, tf.TensorShape([n])))
+    assert made.rows is not None
+    return dataclasses.replace(made, rows=dataclasses.replace(made.rows, may_agree=not is_uneven))
+
+
+def list_of_items(call: Call, items: tf.Tensor, element: Element) -> Value:
+    """The list of [n, T, ...]."""
+    shape = call.emit.shape_vector([call.loop.length, *element[1]])
+    return Value.stacked_list(call.emit("TensorListFromTensor", swap(call, items), shape))
+
+
+def items_of(made: Converted, element: tuple[int, ...], *, may_differ: bool) -> tf.Tensor:
+    """All items of a list that a branch made for its rows: [k, T, ...]."""
+    call, value = made.call, from_zero(made.call, made.value)
+    if known_lengths(value) is not None and not may_differ:
+        raise CannotVectorize("a branch makes lists whose length differs between iterations")
+    shape = call.emit.shape_vector([size_of_rows(call, value), *element])
+    return swap(call, pick(call, value, dense(call, value, shape, may_pad=False), axis=1))
+
+
+def ends_of(made: Converted, k: int, uneven: set[int]) -> tf.Tensor:
+    """int32 [k]: how long the lists are that a branch made as output ``k``."""
+    value = from_zero(made.call, made.value)
+    assert value.layout is Layout.STACKED_LIST
+    if known_lengths(value) is not None and not (value.rows and value.rows.may_agree):
+        uneven.add(k)
+    return pick(made.call, value, lengths_of(made.call, value))

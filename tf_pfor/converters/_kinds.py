@@ -49,17 +49,30 @@ def kind_of(
     return None
 
 
-def item_shape(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
-    """The static shape of what is put into a list of the body."""
+def item_shape(
+    call: Call, tensor: tf.Tensor, within: frozenset[Any] = frozenset()
+) -> tf.TensorShape:
+    """The static shape of what is put into a list of the body.
+
+    Args:
+      call: any op of the body.
+      tensor: the list.
+      within: conditionals whose results are being looked at.
+    """
     found: tf.TensorShape | None = None
-    for op, same in uses(call, tensor):
+    for op, same in uses(call, tensor, (), within):
         if op.type in _PUT and same.op is op:
-            shape = op.inputs[_PUT[op.type]].shape
+            shapes = [op.inputs[_PUT[op.type]].shape]
         elif op.type == "TensorListFromTensor":
-            shape = op.inputs[0].shape[1:]
+            shapes = [op.inputs[0].shape[1:]]
+        elif op.type in BRANCHES and same.op is op and op not in within:
+            made = [graph.outputs[same.value_index] for graph in _branches(op)]
+            shapes = [item_shape(call, t, within | {op}) for t in made]
+            shapes = [shape for shape in shapes if shape.rank is not None]  # something is put in
         else:
             continue
-        found = shape if found is None else found.most_specific_compatible_shape(shape)
+        for shape in shapes:
+            found = shape if found is None else found.most_specific_compatible_shape(shape)
     return tf.TensorShape(None) if found is None else found
 
 

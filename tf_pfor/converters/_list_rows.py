@@ -427,6 +427,13 @@ def without_base(rows: ListRows | None) -> ListRows | None:
     return dataclasses.replace(rows, base=None, whole=None, made_for=())
 
 
+def with_lengths(call: Call, value: Value, lengths: tf.Tensor) -> Value:
+    """A stacked list with these lengths, int32 [size]."""
+    rows = value.rows or ListRows(call.loop.length)
+    rows = dataclasses.replace(rows, lengths=lengths, is_even=False)
+    return dataclasses.replace(value, rows=rows)
+
+
 def without_lengths(rows: ListRows | None) -> ListRows | None:
     """``rows`` of a list that is equally long in all of them."""
     return None if rows is None else dataclasses.replace(rows, lengths=None)

@@ -12,9 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._kept import item_at, joined, list_of
-from tf_pfor.converters._kinds import kind_of
+from tf_pfor.converters._kinds import BRANCHES, kind_of
 from tf_pfor.converters._regions import Region
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import ListRows, Value
@@ -110,21 +111,33 @@ def among(value: Value, branch: int, optionals: Sequence[Returned]) -> Value:
     return Value.stacked_list(handle, rows)
 
 
-def one_source(regions: Sequence[Region], k: int) -> int | None:
-    """The input of which all branches make output ``k``, a list of the same length."""
-    sources = {_source(region.graph, k) for region in regions}
+def one_source(regions: Sequence[Region], k: int, *, may_grow: bool = False) -> int | None:
+    """The input of which all branches make output ``k``, a list, of its length or a larger one."""
+    return _common([region.graph for region in regions], k, may_grow)
+
+
+def _common(graphs: Sequence[Any], k: int, may_grow: bool) -> int | None:
+    sources = {_source(graph, k, may_grow) for graph in graphs}
     return sources.pop() if len(sources) == 1 else None
 
 
-def _source(graph: Any, k: int) -> int | None:
-    """The input of which a branch makes a list of the same length."""
+def _source(graph: Any, k: int, may_grow: bool) -> int | None:
+    """The input of which a branch makes a list, also by conditionals in it."""
     tensor = graph.outputs[k]
-    while tensor.op.type in WRITES:
-        op = tensor.op
-        if op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds"):
+    while True:
+        op, i = tensor.op, 0
+        if op.type in BRANCHES:
+            inner = _common(_tf.functions_of(op), tensor.value_index, may_grow)
+            if inner is None:
+                return None
+            i = inner + 1
+        elif op.type not in WRITES:
+            break
+        elif not may_grow and _grows(op):
             return None
-        tensor = op.inputs[0]
-    for i, placeholder in enumerate(graph.inputs):
-        if placeholder is tensor:
-            return i
-    return None
+        tensor = op.inputs[i]
+    return next((i for i, given in enumerate(graph.inputs) if given is tensor), None)
+
+
+def _grows(op: tf.Operation) -> bool:
+    return op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds")

@@ -22,10 +22,22 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._branch_lists import Element, lists_of_branches, unset_outputs
+from tf_pfor.converters._branch_lists import (
+    Element,
+    ends_of,
+    items_of,
+    list_of_items,
+    lists_of_branches,
+    put_together,
+    unset_outputs,
+)
 from tf_pfor.converters._containers import with_rows
-from tf_pfor.converters._list_rows import dense, known_lengths, pick
-from tf_pfor.converters._lists import size_of_rows, stack_list, swap
+from tf_pfor.converters._list_rows import (
+    known_lengths,
+    lengths_of,
+    with_lengths,
+)
+from tf_pfor.converters._lists import stack_list
 from tf_pfor.converters._loop_graphs import is_read
 from tf_pfor.converters._once import is_by_loop, run_if_any, run_once
 from tf_pfor.converters._opened import as_opened, opened_by, values_in
@@ -302,16 +314,10 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
     for k, source in threads.items():
         results[k] = args[source]
     for k in lists_made:
-        results[k] = _list_of(call, results[k], lists_made[k])
+        results[k] = list_of_items(call, results[k], lists_made[k])
     for k, value in as_opened(call, opened, masks, values).items():
         results[k] = value
     return results
-
-
-def _list_of(call: Call, items: tf.Tensor, element: Element) -> Value:
-    """The list of [n, T, ...]."""
-    shape = call.emit.shape_vector([call.loop.length, *element[1]])
-    return Value.stacked_list(call.emit("TensorListFromTensor", swap(call, items), shape))
 
 
 def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
@@ -321,7 +327,8 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
         raise CannotVectorize("the rank of an output is unknown")
     optionals = optionals_of(call, regions)
     refuse_reads(call, optionals)
-    threads, lists_made = lists_of_branches(call, regions, optionals)
+    threads, lists_made = lists_of_branches(call, regions, optionals, may_grow=True)
+    growing = [k for k in threads if one_source(regions, k) is None]
     index, parts = _parts(call, which, count)
     split: dict[int, tuple[tf.Tensor, list[tf.Tensor]]] = {}
 
@@ -336,33 +343,39 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
 
     sides: list[list[tf.Tensor]] = []
     args = _for_all_rows(call, args, threads)
+    for i in {threads[k] for k in growing}:
+        args[i] = with_lengths(call, args[i], lengths_of(call, args[i]))
     lists: dict[int, Value] = {}
+    uneven: set[int] = set()
     for b, (region, rows) in enumerate(zip(regions, parts)):
         flag = emit("Greater", emit.as_tensor(emit.dim(rows, 0)), np.int32(0))
         made = _side(
             call, region, args, rows, flag, threads, part(b), lists_made,
-            optionals=optionals,
+            optionals=optionals, growing=growing, uneven=uneven,
         )  # fmt: skip
         for k, source in threads.items():
             args[source] = lists[k] = Value.stacked_list(made[k], args[source].rows)
+        for k, lengths in zip(growing, made[len(made) - len(growing) - len(lists_made) :]):
+            args[threads[k]] = lists[k] = with_lengths(call, lists[k], lengths)
         sides.append(made)
     results: list[Any] = []
     for k, output in enumerate(call.op.outputs):
         if k in threads:
             results.append(lists[k])
             continue
+        if k in lists_made:
+            pieces = [side[k] for side in sides]
+            ends = [side[len(side) - len(lists_made) + list(lists_made).index(k)] for side in sides]
+            results.append(put_together(call, parts, pieces, ends, lists_made[k], k in uneven))
+            continue
         if k in optionals:
             at = len(call.op.outputs) + 2 * list(optionals).index(k)
             made = [[side[k], *side[at : at + 2]] for side in sides]
             results.append(by_branch(call, index, parts, made, optionals[k]))
             continue
-        shape = output.shape
-        if k in lists_made:
-            _, element, length = lists_made[k]
-            shape = tf.TensorShape([length, *element])
-        pieces = _same_inner([side[k] for side in sides], shape)
-        whole = stitched(emit, parts, pieces, tf.TensorShape([n]).concatenate(shape))
-        results.append(_list_of(call, whole, lists_made[k]) if k in lists_made else whole)
+        pieces = _same_inner([side[k] for side in sides], output.shape)
+        shape = tf.TensorShape([n]).concatenate(output.shape)
+        results.append(stitched(emit, parts, pieces, shape))
     return results
 
 
@@ -377,11 +390,14 @@ def _side(
     lists_made: Mapping[int, Element] = _NONE,
     real: tf.Tensor | None = None,
     optionals: Collection[int] = (),
+    growing: Sequence[int] = (),
+    uneven: set[int] | None = None,
 ) -> list[tf.Tensor]:
     """One branch on ``rows``, stacked outputs; zeros if ``flag`` is False.
 
     The rows of the outputs that are ``optionals`` follow, two tensors for each; where they are not
-    made (``_opened``) what would be in them.
+    made (``_opened``) what would be in them. At the end the lengths of lists that are ``growing``,
+    and of the lists it makes, if their rows may be ``uneven``: those that are go into that set.
     """
     outer, outputs = call.emit, call.op.outputs
     inside = [] if real is None else values_in(region.graph, optionals)
@@ -398,8 +414,9 @@ def _side(
             made = region.convert(given, loop, emit, tensors=wanted)
         else:
             made = region.convert(given, loop, emit)
+        ends = {} if uneven is None else {k: ends_of(made[k], k, uneven) for k in lists_made}
         tensors = [
-            _items(m, lists_made[k][1])
+            items_of(m, lists_made[k][1], may_differ=k in ends)
             if k in lists_made
             else tf.constant(0)
             if k in optionals
@@ -409,7 +426,8 @@ def _side(
         for k in () if real is not None else optionals:
             tensors[k], *more = with_rows(made[k].call, made[k].value, k)
             tensors += more
-        return tensors
+        tensors += [lengths_of(made[k].call, made[k].value) for k in growing]
+        return [*tensors, *ends.values()]
 
     lead = dims(rows)[0]  # type: ignore[index]
     like: list[Any] = [full_shape(Layout.STACKED, dims(o), lead) for o in outputs]
@@ -429,6 +447,9 @@ def _side(
         dtypes += [tf.int32] * (2 * len(optionals))
     like += [full_shape(Layout.STACKED, dims(t), lead) for t in inside]
     dtypes += [t.dtype for t in inside]
+    like += [known_lengths(args[threads[k]]) for k in growing]
+    like += [tf.TensorShape([lead])] * (0 if uneven is None else len(lists_made))
+    dtypes += [tf.int32] * (len(like) - len(dtypes))
     zeros = 0 if real is None else outer.dim(rows, 0)
     return run_if_any(flag, run, like, dtypes, [region], zeros)
 
@@ -436,15 +457,6 @@ def _side(
 def _stacked_output(made: Converted) -> tf.Tensor:
     is_list = made.value.dtype == tf.variant
     return made.as_layout(Layout.STACKED_LIST if is_list else Layout.STACKED)
-
-
-def _items(made: Converted, element: tuple[int, ...]) -> tf.Tensor:
-    """All items of a list that a branch made for its rows: [k, T, ...]."""
-    call, value = made.call, stack_list(made.call, made.value)
-    if known_lengths(value) is not None:
-        raise CannotVectorize("a branch makes lists whose length differs between iterations")
-    shape = call.emit.shape_vector([size_of_rows(call, value), *element])
-    return swap(call, pick(call, value, dense(call, value, shape, may_pad=False), axis=1))
 
 
 def _parts(call: Call, which: Value, count: int) -> tuple[tf.Tensor, list[tf.Tensor]]:

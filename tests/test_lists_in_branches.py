@@ -1,0 +1,168 @@
+"""TensorArrays that branches write, which rows choose: growing, nested, with gradients."""
+
+import functools
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
+
+N = 6
+RNG = np.random.default_rng(1)
+X = RNG.normal(size=(N, 4))
+K = np.array([0, 3, 1, 5, 2, 4], np.int32)
+C = RNG.integers(0, 4, (N, 9)).astype(np.int32)
+
+
+def _array(x, size=0):
+    array = tf.TensorArray(
+        tf.float64, size, dynamic_size=not size, clear_after_read=False, element_shape=[]
+    )
+    return array.write(0, x[0])
+
+
+def stack_machine(x, k, c):
+    stack, top = _array(x), tf.constant(1)
+    for i in tf.range(9):
+        if c[i] == 0:
+            stack, top = stack.write(top, x[i % 4]), top + 1
+        elif c[i] == 1 and top >= 2:
+            stack, top = stack.write(top - 2, stack.read(top - 1) + stack.read(top - 2)), top - 1
+        elif c[i] == 2 and top >= 2:
+            stack, top = stack.write(top - 2, stack.read(top - 1) * stack.read(top - 2)), top - 1
+        else:
+            stack = stack.write(top - 1, -stack.read(top - 1))
+    return stack.read(top - 1)
+
+
+def _append(array, i, x):
+    return array.write(i + 1, x[1] * array.read(0))
+
+
+def _change(array, i, x):
+    return array.write(0, array.read(0) * x[2])
+
+
+def _keep(array, i, x):
+    return array
+
+
+def switched(x, k, c):
+    array = _array(x)
+    for i in tf.range(k):
+        ways = [functools.partial(way, array, i, x) for way in (_append, _change, _keep)]
+        array = tf.switch_case(c[i] % 3, ways)
+    return array.read(0)
+
+
+def loop_in_a_branch(x, k, c):
+    array = _array(x)
+    if x[0] > 0:
+        for i in tf.range(k):
+            array = array.write(i + 1, array.read(i) * x[1])
+    else:
+        array = array.write(2, x[3])
+    return array.read(0) * 2.0
+
+
+def how_many(x, k, c):
+    array = _array(x)
+    if x[0] > 0:
+        array = array.write(k, x[1])
+    return tf.cast(array.size(), tf.float64) * x[0]
+
+
+def two_arrays(x, k, c):
+    a, b = _array(x), _array(x)
+    for i in tf.range(k):
+        if c[i] > 1:
+            a = a.write(i + 1, b.read(0) * x[1])
+        else:
+            b = b.write(0, b.read(0) + x[2])
+            a = a.write(0, b.read(0))
+    return a.read(0) + b.read(0)
+
+
+def replaced(x, k, c):
+    array = _array(x)
+    array = array.write(k, x[1]) if x[0] > 0 else _array(x * 2.0)
+    return array.read(0)
+
+
+def nested(x, k, c):
+    array = _array(x, 9)
+    for i in tf.range(k):
+        if c[i] > 1:
+            array = array.write(i + 1, array.read(0) * x[1]) if x[1] > 0 else array.write(0, x[3])
+        else:
+            array = array.write(0, array.read(0) * x[2])
+    return array.read(0)
+
+
+PROGRAMS = [stack_machine, switched, loop_in_a_branch, how_many, two_arrays, replaced, nested]
+
+
+def by_row(f):
+    one = tf.function(f)
+    x = tf.constant(X)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.stack([one(x[i], tf.constant(K[i]), tf.constant(C[i])) for i in range(N)])
+    return y, tape.gradient(y, x)
+
+
+@pytest.mark.parametrize("where", ["around", "in"])
+@pytest.mark.parametrize("f", PROGRAMS)
+def test_branches_write(f, where):
+    """A tape around the map, or in the body; all rows, and none, of one trace."""
+
+    def one(x, k, c):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = f(x, k, c)
+        return y, tape.gradient(y, x)
+
+    specs = [tf.TensorSpec([None, *a.shape[1:]], a.dtype) for a in (X, K, C)]
+
+    @tf.function(input_signature=specs)
+    def go(*data):
+        if where == "in":
+            return tf_pfor.vectorized_map(lambda a: one(*a), data)
+        with tf.GradientTape() as tape:
+            tape.watch(data[0])
+            y = tf_pfor.vectorized_map(lambda a: f(*a), data)
+        return y, tape.gradient(y, data[0])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", tf_pfor.FallbackWarning)
+        made = go(X, K, C)
+    for found, right in zip(made, by_row(f)):
+        np.testing.assert_allclose(found, right, 1e-9, 1e-12)
+    assert [t.shape[0] for t in go(X[:0], K[:0], C[:0])] == [0, 0]
+
+
+@pytest.mark.parametrize("where", ["around", "in"])
+@pytest.mark.parametrize("n", [0, 1])
+def test_few_rows(n, where):
+    data = [tf.constant(a[:n]) for a in (X, K, C)]
+
+    def one(x, k, c):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = nested(x, k, c)
+        return tape.gradient(y, x)
+
+    @tf.function
+    def go(*data):
+        if where == "in":
+            return tf_pfor.vectorized_map(lambda a: one(*a), data)
+        with tf.GradientTape() as tape:
+            tape.watch(data[0])
+            y = tf_pfor.vectorized_map(lambda a: nested(*a), data)
+        return tape.gradient(y, data[0])
+
+    np.testing.assert_allclose(go(*data), by_row(nested)[1][:n], 1e-9, 1e-12)
