@@ -211,24 +211,24 @@ def test_loops_without_a_bound_are_refused():
         compiled(gradients(model), 3)
 
 
-def test_trips_that_the_loop_around_computes_are_refused():
+@pytest.mark.parametrize("weight", [W, tf.Variable(W)], ids=["constant", "variable"])
+@pytest.mark.parametrize("differs", [False, True])
+def test_trips_that_the_loop_around_computes_are_refused(weight, differs):
     """As for l in tf.range(f(i)), which TensorFlow does not compile for one row either."""
-    w = tf.Variable(W)
 
     def model(k, m, x):
         s = x
         for i in tf.range(k):
-            for _ in tf.range(tf.minimum(i, 2)):
-                s = tf.tanh(tf.linalg.matvec(w, s)) + 0.1 * x
+            for _ in tf.range(tf.minimum(i + m, 2) if differs else tf.minimum(i, 2)):
+                s = tf.tanh(tf.linalg.matvec(weight, s)) + 0.1 * x
         return s
 
     def one(k, m, x):
         with tf.GradientTape() as tape:
+            tape.watch([x, weight])
             y = tf.reduce_sum(_tf.autographed(model)(k, m, x) ** 2)
-        return tape.gradient(y, w)
+        return tape.gradient(y, [x, weight])
 
     rows = tf.constant(OUTER), tf.constant(INNER), tf.constant(X)
-    with pytest.raises(
-        tf_pfor.NotVectorizableError, match="how long a list is: give the loop that"
-    ):
+    with pytest.raises(tf_pfor.NotVectorizableError, match="give that one maximum_iterations"):
         tf.function(tf_pfor.vmap(one), jit_compile=True, autograph=False)(*rows)

@@ -30,7 +30,7 @@ from tensorflow.python.eager.polymorphic_function import autograph_util as _auto
 from tensorflow.python.framework import auto_control_deps as _auto_control_deps
 from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
 from tensorflow.python.framework import op_def_registry, ops
-from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph
+from tensorflow.python.ops import control_flow_v2_func_graphs as _control_flow_graphs
 from tensorflow.python.util import tf_stack as _tf_stack
 
 AttrValue: TypeAlias = attr_value_pb2.AttrValue
@@ -326,10 +326,15 @@ def in_xla_context(graph: Any) -> bool:
     return False
 
 
+def is_loop_body(graph: Any) -> bool:
+    """Whether ``graph`` is a trip of a tf.while_loop: its inputs are what the loop carries."""
+    return isinstance(graph, _control_flow_graphs.WhileBodyFuncGraph)
+
+
 def in_while(graph: Any) -> bool:
     """True in the body of a while loop that is being made, also in a branch of it."""
     while graph is not None:
-        if isinstance(graph, WhileBodyFuncGraph):
+        if is_loop_body(graph):
             return True
         graph = getattr(graph, "outer_graph", None)
     return False

@@ -32,7 +32,6 @@ from tf_pfor.converters._list_rows import written
 from tf_pfor.converters._loop_graphs import (
     Reach,
     effects,
-    is_popped,
     is_pushed,
     is_read,
     keep_lengths,
@@ -46,6 +45,7 @@ from tf_pfor.converters._loop_variables import (
     known_integers,
     outputs_of,
 )
+from tf_pfor.converters._on_top import most_pops, on_top, set_aside
 from tf_pfor.converters._regions import (
     Converted,
     Region,
@@ -55,7 +55,7 @@ from tf_pfor.converters._regions import (
     received,
 )
 from tf_pfor.converters._repeats import Repeats, of_pushed, popped_lists
-from tf_pfor.converters._rooms import most_trips_given
+from tf_pfor.converters._rooms import most_trips_given, with_room
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
@@ -74,6 +74,11 @@ class Plan:
         self.args, popped = popped_lists(call, args, self.body.graph, self.cond.graph, self.passed)
         graphs = (self.body.graph, self.cond.graph)
         self.args, self._empty = emptied(call, self.args, *graphs, self.passed)
+        most = most_pops(call, self.args, self.body.graph)
+        most = self.maximum_iterations if most is None else most
+        self.args, self._aside = set_aside(call, self.args, *graphs, self.passed, most)
+        self.args = with_room(call, self.args, self.body.graph, most)
+        self._empty |= set(self._aside)
         self.carries = self._live(popped)
         self._held: dict[int, RowSource] = {}
         self._inside: dict[int, Value] = {}
@@ -412,7 +417,9 @@ class Plan:
             rows = dataclasses.replace(rows, lengths=lengths, starts=starts)
         if carry.ends and rows is not None:
             rows = dataclasses.replace(rows, ends=tuple(tensors[-carry.ends :]))
-        return Value.stacked_list(tensors[0], rows)
+        made = Value.stacked_list(tensors[0], rows)
+        below = self._aside.get(carry.index)
+        return made if below is None else on_top(self.call, below, made)
 
     def after(
         self,
@@ -470,22 +477,14 @@ class Plan:
     def options(self) -> dict[str, Any]:
         """What tf.while_loop was given."""
         most: Any = None if self.is_late else self.maximum_iterations
-        if most is None and _tf.in_xla_context(self.call.emit.graph):
-            most = self._most_for_xla()
+        if most is None:
+            most = most_pops(self.call, self.args, self.body.graph)
+        if most is None and not self.is_late and 1 in self.passed:
+            most = most_trips_given(self.call, self.args[1], self.cond.graph)
         return {
             "parallel_iterations": self.call.attr("parallel_iterations"),
             "maximum_iterations": most,
         }
-
-    def _most_for_xla(self) -> tf.Tensor | None:
-        """A bound of the trips that is computed; XLA must know one for a tape around."""
-        emit, graph = self.call.emit, self.body.graph
-        popped = [c.index for c in self.carries if c.is_list and is_popped(graph, c.index)]
-        if popped:  # what there is room for
-            return emit("TensorListLength", self.args[popped[0]].tensor)
-        if self.is_late or 1 not in self.passed:
-            return None
-        return most_trips_given(self.call, self.args[1], self.cond.graph)
 
 
 _NO_LIST = Value(Layout.STACKED_LIST, Cell(None), (), tf.variant)

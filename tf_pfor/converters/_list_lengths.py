@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._loop_graphs import source
+from tf_pfor.converters._loop_graphs import value_of
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 
@@ -90,17 +90,17 @@ def _chain_outwards(tensor: tf.Tensor) -> tuple[int, tf.Tensor]:
 
 def chain(tensor: tf.Tensor) -> tuple[int, tf.Tensor]:
     """How many items the ops before ``tensor`` add, and the list that they start with."""
-    step, tensor = 0, source(tensor)
+    step, tensor = 0, value_of(tensor)
     while tensor.op.type in (*_SAME, *_STEPS) and tensor.value_index == 0:
         step += _STEPS.get(tensor.op.type, 0)
-        tensor = source(tensor.op.inputs[0])
+        tensor = value_of(tensor.op.inputs[0])
     return step, tensor
 
 
 def _counts_trips(loop: tf.Operation, body: Any) -> bool:
     """Whether the first variable of a loop counts its trips, as TensorFlow's loops do."""
-    last = source(body.outputs[0]).op
+    last = value_of(body.outputs[0]).op
     if last.type not in ("Add", "AddV2") or last.inputs[0] is not body.inputs[0]:
         return False
-    known = [_tf.static_value(t) for t in (source(loop.inputs[0]), last.inputs[1])]
+    known = [_tf.static_value(t) for t in (value_of(loop.inputs[0]), last.inputs[1])]
     return [None if x is None else int(x) for x in known] == [0, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,7 @@ from tf_pfor.converters._list_rows import (
     known_lengths,
     once,
     own_rows,
+    relist,
     without_base,
 )
 from tf_pfor.converters._lists import (
@@ -47,8 +49,12 @@ def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
     if whole is None or whole.rows is None:
         rows = next((v.rows for v in parts if v.rows is not None), None)
         rows = next((v.rows for v in parts if known_lengths(v) is not None), rows)
+        rows, has_lengths = without_base(rows), any(known_lengths(v) is not None for v in parts)
+        if has_lengths and _tf.in_xla_context(call.emit.graph):
+            whole = _whole_sum(call, parts)
+            return relist(call, Value.stacked_list(parts[0].tensor, rows), whole)
         made = call.emit("AddN", _equally_long(call, parts))
-        return Value.stacked_list(made, without_base(rows))
+        return Value.stacked_list(made, rows)
     own = [v for v in parts if v is not whole]
     spread = [_spread(call, own_rows(call, v), whole) for v in own]
     made = call.emit("AddN", [whole.tensor, *spread])
@@ -82,6 +88,20 @@ def _equally_long(call: Call, parts: Sequence[Value]) -> list[tf.Tensor]:
     return [
         v.tensor if known_lengths(v) is None else set_length(emit, v.tensor, length) for v in parts
     ]
+
+
+def _whole_sum(call: Call, parts: Sequence[Value]) -> tf.Tensor:
+    """[T, size, ...]: the sum of lists that XLA cannot make longer, each with room of its own."""
+    wholes = [dense(call, v) for v in parts]
+    if any(t.shape.rank is None for t in wholes):
+        raise CannotVectorize("lists of items of unknown rank are added")
+    with call.emit.graph.as_default():
+        sizes = [tf.shape(t)[0] for t in wholes]
+        most = functools.reduce(tf.maximum, sizes)
+        ends = [
+            [[0, most - size]] + [[0, 0]] * (t.shape.rank - 1) for t, size in zip(wholes, sizes)
+        ]
+        return tf.add_n([tf.pad(t, end) for t, end in zip(wholes, ends)])
 
 
 def _spread(call: Call, part: Value, whole: Value) -> tf.Tensor:

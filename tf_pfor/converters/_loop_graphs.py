@@ -25,6 +25,13 @@ def source(tensor: tf.Tensor) -> tf.Tensor:
     return tensor
 
 
+def value_of(tensor: tf.Tensor) -> tf.Tensor:
+    """What an Identity passes on, also after side effects."""
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
 def is_read(tensor: tf.Tensor) -> bool:
     """Whether somebody reads a tensor: an Identity that nobody reads does not.
 
@@ -46,9 +53,7 @@ def pass_through(graph: Any) -> set[int]:
     """The variables that the body returns as it got them, also if after its side effects."""
     found: set[int] = set()
     for i, (given, output) in enumerate(zip(graph.inputs, graph.outputs)):
-        while output.op.type == "Identity":
-            output = output.op.inputs[0]
-        if output is given:
+        if value_of(output) is given:
             found.add(i)
     return found
 
@@ -284,9 +289,7 @@ def _value(graph: Any, tensor: tf.Tensor, fixed: dict[int, int]) -> int | None:
 
 def _step(body: Any, i: int, fixed: dict[int, int]) -> int | None:
     """What each trip adds to variable ``i``: a positive constant."""
-    tensor = body.outputs[i]
-    while tensor.op.type == "Identity":
-        tensor = tensor.op.inputs[0]
+    tensor = value_of(body.outputs[i])
     if tensor.op.type not in ("Add", "AddV2"):
         return None
     for given, other in (tensor.op.inputs, tuple(tensor.op.inputs)[::-1]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,18 +12,11 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._kinds import uses
-from tf_pfor.converters._list_lengths import chain
-from tf_pfor.converters._loop_graphs import (
-    Reach,
-    is_only_popped,
-    is_pushed,
-    known_integer,
-    most_trips,
-    source,
-)
+from tf_pfor.converters._loop_graphs import Reach, is_pushed, known_integer, pushes, source
+from tf_pfor.emit import Emitter
 from tf_pfor.errors import Refused
 from tf_pfor.loop import Loop
-from tf_pfor.values import Layout, Value
+from tf_pfor.values import Cell, Layout, Value
 
 NO_BOUND = (
     "under jit_compile, the gradient of a loop needs to know how many trips it makes at most: give "
@@ -38,6 +33,7 @@ _NOT_FIXED = (
 # Ops that do not tell how much room a list has.
 _NO_ROOM = frozenset(
     [
+        "AddN",
         "EmptyTensorList",
         "Identity",
         "PartitionedCall",
@@ -47,8 +43,12 @@ _NO_ROOM = frozenset(
         "TensorListPopBack",
         "TensorListPushBack",
         "While",
+        "ZerosLike",
     ]
 )
+
+# XLA knows shapes, and how much room lists have.
+_OF_SHAPES = ("Rank", "Shape", "ShapeN", "Size", "TensorListLength")
 
 
 def most_of_all_rows(call: Call, value: Value, room: tf.Tensor) -> tf.Tensor:
@@ -64,7 +64,7 @@ def most_of_all_rows(call: Call, value: Value, room: tf.Tensor) -> tf.Tensor:
     """
     is_fixed = _tf.in_xla_context(call.emit.graph) and not call.emit.is_trial
     if not is_fixed or call.loop.is_whole:
-        return call.emit("Max", value.tensor, np.int32(0))
+        return most_room(call.emit, value.tensor)
     emit, graph, loop = call.emit, room.graph, call.loop
     while loop.rows is not None and loop.parent is not None:
         loop = loop.parent
@@ -79,8 +79,8 @@ def most_of_all_rows(call: Call, value: Value, room: tf.Tensor) -> tf.Tensor:
         walker.bind(graph.inputs[i], value)
     (found,) = walker.convert([room])
     if found.layout is not Layout.STACKED:
-        return found.tensor
-    return emit("Max", found.tensor, np.int32(0))
+        return fixed(found.tensor)
+    return most_room(emit, found.tensor)
 
 
 def most_trips_given(call: Call, given: Value, cond: Any) -> tf.Tensor | None:
@@ -94,7 +94,7 @@ def most_trips_given(call: Call, given: Value, cond: Any) -> tf.Tensor | None:
       cond: the graph of the condition.
     """
     test = source(cond.outputs[0]).op
-    if test.type != "LogicalAnd":
+    if test.type != "LogicalAnd" or not _tf.in_xla_context(call.emit.graph):
         return None
     count, most = cond.inputs[:2]
     if not any(
@@ -105,48 +105,66 @@ def most_trips_given(call: Call, given: Value, cond: Any) -> tf.Tensor | None:
     if not given.is_stacked:
         return given.tensor
     try:
-        found = most_of_all_rows(call, given, call.op.inputs[1])
+        return most_of_all_rows(call, given, call.op.inputs[1])
     except Refused:
         return None
-    return call.emit("Maximum", found, np.int32(0))
 
 
-def most_pushed(call: Call, made: tf.Tensor) -> int | None:
-    """How many items are pushed to an empty list at most, as far as the graph tells.
+def fixed(room: tf.Tensor) -> tf.Tensor:
+    """``room``, which must not depend on what a loop around carries."""
+    todo, seen = [room], set[Any]()
+    while todo:
+        t = todo.pop()
+        if t.op in seen or t.op.type in _OF_SHAPES:
+            continue
+        seen.add(t.op)
+        outside = next((a for a, b in getattr(t.graph, "captures", ()) if b is t), None)
+        if outside is not None:
+            todo += [outside] if tf.is_symbolic_tensor(outside) else []
+        elif t.op.type == "Placeholder" and _tf.is_loop_body(t.graph):
+            raise Refused(_NOT_FIXED)
+        todo += t.op.inputs
+    return room
 
-    Only of a list to which loops push, and which is then popped, as TensorFlow's gradients of
-    loops do: nobody sees how much room it has.
+
+def most_room(emit: Emitter, room: tf.Tensor) -> tf.Tensor:
+    """int32 []: the largest of ``room`` (int32 [n]); under XLA one at least, to push to."""
+    most = emit("Max", room, np.int32(0))
+    return emit("Maximum", fixed(most), np.int32(1)) if _tf.in_xla_context(emit.graph) else most
+
+
+def with_room(
+    call: Call, args: Sequence[Value], graph: Any, most: int | tf.Tensor | None
+) -> list[Value]:
+    """The inputs of a loop; empty lists that have no room with as much as trips push.
+
+    Only lists that are pushed and popped, as by TensorFlow's gradients of loops: nobody sees how
+    much room they have.
 
     Args:
-      call: any op of the body.
-      made: the list.
+      call: the loop.
+      args: its inputs.
+      graph: of the body.
+      most: how many trips there are at most; None if that is not known.
     """
-    found: list[int] = []
-    for reader in made.consumers():
-        if reader.type == "Identity":
-            most = most_pushed(call, reader.outputs[0])
-            found += [] if most is None else [most]
-        elif reader.type in ("StatelessWhile", "While"):
-            by_loop = [_by_loop(call, reader, i) for i, t in enumerate(reader.inputs) if t is made]
-            found += [x for x in by_loop if x is not None]
-    return sum(found) if found and len(found) == len(made.consumers()) else None
+    emit, out = call.emit, list(args)
+    for i, arg in enumerate(args):
+        if most is None or not lacks_room(arg, graph, i):
+            continue
+        if any(op.type not in _NO_ROOM for op, _ in uses(call, call.op.outputs[i])):
+            continue
+        made = source(arg.tensor).op
+        room = emit("Mul", emit.as_tensor(most), np.int32(pushes(graph, i)))
+        dtype = tf.as_dtype(made.get_attr("element_dtype"))
+        empty = emit("EmptyTensorList", made.inputs[0], room, element_dtype=dtype)
+        out[i] = dataclasses.replace(arg, cell=Cell(empty))
+    return out
 
 
-def _by_loop(call: Call, loop: tf.Operation, i: int) -> int | None:
-    """How many items a loop pushes at most to the list that is its variable ``i``."""
-    cond, body = (_tf.function_graph(loop.graph, loop.get_attr(k).name) for k in ("cond", "body"))
-    if not (is_pushed(body, i) and _is_only_popped(call, loop.outputs[i])):
-        return None
-    given = enumerate(map(known_integer, loop.inputs))
-    trips = most_trips(cond, body, {j: x for j, x in given if x is not None})
-    return None if trips is None else trips * chain(body.outputs[i])[0]
-
-
-def _is_only_popped(call: Call, tensor: tf.Tensor) -> bool:
-    """As ``is_only_popped``, also if a list of lists keeps the list in the meantime."""
-    is_kept = any(
-        op.type == "TensorListPushBack" and op.inputs[1] is tensor for op in tensor.consumers()
-    )
-    if not is_kept:
-        return is_only_popped(tensor)
-    return all(op.type in _NO_ROOM for op, _ in uses(call, tensor))
+def lacks_room(arg: Value, graph: Any, i: int) -> bool:
+    """Whether variable ``i`` of a loop is a list without room, to which trips push."""
+    if arg.dtype != tf.variant or arg.repeated is not None:
+        return False
+    made = source(arg.tensor).op
+    has_none = made.type == "EmptyTensorList" and known_integer(made.inputs[1]) == 0
+    return has_none and is_pushed(graph, i) and pushes(graph, i) > 0

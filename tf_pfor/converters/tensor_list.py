@@ -44,7 +44,7 @@ from tf_pfor.converters._lists import (
 )
 from tf_pfor.converters._loop_graphs import known_integer, source
 from tf_pfor.converters._padded import is_padded, padded_stack
-from tf_pfor.converters._rooms import most_of_all_rows, most_pushed
+from tf_pfor.converters._rooms import fixed, most_of_all_rows
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.shapes import product
@@ -70,12 +70,12 @@ def empty_list(call: Call, element_shape: Value, max_num_elements: Value) -> Any
 
 
 @list_rule("EmptyTensorList", ())
-def empty_list_with_room(call: Call, element_shape: Value, max_num_elements: Value) -> Any:
-    """As it is; under XLA, which must know, with room for all that loops will push to it."""
-    if not _tf.in_xla_context(call.emit.graph) or known_integer(max_num_elements.tensor) != -1:
-        return Value.unstacked(call.rebuild())
-    room = most_pushed(call, call.op.outputs[0])
-    return Value.unstacked(call.rebuild(max_num_elements=np.int32(-1 if room is None else room)))
+def empty_list_without_size(call: Call, element_shape: Value, max_num_elements: Value) -> Any:
+    """As it is; under XLA, which must know the size, for now without room (see ``with_room``)."""
+    room: Any = max_num_elements.tensor
+    if _tf.in_xla_context(call.emit.graph):
+        room = np.int32(0) if known_integer(room) == -1 else fixed(room)
+    return Value.unstacked(call.rebuild(max_num_elements=room))
 
 
 @list_rule("TensorListReserve")

@@ -17,8 +17,7 @@ from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters import while_compact, while_mask
 from tf_pfor.converters._carries import Plan, Reach
-from tf_pfor.converters._loop_graphs import is_pushed, known_integer, source
-from tf_pfor.converters._rooms import NO_BOUND, most_pushed
+from tf_pfor.converters._rooms import NO_BOUND, lacks_room
 from tf_pfor.converters._safety import is_smooth, reads_a_step, work_of, writes_state
 from tf_pfor.converters._stored_otherwise import collect_factors, store_by_row
 from tf_pfor.emit import Emitter
@@ -63,15 +62,10 @@ def convert_while(call: Call, input: list[Value]) -> Any:
 
 def _require_room(plan: Plan) -> None:
     """The lists of XLA have a size: how many items a loop pushes at most must be known."""
-    call = plan.call
-    if not _tf.in_xla_context(call.emit.graph):
+    if not _tf.in_xla_context(plan.call.emit.graph):
         return
     for c in plan.carries:
-        made = source(call.op.inputs[c.index])
-        if c.repeats is not None or made.op.type != "EmptyTensorList":
-            continue
-        has_no_end = known_integer(made.op.inputs[1]) == -1
-        if has_no_end and is_pushed(plan.body.graph, c.index) and most_pushed(call, made) is None:
+        if c.repeats is None and lacks_room(plan.args[c.index], plan.body.graph, c.index):
             raise Refused(NO_BOUND)
 
 

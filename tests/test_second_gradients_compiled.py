@@ -1,0 +1,205 @@
+"""Second gradients in the body of loops with a trip count for each row, under jit_compile."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tf_pfor import _tf
+
+RNG = np.random.RandomState(3)
+W = tf.constant(RNG.randn(3, 3) * 0.6)
+K = [3, 0, 5, 1, 2, 4]
+X = RNG.randn(6, 3)
+
+
+def cell(w, s, x):
+    return tf.tanh(tf.linalg.matvec(w, s) + x)
+
+
+def loop(goes_on, most=None, step=None):
+    def model(w, k, x):
+        def body(t, s):
+            return t + 1, cell(w, s, x) if step is None else step(t, s, w, k, x)
+
+        return tf.while_loop(
+            lambda t, s: goes_on(t, s, k), body, (0, x), maximum_iterations=most
+        )[1]  # fmt: skip
+
+    return model
+
+
+def lstm(w, k, x):
+    def body(t, h, c):
+        z = tf.linalg.matvec(w, h) + x
+        c = tf.sigmoid(z[:1]) * c + tf.sigmoid(z[1:2]) * tf.tanh(z)
+        return t + 1, tf.tanh(c) * tf.sigmoid(z[2:]), c
+
+    start = 0, x, tf.zeros_like(x)
+    return tf.while_loop(lambda t, *_: t < k, body, start, maximum_iterations=5)[1]
+
+
+def reads_steps(w, k, x):
+    xs = tf.stack([x, x * 2.0, x * x, tf.sin(x), x])
+    return tf.while_loop(
+        lambda t, _: t < k, lambda t, s: (t + 1, cell(w, s, xs[t])), (0, x), maximum_iterations=5
+    )[1]
+
+
+def python_for(w, k, x):
+    s = x
+    for _ in tf.range(k):
+        s = cell(w, s, x)
+    return s
+
+
+def python_while(w, k, x):
+    s, t = x, 0
+    while t < tf.minimum(k, 5):
+        s = cell(w, s, x)
+        t += 1
+    return s
+
+
+def branch(t, s, w, k, x):
+    return tf.cond(t < k - 1, lambda: tf.sin(s) * x, lambda: cell(w, s, x))
+
+
+MODELS = {
+    "maximum_iterations": loop(lambda t, s, k: t < k, 5),
+    "bound in condition": loop(lambda t, s, k: (t < k) & (t < 100)),
+    "ends by value": loop(lambda t, s, k: (t < 9) & (tf.reduce_sum(s * s) > 0.3)),
+    "all rows alike": loop(lambda t, s, k: t < 4, 4),
+    "branch": loop(lambda t, s, k: t < k, 5, branch),
+    "lstm": lstm,
+    "reads steps": reads_steps,
+    "for": _tf.autographed(python_for),
+    "while": _tf.autographed(python_while),
+}
+WEIGHTS = {"constant": W, "variable": tf.Variable(W)}
+
+
+def total(y):
+    return tf.reduce_sum(y * y)
+
+
+def by_tapes(model, w):
+    """A gradient of the gradient, and a gradient penalty by the weights: tape in tape."""
+
+    def one(k, x):
+        with tf.GradientTape() as outer:
+            outer.watch([x, w])
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = total(model(w, k, x))
+            g = tape.gradient(y, x)
+            loss = (tf.sqrt(total(g) + 1e-3) - 1.0) ** 2 + y
+        return outer.gradient(loss, [x, w], unconnected_gradients="zero")
+
+    return one
+
+
+def by_gradients(model, w):
+    """The same by tf.gradients, where one graph holds all loops."""
+
+    def one(k, x):
+        weights = tf.convert_to_tensor(w)
+        y = total(model(weights, k, x))
+        (g,) = tf.gradients(y, x)
+        loss = (tf.sqrt(total(g) + 1e-3) - 1.0) ** 2 + y
+        return tf.gradients(loss, [x, weights], unconnected_gradients="zero")
+
+    return one
+
+
+def of_two_gradients(model, w):
+    """Both gradients of one loop read what it kept: their gradients are added."""
+
+    def one(k, x):
+        with tf.GradientTape() as outer:
+            outer.watch([x, w])
+            with tf.GradientTape(persistent=True) as tape:
+                tape.watch(x)
+                s = model(w, k, x)
+                y, z = total(s), tf.reduce_sum(tf.sin(s))
+            g, h = tape.gradient(y, x), tape.gradient(z, x)
+            loss = total(tf.sin(g)) + tf.reduce_sum(g * h)
+        return outer.gradient(loss, [x, w], unconnected_gradients="zero")
+
+    return one
+
+
+def assert_right(one, n=6, *, unknown=False):
+    signature = [tf.TensorSpec([], tf.int32), tf.TensorSpec([3], tf.float64)]
+    by_row = tf.function(one, autograph=False, input_signature=signature)
+    size = None if unknown else n
+    signature = [tf.TensorSpec([size], tf.int32), tf.TensorSpec([size, 3], tf.float64)]
+
+    def run(k, x):
+        return tf_pfor.vectorized_map(lambda r: one(*r), (k, x), fallback_to_while_loop=False)
+
+    compiled = tf.function(run, jit_compile=True, autograph=False, input_signature=signature)
+    found = compiled(tf.constant(K[:n], tf.int32), tf.constant(X[:n]))
+    if not n:
+        assert [t.shape for t in found] == [(0, 3), (0, 3, 3)]
+        return
+    for got, *wanted in zip(found, *[by_row(k, x) for k, x in zip(K[:n], X)]):
+        np.testing.assert_allclose(got, np.stack(wanted), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["maximum_iterations", "ends by value", "while"])
+def test_by_tapes(name):
+    assert_right(by_tapes(MODELS[name], W))
+
+
+@pytest.mark.parametrize("name", ["bound in condition", "all rows alike", "for"])
+def test_variables(name):
+    assert_right(by_tapes(MODELS[name], WEIGHTS["variable"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weight", WEIGHTS)
+@pytest.mark.parametrize("name", ["branch", "lstm", "reads steps"])
+def test_larger_bodies(name, weight):
+    assert_right(by_tapes(MODELS[name], WEIGHTS[weight]))
+
+
+@pytest.mark.parametrize("name", ["maximum_iterations", "bound in condition"])
+def test_by_gradients(name):
+    assert_right(by_gradients(MODELS[name], W))
+
+
+@pytest.mark.parametrize("n", [0, 1])
+@pytest.mark.parametrize("name", ["bound in condition", "for"])
+def test_lengths(name, n):
+    assert_right(by_tapes(MODELS[name], W), n, unknown=name != "for" or n == 0)
+
+
+def test_of_two_gradients():
+    assert_right(of_two_gradients(MODELS["bound in condition"], WEIGHTS["variable"]))
+
+
+@pytest.mark.slow
+def test_third_gradients():
+    def one(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch([x, W])
+            y = total(by_tapes(MODELS["bound in condition"], W)(k, x)[0])
+        return tape.gradient(y, [x, W], unconnected_gradients="zero")
+
+    assert_right(one)
+
+
+def test_loops_in_loops_are_refused():
+    def model(w, k, x):
+        def body(t, s):
+            s = tf.while_loop(
+                lambda u, _: u < 2, lambda u, r: (u + 1, cell(w, r, x)), (0, s),
+                maximum_iterations=2,
+            )[1]  # fmt: skip
+            return t + 1, tf.sin(s)
+
+        return tf.while_loop(lambda t, _: t < k, body, (0, x), maximum_iterations=5)[1]
+
+    with pytest.raises(tf_pfor.NotVectorizableError, match="leave out jit_compile"):
+        assert_right(by_tapes(model, W))
