@@ -50,19 +50,17 @@ def lists_of_branches(
             continue
         known = [_element(call, region.graph.outputs[k]) for region in regions]
         first = next((e for e in known if e is not None and e[1].is_fully_defined()), None)
-        if first is None or first[0] == tf.variant:
+        # Where nobody was seen to put something in, the shape is checked when it runs.
+        is_clear = first is not None and first[0] != tf.variant
+        if not (is_clear and all(e is not None and _may_be(e, first) for e in known)):
             if _is_for_gradients(regions, k) and _in_xla(call):
                 raise Refused(
                     "under jit_compile, a branch has a loop of which a gradient is asked, which "
                     "XLA cannot do for one row either: put the condition into that of the loop, or "
                     "leave out jit_compile"
                 )
-            raise CannotVectorize(
-                "branches that rows choose between make lists of items of unknown shape"
-            )
-        # Where nobody was seen to put something in, the shape is checked when it runs.
-        if not all(e is not None and e[0] == first[0] and _may_be(e[1], first[1]) for e in known):
-            raise CannotVectorize("branches that rows choose between make lists of other items")
+            what = "other items" if is_clear else "items of unknown shape"
+            raise CannotVectorize(f"branches that rows choose between make lists of {what}")
         lengths = {length_of(region.graph.outputs[k]) for region in regions}
         if len(lengths - {None}) > 1:
             raise CannotVectorize("branches that rows choose between make lists of other lengths")
@@ -71,8 +69,11 @@ def lists_of_branches(
     return threads, made
 
 
-def _may_be(shape: tf.TensorShape, known: tf.TensorShape) -> bool:
-    return shape.rank is None or shape.as_list() == known.as_list()
+def _may_be(
+    element: tuple[tf.DType, tf.TensorShape], known: tuple[tf.DType, tf.TensorShape]
+) -> bool:
+    shape = element[1]
+    return element[0] == known[0] and (shape.rank is None or shape.as_list() == known[1].as_list())
 
 
 def _is_for_gradients(regions: Sequence[Region], k: int) -> bool:
