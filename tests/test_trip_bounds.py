@@ -127,3 +127,28 @@ def test_no_bound(goes_on):
     run = tf.function(lambda k, x: vectorized(one, (k, x)), jit_compile=True, autograph=False)
     with pytest.raises(tf_pfor.NotVectorizableError, match="maximum_iterations, or bound a count"):
         run(tf.constant(LEN), tf.constant(X))
+
+
+@pytest.mark.parametrize("where", ["outside", "inside"])
+def test_a_bound_that_is_made_before_the_loop(where):
+    def f(k, x):
+        limit = tf.minimum(3, k + 1)
+        return tf.while_loop(lambda t, _: t < limit, lambda t, s: (t + 1, tf.sin(s) * x), (0, x))[1]
+
+    def slope(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = f(k, x)
+        return tape.gradient(y, x)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def go(k, x):
+        if where == "inside":
+            return vectorized(slope, (k, x))[0]
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            (y,) = vectorized(f, (k, x))
+        return tape.gradient(y, x)
+
+    k, x = tf.constant(LEN), tf.constant(X)
+    np.testing.assert_allclose(go(k, x), looped(slope, (k, x), 5)[0], 1e-5, 1e-6)

@@ -472,7 +472,7 @@ class Plan:
             return start[1]
         if not _tf.in_xla_context(self.call.emit.graph):
             return None
-        return most_trips(self.cond.graph, self.body.graph, start)
+        return most_trips(self.cond.graph, self.body.graph, self.call.op.inputs, start)
 
     def options(self) -> dict[str, Any]:
         """What tf.while_loop was given."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -200,15 +200,25 @@ class Reach:
         return self._found[op]
 
 
-def most_trips(cond: Any, body: Any, start: dict[int, int]) -> int | None:
+def most_trips(
+    cond: Any, body: Any, inputs: Sequence[tf.Tensor], start: dict[int, int]
+) -> int | None:
     """How many trips a loop makes at most, as far as its predicate tells: ``t < min(k, 100)``.
 
     Args:
       cond: the graph of the predicate.
       body: the graph of the body.
+      inputs: of the loop; what no trip changes may have a bound.
       start: what is known of the loop's variables before the first trip.
     """
-    fixed = {i: start[i] for i in pass_through(body) if i in start}
+    passed = pass_through(body)
+    fixed = {i: start[i] for i in passed if i in start}
+    bounds = {i: _at_most(inputs[i], known_integer) for i in passed}
+
+    def most(tensor: tf.Tensor) -> int | None:
+        place = _place(cond, tensor)
+        found = _value(cond, tensor, fixed)
+        return found if place is None or found is not None else bounds.get(place)
 
     def bound(predicate: tf.Tensor, given: _Given) -> int | None:
         """The same for a part of the predicate, in its graph or in a branch of a conditional."""
@@ -224,7 +234,7 @@ def most_trips(cond: Any, body: Any, start: dict[int, int]) -> int | None:
             return None
         less, more = op.inputs if op.type in _LESS else tuple(op.inputs)[::-1]
         counter = _place(cond, _origin(less, given))
-        limit = _at_most(cond, more, fixed, given)
+        limit = _at_most(_origin(more, given), most, given)
         step = None if counter is None else _step(body, counter, fixed)
         if not step or limit is None or counter not in start:
             return None
@@ -251,7 +261,8 @@ def most_trips(cond: Any, body: Any, start: dict[int, int]) -> int | None:
     return bound(cond.outputs[0], {})
 
 
-_Given = dict[int, tf.Tensor]  # what the conditional around a branch gave for its inputs, by id
+_Given = Mapping[int, tf.Tensor]  # what the conditional around a branch gave for its inputs, by id
+_NOTHING: _Given = {}
 
 
 _LESS = ("Less", "LessEqual")
@@ -272,13 +283,15 @@ def _origin(tensor: tf.Tensor, given: _Given) -> tf.Tensor:
     return tensor
 
 
-def _at_most(graph: Any, tensor: tf.Tensor, fixed: dict[int, int], given: _Given) -> int | None:
-    """An upper bound of an integer scalar of the predicate."""
+def _at_most(
+    tensor: tf.Tensor, known: Callable[[tf.Tensor], int | None], given: _Given = _NOTHING
+) -> int | None:
+    """An upper bound of an integer scalar, by what is ``known`` of others."""
     tensor = _origin(tensor, given)
     if tensor.op.type == "Minimum":
-        found = [_at_most(graph, t, fixed, given) for t in tensor.op.inputs]
+        found = [_at_most(t, known, given) for t in tensor.op.inputs]
         return min((x for x in found if x is not None), default=None)
-    return _value(graph, tensor, fixed)
+    return known(tensor)
 
 
 def _value(graph: Any, tensor: tf.Tensor, fixed: dict[int, int]) -> int | None:
