@@ -134,3 +134,23 @@ def test_a_tape_in_the_body(f, is_known):
         made = go(tf.constant(X), tf.constant(K))
     for found, right in zip(made, expected(f)):
         np.testing.assert_allclose(found, right, 1e-9, 1e-12)
+
+
+def test_a_branch_for_all_rows_with_a_loop_that_writes_an_array():
+    """A forward pass keeps nothing: one conditional."""
+    flag = tf.Variable(1.0)
+
+    def f(x):
+        array = tf.TensorArray(tf.float64, 3, element_shape=[], clear_after_read=False).unstack(x)
+        if flag > 0.5:
+            for i in tf.range(2):
+                array = array.write(i, array.read(i + 1) * 2.0)
+        else:
+            array = array.write(0, x[2])
+        return array.stack()
+
+    @tf.function(jit_compile=True)
+    def go(x):
+        return tf_pfor.vectorized_map(f, x, fallback_to_while_loop=False)
+
+    np.testing.assert_array_equal(go(X), np.stack([X[:, 1] * 2, X[:, 2] * 2, X[:, 2]], 1))

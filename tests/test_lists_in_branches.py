@@ -115,28 +115,29 @@ def by_row(f):
     return y, tape.gradient(y, x)
 
 
+def with_slopes(f, where):
+    """Value and gradient by x of all rows, by a tape around the map or in its body."""
+
+    def slopes(run, x, *rest):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = run(x, *rest)
+        return y, tape.gradient(y, x)
+
+    def mapped(one):
+        return lambda *data: tf_pfor.vectorized_map(lambda row: one(*row), data)
+
+    if where == "in":
+        return mapped(functools.partial(slopes, f))
+    return functools.partial(slopes, mapped(f))
+
+
 @pytest.mark.parametrize("where", ["around", "in"])
 @pytest.mark.parametrize("f", PROGRAMS)
 def test_branches_write(f, where):
-    """A tape around the map, or in the body; all rows, and none, of one trace."""
-
-    def one(x, k, c):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = f(x, k, c)
-        return y, tape.gradient(y, x)
-
+    """All rows, and none, of one trace."""
     specs = [tf.TensorSpec([None, *a.shape[1:]], a.dtype) for a in (X, K, C)]
-
-    @tf.function(input_signature=specs)
-    def go(*data):
-        if where == "in":
-            return tf_pfor.vectorized_map(lambda a: one(*a), data)
-        with tf.GradientTape() as tape:
-            tape.watch(data[0])
-            y = tf_pfor.vectorized_map(lambda a: f(*a), data)
-        return y, tape.gradient(y, data[0])
-
+    go = tf.function(with_slopes(f, where), input_signature=specs)
     with warnings.catch_warnings():
         warnings.simplefilter("error", tf_pfor.FallbackWarning)
         made = go(X, K, C)
@@ -149,20 +150,5 @@ def test_branches_write(f, where):
 @pytest.mark.parametrize("n", [0, 1])
 def test_few_rows(n, where):
     data = [tf.constant(a[:n]) for a in (X, K, C)]
-
-    def one(x, k, c):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = nested(x, k, c)
-        return tape.gradient(y, x)
-
-    @tf.function
-    def go(*data):
-        if where == "in":
-            return tf_pfor.vectorized_map(lambda a: one(*a), data)
-        with tf.GradientTape() as tape:
-            tape.watch(data[0])
-            y = tf_pfor.vectorized_map(lambda a: nested(*a), data)
-        return tape.gradient(y, data[0])
-
-    np.testing.assert_allclose(go(*data), by_row(nested)[1][:n], 1e-9, 1e-12)
+    for found, right in zip(tf.function(with_slopes(nested, where))(*data), by_row(nested)):
+        np.testing.assert_allclose(found, right[:n], 1e-9, 1e-12)

@@ -36,8 +36,8 @@ def lists_of_branches(
 ) -> tuple[dict[int, int], dict[int, Element]]:
     """The outputs that are lists: those that every branch makes of one argument, and others.
 
-    Branches that write into one list do so one after the other, each in its own rows. Lists that
-    branches make by themselves must be equally long; their items are put together.
+    Branches that write into one list do so one after the other, each in its own rows. Of lists that
+    branches make by themselves the items are put together.
     """
     threads: dict[int, int] = {}
     made: dict[int, Element] = {}
@@ -102,8 +102,8 @@ def _element(call: Call, made: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | N
 
 def unset_outputs(
     call: Call, regions: Sequence[Region], args: list[Value], layouts: Sequence[Layout]
-) -> list[tf.Tensor]:
-    """Of each output zeros, or the list that all branches write into."""
+) -> list[tf.Tensor] | None:
+    """Of each output zeros, or the list that all branches write; None if that is unknown."""
     made: list[tf.Tensor] = []
     for k, (output, layout) in enumerate(zip(call.op.outputs, layouts)):
         source = one_source(regions, k)
@@ -111,10 +111,7 @@ def unset_outputs(
             made.append(as_layout(call, args[source], layout).tensor)
             continue
         if output.dtype == tf.variant or not output.shape.is_fully_defined():
-            raise CannotVectorize(
-                "under jit_compile, a conditional that has a loop, or is in one and of an unknown "
-                "number of rows, returns a list, or what has no static shape"
-            )
+            return None
         lead = [call.loop.length] * (layout is Layout.STACKED)
         made.append(tf.zeros([*lead, *output.shape], output.dtype))
     return made
@@ -145,9 +142,7 @@ def put_together(
     sizes = [emit.as_tensor(emit.dim(p, 1)) for p in pieces]
     most = functools.reduce(lambda a, b: emit("Maximum", a, b), sizes)
     zeros = [[0, 0]] * len(element[1])
-    padded = [
-        tf.pad(p, [[0, 0], [0, most - size], *zeros]) for p, size in zip(pieces, sizes)
-    ]  # fmt: skip
+    padded = [tf.pad(p, [[0, 0], [0, most - size], *zeros]) for p, size in zip(pieces, sizes)]
     made = list_of_items(call, stitched(emit, parts, padded, shape), element)
     made = with_lengths(call, made, stitched(emit, parts, ends, tf.TensorShape([n])))
     assert made.rows is not None

@@ -60,11 +60,15 @@ def is_by_loop(rows: Any, regions: Sequence[Region]) -> bool:
     which in a loop XLA takes for the shape of what the other one keeps; and XLA has no list of
     them, which a loop in a branch would leave.
     """
-    graph = tf.compat.v1.get_default_graph()
-    if not _tf.in_xla_context(graph):
+    if not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
         return False
-    is_unknown = not isinstance(rows, int) and _tf.in_while(graph)
-    return is_unknown or any(_has_loop(region.graph) for region in regions)
+    return is_unknown_in_loop(rows) or any(_has_loop(region.graph) for region in regions)
+
+
+def is_unknown_in_loop(rows: Any) -> bool:
+    """Whether XLA compiles a loop of which the number of rows is unknown."""
+    graph = tf.compat.v1.get_default_graph()
+    return not isinstance(rows, int) and _tf.in_xla_context(graph) and _tf.in_while(graph)
 
 
 def _has_loop(graph: Any) -> bool:

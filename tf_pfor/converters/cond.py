@@ -32,14 +32,10 @@ from tf_pfor.converters._branch_lists import (
     unset_outputs,
 )
 from tf_pfor.converters._containers import with_rows
-from tf_pfor.converters._list_rows import (
-    known_lengths,
-    lengths_of,
-    with_lengths,
-)
+from tf_pfor.converters._list_rows import known_lengths, lengths_of, with_lengths
 from tf_pfor.converters._lists import stack_list
 from tf_pfor.converters._loop_graphs import is_read
-from tf_pfor.converters._once import is_by_loop, run_if_any, run_once
+from tf_pfor.converters._once import is_by_loop, is_unknown_in_loop, run_if_any, run_once
 from tf_pfor.converters._opened import as_opened, opened_by, values_in
 from tf_pfor.converters._optionals import (
     among,
@@ -192,8 +188,15 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
         return run
 
     runs = [branch(b, r) for b, r in enumerate(regions)]
-    if is_by_loop(call.loop.length, regions):
-        made = _one_by_loops(call, which, runs, unset_outputs(call, regions, args, layouts))
+    by_loop = is_by_loop(call.loop.length, regions)
+    start = unset_outputs(call, regions, args, layouts) if by_loop else None
+    if start is not None:
+        made = _one_by_loops(call, which, runs, start)
+    elif is_unknown_in_loop(call.loop.length):
+        raise CannotVectorize(
+            "under jit_compile, a conditional in a loop over an unknown number of rows returns a "
+            "list, or what has no static shape"
+        )
     elif call.op_type in ("If", "StatelessIf"):
         made = tf.cond(_as_bool(which.tensor), runs[1], runs[0])
     else:
