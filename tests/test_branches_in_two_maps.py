@@ -37,13 +37,6 @@ def fails_elsewhere(k, m, x):
     return y + tf.cond(k > m, lambda: x, lambda: x / tf.cast(m - k + 1, tf.float64))
 
 
-def in_a_loop(k, m, x):
-    def body(t, s):
-        return t + 1, tf.cond(s[0] > 0.1, lambda: tf.sin(s) * s, lambda: cell(s))
-
-    return tf.while_loop(lambda t, _: t < k, body, (0, x))[1]
-
-
 def gradients(model):
     def one(k, m, x):
         with tf.GradientTape() as tape:
@@ -54,18 +47,16 @@ def gradients(model):
     return one
 
 
-def of_rows(one, fallback=False):
-    return lambda row: tf_pfor.vectorized_map(
-        lambda r: one(*r), row, fallback_to_while_loop=fallback
-    )
+def of_rows(one):
+    return lambda row: tf_pfor.vectorized_map(lambda r: one(*r), row, fallback_to_while_loop=False)
 
 
-def check(model, args=(K, M, X), fallback=False):
+def check(model, args=(K, M, X)):
     one = gradients(model)
     alone = tf.function(one)
     rows, columns = args[0].shape
     expected = [[alone(*(a[i, j] for a in args)) for j in range(columns)] for i in range(rows)]
-    found = tf_pfor.vectorized_map(of_rows(one, fallback), args, fallback_to_while_loop=fallback)
+    found = tf_pfor.vectorized_map(of_rows(one), args, fallback_to_while_loop=False)
     for c, f in enumerate(found):
         wanted = tf.stack([tf.stack([e[c] for e in row]) for row in expected])
         np.testing.assert_allclose(f, wanted, rtol=1e-9, atol=1e-12)
@@ -87,8 +78,3 @@ def test_few_rows(rows):
 def test_one_branch_for_all_rows():
     check(branches, (K * 0, M, X))
     check(branches, (K + 9, M, X))
-
-
-def test_conditionals_in_loops_are_looped():
-    with pytest.warns(tf_pfor.FallbackWarning, match="DynamicPartition"):
-        check(in_a_loop, fallback=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -198,6 +198,15 @@ class Call:
     def walker(self) -> Walker:
         """Whose op this is: what is done once for all ops of one body is known by it."""
         return self._walker
+
+    def is_for(self, test: Callable[[Any], bool]) -> bool:
+        """Whether ``test`` holds for the graph that is made, also in a trial."""
+        walker: Walker | None = self._walker
+        while walker is not None:
+            if test(walker.emit.graph):
+                return True
+            walker = walker.parent
+        return False
 
     @property
     def memo(self) -> dict[Any, Any]:

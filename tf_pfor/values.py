@@ -16,6 +16,11 @@ Shape = tuple[int | None, ...] | None
 """A static shape; None for an unknown dimension, and for an unknown rank."""
 
 
+Kept = tuple[tuple[tf.DType, Any], ...]
+"""Dtypes and static shapes of what a branch keeps in an Optional; in place of the shape of an
+Optional what that may hold, for each branch: a tuple of such."""
+
+
 class Layout(enum.Enum):
     """How a value of the body is stored in the vectorized graph."""
 
@@ -98,6 +103,8 @@ class ListRows:
       ends: of a list that holds packs, under XLA: what stands in their place (``_ends.py``).
       terms: of an Optional that is a sum that nobody has put together yet: what is added.
       opened: of an Optional that was not made: for each branch the values that it would hold.
+      keeps: of a list of such Optionals: what these would hold. It is a list of the first of it;
+        ``ends`` are those of the others.
       is_even: all active rows are as long as the list; the others may hold anything at its end.
       may_agree: whether rows may all be as long, which is only known when it runs: of what was kept
         in a list or an Optional.
@@ -117,6 +124,7 @@ class ListRows:
     ends: Sequence[tf.Tensor] = ()
     terms: Sequence[Value] = ()
     opened: Sequence[Sequence[Value]] = ()
+    keeps: tuple[Kept, ...] = ()
     is_even: bool = False
     may_agree: bool = False
     whole: Any = None
@@ -392,7 +400,11 @@ def as_captured_by(tensor: tf.Tensor, graph: Any) -> tf.Tensor:
 
 def dims(tensor: tf.Tensor) -> Shape:
     """The static shape of ``tensor`` as a tuple, None if its rank is unknown."""
-    shape = tensor.shape
+    return as_shape(tensor.shape)
+
+
+def as_shape(shape: tf.TensorShape) -> Shape:
+    """A static shape as a tuple, None if its rank is unknown."""
     return None if shape.rank is None else tuple(shape.as_list())
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._kinds import item_shape, kind_of
+from tf_pfor.converters._kinds import BRANCHES, callers_of, item_shape, kind_of
 from tf_pfor.converters._list_rows import (
     dense,
     from_zero,
@@ -21,7 +21,7 @@ from tf_pfor.converters._list_rows import (
     with_lengths,
 )
 from tf_pfor.converters._lists import size_of_rows, swap
-from tf_pfor.converters._loop_graphs import length_of, source
+from tf_pfor.converters._loop_graphs import length_of, list_before, source
 from tf_pfor.converters._optionals import one_source
 from tf_pfor.converters._regions import Converted, Region, as_layout, stitched
 from tf_pfor.errors import CannotVectorize, Refused
@@ -53,7 +53,7 @@ def lists_of_branches(
         # Where nobody was seen to put something in, the shape is checked when it runs.
         is_clear = first is not None and first[0] != tf.variant
         if not (is_clear and all(e is not None and _may_be(e, first) for e in known)):
-            if _is_for_gradients(regions, k) and _in_xla(call):
+            if _is_for_gradients(regions, k) and call.is_for(_tf.in_xla_context):
                 raise Refused(
                     "under jit_compile, a branch has a loop of which a gradient is asked, which "
                     "XLA cannot do for one row either: put the condition into that of the loop, or "
@@ -61,7 +61,7 @@ def lists_of_branches(
                 )
             what = "other items" if is_clear else "items of unknown shape"
             raise CannotVectorize(f"branches that rows choose between make lists of {what}")
-        lengths = {length_of(region.graph.outputs[k]) for region in regions}
+        lengths = {_length(call, region.graph.outputs[k]) for region in regions}
         if len(lengths - {None}) > 1:
             raise CannotVectorize("branches that rows choose between make lists of other lengths")
         length = next(iter(lengths)) if len(lengths) == 1 else None
@@ -81,14 +81,35 @@ def _is_for_gradients(regions: Sequence[Region], k: int) -> bool:
     return any(source(r.graph.outputs[k]).op.type == "FakeParam" for r in regions)
 
 
-def _in_xla(call: Call) -> bool:
-    """Whether the map is for XLA, also in a trial."""
-    walker = call.walker
-    while walker is not None:
-        if _tf.in_xla_context(walker.emit.graph):
-            return True
-        walker = walker.parent
-    return False
+def _length(call: Call, tensor: tf.Tensor) -> int | None:
+    """How many items a list of the body has, also one that is as long as one made elsewhere."""
+    callers = callers_of(call)
+    while True:
+        tensor = list_before(tensor)
+        op, k = tensor.op, tensor.value_index
+        known = length_of(tensor)
+        if known is not None:
+            return known
+        if op.type == "TensorListReserve":
+            asked = source(op.inputs[1]).op
+            if asked.type != "TensorListLength":
+                return None
+            tensor = asked.inputs[0]
+            continue
+        caller = op if "While" in op.type else callers.get(tensor.graph)
+        if caller is not op:
+            k = next((i for i, t in enumerate(tensor.graph.inputs) if t is tensor), None)
+        if caller is None or k is None or not _keeps_length(caller, k):
+            return None
+        tensor = caller.inputs[k + int(caller.type in BRANCHES)]
+
+
+def _keeps_length(op: tf.Operation, k: int) -> bool:
+    """Whether list ``k`` of what may be a loop is as long after a trip as before."""
+    if "While" not in op.type:
+        return True
+    body = _tf.function_graph(op.graph, op.get_attr("body").name)
+    return list_before(body.outputs[k]) is body.inputs[k]
 
 
 def _element(call: Call, made: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:

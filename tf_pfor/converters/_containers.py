@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._ends import pushed, with_ends, with_own_rows
-from tf_pfor.converters._kept import SCALAR, item_at, list_of
+from tf_pfor.converters._ends import has_ends, pushed, with_ends, with_own_rows
+from tf_pfor.converters._kept import SCALAR, item_at, list_of, tell
 from tf_pfor.converters._kinds import ITEM, Path, item_shape, kind_of
 from tf_pfor.converters._list_rows import (
     from_zero,
@@ -32,6 +32,7 @@ from tf_pfor.converters._list_rows import (
 )
 from tf_pfor.converters._lists import size_of_rows, stack_list
 from tf_pfor.converters._loop_graphs import pops, pops_only, source
+from tf_pfor.converters._opened_lists import elements, keeps
 from tf_pfor.converters._padded import padded_stack
 from tf_pfor.converters._shared import packed
 from tf_pfor.errors import CannotVectorize
@@ -57,13 +58,14 @@ def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
     A list of all rows that are equally long, as loops of one trip count for all rows leave, is put
     there as it is.
     """
-    item, rows, in_xla = stack_list(call, value), target.rows, _tf.in_xla_context(call.emit.graph)
+    item, rows = stack_list(call, value), target.rows
+    bare = has_ends(call, call.op.inputs[0])
     is_own = call.loop.rows is None and (rows is None or rows.ids is None)
-    if in_xla:
+    if bare:
         item = with_own_rows(call, item)
     if not (is_own and _is_whole(item)):
         target = with_packs(call, target, call.op.inputs[0])
-    if in_xla:
+    if bare:
         if holds_packs(target):
             target = dataclasses.replace(target, rows=pushed(call, target, item))
         return target, item.tensor
@@ -111,7 +113,7 @@ def _is_whole(item: Value) -> bool:
 
 def with_packs(call: Call, value: Value, made: tf.Tensor) -> Value:
     """A list of lists, which the body calls ``made``, with packs in it or what XLA has for them."""
-    if _tf.in_xla_context(call.emit.graph):
+    if has_ends(call, made):
         return with_ends(call, value, made)
     return _with_packs(call, value)
 
@@ -207,11 +209,7 @@ def _tell(call: Call, handle: tf.Tensor, made: tf.Tensor, size: Any = None) -> N
         shape = -1
         if item.rank is not None:
             shape = [rows, *(-1 if d is None else d for d in item.as_list())]
-    with tf.Graph().as_default():
-        like = tf.raw_ops.EmptyTensorList(
-            element_shape=shape, max_num_elements=0, element_dtype=dtype
-        )
-        _tf.copy_handle_data(like, handle)
+    tell(handle, dtype, shape)
 
 
 def zeros_of(call: Call, value: Value) -> Value:
@@ -219,7 +217,7 @@ def zeros_of(call: Call, value: Value) -> Value:
     if value.rows is not None and value.rows.terms:
         value = value.rows.terms[0]
     rows = without_base(value.rows)
-    if not is_kept(value) or _tf.in_xla_context(call.emit.graph):
+    if not is_kept(value) or has_ends(call, call.op.inputs[0]):
         return Value.stacked_list(call.rebuild(), rows)
 
     def make() -> tf.Tensor:  # hardly ever read
@@ -292,8 +290,12 @@ def _zeros_of_pack(call: Call, packed: tf.Tensor, path: Path) -> tf.Tensor:
     return tf.raw_ops.OptionalFromValue(components=[_zeros(call, inner, path), *rest])
 
 
-def popped_elements(call: Call, graph: Any, position: int, handle: Value) -> Cell | None:
+def popped_elements(
+    call: Call, graph: Any, position: int, handle: Value
+) -> Cell | list[Cell] | None:
     """[T, size, ...]: all elements of a list that a loop only pops; None of other lists.
+
+    Several, if it is one of optionals that are not made.
 
     Args:
       call: the loop.
@@ -303,6 +305,8 @@ def popped_elements(call: Call, graph: Any, position: int, handle: Value) -> Cel
     """
     if not pops_only(graph, position):
         return None
+    if keeps(handle):
+        return elements(call, handle)
     given, emit = graph.inputs[position], call.emit
     popped = next(o for o in graph.get_operations() if pops(o, given))
     dtype, shape = popped.outputs[1].dtype, dims(popped.outputs[1])

@@ -11,6 +11,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._kept import SCALAR
 from tf_pfor.converters._kinds import ITEM, Path, kind_of
@@ -20,6 +21,19 @@ from tf_pfor.converters._lists import size_of_rows, stack_list
 from tf_pfor.converters._loop_graphs import source
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import ListRows, Value
+
+
+def has_ends(call: Call, made: tf.Tensor | None = None) -> bool:
+    """Whether lists of lists have no packs: under XLA, and in the body of another map.
+
+    Args:
+      call: any op of the body.
+      made: what the body calls the list; one with optionals in it has packs in the body of a map.
+    """
+    graph = call.emit.graph
+    if _tf.in_xla_context(graph):
+        return True
+    return _tf.in_body(graph) and (made is None or not _nest(call, made)[1])
 
 
 def with_ends(call: Call, value: Value, made: tf.Tensor) -> Value:
@@ -37,25 +51,25 @@ def with_ends(call: Call, value: Value, made: tf.Tensor) -> Value:
     op = source(value.tensor).op
     if op.type != "EmptyTensorList":
         raise CannotVectorize(
-            "under jit_compile, some rows change a list of lists that all rows share: leave out "
-            "jit_compile"
+            "under jit_compile and in a map of a map, a list of lists that all rows share is not "
+            "changed by some: leave out jit_compile, or take the gradient around the maps"
         )
     room, each = op.inputs[1], emit.shape_vector([rows.size])
     ends = [emit("EmptyTensorList", each, room, element_dtype=tf.int32)]
     ends += [
         emit("EmptyTensorList", SCALAR, room, element_dtype=tf.variant)
-        for _ in range(_levels(call, made) - 2)
+        for _ in range(_nest(call, made)[0] - 2)
     ]
     rows = dataclasses.replace(rows, holds_packs=True, ends=tuple(ends))
     return dataclasses.replace(value, rows=rows)
 
 
-def _levels(call: Call, made: tf.Tensor) -> int:
-    """How many lists are in each other: 1 for a list of tensors."""
+def _nest(call: Call, made: tf.Tensor) -> tuple[int, bool]:
+    """How many lists are in each other, 1 if they hold tensors; whether they hold optionals."""
     path: Path = ()
-    while kind_of(call, made, path) == tf.variant:
+    while (kind := kind_of(call, made, path)) == tf.variant:
         path = (*path, ITEM)
-    return len(path) + 1
+    return len(path) + 1, isinstance(kind, tuple)
 
 
 def with_own_rows(call: Call, value: Value) -> Value:
@@ -80,7 +94,7 @@ def pushed(call: Call, target: Value, item: Value) -> ListRows:
     items = [lengths, *(() if item.rows is None else item.rows.ends)]
     if len(items) != len(rows.ends):
         raise CannotVectorize(
-            "under jit_compile, lists of lists of all rows and of some meet: leave out jit_compile"
+            "under jit_compile and in a map of a map, lists of lists of all rows and of some meet"
         )
     made = [emit("TensorListPushBack", e, t) for e, t in zip(rows.ends, items)]
     return dataclasses.replace(rows, ends=tuple(made))

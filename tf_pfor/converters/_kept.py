@@ -12,10 +12,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.values import ListRows, Value
 
 SCALAR = np.zeros([0], np.int32)
+
+
+def tell(handle: tf.Tensor, dtype: tf.DType, shape: Any) -> None:
+    """Lets TensorFlow know what a list holds: items of this shape, -1 for what is not known."""
+    with tf.Graph().as_default():
+        like = tf.raw_ops.EmptyTensorList(
+            element_shape=shape, max_num_elements=0, element_dtype=dtype
+        )
+        _tf.copy_handle_data(like, handle)
 
 
 def list_of(handles: Sequence[tf.Tensor], before: tf.Tensor | None = None) -> tf.Tensor:

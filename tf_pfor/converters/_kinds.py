@@ -66,7 +66,7 @@ def item_shape(
         elif op.type == "TensorListFromTensor":
             shapes = [op.inputs[0].shape[1:]]
         elif op.type in BRANCHES and same.op is op and op not in within:
-            made = [graph.outputs[same.value_index] for graph in _branches(op)]
+            made = [graph.outputs[same.value_index] for graph in functions_of_branches(op)]
             shapes = [item_shape(call, t, within | {op}) for t in made]
             shapes = [shape for shape in shapes if shape.rank is not None]  # something is put in
         else:
@@ -80,7 +80,7 @@ def uses(
     call: Call, tensor: tf.Tensor, path: Path = (), within: frozenset[Any] = frozenset()
 ) -> Iterator[tuple[tf.Operation, tf.Tensor]]:
     """The ops that make or read what stands at ``path`` in a variant, and what they call it."""
-    callers = _callers(call)
+    callers = callers_of(call)
     todo, seen = [(tensor, path)], set[Any]()
     for tensor, path in todo:  # grows
         key = (tensor.op, tensor.value_index, path)
@@ -95,7 +95,7 @@ def uses(
         todo += _outside(call, tensor, path, callers, within)
 
 
-def _callers(call: Call) -> dict[Any, tf.Operation]:
+def callers_of(call: Call) -> dict[Any, tf.Operation]:
     """The op of each function graph of the body."""
     key = "callers of functions"
     if key not in call.memo:
@@ -130,7 +130,7 @@ def _used_as(op: tf.Operation, tensor: tf.Tensor) -> Kind | None:
 def _by_branch(call: Call, op: tf.Operation, k: int, within: frozenset[Any]) -> Kind | None:
     """What output ``k`` of a conditional is: as an optional those of all branches."""
     found: list[tuple[tf.DType, ...]] = []
-    for graph in _branches(op):
+    for graph in functions_of_branches(op):
         kind = kind_of(call, graph.outputs[k], (), within | {op})
         if isinstance(kind, tf.DType):
             return kind
@@ -144,7 +144,7 @@ def _counts(call: Call, op: tf.Operation, k: int, within: frozenset[Any]) -> lis
     """How many alternatives each branch of a conditional returns as output ``k``."""
     if op in within:
         return []
-    kinds = [kind_of(call, g.outputs[k], (), within | {op}) for g in _branches(op)]
+    kinds = [kind_of(call, g.outputs[k], (), within | {op}) for g in functions_of_branches(op)]
     return [len(kind) if isinstance(kind, tuple) else 1 for kind in kinds]
 
 
@@ -171,7 +171,7 @@ def _related(op: tf.Operation, tensor: tf.Tensor, path: Path) -> Iterator[tuple[
             yield from ((whole, ((first, k), *path)) for k, t in enumerate(parts) if t is tensor)
 
 
-def _branches(op: tf.Operation) -> list[Any]:
+def functions_of_branches(op: tf.Operation) -> list[Any]:
     """The functions of a conditional, in the order of their numbers."""
     functions = _tf.functions_of(op)
     if "Case" in op.type:
@@ -185,7 +185,7 @@ def _across(
 ) -> Iterator[tuple[tf.Tensor, Path]]:
     """What ``tensor`` is inside of the functions of ``op``."""
     is_cond, is_loop = op.type in BRANCHES, "While" in op.type
-    functions = _branches(op) if is_cond else _tf.functions_of(op)
+    functions = functions_of_branches(op) if is_cond else _tf.functions_of(op)
     inputs, outputs = list(op.inputs)[int(is_cond) :], list(op.outputs)
     for b, graph in enumerate(functions):
         ins = [i for i, t in enumerate(inputs) if t is tensor]
@@ -238,7 +238,7 @@ def _outside(
         if not is_cond or path[0] == ITEM or path[0][0] is None:
             yield outputs[i], path
             continue
-        counts, functions = _counts(call, op, i, within), _branches(op)
+        counts, functions = _counts(call, op, i, within), functions_of_branches(op)
         if counts and graph in functions:
             before = sum(counts[: functions.index(graph)])
             yield outputs[i], ((path[0][0] + before, path[0][1]), *path[1:])

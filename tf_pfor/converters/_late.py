@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
+from tf_pfor.converters._ends import has_ends
 from tf_pfor.converters._kinds import kind_of, uses
 from tf_pfor.converters._lists import set_length
 from tf_pfor.converters._loop_graphs import (
@@ -28,6 +29,7 @@ from tf_pfor.converters._loop_graphs import (
     source,
 )
 from tf_pfor.converters._loop_variables import Carry
+from tf_pfor.converters._opened_lists import keeps
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Layout, ListRows, Value, dims, is_static
@@ -90,7 +92,9 @@ def emptied(
         rows = arg.rows
         if source(call.op.inputs[i]).op.type == "EmptyTensorList":
             empty.add(i)
-        elif pushed.dtype == tf.variant and rows is not None and rows.lengths is not None:
+        elif pushed.dtype != tf.variant or keeps(arg):
+            continue
+        elif rows is not None and rows.lengths is not None:
             out[i] = _emptied(call, arg, rows)
             empty.add(i)
     return out, empty
@@ -139,8 +143,8 @@ def ends_of(call: Call, lists: Sequence[ListRows], made: Sequence[tf.Tensor]) ->
 
 
 def last_of(call: Call, lists: Sequence[ListRows]) -> tf.Tensor | None:
-    """int32 []: how long the lists are that trips pop, under XLA, which cannot cut them."""
-    if not lists or not _tf.in_xla_context(call.emit.graph):
+    """int32 []: how long the lists are that trips pop, where they are not cut."""
+    if not lists or not has_ends(call):
         return None
     return call.emit("Max", lists[0].lengths, np.int32(0))
 
@@ -150,7 +154,7 @@ def cut_at(
 ) -> None:
     """Cuts the lists that trips pop behind ``end``, of the rows that are due."""
     for c, tensors in zip(carries, state):
-        if c.is_clock and not _tf.in_xla_context(emit.graph):
+        if c.is_clock:
             tensors[0] = set_length(emit, tensors[0], end)
 
 

@@ -220,6 +220,34 @@ def where_rows(emit: Emitter, mask: tf.Tensor, new: tf.Tensor, old: tf.Tensor) -
     return emit("SelectV2", mask, new, old)
 
 
+def push(call: Call, target: Value, item: Value) -> Value:
+    """The list with [n, ...] at its end, which is no list itself."""
+    rows, emit = target.rows, call.emit
+    if rows is not None and not (rows.is_even and rows.lengths is None):
+        index = pick(call, target, lengths_of(call, target))  # [n]
+        return set_rows(call, target, index, item, resizes=True)
+    new = call.stacked(item)
+    if rows is not None and rows.ids is not None:  # others are done: nobody reads what they get
+        shape = whole_element(call, target, item)
+        zero = emit.constant(np.zeros((), item.dtype.as_numpy_dtype))
+        new = merged(call, target, emit("Fill", shape, zero), new)
+    return Value.stacked_list(emit("TensorListPushBack", target.tensor, new), rows)
+
+
+def last_places(call: Call, source: Value) -> tuple[tf.Tensor, tf.Tensor]:
+    """Where the lists of all rows end after a pop, and where what the rows pop is: [size], [n]."""
+    emit, lengths = call.emit, lengths_of(call, source)
+    last = emit("Sub", lengths, np.int32(1))  # [size]
+    if source.rows is not None and source.rows.mask is not None:
+        last = emit("SelectV2", source.rows.mask, last, lengths)
+    ids = None if source.rows is None else source.rows.ids
+    index = pick(call, source, last)  # [n]
+    if ids is not None:
+        where = emit("ExpandDims", ids, np.int32(1))
+        last = emit("TensorScatterUpdate", lengths, where, index)
+    return last, emit("Maximum", index, np.int32(0))
+
+
 def set_rows(
     call: Call, target: Value, index: tf.Tensor, item: Value, *, resizes: bool = False
 ) -> Value:
@@ -339,6 +367,12 @@ def reachable(call: Call, value: Value, index: tf.Tensor) -> tuple[Value, tf.Ten
 # ---------------------------------------------------------------------------
 # Lists that are not made by writing into one
 # ---------------------------------------------------------------------------
+
+
+def with_base(value: Value) -> Value:
+    """A list of some rows that ``carried_on`` tells from others."""
+    assert value.rows is not None
+    return dataclasses.replace(value, rows=dataclasses.replace(value.rows, base=object()))
 
 
 def carried_on(call: Call, old: Value, new: Value) -> Value:

@@ -66,7 +66,7 @@ def keep_lengths(graph: Any, start: Sequence[tf.Tensor]) -> set[int]:
       start: what the variables are before the first trip.
     """
     places = {id(t): i for i, t in enumerate(graph.inputs) if t.dtype == tf.variant}
-    came = {i: places.get(id(_list_before(graph.outputs[i], ()))) for i in places.values()}
+    came = {i: places.get(id(list_before(graph.outputs[i]))) for i in places.values()}
     kept = set(places.values())
     before = None
     while kept != before:
@@ -99,19 +99,23 @@ def _resizes(op: tf.Operation) -> bool:
     return op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds")
 
 
-def _list_before(tensor: tf.Tensor, more: Sequence[str]) -> tf.Tensor:
+def list_before(
+    tensor: tf.Tensor, more: Sequence[str] = (), *, may_grow: bool = False
+) -> tf.Tensor:
     """The list that this one was made from without a change of its length, or by ops of ``more``.
+
+    With ``may_grow`` also by writes beyond its end.
 
     A list of which rows are written at different places is taken apart and put together.
     """
     while True:
         op = tensor.op
-        if op.type in (*_SAME_LENGTH, *more) and not _resizes(op):
+        if op.type in (*_SAME_LENGTH, *more) and (may_grow or not _resizes(op)):
             tensor = op.inputs[0]
             continue
         if op.type == "TensorListResize" and op.inputs[1].op.type == "TensorListLength":
             whole, like = op.inputs[0], op.inputs[1].op.inputs[0]  # as long as another list
-            if (before := _list_before(whole, more)) is _list_before(like, more):
+            if (before := list_before(whole, more)) is list_before(like, more):
                 return before
         whole = op.inputs[0] if op.type == "TensorListFromTensor" else None
         while whole is not None and whole.op.type in ("Identity", "TensorScatterUpdate"):
@@ -141,7 +145,7 @@ def is_popped(graph: Any, i: int) -> bool:
 
 def is_pushed(graph: Any, i: int) -> bool:
     """Whether list ``i`` grows at its end only, by the same number for all rows of a trip."""
-    return _list_before(graph.outputs[i], ["TensorListPushBack"]) is graph.inputs[i]
+    return list_before(graph.outputs[i], ["TensorListPushBack"]) is graph.inputs[i]
 
 
 def only_pushed(graph: Any, i: int) -> tf.Tensor | None:
@@ -158,7 +162,7 @@ def pushes(graph: Any, i: int) -> int:
     """How many elements a trip adds to list ``i``, which ``is_pushed``."""
     tensor, count = graph.outputs[i], 0
     while tensor is not graph.inputs[i]:
-        tensor = _list_before(tensor, ())
+        tensor = list_before(tensor)
         if tensor.op.type == "TensorListPushBack":
             tensor, count = tensor.op.inputs[0], count + 1
     return count

@@ -2,100 +2,273 @@
 
 A map in the body of another one must know all shapes, so that it cannot put the rows of each branch
 into an optional of their own. Where a conditional keeps tensors for a gradient that is made by
-another conditional, all rows have them: those of other branches stand in (``cond._padded``).
+another conditional, all rows have them: those of other branches stand in (``cond._padded``). A list
+that loops keep them in is one list for each of the tensors (``_opened_lists``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._kinds import BRANCHES
+from tf_pfor.converters._kept import tell
+from tf_pfor.converters._kinds import (
+    BRANCHES,
+    callers_of,
+    functions_of_branches,
+    item_shape,
+    kind_of,
+)
+from tf_pfor.converters._list_rows import lengths_of, own_rows
+from tf_pfor.converters._lists import stack_list
 from tf_pfor.converters._loop_graphs import source
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.values import Cell, Layout, ListRows, Value, dims
+from tf_pfor.values import Cell, Kept, Layout, ListRows, Shape, Value, as_shape, dims, is_static
 
 
-def opened_by(call: Call, branches: Sequence[Any]) -> dict[int, list[list[tf.Tensor]]]:
-    """The outputs of a conditional that are such optionals: what each branch would put there."""
-    found: dict[int, list[list[tf.Tensor]]] = {}
+@dataclasses.dataclass(frozen=True, slots=True)
+class Listed:
+    """What stands for the shape of a list in ``Kept``: dtype and static shape of its items."""
+
+    dtype: tf.DType
+    shape: Shape
+
+
+Opened = Mapping[int, Sequence[Sequence[Kept]]]
+"""By output of a conditional what each of its branches may keep there."""
+
+
+def opened_by(call: Call, branches: Sequence[Any]) -> Opened:
+    """The outputs of a conditional of these graphs that are such optionals."""
+    found: dict[int, list[list[Kept]]] = {}
     for k, output in enumerate(call.op.outputs):
-        made = [source(graph.outputs[k]).op for graph in branches]
-        if output.dtype != tf.variant or not all(op.type in _MAKES for op in made):
+        if output.dtype != tf.variant:
             continue
-        values = [list(op.inputs) for op in made]
-        flat = [t for each in values for t in each]
-        if all(_is_plain(t) for t in flat) and _is_only_opened(output):
-            found[k] = values
+        kept = [_kept(call, graph.outputs[k]) for graph in branches]
+        known = [alternatives for alternatives in kept if alternatives is not None]
+        if len(known) == len(kept) and any(map(any, known)) and _is_only_opened(call, output):
+            found[k] = known
     return found
 
 
+def leave_open(call: Call, branches: Sequence[Any], opened: Opened) -> None:
+    """Says to the branches of a conditional which optionals they shall not make."""
+    for k in opened:
+        for graph in branches:
+            call.memo["opened", source(graph.outputs[k]).op] = True
+
+
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_LOOPS = ("StatelessWhile", "While")
 _MAKES = ("OptionalFromValue", "OptionalNone")
+_HANDLES = (tf.resource, tf.string, tf.variant)
+_PASS = ("Identity", "TensorListPopBack", "TensorListPushBack")
 
 
-def _is_plain(tensor: tf.Tensor) -> bool:
-    is_handle = tensor.dtype in (tf.variant, tf.resource, tf.string)
-    return tensor.shape.is_fully_defined() and not is_handle
+def _kept(call: Call, tensor: tf.Tensor) -> list[Kept] | None:
+    """What a branch may keep in an optional; None if that is not static."""
+    op, k = source(tensor).op, source(tensor).value_index
+    if op.type in _MAKES:
+        parts = [_part(call, t) for t in op.inputs]
+        return None if None in parts else [tuple(p for p in parts if p is not None)]
+    found: dict[Kept, None] = {}
+    for graph in functions_of_branches(op) if op.type in BRANCHES else [None]:
+        kept = None if graph is None else _kept(call, graph.outputs[k])
+        if kept is None:
+            return None
+        found.update(dict.fromkeys(kept))
+    return list(found)
 
 
-def _is_only_opened(tensor: tf.Tensor) -> bool:
-    """Whether all that happens to an optional is that conditionals read its values."""
-    if any(t is tensor for t in tensor.graph.outputs):
-        return False
-    for op in tensor.consumers():
-        if op.type == "OptionalGetValue":
+def _part(call: Call, tensor: tf.Tensor) -> tuple[tf.DType, Any] | None:
+    """Dtype and shape of what is put into an optional; what an optional or a list in it holds."""
+    if tensor.dtype == tf.variant:
+        kind = kind_of(call, tensor)
+        if isinstance(kind, tf.DType):
+            shape = as_shape(item_shape(call, tensor))
+            is_plain = is_static(shape) and kind not in _HANDLES
+            return (tf.variant, Listed(kind, shape)) if is_plain else None
+        kept = _kept(call, tensor)
+        return None if kept is None else (tf.variant, tuple(kept))
+    is_plain = tensor.shape.is_fully_defined() and tensor.dtype not in _HANDLES
+    return (tensor.dtype, dims(tensor)) if is_plain else None
+
+
+def _is_only_opened(call: Call, tensor: tf.Tensor) -> bool:
+    """Whether all that happens to an optional is that conditionals read its values.
+
+    Loops may keep it in a list until then.
+    """
+    callers = callers_of(call)
+    todo, seen = [(tensor, False)], set[int]()
+    for t, is_list in todo:  # grows
+        if id(t) in seen:
             continue
-        if op.type == "Identity":
-            inside = [op.outputs[0]]
-        elif op.type in (*BRANCHES, *_CALLS):
-            given = list(op.inputs)[int(op.type in BRANCHES) :]
-            places = [i for i, t in enumerate(given) if t is tensor]
-            inside = [graph.inputs[i] for graph in _tf.functions_of(op) for i in places]
-        else:
-            return False
-        if not all(_is_only_opened(t) for t in inside):
-            return False
+        seen.add(id(t))
+        places = [i for i, output in enumerate(t.graph.outputs) if output is t]
+        if places:
+            op = callers.get(t.graph)
+            if op is None or places[-1] >= len(op.outputs) or (is_list and op.type in BRANCHES):
+                return False
+            todo += [(op.outputs[i], is_list) for i in places]
+            todo += [(t.graph.inputs[i], is_list) for i in places if op.type in _LOOPS]
+        for op in t.consumers():
+            if op.type in ("OptionalFromValue", "OptionalGetValue"):
+                todo += [
+                    (out, False)
+                    for out in op.outputs
+                    if out.dtype == tf.variant and not isinstance(kind_of(call, out), tf.DType)
+                ]
+                continue
+            is_item = op.type == "TensorListPushBack" and op.inputs[1] is t
+            if op.type in _PASS and not (is_item and is_list):
+                todo += [(out, is_list or is_item) for out in op.outputs[:1]]
+                todo += [(out, False) for out in op.outputs[1:]]
+            elif op.type in (*BRANCHES, *_CALLS, *_LOOPS):
+                given = list(op.inputs)[int(op.type in BRANCHES) :]
+                at = [i for i, other in enumerate(given) if other is t]
+                todo += [(g.inputs[i], is_list) for g in _tf.functions_of(op) for i in at]
+            else:
+                return False
     return True
 
 
-def values_in(graph: Any, outputs: Collection[int]) -> list[tf.Tensor]:
-    """What a branch would put into its outputs that are such optionals."""
-    return [t for k in outputs for t in source(graph.outputs[k]).op.inputs]
+def opened_value(call: Call, components: Sequence[Value]) -> Value | None:
+    """The result of an op that shall not make an optional of ``components``; None of others."""
+    if ("opened", call.op) not in call.memo:
+        return None
+    kept = [
+        stack_list(call, v)
+        if v.dtype == tf.variant
+        else Value.stacked(call.stacked(v)).with_inner_shape(v.inner_shape)
+        for v in components
+    ]
+    return beside(call, [kept])
+
+
+def is_opened(value: Value) -> bool:
+    """Whether a value is an optional that is not made."""
+    return value.rows is not None and bool(value.rows.opened)
+
+
+def tensors_of(call: Call, value: Value, alternatives: Sequence[Kept]) -> list[tf.Tensor]:
+    """What stands beside an optional that is not made; zeros for what it never holds."""
+    rows, found = value.rows, list[tf.Tensor]()
+    held = {} if rows is None else {kept_in(values): values for values in rows.opened}
+    if not held or not set(held) <= set(alternatives):
+        raise CannotVectorize(_UNKNOWN)
+    for kept in alternatives:
+        if kept not in held:
+            found += [zeros(call, *part) for part in flat([kept])]
+            continue
+        for (_, inner), v in zip(kept, held[kept]):
+            if isinstance(inner, Listed):
+                v = own_rows(call, v)
+                found += [v.tensor, lengths_of(call, v)]
+            else:
+                found += tensors_of(call, v, inner) if is_opened(v) else [v.tensor]
+    return found
+
+
+_UNKNOWN = "what a conditional keeps in a map of a map is not known to be static"
+
+
+def flat(alternatives: Sequence[Kept]) -> list[tuple[tf.DType, Any]]:
+    """Dtypes and shapes of ``tensors_of``: of a list the list, and where it ends in each row."""
+    found: list[tuple[tf.DType, Any]] = []
+    for dtype, inner in (part for kept in alternatives for part in kept):
+        if isinstance(inner, Listed):
+            found += [(dtype, inner), (tf.int32, ())]
+        else:
+            found += flat(inner) if dtype == tf.variant else [(dtype, inner)]
+    return found
+
+
+def from_tensors(call: Call, tensors: Iterator[tf.Tensor], alternatives: Sequence[Kept]) -> Value:
+    """The optional of which these are the ``tensors_of``."""
+
+    def value(dtype: tf.DType, inner: Any) -> Value:
+        if isinstance(inner, Listed):
+            handle, lengths, n = next(tensors), next(tensors), call.loop.static_length
+            tell(handle, inner.dtype, [-1 if n is None else n, *(inner.shape or ())])
+            return Value.stacked_list(handle, ListRows(call.loop.length, lengths=lengths))
+        if dtype == tf.variant:
+            return from_tensors(call, tensors, inner)
+        return Value.stacked(next(tensors)).with_inner_shape(inner)
+
+    return beside(call, [[value(*part) for part in kept] for kept in alternatives])
+
+
+def zeros(call: Call, dtype: tf.DType, shape: Any) -> tf.Tensor:
+    """[n] + shape; an empty list of such."""
+    if isinstance(shape, Listed):
+        assert shape.shape is not None
+        item = call.emit.shape_vector([call.loop.length, *shape.shape])  # type: ignore[list-item]
+        return call.emit("EmptyTensorList", item, np.int32(-1), element_dtype=shape.dtype)
+    full = call.emit.shape_vector([call.loop.length, *shape])
+    return call.emit("Fill", full, np.zeros((), dtype.as_numpy_dtype))
+
+
+def kept_in(values: Sequence[Value]) -> Kept:
+    """Dtypes and shapes of what stands beside."""
+    return tuple((v.dtype, _inner(v)) for v in values)
+
+
+def _inner(value: Value) -> Any:
+    if is_opened(value):
+        assert value.rows is not None
+        return tuple(map(kept_in, value.rows.opened))
+    if value.dtype != tf.variant:
+        return value.inner_shape
+    known = _tf.list_element(value.tensor)
+    if known is None or not known[1].rank:
+        raise CannotVectorize(_UNKNOWN)
+    return Listed(known[0], as_shape(known[1][1:]))
 
 
 def as_opened(
-    call: Call, opened: Mapping[int, Sequence[Sequence[tf.Tensor]]], masks: Sequence[tf.Tensor],
-    made: Sequence[Sequence[tf.Tensor]],
-) -> dict[int, Value]:  # fmt: skip
+    call: Call, opened: Opened, made: Sequence[tf.Tensor], masks: Sequence[tf.Tensor] = ()
+) -> dict[int, Value]:
     """The optionals, by output.
 
     Args:
       call: the conditional.
       opened: what ``opened_by`` has found.
-      masks: bool [n], which rows take each branch.
-      made: for each branch all that ``values_in`` became: [n, ...].
+      made: what stands beside: [n, ...], branch by branch and output by output.
+      masks: bool [n], which rows take each branch, if there are several.
     """
-    supplies, found = [iter(tensors) for tensors in made], dict[int, Value]()
-    for k, branches in opened.items():
-        alike: dict[Any, list[Value]] = {}  # who reads one of them knows dtypes and shapes only
-        for mask, supply, like in zip(masks, supplies, branches):
-            values = [Value.stacked(next(supply)).with_inner_shape(dims(t)) for t in like]
-            key = tuple((v.dtype, v.inner_shape) for v in values)
-            if key in alike:
-                both = zip(values, alike[key])
-                values = [
-                    Value.stacked(call.emit("Select", mask, new.tensor, old.tensor))
-                    for new, old in both
-                ]
-            alike[key] = values
-        rows = ListRows(call.loop.length, opened=list(alike.values()))
-        found[k] = Value(Layout.STACKED_LIST, Cell(None, _not_made), (), tf.variant, rows=rows)
-    return found
+    supply = iter(made)
+    found: dict[int, dict[Kept, list[tf.Tensor]]] = {k: {} for k in opened}
+    for b in range(max(map(len, opened.values()), default=0)):
+        for k, branches in opened.items():
+            alike = found[k]  # who reads one of them knows dtypes and shapes only
+            for kept in branches[b]:
+                tensors = [next(supply) for _ in flat([kept])]
+                if kept in alike:
+                    both = zip(tensors, alike[kept])
+                    if any(isinstance(inner, Listed) for _, inner in flat([kept])):
+                        raise CannotVectorize(
+                            "loops in two branches of a conditional, in a map of a map, keep lists "
+                            "of the same items for their gradients"
+                        )
+                    tensors = [call.emit("Select", masks[b], new, old) for new, old in both]
+                alike[kept] = tensors
+    return {
+        k: from_tensors(call, iter([t for tensors in alike.values() for t in tensors]), list(alike))
+        for k, alike in found.items()
+    }
+
+
+def beside(call: Call, values: Sequence[Sequence[Value]]) -> Value:
+    """An optional that is not made, of what each branch would put into it."""
+    rows = ListRows(call.loop.length, opened=values)
+    return Value(Layout.STACKED_LIST, Cell(None, _not_made), (), tf.variant, rows=rows)
 
 
 def _not_made() -> tf.Tensor:
@@ -104,8 +277,14 @@ def _not_made() -> tf.Tensor:
 
 def opened_values(call: Call, opened: Sequence[Sequence[Value]]) -> list[Value]:
     """What an OptionalGetValue reads."""
-    wanted = [(o.dtype, dims(o)) for o in call.op.outputs]
-    found = [each for each in opened if [(v.dtype, v.inner_shape) for v in each] == wanted]
-    if not found:
+
+    def is_wanted(values: Sequence[Value]) -> bool:
+        return len(values) == len(call.op.outputs) and all(
+            v.dtype == o.dtype and (v.dtype == tf.variant or v.inner_shape == dims(o))
+            for v, o in zip(values, call.op.outputs)
+        )
+
+    found = [each for each in opened if is_wanted(each)]
+    if len(found) != 1:
         raise CannotVectorize("what a conditional keeps in a map of a map is read in other shapes")
     return list(found[0])

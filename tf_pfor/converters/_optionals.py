@@ -7,7 +7,7 @@ order of the branches. A branch may return several, if it returns what another c
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,11 +16,10 @@ from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._kept import item_at, joined, list_of
 from tf_pfor.converters._kinds import BRANCHES, kind_of
+from tf_pfor.converters._loop_graphs import list_before
 from tf_pfor.converters._regions import Region
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import ListRows, Value
-
-WRITES = ("TensorListSetItem", "TensorListScatterIntoExistingList", "Identity")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,12 +35,14 @@ class Returned:
     is_own: bool
 
 
-def optionals_of(call: Call, regions: Sequence[Region]) -> dict[int, list[Returned]]:
-    """The outputs that are Optionals, and what each branch returns there."""
+def optionals_of(
+    call: Call, regions: Sequence[Region], opened: Collection[int]
+) -> dict[int, list[Returned]]:
+    """The outputs that are Optionals and not ``opened``, and what each branch returns there."""
     made, found = ("OptionalFromValue", "OptionalNone"), dict[int, list[Returned]]()
     for k, output in enumerate(call.op.outputs):
         ends = [r.graph.outputs[k] for r in regions]
-        if output.dtype != tf.variant or one_source(regions, k) is not None:
+        if output.dtype != tf.variant or k in opened or one_source(regions, k) is not None:
             continue
         kinds = [kind_of(call, t) for t in ends]
         if any(isinstance(kind, tuple) for kind in kinds):
@@ -125,19 +126,11 @@ def _source(graph: Any, k: int, may_grow: bool) -> int | None:
     """The input of which a branch makes a list, also by conditionals in it."""
     tensor = graph.outputs[k]
     while True:
-        op, i = tensor.op, 0
-        if op.type in BRANCHES:
-            inner = _common(_tf.functions_of(op), tensor.value_index, may_grow)
-            if inner is None:
-                return None
-            i = inner + 1
-        elif op.type not in WRITES:
+        tensor = list_before(tensor, may_grow=may_grow)
+        if tensor.op.type not in BRANCHES:
             break
-        elif not may_grow and _grows(op):
+        inner = _common(_tf.functions_of(tensor.op), tensor.value_index, may_grow)
+        if inner is None:
             return None
-        tensor = op.inputs[i]
+        tensor = tensor.op.inputs[inner + 1]
     return next((i for i, given in enumerate(graph.inputs) if given is tensor), None)
-
-
-def _grows(op: tf.Operation) -> bool:
-    return op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds")

@@ -19,10 +19,12 @@ from tf_pfor.call import Call
 from tf_pfor.converters._containers import holds_packs
 from tf_pfor.converters._list_rows import carried_on, dense
 from tf_pfor.converters._lists import stack_list, swap
+from tf_pfor.converters._opened import kept_in
+from tf_pfor.converters._opened_lists import keeps
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
-from tf_pfor.values import Cell, Layout, ListRows, Shape, Value, dims
+from tf_pfor.values import Cell, Kept, Layout, ListRows, Shape, Value, dims
 
 
 class Region:
@@ -120,7 +122,10 @@ class Region:
         if found is None:
             made = self._tried(args, length, [self.graph.outputs[i] for i in wanted])
             values = [m.value for m in made]
-            found = [Trial(v.layout, _has_lengths(v), _has_rows(v), holds_packs(v)) for v in values]
+            found = [
+                Trial(v.layout, _has_lengths(v), _has_rows(v), holds_packs(v), keeps(v))
+                for v in values
+            ]
             self.call.memo[key] = found
         return found
 
@@ -134,12 +139,14 @@ class Trial:
       has_lengths: of a list, whether its rows differ in length.
       has_rows: of a list, whether it holds others than the rows of the loop, or so.
       holds_packs: of a list of lists, whether it holds packs.
+      keeps: of a list of optionals that are not made, what these would hold.
     """
 
     layout: Layout
     has_lengths: bool
     has_rows: bool
     holds_packs: bool
+    keeps: tuple[Kept, ...]
 
 
 class Converted:
@@ -234,8 +241,8 @@ def _has_lengths(value: Value) -> bool:
 
 
 def _lists(value: Value) -> Any:
-    is_opened = value.rows is not None and bool(value.rows.opened)
-    return (_has_lengths(value), holds_packs(value), is_opened)
+    opened = () if value.rows is None else tuple(map(kept_in, value.rows.opened))
+    return (_has_lengths(value), holds_packs(value), opened, keeps(value))
 
 
 def _has_rows(value: Value) -> bool:

@@ -14,7 +14,8 @@ Four ways, the first that applies:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,20 +24,23 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._branch_lists import (
-    Element,
-    ends_of,
-    items_of,
     list_of_items,
     lists_of_branches,
     put_together,
     unset_outputs,
 )
 from tf_pfor.converters._containers import with_rows
-from tf_pfor.converters._list_rows import known_lengths, lengths_of, with_lengths
+from tf_pfor.converters._list_rows import lengths_of, with_lengths
 from tf_pfor.converters._lists import stack_list
 from tf_pfor.converters._loop_graphs import is_read
-from tf_pfor.converters._once import is_by_loop, is_unknown_in_loop, run_if_any, run_once
-from tf_pfor.converters._opened import as_opened, opened_by, values_in
+from tf_pfor.converters._once import is_by_loop, is_unknown_in_loop, run_once
+from tf_pfor.converters._opened import (
+    Opened,
+    as_opened,
+    leave_open,
+    opened_by,
+    tensors_of,
+)
 from tf_pfor.converters._optionals import (
     among,
     by_branch,
@@ -45,10 +49,8 @@ from tf_pfor.converters._optionals import (
     refuse_reads,
 )
 from tf_pfor.converters._regions import (
-    Converted,
     Region,
     as_layout,
-    full_shape,
     join,
     padded_rows,
     positions,
@@ -56,14 +58,11 @@ from tf_pfor.converters._regions import (
     stitched,
 )
 from tf_pfor.converters._safety import is_linear, writes_state
+from tf_pfor.converters._sides import Gather, Outputs, on_all_rows, on_some_rows
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize, Refused
-from tf_pfor.loop import Loop
 from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
 from tf_pfor.values import Layout, ListRows, Value, dims, merge
-
-Gather = Callable[[tf.Tensor], tf.Tensor]
-_NONE: Mapping[int, Element] = {}
 
 # Elements from which on nobody looks whether all branches give the same constant.
 _SMALL = 16
@@ -96,9 +95,10 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
     if which.constant is not None and not which.is_stacked:
         call.note("cond: constant predicate, inlined")
         chosen = regions[_branch_of(which.constant, len(regions))]
+        opened = _left_open(call, regions)
         made = chosen.convert(args, call.loop, call.emit)
         values = [as_layout(m.call, m.value, m.value.layout) for m in made]
-        for k, known in optionals_of(call, regions).items():
+        for k, known in optionals_of(call, regions, opened).items():
             value = stack_list(call, values[k])
             values[k] = among(value, regions.index(chosen), known)
         return values
@@ -141,15 +141,26 @@ def _check_shapes(call: Call, regions: Sequence[Region]) -> None:
                 ) from None
 
 
+def _left_open(call: Call, regions: Sequence[Region]) -> Opened:
+    """The optionals that the branches do not make, where shapes are static."""
+    graphs = [r.graph for r in regions]
+    is_static = call.is_for(_tf.in_body) or call.is_for(_tf.in_xla_context)
+    opened = opened_by(call, graphs) if is_static else {}
+    leave_open(call, graphs, opened)
+    return opened
+
+
 def _is_static_in_body(call: Call, regions: list[Region]) -> bool:
     """Inside another map whose iterations would partition their rows differently."""
-    if not _tf.in_body(call.emit.graph) or any(writes_state(r.graph) for r in regions):
+    if not call.is_for(_tf.in_body) or any(writes_state(r.graph) for r in regions):
         return False
-    known = opened_by(call, [r.graph for r in regions])
-    return all(
-        o.shape.is_fully_defined()
-        and (o.dtype != tf.variant or k in known or one_source(regions, k) is not None)
-        for k, o in enumerate(call.op.outputs)
+    opened = opened_by(call, [r.graph for r in regions])
+    try:
+        _, made = lists_of_branches(call, regions, opened)
+    except CannotVectorize:
+        return False
+    return all(o.shape.is_fully_defined() for o in call.op.outputs) and all(
+        length is not None for _, _, length in made.values()
     )
 
 
@@ -167,8 +178,10 @@ def _branch_of(index: np.ndarray, count: int) -> int:
 
 def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
     """An invariant predicate: one conditional, the layouts of its outputs made equal."""
-    optionals = optionals_of(call, regions)
+    opened = _left_open(call, regions)
+    optionals = optionals_of(call, regions, opened)
     layouts, rowed = _layouts(call, regions, args, optionals)
+    kept = {k: list(dict.fromkeys(itertools.chain(*each))) for k, each in opened.items()}
 
     def branch(b: int, region: Region) -> Any:
         def run() -> list[tf.Tensor]:
@@ -176,19 +189,24 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
             loop = call.loop.inside(emit)
             inner = [loop.take(a) for a in args]
             made = region.convert(inner, loop, emit)
-            tensors = [m.as_layout(k) for m, k in zip(made, layouts)]
+            tensors = [
+                tf.constant(0) if k in opened else m.as_layout(layout)
+                for k, (m, layout) in enumerate(zip(made, layouts))
+            ]
             for k in rowed:
                 value = stack_list(made[k].call, made[k].value)
                 if k in optionals:
                     value = among(value, b, optionals[k])
                 tensors[k], *rows = with_rows(made[k].call, value, k)
                 tensors += rows
+            for k, alternatives in kept.items():
+                tensors += tensors_of(made[k].call, made[k].value, alternatives)
             return [*tensors, tf.constant(0)]
 
         return run
 
     runs = [branch(b, r) for b, r in enumerate(regions)]
-    by_loop = is_by_loop(call.loop.length, regions)
+    by_loop = is_by_loop(call.loop.length, regions) and not opened
     start = unset_outputs(call, regions, args, layouts) if by_loop else None
     if start is not None:
         made = _one_by_loops(call, which, runs, start)
@@ -212,8 +230,11 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
         ends.set_shape([None])
         ids.set_shape([call.loop.static_length])
         rows[k] = ListRows(call.emit.dim(ends, 0), ids=ids, lengths=ends)
+    beside = as_opened(
+        call, {k: [each] for k, each in kept.items()}, made[count + 2 * len(rowed) :]
+    )
     return [
-        received(t, layout, dims(o), rows.get(k))
+        beside.get(k) or received(t, layout, dims(o), rows.get(k))
         for k, (t, layout, o) in enumerate(zip(made[:count], layouts, call.op.outputs))
     ]
 
@@ -292,7 +313,7 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
         raise CannotVectorize("the shape of an output is not known before running")
     emit = call.emit
     everyone = positions(call, call.loop)
-    opened = opened_by(call, [r.graph for r in regions])
+    opened = _left_open(call, regions)
     threads, lists_made = lists_of_branches(call, regions, opened)
     if any(length is None for _, _, length in lists_made.values()):
         raise Refused("branches make lists whose length is not known before running")
@@ -300,11 +321,11 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
     results: list[Any] | None = None
     count, values = len(call.op.outputs), list[list[tf.Tensor]]()
     masks = _masks(call, which, len(regions))
-    for mask, region in zip(masks, regions):
+    for b, (mask, region) in enumerate(zip(masks, regions)):
         rows, flag = padded_rows(mask, everyone, emit), emit("Any", mask, np.int32(0))
-        made = _side(
-            call, region, args, rows, flag, threads, None, lists_made, real=mask, optionals=opened
-        )
+        kept = {k: branches[b] for k, branches in opened.items()}
+        outputs = Outputs(threads, lists_made, kept=kept)
+        made = on_all_rows(call, region, args, rows, mask, flag, outputs)
         made, inside = made[:count], made[count:]
         values.append(inside)
         for k, source in threads.items():
@@ -318,7 +339,7 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
         results[k] = args[source]
     for k in lists_made:
         results[k] = list_of_items(call, results[k], lists_made[k])
-    for k, value in as_opened(call, opened, masks, values).items():
+    for k, value in as_opened(call, opened, [t for made in values for t in made], masks).items():
         results[k] = value
     return results
 
@@ -328,7 +349,7 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
     count, emit, n = len(regions), call.emit, call.loop.static_length
     if any(o.shape.rank is None and o.dtype != tf.variant for o in call.op.outputs):
         raise CannotVectorize("the rank of an output is unknown")
-    optionals = optionals_of(call, regions)
+    optionals = optionals_of(call, regions, ())
     refuse_reads(call, optionals)
     threads, lists_made = lists_of_branches(call, regions, optionals, may_grow=True)
     growing = [k for k in threads if one_source(regions, k) is None]
@@ -345,17 +366,14 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
         return gather
 
     sides: list[list[tf.Tensor]] = []
+    outputs = Outputs(threads, lists_made, optionals, growing)
     args = _for_all_rows(call, args, threads)
     for i in {threads[k] for k in growing}:
         args[i] = with_lengths(call, args[i], lengths_of(call, args[i]))
     lists: dict[int, Value] = {}
-    uneven: set[int] = set()
     for b, (region, rows) in enumerate(zip(regions, parts)):
         flag = emit("Greater", emit.as_tensor(emit.dim(rows, 0)), np.int32(0))
-        made = _side(
-            call, region, args, rows, flag, threads, part(b), lists_made,
-            optionals=optionals, growing=growing, uneven=uneven,
-        )  # fmt: skip
+        made = on_some_rows(call, region, args, rows, flag, outputs, part(b))
         for k, source in threads.items():
             args[source] = lists[k] = Value.stacked_list(made[k], args[source].rows)
         for k, lengths in zip(growing, made[len(made) - len(growing) - len(lists_made) :]):
@@ -366,100 +384,21 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
         if k in threads:
             results.append(lists[k])
             continue
-        if k in lists_made:
-            pieces = [side[k] for side in sides]
-            ends = [side[len(side) - len(lists_made) + list(lists_made).index(k)] for side in sides]
-            results.append(put_together(call, parts, pieces, ends, lists_made[k], k in uneven))
-            continue
         if k in optionals:
             at = len(call.op.outputs) + 2 * list(optionals).index(k)
             made = [[side[k], *side[at : at + 2]] for side in sides]
             results.append(by_branch(call, index, parts, made, optionals[k]))
             continue
-        pieces = _same_inner([side[k] for side in sides], output.shape)
-        shape = tf.TensorShape([n]).concatenate(output.shape)
-        results.append(stitched(emit, parts, pieces, shape))
-    return results
-
-
-def _side(
-    call: Call,
-    region: Region,
-    args: list[Value],
-    rows: tf.Tensor,
-    flag: tf.Tensor,
-    threads: dict[int, int],
-    gather: Gather | None = None,
-    lists_made: Mapping[int, Element] = _NONE,
-    real: tf.Tensor | None = None,
-    optionals: Collection[int] = (),
-    growing: Sequence[int] = (),
-    uneven: set[int] | None = None,
-) -> list[tf.Tensor]:
-    """One branch on ``rows``, stacked outputs; zeros if ``flag`` is False.
-
-    The rows of the outputs that are ``optionals`` follow, two tensors for each; where they are not
-    made (``_opened``) what would be in them. At the end the lengths of lists that are ``growing``,
-    and of the lists it makes, if their rows may be ``uneven``: those that are go into that set.
-    """
-    outer, outputs = call.emit, call.op.outputs
-    inside = [] if real is None else values_in(region.graph, optionals)
-
-    def run() -> list[tf.Tensor]:
-        emit = Emitter()
-        if real is None:
-            loop = Loop(outer.dim(rows, 0), emit, rows=rows, parent=call.loop)
-        else:
-            loop = call.loop.padded(rows, real, emit)
-        given = [loop.take(a, gather=gather) for a in args]
-        if inside:
-            wanted = [*region.graph.outputs, *inside]
-            made = region.convert(given, loop, emit, tensors=wanted)
-        else:
-            made = region.convert(given, loop, emit)
-        ends = {} if uneven is None else {k: ends_of(made[k], k, uneven) for k in lists_made}
-        tensors = [
-            items_of(m, lists_made[k][1], may_differ=k in ends)
-            if k in lists_made
-            else tf.constant(0)
-            if k in optionals
-            else _stacked_output(m)
-            for k, m in enumerate(made)
-        ]
-        for k in () if real is not None else optionals:
-            tensors[k], *more = with_rows(made[k].call, made[k].value, k)
-            tensors += more
-        tensors += [lengths_of(made[k].call, made[k].value) for k in growing]
-        return [*tensors, *ends.values()]
-
-    lead = dims(rows)[0]  # type: ignore[index]
-    like: list[Any] = [full_shape(Layout.STACKED, dims(o), lead) for o in outputs]
-    dtypes = [o.dtype for o in outputs]
-    for k, output in enumerate(outputs):
         if k in lists_made:
-            dtypes[k], element, length = lists_made[k]
-            like[k] = tf.TensorShape([lead, length, *element])
-        elif k in threads:
-            like[k] = args[threads[k]].tensor
-        elif k in optionals and real is not None:
-            like[k], dtypes[k] = tf.TensorShape([]), tf.int32
-        elif output.dtype == tf.variant:
-            like[k] = None
-    if real is None:
-        like += [tf.TensorShape([None])] * (2 * len(optionals))
-        dtypes += [tf.int32] * (2 * len(optionals))
-    like += [full_shape(Layout.STACKED, dims(t), lead) for t in inside]
-    dtypes += [t.dtype for t in inside]
-    like += [known_lengths(args[threads[k]]) for k in growing]
-    like += [tf.TensorShape([lead])] * (0 if uneven is None else len(lists_made))
-    dtypes += [tf.int32] * (len(like) - len(dtypes))
-    zeros = 0 if real is None else outer.dim(rows, 0)
-    return run_if_any(flag, run, like, dtypes, [region], zeros)
-
-
-def _stacked_output(made: Converted) -> tf.Tensor:
-    is_list = made.value.dtype == tf.variant
-    return made.as_layout(Layout.STACKED_LIST if is_list else Layout.STACKED)
+            pieces = [side[k] for side in sides]
+            ends = [side[len(side) - len(lists_made) + list(lists_made).index(k)] for side in sides]
+            is_uneven = k in outputs.uneven
+            results.append(put_together(call, parts, pieces, ends, lists_made[k], is_uneven))
+            continue
+        pieces = _same_inner([side[k] for side in sides], output.shape)
+        whole = stitched(emit, parts, pieces, tf.TensorShape([n]).concatenate(output.shape))
+        results.append(whole)
+    return results
 
 
 def _parts(call: Call, which: Value, count: int) -> tuple[tf.Tensor, list[tf.Tensor]]:

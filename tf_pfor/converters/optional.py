@@ -19,13 +19,16 @@ from tf_pfor.converters._kept import item_at, of_all_rows, one_of
 from tf_pfor.converters._list_rows import row_ids
 from tf_pfor.converters._list_sums import sum_of_lists
 from tf_pfor.converters._lists import list_rule, stack_list
-from tf_pfor.converters._opened import opened_values
+from tf_pfor.converters._opened import opened_value, opened_values
 from tf_pfor.values import ListRows, Value
 
 
 @list_rule("OptionalFromValue")
 def optional_from_value(call: Call, components: list[Value]) -> Any:
     """All components stacked, so that whoever reads one knows how it is stored."""
+    opened = opened_value(call, components)
+    if opened is not None:
+        return opened
     tensors = [pack(call, v) if v.dtype == tf.variant else call.stacked(v) for v in components]
     return of_all_rows(call, call.rebuild(components=tensors))
 
@@ -34,6 +37,18 @@ def optional_from_value(call: Call, components: list[Value]) -> Any:
 def optional_none(call: Call) -> Any:
     """Nothing inside: the same for all rows."""
     return of_all_rows(call, call.rebuild())
+
+
+@list_rule("OptionalFromValue", ())
+def invariant_optional(call: Call, components: list[Value]) -> Any:
+    """As it is, unless it is not made."""
+    return opened_value(call, components) or Value.unstacked(call.rebuild())
+
+
+@list_rule("OptionalNone", ())
+def invariant_none(call: Call) -> Any:
+    """As it is, unless it is not made."""
+    return opened_value(call, []) or Value.unstacked(call.rebuild())
 
 
 @list_rule("OptionalHasValue")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_pfor.call import Call
@@ -20,18 +19,21 @@ from tf_pfor.converters._list_rows import (
     from_zero,
     is_partial,
     known_lengths,
-    lengths_of,
-    merged,
+    last_places,
     pick,
+    push,
     reachable,
     read_unstacked,
     resized,
     row_items,
     set_rows,
     set_some,
-    whole_element,
 )
 from tf_pfor.converters._lists import list_rule, shape_input, size_of_rows, stack_list
+from tf_pfor.converters._opened import is_opened
+from tf_pfor.converters._opened_lists import keeps
+from tf_pfor.converters._opened_lists import popped as popped_open
+from tf_pfor.converters._opened_lists import pushed as pushed_open
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Layout, Value, is_static
 
@@ -94,32 +96,26 @@ def set_item(call: Call, input_handle: Value, index: Value, item: Value) -> Any:
 @list_rule("TensorListPushBack")
 def push_back(call: Call, input_handle: Value, tensor: Value) -> Any:
     """Pushes [n, ...]."""
+    if is_opened(tensor):
+        return pushed_open(call, input_handle, tensor)
     target = stack_list(call, input_handle)
-    rows, is_list = target.rows, tensor.dtype == tf.variant
-    is_even = rows is None or rows.lengths is None
-    if is_list:
-        if not is_even:
-            raise CannotVectorize("lists are pushed to lists whose rows differ in length")
-        target, new = put(call, target, tensor)
-    elif rows is None:
-        new = call.stacked(tensor)
-    elif rows.is_even and is_even:
-        new = call.stacked(tensor)
-        if rows.ids is not None:  # other rows are done: what is pushed for them is not read
-            shape = whole_element(call, target, tensor)
-            zero = call.emit.constant(np.zeros((), tensor.dtype.as_numpy_dtype))
-            new = merged(call, target, call.emit("Fill", shape, zero), new)
-    else:
-        index = pick(call, target, lengths_of(call, target))  # [n]
-        return set_rows(call, target, index, tensor, resizes=True)
-    made = call.rebuild(input_handle=target.tensor, tensor=new)
-    return Value.stacked_list(made, target.rows)
+    if tensor.dtype != tf.variant:
+        return push(call, target, tensor)
+    if known_lengths(target) is not None:
+        raise CannotVectorize(
+            "lists are pushed to lists whose rows differ in length, as second gradients of loops "
+            "in loops do in a map of a map: take one of the gradients around the maps"
+        )
+    target, new = put(call, target, tensor)
+    return Value.stacked_list(call.rebuild(input_handle=target.tensor, tensor=new), target.rows)
 
 
 @list_rule("TensorListPopBack")
 def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
     """Pops [n, ...]; where the lengths differ, reads each row's last element."""
     source = stack_list(call, input_handle)
+    if keeps(source):
+        return popped_open(call, source)
     rows, is_list = source.rows, call.attr("element_dtype") == tf.variant
     is_even = rows is None or (rows.lengths is None and (rows.is_even or not is_partial(source)))
     if is_even or is_list:
@@ -135,16 +131,7 @@ def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
             rows, own = popped(call, source)
         item = taken(call, source, item, call.op.outputs[1], own)
         return [Value.stacked_list(handle, rows), item]
-    emit, lengths = call.emit, lengths_of(call, source)
-    last = emit("Sub", lengths, np.int32(1))  # [size]
-    if source.rows is not None and source.rows.mask is not None:
-        last = emit("SelectV2", source.rows.mask, last, lengths)
-    ids = None if source.rows is None else source.rows.ids
-    index = pick(call, source, last)  # [n]
-    if ids is not None:
-        where = emit("ExpandDims", ids, np.int32(1))
-        last = emit("TensorScatterUpdate", lengths, where, index)
-    at = emit("Maximum", index, np.int32(0))
+    last, at = last_places(call, source)
     if source.rows is not None and source.rows.whole is not None:
         rows = dataclasses.replace(source.rows, lengths=last)
         whole = source.rows.whole.get()

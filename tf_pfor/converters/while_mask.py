@@ -93,7 +93,8 @@ class _Mask:
             number, ends, began = own
             left = None if self.last is None else emit("Sub", self.last, number)
             active, end = due_rows(emit, goes_on, ends, left)
-            cut_at(self.carries, old, end, emit)
+            if left is None:
+                cut_at(self.carries, old, end, emit)
             is_first = emit("LogicalAnd", active, emit("Less", began, np.int32(0)))
             began = emit("SelectV2", is_first, number, began)
             ends = emit("Sub", ends, emit("Cast", active, DstT=tf.int32))
