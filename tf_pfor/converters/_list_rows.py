@@ -27,7 +27,7 @@ from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
 from tf_pfor.shapes import inner_dims
-from tf_pfor.values import ListRows, Shape, Value, dims, is_static
+from tf_pfor.values import ListRows, Shape, Value, as_shape, dims, is_static, merge
 
 
 def positions(call: Call) -> tf.Tensor:
@@ -418,10 +418,12 @@ def _of_equal_length(call: Call, old: Value, new: Value) -> tuple[Value, Value, 
 
 def _like(call: Call, items: tf.Tensor, value: Value) -> tf.Tensor:
     """int32 [size, ...]: the shape of an element of ``value``, from [T, k, ...] of another list."""
-    shape = dims(items)
-    if shape is None or not is_static(shape[2:]):
+    known = _tf.list_element(value.tensor)
+    told = as_shape(known[1][1:]) if known is not None and known[1].rank else None
+    shape = merge(as_shape(items.shape[2:]), told)
+    if shape is None or not is_static(shape):
         raise CannotVectorize("a list of elements of unknown shape is replaced in a loop")
-    return call.emit.shape_vector([size_of_rows(call, value), *shape[2:]])  # type: ignore[misc]
+    return call.emit.shape_vector([size_of_rows(call, value), *shape])  # type: ignore[list-item]
 
 
 def _order(call: Call, old: Value) -> tf.Tensor:

@@ -9,7 +9,8 @@ that loops keep them in is one list for each of the tensors (``_opened_lists``).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from tf_pfor.converters._kinds import (
 from tf_pfor.converters._list_rows import lengths_of, own_rows
 from tf_pfor.converters._lists import stack_list
 from tf_pfor.converters._loop_graphs import source
+from tf_pfor.converters._padded import padded_stack
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Cell, Kept, Layout, ListRows, Shape, Value, as_shape, dims, is_static
 
@@ -53,8 +55,29 @@ def opened_by(call: Call, branches: Sequence[Any]) -> Opened:
         kept = [_kept(call, graph.outputs[k]) for graph in branches]
         known = [alternatives for alternatives in kept if alternatives is not None]
         if len(known) == len(kept) and any(map(any, known)) and _is_only_opened(call, output):
-            found[k] = known
+            whole = {_outline(each): each for each in _union(itertools.chain(*known))}
+            found[k] = [[whole[_outline(each)] for each in branch] for branch in known]
     return found
+
+
+def _union(many: Iterable[Kept]) -> list[Kept]:
+    """All that may be kept; optionals that stand in the same place hold what either may hold."""
+    found: dict[Kept, Kept] = {}
+    for kept in many:
+        key = _outline(kept)
+        found[key] = kept if key not in found else tuple(
+            (dtype, tuple(_union([*one, *other])) if inner is _OPTIONAL else one)
+            for (dtype, inner), (_, one), (_, other) in zip(key, found[key], kept)
+        )  # fmt: skip
+    return list(found.values())
+
+
+def _outline(kept: Kept) -> Kept:
+    """The same, whatever optionals in it hold."""
+    return tuple(
+        (dtype, _OPTIONAL if dtype == tf.variant and not isinstance(inner, Listed) else inner)
+        for dtype, inner in kept
+    )
 
 
 def leave_open(call: Call, branches: Sequence[Any], opened: Opened) -> None:
@@ -68,6 +91,7 @@ _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _LOOPS = ("StatelessWhile", "While")
 _MAKES = ("OptionalFromValue", "OptionalNone")
 _HANDLES = (tf.resource, tf.string, tf.variant)
+_OPTIONAL = ("optional",)
 _PASS = ("Identity", "TensorListPopBack", "TensorListPushBack")
 
 
@@ -77,13 +101,13 @@ def _kept(call: Call, tensor: tf.Tensor) -> list[Kept] | None:
     if op.type in _MAKES:
         parts = [_part(call, t) for t in op.inputs]
         return None if None in parts else [tuple(p for p in parts if p is not None)]
-    found: dict[Kept, None] = {}
+    found: list[Kept] = []
     for graph in functions_of_branches(op) if op.type in BRANCHES else [None]:
         kept = None if graph is None else _kept(call, graph.outputs[k])
         if kept is None:
             return None
-        found.update(dict.fromkeys(kept))
-    return list(found)
+        found += kept
+    return _union(found)
 
 
 def _part(call: Call, tensor: tf.Tensor) -> tuple[tf.DType, Any] | None:
@@ -160,14 +184,14 @@ def is_opened(value: Value) -> bool:
 def tensors_of(call: Call, value: Value, alternatives: Sequence[Kept]) -> list[tf.Tensor]:
     """What stands beside an optional that is not made; zeros for what it never holds."""
     rows, found = value.rows, list[tf.Tensor]()
-    held = {} if rows is None else {kept_in(values): values for values in rows.opened}
-    if not held or not set(held) <= set(alternatives):
+    held = {} if rows is None else {_outline(kept_in(values)): values for values in rows.opened}
+    if not held or not set(held) <= set(map(_outline, alternatives)):
         raise CannotVectorize(_UNKNOWN)
     for kept in alternatives:
-        if kept not in held:
+        if _outline(kept) not in held:
             found += [zeros(call, *part) for part in flat([kept])]
             continue
-        for (_, inner), v in zip(kept, held[kept]):
+        for (_, inner), v in zip(kept, held[_outline(kept)]):
             if isinstance(inner, Listed):
                 v = own_rows(call, v)
                 found += [v.tensor, lengths_of(call, v)]
@@ -251,18 +275,30 @@ def as_opened(
             for kept in branches[b]:
                 tensors = [next(supply) for _ in flat([kept])]
                 if kept in alike:
-                    both = zip(tensors, alike[kept])
-                    if any(isinstance(inner, Listed) for _, inner in flat([kept])):
-                        raise CannotVectorize(
-                            "loops in two branches of a conditional, in a map of a map, keep lists "
-                            "of the same items for their gradients"
-                        )
-                    tensors = [call.emit("Select", masks[b], new, old) for new, old in both]
+                    both = zip(flat([kept]), tensors, alike[kept])
+                    tensors = [_chosen(call, masks[b], *each) for each in both]
                 alike[kept] = tensors
     return {
         k: from_tensors(call, iter([t for tensors in alike.values() for t in tensors]), list(alike))
         for k, alike in found.items()
     }
+
+
+def _chosen(
+    call: Call, mask: tf.Tensor, part: tuple[tf.DType, Any], new: tf.Tensor, old: tf.Tensor
+) -> tf.Tensor:
+    """One of ``flat``: ``new`` in the rows of the mask, ``old`` in the others."""
+    emit, (_, inner) = call.emit, part
+    if not isinstance(inner, Listed):
+        return emit("Select", mask, new, old)
+    assert inner.shape is not None
+    item = emit.shape_vector([call.loop.length, *inner.shape])  # type: ignore[list-item]
+    lists = [padded_stack(emit, handle, item, inner.dtype) for handle in (new, old)]
+    sizes = [emit.as_tensor(emit.dim(whole, 0)) for whole in lists]
+    most, rest = emit("Maximum", *sizes), [[0, 0]] * (1 + len(inner.shape))
+    lists = [tf.pad(whole, [[0, most - k], *rest]) for whole, k in zip(lists, sizes)]
+    rows = emit("Reshape", mask, np.array([-1] + [1] * len(inner.shape), np.int32))
+    return emit("TensorListFromTensor", emit("SelectV2", rows, *lists), item)
 
 
 def beside(call: Call, values: Sequence[Sequence[Value]]) -> Value:
@@ -277,14 +313,45 @@ def _not_made() -> tf.Tensor:
 
 def opened_values(call: Call, opened: Sequence[Sequence[Value]]) -> list[Value]:
     """What an OptionalGetValue reads."""
-
-    def is_wanted(values: Sequence[Value]) -> bool:
-        return len(values) == len(call.op.outputs) and all(
-            v.dtype == o.dtype and (v.dtype == tf.variant or v.inner_shape == dims(o))
-            for v, o in zip(values, call.op.outputs)
-        )
-
-    found = [each for each in opened if is_wanted(each)]
+    found = [each for each in opened if _may_be(each, call.op)]
     if len(found) != 1:
         raise CannotVectorize("what a conditional keeps in a map of a map is read in other shapes")
     return list(found[0])
+
+
+def _may_be(values: Sequence[Value], read: tf.Operation) -> bool:
+    """Whether an OptionalGetValue may read these values, by what is done with them."""
+    return len(values) == len(read.outputs) and all(
+        v.dtype == o.dtype
+        and (_is_used_as(v, o) if v.dtype == tf.variant else v.inner_shape == dims(o))
+        for v, o in zip(values, read.outputs)
+    )
+
+
+def _is_used_as(value: Value, tensor: tf.Tensor) -> bool:
+    """Whether all that is done with ``tensor``, a variant, can be done with ``value``."""
+    todo = [tensor]
+    for t in todo:  # grows
+        for op in t.consumers():
+            if op.type == "OptionalGetValue":
+                opened = value.rows.opened if value.rows is not None else ()
+                if not any(_may_be(each, op) for each in opened):
+                    return False
+            elif op.type == "TensorListPopBack":
+                inner = () if is_opened(value) else _inner(value)
+                if not isinstance(inner, Listed) or inner != _popped(op, inner):
+                    return False
+                todo.append(op.outputs[0])
+            elif op.type == "Identity":
+                todo.append(op.outputs[0])
+            elif op.type in (*BRANCHES, *_CALLS, *_LOOPS):
+                given = list(op.inputs)[int(op.type in BRANCHES) :]
+                at = [i for i, other in enumerate(given) if other is t]
+                todo += [g.inputs[i] for g in _tf.functions_of(op) for i in at]
+    return True
+
+
+def _popped(op: tf.Operation, like: Listed) -> Listed:
+    shape = op.outputs[1].shape
+    known = as_shape(shape) if shape.is_fully_defined() else like.shape
+    return Listed(op.outputs[1].dtype, known)
