@@ -182,8 +182,11 @@ def test_second_gradients_of_conditionals_in_loops_under_jit_compile():
             first = tf.reduce_sum(tape.gradient(y, x) ** 2)
         return outer.gradient(first, x)
 
-    vectorized = tf_pfor.vmap(one, fallback_to_while_loop=False)
-    found = tf.function(vectorized, jit_compile=True, autograph=False)(INNER, X)
+    @tf.function(jit_compile=True, autograph=False)
+    def of_all(*rows):
+        return tf_pfor.vectorized_map(lambda row: one(*row), rows, fallback_to_while_loop=False)
+
+    found = of_all(INNER, X)
     by_row = tf.function(one, autograph=False)
     for k, x, row in zip(INNER, X, found):
         np.testing.assert_allclose(row, by_row(k, x), rtol=1e-6, atol=1e-8)

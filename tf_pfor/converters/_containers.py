@@ -222,7 +222,7 @@ def zeros_of(call: Call, value: Value) -> Value:
 
     def make() -> tf.Tensor:  # hardly ever read
         with call.emit.graph.as_default():
-            return _zeros(call, value.tensor, ())
+            return _zeros(call, tf.stop_gradient(value.tensor), ())
 
     cell = Cell(None, make)
     call.memo["zeros", cell] = True  # see ``sum_of_lists``

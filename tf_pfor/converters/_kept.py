@@ -83,6 +83,16 @@ def joined(first: tf.Tensor, *lists: tf.Tensor) -> tf.Tensor:
     return first
 
 
+def first_with_value(handle: tf.Tensor) -> tf.Tensor:
+    """int32 []: which of a list of optionals has a value, the first one, in the current graph."""
+    last = tf.raw_ops.TensorListLength(input_handle=handle) - 1
+
+    def is_empty(i: tf.Tensor) -> tf.Tensor:
+        return tf.logical_not(tf.raw_ops.OptionalHasValue(optional=item_at(handle, i)))
+
+    return tf.while_loop(lambda i: (i < last) & is_empty(i), lambda i: [i + 1], [0])[0]
+
+
 def of_all_rows(call: Call, optional: tf.Tensor) -> Value:
     """One Optional that all rows are in."""
     size = call.emit.shape_vector([call.loop.length])

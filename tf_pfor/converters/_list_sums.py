@@ -56,8 +56,8 @@ def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
         made = call.emit("AddN", _equally_long(call, parts))
         return Value.stacked_list(made, rows)
     own = [v for v in parts if v is not whole]
-    spread = [_spread(call, own_rows(call, v), whole) for v in own]
-    made = call.emit("AddN", [whole.tensor, *spread])
+    spread = [Value.stacked_list(_spread(call, own_rows(call, v), whole), v.rows) for v in own]
+    made = call.emit("AddN", _equally_long(call, [whole, *spread]))
     return Value.stacked_list(made, whole.rows)
 
 

@@ -292,7 +292,7 @@ def _container(call: Call, handle: tf.Tensor, tensor: tf.Tensor, kind: Kind | No
         if isinstance(kind, tf.DType):
             return Value.stacked_list(made, ListRows(size, holds_packs=True))
         lengths = tf.fill([size], end)
-    return Value.stacked_list(made, ListRows(size, lengths=lengths, is_even=True))
+    return Value.stacked_list(made, ListRows(size, lengths=lengths))
 
 
 def packed(call: Call, value: Value) -> tf.Tensor:

@@ -8,6 +8,7 @@ numbered through all of them. Whoever reads one in other rows than those that ma
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import tensorflow as tf
 
 from tf_pfor.call import Call
 from tf_pfor.converters._containers import pack, unpack
-from tf_pfor.converters._kept import item_at, of_all_rows, one_of
+from tf_pfor.converters._kept import first_with_value, item_at, of_all_rows, one_of
 from tf_pfor.converters._list_rows import row_ids
 from tf_pfor.converters._list_sums import sum_of_lists
 from tf_pfor.converters._lists import list_rule, stack_list
@@ -109,10 +110,21 @@ def _chosen(call: Call, source: Value) -> tuple[tf.Tensor, tf.Tensor | None]:
         with emit.graph.as_default():
             ids = row_ids(call, source)
             each = tf.gather(rows.lengths, ids)
-            number = tf.reduce_max(tf.concat([each, [0]], 0))
+            number = _number(call, source.tensor, each)
             same = tf.debugging.assert_equal(each, number, "Rows read optionals of two branches.")
             with tf.control_dependencies([] if same is None else [same]):
                 before = tf.reduce_sum(tf.cast(rows.lengths < number, tf.int32))
                 ids = ids - before
     with emit.graph.as_default():
         return one_of(source.tensor, number), ids
+
+
+def _number(call: Call, handle: tf.Tensor, each: tf.Tensor) -> tf.Tensor:
+    """int32 []: which optional to read. Rows say it; if there are none, one that has a value."""
+    known = call.loop.static_length
+    if known or call.loop.rows is not None:  # what some rows do is not run without any
+        return tf.reduce_max(tf.concat([each, [0]], 0))
+    first = functools.partial(first_with_value, handle)
+    if known == 0:
+        return first()
+    return tf.cond(tf.size(each) > 0, lambda: tf.reduce_max(each), first)
