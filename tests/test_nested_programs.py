@@ -1,5 +1,6 @@
 """Random programs of loops, conditionals and maps in each other, with gradients in the body."""
 
+import functools
 import random
 
 import numpy as np
@@ -126,6 +127,40 @@ def check(seed, depth, strategy):
 @pytest.mark.parametrize(("seed", "strategy"), [(1, "compact"), (5, "mask"), (13, "auto")])
 def test_programs(seed, strategy):
     check(seed, 2, strategy)
+
+
+def check_two_maps(seed, n=3):
+    """A map over (k, m) of a map over rows of x, with the gradient in the body of both."""
+    rng = np.random.default_rng(seed)
+    k = tf.constant(rng.integers(0, 4, [3, n]), tf.int32)
+    m = tf.constant(rng.integers(0, 4, [3]), tf.int32)
+    x = tf.constant(rng.normal(size=[3, n, 3]))
+    one = gradients(seed, 2)
+    alone = tf.function(one)
+    vectorized = functools.partial(tf_pfor.vectorized_map, fallback_to_while_loop=False)
+
+    @tf.function(autograph=False)
+    def of_both():
+        def of_rows(k, m, x):
+            return vectorized(lambda row: one(row[0], m, row[1]), (k, x))
+
+        return vectorized(lambda row: of_rows(*row), (k, m, x))
+
+    for i, found in enumerate(zip(*of_both())):
+        expected = zip(*(alone(k[i, j], m[i], x[i, j]) for j in range(n)))
+        for f, e in zip(found, expected, strict=True):
+            np.testing.assert_allclose(f, tf.stack(e), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", [0, 17])
+def test_programs_in_two_maps(seed):
+    check_two_maps(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [3, 4, 5, 9, 11, 12, 16, 24, 27, 30, 35, 43])
+def test_more_programs_in_two_maps(seed):
+    check_two_maps(seed)
 
 
 @pytest.mark.slow

@@ -201,8 +201,10 @@ def _tell(call: Call, handle: tf.Tensor, made: tf.Tensor, size: Any = None) -> N
       size: how many rows its elements have, if that is known.
     """
     dtype = kind_of(call, made)
-    if not isinstance(dtype, tf.DType):
+    if dtype is None:
         return
+    if not isinstance(dtype, tf.DType):  # optionals are in a list here
+        dtype = tf.variant
     shape: Any = SCALAR
     if dtype != tf.variant:
         item, rows = item_shape(call, made), size if isinstance(size, int) else -1

@@ -40,12 +40,15 @@ def kind_of(
       path: from it to the one that is asked for.
       within: conditionals whose results are being looked at.
     """
-    for op, same in uses(call, tensor, path, within):
-        found = _used_as(op, same)
-        if op.type in BRANCHES and same.op is op and op not in within:
-            found = _by_branch(call, op, same.value_index, within)
-        if found is not None:
-            return found
+    is_optional = False
+    for is_sure in (True, False):
+        for op, same in uses(call, tensor, path, within, is_sure=is_sure):
+            found = _used_as(op, same)
+            if op.type in BRANCHES and same.op is op and op not in within:
+                found = _by_branch(call, op, same.value_index, within)
+            if found is not None and not (is_optional and isinstance(found, tf.DType)):
+                return found
+            is_optional |= is_sure and op.type == "OptionalGetValue" and op.inputs[0] is same
     return None
 
 
@@ -77,9 +80,18 @@ def item_shape(
 
 
 def uses(
-    call: Call, tensor: tf.Tensor, path: Path = (), within: frozenset[Any] = frozenset()
+    call: Call,
+    tensor: tf.Tensor,
+    path: Path = (),
+    within: frozenset[Any] = frozenset(),
+    *,
+    is_sure: bool = False,
 ) -> Iterator[tuple[tf.Operation, tf.Tensor]]:
-    """The ops that make or read what stands at ``path`` in a variant, and what they call it."""
+    """The ops that make or read what stands at ``path`` in a variant, and what they call it.
+
+    With ``is_sure`` not those that may be about another one: what is read from an optional may
+    have been put there as any of its alternatives.
+    """
     callers = callers_of(call)
     todo, seen = [(tensor, path)], set[Any]()
     for tensor, path in todo:  # grows
@@ -90,7 +102,8 @@ def uses(
         for op in (tensor.op, *tensor.consumers()):
             if not path:
                 yield op, tensor
-            todo += _related(op, tensor, path)
+            if not (is_sure and op is tensor.op and op.type == "OptionalGetValue"):
+                todo += _related(op, tensor, path)
             todo += _across(call, op, tensor, path, within)
         todo += _outside(call, tensor, path, callers, within)
 
