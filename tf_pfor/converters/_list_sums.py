@@ -57,7 +57,12 @@ def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
         return Value.stacked_list(made, rows)
     own = [v for v in parts if v is not whole]
     spread = [Value.stacked_list(_spread(call, own_rows(call, v), whole), v.rows) for v in own]
-    made = call.emit("AddN", _equally_long(call, [whole, *spread]))
+    terms = [whole, *spread]
+    if _tf.in_xla_context(call.emit.graph):  # which cannot change the length of a list
+        handles = [v.tensor for v in terms]
+    else:
+        handles = _equally_long(call, terms)
+    made = call.emit("AddN", handles)
     return Value.stacked_list(made, whole.rows)
 
 
