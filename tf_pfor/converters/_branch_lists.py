@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from tf_pfor.converters._list_rows import (
 from tf_pfor.converters._lists import size_of_rows, swap
 from tf_pfor.converters._loop_graphs import length_of, list_before, source
 from tf_pfor.converters._optionals import one_source
+from tf_pfor.converters._padded import equally_long
 from tf_pfor.converters._regions import Converted, Region, as_layout, stitched
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.values import Layout, Value
@@ -160,11 +160,8 @@ def put_together(
     shape = tf.TensorShape([n, length, *element[1]])
     if length is not None:
         return list_of_items(call, stitched(emit, parts, pieces, shape), element)
-    sizes = [emit.as_tensor(emit.dim(p, 1)) for p in pieces]
-    most = functools.reduce(lambda a, b: emit("Maximum", a, b), sizes)
-    zeros = [[0, 0]] * len(element[1])
-    padded = [tf.pad(p, [[0, 0], [0, most - size], *zeros]) for p, size in zip(pieces, sizes)]
-    made = list_of_items(call, stitched(emit, parts, padded, shape), element)
+    pieces = equally_long(emit, pieces, axis=1)
+    made = list_of_items(call, stitched(emit, parts, pieces, shape), element)
     made = with_lengths(call, made, stitched(emit, parts, ends, tf.TensorShape([n])))
     assert made.rows is not None
     return dataclasses.replace(made, rows=dataclasses.replace(made.rows, may_agree=not is_uneven))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,7 +28,7 @@ from tf_pfor.converters._lists import (
     with_size,
     without_size,
 )
-from tf_pfor.converters._padded import unpadded
+from tf_pfor.converters._padded import equally_long, unpadded
 from tf_pfor.converters._shared import is_zeros
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Cell, Layout, ListRows, Value
@@ -57,12 +56,7 @@ def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
         return Value.stacked_list(made, rows)
     own = [v for v in parts if v is not whole]
     spread = [Value.stacked_list(_spread(call, own_rows(call, v), whole), v.rows) for v in own]
-    terms = [whole, *spread]
-    if _tf.in_xla_context(call.emit.graph):  # which cannot change the length of a list
-        handles = [v.tensor for v in terms]
-    else:
-        handles = _equally_long(call, terms)
-    made = call.emit("AddN", handles)
+    made = call.emit("AddN", _equally_long(call, [whole, *spread]))
     return Value.stacked_list(made, whole.rows)
 
 
@@ -84,9 +78,12 @@ def _not_put_together() -> tf.Tensor:
 
 
 def _equally_long(call: Call, parts: Sequence[Value]) -> list[tf.Tensor]:
-    """The handles of lists that are equally long in each row, also when there is no row."""
+    """The handles of lists that are equally long in each row, also when there is no row.
+
+    XLA cannot change their lengths; no rows are no such case there, where shapes are static.
+    """
     emit = call.emit
-    if all(known_lengths(v) is None for v in parts):
+    if _tf.in_xla_context(emit.graph) or all(known_lengths(v) is None for v in parts):
         return [v.tensor for v in parts]
     first = next((v for v in parts if known_lengths(v) is None), parts[0])
     length = emit("TensorListLength", first.tensor)
@@ -100,13 +97,7 @@ def _whole_sum(call: Call, parts: Sequence[Value]) -> tf.Tensor:
     wholes = [dense(call, v) for v in parts]
     if any(t.shape.rank is None for t in wholes):
         raise CannotVectorize("lists of items of unknown rank are added")
-    with call.emit.graph.as_default():
-        sizes = [tf.shape(t)[0] for t in wholes]
-        most = functools.reduce(tf.maximum, sizes)
-        ends = [
-            [[0, most - size]] + [[0, 0]] * (t.shape.rank - 1) for t, size in zip(wholes, sizes)
-        ]
-        return tf.add_n([tf.pad(t, end) for t, end in zip(wholes, ends)])
+    return call.emit("AddN", equally_long(call.emit, wholes))
 
 
 def _spread(call: Call, part: Value, whole: Value) -> tf.Tensor:

@@ -29,7 +29,7 @@ from tf_pfor.converters._kinds import (
 from tf_pfor.converters._list_rows import lengths_of, own_rows
 from tf_pfor.converters._lists import stack_list
 from tf_pfor.converters._loop_graphs import source
-from tf_pfor.converters._padded import padded_stack
+from tf_pfor.converters._padded import equally_long, padded_stack
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Cell, Kept, Layout, ListRows, Shape, Value, as_shape, dims, is_static
 
@@ -155,12 +155,17 @@ def _is_only_opened(call: Call, tensor: tf.Tensor) -> bool:
                 todo += [(out, is_list or is_item) for out in op.outputs[:1]]
                 todo += [(out, False) for out in op.outputs[1:]]
             elif op.type in (*BRANCHES, *_CALLS, *_LOOPS):
-                given = list(op.inputs)[int(op.type in BRANCHES) :]
-                at = [i for i, other in enumerate(given) if other is t]
-                todo += [(g.inputs[i], is_list) for g in _tf.functions_of(op) for i in at]
+                todo += [(inside, is_list) for inside in _inside(op, t)]
             else:
                 return False
     return True
+
+
+def _inside(op: tf.Operation, tensor: tf.Tensor) -> list[tf.Tensor]:
+    """What ``tensor`` is in the functions of a conditional, a loop or a call."""
+    given = list(op.inputs)[int(op.type in BRANCHES) :]
+    places = [i for i, other in enumerate(given) if other is tensor]
+    return [graph.inputs[i] for graph in _tf.functions_of(op) for i in places]
 
 
 def opened_value(call: Call, components: Sequence[Value]) -> Value | None:
@@ -294,11 +299,9 @@ def _chosen(
     assert inner.shape is not None
     item = emit.shape_vector([call.loop.length, *inner.shape])  # type: ignore[list-item]
     lists = [padded_stack(emit, handle, item, inner.dtype) for handle in (new, old)]
-    sizes = [emit.as_tensor(emit.dim(whole, 0)) for whole in lists]
-    most, rest = emit("Maximum", *sizes), [[0, 0]] * (1 + len(inner.shape))
-    lists = [tf.pad(whole, [[0, most - k], *rest]) for whole, k in zip(lists, sizes)]
     rows = emit("Reshape", mask, np.array([-1] + [1] * len(inner.shape), np.int32))
-    return emit("TensorListFromTensor", emit("SelectV2", rows, *lists), item)
+    both = emit("SelectV2", rows, *equally_long(emit, lists))
+    return emit("TensorListFromTensor", both, item)
 
 
 def beside(call: Call, values: Sequence[Sequence[Value]]) -> Value:
@@ -345,9 +348,7 @@ def _is_used_as(value: Value, tensor: tf.Tensor) -> bool:
             elif op.type == "Identity":
                 todo.append(op.outputs[0])
             elif op.type in (*BRANCHES, *_CALLS, *_LOOPS):
-                given = list(op.inputs)[int(op.type in BRANCHES) :]
-                at = [i for i, other in enumerate(given) if other is t]
-                todo += [g.inputs[i] for g in _tf.functions_of(op) for i in at]
+                todo += _inside(op, t)
     return True
 
 

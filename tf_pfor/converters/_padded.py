@@ -8,6 +8,8 @@ T: it reads each row before its end, adds up all of them, or makes a list of the
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -31,6 +33,25 @@ def padded_stack(emit: Emitter, handle: tf.Tensor, shape: Any, dtype: tf.DType) 
         protos["_gradient_op_type"] = _tf.attr_value("string", _GRADIENT)
     flat = [handle, emit.as_tensor(shape)]
     return emit.create("TensorListStack", flat, protos).outputs[0]
+
+
+def equally_long(emit: Emitter, wholes: Sequence[tf.Tensor], axis: int = 0) -> list[tf.Tensor]:
+    """Tensors [T, ...] of known rank with zeros at their ends, as long as the longest of them.
+
+    Args:
+      emit: the emitter of the graph they are in.
+      wholes: the tensors.
+      axis: where T stands.
+    """
+    sizes = [emit.as_tensor(emit.dim(t, axis)) for t in wholes]
+    most = functools.reduce(lambda a, b: emit("Maximum", a, b), sizes)
+    made = list[tf.Tensor]()
+    for whole, size in zip(wholes, sizes):
+        ends: list[Any] = [[0, 0]] * whole.shape.rank
+        ends[axis] = [0, emit("Sub", most, size)]
+        with emit.graph.as_default():
+            made.append(tf.pad(whole, ends))
+    return made
 
 
 def is_padded(op: tf.Operation) -> bool:
