@@ -6,8 +6,9 @@ make and use them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -29,49 +30,53 @@ _TAKEN = {"TensorListGetItem": 0, "TensorListPopBack": 1}  # which output is tak
 BRANCHES = ("Case", "If", "StatelessCase", "StatelessIf")
 
 
-def kind_of(
-    call: Call, tensor: tf.Tensor, path: Path = (), within: frozenset[Any] = frozenset()
-) -> Kind | None:
+def kind_of(call: Call, tensor: tf.Tensor, path: Path = ()) -> Kind | None:
     """What a variant is, or one in it; None if nobody was seen to use it.
 
     Args:
       call: any op of the body.
       tensor: a variant of the body.
       path: from it to the one that is asked for.
-      within: conditionals whose results are being looked at.
     """
+    key = ("kind", tensor.op, tensor.value_index, path)
+    return _search(call).once(key, lambda: _find_kind(call, tensor, path))
+
+
+def _find_kind(call: Call, tensor: tf.Tensor, path: Path) -> Kind | None:
     is_optional = False
     for is_sure in (True, False):
-        for op, same in uses(call, tensor, path, within, is_sure=is_sure):
+        for op, same in uses(call, tensor, path, is_sure=is_sure):
             found = _used_as(op, same)
-            if op.type in BRANCHES and same.op is op and op not in within:
-                found = _by_branch(call, op, same.value_index, within)
+            if op.type in BRANCHES and same.op is op:
+                found = _by_branch(call, op, same.value_index)
             if found is not None and not (is_optional and isinstance(found, tf.DType)):
                 return found
             is_optional |= is_sure and op.type == "OptionalGetValue" and op.inputs[0] is same
     return None
 
 
-def item_shape(
-    call: Call, tensor: tf.Tensor, within: frozenset[Any] = frozenset()
-) -> tf.TensorShape:
+def item_shape(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
     """The static shape of what is put into a list of the body.
 
     Args:
       call: any op of the body.
       tensor: the list.
-      within: conditionals whose results are being looked at.
     """
+    key = ("item", tensor.op, tensor.value_index)
+    return _search(call).once(key, lambda: _find_item_shape(call, tensor))
+
+
+def _find_item_shape(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
     found: tf.TensorShape | None = None
-    for op, same in uses(call, tensor, (), within):
+    shapes: list[tf.TensorShape]
+    for op, same in uses(call, tensor):
         if op.type in _PUT and same.op is op:
             shapes = [op.inputs[_PUT[op.type]].shape]
         elif op.type == "TensorListFromTensor":
             shapes = [op.inputs[0].shape[1:]]
-        elif op.type in BRANCHES and same.op is op and op not in within:
-            made = [graph.outputs[same.value_index] for graph in functions_of_branches(op)]
-            shapes = [item_shape(call, t, within | {op}) for t in made]
-            shapes = [shape for shape in shapes if shape.rank is not None]  # something is put in
+        elif op.type in BRANCHES and same.op is op:
+            made = _of_branches(call, op, same.value_index, item_shape) or ()
+            shapes = [shape for shape in made if shape.rank is not None]  # something is put in
         else:
             continue
         for shape in shapes:
@@ -79,13 +84,59 @@ def item_shape(
     return tf.TensorShape(None) if found is None else found
 
 
+_T = TypeVar("_T")
+
+
+class _Search:
+    """What was found, and the conditionals whose results are being looked at.
+
+    A search that comes back to one of these does not look at it again. What it finds is kept if it
+    came back to none but those that it has opened itself.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[Any, Any] = {}
+        self._open: list[tf.Operation] = []
+        self._came_back_to: float = math.inf  # the first of those
+
+    def once(self, key: Any, find: Callable[[], _T]) -> _T:
+        """What ``find`` finds, or has found."""
+        if key in self._found:
+            return self._found[key]
+        before, self._came_back_to = self._came_back_to, math.inf
+        found = find()
+        if self._came_back_to >= len(self._open):
+            self._found[key] = found
+            self._came_back_to = math.inf
+        self._came_back_to = min(before, self._came_back_to)
+        return found
+
+    def inside(self, op: tf.Operation, find: Callable[[], _T]) -> _T | None:
+        """What ``find`` finds, which looks into a conditional; None within itself."""
+        if op in self._open:
+            self._came_back_to = min(self._came_back_to, self._open.index(op))
+            return None
+        self._open.append(op)
+        try:
+            return find()
+        finally:
+            self._open.pop()
+
+
+def _search(call: Call) -> _Search:
+    return call.memo.setdefault("kinds of variants", _Search())
+
+
+def _of_branches(
+    call: Call, op: tf.Operation, k: int, find: Callable[[Call, tf.Tensor], _T]
+) -> list[_T] | None:
+    """What is found of output ``k`` of each branch; None where that is being looked at."""
+    ends = [graph.outputs[k] for graph in functions_of_branches(op)]
+    return _search(call).inside(op, lambda: [find(call, t) for t in ends])
+
+
 def uses(
-    call: Call,
-    tensor: tf.Tensor,
-    path: Path = (),
-    within: frozenset[Any] = frozenset(),
-    *,
-    is_sure: bool = False,
+    call: Call, tensor: tf.Tensor, path: Path = (), *, is_sure: bool = False
 ) -> Iterator[tuple[tf.Operation, tf.Tensor]]:
     """The ops that make or read what stands at ``path`` in a variant, and what they call it.
 
@@ -104,8 +155,8 @@ def uses(
                 yield op, tensor
             if not (is_sure and op is tensor.op and op.type == "OptionalGetValue"):
                 todo += _related(op, tensor, path)
-            todo += _across(call, op, tensor, path, within)
-        todo += _outside(call, tensor, path, callers, within)
+            todo += _across(call, op, tensor, path)
+        todo += _outside(call, tensor, path, callers)
 
 
 def callers_of(call: Call) -> dict[Any, tf.Operation]:
@@ -140,11 +191,10 @@ def _used_as(op: tf.Operation, tensor: tf.Tensor) -> Kind | None:
     return None
 
 
-def _by_branch(call: Call, op: tf.Operation, k: int, within: frozenset[Any]) -> Kind | None:
+def _by_branch(call: Call, op: tf.Operation, k: int) -> Kind | None:
     """What output ``k`` of a conditional is: as an optional those of all branches."""
     found: list[tuple[tf.DType, ...]] = []
-    for graph in functions_of_branches(op):
-        kind = kind_of(call, graph.outputs[k], (), within | {op})
+    for kind in _of_branches(call, op, k, kind_of) or [None]:
         if isinstance(kind, tf.DType):
             return kind
         if kind is None:
@@ -153,11 +203,9 @@ def _by_branch(call: Call, op: tf.Operation, k: int, within: frozenset[Any]) -> 
     return tuple(found)
 
 
-def _counts(call: Call, op: tf.Operation, k: int, within: frozenset[Any]) -> list[int]:
+def _counts(call: Call, op: tf.Operation, k: int) -> list[int]:
     """How many alternatives each branch of a conditional returns as output ``k``."""
-    if op in within:
-        return []
-    kinds = [kind_of(call, g.outputs[k], (), within | {op}) for g in functions_of_branches(op)]
+    kinds = _of_branches(call, op, k, kind_of) or ()
     return [len(kind) if isinstance(kind, tuple) else 1 for kind in kinds]
 
 
@@ -194,7 +242,7 @@ def functions_of_branches(op: tf.Operation) -> list[Any]:
 
 
 def _across(
-    call: Call, op: tf.Operation, tensor: tf.Tensor, path: Path, within: frozenset[Any]
+    call: Call, op: tf.Operation, tensor: tf.Tensor, path: Path
 ) -> Iterator[tuple[tf.Tensor, Path]]:
     """What ``tensor`` is inside of the functions of ``op``."""
     is_cond, is_loop = op.type in BRANCHES, "While" in op.type
@@ -216,7 +264,7 @@ def _across(
             if not is_cond or path[0] == ITEM or path[0][0] is None:
                 yield graph.outputs[i], path
                 continue
-            counts = _counts(call, op, i, within)
+            counts = _counts(call, op, i)
             first = path[0][0] - sum(counts[:b])
             if counts and 0 <= first < counts[b]:
                 yield graph.outputs[i], ((first, path[0][1]), *path[1:])
@@ -227,7 +275,6 @@ def _outside(
     tensor: tf.Tensor,
     path: Path,
     callers: dict[Any, tf.Operation],
-    within: frozenset[Any],
 ) -> Iterator[tuple[tf.Tensor, Path]]:
     """What ``tensor`` is outside of the function it is in."""
     graph = tensor.graph
@@ -251,7 +298,8 @@ def _outside(
         if not is_cond or path[0] == ITEM or path[0][0] is None:
             yield outputs[i], path
             continue
-        counts, functions = _counts(call, op, i, within), functions_of_branches(op)
-        if counts and graph in functions:
-            before = sum(counts[: functions.index(graph)])
-            yield outputs[i], ((path[0][0] + before, path[0][1]), *path[1:])
+        before = 0
+        for branch, count in zip(functions_of_branches(op), _counts(call, op, i)):
+            if branch is graph and path[0][0] < count:  # others would come back ever larger
+                yield outputs[i], ((path[0][0] + before, path[0][1]), *path[1:])
+            before += count
