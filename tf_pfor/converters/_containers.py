@@ -34,7 +34,7 @@ from tf_pfor.converters._lists import size_of_rows, stack_list
 from tf_pfor.converters._loop_graphs import pops, pops_only, source
 from tf_pfor.converters._opened_lists import elements, keeps
 from tf_pfor.converters._padded import padded_stack
-from tf_pfor.converters._shared import packed
+from tf_pfor.converters._shared import in_body, packed
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import Cell, ListRows, Value, dims, is_static
 
@@ -218,78 +218,82 @@ def zeros_of(call: Call, value: Value) -> Value:
     """ZerosLike of a list or an optional, with the same rows."""
     if value.rows is not None and value.rows.terms:
         value = value.rows.terms[0]
-    rows = without_base(value.rows)
-    if not is_kept(value) or has_ends(call, call.op.inputs[0]):
+    rows, like = without_base(value.rows), call.op.inputs[0]
+    if like.graph is not call.walker.graph:  # made again, of what all rows share
+        like = in_body(call, like)
+    if not is_kept(value) or has_ends(call, like):
         return Value.stacked_list(call.rebuild(), rows)
 
     def make() -> tf.Tensor:  # hardly ever read
         with call.emit.graph.as_default():
-            return _zeros(call, tf.stop_gradient(value.tensor), ())
+            return _Zeros(call, like).of(tf.stop_gradient(value.tensor))
 
     cell = Cell(None, make)
     call.memo["zeros", cell] = True  # see ``sum_of_lists``
     return dataclasses.replace(value, cell=cell, rows=rows)
 
 
-def _zeros(call: Call, handle: tf.Tensor, path: Path) -> tf.Tensor:
-    """Zeros in the current graph, in place of all but what packs say of rows.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Zeros:
+    """Zeros in place of all that is in a container but what packs say of rows.
 
-    Args:
+    Attributes:
       call: a ZerosLike.
-      handle: what is to be zeros.
-      path: where it stands in the input of the op of the body.
+      tensor: its input in the body.
     """
-    raw, kind = tf.raw_ops, kind_of(call, call.op.inputs[0], path)
-    if kind is None:
-        raise CannotVectorize("zeros like what nobody is seen to read")
-    if isinstance(kind, tf.DType) and kind != tf.variant:
-        return tf.zeros_like(handle)
 
-    if isinstance(kind, tuple) and not any(tf.variant in types for types in kind):
-        return raw.ZerosLike(x=handle)
-    if isinstance(kind, tuple):  # a list of optionals, one of each branch
-        return list_of(
-            [
-                _zeros_of_optional(call, item_at(handle, b), types, path, b)
-                for b, types in enumerate(kind)
+    call: Call
+    tensor: tf.Tensor
+
+    def of(self, handle: tf.Tensor, path: Path = ()) -> tf.Tensor:
+        """Zeros in the current graph.
+
+        Args:
+          handle: what is to be zeros.
+          path: where it stands in the container.
+        """
+        raw, kind = tf.raw_ops, kind_of(self.call, self.tensor, path)
+        if kind is None:
+            raise CannotVectorize("zeros like what nobody is seen to read")
+        if isinstance(kind, tf.DType) and kind != tf.variant:
+            return tf.zeros_like(handle)
+        if isinstance(kind, tuple) and not any(tf.variant in types for types in kind):
+            return raw.ZerosLike(x=handle)
+        if isinstance(kind, tuple):  # a list of optionals, one of each branch
+            each = enumerate(kind)
+            return list_of([self._optional(item_at(handle, b), t, path, b) for b, t in each])
+
+        def step(t: tf.Tensor, made: tf.Tensor) -> Any:
+            item = self._pack(item_at(handle, t), (*path, ITEM))
+            return t + 1, raw.TensorListPushBack(input_handle=made, tensor=item)
+
+        count = raw.TensorListLength(input_handle=handle)
+        return tf.while_loop(lambda t, _: t < count, step, (0, list_of([])))[1]
+
+    def _optional(
+        self, handle: tf.Tensor, types: Sequence[tf.DType], path: Path, branch: int
+    ) -> tf.Tensor:
+        raw = tf.raw_ops
+
+        def full() -> tf.Tensor:
+            values = raw.OptionalGetValue(
+                optional=handle, output_types=list(types), output_shapes=[None] * len(types)
+            )
+            zeros = [
+                self._pack(v, (*path, (branch, k))) if v.dtype == tf.variant else tf.zeros_like(v)
+                for k, v in enumerate(values)
             ]
+            return raw.OptionalFromValue(components=zeros)
+
+        if not types:
+            return handle
+        return tf.cond(raw.OptionalHasValue(optional=handle), full, raw.OptionalNone)
+
+    def _pack(self, packed: tf.Tensor, path: Path) -> tf.Tensor:
+        inner, *rest = tf.raw_ops.OptionalGetValue(
+            optional=packed, output_types=_PACK, output_shapes=[*_SHAPES, [None]]
         )
-
-    def step(t: tf.Tensor, made: tf.Tensor) -> Any:
-        item = _zeros_of_pack(call, item_at(handle, t), (*path, ITEM))
-        return t + 1, raw.TensorListPushBack(input_handle=made, tensor=item)
-
-    count = raw.TensorListLength(input_handle=handle)
-    return tf.while_loop(lambda t, _: t < count, step, (0, list_of([])))[1]
-
-
-def _zeros_of_optional(
-    call: Call, handle: tf.Tensor, types: Sequence[tf.DType], path: Path, branch: int
-) -> tf.Tensor:
-    raw = tf.raw_ops
-
-    def full() -> tf.Tensor:
-        values = raw.OptionalGetValue(
-            optional=handle, output_types=list(types), output_shapes=[None] * len(types)
-        )
-        zeros = [
-            _zeros_of_pack(call, v, (*path, (branch, k)))
-            if v.dtype == tf.variant
-            else tf.zeros_like(v)
-            for k, v in enumerate(values)
-        ]
-        return raw.OptionalFromValue(components=zeros)
-
-    if not types:
-        return handle
-    return tf.cond(raw.OptionalHasValue(optional=handle), full, raw.OptionalNone)
-
-
-def _zeros_of_pack(call: Call, packed: tf.Tensor, path: Path) -> tf.Tensor:
-    inner, *rest = tf.raw_ops.OptionalGetValue(
-        optional=packed, output_types=_PACK, output_shapes=[*_SHAPES, [None]]
-    )
-    return tf.raw_ops.OptionalFromValue(components=[_zeros(call, inner, path), *rest])
+        return tf.raw_ops.OptionalFromValue(components=[self.of(inner, path), *rest])
 
 
 def popped_elements(

@@ -31,7 +31,7 @@ def repeated(call: Call, handle: tf.Tensor) -> Value:
     """The list or optional ``handle`` with all that is in it repeated: [n, ...]."""
     if handle.shape.rank not in (0, None):
         raise CannotVectorize("a tensor of lists that all rows share is changed by some rows")
-    emit, found, tensor = call.emit, _tf.list_element(handle), _in_body(call, handle)
+    emit, found, tensor = call.emit, _tf.list_element(handle), in_body(call, handle)
     kind = kind_of(call, tensor)
     if found is not None and kind is None and found[0] != tf.variant:
         kind = found[0]
@@ -297,13 +297,13 @@ def _container(call: Call, handle: tf.Tensor, tensor: tf.Tensor, kind: Kind | No
 
 def packed(call: Call, value: Value) -> tf.Tensor:
     """A list of lists of all rows, with packs in it."""
-    tensor = _in_body(call, value.tensor)
+    tensor = in_body(call, value.tensor)
     size = call.loop.length if value.rows is None else value.rows.size
     with call.emit.graph.as_default():
         return _Container(call, tensor, size, is_stacked=True).made(value.tensor)[0]
 
 
-def _in_body(call: Call, handle: tf.Tensor) -> tf.Tensor:
+def in_body(call: Call, handle: tf.Tensor) -> tf.Tensor:
     """The tensor of the body that became this one; itself if that is not found."""
     walker, made = call.walker, _origin(handle)
     while walker is not None:
