@@ -99,8 +99,10 @@ def run_while(counter, bound, inner, keeps, early, s, names, t):
 
 def gradients(seed, depth):
     """The gradient of a random program, as a function of a row (k, m, x)."""
-    statements = program(random.Random(seed), depth)
+    return gradients_of(program(random.Random(seed), depth))
 
+
+def gradients_of(statements):
     def one(k, m, x):
         with tf.GradientTape() as tape:
             tape.watch(x)
@@ -110,11 +112,26 @@ def gradients(seed, depth):
     return one
 
 
+def second_gradients_of(statements):
+    first = gradients_of(statements)
+
+    def one(k, m, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(first(k, m, x)[0] ** 2)
+        return tape.gradient(y, [x, W], unconnected_gradients="zero")
+
+    return one
+
+
 def check(seed, depth, strategy):
+    check_rows(gradients(seed, depth), seed, strategy)
+
+
+def check_rows(one, seed, strategy):
     rng = np.random.default_rng(seed)
     k, m = (tf.constant(rng.integers(0, 4, ROWS), tf.int32) for _ in range(2))
     x = tf.constant(rng.normal(size=[ROWS, 3]))
-    one = gradients(seed, depth)
     alone = tf.function(one)
     expected = [alone(k[i], m[i], x[i]) for i in range(ROWS)]
     found = tf_pfor.vectorized_map(
@@ -174,3 +191,25 @@ def test_more_programs(seed, strategy):
 @pytest.mark.parametrize("seed", [101, 104, 105, 107, 202])
 def test_deep_programs(seed):
     check(seed, 3, "auto")
+
+
+CELL, COSINE = ("step", "cell", -0.1), ("step", "cosine", 0.2)
+
+
+def test_second_gradients_of_what_all_rows_share():
+    statements = [("while", "t1", "two", [("cond", "t > 0", [COSINE], [CELL])], False, False)]
+    check_rows(second_gradients_of(statements), 1, "auto")
+
+
+@pytest.mark.slow
+def test_second_gradients_of_maps_in_branches():
+    """What their gradients keep is looked for in circles."""
+    loop = ("while", "t1", "k", [CELL], True, False)
+    statements = [("cond", "a value", [("map", [COSINE])], [("map", [CELL]), loop])]
+    check_rows(second_gradients_of(statements), 1, "auto")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 3, 9, 12, 13, 16, 17, 19, 20])
+def test_second_gradients_of_more_programs(seed):
+    check_rows(second_gradients_of(program(random.Random(seed), 2)), seed, "auto")
