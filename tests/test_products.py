@@ -356,3 +356,23 @@ def test_running_sums_that_must_run(how):
 
     types = check(f, normal(N, T, K), normal(N, T, M))
     assert types["TensorListPushBack"] == 0 or how == "condition"
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_running_sums_that_are_read_behind_an_identity(how):
+    """As the gradient of a loop reads what it adds to: one Identity, which several ops read."""
+
+    def f(a, b):
+        left = tf.TensorArray(a.dtype, T).unstack(a)
+
+        def body(t, total, seen):
+            old = tf.identity(total) if how == "before" else total
+            new = old + tf.matmul(left.read(t)[None], b[t][None], transpose_a=True)
+            new = tf.identity(new) if how == "after" else new
+            return t + 1, new, tf.sin(seen) + (old if how == "before" else new)
+
+        zero = tf.zeros([K, M], a.dtype)
+        return tf.while_loop(lambda t, *_: t < T, body, (0, zero, zero))[1:]
+
+    types = check(f, normal(N, T, K), normal(N, T, M))
+    assert types["TensorListPushBack"] == 0

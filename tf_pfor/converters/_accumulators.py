@@ -202,7 +202,7 @@ def find_accumulator(graph: Any, i: int) -> Accumulator | None:
     """What a trip adds to variable ``i``, if that is all that happens to it."""
     given = graph.inputs[i]
     shape = dims(given)
-    if len(given.consumers()) != 1 or shape is None or not is_static(shape):
+    if shape is None or not is_static(shape):
         return None
     if not any(op.type in READS_OF_LISTS for op in graph.get_operations()):
         return None
@@ -213,13 +213,16 @@ def find_accumulator(graph: Any, i: int) -> Accumulator | None:
 
 
 def _terms(tensor: tf.Tensor, given: tf.Tensor) -> list[Any] | None:
-    """The terms of a sum, None for ``given``; None if it is no such sum."""
-    tensor = source(tensor)
+    """The terms of a sum, None for ``given``; None if it is no such sum, or read elsewhere."""
+    if not _is_read_once(tensor):
+        return None
     if tensor is given:
         return [None]
     op = tensor.op
-    if op.control_inputs or len(tensor.consumers()) != 1:
+    if op.control_inputs:
         return None
+    if op.type == "Identity":
+        return _terms(op.inputs[0], given)
     if op.type in SUMS:
         if any(t.shape.rank is None or t.shape != tensor.shape for t in op.inputs):
             return None
@@ -227,6 +230,11 @@ def _terms(tensor: tf.Tensor, given: tf.Tensor) -> list[Any] | None:
         return None if None in parts else [term for part in parts for term in part or ()]
     term = _slice(op) if op.type == "StridedSliceGrad" else _product(op)
     return None if term is None else [term]
+
+
+def _is_read_once(tensor: tf.Tensor) -> bool:
+    outputs = sum(t is tensor for t in tensor.graph.outputs)  # type: ignore[attr-defined]
+    return outputs + len(tensor.consumers()) == 1
 
 
 def _product(op: tf.Operation) -> _Product | None:
