@@ -441,3 +441,22 @@ def test_a_row_that_ends_by_overflow(strategy):
     expected = value_and_gradients(lambda x: tf.stack([f(row) for row in tf.unstack(x)]), x)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b)
+
+
+def test_gradient_of_a_start_that_is_read_elsewhere():
+    """Grappler adds both, and took the number of rows in all trips for that of all rows."""
+
+    def slope(y):
+        return tf.stack([y[1], y[0] * y[1]])
+
+    def f(start):
+        def body(t, y, last):
+            k = slope(y + 0.1 * y)
+            new, then = y + 0.1 * k, tf.sin(y + 0 * k + 0.1 * k)
+            return tf.cond(
+                tf.norm(then) <= 1, lambda: (t + 2, new, then), lambda: (t + 1, y, last)
+            )
+
+        return tf.while_loop(lambda t, *_: t < 20, body, (0, start, slope(start)))[1:]
+
+    check(f, np.random.default_rng(0).normal(size=(5, 2)), while_strategy="compact", xla=False)

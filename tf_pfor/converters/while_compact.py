@@ -27,7 +27,7 @@ from tf_pfor.converters._regions import full_shape, positions, stitched
 from tf_pfor.converters._safety import work_of
 from tf_pfor.emit import Emitter
 from tf_pfor.loop import Loop
-from tf_pfor.values import Layout, Shape, Value, dims
+from tf_pfor.values import Layout, Shape, Value, dims, is_static
 
 State = list[list[tf.Tensor]]
 
@@ -77,7 +77,7 @@ class _Compact:
             *own,
             *(_new_list(emit, (), tf.int32) for _ in own),
             *(_new_list(emit, *self._element(c)) for c in self.leaving),
-            *(t for tensors in start for t in tensors),
+            *(_apart(emit, t) for tensors in start for t in tensors),
         ]
         shapes: list[Any] = [tf.TensorShape([None])] * (1 + self.own)
         shapes += [tf.TensorShape([])] * (self.own + len(self.leaving))
@@ -316,6 +316,18 @@ def _concat(emit: Emitter, handle: tf.Tensor, inner: Shape, dtype: tf.DType) -> 
     leading = emit.constant(np.zeros([0], np.int64))
     made = emit("TensorListConcatV2", handle, _element_shape(inner), leading, element_dtype=dtype)
     return made[0]
+
+
+def _apart(emit: Emitter, tensor: tf.Tensor) -> tf.Tensor:
+    """``tensor`` through a Reshape to its own shape, whose gradient has that shape too.
+
+    The gradient of the loop has another number of rows in each trip. Where it is added to another
+    one, of a static shape, Grappler takes that for the shape in all trips and folds zeros.
+    """
+    shape = dims(tensor)
+    if not is_static(shape) or not (tensor.dtype.is_floating or tensor.dtype.is_complex):
+        return tensor
+    return emit("Reshape", tensor, np.asarray(shape, np.int32))
 
 
 def _element_shape(inner: Shape) -> np.ndarray:
