@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.control_flow import check, notes, vectorized
-from tf_pfor import NotVectorizableError, vectorized_map
+from tf_pfor import FallbackWarning, NotVectorizableError, vectorized_map
 
 pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
 
@@ -196,15 +196,41 @@ def test_gradient_inside_of_a_list_that_branches_write():
 
 
 @pytest.mark.parametrize("branches", ["few linear ops", "others"])
-def test_branches_of_different_shapes_are_an_error(branches):
-    def f(a):
-        p, x = a
+def test_branches_of_different_shapes(branches):
+    """No rule takes them; a loop over rows does, but not under XLA."""
+
+    def f(p, x):
         y = x if branches == "few linear ops" else tf.sin(x)
         return tf.reduce_sum(tf.cond(p, lambda: y, lambda: y[:2]))
 
-    for jit in (False, True):
-        with pytest.raises(NotVectorizableError, match=r"shapes, \(2,\) and \(3,\)"):
-            tf.function(vectorized_map, jit_compile=jit)(f, (tf.constant(P), tf.constant(X)))
+    def run(p, x):
+        return vectorized_map(lambda a: f(*a), (p, x))
+
+    for p in (P, P[:0]):
+        with pytest.warns(FallbackWarning, match=r"shapes, \(2,\) and \(3,\)"):
+            found = tf.function(run)(tf.constant(p), tf.constant(X[: len(p)]))
+        np.testing.assert_allclose(found, [f(a, x) for a, x in zip(p, X)], rtol=1e-6)
+    with pytest.raises(NotVectorizableError, match=r"shapes, \(2,\) and \(3,\)"):
+        tf.function(run, jit_compile=True)(tf.constant(P), tf.constant(X))
+
+
+@pytest.mark.parametrize("n", [5, 0])
+def test_gradient_of_an_embedding_that_one_branch_reads(n):
+    """Its slices are three rows; of the other branch, all rows of the table, zeros."""
+    table = tf.Variable(np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32))
+
+    def f(a):
+        p, x = a
+        with tf.GradientTape() as tape:
+            y = tf.cond(p, lambda: tf.sin(tf.gather(table, [1, 2, 1])) * x, lambda: x[None] ** 2)
+        return tf.convert_to_tensor(tape.gradient(y, table))
+
+    args = tf.constant(P[:n]), tf.constant(X[:n])
+    with pytest.warns(FallbackWarning, match="results of different shapes"):
+        found = tf.function(vectorized_map)(f, args)
+    expected = [tf.function(f)((args[0][i], args[1][i])) for i in range(n)]
+    assert len(found) == n
+    np.testing.assert_allclose(found, np.reshape(expected, found.shape), rtol=1e-6)
 
 
 def test_shapes_that_nobody_reads():

@@ -345,12 +345,12 @@ class RowLoop:
             # Without rows nobody knows the shape of one: a row of zeros tells.
             trips = tf.maximum(n, 1)
             tensors = tuple(_padded(t, n) if s else t for t, s in zip(tensors, self.stacked))
+        uneven = self.region.uneven
+        shapes = [tf.TensorSpec([outputs[k].shape.rank], tf.int32) for k in uneven]
         arrays = [
             tf.TensorArray(t.dtype, trips, element_shape=t.shape, infer_shape=False)
-            for t in outputs
+            for t in (*outputs, *shapes)
         ]
-        uneven = self.region.uneven
-        shapes = [tf.TensorArray(tf.int32, trips, infer_shape=False) for _ in uneven]
 
         def step(i: tf.Tensor, *arrays: Any) -> Any:
             graph = tf.compat.v1.get_default_graph()
@@ -366,11 +366,12 @@ class RowLoop:
         _, *arrays = tf.while_loop(
             lambda i, *_: i < trips,
             step,
-            (tf.constant(0), *arrays, *shapes),
+            (tf.constant(0), *arrays),
             maximum_iterations=trips,
             parallel_iterations=1 if self.in_order else 10,
         )
-        checks = [_of_one_shape(s, outputs[k]) for s, k in zip(arrays[len(outputs) :], uneven)]
+        found = map(stacked_rows, arrays[len(outputs) :], shapes, [trips] * len(shapes))
+        checks = [_of_one_shape(s, outputs[k]) for s, k in zip(found, uneven)]
         with tf.control_dependencies(checks):
             stacked = [stacked_rows(a, t, trips) for a, t in zip(arrays, outputs)]
         return stacked if trips is n else [t[:n] for t in stacked]
@@ -438,9 +439,8 @@ class RowLoop:
         return _graphs.trace("fallback_gradient", run, specs), connected
 
 
-def _of_one_shape(array: tf.TensorArray, output: tf.Tensor) -> tf.Operation:
+def _of_one_shape(shapes: tf.Tensor, output: tf.Tensor) -> tf.Operation:
     """Checks that the shapes of a result, one for each row, are equal."""
-    shapes = array.stack()
     message = (
         f"The shape of a result of the body differs between iterations: {output.op.type} "
         f"'{output.op.name}' ({_tf.user_line(output.op) or 'line unknown'}). Expected: one shape. "

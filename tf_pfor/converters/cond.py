@@ -128,14 +128,15 @@ def _agreed(regions: Sequence[Region], k: int, emit: Emitter) -> Value | None:
 
 
 def _check_shapes(call: Call, regions: Sequence[Region]) -> None:
-    """Refuses results that are read and whose shape differs between rows."""
+    """No results that are read and whose shape differs between rows: those need a loop over rows."""
     for k, output in enumerate(call.op.outputs):
         shapes = [dims(r.graph.outputs[k]) for r in regions]
         try:
             functools.reduce(merge, shapes)
         except ValueError:
             if call.walker.is_asked(output) or is_read(output):
-                raise Refused(
+                error = Refused if _tf.in_xla_context(call.emit.graph) else CannotVectorize
+                raise error(
                     "branches that rows choose between give results of different shapes, "
                     f"{' and '.join(map(str, shapes))}: give them one shape, e.g. by padding"
                 ) from None
