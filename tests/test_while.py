@@ -453,9 +453,7 @@ def test_gradient_of_a_start_that_is_read_elsewhere():
         def body(t, y, last):
             k = slope(y + 0.1 * y)
             new, then = y + 0.1 * k, tf.sin(y + 0 * k + 0.1 * k)
-            return tf.cond(
-                tf.norm(then) <= 1, lambda: (t + 2, new, then), lambda: (t + 1, y, last)
-            )
+            return tf.cond(tf.norm(then) <= 1, lambda: (t + 2, new, then), lambda: (t + 1, y, last))
 
         return tf.while_loop(lambda t, *_: t < 20, body, (0, start, slope(start)))[1:]
 

@@ -128,7 +128,7 @@ def _agreed(regions: Sequence[Region], k: int, emit: Emitter) -> Value | None:
 
 
 def _check_shapes(call: Call, regions: Sequence[Region]) -> None:
-    """No results that are read and whose shape differs between rows: those need a loop over rows."""
+    """Results that are read and whose shape differs between rows need a loop over them."""
     for k, output in enumerate(call.op.outputs):
         shapes = [dims(r.graph.outputs[k]) for r in regions]
         try:
