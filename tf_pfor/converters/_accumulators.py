@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.call import Call
-from tf_pfor.converters._loop_graphs import READS_OF_LISTS, source
+from tf_pfor.converters._loop_graphs import READS_OF_LISTS, is_read_once, source
 from tf_pfor.converters._padded import padded_stack
 from tf_pfor.converters._products import SUMS, is_smaller, product_of
 from tf_pfor.converters._regions import positions
@@ -214,7 +214,7 @@ def find_accumulator(graph: Any, i: int) -> Accumulator | None:
 
 def _terms(tensor: tf.Tensor, given: tf.Tensor) -> list[Any] | None:
     """The terms of a sum, None for ``given``; None if it is no such sum, or read elsewhere."""
-    if not _is_read_once(tensor):
+    if not is_read_once(tensor):
         return None
     if tensor is given:
         return [None]
@@ -230,11 +230,6 @@ def _terms(tensor: tf.Tensor, given: tf.Tensor) -> list[Any] | None:
         return None if None in parts else [term for part in parts for term in part or ()]
     term = _slice(op) if op.type == "StridedSliceGrad" else _product(op)
     return None if term is None else [term]
-
-
-def _is_read_once(tensor: tf.Tensor) -> bool:
-    outputs = sum(t is tensor for t in tensor.graph.outputs)  # type: ignore[attr-defined]
-    return outputs + len(tensor.consumers()) == 1
 
 
 def _product(op: tf.Operation) -> _Product | None:

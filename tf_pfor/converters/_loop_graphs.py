@@ -49,6 +49,12 @@ def is_read(tensor: tf.Tensor) -> bool:
     return bool(readers) and any(op.type == "IdentityN" for op in graph.get_operations())
 
 
+def is_read_once(tensor: tf.Tensor) -> bool:
+    """Whether one op reads a tensor of a function, or it is one output of that."""
+    outputs = sum(t is tensor for t in tensor.graph.outputs)  # type: ignore[attr-defined]
+    return outputs + len(tensor.consumers()) == 1
+
+
 def pass_through(graph: Any) -> set[int]:
     """The variables that the body returns as it got them, also if after its side effects."""
     found: set[int] = set()
@@ -150,12 +156,17 @@ def is_pushed(graph: Any, i: int) -> bool:
 
 def only_pushed(graph: Any, i: int) -> tf.Tensor | None:
     """What each trip pushes to list ``i``, if that is all that happens to it."""
-    tensor = graph.inputs[i]
-    while [o.type for o in tensor.consumers()] == ["Identity"]:
-        tensor = tensor.consumers()[0].outputs[0]
-    last = source(graph.outputs[i]).op
-    is_all = [o.type for o in tensor.consumers()] == ["TensorListPushBack"]
-    return last.inputs[1] if is_all and tensor.consumers()[0] is last else None
+    given, tensor, pushed = graph.inputs[i], graph.outputs[i], None
+    while tensor is not given:
+        op = tensor.op
+        if op.type == "TensorListPushBack" and pushed is None:
+            pushed = op.inputs[1]
+        elif op.type != "Identity":
+            return None
+        if not is_read_once(tensor):
+            return None
+        tensor = op.inputs[0]
+    return pushed if is_read_once(given) else None
 
 
 def pushes(graph: Any, i: int) -> int:

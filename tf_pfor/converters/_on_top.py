@@ -15,7 +15,15 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._list_rows import dense, from_zero, lengths_of, relist, where_rows
+from tf_pfor.converters._list_lengths import list_length
+from tf_pfor.converters._list_rows import (
+    dense,
+    from_zero,
+    known_lengths,
+    lengths_of,
+    relist,
+    where_rows,
+)
 from tf_pfor.converters._lists import declared_shape
 from tf_pfor.converters._loop_graphs import is_popped, only_pushed
 from tf_pfor.values import Layout, Value
@@ -59,9 +67,11 @@ def set_aside(
 def on_top(call: Call, below: Value, above: Value) -> Value:
     """The list ``below`` that was set aside, with each row's items of ``above`` behind its own."""
     emit, below, above = call.emit, from_zero(call, below), from_zero(call, above)
-    own, more = lengths_of(call, below), lengths_of(call, above)  # [size]
-    rows, lengths = below.rows, emit("AddV2", own, more)
+    rows, own, more = below.rows, lengths_of(call, below), known_lengths(above)
     assert rows is not None
+    if more is None:  # as many as there were trips
+        more = list_length(call, above.tensor)
+    lengths = emit("AddV2", own, more)  # [size]
     if rows.mask is not None:
         lengths = where_rows(emit, rows.mask, lengths, own)
     pair = [dense(call, v) for v in (below, above)]  # [R, size, ...], [M, size, ...]

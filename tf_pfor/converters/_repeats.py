@@ -19,6 +19,7 @@ from tf_pfor.accesses import READS
 from tf_pfor.call import Call
 from tf_pfor.converters._loop_graphs import (
     is_only_popped,
+    only_pushed,
     pass_through,
     pops_only,
     source,
@@ -143,14 +144,10 @@ def of_pushed(
 
 def _pushed(graph: Any, cond: Any, i: int) -> tf.Tensor | None:
     """The one tensor of a static shape that each trip pushes to list ``i``, which nobody reads."""
-    last = source(graph.outputs[i])
-    if last.op.type != "TensorListPushBack" or last.op.inputs[0] is not graph.inputs[i]:
+    item = None if cond.inputs[i].consumers() else only_pushed(graph, i)
+    if item is None or item.dtype in (tf.variant, tf.resource, tf.string):
         return None
-    if len([*graph.inputs[i].consumers(), *cond.inputs[i].consumers()]) != 1:
-        return None
-    item = last.op.inputs[1]
-    is_handle = item.dtype in (tf.variant, tf.resource, tf.string)
-    return item if is_static(dims(item)) and not is_handle else None
+    return item if is_static(dims(item)) else None
 
 
 def _of_loop_outside(call: Call, given: Value) -> Value:
