@@ -232,3 +232,60 @@ def test_lists_of_a_loop_body_that_may_not_be_mixed_are_refused_by_name():
         tf.constant(BASE)
     )
     np.testing.assert_allclose(found, BASE)
+
+
+K = tf.constant([2, 0, 4, 1])
+ITEMS = tf.constant(np.random.default_rng(0).normal(size=[4, 2]).astype(np.float32))
+
+
+def popped_and_pushed(k, x, reads):
+    """A list of five items, of which k are popped; then three trips push."""
+    made = raw.EmptyTensorList(element_shape=[2], max_num_elements=9, element_dtype=tf.float32)
+    for t in range(5):
+        made = push(made, x * (t + 1.0))
+
+    def pop(t, s, made):
+        made, item = raw.TensorListPopBack(
+            input_handle=made, element_shape=[2], element_dtype=tf.float32
+        )
+        return t + 1, s + item, made
+
+    def body(t, s, made):
+        made = push(made, s)
+        return t + 1, tf.tanh(s + x + (get(made, 0, [2]) if reads else 0.0)), made
+
+    start = (0, tf.zeros([2]), made)
+    _, s, made = tf.while_loop(lambda t, *_: t < k, pop, start, maximum_iterations=4)
+    _, s, made = tf.while_loop(lambda t, *_: t < 3, body, (0, s, made), maximum_iterations=4)
+    return s, raw.TensorListLength(input_handle=made), get(made, 0, [2])
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_lists_that_rows_pop_and_trips_push_to(reads, compiled):
+    @tf.function(jit_compile=compiled, autograph=False)
+    def run():
+        return tf_pfor.vectorized_map(
+            lambda row: popped_and_pushed(*row, reads), (K, ITEMS), fallback_to_while_loop=False
+        )
+
+    if reads and compiled:  # XLA cannot make a list longer; those that nobody reads are set aside
+        with pytest.raises(tf_pfor.NotVectorizableError, match="jit_compile"):
+            run()
+        return
+    expected = [popped_and_pushed(k, x, reads) for k, x in zip(K, ITEMS)]
+    for found, each in zip(run(), zip(*expected)):
+        np.testing.assert_allclose(found, tf.stack(each), rtol=1e-5)
+
+
+def test_arrays_of_no_items_do_not_grow_under_jit_compile():
+    def one(k, x):
+        array = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[2])
+        return tf.while_loop(
+            lambda t, _: t < k + 1, lambda t, a: (t + 1, a.write(t, x)), (0, array)
+        )[1].read(0)
+
+    run = lambda k, x: tf_pfor.vectorized_map(lambda row: one(*row), (k, x))  # noqa: E731
+    np.testing.assert_allclose(run(K, ITEMS), ITEMS)
+    with pytest.raises(tf_pfor.NotVectorizableError, match="give it the size"):
+        tf.function(run, jit_compile=True, autograph=False)(K, ITEMS)

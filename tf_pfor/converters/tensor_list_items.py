@@ -11,9 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._containers import put, taken
 from tf_pfor.converters._ends import popped
+from tf_pfor.converters._kinds import uses
 from tf_pfor.converters._list_rows import (
     dense,
     from_zero,
@@ -30,11 +32,12 @@ from tf_pfor.converters._list_rows import (
     set_some,
 )
 from tf_pfor.converters._lists import list_rule, shape_input, size_of_rows, stack_list
+from tf_pfor.converters._loop_graphs import known_integer
 from tf_pfor.converters._opened import is_opened
 from tf_pfor.converters._opened_lists import keeps
 from tf_pfor.converters._opened_lists import popped as popped_open
 from tf_pfor.converters._opened_lists import pushed as pushed_open
-from tf_pfor.errors import CannotVectorize
+from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.values import Layout, Value, is_static
 
 
@@ -78,6 +81,8 @@ def set_item(call: Call, input_handle: Value, index: Value, item: Value) -> Any:
     """list[t][i] = item_i: one element, all rows, in place where nobody else holds the list."""
     target = from_zero(call, input_handle)
     resizes = bool(call.attrs["resize_if_index_out_of_bounds"].b)
+    if resizes and _tf.in_xla_context(call.emit.graph):
+        _check_room(call)
     if item.dtype == tf.variant:
         if index.is_stacked or is_partial(target):
             raise CannotVectorize("a list of lists is written where iterations differ")
@@ -91,6 +96,16 @@ def set_item(call: Call, input_handle: Value, index: Value, item: Value) -> Any:
         return set_some(call, target, at, item, resizes=resizes)
     made = call.rebuild(input_handle=target.tensor, index=at, item=call.stacked(item))
     return Value.stacked_list(made, target.rows)
+
+
+def _check_room(call: Call) -> None:
+    """Refuses a list of no items that is to grow: XLA drops what is written beyond the end."""
+    for op, _ in uses(call, call.op.inputs[0]):
+        if op.type == "TensorListReserve" and known_integer(op.inputs[1]) == 0:
+            raise Refused(
+                "under jit_compile a TensorArray of size 0 does not grow, what is written to it is "
+                "lost: give it the size that it needs at most, or leave out jit_compile"
+            )
 
 
 @list_rule("TensorListPushBack")
