@@ -458,3 +458,26 @@ def test_gradient_of_a_start_that_is_read_elsewhere():
         return tf.while_loop(lambda t, *_: t < 20, body, (0, start, slope(start)))[1:]
 
     check(f, np.random.default_rng(0).normal(size=(5, 2)), while_strategy="compact", xla=False)
+
+
+def test_optionals_that_loops_change_are_looped():
+    """Which one a row is in would change with each trip."""
+    optional = tf.experimental.Optional
+    x = tf.constant(np.random.default_rng(0).normal(size=[4, 3]))
+
+    def largest(x, first):
+        def body(i, best):
+            larger = x[i] > best.get_value()
+            twice = lambda: optional.from_value(x[i] * 2)  # noqa: E731
+            return i + 1, tf.cond(larger, twice, lambda: best)
+
+        start = (0, optional.from_value(first))
+        return tf.while_loop(lambda i, _: i < 3, body, start)[1].get_value()
+
+    for first in (lambda x: x[0], lambda x: tf.constant(0.0, x.dtype)):
+        one = lambda x, first=first: largest(x, first(x))  # noqa: E731
+        with pytest.warns(tf_pfor.FallbackWarning, match="changes an optional"):
+            found = tf_pfor.vectorized_map(one, x)
+        np.testing.assert_allclose(found, [one(row) for row in x])
+        with pytest.raises(tf_pfor.NotVectorizableError, match="changes an optional"):
+            tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False)

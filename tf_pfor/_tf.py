@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2
+from tensorflow.core.framework import attr_value_pb2, full_type_pb2
 from tensorflow.python.autograph.core import ag_ctx as _ag_ctx
 from tensorflow.python.autograph.core import converter as _ag_converter
 from tensorflow.python.client import pywrap_tf_session as _session
@@ -210,6 +210,8 @@ def list_element(handle: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:
         return None
     found = data.shape_and_type[0]
     if not found.dtype:  # said of what differs between branches
+        return None
+    if found.type.type_id == full_type_pb2.TFT_OPTIONAL:  # whose data are those of a component
         return None
     return tf.as_dtype(found.dtype), tf.TensorShape(found.shape)
 

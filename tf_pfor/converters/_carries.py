@@ -47,6 +47,7 @@ from tf_pfor.converters._loop_variables import (
 )
 from tf_pfor.converters._on_top import most_pops, on_top, set_aside
 from tf_pfor.converters._opened_lists import keeps, to_keep
+from tf_pfor.converters._optionals import refuse_carried
 from tf_pfor.converters._regions import (
     Converted,
     Region,
@@ -163,6 +164,7 @@ class Plan:
                     carry.has_lengths, carry.is_resized = True, False
             if self._settled() == before:
                 break
+        refuse_carried(self.call, [self.body.graph.outputs[i] for i in positions])
         goes_on = self.cond.trial(self.as_seen(), length)[0].layout
         self.is_variant = self.is_late or goes_on is not Layout.UNSTACKED
         lists = [c for c in settled if not keeps(self.args[c.index])]

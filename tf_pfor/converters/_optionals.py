@@ -61,6 +61,12 @@ def refuse_reads(call: Call, optionals: Iterable[int]) -> None:
             todo += op.outputs if op.type == "Identity" else ()
 
 
+def refuse_carried(call: Call, made: Iterable[tf.Tensor]) -> None:
+    """Refuses a loop of which a trip makes optionals, or chooses between some, for the next one."""
+    if any(t.dtype == tf.variant and isinstance(kind_of(call, t), tuple) for t in made):
+        raise CannotVectorize("a loop changes an optional: carry its values")
+
+
 def by_branch(
     call: Call,
     index: tf.Tensor,
