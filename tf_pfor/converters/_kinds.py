@@ -39,7 +39,7 @@ def kind_of(call: Call, tensor: tf.Tensor, path: Path = ()) -> Kind | None:
       path: from it to the one that is asked for.
     """
     key = ("kind", tensor.op, tensor.value_index, path)
-    return _search(call).once(key, lambda: _find_kind(call, tensor, path))
+    return _search(call).once(call, key, lambda: _find_kind(call, tensor, path))
 
 
 def _find_kind(call: Call, tensor: tf.Tensor, path: Path) -> Kind | None:
@@ -63,7 +63,7 @@ def item_shape(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
       tensor: the list.
     """
     key = ("item", tensor.op, tensor.value_index)
-    return _search(call).once(key, lambda: _find_item_shape(call, tensor))
+    return _search(call).once(call, key, lambda: _find_item_shape(call, tensor))
 
 
 def _find_item_shape(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
@@ -91,7 +91,8 @@ class _Search:
     """What was found, and the conditionals whose results are being looked at.
 
     A search that comes back to one of these does not look at it again. What it finds is kept if it
-    came back to none but those that it has opened itself.
+    came back to none but those that it has opened itself, and if it is about a tensor of the body:
+    a graph that is being made may tell more later.
     """
 
     def __init__(self) -> None:
@@ -99,14 +100,15 @@ class _Search:
         self._open: list[tf.Operation] = []
         self._came_back_to: float = math.inf  # the first of those
 
-    def once(self, key: Any, find: Callable[[], _T]) -> _T:
-        """What ``find`` finds, or has found."""
+    def once(self, call: Call, key: tuple[Any, ...], find: Callable[[], _T]) -> _T:
+        """What ``find`` finds, or has found, about an output of the op ``key[1]``."""
         if key in self._found:
             return self._found[key]
         before, self._came_back_to = self._came_back_to, math.inf
         found = find()
         if self._came_back_to >= len(self._open):
-            self._found[key] = found
+            if key[1].graph in callers_of(call):
+                self._found[key] = found
             self._came_back_to = math.inf
         self._came_back_to = min(before, self._came_back_to)
         return found
@@ -159,19 +161,21 @@ def uses(
         todo += _outside(call, tensor, path, callers)
 
 
-def callers_of(call: Call) -> dict[Any, tf.Operation]:
-    """The op of each function graph of the body."""
+def callers_of(call: Call) -> dict[Any, tf.Operation | None]:
+    """The graphs of the body, each with the op that calls it (None: the outermost)."""
     key = "callers of functions"
     if key not in call.memo:
         walker = call.walker
         while walker.parent is not None:
             walker = walker.parent
-        graphs = [walker.graph, call.op.graph]
-        found: dict[Any, tf.Operation] = {}
+        found: dict[Any, tf.Operation | None] = {call.op.graph: None}
+        if walker.graph is not None:
+            found[walker.graph] = None
+        graphs = list(found)
         for graph in graphs:  # grows
-            for op in () if graph is None else graph.get_operations():
+            for op in graph.get_operations():
                 for inner in _tf.functions_of(op):
-                    if inner not in found:
+                    if found.get(inner) is None:
                         found[inner] = op
                         graphs.append(inner)
         call.memo[key] = found
@@ -274,7 +278,7 @@ def _outside(
     call: Call,
     tensor: tf.Tensor,
     path: Path,
-    callers: dict[Any, tf.Operation],
+    callers: dict[Any, tf.Operation | None],
 ) -> Iterator[tuple[tf.Tensor, Path]]:
     """What ``tensor`` is outside of the function it is in."""
     graph = tensor.graph
