@@ -1,12 +1,15 @@
 """Gradients, in the body, of loops and branches in each other, which rows leave at different times
 and of which they take different ones."""
 
+import collections
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
 from tests.control_flow import gradient_in_body
+from tf_pfor.converters._regions import Region
 
 RNG = np.random.default_rng(0)
 W = tf.Variable(RNG.normal(size=[3, 3]) * 0.5)
@@ -258,3 +261,27 @@ def assert_differentiated(model):
 @pytest.mark.parametrize("model", [three_deep, loop_in_branch, branch_in_loop, branch_in_branch])
 def test_differentiated_from_outside(model):
     assert_differentiated(model)
+
+
+def test_conversions_do_not_grow_with_depth(monkeypatch):
+    """A trial converts what is in a loop only to see layouts: each of six loops at most 3 times."""
+    conversions, convert = collections.Counter(), Region.convert
+
+    def counted(region, *args, **options):
+        conversions[region.name] += 1
+        return convert(region, *args, **options)
+
+    def nested(depth, s, k):
+        if depth == 0:
+            return tf.sin(s)
+        body = lambda t, s: (t + 1, nested(depth - 1, s, k))  # noqa: E731
+        return tf.while_loop(lambda t, _: t < k, body, (0, s))[1]
+
+    monkeypatch.setattr(Region, "convert", counted)
+    args = (X[:3, 0], tf.constant([2, 0, 1]))
+    found = tf_pfor.vectorized_map(lambda row: nested(6, *row), args, fallback_to_while_loop=False)
+    expected = [nested(6, x, k) for x, k in zip(*args)]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    bodies = [count for name, count in conversions.items() if "_body" in name]
+    assert len(bodies) == 6
+    assert max(bodies) <= 3

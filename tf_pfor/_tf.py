@@ -344,8 +344,20 @@ def in_while(graph: Any) -> bool:
 
 def in_body(graph: Any) -> bool:
     """True when ``graph`` is traced as (part of) the body of a loop that is vectorized later."""
+    return _is_in(graph, "pfor_body")
+
+
+def in_trial(graph: Any) -> bool:
+    """True when ``graph`` is (part of) one that is thrown away, made to see layouts."""
+    return _is_in(graph, TRIAL)
+
+
+TRIAL = "pfor_trial"  # the name of such graphs
+
+
+def _is_in(graph: Any, name: str) -> bool:
     while graph is not None:
-        if getattr(graph, "name", "") == "pfor_body":
+        if getattr(graph, "name", "") == name:
             return True
         graph = getattr(graph, "outer_graph", None)
     return False

@@ -52,9 +52,9 @@ class Emitter:
       is_trial: nobody will run the graph: only layouts are asked for.
     """
 
-    def __init__(self, graph: Any | None = None, *, is_trial: bool = False):
-        self.is_trial = is_trial
+    def __init__(self, graph: Any | None = None):
         self.graph = tf.compat.v1.get_default_graph() if graph is None else graph
+        self.is_trial = _tf.in_trial(self.graph)
         self.operations: list[tf.Operation] = []
         self._constants: dict[Any, tf.Tensor] = {}
         self._shapes: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}

@@ -66,21 +66,18 @@ def one_of(handle: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
     return get(handle)
 
 
-def joined(first: tf.Tensor, *lists: tf.Tensor) -> tf.Tensor:
-    """Lists of optionals one after the other, in the current graph.
+def joined(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+    """Two lists of optionals one after the other, in the current graph.
 
     Not with TensorListConcatLists, which has no gradient.
     """
-    for handle in lists:
-        count = tf.raw_ops.TensorListLength(input_handle=handle)
+    count = tf.raw_ops.TensorListLength(input_handle=second)
 
-        def push(i: tf.Tensor, made: tf.Tensor, handle: tf.Tensor = handle) -> Any:
-            item = one_of(handle, i)
-            return i + 1, tf.raw_ops.TensorListPushBack(input_handle=made, tensor=item)
+    def push(i: tf.Tensor, made: tf.Tensor) -> Any:
+        item = one_of(second, i)
+        return i + 1, tf.raw_ops.TensorListPushBack(input_handle=made, tensor=item)
 
-        start = (tf.constant(0), first)
-        first = tf.while_loop(lambda i, _, count=count: i < count, push, start)[1]
-    return first
+    return tf.while_loop(lambda i, _: i < count, push, (tf.constant(0), first))[1]
 
 
 def first_with_value(handle: tf.Tensor) -> tf.Tensor:

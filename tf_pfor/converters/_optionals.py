@@ -87,7 +87,8 @@ def by_branch(
     if key not in emit.memo:
         emit.memo[key] = (index, tf.math.invert_permutation(tf.concat(parts, 0)))
     place, count, before = emit.memo[key][1], tf.constant(0), tf.constant(0)
-    all_made, numbers, ids = list_of([]), list[tf.Tensor](), list[tf.Tensor]()
+    all_made: tf.Tensor | None = None
+    numbers, ids = list[tf.Tensor](), list[tf.Tensor]()
     for (handle, ends, rows), known in zip(made, optionals):
         ids.append(rows + count)  # rows are numbered through all, and so are optionals
         numbers.append(ends + before)
@@ -95,7 +96,7 @@ def by_branch(
         if known.is_own:
             all_made, before = list_of([item_at(handle, 0)], all_made), before + 1
         else:
-            all_made = joined(all_made, handle)
+            all_made = handle if all_made is None else joined(all_made, handle)
             before += tf.raw_ops.TensorListLength(input_handle=handle)
     ids, numbers = tf.gather(tf.concat(ids, 0), place), tf.concat(numbers, 0)
     own = tuple((p, m[0]) for p, m, known in zip(parts, made, optionals) if known.is_own)
@@ -111,7 +112,8 @@ def among(value: Value, branch: int, optionals: Sequence[Returned]) -> Value:
     assert value.rows.lengths is not None
     counts, none = [known.count for known in optionals], tf.raw_ops.OptionalNone()
     before, after = sum(counts[:branch]), sum(counts[branch + 1 :])
-    handle = joined(list_of([none] * before), value.tensor, list_of([none] * after))
+    handle = joined(list_of([none] * before), value.tensor) if before else value.tensor
+    handle = list_of([none] * after, handle)
     rows = dataclasses.replace(
         value.rows, lengths=value.rows.lengths + before, is_even=False, made_for=()
     )

@@ -101,9 +101,9 @@ class Region:
     ) -> list[Converted]:
         """A conversion in a graph that is thrown away."""
         with tf.Graph().as_default():  # no tape and no function sees what happens here
-            scratch = _tf.FuncGraph("pfor_trial")
+            scratch = _tf.FuncGraph(_tf.TRIAL)
         with scratch.as_default():
-            emit = Emitter(scratch, is_trial=True)
+            emit = Emitter(scratch)
             size = tf.compat.v1.placeholder(tf.int32, []) if length is None else length
             loop = Loop(size, emit, axes=self.call.loop.axes)
             stand_ins = [_stand_in(a, length, emit) for a in args]
@@ -178,6 +178,33 @@ class Converted:
         if self.value.inner_shape != ():
             tensor = tf.reshape(tensor, [-1])
         return tensor if tensor.dtype == tf.bool else tf.cast(tensor, tf.bool)
+
+
+def while_loop(
+    call: Call,
+    cond: Any,
+    body: Any,
+    state: Sequence[tf.Tensor],
+    shapes: Sequence[Any],
+    options: Any,
+) -> list[tf.Tensor]:
+    """``tf.while_loop``; in a trial only what it would return, nothing is converted for it.
+
+    Args:
+      call: the loop that is being converted.
+      cond: as ``tf.while_loop`` takes it, like those that follow.
+      body: what a trip does.
+      state: the variables before the first trip.
+      shapes: the static shapes of all variables, before and after each trip.
+      options: other arguments of ``tf.while_loop``.
+    """
+    if not call.emit.is_trial:
+        return list(tf.while_loop(cond, body, state, shape_invariants=shapes, **options))
+    made = [tf.compat.v1.placeholder(t.dtype, shape) for t, shape in zip(state, shapes)]
+    for before, after in zip(state, made):
+        if before.dtype == tf.variant:
+            _tf.copy_handle_data(before, after)
+    return made
 
 
 def as_layout(call: Call, value: Value, layout: Layout) -> Value:

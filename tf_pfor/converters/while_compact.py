@@ -23,7 +23,7 @@ from tf_pfor.converters._carries import Plan
 from tf_pfor.converters._late import cut_at, due_rows
 from tf_pfor.converters._loop_graphs import effects
 from tf_pfor.converters._loop_variables import Carry, of_one_shape
-from tf_pfor.converters._regions import full_shape, positions, stitched
+from tf_pfor.converters._regions import full_shape, positions, stitched, while_loop
 from tf_pfor.converters._safety import work_of
 from tf_pfor.emit import Emitter
 from tf_pfor.loop import Loop
@@ -85,11 +85,10 @@ class _Compact:
         if plan.is_late:
             flat.append(emit.constant(np.int32(0)))  # the number of the trip
             shapes.append(tf.TensorShape([]))
-        final = tf.while_loop(
-            lambda goes_on, *_: Emitter()("Any", goes_on, np.int32(0)), self._trip, flat,
-            shape_invariants=shapes, **plan.options(),
+        return while_loop(
+            self.call, lambda goes_on, *_: Emitter()("Any", goes_on, np.int32(0)), self._trip,
+            flat, shapes, plan.options(),
         )  # fmt: skip
-        return list(final)
 
     def _halves(
         self, goes_on: tf.Tensor, own: list[tf.Tensor], start: State

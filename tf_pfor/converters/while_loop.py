@@ -17,6 +17,7 @@ from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters import while_compact, while_mask
 from tf_pfor.converters._carries import Plan, Reach
+from tf_pfor.converters._regions import while_loop
 from tf_pfor.converters._rooms import NO_BOUND, lacks_room
 from tf_pfor.converters._safety import is_smooth, reads_a_step, work_of, writes_state
 from tf_pfor.converters._stored_otherwise import collect_factors, store_by_row
@@ -165,7 +166,7 @@ def plain(plan: Plan) -> list[Value]:
 
     shapes = [s for c in plan.carries for s in c.shapes(length)]
     flat = [t for tensors in start for t in tensors]
-    final = unpack(tf.while_loop(cond, body, flat, shape_invariants=shapes, **plan.options()))
+    final = unpack(while_loop(call, cond, body, flat, shapes, plan.options()))
     found: dict[int, Value] = {}
     for c, tensors in zip(plan.carries, final):
         found[c.index] = plan.after(c, tensors)

@@ -21,7 +21,14 @@ from tf_pfor.converters._late import cut_at, due_rows
 from tf_pfor.converters._list_lengths import list_length
 from tf_pfor.converters._loop_graphs import pushes
 from tf_pfor.converters._loop_variables import Carry, of_one_shape
-from tf_pfor.converters._regions import Converted, blanked, full_shape, padded_rows, positions
+from tf_pfor.converters._regions import (
+    Converted,
+    blanked,
+    full_shape,
+    padded_rows,
+    positions,
+    while_loop,
+)
 from tf_pfor.emit import Emitter
 from tf_pfor.values import Layout, Value
 
@@ -72,11 +79,11 @@ class _Mask:
         shapes += [
             full_shape(Layout.STACKED, () if c.is_list else c.inner, n) for c in self.leaving
         ]
-        final = tf.while_loop(
-            lambda active, *_: Emitter()("Any", active, np.int32(0)), self._trip, flat,
-            shape_invariants=shapes, **plan.options(),
+        final = while_loop(
+            call, lambda active, *_: Emitter()("Any", active, np.int32(0)), self._trip,
+            flat, shapes, plan.options(),
         )  # fmt: skip
-        return self._results(list(final[1:]))
+        return self._results(final[1:])
 
     def _unpack(self, flat: list[tf.Tensor]) -> tuple[list[tf.Tensor], State, list[tf.Tensor]]:
         supply = iter(flat)
