@@ -342,7 +342,7 @@ class Walker:
             return [Value.deferred(Layout.UNSTACKED, call.rebuild, dims(output), output.dtype)]
         made = call.rebuild()
         outputs = made if isinstance(made, list) else [made]
-        return [Value.unstacked(t) for t in outputs]
+        return checked(call, None, [Value.unstacked(t) for t in outputs])
 
     def _apply(
         self, op: tf.Operation, inputs: Inputs, stacked: frozenset[str], rules: list[Rule]
