@@ -1,9 +1,11 @@
 """Gradients in the body of loops and branches that all rows share, inside of those of some rows:
 what they keep is shared too, and stands in containers beside what each row keeps for itself."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf_pfor
 from tests.test_nested_loops import (
     assert_differentiated,
     assert_right,
@@ -92,3 +94,28 @@ def test_few_rows(model):
 @pytest.mark.parametrize("model", MODELS)
 def test_differentiated_from_outside(model):
     assert_differentiated(model)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda s, i, j: tf.tanh(tf.tensor_scatter_nd_update(s, [[j], [i]], s[:2] * s[1:])),
+        lambda s, i, j: tf.pow(tf.abs(s) + 0.5, tf.cast(i + j, tf.float64) * 0.3),
+    ],
+)
+def test_items_that_all_rows_share_keep_their_shape(step):
+    """They are popped from lists that were popped from lists, of which nothing is said."""
+
+    def loop(k, body, s):
+        return tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, body(t, s)), (0, s))[1]
+
+    def one(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = loop(3, lambda i, s: loop(2, lambda j, s: step(s, i, j), s), x)
+        return tape.gradient(y, x)
+
+    x = tf.constant(np.random.default_rng(0).normal(size=[4, 3]))
+    expected = tf.stack([tf.function(one)(row) for row in x])
+    found = tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
