@@ -49,8 +49,8 @@ def target_of(path: str) -> tuple[str, str]:
         return "tf_pfor", "py_library"
     if parts[0] == "tf_pfor":
         return parts[1], "py_library"
-    if parts[:2] == ["tests", "samples"]:
-        return "tests_samples", "py_library"
+    if parts[:2] in (["tests", "programs"], ["tests", "samples"]):
+        return "_".join(parts[:2]), "py_library"
     if parts[-1].startswith("test_"):
         return "_".join(parts), "py_test"
     if len(parts) == 1 or 'if __name__ == "__main__"' in (ROOT / path).read_text():
