@@ -192,7 +192,7 @@ def cases():
             yield pytest.param(name, mode, marks=() if fast else pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("name", "mode"), cases())
+@pytest.mark.parametrize(("name", "mode"), list(cases()))
 def test_programs(name, mode):
     case, program = (name, mode), ALL[name]
     with warnings.catch_warnings(record=True) as caught:
