@@ -451,10 +451,9 @@ def _of_one_shape(shapes: tf.Tensor, output: tf.Tensor) -> tf.Operation:
 
 @tf.RegisterGradient(_tf.LISTS_BY_ROW)
 def _no_gradient(op: tf.Operation, *_: Any) -> Any:
-    name = op.outputs[0].op.name  # a tape gives an op that has no name
-    raise NotVectorizableError(
-        f"'{name}' makes lists in a loop over rows, which has no gradient: see the warning for "
-        "why it is one, and keep the indices and lengths of lists the same in all rows."
+    raise NotVectorizableError(  # a tape gives an op that has no name
+        f"'{op.outputs[0].op.name}' makes lists in a loop over rows, which has no gradient: see the "
+        "warning for why it is one, and keep the indices and lengths of lists the same in all rows."
     )
 
 
