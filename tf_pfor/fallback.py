@@ -452,8 +452,8 @@ def _of_one_shape(shapes: tf.Tensor, output: tf.Tensor) -> tf.Operation:
 @tf.RegisterGradient(_tf.LISTS_BY_ROW)
 def _no_gradient(op: tf.Operation, *_: Any) -> Any:
     raise NotVectorizableError(  # a tape gives an op that has no name
-        f"'{op.outputs[0].op.name}' makes lists in a loop over rows, which has no gradient: see the "
-        "warning for why it is one, and keep the indices and lengths of lists the same in all rows."
+        f"'{op.outputs[0].op.name}' makes lists in a loop over rows, which has no gradient: see "
+        "the warning for why, and keep the indices and lengths of lists the same in all rows."
     )
 
 
