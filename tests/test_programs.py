@@ -19,8 +19,6 @@ LENGTHS = "the length of the list differs between iterations"
 PARTITION = "it returns a tensor whose shape may differ between iterations, of"
 BRANCHES = "give results of different shapes, (6, 4) and (3, 4)"
 OPTIONAL = "a loop changes an optional"
-RANK = "the rank of input 'x' is unknown"
-RANK_OF_INDICES = "the rank of 'indices' is unknown"
 NO_CONVERTER = "no converter is registered for it"
 RESHAPE = "the new shape differs between iterations"
 SLICE = "the length of the slice may differ between iterations"
@@ -44,8 +42,6 @@ LOOPED = {
     ("growing_attention_by_row", "values"): LENGTHS,
     ("growing_vector_by_row", "no rows"): NO_CONVERTER,
     ("growing_vector_by_row", "one row"): NO_CONVERTER,
-    ("hamiltonian_monte_carlo", "gradients"): RANK,
-    ("hamiltonian_monte_carlo", "gradients in two maps"): RANK,
     ("lbfgs", "gradients in two maps"): PARTITION,
     ("map_to_ragged", "gradients"): SLICE,
     ("map_to_ragged", "tape around"): SLICE,
@@ -62,10 +58,6 @@ LOOPED = {
     ("reversed_text", "values"): NO_CONVERTER,
     ("shift_reduce_parser", "gradients in two maps"): PARTITION,
     ("shift_reduce_parser", "two maps"): PARTITION,
-    ("soft_dtw", "compiled gradients"): RANK_OF_INDICES,
-    ("soft_dtw", "gradients"): RANK_OF_INDICES,
-    ("soft_dtw", "gradients in two maps"): RANK_OF_INDICES,
-    ("soft_dtw", "one row"): RANK_OF_INDICES,
     ("sparse_tensor", "gradients in two maps"): "'a_shape' may differ between iterations",
     ("stack_machine", "gradients in two maps"): PARTITION,
     ("stack_machine", "two maps"): PARTITION,
