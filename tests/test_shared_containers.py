@@ -119,3 +119,30 @@ def test_items_that_all_rows_share_keep_their_shape(step):
     expected = tf.stack([tf.function(one)(row) for row in x])
     found = tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["of a table", "of the trip"])
+def test_three_loops_of_equal_trips(name):
+    """Their gradients keep lists of lists of what all rows share: an error when it ran."""
+    table = tf.constant([[0.5, -1.0, 2.0], [1.5, 0.3, -0.2]])
+
+    def loop(count, body, s):
+        return tf.while_loop(lambda t, _: t < count, lambda t, s: (t + 1, body(t, s)), (0, s))[1]
+
+    def inner(j, t, s):
+        return s * table[j] if name == "of a table" else s * tf.cast(t + 1, s.dtype)
+
+    def one(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            s = loop(
+                3, lambda _, s: loop(2, lambda j, s: loop(2, lambda t, s: inner(j, t, s), s), s), x
+            )
+            total = tf.reduce_sum(s)
+        return tape.gradient(total, x)
+
+    rows = tf.reshape(tf.range(12.0), [4, 3])
+    found = tf.function(
+        lambda x: tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False), autograph=False
+    )(rows)
+    np.testing.assert_allclose(found, [tf.function(one)(x) for x in rows], rtol=1e-6)

@@ -19,6 +19,7 @@ from tf_pfor.call import Call
 from tf_pfor.converters._containers import holds_packs
 from tf_pfor.converters._list_rows import carried_on, dense
 from tf_pfor.converters._lists import stack_list, swap
+from tf_pfor.converters._loop_graphs import source
 from tf_pfor.converters._opened import kept_in
 from tf_pfor.converters._opened_lists import keeps
 from tf_pfor.emit import Emitter
@@ -269,7 +270,7 @@ def _has_lengths(value: Value) -> bool:
 
 def _lists(value: Value) -> Any:
     opened = () if value.rows is None else tuple(map(kept_in, value.rows.opened))
-    return (_has_lengths(value), holds_packs(value), opened, keeps(value))
+    return (_has_lengths(value), holds_packs(value), opened, keeps(value), _is_empty(value))
 
 
 def _has_rows(value: Value) -> bool:
@@ -294,6 +295,14 @@ def _known(value: Value) -> Any:
     return (constant.dtype.str, constant.shape, constant.tobytes())
 
 
+def _is_empty(value: Value) -> bool:
+    """Whether this is an empty list of lists, of all rows, which is stacked without packs."""
+    if value.layout is not Layout.UNSTACKED or value.dtype != tf.variant:
+        return False
+    op = source(value.tensor).op
+    return op.type == "EmptyTensorList" and op.get_attr("element_dtype") == tf.variant
+
+
 def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
     """A placeholder of the same layout, for a trial."""
     if value.repeated is not None:
@@ -309,6 +318,15 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
     if value.rows is not None and value.rows.opened:
         opened = tuple([_stand_in(v, length, emit) for v in each] for each in value.rows.opened)
         return dataclasses.replace(value, rows=dataclasses.replace(value.rows, opened=opened))
+    if _is_empty(value):
+        like = source(value.tensor).op
+        made = emit(
+            "EmptyTensorList",
+            np.int32(-1),
+            np.int32(-1),
+            element_dtype=like.get_attr("element_dtype"),
+        )
+        return received(made, value.layout, value.inner_shape)
     shape = full_shape(value.layout, value.inner_shape, length)
     tensor = tf.compat.v1.placeholder(value.dtype, shape)
     if value.dtype in (tf.resource, tf.variant):
