@@ -118,8 +118,8 @@ def push_back(call: Call, input_handle: Value, tensor: Value) -> Any:
         return push(call, target, tensor)
     if known_lengths(target) is not None:
         raise CannotVectorize(
-            "lists are pushed to lists whose rows differ in length, as gradients of gradients may "
-            "in a map of a map: take one of the gradients around the maps"
+            "lists are pushed to lists whose rows differ in length, as gradients of gradients of "
+            "loops in loops may: take one of the gradients around the map"
         )
     target, new = put(call, target, tensor)
     return Value.stacked_list(call.rebuild(input_handle=target.tensor, tensor=new), target.rows)
