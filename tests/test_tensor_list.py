@@ -289,3 +289,26 @@ def test_arrays_of_no_items_do_not_grow_under_jit_compile():
     np.testing.assert_allclose(run(K, ITEMS), ITEMS)
     with pytest.raises(tf_pfor.NotVectorizableError, match="give it the size"):
         tf.function(run, jit_compile=True, autograph=False)(K, ITEMS)
+
+
+@pytest.mark.parametrize("of_lists", [False, True])
+def test_lists_that_were_made_eagerly(of_lists):
+    """A loop pushes to a list that is no tensor of a graph."""
+    scalar = tf.zeros([0], tf.int32)
+    items = raw.EmptyTensorList(element_shape=scalar, max_num_elements=-1, element_dtype=tf.float32)
+    items = push(items, tf.constant(5.0))
+    lists = raw.EmptyTensorList(element_shape=scalar, max_num_elements=-1, element_dtype=tf.variant)
+    lists = push(lists, items)
+
+    def one(k, x):
+        target, item = (lists, push(items, x)) if of_lists else (items, x)
+        made = tf.while_loop(lambda t, _: t < k, lambda t, m: (t + 1, push(m, item)), (0, target))[
+            1
+        ]
+        return raw.TensorListLength(input_handle=made)
+
+    run = lambda k, x: tf_pfor.vectorized_map(  # noqa: E731
+        lambda row: one(*row), (k, x), fallback_to_while_loop=False
+    )
+    for function in (run, tf.function(run, autograph=False)):
+        np.testing.assert_array_equal(function(K, ITEMS[:, 0]), K + 1)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf, memory, nests
+from tf_pfor import _graphs, _tf, memory, nests
 from tf_pfor.axes import Axis
 from tf_pfor.collectives import has_collective
 from tf_pfor.convert import Failed, Settings, Walker
@@ -205,6 +205,8 @@ def _captured(outside: tf.Tensor, emit: Emitter) -> Value:
 
     Then it is made again where it is used. Others have gradients, that somebody may ask for.
     """
+    if outside.dtype == tf.variant and not tf.is_symbolic_tensor(outside):  # lists have an op here
+        outside = _graphs.capture(emit.graph, outside)
     is_constant = tf.is_symbolic_tensor(outside) and outside.op.type == "Const"
     is_small = is_constant and outside.shape.num_elements() <= 64  # type: ignore[operator]
     if not is_small or (has_gradient(outside) and not is_own_constant(outside)):
