@@ -347,12 +347,12 @@ def in_body(graph: Any) -> bool:
     return _is_in(graph, "pfor_body")
 
 
+TRIAL = "pfor_trial"  # the name of graphs that are thrown away, made to see layouts
+
+
 def in_trial(graph: Any) -> bool:
-    """True when ``graph`` is (part of) one that is thrown away, made to see layouts."""
+    """True when ``graph`` is (part of) a trial."""
     return _is_in(graph, TRIAL)
-
-
-TRIAL = "pfor_trial"  # the name of such graphs
 
 
 def _is_in(graph: Any, name: str) -> bool:

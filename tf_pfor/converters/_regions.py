@@ -319,13 +319,7 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
         opened = tuple([_stand_in(v, length, emit) for v in each] for each in value.rows.opened)
         return dataclasses.replace(value, rows=dataclasses.replace(value.rows, opened=opened))
     if _is_empty(value):
-        like = source(value.tensor).op
-        made = emit(
-            "EmptyTensorList",
-            np.int32(-1),
-            np.int32(-1),
-            element_dtype=like.get_attr("element_dtype"),
-        )
+        made = emit("EmptyTensorList", np.int32(-1), np.int32(-1), element_dtype=tf.variant)
         return received(made, value.layout, value.inner_shape)
     shape = full_shape(value.layout, value.inner_shape, length)
     tensor = tf.compat.v1.placeholder(value.dtype, shape)
