@@ -377,6 +377,25 @@ def test_an_error_in_the_body_is_the_users_own():
         tf_pfor.vectorized_map(body, X)
 
 
+@pytest.mark.parametrize("passed", ["mapped", "captured", "in two maps"])
+def test_strings_under_jit_compile(passed):
+    """XLA has none, and ends the process where a loop over rows gets some."""
+
+    def body(x, text):
+        return x * tf.cast(tf.size(tf.strings.split(text)), tf.float32)
+
+    def run(x, words):
+        if passed == "mapped":
+            return tf_pfor.vmap(body)(x, words)
+        if passed == "captured":
+            return tf_pfor.vmap(lambda x: body(x, words[0]))(x)
+        return tf_pfor.vmap(tf_pfor.vmap(body, in_axes=(0, None)), in_axes=(None, 0))(x, words)
+
+    error = tf_pfor.ArgumentTypeError
+    with pytest.raises(error, match=r"reads .*strings of shape .*XLA compiles numbers only"):
+        tf.function(run, jit_compile=True)(X[:2, 0], tf.constant(["a b", "c"]))
+
+
 def test_the_traceback_is_short():
     """Between the user's call and the error stand our frames only, few of them."""
     with pytest.raises(tf_pfor.ArgumentError) as caught:

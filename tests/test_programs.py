@@ -68,6 +68,7 @@ LOOPED = {
     ("words_of_a_sentence", "values"): NO_CONVERTER,
 }
 
+STRINGS = "Under jit_compile the body reads"
 GROWS = "under jit_compile a TensorArray of size 0 does not grow"
 
 # (program, mode): a part of the error. The fallback is of no help.
@@ -79,7 +80,9 @@ REFUSED = {
     ("growing_attention_by_row", "gradients"): LENGTHS,
     ("growing_attention_by_row", "gradients in two maps"): LENGTHS,
     ("optional", "tape around"): "makes lists in a loop over rows, which has no gradient",
+    ("reversed_text", "compiled"): STRINGS,
     ("shift_reduce_parser", "compiled gradients"): "it is not known how long a list is",
+    ("words_of_a_sentence", "compiled"): STRINGS,
 }
 
 INVALID = tf.errors.InvalidArgumentError
@@ -109,6 +112,7 @@ NOT_FOR_XLA = {
     "optional": UNKNOWN_OPS,
     "reversed_text": UNKNOWN_OPS,
     "sparse_tensor": UNKNOWN_OPS,
+    "words_of_a_sentence": UNKNOWN_OPS,
 }
 
 # Others of which XLA cannot compile the gradient of one row.
@@ -132,8 +136,8 @@ NO_XLA_GRADIENTS = {
     "tangent_of_a_network": LIST_SIZE,
 }
 
-# Others that are not compiled: XLA draws other numbers, or ends the process.
-OTHERWISE_UNDER_XLA = ("hamiltonian_monte_carlo", "rejection_sampling", "words_of_a_sentence")
+# Others that are not compiled: XLA draws other numbers.
+OTHERWISE_UNDER_XLA = ("hamiltonian_monte_carlo", "rejection_sampling")
 
 # Programs of which the first mode always runs, one or two seconds each; all else is slow.
 FAST = frozenset(

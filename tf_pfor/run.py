@@ -111,6 +111,7 @@ def _build(job: Job, elements: Sequence[Element], n: Dim) -> Any:
     axis = Axis(job.axis_name or "", None if known is None else int(known), hidden)
     body = trace(job.fn, [e.spec for e in elements], axis)
     _check_outputs(body)
+    _check_strings(body, elements)
     recorder = Recorder()
     job = dataclasses.replace(job, settings=dataclasses.replace(job.settings, warn=job.warn))
     axes = nests.spread(job.out_axes, body.structure, "out_axes")
@@ -136,6 +137,23 @@ def _check_outputs(body: Body) -> None:
                 f"The body returned a handle of dtype {tensor.dtype.name} ({tensor.op.type}, "
                 f"{_tf.user_line(tensor.op) or 'line unknown'}), expected tensors that can be "
                 "stacked. Return what it holds: TensorArray.stack(), variable.read_value()."
+            )
+
+
+def _check_strings(body: Body, elements: Sequence[Element]) -> None:
+    """XLA has no strings, and of some loops over them does not say so: it ends the process."""
+    if not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
+        return
+    inputs = [e.tensor for e in elements if e.tensor is not None]
+    inputs += [t for t, _ in body.captures]
+    for tensor in inputs:
+        is_constant = tf.is_symbolic_tensor(tensor) and tensor.op.type == "Const"
+        if tensor.dtype == tf.string and not is_constant:
+            name = f"'{tensor.name}', " if tf.is_symbolic_tensor(tensor) else ""
+            raise ArgumentTypeError(
+                f"Under jit_compile the body reads {name}strings of shape {tensor.shape}, and "
+                "XLA compiles numbers only. Make numbers of them before the compiled function, "
+                "or leave jit_compile off."
             )
 
 
