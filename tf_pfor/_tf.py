@@ -191,11 +191,39 @@ def captured(tensor: tf.Tensor, graph: Any = None) -> tf.Tensor:
 
     A gradient function that closes over a tensor of an outer graph makes gradients of higher
     order refer to a graph that is gone; the captured one is passed on from graph to graph.
+    The gradient of a branch captures from its forward graph and from the graph around it only, and
+    TensorFlow feeds one of two captures that are the same tensor around the branch. So a tensor is
+    what the forward graph sees of it, and what that does not see is captured graph by graph.
     """
     graph = tf.compat.v1.get_default_graph() if graph is None else graph
-    if getattr(tensor, "graph", graph) is graph or not hasattr(graph, "capture"):
+    if getattr(tensor, "graph", None) is graph or not hasattr(graph, "capture"):
         return tensor
+    if _is_in_gradient(graph):
+        forward, outer = getattr(graph, "_forward_graph", None), graph.outer_graph
+        tensor = as_captured_by(tensor, forward)
+        if getattr(tensor, "graph", None) not in (forward, outer):
+            with outer.as_default():  # where what reads it is made
+                tensor = captured(tensor)
     return graph.capture(tensor)
+
+
+def as_captured_by(tensor: tf.Tensor, graph: Any) -> tf.Tensor:
+    """What ``tensor`` is inside ``graph``, if that function has captured it; else itself."""
+    for outside, inside in getattr(graph, "captures", ()):
+        if outside is tensor:
+            return inside
+    around = getattr(graph, "outer_graph", None)
+    if around is None or getattr(tensor, "graph", None) in (graph, around):
+        return tensor
+    seen = as_captured_by(tensor, around)
+    return tensor if seen is tensor else as_captured_by(seen, graph)
+
+
+def _is_in_gradient(graph: Any) -> bool:
+    """Whether ``graph`` is, or is in, the gradient of a branch or of a loop's body."""
+    while graph is not None and not hasattr(graph, "_forward_graph"):
+        graph = getattr(graph, "outer_graph", None)
+    return graph is not None
 
 
 def copy_handle_data(source: tf.Tensor, target: tf.Tensor) -> None:

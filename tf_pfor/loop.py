@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.emit import Dim, Emitter
-from tf_pfor.values import Cell, Layout, ListRows, RowSource, Value, as_captured_by
+from tf_pfor.values import Cell, Layout, ListRows, RowSource, Value
 
 
 class Loop:
@@ -158,7 +159,7 @@ class Loop:
         )
 
     def _seen(self, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
-        return _tf.captured(as_captured_by(tensor, self.emit.graph), emit.graph)
+        return _tf.captured(_tf.as_captured_by(tensor, self.emit.graph), emit.graph)
 
     def take(
         self,
@@ -193,12 +194,21 @@ class Loop:
             source = RowSource(value.cell) if hold is None else hold(value)
         if rows is None:
             return dataclasses.replace(value, source=source, parts=None)
-        assert self.parent is not None
-        if self.parent.is_index(value):
+        parent = self.parent
+        assert parent is not None
+        if parent.is_index(value):
             return self.index_value()
         zero = np.int32(0)
-        take_rows = gather or (lambda whole: emit("GatherV2", _densely(whole, emit), rows, zero))
-        cell = Cell(None, lambda: take_rows(value.tensor))
+
+        def take_rows(whole: tf.Tensor) -> tf.Tensor:
+            return emit("GatherV2", _densely(whole, emit), rows, zero)
+
+        def elsewhere(graph: Any) -> tf.Tensor:
+            later = Emitter(graph)
+            whole = _densely(value.seen_from(graph, parent.emit.graph).tensor, later)
+            return later("GatherV2", whole, self._seen(rows, later), zero)
+
+        cell = Cell(None, lambda: (gather or take_rows)(value.tensor), elsewhere)
         source = source.through(Cell(rows), lambda outer: emit("GatherV2", outer, rows, zero))
         return Value(Layout.STACKED, cell, value.inner_shape, value.dtype, source=source)
 

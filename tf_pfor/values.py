@@ -33,13 +33,23 @@ class Layout(enum.Enum):
 
 
 class Cell:
-    """A tensor, or the recipe for one that is emitted when somebody first asks."""
+    """A tensor, or the recipe for one that is emitted when somebody first asks.
 
-    __slots__ = ("_make", "_tensor")
+    ``elsewhere`` makes it in another graph, if it was never asked for in its own. A branch or a
+    body that is done cannot capture anything more.
+    """
 
-    def __init__(self, tensor: tf.Tensor | None, make: Callable[[], tf.Tensor] | None = None):
+    __slots__ = ("_elsewhere", "_make", "_tensor")
+
+    def __init__(
+        self,
+        tensor: tf.Tensor | None,
+        make: Callable[[], tf.Tensor] | None = None,
+        elsewhere: Callable[[Any], tf.Tensor] | None = None,
+    ):
         self._tensor = tensor
         self._make = make
+        self._elsewhere = elsewhere
 
     @property
     def is_made(self) -> bool:
@@ -50,8 +60,15 @@ class Cell:
         """The tensor; emits it the first time."""
         if self._tensor is None:
             assert self._make is not None
-            self._tensor, self._make = self._make(), None
+            self._tensor, self._make, self._elsewhere = self._make(), None, None
         return self._tensor
+
+    def seen_from(self, graph: Any, see: Callable[[tf.Tensor], tf.Tensor]) -> Cell:
+        """The cell for ops of another graph, in which ``see`` captures what was made."""
+        make = self._elsewhere
+        if make is None or self.is_made:
+            return Cell(None, lambda: see(self.get()))
+        return Cell(None, lambda: see(self.get()) if self.is_made else make(graph))
 
     def pass_on(self, tensor: tf.Tensor) -> None:
         """Whoever asks from now on gets ``tensor``, which is the same."""
@@ -334,7 +351,7 @@ class Value:
         def see(tensor: Any) -> Any:
             if not isinstance(tensor, tf.Tensor):
                 return tensor
-            return _tf.captured(as_captured_by(tensor, home), graph)
+            return _tf.captured(_tf.as_captured_by(tensor, home), graph)
 
         if self.constant is not None:
             return dataclasses.replace(self, cell=Cell(None, lambda: _constant(self, graph)))
@@ -357,7 +374,7 @@ class Value:
                 rows = dataclasses.replace(rows, items=items)
         return dataclasses.replace(
             self,
-            cell=Cell(None, lambda: see(self.tensor)),
+            cell=self.cell.seen_from(graph, see),
             folded=folded,
             rows=rows,
             row_shapes=see(self.row_shapes),
@@ -386,16 +403,6 @@ def _constant(value: Value, graph: Any) -> tf.Tensor:
     known: Any = value.constant
     with graph.as_default(), tf.control_dependencies(None):
         return tf.constant(known, value.dtype)
-
-
-def as_captured_by(tensor: tf.Tensor, graph: Any) -> tf.Tensor:
-    """What ``tensor`` is inside ``graph``, if that function has captured it; else itself.
-
-    The gradient of a branch may refer to a tensor in one of these two ways: if it captures both,
-    TensorFlow feeds one of them only.
-    """
-    pairs = getattr(graph, "captures", ())
-    return next((inside for outside, inside in pairs if outside is tensor), tensor)
 
 
 def dims(tensor: tf.Tensor) -> Shape:
