@@ -144,6 +144,23 @@ def test_an_assert_in_two_maps_loops_over_nothing():
         both(tf.constant([[0.5, -2.0], [3.0, -0.5]]))
 
 
+@pytest.mark.parametrize("maps", [1, 2])
+def test_what_follows_an_assert_waits_for_it(maps):
+    """The user's error comes, not that of the op that the assert stands before."""
+
+    def body(x):
+        with tf.control_dependencies([tf.debugging.Assert(x >= 0.0, ["no place"])]):
+            at = tf.cast(tf.identity(x), tf.int32)
+        return tf.gather([1.0, 2.0, 3.0, 4.0], at) * 2.0
+
+    def run(x):
+        return tf_pfor.vmap(body)(x) if maps == 1 else tf_pfor.vmap(tf_pfor.vmap(body))(x[None])[0]
+
+    np.testing.assert_allclose(run(tf.constant([1.0, 3.0])), [4.0, 8.0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="(?s)assertion failed.*no place"):
+        run(X)
+
+
 def test_an_assert_of_what_is_invariant():
     limit = tf.Variable(1.0)
 

@@ -209,6 +209,12 @@ class Call:
         return False
 
     @property
+    def waits(self) -> bool:
+        """Whether the op follows others by its control inputs, and not as a function's result."""
+        is_result = any(t is self.op.outputs[0] for t in getattr(self.op.graph, "outputs", ()))
+        return not is_result and bool(self._walker.done(self.op.control_inputs))
+
+    @property
     def memo(self) -> dict[Any, Any]:
         """What is found out once for all walkers of a conversion, by keys of one's own."""
         return self._walker.memo

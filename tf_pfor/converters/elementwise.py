@@ -168,10 +168,15 @@ def _strict_select(call: Call, axes: int) -> Any:
 @RegisterPFor("Identity", ANY)
 @RegisterPFor("PlaceholderWithDefault", ANY, attrs=("shape",))
 def identity(call: Call, input: Value) -> Any:
-    """Passes its input through: no op."""
+    """Passes its input through: no op, unless who reads it waits for something (an Assert, say)."""
     if "_gradient_op_type" in call.attrs:
         raise CannotVectorize("it has a gradient of its own (gradient_override_map)")
-    return input
+    is_tensor = input.layout in (Layout.STACKED, Layout.UNSTACKED) and input.repeated is None
+    is_handle = input.dtype in (tf.resource, tf.variant)
+    if not is_tensor or is_handle or input.constant is not None or not call.waits:
+        return input
+    made = call.emit("Identity", input.tensor)
+    return Value.stacked(made) if input.is_stacked else Value.unstacked(made)
 
 
 @RegisterPFor("DeepCopy", ALWAYS)
