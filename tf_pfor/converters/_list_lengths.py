@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tf_pfor.call import Call
 from tf_pfor.converters._loop_graphs import value_of
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
+from tf_pfor.regions import CALLS
 
 # They make lists that are full: there is no more room than items.
 _FULL = ("TensorListFromTensor", "TensorListReserve")
@@ -49,7 +51,8 @@ def _items(tensor: tf.Tensor, emit: Emitter) -> tuple[bool, Dim] | None:
 
     None where it is not known how it was made, or what was done to it.
     """
-    step, made = _chain_outwards(tensor)
+    step, shown = _chain_outwards(tensor)
+    made, outside = _called(shown)
     op = made.op
     if op.type == "EmptyTensorList" or op.type in _FULL:
         return op.type in _FULL, step
@@ -58,18 +61,33 @@ def _items(tensor: tf.Tensor, emit: Emitter) -> tuple[bool, Dim] | None:
     body = _tf.function_graph(op.graph, op.get_attr("body").name)
     k = made.value_index
     per_trip, given = chain(body.outputs[k])
-    before = _items(op.inputs[k], emit)
+    before = _items(outside(op.inputs[k]), emit)
     if before is None or given is not body.inputs[k]:
         return None
     was_full, count = before
     if per_trip:
-        if not _counts_trips(op, body):
+        trips = outside(op.outputs[0])
+        if not _counts_trips(outside(op.inputs[0]), body) or trips.graph is not shown.graph:
             return None
-        more = emit("Mul", op.outputs[0], np.int32(per_trip))
+        more = emit("Mul", trips, np.int32(per_trip))
         count = emit("AddV2", more, _as(emit, count))
     if isinstance(count, int):
         return was_full, count + step
     return was_full, count if step == 0 else emit("AddV2", count, np.int32(step))
+
+
+def _called(made: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """What a tensor is in the function whose call made it, and what that one's are outside.
+
+    TensorFlow hides loops in calls when a tape in another one watches.
+    """
+    call = made.op
+    if call.type not in CALLS:
+        return made, lambda t: t
+    graph = _tf.function_graph(call.graph, call.get_attr("f").name)
+    pairs = [*zip(graph.inputs, call.inputs), *zip(map(value_of, graph.outputs), call.outputs)]
+    known = {id(inside): outside for inside, outside in pairs}
+    return value_of(graph.outputs[made.value_index]), lambda t: known.get(id(value_of(t)), t)
 
 
 def _as(emit: Emitter, count: Dim) -> Any:
@@ -97,10 +115,10 @@ def chain(tensor: tf.Tensor) -> tuple[int, tf.Tensor]:
     return step, tensor
 
 
-def _counts_trips(loop: tf.Operation, body: Any) -> bool:
-    """Whether the first variable of a loop counts its trips, as TensorFlow's loops do."""
+def _counts_trips(start: tf.Tensor, body: Any) -> bool:
+    """Whether the first variable of a loop, at first ``start``, counts trips, as TensorFlow's do."""
     last = value_of(body.outputs[0]).op
     if last.type not in ("Add", "AddV2") or last.inputs[0] is not body.inputs[0]:
         return False
-    known = [_tf.static_value(t) for t in (value_of(loop.inputs[0]), last.inputs[1])]
+    known = [_tf.static_value(t) for t in (value_of(start), last.inputs[1])]
     return [None if x is None else int(x) for x in known] == [0, 1]

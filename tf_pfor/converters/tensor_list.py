@@ -65,7 +65,9 @@ def empty_list(call: Call, element_shape: Value, max_num_elements: Value) -> Any
     """
     shape, room = shape_input(call, "element_shape"), max_num_elements.tensor
     if max_num_elements.is_stacked:
-        room = most_of_all_rows(call, max_num_elements, call.op.inputs[1])
+        room = _room_of_list(call)
+        if room is None:
+            room = most_of_all_rows(call, max_num_elements, call.op.inputs[1])
     return Value.stacked_list(call.rebuild(element_shape=shape, max_num_elements=room))
 
 
@@ -89,16 +91,22 @@ def reserve(call: Call, element_shape: Value, num_elements: Value) -> Any:
 
 
 def _room_of(call: Call, lengths: Value) -> tf.Tensor:
-    """int32 []: as much room as a list of ``lengths`` needs, or as the list that they are of has.
+    """int32 []: as much room as a list of ``lengths`` needs, or as the list that they are of has."""
+    room = _room_of_list(call)
+    return longest(call, lengths.tensor) if room is None else room
 
-    XLA must know it before running.
+
+def _room_of_list(call: Call) -> tf.Tensor | None:
+    """The room of the list whose length a new one is to have, which XLA knows before running.
+
+    None where the length is another number, or not under XLA.
     """
     asked = source(call.op.inputs[1]).op
     if _tf.in_xla_context(call.emit.graph) and asked.type == "TensorListLength":
         like = call.walker.value_of(asked.inputs[0])
         if like is not None:
             return call.emit("TensorListLength", like.tensor)
-    return longest(call, lengths.tensor)
+    return None
 
 
 @list_rule("TensorListFromTensor")
