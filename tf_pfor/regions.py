@@ -42,7 +42,9 @@ class Region:
     def of(cls, ops: Sequence[tf.Operation], outputs: Iterable[tf.Tensor] | None = None) -> Region:
         """The region of ``ops``; all that they make is wanted if ``outputs`` is None."""
         # XLA wants to see the constants that are shapes, and empty lists have no gradient.
-        small = {t.op: None for op in ops for t in op.inputs if _is_new_list(t)}
+        inside = set(ops)
+        new = [t.op for op in ops for t in op.inputs if _is_new_list(t)]
+        small = {op: None for op in new if inside.isdisjoint(t.op for t in op.inputs)}
         known = [t for op in (*small, *ops) for t in op.inputs if _is_small_constant(t)]
         small = {op: None for op in (*(t.op for t in known), *small) if op not in ops}
         ops = [*small, *ops]

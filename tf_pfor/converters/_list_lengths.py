@@ -116,7 +116,7 @@ def chain(tensor: tf.Tensor) -> tuple[int, tf.Tensor]:
 
 
 def _counts_trips(start: tf.Tensor, body: Any) -> bool:
-    """Whether the first variable of a loop, at first ``start``, counts trips, as TensorFlow's do."""
+    """Whether the first variable of a loop, which begins with ``start``, counts its trips."""
     last = value_of(body.outputs[0]).op
     if last.type not in ("Add", "AddV2") or last.inputs[0] is not body.inputs[0]:
         return False

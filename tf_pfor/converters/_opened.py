@@ -101,6 +101,8 @@ def _kept(call: Call, tensor: tf.Tensor) -> list[Kept] | None:
     if op.type in _MAKES:
         parts = [_part(call, t) for t in op.inputs]
         return None if None in parts else [tuple(p for p in parts if p is not None)]
+    if op.type == "ZerosLike" and isinstance(kind_of(call, op.outputs[0]), tuple):
+        return [()]  # for what is not held stand zeros
     found: list[Kept] = []
     for graph in functions_of_branches(op) if op.type in BRANCHES else [None]:
         kept = None if graph is None else _kept(call, graph.outputs[k])

@@ -23,7 +23,7 @@ from tf_pfor.converters._list_lengths import is_full, list_length
 from tf_pfor.converters._loop_graphs import source
 from tf_pfor.converters._padded import padded_stack, unpadded
 from tf_pfor.emit import Dim, Emitter
-from tf_pfor.errors import CannotVectorize
+from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.values import ListRows, Value
 
 
@@ -282,7 +282,7 @@ def _container(call: Call, handle: tf.Tensor, tensor: tf.Tensor, kind: Kind | No
     if kind is None:
         raise CannotVectorize("some rows change a list of which it is not known what it holds")
     if _tf.in_xla_context(call.emit.graph):
-        raise CannotVectorize(
+        raise Refused(
             "under jit_compile, some rows change a list of lists that all rows share: leave out "
             "jit_compile"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,12 @@ from tf_pfor.converters._broadcast import broadcast, scaled
 from tf_pfor.converters._broadcast import same_shape as same_shape_of_all
 from tf_pfor.converters._containers import zeros_of
 from tf_pfor.converters._families import elementwise, same_shape, table
+from tf_pfor.converters._opened import opened_value
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
+from tf_pfor.registry import ALWAYS, ANY, Outcome, RegisterPFor
 from tf_pfor.shapes import fold, inner_dims, unfold
-from tf_pfor.values import Layout, Value, is_static, size_of
+from tf_pfor.values import Cell, Layout, Value, is_static, size_of
 
 # Unary ------------------------------------------------------------------------------------------
 
@@ -28,7 +30,7 @@ elementwise(
         Cosh Dawsn Digamma Elu Erf Erfc Erfinv Exp Expint Expm1 Floor FresnelCos FresnelSin Imag
         Inv Invert IsFinite IsInf IsNan Lgamma Log Log1p LogicalNot Ndtri Neg PopulationCount Real
         Reciprocal Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh Snapshot Softplus
-        Softsign Spence Sqrt Square StopGradient Tan Tanh
+        Softsign Spence Sqrt Square Tan Tanh
     """)
 )
 elementwise(
@@ -179,6 +181,17 @@ def identity(call: Call, input: Value) -> Any:
     return Value.stacked(made) if input.is_stacked else Value.unstacked(made)
 
 
+@RegisterPFor("StopGradient", ANY)
+def stop_gradient(call: Call, input: Value) -> Any:
+    """Elementwise; a list is the same list, with the rows that it had."""
+    if input.dtype != tf.variant:
+        return broadcast(call)
+    made = call.rebuild()
+    if input.layout is Layout.UNSTACKED:
+        return Value.unstacked(made)
+    return dataclasses.replace(input, cell=Cell(made))
+
+
 @RegisterPFor("DeepCopy", ALWAYS)
 @RegisterPFor("GuaranteeConst", ALWAYS)
 def unguarded_identity(call: Call, x: Value) -> Any:
@@ -223,8 +236,14 @@ def _shape_of_none(call: Call, x: tf.Tensor, shape: list[int]) -> tf.Tensor:
 def zeros_like(call: Call, x: Value) -> Any:
     """Loop-invariant where the inner shape is static."""
     if x.layout is Layout.STACKED_LIST:
-        return zeros_of(call, x)
+        return opened_value(call, []) or zeros_of(call, x)
     return _filled(call, x, 0)
+
+
+@RegisterPFor("ZerosLike", (), outcome=Outcome.KEPT)
+def invariant_zeros(call: Call, x: Value) -> Any:
+    """As it is, unless it is of an optional and not made."""
+    return opened_value(call, []) or Value.unstacked(call.rebuild())
 
 
 @RegisterPFor("OnesLike", ANY)

@@ -91,7 +91,7 @@ def reserve(call: Call, element_shape: Value, num_elements: Value) -> Any:
 
 
 def _room_of(call: Call, lengths: Value) -> tf.Tensor:
-    """int32 []: as much room as a list of ``lengths`` needs, or as the list that they are of has."""
+    """int32 []: the room that a list of ``lengths`` needs, or that the list they are of has."""
     room = _room_of_list(call)
     return longest(call, lengths.tensor) if room is None else room
 
@@ -387,12 +387,13 @@ def _is_reserve(op: tf.Operation) -> bool:
 def length(call: Call, input_handle: Value) -> Any:
     """The same for all rows, unless lists of different lengths were made."""
     source = stack_list(call, input_handle)
-    lengths = known_lengths(source)
-    if lengths is not None and source.rows is not None:
-        starts = source.rows.starts
-        own = lengths if starts is None else call.emit("Sub", lengths, starts)
-        return pick(call, source, own)
-    return Value.unstacked(call.rebuild(input_handle=source.tensor))
+    starts = None if source.rows is None else source.rows.starts
+    own = known_lengths(source)
+    if own is None:
+        own = call.rebuild(input_handle=source.tensor)
+        if starts is None:
+            return Value.unstacked(own)
+    return pick(call, source, own if starts is None else call.emit("Sub", own, starts))
 
 
 @list_rule("TensorListResize")
