@@ -140,3 +140,23 @@ def test_hessians_of_nests(around, inside, form):
             check(f, form, False)
     else:
         check(f, form, False)
+
+
+@pytest.mark.parametrize(
+    ("around", "inside"),
+    [
+        pytest.param(*pair, marks=() if pair == ("loop", "loop") else pytest.mark.slow)
+        for pair in itertools.product(NESTS, repeat=2)
+    ],
+)
+def test_one_map_over_rows_and_vectors(around, inside):
+    """How docs/derivatives.md takes the hessians of rows that are refused above."""
+    loss = loss_of(NESTS[around](NESTS[inside](cell)))
+
+    @tf.function(autograph=False)
+    def hessians(x):
+        vectors = tf.tile(tf.eye(3, dtype=x.dtype), [3, 1])
+        rows = tf_pfor.vmap(tf_pfor.hvp(loss), fallback="error")(tf.repeat(x, 3, 0), vectors)
+        return tf.reshape(rows, [3, 3, 3])
+
+    np.testing.assert_allclose(hessians(X), expected(loss, "hessian of rows"), 1e-9, 1e-10)
