@@ -98,30 +98,26 @@ def test_forward_mode(model, point):
     np.testing.assert_allclose(found, tf_pfor.jacrev(model)(x), 1e-12, 1e-12)
 
 
-@pytest.mark.parametrize("model", [cond, switch])
+@pytest.mark.parametrize("model", [cond, switch, nested])
 def test_rows_that_choose_each_for_itself(model):
     x = tf.constant(POINTS, tf.float64)
-    with pytest.warns(tf_pfor.FallbackWarning, match="StatelessIf|StatelessCase"):
-        found = tf_pfor.vectorized_map(tf_pfor.hessian(total(model)), x)
+    found = tf_pfor.vectorized_map(tf_pfor.hessian(total(model)), x, fallback_to_while_loop=False)
     expected = [numerical(gradient_of(model), row) for row in np.array(POINTS)]
     np.testing.assert_allclose(found, expected, 1e-6, 1e-8)
 
 
-@pytest.mark.parametrize("model", [nested, in_loop])
-def test_rows_that_choose_in_nested_branches(model):
-    """What the inner map loops over reads lists of the outer one: what made them is looped too."""
+def test_rows_that_choose_in_a_loop():
+    """Looped: what conditionals keep stands in lists that the trips fill."""
     x = tf.constant(POINTS, tf.float64)
-    with pytest.warns(tf_pfor.FallbackWarning, match="PartitionedCall"):
-        found = tf_pfor.vectorized_map(tf_pfor.hessian(total(model)), x)
-    expected = [numerical(gradient_of(model), row) for row in np.array(POINTS)]
+    with pytest.warns(tf_pfor.FallbackWarning, match="run in a sequential loop"):
+        found = tf_pfor.vectorized_map(tf_pfor.hessian(total(in_loop)), x)
+    expected = [numerical(gradient_of(in_loop), row) for row in np.array(POINTS)]
     np.testing.assert_allclose(found, expected, 1e-6, 1e-8)
 
 
-def test_rows_that_choose_share_a_loop():
-    """The branches return values that cannot be stacked: what reads them is in the loop too."""
+def test_forward_mode_of_rows_that_choose():
     x = tf.constant(POINTS, tf.float64)
-    with pytest.warns(tf_pfor.FallbackWarning, match="If"):
-        found = tf_pfor.vectorized_map(tf_pfor.jacfwd(cond), x)
+    found = tf_pfor.vectorized_map(tf_pfor.jacfwd(cond), x, fallback_to_while_loop=False)
     np.testing.assert_allclose(found, tf.stack([tf_pfor.jacfwd(cond)(row) for row in x]), 1e-12)
 
 
