@@ -81,7 +81,7 @@ REFUSED = {
     ("growing_attention_by_row", "gradients in two maps"): LENGTHS,
     ("optional", "tape around"): "makes lists in a loop over rows, which has no gradient",
     ("reversed_text", "compiled"): STRINGS,
-    ("shift_reduce_parser", "compiled gradients"): "it is not known how long a list is",
+    ("shift_reduce_parser", "compiled gradients"): "lists whose length is not known before running",
     ("words_of_a_sentence", "compiled"): STRINGS,
 }
 
@@ -112,7 +112,6 @@ NOT_FOR_XLA = {
     "optional": UNKNOWN_OPS,
     "reversed_text": UNKNOWN_OPS,
     "sparse_tensor": UNKNOWN_OPS,
-    "words_of_a_sentence": UNKNOWN_OPS,
 }
 
 # Others of which XLA cannot compile the gradient of one row.
@@ -136,8 +135,8 @@ NO_XLA_GRADIENTS = {
     "tangent_of_a_network": LIST_SIZE,
 }
 
-# Others that are not compiled: XLA draws other numbers.
-OTHERWISE_UNDER_XLA = ("hamiltonian_monte_carlo", "rejection_sampling")
+# Others that are not compiled: XLA draws other numbers, or ends the process, also of one row.
+OTHERWISE_UNDER_XLA = ("hamiltonian_monte_carlo", "rejection_sampling", "words_of_a_sentence")
 
 # Programs of which the first mode always runs, one or two seconds each; all else is slow.
 FAST = frozenset(
