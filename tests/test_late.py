@@ -83,3 +83,30 @@ def test_what_is_left_after_the_loop():
     args = K, tf.constant([1, 1, 0, 0]), X
     with pytest.raises(tf_pfor.NotVectorizableError, match="whose rows differ in length"):
         tf_pfor.vectorized_map(lambda row: one(*row), args, fallback_to_while_loop=False)
+
+
+def test_how_long_a_list_is_that_rows_begin_to_pop_late():
+    """Each row's own length, in the loop that pops it: the list was moved by a loop like that."""
+
+    def one(k, x):
+        empty = raw.EmptyTensorList(
+            element_shape=HANDLE, max_num_elements=-1, element_dtype=tf.variant
+        )
+
+        def move(t, made, moved):
+            made, item = raw.TensorListPopBack(
+                input_handle=made, element_shape=HANDLE, element_dtype=tf.variant
+            )
+            return t + 1, made, raw.TensorListPushBack(input_handle=moved, tensor=item)
+
+        def add(t, made, total):
+            length = tf.cast(raw.TensorListLength(input_handle=made), x.dtype)
+            made, item = popped(made)
+            return t + 1, made, total * 2 + item * length
+
+        _, _, moved = tf.while_loop(lambda t, *_: t < k, move, (0, pushed(k, x), empty))
+        return tf.while_loop(lambda t, *_: t < k, add, (0, moved, tf.zeros([2], x.dtype)))[2]
+
+    found = tf_pfor.vectorized_map(lambda row: one(*row), (K, X), fallback_to_while_loop=False)
+    row = tf.function(one)
+    np.testing.assert_allclose(found, tf.stack([row(K[i], X[i]) for i in range(4)]), rtol=1e-9)

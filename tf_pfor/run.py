@@ -147,8 +147,7 @@ def _check_strings(body: Body, elements: Sequence[Element]) -> None:
     inputs = [e.tensor for e in elements if e.tensor is not None]
     inputs += [t for t, _ in body.captures]
     for tensor in inputs:
-        is_constant = tf.is_symbolic_tensor(tensor) and tensor.op.type == "Const"
-        if tensor.dtype == tf.string and not is_constant:
+        if tensor.dtype == tf.string and not _is_constant(tensor):
             name = f"'{tensor.name}', " if tf.is_symbolic_tensor(tensor) else ""
             raise ArgumentTypeError(
                 f"Under jit_compile the body reads {name}strings of shape {tensor.shape}, and "
@@ -225,8 +224,7 @@ def _captured(outside: tf.Tensor, emit: Emitter) -> Value:
     """
     if outside.dtype == tf.variant and not tf.is_symbolic_tensor(outside):  # lists have an op here
         outside = _graphs.capture(emit.graph, outside)
-    is_constant = tf.is_symbolic_tensor(outside) and outside.op.type == "Const"
-    is_small = is_constant and outside.shape.num_elements() <= 64  # type: ignore[operator]
+    is_small = _is_constant(outside) and outside.shape.num_elements() <= 64  # type: ignore[operator]
     if not is_small or (has_gradient(outside) and not is_own_constant(outside)):
         return Value.unstacked(outside)
     known = _tf.static_value(outside)
@@ -234,6 +232,11 @@ def _captured(outside: tf.Tensor, emit: Emitter) -> Value:
         Layout.UNSTACKED, lambda: emit.constant(known, outside.dtype), dims(outside),
         outside.dtype, constant=known,
     )  # fmt: skip
+
+
+def _is_constant(tensor: tf.Tensor) -> bool:
+    """Whether it is a constant of the graph around."""
+    return tf.is_symbolic_tensor(tensor) and tensor.op.type == "Const"
 
 
 def _result(walker: Walker, value: Value, is_invariant: bool, position: int) -> tf.Tensor:

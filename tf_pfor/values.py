@@ -66,9 +66,7 @@ class Cell:
     def seen_from(self, graph: Any, see: Callable[[tf.Tensor], tf.Tensor]) -> Cell:
         """The cell for ops of another graph, in which ``see`` captures what was made."""
         make = self._elsewhere
-        if make is None or self.is_made:
-            return Cell(None, lambda: see(self.get()))
-        return Cell(None, lambda: see(self.get()) if self.is_made else make(graph))
+        return Cell(None, lambda: see(self.get()) if make is None or self.is_made else make(graph))
 
     def pass_on(self, tensor: tf.Tensor) -> None:
         """Whoever asks from now on gets ``tensor``, which is the same."""

@@ -84,7 +84,7 @@ def _called(made: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor
     call = made.op
     if call.type not in CALLS:
         return made, lambda t: t
-    graph = _tf.function_graph(call.graph, call.get_attr("f").name)
+    (graph,) = _tf.functions_of(call)
     pairs = [*zip(graph.inputs, call.inputs), *zip(map(value_of, graph.outputs), call.outputs)]
     known = {id(inside): outside for inside, outside in pairs}
     return value_of(graph.outputs[made.value_index]), lambda t: known.get(id(value_of(t)), t)

@@ -186,10 +186,7 @@ def stop_gradient(call: Call, input: Value) -> Any:
     """Elementwise; a list is the same list, with the rows that it had."""
     if input.dtype != tf.variant:
         return broadcast(call)
-    made = call.rebuild()
-    if input.layout is Layout.UNSTACKED:
-        return Value.unstacked(made)
-    return dataclasses.replace(input, cell=Cell(made))
+    return dataclasses.replace(input, cell=Cell(call.rebuild()))
 
 
 @RegisterPFor("DeepCopy", ALWAYS)
