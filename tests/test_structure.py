@@ -33,7 +33,7 @@ LAYERS = (
     "left_out",
     "fallback accesses",
     "jagged",
-    "recurrences ordered",
+    "recurrences ordered pairs",
     "converters",
     "convert",
     "trace",

@@ -10,11 +10,13 @@ Everything here exists in TensorFlow 2.16 to 2.21. What it provides:
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
 import functools
 import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -372,9 +374,24 @@ def in_while(graph: Any) -> bool:
 
 def in_body(graph: Any) -> bool:
     """True when ``graph`` is traced as (part of) the body of a loop that is vectorized later."""
-    return _is_in(graph, "pfor_body")
+    return not _NOT_IN_BODY.get() and _is_in(graph, "pfor_body")
 
 
+_NOT_IN_BODY = contextvars.ContextVar("tf_pfor_not_in_body", default=False)
+
+
+@contextlib.contextmanager
+def not_in_body() -> Generator[None]:
+    """What is made in the ``with`` block is nothing that is vectorized later."""
+    token = _NOT_IN_BODY.set(True)
+    try:
+        yield
+    finally:
+        _NOT_IN_BODY.reset(token)
+
+
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+LOOPS = ("StatelessWhile", "While")
 TRIAL = "pfor_trial"  # the name of graphs that are thrown away, made to see layouts
 
 

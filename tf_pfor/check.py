@@ -22,7 +22,6 @@ from tf_pfor.trace import Body, trace
 from tf_pfor.values import Layout
 
 _HANDLES = (tf.resource, tf.variant)
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -174,7 +173,7 @@ class _Both:
     def inside(self) -> _Both | None:
         """The function whose call differs, run on what it was called with; None if it is none."""
         op = None if self.wrong is None else self.wrong.op
-        if op is None or op.type not in _CALLS or _tf.is_row_loop(op):
+        if op is None or op.type not in _tf.CALLS or _tf.is_row_loop(op):
             return None
         (graph,) = _tf.functions_of(op)
         placeholders: list[tf.Tensor] = []

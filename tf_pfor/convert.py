@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf, by_row, fallback, jagged, matching, ordered, regions, repeats, row_reads
+from tf_pfor import _tf, by_row, fallback, jagged, matching, ordered, pairs, regions, row_reads
 from tf_pfor.accesses import changes_what_it_reads
 from tf_pfor.call import Call, Inputs
 from tf_pfor.checked import checked, shaped
@@ -37,6 +37,8 @@ class Walker:
 
     Failed = Failed
     has_caller = False  # whether it converts a function, whose call could be looped instead
+    is_root = False  # whether it converts the body of a map in the body of another one
+    inner_map: Any = None  # what the op that is being converted is part of
 
     def __init__(
         self,
@@ -149,7 +151,7 @@ class Walker:
         """A walker for a function of the body that gets a graph of its own (branch, loop)."""
         child = Walker(loop, emit, self.settings, recorder or self.recorder)
         child.memo = self.memo
-        child.parent, child.has_caller = self, True
+        child.parent, child.has_caller, child.inner_map = self, True, self.inner_map
         child.is_region = loop is not self.loop
         return child
 
@@ -189,22 +191,19 @@ class Walker:
             if op in self._done:
                 stack.pop()
                 continue
-            needs = [t.op for t in op.inputs]
-            needs += op.control_inputs
+            needs = (*[t.op for t in op.inputs], *op.control_inputs)
             todo = [o for o in needs if o not in self._done]
             if todo:
                 stack += todo
                 continue
             stack.pop()
-            self._convert_op(op)
+            pairs.convert_op(op, self)
 
-    def _convert_op(self, op: tf.Operation) -> None:
+    def convert_op(self, op: tf.Operation) -> None:
+        """Converts one op, all that it needs being converted."""
         self.graph = op.graph
         try:
-            if op.control_inputs or op.device:
-                with self._placed(op):
-                    results, made = self._results(op)
-            else:
+            with self._placed(op) if op.control_inputs or op.device else contextlib.nullcontext():
                 results, made = self._results(op)
         except Failed:
             self._failed.add(op)
@@ -241,7 +240,7 @@ class Walker:
             found = self._by_row(op, inputs)
             if found is not None:
                 return found, self.emit.operations[mark:]
-            calls = op.type in repeats.CALLS
+            calls = op.type in (*_tf.CALLS, *_tf.LOOPS)  # they take such lists as they are
             values = [
                 v if calls and v.repeated is not None else by_row.standard(v, self.emit)
                 for v in values
@@ -359,6 +358,7 @@ class Walker:
                 call = Call(op, given, self)
                 results = checked(call, rule, rule.function(call, *given.values()))
             except Refused as why:
+                pairs.check(self)
                 self._reject(op, str(why))
                 raise Failed from None
             except CannotVectorize as why:
@@ -382,6 +382,7 @@ class Walker:
         return self._fall_back(op, inputs, reason)
 
     def _fall_back(self, op: tf.Operation, inputs: Inputs, reason: str) -> Results:
+        pairs.check(self)
         refusal = fallback.why_not(op, self.settings.may_loop(op.type))
         if changes_what_it_reads(op, self.memo):
             refusal = "it changes a variable by an amount that depends on that variable's value"

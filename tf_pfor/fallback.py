@@ -47,9 +47,6 @@ _REFUSED_PARTS = {
 }
 
 
-_LOOPS = ("While", "StatelessWhile")  # their outputs are resources that they were given
-
-
 def why_not(op: tf.Operation, may_loop: bool) -> str:
     """Why ``op`` must not run in a sequential loop; "" if it may."""
     if op.type in _REFUSED:
@@ -59,7 +56,8 @@ def why_not(op: tf.Operation, may_loop: bool) -> str:
             return why
     schema = _tf.schema(op.type)
     assert schema is not None
-    makes = any(t.dtype == tf.resource for t in op.outputs) and op.type not in _LOOPS
+    hands_on = op.type in _tf.LOOPS
+    makes = any(t.dtype == tf.resource for t in op.outputs) and not hands_on
     if schema.is_stateful and makes:
         return "it makes a resource, and iterations cannot each have their own"
     return "" if may_loop else "the fallback loop is off"
@@ -83,7 +81,7 @@ def loop_op(
     handed_on = {
         i: known[key(op.inputs[i])]
         for i, t in enumerate(op.outputs)
-        if t.dtype == tf.resource and op.type in _LOOPS
+        if t.dtype == tf.resource and op.type in _tf.LOOPS
     }
     region = Region.of([op], [t for i, t in enumerate(op.outputs) if i not in handed_on])
     chosen = [known[key(t)] for t in region.inputs]

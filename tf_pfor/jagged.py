@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tf_pfor import _graphs, _tf, regions
-from tf_pfor.accesses import READS
+from tf_pfor.accesses import QUERIES, READS
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.regions import key
 from tf_pfor.registry import REGISTRY
@@ -117,7 +117,7 @@ def has_effects(op: tf.Operation) -> bool:
     inner = _tf.functions_of(op)
     if inner:
         return any(has_effects(o) for graph in inner for o in graph.get_operations())
-    is_harmless = op.type in READS or op.type in ("Assert", "Placeholder")
+    is_harmless = op.type in (*READS, *QUERIES, "Assert", "Placeholder")
     return not (is_harmless or _tf.draws_randomly(op.type))
 
 

@@ -17,7 +17,6 @@ _NO_CONSTANTS = (
     "PyFuncStateless", "RandomShuffle", "Range", "SparseConcat", "TensorListConcatLists",
     "TensorListPushBackBatch",
 )  # fmt: skip
-_LOOPS = ("StatelessWhile", "While")
 
 
 def refuse_constants(results: Sequence[tf.Tensor], sources: Sequence[Any]) -> None:
@@ -80,7 +79,7 @@ def _between(
         is_constant = _is_constant(op)
         if is_constant and (op.type in _NO_CONSTANTS or _is_of_backward_pass(op)):
             return op, depends
-        if op.type in _LOOPS:
+        if op.type in _tf.LOOPS:
             found, dependent = _in_loop(op, depends)
         elif functions := _tf.functions_of(op):
             read = [x for x in op.outputs if id(x) in wanted or needed.intersection(x.consumers())]

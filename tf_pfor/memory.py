@@ -173,7 +173,7 @@ def _elements(tensor: tf.Tensor, rows: int) -> int:
 def _list_bytes(tensor: tf.Tensor, rows: int) -> int:
     """What a while loop pushes onto a list: a tensor in each trip."""
     op = tensor.op
-    if op.type not in ("While", "StatelessWhile"):
+    if op.type not in _tf.LOOPS:
         return 0
     cond, body = (_tf.function_graph(op.graph, op.get_attr(k).name) for k in ("cond", "body"))
     pushed = _plain(body.outputs[tensor.value_index]).op

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tf_pfor.convert import Walker
 
 
-CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _SMALL = 32  # elements of a constant that each row may hold
 
 
@@ -103,7 +102,7 @@ class Region:
         for op in todo:  # grows
             if op.type == "IdentityN" and _tf.has_own_gradient(op):
                 return op
-            if op.type in CALLS:
+            if op.type in _tf.CALLS:
                 todo += [o for graph in _tf.functions_of(op) for o in graph.get_operations()]
         return None
 
@@ -133,7 +132,7 @@ class Region:
 def _copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
     """Emits one op on ``inputs`` in the current graph; a call as what is called."""
     graph = tf.compat.v1.get_default_graph()
-    if op.type in CALLS and not _tf.is_row_loop(op):  # TensorFlow cannot differentiate its copy
+    if op.type in _tf.CALLS and not _tf.is_row_loop(op):  # TensorFlow cannot differentiate its copy
         (body,) = _tf.functions_of(op)
         return Region.of_graph(body).copy(*inputs)
     schema = _tf.schema(op.type)

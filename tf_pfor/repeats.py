@@ -16,9 +16,6 @@ import tensorflow as tf
 from tf_pfor.emit import Emitter
 from tf_pfor.values import Layout, ListRows, Repeated, Value, dims, is_static
 
-# Ops that take such a list as it is: their functions are converted with it.
-CALLS = frozenset(["PartitionedCall", "StatefulPartitionedCall", "StatelessWhile", "While"])
-
 
 def convert(op: tf.Operation, inputs: Mapping[str, Any], emit: Emitter) -> list[Value] | None:
     """What an op becomes that reads such a list; None if it needs ``standard``.

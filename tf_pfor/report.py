@@ -36,6 +36,11 @@ class Recorder:
         """Sets the reason of the record of ``op`` that comes next."""
         self._notes[op] = text
 
+    def extend(self, other: Recorder) -> None:
+        """Adds the records of another one."""
+        self.entries += other.entries
+        self._on_purpose |= other._on_purpose
+
     def failures(self) -> list[str]:
         """One line for each op that was rejected: type, name, line, reason."""
         return [

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _graphs, _tf, memory, nests
+from tf_pfor import _graphs, _tf, memory, nests, pairs
 from tf_pfor.axes import Axis
 from tf_pfor.collectives import has_collective
 from tf_pfor.convert import Failed, Settings, Walker
@@ -183,19 +183,23 @@ def convert_body(
     Raises:
       NotVectorizableError: if ops cannot be converted; the message lists all of them.
     """
-    walker = bound_walker(body, elements, n, settings, recorder, block)
-    try:
-        values = iter(walker.convert(body.outputs, body.operations))
-        return [
-            _result(walker, next(values), i in invariant, i)
-            if isinstance(leaf, tf.Tensor)
-            else walker.group(leaf)
-            if isinstance(leaf, tf.Operation)
-            else None
-            for i, leaf in enumerate(body.leaves)
-        ]
-    except Failed:
-        raise refusal(recorder) from None
+
+    def attempt(settings: Settings, recorder: Recorder) -> list[Any]:
+        walker = bound_walker(body, elements, n, settings, recorder, block)
+        try:
+            values = iter(walker.convert(body.outputs, body.operations))
+            return [
+                _result(walker, next(values), i in invariant, i)
+                if isinstance(leaf, tf.Tensor)
+                else (walker.group(leaf) if isinstance(leaf, tf.Operation) else None)
+                for i, leaf in enumerate(body.leaves)
+            ]
+        except Failed:
+            raise refusal(recorder) from None
+
+    if block is not None or invariant:
+        return attempt(settings, recorder)
+    return pairs.convert_body(body, elements, n, settings, recorder, attempt)
 
 
 def bound_walker(
@@ -271,9 +275,7 @@ def _element_value(element: Element, loop: Loop) -> Value:
         if not loop.is_block:
             return loop.index_value()
         return Value.deferred(Layout.STACKED, lambda: loop.numbers, (), tf.int32)
-    if not element.is_mapped:
-        return Value.unstacked(element.tensor)
-    return Value.stacked(element.tensor)
+    return (Value.stacked if element.is_mapped else Value.unstacked)(element.tensor)
 
 
 # ---------------------------------------------------------------------------

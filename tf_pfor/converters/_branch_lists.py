@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._kinds import BRANCHES, callers_of, item_shape, kind_of
+from tf_pfor.converters._kinds import BRANCHES, callers_of, declared_item, item_shape, kind_of
 from tf_pfor.converters._list_rows import (
     dense,
     from_zero,
@@ -118,7 +118,10 @@ def _element(call: Call, made: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | N
     if known is not None and known[1].is_fully_defined():
         return known
     kind = kind_of(call, made)
-    return (kind, item_shape(call, made)) if isinstance(kind, tf.DType) else known
+    if not isinstance(kind, tf.DType):
+        return known
+    declared = declared_item(call, made)
+    return kind, declared if declared.rank is not None else item_shape(call, made)
 
 
 def unset_outputs(
@@ -173,13 +176,14 @@ def list_of_items(call: Call, items: tf.Tensor, element: Element) -> Value:
     return Value.stacked_list(call.emit("TensorListFromTensor", swap(call, items), shape))
 
 
-def items_of(made: Converted, element: tuple[int, ...], *, may_differ: bool) -> tf.Tensor:
+def items_of(made: Converted, element: Element, *, may_differ: bool) -> tf.Tensor:
     """All items of a list that a branch made for its rows: [k, T, ...]."""
     call, value = made.call, from_zero(made.call, made.value)
     if known_lengths(value) is not None and not may_differ:
         raise CannotVectorize("a branch makes lists whose length differs between iterations")
-    shape = call.emit.shape_vector([size_of_rows(call, value), *element])
-    return swap(call, pick(call, value, dense(call, value, shape, may_pad=False), axis=1))
+    shape = call.emit.shape_vector([size_of_rows(call, value), *element[1]])
+    whole = dense(call, value, shape, element[0], may_pad=False)
+    return swap(call, pick(call, value, whole, axis=1))
 
 
 def ends_of(made: Converted, k: int, uneven: set[int]) -> tf.Tensor:

@@ -68,20 +68,46 @@ def item_shape(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
 
 def _find_item_shape(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
     found: tf.TensorShape | None = None
-    shapes: list[tf.TensorShape]
-    for op, same in uses(call, tensor):
+    for op, same in uses(call, tensor, is_list=True):
         if op.type in _PUT and same.op is op:
-            shapes = [op.inputs[_PUT[op.type]].shape]
+            shape = op.inputs[_PUT[op.type]].shape
         elif op.type == "TensorListFromTensor":
-            shapes = [op.inputs[0].shape[1:]]
-        elif op.type in BRANCHES and same.op is op:
-            made = _of_branches(call, op, same.value_index, item_shape) or ()
-            shapes = [shape for shape in made if shape.rank is not None]  # something is put in
+            shape = op.inputs[0].shape[1:]
         else:
             continue
-        for shape in shapes:
-            found = shape if found is None else found.most_specific_compatible_shape(shape)
+        found = shape if found is None else found.most_specific_compatible_shape(shape)
     return tf.TensorShape(None) if found is None else found
+
+
+def declared_item(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
+    """The static shape of an item that a list of the body was made with; unknown if any may be.
+
+    Those who make such lists agree: what TensorFlow makes for gradients is like what it is of.
+
+    Args:
+      call: any op of the body.
+      tensor: the list.
+    """
+    key = ("declared", tensor.op, tensor.value_index)
+    return _search(call).once(call, key, lambda: _find_declared_item(call, tensor))
+
+
+def _find_declared_item(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
+    same = {id(t): t for _, t in uses(call, tensor, is_list=True)}
+    known = [element[1] for t in same.values() if (element := _tf.list_element(t)) is not None]
+    known = [shape for shape in known if shape.is_fully_defined()]
+    agree = known and all(shape == known[0] for shape in known)
+    return known[0] if agree else tf.TensorShape(None)
+
+
+def item_at(call: Call) -> tf.TensorShape:
+    """``declared_item`` of the list that an op of the body is about; unknown for other ops."""
+    about = (*call.op.inputs[:1], *call.op.outputs[:1])
+    is_list = call.op_type == "AddN" or call.op_type.startswith("TensorList")
+    tensor = next((t for t in about if is_list and t.dtype == tf.variant), None)
+    if tensor is None or kind_of(call, tensor) == tf.variant:
+        return tf.TensorShape(None)
+    return declared_item(call, tensor)
 
 
 _T = TypeVar("_T")
@@ -138,12 +164,13 @@ def _of_branches(
 
 
 def uses(
-    call: Call, tensor: tf.Tensor, path: Path = (), *, is_sure: bool = False
+    call: Call, tensor: tf.Tensor, path: Path = (), *, is_sure: bool = False, is_list: bool = False
 ) -> Iterator[tuple[tf.Operation, tf.Tensor]]:
     """The ops that make or read what stands at ``path`` in a variant, and what they call it.
 
     With ``is_sure`` not those that may be about another one: what is read from an optional may
-    have been put there as any of its alternatives.
+    have been put there as any of its alternatives. With ``is_list`` the variant is a list, and so
+    what all branches of a conditional return where it does.
     """
     callers = callers_of(call)
     todo, seen = [(tensor, path)], set[Any]()
@@ -157,8 +184,8 @@ def uses(
                 yield op, tensor
             if not (is_sure and op is tensor.op and op.type == "OptionalGetValue"):
                 todo += _related(op, tensor, path)
-            todo += _across(call, op, tensor, path)
-        todo += _outside(call, tensor, path, callers)
+            todo += _across(call, op, tensor, path, is_list)
+        todo += _outside(call, tensor, path, callers, is_list)
 
 
 def callers_of(call: Call) -> dict[Any, tf.Operation | None]:
@@ -166,7 +193,7 @@ def callers_of(call: Call) -> dict[Any, tf.Operation | None]:
     key = "callers of functions"
     if key not in call.memo:
         walker = call.walker
-        while walker.parent is not None:
+        while walker.parent is not None and not walker.is_root:
             walker = walker.parent
         found: dict[Any, tf.Operation | None] = {call.op.graph: None}
         if walker.graph is not None:
@@ -246,7 +273,7 @@ def functions_of_branches(op: tf.Operation) -> list[Any]:
 
 
 def _across(
-    call: Call, op: tf.Operation, tensor: tf.Tensor, path: Path
+    call: Call, op: tf.Operation, tensor: tf.Tensor, path: Path, is_list: bool
 ) -> Iterator[tuple[tf.Tensor, Path]]:
     """What ``tensor`` is inside of the functions of ``op``."""
     is_cond, is_loop = op.type in BRANCHES, "While" in op.type
@@ -263,9 +290,9 @@ def _across(
         if len(graph.outputs) < len(outputs) or (is_loop and len(graph.outputs) == 1):
             continue
         for i in outs:
-            if is_cond and not path:  # it returns other alternatives than its branches
+            if is_cond and not (path or is_list):  # it returns other alternatives than its branches
                 continue
-            if not is_cond or path[0] == ITEM or path[0][0] is None:
+            if not (is_cond and path) or path[0] == ITEM or path[0][0] is None:
                 yield graph.outputs[i], path
                 continue
             counts = _counts(call, op, i)
@@ -279,6 +306,7 @@ def _outside(
     tensor: tf.Tensor,
     path: Path,
     callers: dict[Any, tf.Operation | None],
+    is_list: bool,
 ) -> Iterator[tuple[tf.Tensor, Path]]:
     """What ``tensor`` is outside of the function it is in."""
     graph = tensor.graph
@@ -297,9 +325,9 @@ def _outside(
     for i, t in enumerate(graph.outputs[: len(outputs)]):
         if t is not tensor:
             continue
-        if is_cond and not path:  # it returns other alternatives than its branches
+        if is_cond and not (path or is_list):  # it returns other alternatives than its branches
             continue
-        if not is_cond or path[0] == ITEM or path[0][0] is None:
+        if not (is_cond and path) or path[0] == ITEM or path[0][0] is None:
             yield outputs[i], path
             continue
         before = 0

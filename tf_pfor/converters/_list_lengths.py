@@ -13,7 +13,6 @@ from tf_pfor.call import Call
 from tf_pfor.converters._loop_graphs import value_of
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.regions import CALLS
 
 # They make lists that are full: there is no more room than items.
 _FULL = ("TensorListFromTensor", "TensorListReserve")
@@ -56,7 +55,7 @@ def _items(tensor: tf.Tensor, emit: Emitter) -> tuple[bool, Dim] | None:
     op = made.op
     if op.type == "EmptyTensorList" or op.type in _FULL:
         return op.type in _FULL, step
-    if op.type not in ("StatelessWhile", "While"):
+    if op.type not in _tf.LOOPS:
         return None
     body = _tf.function_graph(op.graph, op.get_attr("body").name)
     k = made.value_index
@@ -82,7 +81,7 @@ def _called(made: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor
     TensorFlow hides loops in calls when a tape in another one watches.
     """
     call = made.op
-    if call.type not in CALLS:
+    if call.type not in _tf.CALLS:
         return made, lambda t: t
     (graph,) = _tf.functions_of(call)
     pairs = [*zip(graph.inputs, call.inputs), *zip(map(value_of, graph.outputs), call.outputs)]

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
+from tf_pfor.converters._kinds import item_at
 from tf_pfor.converters._lists import (
     cast,
     declared_shape,
@@ -52,8 +53,22 @@ def pick(call: Call, value: Value, tensor: tf.Tensor, axis: int = 0) -> tf.Tenso
     return call.emit("GatherV2", tensor, value.rows.ids, np.int32(axis))
 
 
+def shape_of_items(call: Call, value: Value) -> tf.Tensor:
+    """int32: the shape [size, ...] of the elements of a stacked list, as far as it is known."""
+    known = _tf.list_element(value.tensor)
+    item = None if known is not None and known[1].is_fully_defined() else item_at(call)
+    if item is None or not item.is_fully_defined():
+        return declared_shape(call, value.tensor)
+    return call.emit.shape_vector([size_of_rows(call, value), *item.as_list()])
+
+
 def dense(
-    call: Call, value: Value, shape: tf.Tensor | None = None, *, may_pad: bool = True
+    call: Call,
+    value: Value,
+    shape: tf.Tensor | None = None,
+    dtype: tf.DType | None = None,
+    *,
+    may_pad: bool = True,
 ) -> tf.Tensor:
     """All elements of a stacked list: [T, size, ...].
 
@@ -61,14 +76,18 @@ def dense(
       call: the call.
       value: the list.
       shape: of an element, [size, ...]; the declared one when None.
+      dtype: of the elements, where nothing else may tell it.
       may_pad: nothing depends on T (``_padded``).
     """
     found = _tf.list_element(value.tensor)
     if shape is None:
-        shape = declared_shape(call, value.tensor)
-    if found is None and "element_dtype" not in call.attrs:
+        shape = shape_of_items(call, value)
+    if found is not None:
+        dtype = found[0]
+    elif "element_dtype" in call.attrs:
+        dtype = call.attr("element_dtype")
+    if dtype is None:
         raise CannotVectorize("it is not known what a list holds")
-    dtype = found[0] if found is not None else call.attr("element_dtype")
     if dtype == tf.variant:
         raise CannotVectorize("the elements of a list of lists are wanted as one tensor")
     if may_pad:
@@ -103,7 +122,7 @@ def from_zero(call: Call, value: Value) -> Value:
 
 def relist(call: Call, value: Value, tensor: tf.Tensor) -> Value:
     """The list ``value`` with other elements: ``tensor`` is [T, size, ...]."""
-    shape = declared_shape(call, value.tensor)
+    shape = shape_of_items(call, value)
     made = unpadded(call.emit, call.emit("TensorListFromTensor", tensor, shape), value.tensor)
     return dataclasses.replace(Value.stacked_list(made), rows=value.rows)
 
@@ -132,7 +151,7 @@ def own_rows(call: Call, value: Value) -> Value:
     value = from_zero(call, value)
     assert value.rows is not None
     picked = pick(call, value, dense(call, value), axis=1)  # [T, k, ...]
-    shape = declared_shape(call, value.tensor)
+    shape = shape_of_items(call, value)
     if shape.shape.rank != 0:
         shape = with_size(call, without_size(call, shape), call.loop.length)
     lengths = value.rows.lengths
@@ -396,12 +415,12 @@ def carried_on(call: Call, old: Value, new: Value) -> Value:
         rows = dataclasses.replace(rows, lengths=lengths)
     ours = dense(call, new)  # [T, k or size, ...]
     ours = pick(call, new, ours, axis=1)  # [T, k, ...]
-    shape = declared_shape(call, old.tensor)
+    shape = shape_of_items(call, old)
     if tf.get_static_value(shape) is None:
         shape = _like(call, ours, old)  # elements that nobody wrote yet count as zeros
     both = call.emit("ConcatV2", [dense(call, old, shape), ours], np.int32(1))
     merged_rows = call.emit("GatherV2", both, _order(call, old), np.int32(1))  # [T, size, ...]
-    made = call.emit("TensorListFromTensor", merged_rows, declared_shape(call, old.tensor))
+    made = call.emit("TensorListFromTensor", merged_rows, shape_of_items(call, old))
     return Value.stacked_list(unpadded(call.emit, made, old.tensor), rows)
 
 

@@ -17,10 +17,10 @@ from tf_pfor.converters._list_rows import (
     once,
     own_rows,
     relist,
+    shape_of_items,
     without_base,
 )
 from tf_pfor.converters._lists import (
-    declared_shape,
     set_length,
     stack_list,
     swap,
@@ -125,9 +125,9 @@ def _spread(call: Call, part: Value, whole: Value) -> tf.Tensor:
         handle = handle.op.inputs[0]
     if handle.op.type != "TensorListReserve" or any(x.dtype == tf.variant for _, x in written):
         items = swap(call, scattered(swap(call, dense(call, part))))  # [T, size, ...]
-        made = emit("TensorListFromTensor", items, declared_shape(call, whole.tensor))
+        made = emit("TensorListFromTensor", items, shape_of_items(call, whole))
         return unpadded(emit, made, handle)
-    shape = declared_shape(call, whole.tensor)
+    shape = shape_of_items(call, whole)
     length = emit("TensorListLength", whole.tensor)
     if not written:
         raise CannotVectorize("a list without elements is added")

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.converters._kinds import BRANCHES
 from tf_pfor.converters._safety import writes_op
 
 # Ops that return the list they got, with other elements and the same length.
@@ -110,12 +111,16 @@ def list_before(
 ) -> tf.Tensor:
     """The list that this one was made from without a change of its length, or by ops of ``more``.
 
-    With ``may_grow`` also by writes beyond its end.
+    With ``may_grow`` also by writes beyond its end. Conditionals and loops are looked into.
 
     A list of which rows are written at different places is taken apart and put together.
     """
     while True:
         op = tensor.op
+        given = _list_before_functions(op, tensor.value_index, may_grow)
+        if given is not None:
+            tensor = given
+            continue
         if op.type in (*_SAME_LENGTH, *more) and (may_grow or not _resizes(op)):
             tensor = op.inputs[0]
             continue
@@ -129,6 +134,28 @@ def list_before(
         if whole is None or whole.op.type != "TensorListStack":
             return tensor
         tensor = whole.op.inputs[0]
+
+
+def _list_before_functions(op: tf.Operation, k: int, may_grow: bool) -> tf.Tensor | None:
+    """The list from which all branches, or each trip, of ``op`` make output ``k``, as long."""
+    is_loop = op.type in _tf.LOOPS
+    if not is_loop and op.type not in BRANCHES:
+        return None
+    if is_loop:
+        functions = [_tf.function_graph(op.graph, op.get_attr("body").name)]
+    else:
+        functions = _tf.functions_of(op)
+    sources = {input_before(graph, k, may_grow=may_grow) for graph in functions}
+    i = sources.pop() if len(sources) == 1 else None
+    if i is None or (is_loop and i != k):
+        return None
+    return op.inputs[i + int(not is_loop)]
+
+
+def input_before(graph: Any, k: int, *, may_grow: bool = False) -> int | None:
+    """The input of which a function makes output ``k``, a list, as long."""
+    tensor = list_before(graph.outputs[k], may_grow=may_grow)
+    return next((i for i, given in enumerate(graph.inputs) if given is tensor), None)
 
 
 def pops_only(graph: Any, i: int) -> bool:
@@ -340,13 +367,13 @@ def is_only_popped(tensor: tf.Tensor) -> bool:
     for op in tensor.consumers():
         if op.type == "Identity" and is_only_popped(op.outputs[0]):
             continue
-        if op.type in ("PartitionedCall", "StatefulPartitionedCall"):
+        if op.type in _tf.CALLS:
             inner = _tf.function_graph(op.graph, op.get_attr("f").name)
             places = [i for i, t in enumerate(op.inputs) if t is tensor]
             if not all(is_only_popped(inner.inputs[i]) for i in places):
                 return False
             continue
-        if op.type not in ("StatelessWhile", "While"):
+        if op.type not in _tf.LOOPS:
             return False
         names = [op.get_attr(name).name for name in ("cond", "body")]
         cond, body = (_tf.function_graph(op.graph, name) for name in names)

@@ -73,7 +73,7 @@ def is_unknown_in_loop(rows: Any) -> bool:
 
 def _has_loop(graph: Any) -> bool:
     return any(
-        op.type in ("StatelessWhile", "While") or any(map(_has_loop, _tf.functions_of(op)))
+        op.type in _tf.LOOPS or any(map(_has_loop, _tf.functions_of(op)))
         for op in graph.get_operations()
     )
 

@@ -87,8 +87,6 @@ def leave_open(call: Call, branches: Sequence[Any], opened: Opened) -> None:
             call.memo["opened", source(graph.outputs[k]).op] = True
 
 
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-_LOOPS = ("StatelessWhile", "While")
 _MAKES = ("OptionalFromValue", "OptionalNone")
 _HANDLES = (tf.resource, tf.string, tf.variant)
 _OPTIONAL = ("optional",)
@@ -143,7 +141,7 @@ def _is_only_opened(call: Call, tensor: tf.Tensor) -> bool:
             if op is None or places[-1] >= len(op.outputs) or (is_list and op.type in BRANCHES):
                 return False
             todo += [(op.outputs[i], is_list) for i in places]
-            todo += [(t.graph.inputs[i], is_list) for i in places if op.type in _LOOPS]
+            todo += [(t.graph.inputs[i], is_list) for i in places if op.type in _tf.LOOPS]
         for op in t.consumers():
             if op.type in ("OptionalFromValue", "OptionalGetValue"):
                 todo += [
@@ -156,7 +154,7 @@ def _is_only_opened(call: Call, tensor: tf.Tensor) -> bool:
             if op.type in _PASS and not (is_item and is_list):
                 todo += [(out, is_list or is_item) for out in op.outputs[:1]]
                 todo += [(out, False) for out in op.outputs[1:]]
-            elif op.type in (*BRANCHES, *_CALLS, *_LOOPS):
+            elif op.type in (*BRANCHES, *_tf.CALLS, *_tf.LOOPS):
                 todo += [(inside, is_list) for inside in _inside(op, t)]
             else:
                 return False
@@ -349,7 +347,7 @@ def _is_used_as(value: Value, tensor: tf.Tensor) -> bool:
                 todo.append(op.outputs[0])
             elif op.type == "Identity":
                 todo.append(op.outputs[0])
-            elif op.type in (*BRANCHES, *_CALLS, *_LOOPS):
+            elif op.type in (*BRANCHES, *_tf.CALLS, *_tf.LOOPS):
                 todo += _inside(op, t)
     return True
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._kept import item_at, joined, list_of
-from tf_pfor.converters._kinds import BRANCHES, kind_of
-from tf_pfor.converters._loop_graphs import list_before
+from tf_pfor.converters._kinds import kind_of
+from tf_pfor.converters._loop_graphs import input_before
 from tf_pfor.converters._regions import Region
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import ListRows, Value
@@ -122,23 +120,5 @@ def among(value: Value, branch: int, optionals: Sequence[Returned]) -> Value:
 
 def one_source(regions: Sequence[Region], k: int, *, may_grow: bool = False) -> int | None:
     """The input of which all branches make output ``k``, a list, of its length or a larger one."""
-    return _common([region.graph for region in regions], k, may_grow)
-
-
-def _common(graphs: Sequence[Any], k: int, may_grow: bool) -> int | None:
-    sources = {_source(graph, k, may_grow) for graph in graphs}
+    sources = {input_before(region.graph, k, may_grow=may_grow) for region in regions}
     return sources.pop() if len(sources) == 1 else None
-
-
-def _source(graph: Any, k: int, may_grow: bool) -> int | None:
-    """The input of which a branch makes a list, also by conditionals in it."""
-    tensor = graph.outputs[k]
-    while True:
-        tensor = list_before(tensor, may_grow=may_grow)
-        if tensor.op.type not in BRANCHES:
-            break
-        inner = _common(_tf.functions_of(tensor.op), tensor.value_index, may_grow)
-        if inner is None:
-            return None
-        tensor = tensor.op.inputs[inner + 1]
-    return next((i for i, given in enumerate(graph.inputs) if given is tensor), None)

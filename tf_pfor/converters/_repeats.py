@@ -161,7 +161,7 @@ def _of_loop_outside(call: Call, given: Value) -> Value:
         return given
     handle = source(given.tensor)
     op, k = handle.op, handle.value_index
-    if op.type not in ("StatelessWhile", "While"):
+    if op.type not in _tf.LOOPS:
         return given
     cond, body = (_tf.function_graph(op.graph, op.get_attr(f).name) for f in ("cond", "body"))
     item = _pushed(body, cond, k)

@@ -113,7 +113,7 @@ def is_zeros(handle: tf.Tensor) -> bool:
     if not tf.is_symbolic_tensor(handle):
         return False
     made = source(handle)
-    if made.op.type in ("PartitionedCall", "StatefulPartitionedCall"):
+    if made.op.type in _tf.CALLS:
         made = source(_tf.functions_of(made.op)[0].outputs[made.value_index])
     return made.op.type == "ZerosLike"
 

@@ -128,7 +128,7 @@ def _converted(region: Region, args: list[Value], loop: Loop, outputs: Outputs) 
 def _tensors(made: Sequence[Converted], outputs: Outputs, *, may_differ: bool) -> list[tf.Tensor]:
     """The outputs; those that are optionals come in another way."""
     return [
-        items_of(m, outputs.lists[k][1], may_differ=may_differ)
+        items_of(m, outputs.lists[k], may_differ=may_differ)
         if k in outputs.lists
         else tf.constant(0)
         if k in outputs.optionals or k in outputs.kept

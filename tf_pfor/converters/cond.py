@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,11 @@ from tf_pfor.converters._branch_lists import (
     unset_outputs,
 )
 from tf_pfor.converters._containers import with_rows
+from tf_pfor.converters._kinds import BRANCHES
 from tf_pfor.converters._list_rows import lengths_of, with_lengths
 from tf_pfor.converters._lists import stack_list
 from tf_pfor.converters._loop_graphs import is_read
+from tf_pfor.converters._loop_graphs import source as passed_on
 from tf_pfor.converters._once import is_by_loop, is_unknown_in_loop, run_once
 from tf_pfor.converters._opened import (
     Opened,
@@ -114,17 +116,47 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
         way, run = "split", _split
     call.note(f"cond: {way}")
     made = run(call, which, regions, args)
-    return [_agreed(regions, k, call.emit) or m for k, m in enumerate(made)]
+    return [_agreed(regions, k, args, call.emit) or m for k, m in enumerate(made)]
 
 
-def _agreed(regions: Sequence[Region], k: int, emit: Emitter) -> Value | None:
-    """Output ``k``, where all branches give the same constant, as shapes of gradients are."""
-    if (regions[0].graph.outputs[k].shape.num_elements() or _SMALL) >= _SMALL:
+def _agreed(
+    regions: Sequence[Region], k: int, args: Sequence[Value], emit: Emitter
+) -> Value | None:
+    """Output ``k``, where all branches give the same input or constant, as shapes of gradients."""
+    graphs = [r.graph for r in regions]
+    passed = {_place(passed_on(graph.outputs[k])) for graph in graphs}
+    i = passed.pop() if len(passed) == 1 else None
+    if i is not None and args[i].dtype != tf.variant:
+        return args[i]
+    if (graphs[0].outputs[k].shape.num_elements() or _SMALL) >= _SMALL:
         return None
-    first, *others = (_tf.static_value(r.graph.outputs[k]) for r in regions)
-    if first is None or not all(o is not None and np.array_equal(first, o) for o in others):
-        return None
-    return Value.unstacked(emit.constant(first), constant=first)
+    constants = [None if a.is_stacked else a.constant for a in args]
+    known = _same([_known(graph.outputs[k], constants.__getitem__) for graph in graphs])
+    return None if known is None else Value.unstacked(emit.constant(known), constant=known)
+
+
+def _place(tensor: tf.Tensor) -> int | None:
+    """Which input of its function a tensor is."""
+    inputs = tensor.graph.inputs  # type: ignore[attr-defined]
+    return next((i for i, t in enumerate(inputs) if t is tensor), None)
+
+
+def _known(tensor: tf.Tensor, given: Callable[[int], np.ndarray | None]) -> np.ndarray | None:
+    """The constant that a tensor of a branch is, as ``given`` tells of those of its inputs."""
+    tensor = passed_on(tensor)
+    op, i = tensor.op, _place(tensor)
+    if i is not None:
+        return given(i)
+    if op.type not in BRANCHES:
+        return _tf.static_value(tensor)
+    ends = [graph.outputs[tensor.value_index] for graph in _tf.functions_of(op)]
+    return _same([_known(t, lambda i: _known(op.inputs[i + 1], given)) for t in ends])
+
+
+def _same(found: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    first = found[0]
+    agree = all(o is not None and np.array_equal(first, o) for o in found)  # type: ignore[arg-type]
+    return first if agree else None
 
 
 def _check_shapes(call: Call, regions: Sequence[Region]) -> None:

@@ -8,11 +8,11 @@ import numpy as np
 
 from tf_pfor.call import Call
 from tf_pfor.converters._families import axis_input, table
-from tf_pfor.converters._indexing import as_dtype, gather_rows
+from tf_pfor.converters._indexing import as_dtype, begin_and_rest, elements_of, gather_rows
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ANY, RegisterPFor
 from tf_pfor.shapes import Lead, expand_to_rank, fold, leading, transpose, unfold
-from tf_pfor.values import Value
+from tf_pfor.values import Value, is_static
 
 # ---------------------------------------------------------------------------
 # Pad
@@ -38,6 +38,36 @@ def pad(call: Call, input: Value, paddings: Value, constant_values: Value | None
     """By [[0, 0], paddings]."""
     form, amounts = _padded(call, input, paddings)
     return form.result(call.rebuild(input=form.tensors[0], paddings=amounts))
+
+
+@RegisterPFor("Pad", ANY)
+def pad_by_row(call: Call, input: Value, paddings: Value) -> Any:
+    """The gradient of Slice: x_i from b_i on, among zeros of the size of what was sliced.
+
+    Axes that begin at different places get one zero at the end, which their gather then reads.
+    """
+    found = begin_and_rest(call.op.inputs[1])
+    begin = None if found is None else call.value_of(found[0])
+    if found is None or begin is None or not is_static(input.inner_shape):
+        raise CannotVectorize("the paddings, and so the shapes, may differ between iterations")
+    emit, axes = call.emit, elements_of(call, found[0], begin)
+    lengths: Any = input.inner_shape
+    amounts = [
+        [0, 1] if first.constant is None else [first.constant, rest - first.constant]
+        for first, rest in zip(axes, found[1])
+    ]
+    x = Value.stacked(emit("Pad", call.stacked(input), np.asarray([[0, 0], *amounts], np.int32)))
+    for k, (first, length) in enumerate(zip(axes, lengths)):
+        if first.value is None:
+            continue
+        every = emit.constant(np.arange(length + found[1][k]), first.value.dtype)
+        at = emit("Sub", every, emit.reshape(call.stacked(first.value), [call.loop.length, 1]))
+        count = emit.constant(length, at.dtype)
+        is_inside = emit(
+            "LogicalAnd", emit("GreaterEqual", at, emit("ZerosLike", at)), emit("Less", at, count)
+        )
+        x = gather_rows(call, x, emit("SelectV2", is_inside, at, count), k)
+    return x
 
 
 @RegisterPFor("PadV2", ANY)

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._containers import holds_packs
+from tf_pfor.converters._kinds import declared_item
 from tf_pfor.converters._list_rows import (
     dense,
     from_zero,
@@ -414,11 +415,11 @@ def resize(call: Call, input_handle: Value, size: Value) -> Any:
 @list_rule("TensorListElementShape")
 def element_shape(call: Call, input_handle: Value) -> Any:
     """The declared shape without the loop axis; a constant where the body knows it."""
+    declared = declared_item(call, call.op.inputs[0])
+    if declared.is_fully_defined():
+        shape = np.asarray(declared.as_list(), call.output_dtype().as_numpy_dtype)
+        return Value.unstacked(call.emit.constant(shape), constant=shape)
     found = _tf.list_element(call.op.inputs[0])
-    emit, dtype = call.emit, call.output_dtype()
-    if found is not None and found[1].is_fully_defined():
-        shape = np.asarray(found[1].as_list(), dtype.as_numpy_dtype)
-        return Value.unstacked(emit.constant(shape), constant=shape)
     source = stack_list(call, input_handle)
     made = call.rebuild(input_handle=source.tensor)
     if found is not None and found[0] == tf.variant:
