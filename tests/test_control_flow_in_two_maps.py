@@ -202,15 +202,14 @@ def test_unknown_number_of_rows(model):
                     np.testing.assert_allclose(f[i, c], w, rtol=1e-9, atol=1e-11)
 
 
-def test_what_is_kept_without_a_static_shape_is_looped():
+def test_what_is_kept_without_a_static_shape():
     def model(k, x, steps, m, j):
         def body(t, s):
             return tf.cond(tf.reduce_sum(s) > 0.1, lambda: tf.sin(s) * s, lambda: tf.exp(s))
 
         return loop(k, body, x, shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])))
 
-    with pytest.warns(tf_pfor.FallbackWarning, match="DynamicPartition"):
-        check(model, 2, 2, fallback=True)
+    check(model, 2, 2)
 
 
 def test_second_gradients_of_loops_in_loops():

@@ -16,7 +16,6 @@ from tests.programs import ALL
 from tf_pfor.errors import FallbackWarning, PforError
 
 LENGTHS = "the length of the list differs between iterations"
-PARTITION = "it returns a tensor whose shape may differ between iterations, of"
 BRANCHES = "give results of different shapes, (6, 4) and (3, 4)"
 OPTIONAL = "a loop changes an optional"
 NO_CONVERTER = "no converter is registered for it"
@@ -28,21 +27,19 @@ STATE = "a loop that changes state, with trip counts that differ, inside another
 LOOPED = {
     ("beam_search", "gradients"): BRANCHES,
     ("beam_search", "gradients in two maps"): BRANCHES,
-    ("breadth_first_search", "two maps"): PARTITION,
-    ("bubble_sort", "gradients in two maps"): PARTITION,
     ("chain_of_lookups", "two maps"): STATE,
-    ("gauss_newton", "gradients in two maps"): "the strides differ between iterations",
     ("greedy_decoding", "gradients"): LENGTHS,
     ("greedy_decoding", "gradients in two maps"): LENGTHS,
     ("greedy_decoding", "tape around"): LENGTHS,
     ("greedy_decoding", "two maps"): LENGTHS,
     ("greedy_decoding", "values"): LENGTHS,
+    ("growing_attention_by_row", "gradients"): LENGTHS,
+    ("growing_attention_by_row", "gradients in two maps"): LENGTHS,
     ("growing_attention_by_row", "tape around"): LENGTHS,
     ("growing_attention_by_row", "two maps"): LENGTHS,
     ("growing_attention_by_row", "values"): LENGTHS,
     ("growing_vector_by_row", "no rows"): NO_CONVERTER,
     ("growing_vector_by_row", "one row"): NO_CONVERTER,
-    ("lbfgs", "gradients in two maps"): PARTITION,
     ("map_to_ragged", "gradients"): SLICE,
     ("map_to_ragged", "tape around"): SLICE,
     ("map_to_ragged", "two maps"): SLICE,
@@ -56,11 +53,6 @@ LOOPED = {
     ("reversed_text", "tape around"): NO_CONVERTER,
     ("reversed_text", "two maps"): NO_CONVERTER,
     ("reversed_text", "values"): NO_CONVERTER,
-    ("shift_reduce_parser", "gradients in two maps"): PARTITION,
-    ("shift_reduce_parser", "two maps"): PARTITION,
-    ("sparse_tensor", "gradients in two maps"): "'a_shape' may differ between iterations",
-    ("stack_machine", "gradients in two maps"): PARTITION,
-    ("stack_machine", "two maps"): PARTITION,
     ("tangent_of_a_network", "gradients"): RESHAPE,
     ("tangent_of_a_network", "gradients in two maps"): RESHAPE,
     ("words_of_a_sentence", "tape around"): NO_CONVERTER,
@@ -77,8 +69,6 @@ REFUSED = {
     ("greedy_decoding", "compiled"): GROWS,
     ("growing_attention", "compiled"): GROWS,
     ("growing_attention_by_row", "compiled"): GROWS,
-    ("growing_attention_by_row", "gradients"): LENGTHS,
-    ("growing_attention_by_row", "gradients in two maps"): LENGTHS,
     ("optional", "tape around"): "makes lists in a loop over rows, which has no gradient",
     ("reversed_text", "compiled"): STRINGS,
     ("shift_reduce_parser", "compiled gradients"): "lists whose length is not known before running",

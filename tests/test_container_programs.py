@@ -1,0 +1,105 @@
+"""Random programs with arrays and lists in loops and branches: one map, two, and a tape around."""
+
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.container_programs import W, gradients, program, value
+
+N = 4
+
+
+def vectorized(fn, rows):
+    return tf_pfor.vectorized_map(lambda r: fn(*r), rows, fallback_to_while_loop=False)
+
+
+def in_one_map(statements):
+    return lambda *rows: vectorized(gradients(statements), rows)
+
+
+def in_two_maps(statements):
+    def run(*rows):
+        pairs = [tf.reshape(x, [2, 2, *x.shape[1:]]) for x in rows]
+        found = vectorized(lambda *r: vectorized(gradients(statements), r), pairs)
+        return [tf.reshape(x, [N, *x.shape[2:]]) for x in found]
+
+    return run
+
+
+def with_a_tape_around(statements):
+    def run(k, m, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = vectorized(value(statements), (k, m, x))
+        return [y, *tape.gradient(y, [x, W], unconnected_gradients="zero")]
+
+    return run
+
+
+WAYS = {"one map": in_one_map, "two maps": in_two_maps, "tape around": with_a_tape_around}
+
+
+def check(statements, way, seed):
+    rng = np.random.default_rng(seed)
+    k, m = (tf.constant(rng.integers(0, 4, N), tf.int32) for _ in range(2))
+    x = tf.constant(rng.normal(size=[N, 3]))
+    alone = tf.function(gradients(statements), autograph=False)
+    expected = [np.stack(e) for e in zip(*(alone(k[i], m[i], x[i]) for i in range(N)))]
+    if way == "tape around":
+        expected[2] = expected[2].sum(0)
+    found = tf.function(WAYS[way](statements), autograph=False)(k, m, x)
+    for f, e in zip(found, expected, strict=True):
+        np.testing.assert_allclose(f, e, rtol=1e-8, atol=1e-9)
+
+
+def step(name, c=0.3):
+    return "step", name, c
+
+
+PASSED = ("cond", "i is odd", [], [])
+SMALL = {
+    "an array through two conditionals": [PASSED, ("while", "m - trip", False, [PASSED])],
+    "a list through a conditional in a loop": [("while", "k - trip", False, [PASSED])],
+    "a pop in a branch": [("cond", "trip > 0", [step("q pop")], [step("m at i")])],
+    "a pop in a loop": [("while", "i", False, [step("q push"), step("q pop")])],
+    "a push in a branch in a branch": [
+        PASSED, ("cond", "i is odd", [step("q push")], [PASSED, ("cond", "m > s", [], [])]),
+    ],
+    "a slice that begins elsewhere in each row": [step("m slice")],
+    "a sorted matrix through branches": [
+        ("cond", "k > m", [PASSED, ("cond", "m > s", [], []), step("m sorted")], [])
+    ],
+    "a write and a stack in a branch": [("cond", "i is odd", [step("a write")], [step("a stack")])],
+    "empty lists in loops that nobody enters": [
+        ("while", "two", False, [("while", "k", False, [step("q sum")])]), PASSED,
+        ("while", "length", False, [step("m sorted"), step("a swap")]),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", SMALL)
+def test_small_programs(name, way):
+    check(SMALL[name], way, 5)
+
+
+# A gradient of a lookup of what was joined (of "m sorted" after "m roll") has as many slices as
+# were found in each part, in each row others: TensorFlow's Where, which runs in a loop over rows.
+def has_slices_of_parts(statements):
+    text = repr(statements)
+    return "m sorted" in text and "m roll" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", range(40))
+def test_programs(seed, way):
+    statements = program(random.Random(seed), 2)
+    if has_slices_of_parts(statements) and way != "tape around":
+        with pytest.raises(tf_pfor.NotVectorizableError, match="Where"):
+            check(statements, way, seed)
+    else:
+        check(statements, way, seed)
