@@ -160,7 +160,7 @@ def convert_op(op: tf.Operation, walker: Walker) -> None:
     finally:
         walker.inner_map = None
     if not _joined(inner, walker):
-        walker.memo.setdefault(_MAPS, set()).add(inner)
+        walker.memo[_MAPS, inner] = False
         walker.convert_op(op)
 
 
@@ -179,8 +179,11 @@ def _map_of(op: tf.Operation, walker: Walker) -> InnerMap | None:
     if walker.inner_map is not None:
         return None
     for inner in getattr(op.graph, _MAPS, ()):
-        if op in inner.operations and inner not in walker.memo.get(_MAPS, ()):
-            return inner if _is_closed(inner) else None
+        if op in inner.operations:
+            key = (_MAPS, inner)
+            if key not in walker.memo:
+                walker.memo[key] = _is_closed(inner)
+            return inner if walker.memo[key] else None
     return None
 
 
