@@ -88,7 +88,12 @@ def test_small_programs(name, way):
 
 # What runs in a loop over rows: a gradient of a lookup of what was joined ("m sorted" of "m roll")
 # has as many slices as were found in each part (TensorFlow's Where), in each row others.
-LOOPED = {(24, "one map"): "make lists of items", (24, "two maps"): "not known to be static"}
+LOOPED = {
+    (24, "one map"): "make lists of items",
+    (24, "two maps"): "not known to be static",
+    (30, "one map"): "Where",
+    (30, "two maps"): "not known to be static",
+}
 
 
 @pytest.mark.slow

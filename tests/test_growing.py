@@ -81,8 +81,15 @@ def test_rows_that_leave_one_by_one(model):
 def test_refused_before_it_runs(model):
     with pytest.raises(tf_pfor.NotVectorizableError, match="its shape, and while_strategy is 'ma"):
         mapped(model, SAME, X, while_strategy="mask")
-    with pytest.raises(tf_pfor.NotVectorizableError, match="its shape, inside another map"):
-        in_two_maps(model, SAME[None], X[None])
+
+
+@pytest.mark.parametrize("model", [total(appended), gradient_in_body(appended)])
+def test_two_maps(model):
+    """One map over the pairs: no outer map could convert the compacted rows of an inner one."""
+    found = in_two_maps(model, tf.stack([SAME, SAME]), tf.stack([X, -X]))
+    np.testing.assert_allclose(found, [mapped(model, SAME, X), mapped(model, SAME, -X)], rtol=1e-12)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rows would end with different"):
+        in_two_maps(model, tf.stack([SAME, SAME + 1]), tf.stack([X, X]))
 
 
 @pytest.mark.parametrize("k", [SAME, tf.constant(2)])
