@@ -86,9 +86,9 @@ def test_small_programs(name, way):
     check(SMALL[name], way, 5)
 
 
-# What runs in a loop over rows: a gradient of a lookup of what was joined ("m sorted" of "m roll")
-# has as many slices as were found in each part (TensorFlow's Where), in each row others.
-LOOPED = {
+# What is refused without the fallback: a gradient of a lookup of what was joined ("m sorted" of
+# "m roll") has as many slices as were found in each part (TensorFlow's Where), in each row others.
+REFUSED = {
     (24, "one map"): "make lists of items",
     (24, "two maps"): "not known to be static",
     (30, "one map"): "Where",
@@ -101,8 +101,8 @@ LOOPED = {
 @pytest.mark.parametrize("seed", range(40))
 def test_programs(seed, way):
     statements = program(random.Random(seed), 2)
-    if (seed, way) in LOOPED:
-        with pytest.raises(tf_pfor.NotVectorizableError, match=LOOPED[seed, way]):
+    if (seed, way) in REFUSED:
+        with pytest.raises(tf_pfor.NotVectorizableError, match=REFUSED[seed, way]):
             check(statements, way, seed)
     else:
         check(statements, way, seed)

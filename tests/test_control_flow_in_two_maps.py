@@ -115,25 +115,25 @@ def gradients(model):
     return one
 
 
-def of_both(one, fallback=False):
+def of_both(one):
     """Two maps: ``m`` is of the rows of the outer one, ``j`` of those of the inner one only."""
 
     def rows(k, x, steps, m, j):
         def outer(row):
             k, x, steps, m = row
             inner = lambda r: one(*r[:3], m, r[3])  # noqa: E731
-            return tf_pfor.vectorized_map(inner, (k, x, steps, j), fallback_to_while_loop=fallback)
+            return tf_pfor.vectorized_map(inner, (k, x, steps, j), fallback_to_while_loop=False)
 
-        return tf_pfor.vectorized_map(outer, (k, x, steps, m), fallback_to_while_loop=fallback)
+        return tf_pfor.vectorized_map(outer, (k, x, steps, m), fallback_to_while_loop=False)
 
     return rows
 
 
-def check(model, n=4, columns=3, fallback=False):
+def check(model, n=4, columns=3):
     one = gradients(model)
     alone = tf.function(one)
     args = K[:n, :columns], X[:n, :columns], STEPS[:n, :columns], M[:n], J[:columns]
-    found = tf.function(of_both(one, fallback), autograph=False)(*args)
+    found = tf.function(of_both(one), autograph=False)(*args)
     expected = [
         [alone(*(a[i, c] for a in args[:3]), M[i], J[c]) for c in range(columns)] for i in range(n)
     ]

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tf_pfor.registry import REGISTRY
+from tests.test_fallback import unregistered
 
 RNG = np.random.RandomState(0)
 X = tf.constant(RNG.randn(6, 3))
@@ -25,9 +25,8 @@ LARGE = tf.constant(RNG.randn(200))
 @contextlib.contextmanager
 def without_sinh():
     """Takes the converter of Sinh away."""
-    with REGISTRY.temporary(), warnings.catch_warnings():
+    with unregistered(("Sinh",)), warnings.catch_warnings():
         warnings.simplefilter("ignore", tf_pfor.FallbackWarning)
-        REGISTRY._rules = {k: v for k, v in REGISTRY._rules.items() if k != "Sinh"}
         yield
 
 

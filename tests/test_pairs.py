@@ -7,29 +7,16 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.container_programs import D, W
+from tests.container_programs import D
+from tests.test_gradients_asked_for_later import W, of_a_variable, of_results
 
 RNG = np.random.default_rng(0)
 
 
-@tf.custom_gradient
-def squashed(x):
-    y = tf.tanh(x)
-    return y, lambda dy: dy * (1 - y * y) * 0.7 + tf.reduce_sum(x) * 0.01 * dy
-
-
-@tf.custom_gradient
-def weighted(x):
-    def gradient(dy, variables=None):
-        return tf.linalg.matvec(W, dy, transpose_a=True), [tf.einsum("i,j->ij", dy, x) * 1.5]
-
-    return tf.linalg.matvec(W, x), gradient
-
-
 LEAVES = {
     "plain": lambda s: tf.tanh(tf.linalg.matvec(W, s)),
-    "custom gradient": squashed,
-    "custom gradient of a variable": weighted,
+    "custom gradient": of_results,
+    "custom gradient of a variable": of_a_variable,
 }
 
 
@@ -138,13 +125,20 @@ def test_out_axes_and_shared_arguments():
     np.testing.assert_allclose(tf.transpose(found), one_by_one(one, k, x, shared), rtol=1e-12)
 
 
-def test_no_loop_over_rows_and_no_map_that_is_left():
-    """The loops of the pairs are all loops that there are."""
+def test_the_loops_of_the_pairs_are_all_that_is_read():
     one = of_pair(tf.tanh)
     concrete = tf.function(lambda *d: in_two_maps(one, *d), autograph=False)
     graph = concrete.get_concrete_function(*UNKNOWN).graph
     loops = [op for op in graph.get_operations() if op.type in ("StatelessWhile", "While")]
     assert len([op for op in loops if any(t.consumers() for t in op.outputs)]) == 2
+
+
+def test_reports_say_so():
+    one = of_pair(tf.tanh)
+    report = tf_pfor.explain(
+        lambda r: vectorized(lambda q: one(q[0], q[1], r[2]), (r[0], r[1])), data(3, 4)
+    )
+    assert any("one over all pairs of iterations" in r.reason for r in report.records)
 
 
 def test_a_gradient_in_the_outer_body_is_looped():

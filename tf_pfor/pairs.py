@@ -21,6 +21,8 @@ from tf_pfor.collectives import has_collective
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.jagged import has_effects
+from tf_pfor.loop import Loop
+from tf_pfor.registry import Outcome
 from tf_pfor.report import Recorder
 from tf_pfor.settings import Settings
 from tf_pfor.values import Layout, Value
@@ -88,22 +90,25 @@ def convert_body(
     outer = tf.compat.v1.get_default_graph()
     if not _tf.in_body(outer) or not _may_be_pairs(body):
         return attempt(settings, recorder)
-    strict = dataclasses.replace(settings, fallback="error")
-    for as_one, chosen in ((False, strict), (True, strict), (False, settings)):
+
+    def kept(chosen: Settings) -> list[Any]:
         first, tried = len(outer.get_operations()), Recorder()
         try:
-            with _tf.not_in_body() if as_one else contextlib.nullcontext():
-                made = attempt(chosen, tried)
+            made = attempt(chosen, tried)
         except NotVectorizableError:
-            if chosen is settings:
-                raise
             left = frozenset(outer.get_operations()[first:])
             setattr(outer, _LEFT, getattr(outer, _LEFT, frozenset()) | left)
-            continue
+            raise
         recorder.extend(tried)
         _remember(body, elements, made, n, settings, outer.get_operations()[first:])
         return made
-    raise AssertionError("the last attempt returns or raises")
+
+    strict = dataclasses.replace(settings, fallback="error")
+    with contextlib.suppress(NotVectorizableError):
+        return kept(strict)
+    with contextlib.suppress(NotVectorizableError), _tf.not_in_body():
+        return kept(strict)
+    return kept(settings)
 
 
 def _may_be_pairs(body: Any) -> bool:
@@ -159,7 +164,10 @@ def convert_op(op: tf.Operation, walker: Walker) -> None:
         pass
     finally:
         walker.inner_map = None
-    if not _joined(inner, walker):
+    if _joined(inner, walker):
+        why = "a map in a map: one over all pairs of iterations"
+        walker.recorder.add(op, Outcome.VECTORIZED, why)
+    else:
         walker.memo[_MAPS, inner] = False
         walker.convert_op(op)
 
@@ -201,7 +209,7 @@ def _is_closed(inner: InnerMap) -> bool:
 
 
 def _joined(inner: InnerMap, walker: Walker) -> bool:
-    """Whether an inner map became one over pairs; nothing is changed if not."""
+    """Whether an inner map became one over pairs; if not, nobody reads what was emitted."""
     recorder = Recorder()
     try:
         walker.visit([t.op for t in inner.needs])
@@ -225,15 +233,14 @@ def _convert(
     if isinstance(n, tf.Tensor):
         n = _unstacked(_value(walker, n))
     lengths = [outer.length, n]
-    rows = _repeated(walker, _numbers(walker, outer.length), lengths, axis=1)
+    rows = _repeated(walker, Loop(outer.length, emit).index, lengths, axis=1)
     loop = outer.subset(rows, emit)
     child = walker.enter(loop, emit, recorder)
     child.settings = dataclasses.replace(inner.settings, fallback="error")
     child.memo, child.inner_map, child.is_root = {}, None, True
     for placeholder, given in inner.inputs:
         if given is None:
-            numbers = _repeated(walker, _numbers(walker, n), lengths, axis=0)
-            value = Value.stacked(numbers)
+            value = Value.stacked(_repeated(walker, Loop(n, emit).index, lengths, axis=0))
         elif isinstance(given, tuple):
             value = loop.take(_value(walker, given[0]))
             if value.layout is Layout.STACKED_LIST:
@@ -256,13 +263,6 @@ def _unstacked(value: Value) -> tf.Tensor:
     if value.is_stacked:
         raise CannotVectorize("the inner map has another number of iterations in each outer one")
     return value.tensor
-
-
-def _numbers(walker: Walker, count: Dim) -> tf.Tensor:
-    emit = walker.emit
-    if isinstance(count, int):
-        return emit.constant(np.arange(count, dtype=np.int32))
-    return emit("Range", np.int32(0), count, np.int32(1))
 
 
 def _repeated(walker: Walker, x: tf.Tensor, lengths: list[Dim], axis: int) -> tf.Tensor:
