@@ -86,23 +86,8 @@ def test_small_programs(name, way):
     check(SMALL[name], way, 5)
 
 
-# What is refused without the fallback: a gradient of a lookup of what was joined ("m sorted" of
-# "m roll") has as many slices as were found in each part (TensorFlow's Where), in each row others.
-REFUSED = {
-    (24, "one map"): "make lists of items",
-    (24, "two maps"): "not known to be static",
-    (30, "one map"): "Where",
-    (30, "two maps"): "not known to be static",
-}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(40))
 def test_programs(seed, way):
-    statements = program(random.Random(seed), 2)
-    if (seed, way) in REFUSED:
-        with pytest.raises(tf_pfor.NotVectorizableError, match=REFUSED[seed, way]):
-            check(statements, way, seed)
-    else:
-        check(statements, way, seed)
+    check(program(random.Random(seed), 2), way, seed)

@@ -33,7 +33,7 @@ LAYERS = (
     "left_out",
     "fallback accesses",
     "jagged",
-    "recurrences ordered pairs",
+    "recurrences ordered pairs selections",
     "converters",
     "convert",
     "trace",

@@ -260,7 +260,7 @@ class Call:
 
     def loop_in_order(self) -> list[Value]:
         """Runs a stateful op once for each iteration, one after the other."""
-        return self._walker.loop_in_order(self.op, self.inputs)
+        return self._walker.loop_over_rows(self.op, self.inputs, in_order=True)
 
     def like(self, tensor: tf.Tensor, layout: Layout = Layout.STACKED) -> Value:
         """A Value of this layout whose inner shape is that of output 0."""

@@ -24,6 +24,7 @@ from tf_pfor.handles import only_passes_lists
 from tf_pfor.loop import Loop
 from tf_pfor.registry import REGISTRY, Outcome, Rule
 from tf_pfor.report import Recorder
+from tf_pfor.selections import convert_where
 from tf_pfor.settings import Settings
 from tf_pfor.values import Layout, Results, Value, dims, is_static
 
@@ -275,8 +276,7 @@ class Walker:
     def _legacy_call(self, op: tf.Operation) -> tuple[list[Value], list[tf.Operation]]:
         """An op whose type is the name of a function of the graph: a call of TensorFlow 1."""
         if _tf.find_function(op.graph, op.type) is None:
-            self._reject(op, "its op type is not known to this TensorFlow")
-            raise Failed
+            raise self._rejected(op, "its op type is not known to this TensorFlow")
         before = len(self.emit.graph.get_operations())
         args = [self._values[_key(t)] for t in op.inputs]
         results = self.convert_function(op.graph, op.type, args)
@@ -302,15 +302,13 @@ class Walker:
     ) -> tuple[list[Value], list[tf.Operation]]:
         """Stateful randomness with one draw for all iterations, or refused."""
         if self.settings.randomness == "error":
-            self._reject(op, "it draws random numbers, and randomness is 'error'")
-            raise Failed
+            raise self._rejected(op, "it draws random numbers, and randomness is 'error'")
+        names = ", ".join(f"'{name}'" for name in sorted(stacked))
+        why = f"{names} differs between iterations" if stacked else ""
         if self.loop.is_block:
-            self._reject(op, "randomness is 'same', and blocks would each draw: all at once only")
-            raise Failed
-        if stacked:
-            names = ", ".join(f"'{name}'" for name in sorted(stacked))
-            self._reject(op, f"randomness is 'same', and {names} differs between iterations")
-            raise Failed
+            why = "blocks would each draw: all at once only"
+        if why:
+            raise self._rejected(op, f"randomness is 'same', and {why}")
         before = len(self.emit.operations)
         return self._keep(op, inputs), self.emit.operations[before:]
 
@@ -359,8 +357,7 @@ class Walker:
                 results = checked(call, rule, rule.function(call, *given.values()))
             except Refused as why:
                 pairs.check(self)
-                self._reject(op, str(why))
-                raise Failed from None
+                raise self._rejected(op, str(why)) from None
             except CannotVectorize as why:
                 if str(why) not in reasons:
                     reasons.append(str(why))
@@ -382,13 +379,17 @@ class Walker:
         return self._fall_back(op, inputs, reason)
 
     def _fall_back(self, op: tf.Operation, inputs: Inputs, reason: str) -> Results:
+        if op.type == "Where":
+            try:
+                return convert_where(op, self)
+            except CannotVectorize as why:
+                reason = str(why)
         pairs.check(self)
         refusal = fallback.why_not(op, self.settings.may_loop(op.type))
         if changes_what_it_reads(op, self.memo):
             refusal = "it changes a variable by an amount that depends on that variable's value"
         if refusal:
-            self._reject(op, f"{reason}; {refusal}")
-            raise Failed
+            raise self._rejected(op, f"{reason}; {refusal}")
         try:
             joined, uneven = jagged.together(op, self)
             if uneven or len(joined) > 1:
@@ -397,20 +398,17 @@ class Walker:
         except jagged.Leaves as why:
             raise jagged.Leaves(f"{why}: {reason}") from None
         except CannotVectorize as why:
-            self._reject(op, f"{reason}; {why}")
-            raise Failed from None
+            raise self._rejected(op, f"{reason}; {why}") from None
         self.recorder.add(op, Outcome.LOOPED, reason)
         return checked(Call(op, inputs, self), None, looped)
 
     def _in_order(
         self, first: tf.Operation, group: ordered.Group
     ) -> tuple[Results, list[tf.Operation]]:
-        """Runs updates and all between them in the order of the loop."""
         try:
             return ordered.convert(first, group, self)
         except CannotVectorize as why:
-            self._reject(first, str(why))
-            raise Failed from None
+            raise self._rejected(first, str(why)) from None
 
     def became(self, operations: Iterable[tf.Operation], made: list[tf.Operation]) -> None:
         """Says what operations that were converted together became."""
@@ -438,18 +436,18 @@ class Walker:
                 op, Outcome.LOOPED, reason, on_purpose=bool(uneven) and op is not first
             )
             self._done[op] = self.emit.operations[mark:] if uneven else []
-        readers = {t.op for t in (*region.outputs, *region.handles)}
-        hidden = [op for op in new if op not in readers and not region.is_stateful]
-        self._inner.update((op, hidden) for op in hidden)
+        self.hide(new, region)
         return [self._values.get(_key(t)) for t in first.outputs]
 
-    def loop_over_rows(self, op: tf.Operation, inputs: Inputs) -> list[Value]:
-        """Runs one op in a sequential loop: the fallback, or what a rule decided on."""
-        return fallback.loop_op(op, inputs, self)
+    def hide(self, ops: Sequence[tf.Operation], region: regions.Region) -> None:
+        """Ops that became a region: if what nobody reads is asked for, it is converted anew."""
+        readers = {t.op for t in (*region.outputs, *region.handles)}
+        hidden = [op for op in ops if op not in readers and not region.is_stateful]
+        self._inner.update((op, hidden) for op in hidden)
 
-    def loop_in_order(self, op: tf.Operation, inputs: Inputs) -> list[Value]:
-        """Runs a stateful op once for each iteration, one after the other."""
-        return fallback.loop_op(op, inputs, self, in_order=True)
+    def loop_over_rows(self, op: tf.Operation, inputs: Inputs, **options: bool) -> list[Value]:
+        """Runs one op in a sequential loop (``fallback.loop_op``)."""
+        return fallback.loop_op(op, inputs, self, **options)
 
     def loop_again(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:
         """Runs a fallback loop of the body, and this one around it, as one loop."""
@@ -461,8 +459,9 @@ class Walker:
         """``values``, with the gradient of one iteration that is registered for ``op``."""
         return CustomGradient(op, values, self).emit()
 
-    def _reject(self, op: tf.Operation, reason: str) -> None:
+    def _rejected(self, op: tf.Operation, reason: str) -> Failed:
         self.recorder.add(op, Outcome.REJECTED, reason)
+        return Failed()
 
     # Tiling ---------------------------------------------------------------
 

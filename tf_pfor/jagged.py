@@ -47,21 +47,12 @@ def together(first: tf.Operation, walker: Walker) -> tuple[list[tf.Operation], s
     """
     if has_effects(first):
         return [first], set()
-    started = walker.memo.setdefault("sources of unequal shapes", set())
-    started.add(first)
-    wanted = walker.wanted()
-    uneven, varies = _uneven(walker, wanted, started)
-    if not any(key(t) in uneven for t in first.outputs):
-        started.discard(first)
+    members, uneven, varies = spread(first, walker)
+    if not members:
         schema = _tf.schema(first.type)
         assert schema is not None
         ops = [first] if schema.is_stateful else regions.grow(first, walker)
         return regions.in_order({*ops, *copies(set(ops), walker)}), set()
-    members, before = {first}, set[tf.Operation]()
-    while members != before:
-        before = members
-        members = _closed(members, walker, wanted, uneven, varies)
-        uneven, varies = _uneven(walker, wanted, started | members)
     uneven |= _lists(members, varies)
     _check(first, members, walker, uneven)
     members |= copies(members, walker)
@@ -71,6 +62,28 @@ def together(first: tf.Operation, walker: Walker) -> tuple[list[tf.Operation], s
     if walker.failed(outside):
         raise walker.Failed
     return ([] if walker.is_done(first) else regions.in_order(members)), uneven
+
+
+def spread(first: tf.Operation, walker: Walker) -> tuple[set[tf.Operation], set[Any], set[Any]]:
+    """What the unequal shapes of an op's outputs spread to, all that it reads being converted.
+
+    Returns:
+      The op, all that makes or reads such tensors, and what lies on paths between; none if its
+      outputs have equal shapes. The keys of these tensors, and of all that differ in value.
+    """
+    started = walker.memo.setdefault("sources of unequal shapes", set())
+    started.add(first)
+    wanted = walker.wanted()
+    uneven, varies = _uneven(walker, wanted, started)
+    if not any(key(t) in uneven for t in first.outputs):
+        started.discard(first)
+        return set(), set(), varies
+    members, before = {first}, set[tf.Operation]()
+    while members != before:
+        before = members
+        members = _closed(members, walker, wanted, uneven, varies)
+        uneven, varies = _uneven(walker, wanted, started | members)
+    return members, uneven, varies
 
 
 def reason(ops: Sequence[tf.Operation], uneven: set[Any], other: str) -> str:

@@ -122,14 +122,14 @@ class Region:
             with graph.control_dependencies(
                 [x for c in op.control_inputs for x in copies.get(c, ())]
             ):
-                made = _copied(op, given)
+                made = copied(op, given)
             copies[op] = graph.get_operations()[mark:]
-            for old, copied in zip(op.outputs, made):
-                new[key(old)] = copied
+            for old, one in zip(op.outputs, made):
+                new[key(old)] = one
         return [new[key(t)] for t in self.outputs]
 
 
-def _copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+def copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
     """Emits one op on ``inputs`` in the current graph; a call as what is called."""
     graph = tf.compat.v1.get_default_graph()
     if op.type in _tf.CALLS and not _tf.is_row_loop(op):  # TensorFlow cannot differentiate its copy
