@@ -63,7 +63,17 @@ PASSED = ("cond", "i is odd", [], [])
 SMALL = {
     "an array through two conditionals": [PASSED, ("while", "m - trip", False, [PASSED])],
     "a list through a conditional in a loop": [("while", "k - trip", False, [PASSED])],
+    "a list of whose gradient nobody reads": [
+        ("cond", "k > m", [("cond", "m > s", [], [step("m map"), step("q sum")])], [
+            ("cond", "trip > 0", [step("m fold")], []), ("while", "length", False, [step("where")]),
+            ("cond", "k > m", [step("m sorted")], [step("m sorted")]),
+        ]),
+    ],
     "a pop in a branch": [("cond", "trip > 0", [step("q pop")], [step("m at i")])],
+    "a loop in a loop, in pairs": [
+        ("while", "two", False, [("while", "two", False, [step("m scan")])]),
+        ("cond", "m > s", [], [("while", "length", False, [step("m scan")])]),
+    ],
     "a pop in a loop": [("while", "i", False, [step("q push"), step("q pop")])],
     "a push in a branch in a branch": [
         PASSED, ("cond", "i is odd", [step("q push")], [PASSED, ("cond", "m > s", [], [])]),

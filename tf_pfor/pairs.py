@@ -235,7 +235,7 @@ def _convert(
     lengths = [outer.length, n]
     rows = _repeated(walker, Loop(outer.length, emit).index, lengths, axis=1)
     loop = outer.subset(rows, emit)
-    child = walker.enter(loop, emit, recorder)
+    child = walker.enter(loop.inside(emit), emit, recorder)  # lists that it makes hold all rows
     child.settings = dataclasses.replace(inner.settings, fallback="error")
     child.memo, child.inner_map, child.is_root = {}, None, True
     for placeholder, given in inner.inputs:

@@ -30,6 +30,8 @@ from tf_pfor.values import Layout, Value
 Element = tuple[tf.DType, tuple[int, ...], int | None]
 """Dtype and static shape of the items of a list, and how many they are, None if unknown."""
 
+NOTHING: Element = (tf.float32, (0,), 0)  # in place of a list that nobody reads
+
 
 def lists_of_branches(
     call: Call, regions: Sequence[Region], optionals: Mapping[int, Any], *, may_grow: bool = False
@@ -43,6 +45,9 @@ def lists_of_branches(
     made: dict[int, Element] = {}
     for k, output in enumerate(call.op.outputs):
         if output.dtype != tf.variant or k in optionals:
+            continue
+        if k in regions[0].unread:
+            made[k] = NOTHING
             continue
         thread = one_source(regions, k, may_grow=may_grow)
         if thread is not None:

@@ -110,6 +110,7 @@ def popped(call: Call, target: Value) -> tuple[ListRows, ListRows]:
         emit("TensorListPopBack", end, SCALAR, element_dtype=tf.variant) for end in rows.ends[1:]
     ]
     (lengths, *inner) = (item for _, item in made)
+    lengths.set_shape([rows.size if isinstance(rows.size, int) else None])
     item = ListRows(
         rows.size, ids=rows.ids, lengths=lengths, holds_packs=bool(inner), ends=tuple(inner)
     )

@@ -93,11 +93,13 @@ def declared_item(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
 
 
 def _find_declared_item(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
-    same = {id(t): t for _, t in uses(call, tensor, is_list=True)}
-    known = [element[1] for t in same.values() if (element := _tf.list_element(t)) is not None]
-    known = [shape for shape in known if shape.is_fully_defined()]
-    agree = known and all(shape == known[0] for shape in known)
-    return known[0] if agree else tf.TensorShape(None)
+    for is_sure in (True, False):
+        same = {id(t): t for _, t in uses(call, tensor, is_sure=is_sure, is_list=True)}
+        known = [element[1] for t in same.values() if (element := _tf.list_element(t)) is not None]
+        known = [shape for shape in known if shape.is_fully_defined()]
+        if known:
+            return known[0] if all(shape == known[0] for shape in known) else tf.TensorShape(None)
+    return tf.TensorShape(None)
 
 
 def item_at(call: Call) -> tf.TensorShape:

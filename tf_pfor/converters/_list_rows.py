@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._kinds import item_at
+from tf_pfor.converters._kinds import declared_item, item_at
 from tf_pfor.converters._lists import (
     cast,
     declared_shape,
@@ -53,10 +53,15 @@ def pick(call: Call, value: Value, tensor: tf.Tensor, axis: int = 0) -> tf.Tenso
     return call.emit("GatherV2", tensor, value.rows.ids, np.int32(axis))
 
 
-def shape_of_items(call: Call, value: Value) -> tf.Tensor:
-    """int32: the shape [size, ...] of the elements of a stacked list, as far as it is known."""
+def shape_of_items(call: Call, value: Value, made: tf.Tensor | None = None) -> tf.Tensor:
+    """int32: the shape [size, ...] of the elements of a stacked list, as far as it is known.
+
+    The body calls it ``made``, if that is given; else ``call`` is about it.
+    """
     known = _tf.list_element(value.tensor)
-    item = None if known is not None and known[1].is_fully_defined() else item_at(call)
+    item = None
+    if known is None or not known[1].is_fully_defined():
+        item = item_at(call) if made is None else declared_item(call, made)
     if item is None or not item.is_fully_defined():
         return declared_shape(call, value.tensor)
     return call.emit.shape_vector([size_of_rows(call, value), *item.as_list()])
@@ -394,11 +399,11 @@ def with_base(value: Value) -> Value:
     return dataclasses.replace(value, rows=dataclasses.replace(value.rows, base=object()))
 
 
-def carried_on(call: Call, old: Value, new: Value) -> Value:
+def carried_on(call: Call, old: Value, new: Value, made: tf.Tensor) -> Value:
     """What a loop variable ``old`` becomes: ``new`` in the active rows, ``old`` in the others.
 
     Nothing is done where ``new`` was made from ``old`` by writes of the active rows; another list
-    is copied into it.
+    is copied into it. The body calls it ``made``.
     """
     if old.rows is None or (old.rows.ids is None and old.rows.mask is None):
         return new
@@ -413,15 +418,16 @@ def carried_on(call: Call, old: Value, new: Value) -> Value:
     if known_lengths(old) is not None or known_lengths(new) is not None:
         old, new, lengths = _of_equal_length(call, old, new)
         rows = dataclasses.replace(rows, lengths=lengths)
-    ours = dense(call, new)  # [T, k or size, ...]
+    ours = dense(call, new, shape_of_items(call, new, made))  # [T, k or size, ...]
     ours = pick(call, new, ours, axis=1)  # [T, k, ...]
-    shape = shape_of_items(call, old)
+    shape = shape_of_items(call, old, made)
     if tf.get_static_value(shape) is None:
         shape = _like(call, ours, old)  # elements that nobody wrote yet count as zeros
     both = call.emit("ConcatV2", [dense(call, old, shape), ours], np.int32(1))
     merged_rows = call.emit("GatherV2", both, _order(call, old), np.int32(1))  # [T, size, ...]
-    made = call.emit("TensorListFromTensor", merged_rows, shape_of_items(call, old))
-    return Value.stacked_list(unpadded(call.emit, made, old.tensor), rows)
+    like = shape_of_items(call, old, made)
+    whole = call.emit("TensorListFromTensor", merged_rows, like)
+    return Value.stacked_list(unpadded(call.emit, whole, old.tensor), rows)
 
 
 def _of_equal_length(call: Call, old: Value, new: Value) -> tuple[Value, Value, tf.Tensor]:

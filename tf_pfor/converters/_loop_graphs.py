@@ -33,19 +33,23 @@ def value_of(tensor: tf.Tensor) -> tf.Tensor:
     return tensor
 
 
-def is_read(tensor: tf.Tensor) -> bool:
+def is_read(tensor: tf.Tensor, is_result: Callable[[tf.Tensor], bool] | None = None) -> bool:
     """Whether somebody reads a tensor: an Identity that nobody reads does not.
 
     TensorFlow's gradient of a loop puts one behind each result. Where there are custom gradients
     every Identity counts, since these may ask later for what the forward pass leaves alone.
+
+    Args:
+      tensor: a tensor of a function of the body.
+      is_result: which tensors of that are wanted by others, all its outputs when None.
     """
     graph = tensor.graph
-    if any(t is tensor for t in graph.outputs):
+    if is_result(tensor) if is_result else any(t is tensor for t in graph.outputs):
         return True
     readers = tensor.consumers()
     if not all(op.type == "Identity" for op in readers):
         return True
-    if any(is_read(op.outputs[0]) or _tf.control_outputs(op) for op in readers):
+    if any(is_read(op.outputs[0], is_result) or _tf.control_outputs(op) for op in readers):
         return True
     return bool(readers) and any(op.type == "IdentityN" for op in graph.get_operations())
 

@@ -40,7 +40,9 @@ def optionals_of(
     made, found = ("OptionalFromValue", "OptionalNone"), dict[int, list[Returned]]()
     for k, output in enumerate(call.op.outputs):
         ends = [r.graph.outputs[k] for r in regions]
-        if output.dtype != tf.variant or k in opened or one_source(regions, k) is not None:
+        if output.dtype != tf.variant or k in opened or k in regions[0].unread:
+            continue
+        if one_source(regions, k) is not None:
             continue
         kinds = [kind_of(call, t) for t in ends]
         if any(isinstance(kind, tuple) for kind in kinds):

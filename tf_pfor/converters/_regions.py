@@ -35,6 +35,7 @@ class Region:
         self.call = call
         self.name = name
         self.graph = _tf.function_graph(call.op.graph, name)
+        self.unread: frozenset[int] = frozenset()  # lists that it returns and nobody reads
 
     @property
     def controls(self) -> list[tf.Operation]:
@@ -68,18 +69,22 @@ class Region:
         if tensors is None:
             wanted = range(len(self.graph.outputs)) if outputs is None else outputs
             tensors = [self.graph.outputs[i] for i in wanted]
+        left_out = [self.graph.outputs[i] for i in self.unread]
+        is_wanted = [all(t is not x for x in left_out) for t in tensors]
         walker = self.call.enter(loop, emit, is_trial=is_trial)
         for placeholder, value in zip(self.graph.inputs, args, strict=True):
             walker.bind(placeholder, value)
         try:
-            values = walker.convert(tensors, self.controls)
+            chosen = [t for t, is_read in zip(tensors, is_wanted) if is_read]
+            made = iter(walker.convert(chosen, self.controls))
         except Exception:
             if is_trial:
                 self.call.fail(walker)
             raise
         after = walker.done(self.controls)
         call = Call(self.call.op, self.call.inputs, walker)
-        return [Converted(_plain(v, emit), call, after) for v in values]
+        values = [next(made) if is_read else _nothing(emit) for is_read in is_wanted]
+        return [Converted(_plain(v, emit), call, after, t) for v, t in zip(values, tensors)]
 
     def layouts(
         self, tensors: Sequence[tf.Tensor], args: Sequence[Value], length: int | None
@@ -131,6 +136,12 @@ class Region:
         return found
 
 
+def _nothing(emit: Emitter) -> Value:
+    """In place of a list that nobody reads: ``NOTHING``."""
+    shape, room = emit.constant(np.zeros([1], np.int32)), np.int32(0)
+    return Value.unstacked(emit("EmptyTensorList", shape, room, element_dtype=tf.float32))
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trial:
     """How an output of a region is stored.
@@ -151,18 +162,20 @@ class Trial:
 
 
 class Converted:
-    """One output of a converted region."""
+    """One output of a converted region, which the body calls ``made``."""
 
-    def __init__(self, value: Value, call: Call, after: list[tf.Operation]):
+    def __init__(self, value: Value, call: Call, after: list[tf.Operation], made: tf.Tensor):
         self.value = value
         self.call = call
         self._after = after
+        self._made = made
 
     def carrying_on(self, old: Value) -> Converted:
         """What the loop variable ``old`` becomes: other lists go into it, in the active rows."""
         if old.layout is not Layout.STACKED_LIST:
             return self
-        return Converted(carried_on(self.call, old, self.value), self.call, self._after)
+        value = carried_on(self.call, old, self.value, self._made)
+        return Converted(value, self.call, self._after, self._made)
 
     def as_layout(self, layout: Layout) -> tf.Tensor:
         """Its tensor in this layout, ready only after the region's side effects."""

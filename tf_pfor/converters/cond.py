@@ -94,6 +94,11 @@ def convert_case(call: Call, branch_index: Value, input: list[Value]) -> Any:
 def _convert(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
     if which.dtype == tf.string:
         raise CannotVectorize("the predicate is a string")
+    for region in regions:
+        region.unread = frozenset(
+            k for k, o in enumerate(call.op.outputs)
+            if o.dtype == tf.variant and not is_read(o, call.walker.is_asked)
+        )  # fmt: skip
     if which.constant is not None and not which.is_stacked:
         call.note("cond: constant predicate, inlined")
         chosen = regions[_branch_of(which.constant, len(regions))]
@@ -166,7 +171,7 @@ def _check_shapes(call: Call, regions: Sequence[Region]) -> None:
         try:
             functools.reduce(merge, shapes)
         except ValueError:
-            if call.walker.is_asked(output) or is_read(output):
+            if is_read(output, call.walker.is_asked):
                 error = Refused if _tf.in_xla_context(call.emit.graph) else CannotVectorize
                 raise error(
                     "branches that rows choose between give results of different shapes, "
@@ -179,6 +184,7 @@ def _left_open(call: Call, regions: Sequence[Region]) -> Opened:
     graphs = [r.graph for r in regions]
     is_static = call.is_for(_tf.in_body) or call.is_for(_tf.in_xla_context)
     opened = opened_by(call, graphs) if is_static else {}
+    opened = {k: each for k, each in opened.items() if k not in regions[0].unread}
     leave_open(call, graphs, opened)
     return opened
 
