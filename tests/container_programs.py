@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -145,20 +145,31 @@ BOUNDS: dict[str, Callable[..., tf.Tensor]] = {
 }
 
 
-def program(choose: random.Random, depth: int) -> Program:
-    """One to three random statements, nested at most so deep."""
-    return [_statement(choose, depth) for _ in range(choose.randint(1, 3))]
+def program(choose: random.Random, depth: int, *, for_xla: bool = False) -> Program:
+    """One to three random statements, nested at most so deep.
+
+    For XLA loops are bounded ("for"), and no list is one that grows.
+    """
+    return [_statement(choose, depth, for_xla) for _ in range(choose.randint(1, 3))]
 
 
-def _statement(choose: random.Random, depth: int) -> Statement:
+def _statement(choose: random.Random, depth: int, for_xla: bool) -> Statement:
+    def pick(names: Iterable[str]) -> str:
+        return choose.choice(sorted(n for n in names if not (for_xla and _is_of_list(n))))
+
     kind = choose.random()
     if depth == 0 or kind < 0.25:
-        return "step", choose.choice(sorted(STEPS)), round(choose.uniform(-0.6, 0.6), 2)
+        return "step", pick(STEPS), round(choose.uniform(-0.6, 0.6), 2)
     if kind < 0.65:
-        bound, early = choose.choice(sorted(BOUNDS)), choose.random() < 0.25
-        return "while", bound, early, program(choose, depth - 1)
-    branches = [program(choose, depth - 1) for _ in range(2)]
-    return "cond", choose.choice(sorted(PREDICATES)), *branches
+        bound, early = pick(BOUNDS), choose.random() < 0.25
+        inner = program(choose, depth - 1, for_xla=for_xla)
+        return "for" if for_xla else "while", bound, early, inner
+    branches = [program(choose, depth - 1, for_xla=for_xla) for _ in range(2)]
+    return "cond", pick(PREDICATES), *branches
+
+
+def _is_of_list(name: str) -> bool:
+    return name.startswith("q ") or "length" in name
 
 
 def run(statements: Program, t: State, k: tf.Tensor, m: tf.Tensor, trip: tf.Tensor) -> State:
@@ -181,26 +192,29 @@ def run(statements: Program, t: State, k: tf.Tensor, m: tf.Tensor, trip: tf.Tens
         def body(j: Any, *parts: Any, inner: Program = inner) -> Any:
             return j + 1, *run(inner, State(*parts), k, m, j).parts
 
-        t = State(*tf.while_loop(goes_on, body, (0, *t.parts))[1:])
+        most = 4 if kind == "for" else None
+        t = State(*tf.while_loop(goes_on, body, (0, *t.parts), maximum_iterations=most)[1:])
     return t
 
 
-def value(statements: Program) -> Callable[..., tf.Tensor]:
+def value(statements: Program, *, for_xla: bool = False) -> Callable[..., tf.Tensor]:
     """A program as a function of a row (k, m, x): the sum of all that it leaves."""
 
     def one(k: tf.Tensor, m: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
         t = run(statements, State.start(x, k), k, m, tf.constant(1))
         factors = tf.cos(tf.reshape(tf.range(15.0, dtype=D), [5, 3]))
         total = tf.reduce_sum(tf.sin(t.s) * [1.0, 2.0, 3.0]) + tf.reduce_sum(t.m * factors[:4])
-        total += tf.reduce_sum(tf.sin(t.a.stack()) * factors) + tf.reduce_sum(t.sum_of_list)
-        return total + tf.cast(t.i, D) + tf.cast(t.length, D)
+        total += tf.reduce_sum(tf.sin(t.a.stack()) * factors) + tf.cast(t.i, D)
+        if not for_xla:
+            total += tf.reduce_sum(t.sum_of_list) + tf.cast(t.length, D)
+        return total
 
     return one
 
 
-def gradients(statements: Program) -> Callable[..., list[tf.Tensor]]:
+def gradients(statements: Program, *, for_xla: bool = False) -> Callable[..., list[tf.Tensor]]:
     """The value of a program, and its gradients by x and W."""
-    of_row = value(statements)
+    of_row = value(statements, for_xla=for_xla)
 
     def one(k: tf.Tensor, m: tf.Tensor, x: tf.Tensor) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:

@@ -42,10 +42,14 @@ def with_a_tape_around(statements):
 WAYS = {"one map": in_one_map, "two maps": in_two_maps, "tape around": with_a_tape_around}
 
 
-def check(statements, way, seed):
+def data(seed):
     rng = np.random.default_rng(seed)
     k, m = (tf.constant(rng.integers(0, 4, N), tf.int32) for _ in range(2))
-    x = tf.constant(rng.normal(size=[N, 3]))
+    return k, m, tf.constant(rng.normal(size=[N, 3]))
+
+
+def check(statements, way, seed):
+    k, m, x = data(seed)
     alone = tf.function(gradients(statements), autograph=False)
     expected = [np.stack(e) for e in zip(*(alone(k[i], m[i], x[i]) for i in range(N)))]
     if way == "tape around":
@@ -74,6 +78,9 @@ SMALL = {
         ("while", "two", False, [("while", "two", False, [step("m scan")])]),
         ("cond", "m > s", [], [("while", "length", False, [step("m scan")])]),
     ],
+    "a loop that one branch has, in two maps": [
+        ("cond", "trip > 0", [("while", "k", True, [step("m scan")])], [step("m fold")]),
+    ],
     "a pop in a loop": [("while", "i", False, [step("q push"), step("q pop")])],
     "a push in a branch in a branch": [
         PASSED, ("cond", "i is odd", [step("q push")], [PASSED, ("cond", "m > s", [], [])]),
@@ -101,3 +108,47 @@ def test_small_programs(name, way):
 @pytest.mark.parametrize("seed", range(40))
 def test_programs(seed, way):
     check(program(random.Random(seed), 2), way, seed)
+
+
+def check_compiled(of_row, rows):
+    """A function of a row, mapped under jit_compile, against itself without."""
+    alone = tf.function(of_row, autograph=False)
+    expected = [tf.nest.flatten(alone(*row)) for row in zip(*rows)]
+    compiled = tf.function(lambda *r: vectorized(of_row, r), autograph=False, jit_compile=True)
+    for f, e in zip(tf.nest.flatten(compiled(*rows)), zip(*expected), strict=True):
+        np.testing.assert_allclose(f, np.stack(e), rtol=1e-8, atol=1e-9)
+
+
+COMPILED = {
+    "a list that nobody reads": [("cond", "s > 0.1", [step("q push")], [step("cell")])],
+    "a list that nobody reads, of a conditional in a conditional": [
+        ("cond", "m > s", [("cond", "s > 0.1", [step("q push")], [])], [step("cell")]),
+    ],
+    "an array of known length in a loop": [
+        ("for", "k", False, [step("a write at 1"), step("a read at 2"), step("cosine")]),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_small_programs_compiled(name):
+    check_compiled(value(COMPILED[name], for_xla=True), data(5))
+    if "reads" not in name:
+        check_compiled(gradients(COMPILED[name], for_xla=True), data(5))
+
+
+# What XLA cannot do for one row either; and lists that branches make, of a length not known before.
+REFUSED_COMPILED = {0, 5, 6, 7, 10, 11, 17, 23, 26, 28, 30, 32, 35, 36, 37, 38}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_programs_compiled(seed):
+    statements = program(random.Random(seed), 1, for_xla=True)
+    check_compiled(value(statements, for_xla=True), data(seed))
+    of_row = gradients(statements, for_xla=True)
+    if seed in REFUSED_COMPILED:
+        with pytest.raises(tf_pfor.NotVectorizableError):
+            check_compiled(of_row, data(seed))
+    else:
+        check_compiled(of_row, data(seed))

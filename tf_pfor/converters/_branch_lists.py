@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._kinds import BRANCHES, callers_of, declared_item, item_shape, kind_of
+from tf_pfor.converters._kinds import declared_item, item_shape, kind_of
+from tf_pfor.converters._list_lengths import declared_length
 from tf_pfor.converters._list_rows import (
     dense,
     from_zero,
@@ -20,10 +21,10 @@ from tf_pfor.converters._list_rows import (
     with_lengths,
 )
 from tf_pfor.converters._lists import size_of_rows, swap
-from tf_pfor.converters._loop_graphs import length_of, list_before, source
+from tf_pfor.converters._loop_graphs import source
 from tf_pfor.converters._optionals import one_source
 from tf_pfor.converters._padded import equally_long
-from tf_pfor.converters._regions import Converted, Region, as_layout, stitched
+from tf_pfor.converters._regions import Converted, Region, as_layout, nothing, stitched
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.values import Layout, Value
 
@@ -66,7 +67,7 @@ def lists_of_branches(
                 )
             what = "other items" if is_clear else "items of unknown shape"
             raise CannotVectorize(f"branches that rows choose between make lists of {what}")
-        lengths = {_length(call, region.graph.outputs[k]) for region in regions}
+        lengths = {declared_length(call, region.graph.outputs[k]) for region in regions}
         if len(lengths - {None}) > 1:
             raise CannotVectorize("branches that rows choose between make lists of other lengths")
         length = next(iter(lengths)) if len(lengths) == 1 else None
@@ -84,37 +85,6 @@ def _may_be(
 def _is_for_gradients(regions: Sequence[Region], k: int) -> bool:
     """Whether one branch only makes output ``k``, for a gradient."""
     return any(source(r.graph.outputs[k]).op.type == "FakeParam" for r in regions)
-
-
-def _length(call: Call, tensor: tf.Tensor) -> int | None:
-    """How many items a list of the body has, also one that is as long as one made elsewhere."""
-    callers = callers_of(call)
-    while True:
-        tensor = list_before(tensor)
-        op, k = tensor.op, tensor.value_index
-        known = length_of(tensor)
-        if known is not None:
-            return known
-        if op.type == "TensorListReserve":
-            asked = source(op.inputs[1]).op
-            if asked.type != "TensorListLength":
-                return None
-            tensor = asked.inputs[0]
-            continue
-        caller = op if "While" in op.type else callers.get(tensor.graph)
-        if caller is not op:
-            k = next((i for i, t in enumerate(tensor.graph.inputs) if t is tensor), None)
-        if caller is None or k is None or not _keeps_length(caller, k):
-            return None
-        tensor = caller.inputs[k + int(caller.type in BRANCHES)]
-
-
-def _keeps_length(op: tf.Operation, k: int) -> bool:
-    """Whether list ``k`` of what may be a loop is as long after a trip as before."""
-    if "While" not in op.type:
-        return True
-    body = _tf.function_graph(op.graph, op.get_attr("body").name)
-    return list_before(body.outputs[k]) is body.inputs[k]
 
 
 def _element(call: Call, made: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:
@@ -135,6 +105,9 @@ def unset_outputs(
     """Of each output zeros, or the list that all branches write; None if that is unknown."""
     made: list[tf.Tensor] = []
     for k, (output, layout) in enumerate(zip(call.op.outputs, layouts)):
+        if k in regions[0].unread:
+            made.append(nothing(call.emit).tensor)
+            continue
         source = one_source(regions, k)
         if output.dtype == tf.variant and source is not None:
             made.append(as_layout(call, args[source], layout).tensor)
@@ -188,7 +161,9 @@ def items_of(made: Converted, element: Element, *, may_differ: bool) -> tf.Tenso
         raise CannotVectorize("a branch makes lists whose length differs between iterations")
     shape = call.emit.shape_vector([size_of_rows(call, value), *element[1]])
     whole = dense(call, value, shape, element[0], may_pad=False)
-    return swap(call, pick(call, value, whole, axis=1))
+    items = swap(call, pick(call, value, whole, axis=1))
+    items.set_shape([None, element[2], *element[1]])
+    return items
 
 
 def ends_of(made: Converted, k: int, uneven: set[int]) -> tf.Tensor:

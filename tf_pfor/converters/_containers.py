@@ -62,7 +62,7 @@ def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
     bare = has_ends(call, call.op.inputs[0])
     is_own = call.loop.rows is None and (rows is None or rows.ids is None)
     if bare:
-        item = with_own_rows(call, item)
+        item = with_own_rows(call, item, call.op.inputs[1])
     if not (is_own and _is_whole(item)):
         target = with_packs(call, target, call.op.inputs[0])
     if bare:

@@ -15,7 +15,7 @@ from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._kept import SCALAR
 from tf_pfor.converters._kinds import ITEM, Path, kind_of
-from tf_pfor.converters._list_lengths import is_full, list_length
+from tf_pfor.converters._list_lengths import declared_length, is_full, list_length
 from tf_pfor.converters._list_rows import known_lengths, own_rows
 from tf_pfor.converters._lists import size_of_rows, stack_list
 from tf_pfor.converters._loop_graphs import source
@@ -72,10 +72,11 @@ def _nest(call: Call, made: tf.Tensor) -> tuple[int, bool]:
     return len(path) + 1, isinstance(kind, tuple)
 
 
-def with_own_rows(call: Call, value: Value) -> Value:
-    """A list with the rows of the loop, as it is put into another one."""
+def with_own_rows(call: Call, value: Value, made: tf.Tensor) -> Value:
+    """A list (``made`` in the body) with the rows of the loop, as it is put into another one."""
     has_others = value.rows is not None and value.rows.ids is not None
-    if has_others and known_lengths(value) is None and not is_full(value.tensor, call.emit):
+    is_known = known_lengths(value) is not None or is_full(value.tensor, call.emit)
+    if has_others and not is_known and declared_length(call, made) is None:
         raise CannotVectorize(
             "under jit_compile, a list of which it is not known how long it is is kept in another "
             "one: leave out jit_compile"

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._loop_graphs import value_of
+from tf_pfor.converters._kinds import BRANCHES, callers_of
+from tf_pfor.converters._loop_graphs import length_of, list_before, source, value_of
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 
@@ -121,3 +122,34 @@ def _counts_trips(start: tf.Tensor, body: Any) -> bool:
         return False
     known = [_tf.static_value(t) for t in (value_of(start), last.inputs[1])]
     return [None if x is None else int(x) for x in known] == [0, 1]
+
+
+def declared_length(call: Call, tensor: tf.Tensor) -> int | None:
+    """How many items a list of the body has, also one that is as long as one made elsewhere."""
+    callers = callers_of(call)
+    while True:
+        tensor = list_before(tensor)
+        op, k = tensor.op, tensor.value_index
+        known = length_of(tensor)
+        if known is not None:
+            return known
+        if op.type == "TensorListReserve":
+            asked = source(op.inputs[1]).op
+            if asked.type != "TensorListLength":
+                return None
+            tensor = asked.inputs[0]
+            continue
+        caller = op if "While" in op.type else callers.get(tensor.graph)
+        if caller is not op:
+            k = next((i for i, t in enumerate(tensor.graph.inputs) if t is tensor), None)
+        if caller is None or k is None or not _keeps_length(caller, k):
+            return None
+        tensor = caller.inputs[k + int(caller.type in BRANCHES)]
+
+
+def _keeps_length(op: tf.Operation, k: int) -> bool:
+    """Whether list ``k`` of what may be a loop is as long after a trip as before."""
+    if "While" not in op.type:
+        return True
+    body = _tf.function_graph(op.graph, op.get_attr("body").name)
+    return list_before(body.outputs[k]) is body.inputs[k]

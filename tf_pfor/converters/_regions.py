@@ -83,7 +83,7 @@ class Region:
             raise
         after = walker.done(self.controls)
         call = Call(self.call.op, self.call.inputs, walker)
-        values = [next(made) if is_read else _nothing(emit) for is_read in is_wanted]
+        values = [next(made) if is_read else nothing(emit) for is_read in is_wanted]
         return [Converted(_plain(v, emit), call, after, t) for v, t in zip(values, tensors)]
 
     def layouts(
@@ -136,7 +136,7 @@ class Region:
         return found
 
 
-def _nothing(emit: Emitter) -> Value:
+def nothing(emit: Emitter) -> Value:
     """In place of a list that nobody reads: ``NOTHING``."""
     shape, room = emit.constant(np.zeros([1], np.int32)), np.int32(0)
     return Value.unstacked(emit("EmptyTensorList", shape, room, element_dtype=tf.float32))

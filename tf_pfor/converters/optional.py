@@ -21,6 +21,7 @@ from tf_pfor.converters._list_rows import row_ids
 from tf_pfor.converters._list_sums import sum_of_lists
 from tf_pfor.converters._lists import list_rule, stack_list
 from tf_pfor.converters._opened import opened_value, opened_values
+from tf_pfor.errors import CannotVectorize
 from tf_pfor.values import ListRows, Value
 
 
@@ -106,7 +107,8 @@ def _chosen(call: Call, source: Value) -> tuple[tf.Tensor, tf.Tensor | None]:
                 return item_at(own, 0), None
     number, ids = emit.constant(np.int32(0)), rows.ids
     if not rows.is_even:
-        assert rows.lengths is not None
+        if rows.lengths is None:  # one that a map in this one has put into a list of its own
+            raise CannotVectorize("it is not known which optional each row has")
         with emit.graph.as_default():
             ids = row_ids(call, source)
             each = tf.gather(rows.lengths, ids)
