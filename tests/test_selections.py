@@ -221,6 +221,22 @@ def how_many(x, ids):
     return tf.math.unsorted_segment_sum(kept, kept, 5) * tf.size(kept)
 
 
+def by_a_matrix_of_places(x, ids):
+    found = tf.gather(x[:, 0], tf.where(ids[:4] > 1))  # [k, 1]
+    return tf.math.unsorted_segment_sum(found[:, 0], tf.boolean_mask(ids[:4], ids[:4] > 1), 5)
+
+
+@tf.custom_gradient
+def halved(x):
+    return x * 1.0, lambda dy: dy * 0.5
+
+
+def through_a_custom_gradient(x, ids):
+    mask = ids[:4] > 1
+    kept = halved(tf.boolean_mask(x[:, 0], mask))
+    return tf.math.unsorted_segment_sum(kept, tf.boolean_mask(ids[:4], mask), 5)
+
+
 def two_masks(x, ids):
     a, b = tf.boolean_mask(ids, ids > 2), tf.boolean_mask(ids, ids[::-1] > 2)
     return tf.math.unsorted_segment_sum(a, b, 5)
@@ -228,7 +244,7 @@ def two_masks(x, ids):
 
 OTHERS = [
     places_in_a_table, segments_by_place, segments_of_as_many, looked_up_by_numbers, how_many,
-    two_masks,
+    by_a_matrix_of_places, through_a_custom_gradient, two_masks,
 ]  # fmt: skip
 
 
@@ -241,6 +257,33 @@ def test_other_uses_are_looped(fn):
     with pytest.warns(tf_pfor.FallbackWarning, match="Where|Range"):
         found = tf_pfor.vectorized_map(lambda r: fn(*r), (x, ids))
     np.testing.assert_allclose(found, one_by_one(fn, x, ids), rtol=1e-9)
+
+
+def test_custom_gradients_between_two_selections():
+    """The second selects what the first was added up to, through an op with its own gradient."""
+    x, ids = data(3)
+
+    def one(x, ids):
+        mask = ids[:4] > 1
+        first = tf.math.unsorted_segment_sum(
+            tf.boolean_mask(x[:, 0], mask), tf.boolean_mask(ids[:4], mask), 5
+        )
+        kept = tf.boolean_mask(halved(first)[:4], mask)
+        return tf.math.unsorted_segment_sum(kept, tf.boolean_mask(ids[:4], mask), 5)
+
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf_pfor.vectorized_map(lambda r: one(*r), (x, ids), fallback_to_while_loop=False)
+    found = tape.gradient(y, x)
+
+    def gradient_of(x, ids):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = one(x, ids)
+        return tape.gradient(y, x)
+
+    expected = np.stack([gradient_of(*row) for row in zip(x, ids)])
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_a_report():

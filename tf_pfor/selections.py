@@ -19,7 +19,7 @@ from tf_pfor.errors import CannotVectorize
 from tf_pfor.regions import Region, key
 from tf_pfor.registry import Outcome
 from tf_pfor.report import Recorder
-from tf_pfor.values import Results
+from tf_pfor.values import Results, dims
 
 if TYPE_CHECKING:
     from tf_pfor.convert import Walker
@@ -69,6 +69,8 @@ def convert_where(first: tf.Operation, walker: Walker) -> Results:
     handles = any(t.dtype in (tf.resource, tf.variant) for t in region.inputs)
     if region.uneven or handles or region.is_stateful:
         raise CannotVectorize("what it selects is a result, or is read with a list or a variable")
+    if region.own_gradient is not None:
+        raise CannotVectorize("what it selects, or how much, goes through a tf.custom_gradient")
     specs = [tf.TensorSpec(t.shape, t.dtype) for t in region.inputs]
     graph = _graphs.trace("all_slices", lambda *x: _all_slices(region, uneven, x), specs)
     needs = [*(t.op for t in region.inputs), *region.waits_for]
@@ -216,10 +218,10 @@ def _is_zero(tensor: tf.Tensor) -> bool:
 
 def _is_elementwise(op: tf.Operation, given: Sequence[_Slices]) -> bool:
     """Whether an op is done to each slice by itself, with numbers that all share."""
-    ranks = {None if x.mask is None else t.shape.rank for t, x in zip(op.inputs, given)} - {None}
-    shared = [t.shape.rank for t, x in zip(op.inputs, given) if x.mask is None]
-    if op.type not in _ELEMENTWISE or len(ranks) != 1 or any(r != 0 for r in shared):
-        return False
+    ranks = {len(dims(t) or ()) for t, x in zip(op.inputs, given) if x.mask is not None}
+    shared = {t.shape.rank for t, x in zip(op.inputs, given) if x.mask is None}
+    if op.type not in _ELEMENTWISE or len(ranks) != 1 or 0 in ranks or shared - {0}:
+        return False  # 0: it is not known
     is_sign = op.type == "GreaterEqual" and _is_zero(op.inputs[1])
     of_numbers = is_sign or op.type in _LIKE or not _different(x.places for x in given)
     return of_numbers and len(_different(x.mask for x in given)) == 1
@@ -260,7 +262,8 @@ def _looked_up(op: tf.Operation, given: Sequence[_Slices]) -> list[_Slices]:
     table, indices, axis = given
     if indices.places is not table.mask:
         raise CannotVectorize("what it selects is looked up by numbers, or looks up another thing")
-    assert indices.mask is not None
+    if indices.mask is None or indices.tensor.shape.rank != 1:
+        raise CannotVectorize("what it selects looks up by a matrix of indices")
     rows, source = table.tensor.shape[0], op.inputs[1].op
     is_place = source.type == "Squeeze" and source.inputs[0].op.type == "Where"
     if is_place and rows is not None and rows == indices.mask.shape[0]:
