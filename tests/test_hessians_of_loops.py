@@ -106,7 +106,6 @@ def check(f, form, compiled):
 
 LOOPED = [
     ("array", "hessian of rows", True),
-    ("array", "laplacian of rows", True),
     ("array", "two tapes of rows", False),
     ("branch", "two tapes of rows", False),
 ]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import tensorflow as tf
 
 from tf_pfor import _graphs, _tf, jagged, regions
+from tf_pfor.elementwise import ELEMENTWISE
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.regions import Region, key
 from tf_pfor.registry import Outcome
@@ -24,30 +25,6 @@ from tf_pfor.values import Results, dims
 if TYPE_CHECKING:
     from tf_pfor.convert import Walker
 
-# Of each slice by itself: cannot fail, and what is not selected cannot reach a gradient.
-_ELEMENTWISE = frozenset(
-    [
-        "AddV2",
-        "Cast",
-        "Equal",
-        "Greater",
-        "GreaterEqual",
-        "Identity",
-        "Less",
-        "LessEqual",
-        "LogicalAnd",
-        "LogicalNot",
-        "LogicalOr",
-        "Maximum",
-        "Minimum",
-        "Neg",
-        "NotEqual",
-        "OnesLike",
-        "SelectV2",
-        "Sub",
-        "ZerosLike",
-    ]
-)
 _SEGMENTS = frozenset(f"UnsortedSegment{how}" for how in ("Max", "Min", "Prod", "Sum"))
 _LIKE = frozenset(["OnesLike", "ZerosLike"])  # that do not read the numbers
 # Of shapes that say how many are selected.
@@ -220,7 +197,7 @@ def _is_elementwise(op: tf.Operation, given: Sequence[_Slices]) -> bool:
     """Whether an op is done to each slice by itself, with numbers that all share."""
     ranks = {len(dims(t) or ()) for t, x in zip(op.inputs, given) if x.mask is not None}
     shared = {t.shape.rank for t, x in zip(op.inputs, given) if x.mask is None}
-    if op.type not in _ELEMENTWISE or len(ranks) != 1 or 0 in ranks or shared - {0}:
+    if op.type not in ELEMENTWISE or len(ranks) != 1 or 0 in ranks or shared - {0}:
         return False  # 0: it is not known
     is_sign = op.type == "GreaterEqual" and _is_zero(op.inputs[1])
     of_numbers = is_sign or op.type in _LIKE or not _different(x.places for x in given)

@@ -13,56 +13,28 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.accesses import QUERIES, READS
+from tf_pfor.elementwise import ELEMENTWISE
 
 # Total, and linear where they have a gradient: its derivatives do not depend on the operands.
-_LINEAR = frozenset(
+_LINEAR = ELEMENTWISE | frozenset(
     [
-        "Add",
         "AddN",
-        "AddV2",
         "BiasAdd",
         "BroadcastTo",
-        "Cast",
         "ConcatV2",
         "Const",
-        "Equal",
         "ExpandDims",
         "Fill",
-        "Floor",
-        "Greater",
-        "GreaterEqual",
-        "Identity",
-        "IsFinite",
-        "IsInf",
-        "IsNan",
-        "Less",
-        "LessEqual",
-        "LogicalAnd",
-        "LogicalNot",
-        "LogicalOr",
-        "Maximum",
-        "Minimum",
         "NoOp",
-        "NotEqual",
-        "OnesLike",
         "Pack",
         "Placeholder",
-        "Relu",
-        "Relu6",
         "Reshape",
-        "Round",
         "Select",
-        "SelectV2",
         "Shape",
-        "Sign",
         "Squeeze",
-        "StopGradient",
         "StridedSlice",
-        "Sub",
         "Sum",
         "Transpose",
-        "ZerosLike",
-        "Neg",
     ]
 )
 

@@ -1,0 +1,40 @@
+"""Op types that do to each element what does not depend on the others.
+
+They are total, and linear where they have a gradient: their derivatives are finite whatever the
+operands are. So they may run on elements that are thrown away later: no infinite derivative meets
+the zero gradient of these.
+"""
+
+ELEMENTWISE = frozenset(
+    [
+        "Add",
+        "AddV2",
+        "Cast",
+        "Equal",
+        "Floor",
+        "Greater",
+        "GreaterEqual",
+        "Identity",
+        "IsFinite",
+        "IsInf",
+        "IsNan",
+        "Less",
+        "LessEqual",
+        "LogicalAnd",
+        "LogicalNot",
+        "LogicalOr",
+        "Maximum",
+        "Minimum",
+        "Neg",
+        "NotEqual",
+        "OnesLike",
+        "Relu",
+        "Relu6",
+        "Round",
+        "SelectV2",
+        "Sign",
+        "StopGradient",
+        "Sub",
+        "ZerosLike",
+    ]
+)
