@@ -30,6 +30,11 @@ Tile = Callable[[Value], Value]
 # More places than this in one read are better read from one tensor.
 _MOST = 4
 
+_OUTSIDE = (
+    "A loop writes an item that a tensor or a TensorArray does not have, at a place that differs "
+    "between iterations: an index is negative or too large (such arrays do not grow)."
+)
+
 _LIST_READS = ("TensorListGather", "TensorListGetItem")
 _GRADIENT = "TfPforReadByRow"
 
@@ -239,13 +244,13 @@ class _Access:
     def read(self, index: Value, inner: Shape, *, from_end: bool = False) -> Value:
         """Item t_i of row i: [n, ...]; or k of them: [n, k, ...]."""
         if index.inner_shape == ():
-            made = self._gather(self._places(index.tensor, from_end))
+            made = self._gather(self._refused(*self._places(index.tensor, from_end)))
             return Value.stacked(made).with_inner_shape(inner)
         # One gather for each: the gradient of one that reads an item twice forgets one of them.
         count = index.inner_shape[0]  # type: ignore[index]
         each = self.emit("Unpack", index.tensor, num=count, axis=int(index.is_stacked))
         each = each if isinstance(each, list) else [each]
-        parts = tuple(self._gather(self._places(t, from_end)) for t in each)
+        parts = tuple(self._gather(self._refused(*self._places(t, from_end))) for t in each)
 
         def pack() -> tf.Tensor:
             if parts:
@@ -272,17 +277,19 @@ class _Access:
         if is_column:  # [n, k, 1] or [n, 1]
             at = emit("Squeeze", at, squeeze_dims=[-1])
         if at.shape.rank != int(index.is_stacked):  # [n, k]: k writes for each row
-            at = emit.reshape(self._places(at, False, many=True), [-1])
+            at = emit.reshape(self._inside(*self._places(at, many=True)), [-1])
             new = emit.reshape_to(new, [None, *self.items.shape])
         else:
-            at = self._places(at, False)
+            at = self._inside(*self._places(at))
         made = emit("TensorListScatterIntoExistingList", self.value.tensor, new, at)
         return dataclasses.replace(self.value, cell=Cell(made), folded=None, source=None)
 
-    def _places(self, index: tf.Tensor, from_end: bool, *, many: bool = False) -> tf.Tensor:
+    def _places(
+        self, index: tf.Tensor, from_end: bool = False, *, many: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """int32 [n] (or [n, k]): where in the list item ``index`` of each row is.
 
-        An index outside of the row is no place: the kernels refuse -1.
+        And whether the row has this item: the place may be one of another row else.
         """
         emit = self.emit
         if index.dtype != tf.int32:
@@ -297,12 +304,23 @@ class _Access:
         if many:
             ids = emit("ExpandDims", ids, np.int32(1))
         place = emit("AddV2", emit("Mul", ids, count), index)
-        inside = emit(
+        is_inside = emit(
             "LogicalAnd",
             emit("GreaterEqual", index, np.int32(0)),
             emit("Less", index, count),
         )
-        return emit("SelectV2", inside, place, np.int32(-1))
+        return place, is_inside
+
+    def _refused(self, place: tf.Tensor, is_inside: tf.Tensor) -> tf.Tensor:
+        """The places to read: the kernel refuses -1."""
+        return self.emit("SelectV2", is_inside, place, np.int32(-1))
+
+    def _inside(self, place: tf.Tensor, is_inside: tf.Tensor) -> tf.Tensor:
+        """The places to write, after a check: the kernel looks at none, and -1 ends the process."""
+        with self.emit.graph.as_default():
+            check = tf.debugging.Assert(tf.reduce_all(is_inside), [_OUTSIDE])
+            with tf.control_dependencies([check]):
+                return tf.identity(place)
 
 
 @tf.RegisterGradient(_GRADIENT)

@@ -171,8 +171,9 @@ def uses(
     """The ops that make or read what stands at ``path`` in a variant, and what they call it.
 
     With ``is_sure`` not those that may be about another one: what is read from an optional may
-    have been put there as any of its alternatives. With ``is_list`` the variant is a list, and so
-    what all branches of a conditional return where it does.
+    have been put there as any of its alternatives, a function may be called twice. With
+    ``is_list`` the variant is a list, and so what all branches of a conditional return where it
+    does.
     """
     callers = callers_of(call)
     todo, seen = [(tensor, path)], set[Any]()
@@ -187,26 +188,31 @@ def uses(
             if not (is_sure and op is tensor.op and op.type == "OptionalGetValue"):
                 todo += _related(op, tensor, path)
             todo += _across(call, op, tensor, path, is_list)
-        todo += _outside(call, tensor, path, callers, is_list)
+        for given, inside in getattr(tensor.graph, "captures", ()):
+            if inside is tensor and hasattr(given, "op"):
+                todo.append((given, path))
+        around = callers.get(tensor.graph, [])
+        if not (is_sure and len(around) > 1):  # the others may be called with other lists
+            todo += [x for op in around for x in _outside(call, op, tensor, path, is_list)]
 
 
-def callers_of(call: Call) -> dict[Any, tf.Operation | None]:
-    """The graphs of the body, each with the op that calls it (None: the outermost)."""
+def callers_of(call: Call) -> dict[Any, list[tf.Operation]]:
+    """The graphs of the body, each with the ops that call it: none call the outermost."""
     key = "callers of functions"
     if key not in call.memo:
         walker = call.walker
         while walker.parent is not None and not walker.is_root:
             walker = walker.parent
-        found: dict[Any, tf.Operation | None] = {call.op.graph: None}
+        found: dict[Any, list[tf.Operation]] = {call.op.graph: []}
         if walker.graph is not None:
-            found[walker.graph] = None
+            found[walker.graph] = []
         graphs = list(found)
         for graph in graphs:  # grows
             for op in graph.get_operations():
-                for inner in _tf.functions_of(op):
-                    if found.get(inner) is None:
-                        found[inner] = op
+                for inner in dict.fromkeys(_tf.functions_of(op)):
+                    if inner not in found:
                         graphs.append(inner)
+                    found.setdefault(inner, []).append(op)
         call.memo[key] = found
     return call.memo[key]
 
@@ -304,20 +310,10 @@ def _across(
 
 
 def _outside(
-    call: Call,
-    tensor: tf.Tensor,
-    path: Path,
-    callers: dict[Any, tf.Operation | None],
-    is_list: bool,
+    call: Call, op: tf.Operation, tensor: tf.Tensor, path: Path, is_list: bool
 ) -> Iterator[tuple[tf.Tensor, Path]]:
-    """What ``tensor`` is outside of the function it is in."""
+    """What ``tensor`` is outside of the function it is in, which ``op`` calls."""
     graph = tensor.graph
-    for given, inside in getattr(graph, "captures", ()):
-        if inside is tensor and hasattr(given, "op"):
-            yield given, path
-    op = callers.get(graph)
-    if op is None:
-        return
     is_cond = op.type in BRANCHES
     inputs, outputs = list(op.inputs)[int(is_cond) :], list(op.outputs)
     if len(graph.inputs) == len(inputs):

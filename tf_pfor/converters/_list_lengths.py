@@ -125,31 +125,47 @@ def _counts_trips(start: tf.Tensor, body: Any) -> bool:
 
 
 def declared_length(call: Call, tensor: tf.Tensor) -> int | None:
-    """How many items a list of the body has, also one that is as long as one made elsewhere."""
-    callers = callers_of(call)
-    while True:
-        tensor = list_before(tensor)
-        op, k = tensor.op, tensor.value_index
-        known = length_of(tensor)
-        if known is not None:
-            return known
-        if op.type == "TensorListReserve":
-            asked = source(op.inputs[1]).op
-            if asked.type != "TensorListLength":
-                return None
-            tensor = asked.inputs[0]
-            continue
-        caller = op if "While" in op.type else callers.get(tensor.graph)
-        if caller is not op:
-            k = next((i for i, t in enumerate(tensor.graph.inputs) if t is tensor), None)
-        if caller is None or k is None or not _keeps_length(caller, k):
-            return None
-        tensor = caller.inputs[k + int(caller.type in BRANCHES)]
+    """How many items a list of the body has, also one that is as long as one made elsewhere.
+
+    None if it is not known, or in a function that several ops call, with lists of other lengths.
+    """
+    return _declared(call, tensor, (), {})
+
+
+def _declared(
+    call: Call, tensor: tf.Tensor, entered: tuple[tf.Operation, ...], seen: dict[Any, int | None]
+) -> int | None:
+    """``declared_length`` of a tensor in functions that have been ``entered`` by these ops."""
+    tensor = list_before(tensor, _SAME)
+    op, k = tensor.op, tensor.value_index
+    known = length_of(tensor)
+    if known is not None:
+        return known
+    if op.type == "TensorListReserve":
+        asked = source(op.inputs[1]).op
+        is_as_long = asked.type == "TensorListLength"
+        return _declared(call, asked.inputs[0], entered, seen) if is_as_long else None
+    if op.type in (*_tf.CALLS, *BRANCHES):
+        key = (op, k, entered)
+        if key not in seen:
+            inside = [g.outputs[k] for g in _tf.functions_of(op)]
+            found = {_declared(call, t, (*entered, op), seen) for t in inside}
+            seen[key] = found.pop() if len(found) == 1 else None
+        return seen[key]
+    if op.type in _tf.LOOPS:
+        around = op
+    else:
+        k = next((i for i, t in enumerate(tensor.graph.inputs) if t is tensor), None)
+        callers = entered[-1:] or callers_of(call).get(tensor.graph, [])
+        around, entered = callers[0] if len(callers) == 1 else None, entered[:-1]
+    if around is None or k is None or not _keeps_length(around, k):
+        return None
+    return _declared(call, around.inputs[k + int(around.type in BRANCHES)], entered, seen)
 
 
 def _keeps_length(op: tf.Operation, k: int) -> bool:
     """Whether list ``k`` of what may be a loop is as long after a trip as before."""
-    if "While" not in op.type:
+    if op.type not in _tf.LOOPS:
         return True
     body = _tf.function_graph(op.graph, op.get_attr("body").name)
-    return list_before(body.outputs[k]) is body.inputs[k]
+    return list_before(body.outputs[k], _SAME) is body.inputs[k]

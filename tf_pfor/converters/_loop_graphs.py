@@ -12,7 +12,8 @@ from tf_pfor.converters._kinds import BRANCHES
 from tf_pfor.converters._safety import writes_op
 
 # Ops that return the list they got, with other elements and the same length.
-_SAME_LENGTH = ("Identity", "TensorListScatterIntoExistingList", "TensorListSetItem")
+_SCATTER = "TensorListScatterIntoExistingList"
+_SAME_LENGTH = ("Identity", _SCATTER, "TensorListSetItem")
 
 
 # Ops that read what lists hold.
@@ -97,6 +98,8 @@ def length_of(tensor: tf.Tensor) -> int | None:
     """How many items a list has that was just made, None if that is not known."""
     while tensor.op.type in _SAME_LENGTH and not _resizes(tensor.op):
         tensor = tensor.op.inputs[0]
+    if tensor.op.type == _SCATTER:
+        return _scattered_length(tensor.op)
     if tensor.op.type == "TensorListFromTensor":
         shape = tensor.op.inputs[0].shape
         return shape[0] if shape.rank else None
@@ -106,7 +109,23 @@ def length_of(tensor: tf.Tensor) -> int | None:
     return None
 
 
+def _scattered_length(op: tf.Operation) -> int | None:
+    """How long a list is after a scatter into it, if what tells is known."""
+    known, places = length_of(op.inputs[0]), _tf.static_value(op.inputs[2])
+    if known is None or places is None:
+        return None
+    return max([known, *(int(i) + 1 for i in places)])
+
+
+def grown_to(op: tf.Operation) -> int | None:
+    """The length to which a TensorListScatterIntoExistingList is known to make its list longer."""
+    known = _scattered_length(op)
+    return None if known == length_of(op.inputs[0]) else known
+
+
 def _resizes(op: tf.Operation) -> bool:
+    if op.type == _SCATTER:
+        return grown_to(op) is not None
     return op.type == "TensorListSetItem" and op.get_attr("resize_if_index_out_of_bounds")
 
 
@@ -141,9 +160,9 @@ def list_before(
 
 
 def _list_before_functions(op: tf.Operation, k: int, may_grow: bool) -> tf.Tensor | None:
-    """The list from which all branches, or each trip, of ``op`` make output ``k``, as long."""
+    """The list from which a call, all branches or each trip make output ``k``, as long."""
     is_loop = op.type in _tf.LOOPS
-    if not is_loop and op.type not in BRANCHES:
+    if not is_loop and op.type not in (*BRANCHES, *_tf.CALLS):
         return None
     if is_loop:
         functions = [_tf.function_graph(op.graph, op.get_attr("body").name)]
@@ -153,7 +172,7 @@ def _list_before_functions(op: tf.Operation, k: int, may_grow: bool) -> tf.Tenso
     i = sources.pop() if len(sources) == 1 else None
     if i is None or (is_loop and i != k):
         return None
-    return op.inputs[i + int(not is_loop)]
+    return op.inputs[i + int(op.type in BRANCHES)]
 
 
 def input_before(graph: Any, k: int, *, may_grow: bool = False) -> int | None:

@@ -137,11 +137,14 @@ def _is_only_opened(call: Call, tensor: tf.Tensor) -> bool:
         seen.add(id(t))
         places = [i for i, output in enumerate(t.graph.outputs) if output is t]
         if places:
-            op = callers.get(t.graph)
-            if op is None or places[-1] >= len(op.outputs) or (is_list and op.type in BRANCHES):
+            around = callers.get(t.graph, [])
+            if not around:
                 return False
-            todo += [(op.outputs[i], is_list) for i in places]
-            todo += [(t.graph.inputs[i], is_list) for i in places if op.type in _tf.LOOPS]
+            for op in around:
+                if places[-1] >= len(op.outputs) or (is_list and op.type in BRANCHES):
+                    return False
+                todo += [(op.outputs[i], is_list) for i in places]
+                todo += [(t.graph.inputs[i], is_list) for i in places if op.type in _tf.LOOPS]
         for op in t.consumers():
             if op.type in ("OptionalFromValue", "OptionalGetValue"):
                 todo += [

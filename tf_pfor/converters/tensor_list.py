@@ -16,6 +16,7 @@ from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._containers import holds_packs
 from tf_pfor.converters._kinds import declared_item
+from tf_pfor.converters._list_lengths import declared_length
 from tf_pfor.converters._list_rows import (
     dense,
     from_zero,
@@ -43,14 +44,18 @@ from tf_pfor.converters._lists import (
     swap,
     without_size,
 )
-from tf_pfor.converters._loop_graphs import known_integer, source
+from tf_pfor.converters._loop_graphs import grown_to, known_integer, source
 from tf_pfor.converters._padded import is_padded, padded_stack
 from tf_pfor.converters._rooms import fixed, most_of_all_rows
 from tf_pfor.emit import Dim, Emitter
-from tf_pfor.errors import CannotVectorize
+from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.shapes import product
 from tf_pfor.values import Layout, ListRows, Shape, Value
 
+_BEYOND = (
+    "Iterations scatter into a list beyond its end: give the TensorArray the size that it needs at "
+    "most."
+)
 _UNEQUAL = "the length of the list differs between iterations, so its stack would be ragged"
 
 # ---------------------------------------------------------------------------
@@ -162,12 +167,38 @@ def _minus_ones(call: Call, indices: Value) -> tf.Tensor:
 @list_rule("TensorListScatterIntoExistingList")
 def scatter_into(call: Call, input_handle: Value, tensor: Value, indices: Value) -> Any:
     """Invariant indices write elements [n, ...], differing ones rows of them."""
-    target = from_zero(call, input_handle)
+    target, longer = from_zero(call, input_handle), grown_to(call.op)
+    if longer is not None and _tf.in_xla_context(call.emit.graph):
+        raise Refused(
+            "under jit_compile a list does not grow, what is scattered beyond its end is lost: "
+            "give the TensorArray the size that it needs at most, or leave out jit_compile"
+        )
     if not indices.is_stacked and not is_partial(target) and known_lengths(target) is None:
+        handle = target.tensor
+        if longer is not None:  # the kernel adds items of float32, which end the process
+            handle = set_length(call.emit, handle, np.int32(longer))
         pieces = swap(call, call.stacked(tensor))  # [k, n, ...]
-        made = call.rebuild(input_handle=target.tensor, tensor=pieces)
-        return Value.stacked_list(made, target.rows)
-    return set_rows(call, target, call.stacked(indices), tensor)
+        return Value.stacked_list(call.rebuild(input_handle=handle, tensor=pieces), target.rows)
+    at = call.stacked(indices)
+    if longer is None:
+        at = _within(call, target, at)
+    return set_rows(call, target, at, tensor, resizes=longer is not None)
+
+
+def _within(call: Call, target: Value, indices: tf.Tensor) -> tf.Tensor:
+    """Places [n, k] of a list, after a check that no active row's list is too short for them."""
+    if _tf.in_xla_context(call.emit.graph):  # which has no checks
+        return indices
+    lengths = known_lengths(target)
+    with call.emit.graph.as_default():
+        if lengths is None:
+            is_inside = indices < tf.raw_ops.TensorListLength(input_handle=target.tensor)
+        else:
+            is_inside = indices < pick(call, target, lengths)[:, None]
+        if target.rows is not None and target.rows.mask is not None:
+            is_inside |= ~pick(call, target, target.rows.mask)[:, None]
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_inside), [_BEYOND])]):
+            return tf.identity(indices)
 
 
 @list_rule("TensorListSplit")
@@ -262,9 +293,10 @@ def _of_one_length(call: Call, source: Value, known: int | None) -> Value:
     if lengths is None or source.rows is None:
         return source
     length: Any = None if known is None else np.int32(known)
-    if length is None and source.rows.may_agree:
+    declared = declared_length(call, call.op.inputs[0])
+    if length is None and (source.rows.may_agree or declared is not None):
         own = pick(call, source, lengths)
-        length = longest(call, own)
+        length = longest(call, own) if declared is None else np.int32(declared)
         with call.emit.graph.as_default():
             same = tf.debugging.assert_equal(own, length, _UNEQUAL)
             with tf.control_dependencies([] if same is None else [same]):
