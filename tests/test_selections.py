@@ -216,11 +216,6 @@ def looked_up_by_numbers(x, ids):
     return tf.math.unsorted_segment_sum(found, tf.boolean_mask(ids, ids > 2) % 3, 3)
 
 
-def how_many(x, ids):
-    kept = tf.boolean_mask(ids, ids > 1)
-    return tf.math.unsorted_segment_sum(kept, kept, 5) * tf.size(kept)
-
-
 def by_a_matrix_of_places(x, ids):
     found = tf.gather(x[:, 0], tf.where(ids[:4] > 1))  # [k, 1]
     return tf.math.unsorted_segment_sum(found[:, 0], tf.boolean_mask(ids[:4], ids[:4] > 1), 5)
@@ -243,7 +238,7 @@ def two_masks(x, ids):
 
 
 OTHERS = [
-    places_in_a_table, segments_by_place, segments_of_as_many, looked_up_by_numbers, how_many,
+    places_in_a_table, segments_by_place, segments_of_as_many, looked_up_by_numbers,
     by_a_matrix_of_places, through_a_custom_gradient, two_masks,
 ]  # fmt: skip
 

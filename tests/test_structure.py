@@ -29,7 +29,7 @@ LAYERS = (
     "call",
     "shapes handles matching checked",
     "regions",
-    "gradients",
+    "gradients all_slices",
     "left_out",
     "fallback accesses",
     "jagged",

@@ -1,13 +1,14 @@
 """Values whose size differs between iterations (DESIGN 10): the ops that share a loop over rows.
 
 Such a tensor cannot be stacked. What makes it, all that reads it and what lies between run together
-in one sequential loop, until the sizes are equal again: the sum of a ``boolean_mask`` leaves the
-loop as one number a row.
+in one sequential loop, until the sizes are equal again: the largest of the sums so far of a
+``boolean_mask`` leaves the loop as one number a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _SOME_SIZES = (6, 1)  # in place of one that is unknown, but the same in all iterations
 _SHAPES = ("Rank", "Shape", "ShapeN", "Size")
+_OPEN = "regions whose inputs are being converted"
 
 
 class Leaves(CannotVectorize):
@@ -58,7 +60,8 @@ def together(first: tf.Operation, walker: Walker) -> tuple[list[tf.Operation], s
     members |= copies(members, walker)
     needs = [o for m in members for o in (*(t.op for t in m.inputs), *m.control_inputs)]
     outside = [op for op in needs if op not in members]
-    walker.visit([op for op in outside if not walker.is_done(op)])
+    with being_converted(members, walker):
+        walker.visit([op for op in outside if not walker.is_done(op)])
     if walker.failed(outside):
         raise walker.Failed
     return ([] if walker.is_done(first) else regions.in_order(members)), uneven
@@ -82,8 +85,25 @@ def spread(first: tf.Operation, walker: Walker) -> tuple[set[tf.Operation], set[
     while members != before:
         before = members
         members = _closed(members, walker, wanted, uneven, varies)
+        for other in walker.memo.get(_OPEN, ()):
+            if other & _before(members, walker):  # each needs the other
+                members = members | {op for op in other if not walker.is_done(op)}
         uneven, varies = _uneven(walker, wanted, started | members)
     return members, uneven, varies
+
+
+@contextlib.contextmanager
+def being_converted(members: set[tf.Operation], walker: Walker) -> Generator[None]:
+    """While the inputs of a region are converted, what needs its results joins it.
+
+    Two selections may need each other: the gradient of ``f(a) * g(b)`` by a needs g(b).
+    """
+    regions_that_wait = walker.memo.setdefault(_OPEN, [])
+    regions_that_wait.append(members)
+    try:
+        yield
+    finally:
+        regions_that_wait.pop()
 
 
 def reason(ops: Sequence[tf.Operation], uneven: set[Any], other: str) -> str:

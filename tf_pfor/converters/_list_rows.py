@@ -287,7 +287,7 @@ def set_rows(
     emit, many = call.emit, index.shape.rank == 2
     new = once(call, call.stacked(item))  # [n, ...]
     if resizes:
-        target = grown(call, target, index)
+        target = grown(call, target, emit("Max", index, np.int32([1])) if many else index)
     shape = whole_element(call, target, item, skip=int(many))
     whole = dense(call, target, shape)  # [T, size, ...]
     rows = target.rows
@@ -342,10 +342,8 @@ def lengths_of(call: Call, target: Value) -> tf.Tensor:
 
 
 def grown(call: Call, target: Value, index: tf.Tensor) -> Value:
-    """The list long enough to be written at ``index`` (int32 [n, k], [n], []) by active rows."""
+    """The list long enough to be written at ``index`` (int32 [n] or []), in the active rows."""
     emit = call.emit
-    if index.shape.rank == 2:
-        index = emit("Max", index, np.asarray([1], np.int32))
     need = emit("AddV2", index, np.int32(1))
     if need.shape.rank == 0:
         need = emit("Fill", emit.shape_vector([call.loop.length]), need)
