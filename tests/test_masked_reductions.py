@@ -200,6 +200,30 @@ def test_infinite_derivatives_of_what_is_selected_stay():
     np.testing.assert_array_equal(found[1], [[np.inf, 0.25, 0], [0, 0, 1 / 6], [0, 0, 0.5]])
 
 
+@pytest.mark.parametrize("count", [5, 7])
+def test_as_many_columns_as_slices(count):
+    """What has as many items as a slice is not taken for one that has as many as are selected."""
+
+    def one(x, m):
+        kept = tf.boolean_mask(x, m)
+        ones = tf.fill([tf.shape(kept)[-1]], tf.constant(1.0, D))
+        some = tf.fill([tf.shape(kept)[::-1][0]], tf.constant(1.0, D))
+        many = tf.fill(tf.shape(kept)[:1], tf.constant(1.0, D))
+        return tf.reduce_sum(ones), tf.reduce_sum(some), tf.reduce_sum(many), tf.reduce_sum(kept)
+
+    x = tf.constant(RNG.normal(size=[6, 5, count]))
+    specs = [tf.TensorSpec([6, 5, None], D), tf.TensorSpec([6, 5], tf.bool)]
+
+    @tf.function(autograph=False, input_signature=specs)
+    def run(x, m):
+        return tf_pfor.vectorized_map(lambda r: one(*r), (x, m))
+
+    wanted = [np.stack(e) for e in zip(*(one(*row) for row in zip(x, MASK)))]
+    with pytest.warns(tf_pfor.FallbackWarning, match="Fill"):
+        found = run(x, MASK)
+    equal(found, wanted)
+
+
 OTHERS = {
     "a shape that is set": lambda x, m: tf.reduce_sum(tf.ensure_shape(tf.boolean_mask(x, m), [5])),
     "reshaped": lambda x, m: tf.reduce_sum(tf.reshape(tf.boolean_mask(x, m), [5]) * x),

@@ -112,23 +112,35 @@ def _of_shape(op: tf.Operation, given: Sequence[_Slices]) -> list[_Slices]:
     masks = _different(x.mask for x in given)
     if any(x.mask is not None and x.counted is None for x in given):
         raise CannotVectorize("what it selects is read where shapes do not differ")
-    if not masks or _is_behind_axis_0(op):
+    if not masks:
+        return _copied(op, given)
+    places = _places_in_shape(op)
+    if places is not None and 0 not in places:
         return _copied(op, given)
     if _replaces_axis_0(op, given):
         return [_Slices(_stitched(op, given))]
     counted = regions.copied(op, [x.numbers for x in given])
-    if len(masks) > 1 or op.type not in _OF_SHAPES:
+    is_of_shape = op.type in _OF_SHAPES and (op.type != "StridedSlice" or places is not None)
+    if len(masks) > 1 or not is_of_shape:
         return [_Slices(x) for x in counted]
     return [x._replace(counted=n) for x, n in zip(_copied(op, given, masks[0]), counted)]
 
 
-def _is_behind_axis_0(op: tf.Operation) -> bool:
-    """Whether an op is ``tf.shape(x)[k:]``, k > 0."""
+def _places_in_shape(op: tf.Operation) -> Sequence[int] | None:
+    """Which numbers of ``tf.shape(x)`` a StridedSlice takes; None if it is of something else."""
     if op.type != "StridedSlice" or op.inputs[0].op.type != "Shape":
-        return False
-    begin, _, step = (_tf.static_value(t) for t in op.inputs[1:])
-    is_cut = begin is not None and step is not None and begin[0] > 0 and step[0] > 0
-    return is_cut and not any(op.get_attr(f"{m}_mask") for m in ("begin", "ellipsis", "new_axis"))
+        return None
+    rank = op.inputs[0].op.inputs[0].shape.rank
+    known = [_tf.static_value(t) for t in op.inputs[1:]]
+    others = any(op.get_attr(f"{mask}_mask") for mask in ("ellipsis", "new_axis"))
+    if rank is None or others or any(x is None or x.size != 1 for x in known):
+        return None
+    begin, end, step = (int(x[0]) for x in known if x is not None)
+    if op.get_attr("shrink_axis_mask"):
+        return [begin % rank]
+    first = None if op.get_attr("begin_mask") else begin
+    last = None if op.get_attr("end_mask") else end
+    return range(rank)[first:last:step]
 
 
 def _replaces_axis_0(op: tf.Operation, given: Sequence[_Slices]) -> bool:
