@@ -187,7 +187,7 @@ class Call:
           outputs: how many of its outputs are wanted (TensorFlow appends some to a function's
             graph when the function is differentiated); all when None.
         """
-        return self._walker.convert_function(self.op.graph, name, args, loop=loop, outputs=outputs)
+        return self._walker.convert_function(self.op, name, args, loop=loop, outputs=outputs)
 
     @property
     def settings(self) -> Settings:

@@ -63,6 +63,7 @@ class Walker:
         self._roots: tuple[tf.Operation, ...] = ()
         self.parent: Walker | None = None  # the walker of the body that this function is in
         self.is_region = False  # whether it has a loop of its own: of a branch or a while loop
+        self.entered_by: tf.Operation | None = None  # what calls the function that it converts
         self._inside: frozenset[str] = frozenset()  # the functions being inlined
 
     # The two entries ------------------------------------------------------
@@ -117,33 +118,24 @@ class Walker:
 
     def convert_function(
         self,
-        graph: Any,
+        op: tf.Operation,
         name: str,
         args: Sequence[Value],
         *,
         loop: Loop | None = None,
         outputs: int | None = None,
     ) -> list[Value]:
-        """Converts the function ``name`` of ``graph`` inline, applied to ``args``."""
+        """Converts the function ``name``, which ``op`` calls, inline, applied to ``args``.
+
+        That is its (first) outputs, and its side effects.
+        """
         if name in self._inside:
             raise CannotVectorize(f"the function '{name}' calls itself")
-        body = _tf.function_graph(graph, name)
+        body = _tf.function_graph(op.graph, name)
         if len(body.inputs) != len(args):
             raise CannotVectorize(f"'{name}' has {len(body.inputs)} inputs, not {len(args)}")
-        return self.convert_graph(body, args, loop=loop, outputs=outputs, name=name)
-
-    def convert_graph(
-        self,
-        body: Any,
-        args: Sequence[Value],
-        *,
-        loop: Loop | None = None,
-        outputs: int | None = None,
-        name: str = "",
-    ) -> list[Value]:
-        """Converts a function graph inline: its (first) outputs, and its side effects."""
         child = self.enter(loop or self.loop, self.emit)
-        child._inside = self._inside | {name}
+        child.entered_by, child._inside = op, self._inside | {name}
         for placeholder, value in zip(body.inputs, args, strict=True):
             child.bind(placeholder, value)
         return child.convert(body.outputs[:outputs], getattr(body, "control_outputs", ()))
@@ -168,7 +160,7 @@ class Walker:
             child.emit = Emitter(graph)
             child.loop = self.loop.seen_from(child.emit)
         child.parent = self.parent and self.parent.later()
-        child.is_region = self.is_region
+        child.is_region, child.entered_by = self.is_region, self.entered_by
         child.graph = self.graph
         home = self.emit.graph
         see: Any = (lambda v: v) if is_here else (lambda v: v.seen_from(graph, home))
@@ -279,7 +271,7 @@ class Walker:
             raise self._rejected(op, "its op type is not known to this TensorFlow")
         before = len(self.emit.graph.get_operations())
         args = [self._values[_key(t)] for t in op.inputs]
-        results = self.convert_function(op.graph, op.type, args)
+        results = self.convert_function(op, op.type, args)
         return results, self.emit.graph.get_operations()[before:]
 
     def _constant(self, op: tf.Operation) -> Value:

@@ -8,16 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
 
-Path = tuple[tuple[int | None, int], ...]
+
+class Branch(NamedTuple):
+    """Branch ``number`` of a conditional with ``count`` branches."""
+
+    number: int
+    count: int
+
+
+Path = tuple[tuple[int | Branch | None, int], ...]
 """From a variant to one in it: ITEM for an item of a list; (a, k) for component k of an optional,
-of its alternative a (None if that is not known): conditionals return one for each branch."""
+of its alternative a: conditionals return one for each branch. What is read in a branch was made in
+the same branch of the conditional that returned it; None if the alternative is not known."""
+
+Calls = tuple[tf.Operation, ...]
+"""The ops that call the function that a tensor is in, from the outermost in; where some are not
+known, the innermost ones that are."""
 
 Kind = tuple[tuple[tf.DType, ...], ...] | tf.DType
 """The dtypes of the components of an optional, for each alternative; or the dtype of the items of a
@@ -30,25 +43,30 @@ _TAKEN = {"TensorListGetItem": 0, "TensorListPopBack": 1}  # which output is tak
 BRANCHES = ("Case", "If", "StatelessCase", "StatelessIf")
 
 
-def kind_of(call: Call, tensor: tf.Tensor, path: Path = ()) -> Kind | None:
+def kind_of(
+    call: Call, tensor: tf.Tensor, path: Path = (), within: Calls | None = None
+) -> Kind | None:
     """What a variant is, or one in it; None if nobody was seen to use it.
 
     Args:
       call: any op of the body.
       tensor: a variant of the body.
       path: from it to the one that is asked for.
+      within: which call of the function that it is in is meant; by default the one that is being
+        converted.
     """
-    key = ("kind", tensor.op, tensor.value_index, path)
-    return _search(call).once(call, key, lambda: _find_kind(call, tensor, path))
+    inside = calls_around(call, tensor.graph) if within is None else within
+    key = ("kind", tensor.op, tensor.value_index, path, inside)
+    return _search(call).once(call, key, lambda: _find_kind(call, tensor, path, inside))
 
 
-def _find_kind(call: Call, tensor: tf.Tensor, path: Path) -> Kind | None:
+def _find_kind(call: Call, tensor: tf.Tensor, path: Path, within: Calls) -> Kind | None:
     is_optional = False
     for is_sure in (True, False):
-        for op, same in uses(call, tensor, path, is_sure=is_sure):
+        for op, same, inside in _uses(call, tensor, path, within, is_sure=is_sure):
             found = _used_as(op, same)
             if op.type in BRANCHES and same.op is op:
-                found = _by_branch(call, op, same.value_index)
+                found = _by_branch(call, op, same.value_index, inside)
             if found is not None and not (is_optional and isinstance(found, tf.DType)):
                 return found
             is_optional |= is_sure and op.type == "OptionalGetValue" and op.inputs[0] is same
@@ -62,7 +80,7 @@ def item_shape(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
       call: any op of the body.
       tensor: the list.
     """
-    key = ("item", tensor.op, tensor.value_index)
+    key = ("item", tensor.op, tensor.value_index, calls_around(call, tensor.graph))
     return _search(call).once(call, key, lambda: _find_item_shape(call, tensor))
 
 
@@ -88,7 +106,7 @@ def declared_item(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
       call: any op of the body.
       tensor: the list.
     """
-    key = ("declared", tensor.op, tensor.value_index)
+    key = ("declared", tensor.op, tensor.value_index, calls_around(call, tensor.graph))
     return _search(call).once(call, key, lambda: _find_declared_item(call, tensor))
 
 
@@ -157,12 +175,11 @@ def _search(call: Call) -> _Search:
     return call.memo.setdefault("kinds of variants", _Search())
 
 
-def _of_branches(
-    call: Call, op: tf.Operation, k: int, find: Callable[[Call, tf.Tensor], _T]
-) -> list[_T] | None:
-    """What is found of output ``k`` of each branch; None where that is being looked at."""
+def _of_branches(call: Call, op: tf.Operation, k: int, within: Calls) -> list[Kind | None] | None:
+    """What output ``k`` of each branch is; None where that is being looked at."""
     ends = [graph.outputs[k] for graph in functions_of_branches(op)]
-    return _search(call).inside(op, lambda: [find(call, t) for t in ends])
+    inside = (*within, op)
+    return _search(call).inside(op, lambda: [kind_of(call, t, (), inside) for t in ends])
 
 
 def uses(
@@ -171,29 +188,67 @@ def uses(
     """The ops that make or read what stands at ``path`` in a variant, and what they call it.
 
     With ``is_sure`` not those that may be about another one: what is read from an optional may
-    have been put there as any of its alternatives, a function may be called twice. With
+    have been put there as any of its alternatives, a function may be called elsewhere. With
     ``is_list`` the variant is a list, and so what all branches of a conditional return where it
     does.
     """
+    within = calls_around(call, tensor.graph)
+    for op, same, _ in _uses(call, tensor, path, within, is_sure=is_sure, is_list=is_list):
+        yield op, same
+
+
+def _uses(
+    call: Call,
+    tensor: tf.Tensor,
+    path: Path,
+    within: Calls,
+    *,
+    is_sure: bool = False,
+    is_list: bool = False,
+) -> Iterator[tuple[tf.Operation, tf.Tensor, Calls]]:
+    """``uses``, each with the calls of the function that it is in."""
     callers = callers_of(call)
-    todo, seen = [(tensor, path)], set[Any]()
-    for tensor, path in todo:  # grows
-        key = (tensor.op, tensor.value_index, path)
+    todo, seen = [(tensor, path, within)], set[Any]()
+    for tensor, path, within in todo:  # grows
+        key = (tensor.op, tensor.value_index, path, within)
         if key in seen or tensor.dtype != tf.variant:
             continue
         seen.add(key)
         for op in (tensor.op, *tensor.consumers()):
             if not path:
-                yield op, tensor
+                yield op, tensor, within
             if not (is_sure and op is tensor.op and op.type == "OptionalGetValue"):
-                todo += _related(op, tensor, path)
-            todo += _across(call, op, tensor, path, is_list)
-        for given, inside in getattr(tensor.graph, "captures", ()):
-            if inside is tensor and hasattr(given, "op"):
-                todo.append((given, path))
-        around = callers.get(tensor.graph, [])
+                todo += [(*x, within) for x in _related(op, tensor, path, within)]
+            inside = _across(call, op, tensor, path, within, is_list)
+            todo += [(*x, within if x[0].graph is op.graph else (*within, op)) for x in inside]
+        around = within[-1:] or callers.get(tensor.graph, ())
+        for given, inner in getattr(tensor.graph, "captures", ()):
+            if inner is tensor and hasattr(given, "op"):
+                is_caller = bool(within) and within[-1].graph is given.graph
+                outer = within[:-1] if is_caller else calls_around(call, given.graph)
+                todo.append((given, path, outer))
         if not (is_sure and len(around) > 1):  # the others may be called with other lists
-            todo += [x for op in around for x in _outside(call, op, tensor, path, is_list)]
+            for op in around:
+                outside = _outside(call, op, tensor, path, within[:-1], is_list)
+                todo += [(*x, within[:-1]) for x in outside]
+
+
+def calls_around(call: Call, graph: Any) -> Calls:
+    """The calls that lead to a function of the body, as it is being converted."""
+    known, walker = list[tuple[Any, tf.Operation | None]](), call.walker
+    while walker is not None:
+        known.append((walker.graph, walker.entered_by))
+        walker = None if walker.is_root else walker.parent
+    callers, found = callers_of(call), list[tf.Operation]()
+    graphs = [g for g, _ in known]
+    while graph not in graphs:
+        around = callers.get(graph, ())
+        if len(around) != 1:
+            return tuple(found)
+        found.insert(0, around[0])
+        graph = around[0].graph
+    ops = [op for _, op in known[graphs.index(graph) :] if op is not None]
+    return (*reversed(ops), *found)
 
 
 def callers_of(call: Call) -> dict[Any, list[tf.Operation]]:
@@ -230,10 +285,10 @@ def _used_as(op: tf.Operation, tensor: tf.Tensor) -> Kind | None:
     return None
 
 
-def _by_branch(call: Call, op: tf.Operation, k: int) -> Kind | None:
+def _by_branch(call: Call, op: tf.Operation, k: int, within: Calls) -> Kind | None:
     """What output ``k`` of a conditional is: as an optional those of all branches."""
     found: list[tuple[tf.DType, ...]] = []
-    for kind in _of_branches(call, op, k, kind_of) or [None]:
+    for kind in _of_branches(call, op, k, within) or [None]:
         if isinstance(kind, tf.DType):
             return kind
         if kind is None:
@@ -242,13 +297,15 @@ def _by_branch(call: Call, op: tf.Operation, k: int) -> Kind | None:
     return tuple(found)
 
 
-def _counts(call: Call, op: tf.Operation, k: int) -> list[int]:
+def _counts(call: Call, op: tf.Operation, k: int, within: Calls) -> list[int]:
     """How many alternatives each branch of a conditional returns as output ``k``."""
-    kinds = _of_branches(call, op, k, kind_of) or ()
+    kinds = _of_branches(call, op, k, within) or ()
     return [len(kind) if isinstance(kind, tuple) else 1 for kind in kinds]
 
 
-def _related(op: tf.Operation, tensor: tf.Tensor, path: Path) -> Iterator[tuple[tf.Tensor, Path]]:
+def _related(
+    op: tf.Operation, tensor: tf.Tensor, path: Path, within: Calls
+) -> Iterator[tuple[tf.Tensor, Path]]:
     """The variants in which ``op`` has what stands at ``path`` in ``tensor``."""
     if op.type in _SAME:
         yield from ((t, path) for t in (*op.inputs, *op.outputs))
@@ -260,15 +317,28 @@ def _related(op: tf.Operation, tensor: tf.Tensor, path: Path) -> Iterator[tuple[
         if in_list and in_list[0] == ITEM:
             yield item, in_list[1:]
     elif op.type in ("OptionalFromValue", "OptionalGetValue"):
-        parts = list(op.inputs if op.type == "OptionalFromValue" else op.outputs)
-        whole = op.outputs[0] if op.type == "OptionalFromValue" else op.inputs[0]
-        if tensor is whole:
-            may_be = (0, None) if op.type == "OptionalFromValue" else (None,)
-            if path and path[0][0] in may_be and path[0] != ITEM:
+        is_made = op.type == "OptionalFromValue"
+        parts, whole = list(op.inputs), op.outputs[0]
+        if not is_made:
+            parts, whole = list(op.outputs), op.inputs[0]
+        own = 0 if is_made else _branch_of(op.graph, within)
+        if tensor is not whole:
+            yield from ((whole, ((own, k), *path)) for k, t in enumerate(parts) if t is tensor)
+        elif path and path[0] != ITEM:
+            first = path[0][0]
+            if first in (own, None) or (is_made and isinstance(first, Branch)):
                 yield from ((t, path[1:]) for k, t in enumerate(parts) if path[0][1] == k)
-        else:
-            first = 0 if op.type == "OptionalFromValue" else None
-            yield from ((whole, ((first, k), *path)) for k, t in enumerate(parts) if t is tensor)
+
+
+def _branch_of(graph: Any, within: Calls) -> Branch | None:
+    """The innermost branch that a function is or is called in."""
+    for op in reversed(within):
+        if op.type in BRANCHES:
+            functions = functions_of_branches(op)
+            is_known = functions.count(graph) == 1
+            return Branch(functions.index(graph), len(functions)) if is_known else None
+        graph = op.graph
+    return None
 
 
 def functions_of_branches(op: tf.Operation) -> list[Any]:
@@ -281,7 +351,7 @@ def functions_of_branches(op: tf.Operation) -> list[Any]:
 
 
 def _across(
-    call: Call, op: tf.Operation, tensor: tf.Tensor, path: Path, is_list: bool
+    call: Call, op: tf.Operation, tensor: tf.Tensor, path: Path, within: Calls, is_list: bool
 ) -> Iterator[tuple[tf.Tensor, Path]]:
     """What ``tensor`` is inside of the functions of ``op``."""
     is_cond, is_loop = op.type in BRANCHES, "While" in op.type
@@ -303,14 +373,18 @@ def _across(
             if not (is_cond and path) or path[0] == ITEM or path[0][0] is None:
                 yield graph.outputs[i], path
                 continue
-            counts = _counts(call, op, i)
+            if isinstance(path[0][0], Branch):
+                if path[0][0].count != len(functions) or path[0][0].number == b:
+                    yield graph.outputs[i], ((None, path[0][1]), *path[1:])
+                continue
+            counts = _counts(call, op, i, within)
             first = path[0][0] - sum(counts[:b])
             if counts and 0 <= first < counts[b]:
                 yield graph.outputs[i], ((first, path[0][1]), *path[1:])
 
 
 def _outside(
-    call: Call, op: tf.Operation, tensor: tf.Tensor, path: Path, is_list: bool
+    call: Call, op: tf.Operation, tensor: tf.Tensor, path: Path, within: Calls, is_list: bool
 ) -> Iterator[tuple[tf.Tensor, Path]]:
     """What ``tensor`` is outside of the function it is in, which ``op`` calls."""
     graph = tensor.graph
@@ -325,11 +399,12 @@ def _outside(
             continue
         if is_cond and not (path or is_list):  # it returns other alternatives than its branches
             continue
-        if not (is_cond and path) or path[0] == ITEM or path[0][0] is None:
+        first = path[0][0] if path else None
+        if not is_cond or first is None or isinstance(first, Branch):
             yield outputs[i], path
             continue
         before = 0
-        for branch, count in zip(functions_of_branches(op), _counts(call, op, i)):
-            if branch is graph and path[0][0] < count:  # others would come back ever larger
-                yield outputs[i], ((path[0][0] + before, path[0][1]), *path[1:])
+        for branch, count in zip(functions_of_branches(op), _counts(call, op, i, within)):
+            if branch is graph and first < count:  # others would come back ever larger
+                yield outputs[i], ((first + before, path[0][1]), *path[1:])
             before += count

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._kinds import BRANCHES, callers_of
+from tf_pfor.converters._kinds import BRANCHES, Calls, callers_of, calls_around
 from tf_pfor.converters._loop_graphs import length_of, list_before, source, value_of
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
@@ -127,13 +127,13 @@ def _counts_trips(start: tf.Tensor, body: Any) -> bool:
 def declared_length(call: Call, tensor: tf.Tensor) -> int | None:
     """How many items a list of the body has, also one that is as long as one made elsewhere.
 
-    None if it is not known, or in a function that several ops call, with lists of other lengths.
+    None if it is not known.
     """
-    return _declared(call, tensor, (), {})
+    return _declared(call, tensor, calls_around(call, tensor.graph), {})
 
 
 def _declared(
-    call: Call, tensor: tf.Tensor, entered: tuple[tf.Operation, ...], seen: dict[Any, int | None]
+    call: Call, tensor: tf.Tensor, entered: Calls, seen: dict[Any, int | None]
 ) -> int | None:
     """``declared_length`` of a tensor in functions that have been ``entered`` by these ops."""
     tensor = list_before(tensor, _SAME)

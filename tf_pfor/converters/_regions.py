@@ -72,6 +72,7 @@ class Region:
         left_out = [self.graph.outputs[i] for i in self.unread]
         is_wanted = [all(t is not x for x in left_out) for t in tensors]
         walker = self.call.enter(loop, emit, is_trial=is_trial)
+        walker.entered_by = self.call.op
         for placeholder, value in zip(self.graph.inputs, args, strict=True):
             walker.bind(placeholder, value)
         try:
