@@ -18,8 +18,8 @@ OLDEST := $(OLDEST_VENV)/.installed
 PIP := -m pip install --quiet --disable-pip-version-check
 
 WORKERS ?= 2
-SHARES ?= 8
-# Which share of the long sweeps runs: the day decides, so that all of them run every week or so.
+SHARES ?= 16
+# Which share of the long sweeps runs: the day decides, so that all of them run in some two weeks.
 SHARE ?= $(shell echo $$(( $$(date +%s) / 86400 % $(SHARES) + 1 )))/$(SHARES)
 PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --maxschedchunk 8 --maxfail 25
 SMOKE := tests/test_smoke.py tests/test_graphs.py
