@@ -1,68 +1,50 @@
-"""Ops of one row, with all slices in place of those that a mask selects (``selections``).
-
-What is not selected must not matter. It is dropped where slices are added up, so that its gradient
-is zero; and where zero times an infinite derivative could be NaN, a select stops what flows back
-(``_guarded``).
-"""
+"""Ops of one row, with all slices in place of those that a mask selects (``selections``)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf, regions
-from tf_pfor.elementwise import ELEMENTWISE
+from tf_pfor import _tf
 from tf_pfor.errors import CannotVectorize
+from tf_pfor.masked import (
+    CUMULATIVE,
+    REDUCTIONS,
+    SUMS_OF_PRODUCTS,
+    Slices,
+    are_one,
+    copied,
+    count,
+    cumulated,
+    different,
+    elementwise,
+    emitted,
+    evaluated,
+    is_elementwise,
+    is_of_each,
+    is_within_each,
+    is_zero,
+    one,
+    product,
+    reduced,
+    softmax,
+    takes_one,
+)
+from tf_pfor.padded import marked_stack
 from tf_pfor.regions import Region, key
 
-# Elementwise with derivatives that may be infinite; of floats, these cannot fail.
-_SMOOTH = frozenset(
-    [
-        "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Ceil", "Cos", "Cosh",
-        "Digamma", "DivNoNan", "Elu", "EluGrad", "Erf", "Erfc", "Exp", "Expm1", "LeakyRelu",
-        "LeakyReluGrad", "Lgamma", "Log", "Log1p", "Mul", "MulNoNan", "Pow", "RealDiv",
-        "Reciprocal", "ReciprocalGrad", "Relu6Grad", "ReluGrad", "Rsqrt", "RsqrtGrad", "Selu",
-        "SeluGrad", "Sigmoid", "SigmoidGrad", "Sin", "Sinh", "Softplus", "SoftplusGrad",
-        "Softsign", "SoftsignGrad", "Sqrt", "SqrtGrad", "Square", "SquaredDifference", "Tan",
-        "Tanh", "TanhGrad", "Xdivy", "Xlog1py", "Xlogy",
-    ]
-)  # fmt: skip
 _SEGMENTS = frozenset(f"UnsortedSegment{how}" for how in ("Max", "Min", "Prod", "Sum"))
-_LIKE = frozenset(["OnesLike", "ZerosLike"])  # that do not read the numbers
 # Of shapes, and sizes, that say how many are selected.
 _OF_SHAPES = frozenset(["Cast", "ConcatV2", "ExpandDims", "Identity", "Pack", "StridedSlice"])
-_REDUCTIONS = frozenset(["All", "Any", "Max", "Mean", "Min", "Prod", "Sum"])
 # Which input is a shape or a size; all others are read as numbers.
-_SIZES = {"BroadcastTo": 1, "Fill": 0, "Reshape": 1, "Tile": 1} | dict.fromkeys(_SEGMENTS, 2)
-
-
-class _Slices(NamedTuple):
-    """A tensor of one row, with all slices in place of those that are selected.
-
-    Attributes:
-      tensor: the tensor.
-      mask: which slices on axis 0 are selected; of a shape: how many its number counts. None if
-        it is as it was.
-      places: the mask of what its numbers are places in; None if they are the numbers that they
-        were. A place is another number among all slices than among those that are selected.
-      counted: of a shape or a size, the numbers that they were.
-    """
-
-    tensor: tf.Tensor
-    mask: tf.Tensor | None = None
-    places: tf.Tensor | None = None
-    counted: tf.Tensor | None = None
-
-    @property
-    def numbers(self) -> tf.Tensor:
-        return self.tensor if self.counted is None else self.counted
-
-    @property
-    def rank(self) -> int | None:
-        return self.tensor.shape.rank
+_SIZES = {
+    "BroadcastTo": 1, "Fill": 0, "Range": 1, "Reshape": 1, "Slice": 2, "StridedSliceGrad": 0,
+    "Tile": 1,
+    **dict.fromkeys(_SEGMENTS, 2),
+}  # fmt: skip
 
 
 def all_slices(
@@ -81,11 +63,13 @@ def all_slices(
     Raises:
       CannotVectorize: if an op would see what is not selected.
     """
-    made = {key(t): _Slices(x) for t, x in zip(region.inputs, inputs)}
+    made = {key(t): Slices(_known(t, x)) for t, x in zip(region.inputs, inputs)}
     joined: dict[Any, tf.Tensor] = {}
     for op in region.ops:
         given = [made[key(t)] for t in op.inputs]
-        if any(key(t) in uneven for t in (*op.inputs, *op.outputs)):
+        if op.type == "BroadcastGradientArgs" and different(x.mask for x in given):
+            found = _broadcast_axes(op, given)
+        elif any(key(t) in uneven for t in (*op.inputs, *op.outputs)):
             found = _selected(op, given, joined)
         else:
             found = _of_shape(op, given)
@@ -96,10 +80,10 @@ def all_slices(
     return [x.numbers for x in results]
 
 
-def _copied(
-    op: tf.Operation, given: Sequence[_Slices], mask: Any = None, places: Any = None
-) -> list[_Slices]:
-    return [_Slices(x, mask, places) for x in regions.copied(op, [x.tensor for x in given])]
+def _known(tensor: tf.Tensor, given: tf.Tensor) -> tf.Tensor:
+    """What is given for a tensor; if it is an axis or a shape that is known, a constant."""
+    known = evaluated(tensor) if tensor.dtype in (tf.int32, tf.int64) else None
+    return given if known is None else tf.constant(known, tensor.dtype)
 
 
 # ---------------------------------------------------------------------------
@@ -107,23 +91,71 @@ def _copied(
 # ---------------------------------------------------------------------------
 
 
-def _of_shape(op: tf.Operation, given: Sequence[_Slices]) -> list[_Slices]:
+def _of_shape(op: tf.Operation, given: Sequence[Slices]) -> list[Slices]:
     """An op that reads nothing of unequal shape, but maybe a shape that says how many."""
-    masks = _different(x.mask for x in given)
+    masks = different(x.mask for x in given)
     if any(x.mask is not None and x.counted is None for x in given):
         raise CannotVectorize("what it selects is read where shapes do not differ")
     if not masks:
-        return _copied(op, given)
+        return copied(op, given)
     places = _places_in_shape(op)
-    if places is not None and 0 not in places:
-        return _copied(op, given)
+    if (places is not None and 0 not in places) or _is_along_others(op):
+        return copied(op, given)
     if _replaces_axis_0(op, given):
-        return [_Slices(_stitched(op, given))]
-    counted = regions.copied(op, [x.numbers for x in given])
+        return [Slices(_stitched(op, given))]
+    if _is_own_shape(op):
+        return [_with_count(op, given, masks[0])]
     is_of_shape = op.type in _OF_SHAPES and (op.type != "StridedSlice" or places is not None)
     if len(masks) > 1 or not is_of_shape:
-        return [_Slices(x) for x in counted]
-    return [x._replace(counted=n) for x, n in zip(_copied(op, given, masks[0]), counted)]
+        return [Slices(x) for x in emitted(op, [x.numbers for x in given])]
+    return [_with_count(op, given, masks[0])]
+
+
+def _with_count(op: tf.Operation, given: Sequence[Slices], mask: tf.Tensor) -> Slices:
+    """A shape or a size: of all slices, and how many are selected."""
+    (made,) = copied(op, given, mask)
+    (counted,) = emitted(op, [x.numbers for x in given])
+    return made._replace(counted=counted)
+
+
+def _is_own_shape(op: tf.Operation) -> bool:
+    """Whether an op makes a shape whose first number is how many are selected."""
+    if op.type in ("Shape", "ShapeN"):
+        return True
+    stitch = _stitched_axes(op)
+    return stitch is not None and 0 not in stitch and op.inputs[2].op.type == "Shape"
+
+
+def _stitched_axes(op: tf.Operation) -> Any:
+    """The axes of which a DynamicStitch replaces the numbers in a shape; None if unknown."""
+    if op.type != "DynamicStitch" or len(op.inputs) != 4:
+        return None
+    everywhere, axes = (evaluated(t) for t in op.inputs[:2])
+    if everywhere is None or not np.array_equal(everywhere, np.arange(np.size(everywhere))):
+        return None
+    return axes if axes is None else np.ravel(axes)
+
+
+def _broadcast_axes(op: tf.Operation, given: Sequence[Slices]) -> list[Slices]:
+    """The axes over which the gradients of two broadcast operands are added up."""
+    shapes, masks = [t.op for t in op.inputs], different(x.mask for x in given)
+    of = [o.inputs[0].shape for o in shapes if o.type == "Shape"]
+    if len(of) < 2 or len(masks) > 1 or any(s.rank is None for s in of):
+        raise CannotVectorize("what it selects is broadcast to another shape")
+    rank = max(s.rank for s in of)
+    if any(x.mask is not None and s.rank != rank for s, x in zip(of, given)):
+        raise CannotVectorize("what it selects is broadcast to slices of a higher rank")
+    dims = [[1] * (rank - s.rank) + s.as_list() for s in of]
+    for own, x in zip(dims, given):
+        if x.mask is not None:
+            own[0] = -1
+    axes = list[Slices]()
+    for own, other in (dims, dims[::-1]):
+        if any(a is None or b is None for a, b in zip(own, other)):
+            raise CannotVectorize("what it selects is broadcast to a shape that is not known")
+        added = [i for i, (a, b) in enumerate(zip(own, other)) if a == 1 != b]
+        axes.append(Slices(tf.constant(added, op.outputs[0].dtype, [len(added)])))
+    return axes
 
 
 def _places_in_shape(op: tf.Operation) -> Sequence[int] | None:
@@ -143,49 +175,52 @@ def _places_in_shape(op: tf.Operation) -> Sequence[int] | None:
     return range(rank)[first:last:step]
 
 
-def _replaces_axis_0(op: tf.Operation, given: Sequence[_Slices]) -> bool:
+def _replaces_axis_0(op: tf.Operation, given: Sequence[Slices]) -> bool:
     """Whether an op replaces the first number of ``tf.shape(x)``: gradients of reductions do."""
-    if op.type != "DynamicStitch" or len(given) != 4 or op.inputs[2].op.type != "Shape":
+    axes = _stitched_axes(op)
+    if axes is None or op.inputs[2].op.type != "Shape" or given[3].mask is not None:
         return False
-    everywhere, axes = (_evaluated(t) for t in op.inputs[:2])
-    if everywhere is None or axes is None or given[3].mask is not None:
-        return False
-    return 0 in np.ravel(axes) and np.array_equal(everywhere, np.arange(np.size(everywhere)))
+    return 0 in axes
 
 
-def _stitched(op: tf.Operation, given: Sequence[_Slices]) -> tf.Tensor:
+def _stitched(op: tf.Operation, given: Sequence[Slices]) -> tf.Tensor:
     """The shape that ``_replaces_axis_0``: a constant if the slices' own shape is known."""
-    shape, new = op.inputs[2].op.inputs[0].shape, _evaluated(op.inputs[3])
+    shape, new = op.inputs[2].op.inputs[0].shape, evaluated(op.inputs[3])
     if new is None or not _is_static_behind_axis_0(shape):
-        return _copied(op, given)[0].tensor
+        return copied(op, given)[0].tensor
     made = np.asarray([0, *shape[1:]])
-    made[np.ravel(_evaluated(op.inputs[1]))] = new
+    made[np.ravel(evaluated(op.inputs[1]))] = new
     return tf.constant(made, op.outputs[0].dtype)
 
 
-def _evaluated(tensor: tf.Tensor) -> Any:
-    """The value of a constant, also of an axis that is counted from the end; None if unknown."""
-    known = _tf.static_value(tensor)
-    if known is None and tensor.op.type in ("AddV2", "FloorMod"):
-        x, y = (_evaluated(t) for t in tensor.op.inputs)
-        if x is not None and y is not None:
-            return x + y if tensor.op.type == "AddV2" else x % y
-    return known
+def _shape(op: tf.Operation, given: Slices) -> Slices:
+    """``Shape``, one of ``ShapeN``, or ``Size`` of a vector."""
+    dtype = op.outputs[0].dtype
+    whole = tf.shape(given.tensor, dtype)
+    if given.mask is None:
+        return Slices(whole)
+    counted = count(given.mask, dtype)
+    if op.type == "Size":
+        return Slices(whole[0], given.mask, counted=counted)
+    return Slices(whole, given.mask, counted=tf.concat([counted[None], whole[1:]], 0))
 
 
-def _count(mask: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """How many slices are selected: a scalar."""
-    return tf.reduce_sum(tf.cast(mask, dtype))
+def _is_count(tensor: tf.Tensor) -> bool:
+    """Whether a tensor is ``tf.shape(x)[0]``."""
+    while tensor.op.type in ("Cast", "Identity"):
+        tensor = tensor.op.inputs[0]
+    return tensor.shape.rank == 0 and list(_places_in_shape(tensor.op) or ()) == [0]
 
 
-def _shape(op: tf.Operation, given: _Slices) -> list[_Slices]:
-    """``Shape``, or ``Size`` of a vector."""
-    (made,) = _copied(op, [given], given.mask)
-    assert given.mask is not None
-    counted = _count(given.mask, made.tensor.dtype)
-    if op.type == "Shape":
-        counted = tf.concat([counted[None], made.tensor[1:]], 0)
-    return [made._replace(counted=counted)]
+def _counts_up(op: tf.Operation) -> bool:
+    return [_tf.static_value(op.inputs[i]) for i in (0, 2)] == [0, 1]
+
+
+def _numbered(op: tf.Operation, size: Slices) -> list[Slices]:
+    """``tf.range(tf.shape(x)[0])``: the numbers of the slices that are selected, among these."""
+    if size.mask is None:
+        raise CannotVectorize("how much it selects is counted in another way")
+    return [Slices(tf.cumsum(tf.cast(size.mask, op.outputs[0].dtype)) - 1, size.mask)]
 
 
 # ---------------------------------------------------------------------------
@@ -194,48 +229,91 @@ def _shape(op: tf.Operation, given: _Slices) -> list[_Slices]:
 
 
 def _selected(
-    op: tf.Operation, given: Sequence[_Slices], joined: dict[Any, tf.Tensor]
-) -> list[_Slices]:
+    op: tf.Operation, given: Sequence[Slices], joined: dict[Any, tf.Tensor]
+) -> list[Slices]:
     """An op that reads or makes what is selected, on all slices."""
+    if op.type == "TensorListStack":
+        return _stacked(op, given, joined)
     size = _SIZES.get(op.type)
     given = [
-        _Slices(x.numbers) if x.counted is not None and i != size else x
-        for i, x in enumerate(given)
+        Slices(x.numbers) if x.counted is not None and i != size else x for i, x in enumerate(given)
     ]
     first = given[0]
     if op.type == "Where" and first.tensor.dtype == tf.bool and first.rank == 1:
         mask = joined.setdefault(_source(op.inputs[0]), first.tensor)
         mask = mask if first.mask is None else tf.logical_and(mask, first.mask)
         places = tf.range(tf.size(mask, tf.int64))[:, None]
-        return [_Slices(places, mask, first.mask)]
+        return [Slices(places, mask, first.mask)]
     if op.type == "Where" or all(x.mask is None for x in given):
         return _as_it_is(op, given)
     if op.type == "GatherV2" and given[1].mask is not None and _is_along_axis_0(op):
         return _looked_up(op, given)
-    if op.type == "ConcatV2" and _is_along_axis_0(op) and _are_one(x.places for x in given[:-1]):
-        return _copied(op, given, _joined(given[:-1], joined), first.places)
+    if op.type in ("ConcatV2", "Pack", "Unpack") and is_within_each(op, given):
+        return copied(op, given, first.mask)
+    if op.type == "ConcatV2" and _is_along_axis_0(op) and are_one(x.places for x in given[:-1]):
+        return copied(op, given, _joined(given[:-1], joined), first.places)
     if op.type in _SEGMENTS and op.inputs[1].shape.rank == 1:
         return _segments(op, given)
-    if op.type == "Shape" or (op.type == "Size" and first.rank == 1):
-        return _shape(op, first)
-    if op.type in _REDUCTIONS:
-        return _reduced(op, given)
-    if _is_elementwise(op, given):
-        return _elementwise(op, given)
-    if (op.type == "Squeeze" and op.get_attr("squeeze_dims") == [1]) or _keeps_axis_0(op, given):
-        return _copied(op, given, first.mask, first.places)
+    if op.type in ("Shape", "ShapeN") or (op.type == "Size" and first.rank == 1):
+        return [_shape(op, x) for x in given]
+    if op.type == "Range" and _is_count(op.inputs[1]) and _counts_up(op):
+        return _numbered(op, given[1])
+    if op.type in REDUCTIONS:
+        return reduced(op, given)
+    if op.type in CUMULATIVE:
+        return cumulated(op, given)
+    if takes_one(op):
+        return one(op, given)
+    if is_elementwise(op, given):
+        return elementwise(op, given)
+    if is_of_each(op, given) or _keeps_axis_0(op, given):
+        return copied(op, given, first.mask, first.places)
+    if op.type in SUMS_OF_PRODUCTS:
+        return product(op, given)
+    if op.type in ("LogSoftmax", "Softmax"):
+        return softmax(op, first)
     if _repeats(op, given):
-        return _copied(op, given, given[1].mask)
-    if op.type == "Maximum" and _are_one(x.mask for x in given) and _is_zero(op.inputs[1]):
-        return _copied(op, given, first.mask, first.places)  # a place is not negative
+        return copied(op, given, given[1].mask)
+    if op.type == "TensorListFromTensor":
+        return _listed(op, given, joined)
+    if op.type == "Maximum" and are_one(x.mask for x in given) and is_zero(op.inputs[1]):
+        return copied(op, given, first.mask, first.places)  # a place is not negative
     raise CannotVectorize(f"what it selects is read by {op.type}")
 
 
-def _as_it_is(op: tf.Operation, given: Sequence[_Slices]) -> list[_Slices]:
+def _stacked(
+    op: tf.Operation, given: Sequence[Slices], joined: dict[Any, tf.Tensor]
+) -> list[Slices]:
+    """All items of a list that is as long as that of another row: the first ones are its own."""
+    handle, shape = (x.tensor for x in given)
+    dtype, known = op.outputs[0].dtype, op.outputs[0].shape
+    if dtype == tf.variant or known.rank is None:
+        raise CannotVectorize("items of lists of different lengths are lists, or of unknown rank")
+    whole = marked_stack(handle, shape, dtype)
+    whole.set_shape(known)
+    length = tf.raw_ops.TensorListLength(input_handle=handle)
+    mask = tf.range(tf.shape(whole)[0]) < length
+    joined[id(mask), "length"] = length
+    return [Slices(whole, mask)]
+
+
+def _listed(
+    op: tf.Operation, given: Sequence[Slices], joined: dict[Any, tf.Tensor]
+) -> list[Slices]:
+    """A list of slices, as long as the one whose items they are made of."""
+    values = given[0]
+    length = joined.get((id(values.mask), "length"))
+    if length is None or values.places is not None:
+        raise CannotVectorize("what it selects is put into a list")
+    (made,) = copied(op, given)
+    return [Slices(tf.raw_ops.TensorListResize(input_handle=made.tensor, size=length))]
+
+
+def _as_it_is(op: tf.Operation, given: Sequence[Slices]) -> list[Slices]:
     """An op that reads nothing selected, such as the gradient of a reduced shape."""
     if op.type == "Where":
         raise CannotVectorize("it selects by a matrix, or by numbers")
-    return _copied(op, given)
+    return copied(op, given)
 
 
 def _source(mask: tf.Tensor) -> Any:
@@ -245,97 +323,13 @@ def _source(mask: tf.Tensor) -> Any:
     return key(mask)
 
 
-def _different(masks: Iterable[tf.Tensor | None]) -> list[tf.Tensor]:
-    """The masks that there are, each once."""
-    return list({id(m): m for m in masks if m is not None}.values())
-
-
-def _are_one(masks: Iterable[tf.Tensor | None]) -> bool:
-    """Whether all are the same mask, or none is one."""
-    return len({id(m) for m in masks}) == 1
-
-
 def _is_along_axis_0(op: tf.Operation) -> bool:
     axis = _tf.static_value(op.inputs[-1])
     batched = op.type == "GatherV2" and op.get_attr("batch_dims")
     return axis is not None and axis == 0 and not batched
 
 
-def _is_zero(tensor: tf.Tensor) -> bool:
-    known = _tf.static_value(tensor)
-    return tensor.op.type == "ZerosLike" or (known is not None and not known.any())
-
-
-def _column(mask: tf.Tensor, rank: int) -> tf.Tensor:
-    """A mask [k] as [k, 1, ...], for tensors of this rank."""
-    return tf.reshape(mask, [-1] + [1] * (rank - 1))
-
-
-def _guarded(x: _Slices, mask: tf.Tensor, rank: int) -> _Slices:
-    """``x`` without what flows back from slices that are not selected, where it may be NaN."""
-    if not (x.tensor.dtype.is_floating or x.tensor.dtype.is_complex):
-        return x
-    return x._replace(tensor=tf.where(_column(mask, rank), x.tensor, tf.stop_gradient(x.tensor)))
-
-
-def _is_elementwise(op: tf.Operation, given: Sequence[_Slices]) -> bool:
-    """Whether an op is done to each slice by itself, with numbers that all share."""
-    ranks = {x.rank for x in given if x.mask is not None}
-    rank = ranks.pop()
-    if rank is None or ranks or len(_different(x.mask for x in given)) != 1:
-        return False
-    for x in given:
-        is_shared = x.rank is not None and (
-            x.rank < rank or (x.rank == rank and x.tensor.shape[0] == 1)
-        )
-        if x.mask is None and not is_shared:
-            return False
-    is_sign = op.type == "GreaterEqual" and _is_zero(op.inputs[1])
-    of_numbers = is_sign or op.type in _LIKE or not _different(x.places for x in given)
-    is_float = all(x.tensor.dtype.is_floating for x in given)
-    return of_numbers and (op.type in (*ELEMENTWISE, "AddN") or (op.type in _SMOOTH and is_float))
-
-
-def _elementwise(op: tf.Operation, given: Sequence[_Slices]) -> list[_Slices]:
-    (mask,) = _different(x.mask for x in given)
-    if op.type in _SMOOTH:
-        rank = max(x.rank or 0 for x in given)
-        given = [_guarded(x, mask, rank) for x in given]
-    return _copied(op, given, mask)
-
-
-def _reduced(op: tf.Operation, given: Sequence[_Slices]) -> list[_Slices]:
-    """Slices reduced: to one that does not depend on what is not selected, or each by itself."""
-    values, known = given[0], _evaluated(op.inputs[1])
-    rank, dtype = values.rank, values.tensor.dtype
-    if values.mask is None or values.places is not None or known is None or not rank:
-        raise CannotVectorize(f"what it selects, or how much, is reduced by {op.type}")
-    axes = sorted({int(axis) % rank for axis in np.ravel(known)})
-    if 0 not in axes:
-        return _copied(op, [_guarded(values, values.mask, rank), *given[1:]], values.mask)
-    neutral = tf.constant(_neutral(op.type, dtype), dtype)
-    shown = tf.where(_column(values.mask, rank), values.tensor, neutral)
-    if op.type != "Mean":
-        return _copied(op, [_Slices(shown), *given[1:]])
-    if not dtype.is_floating:  # of none: an error, or of complex numbers zero
-        raise CannotVectorize("the mean of what it selects, which is not floating point")
-    total = tf.reduce_sum(shown, axes, keepdims=op.get_attr("keep_dims"))
-    number = _count(values.mask, dtype)
-    for axis in axes[1:]:
-        number *= tf.cast(tf.shape(values.tensor)[axis], dtype)
-    return [_Slices(total / number)]
-
-
-def _neutral(reduction: str, dtype: tf.DType) -> Any:
-    """What changes nothing where it is reduced."""
-    if reduction == "Max":
-        return -np.inf if dtype.is_floating else dtype.min
-    if reduction == "Min":
-        return np.inf if dtype.is_floating else dtype.max
-    return {"All": True, "Any": False, "Prod": 1}.get(reduction, 0)
-
-
-def _repeats(op: tf.Operation, given: Sequence[_Slices]) -> bool:
+def _repeats(op: tf.Operation, given: Sequence[Slices]) -> bool:
     """Whether an op repeats one slice as often as slices are selected (gradients of sums do)."""
     made = op.outputs[0].shape
     if op.type not in ("BroadcastTo", "Tile") or given[0].mask is not None:
@@ -347,10 +341,16 @@ def _repeats(op: tf.Operation, given: Sequence[_Slices]) -> bool:
     return is_one or (op.type == "BroadcastTo" and one.rank is not None and one.rank < made.rank)
 
 
-def _keeps_axis_0(op: tf.Operation, given: Sequence[_Slices]) -> bool:
-    """Whether an op makes slices of slices (Reshape), or as many new ones (Fill)."""
+def _keeps_axis_0(op: tf.Operation, given: Sequence[Slices]) -> bool:
+    """Whether an op makes slices of slices, or as many new ones (Fill)."""
     made, read = op.outputs[0].shape, op.inputs[0].shape
-    if given[0].mask is None or not _is_static_behind_axis_0(made):
+    if given[0].mask is None:
+        return False
+    size = _SIZES.get(op.type, 0)
+    if size and given[size].mask is given[0].mask and _is_own_shape(op.inputs[size].op):
+        is_part = op.type == "Slice" and _is_along_others(op.inputs[1].op)
+        return op.type in ("BroadcastTo", "Reshape") or is_part
+    if not _is_static_behind_axis_0(made):
         return False
     if op.type == "Fill":
         return True
@@ -361,14 +361,19 @@ def _keeps_axis_0(op: tf.Operation, given: Sequence[_Slices]) -> bool:
     return read[1:].num_elements() == made[1:].num_elements()
 
 
+def _is_along_others(op: tf.Operation) -> bool:
+    """Whether an op tells where what ConcatV2 joins begins, along another axis than the first."""
+    return op.type == "ConcatOffset" and bool(evaluated(op.inputs[0]))
+
+
 def _is_static_behind_axis_0(shape: tf.TensorShape) -> bool:
     return bool(shape.rank) and shape[0] is None and shape[1:].is_fully_defined()
 
 
-def _joined(parts: Sequence[_Slices], joined: dict[Any, tf.Tensor]) -> tf.Tensor:
+def _joined(parts: Sequence[Slices], joined: dict[Any, tf.Tensor]) -> tf.Tensor:
     """Which of joined slices are selected: one tensor for values and for their ids."""
 
-    def of(part: _Slices) -> Any:
+    def of(part: Slices) -> Any:
         if part.mask is not None:
             return id(part.mask)
         known = part.tensor.shape[0]
@@ -381,7 +386,7 @@ def _joined(parts: Sequence[_Slices], joined: dict[Any, tf.Tensor]) -> tf.Tensor
     return joined[name]
 
 
-def _looked_up(op: tf.Operation, given: Sequence[_Slices]) -> list[_Slices]:
+def _looked_up(op: tf.Operation, given: Sequence[Slices]) -> list[Slices]:
     """``GatherV2`` by indices of which some are not selected: those look up slice 0."""
     table, indices, axis = given
     if indices.places is not table.mask:
@@ -391,14 +396,14 @@ def _looked_up(op: tf.Operation, given: Sequence[_Slices]) -> list[_Slices]:
     rows, source = table.tensor.shape[0], op.inputs[1].op
     is_place = source.type == "Squeeze" and source.inputs[0].op.type == "Where"
     if is_place and rows is not None and rows == indices.mask.shape[0]:
-        return [_Slices(table.tensor, indices.mask, table.places)]
+        return [Slices(table.tensor, indices.mask, table.places)]
     if rows == 0 or (rows is None and not is_place):
         raise CannotVectorize("what it selects looks up in a matrix of no rows, or maybe none")
     found = tf.where(indices.mask, indices.tensor, tf.zeros_like(indices.tensor))
-    return _copied(op, [table, _Slices(found), axis], indices.mask, table.places)
+    return copied(op, [table, Slices(found), axis], indices.mask, table.places)
 
 
-def _segments(op: tf.Operation, given: Sequence[_Slices]) -> list[_Slices]:
+def _segments(op: tf.Operation, given: Sequence[Slices]) -> list[Slices]:
     """Slices added up by ids: what is not selected has none."""
     values, ids, count = given
     mask = ids.mask
@@ -407,4 +412,4 @@ def _segments(op: tf.Operation, given: Sequence[_Slices]) -> list[_Slices]:
     if ids.places is not count.mask:
         raise CannotVectorize("what it selects is added up by places in something else")
     segments = tf.where(mask, ids.tensor, -tf.ones_like(ids.tensor))
-    return _copied(op, [values, _Slices(segments), count], count.mask, None)
+    return copied(op, [values, Slices(segments), count], count.mask, None)

@@ -24,7 +24,7 @@ from tf_pfor.handles import only_passes_lists
 from tf_pfor.loop import Loop
 from tf_pfor.registry import REGISTRY, Outcome, Rule
 from tf_pfor.report import Recorder
-from tf_pfor.selections import convert_where
+from tf_pfor.selections import SOURCES, convert_selection
 from tf_pfor.settings import Settings
 from tf_pfor.values import Layout, Results, Value, dims, is_static
 
@@ -371,9 +371,9 @@ class Walker:
         return self._fall_back(op, inputs, reason)
 
     def _fall_back(self, op: tf.Operation, inputs: Inputs, reason: str) -> Results:
-        if op.type == "Where":
+        if op.type in SOURCES:
             try:
-                return convert_where(op, self)
+                return convert_selection(op, self)
             except CannotVectorize as why:
                 reason = str(why)
         pairs.check(self)

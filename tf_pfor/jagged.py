@@ -16,6 +16,7 @@ import tensorflow as tf
 from tf_pfor import _graphs, _tf, regions
 from tf_pfor.accesses import QUERIES, READS
 from tf_pfor.errors import CannotVectorize
+from tf_pfor.matching import group
 from tf_pfor.regions import key
 from tf_pfor.registry import REGISTRY
 from tf_pfor.values import Layout, dims, is_static
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from tf_pfor.convert import Walker
 
 _SOME_SIZES = (6, 1)  # in place of one that is unknown, but the same in all iterations
+# Inputs that say where: another number in their place would be another shape, or none.
+_AXES = frozenset(
+    ["axes", "axis", "concat_dim", "dim", "dimension", "perm", "reduction_indices", "split_dim"]
+)
 _SHAPES = ("Rank", "Shape", "ShapeN", "Size")
 _OPEN = "regions whose inputs are being converted"
 
@@ -67,8 +72,16 @@ def together(first: tf.Operation, walker: Walker) -> tuple[list[tf.Operation], s
     return ([] if walker.is_done(first) else regions.in_order(members)), uneven
 
 
-def spread(first: tf.Operation, walker: Walker) -> tuple[set[tf.Operation], set[Any], set[Any]]:
+def spread(
+    first: tf.Operation, walker: Walker, *, in_loop: bool = True
+) -> tuple[set[tf.Operation], set[Any], set[Any]]:
     """What the unequal shapes of an op's outputs spread to, all that it reads being converted.
+
+    Args:
+      first: the op.
+      walker: what converts it.
+      in_loop: whether it is for a loop over rows, in which lists are those of one row. If not, it
+        ends where lists are made of such tensors.
 
     Returns:
       The op, all that makes or reads such tensors, and what lies on paths between; none if its
@@ -77,18 +90,20 @@ def spread(first: tf.Operation, walker: Walker) -> tuple[set[tf.Operation], set[
     started = walker.memo.setdefault("sources of unequal shapes", set())
     started.add(first)
     wanted = walker.wanted()
-    uneven, varies = _uneven(walker, wanted, started)
+    uneven, varies = _uneven(walker, wanted, started, in_loop)
     if not any(key(t) in uneven for t in first.outputs):
         started.discard(first)
         return set(), set(), varies
     members, before = {first}, set[tf.Operation]()
+    if not in_loop:
+        members |= _listed(first, walker, wanted)
     while members != before:
         before = members
-        members = _closed(members, walker, wanted, uneven, varies)
+        members = _closed(members, walker, wanted, uneven, varies if in_loop else set())
         for other in walker.memo.get(_OPEN, ()):
             if other & _before(members, walker):  # each needs the other
                 members = members | {op for op in other if not walker.is_done(op)}
-        uneven, varies = _uneven(walker, wanted, started | members)
+        uneven, varies = _uneven(walker, wanted, started | members, in_loop)
     return members, uneven, varies
 
 
@@ -235,8 +250,23 @@ def _before(members: set[tf.Operation], walker: Walker) -> set[tf.Operation]:
 # ---------------------------------------------------------------------------
 
 
+def _listed(first: tf.Operation, walker: Walker, wanted: set[tf.Operation]) -> set[tf.Operation]:
+    """The ops that may make lists of as many items as ``first`` has: gradients of stacks do."""
+    found, todo, seen = set[tf.Operation](), [first], {first}
+    for op in todo:  # grows
+        for other in regions.after(op):
+            if other in seen or other not in wanted or walker.is_done(other):
+                continue
+            seen.add(other)
+            if other.type == "TensorListFromTensor" and other.inputs[0].shape[:1] == [None]:
+                found.add(other)
+            elif not _tf.functions_of(other):
+                todo.append(other)
+    return found
+
+
 def _uneven(
-    walker: Walker, wanted: set[tf.Operation], looped: set[tf.Operation]
+    walker: Walker, wanted: set[tf.Operation], looped: set[tf.Operation], in_loop: bool
 ) -> tuple[set[Any], set[Any]]:
     """The keys of the tensors whose shapes may depend on what differs, and of all that differ.
 
@@ -257,13 +287,15 @@ def _uneven(
             continue
         varies.update(map(key, op.outputs))
         if reads or op in looped or op.type not in REGISTRY:
-            found.update(_grown(op, differ, found, reads))
+            found.update(_grown(op, differ, found, reads, in_loop))
     return found, varies
 
 
-def _grown(op: tf.Operation, differ: list[bool], uneven: set[Any], reads: bool) -> Iterable[Any]:
+def _grown(
+    op: tf.Operation, differ: list[bool], uneven: set[Any], reads: bool, in_loop: bool
+) -> Iterable[Any]:
     """The outputs of ``op`` that are uneven."""
-    handles = [key(t) for t in op.outputs if t.dtype == tf.variant]
+    handles = [key(t) for t in op.outputs if t.dtype == tf.variant and in_loop]
     unknown = [t for t in op.outputs if t.dtype != tf.variant and not is_static(dims(t))]
     if not unknown:
         return handles
@@ -280,8 +312,13 @@ def _inferred(op: tf.Operation, differ: list[bool], uneven: set[Any], size: int)
     schema = _tf.schema(op.type)
     assert schema is not None
     protos = {k: v for k, v in _tf.attr_map(op).items() if k in schema.attr_types}
+    places = group(op, schema, range(len(op.inputs)))
+    axes = [places[name] for name in _AXES & places.keys()]
     with graph.as_default():
-        inputs = [_stand_in(t, d, key(t) in uneven, size) for t, d in zip(op.inputs, differ)]
+        inputs = [
+            _stand_in(t, d, key(t) in uneven, None if i in axes else size)
+            for i, (t, d) in enumerate(zip(op.inputs, differ))
+        ]
         try:
             made = _graphs.create_op(graph, op.type, inputs, protos)
         except (TypeError, ValueError):  # the made-up sizes do not fit together
@@ -289,12 +326,13 @@ def _inferred(op: tf.Operation, differ: list[bool], uneven: set[Any], size: int)
     return [t.shape.is_fully_defined() for t in made.outputs]
 
 
-def _stand_in(tensor: tf.Tensor, differs: bool, is_uneven: bool, size: int) -> tf.Tensor:
+def _stand_in(tensor: tf.Tensor, differs: bool, is_uneven: bool, size: int | None) -> tf.Tensor:
+    """What stands for an input: its value, or the ``size`` in place of what is not known."""
     known = None if differs else _tf.static_value(tensor)
     if known is not None:
         return tf.constant(known, tensor.dtype)
     shape = dims(tensor)
-    if not is_uneven and shape is not None:
+    if not is_uneven and shape is not None and size is not None:
         shape = tuple(size if d is None else d for d in shape)
         if not differs and tensor.dtype in (tf.int32, tf.int64):
             return tf.ones(shape, tensor.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import tensorflow as tf
 
@@ -12,13 +13,17 @@ from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import Rule
 from tf_pfor.values import Value
 
+_Item = TypeVar("_Item")
 
-def group(op: tf.Operation, schema: _tf.Schema, values: Sequence[Value]) -> Inputs:
-    """The inputs of ``op`` by OpDef name, ``values`` being the flat list of them."""
+
+def group(
+    op: tf.Operation, schema: _tf.Schema, values: Sequence[_Item]
+) -> dict[str, _Item | list[_Item]]:
+    """What stands for the inputs of ``op`` by OpDef name, ``values`` being the flat list."""
     if not any(a.is_list for a in schema.inputs):
         return dict(zip([a.name for a in schema.inputs], values))
     attrs = _tf.attr_map(op)
-    grouped: dict[str, Value | list[Value]] = {}
+    grouped: dict[str, _Item | list[_Item]] = {}
     position = 0
     for arg in schema.inputs:
         if arg.number_attr:

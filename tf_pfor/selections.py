@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_pfor import _graphs, jagged, regions
 from tf_pfor.all_slices import all_slices
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.regions import Region
+from tf_pfor.regions import Region, key
 from tf_pfor.registry import Outcome
 from tf_pfor.report import Recorder
 from tf_pfor.values import Results
@@ -25,20 +25,27 @@ if TYPE_CHECKING:
     from tf_pfor.convert import Walker
 
 
-def convert_where(first: tf.Operation, walker: Walker) -> Results:
-    """What a ``Where`` and all that depends on its size become, without a loop.
+# Ops whose results cannot be stacked, but may be padded.
+SOURCES = ("TensorListStack", "Where")
+
+
+def convert_selection(first: tf.Operation, walker: Walker) -> Results:
+    """What one of the ``SOURCES`` and all that depends on its size become, without a loop.
 
     Args:
-      first: the ``Where``, all that it reads being converted.
+      first: the source, all that it reads being converted.
       walker: what converts it.
 
     Raises:
       CannotVectorize: if something else is done with what it selects.
     """
-    members, uneven, _ = jagged.spread(first, walker)
+    members, uneven, _ = jagged.spread(first, walker, in_loop=False)
     region = Region.read(regions.in_order(members), walker, uneven)
-    handles = any(t.dtype in (tf.resource, tf.variant) for t in region.inputs)
-    if region.uneven or handles or region.is_stateful:
+    stacked = {key(op.inputs[0]) for op in region.ops if op.type == "TensorListStack"}
+    read = {key(t) for op in region.ops for t in op.inputs if op.type != "TensorListStack"}
+    handles = [t for t in region.inputs if t.dtype in (tf.resource, tf.variant)]
+    only_stacked = all(key(t) in stacked and key(t) not in read for t in handles)
+    if region.uneven or region.is_stateful or not only_stacked:
         raise CannotVectorize("what it selects is a result, or is read with a list or a variable")
     if region.own_gradient is not None:
         raise CannotVectorize("what it selects, or how much, goes through a tf.custom_gradient")

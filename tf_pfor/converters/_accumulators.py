@@ -19,9 +19,9 @@ import tensorflow as tf
 
 from tf_pfor.call import Call
 from tf_pfor.converters._loop_graphs import READS_OF_LISTS, is_read_once, source
-from tf_pfor.converters._padded import padded_stack
 from tf_pfor.converters._products import SUMS, is_smaller, product_of
 from tf_pfor.converters._regions import positions
+from tf_pfor.padded import padded_stack
 from tf_pfor.shapes import product, transpose
 from tf_pfor.values import Layout, Value, dims, is_static
 

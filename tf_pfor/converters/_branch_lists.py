@@ -23,9 +23,9 @@ from tf_pfor.converters._list_rows import (
 from tf_pfor.converters._lists import size_of_rows, swap
 from tf_pfor.converters._loop_graphs import source
 from tf_pfor.converters._optionals import one_source
-from tf_pfor.converters._padded import equally_long
 from tf_pfor.converters._regions import Converted, Region, as_layout, nothing, stitched
 from tf_pfor.errors import CannotVectorize, Refused
+from tf_pfor.padded import equally_long
 from tf_pfor.values import Layout, Value
 
 Element = tuple[tf.DType, tuple[int, ...], int | None]

@@ -33,9 +33,9 @@ from tf_pfor.converters._list_rows import (
 from tf_pfor.converters._lists import size_of_rows, stack_list
 from tf_pfor.converters._loop_graphs import pops, pops_only, source
 from tf_pfor.converters._opened_lists import elements, keeps
-from tf_pfor.converters._padded import padded_stack
 from tf_pfor.converters._shared import in_body, packed
 from tf_pfor.errors import CannotVectorize
+from tf_pfor.padded import padded_stack
 from tf_pfor.values import Cell, ListRows, Value, dims, is_static
 
 _PACK = [tf.variant, tf.float64, tf.float64, tf.float64]

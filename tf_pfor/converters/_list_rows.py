@@ -23,10 +23,10 @@ from tf_pfor.converters._lists import (
     with_size,
     without_size,
 )
-from tf_pfor.converters._padded import padded_stack, unpadded
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
+from tf_pfor.padded import padded_stack, unpadded
 from tf_pfor.shapes import inner_dims
 from tf_pfor.values import ListRows, Shape, Value, as_shape, dims, is_static, merge
 

@@ -28,9 +28,9 @@ from tf_pfor.converters._lists import (
     with_size,
     without_size,
 )
-from tf_pfor.converters._padded import equally_long, unpadded
 from tf_pfor.converters._shared import is_zeros
 from tf_pfor.errors import CannotVectorize
+from tf_pfor.padded import equally_long, unpadded
 from tf_pfor.values import Cell, Layout, ListRows, Value
 
 

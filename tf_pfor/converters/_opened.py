@@ -29,8 +29,8 @@ from tf_pfor.converters._kinds import (
 from tf_pfor.converters._list_rows import lengths_of, own_rows
 from tf_pfor.converters._lists import stack_list
 from tf_pfor.converters._loop_graphs import source
-from tf_pfor.converters._padded import equally_long, padded_stack
 from tf_pfor.errors import CannotVectorize
+from tf_pfor.padded import equally_long, padded_stack
 from tf_pfor.values import Cell, Kept, Layout, ListRows, Shape, Value, as_shape, dims, is_static
 
 

@@ -18,8 +18,8 @@ from tf_pfor.converters._kept import tell
 from tf_pfor.converters._list_rows import dense, is_partial, last_places, pick, push, row_items
 from tf_pfor.converters._loop_graphs import source
 from tf_pfor.converters._opened import Listed, flat, from_tensors, kept_in, tensors_of
-from tf_pfor.converters._padded import padded_stack
 from tf_pfor.errors import CannotVectorize
+from tf_pfor.padded import padded_stack
 from tf_pfor.values import Cell, Kept, ListRows, Shape, Value
 
 

@@ -21,9 +21,9 @@ from tf_pfor.converters._kept import item_at, list_of
 from tf_pfor.converters._kinds import BRANCHES, ITEM, Kind, Path, kind_of
 from tf_pfor.converters._list_lengths import is_full, list_length
 from tf_pfor.converters._loop_graphs import source
-from tf_pfor.converters._padded import padded_stack, unpadded
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize, Refused
+from tf_pfor.padded import padded_stack, unpadded
 from tf_pfor.values import ListRows, Value
 
 

@@ -45,10 +45,10 @@ from tf_pfor.converters._lists import (
     without_size,
 )
 from tf_pfor.converters._loop_graphs import grown_to, known_integer, source
-from tf_pfor.converters._padded import is_padded, padded_stack
 from tf_pfor.converters._rooms import fixed, most_of_all_rows
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize, Refused
+from tf_pfor.padded import is_padded, padded_stack
 from tf_pfor.shapes import product
 from tf_pfor.values import Layout, ListRows, Shape, Value
 

@@ -35,6 +35,13 @@ def padded_stack(emit: Emitter, handle: tf.Tensor, shape: Any, dtype: tf.DType) 
     return emit.create("TensorListStack", flat, protos).outputs[0]
 
 
+def marked_stack(handle: tf.Tensor, shape: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """TensorListStack in the graph of one row, to be padded when that is vectorized."""
+    emit = Emitter()
+    protos = {"element_dtype": emit.type_attr(dtype), _MARK: _tf.attr_value("bool", True)}
+    return emit.create("TensorListStack", [handle, shape], protos).outputs[0]
+
+
 def equally_long(emit: Emitter, wholes: Sequence[tf.Tensor], axis: int = 0) -> list[tf.Tensor]:
     """Tensors [T, ...] of known rank with zeros at their ends, as long as the longest of them.
 
