@@ -63,6 +63,8 @@ PROGRAMS = {
     "two of one mask": lambda x, m: tf.reduce_sum(
         tf.boolean_mask(x, m) * tf.sin(tf.boolean_mask(2.0 * x, m))
     ),
+    "sums so far": lambda x, m: tf.reduce_max(tf.cumsum(tf.boolean_mask(x, m))),
+    "softmax": lambda x, m: tf.reduce_sum(tf.nn.softmax(tf.boolean_mask(x, m)) ** 2),
     "variance": square_of_norm,
     "two masks": two_masks,
     "count": count,
@@ -70,7 +72,7 @@ PROGRAMS = {
     "integers": of_integers,
 }
 # In the gradient what is selected meets ops that see it: a loop over rows, with the same numbers.
-LOOPED = {"means of columns", "product", "sums of rows", "two of one mask"}
+LOOPED = {"product"}
 
 
 def gradient(fn):
@@ -228,11 +230,8 @@ OTHERS = {
     "a shape that is set": lambda x, m: tf.reduce_sum(tf.ensure_shape(tf.boolean_mask(x, m), [5])),
     "reshaped": lambda x, m: tf.reduce_sum(tf.reshape(tf.boolean_mask(x, m), [5]) * x),
     "by its size": lambda x, m: tf.reshape(x, [tf.size(tf.boolean_mask(x, m)), -1])[0, 0],
-    "sums so far": lambda x, m: tf.reduce_max(tf.cumsum(tf.boolean_mask(x, m))),
-    "the first": lambda x, m: tf.boolean_mask(x, m)[0],
     "sorted": lambda x, m: tf.reduce_max(tf.sort(tf.boolean_mask(x, m))),
     "places": lambda x, m: tf.cast(tf.reduce_sum(tf.where(tf.boolean_mask(x, m) > 0)), D),
-    "softmax": lambda x, m: tf.reduce_sum(tf.nn.softmax(tf.boolean_mask(x, m)) ** 2),
 }
 
 
@@ -243,3 +242,24 @@ def test_others_are_looped(name):
     with pytest.warns(tf_pfor.FallbackWarning):
         found = tf_pfor.vectorized_map(lambda r: fn(*r), (X, ALL))
     np.testing.assert_allclose(found, [fn(*row) for row in zip(X, ALL)], rtol=1e-9)
+
+
+@pytest.mark.parametrize("fn", [lambda v: v[0] * v[-1], lambda v: v[tf.size(v) - 1] * v[0]])
+def test_one_of_what_is_selected(fn):
+    """The first or the last; if none is selected, the error of a slice beyond the end."""
+    x, mask = X[:4], MASK[:4]
+    one = lambda row: fn(tf.boolean_mask(*row))  # noqa: E731
+    found = tf_pfor.vectorized_map(one, (x, mask), fallback="error")
+    np.testing.assert_allclose(found, [one(row) for row in zip(x, mask)])
+    found = tf_pfor.vectorized_map(lambda r: gradient_of(one, r), (x, mask), fallback="error")
+    np.testing.assert_allclose(found, [gradient_of(one, row) for row in zip(x, mask)])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="out of bounds|is not in"):
+        tf_pfor.vectorized_map(one, (X, MASK), fallback="error")
+
+
+def gradient_of(one, row):
+    x, mask = row
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(one((x, mask)) ** 2)
+    return tape.gradient(y, x)

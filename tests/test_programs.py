@@ -15,7 +15,6 @@ from tests.program_modes import MODES, Mode, body_of, compare, is_float
 from tests.programs import ALL
 from tf_pfor.errors import FallbackWarning, PforError
 
-LENGTHS = "the length of the list differs between iterations"
 BRANCHES = "give results of different shapes, (6, 4) and (3, 4)"
 OPTIONAL = "a loop changes an optional"
 NO_CONVERTER = "no converter is registered for it"
@@ -28,16 +27,6 @@ LOOPED = {
     ("beam_search", "gradients"): BRANCHES,
     ("beam_search", "gradients in two maps"): BRANCHES,
     ("chain_of_lookups", "two maps"): STATE,
-    ("greedy_decoding", "gradients"): LENGTHS,
-    ("greedy_decoding", "gradients in two maps"): LENGTHS,
-    ("greedy_decoding", "tape around"): LENGTHS,
-    ("greedy_decoding", "two maps"): LENGTHS,
-    ("greedy_decoding", "values"): LENGTHS,
-    ("growing_attention_by_row", "gradients"): LENGTHS,
-    ("growing_attention_by_row", "gradients in two maps"): LENGTHS,
-    ("growing_attention_by_row", "tape around"): LENGTHS,
-    ("growing_attention_by_row", "two maps"): LENGTHS,
-    ("growing_attention_by_row", "values"): LENGTHS,
     ("growing_vector_by_row", "no rows"): NO_CONVERTER,
     ("growing_vector_by_row", "one row"): NO_CONVERTER,
     ("map_to_ragged", "gradients"): SLICE,

@@ -70,9 +70,9 @@ def convert_selection(first: tf.Operation, walker: Walker) -> Results:
             made = child.convert(graph.outputs)
     except walker.Failed:
         raise CannotVectorize("what is done with what it selects cannot be vectorized") from None
+    new = [op for op in region.ops if not walker.is_done(op)]
     for tensor, value in zip(region.outputs, made):
         walker.bind(tensor, value)
-    new = [op for op in region.ops if not walker.is_done(op)]
     for op in new:
         walker.recorder.add(op, Outcome.VECTORIZED, "with a mask in place of what it selects")
     walker.became(new, walker.emit.operations[mark:])
