@@ -244,22 +244,32 @@ def test_others_are_looped(name):
     np.testing.assert_allclose(found, [fn(*row) for row in zip(X, ALL)], rtol=1e-9)
 
 
-@pytest.mark.parametrize("fn", [lambda v: v[0] * v[-1], lambda v: v[tf.size(v) - 1] * v[0]])
+@pytest.mark.parametrize(
+    "fn", [lambda v: v[0] * v[-1], lambda v: v[tf.size(v) - 1] * v[0], lambda v: v[-1]]
+)
 def test_one_of_what_is_selected(fn):
     """The first or the last; if none is selected, the error of a slice beyond the end."""
-    x, mask = X[:4], MASK[:4]
-    one = lambda row: fn(tf.boolean_mask(*row))  # noqa: E731
-    found = tf_pfor.vectorized_map(one, (x, mask), fallback="error")
-    np.testing.assert_allclose(found, [one(row) for row in zip(x, mask)])
-    found = tf_pfor.vectorized_map(lambda r: gradient_of(one, r), (x, mask), fallback="error")
-    np.testing.assert_allclose(found, [gradient_of(one, row) for row in zip(x, mask)])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="out of bounds|is not in"):
-        tf_pfor.vectorized_map(one, (X, MASK), fallback="error")
+
+    def strict(one, x, m):
+        return tf_pfor.vectorized_map(lambda r: one(*r), (x, m), fallback="error")
+
+    def one(x, m):
+        return fn(tf.boolean_mask(x, m))
+
+    def slope(x, m):
+        return gradient(one)(x, m)[1]
+
+    equal(strict(gradient(one), X[:4], MASK[:4]), expected(one, X[:4], MASK[:4]))
+    for each in (one, slope):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="out of bounds|is not in"):
+            strict(each, X, MASK)
 
 
-def gradient_of(one, row):
-    x, mask = row
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = tf.reduce_sum(one((x, mask)) ** 2)
-    return tape.gradient(y, x)
+def test_products_of_what_is_selected():
+    w = tf.constant(RNG.normal(size=[2, 3]))
+
+    def one(x, m):
+        return tf.reduce_sum(tf.sin(tf.boolean_mask(pairs(x), m) @ w))
+
+    found = tf_pfor.vectorized_map(lambda r: gradient(one)(*r), (X, MASK), fallback="error")
+    equal(found, expected(one))

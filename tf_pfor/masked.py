@@ -32,9 +32,6 @@ _SMOOTH = frozenset(
 _LIKE = frozenset(["OnesLike", "ZerosLike"])  # that do not read the numbers
 REDUCTIONS = frozenset(["All", "Any", "Max", "Mean", "Min", "Prod", "Sum"])
 CUMULATIVE = {"Cumprod": 1, "Cumsum": 0, "CumulativeLogsumexp": -np.inf}  # and what is neutral
-_SLICE_MASKS = tuple(
-    f"{name}_mask" for name in ("begin", "ellipsis", "end", "new_axis", "shrink_axis")
-)
 SUMS_OF_PRODUCTS = frozenset(["BiasAddGrad", "Einsum", "MatMul"])
 
 
@@ -163,8 +160,6 @@ def elementwise(op: tf.Operation, given: Sequence[Slices]) -> list[Slices]:
 def reduced(op: tf.Operation, given: Sequence[Slices]) -> list[Slices]:
     """Slices reduced: to one that does not depend on what is not selected, or each by itself."""
     values, known = given[0], evaluated(given[1].tensor)
-    if known is None:
-        known = evaluated(op.inputs[1])
     rank, dtype = values.rank, values.tensor.dtype
     if values.mask is None or values.places is not None or known is None or not rank:
         raise CannotVectorize(f"what it selects, or how much, is reduced by {op.type}")
@@ -208,7 +203,7 @@ def takes_one(op: tf.Operation) -> bool:
     """Whether an op is ``x[i]`` or ``x[i, ...]``, or its gradient."""
     if op.type not in ("StridedSlice", "StridedSliceGrad"):
         return False
-    first = {name: op.get_attr(name) & 1 for name in _SLICE_MASKS}
+    first = {name: bits & 1 for name, bits in _slice_masks(op).items()}
     return bool(first.pop("shrink_axis_mask")) and not any(first.values())
 
 
@@ -221,23 +216,29 @@ def one(op: tf.Operation, given: Sequence[Slices]) -> list[Slices]:
     if mask is None or any(x.mask is not None for x in given[1:]) or has_places or not is_known:
         raise CannotVectorize(f"what it selects is read by {op.type}")
     index = given[1].tensor[0]
+    size = tf.size(mask, index.dtype)
     index = tf.where(index < 0, index + count(mask, index.dtype), index)
-    number = tf.cumsum(tf.cast(mask, index.dtype))
-    of_rest = dict(zip(("begin", "end", "strides"), [() if x is None else x[1:] for x in rest]))
-    of_rest |= {name: op.get_attr(name) >> 1 for name in _SLICE_MASKS}
+    before = tf.cumsum(tf.cast(mask, index.dtype)) <= index
+    place = tf.reduce_sum(tf.cast(before, index.dtype))
+    place = tf.where(index < 0, size, place)  # beyond the end: an error
+    of_rest: dict[str, Any] = {name: bits >> 1 for name, bits in _slice_masks(op).items()}
+    of_rest |= zip(("begin", "end", "strides"), [() if x is None else x[1:] for x in rest])
     if op.type == "StridedSlice":
-        place = tf.reduce_sum(tf.cast(number <= index, index.dtype))
-        place = tf.where(index < 0, tf.size(mask, index.dtype), place)  # beyond the end: an error
-        found = values.tensor[place]
-        return [Slices(_rest_of(tf.raw_ops.StridedSlice, of_rest, input=found))]
+        return [Slices(_rest_of(tf.raw_ops.StridedSlice, of_rest, input=values.tensor[place]))]
     shape = op.outputs[0].shape[1:]
     if not shape.is_fully_defined():
         raise CannotVectorize("what it selects is sliced, and its shape is not known")
     flowing = given[4].tensor
     slope = _rest_of(tf.raw_ops.StridedSliceGrad, of_rest, shape=shape.as_list(), dy=flowing)
-    is_it = tf.logical_and(mask, tf.equal(number, index + 1))
+    is_it = tf.logical_and(tf.equal(tf.range(size), place), mask[place])  # fails as well
     made = tf.where(_column(is_it, len(shape) + 1), slope, tf.zeros([], slope.dtype))
     return [Slices(made, mask)]
+
+
+def _slice_masks(op: tf.Operation) -> dict[str, int]:
+    """The bits of a StridedSlice, or of its gradient, that tell what each index means."""
+    names = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
+    return {name: op.get_attr(name) for name in names}
 
 
 def _rest_of(slicing: Any, arguments: dict[str, Any], **of: Any) -> tf.Tensor:
@@ -328,15 +329,12 @@ def is_within_each(op: tf.Operation, given: Sequence[Slices]) -> bool:
 
 def _takes_all_of_axis_0(op: tf.Operation, rank: int | None, strides: tf.Tensor) -> bool:
     """Whether a StridedSlice, or its gradient, takes ``x[:, ...]`` of a tensor of this rank."""
-    bits = {
-        name: op.get_attr(f"{name}_mask")
-        for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
-    }
+    bits = _slice_masks(op)
     steps = _tf.static_value(strides)
-    if steps is None or rank is None or bits["new_axis"] & 1 or not steps.size:
+    if steps is None or rank is None or bits["new_axis_mask"] & 1 or not steps.size:
         return False
-    if bits["ellipsis"] & 1:
-        taken = sum(not bits["new_axis"] >> i & 1 for i in range(1, steps.size))
+    if bits["ellipsis_mask"] & 1:
+        taken = sum(not bits["new_axis_mask"] >> i & 1 for i in range(1, steps.size))
         return taken < rank
-    is_all = bits["begin"] & bits["end"] & 1 and not bits["shrink_axis"] & 1
+    is_all = bits["begin_mask"] & bits["end_mask"] & 1 and not bits["shrink_axis_mask"] & 1
     return bool(is_all) and steps[0] == 1

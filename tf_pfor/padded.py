@@ -2,8 +2,9 @@
 
 A map in the body of another one reads the rows of a list from one tensor [T, ...]. If T differs
 between the iterations of the outer map, that tensor is as long as the longest list, with zeros
-behind the end of the others. Only for what the inner map emits by itself, where nothing depends on
-T: it reads each row before its end, adds up all of them, or makes a list of the old length.
+behind the end of the others. Only where nothing depends on T: for what the inner map emits by
+itself, which reads each row before its end, adds up all of them, or makes a list of the old length;
+and beside a mask (``all_slices``).
 """
 
 from __future__ import annotations
