@@ -130,6 +130,26 @@ def products_alone(kernel, args):
     return tf.while_loop(lambda t, *_: t < longest, body, (0, zero))[1]
 
 
+def arithmetic_ms(kind, args, kernel):
+    """A bound: the products of the rows at work at the speed of large ones, in ms.
+
+    Forward each row is multiplied by the kernel. With gradients its product by the row is added to
+    those of the kernel, and its part for the state goes back.
+    """
+    block = tf.ones([1024, kernel.shape[0]])
+
+    @tf.function
+    def large(trips):
+        """So many products of [1024, input + state], each of which needs the one before."""
+        step = lambda t, x: (t + 1, x + ((block + x) @ kernel)[:1, : x.shape[1]] * 1e-3)  # noqa: E731
+        return tf.while_loop(lambda t, _: t < trips, step, (0, block[:1] * 0.0))[1]
+
+    times = timing.interleaved({"large": lambda: large(tf.constant(20)).numpy()}, seconds=2.0)
+    seconds_of_number = min(times["large"]) / (20 * block.shape[0] * kernel.shape[0])
+    numbers = INPUT + STATE if kind == "forward" else 2 * (INPUT + STATE) + STATE
+    return 1e3 * seconds_of_number * numbers * int(tf.reduce_sum(args[1]))
+
+
 def fixed(batch, rng):
     """All rows make 50 trips: one loop for all."""
     _, args, weights = lstm(batch, rng, 50, np.full(batch, 50))
@@ -400,6 +420,8 @@ def child(options):
                 (float(np.max(np.abs(a - b)) / (1e-30 + np.max(np.abs(b))))
                  for v in others for a, b in zip(ours, v)), default=None),
             "peak_mb": round((before - start) / 1024),
+            **({"arithmetic_ms": round(arithmetic_ms(kind, args, weights[0]), 1)}
+               if options.work[0] == "lstm" and not compiled else {}),
         }), flush=True)  # fmt: skip
 
 
