@@ -67,8 +67,24 @@ PROGRAMS = {
     "running sum": lambda s: tf.reduce_sum(tf.cumsum(s, 0) ** 2, 0),
     "sum of the rest": lambda s: tf.reduce_sum(tf.cumsum(s, 0, True, True) ** 2, 0),
     "running product": lambda s: tf.reduce_sum(tf.math.cumprod(s + 1.0, 0) ** 2, 0),
+    "differences": lambda s: tf.reduce_sum((s[1:] - s[:-1]) ** 2, 0),
+    "second differences": lambda s: tf.reduce_sum((s[2:] - 2.0 * s[1:-1] + s[:-2]) ** 2, 0),
+    "far apart": lambda s: tf.reduce_sum(s[4:] * s[:-4]),
+    "first ones": lambda s: tf.reduce_sum(s[:2], 0) + tf.reduce_sum(s[1:3, 1:]),
+    "last ones": lambda s: tf.reduce_sum(s[-3:] ** 2, 0) + tf.reduce_sum(s[-2:] * s[:2]),
+    "none": lambda s: tf.reduce_sum(s[:0]) + tf.reduce_sum(s[3:2]) + tf.reduce_sum(s, 0),
+    "the last of the rest": lambda s: s[0] + tf.reduce_sum(tf.concat([s[1:], s[:-1]], 1)[-1:]),
+    "in reverse": lambda s: tf.reduce_sum(tf.reverse(s, [0, 1]) * s, 0),
+    "in reverse, sliced": lambda s: tf.reduce_sum(s[::-1, None, 1:] * s[:, None, :2], 0),
+    "running sum in reverse": lambda s: tf.reduce_sum(tf.cumsum(s[::-1])[::-1] * s, 0),
+    "how many less": lambda s: tf.reduce_sum(s, 0) / tf.cast(tf.shape(s[1:])[0] + 1, D),
     "running sum of exp": lambda s: tf.reduce_sum(tf.math.cumulative_logsumexp(s, 0), 0),
 }
+# Those that can do with no steps, and with few.
+FOR_FEW = (
+    "attention", "differences", "far apart", "first ones", "gram", "in reverse", "joined",
+    "last ones", "numbered", "running sum", "second differences", "sum",
+)  # fmt: skip
 # The same numbers from a loop over rows.
 LOOPED = {
     "tensordot": lambda s: tf.reduce_mean(tf.tensordot(s, V, 1), 0),
@@ -164,7 +180,7 @@ def test_arrays_of_a_size_that_the_row_gives():
 
 
 @pytest.mark.parametrize("steps", [[], [4], [0, 3, 0], [0, 0]], ids=str)
-@pytest.mark.parametrize("name", ["attention", "sum", "numbered", "joined", "running sum", "gram"])
+@pytest.mark.parametrize("name", FOR_FEW)
 def test_few_rows_and_rows_of_no_steps(name, steps):
     x, steps = X[: len(steps)], tf.constant(steps, tf.int32)
     for fn in (of_states(name), gradient(of_states(name))):
@@ -209,7 +225,7 @@ def test_states_that_are_infinite_beyond_the_end_of_a_row():
         assert_same(mapped(one, x, steps), by_row(one, x, steps))
 
 
-@pytest.mark.parametrize("name", ["attention", "last", "dense"])
+@pytest.mark.parametrize("name", ["attention", "last", "dense", "differences", "in reverse"])
 def test_unknown_numbers_of_rows(name):
     fn = gradient(of_states(name))
     specs = [tf.TensorSpec([None, 6, 3], D), tf.TensorSpec([None], tf.int32)]
@@ -218,12 +234,40 @@ def test_unknown_numbers_of_rows(name):
     assert_same(of_all(X[:2], STEPS[2:4]), by_row(fn, X[:2], STEPS[2:4]))
 
 
-@pytest.mark.parametrize("name", ["attention", "centred", "last"])
+@pytest.mark.parametrize("name", ["attention", "centred", "last", "last ones"])
 def test_maps_in_maps(name):
     fn = of_states(name)
     x, steps = tf.stack([X[:2], X[2:4]]), tf.reshape(STEPS[:4], [2, 2])
     got = mapped(lambda x, steps: mapped(fn, x, steps), x, steps)
     assert_same(tf.reshape(got, [4, -1]), by_row(fn, X[:4], STEPS[:4]))
+
+
+def bidirectional(x, steps):
+    """Reads its states from the end, and makes an array of all but the last."""
+    s = states(x, steps)
+    read = tf.TensorArray(D, 0, dynamic_size=True, element_shape=[3]).unstack(s[::-1][:-1])
+    step = lambda t, a: (t + 1, tf.tanh(a * 0.5 + read.read(t)))  # noqa: E731
+    return tf.while_loop(lambda t, _: t < read.size(), step, (0, s[-1]))[1]
+
+
+def test_an_array_of_what_is_cut():
+    assert_same(mapped(bidirectional, X, STEPS), by_row(bidirectional, X, STEPS))
+    fn = gradient(bidirectional)  # of which it is not known that the list of slopes is as long
+    assert_same(mapped(fn, X, STEPS, fallback="loop"), by_row(fn, X, STEPS))
+
+
+def test_slices_of_other_ends_are_looped():
+    for fn in (
+        lambda s: tf.reduce_sum(s[1:4] * s[:3]),  # as many only in rows of four steps or more
+        lambda s: tf.reduce_sum(s[-3:-1], 0),
+        lambda s: tf.reduce_sum(s[::2], 0),
+    ):
+        one = lambda x, steps, fn=fn: fn(states(x, steps))  # noqa: E731
+        assert_same(
+            mapped(one, X[1:2], STEPS[1:2], fallback="loop"), by_row(one, X[1:2], STEPS[1:2])
+        )
+        with pytest.raises(tf_pfor.NotVectorizableError, match="TensorListStack"):
+            mapped(one, X[:2], STEPS[:2])
 
 
 def test_second_gradients():

@@ -30,6 +30,7 @@ LAYERS = (
     "shapes handles matching checked",
     "regions",
     "gradients padded masked",
+    "cut",
     "all_slices",
     "left_out",
     "fallback accesses",

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.cut import Fronts, cut, is_cut
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.masked import (
     CUMULATIVE,
@@ -64,13 +65,13 @@ def all_slices(
       CannotVectorize: if an op would see what is not selected.
     """
     made = {key(t): Slices(_known(t, x)) for t, x in zip(region.inputs, inputs)}
-    joined: dict[Any, tf.Tensor] = {}
+    joined, fronts = dict[Any, tf.Tensor](), Fronts()
     for op in region.ops:
         given = [made[key(t)] for t in op.inputs]
         if op.type == "BroadcastGradientArgs" and different(x.mask for x in given):
             found = _broadcast_axes(op, given)
         elif any(key(t) in uneven for t in (*op.inputs, *op.outputs)):
-            found = _selected(op, given, joined)
+            found = _selected(op, given, joined, fronts)
         else:
             found = _of_shape(op, given)
         made.update((key(t), x) for t, x in zip(op.outputs, found, strict=True))
@@ -229,11 +230,11 @@ def _numbered(op: tf.Operation, size: Slices) -> list[Slices]:
 
 
 def _selected(
-    op: tf.Operation, given: Sequence[Slices], joined: dict[Any, tf.Tensor]
+    op: tf.Operation, given: Sequence[Slices], joined: dict[Any, tf.Tensor], fronts: Fronts
 ) -> list[Slices]:
     """An op that reads or makes what is selected, on all slices."""
     if op.type == "TensorListStack":
-        return _stacked(op, given, joined)
+        return [_stacked(op, given, fronts)]
     size = _SIZES.get(op.type)
     given = [
         Slices(x.numbers) if x.counted is not None and i != size else x for i, x in enumerate(given)
@@ -268,6 +269,8 @@ def _selected(
         return elementwise(op, given)
     if is_of_each(op, given) or _keeps_axis_0(op, given):
         return copied(op, given, first.mask, first.places)
+    if is_cut(op, given, fronts):
+        return cut(op, given, fronts)
     if op.type in SUMS_OF_PRODUCTS:
         return product(op, given)
     if op.type in ("LogSoftmax", "Softmax"):
@@ -275,15 +278,13 @@ def _selected(
     if _repeats(op, given):
         return copied(op, given, given[1].mask)
     if op.type == "TensorListFromTensor":
-        return _listed(op, given, joined)
+        return [_listed(op, given, fronts)]
     if op.type == "Maximum" and are_one(x.mask for x in given) and is_zero(op.inputs[1]):
         return copied(op, given, first.mask, first.places)  # a place is not negative
     raise CannotVectorize(f"what it selects is read by {op.type}")
 
 
-def _stacked(
-    op: tf.Operation, given: Sequence[Slices], joined: dict[Any, tf.Tensor]
-) -> list[Slices]:
+def _stacked(op: tf.Operation, given: Sequence[Slices], fronts: Fronts) -> Slices:
     """All items of a list that is as long as that of another row: the first ones are its own."""
     handle, shape = (x.tensor for x in given)
     dtype, known = op.outputs[0].dtype, op.outputs[0].shape
@@ -292,21 +293,17 @@ def _stacked(
     whole = marked_stack(handle, shape, dtype)
     whole.set_shape(known)
     length = tf.raw_ops.TensorListLength(input_handle=handle)
-    mask = tf.range(tf.shape(whole)[0]) < length
-    joined[id(mask), "length"] = length
-    return [Slices(whole, mask)]
+    return Slices(whole, fronts.add(tf.range(tf.shape(whole)[0]) < length, length))
 
 
-def _listed(
-    op: tf.Operation, given: Sequence[Slices], joined: dict[Any, tf.Tensor]
-) -> list[Slices]:
-    """A list of slices, as long as the one whose items they are made of."""
+def _listed(op: tf.Operation, given: Sequence[Slices], fronts: Fronts) -> Slices:
+    """A list of slices that stand in front, as long as they are many."""
     values = given[0]
-    length = joined.get((id(values.mask), "length"))
+    length = fronts.length(values.mask)
     if length is None or values.places is not None:
         raise CannotVectorize("what it selects is put into a list")
     (made,) = copied(op, given)
-    return [Slices(tf.raw_ops.TensorListResize(input_handle=made.tensor, size=length))]
+    return Slices(tf.raw_ops.TensorListResize(input_handle=made.tensor, size=length))
 
 
 def _as_it_is(op: tf.Operation, given: Sequence[Slices]) -> list[Slices]:

@@ -122,7 +122,7 @@ def _guarded(x: Slices, mask: tf.Tensor, rank: int) -> Slices:
     return x._replace(tensor=tf.where(_column(mask, rank), x.tensor, tf.stop_gradient(x.tensor)))
 
 
-def _shown(values: Slices, other: Any) -> tf.Tensor:
+def shown(values: Slices, other: Any) -> tf.Tensor:
     """The slices, with ``other`` in place of those that are not selected."""
     assert values.mask is not None
     assert values.rank is not None
@@ -166,12 +166,12 @@ def reduced(op: tf.Operation, given: Sequence[Slices]) -> list[Slices]:
     axes = sorted({int(axis) % rank for axis in np.ravel(known)})
     if 0 not in axes:
         return copied(op, [_guarded(values, values.mask, rank), *given[1:]], values.mask)
-    shown = _shown(values, _neutral(op.type, dtype))
+    neutral = shown(values, _neutral(op.type, dtype))
     if op.type != "Mean":
-        return copied(op, [Slices(shown), *given[1:]])
+        return copied(op, [Slices(neutral), *given[1:]])
     if not dtype.is_floating:  # of none: an error, or of complex numbers zero
         raise CannotVectorize("the mean of what it selects, which is not floating point")
-    total = tf.reduce_sum(shown, axes, keepdims=op.get_attr("keep_dims"))
+    total = tf.reduce_sum(neutral, axes, keepdims=op.get_attr("keep_dims"))
     number = count(values.mask, dtype)
     for axis in axes[1:]:
         number *= tf.cast(tf.shape(values.tensor)[axis], dtype)
@@ -193,17 +193,17 @@ def cumulated(op: tf.Operation, given: Sequence[Slices]) -> list[Slices]:
     rank, mask = values.rank, values.mask
     if mask is None or values.places is not None or axis is None or not rank:
         raise CannotVectorize(f"what it selects is read by {op.type}")
-    shown = _guarded(values, mask, rank)
+    guarded = _guarded(values, mask, rank)
     if int(axis) % rank == 0:
-        shown = Slices(_shown(values, CUMULATIVE[op.type]))
-    return copied(op, [shown, *given[1:]], mask)
+        guarded = Slices(shown(values, CUMULATIVE[op.type]))
+    return copied(op, [guarded, *given[1:]], mask)
 
 
 def takes_one(op: tf.Operation) -> bool:
     """Whether an op is ``x[i]`` or ``x[i, ...]``, or its gradient."""
     if op.type not in ("StridedSlice", "StridedSliceGrad"):
         return False
-    first = {name: bits & 1 for name, bits in _slice_masks(op).items()}
+    first = {name: bits & 1 for name, bits in slice_masks(op).items()}
     return bool(first.pop("shrink_axis_mask")) and not any(first.values())
 
 
@@ -221,7 +221,7 @@ def one(op: tf.Operation, given: Sequence[Slices]) -> list[Slices]:
     before = tf.cumsum(tf.cast(mask, index.dtype)) <= index
     place = tf.reduce_sum(tf.cast(before, index.dtype))
     place = tf.where(index < 0, size, place)  # beyond the end: an error
-    of_rest: dict[str, Any] = {name: bits >> 1 for name, bits in _slice_masks(op).items()}
+    of_rest: dict[str, Any] = {name: bits >> 1 for name, bits in slice_masks(op).items()}
     of_rest |= zip(("begin", "end", "strides"), [() if x is None else x[1:] for x in rest])
     if op.type == "StridedSlice":
         return [Slices(_rest_of(tf.raw_ops.StridedSlice, of_rest, input=values.tensor[place]))]
@@ -235,7 +235,7 @@ def one(op: tf.Operation, given: Sequence[Slices]) -> list[Slices]:
     return [Slices(made, mask)]
 
 
-def _slice_masks(op: tf.Operation) -> dict[str, int]:
+def slice_masks(op: tf.Operation) -> dict[str, int]:
     """The bits of a StridedSlice, or of its gradient, that tell what each index means."""
     names = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
     return {name: op.get_attr(name) for name in names}
@@ -262,7 +262,7 @@ def product(op: tf.Operation, given: Sequence[Slices]) -> list[Slices]:
     has_places = any(x.places is not None for x in given)
     if others or more or has_places or not all(known) or label in ends[1:]:
         raise CannotVectorize(f"what it selects is multiplied by {op.type}")
-    zeroed = [x if x.mask is None else Slices(_shown(x, 0)) for x in given]
+    zeroed = [x if x.mask is None else Slices(shown(x, 0)) for x in given]
     return copied(op, zeroed, mask if ends[:1] == label else None)
 
 
@@ -287,7 +287,7 @@ def softmax(op: tf.Operation, values: Slices) -> list[Slices]:
     """Over the slices that are selected, if they are numbers; else each by itself."""
     assert values.mask is not None
     if values.rank == 1:
-        return copied(op, [Slices(_shown(values, -np.inf))], values.mask)
+        return copied(op, [Slices(shown(values, -np.inf))], values.mask)
     return copied(op, [_guarded(values, values.mask, values.rank or 0)], values.mask)
 
 
@@ -329,7 +329,7 @@ def is_within_each(op: tf.Operation, given: Sequence[Slices]) -> bool:
 
 def _takes_all_of_axis_0(op: tf.Operation, rank: int | None, strides: tf.Tensor) -> bool:
     """Whether a StridedSlice, or its gradient, takes ``x[:, ...]`` of a tensor of this rank."""
-    bits = _slice_masks(op)
+    bits = slice_masks(op)
     steps = _tf.static_value(strides)
     if steps is None or rank is None or bits["new_axis_mask"] & 1 or not steps.size:
         return False
