@@ -203,13 +203,18 @@ def _lists(members: Iterable[tf.Operation], varies: set[Any]) -> set[Any]:
 
 
 def copies(members: set[tf.Operation], walker: Walker) -> set[tf.Operation]:
-    """What made the lists that members read, if they were converted: once more, for each row."""
+    """What made the lists that members read, if they were converted: once more, for each row.
+
+    And what became part of something else on the way, as slices that a mask selects do.
+    """
     found: set[tf.Operation] = set()
     todo = list(members)
     while todo:
         for tensor in todo.pop().inputs:
             value, op = walker.value_of(tensor), tensor.op
-            if value is None or value.layout in (Layout.STACKED, Layout.UNSTACKED) or op in found:
+            is_waiting = value is None and (op in members or not walker.is_done(op))
+            is_item = value is not None and value.layout in (Layout.STACKED, Layout.UNSTACKED)
+            if is_waiting or is_item or op in found:
                 continue
             if op.type == "Placeholder":
                 kind = Leaves if walker.has_caller else CannotVectorize

@@ -181,6 +181,12 @@ def input_before(graph: Any, k: int, *, may_grow: bool = False) -> int | None:
     return next((i for i, given in enumerate(graph.inputs) if given is tensor), None)
 
 
+def input_passed(graph: Any, k: int) -> int | None:
+    """The input that a function returns as output ``k``, as it got it."""
+    tensor = source(graph.outputs[k])
+    return next((i for i, given in enumerate(graph.inputs) if given is tensor), None)
+
+
 def pops_only(graph: Any, i: int) -> bool:
     """Whether all that happens to list ``i`` in a trip is that elements are popped."""
     tensor = graph.outputs[i]

@@ -175,7 +175,10 @@ class Converted:
         """What the loop variable ``old`` becomes: other lists go into it, in the active rows."""
         if old.layout is not Layout.STACKED_LIST:
             return self
-        value = carried_on(self.call, old, self.value, self._made)
+        return self.being(carried_on(self.call, old, self.value, self._made))
+
+    def being(self, value: Value) -> Converted:
+        """The same output, but with this value."""
         return Converted(value, self.call, self._after, self._made)
 
     def as_layout(self, layout: Layout) -> tf.Tensor:

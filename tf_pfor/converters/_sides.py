@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -11,10 +12,11 @@ import tensorflow as tf
 from tf_pfor.call import Call
 from tf_pfor.converters._branch_lists import Element, ends_of, items_of
 from tf_pfor.converters._containers import with_rows
-from tf_pfor.converters._list_rows import known_lengths, lengths_of, with_base
+from tf_pfor.converters._list_rows import known_lengths, lengths_of
 from tf_pfor.converters._once import run_if_any
 from tf_pfor.converters._opened import flat, tensors_of, zeros
 from tf_pfor.converters._regions import Converted, Region, full_shape
+from tf_pfor.converters._threads import Threads
 from tf_pfor.emit import Emitter
 from tf_pfor.loop import Loop
 from tf_pfor.values import Kept, Layout, Value, dims
@@ -27,18 +29,16 @@ class Outputs:
     """The outputs of a conditional that are not just tensors.
 
     Attributes:
-      threads: the lists that all branches write into, and which argument they are.
-      growing: those of them that may grow.
+      threads: the lists that all branches write into.
       lists: those that each branch makes.
       uneven: those of them whose rows are known to differ in length; branches add to it.
       optionals: which are optionals.
       kept: what a branch would put into optionals that are not made (``_opened``).
     """
 
-    threads: Mapping[int, int]
+    threads: Threads
     lists: Mapping[int, Element]
     optionals: Collection[int] = ()
-    growing: Collection[int] = ()
     kept: Mapping[int, Sequence[Kept]] = dataclasses.field(default_factory=dict)
     uneven: set[int] = dataclasses.field(default_factory=set)
 
@@ -62,23 +62,24 @@ def on_some_rows(
     Then come the rows of the outputs that are optionals, two tensors for each, the lengths of the
     lists that are growing, and where the lists of the rows end that it has made.
     """
-    emit = call.emit
+    emit, growing = call.emit, outputs.threads.growing
 
     def run() -> list[tf.Tensor]:
         inside = Emitter()
         loop = Loop(emit.dim(rows, 0), inside, rows=rows, parent=call.loop)
-        made = _converted(region, [loop.take(a, gather=gather) for a in args], loop, outputs)
+        take = functools.partial(loop.take, gather=gather)
+        made = outputs.threads.convert(region, args, loop, take)
         ends = [ends_of(made[k], k, outputs.uneven) for k in outputs.lists]
         tensors = _tensors(made, outputs, may_differ=True)
         for k in outputs.optionals:
             tensors[k], *more = with_rows(made[k].call, made[k].value, k)
             tensors += more
-        tensors += [lengths_of(made[k].call, made[k].value) for k in outputs.growing]
+        tensors += [lengths_of(made[k].call, made[k].value) for k in growing]
         return [*tensors, *ends]
 
-    like, dtypes = _like(call, args, rows, outputs)
+    like, dtypes = _like(call, rows, outputs)
     like += [tf.TensorShape([None])] * (2 * len(outputs.optionals))
-    like += [known_lengths(args[outputs.threads[k]]) for k in outputs.growing]
+    like += [known_lengths(outputs.threads.lists[k]) for k in growing]
     like += [tf.TensorShape([None])] * len(outputs.lists)
     dtypes += [tf.int32] * (len(like) - len(dtypes))
     return run_if_any(flag, run, like, dtypes, [region])
@@ -100,13 +101,13 @@ def on_all_rows(
 
     def run() -> list[tf.Tensor]:
         loop = call.loop.padded(rows, real, Emitter())
-        made = _converted(region, [loop.take(a) for a in args], loop, outputs)
+        made = outputs.threads.convert(region, args, loop, loop.take)
         tensors = _tensors(made, outputs, may_differ=False)
         for k, alternatives in outputs.kept.items():
             tensors += tensors_of(made[k].call, made[k].value, alternatives)
         return tensors
 
-    like, dtypes = _like(call, args, rows, outputs)
+    like, dtypes = _like(call, rows, outputs)
     for dtype, shape in flat(outputs.all_kept):
         is_list = dtype == tf.variant
         lead = dims(rows)[0]  # type: ignore[index]
@@ -114,15 +115,6 @@ def on_all_rows(
         like.append(given)
         dtypes.append(dtype)
     return run_if_any(flag, run, like, dtypes, [region], call.emit.dim(rows, 0))
-
-
-def _converted(region: Region, args: list[Value], loop: Loop, outputs: Outputs) -> list[Converted]:
-    for i in outputs.threads.values():
-        args[i] = with_base(args[i])
-    made = region.convert(args, loop, loop.emit)
-    for k, i in outputs.threads.items():
-        made[k] = made[k].carrying_on(args[i])
-    return made
 
 
 def _tensors(made: Sequence[Converted], outputs: Outputs, *, may_differ: bool) -> list[tf.Tensor]:
@@ -137,9 +129,7 @@ def _tensors(made: Sequence[Converted], outputs: Outputs, *, may_differ: bool) -
     ]
 
 
-def _like(
-    call: Call, args: list[Value], rows: tf.Tensor, outputs: Outputs
-) -> tuple[list[Any], list[tf.DType]]:
+def _like(call: Call, rows: tf.Tensor, outputs: Outputs) -> tuple[list[Any], list[tf.DType]]:
     """What ``run_if_any`` returns for the outputs of a side without rows, and of which dtype."""
     lead = dims(rows)[0]  # type: ignore[index]
     like: list[Any] = [full_shape(Layout.STACKED, dims(o), lead) for o in call.op.outputs]
@@ -148,8 +138,8 @@ def _like(
         if k in outputs.lists:
             dtypes[k], element, length = outputs.lists[k]
             like[k] = tf.TensorShape([lead, length, *element])
-        elif k in outputs.threads:
-            like[k] = args[outputs.threads[k]].tensor
+        elif k in outputs.threads.lists:
+            like[k] = outputs.threads.lists[k].tensor
         elif k in outputs.kept:
             like[k], dtypes[k] = tf.TensorShape([]), tf.int32
         elif output.dtype == tf.variant:

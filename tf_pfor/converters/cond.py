@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,6 @@ from tf_pfor.converters._branch_lists import (
 )
 from tf_pfor.converters._containers import with_rows
 from tf_pfor.converters._kinds import BRANCHES
-from tf_pfor.converters._list_rows import lengths_of, with_lengths
 from tf_pfor.converters._lists import stack_list
 from tf_pfor.converters._loop_graphs import is_read
 from tf_pfor.converters._loop_graphs import source as passed_on
@@ -61,6 +60,7 @@ from tf_pfor.converters._regions import (
 )
 from tf_pfor.converters._safety import is_linear, writes_state
 from tf_pfor.converters._sides import Gather, Outputs, on_all_rows, on_some_rows
+from tf_pfor.converters._threads import Threads
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
@@ -353,10 +353,10 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
     emit = call.emit
     everyone = positions(call, call.loop)
     opened = _left_open(call, regions)
-    threads, lists_made = lists_of_branches(call, regions, opened)
+    sources, lists_made = lists_of_branches(call, regions, opened)
     if any(length is None for _, _, length in lists_made.values()):
         raise Refused("branches make lists whose length is not known before running")
-    args = _for_all_rows(call, args, threads)
+    threads = Threads(call, regions, sources, args)
     results: list[Any] | None = None
     count, values = len(call.op.outputs), list[list[tf.Tensor]]()
     masks = _masks(call, which, len(regions))
@@ -364,18 +364,17 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
         rows, flag = padded_rows(mask, everyone, emit), emit("Any", mask, np.int32(0))
         kept = {k: branches[b] for k, branches in opened.items()}
         outputs = Outputs(threads, lists_made, kept=kept)
-        made = on_all_rows(call, region, args, rows, mask, flag, outputs)
+        made = on_all_rows(call, region, threads.seen(args), rows, mask, flag, outputs)
         made, inside = made[:count], made[count:]
         values.append(inside)
-        for k, source in threads.items():
-            args[source] = Value.stacked_list(made[k], args[source].rows)
+        threads.left(call, made, [])
         results = made if results is None else [
-            m if k in threads or k in opened else emit("Select", mask, m, r)
+            m if k in sources or k in opened else emit("Select", mask, m, r)
             for k, (m, r) in enumerate(zip(made, results))
         ]  # fmt: skip
     assert results is not None
-    for k, source in threads.items():
-        results[k] = args[source]
+    for k, written in threads.lists.items():
+        results[k] = written
     for k in lists_made:
         results[k] = list_of_items(call, results[k], lists_made[k])
     for k, value in as_opened(call, opened, [t for made in values for t in made], masks).items():
@@ -390,8 +389,8 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
         raise CannotVectorize("the rank of an output is unknown")
     optionals = optionals_of(call, regions, ())
     refuse_reads(call, optionals)
-    threads, lists_made = lists_of_branches(call, regions, optionals, may_grow=True)
-    growing = [k for k in threads if one_source(regions, k) is None]
+    sources, lists_made = lists_of_branches(call, regions, optionals, may_grow=True)
+    growing = [k for k in sources if one_source(regions, k) is None]
     index, parts = _parts(call, which, count)
     split: dict[int, tuple[tf.Tensor, list[tf.Tensor]]] = {}
 
@@ -405,23 +404,18 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
         return gather
 
     sides: list[list[tf.Tensor]] = []
-    outputs = Outputs(threads, lists_made, optionals, growing)
-    args = _for_all_rows(call, args, threads)
-    for i in {threads[k] for k in growing}:
-        args[i] = with_lengths(call, args[i], lengths_of(call, args[i]))
-    lists: dict[int, Value] = {}
+    threads = Threads(call, regions, sources, args, growing)
+    outputs = Outputs(threads, lists_made, optionals)
     for b, (region, rows) in enumerate(zip(regions, parts)):
         flag = emit("Greater", emit.as_tensor(emit.dim(rows, 0)), np.int32(0))
-        made = on_some_rows(call, region, args, rows, flag, outputs, part(b))
-        for k, source in threads.items():
-            args[source] = lists[k] = Value.stacked_list(made[k], args[source].rows)
-        for k, lengths in zip(growing, made[len(made) - len(growing) - len(lists_made) :]):
-            args[threads[k]] = lists[k] = with_lengths(call, lists[k], lengths)
+        made = on_some_rows(call, region, threads.seen(args), rows, flag, outputs, part(b))
+        ends = len(made) - len(lists_made)
+        threads.left(call, made, made[ends - len(growing) : ends])
         sides.append(made)
     results: list[Any] = []
     for k, output in enumerate(call.op.outputs):
-        if k in threads:
-            results.append(lists[k])
+        if k in sources:
+            results.append(threads.lists[k])
             continue
         if k in optionals:
             at = len(call.op.outputs) + 2 * list(optionals).index(k)
@@ -466,9 +460,3 @@ def _same_inner(pieces: list[tf.Tensor], inner: tf.TensorShape) -> list[tf.Tenso
         tf.reshape(p, tf.concat([s[:1], tf.where(s[0] > 0, s[1:], inside)], 0))
         for p, s in zip(pieces, shapes)
     ]
-
-
-def _for_all_rows(call: Call, args: list[Value], threads: Mapping[int, int]) -> list[Value]:
-    """The arguments; a list that branches write into has elements of all rows before the first."""
-    written = set(threads.values())
-    return [stack_list(call, a) if i in written else a for i, a in enumerate(args)]
