@@ -59,12 +59,11 @@ def shape_of_items(call: Call, value: Value, made: tf.Tensor | None = None) -> t
     The body calls it ``made``, if that is given; else ``call`` is about it.
     """
     known = _tf.list_element(value.tensor)
-    item = None
     if known is None or not known[1].is_fully_defined():
         item = item_at(call) if made is None else declared_item(call, made)
-    if item is None or not item.is_fully_defined():
-        return declared_shape(call, value.tensor)
-    return call.emit.shape_vector([size_of_rows(call, value), *item.as_list()])
+        if item.is_fully_defined():
+            return call.emit.shape_vector([size_of_rows(call, value), *item.as_list()])
+    return declared_shape(call, value.tensor)
 
 
 def dense(
@@ -85,8 +84,7 @@ def dense(
       may_pad: nothing depends on T (``_padded``).
     """
     found = _tf.list_element(value.tensor)
-    if shape is None:
-        shape = shape_of_items(call, value)
+    shape = shape_of_items(call, value) if shape is None else shape
     if found is not None:
         dtype = found[0]
     elif "element_dtype" in call.attrs:
@@ -99,11 +97,14 @@ def dense(
         whole = padded_stack(call.emit, value.tensor, shape, dtype)
     else:
         whole = call.emit("TensorListStack", value.tensor, shape, element_dtype=dtype)
-    handle = value.tensor
-    while handle.op.type == "TensorListResize":
-        handle = handle.op.inputs[0]
-    if handle.op.type == "TensorListFromTensor" and handle.op.inputs[0].shape.rank:
-        whole.set_shape([None, *handle.op.inputs[0].shape[1:]])
+    op = value.tensor.op
+    while op.type == "TensorListResize":
+        op = op.inputs[0].op
+    if op.type == "TensorListFromTensor" and op.inputs[0].shape.rank:
+        items = tf.TensorShape([None, *op.inputs[0].shape[1:]])
+        if not whole.shape.is_compatible_with(items):
+            raise CannotVectorize("items of a list have other shapes")
+        whole.set_shape(items)
     return whole
 
 
@@ -425,8 +426,7 @@ def carried_on(call: Call, old: Value, new: Value, made: tf.Tensor) -> Value:
         shape = _like(call, ours, old)  # elements that nobody wrote yet count as zeros
     both = call.emit("ConcatV2", [dense(call, old, shape), ours], np.int32(1))
     merged_rows = call.emit("GatherV2", both, _order(call, old), np.int32(1))  # [T, size, ...]
-    like = shape_of_items(call, old, made)
-    whole = call.emit("TensorListFromTensor", merged_rows, like)
+    whole = call.emit("TensorListFromTensor", merged_rows, shape_of_items(call, old, made))
     return Value.stacked_list(unpadded(call.emit, whole, old.tensor), rows)
 
 
@@ -437,8 +437,8 @@ def _of_equal_length(call: Call, old: Value, new: Value) -> tuple[Value, Value, 
     lengths = emit("GatherV2", emit("ConcatV2", [before, now], 0), _order(call, old), np.int32(0))
     sizes = [emit("TensorListLength", v.tensor) for v in (old, new)]
     size = emit("Maximum", *sizes)
-    made = [Value.stacked_list(set_length(emit, v.tensor, size), v.rows) for v in (old, new)]
-    return made[0], made[1], lengths
+    old, new = (Value.stacked_list(set_length(emit, v.tensor, size), v.rows) for v in (old, new))
+    return old, new, lengths
 
 
 def _like(call: Call, items: tf.Tensor, value: Value) -> tf.Tensor:

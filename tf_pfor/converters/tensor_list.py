@@ -6,7 +6,6 @@ elements are in ``tensor_list_items``.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._containers import holds_packs
 from tf_pfor.converters._kinds import declared_item
-from tf_pfor.converters._list_lengths import declared_length
 from tf_pfor.converters._list_rows import (
     dense,
     from_zero,
@@ -35,7 +33,6 @@ from tf_pfor.converters._list_rows import (
     without_lengths,
 )
 from tf_pfor.converters._lists import (
-    cast,
     list_rule,
     set_length,
     shape_input,
@@ -45,18 +42,16 @@ from tf_pfor.converters._lists import (
     without_size,
 )
 from tf_pfor.converters._loop_graphs import grown_to, known_integer, source
+from tf_pfor.converters._one_length import of_one_length
 from tf_pfor.converters._rooms import fixed, most_of_all_rows
-from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.padded import is_padded, padded_stack
-from tf_pfor.shapes import product
 from tf_pfor.values import Layout, ListRows, Shape, Value
 
 _BEYOND = (
     "Iterations scatter into a list beyond its end: give the TensorArray the size that it needs at "
     "most."
 )
-_UNEQUAL = "the length of the list differs between iterations, so its stack would be ragged"
 
 # ---------------------------------------------------------------------------
 # Making lists
@@ -201,48 +196,6 @@ def _within(call: Call, target: Value, indices: tf.Tensor) -> tf.Tensor:
             return tf.identity(indices)
 
 
-@list_rule("TensorListSplit")
-def split(call: Call, tensor: Value, element_shape: Value, lengths: Value) -> Any:
-    """Pieces of equal length: [n, T*d, ...] -> [T, n, d, ...]; else T pieces [n, d_t, ...]."""
-    emit = call.emit
-    shape = shape_input(call, "element_shape")
-    if lengths.is_stacked:
-        raise CannotVectorize("the lengths of the pieces differ between iterations")
-    known = call.maybe_constant("lengths")
-    count = lengths.inner_shape[0] if lengths.inner_shape else None
-    call.require_rank(tensor)
-    whole = call.stacked(tensor)  # [n, S, ...]
-    if known is not None and known.size and (known == known[0]).all():
-        parts: list[Dim] = [call.loop.length, known.size, int(known[0])]
-        parts += [emit.dim(whole, i) for i in range(2, whole.shape.rank)]
-        pieces = swap(call, emit.reshape(whole, parts))  # [T, n, d, ...]
-        return Value.stacked_list(emit("TensorListFromTensor", pieces, shape))
-    if count is None:
-        if _tf.in_xla_context(emit.graph):
-            raise CannotVectorize("a tensor is split into a number of pieces that is not known")
-        return Value.stacked_list(_cut(emit, whole, lengths.tensor, shape))
-    made = emit("TensorListReserve", shape, np.int32(count), element_dtype=tensor.dtype)
-    if count:
-        split_dim = np.int32(1)
-        pieces = emit("SplitV", whole, lengths.tensor, split_dim, num_split=count)
-        for i, piece in enumerate(pieces if count > 1 else [pieces]):
-            made = emit("TensorListSetItem", made, np.int32(i), piece)
-    return Value.stacked_list(made)
-
-
-def _cut(emit: Emitter, whole: tf.Tensor, lengths: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
-    """The list of [n, d_t, ...], of as many pieces of [n, S, ...] as there are lengths d_t."""
-
-    def step(t: tf.Tensor, made: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        item = whole[:, ends[t] - lengths[t] : ends[t]]
-        return t + 1, tf.raw_ops.TensorListSetItem(input_handle=made, index=t, item=item)
-
-    with emit.graph.as_default():
-        count, ends = tf.size(lengths), tf.cumsum(lengths)
-        made = emit("TensorListReserve", shape, count, element_dtype=whole.dtype)
-        return tf.while_loop(lambda t, _: t < count, step, (0, made), maximum_iterations=count)[1]
-
-
 # ---------------------------------------------------------------------------
 # Reading lists
 # ---------------------------------------------------------------------------
@@ -259,7 +212,7 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     if is_padded(call.op):
         return _padded(call, source, shape)
     may_be_longer = _tf.in_xla_context(call.emit.graph) and known_lengths(source) is not None
-    source = _of_one_length(call, source, length)
+    source = of_one_length(call, source, length)
     whole = call.rebuild(input_handle=source.tensor, element_shape=shape)  # [T, size, ...]
     if may_be_longer:
         with call.emit.graph.as_default():
@@ -287,28 +240,6 @@ def _cleared(call: Call, source: Value, whole: tf.Tensor) -> tf.Tensor:
         return tf.where(is_item, whole, tf.zeros_like(whole))
 
 
-def _of_one_length(call: Call, source: Value, known: int | None) -> Value:
-    """The list, where rows may differ in length but all of them must be as long: ``known``."""
-    lengths = known_lengths(source)
-    if lengths is None or source.rows is None:
-        return source
-    length: Any = None if known is None else np.int32(known)
-    declared = declared_length(call, call.op.inputs[0])
-    if length is None and (source.rows.may_agree or declared is not None):
-        own = pick(call, source, lengths)
-        length = longest(call, own) if declared is None else np.int32(declared)
-        with call.emit.graph.as_default():
-            same = tf.debugging.assert_equal(own, length, _UNEQUAL)
-            with tf.control_dependencies([] if same is None else [same]):
-                length = tf.identity(length)
-    if length is None:
-        raise CannotVectorize(_UNEQUAL)
-    handle, is_static = source.tensor, _tf.in_xla_context(call.emit.graph)
-    if not (is_static and known is not None):  # there it is cut when it is a tensor
-        handle = set_length(call.emit, handle, length)
-    return Value.stacked_list(handle, dataclasses.replace(source.rows, lengths=None))
-
-
 def _element(call: Call) -> Shape:
     """The static shape of an element, of an op that returns several."""
     shape = call.output_shape()
@@ -331,84 +262,6 @@ def gather(call: Call, input_handle: Value, indices: Value, element_shape: Value
     shape = shape_input(call, "element_shape", size_of_rows(call, source), known=_element(call))
     whole = dense(call, source, shape)
     return row_items(call, source, whole, indices.tensor)  # [n, k, ...]
-
-
-@list_rule("TensorListConcat", attrs=("element_shape",))
-def concat(call: Call, input_handle: Value) -> Any:
-    """As TensorListConcatV2, with the shape in an attribute."""
-    found = call.attr("element_shape")
-    shape = np.int32(-1)
-    if found.rank is not None:
-        dims = [-1 if d is None else d for d in found.as_list()]
-        shape = np.asarray(dims, np.int32)
-    source = from_zero(call, input_handle)
-    if shape.ndim:
-        shape = call.emit.shape_vector([size_of_rows(call, source), *shape.tolist()])
-    return _concatenated(call, source, call.emit.as_tensor(shape))
-
-
-@list_rule("TensorListConcatV2")
-def concat_v2(call: Call, input_handle: Value, element_shape: Value, leading_dims: Value) -> Any:
-    """Elements [n, d, ...] of one size: [T, n, d, ...] -> [n, T*d, ...]; else T pieces joined."""
-    source = from_zero(call, input_handle)
-    if leading_dims.is_stacked:
-        raise CannotVectorize("the lengths of the pieces differ between iterations")
-    shape = shape_input(call, "element_shape", size_of_rows(call, source), tf.int32)
-    return _concatenated(call, source, shape)
-
-
-def _concatenated(call: Call, source: Value, shape: tf.Tensor) -> list[Value]:
-    """The pieces one after the other, and their lengths (int64)."""
-    emit = call.emit
-    if known_lengths(source) is not None:
-        if source.rows is None or not source.rows.may_agree:
-            raise CannotVectorize(_UNEQUAL)
-        source = _of_one_length(call, source, None)
-    pieces = _pieces(source.tensor)
-    if pieces is not None and not _are_equal([p.shape for p in pieces]):
-        joined = emit("ConcatV2", pieces, np.int32(1))  # [size, S, ...]
-        sizes = [emit.dim(p, 1) for p in pieces]
-        lengths = cast(call, emit.shape_vector(sizes), tf.int64)
-        return [Value.stacked(pick(call, source, joined)), Value.unstacked(lengths)]
-    whole = dense(call, source, shape, may_pad=False)  # [T, size, d, ...]
-    if whole.shape.rank is None:
-        raise CannotVectorize("the rank of a list's elements is unknown")
-    rows = swap(call, pick(call, source, whole, axis=1))  # [n, T, d, ...]
-    count, size = emit.dim(whole, 0), emit.dim(whole, 2)
-    ends = [emit.dim(whole, i) for i in range(3, whole.shape.rank)]
-    joined = emit.reshape(rows, [call.loop.length, product(call, [count, size]), *ends])
-    each = cast(call, emit.as_tensor(size), tf.int64)
-    lengths = emit("Fill", emit.shape_vector([count]), each)  # [T]
-    return [Value.stacked(joined), Value.unstacked(lengths)]
-
-
-def _pieces(handle: tf.Tensor) -> list[tf.Tensor] | None:
-    """The elements of a list that was reserved and then written at constant indices, or None.
-
-    Only such lists can hold elements of different first dimensions: TensorListStack refuses
-    others when it runs.
-    """
-    found: dict[int, tf.Tensor] = {}
-    while handle.op.type == "TensorListSetItem":
-        index = tf.get_static_value(handle.op.inputs[1])
-        if index is None:
-            return None
-        found.setdefault(int(index), handle.op.inputs[2])
-        handle = handle.op.inputs[0]
-    length = tf.get_static_value(handle.op.inputs[1]) if _is_reserve(handle.op) else None
-    if not found or length is None or sorted(found) != list(range(int(length))):
-        return None
-    return [found[i] for i in range(int(length))]
-
-
-def _are_equal(shapes: list[tf.TensorShape]) -> bool:
-    """True when all [size, d, ...] are known to have the same d."""
-    found = {s[1] if s.rank else None for s in shapes}
-    return len(found) == 1 and None not in found
-
-
-def _is_reserve(op: tf.Operation) -> bool:
-    return op.type.endswith("Reserve") and len(op.inputs) == 2
 
 
 # ---------------------------------------------------------------------------
