@@ -375,7 +375,7 @@ class Walker:
             try:
                 return convert_selection(op, self)
             except CannotVectorize as why:
-                reason = str(why)
+                reason = f"{reason}; {why}" if op.type in REGISTRY else str(why)
         pairs.check(self)
         refusal = fallback.why_not(op, self.settings.may_loop(op.type))
         if changes_what_it_reads(op, self.memo):
