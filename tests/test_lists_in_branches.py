@@ -152,3 +152,46 @@ def test_few_rows(n, where):
     data = [tf.constant(a[:n]) for a in (X, K, C)]
     for found, right in zip(tf.function(with_slopes(nested, where))(*data), by_row(nested)):
         np.testing.assert_allclose(found, right[:n], 1e-9, 1e-12)
+
+
+def _ends(x):
+    array = tf.TensorArray(x.dtype, 3)
+    return (array.write(0, x) if x > 0 else array.write(2, tf.sin(x))).stack()
+
+
+def _ends_of_any_row(x):
+    array = tf.TensorArray(x.dtype, 3, element_shape=[None], clear_after_read=False)
+    array = array.write(0, [x]) if x > 0 else array.write(0, [x * x])
+    array = array.write(2, array.read(0)) if x > 1 else array.write(1, tf.sin([x]))
+    return array.stack()
+
+
+def _in_a_loop_of_its_own(x):
+    array = tf.TensorArray(x.dtype, 3)
+    step = lambda t, array: (t + 1, array.write(t, tf.sin([x])))  # noqa: E731
+    is_left = lambda t, _: tf.cast(t, x.dtype) < x  # noqa: E731
+    return tf.while_loop(is_left, step, (0, array), maximum_iterations=3)[1].stack()
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["", "jit"])
+@pytest.mark.parametrize("f", [_ends, _ends_of_any_row, _in_a_loop_of_its_own])
+def test_arrays_of_items_of_a_shape_that_is_not_declared(f, jit):
+    """XLA has no such list for rows that write nothing into it in a branch."""
+    x = tf.constant([0.5, -1.2, 2.7])
+
+    def one(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(f(x) ** 2)
+        return y, tape.gradient(y, x)
+
+    def around(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf_pfor.vectorized_map(lambda e: tf.reduce_sum(f(e) ** 2), x)
+        return y, tape.gradient(y, x)
+
+    for n in (3, 1):
+        expected = tf.function(lambda x: tf.map_fn(one, x, (x.dtype, x.dtype)))(x[:n])
+        for found, right in zip(tf.function(around, jit_compile=jit)(x[:n]), expected):
+            np.testing.assert_allclose(found, right, 1e-5)

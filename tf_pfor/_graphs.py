@@ -36,6 +36,7 @@ def add_op(
     Raises:
       ValueError: if TensorFlow's shape function refuses the inputs.
     """
+    inputs = _in_safe_order(op_type, inputs)
     if not (_creates_plainly(type(graph)) and _is_plain(graph)):
         return graph._create_op_internal(op_type, list(inputs), name=name, attrs=attrs)
     return _add(graph, op_type, [capture(graph, t) for t in inputs], attrs, name)
@@ -128,6 +129,7 @@ class BodyGraph(FuncGraph):
         op_def: Any = None,
         compute_device: bool = True,
     ) -> tf.Operation:
+        inputs = _in_safe_order(op_type, inputs)
         if (
             compute_device
             and _is_plain(self)
@@ -167,6 +169,29 @@ def _is_plain(graph: Any) -> bool:
         or graph.capture_by_value
         or graph._control_flow_context is not None
     )
+
+
+def _in_safe_order(op_type: str, inputs: Any) -> Any:
+    """The inputs of an op, in an order for which its shape function does not throw.
+
+    That of AddN does in C++ where several lists are known to hold something, and nothing is known
+    of the last: a lock is kept then, and the process never ends. The one best known comes last.
+    """
+    if op_type != "AddN" or inputs[0].dtype != tf.variant:
+        return inputs
+    return sorted(inputs, key=_how_known)
+
+
+def _how_known(handle: tf.Tensor) -> int:
+    """0 where nothing is known of what a list holds; 1 where shapes inferred again do not tell."""
+    if _tf.list_element(handle) is None:
+        return 0
+    if isinstance(handle, tf.__internal__.EagerTensor):
+        return 2
+    while handle.op.type == "Identity":
+        handle = handle.op.inputs[0]
+    schema = _tf.schema(handle.op.type)
+    return 1 if schema is None or "func" in schema.attr_types.values() else 2
 
 
 def _add(

@@ -1,4 +1,4 @@
-"""How much room the lists of gradients get under XLA, which must know it before running."""
+"""What XLA must know of lists before running: the room that those of gradients get; items."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.converters._kinds import uses
+from tf_pfor.converters._kinds import item_shape, uses
 from tf_pfor.converters._loop_graphs import Reach, is_pushed, known_integer, pushes, source
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import Refused
@@ -168,3 +168,18 @@ def lacks_room(arg: Value, graph: Any, i: int) -> bool:
     made = source(arg.tensor).op
     has_none = made.type == "EmptyTensorList" and known_integer(made.inputs[1]) == 0
     return has_none and is_pushed(graph, i) and pushes(graph, i) > 0
+
+
+def item_of_unset(call: Call) -> list[int] | None:
+    """Under XLA the shape of what is written to a new list that does not say it; None otherwise.
+
+    There a list without a shape has no items at all before the first is written, and a branch
+    that some rows take cannot be given such a one.
+    """
+    told = call.maybe_constant("element_shape")
+    if not _tf.in_xla_context(call.emit.graph) or call.attr("element_dtype") == tf.variant:
+        return None
+    if told is None or (told.ndim and (told >= 0).all()):
+        return None
+    item = item_shape(call, call.op.outputs[0])
+    return item.as_list() if item.is_fully_defined() else None

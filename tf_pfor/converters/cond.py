@@ -31,6 +31,7 @@ from tf_pfor.converters._branch_lists import (
 )
 from tf_pfor.converters._containers import with_rows
 from tf_pfor.converters._kinds import BRANCHES
+from tf_pfor.converters._list_gradients import known_in_gradients
 from tf_pfor.converters._lists import stack_list
 from tf_pfor.converters._loop_graphs import is_read
 from tf_pfor.converters._loop_graphs import source as passed_on
@@ -109,6 +110,7 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
             value = stack_list(call, values[k])
             values[k] = among(value, regions.index(chosen), known)
         return values
+    args = known_in_gradients(call, args)
     if not which.is_stacked:
         call.note("cond: one for all rows")
         return _one(call, which, regions, args)

@@ -43,7 +43,7 @@ from tf_pfor.converters._lists import (
 )
 from tf_pfor.converters._loop_graphs import grown_to, known_integer, source
 from tf_pfor.converters._one_length import of_one_length
-from tf_pfor.converters._rooms import fixed, most_of_all_rows
+from tf_pfor.converters._rooms import fixed, item_of_unset, most_of_all_rows
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.padded import is_padded, padded_stack
 from tf_pfor.values import Layout, ListRows, Shape, Value
@@ -85,10 +85,22 @@ def empty_list_without_size(call: Call, element_shape: Value, max_num_elements: 
 def reserve(call: Call, element_shape: Value, num_elements: Value) -> Any:
     """As ``empty_list``; where the lengths differ, as long as the longest."""
     shape, rows, length = shape_input(call, "element_shape"), None, num_elements.tensor
+    item = item_of_unset(call)
+    if item is not None:
+        shape = call.emit.shape_vector([call.loop.length, *item])
     if num_elements.is_stacked:
         rows = ListRows(call.loop.length, lengths=length)
         length = _room_of(call, num_elements)
     return Value.stacked_list(call.rebuild(element_shape=shape, num_elements=length), rows)
+
+
+@list_rule("TensorListReserve", ())
+def reserve_without_shape(call: Call, element_shape: Value, num_elements: Value) -> Any:
+    """As it is; under XLA of the shape of what is written to it."""
+    item = item_of_unset(call)
+    if item is None:
+        return Value.unstacked(call.rebuild())
+    return Value.unstacked(call.rebuild(element_shape=np.asarray(item, np.int32)))
 
 
 def _room_of(call: Call, lengths: Value) -> tf.Tensor:

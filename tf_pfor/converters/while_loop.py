@@ -17,6 +17,7 @@ from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters import while_compact, while_mask
 from tf_pfor.converters._carries import Plan, Reach
+from tf_pfor.converters._list_gradients import known_in_gradients
 from tf_pfor.converters._regions import while_loop
 from tf_pfor.converters._rooms import NO_BOUND, lacks_room
 from tf_pfor.converters._safety import is_smooth, reads_a_step, work_of, writes_state
@@ -39,7 +40,7 @@ _ONE_SHAPE = "Give it the largest shape before the loop"
 @RegisterPFor("StatelessWhile", ANY, attrs=_ATTRS)
 def convert_while(call: Call, input: list[Value]) -> Any:
     """x_i = body(x_i) while cond(x_i)."""
-    plan = Plan(call, input)
+    plan = Plan(call, known_in_gradients(call, input))
     if _tf.in_xla_context(call.emit.graph) and _grows(plan):
         raise Refused(f"a variable of the loop changes its shape, under jit_compile. {_ONE_SHAPE}")
     _require_room(plan)
