@@ -28,6 +28,12 @@ _DIM_MATH: dict[str, Callable[[int, int], int]] = {
 }
 
 
+# Gradients of lists under XLA, registered in ``padded``: the place of each item is kept.
+IN_PLACE = {
+    "TensorListFromTensor": "TfPforListInPlace",
+    "TensorListStack": "TfPforStackInPlace",
+}
+
 _SALT: contextvars.ContextVar[int] = contextvars.ContextVar("tf_pfor_salt", default=0)
 
 
@@ -111,6 +117,9 @@ class Emitter:
             if seed or seed2:
                 changed = (seed2 + salt * 0x9E3779B9) % 2**31
                 protos = {**protos, "seed2": _tf.attr_value("int", changed)}
+        if op_type in IN_PLACE and _tf.in_xla_context(self.graph):
+            own = _tf.attr_value("string", IN_PLACE[op_type])
+            protos = {**protos, "_gradient_op_type": own}
         operation = _graphs.create_op(self.graph, op_type, flat, protos, name)
         self.operations.append(operation)
         return operation

@@ -5,6 +5,10 @@ between the iterations of the outer map, that tensor is as long as the longest l
 behind the end of the others. Only where nothing depends on T: for what the inner map emits by
 itself, which reads each row before its end, adds up all of them, or makes a list of the old length;
 and beside a mask (``all_slices``).
+
+A list under XLA has room for more items than it holds, and ends where the last one was pushed. One
+that is made of a tensor ends at its room. So the gradient of a stack is added to zeros of the list
+that was stacked, which end where that does: what pops the gradient of each push meets its own.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.emit import Emitter
+from tf_pfor.emit import IN_PLACE, Emitter
 
 _GRADIENT = "TfPforPaddedStack"
 _MARK = "_tf_pfor_padded"
@@ -87,3 +91,19 @@ def _gradient(op: tf.Operation, upstream: Any) -> Any:
     )
     length = tf.raw_ops.TensorListLength(input_handle=handle)
     return tf.raw_ops.TensorListResize(input_handle=made, size=length), None
+
+
+@tf.RegisterGradient(IN_PLACE["TensorListStack"])
+def _gradient_of_stack(op: tf.Operation, upstream: Any) -> Any:
+    emit, (handle, shape) = Emitter(), op.inputs
+    made = emit("TensorListFromTensor", tf.convert_to_tensor(upstream), shape)
+    return emit("AddN", [emit("ZerosLike", handle), made]), None  # the first says where it ends
+
+
+@tf.RegisterGradient(IN_PLACE["TensorListFromTensor"])
+def _gradient_of_list(op: tf.Operation, upstream: tf.Tensor) -> Any:
+    emit, (tensor, _) = Emitter(), op.inputs
+    shape = emit.shape_of(tensor)[1:]
+    made = emit("TensorListStack", upstream, shape, element_dtype=tensor.dtype)
+    made.set_shape(tensor.shape)
+    return made, None

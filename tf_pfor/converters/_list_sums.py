@@ -36,8 +36,8 @@ from tf_pfor.values import Cell, Layout, ListRows, Value
 
 def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
     """AddN of lists, element by element, of which some may hold more rows than the loop has."""
-    some = [v for v in values if v.is_stacked or not is_zeros(v.tensor)]
-    values = some or values[:1]
+    if not _tf.in_xla_context(call.emit.graph):  # there they may say where the list ends
+        values = [v for v in values if v.is_stacked or not is_zeros(v.tensor)] or values[:1]
     if not values[1:]:
         return values[0]
     parts = [stack_list(call, v) for v in values]
