@@ -16,7 +16,7 @@ FUNCTION_LINES = 60
 # Imports go down this list only: a module imports from lines above its own.
 LAYERS = (
     "version errors settings elementwise",
-    "axes",
+    "axes _definitions",
     "_tf",
     "_graphs",
     "values nests",

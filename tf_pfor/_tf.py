@@ -35,6 +35,8 @@ from tensorflow.python.framework import op_def_registry, ops
 from tensorflow.python.ops import control_flow_v2_func_graphs as _control_flow_graphs
 from tensorflow.python.util import tf_stack as _tf_stack
 
+from tf_pfor import _definitions
+
 AttrValue: TypeAlias = attr_value_pb2.AttrValue
 FuncGraph: Any = tf.__internal__.FuncGraph
 AutomaticControlDependencies: Any = _auto_control_deps.AutomaticControlDependencies
@@ -265,11 +267,11 @@ def function_graph(graph: Any, name: str) -> Any:
     found = find_function(graph, name)
     if found is None:
         raise KeyError(name)
-    inner = getattr(found, "graph", None)
-    if inner is not None:
-        return inner
-    definition = getattr(found, "cached_definition", None)
-    return _function_def_to_graph.function_def_to_graph(definition)
+    if getattr(found, "graph", None) is not None:
+        return found.graph
+    definition = _definitions.with_calls(found.cached_definition, lambda x: find_function(graph, x))
+    with graph.as_default():  # where the functions that it calls are looked for
+        return _function_def_to_graph.function_def_to_graph(definition)
 
 
 def functions_of(op: Operation) -> list[Any]:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_pfor.call import Call
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.values import Cell, Folded, Layout, Shape, Value, dims, size_of
+from tf_pfor.values import Cell, Folded, Layout, Shape, Value, dims, merge, size_of
 
 
 def shift_axis(axis: int, inner_rank: int) -> int:
@@ -101,6 +101,9 @@ def unfold(
       inner_shape: the result's static inner shape; output 0's of the call when None.
     """
     shape = call.output_shape() if inner_shape is None else inner_shape
+    made = dims(held) if isinstance(held, tf.Tensor) else None
+    if made is not None and like.inner_shape is not None:  # may know more than the body
+        shape = merge(shape, (*like.inner_shape[:axes], *made[1:]))
     if isinstance(held, tuple):
         folded = Folded(Cell(None, lambda: _side_by_side(call, held)), axes, held)
     else:

@@ -17,6 +17,8 @@ SAMPLES = [
            max_ops=0),
     sample("ConjugateTranspose", lambda x: raw.ConjugateTranspose(x=x, perm=[1, 0, 2]),
            normal(2, 3, 2, dtype=np.complex64)),
+    sample("Empty", lambda x: x + raw.Empty(shape=[2, 3], dtype=tf.float32, init=True), normal(),
+           grad=False),
     sample("ExpandDims", lambda x: tf.expand_dims(x, 1), normal(2, 3)),
     sample("ExpandDims", lambda x: tf.expand_dims(x, -1), normal(), label="scalar"),
     sample("Fill", lambda x: tf.fill([2, 3], x), normal()),

@@ -42,20 +42,14 @@ from tf_pfor.converters._loop_graphs import (
 from tf_pfor.converters._loop_variables import (
     Carry,
     describe,
+    keep_shapes,
     known_integers,
     outputs_of,
 )
 from tf_pfor.converters._on_top import most_pops, on_top, set_aside
 from tf_pfor.converters._opened_lists import keeps, to_keep
 from tf_pfor.converters._optionals import refuse_carried
-from tf_pfor.converters._regions import (
-    Converted,
-    Region,
-    as_layout,
-    blanked,
-    join,
-    received,
-)
+from tf_pfor.converters._regions import Converted, Region, as_layout, blanked, join, received
 from tf_pfor.converters._repeats import Repeats, of_pushed, popped_lists
 from tf_pfor.converters._rooms import most_trips_given, with_room
 from tf_pfor.emit import Emitter
@@ -89,6 +83,8 @@ class Plan:
         self.by_row: dict[int, Value] = {}
         self._blank: dict[int, Value] = {}
         self.is_late = self.is_variant = False
+        size = call.loop.static_length
+        keep_shapes(self.carries, args, lambda i: self.body.shapes(self.as_seen(), size, i))
         self._settle()
 
     def _live(self, popped: Mapping[int, Repeats]) -> list[Carry]:

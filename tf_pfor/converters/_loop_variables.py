@@ -134,6 +134,34 @@ def of_one_shape(
             return tf.identity(new)
 
 
+def keep_shapes(
+    carries: Sequence[Carry], given: Sequence[Value], shapes: Callable[[list[int]], list[Shape]]
+) -> None:
+    """Gives the variables that no trip reshapes the static shape with which they begin.
+
+    The bodies of TensorFlow 1 know no shapes, and invariants may be wider than need be.
+
+    Args:
+      carries: the variables; their ``inner`` is set, and ``may_grow``.
+      given: the inputs of the loop.
+      shapes: the static shapes of variables after a trip, by position, as they are set now.
+    """
+    before = {c.index: c.inner for c in carries}
+    known = [c for c in carries if c.may_grow and is_static(given[c.index].inner_shape)]
+    for c in known:
+        c.inner = given[c.index].inner_shape
+    while known:
+        made = shapes([c.index for c in known])
+        changed = [c for c, shape in zip(known, made) if shape != c.inner]
+        for c in changed:
+            c.inner = before[c.index]
+        if not changed:
+            break
+        known = [c for c in known if c not in changed]
+    for c in known:
+        c.may_grow = False
+
+
 def known_integers(args: Sequence[Value]) -> dict[int, int]:
     """The integer scalars among the inputs of a loop that are known, by position."""
     return {

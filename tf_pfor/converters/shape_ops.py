@@ -8,13 +8,15 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.call import Call
-from tf_pfor.converters._families import shape_query, table
+from tf_pfor.converters._families import prepend_shape, shape_query, table
 from tf_pfor.converters._indexing import affine, column
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ANY, RegisterPFor
 from tf_pfor.shapes import expand_to_rank, inner_dims, leading, product, reshaped, transpose
-from tf_pfor.values import Layout, Value, is_static, size_of
+from tf_pfor.values import Layout, Shape, Value, is_static, merge, size_of
+
+prepend_shape(table("Empty", "init"), "shape")  # what is written in place is of each row its own
 
 # ---------------------------------------------------------------------------
 # Reshape
@@ -24,7 +26,7 @@ from tf_pfor.values import Layout, Value, is_static, size_of
 @RegisterPFor("Reshape", ANY)
 def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     """[n, ...] -> [n] + shape, from the folded form where there is one."""
-    target = call.output_shape()
+    target = _target(call, "shape")
     if shape.is_stacked and not is_static(target):
         raise CannotVectorize("the new shape differs between iterations")
     if not tensor.is_stacked:
@@ -37,6 +39,12 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     return call.emit(
         "Reshape", tensor.any_form, _with_n(call, _without_minus_one(call, tensor, shape))
     )
+
+
+def _target(call: Call, name: str) -> Shape:
+    """The inner shape that input ``name`` asks for, as far as it is known."""
+    known, shape = call.maybe_constant(name), call.output_shape()
+    return shape if known is None else merge(shape, tuple(None if d < 0 else int(d) for d in known))
 
 
 def _with_one_inferred(call: Call, tensor: Value, target: list[int | None]) -> list[Dim] | None:
@@ -157,7 +165,7 @@ def tile(call: Call, input: Value, multiples: Value) -> Any:
 @RegisterPFor("BroadcastTo", ANY)
 def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
     """[n, ...] -> [n, 1, ..., 1, ...] -> [n] + shape."""
-    target = call.output_shape()
+    target = _target(call, "shape")
     if shape.is_stacked and not is_static(target):
         raise CannotVectorize("the new shape differs between iterations")
     if is_static(target):
@@ -178,7 +186,7 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
 @RegisterPFor("Fill", ANY)
 def fill(call: Call, dims: Value, value: Value) -> Any:
     """Broadcasts [n, 1, ..., 1] to [n] + dims."""
-    target = call.output_shape()
+    target = _target(call, "dims")
     if dims.is_stacked and not is_static(target):
         raise CannotVectorize("the shape differs between iterations")
     if target is None:

@@ -1,0 +1,73 @@
+"""Losses of sequences, whose loops TensorFlow writes as functions of TensorFlow 1."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+LABELS, LENGTHS = tf.constant([[1, 2, 3], [2, 2, 0], [4, 0, 0]]), tf.constant([3, 2, 1])
+LOGITS, FRAMES = tf.random.stateless_normal([3, 8, 5], seed=[1, 2]), tf.constant([8, 7, 3])
+ROWS = (LABELS, LENGTHS, LOGITS, FRAMES)
+
+
+def loss(row):
+    labels, length, logits, frames = row
+    return tf.nn.ctc_loss(labels[None], logits[:, None], length[None], frames[None], blank_index=0)[
+        0
+    ]
+
+
+def with_gradient(row):
+    with tf.GradientTape() as tape:
+        tape.watch(row[2])
+        value = loss(row)
+    return value, tape.gradient(value, row[2])
+
+
+def mapped(fn, rows):
+    return tf_pfor.vectorized_map(fn, rows, fallback_to_while_loop=False)
+
+
+def expected(fn, rows):
+    made = [fn(row) for row in zip(*rows)]
+    return tf.nest.map_structure(lambda *x: tf.stack(x), *made)
+
+
+def check(found, wanted):
+    for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(wanted), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_values_and_gradients_in_the_body(jit):
+    run = tf.function(lambda *rows: mapped(with_gradient, rows), jit_compile=jit)
+    check(run(*ROWS), expected(with_gradient, ROWS))
+
+
+def test_tape_around_and_an_unknown_number():
+    specs = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in ROWS]
+
+    @tf.function(input_signature=specs)
+    def around(*rows):
+        with tf.GradientTape() as tape:
+            tape.watch(rows[2])
+            value = mapped(loss, rows)
+        return value, tape.gradient(value, rows[2])
+
+    check(around(*ROWS), expected(with_gradient, ROWS))
+    assert [x.shape for x in around(*[x[:0] for x in ROWS])] == [(0,), (0, 8, 5)]
+
+
+def test_no_rows():
+    assert mapped(loss, tuple(x[:0] for x in ROWS)).shape == (0,)
+
+
+def test_keras():
+    ctc = tf.keras.losses.CTC()
+
+    def body(row):
+        return ctc(row[0][None], row[1][None])
+
+    rows = (tf.constant([[1, 2, 3], [2, 2, 1]]), tf.nn.softmax(LOGITS[:2]))
+    check(mapped(body, rows), expected(body, rows))
