@@ -152,3 +152,27 @@ def test_a_bound_that_is_made_before_the_loop(where):
 
     k, x = tf.constant(LEN), tf.constant(X)
     np.testing.assert_allclose(go(k, x), looped(slope, (k, x), 5)[0], 1e-5, 1e-6)
+
+
+def test_a_gradient_that_somebody_else_took():
+    """TensorFlow adds what it keeps for a gradient to the loop of a tf.function, in place."""
+
+    @tf.function
+    def helper(x, n):
+        for _ in tf.range(n):
+            x = x * 1.5 - tf.sin(x)
+        return x
+
+    @tf.function
+    def gradient(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = helper(x, k)
+        return tape.gradient(y, x)
+
+    k, x = tf.constant(LEN), tf.constant(X)
+    gradient(k[0], x[0])
+    run = tf.function(
+        lambda k, x: vectorized(lambda n, v: (helper(v, n),), (k, x)), jit_compile=True
+    )
+    np.testing.assert_allclose(run(k, x)[0], tf.stack([helper(*e) for e in zip(x, k)]), 1e-5)

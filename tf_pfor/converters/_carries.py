@@ -96,7 +96,7 @@ class Plan:
             live |= reach.inputs_of(o)
         for o in (*self.cond.controls, *effects(self.cond.graph)):
             live |= in_cond.inputs_of(o)
-        read = {i for i, t in enumerate(op.outputs) if is_read(t)}
+        read = {i for i, t in enumerate(op.outputs) if is_read(t, self.call.walker.is_asked)}
         live |= read
         todo = list(live)
         while todo:
