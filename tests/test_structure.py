@@ -40,6 +40,7 @@ LAYERS = (
     "convert",
     "trace",
     "options memory",
+    "function",
     "run",
     "code_reads identity",
     "objects",

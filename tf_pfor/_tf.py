@@ -28,6 +28,7 @@ from tensorflow.python.client import pywrap_tf_session as _session
 from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import execute
+from tensorflow.python.eager.forwardprop_util import pack_tangents as pack_tangents
 from tensorflow.python.eager.polymorphic_function import autograph_util as _autograph_util
 from tensorflow.python.framework import auto_control_deps as _auto_control_deps
 from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
@@ -132,9 +133,8 @@ def attr_value(kind: str, value: Any) -> AttrValue:
     elif kind == "shape":
         out.shape.CopyFrom(tf.TensorShape(value).as_proto())
     elif kind == "tensor":
-        out.tensor.CopyFrom(
-            value if hasattr(value, "tensor_content") else tf.make_tensor_proto(value)
-        )
+        proto = value if hasattr(value, "tensor_content") else tf.make_tensor_proto(value)
+        out.tensor.CopyFrom(proto)
     elif kind == "func":
         out.func.CopyFrom(value)
     else:

@@ -16,6 +16,7 @@ from tf_pfor.convert import Failed, Settings, Walker
 from tf_pfor.emit import Dim, Emitter, salted
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.fallback import stacked_rows
+from tf_pfor.function import called, is_pushed_forward, numbers
 from tf_pfor.gradients import has_gradient, is_own_constant
 from tf_pfor.loop import Loop
 from tf_pfor.report import Recorder, refusal, warn_of_loops
@@ -77,39 +78,38 @@ def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
     Returns:
       The nest that the body returns, every tensor with the loop on axis 0.
     """
-    if not tf.executing_eagerly():
-        return _build(job, elements, n)
-    tensors = [e.tensor for e in elements if e.tensor is not None]
-    if isinstance(n, tf.Tensor):
-        tensors.append(n)
-    kept: dict[str, Any] = {}
+    build = _in_function if tf.executing_eagerly() else _build
+    return build(job, elements, n)
 
-    def build(*given: tf.Tensor) -> list[tf.Tensor]:
+
+def _in_function(job: Job, elements: Sequence[Element], n: Dim, body: Body | None = None) -> Any:
+    """Builds a job, of which the body may be known, in the graph of a function, and calls that."""
+    inputs = [t for t in (*(e.tensor for e in elements), n) if isinstance(t, tf.Tensor)]
+    outside = [] if body is None else numbers(body)
+
+    def build(*given: tf.Tensor) -> Any:
         supply = iter(given)
         inner = [
             e if e.tensor is None else dataclasses.replace(e, tensor=next(supply)) for e in elements
         ]
-        result = _build(job, inner, next(supply) if isinstance(n, tf.Tensor) else n)
-        result = nests.from_user(result)
-        leaves = nests.flatten(result)
-        kept["result"] = nests.pack(result, [None] * len(leaves))
-        kept["present"] = [isinstance(x, tf.Tensor) for x in leaves]
-        return [x for x in leaves if isinstance(x, tf.Tensor)]
+        size = next(supply) if isinstance(n, tf.Tensor) else n
+        if body is None:
+            return _build(job, inner, size)
+        seen = {id(t): x for t, x in zip(outside, supply, strict=True)}
+        known = tuple((seen.get(id(t), t), inside) for t, inside in body.captures)
+        return _build(job, inner, size, dataclasses.replace(body, captures=known))
 
-    compiled = tf.function(build, autograph=False)
-    concrete = compiled.get_concrete_function(*[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
-    with memory.advised():
-        outputs = iter(concrete(*tensors))
-    leaves = [next(outputs) if is_tensor else None for is_tensor in kept["present"]]
-    return nests.to_user(nests.pack(kept["result"], leaves))
+    return called(build, [*inputs, *outside])
 
 
-def _build(job: Job, elements: Sequence[Element], n: Dim) -> Any:
-    """Traces and converts a job in the current graph."""
+def _build(job: Job, elements: Sequence[Element], n: Dim, known_body: Body | None = None) -> Any:
+    """Traces (unless that was done) and converts a job in the current graph."""
     known = n if isinstance(n, int) else _tf.static_value(n)
     hidden = job.axis_name is None
     axis = Axis(job.axis_name or "", None if known is None else int(known), hidden)
-    body = trace(job.fn, [e.spec for e in elements], axis)
+    body = known_body or trace(job.fn, [e.spec for e in elements], axis)
+    if known_body is None and is_pushed_forward(body, [e.tensor for e in elements]):
+        return _in_function(job, elements, n, body)
     _check_outputs(body)
     _check_strings(body, elements)
     recorder = Recorder()

@@ -1,0 +1,43 @@
+"""``tf.autodiff.ForwardAccumulator`` around a map, both in one tf.function."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+X = tf.constant([[1.0, 2.0], [-1.0, 0.5], [0.3, -0.2]])
+BODIES = {
+    "cond": lambda e: tf.cond(tf.reduce_sum(e) > 0, lambda: tf.sin(e), lambda: e**2),
+    "while": lambda e: tf.while_loop(
+        lambda h: tf.norm(h) > 0.4, lambda h: [tf.tanh(h * 0.8)], [e], maximum_iterations=20
+    )[0],
+    "plain": lambda e: tf.sin(e) * e,
+}
+MAPS = {
+    "map": lambda fn, x: tf_pfor.vectorized_map(fn, x, fallback_to_while_loop=False),
+    "closure": lambda fn, x: tf_pfor.pfor(lambda i: fn(x[i]), 3),
+    "in a map": lambda fn, x: tf_pfor.vectorized_map(
+        lambda rows: tf_pfor.vectorized_map(fn, rows), x[None]
+    )[0],
+}
+
+
+def derivative(mapped, fn):
+    def run(x):
+        with tf.autodiff.ForwardAccumulator(x, tf.cos(x)) as forward:
+            y = mapped(fn, x)
+        return forward.jvp(y)
+
+    return run
+
+
+def one_by_one(fn, x):
+    return tf.stack([fn(row) for row in x])
+
+
+@pytest.mark.parametrize("how", MAPS)
+@pytest.mark.parametrize("body", BODIES)
+def test_values(body, how):
+    run = tf.function(derivative(MAPS[how], BODIES[body]))
+    np.testing.assert_allclose(run(X), derivative(one_by_one, BODIES[body])(X), 1e-4, 1e-5)
