@@ -13,9 +13,8 @@ ROWS = (LABELS, LENGTHS, LOGITS, FRAMES)
 
 def loss(row):
     labels, length, logits, frames = row
-    return tf.nn.ctc_loss(labels[None], logits[:, None], length[None], frames[None], blank_index=0)[
-        0
-    ]
+    one = (labels[None], logits[:, None], length[None], frames[None])
+    return tf.nn.ctc_loss(*one, blank_index=0)[0]
 
 
 def with_gradient(row):
