@@ -175,11 +175,12 @@ def _in_safe_order(op_type: str, inputs: Any) -> Any:
     """The inputs of an op, in an order for which its shape function does not throw.
 
     That of AddN does in C++ where several lists are known to hold something, and nothing is known
-    of the last: a lock is kept then, and the process never ends. The one best known comes last.
+    of the last: a lock is kept then, and the process never ends. The one best known comes last, but
+    the first stays, which says under XLA where the sum ends (``padded``).
     """
     if op_type != "AddN" or inputs[0].dtype != tf.variant:
         return inputs
-    return sorted(inputs, key=_how_known)
+    return [inputs[0], *sorted(inputs[1:], key=_how_known)]
 
 
 def _how_known(handle: tf.Tensor) -> int:
