@@ -42,14 +42,15 @@ class Fronts:
 
     def behind(self, mask: tf.Tensor, less: int) -> tf.Tensor:
         """The mask of so many slices less: one tensor, whichever way it comes about."""
-        whole, already, length = self._known[id(mask)]
+        whole, already, _ = self._known[id(mask)]
         less += already
-        if less and (id(whole), less) not in self._made:
-            made = whole[less:]
-            self._made[id(whole), less] = made
-            (_, _, length) = self._known[id(whole)]
+        if not less:
+            return whole
+        if (id(whole), less) not in self._made:
+            made = self._made[id(whole), less] = whole[less:]
+            (*_, length) = self._known[id(whole)]
             self._known[id(made)] = (whole, less, tf.maximum(length - less, 0))
-        return self._made[id(whole), less] if less else whole
+        return self._made[id(whole), less]
 
     def before(self, mask: tf.Tensor, end: int) -> tf.Tensor:
         """The mask of the first slices, ``end`` at most."""

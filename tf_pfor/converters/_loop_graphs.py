@@ -177,14 +177,12 @@ def _list_before_functions(op: tf.Operation, k: int, may_grow: bool) -> tf.Tenso
 
 def input_before(graph: Any, k: int, *, may_grow: bool = False) -> int | None:
     """The input of which a function makes output ``k``, a list, as long."""
-    tensor = list_before(graph.outputs[k], may_grow=may_grow)
-    return next((i for i, given in enumerate(graph.inputs) if given is tensor), None)
+    return place_of(graph, list_before(graph.outputs[k], may_grow=may_grow))
 
 
 def input_passed(graph: Any, k: int) -> int | None:
     """The input that a function returns as output ``k``, as it got it."""
-    tensor = source(graph.outputs[k])
-    return next((i for i, given in enumerate(graph.inputs) if given is tensor), None)
+    return place_of(graph, source(graph.outputs[k]))
 
 
 def pops_only(graph: Any, i: int) -> bool:
@@ -287,7 +285,7 @@ def most_trips(
     bounds = {i: _at_most(inputs[i], known_integer) for i in passed}
 
     def most(tensor: tf.Tensor) -> int | None:
-        place = _place(cond, tensor)
+        place = place_of(cond, tensor)
         found = _value(cond, tensor, fixed)
         return found if place is None or found is not None else bounds.get(place)
 
@@ -304,7 +302,7 @@ def most_trips(
         if op.type not in (*_LESS, *_GREATER):
             return None
         less, more = op.inputs if op.type in _LESS else tuple(op.inputs)[::-1]
-        counter = _place(cond, _origin(less, given))
+        counter = place_of(cond, _origin(less, given))
         limit = _at_most(_origin(more, given), most, given)
         step = None if counter is None else _step(body, counter, fixed)
         if not step or limit is None or counter not in start:
@@ -340,7 +338,7 @@ _LESS = ("Less", "LessEqual")
 _GREATER = ("Greater", "GreaterEqual")
 
 
-def _place(graph: Any, tensor: tf.Tensor) -> int | None:
+def place_of(graph: Any, tensor: tf.Tensor) -> int | None:
     """Which input of the function a tensor is."""
     tensor = source(tensor)
     return next((i for i, t in enumerate(graph.inputs) if t is tensor), None)
@@ -367,7 +365,7 @@ def _at_most(
 
 def _value(graph: Any, tensor: tf.Tensor, fixed: dict[int, int]) -> int | None:
     """The value of an integer scalar of the loop, a constant or what no trip changes."""
-    place = _place(graph, tensor)
+    place = place_of(graph, tensor)
     return known_integer(tensor) if place is None else fixed.get(place)
 
 

@@ -33,7 +33,7 @@ from tf_pfor.converters._containers import with_rows
 from tf_pfor.converters._kinds import BRANCHES
 from tf_pfor.converters._list_gradients import known_in_gradients
 from tf_pfor.converters._lists import stack_list
-from tf_pfor.converters._loop_graphs import is_read
+from tf_pfor.converters._loop_graphs import input_passed, is_read, place_of
 from tf_pfor.converters._loop_graphs import source as passed_on
 from tf_pfor.converters._once import is_by_loop, is_unknown_in_loop, run_once
 from tf_pfor.converters._opened import (
@@ -131,7 +131,7 @@ def _agreed(
 ) -> Value | None:
     """Output ``k``, where all branches give the same input or constant, as shapes of gradients."""
     graphs = [r.graph for r in regions]
-    passed = {_place(passed_on(graph.outputs[k])) for graph in graphs}
+    passed = {input_passed(graph, k) for graph in graphs}
     i = passed.pop() if len(passed) == 1 else None
     if i is not None and args[i].dtype != tf.variant:
         return args[i]
@@ -142,16 +142,10 @@ def _agreed(
     return None if known is None else Value.unstacked(emit.constant(known), constant=known)
 
 
-def _place(tensor: tf.Tensor) -> int | None:
-    """Which input of its function a tensor is."""
-    inputs = tensor.graph.inputs  # type: ignore[attr-defined]
-    return next((i for i, t in enumerate(inputs) if t is tensor), None)
-
-
 def _known(tensor: tf.Tensor, given: Callable[[int], np.ndarray | None]) -> np.ndarray | None:
     """The constant that a tensor of a branch is, as ``given`` tells of those of its inputs."""
     tensor = passed_on(tensor)
-    op, i = tensor.op, _place(tensor)
+    op, i = tensor.op, place_of(tensor.graph, tensor)
     if i is not None:
         return given(i)
     if op.type not in BRANCHES:
