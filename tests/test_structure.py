@@ -26,6 +26,7 @@ LAYERS = (
     "by_row",
     "registry",
     "report",
+    "conversion",
     "call",
     "shapes handles matching checked",
     "regions",

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.conversion import Conversion, Inputs
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
 from tf_pfor.registry import Outcome
 from tf_pfor.report import Recorder
+from tf_pfor.settings import Settings
 from tf_pfor.values import Layout, Shape, Value, dims
-
-if TYPE_CHECKING:
-    from tf_pfor.convert import Settings, Walker
-
-Inputs = Mapping[str, "Value | list[Value]"]
 
 
 class Call:
@@ -35,7 +32,7 @@ class Call:
 
     __slots__ = ("_attrs", "_walker", "emit", "inputs", "loop", "op", "op_type", "schema")
 
-    def __init__(self, op: tf.Operation, inputs: Inputs, walker: Walker):
+    def __init__(self, op: tf.Operation, inputs: Inputs, walker: Conversion):
         self.op = op
         self.op_type: str = op.type
         self.schema = _tf.schema(op.type)
@@ -195,13 +192,13 @@ class Call:
         return self._walker.settings
 
     @property
-    def walker(self) -> Walker:
+    def walker(self) -> Conversion:
         """Whose op this is: what is done once for all ops of one body is known by it."""
         return self._walker
 
     def is_for(self, test: Callable[[Any], bool]) -> bool:
         """Whether ``test`` holds for the graph that is made, also in a trial."""
-        walker: Walker | None = self._walker
+        walker: Conversion | None = self._walker
         while walker is not None:
             if test(walker.emit.graph):
                 return True
@@ -219,7 +216,7 @@ class Call:
         """What is found out once for all walkers of a conversion, by keys of one's own."""
         return self._walker.memo
 
-    def enter(self, loop: Loop, emit: Emitter, *, is_trial: bool = False) -> Walker:
+    def enter(self, loop: Loop, emit: Emitter, *, is_trial: bool = False) -> Conversion:
         """A walker for a function of the body that gets a graph of its own.
 
         Args:
@@ -233,7 +230,7 @@ class Call:
         """Says how the op was vectorized, for reports."""
         self._walker.recorder.note(self.op, text)
 
-    def fail(self, trial: Walker) -> None:
+    def fail(self, trial: Conversion) -> None:
         """Reports what failed in a trial conversion."""
         self._walker.recorder.entries += [
             e for e in trial.recorder.entries if e[1] is Outcome.REJECTED

@@ -11,13 +11,14 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.collectives import has_collective
-from tf_pfor.convert import Failed, Settings
+from tf_pfor.conversion import Failed
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError
 from tf_pfor.explain import arguments
 from tf_pfor.regions import Region, key
 from tf_pfor.report import Recorder, refusal
 from tf_pfor.run import Element, bound_walker
+from tf_pfor.settings import Settings
 from tf_pfor.trace import Body, trace
 from tf_pfor.values import Layout
 

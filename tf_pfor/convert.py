@@ -15,8 +15,9 @@ import tensorflow as tf
 
 from tf_pfor import _tf, by_row, fallback, jagged, matching, ordered, pairs, regions, row_reads
 from tf_pfor.accesses import changes_what_it_reads
-from tf_pfor.call import Call, Inputs
+from tf_pfor.call import Call
 from tf_pfor.checked import checked, shaped
+from tf_pfor.conversion import Failed, Inputs
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.gradients import Continued, CustomGradient
@@ -27,10 +28,6 @@ from tf_pfor.report import Recorder
 from tf_pfor.selections import SOURCES, convert_selection
 from tf_pfor.settings import Settings
 from tf_pfor.values import Layout, Results, Value, dims, is_static
-
-
-class Failed(Exception):  # noqa: N818
-    """Internal: an op that depends on one that could not be converted."""
 
 
 class Walker:
@@ -428,13 +425,11 @@ class Walker:
                 op, Outcome.LOOPED, reason, on_purpose=bool(uneven) and op is not first
             )
             self._done[op] = self.emit.operations[mark:] if uneven else []
-        self.hide(new, region)
+        self.hide(new, region.hidden(new))
         return [self._values.get(_key(t)) for t in first.outputs]
 
-    def hide(self, ops: Sequence[tf.Operation], region: regions.Region) -> None:
+    def hide(self, ops: Sequence[tf.Operation], hidden: list[tf.Operation]) -> None:
         """Ops that became a region: if what nobody reads is asked for, it is converted anew."""
-        readers = {t.op for t in (*region.outputs, *region.handles)}
-        hidden = [op for op in ops if op not in readers and not region.is_stateful]
         self._inner.update((op, hidden) for op in hidden)
 
     def loop_over_rows(self, op: tf.Operation, inputs: Inputs, **options: bool) -> list[Value]:

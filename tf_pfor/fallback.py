@@ -10,21 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor import _graphs, _tf
+from tf_pfor.conversion import Conversion, Inputs
 from tf_pfor.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.gradients import convert_later, has_gradient, present
 from tf_pfor.loop import Loop
 from tf_pfor.regions import Region, key
 from tf_pfor.values import Layout, Shape, Value, dims, is_static
-
-if TYPE_CHECKING:
-    from tf_pfor.call import Inputs
-    from tf_pfor.convert import Walker
-
 
 _REFUSED = {
     name: why
@@ -64,7 +60,7 @@ def why_not(op: tf.Operation, may_loop: bool) -> str:
 
 
 def loop_op(
-    op: tf.Operation, inputs: Inputs, walker: Walker, *, in_order: bool = False
+    op: tf.Operation, inputs: Inputs, walker: Conversion, *, in_order: bool = False
 ) -> list[Value]:
     """Runs one op in a sequential loop over its stacked inputs; a stateful one in order.
 
@@ -90,7 +86,7 @@ def loop_op(
 
 
 def loop_region(
-    region: Region, values: Sequence[Value], walker: Walker, *, in_order: bool = False
+    region: Region, values: Sequence[Value], walker: Conversion, *, in_order: bool = False
 ) -> list[Value]:
     """Runs a region in a sequential loop over the stacked ones of its inputs."""
     in_order = in_order or region.is_stateful
@@ -115,7 +111,7 @@ def _check_rows(values: Sequence[Value]) -> None:
         raise CannotVectorize(f"an input is a list of all rows ({layout.value}), which has no rows")
 
 
-def loop_again(call: tf.Operation, values: Sequence[Value], walker: Walker) -> list[Value]:
+def loop_again(call: tf.Operation, values: Sequence[Value], walker: Conversion) -> list[Value]:
     """A loop over rows inside another loop: one loop over the rows of both.
 
     Args:
@@ -166,7 +162,7 @@ def _of_both(value: Value, is_row: bool, n: Any, m: Any, both: Any) -> tf.Tensor
     return tensor
 
 
-def _emitting(walker: Walker, make: Callable[[], Any]) -> Any:
+def _emitting(walker: Conversion, make: Callable[[], Any]) -> Any:
     """Calls ``make`` with the walker's graph as the current one, and tells its emitter."""
     graph = walker.emit.graph
     before = len(graph.get_operations())
@@ -188,7 +184,7 @@ class RowLoop:
         self,
         region: Region,
         stacked: tuple[bool, ...],
-        walker: Walker,
+        walker: Conversion,
         *,
         in_order: bool = False,
     ):

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor import _graphs, _tf
+from tf_pfor.conversion import Conversion
 from tf_pfor.regions import reached
 from tf_pfor.report import refusal, warn_of_loops
 from tf_pfor.values import Layout, Value
-
-if TYPE_CHECKING:
-    from tf_pfor.convert import Walker
 
 # Ops through which a gradient passes linearly, and the inputs of theirs that count: "one" of the
 # inputs, "all" of them, or the first "only".
@@ -99,7 +97,7 @@ class Continued(dict[Any, Any]):
         return self[key]
 
 
-def convert_later(walker: Walker, graph: Any, args: Sequence[Value]) -> list[Value]:
+def convert_later(walker: Conversion, graph: Any, args: Sequence[Value]) -> list[Value]:
     """Converts the function graph of a gradient in the current graph, whichever that is.
 
     Args:
@@ -130,11 +128,11 @@ def convert_later(walker: Walker, graph: Any, args: Sequence[Value]) -> list[Val
             warn_of_loops(child.recorder)
 
 
-def _value_of(walker: Walker, tensor: tf.Tensor) -> Value:
+def _value_of(walker: Conversion, tensor: tf.Tensor) -> Value:
     """What a tensor that a gradient function refers to is in the current graph."""
     graph = getattr(tensor, "graph", None)
-    around: Walker | None = walker
-    inside: list[Walker] = []
+    around: Conversion | None = walker
+    inside: list[Conversion] = []
     while around is not None and graph is not None:
         if around.graph is graph:
             value = around.convert([tensor])[0]
@@ -158,7 +156,7 @@ class CustomGradient:
     arguments and variables. Only the results are read by others.
     """
 
-    def __init__(self, op: tf.Operation, values: Sequence[Value], walker: Walker):
+    def __init__(self, op: tf.Operation, values: Sequence[Value], walker: Conversion):
         self.op = op
         self.walker = walker
         self.name = _tf.gradient_name(op)
@@ -218,7 +216,7 @@ class CustomGradient:
             for i in self.floats
         ]
 
-    def _gathered(self, later: Walker, gradient: Value, value: Value) -> tf.Tensor:
+    def _gathered(self, later: Conversion, gradient: Value, value: Value) -> tf.Tensor:
         """The gradient in the layout of the value: summed over the iterations that share it."""
         loop = later.loop
         if not (value.is_stacked or gradient.is_stacked):

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor import _graphs, _tf, regions
 from tf_pfor.accesses import QUERIES, READS
+from tf_pfor.conversion import Conversion
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.matching import group
 from tf_pfor.regions import key
 from tf_pfor.registry import REGISTRY
 from tf_pfor.values import Layout, dims, is_static
-
-if TYPE_CHECKING:
-    from tf_pfor.convert import Walker
 
 _SOME_SIZES = (6, 1)  # in place of one that is unknown, but the same in all iterations
 # Inputs that say where: another number in their place would be another shape, or none.
@@ -37,7 +35,7 @@ class Leaves(CannotVectorize):
     """A function of the body returns such a tensor: its call must join the loop of the caller."""
 
 
-def together(first: tf.Operation, walker: Walker) -> tuple[list[tf.Operation], set[Any]]:
+def together(first: tf.Operation, walker: Conversion) -> tuple[list[tf.Operation], set[Any]]:
     """The ops that share a loop with ``first``, an op that no rule takes, in running order.
 
     Args:
@@ -73,7 +71,7 @@ def together(first: tf.Operation, walker: Walker) -> tuple[list[tf.Operation], s
 
 
 def spread(
-    first: tf.Operation, walker: Walker, *, in_loop: bool = True
+    first: tf.Operation, walker: Conversion, *, in_loop: bool = True
 ) -> tuple[set[tf.Operation], set[Any], set[Any]]:
     """What the unequal shapes of an op's outputs spread to, all that it reads being converted.
 
@@ -108,7 +106,7 @@ def spread(
 
 
 @contextlib.contextmanager
-def being_converted(members: set[tf.Operation], walker: Walker) -> Generator[None]:
+def being_converted(members: set[tf.Operation], walker: Conversion) -> Generator[None]:
     """While the inputs of a region are converted, what needs its results joins it.
 
     Two selections may need each other: the gradient of ``f(a) * g(b)`` by a needs g(b).
@@ -131,7 +129,7 @@ def reason(ops: Sequence[tf.Operation], uneven: set[Any], other: str) -> str:
 
 
 def _check(
-    first: tf.Operation, members: set[tf.Operation], walker: Walker, uneven: set[Any]
+    first: tf.Operation, members: set[tf.Operation], walker: Conversion, uneven: set[Any]
 ) -> None:
     where = f"'{first.type}' ({_tf.user_line(first) or 'line unknown'})"
     for op in members:
@@ -176,7 +174,7 @@ def has_effects(op: tf.Operation) -> bool:
 
 def _closed(
     members: set[tf.Operation],
-    walker: Walker,
+    walker: Conversion,
     wanted: set[tf.Operation],
     uneven: set[Any],
     varies: set[Any],
@@ -202,7 +200,7 @@ def _lists(members: Iterable[tf.Operation], varies: set[Any]) -> set[Any]:
     }
 
 
-def copies(members: set[tf.Operation], walker: Walker) -> set[tf.Operation]:
+def copies(members: set[tf.Operation], walker: Conversion) -> set[tf.Operation]:
     """What made the lists that members read, if they were converted: once more, for each row.
 
     And what became part of something else on the way, as slices that a mask selects do.
@@ -238,7 +236,7 @@ def _behind(members: set[tf.Operation], wanted: set[tf.Operation]) -> set[tf.Ope
     return found
 
 
-def _before(members: set[tf.Operation], walker: Walker) -> set[tf.Operation]:
+def _before(members: set[tf.Operation], walker: Conversion) -> set[tf.Operation]:
     found: set[tf.Operation] = set()
     todo = list(members)
     while todo:
@@ -255,7 +253,9 @@ def _before(members: set[tf.Operation], walker: Walker) -> set[tf.Operation]:
 # ---------------------------------------------------------------------------
 
 
-def _listed(first: tf.Operation, walker: Walker, wanted: set[tf.Operation]) -> set[tf.Operation]:
+def _listed(
+    first: tf.Operation, walker: Conversion, wanted: set[tf.Operation]
+) -> set[tf.Operation]:
     """The ops that may make lists of as many items as ``first`` has: gradients of stacks do."""
     found, todo, seen = set[tf.Operation](), [first], {first}
     for op in todo:  # grows
@@ -271,7 +271,7 @@ def _listed(first: tf.Operation, walker: Walker, wanted: set[tf.Operation]) -> s
 
 
 def _uneven(
-    walker: Walker, wanted: set[tf.Operation], looped: set[tf.Operation], in_loop: bool
+    walker: Conversion, wanted: set[tf.Operation], looped: set[tf.Operation], in_loop: bool
 ) -> tuple[set[Any], set[Any]]:
     """The keys of the tensors whose shapes may depend on what differs, and of all that differ.
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.call import Inputs
+from tf_pfor.conversion import Inputs
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import Rule
 from tf_pfor.values import Value

@@ -9,17 +9,15 @@ Everything before and after stays vectorized.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor import _tf, fallback, jagged, regions
 from tf_pfor.accesses import Accesses, accesses
+from tf_pfor.conversion import Conversion
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.values import Results
-
-if TYPE_CHECKING:
-    from tf_pfor.convert import Walker
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +35,7 @@ class Group:
     why: str
 
 
-def group_of(op: tf.Operation, walker: Walker) -> Group | None:
+def group_of(op: tf.Operation, walker: Conversion) -> Group | None:
     """The ops that must run in the order of the loop together with ``op``, if there are some."""
     if not any(t.dtype == tf.resource for t in op.inputs):
         return None
@@ -68,7 +66,7 @@ def _readers_of_lists(ops: list[tf.Operation]) -> list[tf.Operation]:
     return found
 
 
-def check(group: Group, walker: Walker) -> None:
+def check(group: Group, walker: Conversion) -> None:
     """Refuses ops that cannot run in a loop, or are not allowed to.
 
     Raises:
@@ -96,7 +94,7 @@ def _why_not(op: tf.Operation, may_loop: bool) -> str:
 
 
 def convert(
-    first: tf.Operation, group: Group, walker: Walker
+    first: tf.Operation, group: Group, walker: Conversion
 ) -> tuple[Results, list[tf.Operation]]:
     """Runs a group in one sequential loop.
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _graphs, _tf
 from tf_pfor.collectives import has_collective
+from tf_pfor.conversion import Conversion
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.jagged import has_effects
@@ -26,9 +27,6 @@ from tf_pfor.registry import Outcome
 from tf_pfor.report import Recorder
 from tf_pfor.settings import Settings
 from tf_pfor.values import Layout, Value
-
-if TYPE_CHECKING:
-    from tf_pfor.convert import Walker
 
 # Attributes of the graph of the outer body: its inner maps, and the ops of attempts that failed.
 _MAPS = "_tf_pfor_maps"
@@ -147,7 +145,7 @@ def _remember(
     setattr(outer, _MAPS, (*getattr(outer, _MAPS, ()), inner))
 
 
-def convert_op(op: tf.Operation, walker: Walker) -> None:
+def convert_op(op: tf.Operation, walker: Conversion) -> None:
     """Converts an op; if it is part of an inner map and has no converter, all of that map."""
     if op in getattr(op.graph, _LEFT, ()):  # nobody reads it, nor does it have an effect
         walker.became([op], [])
@@ -172,7 +170,7 @@ def convert_op(op: tf.Operation, walker: Walker) -> None:
         walker.convert_op(op)
 
 
-def check(walker: Walker) -> None:
+def check(walker: Conversion) -> None:
     """Called where an op has no converter.
 
     Raises:
@@ -182,7 +180,7 @@ def check(walker: Walker) -> None:
         raise Wanted
 
 
-def _map_of(op: tf.Operation, walker: Walker) -> InnerMap | None:
+def _map_of(op: tf.Operation, walker: Conversion) -> InnerMap | None:
     """The inner map that an op is part of, if pairs may be tried in its place."""
     if walker.inner_map is not None:
         return None
@@ -208,7 +206,7 @@ def _is_closed(inner: InnerMap) -> bool:
     return True
 
 
-def _joined(inner: InnerMap, walker: Walker) -> bool:
+def _joined(inner: InnerMap, walker: Conversion) -> bool:
     """Whether an inner map became one over pairs; if not, nobody reads what was emitted."""
     recorder = Recorder()
     try:
@@ -225,7 +223,7 @@ def _joined(inner: InnerMap, walker: Walker) -> bool:
 
 
 def _convert(
-    inner: InnerMap, walker: Walker, recorder: Recorder
+    inner: InnerMap, walker: Conversion, recorder: Recorder
 ) -> tuple[list[Value], list[tf.Operation]]:
     """Its results, and what must run became."""
     outer, emit = walker.loop, walker.emit
@@ -252,7 +250,7 @@ def _convert(
     return [_of_both(walker, child.tile(v), lengths) for v in made], child.done(inner.waits)
 
 
-def _value(walker: Walker, tensor: tf.Tensor) -> Value:
+def _value(walker: Conversion, tensor: tf.Tensor) -> Value:
     value = walker.value_of(tensor)
     if value is None:
         raise walker.Failed
@@ -265,7 +263,7 @@ def _unstacked(value: Value) -> tf.Tensor:
     return value.tensor
 
 
-def _repeated(walker: Walker, x: tf.Tensor, lengths: list[Dim], axis: int) -> tf.Tensor:
+def _repeated(walker: Conversion, x: tf.Tensor, lengths: list[Dim], axis: int) -> tf.Tensor:
     """[m, ...] -> [n * m, ...] for each of n outer iterations, or each row m times (axis 1)."""
     emit, inner = walker.emit, _inner(walker, x)
     wide = emit("ExpandDims", x, np.int32(axis))
@@ -273,13 +271,13 @@ def _repeated(walker: Walker, x: tf.Tensor, lengths: list[Dim], axis: int) -> tf
     return emit.reshape(wide, [emit.dim_math("Mul", *lengths), *inner])
 
 
-def _inner(walker: Walker, x: tf.Tensor, skip: int = 1) -> list[Dim]:
+def _inner(walker: Conversion, x: tf.Tensor, skip: int = 1) -> list[Dim]:
     if x.shape.rank is None:
         raise CannotVectorize("the rank of what a map in a map reads or returns is unknown")
     return [walker.emit.dim(x, k) for k in range(skip, x.shape.rank)]
 
 
-def _of_pairs(walker: Walker, value: Value, lengths: list[Dim]) -> Value:
+def _of_pairs(walker: Conversion, value: Value, lengths: list[Dim]) -> Value:
     """What is mapped over by the inner map, as the pairs see it."""
     if not value.is_stacked:
         return Value.stacked(_repeated(walker, value.tensor, lengths, axis=0))
@@ -288,7 +286,7 @@ def _of_pairs(walker: Walker, value: Value, lengths: list[Dim]) -> Value:
     return Value.stacked(walker.emit.reshape(x, both))
 
 
-def _of_both(walker: Walker, value: Value, lengths: list[Dim]) -> Value:
+def _of_both(walker: Conversion, value: Value, lengths: list[Dim]) -> Value:
     """A result of the pairs, [n * m, ...], as the stacked result of the inner map."""
     x = value.tensor
     return Value.stacked(walker.emit.reshape(x, [*lengths, *_inner(walker, x)]))

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor import _graphs, _tf
+from tf_pfor.conversion import Conversion
 from tf_pfor.registry import REGISTRY
 from tf_pfor.values import Layout
-
-if TYPE_CHECKING:
-    from tf_pfor.convert import Walker
-
 
 _SMALL = 32  # elements of a constant that each row may hold
 
@@ -55,7 +52,7 @@ class Region:
 
     @classmethod
     def read(
-        cls, ops: Sequence[tf.Operation], walker: Walker, uneven: Collection[Any] = ()
+        cls, ops: Sequence[tf.Operation], walker: Conversion, uneven: Collection[Any] = ()
     ) -> Region:
         """The region of ``ops``, of which all is wanted that others read and that is not there yet.
 
@@ -94,6 +91,11 @@ class Region:
     def is_stateful(self) -> bool:
         """Whether running it has effects, or gives another result each time."""
         return any(_tf.schema(op.type).is_stateful for op in self.ops)  # type: ignore[union-attr]
+
+    def hidden(self, ops: Iterable[tf.Operation]) -> list[tf.Operation]:
+        """Those of some of its ops whose results nobody reads; none if running it has effects."""
+        readers = {t.op for t in (*self.outputs, *self.handles)}
+        return [op for op in ops if op not in readers and not self.is_stateful]
 
     @property
     def own_gradient(self) -> tf.Operation | None:
@@ -175,7 +177,7 @@ def reached(roots: Iterable[tf.Operation]) -> set[tf.Operation]:
 # ---------------------------------------------------------------------------
 
 
-def grow(first: tf.Operation, walker: Walker) -> list[tf.Operation]:
+def grow(first: tf.Operation, walker: Conversion) -> list[tf.Operation]:
     """The ops that share a loop with ``first``, an op that no rule takes, in running order.
 
     They are stateless, have no rule at all, are connected with it through such ops, and no path
@@ -195,7 +197,7 @@ def grow(first: tf.Operation, walker: Walker) -> list[tf.Operation]:
     return list(joined)
 
 
-def _may_join(op: tf.Operation, first: tf.Operation, walker: Walker) -> bool:
+def _may_join(op: tf.Operation, first: tf.Operation, walker: Conversion) -> bool:
     schema = _tf.schema(op.type)
     return (
         schema is not None
@@ -261,7 +263,7 @@ def in_order(members: set[tf.Operation]) -> list[tf.Operation]:
     return list(order)
 
 
-def _fits(op: tf.Operation, joined: dict[tf.Operation, None], walker: Walker) -> bool:
+def _fits(op: tf.Operation, joined: dict[tf.Operation, None], walker: Conversion) -> bool:
     """Whether an op can run with those joined so far; one that is loop-invariant is converted."""
     values = [walker.value_of(t) for t in op.inputs if t.op not in joined]
     if any(v is None or v.layout not in (Layout.STACKED, Layout.UNSTACKED) for v in values):

@@ -9,27 +9,23 @@ zeros before they are added up, or get the segment -1, which ``UnsortedSegmentSu
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from tf_pfor import _graphs, jagged, regions
 from tf_pfor.all_slices import all_slices
+from tf_pfor.conversion import Conversion
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.regions import Region, key
 from tf_pfor.registry import Outcome
 from tf_pfor.report import Recorder
 from tf_pfor.values import Results
 
-if TYPE_CHECKING:
-    from tf_pfor.convert import Walker
-
-
 # Ops whose results cannot be stacked, but may be padded.
 SOURCES = ("TensorListStack", "Where")
 
 
-def convert_selection(first: tf.Operation, walker: Walker) -> Results:
+def convert_selection(first: tf.Operation, walker: Conversion) -> Results:
     """What one of the ``SOURCES`` and all that depends on its size become, without a loop.
 
     Args:
@@ -76,5 +72,5 @@ def convert_selection(first: tf.Operation, walker: Walker) -> Results:
     for op in new:
         walker.recorder.add(op, Outcome.VECTORIZED, "with a mask in place of what it selects")
     walker.became(new, walker.emit.operations[mark:])
-    walker.hide(new, region)
+    walker.hide(new, region.hidden(new))
     return [walker.value_of(t) for t in first.outputs]
