@@ -36,7 +36,7 @@ from tf_pfor.registry import REGISTRY, Outcome
 from tf_pfor.report import Recorder
 from tf_pfor.run import Element, convert_body
 from tf_pfor.trace import trace
-from tf_pfor.values import Folded, Layout, Value
+from tf_pfor.values import Folded, Stacked, Value
 
 LOOP_OPS = ("While", "StatelessWhile", "MapDefun", "PartitionedCall", "Enter")
 
@@ -213,9 +213,7 @@ def _folded_value(element: Element, loop: Any) -> Value:
     lead = loop.length * shape[0] if isinstance(loop.length, int) else -1
     folded = loop.emit("Reshape", value.tensor, np.asarray([lead, *shape[1:]], np.int32))
     stacked = value.tensor
-    return Value.deferred(
-        Layout.STACKED, lambda: stacked, shape, value.dtype, folded=Folded(folded, 1)
-    )
+    return Stacked.deferred(lambda: stacked, shape, value.dtype, folded=Folded(folded, 1))
 
 
 def reference(s: Sample, subset: tuple[int, ...], args: list[Any], n: int) -> list[Any]:

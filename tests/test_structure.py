@@ -22,6 +22,7 @@ LAYERS = (
     "values nests",
     "collectives",
     "emit",
+    "pending stacked_lists",
     "loop row_reads repeats",
     "by_row",
     "registry",

@@ -23,10 +23,12 @@ from tf_pfor.gradients import Continued, CustomGradient
 from tf_pfor.handles import only_passes_lists
 from tf_pfor.loop import Loop
 from tf_pfor.registry import REGISTRY, Outcome, Rule
+from tf_pfor.repeats import RepeatedList
 from tf_pfor.report import Recorder
 from tf_pfor.selections import SOURCES, convert_selection
 from tf_pfor.settings import Settings
-from tf_pfor.values import Layout, Results, Value, dims, is_static
+from tf_pfor.stacked_lists import StackedList
+from tf_pfor.values import Results, Unstacked, Value, dims, is_static
 
 
 class Failed(Exception):  # noqa: N818
@@ -228,14 +230,14 @@ class Walker:
             return [self._constant(op)], []
         values = [self._values[_key(t)] for t in op.inputs]
         inputs = matching.group(op, schema, values)
-        if any(v.layout in (Layout.BY_ROW, Layout.REPEATED) for v in values):
+        if not all(v.is_standard for v in values):
             mark = len(self.emit.operations)
             found = self._by_row(op, inputs)
             if found is not None:
                 return found, self.emit.operations[mark:]
             calls = op.type in (*_tf.CALLS, *_tf.LOOPS)  # they take such lists as they are
             values = [
-                v if calls and v.repeated is not None else by_row.standard(v, self.emit)
+                v if calls and isinstance(v, RepeatedList) else v.standard(self.emit)
                 for v in values
             ]
             inputs = matching.group(op, schema, values)
@@ -258,7 +260,7 @@ class Walker:
         elif stacked and only_passes_lists(op, schema, Call(op, inputs, self).flat_inputs()):
             self.recorder.add(op, Outcome.VECTORIZED)
             made = Call(op, inputs, self).rebuild()
-            results = [Value.stacked_list(t) for t in (made if isinstance(made, list) else [made])]
+            results = [StackedList.of(t) for t in (made if isinstance(made, list) else [made])]
         else:
             results = self._apply(op, inputs, stacked, rules)
         if watch:
@@ -281,12 +283,11 @@ class Walker:
         self.recorder.add(op, Outcome.KEPT)
         if array is None:
             return self._keep(op, {})[0]
-        return Value.deferred(
-            Layout.UNSTACKED,
+        return Unstacked.deferred(
             lambda: self.emit.constant(array, tensor.dtype),
             dims(tensor),
             tensor.dtype,
-            constant=array,
+            known=array,
         )
 
     def _draw_once(
@@ -328,7 +329,7 @@ class Walker:
         call = Call(op, inputs, self)
         if matching.is_shape_arithmetic(op):  # emitted only if an emitted op reads it
             output = op.outputs[0]
-            return [Value.deferred(Layout.UNSTACKED, call.rebuild, dims(output), output.dtype)]
+            return [Unstacked.deferred(call.rebuild, dims(output), output.dtype)]
         made = call.rebuild()
         outputs = made if isinstance(made, list) else [made]
         return checked(call, None, [Value.unstacked(t) for t in outputs])
@@ -462,8 +463,8 @@ class Walker:
 
     def tile(self, value: Value) -> Value:
         """Stacks an invariant value by repeating it, once for all who ask."""
-        value = by_row.standard(value, self.emit)
-        if value.layout is Layout.STACKED_LIST:
+        value = value.standard(self.emit)
+        if isinstance(value, StackedList):
             raise CannotVectorize("it has no converter for lists of stacked elements")
         if value.is_stacked:
             return value

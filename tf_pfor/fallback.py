@@ -19,7 +19,7 @@ from tf_pfor.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.gradients import convert_later, has_gradient, present
 from tf_pfor.loop import Loop
 from tf_pfor.regions import Region, key
-from tf_pfor.values import Layout, Shape, Value, dims, is_static
+from tf_pfor.values import Shape, Value, dims, is_static
 
 if TYPE_CHECKING:
     from tf_pfor.call import Inputs
@@ -111,8 +111,10 @@ def loop_region(
 
 
 def _check_rows(values: Sequence[Value]) -> None:
-    for layout in {v.layout for v in values} - {Layout.STACKED, Layout.UNSTACKED}:
-        raise CannotVectorize(f"an input is a list of all rows ({layout.value}), which has no rows")
+    for value in values:
+        if not value.is_tensor:
+            why = f"an input is a list of all rows ({value.layout.value}), which has no rows"
+            raise CannotVectorize(why)
 
 
 def loop_again(call: tf.Operation, values: Sequence[Value], walker: Walker) -> list[Value]:

@@ -19,7 +19,7 @@ from tf_pfor.errors import CannotVectorize
 from tf_pfor.matching import group
 from tf_pfor.regions import key
 from tf_pfor.registry import REGISTRY
-from tf_pfor.values import Layout, dims, is_static
+from tf_pfor.values import dims, is_static
 
 if TYPE_CHECKING:
     from tf_pfor.convert import Walker
@@ -213,7 +213,7 @@ def copies(members: set[tf.Operation], walker: Walker) -> set[tf.Operation]:
         for tensor in todo.pop().inputs:
             value, op = walker.value_of(tensor), tensor.op
             is_waiting = value is None and (op in members or not walker.is_done(op))
-            is_item = value is not None and value.layout in (Layout.STACKED, Layout.UNSTACKED)
+            is_item = value is not None and value.is_tensor
             if is_waiting or is_item or op in found:
                 continue
             if op.type == "Placeholder":

@@ -25,7 +25,8 @@ from tf_pfor.loop import Loop
 from tf_pfor.registry import Outcome
 from tf_pfor.report import Recorder
 from tf_pfor.settings import Settings
-from tf_pfor.values import Layout, Value
+from tf_pfor.stacked_lists import StackedList
+from tf_pfor.values import Value
 
 if TYPE_CHECKING:
     from tf_pfor.convert import Walker
@@ -243,7 +244,7 @@ def _convert(
             value = Value.stacked(_repeated(walker, Loop(n, emit).index, lengths, axis=0))
         elif isinstance(given, tuple):
             value = loop.take(_value(walker, given[0]))
-            if value.layout is Layout.STACKED_LIST:
+            if isinstance(value, StackedList):
                 raise CannotVectorize("a map in a map reads a list of the outer one")
         else:
             value = _of_pairs(walker, _value(walker, given), lengths)

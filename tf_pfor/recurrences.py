@@ -18,7 +18,7 @@ from tf_pfor.accesses import READS, Accesses, Update, accesses
 from tf_pfor.call import Call
 from tf_pfor.errors import Refused
 from tf_pfor.fallback import Region
-from tf_pfor.values import Layout, Value, dims, is_static
+from tf_pfor.values import Value, dims, is_static
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +76,7 @@ def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
     region, states = _region(known, updates)
     outside = call.converted(region.inputs[len(states) :])
     for value in outside:
-        if value.layout not in (Layout.STACKED, Layout.UNSTACKED):
+        if not value.is_tensor:
             raise Refused("a list goes into the value that is assigned")
     graph = call.emit.graph
     before = len(graph.get_operations())

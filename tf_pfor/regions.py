@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tf_pfor import _graphs, _tf
 from tf_pfor.registry import REGISTRY
-from tf_pfor.values import Layout
 
 if TYPE_CHECKING:
     from tf_pfor.convert import Walker
@@ -264,7 +263,7 @@ def in_order(members: set[tf.Operation]) -> list[tf.Operation]:
 def _fits(op: tf.Operation, joined: dict[tf.Operation, None], walker: Walker) -> bool:
     """Whether an op can run with those joined so far; one that is loop-invariant is converted."""
     values = [walker.value_of(t) for t in op.inputs if t.op not in joined]
-    if any(v is None or v.layout not in (Layout.STACKED, Layout.UNSTACKED) for v in values):
+    if any(v is None or not v.is_tensor for v in values):
         return False
     if any(t.op in joined for t in op.inputs) or any(v and v.is_stacked for v in values):
         return True

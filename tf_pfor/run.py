@@ -21,7 +21,7 @@ from tf_pfor.gradients import has_gradient, is_own_constant
 from tf_pfor.loop import Loop
 from tf_pfor.report import Recorder, refusal, warn_of_loops
 from tf_pfor.trace import Body, leaves_of, trace
-from tf_pfor.values import Layout, Value, dims
+from tf_pfor.values import Stacked, Unstacked, Value, dims
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -232,9 +232,8 @@ def _captured(outside: tf.Tensor, emit: Emitter) -> Value:
     if not is_small or (has_gradient(outside) and not is_own_constant(outside)):
         return Value.unstacked(outside)
     known = _tf.static_value(outside)
-    return Value.deferred(
-        Layout.UNSTACKED, lambda: emit.constant(known, outside.dtype), dims(outside),
-        outside.dtype, constant=known,
+    return Unstacked.deferred(
+        lambda: emit.constant(known, outside.dtype), dims(outside), outside.dtype, known=known
     )  # fmt: skip
 
 
@@ -274,7 +273,7 @@ def _element_value(element: Element, loop: Loop) -> Value:
     if element.tensor is None:
         if not loop.is_block:
             return loop.index_value()
-        return Value.deferred(Layout.STACKED, lambda: loop.numbers, (), tf.int32)
+        return Stacked.deferred(lambda: loop.numbers, (), tf.int32)
     return (Value.stacked if element.is_mapped else Value.unstacked)(element.tensor)
 
 

@@ -26,6 +26,7 @@ from tf_pfor.converters._optionals import one_source
 from tf_pfor.converters._regions import Converted, Region, as_layout, nothing, stitched
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.padded import equally_long
+from tf_pfor.stacked_lists import StackedList, known_rows, list_with_rows, rows_of
 from tf_pfor.values import Layout, Value
 
 Element = tuple[tf.DType, tuple[int, ...], int | None]
@@ -144,14 +145,13 @@ def put_together(
     pieces = equally_long(emit, pieces, axis=1)
     made = list_of_items(call, stitched(emit, parts, pieces, shape), element)
     made = with_lengths(call, made, stitched(emit, parts, ends, tf.TensorShape([n])))
-    assert made.rows is not None
-    return dataclasses.replace(made, rows=dataclasses.replace(made.rows, may_agree=not is_uneven))
+    return list_with_rows(made, dataclasses.replace(rows_of(made), may_agree=not is_uneven))
 
 
 def list_of_items(call: Call, items: tf.Tensor, element: Element) -> Value:
     """The list of [n, T, ...]."""
     shape = call.emit.shape_vector([call.loop.length, *element[1]])
-    return Value.stacked_list(call.emit("TensorListFromTensor", swap(call, items), shape))
+    return StackedList.of(call.emit("TensorListFromTensor", swap(call, items), shape))
 
 
 def items_of(made: Converted, element: Element, *, may_differ: bool) -> tf.Tensor:
@@ -169,7 +169,7 @@ def items_of(made: Converted, element: Element, *, may_differ: bool) -> tf.Tenso
 def ends_of(made: Converted, k: int, uneven: set[int]) -> tf.Tensor:
     """int32 [k]: how long the lists are that a branch made as output ``k``."""
     value = from_zero(made.call, made.value)
-    assert value.layout is Layout.STACKED_LIST
-    if known_lengths(value) is not None and not (value.rows and value.rows.may_agree):
+    assert isinstance(value, StackedList)
+    if known_lengths(value) is not None and not (rows_of(value) and known_rows(value).may_agree):
         uneven.add(k)
     return pick(made.call, value, lengths_of(made.call, value))

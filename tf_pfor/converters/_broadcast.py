@@ -15,7 +15,8 @@ from tf_pfor.converters._list_sums import sum_of_lists
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.shapes import expand_to_rank, fold, product, unfold
-from tf_pfor.values import Layout, Value, dims, is_static
+from tf_pfor.stacked_lists import StackedList
+from tf_pfor.values import Value, dims, folded_form, is_static
 
 MAX_GROUPS = 5
 """Broadcasting CPU kernels take this many groups of adjacent axes that broadcast alike."""
@@ -73,7 +74,7 @@ def _unfused(call: Call, value: Value) -> tf.Tensor:
 def same_shape(call: Call) -> Any:
     """One op on inputs of one shape: all stacked, in folded form where one of them has it."""
     values = call.flat_inputs()
-    lists = [v.layout is Layout.STACKED_LIST for v in values]
+    lists = [isinstance(v, StackedList) for v in values]
     if any(lists):
         return sum_of_lists(call, values)
     folded = _common_fold(call, values, broadcasts=False)
@@ -149,12 +150,13 @@ def _common_fold(
     invariant ones must not reach them, but for ones. Stacked inputs that are not folded yet are
     folded: their Reshape replaces the one of the others.
     """
-    like = next((v for v in values if v.folded is not None and v.inner_shape is not None), None)
+    like = next((v for v in values if folded_form(v) is not None), None)
     if like is None or any(v.inner_shape is None for v in values):
         return None
-    assert like.folded is not None
+    form = folded_form(like)
+    assert form is not None
     assert like.inner_shape is not None
-    axes, rank = like.folded.axes, len(like.inner_shape)
+    axes, rank = form.axes, len(like.inner_shape)
     head = like.inner_shape[:axes]
     if not broadcasts:
         if any(v.inner_rank != rank for v in values):

@@ -19,7 +19,7 @@ from tf_pfor.converters._broadcast import same_shape as all_of_one_shape
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ALWAYS, ANY, ConverterFn, Outcome, RegisterPFor
 from tf_pfor.shapes import fold, unfold
-from tf_pfor.values import Value
+from tf_pfor.values import Value, folded_form
 
 Table = Mapping[str, tuple[str, ...]]
 
@@ -71,10 +71,11 @@ def _reduction(call: Call, *values: Value) -> Any:
         raise CannotVectorize("the reduction axes differ between iterations")
     name_x, name_axis = call.inputs
     inner = _inner_axes(call, x, name_axis)
-    if x.folded is not None and inner is not None and (inner >= x.folded.axes).all():
-        moved = (inner - x.folded.axes + 1).astype(inner.dtype)  # beyond the folded axes
-        tensor = call.rebuild(**{name_x: x.folded.tensor, name_axis: moved})
-        return unfold(call, tensor, x, x.folded.axes)
+    form = folded_form(x)
+    if form is not None and inner is not None and (inner >= form.axes).all():
+        moved = (inner - form.axes + 1).astype(inner.dtype)  # beyond the folded axes
+        tensor = call.rebuild(**{name_x: form.tensor, name_axis: moved})
+        return unfold(call, tensor, x, form.axes)
     return call.rebuild(**{name_x: x.tensor, name_axis: shifted_axes(call, x, name_axis)})
 
 

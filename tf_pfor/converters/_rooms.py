@@ -16,7 +16,8 @@ from tf_pfor.converters._loop_graphs import Reach, is_pushed, known_integer, pus
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import Refused
 from tf_pfor.loop import Loop
-from tf_pfor.values import Cell, Layout, Value
+from tf_pfor.repeats import RepeatedList
+from tf_pfor.values import Cell, Stacked, Value
 
 NO_BOUND = (
     "under jit_compile, the gradient of a loop needs to know how many trips it makes at most: give "
@@ -72,13 +73,14 @@ def most_of_all_rows(call: Call, value: Value, room: tf.Tensor) -> tf.Tensor:
     walker = call.enter(loop, emit)
     for i in Reach(graph).inputs_of(room.op):
         value = call.walker.value_of(graph.inputs[i])
-        if value is None or (value.is_stacked and value.source is None):
+        origin = value.source if isinstance(value, Stacked) else None
+        if value is None or (value.is_stacked and origin is None):
             raise Refused(_NOT_FIXED)
-        if value.source is not None:
-            value = Value.stacked(value.source.whole.get()).with_inner_shape(value.inner_shape)
+        if origin is not None:
+            value = Value.stacked(origin.whole.get()).with_inner_shape(value.inner_shape)
         walker.bind(graph.inputs[i], value)
     (found,) = walker.convert([room])
-    if found.layout is not Layout.STACKED:
+    if not isinstance(found, Stacked):
         return fixed(found.tensor)
     return most_room(emit, found.tensor)
 
@@ -163,7 +165,7 @@ def with_room(
 
 def lacks_room(arg: Value, graph: Any, i: int) -> bool:
     """Whether variable ``i`` of a loop is a list without room, to which trips push."""
-    if arg.dtype != tf.variant or arg.repeated is not None:
+    if arg.dtype != tf.variant or isinstance(arg, RepeatedList):
         return False
     made = source(arg.tensor).op
     has_none = made.type == "EmptyTensorList" and known_integer(made.inputs[1]) == 0

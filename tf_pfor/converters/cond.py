@@ -29,7 +29,7 @@ from tf_pfor.converters._branch_lists import (
     put_together,
     unset_outputs,
 )
-from tf_pfor.converters._containers import with_rows
+from tf_pfor.converters._containers import list_with_rows
 from tf_pfor.converters._kinds import BRANCHES
 from tf_pfor.converters._list_gradients import known_in_gradients
 from tf_pfor.converters._lists import stack_list
@@ -65,7 +65,8 @@ from tf_pfor.converters._threads import Threads
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
-from tf_pfor.values import Layout, ListRows, Value, dims, merge
+from tf_pfor.stacked_lists import ListRows, rows_of
+from tf_pfor.values import Layout, Value, dims, merge
 
 # Elements from which on nobody looks whether all branches give the same constant.
 _SMALL = 16
@@ -232,7 +233,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
                 value = stack_list(made[k].call, made[k].value)
                 if k in optionals:
                     value = among(value, b, optionals[k])
-                tensors[k], *rows = with_rows(made[k].call, value, k)
+                tensors[k], *rows = list_with_rows(made[k].call, value, k)
                 tensors += rows
             for k, alternatives in kept.items():
                 tensors += tensors_of(made[k].call, made[k].value, alternatives)
@@ -259,7 +260,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
     for k, layout in enumerate(layouts):
         if layout is Layout.STACKED_LIST and k not in rowed:
             source = one_source(regions, k)
-            rows[k] = None if source is None else args[source].rows
+            rows[k] = None if source is None else rows_of(args[source])
     for place, k in enumerate(rowed):
         ends, ids = made[count + 2 * place : count + 2 * place + 2]
         ends.set_shape([None])

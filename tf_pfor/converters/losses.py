@@ -12,13 +12,13 @@ from tf_pfor.converters._families import fold_batch, table
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import RegisterPFor
 from tf_pfor.shapes import fold, inner_dims, product, stacked_dims, transpose, unfold
-from tf_pfor.values import Value, is_static
+from tf_pfor.values import Value, folded_form, is_static
 
 
 def over_last_axis(call: Call, logits: Value) -> Any:
     """Rows of the last axis, in the form in which they come."""
     rank = call.require_rank(logits)
-    folded = logits.folded
+    folded = folded_form(logits)
     if folded is not None and folded.axes < rank:
         return unfold(call, call.rebuild(logits=folded.tensor), logits, folded.axes)
     if rank < 5:  # oneDNN's softmax ends at some rank

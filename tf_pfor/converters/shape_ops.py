@@ -14,7 +14,7 @@ from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ANY, RegisterPFor
 from tf_pfor.shapes import expand_to_rank, inner_dims, leading, product, reshaped, transpose
-from tf_pfor.values import Layout, Shape, Value, is_static, merge, size_of
+from tf_pfor.values import Shape, Unstacked, Value, is_static, merge, size_of
 
 prepend_shape(table("Empty", "init"), "shape")  # what is written in place is of each row its own
 
@@ -210,14 +210,13 @@ def _answer(call: Call, index: int, constant: Any, make: Any) -> Value:
     """A loop-invariant answer that is emitted when somebody reads it."""
     dtype = call.output_dtype(index)
     if constant is None:
-        return Value.deferred(Layout.UNSTACKED, make, call.output_shape(index), dtype)
+        return Unstacked.deferred(make, call.output_shape(index), dtype)
     array = np.asarray(constant, dtype.as_numpy_dtype)
-    return Value.deferred(
-        Layout.UNSTACKED,
+    return Unstacked.deferred(
         lambda: call.emit.constant(array, dtype),
         array.shape,
         dtype,
-        constant=array,
+        known=array,
     )
 
 
