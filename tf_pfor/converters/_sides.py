@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_pfor.call import Call
 from tf_pfor.converters._branch_lists import Element, ends_of, items_of
-from tf_pfor.converters._containers import list_with_rows
+from tf_pfor.converters._containers import with_rows
 from tf_pfor.converters._list_rows import known_lengths, lengths_of
 from tf_pfor.converters._once import run_if_any
 from tf_pfor.converters._opened import flat, tensors_of, zeros
@@ -73,7 +73,7 @@ def on_some_rows(
         ends = [ends_of(made[k], k, outputs.uneven) for k in outputs.lists]
         tensors = _tensors(made, outputs, may_differ=True)
         for k in outputs.optionals:
-            tensors[k], *more = list_with_rows(made[k].call, made[k].value, k)
+            tensors[k], *more = with_rows(made[k].call, made[k].value, k)
             tensors += more
         tensors += [lengths_of(made[k].call, made[k].value) for k in growing]
         return [*tensors, *ends]

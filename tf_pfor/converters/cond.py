@@ -29,7 +29,7 @@ from tf_pfor.converters._branch_lists import (
     put_together,
     unset_outputs,
 )
-from tf_pfor.converters._containers import list_with_rows
+from tf_pfor.converters._containers import with_rows
 from tf_pfor.converters._kinds import BRANCHES
 from tf_pfor.converters._list_gradients import known_in_gradients
 from tf_pfor.converters._lists import stack_list
@@ -233,7 +233,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
                 value = stack_list(made[k].call, made[k].value)
                 if k in optionals:
                     value = among(value, b, optionals[k])
-                tensors[k], *rows = list_with_rows(made[k].call, value, k)
+                tensors[k], *rows = with_rows(made[k].call, value, k)
                 tensors += rows
             for k, alternatives in kept.items():
                 tensors += tensors_of(made[k].call, made[k].value, alternatives)
