@@ -13,7 +13,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf, by_row, fallback, jagged, matching, ordered, pairs, regions, row_reads
+from tf_pfor import (
+    _tf,
+    by_row,
+    fallback,
+    jagged,
+    matching,
+    ordered,
+    pairs,
+    ranges,
+    regions,
+    row_reads,
+)
 from tf_pfor.accesses import changes_what_it_reads
 from tf_pfor.call import Call, Inputs
 from tf_pfor.checked import checked, shaped
@@ -24,9 +35,9 @@ from tf_pfor.handles import only_passes_lists
 from tf_pfor.loop import Loop
 from tf_pfor.registry import REGISTRY, Outcome, Rule
 from tf_pfor.report import Recorder
-from tf_pfor.selections import SOURCES, convert_selection
+from tf_pfor.selections import SOURCES, masked
 from tf_pfor.settings import Settings
-from tf_pfor.values import Layout, Results, Value, dims, is_static
+from tf_pfor.values import Layout, Results, Value, dims
 
 
 class Failed(Exception):  # noqa: N818
@@ -53,6 +64,7 @@ class Walker:
         self.settings = settings
         self.recorder = recorder
         self._values: dict[Any, Value] = {}
+        self.bounds = ranges.of_rows(self.value_of)
         self._done: dict[Any, list[tf.Operation]] = {}  # op -> what it became
         self._failed: set[Any] = set()
         self._tiled: dict[int, tuple[Value, Value]] = {}
@@ -225,7 +237,11 @@ class Walker:
         if schema is None:
             return self._legacy_call(op)
         if op.type == "Const":
-            return [self._constant(op)], []
+            return [self._constant(op, _tf.static_value(op.outputs[0]))], []
+        if matching.is_shape_arithmetic(op) and not schema.is_stateful:
+            known = self.bounds.constant(op.outputs[0])
+            if known is not None:
+                return [self._constant(op, known)], []
         values = [self._values[_key(t)] for t in op.inputs]
         inputs = matching.group(op, schema, values)
         if any(v.layout in (Layout.BY_ROW, Layout.REPEATED) for v in values):
@@ -274,10 +290,9 @@ class Walker:
         results = self.convert_function(op, op.type, args)
         return results, self.emit.graph.get_operations()[before:]
 
-    def _constant(self, op: tf.Operation) -> Value:
+    def _constant(self, op: tf.Operation, array: Any) -> Value:
         """A constant of the body: emitted when somebody reads it, one for each value."""
         tensor = op.outputs[0]
-        array = _tf.static_value(tensor)
         self.recorder.add(op, Outcome.KEPT)
         if array is None:
             return self._keep(op, {})[0]
@@ -338,6 +353,7 @@ class Walker:
     ) -> Results:
         """Applies the first rule that can take the op, else the fallback."""
         reasons: list[str] = []
+        otherwise: Any = None
         for rule in rules:
             tiling = matching.to_tile(rule, stacked, inputs)
             try:
@@ -353,6 +369,7 @@ class Walker:
             except CannotVectorize as why:
                 if str(why) not in reasons:
                     reasons.append(str(why))
+                otherwise = otherwise or getattr(why, "otherwise", None)
                 continue
             outcome = rule.outcome
             if outcome is Outcome.VECTORIZED:
@@ -368,14 +385,15 @@ class Walker:
                 self.recorder.add(op, outcome, reason, on_purpose=on_purpose)
             return results
         reason = "; ".join(reasons) or "no converter is registered for it"
-        return self._fall_back(op, inputs, reason)
+        return self._fall_back(op, inputs, reason, otherwise)
 
-    def _fall_back(self, op: tf.Operation, inputs: Inputs, reason: str) -> Results:
+    def _fall_back(
+        self, op: tf.Operation, inputs: Inputs, reason: str, otherwise: Any = None
+    ) -> Results:
         if op.type in SOURCES:
-            try:
-                return convert_selection(op, self)
-            except CannotVectorize as why:
-                reason = f"{reason}; {why}" if op.type in REGISTRY else str(why)
+            results, reason = masked(op, inputs, self, reason, otherwise)
+            if results is not None:
+                return results
         pairs.check(self)
         refusal = fallback.why_not(op, self.settings.may_loop(op.type))
         if changes_what_it_reads(op, self.memo):
@@ -473,16 +491,7 @@ class Walker:
         tensor = value.tensor
         if tensor.dtype in (tf.resource, tf.variant):
             raise CannotVectorize(f"a loop-invariant {tensor.dtype.name} cannot be repeated")
-        shape = dims(tensor)
-        if is_static(shape):
-            target = self.emit.shape_vector([self.loop.length, *shape])  # type: ignore[misc]
-        else:
-            head = self.emit.shape_vector([self.loop.length])
-            target = self.emit("ConcatV2", [head, self.emit.shape_of(tensor)], 0)
-        tiled = Value.stacked(self.emit("BroadcastTo", tensor, target))
-        if shape is not None:
-            tiled.tensor.set_shape((self.loop.static_length, *shape))
-            tiled = tiled.with_inner_shape(shape)
+        tiled = Value.stacked(self.emit.repeated(tensor, self.loop.length))
         self._tiled[id(value)] = (value, tiled)
         return tiled
 
