@@ -173,9 +173,7 @@ def case(name: str, subset: Iterable[int]) -> str:
 class Run:
     """One vectorization of a sample: outputs as leaves, records, emitted op types."""
 
-    def __init__(
-        self, s: Sample, subset: tuple[int, ...], policy: Any = "error", folds: Any = ()
-    ):
+    def __init__(self, s: Sample, subset: tuple[int, ...], policy: Any = "error", folds: Any = ()):
         self.sample, self.subset, self.folds = s, subset, folds
         self.settings = Settings(policy)
         self.recorder = Recorder()
@@ -440,7 +438,7 @@ def check_folded(s: Sample) -> None:
 
 @contextlib.contextmanager
 def forms_made() -> Iterator[None]:
-    """In the ``with`` block all folded forms are made, and so held against the shape of the value."""
+    """In the ``with`` block folded forms are made, and so held against the shape of the value."""
     kept = checked.shaped
 
     def shaped(call: Any, rule: Any, value: Value, inner: Any) -> Value:
