@@ -17,18 +17,20 @@ strict both ways.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import nests
+from tf_pfor import checked, nests
 from tf_pfor import run as run_module
 from tf_pfor.convert import Settings
 from tf_pfor.errors import NotVectorizableError
@@ -171,10 +173,8 @@ def case(name: str, subset: Iterable[int]) -> str:
 class Run:
     """One vectorization of a sample: outputs as leaves, records, emitted op types."""
 
-    def __init__(
-        self, s: Sample, subset: tuple[int, ...], policy: Any = "error", folded: bool = False
-    ):
-        self.sample, self.subset, self.folded = s, subset, folded
+    def __init__(self, s: Sample, subset: tuple[int, ...], policy: Any = "error", folds: Any = ()):
+        self.sample, self.subset, self.folds = s, subset, folds
         self.settings = Settings(policy)
         self.recorder = Recorder()
         self.emitted: list[str] = []
@@ -195,7 +195,11 @@ class Run:
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
         self.recorder = Recorder()
-        values = _folded_value if self.folded else run_module._element_value
+        folds = itertools.cycle(self.folds or (0,))  # over how many axes each is
+
+        def values(element: Element, loop: Any) -> Value:
+            return _folded_value(element, loop, next(folds))
+
         with mock.patch.object(run_module, "_element_value", values):
             leaves = convert_body(
                 traced, [Element(x) for x in rows], n, self.settings, self.recorder
@@ -204,17 +208,17 @@ class Run:
         return [x for x in leaves if isinstance(x, tf.Tensor)]
 
 
-def _folded_value(element: Element, loop: Any) -> Value:
-    """An element that has only its folded form: the loop merged with its first inner axis."""
+def _folded_value(element: Element, loop: Any, axes: int) -> Value:
+    """An element that has only its folded form: the loop merged with its first inner axes."""
     value = Value.stacked(element.tensor)
-    shape = value.inner_shape
-    if not shape or None in shape or value.dtype == tf.variant:
+    shape, stacked = value.inner_shape, value.tensor
+    if axes == 0 or not shape or None in shape or value.dtype == tf.variant:
         return value
-    lead = loop.length * shape[0] if isinstance(loop.length, int) else -1
-    folded = loop.emit("Reshape", value.tensor, np.asarray([lead, *shape[1:]], np.int32))
-    stacked = value.tensor
+    axes = min(axes, len(shape))
+    lead = loop.length * math.prod(shape[:axes]) if isinstance(loop.length, int) else -1
+    folded = loop.emit("Reshape", stacked, np.asarray([lead, *shape[axes:]], np.int32))
     return Value.deferred(
-        Layout.STACKED, lambda: stacked, shape, value.dtype, folded=Folded(folded, 1)
+        Layout.STACKED, lambda: stacked, shape, value.dtype, folded=Folded(folded, axes)
     )
 
 
@@ -411,16 +415,39 @@ def check_xla(s: Sample) -> None:
             assert_close(s, f"{case(s.name, subset)} under jit_compile", f.numpy(), e)
 
 
+FOLDS = ((1,), (2,), (2, 0), (0, 2), (1, 2))
+"""Over how many first inner axes the varying inputs are folded, in turn."""
+
+
 def check_folded(s: Sample) -> None:
-    """Values when all varying inputs come in folded form."""
-    for subset in s.subsets():
-        for n in (3, 1):
-            args = s.arguments(subset, n)
-            run = Run(s, subset, "loop", folded=True)
-            concrete = _compile(run, args, unknown=False)
-            found = concrete(*[tf.constant(a) for a in args])
-            for f, e in zip(found, reference(s, subset, args, n)):
-                assert_close(s, f"{case(s.name, subset)} folded, n={n}", f.numpy(), e)
+    """Values when varying inputs come in folded form, and each form is what it says to be."""
+    seen: set[Any] = set()
+    for subset, folds, n in itertools.product(s.subsets(), FOLDS, (3, 1)):
+        ranks = [len(s.inputs[i].shape) for i in subset]
+        axes = tuple(min(k, r) for k, r in zip(itertools.cycle(folds), ranks))
+        if (subset, axes, n) in seen or not any(axes) or (n == 1 and folds != FOLDS[0]):
+            continue
+        seen.add((subset, axes, n))
+        args = s.arguments(subset, n)
+        with forms_made():
+            concrete = _compile(Run(s, subset, "loop", axes), args, unknown=False)
+        found = concrete(*[tf.constant(a) for a in args])
+        for f, e in zip(found, reference(s, subset, args, n)):
+            assert_close(s, f"{case(s.name, subset)} folded {axes}, n={n}", f.numpy(), e)
+
+
+@contextlib.contextmanager
+def forms_made() -> Iterator[None]:
+    """In the ``with`` block folded forms are made, and so held against the shape of the value."""
+    kept = checked.shaped
+
+    def shaped(call: Any, rule: Any, value: Value, inner: Any) -> Value:
+        if value.layout is Layout.STACKED and value.folded is not None:
+            assert value.folded.tensor is not None
+        return kept(call, rule, value, inner)
+
+    with mock.patch.object(checked, "shaped", shaped):
+        yield
 
 
 def check_nested(s: Sample) -> None:

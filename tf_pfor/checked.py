@@ -39,6 +39,8 @@ def shaped(call: Call, rule: Rule | None, value: Value, inner: Shape) -> Value:
             if full != dims(tensor):
                 tensor.set_shape(full)
             merged = None if full is None else full[len(lead) :]
+        if value.folded is not None:
+            value.folded.check(merged, call.loop.static_length)
     except ValueError as why:
         raise _broken(call, rule, f"inner shape {inner}", f"{value.inner_shape}") from why
     return value if merged == value.inner_shape else value.with_inner_shape(merged)

@@ -98,6 +98,18 @@ class Folded:
         """Whether the tensor has been emitted."""
         return not isinstance(self.held, Cell) or self.held.is_made
 
+    def check(self, inner_shape: Shape, n: int | None) -> None:
+        """Holds a tensor that was made against what it is the folded form of, n rows of a shape.
+
+        Raises:
+          ValueError: if it cannot be that.
+        """
+        found = dims(self.tensor) if self.is_made else None
+        if found is None or inner_shape is None:
+            return
+        lead = (n, *inner_shape[: self.axes])
+        merge(found, (size_of(lead) if is_static(lead) else None, *inner_shape[self.axes :]))
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ListRows:
