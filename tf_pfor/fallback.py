@@ -18,6 +18,7 @@ from tf_pfor import _graphs, _tf
 from tf_pfor.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.gradients import convert_later, has_gradient, present
 from tf_pfor.loop import Loop
+from tf_pfor.randomness import check_looped
 from tf_pfor.regions import Region, key
 from tf_pfor.values import Layout, Shape, Value, dims, is_static
 
@@ -192,6 +193,7 @@ class RowLoop:
         *,
         in_order: bool = False,
     ):
+        check_looped(region.ops, walker)
         self.region = region
         self.in_order = in_order
         self.stacked = stacked
