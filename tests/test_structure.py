@@ -34,7 +34,7 @@ LAYERS = (
     "all_slices",
     "left_out",
     "accesses",
-    "randomness",
+    "randomness row_shapes",
     "fallback",
     "jagged",
     "recurrences ordered pairs selections",

@@ -18,7 +18,10 @@ from tf_pfor.errors import Refused
 
 QUERIES = frozenset(["VarIsInitializedOp", "VariableShape"])
 ASSIGNMENTS = frozenset(["AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"])
-READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd"])
+READS = frozenset([
+    "LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2", "ReadVariableOp",
+    "ResourceGather", "ResourceGatherNd",
+])  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
