@@ -33,6 +33,7 @@ from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.gradients import Continued, CustomGradient
 from tf_pfor.handles import only_passes_lists
 from tf_pfor.loop import Loop
+from tf_pfor.randomness import draws, why_not_drawn
 from tf_pfor.registry import REGISTRY, Outcome, Rule
 from tf_pfor.report import Recorder
 from tf_pfor.selections import SOURCES, masked
@@ -256,8 +257,13 @@ class Walker:
             ]
             inputs = matching.group(op, schema, values)
         stacked = frozenset(name for name, v in inputs.items() if matching.any_stacked(v))
-        if self.settings.randomness != "different" and _tf.draws_randomly(op.type):
-            return self._draw_once(op, inputs, stacked)
+        if self.settings.randomness != "different" and draws(op):
+            why = why_not_drawn(self, stacked)
+            if why:
+                raise self._rejected(op, why)
+            if _tf.draws_randomly(op.type):
+                mark = len(self.emit.operations)
+                return self._keep(op, inputs), self.emit.operations[mark:]
         rules = REGISTRY.find(op.type, stacked)
         # What others may have to wait for: the ops that this one becomes.
         watch = schema.is_stateful or not op.outputs
@@ -303,21 +309,6 @@ class Walker:
             tensor.dtype,
             constant=array,
         )
-
-    def _draw_once(
-        self, op: tf.Operation, inputs: Inputs, stacked: frozenset[str]
-    ) -> tuple[list[Value], list[tf.Operation]]:
-        """Stateful randomness with one draw for all iterations, or refused."""
-        if self.settings.randomness == "error":
-            raise self._rejected(op, "it draws random numbers, and randomness is 'error'")
-        names = ", ".join(f"'{name}'" for name in sorted(stacked))
-        why = f"{names} differs between iterations" if stacked else ""
-        if self.loop.is_block:
-            why = "blocks would each draw: all at once only"
-        if why:
-            raise self._rejected(op, f"randomness is 'same', and {why}")
-        before = len(self.emit.operations)
-        return self._keep(op, inputs), self.emit.operations[before:]
 
     def _by_row(self, op: tf.Operation, inputs: Inputs) -> list[Value] | None:
         """The results of a read or a write of items that are stored by row (``by_row``)."""

@@ -15,11 +15,11 @@ from tf_pfor.collectives import has_collective
 from tf_pfor.convert import Failed, Settings, Walker
 from tf_pfor.emit import Dim, Emitter, salted
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
-from tf_pfor.fallback import stacked_rows
 from tf_pfor.function import called, is_pushed_forward, numbers
 from tf_pfor.gradients import has_gradient, is_own_constant
 from tf_pfor.loop import Loop
 from tf_pfor.report import Recorder, refusal, warn_of_loops
+from tf_pfor.row_shapes import stacked_rows
 from tf_pfor.trace import Body, leaves_of, trace
 from tf_pfor.values import Layout, Value, dims
 
