@@ -475,7 +475,7 @@ class Walker:
             raise CannotVectorize(f"a loop-invariant {tensor.dtype.name} cannot be repeated")
         shape = dims(tensor)
         if is_static(shape):
-            target = self.emit.shape_vector([self.loop.length, *shape])  # type: ignore[misc]
+            target = self.emit.shape_vector([self.loop.length, *shape])
         else:
             head = self.emit.shape_vector([self.loop.length])
             target = self.emit("ConcatV2", [head, self.emit.shape_of(tensor)], 0)
