@@ -7,7 +7,6 @@
 #   make bench        the benchmarks
 #   make lint         ruff (lint, format) and pyright
 #   make docs         generates docs/coverage.md and checks the links of all pages
-#   make build-file   writes BUILD from the imports
 
 PYTHON ?= python3
 VENV := .venv
@@ -24,7 +23,7 @@ SHARE ?= $(shell echo $$(( $$(date +%s) / 86400 % $(SHARES) + 1 )))/$(SHARES)
 PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --maxschedchunk 8 --maxfail 25
 SMOKE := tests/test_smoke.py tests/test_graphs.py
 
-.PHONY: bench build-file demo docs help install lint test test-all test-oldest
+.PHONY: bench demo docs help install lint test test-all test-oldest
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -66,6 +65,3 @@ lint: $(INSTALLED)
 docs: $(INSTALLED)
 	$(RUN) -m tools.coverage
 	$(RUN) -m tools.check_links
-
-build-file: $(INSTALLED)
-	$(RUN) -m tools.build_file

@@ -23,7 +23,7 @@ LOOKUP = L.StringLookup(vocabulary=WORDS)
 
 BODIES = {
     "bytes": lambda s: tf.reduce_sum(tf.io.decode_raw(s, tf.uint8)),
-    "characters": lambda s: tf.strings.bytes_split(s).shape.rank + tf.size(tf.strings.bytes_split(s)),
+    "characters": lambda s: tf.size(tf.strings.bytes_split(s)),
     "found": lambda s: tf.reduce_sum(TABLE.lookup(tf.strings.split(s))),
     "in buckets": lambda s: tf.reduce_sum(BUCKETS.lookup(tf.strings.split(s))),
     "longest": lambda s: tf.reduce_max(tf.strings.length(tf.strings.split(s + " x"))),

@@ -313,9 +313,7 @@ def _own_variables() -> Generator[None]:
         scope.set_use_resource(before)
 
 
-class _ControlDependencies(
-    _tf.AutomaticControlDependencies  # pyright: ignore[reportUntypedBaseClass]
-):
+class _ControlDependencies(_tf.AutomaticControlDependencies):
     """Automatic control dependencies, at no cost for a graph without side effects."""
 
     def __exit__(self, *error: Any) -> None:

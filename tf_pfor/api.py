@@ -423,13 +423,13 @@ def align(structure: Any, tensors: Sequence[tf.Tensor]) -> tuple[Dim, list[Eleme
             f"shared by all):\n  {lines}"
         )
     if None not in sizes:
-        n: Dim = several[0] if several else 1  # type: ignore[assignment]
+        n: Dim = several[0] if several else 1
         return n, [
             Element(t) if s == n else Element(tf.squeeze(t, 0), is_mapped=False)
             for t, s in zip(tensors, sizes)
         ]
     if several:
-        n = several[0]  # type: ignore[assignment]
+        n = several[0]
     elif len(tensors) == 1:
         n = tf.shape(tensors[0])[0]
     else:

@@ -52,7 +52,7 @@ def forms(tensor: tf.Tensor) -> np.ndarray | None:
     made = _forms(tensor)
     if made is None or made.shape != tuple(shape):
         name = (tensor.op, tensor.value_index)
-        made = np.empty(shape.as_list(), object)
+        made = np.empty(tuple(shape.as_list()), object)  # type: ignore[arg-type]
         for i in np.ndindex(*made.shape):
             made[i] = Form(frozenset([((name, i), 1)]), 0)
     return made

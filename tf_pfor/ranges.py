@@ -98,7 +98,7 @@ def _fitted(tensor: tf.Tensor, low: Any, high: Any) -> Range:
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     none, shape = _unbounded(tensor), tensor.shape
     if shape.num_elements() is not None and shape.num_elements() <= _MOST:
-        low, high = (np.broadcast_to(x, shape.as_list()) for x in (low, high))
+        low, high = (np.broadcast_to(x, tuple(shape)) for x in (low, high))  # type: ignore[arg-type]
     elif low.size and high.size:
         low, high = low.min().reshape(none.low.shape), high.max().reshape(none.low.shape)
     else:
@@ -349,7 +349,10 @@ def _constant(op: tf.Operation, tensor: tf.Tensor, _: Bounds) -> _Pair | None:
     if (tensor.shape.num_elements() or 0) > _MOST:
         return None
     known = _tf.static_value(tensor)
-    return None if known is None else (known.astype(np.float64),) * 2
+    if known is None:
+        return None
+    exact = known.astype(np.float64)
+    return exact, exact
 
 
 def _shape(op: tf.Operation, tensor: tf.Tensor, _: Bounds) -> _Pair | None:
@@ -376,7 +379,7 @@ def _numbers(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair | Non
     if first is None or limit is None or step is None or not step.is_exact or step.low <= 0:
         return None
     if first.is_exact and limit.is_exact and limit.low - first.low <= _MOST * step.low:
-        made = np.arange(first.low, limit.low, step.low)
+        made = np.arange(*(float(x.low.item()) for x in (first, limit, step)))
         if tensor.shape.is_compatible_with(made.shape):
             return made, made
     return first.low, limit.high - 1

@@ -192,7 +192,7 @@ def _affine(
         return None
     if not all(is_static(v.inner_shape) for v in outside):
         return None
-    if any((v.inner_rank or 0) > len(shape) for v in outside):  # type: ignore[arg-type]
+    if any((v.inner_rank or 0) > len(shape) for v in outside):
         return None
     if any(o.type not in _FORMS for o in region.ops) or n == 0:
         return None
@@ -202,7 +202,7 @@ def _affine(
     factor, added = found
     if factor is None or added is None:
         return None
-    steps = tf.broadcast_to(added, [n, *shape])  # type: ignore[misc]
+    steps = tf.broadcast_to(added, [n, *shape])
     if factor == 1:
         ends = start + tf.cumsum(steps)  # [n, ...]: after each update
         return [tf.concat([start[None], ends[:-1]], 0)], [ends[-1]]

@@ -228,7 +228,7 @@ def _captured(outside: tf.Tensor, emit: Emitter) -> Value:
     """
     if outside.dtype == tf.variant and not tf.is_symbolic_tensor(outside):  # lists have an op here
         outside = _graphs.capture(emit.graph, outside)
-    is_small = _is_constant(outside) and outside.shape.num_elements() <= 64  # type: ignore[operator]
+    is_small = _is_constant(outside) and outside.shape.num_elements() <= 64
     if not is_small or (has_gradient(outside) and not is_own_constant(outside)):
         return Value.unstacked(outside)
     known = _tf.static_value(outside)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import tensorflow as tf
@@ -425,6 +425,11 @@ def as_shape(shape: tf.TensorShape) -> Shape:
     return None if shape.rank is None else tuple(shape.as_list())
 
 
+def as_tensor_shape(shape: Shape) -> tf.TensorShape:
+    """A static shape as TensorFlow's own."""
+    return tf.TensorShape(shape)  # pyright: ignore[reportArgumentType]: it may be None
+
+
 def merge(a: Shape, b: Shape) -> Shape:
     """What is known when a tensor has both static shapes.
 
@@ -443,7 +448,7 @@ def merge(a: Shape, b: Shape) -> Shape:
     return tuple(out)
 
 
-def is_static(shape: Shape) -> bool:
+def is_static(shape: Shape) -> TypeGuard[tuple[int, ...]]:
     """Whether rank and all dimensions are known."""
     return shape is not None and None not in shape
 

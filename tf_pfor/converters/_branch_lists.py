@@ -26,7 +26,7 @@ from tf_pfor.converters._optionals import one_source
 from tf_pfor.converters._regions import Converted, Region, as_layout, nothing, stitched
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.padded import equally_long
-from tf_pfor.values import Layout, Value
+from tf_pfor.values import Layout, Value, as_shape, is_static
 
 Element = tuple[tf.DType, tuple[int, ...], int | None]
 """Dtype and static shape of the items of a list, and how many they are, None if unknown."""
@@ -58,7 +58,7 @@ def lists_of_branches(
         first = next((e for e in known if e is not None and e[1].is_fully_defined()), None)
         # Where nobody was seen to put something in, the shape is checked when it runs.
         is_clear = first is not None and first[0] != tf.variant
-        if not (is_clear and all(e is not None and _may_be(e, first) for e in known)):
+        if first is None or not (is_clear and all(e and _may_be(e, first) for e in known)):
             if _is_for_gradients(regions, k) and call.is_for(_tf.in_xla_context):
                 raise Refused(
                     "under jit_compile, a branch has a loop of which a gradient is asked, which "
@@ -71,7 +71,9 @@ def lists_of_branches(
         if len(lengths - {None}) > 1:
             raise CannotVectorize("branches that rows choose between make lists of other lengths")
         length = next(iter(lengths)) if len(lengths) == 1 else None
-        made[k] = (first[0], tuple(first[1].as_list()), length)
+        item = as_shape(first[1])
+        assert is_static(item)
+        made[k] = (first[0], item, length)
     return threads, made
 
 

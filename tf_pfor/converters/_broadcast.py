@@ -223,7 +223,7 @@ def _groups(call: Call, values: Sequence[Value], rank: int) -> list[_Group] | No
     axes = [_Group(1, True, tuple(v.is_stacked for v in values))]
     for sizes in zip(*aligned):
         size = next((s for s in sizes if s != 1), 1)
-        axes.append(_Group(size, False, tuple(s != 1 for s in sizes)))  # type: ignore[arg-type]
+        axes.append(_Group(size, False, tuple(s != 1 for s in sizes)))
     out: list[_Group] = []
     for axis in axes:
         if axis.factor == 1 and not (axis.has_loop and call.loop.static_length != 1):

@@ -113,7 +113,7 @@ class Plan:
                 dims(graph.inputs[i]),
                 i in read,
                 self.args[i].dtype == tf.variant and i not in kept,
-                self.args[i].rows is not None and self.args[i].rows.lengths is not None,
+                (rows := self.args[i].rows) is not None and rows.lengths is not None,
                 repeats=popped.get(i),
                 may_grow=not is_static(dims(graph.inputs[i])),
             )

@@ -318,5 +318,5 @@ def popped_elements(
     dtype, shape = popped.outputs[1].dtype, dims(popped.outputs[1])
     if dtype == tf.variant or not is_static(shape):
         return None
-    whole = emit.shape_vector([size_of_rows(call, handle), *shape])  # type: ignore[misc]
+    whole = emit.shape_vector([size_of_rows(call, handle), *shape])
     return Cell(None, lambda: padded_stack(emit, handle.tensor, whole, dtype))

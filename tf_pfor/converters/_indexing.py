@@ -11,9 +11,10 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.emit import Dim
+from tf_pfor.errors import CannotVectorize
 from tf_pfor.ranges import Bounds, Range
 from tf_pfor.shapes import inner_dims, move_axis
-from tf_pfor.values import Value, dims, is_static
+from tf_pfor.values import Value, dims
 
 # ---------------------------------------------------------------------------
 # Where an index comes from
@@ -56,7 +57,7 @@ def _step(tensor: tf.Tensor) -> tuple[tf.Tensor, int] | None:
     op = tensor.op
     if op.type in ("ExpandDims", "Identity", "Pack", "Reshape", "Squeeze"):
         source = op.inputs[0]
-        is_one = is_static(dims(source)) and int(np.prod(dims(source))) == 1
+        is_one = source.shape.num_elements() == 1
         return (source, 0) if is_one and (op.type != "Pack" or len(op.inputs) == 1) else None
     if op.type == "Cast" and op.inputs[0].dtype == tf.int32 and tensor.dtype == tf.int64:
         return op.inputs[0], 0
@@ -107,6 +108,8 @@ def elements_of(call: Call, vector: tf.Tensor, value: Value) -> list[Index]:
     """The entries of a vector of the body, which is ``value``, each with what is known of it."""
     parts = _components(vector)
     count = vector.shape[0]
+    if count is None:
+        raise CannotVectorize("the number of indices is unknown")
     if parts is None or len(parts) != count:
         parts = [None] * count
     return [_index(call, value, part, i) for i, part in enumerate(parts)]

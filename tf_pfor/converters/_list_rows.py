@@ -60,9 +60,9 @@ def shape_of_items(call: Call, value: Value, made: tf.Tensor | None = None) -> t
     """
     known = _tf.list_element(value.tensor)
     if known is None or not known[1].is_fully_defined():
-        item = item_at(call) if made is None else declared_item(call, made)
-        if item.is_fully_defined():
-            return call.emit.shape_vector([size_of_rows(call, value), *item.as_list()])
+        item = as_shape(item_at(call) if made is None else declared_item(call, made))
+        if is_static(item):
+            return call.emit.shape_vector([size_of_rows(call, value), *item])
     return declared_shape(call, value.tensor)
 
 
@@ -174,7 +174,7 @@ def row_items(call: Call, source: Value, whole: tf.Tensor, index: tf.Tensor) -> 
     emit, inner = call.emit, (dims(whole) or ())[2:]
     if 0 in inner and is_static(inner):  # which the kernel refuses
         lead = [call.loop.length, *(emit.dim(index, i) for i in range(1, index.shape.rank))]
-        shape = emit.shape_vector([*lead, *inner])  # type: ignore[list-item]
+        shape = emit.shape_vector([*lead, *inner])
         return emit("Fill", shape, emit.constant(np.zeros((), whole.dtype.as_numpy_dtype)))
     return emit("GatherNd", whole, row_positions(call, source, index))
 
@@ -288,7 +288,7 @@ def set_rows(
     emit, many = call.emit, index.shape.rank == 2
     new = once(call, call.stacked(item))  # [n, ...]
     if resizes:
-        target = grown(call, target, emit("Max", index, np.int32([1])) if many else index)
+        target = grown(call, target, emit("Max", index, np.ones(1, np.int32)) if many else index)
     shape = whole_element(call, target, item, skip=int(many))
     whole = dense(call, target, shape)  # [T, size, ...]
     rows = target.rows
@@ -448,7 +448,7 @@ def _like(call: Call, items: tf.Tensor, value: Value) -> tf.Tensor:
     shape = merge(as_shape(items.shape[2:]), told)
     if shape is None or not is_static(shape):
         raise CannotVectorize("a list of elements of unknown shape is replaced in a loop")
-    return call.emit.shape_vector([size_of_rows(call, value), *shape])  # type: ignore[list-item]
+    return call.emit.shape_vector([size_of_rows(call, value), *shape])
 
 
 def _order(call: Call, old: Value) -> tf.Tensor:

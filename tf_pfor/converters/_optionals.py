@@ -102,6 +102,7 @@ def by_branch(
     own = tuple((p, m[0]) for p, m, known in zip(parts, made, optionals) if known.is_own)
     ids.set_shape([call.loop.static_length])
     rows = ListRows(emit.dim(numbers, 0), ids=ids, lengths=numbers, made_for=own)
+    assert all_made is not None  # there is more than one branch
     return Value.stacked_list(all_made, rows)
 
 

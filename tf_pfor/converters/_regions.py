@@ -25,7 +25,7 @@ from tf_pfor.converters._opened_lists import keeps
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
-from tf_pfor.values import Cell, Kept, Layout, ListRows, Shape, Value, dims
+from tf_pfor.values import Cell, Kept, Layout, ListRows, Shape, Value, as_tensor_shape, dims
 
 
 class Region:
@@ -266,8 +266,8 @@ def full_shape(layout: Layout, inner: Shape, length: int | None) -> tf.TensorSha
     if layout is Layout.BY_ROW:
         return tf.TensorShape([])
     if layout is not Layout.STACKED:
-        return tf.TensorShape(inner)
-    return tf.TensorShape(None if inner is None else [length, *inner])
+        return as_tensor_shape(inner)
+    return as_tensor_shape(None if inner is None else (length, *inner))
 
 
 def received(

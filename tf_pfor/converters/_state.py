@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_pfor import _graphs, _tf
 from tf_pfor.call import Call
 from tf_pfor.errors import Refused
-from tf_pfor.values import Value
+from tf_pfor.values import Value, as_tensor_shape
 
 
 def once(call: Call, make: Callable[[], Any]) -> None:
@@ -85,7 +85,7 @@ def variable_name(call: Call, position: int = 0) -> str:
 def static_shape(call: Call) -> tf.TensorShape:
     """The static shape of the variable behind input 0."""
     found = _tf.list_element(call.op.inputs[0])
-    return tf.TensorShape(None) if found is None else found[1]
+    return as_tensor_shape(None) if found is None else found[1]
 
 
 def shape_of_variable(call: Call, dtype: tf.DType) -> tf.Tensor:

@@ -460,7 +460,7 @@ def xla_dynamic_update_slice(call: Call, input: Value, update: Value, indices: V
         begin = emit("ConcatV2", [first, indices.tensor], np.int32(0))
         return call.rebuild(input=whole, update=new, indices=begin)
     shape, sizes = input.inner_shape, update.inner_shape
-    if shape is None or sizes is None or not (is_static(shape) and is_static(sizes)):
+    if not is_static(shape) or not is_static(sizes):
         raise CannotVectorize("the shape of an input is not known before running")
     last = np.subtract(shape, sizes).astype(indices.dtype.as_numpy_dtype)
     begin = emit("Minimum", emit("Maximum", indices.tensor, np.zeros_like(last)), last)  # [n, r]

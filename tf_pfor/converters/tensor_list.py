@@ -203,7 +203,7 @@ def _within(call: Call, target: Value, indices: tf.Tensor) -> tf.Tensor:
         else:
             is_inside = indices < pick(call, target, lengths)[:, None]
         if target.rows is not None and target.rows.mask is not None:
-            is_inside |= ~pick(call, target, target.rows.mask)[:, None]
+            is_inside |= tf.logical_not(pick(call, target, target.rows.mask))[:, None]
         with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_inside), [_BEYOND])]):
             return tf.identity(indices)
 

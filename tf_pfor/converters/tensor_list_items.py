@@ -72,7 +72,7 @@ def _element_of_rows(call: Call, source: Value) -> tf.Tensor:
     """int32 shape of a stacked element: [size, ...]."""
     shape, size = call.output_shape(), size_of_rows(call, source)
     if is_static(shape):
-        return call.emit.shape_vector([size, *shape])  # type: ignore[misc]
+        return call.emit.shape_vector([size, *shape])
     return shape_input(call, "element_shape", size, tf.int32)
 
 
