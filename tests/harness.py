@@ -148,9 +148,19 @@ class Sample:
         return [s for k in sizes for s in itertools.combinations(may, k)]
 
     def arguments(self, subset: Iterable[int], n: int) -> list[Any]:
-        rng = np.random.default_rng(zlib.crc32(self.name.encode()))
-        chosen = set(subset)
-        return [x.make(rng, n if i in chosen else None) for i, x in enumerate(self.inputs)]
+        """Inputs, drawn again until those that vary do, where they can."""
+        chosen, seed = set(subset), zlib.crc32(self.name.encode())
+        for attempt in range(8):
+            rng = np.random.default_rng(seed + attempt)
+            args = [x.make(rng, n if i in chosen else None) for i, x in enumerate(self.inputs)]
+            if n < 2 or all(_differ(args[i]) for i in chosen):
+                break
+        return args
+
+
+def _differ(rows: Any) -> bool:
+    """Whether not all rows are the same; of rows without elements none can differ."""
+    return rows[0].size == 0 or any(np.any(rows[0] != row) for row in rows[1:])
 
 
 def sample(op_type: str, fn: Callable[..., Any], *inputs: In, **options: Any) -> Sample:
