@@ -1,7 +1,8 @@
 # Everything runs from a clean clone: Python 3.10 or newer and pip are all that must be there.
 #
 #   make demo         handwritten digits: per-example gradients, a picture, a table of times
-#   make test         the tests, with today's share of the long sweeps
+#   make test         the tests: the basics, today's share of the long sweeps, what has changed
+#   make test ROOM=lists  all tests of one room: tests/shares.py has their names
 #   make test-all     the tests, with all of the long sweeps
 #   make test-oldest  a smoke test on the oldest TensorFlow that we support
 #   make bench        the benchmarks
@@ -17,10 +18,11 @@ OLDEST := $(OLDEST_VENV)/.installed
 PIP := -m pip install --quiet --disable-pip-version-check
 
 WORKERS ?= 2
-SHARES ?= 16
-# Which share of the long sweeps runs: the day decides, so that all of them run in some two weeks.
-SHARE ?= $(shell echo $$(( $$(date +%s) / 86400 % $(SHARES) + 1 )))/$(SHARES)
-PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --maxschedchunk 8 --maxfail 25
+# Seconds of the long sweeps; the day decides which ones.
+BUDGET ?= 240
+# All tests of what has changed; ROOM=lists runs the tests of one room and nothing else.
+ROOM ?= changed
+PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --maxfail 25
 SMOKE := tests/test_smoke.py tests/test_graphs.py
 
 .PHONY: bench demo docs help install lint test test-all test-oldest
@@ -46,7 +48,7 @@ demo: $(INSTALLED)
 	@$(RUN) -m examples.demo_digits
 
 test: $(INSTALLED)
-	TF_PFOR_SHARE=$(SHARE) $(PYTEST)
+	TF_PFOR_BUDGET=$(BUDGET) TF_PFOR_ROOM=$(ROOM) $(PYTEST)
 
 test-all: $(INSTALLED)
 	$(PYTEST)

@@ -51,3 +51,10 @@ LOOPED: tuple[str, ...] = (
     "StatelessTruncatedNormalV2[1]",
     "StatelessTruncatedNormal[0]",
 )
+
+# Samples with invariants of an origin at a site of the call that are refused with the fallback
+# off; their values are compared with the fallback on.
+SITES_LOOPED: tuple[tuple[str, str, str], ...] = ()
+
+# The same that fail: a part of the error.
+SITES_FAIL: dict[tuple[str, str, str], str] = {}

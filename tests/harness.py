@@ -24,7 +24,7 @@ import itertools
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -150,9 +150,19 @@ class Sample:
         return [s for k in sizes for s in itertools.combinations(may, k)]
 
     def arguments(self, subset: Iterable[int], n: int) -> list[Any]:
-        rng = np.random.default_rng(zlib.crc32(self.name.encode()))
-        chosen = set(subset)
-        return [x.make(rng, n if i in chosen else None) for i, x in enumerate(self.inputs)]
+        """Inputs, drawn again until those that vary do, where they can."""
+        chosen, seed = set(subset), zlib.crc32(self.name.encode())
+        for attempt in range(8):
+            rng = np.random.default_rng(seed + attempt)
+            args = [x.make(rng, n if i in chosen else None) for i, x in enumerate(self.inputs)]
+            if n < 2 or all(_differ(args[i]) for i in chosen):
+                break
+        return args
+
+
+def _differ(rows: Any) -> bool:
+    """Whether not all rows are the same; of rows without elements none can differ."""
+    return rows[0].size == 0 or any(np.any(rows[0] != row) for row in rows[1:])
 
 
 def sample(op_type: str, fn: Callable[..., Any], *inputs: In, **options: Any) -> Sample:
@@ -222,8 +232,10 @@ def _folded_value(element: Element, loop: Any, axes: int) -> Value:
     )
 
 
-def reference(s: Sample, subset: tuple[int, ...], args: list[Any], n: int) -> list[Any]:
+@functools.lru_cache(maxsize=64)
+def reference(s: Sample, subset: tuple[int, ...], n: int) -> list[Any]:
     """A plain Python loop over the rows, and np.stack."""
+    args = s.arguments(subset, n)
     rows: list[list[Any]] = []
     for r in range(n):
         row = [tf.constant(x[r] if i in subset else x) for i, x in enumerate(args)]
@@ -248,9 +260,41 @@ def _specs(args: list[Any], subset: tuple[int, ...], unknown: bool) -> list[tf.T
     return specs
 
 
-def _compile(run: Run, args: list[Any], unknown: bool, **options: Any) -> Any:
-    function = tf.function(lambda *a: run(*a), autograph=False, **options)
-    return function.get_concrete_function(*_specs(args, run.subset, unknown))
+class Compiled(NamedTuple):
+    """What one run gave: static shapes, and a function of n that gives its values."""
+
+    static: list[tf.TensorShape]
+    values: Callable[[int], list[Any]]
+
+
+def compiled(runs: list[Run], n: int, unknown: bool = False, **options: Any) -> list[Compiled]:
+    """Several runs in one function; each in its own where that fails, so that it is known which."""
+    try:
+        return _together(runs, n, unknown, **options)
+    except Exception:
+        if len(runs) == 1:
+            raise
+        return [one for run in runs for one in _together([run], n, unknown, **options)]
+
+
+def _together(runs: list[Run], n: int, unknown: bool, **options: Any) -> list[Compiled]:
+    args = [run.sample.arguments(run.subset, n) for run in runs]
+    specs = [_specs(a, run.subset, unknown) for a, run in zip(args, runs)]
+    function = tf.function(
+        lambda *given: [run(*a) for run, a in zip(runs, given)], autograph=False, **options
+    ).get_concrete_function(*specs)
+    called = functools.lru_cache(maxsize=1)(lambda n: _call(function, runs, n))
+    called(n)
+    return [
+        Compiled([x.shape for x in static], functools.partial(lambda k, n: called(n)[k], k))
+        for k, static in enumerate(function.structured_outputs)
+    ]
+
+
+def _call(function: Any, runs: list[Run], n: int) -> list[list[Any]]:
+    args = [run.sample.arguments(run.subset, n) for run in runs]
+    found = function(*[[tf.constant(x) for x in a] for a in args])
+    return [[x.numpy() for x in results] for results in found]
 
 
 def assert_close(s: Sample, what: str, found: Any, expected: Any) -> None:
@@ -273,33 +317,48 @@ def assert_close(s: Sample, what: str, found: Any, expected: Any) -> None:
 # ---------------------------------------------------------------------------
 
 
-def outcome_of(s: Sample, subset: tuple[int, ...]) -> str:
-    """ "ok" when vectorized with the fallback off, else why not."""
-    run = Run(s, subset)
+@functools.lru_cache(maxsize=2)
+def _outcomes(s: Sample) -> tuple[list[Run], list[str], list[Compiled]]:
+    """For each subset: "ok" when vectorized with the fallback off, else why not."""
+    runs = [Run(s, subset) for subset in s.subsets()]
+    found = ["ok"] * len(runs)
+    made: list[Compiled] = []
     try:
-        _compile(run, s.arguments(subset, 3), unknown=False)
-    except NotVectorizableError as why:
-        return f"refused: {why.failures}"
-    mine = [o for op, o, _ in run.recorder.entries if op.type == s.op_type]
-    inlined = any(r.family == "inline" for r in REGISTRY.rules(s.op_type))  # leaves no record
+        made = compiled(runs, 3)
+    except NotVectorizableError:
+        for k, run in enumerate(runs):
+            try:
+                compiled([run], 3)
+            except NotVectorizableError as why:
+                found[k] = f"refused: {why.failures}"
+    return runs, [_recorded(run) if f == "ok" else f for run, f in zip(runs, found)], made
+
+
+def _recorded(run: Run) -> str:
+    """ "ok" when the records of a run have its op and no loop."""
+    op_type, entries = run.sample.op_type, run.recorder.entries
+    mine = [o for op, o, _ in entries if op.type == op_type]
+    inlined = any(r.family == "inline" for r in REGISTRY.rules(op_type))  # leaves no record
     if not mine and not inlined:
-        found = sorted({op.type for op, _, _ in run.recorder.entries})
-        return f"the body has no {s.op_type} that was converted; it has {found}"
+        found = sorted({op.type for op, _, _ in entries})
+        return f"the body has no {op_type} that was converted; it has {found}"
     bad = [
-        f"{op.type}: {o.value}"
-        for op, o, _ in run.recorder.entries
-        if o in (Outcome.LOOPED, Outcome.REJECTED)
+        f"{op.type}: {o.value}" for op, o, _ in entries if o in (Outcome.LOOPED, Outcome.REJECTED)
     ]
-    hidden = [t for t in run.emitted if t in LOOP_OPS and not s.op_type.endswith("While")]
-    if bad or hidden:
-        return f"loops: {bad + hidden}"
-    return "ok"
+    hidden = [t for t in run.emitted if t in LOOP_OPS and not op_type.endswith("While")]
+    return f"loops: {bad + hidden}" if bad or hidden else "ok"
+
+
+def forget() -> None:
+    """Forgets what is kept from one check to the next: for who changes rules."""
+    _outcomes.cache_clear()
 
 
 def check_outcome(s: Sample, expected_to_loop: set[str]) -> None:
     """Vectorized with the fallback off, exactly when the expectation list does not name it."""
-    for subset in s.subsets():
-        found, name = outcome_of(s, subset), case(s.name, subset)
+    runs, outcomes, _ = _outcomes(s)
+    for run, found in zip(runs, outcomes):
+        name = case(s.name, run.subset)
         if name in expected_to_loop:
             assert found != "ok", f"{name} is vectorized now: take it from the expectation list"
         else:
@@ -308,33 +367,40 @@ def check_outcome(s: Sample, expected_to_loop: set[str]) -> None:
 
 def check_values(s: Sample) -> None:
     """Values, dtypes and static shapes equal to the Python loop."""
-    for subset in s.subsets():
-        shapes: list[Any] = []
-        for n, unknown in ((3, False), (1, False), (0, False), (3, True), (0, True)):
-            if unknown and not s.unknown:
-                continue
-            what = f"{case(s.name, subset)}, n={n}{' unknown' if unknown else ''}"
-            args = s.arguments(subset, n)
-            run = Run(s, subset, "loop")
-            concrete = _compile(run, args, unknown)
-            found = [x.numpy() for x in concrete(*[tf.constant(a) for a in args])]
-            static = [x.shape for x in concrete.outputs]
+    runs, outcomes, made = _outcomes(s)
+    if set(outcomes) != {"ok"} or not made:
+        runs = [Run(s, subset, "loop") for subset in s.subsets()]
+        made = compiled(runs, 3)
+    _check_rows(made, runs, 3, unknown=False)
+    for run, one in zip(runs, made):
+        what = case(s.name, run.subset)
+        emitted = [t for t in run.emitted if t != "Const"]
+        assert len(emitted) <= s.max_ops, f"{what}: {len(emitted)} ops: {emitted}"
+        _check_static(s, run.subset, one.static, what)
+    runs = [Run(s, subset, "loop") for subset in s.subsets()]
+    for n in (1, 0):
+        _check_rows(compiled(runs, n), runs, n, unknown=False)
+    if s.unknown:
+        made = compiled(runs, 3, unknown=True)
+        for n in (3, 0):
+            _check_rows(made, runs, n, unknown=True)
+
+
+def _check_rows(made: list[Compiled], runs: list[Run], n: int, unknown: bool) -> None:
+    """What several runs gave for n rows, against the Python loop; of no rows, the shapes."""
+    for run, one in zip(runs, made, strict=True):
+        s = run.sample
+        what = f"{case(s.name, run.subset)}, n={n}{' unknown' if unknown else ''}"
+        found, expected = one.values(n), reference(s, run.subset, n or 1)
+        assert len(found) == len(expected) == len(one.static), what
+        for f, static, e in zip(found, one.static, expected):
             if n:
-                expected = reference(s, subset, args, n)
-                assert len(found) == len(expected), what
-                for f, e in zip(found, expected):
-                    assert_close(s, what, f, e)
-                shapes = shapes or [e.shape[1:] for e in expected]
-            for f, st, e in zip(found, static, shapes):
-                assert f.shape[0] == n, f"{what}: {f.shape[0]} rows"
-                assert st.rank is not None, what
-                assert st[0] == (None if unknown else n), f"{what}: {st}"
-                if not s.random:
-                    assert f.shape[1:] == e or n == 0, f"{what}: {f.shape}"
-            if not unknown and n == 3:
-                emitted = [t for t in run.emitted if t != "Const"]
-                assert len(emitted) <= s.max_ops, f"{what}: {len(emitted)} ops: {emitted}"
-                _check_static(s, subset, static, what)
+                assert_close(s, what, f, e)
+            assert f.shape[0] == n, f"{what}: {f.shape[0]} rows"
+            assert f.dtype == e.dtype, f"{what}: {f.dtype}"
+            assert static.rank is not None, what
+            assert static[0] == (None if unknown else n), f"{what}: {static}"
+            assert s.random or n == 0 or f.shape[1:] == e.shape[1:], f"{what}: {f.shape}"
 
 
 def _check_static(s: Sample, subset: tuple[int, ...], static: list[Any], what: str) -> None:
@@ -406,13 +472,8 @@ def _gradients(fn: Any, args: list[tf.Tensor], floats: list[int]) -> list[Any]:
 
 def check_xla(s: Sample) -> None:
     """Values under jit_compile, for every subset."""
-    for subset in s.subsets():
-        args = s.arguments(subset, 3)
-        run = Run(s, subset, "loop")
-        concrete = _compile(run, args, unknown=False, jit_compile=True)
-        found = concrete(*[tf.constant(a) for a in args])
-        for f, e in zip(found, reference(s, subset, args, 3)):
-            assert_close(s, f"{case(s.name, subset)} under jit_compile", f.numpy(), e)
+    runs = [Run(s, subset, "loop") for subset in s.subsets()]
+    _check_against_loop(s, runs, 3, "under jit_compile", jit_compile=True)
 
 
 FOLDS = ((1,), (2,), (2, 0), (0, 2), (1, 2))
@@ -421,19 +482,15 @@ FOLDS = ((1,), (2,), (2, 0), (0, 2), (1, 2))
 
 def check_folded(s: Sample) -> None:
     """Values when varying inputs come in folded form, and each form is what it says to be."""
-    seen: set[Any] = set()
+    runs: dict[int, dict[Any, Run]] = {3: {}, 1: {}}
     for subset, folds, n in itertools.product(s.subsets(), FOLDS, (3, 1)):
         ranks = [len(s.inputs[i].shape) for i in subset]
         axes = tuple(min(k, r) for k, r in zip(itertools.cycle(folds), ranks))
-        if (subset, axes, n) in seen or not any(axes) or (n == 1 and folds != FOLDS[0]):
-            continue
-        seen.add((subset, axes, n))
-        args = s.arguments(subset, n)
-        with forms_made():
-            concrete = _compile(Run(s, subset, "loop", axes), args, unknown=False)
-        found = concrete(*[tf.constant(a) for a in args])
-        for f, e in zip(found, reference(s, subset, args, n)):
-            assert_close(s, f"{case(s.name, subset)} folded {axes}, n={n}", f.numpy(), e)
+        if any(axes) and (n == 3 or folds == FOLDS[0]):
+            runs[n].setdefault((subset, axes), Run(s, subset, "loop", axes))
+    with forms_made():
+        for n, some in runs.items():
+            _check_against_loop(s, list(some.values()), n, f"folded, n={n}")
 
 
 @contextlib.contextmanager
@@ -450,11 +507,17 @@ def forms_made() -> Iterator[None]:
         yield
 
 
+def _check_against_loop(s: Sample, runs: list[Run], n: int, how: str, **options: Any) -> None:
+    for run, one in zip(runs, compiled(runs, n, **options) if runs else ()):
+        for f, e in zip(one.values(n), reference(s, run.subset, n), strict=True):
+            assert_close(s, f"{case(s.name, run.subset)} {how} {run.folds}", f, e)
+
+
 def check_nested(s: Sample) -> None:
     """A map in a map: the outer over 2 rows of 3; all varying inputs vary in both."""
     subset = s.subsets()[-1]
     args = s.arguments(subset, 6)
-    expected = reference(s, subset, args, 6)
+    expected = reference(s, subset, 6)
 
     def outer(*rows: tf.Tensor) -> list[tf.Tensor]:
         full: list[Any] = [tf.constant(a) if i not in subset else None for i, a in enumerate(args)]

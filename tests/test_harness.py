@@ -25,7 +25,9 @@ def rule(op_type, function, **options):
     """One rule for an op type in place of all others, for a while."""
     with REGISTRY.temporary():
         tf_pfor.RegisterPFor(op_type, override=True, **options)(function)
+        harness.forget()
         yield
+    harness.forget()
 
 
 def caught(check, s, what):
