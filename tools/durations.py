@@ -1,6 +1,6 @@
 """Writes tests/durations.json from a recorded run of the tests.
 
-``TF_PFOR_RECORD=/tmp/seconds make test-all``, then ``python -m tools.durations /tmp/seconds``: the
+``TF_PFOR_RECORD=seconds make test-all``, then ``python -m tools.durations seconds``: the
 mean seconds of one test of each function. Functions that the run did not reach stay as they were.
 """
 
@@ -11,8 +11,7 @@ import json
 import pathlib
 import sys
 
-from tests import shares
-
+DURATIONS = pathlib.Path(__file__).resolve().parent.parent / "tests" / "durations.json"
 LEAST = 0.1  # what is faster need not be told apart
 
 
@@ -24,8 +23,9 @@ def main(paths: list[str]) -> None:
             function, seconds = json.loads(line)
             found[function].append(seconds)
     means = {name: max(LEAST, round(sum(v) / len(v), 1)) for name, v in found.items()}
-    merged = {**shares.recorded(), **means}
-    shares.DURATIONS.write_text(json.dumps(merged, indent=0, sort_keys=True) + "\n")
+    known = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    merged = {**known, **means}
+    DURATIONS.write_text(json.dumps(merged, indent=0, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import bools, drawn, fixed, ints, normal, sample, uniform
+from tests.sample import bools, drawn, fixed, ints, normal, sample, uniform
 from tf_pfor._tf import schema
 
 raw = tf.raw_ops
