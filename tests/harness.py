@@ -28,13 +28,14 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import inputs as inputs_module
 from tf_pfor import nests
-from tf_pfor import run as run_module
 from tf_pfor.convert import Settings
 from tf_pfor.errors import NotVectorizableError
+from tf_pfor.inputs import Element
 from tf_pfor.registry import REGISTRY, Outcome
 from tf_pfor.report import Recorder
-from tf_pfor.run import Element, convert_body
+from tf_pfor.run import convert_body
 from tf_pfor.trace import trace
 from tf_pfor.values import Folded, Layout, Value
 
@@ -195,8 +196,8 @@ class Run:
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
         self.recorder = Recorder()
-        values = _folded_value if self.folded else run_module._element_value
-        with mock.patch.object(run_module, "_element_value", values):
+        values = _folded_value if self.folded else inputs_module._element_value
+        with mock.patch.object(inputs_module, "_element_value", values):
             leaves = convert_body(
                 traced, [Element(x) for x in rows], n, self.settings, self.recorder
             )

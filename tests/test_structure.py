@@ -40,7 +40,7 @@ LAYERS = (
     "convert",
     "trace",
     "options memory",
-    "function",
+    "function inputs",
     "run",
     "code_reads identity",
     "objects",
