@@ -30,12 +30,13 @@ import tensorflow as tf
 
 from tests.sample import Sample, case
 from tf_pfor import checked, nests
-from tf_pfor import run as run_module
+from tf_pfor import inputs as inputs_module
 from tf_pfor.convert import Settings
 from tf_pfor.errors import NotVectorizableError
+from tf_pfor.inputs import Element
 from tf_pfor.registry import REGISTRY, Outcome
 from tf_pfor.report import Recorder
-from tf_pfor.run import Element, convert_body
+from tf_pfor.run import convert_body
 from tf_pfor.trace import trace
 from tf_pfor.values import Folded, Layout, Value
 
@@ -77,7 +78,7 @@ class Run:
         def values(element: Element, loop: Any) -> Value:
             return _folded_value(element, loop, next(folds))
 
-        with mock.patch.object(run_module, "_element_value", values):
+        with mock.patch.object(inputs_module, "_element_value", values):
             leaves = convert_body(
                 traced, [Element(x) for x in rows], n, self.settings, self.recorder
             )

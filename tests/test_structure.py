@@ -43,7 +43,7 @@ LAYERS = (
     "convert",
     "trace",
     "options memory",
-    "function",
+    "function inputs",
     "run",
     "code_reads identity",
     "objects",

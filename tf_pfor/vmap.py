@@ -16,9 +16,10 @@ from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.fingerprint import Transformed
+from tf_pfor.inputs import Element
 from tf_pfor.memory import advised
 from tf_pfor.options import settings_of
-from tf_pfor.run import Element, Job, run
+from tf_pfor.run import Job, run
 from tf_pfor.settings import Settings
 from tf_pfor.trace import autographed
 from tf_pfor.values import dims
