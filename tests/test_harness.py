@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import harness
-from tests.harness import normal, sample
+from tests.sample import normal, sample
 from tf_pfor.registry import REGISTRY, Outcome
 from tf_pfor.values import Folded, Layout, Value
 
