@@ -22,6 +22,8 @@ WORKERS ?= 2
 BUDGET ?= 240
 # All tests of what has changed; ROOM=lists runs the tests of one room and nothing else.
 ROOM ?= changed
+# Seconds after which no further test begins; what was not run is said at the end.
+LIMIT ?= 2400
 PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --maxfail 25
 SMOKE := tests/test_smoke.py tests/test_graphs.py
 
@@ -48,7 +50,7 @@ demo: $(INSTALLED)
 	@$(RUN) -m examples.demo_digits
 
 test: $(INSTALLED)
-	TF_PFOR_BUDGET=$(BUDGET) TF_PFOR_ROOM=$(ROOM) $(PYTEST)
+	TF_PFOR_BUDGET=$(BUDGET) TF_PFOR_ROOM=$(ROOM) TF_PFOR_LIMIT=$(LIMIT) $(PYTEST)
 
 test-all: $(INSTALLED)
 	$(PYTEST)

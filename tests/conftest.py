@@ -4,6 +4,7 @@
 ``TF_PFOR_DAY`` (see shares.py); without it all of them. ``TF_PFOR_ROOM=changed`` runs, besides, all
 tests of what git says has changed; ``TF_PFOR_ROOM=lists,state`` runs the tests of those rooms, all
 of them, and nothing else. ``TF_PFOR_RECORD=file`` writes how long each test took.
+``TF_PFOR_LIMIT=seconds`` skips, aloud, what has not begun when so many seconds have passed.
 """
 
 import gc
@@ -28,6 +29,7 @@ FIRST = (
     "test_docs.py",
 )
 LAST = ("test_samples.py",)
+BEGAN = time.monotonic()
 
 
 def _options() -> tuple[float, int, str]:
@@ -94,6 +96,19 @@ def pytest_runtest_protocol(item):
         function = shares.Test.of(item.nodeid, is_slow=False).function
         with open(path, "a") as file:
             file.write(json.dumps([function, round(time.process_time() - began, 3)]) + "\n")
+
+
+def pytest_runtest_setup(item):
+    limit = float(os.environ.get("TF_PFOR_LIMIT") or 0)
+    if limit and time.monotonic() - BEGAN > limit:
+        pytest.skip("NOT RUN: the time is up (TF_PFOR_LIMIT)")
+
+
+def pytest_terminal_summary(terminalreporter):
+    late = [r for r in terminalreporter.getreports("skipped") if "NOT RUN" in str(r.longrepr)]
+    if late:
+        terminalreporter.section(f"{len(late)} tests were not run: the time is up", sep="!")
+        terminalreporter.line("On an idle machine all of them run; TF_PFOR_LIMIT= lifts the limit.")
 
 
 def _rank(item: pytest.Item) -> tuple[int, str]:

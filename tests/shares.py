@@ -20,8 +20,8 @@ from fnmatch import fnmatch
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DURATIONS = pathlib.Path(__file__).with_name("durations.json")
 UNKNOWN = 0.5  # seconds of a test that was never recorded
-SWEEP = 8.0  # seconds; of a function whose tests take longer together, some run each day
-DAILY = 4.0  # seconds of tests of such a function that run each day
+SWEEP = 5.0  # seconds; of a function whose tests take longer together, some run each day
+DAILY = 2.5  # seconds of tests of such a function that run each day
 ROOM_SECONDS = 900.0  # when changed rooms have more than this, the share decides for them too
 
 # Files whose functions each run one case every day, also where they are slow.
