@@ -161,7 +161,7 @@ def _is_write(op: tf.Operation) -> bool:
         return not op.get_attr("resize_if_index_out_of_bounds")
     if op.type == "TensorScatterUpdate":
         shape = dims(op.inputs[1])
-        return is_static(shape) and len(shape) in (1, 2) and shape[-1] == 1  # type: ignore[arg-type,index]
+        return is_static(shape) and len(shape) in (1, 2) and shape[-1] == 1
     return op.type == "TensorListScatterIntoExistingList"
 
 
@@ -180,7 +180,7 @@ def _read_index(op: tf.Operation) -> Any:
     if not is_gather and op.type not in _LIST_READS:
         return None
     shape = dims(op.inputs[1])
-    few = shape == () or (is_static(shape) and len(shape) == 1 and shape[0] <= _MOST)  # type: ignore[arg-type,index,operator]
+    few = shape == () or (is_static(shape) and len(shape) == 1 and shape[0] <= _MOST)
     return op.inputs[1] if few else None
 
 

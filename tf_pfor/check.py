@@ -15,9 +15,9 @@ from tf_pfor.convert import Failed, Settings
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError
 from tf_pfor.explain import arguments
+from tf_pfor.inputs import Element, bound_walker
 from tf_pfor.regions import Region, key
 from tf_pfor.report import Recorder, refusal
-from tf_pfor.run import Element, bound_walker
 from tf_pfor.trace import Body, trace
 
 _HANDLES = (tf.resource, tf.variant)

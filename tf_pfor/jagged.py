@@ -58,7 +58,7 @@ def together(first: tf.Operation, walker: Walker) -> tuple[list[tf.Operation], s
     if not members:
         schema = _tf.schema(first.type)
         assert schema is not None
-        ops = [first] if schema.is_stateful else regions.grow(first, walker)
+        ops = [first] if schema.is_stateful else regions.grow(first, walker, uneven)
         return regions.in_order({*ops, *copies(set(ops), walker)}), set()
     uneven |= _lists(members, varies)
     _check(first, members, walker, uneven)
@@ -85,7 +85,7 @@ def spread(
 
     Returns:
       The op, all that makes or reads such tensors, and what lies on paths between; none if its
-      outputs have equal shapes. The keys of these tensors, and of all that differ in value.
+      outputs have equal shapes. The keys of such tensors, and of all that differ in value.
     """
     started = walker.memo.setdefault("sources of unequal shapes", set())
     started.add(first)
@@ -93,7 +93,7 @@ def spread(
     uneven, varies = _uneven(walker, wanted, started, in_loop)
     if not any(key(t) in uneven for t in first.outputs):
         started.discard(first)
-        return set(), set(), varies
+        return set(), uneven, varies
     members, before = {first}, set[tf.Operation]()
     if not in_loop:
         members |= _listed(first, walker, wanted)

@@ -174,15 +174,22 @@ def reached(roots: Iterable[tf.Operation]) -> set[tf.Operation]:
 # ---------------------------------------------------------------------------
 
 
-def grow(first: tf.Operation, walker: Walker) -> list[tf.Operation]:
+def grow(first: tf.Operation, walker: Walker, uneven: Collection[Any]) -> list[tf.Operation]:
     """The ops that share a loop with ``first``, an op that no rule takes, in running order.
 
     They are stateless, have no rule at all, are connected with it through such ops, and no path
     leaves them and comes back. What they need from outside is converted on the way.
+
+    Args:
+      first: the op.
+      walker: what converts it.
+      uneven: the keys of tensors whose shapes may differ between iterations: none of theirs.
     """
-    wanted = walker.wanted()
+    wanted = {
+        op for op in walker.wanted() if not any(key(t) in uneven for t in (*op.inputs, *op.outputs))
+    }
     members = _connected(first, lambda op: op in wanted and _may_join(op, first, walker))
-    _make_convex(members, wanted)
+    _make_convex(members, walker.wanted())
     if len(members) == 1:
         return [first]
     outside = [t.op for op in members for t in op.inputs if t.op not in members]

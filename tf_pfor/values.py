@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -287,6 +287,18 @@ class Folded:
         """Whether the tensor has been emitted."""
         return not isinstance(self.held, Cell) or self.held.is_made
 
+    def check(self, inner_shape: Shape, n: int | None) -> None:
+        """Holds a tensor that was made against what it is the folded form of, n rows of a shape.
+
+        Raises:
+          ValueError: if it cannot be that.
+        """
+        found = dims(self.tensor) if self.is_made else None
+        if found is None or inner_shape is None:
+            return
+        lead = (n, *inner_shape[: self.axes])
+        merge(found, (size_of(lead) if is_static(lead) else None, *inner_shape[self.axes :]))
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RowSource:
@@ -363,6 +375,11 @@ def as_shape(shape: tf.TensorShape) -> Shape:
     return None if shape.rank is None else tuple(shape.as_list())
 
 
+def as_tensor_shape(shape: Shape) -> tf.TensorShape:
+    """A static shape as TensorFlow's own."""
+    return tf.TensorShape(shape)  # pyright: ignore[reportArgumentType]: it may be None
+
+
 def merge(a: Shape, b: Shape) -> Shape:
     """What is known when a tensor has both static shapes.
 
@@ -381,7 +398,7 @@ def merge(a: Shape, b: Shape) -> Shape:
     return tuple(out)
 
 
-def is_static(shape: Shape) -> bool:
+def is_static(shape: Shape) -> TypeGuard[tuple[int, ...]]:
     """Whether rank and all dimensions are known."""
     return shape is not None and None not in shape
 

@@ -184,11 +184,10 @@ def _folded(call: Call, value: Value, axes: int, rank: int, broadcasts: bool) ->
     shape = value.inner_shape
     assert shape is not None
     missing = rank - len(shape)
-    if value.is_stacked and missing:  # all folded axes are ones: [n, ...] -> [n, rest]
-        rest = ((1,) * missing + shape)[axes:]
-        return call.emit.reshape(value.any_form, [call.loop.length, *rest])  # type: ignore[list-item]
+    if value.is_stacked and missing > axes:  # [n, ...] -> [n, 1, ..., 1, ...]
+        return expand_to_rank(call, value, rank - axes)
     if value.is_stacked or not broadcasts:  # what is invariant is repeated for these kernels
-        return fold(call, value, axes)
+        return fold(call, value, axes - missing)  # what it lacks are ones
     extra = max(0, axes - missing)  # leading ones
     return call.emit.reshape(value.tensor, shape[extra:]) if extra else value.tensor  # type: ignore[arg-type]
 
@@ -226,7 +225,7 @@ def _groups(call: Call, values: Sequence[Value], rank: int) -> list[_Group] | No
     axes = [_Group(1, True, tuple(v.is_stacked for v in values))]
     for sizes in zip(*aligned):
         size = next((s for s in sizes if s != 1), 1)
-        axes.append(_Group(size, False, tuple(s != 1 for s in sizes)))  # type: ignore[arg-type]
+        axes.append(_Group(size, False, tuple(s != 1 for s in sizes)))
     out: list[_Group] = []
     for axis in axes:
         if axis.factor == 1 and not (axis.has_loop and call.loop.static_length != 1):

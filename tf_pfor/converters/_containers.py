@@ -148,8 +148,8 @@ def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tens
         item = _with_packs(call, item)
     ends = tf.cast(lengths_of(call, item), tf.float64)  # [m]
     starts = tf.zeros_like(ends)
-    if known_rows(item).starts is not None:
-        starts = tf.cast(known_rows(item).starts, tf.float64)
+    if (begins := known_rows(item).starts) is not None:
+        starts = tf.cast(begins, tf.float64)
     places = row_ids(call, item)  # [n]
     with call.emit.graph.as_default():
         if container is not None and container.ids is not None:
@@ -320,5 +320,5 @@ def popped_elements(
     dtype, shape = popped.outputs[1].dtype, dims(popped.outputs[1])
     if dtype == tf.variant or not is_static(shape):
         return None
-    whole = emit.shape_vector([size_of_rows(call, handle), *shape])  # type: ignore[misc]
+    whole = emit.shape_vector([size_of_rows(call, handle), *shape])
     return Cell(None, lambda: padded_stack(emit, handle.tensor, whole, dtype))

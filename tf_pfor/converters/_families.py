@@ -32,7 +32,8 @@ def _register(
     outcome: Outcome = Outcome.VECTORIZED,
     note: str = "",
 ) -> None:
-    caller = sys._getframe(2)  # inspect.stack() reads the sources of all modules around it
+    # inspect.stack() would read the sources of all modules around it
+    caller = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
     where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
     for op_type, attrs in table.items():
         RegisterPFor(op_type, stacked, attrs=attrs, family=family, outcome=outcome, note=note)(
@@ -155,8 +156,13 @@ def fold_batch(table: Table, inputs: str | tuple[str, ...]) -> None:
     names = (inputs,) if isinstance(inputs, str) else inputs
 
     def convert(call: Call, *_: Value) -> Any:
-        like = next(v for v in (call.inputs[k] for k in names) if v.is_stacked)  # type: ignore[union-attr]
-        made = call.rebuild(**{k: fold(call, call.inputs[k]) for k in names})  # type: ignore[arg-type]
+        values: dict[str, Value] = {}
+        for name in names:
+            value = call.inputs[name]
+            assert isinstance(value, Value)
+            values[name] = value
+        like = next(v for v in values.values() if v.is_stacked)
+        made = call.rebuild(**{k: fold(call, v) for k, v in values.items()})
         outputs = made if isinstance(made, list) else [made]
         return [
             unfold(call, t, like, inner_shape=call.output_shape(i)) for i, t in enumerate(outputs)

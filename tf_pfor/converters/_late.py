@@ -173,7 +173,8 @@ def due_rows(
     """
     if end is None:
         none = emit("Fill", emit.shape_of(ends), np.int32(-1))
-        end = emit("Max", emit("Select", goes_on, ends, none), np.int32(0))
+        last = emit("Max", emit("Select", goes_on, ends, none), np.int32(0))
+        return due_rows(emit, goes_on, ends, last)
     return emit("LogicalAnd", goes_on, emit("Equal", ends, end)), end
 
 

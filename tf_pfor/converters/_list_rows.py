@@ -42,9 +42,8 @@ def positions(call: Call) -> tf.Tensor:
 
 def row_ids(call: Call, value: Value) -> tf.Tensor:
     """int32 [n]: the rows of the elements that are this loop's iterations."""
-    if known_rows(value).ids is not None:
-        return known_rows(value).ids
-    return positions(call)
+    ids = known_rows(value).ids
+    return positions(call) if ids is None else ids
 
 
 def pick(call: Call, value: Value, tensor: tf.Tensor, axis: int = 0) -> tf.Tensor:
@@ -61,9 +60,9 @@ def shape_of_items(call: Call, value: Value, made: tf.Tensor | None = None) -> t
     """
     known = _tf.list_element(value.tensor)
     if known is None or not known[1].is_fully_defined():
-        item = item_at(call) if made is None else declared_item(call, made)
-        if item.is_fully_defined():
-            return call.emit.shape_vector([size_of_rows(call, value), *item.as_list()])
+        item = as_shape(item_at(call) if made is None else declared_item(call, made))
+        if is_static(item):
+            return call.emit.shape_vector([size_of_rows(call, value), *item])
     return declared_shape(call, value.tensor)
 
 
@@ -175,7 +174,7 @@ def row_items(call: Call, source: Value, whole: tf.Tensor, index: tf.Tensor) -> 
     emit, inner = call.emit, (dims(whole) or ())[2:]
     if 0 in inner and is_static(inner):  # which the kernel refuses
         lead = [call.loop.length, *(emit.dim(index, i) for i in range(1, index.shape.rank))]
-        shape = emit.shape_vector([*lead, *inner])  # type: ignore[list-item]
+        shape = emit.shape_vector([*lead, *inner])
         return emit("Fill", shape, emit.constant(np.zeros((), whole.dtype.as_numpy_dtype)))
     return emit("GatherNd", whole, row_positions(call, source, index))
 
@@ -289,7 +288,7 @@ def set_rows(
     emit, many = call.emit, index.shape.rank == 2
     new = once(call, call.stacked(item))  # [n, ...]
     if resizes:
-        target = grown(call, target, emit("Max", index, np.int32([1])) if many else index)
+        target = grown(call, target, emit("Max", index, np.ones(1, np.int32)) if many else index)
     shape = whole_element(call, target, item, skip=int(many))
     whole = dense(call, target, shape)  # [T, size, ...]
     rows = rows_of(target)
@@ -351,8 +350,8 @@ def grown(call: Call, target: Value, index: tf.Tensor) -> Value:
         need = emit("Fill", emit.shape_vector([call.loop.length]), need)
     old = lengths_of(call, target)  # [size]
     new = emit("Maximum", pick(call, target, old), need)  # [n]
-    if known_rows(target).mask is not None:
-        mask = pick(call, target, known_rows(target).mask)
+    if (written := known_rows(target).mask) is not None:
+        mask = pick(call, target, written)
         new = emit("SelectV2", mask, new, pick(call, target, old))
     if known_rows(target).ids is not None:
         where = emit("ExpandDims", known_rows(target).ids, np.int32(1))
@@ -397,7 +396,7 @@ def reachable(call: Call, value: Value, index: tf.Tensor) -> tuple[Value, tf.Ten
 
 def with_base(value: Value) -> Value:
     """A list of some rows that ``carried_on`` tells from others."""
-    return list_with_rows(value, dataclasses.replace(rows_of(value), base=object()))
+    return list_with_rows(value, dataclasses.replace(known_rows(value), base=object()))
 
 
 def carried_on(call: Call, old: Value, new: Value, made: tf.Tensor) -> Value:
@@ -448,7 +447,7 @@ def _like(call: Call, items: tf.Tensor, value: Value) -> tf.Tensor:
     shape = merge(as_shape(items.shape[2:]), told)
     if shape is None or not is_static(shape):
         raise CannotVectorize("a list of elements of unknown shape is replaced in a loop")
-    return call.emit.shape_vector([size_of_rows(call, value), *shape])  # type: ignore[list-item]
+    return call.emit.shape_vector([size_of_rows(call, value), *shape])
 
 
 def _order(call: Call, old: Value) -> tf.Tensor:

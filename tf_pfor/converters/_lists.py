@@ -156,14 +156,15 @@ def shape_input(
         if not is_static(known):
             return call.emit.constant(np.asarray(-1, to.as_numpy_dtype))
         front = call.loop.length if size is None else size
-        return cast(call, call.emit.shape_vector([front, *known]), to)  # type: ignore[misc]
+        return cast(call, call.emit.shape_vector([front, *known]), to)
     found = call.maybe_constant(name)
     to = dtype or value.dtype
     size = call.loop.length if size is None else size
     if call.attr("element_dtype") == tf.variant:
         return cast(call, value.tensor, to)
-    if found is not None and (found.ndim == 0 or isinstance(size, int)):
-        found = found if found.ndim == 0 else np.concatenate([[size], found])
+    if found is not None and found.ndim:
+        found = np.asarray([size, *found]) if isinstance(size, int) else None
+    if found is not None:
         return call.emit.constant(found.astype(to.as_numpy_dtype))
     return with_size(call, cast(call, value.tensor, to), size)
 
@@ -258,7 +259,7 @@ def updated(emit: Emitter, whole: tf.Tensor, at: tf.Tensor, items: tf.Tensor) ->
     return emit("TensorScatterUpdate", whole, at, items)
 
 
-def set_length(emit: Emitter, handle: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+def set_length(emit: Emitter, handle: tf.Tensor, size: tf.Tensor | np.int32) -> tf.Tensor:
     """The list with another length, for rows of different lengths."""
     if _tf.in_xla_context(emit.graph):
         raise CannotVectorize(

@@ -32,7 +32,7 @@ def of_one_length(call: Call, source: Value, known: int | None = None) -> Value:
     lengths = known_lengths(source)
     if lengths is None or rows_of(source) is None:
         return source
-    rows = dataclasses.replace(rows_of(source), lengths=None)
+    rows = dataclasses.replace(known_rows(source), lengths=None)
     if known is not None and _tf.in_xla_context(call.emit.graph):  # what reads it cuts it
         return list_with_rows(source, rows)
     if known is None:

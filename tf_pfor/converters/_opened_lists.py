@@ -112,8 +112,9 @@ def _handles(value: Value) -> list[tf.Tensor]:
 
 def _alone(value: Value) -> list[Value]:
     """Each of the lists as one of its own, of which TensorFlow knows what it holds."""
-    assert rows_of(value) is not None
-    rows = dataclasses.replace(rows_of(value), keeps=(), ends=(), whole=None)
+    rows = rows_of(value)
+    assert rows is not None
+    rows = dataclasses.replace(rows, keeps=(), ends=(), whole=None)
     size = rows.size if isinstance(rows.size, int) else -1
     is_whole = rows.ids is None and rows.mask is None and rows.lengths is None
     handles = _handles(value)

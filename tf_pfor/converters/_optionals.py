@@ -17,7 +17,7 @@ from tf_pfor.converters._kinds import kind_of
 from tf_pfor.converters._loop_graphs import input_before
 from tf_pfor.converters._regions import Region
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.stacked_lists import ListRows, StackedList, known_rows, rows_of
+from tf_pfor.stacked_lists import ListRows, StackedList, rows_of
 from tf_pfor.values import Value
 
 
@@ -103,21 +103,21 @@ def by_branch(
     own = tuple((p, m[0]) for p, m, known in zip(parts, made, optionals) if known.is_own)
     ids.set_shape([call.loop.static_length])
     rows = ListRows(emit.dim(numbers, 0), ids=ids, lengths=numbers, made_for=own)
+    assert all_made is not None  # there is more than one branch
     return StackedList.of(all_made, rows)
 
 
 def among(value: Value, branch: int, optionals: Sequence[Returned]) -> Value:
     """What one branch returns as an optional, as one of all that branches may return."""
-    if rows_of(value) is None:  # in a trial
+    rows = rows_of(value)
+    if rows is None:  # in a trial
         return value
-    assert known_rows(value).lengths is not None
+    assert rows.lengths is not None
     counts, none = [known.count for known in optionals], tf.raw_ops.OptionalNone()
     before, after = sum(counts[:branch]), sum(counts[branch + 1 :])
     handle = joined(list_of([none] * before), value.tensor) if before else value.tensor
     handle = list_of([none] * after, handle)
-    rows = dataclasses.replace(
-        rows_of(value), lengths=known_rows(value).lengths + before, is_even=False, made_for=()
-    )
+    rows = dataclasses.replace(rows, lengths=rows.lengths + before, is_even=False, made_for=())
     return StackedList.of(handle, rows)
 
 

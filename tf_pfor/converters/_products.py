@@ -31,7 +31,7 @@ def product_or_factors(call: Call, product: Product, plain: Callable[[], Any]) -
 def is_worth_it(product: Product) -> bool:
     """Whether moving the factors is cheaper than to write the product."""
     shapes = (product.a.inner_shape, product.b.inner_shape)
-    if not all(is_static(s) and len(s) == 2 for s in shapes):  # type: ignore[arg-type]
+    if not all(is_static(s) and len(s) == 2 for s in shapes):
         return False
     return is_smaller(product.rows, *product.shape)
 

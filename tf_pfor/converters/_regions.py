@@ -27,7 +27,7 @@ from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
 from tf_pfor.repeats import RepeatedList
 from tf_pfor.stacked_lists import Kept, ListRows, StackedList, known_rows, list_with_rows, rows_of
-from tf_pfor.values import Cell, Layout, Shape, Stacked, Unstacked, Value, dims
+from tf_pfor.values import Cell, Layout, Shape, Stacked, Unstacked, Value, as_tensor_shape, dims
 
 
 class Region:
@@ -268,8 +268,8 @@ def full_shape(layout: Layout, inner: Shape, length: int | None) -> tf.TensorSha
     if layout is Layout.BY_ROW:
         return tf.TensorShape([])
     if layout is not Layout.STACKED:
-        return tf.TensorShape(inner)
-    return tf.TensorShape(None if inner is None else [length, *inner])
+        return as_tensor_shape(inner)
+    return as_tensor_shape(None if inner is None else (length, *inner))
 
 
 def received(

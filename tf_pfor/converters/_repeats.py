@@ -190,7 +190,7 @@ def _of_loop_outside(call: Call, given: Value) -> Value:
 def _has_room(limit: tf.Tensor, call: Call) -> bool:
     """Whether a list has room for all trips: no push fails."""
     known = _tf.static_value(limit)
-    return (known is not None and known < 0) or limit is call.op.inputs[1]
+    return (known is not None and bool(known < 0)) or limit is call.op.inputs[1]
 
 
 def _is_fixed(graph: Any, tensor: tf.Tensor, fixed: Collection[int], reads: bool) -> bool:

@@ -17,7 +17,7 @@ from tf_pfor.emit import Emitter
 from tf_pfor.errors import Refused
 from tf_pfor.loop import Loop
 from tf_pfor.repeats import RepeatedList
-from tf_pfor.values import Cell, Stacked, Value
+from tf_pfor.values import Cell, Stacked, Value, as_shape, is_static
 
 NO_BOUND = (
     "under jit_compile, the gradient of a loop needs to know how many trips it makes at most: give "
@@ -72,13 +72,13 @@ def most_of_all_rows(call: Call, value: Value, room: tf.Tensor) -> tf.Tensor:
     loop = Loop(loop.length, emit)
     walker = call.enter(loop, emit)
     for i in Reach(graph).inputs_of(room.op):
-        value = call.walker.value_of(graph.inputs[i])
-        origin = value.source if isinstance(value, Stacked) else None
-        if value is None or (value.is_stacked and origin is None):
+        given = call.walker.value_of(graph.inputs[i])
+        origin = given.source if isinstance(given, Stacked) else None
+        if given is None or (given.is_stacked and origin is None):
             raise Refused(_NOT_FIXED)
         if origin is not None:
-            value = Value.stacked(origin.whole.get()).with_inner_shape(value.inner_shape)
-        walker.bind(graph.inputs[i], value)
+            given = Value.stacked(origin.whole.get()).with_inner_shape(given.inner_shape)
+        walker.bind(graph.inputs[i], given)
     (found,) = walker.convert([room])
     if not isinstance(found, Stacked):
         return fixed(found.tensor)
@@ -183,5 +183,5 @@ def item_of_unset(call: Call) -> list[int] | None:
         return None
     if told is None or (told.ndim and (told >= 0).all()):
         return None
-    item = item_shape(call, call.op.outputs[0])
-    return item.as_list() if item.is_fully_defined() else None
+    item = as_shape(item_shape(call, call.op.outputs[0]))
+    return list(item) if is_static(item) else None

@@ -254,7 +254,7 @@ def _filled(call: Call, x: Value, fill: int) -> Any:
     shape, dtype = x.inner_shape, x.dtype
     if dtype in (tf.string, tf.variant, tf.resource) or not is_static(shape):
         return call.rebuild()
-    array = np.full(shape, fill, dtype.as_numpy_dtype)  # type: ignore[arg-type]
+    array = np.full(shape, fill, dtype.as_numpy_dtype)
     if size_of(shape) <= 1024:
         return Unstacked.deferred(
             lambda: call.emit.constant(array, dtype),

@@ -203,8 +203,8 @@ def _within(call: Call, target: Value, indices: tf.Tensor) -> tf.Tensor:
             is_inside = indices < tf.raw_ops.TensorListLength(input_handle=target.tensor)
         else:
             is_inside = indices < pick(call, target, lengths)[:, None]
-        if known_rows(target).mask is not None:
-            is_inside |= ~pick(call, target, known_rows(target).mask)[:, None]
+        if (written := known_rows(target).mask) is not None:
+            is_inside |= tf.logical_not(pick(call, target, written))[:, None]
         with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_inside), [_BEYOND])]):
             return tf.identity(indices)
 

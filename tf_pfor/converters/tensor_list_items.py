@@ -73,7 +73,7 @@ def _element_of_rows(call: Call, source: Value) -> tf.Tensor:
     """int32 shape of a stacked element: [size, ...]."""
     shape, size = call.output_shape(), size_of_rows(call, source)
     if is_static(shape):
-        return call.emit.shape_vector([size, *shape])  # type: ignore[misc]
+        return call.emit.shape_vector([size, *shape])
     return shape_input(call, "element_shape", size, tf.int32)
 
 
@@ -149,7 +149,7 @@ def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
         return [StackedList.of(handle, rows), item]
     last, at = last_places(call, source)
     if known_rows(source).whole is not None:
-        rows = dataclasses.replace(rows_of(source), lengths=last)
+        rows = dataclasses.replace(known_rows(source), lengths=last)
         whole = known_rows(source).whole.get()
         return [StackedList.of(source.tensor, rows), row_items(call, source, whole, at)]
     size = size_of_rows(call, source)

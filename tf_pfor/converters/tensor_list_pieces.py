@@ -65,7 +65,7 @@ def _cut(emit: Emitter, whole: tf.Tensor, lengths: tf.Tensor, shape: tf.Tensor) 
 def concat(call: Call, input_handle: Value) -> Any:
     """As TensorListConcatV2, with the shape in an attribute."""
     found = call.attr("element_shape")
-    shape = np.int32(-1)
+    shape: Any = np.int32(-1)
     if found.rank is not None:
         dims = [-1 if d is None else d for d in found.as_list()]
         shape = np.asarray(dims, np.int32)
