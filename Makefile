@@ -1,13 +1,13 @@
 # Everything runs from a clean clone: Python 3.10 or newer and pip are all that must be there.
 #
 #   make demo         handwritten digits: per-example gradients, a picture, a table of times
-#   make test         the tests, with today's share of the long sweeps
+#   make test         the tests: the basics, today's share of the long sweeps, what has changed
+#   make test ROOM=lists  all tests of one room: tests/shares.py has their names
 #   make test-all     the tests, with all of the long sweeps
 #   make test-oldest  a smoke test on the oldest TensorFlow that we support
 #   make bench        the benchmarks
 #   make lint         ruff (lint, format) and pyright
 #   make docs         generates docs/coverage.md and checks the links of all pages
-#   make build-file   writes BUILD from the imports
 
 PYTHON ?= python3
 VENV := .venv
@@ -18,13 +18,16 @@ OLDEST := $(OLDEST_VENV)/.installed
 PIP := -m pip install --quiet --disable-pip-version-check
 
 WORKERS ?= 2
-SHARES ?= 16
-# Which share of the long sweeps runs: the day decides, so that all of them run in some two weeks.
-SHARE ?= $(shell echo $$(( $$(date +%s) / 86400 % $(SHARES) + 1 )))/$(SHARES)
-PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --maxschedchunk 8 --maxfail 25
+# Seconds of the long sweeps; the day decides which ones.
+BUDGET ?= 240
+# All tests of what has changed; ROOM=lists runs the tests of one room and nothing else.
+ROOM ?= changed
+# Seconds after which no further test begins; what was not run is said at the end.
+LIMIT ?= 2400
+PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --maxfail 25
 SMOKE := tests/test_smoke.py tests/test_graphs.py
 
-.PHONY: bench build-file demo docs help install lint test test-all test-oldest
+.PHONY: bench demo docs help install lint test test-all test-oldest
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -47,7 +50,7 @@ demo: $(INSTALLED)
 	@$(RUN) -m examples.demo_digits
 
 test: $(INSTALLED)
-	TF_PFOR_SHARE=$(SHARE) $(PYTEST)
+	TF_PFOR_BUDGET=$(BUDGET) TF_PFOR_ROOM=$(ROOM) TF_PFOR_LIMIT=$(LIMIT) $(PYTEST)
 
 test-all: $(INSTALLED)
 	$(PYTEST)
@@ -66,6 +69,3 @@ lint: $(INSTALLED)
 docs: $(INSTALLED)
 	$(RUN) -m tools.coverage
 	$(RUN) -m tools.check_links
-
-build-file: $(INSTALLED)
-	$(RUN) -m tools.build_file

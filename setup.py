@@ -11,7 +11,7 @@ VERSION = re.search(
 ).group(1)  # type: ignore[union-attr]
 
 TENSORFLOW = ">=2.16,<2.22"
-TEST = ["hypothesis>=6.100", "pytest>=8", "pytest-xdist>=3.5"]
+TEST = ["hypothesis>=6.100", "pytest>=8", "pytest-timeout>=2.3", "pytest-xdist>=3.5"]
 # Libraries that call TensorFlow's vectorizer, for tests/test_clients.py. tensorflow-privacy asks
 # for an older TensorFlow: `pip install --no-deps tensorflow-privacy dp-accounting` beside these.
 CLIENTS = ["keras-cv>=0.9", "tensorflow-probability>=0.25", "tf-keras>=2.16", "tf-quant-finance"]

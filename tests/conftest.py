@@ -1,18 +1,24 @@
 """How the tests run: quiet TensorFlow, fast files first, a share of the long sweeps.
 
-``TF_PFOR_SHARE=k/n`` runs the k-th of n shares of the tests that are marked ``slow``, and all
-others. Without it everything runs. Which tests are in a share depends on their names alone.
+``TF_PFOR_BUDGET=seconds`` runs what always runs, and so many seconds of the long sweeps, by
+``TF_PFOR_DAY`` (see shares.py); without it all of them. ``TF_PFOR_ROOM=changed`` runs, besides, all
+tests of what git says has changed; ``TF_PFOR_ROOM=lists,state`` runs the tests of those rooms, all
+of them, and nothing else. ``TF_PFOR_RECORD=file`` writes how long each test took.
+``TF_PFOR_LIMIT=seconds`` skips, aloud, what has not begun when so many seconds have passed.
 """
 
 import gc
+import json
 import os
-import zlib
+import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 if "PYTEST_XDIST_WORKER" in os.environ:  # as many threads as cores, over all workers
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 import pytest
+
+from tests import shares
 
 FIRST = (
     "test_structure.py",
@@ -23,47 +29,93 @@ FIRST = (
     "test_docs.py",
 )
 LAST = ("test_samples.py",)
+BEGAN = time.monotonic()
 
 
-def _share() -> tuple[int, int] | None:
-    given = os.environ.get("TF_PFOR_SHARE", "")
-    if not given:
-        return None
+def _options() -> tuple[float, int, str]:
+    """Seconds of sweeps (0: all), the day, and rooms."""
     try:
-        k, n = (int(x) for x in given.split("/"))
-    except ValueError:
-        k, n = 0, 0
-    if not 1 <= k <= n:
-        raise pytest.UsageError(f"TF_PFOR_SHARE must be k/n with 1 <= k <= n, found {given!r}.")
-    return k, n
+        budget = float(os.environ.get("TF_PFOR_BUDGET") or 0)
+        day = int(os.environ.get("TF_PFOR_DAY") or time.time() // 86400)
+    except ValueError as why:
+        raise pytest.UsageError(f"TF_PFOR_BUDGET and TF_PFOR_DAY must be numbers: {why}") from why
+    rooms = os.environ.get("TF_PFOR_ROOM", "")
+    unknown = (
+        [] if rooms == "changed" else sorted(set(filter(None, rooms.split(","))) - {*shares.ROOMS})
+    )
+    if unknown:
+        raise pytest.UsageError(
+            f"TF_PFOR_ROOM has {unknown}, expected 'changed' or some of {', '.join(shares.ROOMS)}."
+        )
+    return budget, day, rooms
 
 
 def pytest_report_header():
-    share = _share()
-    return f"slow tests: {f'share {share[0]} of {share[1]}' if share else 'all'}"
+    budget, day, rooms = _options()
+    sweeps = f"{budget:.0f} seconds on day {day}" if budget else "all"
+    if rooms == "changed":
+        rooms = ", ".join(sum(shares.rooms_of(shares.changed_files()), [])) or "none"
+    return f"long sweeps: {sweeps}; rooms: {rooms or 'none'}"
 
 
 def pytest_collection_modifyitems(config, items):
-    items.sort(key=lambda item: _rank(item.path.name))  # stable: order within a file stays
-    share = _share()
-    if share is None:
-        return
-    k, n = share
-    skipped = [
-        item
-        for item in items
-        if item.get_closest_marker("slow") and zlib.crc32(item.nodeid.encode()) % n != k - 1
-    ]
+    items.sort(key=_rank)  # stable: order within a file stays
+    tests = [shares.Test.of(i.nodeid, bool(i.get_closest_marker("slow"))) for i in items]
+    for item, test in zip(items, tests):
+        if test.unit != test.name:
+            item.add_marker(pytest.mark.xdist_group(test.unit))
+    kept = _kept(tests)
+    skipped = [item for item, test in zip(items, tests) if test not in kept]
     if skipped:
         config.hook.pytest_deselected(items=skipped)
-        gone = set(skipped)
-        items[:] = [item for item in items if item not in gone]
+        items[:] = [item for item, test in zip(items, tests) if test in kept]
 
 
-def _rank(name: str) -> int:
-    if name in FIRST:
-        return FIRST.index(name)
-    return len(FIRST) + (name in LAST)
+def _kept(tests: list[shares.Test]) -> set[shares.Test]:
+    budget, day, rooms = _options()
+    if rooms and rooms != "changed":
+        return {t for t in tests if shares.in_rooms(t, rooms.split(","))}
+    if not budget:
+        return set(tests)
+    seconds = shares.recorded()
+    kept = shares.pick(tests, seconds, budget, day)
+    if rooms:
+        changed = shares.rooms_of(shares.changed_files())
+        more = {t for t in tests if t not in kept and shares.in_rooms(t, *changed)}
+        if sum(seconds.get(t.function, shares.UNKNOWN) for t in more) <= shares.ROOM_SECONDS:
+            kept |= more
+    return kept
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    began = time.process_time()
+    yield
+    path = os.environ.get("TF_PFOR_RECORD")
+    if path:
+        function = shares.Test.of(item.nodeid, is_slow=False).function
+        with open(path, "a") as file:
+            file.write(json.dumps([function, round(time.process_time() - began, 3)]) + "\n")
+
+
+def pytest_runtest_setup(item):
+    limit = float(os.environ.get("TF_PFOR_LIMIT") or 0)
+    if limit and time.monotonic() - BEGAN > limit:
+        pytest.skip("NOT RUN: the time is up (TF_PFOR_LIMIT)")
+
+
+def pytest_terminal_summary(terminalreporter):
+    late = [r for r in terminalreporter.getreports("skipped") if "NOT RUN" in str(r.longrepr)]
+    if late:
+        terminalreporter.section(f"{len(late)} tests were not run: the time is up", sep="!")
+        terminalreporter.line("On an idle machine all of them run; TF_PFOR_LIMIT= lifts the limit.")
+
+
+def _rank(item: pytest.Item) -> tuple[int, str]:
+    """Fast files first, samples last, all checks of one sample in a row."""
+    name = item.path.name
+    case = item.nodeid.partition("[")[2] if name in LAST else ""
+    return FIRST.index(name) if name in FIRST else len(FIRST) + (name in LAST), case
 
 
 @pytest.fixture(autouse=True, scope="module")

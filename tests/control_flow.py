@@ -6,8 +6,9 @@ import tensorflow as tf
 import tf_pfor
 from tf_pfor import _tf, nests
 from tf_pfor.convert import Settings
+from tf_pfor.inputs import Element
 from tf_pfor.report import Recorder
-from tf_pfor.run import Element, convert_body
+from tf_pfor.run import convert_body
 from tf_pfor.trace import trace
 
 

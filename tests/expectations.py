@@ -51,3 +51,13 @@ LOOPED: tuple[str, ...] = (
     "StatelessTruncatedNormalV2[1]",
     "StatelessTruncatedNormal[0]",
 )
+
+# Samples with invariants of an origin at a site of the call that are refused with the fallback
+# off; their values are compared with the fallback on.
+SITES_LOOPED: tuple[tuple[str, str, str], ...] = (
+    ("Dilation2D", "captured", "all None"),  # the number of channels must be known
+    ("SparseTensorDenseMatMul", "captured", "all None"),  # and here the number of axes
+)
+
+# The same that fail: a part of the error.
+SITES_FAIL: dict[tuple[str, str, str], str] = {}

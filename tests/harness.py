@@ -17,150 +17,30 @@ strict both ways.
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import functools
 import itertools
-import zlib
-from collections.abc import Callable, Iterable
-from typing import Any
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import nests
-from tf_pfor import run as run_module
+from tests.sample import Sample, case
+from tf_pfor import checked, nests
+from tf_pfor import inputs as inputs_module
 from tf_pfor.convert import Settings
 from tf_pfor.errors import NotVectorizableError
+from tf_pfor.inputs import Element
 from tf_pfor.registry import REGISTRY, Outcome
 from tf_pfor.report import Recorder
-from tf_pfor.run import Element, convert_body
+from tf_pfor.run import convert_body
 from tf_pfor.trace import trace
-from tf_pfor.values import Folded, Layout, Value
+from tf_pfor.values import Folded, Stacked, Value
 
 LOOP_OPS = ("While", "StatelessWhile", "MapDefun", "PartitionedCall", "Enter")
-
-
-@dataclasses.dataclass(frozen=True)
-class In:
-    """One input of a sample: its inner shape, and how to draw a value.
-
-    Attributes:
-      shape: the inner shape.
-      draw: ``draw(rng, full_shape)`` gives an array.
-      varies: whether it may differ between iterations.
-    """
-
-    shape: tuple[int, ...]
-    draw: Callable[[np.random.Generator, tuple[int, ...]], Any]
-    varies: bool = True
-
-    @property
-    def fixed(self) -> In:
-        """The same input, never varied."""
-        return dataclasses.replace(self, varies=False)
-
-    def make(self, rng: np.random.Generator, n: int | None) -> Any:
-        if n is None:
-            return self.draw(rng, self.shape)
-        rows = [self.draw(rng, self.shape) for _ in range(n)]
-        if rows:
-            return np.stack(rows)
-        one = np.asarray(self.draw(rng, self.shape))
-        return np.zeros((0, *one.shape), one.dtype)
-
-
-def normal(*shape: int, dtype: Any = np.float32) -> In:
-    """Normal floats (complex when the dtype is)."""
-
-    def draw(rng: np.random.Generator, full: tuple[int, ...]) -> Any:
-        x = rng.normal(size=full)
-        if np.issubdtype(dtype, np.complexfloating):
-            x = x + 1j * rng.normal(size=full)
-        return np.asarray(x).astype(dtype)
-
-    return In(shape, draw)
-
-
-def uniform(*shape: int, low: float = 0.1, high: float = 0.9, dtype: Any = np.float32) -> In:
-    """Floats in [low, high)."""
-    return In(shape, lambda rng, full: np.asarray(rng.uniform(low, high, full)).astype(dtype))
-
-
-def ints(*shape: int, low: int = 0, high: int = 5, dtype: Any = np.int32) -> In:
-    """Integers in [low, high)."""
-    return In(shape, lambda rng, full: np.asarray(rng.integers(low, high, full)).astype(dtype))
-
-
-def bools(*shape: int) -> In:
-    return In(shape, lambda rng, full: np.asarray(rng.random(full) < 0.5))
-
-
-def drawn(shape: tuple[int, ...], draw: Callable[[np.random.Generator], Any]) -> In:
-    """An input of one's own: ``draw(rng)`` gives one row's value."""
-    return In(shape, lambda rng, _: np.asarray(draw(rng)))
-
-
-def fixed(value: Any) -> In:
-    """A constant input that never varies."""
-    array = np.asarray(value)
-    return In(array.shape, lambda rng, full: array, varies=False)
-
-
-@dataclasses.dataclass(frozen=True)
-class Sample:
-    """An op with inputs.
-
-    Attributes:
-      op_type: the op type that this is a sample of.
-      fn: ``fn(*tensors)``, one iteration; emits the op.
-      inputs: its inputs.
-      label: tells samples of one op type apart.
-      grad: whether to check gradients.
-      xla: whether to check under jit_compile; for ops that XLA cannot compile, False.
-      rtol, atol: tolerances, absolute and relative, with a reason beside any that is larger.
-      max_ops: how many ops may be emitted at most, constants not counted.
-      more_ops: other op types of the body that may loop without failing the sample.
-      random: outputs are random: check shapes and dtypes, and that rows differ.
-      unknown: whether to check with n unknown.
-    """
-
-    op_type: str
-    fn: Callable[..., Any]
-    inputs: tuple[In, ...]
-    label: str = ""
-    grad: bool = True
-    xla: bool = True
-    rtol: float = 1e-5
-    atol: float = 1e-5
-    max_ops: int = 12
-    random: bool = False
-    unknown: bool = True
-
-    @property
-    def name(self) -> str:
-        return f"{self.op_type}-{self.label}" if self.label else self.op_type
-
-    def subsets(self) -> list[tuple[int, ...]]:
-        """The sets of inputs to vary: all non-empty ones; singles, pairs and all when many."""
-        may = [i for i, x in enumerate(self.inputs) if x.varies]
-        sizes = range(1, len(may) + 1) if len(may) <= 4 else (1, 2, len(may))
-        return [s for k in sizes for s in itertools.combinations(may, k)]
-
-    def arguments(self, subset: Iterable[int], n: int) -> list[Any]:
-        rng = np.random.default_rng(zlib.crc32(self.name.encode()))
-        chosen = set(subset)
-        return [x.make(rng, n if i in chosen else None) for i, x in enumerate(self.inputs)]
-
-
-def sample(op_type: str, fn: Callable[..., Any], *inputs: In, **options: Any) -> Sample:
-    """Shorthand: ``sample("Add", tf.add, normal(2), normal(2))``."""
-    return Sample(op_type, fn, inputs, **options)
-
-
-def case(name: str, subset: Iterable[int]) -> str:
-    """How expectation lists name a sample with a subset of varying inputs: ``MatMul[0,1]``."""
-    return f"{name}[{','.join(map(str, subset))}]"
 
 
 # ---------------------------------------------------------------------------
@@ -171,10 +51,8 @@ def case(name: str, subset: Iterable[int]) -> str:
 class Run:
     """One vectorization of a sample: outputs as leaves, records, emitted op types."""
 
-    def __init__(
-        self, s: Sample, subset: tuple[int, ...], policy: Any = "error", folded: bool = False
-    ):
-        self.sample, self.subset, self.folded = s, subset, folded
+    def __init__(self, s: Sample, subset: tuple[int, ...], policy: Any = "error", folds: Any = ()):
+        self.sample, self.subset, self.folds = s, subset, folds
         self.settings = Settings(policy)
         self.recorder = Recorder()
         self.emitted: list[str] = []
@@ -195,8 +73,12 @@ class Run:
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
         self.recorder = Recorder()
-        values = _folded_value if self.folded else run_module._element_value
-        with mock.patch.object(run_module, "_element_value", values):
+        folds = itertools.cycle(self.folds or (0,))  # over how many axes each is
+
+        def values(element: Element, loop: Any) -> Value:
+            return _folded_value(element, loop, next(folds))
+
+        with mock.patch.object(inputs_module, "_element_value", values):
             leaves = convert_body(
                 traced, [Element(x) for x in rows], n, self.settings, self.recorder
             )
@@ -204,22 +86,22 @@ class Run:
         return [x for x in leaves if isinstance(x, tf.Tensor)]
 
 
-def _folded_value(element: Element, loop: Any) -> Value:
-    """An element that has only its folded form: the loop merged with its first inner axis."""
+def _folded_value(element: Element, loop: Any, axes: int) -> Value:
+    """An element that has only its folded form: the loop merged with its first inner axes."""
     value = Value.stacked(element.tensor)
-    shape = value.inner_shape
-    if not shape or None in shape or value.dtype == tf.variant:
+    shape, stacked = value.inner_shape, value.tensor
+    if axes == 0 or not shape or None in shape or value.dtype == tf.variant:
         return value
-    lead = loop.length * shape[0] if isinstance(loop.length, int) else -1
-    folded = loop.emit("Reshape", value.tensor, np.asarray([lead, *shape[1:]], np.int32))
-    stacked = value.tensor
-    return Value.deferred(
-        Layout.STACKED, lambda: stacked, shape, value.dtype, folded=Folded(folded, 1)
-    )
+    axes = min(axes, len(shape))
+    lead = loop.length * math.prod(shape[:axes]) if isinstance(loop.length, int) else -1
+    folded = loop.emit("Reshape", stacked, np.asarray([lead, *shape[axes:]], np.int32))
+    return Stacked.deferred(lambda: stacked, shape, value.dtype, folded=Folded(folded, axes))
 
 
-def reference(s: Sample, subset: tuple[int, ...], args: list[Any], n: int) -> list[Any]:
+@functools.lru_cache(maxsize=64)
+def reference(s: Sample, subset: tuple[int, ...], n: int) -> list[Any]:
     """A plain Python loop over the rows, and np.stack."""
+    args = s.arguments(subset, n)
     rows: list[list[Any]] = []
     for r in range(n):
         row = [tf.constant(x[r] if i in subset else x) for i, x in enumerate(args)]
@@ -244,9 +126,41 @@ def _specs(args: list[Any], subset: tuple[int, ...], unknown: bool) -> list[tf.T
     return specs
 
 
-def _compile(run: Run, args: list[Any], unknown: bool, **options: Any) -> Any:
-    function = tf.function(lambda *a: run(*a), autograph=False, **options)
-    return function.get_concrete_function(*_specs(args, run.subset, unknown))
+class Compiled(NamedTuple):
+    """What one run gave: static shapes, and a function of n that gives its values."""
+
+    static: list[tf.TensorShape]
+    values: Callable[[int], list[Any]]
+
+
+def compiled(runs: list[Run], n: int, unknown: bool = False, **options: Any) -> list[Compiled]:
+    """Several runs in one function; each in its own where that fails, so that it is known which."""
+    try:
+        return _together(runs, n, unknown, **options)
+    except Exception:
+        if len(runs) == 1:
+            raise
+        return [one for run in runs for one in _together([run], n, unknown, **options)]
+
+
+def _together(runs: list[Run], n: int, unknown: bool, **options: Any) -> list[Compiled]:
+    args = [run.sample.arguments(run.subset, n) for run in runs]
+    specs = [_specs(a, run.subset, unknown) for a, run in zip(args, runs)]
+    function = tf.function(
+        lambda *given: [run(*a) for run, a in zip(runs, given)], autograph=False, **options
+    ).get_concrete_function(*specs)
+    called = functools.lru_cache(maxsize=1)(lambda n: _call(function, runs, n))
+    called(n)
+    return [
+        Compiled([x.shape for x in static], functools.partial(lambda k, n: called(n)[k], k))
+        for k, static in enumerate(function.structured_outputs)
+    ]
+
+
+def _call(function: Any, runs: list[Run], n: int) -> list[list[Any]]:
+    args = [run.sample.arguments(run.subset, n) for run in runs]
+    found = function(*[[tf.constant(x) for x in a] for a in args])
+    return [[x.numpy() for x in results] for results in found]
 
 
 def assert_close(s: Sample, what: str, found: Any, expected: Any) -> None:
@@ -269,33 +183,48 @@ def assert_close(s: Sample, what: str, found: Any, expected: Any) -> None:
 # ---------------------------------------------------------------------------
 
 
-def outcome_of(s: Sample, subset: tuple[int, ...]) -> str:
-    """ "ok" when vectorized with the fallback off, else why not."""
-    run = Run(s, subset)
+@functools.lru_cache(maxsize=2)
+def _outcomes(s: Sample) -> tuple[list[Run], list[str], list[Compiled]]:
+    """For each subset: "ok" when vectorized with the fallback off, else why not."""
+    runs = [Run(s, subset) for subset in s.subsets()]
+    found = ["ok"] * len(runs)
+    made: list[Compiled] = []
     try:
-        _compile(run, s.arguments(subset, 3), unknown=False)
-    except NotVectorizableError as why:
-        return f"refused: {why.failures}"
-    mine = [o for op, o, _ in run.recorder.entries if op.type == s.op_type]
-    inlined = any(r.family == "inline" for r in REGISTRY.rules(s.op_type))  # leaves no record
+        made = compiled(runs, 3)
+    except NotVectorizableError:
+        for k, run in enumerate(runs):
+            try:
+                compiled([run], 3)
+            except NotVectorizableError as why:
+                found[k] = f"refused: {why.failures}"
+    return runs, [_recorded(run) if f == "ok" else f for run, f in zip(runs, found)], made
+
+
+def _recorded(run: Run) -> str:
+    """ "ok" when the records of a run have its op and no loop."""
+    op_type, entries = run.sample.op_type, run.recorder.entries
+    mine = [o for op, o, _ in entries if op.type == op_type]
+    inlined = any(r.family == "inline" for r in REGISTRY.rules(op_type))  # leaves no record
     if not mine and not inlined:
-        found = sorted({op.type for op, _, _ in run.recorder.entries})
-        return f"the body has no {s.op_type} that was converted; it has {found}"
+        found = sorted({op.type for op, _, _ in entries})
+        return f"the body has no {op_type} that was converted; it has {found}"
     bad = [
-        f"{op.type}: {o.value}"
-        for op, o, _ in run.recorder.entries
-        if o in (Outcome.LOOPED, Outcome.REJECTED)
+        f"{op.type}: {o.value}" for op, o, _ in entries if o in (Outcome.LOOPED, Outcome.REJECTED)
     ]
-    hidden = [t for t in run.emitted if t in LOOP_OPS and not s.op_type.endswith("While")]
-    if bad or hidden:
-        return f"loops: {bad + hidden}"
-    return "ok"
+    hidden = [t for t in run.emitted if t in LOOP_OPS and not op_type.endswith("While")]
+    return f"loops: {bad + hidden}" if bad or hidden else "ok"
+
+
+def forget() -> None:
+    """Forgets what is kept from one check to the next: for who changes rules."""
+    _outcomes.cache_clear()
 
 
 def check_outcome(s: Sample, expected_to_loop: set[str]) -> None:
     """Vectorized with the fallback off, exactly when the expectation list does not name it."""
-    for subset in s.subsets():
-        found, name = outcome_of(s, subset), case(s.name, subset)
+    runs, outcomes, _ = _outcomes(s)
+    for run, found in zip(runs, outcomes):
+        name = case(s.name, run.subset)
         if name in expected_to_loop:
             assert found != "ok", f"{name} is vectorized now: take it from the expectation list"
         else:
@@ -304,33 +233,40 @@ def check_outcome(s: Sample, expected_to_loop: set[str]) -> None:
 
 def check_values(s: Sample) -> None:
     """Values, dtypes and static shapes equal to the Python loop."""
-    for subset in s.subsets():
-        shapes: list[Any] = []
-        for n, unknown in ((3, False), (1, False), (0, False), (3, True), (0, True)):
-            if unknown and not s.unknown:
-                continue
-            what = f"{case(s.name, subset)}, n={n}{' unknown' if unknown else ''}"
-            args = s.arguments(subset, n)
-            run = Run(s, subset, "loop")
-            concrete = _compile(run, args, unknown)
-            found = [x.numpy() for x in concrete(*[tf.constant(a) for a in args])]
-            static = [x.shape for x in concrete.outputs]
+    runs, outcomes, made = _outcomes(s)
+    if set(outcomes) != {"ok"} or not made:
+        runs = [Run(s, subset, "loop") for subset in s.subsets()]
+        made = compiled(runs, 3)
+    _check_rows(made, runs, 3, unknown=False)
+    for run, one in zip(runs, made):
+        what = case(s.name, run.subset)
+        emitted = [t for t in run.emitted if t != "Const"]
+        assert len(emitted) <= s.max_ops, f"{what}: {len(emitted)} ops: {emitted}"
+        _check_static(s, run.subset, one.static, what)
+    runs = [Run(s, subset, "loop") for subset in s.subsets()]
+    for n in (1, 0):
+        _check_rows(compiled(runs, n), runs, n, unknown=False)
+    if s.unknown:
+        made = compiled(runs, 3, unknown=True)
+        for n in (3, 0):
+            _check_rows(made, runs, n, unknown=True)
+
+
+def _check_rows(made: list[Compiled], runs: list[Run], n: int, unknown: bool) -> None:
+    """What several runs gave for n rows, against the Python loop; of no rows, the shapes."""
+    for run, one in zip(runs, made, strict=True):
+        s = run.sample
+        what = f"{case(s.name, run.subset)}, n={n}{' unknown' if unknown else ''}"
+        found, expected = one.values(n), reference(s, run.subset, n or 1)
+        assert len(found) == len(expected) == len(one.static), what
+        for f, static, e in zip(found, one.static, expected):
             if n:
-                expected = reference(s, subset, args, n)
-                assert len(found) == len(expected), what
-                for f, e in zip(found, expected):
-                    assert_close(s, what, f, e)
-                shapes = shapes or [e.shape[1:] for e in expected]
-            for f, st, e in zip(found, static, shapes):
-                assert f.shape[0] == n, f"{what}: {f.shape[0]} rows"
-                assert st.rank is not None, what
-                assert st[0] == (None if unknown else n), f"{what}: {st}"
-                if not s.random:
-                    assert f.shape[1:] == e or n == 0, f"{what}: {f.shape}"
-            if not unknown and n == 3:
-                emitted = [t for t in run.emitted if t != "Const"]
-                assert len(emitted) <= s.max_ops, f"{what}: {len(emitted)} ops: {emitted}"
-                _check_static(s, subset, static, what)
+                assert_close(s, what, f, e)
+            assert f.shape[0] == n, f"{what}: {f.shape[0]} rows"
+            assert f.dtype == e.dtype, f"{what}: {f.dtype}"
+            assert static.rank is not None, what
+            assert static[0] == (None if unknown else n), f"{what}: {static}"
+            assert s.random or n == 0 or f.shape[1:] == e.shape[1:], f"{what}: {f.shape}"
 
 
 def _check_static(s: Sample, subset: tuple[int, ...], static: list[Any], what: str) -> None:
@@ -402,32 +338,52 @@ def _gradients(fn: Any, args: list[tf.Tensor], floats: list[int]) -> list[Any]:
 
 def check_xla(s: Sample) -> None:
     """Values under jit_compile, for every subset."""
-    for subset in s.subsets():
-        args = s.arguments(subset, 3)
-        run = Run(s, subset, "loop")
-        concrete = _compile(run, args, unknown=False, jit_compile=True)
-        found = concrete(*[tf.constant(a) for a in args])
-        for f, e in zip(found, reference(s, subset, args, 3)):
-            assert_close(s, f"{case(s.name, subset)} under jit_compile", f.numpy(), e)
+    runs = [Run(s, subset, "loop") for subset in s.subsets()]
+    _check_against_loop(s, runs, 3, "under jit_compile", jit_compile=True)
+
+
+FOLDS = ((1,), (2,), (2, 0), (0, 2), (1, 2))
+"""Over how many first inner axes the varying inputs are folded, in turn."""
 
 
 def check_folded(s: Sample) -> None:
-    """Values when all varying inputs come in folded form."""
-    for subset in s.subsets():
-        for n in (3, 1):
-            args = s.arguments(subset, n)
-            run = Run(s, subset, "loop", folded=True)
-            concrete = _compile(run, args, unknown=False)
-            found = concrete(*[tf.constant(a) for a in args])
-            for f, e in zip(found, reference(s, subset, args, n)):
-                assert_close(s, f"{case(s.name, subset)} folded, n={n}", f.numpy(), e)
+    """Values when varying inputs come in folded form, and each form is what it says to be."""
+    runs: dict[int, dict[Any, Run]] = {3: {}, 1: {}}
+    for subset, folds, n in itertools.product(s.subsets(), FOLDS, (3, 1)):
+        ranks = [len(s.inputs[i].shape) for i in subset]
+        axes = tuple(min(k, r) for k, r in zip(itertools.cycle(folds), ranks))
+        if any(axes) and (n == 3 or folds == FOLDS[0]):
+            runs[n].setdefault((subset, axes), Run(s, subset, "loop", axes))
+    with forms_made():
+        for n, some in runs.items():
+            _check_against_loop(s, list(some.values()), n, f"folded, n={n}")
+
+
+@contextlib.contextmanager
+def forms_made() -> Iterator[None]:
+    """In the ``with`` block folded forms are made, and so held against the shape of the value."""
+    kept = checked.shaped
+
+    def shaped(call: Any, rule: Any, value: Value, inner: Any) -> Value:
+        if isinstance(value, Stacked) and value.folded is not None:
+            assert value.folded.tensor is not None
+        return kept(call, rule, value, inner)
+
+    with mock.patch.object(checked, "shaped", shaped):
+        yield
+
+
+def _check_against_loop(s: Sample, runs: list[Run], n: int, how: str, **options: Any) -> None:
+    for run, one in zip(runs, compiled(runs, n, **options) if runs else ()):
+        for f, e in zip(one.values(n), reference(s, run.subset, n), strict=True):
+            assert_close(s, f"{case(s.name, run.subset)} {how} {run.folds}", f, e)
 
 
 def check_nested(s: Sample) -> None:
     """A map in a map: the outer over 2 rows of 3; all varying inputs vary in both."""
     subset = s.subsets()[-1]
     args = s.arguments(subset, 6)
-    expected = reference(s, subset, args, 6)
+    expected = reference(s, subset, 6)
 
     def outer(*rows: tf.Tensor) -> list[tf.Tensor]:
         full: list[Any] = [tf.constant(a) if i not in subset else None for i, a in enumerate(args)]

@@ -1,81 +1,113 @@
-"""BUILD: every Python file is in one target, and the deps are what the files import."""
+"""BUILD is Starlark, has every Python file once, and names what the files import."""
 
 import ast
+import fnmatch
 import pathlib
+import re
+import sys
 
 import pytest
 
-from tools import build_file
+from tools import imports
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-HINT = "run `make build-file`"
+RUNNER = "tests/__main__.py"
+# Packages that are imported under another name than their own.
+MODULES = {"scikit-learn": "sklearn"}
+# What a BUILD file is made of; all of it means the same in Python. No statements but calls,
+# assignments and comprehensions: Bazel refuses def, if, for and f-strings at the top of a file.
+SYNTAX = (
+    *(ast.Module, ast.Expr, ast.Assign, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Store),
+    *(ast.Constant, ast.List, ast.ListComp, ast.comprehension, ast.BinOp, ast.Add, ast.Attribute),
+)
 
 
-def _read_targets():
-    """The rules of BUILD, which is Python syntax."""
-    found = []
-    for node in ast.parse((ROOT / "BUILD").read_text()).body:
-        call = node.value
-        if call.func.id not in ("py_library", "py_test", "py_binary"):
-            continue
-        given = {k.arg: ast.literal_eval(k.value) for k in call.keywords}
-        found.append(
-            build_file.Target(
-                given["name"], call.func.id, tuple(given["srcs"]), tuple(given.get("deps", ()))
-            )
-        )
-    return found
+def _glob(include, exclude=()):
+    """Bazel's: no file of a folder that has a BUILD file of its own, and never nothing."""
+    found = [p for pattern in include for p in ROOT.glob(pattern) if "__pycache__" not in p.parts]
+    names = sorted({p.relative_to(ROOT).as_posix() for p in found})
+    assert found, f"no file is like {include}"
+    return [name for name in names if not any(fnmatch.fnmatch(name, e) for e in exclude)]
 
 
 @pytest.fixture(scope="module")
-def targets():
-    return _read_targets()
+def tree():
+    return ast.parse((ROOT / "BUILD").read_text())
 
 
-def test_every_python_file_is_in_one_target(targets):
-    listed = sorted(f for t in targets for f in t.srcs)
-    assert listed == sorted(set(listed)), "a file is in two targets"
-    assert listed == build_file.python_files(), HINT
+@pytest.fixture(scope="module")
+def targets(tree):
+    """What BUILD declares: name -> (kind, attributes)."""
+    made = {}
+
+    def rule(kind):
+        def declare(*, name, **attributes):
+            assert name not in made, f"two targets are called {name}"
+            made[name] = (kind, attributes)
+
+        return declare
+
+    functions = {kind: rule(kind) for kind in ("py_library", "py_test")}
+    ignored = dict.fromkeys(
+        ("exports_files", "licenses", "load", "package"), lambda *args, **kwargs: None
+    )
+    exec(
+        compile(tree, "BUILD", "exec"),
+        {"__builtins__": {"True": True}, "glob": _glob, **functions, **ignored},
+    )
+    return made
 
 
-def test_target_names_are_unique(targets):
-    names = [t.name for t in targets]
-    assert sorted(names) == sorted(set(names))
+def _libraries(targets):
+    return {name: given for name, (kind, given) in targets.items() if kind == "py_library"}
 
 
-def test_each_core_module_each_test_and_all_converters_have_their_target(targets):
-    sources = {t.name: t.srcs for t in targets}
-    kinds = {t.name: t.kind for t in targets}
-    for path in (ROOT / "tf_pfor").glob("*.py"):
-        name = "tf_pfor" if path.stem == "__init__" else path.stem
-        assert sources[name] == (f"tf_pfor/{path.name}",)
-    for path in (ROOT / "tests").glob("test_*.py"):
-        assert kinds[f"tests_{path.stem}"] == "py_test"
-    converters = sorted(f"tf_pfor/converters/{p.name}" for p in _converters())
-    assert sorted(sources["converters"]) == converters
+def test_it_is_starlark(tree):
+    for node in ast.walk(tree):
+        assert isinstance(node, SYNTAX), f"line {node.lineno}: {ast.unparse(node)}"
+        if isinstance(node, ast.Call):  # BUILD files have no *args and no **kwargs
+            assert all(k.arg for k in node.keywords)
+            assert not any(isinstance(a, ast.Starred) for a in node.args)
 
 
-def _converters():
-    return (ROOT / "tf_pfor" / "converters").glob("*.py")
+def test_it_stays_short_and_alone():
+    assert len((ROOT / "BUILD").read_text().splitlines()) <= 80
+    others = [p for f in imports.FOLDERS for p in (ROOT / f).rglob("BUILD*")]
+    assert not others, "a glob does not go into a folder with a BUILD file"
+
+
+def test_every_python_file_is_in_one_library(targets):
+    listed = sorted(f for given in _libraries(targets).values() for f in given["srcs"])
+    assert listed == sorted(set(listed)), "a file is in two libraries"
+    assert listed == [f for f in imports.python_files() if f not in (RUNNER, "setup.py")]
+
+
+def test_every_test_file_has_its_target(targets):
+    tests = [given for kind, given in targets.values() if kind == "py_test"]
+    for given in tests:
+        assert (given["srcs"], given["main"], given["deps"]) == ([RUNNER], RUNNER, [":tests"])
+    files = [f for f in imports.python_files() if re.match(r"tests/(.*/)?test_[^/]*\.py$", f)]
+    assert sorted(f for given in tests for f in given["args"]) == files
 
 
 def test_deps_are_the_imports(targets):
-    expected = {t.name: t for t in build_file.find_targets()}
-    for target in targets:
-        assert target == expected[target.name], HINT
+    libraries = _libraries(targets)
+    modules = frozenset(imports.module_of(f) for f in imports.python_files())
+    owner = {imports.module_of(f): name for name in libraries for f in libraries[name]["srcs"]}
+    for name, given in libraries.items():
+        needs = set()
+        for file in given["srcs"]:
+            for module in imports.imported_by(file, modules):
+                if module in owner:
+                    needs.add(f":{owner[module]}")
+                elif module not in sys.stdlib_module_names:
+                    needs.add(module)
+        packages = [d.removeprefix("@pypi//") for d in given["deps"]]
+        assert {MODULES.get(d, d) for d in packages} == needs - {f":{name}"}
+        assert given["deps"] == sorted(given["deps"])
 
 
-def test_deps_have_no_cycle(targets):
-    deps = {t.name: [d[1:] for d in t.deps if d.startswith(":")] for t in targets}
-    done: set[str] = set()
-
-    def visit(name, path):
-        assert name not in path, " -> ".join([*path, name])
-        if name in done:
-            return
-        for other in deps[name]:
-            visit(other, [*path, name])
-        done.add(name)
-
-    for name in deps:
-        visit(name, [])
+def test_data_is_there(targets):
+    for given in _libraries(targets).values():
+        for file in given.get("data", ()):
+            assert (ROOT / file).is_file()

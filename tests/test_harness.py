@@ -8,8 +8,9 @@ import tensorflow as tf
 
 import tf_pfor
 from tests import harness
-from tests.harness import normal, sample
+from tests.sample import normal, sample
 from tf_pfor.registry import REGISTRY, Outcome
+from tf_pfor.values import Folded, Stacked
 
 raw = tf.raw_ops
 TANH = sample("Tanh", tf.tanh, normal(2, 3))
@@ -24,7 +25,9 @@ def rule(op_type, function, **options):
     """One rule for an op type in place of all others, for a while."""
     with REGISTRY.temporary():
         tf_pfor.RegisterPFor(op_type, override=True, **options)(function)
+        harness.forget()
         yield
+    harness.forget()
 
 
 def caught(check, s, what):
@@ -177,6 +180,17 @@ def test_a_rule_that_mistakes_the_folded_form():
     known = sample("Tanh", tf.tanh, normal(2, 3), unknown=False)
     with rule("Tanh", any_form):
         caught(harness.check_folded, known, "with 18 elements to shape [3,2]")
+
+
+def test_a_rule_that_says_a_wrong_fold():
+    """Nobody reads the folded form, and it is held against the shape all the same."""
+
+    def mislabelled(call, x):
+        made = call.emit("Tanh", x.tensor)
+        return Stacked.deferred(lambda: made, (2, 3), made.dtype, folded=Folded(made, 1))
+
+    with rule("Tanh", mislabelled):
+        caught(harness.check_folded, sample("Tanh", tf.tanh, normal(2, 3)), "returned (2, 3)")
 
 
 def test_a_rule_that_does_not_compile():

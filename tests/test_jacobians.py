@@ -312,3 +312,52 @@ def test_numerical_differentiation():
         expected = np.stack(columns, -1).reshape(3, *value.shape)
         for jac in (tf_pfor.jacrev, tf_pfor.jacfwd):
             np.testing.assert_allclose(jac(fn)(GIVEN[k]), expected, rtol=1e-7, atol=1e-8)
+
+
+def scalar_loss(w, x):
+    """A loss of a network whose example has rows: [m, 5, 2] and weights [2, 4]."""
+    return tf.reduce_sum((tf.tanh(x @ w) @ tf.constant([[1.0], [-2.0], [0.5], [3.0]])) ** 2)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+@pytest.mark.parametrize("shape", [(5, 2), (1, 5, 2), (5, 3, 2), (4, 1, 3, 2)], ids=str)
+def test_jacobian_of_a_scalar_loss_in_a_map(shape, rows):
+    """One cotangent, and products of rows that are folded with it."""
+    rng = np.random.default_rng(0)
+    w = tf.constant(rng.normal(size=[2, 4]), tf.float32)
+    x = tf.constant(rng.normal(size=[rows, *shape]), tf.float32)
+
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            loss = scalar_loss(w, x)
+        return tape.gradient(loss, w)
+
+    def inside(x):
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            loss = scalar_loss(w, x)
+        return tape.jacobian(loss, w)
+
+    expected = np.reshape([gradient(r) for r in x], [rows, 2, 4])
+    one = tf_pfor.jacrev(scalar_loss)
+    mapped = tf_pfor.vmap(one, in_axes=(None, 0))
+    calls = {
+        "eagerly": lambda x: mapped(w, x),
+        "chunks": lambda x: tf_pfor.vmap(one, in_axes=(None, 0), chunk_size=2)(w, x),
+        "a tape": lambda x: tf_pfor.vectorized_map(inside, x),
+        "two maps": lambda x: tf_pfor.vmap(lambda v: mapped(w, v))(x[None])[0],
+    }
+    fixed = tf.TensorSpec(x.shape)
+    calls["a graph"] = tf.function(calls["eagerly"], input_signature=[fixed])
+    calls["unknown n"] = tf.function(
+        calls["eagerly"], input_signature=[tf.TensorSpec([None, *shape])]
+    )
+    if rows:
+        calls["compiled"] = tf.function(calls["eagerly"], input_signature=[fixed], jit_compile=True)
+        batches = tf.data.Dataset.from_tensor_slices(x).batch(2).map(calls["eagerly"])
+        calls["a dataset"] = lambda x: tf.concat(list(batches), 0)
+    for name, call in calls.items():
+        found = call(x)
+        assert found.shape == expected.shape, name
+        np.testing.assert_allclose(found, expected, 1e-4, 1e-4, err_msg=name)

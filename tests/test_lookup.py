@@ -121,16 +121,105 @@ def test_all_updates_come_before_a_read():
     assert _mapped(body, tf.constant([1, 2, 3], tf.int64)).numpy().tolist() == [3, 3, 3]
 
 
-def test_an_insert_that_depends_on_a_find_is_refused():
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_an_insert_that_depends_on_a_find_runs_in_order(n):
+    keys = tf.constant([1, 2, 1, 1, 2][:n], tf.int64)
+
+    def body(table):
+        def run(key):
+            table.insert(key, table.lookup(key) + 2.0)
+            return key
+
+        return run
+
+    expected, found = _scalars(), _scalars()
+    for key in keys:
+        body(expected)(key)
+    with pytest.warns(tf_pfor.FallbackWarning, match="LookupTableInsertV2"):
+        tf_pfor.vectorized_map(body(found), keys)
+    assert _contents(found) == _contents(expected)
+
+
+def test_an_insert_that_depends_on_a_find_is_refused_without_loops():
     table = _scalars()
 
     def body(key):
         table.insert(key, table.lookup(key) + 1.0)
         return key
 
-    with pytest.raises(UnsupportedStateError, match=r"LookupTableInsertV2 .*test_lookup"):
-        tf_pfor.vectorized_map(body, tf.constant([1, 1], tf.int64))
+    with pytest.raises(UnsupportedStateError, match=r"LookupTableFindV2 .*test_lookup"):
+        tf_pfor.vectorized_map(body, tf.constant([1, 1], tf.int64), False)
     assert table.size() == 0
+
+
+def _dense_vectors():
+    """Values are vectors."""
+    return tf.lookup.experimental.DenseHashTable(
+        tf.int64, tf.float32, [-1.0, -2.0], empty_key=-7, deleted_key=-8
+    )
+
+
+def _dense_keys():
+    """Keys are pairs."""
+    return tf.lookup.experimental.DenseHashTable(
+        tf.int64, tf.float32, -1.0, empty_key=[-7, -7], deleted_key=[-8, -8]
+    )
+
+
+DENSE = {  # a table, and the shape of what one iteration looks up
+    "keys": (_dense_keys, [3, 2]),
+    "scalars": (_dense, [3]),
+    "vectors": (_dense_vectors, [3]),
+}
+MODES = {
+    "eager": lambda f, spec: f,
+    "fixed": lambda f, spec: tf.function(f),
+    "unknown": lambda f, spec: tf.function(f, input_signature=[spec]),
+}
+
+
+@pytest.mark.parametrize("mode", sorted(MODES))
+@pytest.mark.parametrize("n", [0, 1, 4])
+@pytest.mark.parametrize("name", sorted(DENSE))
+def test_dense_tables_take_several_keys(name, n, mode):
+    """Their kernel takes a vector of keys, of no other rank."""
+    make, shape = DENSE[name]
+    keys = tf.random.stateless_uniform([n, *shape], [1, 2], 0, 3, tf.int64)
+    rows = tf.unstack(keys)
+
+    def body(table):
+        def run(k):
+            some = k[:, 0] if name == "keys" else k
+            values = tf.cast(some, tf.float32) + 1.0
+            table.insert(k, tf.stack([values, -values], 1) if name == "vectors" else values)
+            table.remove(k[1:2])
+            return table.lookup(k)
+
+        return run
+
+    expected, found = make(), make()
+    every = list(range(n))
+    for i in every:
+        body(expected)(rows[i])
+    for table in (expected, found):  # lock-step: all removals, then all lookups
+        for row in rows:
+            table.insert(row, tf.zeros([3, 2] if name == "vectors" else [3]))
+    spec = tf.TensorSpec([None, *shape], tf.int64)
+    mapped = MODES[mode](
+        lambda k: tf_pfor.vectorized_map(body(found), k, fallback_to_while_loop=False), spec
+    )
+    made = mapped(keys)
+    assert made.shape == [n, 3, *([2] if name == "vectors" else [])]
+    for i in every:
+        np.testing.assert_array_equal(made[i], found.lookup(rows[i]))
+
+
+def test_lookups_in_a_map_in_a_map():
+    table = _dense()
+    table.insert(tf.range(4, dtype=tf.int64), tf.range(4.0) * 2.0)
+    keys = tf.reshape(tf.range(12, dtype=tf.int64), [2, 3, 2])
+    found = _mapped(lambda k: tf_pfor.vectorized_map(table.lookup, k), keys)
+    assert found.numpy().ravel().tolist() == [0.0, 2.0, 4.0, 6.0] + [-1.0] * 8
 
 
 def test_a_default_of_each_row_runs_in_a_loop():

@@ -264,7 +264,7 @@ def in_order(fn, variables):
     with graph.as_default():
         body = trace(fn, [tf.TensorSpec([], tf.int32)] * 2)
     known = Accesses(body.placeholders[0].graph)
-    inside = {key for group in ordered.groups(known) for key in group.handles}
+    inside = {key for group in ordered.groups(known, frozenset()) for key in group.handles}
     return {
         k
         for k, v in enumerate(variables)

@@ -1,6 +1,7 @@
 """The shape of the house (DESIGN 2): sizes, the direction of imports, private symbols, names."""
 
 import ast
+import graphlib
 import pathlib
 import re
 import subprocess
@@ -8,7 +9,7 @@ import sys
 
 import pytest
 
-from tools import build_file
+from tools import imports
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FILE_LINES = 500
@@ -18,10 +19,11 @@ LAYERS = (
     "version errors settings elementwise",
     "axes _definitions",
     "_tf",
-    "_graphs",
+    "_graphs linear ranges",
     "values nests",
     "collectives",
     "emit",
+    "pending stacked_lists",
     "loop row_reads repeats",
     "by_row",
     "registry",
@@ -32,16 +34,19 @@ LAYERS = (
     "regions",
     "gradients padded masked",
     "cut",
+    "windows",
     "all_slices",
     "left_out",
-    "fallback accesses",
+    "accesses",
+    "randomness row_shapes",
+    "fallback",
     "jagged",
     "recurrences ordered pairs selections",
     "converters",
     "convert",
     "trace",
     "options memory",
-    "function",
+    "function inputs",
     "run",
     "code_reads identity",
     "objects",
@@ -56,7 +61,7 @@ LAYERS = (
     "derivatives functional per_example explain",
     "check drop_in",
 )
-FILES = build_file.python_files()
+FILES = imports.python_files()
 CORE = [f for f in FILES if f.startswith("tf_pfor/")]
 
 
@@ -83,14 +88,14 @@ def _first_line(node):
 
 def test_imports_run_one_way():
     layer = {name: i for i, line in enumerate(LAYERS) for name in line.split()}
-    modules = frozenset(build_file.module_of(f) for f in FILES)
+    modules = frozenset(imports.module_of(f) for f in FILES)
     wrong = []
     for path in CORE:
         parts = path.removesuffix(".py").split("/")
         if parts[1] == "__init__":
             continue
         assert parts[1] in layer, f"{path}: give it a place in LAYERS"
-        for imported in build_file.imports(path, modules):
+        for imported in imports.imported_by(path, modules):
             other = imported.split(".")
             if other[0] != "tf_pfor" or len(other) == 1:
                 continue
@@ -100,6 +105,14 @@ def test_imports_run_one_way():
             if not above:
                 wrong.append(f"{path} imports {imported}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_circle_of_imports():
+    """Of all modules, with what is imported in functions and for type checkers."""
+    modules = frozenset(imports.module_of(f) for f in FILES)
+    needs = {imports.module_of(f): imports.imported_by(f, modules) & modules for f in CORE}
+    graph = {m: needed - {m} for m, needed in needs.items()}
+    list(graphlib.TopologicalSorter(graph).static_order())  # CycleError names the circle
 
 
 def _is_shared(module):

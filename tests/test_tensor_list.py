@@ -12,7 +12,8 @@ from tf_pfor.converters._list_rows import masked, own_rows
 from tf_pfor.emit import Emitter
 from tf_pfor.loop import Loop
 from tf_pfor.report import Recorder
-from tf_pfor.values import ListRows, Value
+from tf_pfor.stacked_lists import ListRows, StackedList
+from tf_pfor.values import Value
 
 RNG = np.random.default_rng(0)
 BASE = RNG.normal(size=(4, 5, 2)).astype(np.float32)  # [T, size, d]
@@ -37,7 +38,7 @@ def run_rows(fn, x, ids, static=True, view=None):
         whole = Loop(5, emit)
         loop = whole.subset(ids, emit)
         walker = Walker(loop, emit, Settings("error"), Recorder())
-        value = Value.stacked_list(listed(base), ListRows(5, ids=ids))
+        value = StackedList.of(listed(base), ListRows(5, ids=ids))
         value = value if view is None else view(whole, value)
         walker.bind(handle, value)
         for placeholder, a in zip(inner, x):
@@ -130,7 +131,7 @@ def test_own_rows():
         emit = Emitter()
         loop = Loop(5, emit).subset(tf.constant(ids), emit)
         call = _call(Walker(loop, emit, Settings("error"), Recorder()), tf.no_op())
-        part = own_rows(call, Value.stacked_list(listed(base), ListRows(5, tf.constant(ids))))
+        part = own_rows(call, StackedList.of(listed(base), ListRows(5, tf.constant(ids))))
         return stacked(part.tensor, shape=[2, 2])
 
     np.testing.assert_array_equal(run(tf.constant(BASE)), BASE[:, ids])

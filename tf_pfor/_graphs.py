@@ -77,13 +77,16 @@ def capture(graph: Any, tensor: tf.Tensor) -> tf.Tensor:
     is_eager = isinstance(tensor, tf.__internal__.EagerTensor)
     if not is_eager and tensor.graph is graph:
         return tensor
-    if not _captures_plainly(type(graph)):
-        return graph.capture(tensor)
+    is_usual = not _captures_plainly(type(graph))
+    as_usual = graph.capture if is_usual else functools.partial(FuncGraph.capture, graph)
+    if is_eager and tensor.dtype not in (tf.resource, tf.variant):
+        with graph.as_default():  # where TensorFlow makes a constant of a small one
+            return as_usual(tensor)
+    if is_usual or not _is_plain(graph) or getattr(tensor, "is_packed", False):
+        return as_usual(tensor)
     known = graph._function_captures
-    small = is_eager and tensor.dtype not in (tf.resource, tf.variant)
-    usual = small or id(tensor) in known.by_val_internal or getattr(tensor, "is_packed", False)
-    if usual or not _is_plain(graph):
-        return FuncGraph.capture(graph, tensor)
+    if id(tensor) in known.by_val_internal:
+        return as_usual(tensor)
     if not is_eager:
         graph._validate_in_scope(tensor)
     spec = tf.TensorSpec(tensor.shape, tensor.dtype)
@@ -313,9 +316,7 @@ def _own_variables() -> Generator[None]:
         scope.set_use_resource(before)
 
 
-class _ControlDependencies(
-    _tf.AutomaticControlDependencies  # pyright: ignore[reportUntypedBaseClass]
-):
+class _ControlDependencies(_tf.AutomaticControlDependencies):
     """Automatic control dependencies, at no cost for a graph without side effects."""
 
     def __exit__(self, *error: Any) -> None:

@@ -18,7 +18,10 @@ from tf_pfor.errors import Refused
 
 QUERIES = frozenset(["VarIsInitializedOp", "VariableShape"])
 ASSIGNMENTS = frozenset(["AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"])
-READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd"])
+READS = frozenset([
+    "LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2", "ReadVariableOp",
+    "ResourceGather", "ResourceGatherNd",
+])  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -372,9 +375,14 @@ def _rewrites(op: tf.Operation, handle: Any) -> bool:
     return False
 
 
+def draws_from_generator(op_type: str) -> bool:
+    """Whether an op draws from a ``tf.random.Generator``."""
+    return op_type.startswith(("Rng", "Stateful")) and op_type not in _tf.CALLS
+
+
 def _draws(op: tf.Operation) -> bool:
     """Whether an op, or one in a function of it, draws from a ``tf.random.Generator``."""
-    if op.type.startswith(("Rng", "Stateful")) and "PartitionedCall" not in op.type:
+    if draws_from_generator(op.type):
         return True
     return any(_draws(o) for graph in _tf.functions_of(op) for o in graph.get_operations())
 

@@ -36,6 +36,7 @@ from tf_pfor.masked import (
 )
 from tf_pfor.padded import marked_stack
 from tf_pfor.regions import Region, key
+from tf_pfor.windows import window, window_gradient
 
 _SEGMENTS = frozenset(f"UnsortedSegment{how}" for how in ("Max", "Min", "Prod", "Sum"))
 # Of shapes, and sizes, that say how many are selected.
@@ -65,7 +66,7 @@ def all_slices(
       CannotVectorize: if an op would see what is not selected.
     """
     made = {key(t): Slices(_known(t, x)) for t, x in zip(region.inputs, inputs)}
-    joined, fronts = dict[Any, tf.Tensor](), Fronts()
+    joined, fronts = dict[Any, Any](), Fronts()
     for op in region.ops:
         given = [made[key(t)] for t in op.inputs]
         if op.type == "BroadcastGradientArgs" and different(x.mask for x in given):
@@ -230,7 +231,7 @@ def _numbered(op: tf.Operation, size: Slices) -> list[Slices]:
 
 
 def _selected(
-    op: tf.Operation, given: Sequence[Slices], joined: dict[Any, tf.Tensor], fronts: Fronts
+    op: tf.Operation, given: Sequence[Slices], joined: dict[Any, Any], fronts: Fronts
 ) -> list[Slices]:
     """An op that reads or makes what is selected, on all slices."""
     if op.type == "TensorListStack":
@@ -245,6 +246,8 @@ def _selected(
         mask = mask if first.mask is None else tf.logical_and(mask, first.mask)
         places = tf.range(tf.size(mask, tf.int64))[:, None]
         return [Slices(places, mask, first.mask)]
+    if op.type == "StridedSlice" and all(x.mask is None for x in given):
+        return [window(op, given, joined, fronts)]
     if op.type == "Where" or all(x.mask is None for x in given):
         return _as_it_is(op, given)
     if op.type == "GatherV2" and given[1].mask is not None and _is_along_axis_0(op):
@@ -281,6 +284,8 @@ def _selected(
         return [_listed(op, given, fronts)]
     if op.type == "Maximum" and are_one(x.mask for x in given) and is_zero(op.inputs[1]):
         return copied(op, given, first.mask, first.places)  # a place is not negative
+    if op.type == "StridedSliceGrad":
+        return [window_gradient(op, given, joined, fronts)]
     raise CannotVectorize(f"what it selects is read by {op.type}")
 
 
@@ -367,7 +372,7 @@ def _is_static_behind_axis_0(shape: tf.TensorShape) -> bool:
     return bool(shape.rank) and shape[0] is None and shape[1:].is_fully_defined()
 
 
-def _joined(parts: Sequence[Slices], joined: dict[Any, tf.Tensor]) -> tf.Tensor:
+def _joined(parts: Sequence[Slices], joined: dict[Any, Any]) -> tf.Tensor:
     """Which of joined slices are selected: one tensor for values and for their ids."""
 
     def of(part: Slices) -> Any:

@@ -14,9 +14,10 @@ from tf_pfor import axes, nests
 from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.inputs import Element
 from tf_pfor.memory import AUTO, check_budget
 from tf_pfor.options import settings_of
-from tf_pfor.run import Element, Job, run
+from tf_pfor.run import Job, run
 from tf_pfor.settings import Settings
 from tf_pfor.trace import autographed, dense
 from tf_pfor.values import dims
@@ -423,13 +424,13 @@ def align(structure: Any, tensors: Sequence[tf.Tensor]) -> tuple[Dim, list[Eleme
             f"shared by all):\n  {lines}"
         )
     if None not in sizes:
-        n: Dim = several[0] if several else 1  # type: ignore[assignment]
+        n: Dim = several[0] if several else 1
         return n, [
             Element(t) if s == n else Element(tf.squeeze(t, 0), is_mapped=False)
             for t, s in zip(tensors, sizes)
         ]
     if several:
-        n = several[0]  # type: ignore[assignment]
+        n = several[0]
     elif len(tensors) == 1:
         n = tf.shape(tensors[0])[0]
     else:

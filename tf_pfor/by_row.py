@@ -7,7 +7,7 @@ replaces n items in place. A read passes the list on, so that its gradient adds 
 the list, in place: TensorFlow's own makes a list of zeros with n items set, and adds up lists.
 
 ``accesses`` says whether a loop variable is used in this way only; ``convert`` vectorizes the ops
-that may stand there; ``standard`` turns such a value back into what all converters know.
+that may stand there; ``RowMajorList.standard`` turns such a value into what all converters know.
 """
 
 from __future__ import annotations
@@ -22,10 +22,85 @@ import tensorflow as tf
 from tf_pfor import _tf, repeats
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.loop import Loop
+from tf_pfor.pending import Packed
 from tf_pfor.row_reads import Find, item_read
-from tf_pfor.values import Cell, Items, Layout, ListRows, Shape, Value, dims, is_static
+from tf_pfor.stacked_lists import ListRows, StackedList
+from tf_pfor.values import (
+    Cell,
+    Gather,
+    Hold,
+    Layout,
+    Rows,
+    Shape,
+    Value,
+    capturing,
+    dims,
+    is_static,
+)
 
 Tile = Callable[[Value], Value]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Items:
+    """What such a list holds: ``count`` items of one dtype and static shape in each row.
+
+    The count is an int, or a scalar int32 tensor.
+    """
+
+    dtype: tf.DType
+    shape: tuple[int, ...]
+    count: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class RowMajorList(Value):
+    """A TensorList of the items of row 0, then those of row 1 ...
+
+    Attributes:
+      rows: whose items they are.
+      items: how many items each row has, and of what shape.
+    """
+
+    layout = Layout.BY_ROW
+    is_standard = False
+
+    rows: ListRows
+    items: Items
+
+    def standard(self, emit: Emitter) -> Value:
+        """The array as a stacked tensor, the list as one of stacked elements."""
+        rows, items = self.rows, self.items
+        item = np.asarray(items.shape, np.int32)
+        flat = emit("TensorListStack", self.tensor, item, element_dtype=items.dtype)
+        whole = emit.reshape(flat, [rows.size, items.count, *items.shape])  # [size, T, ...]
+        if self.dtype != tf.variant:
+            if rows.ids is not None:
+                whole = emit("GatherV2", whole, rows.ids, np.int32(0))
+            return Value.stacked(whole).with_inner_shape(self.inner_shape)
+        rank = len(items.shape) + 2
+        turned = emit("Transpose", whole, np.asarray([1, 0, *range(2, rank)], np.int32))
+        handle = emit("TensorListFromTensor", turned, emit.shape_vector([rows.size, *items.shape]))
+        return StackedList.of(handle, None if rows.ids is None else rows)
+
+    def select(self, loop: Rows, hold: Hold | None = None, gather: Gather | None = None) -> Value:
+        """The whole list; which of its rows are meant stands beside it."""
+        del hold, gather
+        rows = loop.rows_of_list(self.rows)
+        assert rows is not None
+        return dataclasses.replace(self, rows=rows)
+
+    def seen_from(self, graph: Any, home: Any = None) -> Value:
+        """Captured, with what is known of its rows and items."""
+        see = capturing(graph, home)
+        return RowMajorList(
+            self.cell.seen_from(graph, see),
+            self.inner_shape,
+            self.dtype,
+            self.rows.seen_from(graph, home),
+            dataclasses.replace(self.items, count=see(self.items.count)),
+        )
+
 
 # More places than this in one read are better read from one tensor.
 _MOST = 4
@@ -86,7 +161,7 @@ def _is_write(op: tf.Operation) -> bool:
         return not op.get_attr("resize_if_index_out_of_bounds")
     if op.type == "TensorScatterUpdate":
         shape = dims(op.inputs[1])
-        return is_static(shape) and len(shape) in (1, 2) and shape[-1] == 1  # type: ignore[arg-type,index]
+        return is_static(shape) and len(shape) in (1, 2) and shape[-1] == 1
     return op.type == "TensorListScatterIntoExistingList"
 
 
@@ -105,39 +180,41 @@ def _read_index(op: tf.Operation) -> Any:
     if not is_gather and op.type not in _LIST_READS:
         return None
     shape = dims(op.inputs[1])
-    few = shape == () or (is_static(shape) and len(shape) == 1 and shape[0] <= _MOST)  # type: ignore[arg-type,index,operator]
+    few = shape == () or (is_static(shape) and len(shape) == 1 and shape[0] <= _MOST)
     return op.inputs[1] if few else None
 
 
 # ---------------------------------------------------------------------------
-# To and from other layouts
+# From other layouts
 # ---------------------------------------------------------------------------
 
 
-def of_array(value: Value, loop: Loop, emit: Emitter) -> Value:
+def of_array(value: Value, loop: Loop, emit: Emitter) -> RowMajorList:
     """A stacked tensor [n, T, ...] with static inner shape as n * T items."""
     shape: Any = value.inner_shape
     items = Items(value.dtype, shape[1:], shape[0])
     return _listed(value, value.tensor, items, loop, emit)
 
 
-def of_items(value: Value, items: tf.Tensor, count: Dim, loop: Loop, emit: Emitter) -> Value:
+def of_items(value: Value, items: tf.Tensor, count: Dim, loop: Loop, emit: Emitter) -> RowMajorList:
     """The stacked list ``value``, whose items are [n, T, ...] of a static shape."""
     shape: Any = dims(items)
     return _listed(value, items, Items(items.dtype, shape[2:], count), loop, emit)
 
 
-def _listed(value: Value, whole: tf.Tensor, items: Items, loop: Loop, emit: Emitter) -> Value:
+def _listed(
+    value: Value, whole: tf.Tensor, items: Items, loop: Loop, emit: Emitter
+) -> RowMajorList:
     item = np.asarray(items.shape, np.int32)
     flat = emit.reshape_to(whole, [None, *items.shape])  # [n * T, ...]
     handle = emit("TensorListFromTensor", flat, item)
-    rows = ListRows(loop.length, items=items)
-    return Value(Layout.BY_ROW, Cell(handle), value.inner_shape, value.dtype, rows=rows)
+    rows = ListRows(loop.length)
+    return RowMajorList(Cell(handle), value.inner_shape, value.dtype, rows, items)
 
 
-def in_halves(value: Value, first: int, emit: Emitter) -> list[tf.Tensor]:
+def in_halves(value: RowMajorList, first: int, emit: Emitter) -> list[tf.Tensor]:
     """A value just made, twice: with the items of the ``first`` rows only, and with the others."""
-    _, items = _parts(value)
+    items = value.items
     flat, item = value.tensor.op.inputs
     count = emit.dim_math("Mul", first, items.count)
     sizes = emit.shape_vector([count, -1])
@@ -152,33 +229,6 @@ def of_halves(first: tf.Tensor, rest: tf.Tensor, emit: Emitter) -> tf.Tensor:
     """The whole of what ``in_halves`` has made: what is set in either of them."""
     length = emit("TensorListLength", rest)
     return emit("AddN", [emit("TensorListResize", first, length), rest])
-
-
-def standard(value: Value, emit: Emitter) -> Value:
-    """``value`` as a tensor or a plain list of elements; others are as they are."""
-    if value.repeated is not None:
-        return repeats.standard(value.repeated, emit)
-    if value.layout is not Layout.BY_ROW:
-        return value
-    rows, items = _parts(value)
-    item = np.asarray(items.shape, np.int32)
-    flat = emit("TensorListStack", value.tensor, item, element_dtype=items.dtype)  # [size * T, ...]
-    whole = emit.reshape(flat, [rows.size, items.count, *items.shape])  # [size, T, ...]
-    if value.dtype != tf.variant:
-        if rows.ids is not None:
-            whole = emit("GatherV2", whole, rows.ids, np.int32(0))
-        return Value.stacked(whole).with_inner_shape(value.inner_shape)
-    rank = len(items.shape) + 2
-    turned = emit("Transpose", whole, np.asarray([1, 0, *range(2, rank)], np.int32))
-    handle = emit("TensorListFromTensor", turned, emit.shape_vector([rows.size, *items.shape]))
-    plain = None if rows.ids is None else dataclasses.replace(rows, items=None)
-    return Value.stacked_list(handle, plain)
-
-
-def _parts(value: Value) -> tuple[ListRows, Items]:
-    assert value.rows is not None
-    assert value.rows.items is not None
-    return value.rows, value.rows.items
 
 
 # ---------------------------------------------------------------------------
@@ -203,14 +253,14 @@ def convert(
     if found is not None:
         return found
     x, *others = inputs.values()
-    if not isinstance(x, Value) or x.layout is not Layout.BY_ROW:
+    if not isinstance(x, RowMajorList):
         return None
-    if any(isinstance(v, list) or v.layout is Layout.BY_ROW for v in others):
+    if any(isinstance(v, (list, RowMajorList)) for v in others):
         return None
     if op.type == "Identity":
         return [x]
     if op.type == "TensorListLength":
-        return [Value.unstacked(emit.as_tensor(_parts(x)[1].count))]
+        return [Value.unstacked(emit.as_tensor(x.items.count))]
     access = _Access(x, loop, emit)
     index = inputs.get("index", inputs.get("indices"))
     if _is_write(op):
@@ -236,9 +286,9 @@ def convert(
 class _Access:
     """Reads and writes of the items of one value."""
 
-    def __init__(self, value: Value, loop: Loop, emit: Emitter):
+    def __init__(self, value: RowMajorList, loop: Loop, emit: Emitter):
         self.value, self.loop, self.emit = value, loop, emit
-        self.rows, self.items = _parts(value)
+        self.rows, self.items = value.rows, value.items
         self._item = np.asarray(self.items.shape, np.int32)
 
     def read(self, index: Value, inner: Shape, *, from_end: bool = False) -> Value:
@@ -258,7 +308,7 @@ class _Access:
             shape = self.emit.shape_vector([self.loop.length, 0, *self.items.shape])
             return self.emit("Fill", shape, np.zeros((), self.items.dtype.as_numpy_dtype))
 
-        return Value.deferred(Layout.STACKED, pack, inner, self.items.dtype, parts=parts)
+        return Packed.deferred(pack, inner, self.items.dtype, parts=parts)
 
     def _gather(self, places: tf.Tensor) -> tf.Tensor:
         emit, handle = self.emit, self.value.tensor
@@ -282,7 +332,7 @@ class _Access:
         else:
             at = self._inside(*self._places(at))
         made = emit("TensorListScatterIntoExistingList", self.value.tensor, new, at)
-        return dataclasses.replace(self.value, cell=Cell(made), folded=None, source=None)
+        return dataclasses.replace(self.value, cell=Cell(made))
 
     def _places(
         self, index: tf.Tensor, from_end: bool = False, *, many: bool = False

@@ -16,7 +16,7 @@ from tf_pfor.loop import Loop
 from tf_pfor.registry import Outcome
 from tf_pfor.report import Recorder
 from tf_pfor.settings import Settings
-from tf_pfor.values import Layout, Shape, Value, dims
+from tf_pfor.values import Shape, Stacked, Value, dims
 
 
 class Call:
@@ -259,7 +259,7 @@ class Call:
         """Runs a stateful op once for each iteration, one after the other."""
         return self._walker.loop_over_rows(self.op, self.inputs, in_order=True)
 
-    def like(self, tensor: tf.Tensor, layout: Layout = Layout.STACKED) -> Value:
+    def like(self, tensor: tf.Tensor, layout: type[Value] = Stacked) -> Value:
         """A Value of this layout whose inner shape is that of output 0."""
-        value = Value.stacked(tensor) if layout is Layout.STACKED else Value.unstacked(tensor)
+        value = Value.stacked(tensor) if layout is Stacked else Value.unstacked(tensor)
         return value.with_inner_shape(self.output_shape())

@@ -15,12 +15,11 @@ from tf_pfor.conversion import Failed
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError
 from tf_pfor.explain import arguments
+from tf_pfor.inputs import Element, bound_walker
 from tf_pfor.regions import Region, key
 from tf_pfor.report import Recorder, refusal
-from tf_pfor.run import Element, bound_walker
 from tf_pfor.settings import Settings
 from tf_pfor.trace import Body, trace
-from tf_pfor.values import Layout
 
 _HANDLES = (tf.resource, tf.variant)
 
@@ -264,7 +263,7 @@ def _vectorized(
         made: list[tf.Tensor] = []
         for tensor in _comparable(order, read):
             value = walker.value_of(tensor)
-            if value is not None and value.layout in (Layout.STACKED, Layout.UNSTACKED):
+            if value is not None and value.is_tensor:
                 chosen.append(tensor)
                 made.append(walker.tile(value).tensor)
         return made

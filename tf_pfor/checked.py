@@ -8,7 +8,7 @@ from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.errors import ConversionError
 from tf_pfor.registry import Rule
-from tf_pfor.values import Layout, Shape, Value, dims, merge
+from tf_pfor.values import Shape, Value, dims, folded_form, merge
 
 
 def checked(call: Call, rule: Rule | None, returned: Any) -> list[Value]:
@@ -28,7 +28,7 @@ def checked(call: Call, rule: Rule | None, returned: Any) -> list[Value]:
 
 def shaped(call: Call, rule: Rule | None, value: Value, inner: Shape) -> Value:
     """Sets the static shape that the trace knows."""
-    if value.layout not in (Layout.STACKED, Layout.UNSTACKED):
+    if not value.is_tensor:
         return value
     try:
         merged = merge(value.inner_shape, inner)
@@ -39,6 +39,9 @@ def shaped(call: Call, rule: Rule | None, value: Value, inner: Shape) -> Value:
             if full != dims(tensor):
                 tensor.set_shape(full)
             merged = None if full is None else full[len(lead) :]
+        form = folded_form(value)
+        if form is not None:
+            form.check(merged, call.loop.static_length)
     except ValueError as why:
         raise _broken(call, rule, f"inner shape {inner}", f"{value.inner_shape}") from why
     return value if merged == value.inner_shape else value.with_inner_shape(merged)

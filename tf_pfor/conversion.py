@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tf_pfor import ranges
 from tf_pfor.emit import Emitter
 from tf_pfor.loop import Loop
 from tf_pfor.report import Recorder
@@ -56,6 +57,11 @@ class Conversion(Protocol):
     is_region: bool
     is_root: bool
     inner_map: Any
+
+    @property
+    def bounds(self) -> ranges.Bounds:
+        """What is known of integers of the graph before it runs (``ranges``)."""
+        ...
 
     @property
     def parent(self) -> Conversion | None:

@@ -13,7 +13,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf, by_row, fallback, jagged, matching, ordered, pairs, regions, row_reads
+from tf_pfor import (
+    _tf,
+    by_row,
+    fallback,
+    jagged,
+    matching,
+    ordered,
+    pairs,
+    ranges,
+    regions,
+    row_reads,
+)
 from tf_pfor.accesses import changes_what_it_reads
 from tf_pfor.call import Call
 from tf_pfor.checked import checked, shaped
@@ -23,11 +34,14 @@ from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.gradients import Continued, CustomGradient
 from tf_pfor.handles import only_passes_lists
 from tf_pfor.loop import Loop
+from tf_pfor.randomness import draws, why_not_drawn
 from tf_pfor.registry import REGISTRY, Outcome, Rule
+from tf_pfor.repeats import RepeatedList
 from tf_pfor.report import Recorder
-from tf_pfor.selections import SOURCES, convert_selection
+from tf_pfor.selections import SOURCES, masked
 from tf_pfor.settings import Settings
-from tf_pfor.values import Layout, Results, Value, dims, is_static
+from tf_pfor.stacked_lists import StackedList
+from tf_pfor.values import Results, Unstacked, Value, dims
 
 
 class Walker:
@@ -50,6 +64,7 @@ class Walker:
         self.settings = settings
         self.recorder = recorder
         self._values: dict[Any, Value] = {}
+        self.bounds = ranges.of_rows(self.value_of)
         self._done: dict[Any, list[tf.Operation]] = {}  # op -> what it became
         self._failed: set[Any] = set()
         self._tiled: dict[int, tuple[Value, Value]] = {}
@@ -222,23 +237,32 @@ class Walker:
         if schema is None:
             return self._legacy_call(op)
         if op.type == "Const":
-            return [self._constant(op)], []
+            return [self._constant(op, _tf.static_value(op.outputs[0]))], []
+        if matching.is_shape_arithmetic(op) and not schema.is_stateful:
+            known = self.bounds.constant(op.outputs[0])
+            if known is not None:
+                return [self._constant(op, known)], []
         values = [self._values[_key(t)] for t in op.inputs]
         inputs = matching.group(op, schema, values)
-        if any(v.layout in (Layout.BY_ROW, Layout.REPEATED) for v in values):
+        if not all(v.is_standard for v in values):
             mark = len(self.emit.operations)
             found = self._by_row(op, inputs)
             if found is not None:
                 return found, self.emit.operations[mark:]
             calls = op.type in (*_tf.CALLS, *_tf.LOOPS)  # they take such lists as they are
             values = [
-                v if calls and v.repeated is not None else by_row.standard(v, self.emit)
+                v if calls and isinstance(v, RepeatedList) else v.standard(self.emit)
                 for v in values
             ]
             inputs = matching.group(op, schema, values)
         stacked = frozenset(name for name, v in inputs.items() if matching.any_stacked(v))
-        if self.settings.randomness != "different" and _tf.draws_randomly(op.type):
-            return self._draw_once(op, inputs, stacked)
+        if self.settings.randomness != "different" and draws(op):
+            why = why_not_drawn(self, stacked)
+            if why:
+                raise self._rejected(op, why)
+            if _tf.draws_randomly(op.type):
+                mark = len(self.emit.operations)
+                return self._keep(op, inputs), self.emit.operations[mark:]
         rules = REGISTRY.find(op.type, stacked)
         # What others may have to wait for: the ops that this one becomes.
         watch = schema.is_stateful or not op.outputs
@@ -255,7 +279,7 @@ class Walker:
         elif stacked and only_passes_lists(op, schema, Call(op, inputs, self).flat_inputs()):
             self.recorder.add(op, Outcome.VECTORIZED)
             made = Call(op, inputs, self).rebuild()
-            results = [Value.stacked_list(t) for t in (made if isinstance(made, list) else [made])]
+            results = [StackedList.of(t) for t in (made if isinstance(made, list) else [made])]
         else:
             results = self._apply(op, inputs, stacked, rules)
         if watch:
@@ -271,35 +295,18 @@ class Walker:
         results = self.convert_function(op, op.type, args)
         return results, self.emit.graph.get_operations()[before:]
 
-    def _constant(self, op: tf.Operation) -> Value:
+    def _constant(self, op: tf.Operation, array: Any) -> Value:
         """A constant of the body: emitted when somebody reads it, one for each value."""
         tensor = op.outputs[0]
-        array = _tf.static_value(tensor)
         self.recorder.add(op, Outcome.KEPT)
         if array is None:
             return self._keep(op, {})[0]
-        return Value.deferred(
-            Layout.UNSTACKED,
+        return Unstacked.deferred(
             lambda: self.emit.constant(array, tensor.dtype),
             dims(tensor),
             tensor.dtype,
-            constant=array,
+            known=array,
         )
-
-    def _draw_once(
-        self, op: tf.Operation, inputs: Inputs, stacked: frozenset[str]
-    ) -> tuple[list[Value], list[tf.Operation]]:
-        """Stateful randomness with one draw for all iterations, or refused."""
-        if self.settings.randomness == "error":
-            raise self._rejected(op, "it draws random numbers, and randomness is 'error'")
-        names = ", ".join(f"'{name}'" for name in sorted(stacked))
-        why = f"{names} differs between iterations" if stacked else ""
-        if self.loop.is_block:
-            why = "blocks would each draw: all at once only"
-        if why:
-            raise self._rejected(op, f"randomness is 'same', and {why}")
-        before = len(self.emit.operations)
-        return self._keep(op, inputs), self.emit.operations[before:]
 
     def _by_row(self, op: tf.Operation, inputs: Inputs) -> list[Value] | None:
         """The results of a read or a write of items that are stored by row (``by_row``)."""
@@ -325,7 +332,7 @@ class Walker:
         call = Call(op, inputs, self)
         if matching.is_shape_arithmetic(op):  # emitted only if an emitted op reads it
             output = op.outputs[0]
-            return [Value.deferred(Layout.UNSTACKED, call.rebuild, dims(output), output.dtype)]
+            return [Unstacked.deferred(call.rebuild, dims(output), output.dtype)]
         made = call.rebuild()
         outputs = made if isinstance(made, list) else [made]
         return checked(call, None, [Value.unstacked(t) for t in outputs])
@@ -335,6 +342,7 @@ class Walker:
     ) -> Results:
         """Applies the first rule that can take the op, else the fallback."""
         reasons: list[str] = []
+        otherwise: Any = None
         for rule in rules:
             tiling = matching.to_tile(rule, stacked, inputs)
             try:
@@ -350,6 +358,7 @@ class Walker:
             except CannotVectorize as why:
                 if str(why) not in reasons:
                     reasons.append(str(why))
+                otherwise = otherwise or getattr(why, "otherwise", None)
                 continue
             outcome = rule.outcome
             if outcome is Outcome.VECTORIZED:
@@ -365,14 +374,15 @@ class Walker:
                 self.recorder.add(op, outcome, reason, on_purpose=on_purpose)
             return results
         reason = "; ".join(reasons) or "no converter is registered for it"
-        return self._fall_back(op, inputs, reason)
+        return self._fall_back(op, inputs, reason, otherwise)
 
-    def _fall_back(self, op: tf.Operation, inputs: Inputs, reason: str) -> Results:
+    def _fall_back(
+        self, op: tf.Operation, inputs: Inputs, reason: str, otherwise: Any = None
+    ) -> Results:
         if op.type in SOURCES:
-            try:
-                return convert_selection(op, self)
-            except CannotVectorize as why:
-                reason = f"{reason}; {why}" if op.type in REGISTRY else str(why)
+            results, reason = masked(op, inputs, self, reason, otherwise)
+            if results is not None:
+                return results
         pairs.check(self)
         refusal = fallback.why_not(op, self.settings.may_loop(op.type))
         if changes_what_it_reads(op, self.memo):
@@ -457,8 +467,8 @@ class Walker:
 
     def tile(self, value: Value) -> Value:
         """Stacks an invariant value by repeating it, once for all who ask."""
-        value = by_row.standard(value, self.emit)
-        if value.layout is Layout.STACKED_LIST:
+        value = value.standard(self.emit)
+        if isinstance(value, StackedList):
             raise CannotVectorize("it has no converter for lists of stacked elements")
         if value.is_stacked:
             return value
@@ -468,16 +478,7 @@ class Walker:
         tensor = value.tensor
         if tensor.dtype in (tf.resource, tf.variant):
             raise CannotVectorize(f"a loop-invariant {tensor.dtype.name} cannot be repeated")
-        shape = dims(tensor)
-        if is_static(shape):
-            target = self.emit.shape_vector([self.loop.length, *shape])  # type: ignore[misc]
-        else:
-            head = self.emit.shape_vector([self.loop.length])
-            target = self.emit("ConcatV2", [head, self.emit.shape_of(tensor)], 0)
-        tiled = Value.stacked(self.emit("BroadcastTo", tensor, target))
-        if shape is not None:
-            tiled.tensor.set_shape((self.loop.static_length, *shape))
-            tiled = tiled.with_inner_shape(shape)
+        tiled = Value.stacked(self.emit.repeated(tensor, self.loop.length))
         self._tiled[id(value)] = (value, tiled)
         return tiled
 

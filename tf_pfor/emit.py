@@ -217,6 +217,18 @@ class Emitter:
             return self.constant(np.asarray(parts, np.int32).reshape([-1]))
         return self("Pack", [self.as_tensor(p) for p in parts], axis=0)
 
+    def repeated(self, tensor: tf.Tensor, length: Dim) -> tf.Tensor:
+        """[length, ...]: ``tensor`` so often."""
+        shape = dims(tensor)
+        if is_static(shape):
+            target = self.shape_vector([length, *shape])  # type: ignore[misc]
+        else:
+            target = self("ConcatV2", [self.shape_vector([length]), self.shape_of(tensor)], 0)
+        made = self("BroadcastTo", tensor, target)
+        if shape is not None:
+            made.set_shape((length if isinstance(length, int) else None, *shape))
+        return made
+
     def reshape(self, tensor: tf.Tensor, parts: Sequence[Dim]) -> tf.Tensor:
         """Reshapes to dimensions of which some may be tensors; nothing when they are equal."""
         unknown = [i for i, p in enumerate(parts) if isinstance(p, tf.Tensor)]

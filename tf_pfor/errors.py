@@ -6,6 +6,9 @@ was found; and what to do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 
 class PforError(Exception):
     """Base of all errors raised by tf_pfor."""
@@ -55,6 +58,18 @@ class CannotVectorize(Exception):  # noqa: N818  (a signal to the walker, not an
 
 class Refused(CannotVectorize):
     """Raised by a converter when a sequential loop would be wrong as well: there is no fallback."""
+
+
+class PastEdge(CannotVectorize):
+    """A slice may reach past the edge in some rows: it is shorter there.
+
+    Attributes:
+      otherwise: makes the slice where no mask can say how much of it counts.
+    """
+
+    def __init__(self, reason: str, otherwise: Callable[[], Any]):
+        super().__init__(reason)
+        self.otherwise = otherwise
 
 
 class FallbackWarning(UserWarning):

@@ -13,9 +13,10 @@ import tensorflow as tf
 from tf_pfor import _tf, api, nests
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, NotVectorizableError
+from tf_pfor.inputs import Element
 from tf_pfor.options import settings_of
 from tf_pfor.report import Recorder, Report, records
-from tf_pfor.run import Element, convert_body
+from tf_pfor.run import convert_body
 from tf_pfor.trace import autographed, trace
 
 

@@ -19,8 +19,10 @@ from tf_pfor.conversion import Conversion, Inputs
 from tf_pfor.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.gradients import convert_later, has_gradient, present
 from tf_pfor.loop import Loop
+from tf_pfor.randomness import check_looped
 from tf_pfor.regions import Region, key
-from tf_pfor.values import Layout, Shape, Value, dims, is_static
+from tf_pfor.row_shapes import of_known_shape, of_one_shape, padded, stacked_rows
+from tf_pfor.values import Shape, Value, dims, is_static
 
 _REFUSED = {
     name: why
@@ -107,8 +109,10 @@ def loop_region(
 
 
 def _check_rows(values: Sequence[Value]) -> None:
-    for layout in {v.layout for v in values} - {Layout.STACKED, Layout.UNSTACKED}:
-        raise CannotVectorize(f"an input is a list of all rows ({layout.value}), which has no rows")
+    for value in values:
+        if not value.is_tensor:
+            why = f"an input is a list of all rows ({value.layout.value}), which has no rows"
+            raise CannotVectorize(why)
 
 
 def loop_again(call: tf.Operation, values: Sequence[Value], walker: Conversion) -> list[Value]:
@@ -188,6 +192,7 @@ class RowLoop:
         *,
         in_order: bool = False,
     ):
+        check_looped(region.ops, walker)
         self.region = region
         self.in_order = in_order
         self.stacked = stacked
@@ -249,7 +254,7 @@ class RowLoop:
         if self.in_order:
             made = self._while_loop(*tensors)
         else:
-            one = self._traced(self._one, self._row_specs(tensors), tensors)
+            one = self._traced(self._row, self._row_specs(tensors), tensors)
             rows = self._traced(self._chosen(one), _specs(tensors), tensors)
             made = _graphs.call_row_loop(rows, one, self.stacked, tensors)
         for tensor, output in zip(made, self.region.outputs):
@@ -282,8 +287,10 @@ class RowLoop:
             for t, s in zip(tensors, self.stacked)
         ]
 
-    def _one(self, *row: tf.Tensor) -> list[tf.Tensor]:
-        return self.region.copy(*row)
+    def _row(self, *row: tf.Tensor) -> list[tf.Tensor]:
+        """The results of one row; their shapes are checked where the body knows more than they."""
+        made = self.region.copy(*row)
+        return [of_known_shape(x, t) for x, t in zip(made, self.region.outputs)]
 
     def _full(self, inner: Shape) -> tf.TensorShape:
         return tf.TensorShape(None if inner is None else (self.loop.static_length, *inner))  # pyright: ignore[reportArgumentType]
@@ -338,7 +345,7 @@ class RowLoop:
         if maybe_empty and not known and not handles:
             # Without rows nobody knows the shape of one: a row of zeros tells.
             trips = tf.maximum(n, 1)
-            tensors = tuple(_padded(t, n) if s else t for t, s in zip(tensors, self.stacked))
+            tensors = tuple(padded(t, n) if s else t for t, s in zip(tensors, self.stacked))
         uneven = self.region.uneven
         shapes = [tf.TensorSpec([outputs[k].shape.rank], tf.int32) for k in uneven]
         arrays = [
@@ -351,7 +358,7 @@ class RowLoop:
             row = [tf.gather(t, i) if s else t for t, s in zip(tensors, self.stacked)]
             before = len(graph.get_operations())
             with tf.control_dependencies([i] if self.in_order else []):
-                made = self.region.copy(*row)
+                made = self._row(*row)
             made += [tf.shape(made[k]) for k in uneven]
             with tf.control_dependencies(graph.get_operations()[before:] if self.in_order else []):
                 following = i + 1
@@ -365,7 +372,7 @@ class RowLoop:
             parallel_iterations=1 if self.in_order else 10,
         )
         found = map(stacked_rows, arrays[len(outputs) :], shapes, [trips] * len(shapes))
-        checks = [_of_one_shape(s, outputs[k]) for s, k in zip(found, uneven)]
+        checks = [of_one_shape(s, outputs[k]) for s, k in zip(found, uneven)]
         with tf.control_dependencies(checks):
             stacked = [stacked_rows(a, t, trips) for a, t in zip(arrays, outputs)]
         return stacked if trips is n else [t[:n] for t in stacked]
@@ -433,16 +440,6 @@ class RowLoop:
         return _graphs.trace("fallback_gradient", run, specs), connected
 
 
-def _of_one_shape(shapes: tf.Tensor, output: tf.Tensor) -> tf.Operation:
-    """Checks that the shapes of a result, one for each row, are equal."""
-    message = (
-        f"The shape of a result of the body differs between iterations: {output.op.type} "
-        f"'{output.op.name}' ({_tf.user_line(output.op) or 'line unknown'}). Expected: one shape. "
-        "Pad it or reduce it. Found the shapes"
-    )
-    return tf.debugging.Assert(tf.reduce_all(tf.equal(shapes, shapes[:1])), [message, shapes], 99)
-
-
 @tf.RegisterGradient(_tf.LISTS_BY_ROW)
 def _no_gradient(op: tf.Operation, *_: Any) -> Any:
     raise NotVectorizableError(  # a tape gives an op that has no name
@@ -461,34 +458,3 @@ def _may_hold_floats(tensor: tf.Tensor) -> bool:
 
 def _specs(tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
     return [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
-
-
-def stacked_rows(array: tf.TensorArray, like: Any, n: Any) -> tf.Tensor:
-    """The n rows of ``array``, each ``like`` a tensor; if there are none, unknown dimensions are 0.
-
-    Args:
-      array: what to stack.
-      like: what has the shape and dtype of a row.
-      n: how many rows.
-    """
-    shape = dims(like)
-    if is_static(shape) or (isinstance(n, int) and n):
-        return array.stack()
-    if isinstance(n, int):
-        return tf.zeros([0, *[d or 0 for d in shape or ()]], like.dtype)
-    if shape is None:
-        return tf.cond(tf.equal(n, 0), lambda: tf.zeros([0], like.dtype), array.stack)
-    filler = tf.where(tf.equal(n, 0), 0, -1)
-    return tf.raw_ops.TensorListStack(
-        input_handle=array.flow,
-        element_shape=tf.stack([filler if d is None else d for d in shape]),
-        element_dtype=like.dtype,
-    )
-
-
-def _padded(tensor: tf.Tensor, n: Any) -> tf.Tensor:
-    """``tensor``, or one row of zeros if it has no rows."""
-    row = tf.concat([[1], tf.shape(tensor)[1:]], 0)
-    out = tf.cond(tf.equal(n, 0), lambda: tf.zeros(row, tensor.dtype), lambda: tensor)
-    out.set_shape(tf.TensorShape([None]).concatenate(tensor.shape[1:]))
-    return out

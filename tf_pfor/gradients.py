@@ -16,7 +16,7 @@ from tf_pfor import _graphs, _tf
 from tf_pfor.conversion import Conversion
 from tf_pfor.regions import reached
 from tf_pfor.report import refusal, warn_of_loops
-from tf_pfor.values import Layout, Value
+from tf_pfor.values import Value
 
 # Ops through which a gradient passes linearly, and the inputs of theirs that count: "one" of the
 # inputs, "all" of them, or the first "only".
@@ -207,8 +207,7 @@ class CustomGradient:
         """Gradients with respect to the float inputs, from those of the results."""
         graph, connected = self._traced()
         later = self.walker.later()
-        layout = Layout.UNSTACKED if self.is_shared else Layout.STACKED
-        make = Value.unstacked if layout is Layout.UNSTACKED else Value.stacked
+        make = Value.unstacked if self.is_shared else Value.stacked
         args = [make(_tf.captured(t)) for t in upstream]
         made = iter(convert_later(later, graph, args))
         return [

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.values import Layout, Value
+from tf_pfor.stacked_lists import StackedList
+from tf_pfor.values import Value
 
 
 def only_passes_lists(op: tf.Operation, schema: _tf.Schema, values: Sequence[Value]) -> bool:
@@ -20,7 +21,7 @@ def only_passes_lists(op: tf.Operation, schema: _tf.Schema, values: Sequence[Val
       schema: of its op type.
       values: all its inputs.
     """
-    lists = [v for v in values if v.layout is Layout.STACKED_LIST]
+    lists = [v for v in values if isinstance(v, StackedList)]
     if not lists or schema.is_stateful or "func" in schema.attr_types.values():
         return False
     if op.type.startswith("TensorList") or any(t.dtype != tf.variant for t in op.outputs):
@@ -28,7 +29,7 @@ def only_passes_lists(op: tf.Operation, schema: _tf.Schema, values: Sequence[Val
     if any(v.rows is not None for v in lists):
         return False
     for value in values:  # the other inputs say where, and are the same for all
-        is_list = value.layout is Layout.STACKED_LIST
+        is_list = isinstance(value, StackedList)
         if is_list != (value.dtype == tf.variant) or (value.is_stacked and not is_list):
             return False
     ranks = [t.shape.rank for t in op.outputs] + [v.inner_rank for v in lists]

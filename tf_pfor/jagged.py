@@ -20,7 +20,7 @@ from tf_pfor.errors import CannotVectorize
 from tf_pfor.matching import group
 from tf_pfor.regions import key
 from tf_pfor.registry import REGISTRY
-from tf_pfor.values import Layout, dims, is_static
+from tf_pfor.values import dims, is_static
 
 _SOME_SIZES = (6, 1)  # in place of one that is unknown, but the same in all iterations
 # Inputs that say where: another number in their place would be another shape, or none.
@@ -56,7 +56,7 @@ def together(first: tf.Operation, walker: Conversion) -> tuple[list[tf.Operation
     if not members:
         schema = _tf.schema(first.type)
         assert schema is not None
-        ops = [first] if schema.is_stateful else regions.grow(first, walker)
+        ops = [first] if schema.is_stateful else regions.grow(first, walker, uneven)
         return regions.in_order({*ops, *copies(set(ops), walker)}), set()
     uneven |= _lists(members, varies)
     _check(first, members, walker, uneven)
@@ -83,7 +83,7 @@ def spread(
 
     Returns:
       The op, all that makes or reads such tensors, and what lies on paths between; none if its
-      outputs have equal shapes. The keys of these tensors, and of all that differ in value.
+      outputs have equal shapes. The keys of such tensors, and of all that differ in value.
     """
     started = walker.memo.setdefault("sources of unequal shapes", set())
     started.add(first)
@@ -91,7 +91,7 @@ def spread(
     uneven, varies = _uneven(walker, wanted, started, in_loop)
     if not any(key(t) in uneven for t in first.outputs):
         started.discard(first)
-        return set(), set(), varies
+        return set(), uneven, varies
     members, before = {first}, set[tf.Operation]()
     if not in_loop:
         members |= _listed(first, walker, wanted)
@@ -211,7 +211,7 @@ def copies(members: set[tf.Operation], walker: Conversion) -> set[tf.Operation]:
         for tensor in todo.pop().inputs:
             value, op = walker.value_of(tensor), tensor.op
             is_waiting = value is None and (op in members or not walker.is_done(op))
-            is_item = value is not None and value.layout in (Layout.STACKED, Layout.UNSTACKED)
+            is_item = value is not None and value.is_tensor
             if is_waiting or is_item or op in found:
                 continue
             if op.type == "Placeholder":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,9 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.emit import Dim, Emitter
-from tf_pfor.values import Cell, Layout, ListRows, RowSource, Value
+from tf_pfor.pending import Packed
+from tf_pfor.stacked_lists import ListRows
+from tf_pfor.values import Cell, Gather, Hold, RowSource, Stacked, Value
 
 
 class Loop:
@@ -116,7 +117,7 @@ class Loop:
 
     def index_value(self) -> Value:
         """The iteration number, as the body sees it."""
-        return Value(Layout.STACKED, self._index, (), tf.int32)
+        return Stacked(self._index, (), tf.int32)
 
     def is_index(self, value: Value) -> bool:
         """True when ``value`` is the number of the iteration, 0 ... n - 1, all active."""
@@ -161,39 +162,25 @@ class Loop:
     def _seen(self, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
         return _tf.captured(_tf.as_captured_by(tensor, self.emit.graph), emit.graph)
 
-    def take(
-        self,
-        value: Value,
-        hold: Callable[[Value], RowSource] | None = None,
-        gather: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    def take(self, value: Value, hold: Hold | None = None, gather: Gather | None = None) -> Value:
+        """What ``value`` of the parent loop is in this one (``Value.select``)."""
+        return value.select(self, hold, gather)
+
+    def gathered(
+        self, value: Stacked, hold: Hold | None = None, gather: Gather | None = None
     ) -> Value:
-        """What ``value`` of the parent loop is in this one; nothing is emitted before it is read.
+        """The rows of a stacked tensor of the parent loop.
 
-        Constants become constants of this graph. A stacked tensor is gathered through ``rows``
-        when somebody needs all of it; ``row_reads`` reads an element (``x[t]``) without that.
-
-        Args:
-          value: a value for the iterations of ``parent``.
-          hold: makes the source of a stacked tensor that has none.
-          gather: gathers the rows of a tensor in another way than by a gather in this graph.
+        They are gathered when somebody needs all of them; ``row_reads`` reads an element
+        (``x[t]``) without that.
         """
-        rows, emit = self.rows, self.emit
-        if value.constant is not None and not value.is_stacked:
-            constant, dtype = value.constant, value.dtype
-            cell = Cell(None, lambda: emit.constant(constant, dtype))
-            return dataclasses.replace(value, cell=cell)
-        if value.layout in (Layout.STACKED_LIST, Layout.BY_ROW):
-            return self._take_list(value)
-        if value.repeated is not None:
-            item, count = value.repeated.item, value.repeated.count
-            return Value.repeating(self.take(item), self.take(count))
-        if value.layout is not Layout.STACKED:
-            return value
-        source = value.source
+        rows, emit, source = self.rows, self.emit, value.source
         if source is None:
             source = RowSource(value.cell) if hold is None else hold(value)
         if rows is None:
-            return dataclasses.replace(value, source=source, parts=None)
+            if isinstance(value, Packed):
+                return Stacked(value.cell, value.inner_shape, value.dtype, value.folded, source)
+            return dataclasses.replace(value, source=source)
         parent = self.parent
         assert parent is not None
         if parent.is_index(value):
@@ -210,24 +197,23 @@ class Loop:
 
         cell = Cell(None, lambda: (gather or take_rows)(value.tensor), elsewhere)
         source = source.through(Cell(rows), lambda outer: emit("GatherV2", outer, rows, zero))
-        return Value(Layout.STACKED, cell, value.inner_shape, value.dtype, source=source)
+        return Stacked(cell, value.inner_shape, value.dtype, source=source)
 
-    def _take_list(self, value: Value) -> Value:
-        """A stacked list stays whole; which of its rows are meant stands beside it."""
+    def rows_of_list(self, known: ListRows | None) -> ListRows | None:
+        """Which rows of a list that the parent loop knows so are those of this loop."""
         if self.rows is None:
-            return value
+            return known
         assert self.parent is not None
-        known = value.rows or ListRows(self.parent.length)
+        known = known or ListRows(self.parent.length)
         own = tuple((None, made) for part, made in known.made_for if part is self.rows)
         ids = self.rows
         if known.ids is not None:
             ids = self.emit("GatherV2", known.ids, self.rows, np.int32(0))
-        terms = tuple(self._take_list(t) for t in known.terms)
-        opened = tuple([self.take(v) for v in each] for each in known.opened)
-        known = dataclasses.replace(
+        terms = tuple(t.select(self) for t in known.terms)
+        opened = tuple([v.select(self) for v in each] for each in known.opened)
+        return dataclasses.replace(
             known, ids=ids, is_even=False, made_for=own, terms=terms, opened=opened
         )
-        return dataclasses.replace(value, rows=known)
 
 
 def _densely(whole: tf.Tensor, emit: Emitter) -> tf.Tensor:

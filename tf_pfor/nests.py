@@ -20,7 +20,7 @@ def _stand_in(cls: type) -> Any:
     names = [f.name for f in dataclasses.fields(cls) if f.init]
     make: Any = collections.namedtuple  # its fields are not known to a type checker
     made = make(cls.__name__, names, rename=True)
-    made.dataclass_type = cls  # type: ignore[attr-defined]
+    made.dataclass_type = cls
     return made
 
 

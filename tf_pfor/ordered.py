@@ -17,6 +17,7 @@ from tf_pfor import _tf, fallback, jagged, regions
 from tf_pfor.accesses import Accesses, accesses
 from tf_pfor.conversion import Conversion
 from tf_pfor.errors import CannotVectorize, Refused
+from tf_pfor.randomness import seeds
 from tf_pfor.values import Results
 
 
@@ -42,7 +43,9 @@ def group_of(op: tf.Operation, walker: Conversion) -> Group | None:
     known = accesses(op.graph, walker.memo)
     key = ("ordered", id(op.graph))
     if key not in walker.memo:
-        walker.memo[key] = groups(known)
+        is_same = walker.settings.randomness == "same"
+        free = seeds(op.graph, walker) if is_same else frozenset[Any]()
+        walker.memo[key] = groups(known, free)
     for group in walker.memo[key]:
         if op in group.ops:
             wanted = walker.wanted()
@@ -142,17 +145,23 @@ Handles = frozenset[Any]
 """The keys of some variables' handles."""
 
 
-def groups(known: Accesses) -> list[Group]:
-    """What must run in order: disjoint groups of ops, none of which needs one that needs it."""
+def groups(known: Accesses, free: Handles) -> list[Group]:
+    """What must run in order: disjoint groups of ops, none of which needs one that needs it.
+
+    Args:
+      known: the accesses of a graph.
+      free: variables with one value for all iterations at any time.
+    """
     found: dict[Handles, str] = {}
     for handles, why in known.unclear:
-        _join(known, found, handles, why)
+        if not handles <= free:
+            _join(known, found, handles - free, why, free)
     while True:
-        cycle = _cycle(known, list(found))
+        cycle = _cycle(known, list(found), free)
         if cycle is None:
             break
         handles, other = cycle
-        _join(known, found, handles | other, found[handles])
+        _join(known, found, handles | other, found[handles], free)
     return [
         Group(tuple(o for o in known.order if o in ops), handles, why)
         for handles, why in found.items()
@@ -160,9 +169,11 @@ def groups(known: Accesses) -> list[Group]:
     ]
 
 
-def _join(known: Accesses, found: dict[Handles, str], handles: Handles, why: str) -> None:
+def _join(
+    known: Accesses, found: dict[Handles, str], handles: Handles, why: str, free: Handles
+) -> None:
     """Adds a group to those found, one with those that share variables with it."""
-    handles = _closure(known, handles)
+    handles = _closure(known, handles, free)
     while True:
         shared = [other for other in found if other & handles]
         if not shared:
@@ -171,17 +182,17 @@ def _join(known: Accesses, found: dict[Handles, str], handles: Handles, why: str
         for other in shared:
             del found[other]
             handles |= other
-        handles = _closure(known, handles)
+        handles = _closure(known, handles, free)
     found[handles] = why
 
 
-def _cycle(known: Accesses, groups: list[Handles]) -> tuple[Handles, Handles] | None:
+def _cycle(known: Accesses, groups: list[Handles], free: Handles) -> tuple[Handles, Handles] | None:
     """A group, and what needs it and is needed by it: variables of another, or of a scan."""
     nodes = {handles: _hull(known, handles) for handles in groups}
     inside = frozenset().union(*groups)
     for updates in known.update_groups:
         own = frozenset(known.handle_of(u) for u in updates)
-        if not own & inside:
+        if not own & (inside | free):
             nodes[own] = {o for u in updates for o in (u.assign, *u.reads)}
             nodes[own].update(known.between(*updates)[0])
     needs = {
@@ -199,7 +210,7 @@ def _hull(known: Accesses, handles: Handles) -> set[tf.Operation]:
     return known.hull(a.op for a in known.all if a.handle in handles)
 
 
-def _closure(known: Accesses, handles: Handles) -> Handles:
+def _closure(known: Accesses, handles: Handles, free: Handles) -> Handles:
     """The variables whose accesses cannot be taken apart from those of ``handles``."""
     while True:
         inside = _hull(known, handles)
@@ -213,6 +224,7 @@ def _closure(known: Accesses, handles: Handles) -> Handles:
             is_needed = read.op in inside or any(known.depends(op, read) for op in members)
             if is_needed and not read.writes and known.changed(read) is not None:
                 more.add(read.handle)
+        more -= free
         if more <= handles:
             return handles
         handles |= more

@@ -26,7 +26,8 @@ from tf_pfor.loop import Loop
 from tf_pfor.registry import Outcome
 from tf_pfor.report import Recorder
 from tf_pfor.settings import Settings
-from tf_pfor.values import Layout, Value
+from tf_pfor.stacked_lists import StackedList
+from tf_pfor.values import Value
 
 # Attributes of the graph of the outer body: its inner maps, and the ops of attempts that failed.
 _MAPS = "_tf_pfor_maps"
@@ -241,7 +242,7 @@ def _convert(
             value = Value.stacked(_repeated(walker, Loop(n, emit).index, lengths, axis=0))
         elif isinstance(given, tuple):
             value = loop.take(_value(walker, given[0]))
-            if value.layout is Layout.STACKED_LIST:
+            if isinstance(value, StackedList):
                 raise CannotVectorize("a map in a map reads a list of the outer one")
         else:
             value = _of_pairs(walker, _value(walker, given), lengths)

@@ -14,22 +14,12 @@ from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.emit import Dim, salted
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.indexed_slices import BatchedIndexedSlices
+from tf_pfor.inputs import Element, mapped, stand_ins, with_mapped
 from tf_pfor.left_out import refuse_constants
 from tf_pfor.memory import fitting_block
 from tf_pfor.pullbacks import has_derivative
 from tf_pfor.report import Recorder, warn_of_loops
-from tf_pfor.run import (
-    Element,
-    convert_body,
-    followed_by,
-    in_turn,
-    join,
-    mapped,
-    readable,
-    several,
-    stand_ins,
-    with_mapped,
-)
+from tf_pfor.run import convert_body, followed_by, in_turn, join, readable, several
 from tf_pfor.settings import Settings
 from tf_pfor.trace import autographed, trace
 from tf_pfor.vmap import Plan, vmap

@@ -14,7 +14,8 @@ from tf_pfor import _tf
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError
 from tf_pfor.indexed_slices import BatchedIndexedSlices
-from tf_pfor.run import Element, Job, run
+from tf_pfor.inputs import Element
+from tf_pfor.run import Job, run
 from tf_pfor.settings import Settings
 
 Pull = Callable[[tf.Tensor], Sequence[Any]]

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
+from tf_pfor import _tf, randomness
 from tf_pfor.accesses import READS, Accesses, Update, accesses
 from tf_pfor.call import Call
 from tf_pfor.errors import Refused
 from tf_pfor.fallback import Region
-from tf_pfor.values import Layout, Value, dims, is_static
+from tf_pfor.values import Value, dims, is_static
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +42,8 @@ def of(call: Call) -> Scanned | None:
     Raises:
       Refused: if its iterations cannot be told apart, or done one after the other.
     """
+    if randomness.moves_once(call.op, call.walker):
+        return None
     known = accesses(call.op.graph, call.memo)
     updates = known.recurrence(call.op)
     if not updates:
@@ -76,7 +78,7 @@ def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
     region, states = _region(known, updates)
     outside = call.converted(region.inputs[len(states) :])
     for value in outside:
-        if value.layout not in (Layout.STACKED, Layout.UNSTACKED):
+        if not value.is_tensor:
             raise Refused("a list goes into the value that is assigned")
     graph = call.emit.graph
     before = len(graph.get_operations())
@@ -84,8 +86,9 @@ def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
     for update in updates:
         handle = call.value_of(update.reads[0].inputs[0])
         assert handle is not None
-        attrs: dict[str, Any] = {"dtype": update.value.dtype}
-        starts.append(call.emit("ReadVariableOp", handle.tensor, **attrs))
+        attrs = {"dtype": call.emit.type_attr(update.value.dtype)}
+        attrs |= randomness.marks(update.reads[0], call.walker)
+        starts.append(call.emit.create("ReadVariableOp", [handle.tensor], attrs).outputs[0])
         starts[-1].set_shape(update.reads[0].outputs[0].shape)
     with graph.as_default():
         made = _affine(call, region, states, starts, outside) if _is_plain(updates) else None
@@ -189,7 +192,7 @@ def _affine(
         return None
     if not all(is_static(v.inner_shape) for v in outside):
         return None
-    if any((v.inner_rank or 0) > len(shape) for v in outside):  # type: ignore[arg-type]
+    if any((v.inner_rank or 0) > len(shape) for v in outside):
         return None
     if any(o.type not in _FORMS for o in region.ops) or n == 0:
         return None
@@ -199,7 +202,7 @@ def _affine(
     factor, added = found
     if factor is None or added is None:
         return None
-    steps = tf.broadcast_to(added, [n, *shape])  # type: ignore[misc]
+    steps = tf.broadcast_to(added, [n, *shape])
     if factor == 1:
         ends = start + tf.cumsum(steps)  # [n, ...]: after each update
         return [tf.concat([start[None], ends[:-1]], 0)], [ends[-1]]

@@ -11,7 +11,6 @@ import tensorflow as tf
 from tf_pfor import _graphs, _tf
 from tf_pfor.conversion import Conversion
 from tf_pfor.registry import REGISTRY
-from tf_pfor.values import Layout
 
 _SMALL = 32  # elements of a constant that each row may hold
 
@@ -177,15 +176,22 @@ def reached(roots: Iterable[tf.Operation]) -> set[tf.Operation]:
 # ---------------------------------------------------------------------------
 
 
-def grow(first: tf.Operation, walker: Conversion) -> list[tf.Operation]:
+def grow(first: tf.Operation, walker: Conversion, uneven: Collection[Any]) -> list[tf.Operation]:
     """The ops that share a loop with ``first``, an op that no rule takes, in running order.
 
     They are stateless, have no rule at all, are connected with it through such ops, and no path
     leaves them and comes back. What they need from outside is converted on the way.
+
+    Args:
+      first: the op.
+      walker: what converts it.
+      uneven: the keys of tensors whose shapes may differ between iterations: none of theirs.
     """
-    wanted = walker.wanted()
+    wanted = {
+        op for op in walker.wanted() if not any(key(t) in uneven for t in (*op.inputs, *op.outputs))
+    }
     members = _connected(first, lambda op: op in wanted and _may_join(op, first, walker))
-    _make_convex(members, wanted)
+    _make_convex(members, walker.wanted())
     if len(members) == 1:
         return [first]
     outside = [t.op for op in members for t in op.inputs if t.op not in members]
@@ -266,7 +272,7 @@ def in_order(members: set[tf.Operation]) -> list[tf.Operation]:
 def _fits(op: tf.Operation, joined: dict[tf.Operation, None], walker: Conversion) -> bool:
     """Whether an op can run with those joined so far; one that is loop-invariant is converted."""
     values = [walker.value_of(t) for t in op.inputs if t.op not in joined]
-    if any(v is None or v.layout not in (Layout.STACKED, Layout.UNSTACKED) for v in values):
+    if any(v is None or not v.is_tensor for v in values):
         return False
     if any(t.op in joined for t in op.inputs) or any(v and v.is_stacked for v in values):
         return True

@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.emit import Emitter
-from tf_pfor.values import Cell, Layout, RowSource, Value, dims
+from tf_pfor.pending import Packed
+from tf_pfor.values import Cell, RowSource, Stacked, Unstacked, Value, dims
 
 Find = Callable[[tf.Tensor], Value | None]
 
@@ -39,9 +40,9 @@ def steps_of(value: Value, emit: Emitter) -> Cell | None:
 def fuse(op: tf.Operation, inputs: Mapping[str, Any], emit: Emitter, find: Find) -> Value | None:
     """The read ``op`` of one element of a lazily gathered value, or None if it is none."""
     x = inputs.get("input") if op.type == "StridedSlice" else inputs.get("params")
-    if not isinstance(x, Value) or x.layout is not Layout.STACKED:
+    if not isinstance(x, Stacked):
         return None
-    if x.parts is not None and not x.cell.is_made:
+    if isinstance(x, Packed) and not x.cell.is_made:
         return _of_parts(op, x.parts, emit)
     if x.source is None:
         return None
@@ -49,9 +50,7 @@ def fuse(op: tf.Operation, inputs: Mapping[str, Any], emit: Emitter, find: Find)
         return None
     wanted = item_read(op) if op.type == "StridedSlice" else None
     index = _gather_index(op, inputs) if wanted is None else _index_value(wanted, op, find)
-    if index is None or index.inner_shape != () or index.layout not in (
-        Layout.STACKED, Layout.UNSTACKED,
-    ):  # fmt: skip
+    if index is None or index.inner_shape != () or not index.is_tensor:
         return None
     read = _read(x, x.source, index, emit)
     if read is None:
@@ -77,13 +76,13 @@ def _read(x: Value, source: RowSource, index: Value, emit: Emitter) -> tf.Tensor
     if index.is_stacked or source.steps is None:
         if rows is None:
             return None
-        at = _wrapped(x, index, emit)
+        at = _wrapped(source, index, emit)
         ids = rows.get()
         if not index.is_stacked:
             at = emit("BroadcastTo", at, emit.shape_of(ids))
         whole = source.whole.get()
         return emit("GatherNd", whole, emit("Pack", [ids, at], axis=1))
-    at = _wrapped(x, index, emit)
+    at = _wrapped(source, index, emit)
     element = emit(
         "TensorListGetItem",
         source.steps.get(),
@@ -104,10 +103,9 @@ def _element_shape(whole: tf.Tensor) -> tf.Tensor | np.ndarray:
     return np.asarray([-1 if d is None else d for i, d in enumerate(shape) if i != 1], np.int32)
 
 
-def _wrapped(x: Value, index: Value, emit: Emitter) -> tf.Tensor:
+def _wrapped(source: RowSource, index: Value, emit: Emitter) -> tf.Tensor:
     """The index as int32, negative ones counted from the end."""
-    assert x.source is not None
-    size = emit.dim(x.source.whole.get(), 1)
+    size = emit.dim(source.whole.get(), 1)
     if index.constant is not None:
         known = int(index.constant)
         if known >= 0 or isinstance(size, int):
@@ -130,7 +128,7 @@ def _gather_index(op: tf.Operation, inputs: Mapping[str, Any]) -> Value | None:
 def _index_value(read: ItemRead, op: tf.Operation, find: Find) -> Value | None:
     if isinstance(read.index, tf.Tensor):
         return find(read.index)
-    return Value(Layout.UNSTACKED, Cell(None), (), op.inputs[1].dtype, constant=read.index)
+    return Unstacked(Cell(None), (), op.inputs[1].dtype, read.index)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,40 +9,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _graphs, _tf, memory, nests, pairs
+from tf_pfor import _tf, memory, nests, pairs
 from tf_pfor.axes import Axis
 from tf_pfor.collectives import has_collective
 from tf_pfor.convert import Failed, Settings, Walker
-from tf_pfor.emit import Dim, Emitter, salted
+from tf_pfor.emit import Dim, salted
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
-from tf_pfor.fallback import stacked_rows
 from tf_pfor.function import called, is_pushed_forward, numbers
-from tf_pfor.gradients import has_gradient, is_own_constant
-from tf_pfor.loop import Loop
+from tf_pfor.inputs import Element, bound_walker, is_constant, mapped, stand_ins, with_mapped
 from tf_pfor.report import Recorder, refusal, warn_of_loops
+from tf_pfor.row_shapes import stacked_rows
 from tf_pfor.trace import Body, leaves_of, trace
-from tf_pfor.values import Layout, Value, dims
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Element:
-    """One argument of the body.
-
-    Attributes:
-      tensor: None for the iteration number.
-      is_mapped: axis 0 of ``tensor`` is the loop; otherwise every iteration sees all of it.
-    """
-
-    tensor: tf.Tensor | None
-    is_mapped: bool = True
-
-    @property
-    def spec(self) -> tf.TensorSpec:
-        """What one iteration sees."""
-        if self.tensor is None:
-            return tf.TensorSpec([], tf.int32)
-        shape = self.tensor.shape
-        return tf.TensorSpec(shape[1:] if self.is_mapped else shape, self.tensor.dtype)
+from tf_pfor.values import Value, dims
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -147,7 +125,7 @@ def _check_strings(body: Body, elements: Sequence[Element]) -> None:
     inputs = [e.tensor for e in elements if e.tensor is not None]
     inputs += [t for t, _ in body.captures]
     for tensor in inputs:
-        if tensor.dtype == tf.string and not _is_constant(tensor):
+        if tensor.dtype == tf.string and not is_constant(tensor):
             name = f"'{tensor.name}', " if tf.is_symbolic_tensor(tensor) else ""
             raise ArgumentTypeError(
                 f"Under jit_compile the body reads {name}strings of shape {tensor.shape}, and "
@@ -202,47 +180,6 @@ def convert_body(
     return pairs.convert_body(body, elements, n, settings, recorder, attempt)
 
 
-def bound_walker(
-    body: Body,
-    elements: Sequence[Element],
-    n: Dim,
-    settings: Settings,
-    recorder: Recorder,
-    block: tuple[tf.Tensor, Dim] | None = None,
-) -> Walker:
-    """A walker in the current graph that knows what the body's inputs are."""
-    emit = Emitter()
-    loop = Loop(n, emit, axes=body.axes, block=block)
-    walker = Walker(loop, emit, settings, recorder)
-    for placeholder, element in zip(body.placeholders, elements, strict=True):
-        walker.bind(placeholder, _element_value(element, loop))
-    for outside, inside in body.captures:
-        walker.bind(inside, _captured(outside, emit))
-    return walker
-
-
-def _captured(outside: tf.Tensor, emit: Emitter) -> Value:
-    """A tensor from outside the body; of a small constant of the graph the value may be known.
-
-    Then it is made again where it is used. Others have gradients, that somebody may ask for.
-    """
-    if outside.dtype == tf.variant and not tf.is_symbolic_tensor(outside):  # lists have an op here
-        outside = _graphs.capture(emit.graph, outside)
-    is_small = _is_constant(outside) and outside.shape.num_elements() <= 64  # type: ignore[operator]
-    if not is_small or (has_gradient(outside) and not is_own_constant(outside)):
-        return Value.unstacked(outside)
-    known = _tf.static_value(outside)
-    return Value.deferred(
-        Layout.UNSTACKED, lambda: emit.constant(known, outside.dtype), dims(outside),
-        outside.dtype, constant=known,
-    )  # fmt: skip
-
-
-def _is_constant(tensor: tf.Tensor) -> bool:
-    """Whether it is a constant of the graph around."""
-    return tf.is_symbolic_tensor(tensor) and tensor.op.type == "Const"
-
-
 def _result(walker: Walker, value: Value, is_invariant: bool, position: int) -> tf.Tensor:
     """A result as it leaves: stacked, or unstacked where the caller asked for that."""
     if not is_invariant:
@@ -270,14 +207,6 @@ def _placed(leaf: Any, axis: int | None, position: int) -> Any:
     return tf.transpose(leaf, perm)
 
 
-def _element_value(element: Element, loop: Loop) -> Value:
-    if element.tensor is None:
-        if not loop.is_block:
-            return loop.index_value()
-        return Value.deferred(Layout.STACKED, lambda: loop.numbers, (), tf.int32)
-    return (Value.stacked if element.is_mapped else Value.unstacked)(element.tensor)
-
-
 # ---------------------------------------------------------------------------
 # Blocks (papers/001 section 4.7)
 # ---------------------------------------------------------------------------
@@ -291,21 +220,6 @@ def _fitting(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> int |
         return [x for x in kept if isinstance(x, tf.Tensor)]
 
     return memory.fitting_block(n if isinstance(n, int) else None, build, job.budget)
-
-
-def stand_ins(elements: Sequence[Element], rows: int) -> list[Element]:
-    """Placeholders for so many rows of the elements."""
-    return [dataclasses.replace(e, tensor=_stand_in(e, rows)) for e in elements]
-
-
-def _stand_in(element: Element, rows: int) -> tf.Tensor | None:
-    tensor = element.tensor
-    if tensor is None:
-        return None
-    shape: Any = tensor.shape
-    if element.is_mapped and shape.rank is not None:
-        shape = [rows, *shape[1:]]
-    return tf.compat.v1.placeholder(tensor.dtype, shape)
 
 
 class _Blocks:
@@ -362,20 +276,6 @@ class _Blocks:
             for i, x in enumerate(leaves)
             if isinstance(x, tf.Tensor)
         ]
-
-
-def mapped(elements: Sequence[Element]) -> list[tf.Tensor]:
-    """The tensors whose axis 0 is the loop."""
-    return [e.tensor for e in elements if e.tensor is not None and e.is_mapped]
-
-
-def with_mapped(elements: Sequence[Element], tensors: Sequence[tf.Tensor]) -> list[Element]:
-    """The elements with other tensors whose axis 0 is the loop."""
-    supply = iter(tensors)
-    return [
-        dataclasses.replace(e, tensor=next(supply)) if e.tensor is not None and e.is_mapped else e
-        for e in elements
-    ]
 
 
 def several(tensor: tf.Tensor, block: int | None) -> tf.TensorSpec:

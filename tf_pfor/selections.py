@@ -9,20 +9,59 @@ zeros before they are added up, or get the segment -1, which ``UnsortedSegmentSu
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _graphs, jagged, regions
+from tf_pfor import _graphs, _tf, jagged, regions
 from tf_pfor.all_slices import all_slices
-from tf_pfor.conversion import Conversion
+from tf_pfor.call import Call
+from tf_pfor.checked import checked
+from tf_pfor.conversion import Conversion, Inputs
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.regions import Region, key
-from tf_pfor.registry import Outcome
+from tf_pfor.registry import REGISTRY, Outcome
 from tf_pfor.report import Recorder
-from tf_pfor.values import Results
+from tf_pfor.values import Results, dims, is_static
 
+_UNDER_XLA = (
+    "under jit_compile a slice has one length: keep its begin inside of the tensor, by "
+    "tf.clip_by_value(begin, 0, size - length), or leave out jit_compile"
+)
 # Ops whose results cannot be stacked, but may be padded.
-SOURCES = ("TensorListStack", "Where")
+SOURCES = ("StridedSlice", "TensorListStack", "Where")
+
+
+def masked(
+    op: tf.Operation,
+    inputs: Inputs,
+    walker: Conversion,
+    reason: str,
+    otherwise: Callable[[], Any] | None = None,
+) -> tuple[Results | None, str]:
+    """What one of the ``SOURCES`` becomes without a loop, or None; and why it needs one.
+
+    Args:
+      op: the source.
+      inputs: its inputs.
+      walker: what converts it.
+      reason: why no rule takes it.
+      otherwise: makes it where no mask can be beside it, of a ``PastEdge``.
+    """
+    try:
+        return convert_selection(op, walker), reason
+    except CannotVectorize as why:
+        reason = f"{reason}; {why}" if op.type in REGISTRY else str(why)
+    is_known = is_static(dims(op.outputs[0]))  # by tf.ensure_shape or set_shape
+    if op.type == "StridedSlice" and not is_known and _tf.in_xla_context(walker.emit.graph):
+        walker.recorder.add(op, Outcome.REJECTED, f"{reason}; {_UNDER_XLA}")
+        raise walker.Failed
+    if otherwise is None:
+        return None, reason
+    results = checked(Call(op, inputs, walker), None, otherwise())
+    walker.recorder.add(op, Outcome.VECTORIZED, "checked when it runs: it is inside of the tensor")
+    return results, reason
 
 
 def convert_selection(first: tf.Operation, walker: Conversion) -> Results:

@@ -14,8 +14,9 @@ class Settings:
       while_strategy: what to do with a while loop whose iterations make different numbers of
         trips: "compact", "mask", or "auto" to choose by cost.
       warn: whether to warn of ops that run in the fallback loop.
-      randomness: "different": an op of TensorFlow's stateful randomness draws its own numbers for
-        each iteration; "same": one draw for all; "error": such an op is refused.
+      randomness: "different": an op of TensorFlow's stateful randomness, a generator, or a variable
+        that is a seed draws its own numbers for each iteration; "same": one draw for all; "error":
+        such an op is refused.
     """
 
     fallback: str | frozenset[str] = "loop"

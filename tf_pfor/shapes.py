@@ -16,7 +16,8 @@ import tensorflow as tf
 from tf_pfor.call import Call
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.values import Cell, Folded, Layout, Shape, Value, dims, merge, size_of
+from tf_pfor.pending import Reshaped
+from tf_pfor.values import Cell, Folded, Shape, Stacked, Value, dims, folded_form, merge, size_of
 
 
 def shift_axis(axis: int, inner_rank: int) -> int:
@@ -64,8 +65,9 @@ def fold(call: Call, value: Value, axes: int = 1) -> tf.Tensor:
         return call.stacked(value)
     if not value.is_stacked:
         value = Value.stacked(call.stacked(value)).with_inner_shape(value.inner_shape)
-    if value.folded is not None and value.folded.axes == axes:
-        return value.folded.tensor
+    form = folded_form(value)
+    if form is not None and form.axes == axes:
+        return form.tensor
     shape = value.inner_shape
     if shape is None:
         raise CannotVectorize("the rank of an input is unknown")
@@ -127,7 +129,7 @@ def unfold(
         return call.emit.reshape(tensor, [call.loop.length, *lead, *tail])
 
     dtype = held.dtype if isinstance(held, tf.Tensor) else call.output_dtype()
-    return Value.deferred(Layout.STACKED, make, shape, dtype, folded=folded)
+    return Stacked.deferred(make, shape, dtype, folded=folded)
 
 
 def _side_by_side(call: Call, columns: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -172,19 +174,18 @@ def leading(call: Call, values: Sequence[Value], free: int) -> Lead:
         works on each of their entries alone; a fold over more axes is not used.
     """
     first = values[0]
-    form = first.folded if first.is_stacked else None
+    form = folded_form(first)
     if form is not None and form.axes <= free and first.inner_shape is not None:
         head = first.inner_shape[: form.axes]
         if all(
-            v.is_stacked
-            and v.folded is not None
-            and v.folded.axes == form.axes
+            (own := folded_form(v)) is not None
+            and own.axes == form.axes
             and v.inner_shape is not None
             and v.inner_shape[: form.axes] == head
             and None not in head
             for v in values
         ):
-            return Lead(call, first, [v.folded.tensor for v in values], form.axes)  # type: ignore[union-attr]
+            return Lead(call, first, [v.folded.tensor for v in values], form.axes)  # type: ignore[attr-defined]
     return Lead(call, first, [call.stacked(v) for v in values], 0)
 
 
@@ -269,8 +270,7 @@ def reshaped(call: Call, value: Value, parts: Sequence[Dim]) -> Value:
             return emit.reshape(source, [product(call, [n, *head]), *rest])
 
         folded = Folded(Cell(None, refold), axes)
-    return Value.deferred(
-        Layout.STACKED,
+    return Reshaped.deferred(
         lambda: emit.reshape(source, [n, *parts]),
         tuple(_static(p) for p in parts),
         value.dtype,
@@ -291,8 +291,9 @@ def _static(part: Dim | None) -> int | None:
 
 def _refold_axes(value: Value, parts: Sequence[Dim]) -> int:
     """How many of ``parts`` are what ``value`` is folded over, so that the fold can stay."""
-    if value.folded is not None and value.inner_shape is not None:
-        head = value.inner_shape[: value.folded.axes]
+    form = folded_form(value)
+    if form is not None and value.inner_shape is not None:
+        head = value.inner_shape[: form.axes]
         if None not in head:
             size = size_of(head)
             total = 1

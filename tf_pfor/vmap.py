@@ -16,9 +16,10 @@ from tf_pfor.caching import UNCACHED, EagerCall
 from tf_pfor.emit import Dim
 from tf_pfor.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.fingerprint import Transformed
+from tf_pfor.inputs import Element
 from tf_pfor.memory import advised
 from tf_pfor.options import settings_of
-from tf_pfor.run import Element, Job, run
+from tf_pfor.run import Job, run
 from tf_pfor.settings import Settings
 from tf_pfor.trace import autographed
 from tf_pfor.values import dims
@@ -64,8 +65,9 @@ def vmap(
         too (where n is known); not what a tape around it keeps. None: half of the memory that is
         free for one chunk.
       fallback: "loop", "error", or a set of op types that may run in a sequential loop.
-      randomness: what TensorFlow's stateful random ops (``tf.random.normal`` ...) do: "different":
-        each example draws its own numbers; "same": one draw for all; "error": they are refused.
+      randomness: what TensorFlow's stateful random ops (``tf.random.normal`` ...), generators and
+        Keras' seeds do: "different": each example draws its own numbers; "same": one draw for all;
+        "error": they are refused.
       while_strategy: what to do with a while loop of which the examples make different numbers of
         trips: "compact" computes only those that still go on, "mask" computes all and throws away
         what is not meant; "auto" chooses by cost. ``explain`` shows the choice.

@@ -39,10 +39,14 @@ class Program:
         rng = self._generator()
         return {name: tf.constant(draw(rng, n)) for name, draw in self.inputs.items()}
 
+    def shared(self) -> dict[str, Any]:
+        """The values of the weights, the same in each call."""
+        rng = self._generator()
+        return {name: draw(rng, 1)[0] for name, draw in self.weights.items()}
+
     def body(self) -> tuple[Callable[[dict[str, tf.Tensor]], Any], list[tf.Variable]]:
         """The function of one row, and the variables that it reads."""
-        rng = self._generator()
-        weights = {name: tf.Variable(draw(rng, 1)[0]) for name, draw in self.weights.items()}
+        weights = {name: tf.Variable(value) for name, value in self.shared().items()}
         made = {name: make() for name, make in self.made.items()}
         layers = [m for m in made.values() if hasattr(m, "trainable_weights")]
         variables = [*weights.values(), *(w.value for m in layers for w in m.trainable_weights)]

@@ -7,7 +7,7 @@ must have one.
 import importlib
 import pkgutil
 
-from tests.harness import Sample
+from tests.sample import Sample
 
 TOPICS: dict[str, list[Sample]] = {
     info.name: importlib.import_module(f"{__name__}.{info.name}").SAMPLES

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.harness import fixed, normal, sample
+from tests.sample import fixed, normal, sample
 
 raw = tf.raw_ops
 

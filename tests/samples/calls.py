@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.harness import normal, sample
+from tests.sample import normal, sample
 
 _SCALE = tf.Variable([1.0, -2.0, 3.0], trainable=True)
 

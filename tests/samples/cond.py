@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.harness import bools, ints, normal, sample
+from tests.sample import bools, ints, normal, sample
 
 
 def _checked(x):

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import normal, sample
+from tests.sample import normal, sample
 
 raw = tf.raw_ops
 # Filter gradients sum over many positions, in another order than one row's kernel does.

@@ -3,7 +3,7 @@ printed and raised."""
 
 import tensorflow as tf
 
-from tests.harness import normal, sample, uniform
+from tests.sample import normal, sample, uniform
 
 r = tf.raw_ops
 

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import ints, normal, sample
+from tests.sample import ints, normal, sample
 
 raw = tf.raw_ops
 

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import bools, drawn, fixed, ints, normal, sample, uniform
+from tests.sample import bools, drawn, fixed, ints, normal, sample, uniform
 from tf_pfor._tf import schema
 
 raw = tf.raw_ops
@@ -109,6 +109,7 @@ BROADCASTING = [
     # Ranks that differ, and what the dtypes of the kernels are.
     sample("AddV2", lambda x, y: x + y, normal(2, 3), normal(), label="scalar"),
     sample("AddV2", lambda x, y: x + y, normal(4, 1, 3), normal(2, 1), label="ranks"),
+    sample("AddV2", lambda x, y: x + y, normal(1, 4, 3), normal(4, 3), label="a one in front"),
     sample("AddV2", lambda x, y: x + y, normal(), normal(), label="scalars"),
     sample("AddV2", lambda x, y: x + y, normal(0, 3), normal(3), label="empty"),
     named("Add", WORDS, WORDS, label="string", xla=False),

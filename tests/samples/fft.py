@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import fixed, normal, sample
+from tests.sample import fixed, normal, sample
 
 C64 = np.complex64
 

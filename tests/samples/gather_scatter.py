@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import bools, drawn, fixed, ints, normal, sample
+from tests.sample import bools, drawn, fixed, ints, normal, sample
 
 raw = tf.raw_ops
 _TABLE = tf.Variable(np.arange(20, dtype=np.float32).reshape(5, 4))

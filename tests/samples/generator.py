@@ -3,7 +3,7 @@ the numbers and the state with those of the loop."""
 
 import tensorflow as tf
 
-from tests.harness import normal, sample
+from tests.sample import normal, sample
 
 r = tf.raw_ops
 GENERATOR = tf.random.Generator.from_seed(1)

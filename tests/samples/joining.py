@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.harness import bools, drawn, fixed, ints, normal, sample
+from tests.sample import bools, drawn, fixed, ints, normal, sample
 
 raw = tf.raw_ops
 

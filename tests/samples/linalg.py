@@ -7,7 +7,7 @@ return well-defined functions of them.
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import drawn, normal, sample
+from tests.sample import drawn, normal, sample
 
 raw = tf.raw_ops
 LOOSE = {"rtol": 1e-3, "atol": 1e-3}  # float32 condition numbers; other algorithms under XLA

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import drawn, ints, normal, sample, uniform
+from tests.sample import drawn, ints, normal, sample, uniform
 
 raw = tf.raw_ops
 HALF = {"rtol": 1e-2, "atol": 1e-2}

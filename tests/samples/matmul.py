@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import fixed, ints, normal, sample
+from tests.sample import fixed, ints, normal, sample
 
 raw = tf.raw_ops
 HALF = {"rtol": 2e-2, "atol": 2e-2}  # eps of bfloat16 is 8e-3, and sums are ordered otherwise

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import normal, sample, uniform
+from tests.sample import normal, sample, uniform
 
 raw = tf.raw_ops
 NONE = np.zeros([0], np.float32)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.harness import normal, sample
+from tests.sample import normal, sample
 
 raw = tf.raw_ops
 

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import bools, drawn, fixed, ints, normal, sample
+from tests.sample import bools, drawn, fixed, ints, normal, sample
 
 raw = tf.raw_ops
 _PAIRS = [[1, 0], [2, 1]]

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import fixed, ints, normal, sample
+from tests.sample import fixed, ints, normal, sample
 
 raw = tf.raw_ops
 PLAIN = {"ksize": [1, 2, 3, 1], "strides": [1, 2, 2, 1], "padding": "SAME"}

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import drawn, fixed, ints, normal, sample
+from tests.sample import drawn, fixed, ints, normal, sample
 
 raw = tf.raw_ops
 

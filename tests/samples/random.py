@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import fixed, normal, sample, uniform
+from tests.sample import fixed, normal, sample, uniform
 
 raw = tf.raw_ops
 

@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import In, ints, normal, sample, uniform
+from tests.sample import In, ints, normal, sample, uniform
 
 r = tf.raw_ops
 SEED = ints(2, low=-(2**31), high=2**31 - 1)

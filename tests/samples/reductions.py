@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import bools, fixed, ints, normal, sample
+from tests.sample import bools, fixed, ints, normal, sample
 
 X = normal(2, 3, 4)
 

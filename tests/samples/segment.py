@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import drawn, fixed, ints, normal, sample, uniform
+from tests.sample import drawn, fixed, ints, normal, sample, uniform
 
 raw = tf.raw_ops
 _SORTED = [0, 0, 2, 3]

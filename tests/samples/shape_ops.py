@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import fixed, ints, normal, sample, uniform
+from tests.sample import fixed, ints, normal, sample, uniform
 
 raw = tf.raw_ops
 

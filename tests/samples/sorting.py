@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.harness import drawn, ints, normal, sample
+from tests.sample import drawn, ints, normal, sample
 
 raw = tf.raw_ops
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.harness import ints, normal, sample
+from tests.sample import ints, normal, sample
 from tests.samples.tensor_list import empty, get, listed, push, put, raw, reserved, stacked
 
 

@@ -3,7 +3,7 @@ becomes of the state."""
 
 import tensorflow as tf
 
-from tests.harness import ints, normal, sample
+from tests.sample import ints, normal, sample
 
 r = tf.raw_ops
 FLOATS = tf.Variable([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0], [0.0, 1.0, 0.0]])

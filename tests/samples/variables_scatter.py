@@ -3,7 +3,7 @@ has what becomes of the state."""
 
 import tensorflow as tf
 
-from tests.harness import ints, normal, sample
+from tests.sample import ints, normal, sample
 
 r = tf.raw_ops
 TARGET = tf.Variable(tf.ones([5, 2]))

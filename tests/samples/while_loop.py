@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.harness import In, ints, normal, sample
+from tests.sample import In, ints, normal, sample
 
 
 def _repeat(x, k):

@@ -209,7 +209,7 @@ def find_accumulator(graph: Any, i: int) -> Accumulator | None:
     terms = _terms(graph.outputs[i], given)
     if terms is None or terms.count(None) != 1 or len(terms) < 2:
         return None
-    return Accumulator([term for term in terms if term is not None], shape)  # type: ignore[arg-type]
+    return Accumulator([term for term in terms if term is not None], shape)
 
 
 def _terms(tensor: tf.Tensor, given: tf.Tensor) -> list[Any] | None:
@@ -252,9 +252,9 @@ def _slice(op: tf.Operation) -> _Slice | None:
     masks = [op.get_attr(f"{name}_mask") for name in ("begin", "ellipsis", "new_axis")]
     if any(masks) or op.get_attr("shrink_axis_mask") != 1 or dims(begin) != (1,):
         return None
-    if not is_static(shape) or dims(dy) != shape[1:]:  # type: ignore[index]
+    if not is_static(shape) or dims(dy) != shape[1:]:
         return None
-    return _Slice(_Part(dy), _Part(begin), shape[0])  # type: ignore[index]
+    return _Slice(_Part(dy), _Part(begin), shape[0])
 
 
 def _is_zero(tensor: tf.Tensor) -> bool:

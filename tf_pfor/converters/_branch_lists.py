@@ -26,7 +26,8 @@ from tf_pfor.converters._optionals import one_source
 from tf_pfor.converters._regions import Converted, Region, as_layout, nothing, stitched
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.padded import equally_long
-from tf_pfor.values import Layout, Value
+from tf_pfor.stacked_lists import StackedList, known_rows, list_with_rows, rows_of
+from tf_pfor.values import Layout, Value, as_shape, is_static
 
 Element = tuple[tf.DType, tuple[int, ...], int | None]
 """Dtype and static shape of the items of a list, and how many they are, None if unknown."""
@@ -58,7 +59,7 @@ def lists_of_branches(
         first = next((e for e in known if e is not None and e[1].is_fully_defined()), None)
         # Where nobody was seen to put something in, the shape is checked when it runs.
         is_clear = first is not None and first[0] != tf.variant
-        if not (is_clear and all(e is not None and _may_be(e, first) for e in known)):
+        if first is None or not (is_clear and all(e and _may_be(e, first) for e in known)):
             if _is_for_gradients(regions, k) and call.is_for(_tf.in_xla_context):
                 raise Refused(
                     "under jit_compile, a branch has a loop of which a gradient is asked, which "
@@ -71,7 +72,9 @@ def lists_of_branches(
         if len(lengths - {None}) > 1:
             raise CannotVectorize("branches that rows choose between make lists of other lengths")
         length = next(iter(lengths)) if len(lengths) == 1 else None
-        made[k] = (first[0], tuple(first[1].as_list()), length)
+        item = as_shape(first[1])
+        assert is_static(item)
+        made[k] = (first[0], item, length)
     return threads, made
 
 
@@ -144,14 +147,13 @@ def put_together(
     pieces = equally_long(emit, pieces, axis=1)
     made = list_of_items(call, stitched(emit, parts, pieces, shape), element)
     made = with_lengths(call, made, stitched(emit, parts, ends, tf.TensorShape([n])))
-    assert made.rows is not None
-    return dataclasses.replace(made, rows=dataclasses.replace(made.rows, may_agree=not is_uneven))
+    return list_with_rows(made, dataclasses.replace(known_rows(made), may_agree=not is_uneven))
 
 
 def list_of_items(call: Call, items: tf.Tensor, element: Element) -> Value:
     """The list of [n, T, ...]."""
     shape = call.emit.shape_vector([call.loop.length, *element[1]])
-    return Value.stacked_list(call.emit("TensorListFromTensor", swap(call, items), shape))
+    return StackedList.of(call.emit("TensorListFromTensor", swap(call, items), shape))
 
 
 def items_of(made: Converted, element: Element, *, may_differ: bool) -> tf.Tensor:
@@ -169,7 +171,7 @@ def items_of(made: Converted, element: Element, *, may_differ: bool) -> tf.Tenso
 def ends_of(made: Converted, k: int, uneven: set[int]) -> tf.Tensor:
     """int32 [k]: how long the lists are that a branch made as output ``k``."""
     value = from_zero(made.call, made.value)
-    assert value.layout is Layout.STACKED_LIST
-    if known_lengths(value) is not None and not (value.rows and value.rows.may_agree):
+    assert isinstance(value, StackedList)
+    if known_lengths(value) is not None and not (rows_of(value) and known_rows(value).may_agree):
         uneven.add(k)
     return pick(made.call, value, lengths_of(made.call, value))

@@ -15,7 +15,8 @@ from tf_pfor.converters._list_sums import sum_of_lists
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.shapes import expand_to_rank, fold, product, unfold
-from tf_pfor.values import Layout, Value, dims, is_static
+from tf_pfor.stacked_lists import StackedList
+from tf_pfor.values import Value, dims, folded_form, is_static
 
 MAX_GROUPS = 5
 """Broadcasting CPU kernels take this many groups of adjacent axes that broadcast alike."""
@@ -73,7 +74,7 @@ def _unfused(call: Call, value: Value) -> tf.Tensor:
 def same_shape(call: Call) -> Any:
     """One op on inputs of one shape: all stacked, in folded form where one of them has it."""
     values = call.flat_inputs()
-    lists = [v.layout is Layout.STACKED_LIST for v in values]
+    lists = [isinstance(v, StackedList) for v in values]
     if any(lists):
         return sum_of_lists(call, values)
     folded = _common_fold(call, values, broadcasts=False)
@@ -149,12 +150,13 @@ def _common_fold(
     invariant ones must not reach them, but for ones. Stacked inputs that are not folded yet are
     folded: their Reshape replaces the one of the others.
     """
-    like = next((v for v in values if v.folded is not None and v.inner_shape is not None), None)
+    like = next((v for v in values if folded_form(v) is not None), None)
     if like is None or any(v.inner_shape is None for v in values):
         return None
-    assert like.folded is not None
+    form = folded_form(like)
+    assert form is not None
     assert like.inner_shape is not None
-    axes, rank = like.folded.axes, len(like.inner_shape)
+    axes, rank = form.axes, len(like.inner_shape)
     head = like.inner_shape[:axes]
     if not broadcasts:
         if any(v.inner_rank != rank for v in values):
@@ -182,11 +184,10 @@ def _folded(call: Call, value: Value, axes: int, rank: int, broadcasts: bool) ->
     shape = value.inner_shape
     assert shape is not None
     missing = rank - len(shape)
-    if value.is_stacked and missing:  # all folded axes are ones: [n, ...] -> [n, rest]
-        rest = ((1,) * missing + shape)[axes:]
-        return call.emit.reshape(value.any_form, [call.loop.length, *rest])  # type: ignore[list-item]
+    if value.is_stacked and missing > axes:  # [n, ...] -> [n, 1, ..., 1, ...]
+        return expand_to_rank(call, value, rank - axes)
     if value.is_stacked or not broadcasts:  # what is invariant is repeated for these kernels
-        return fold(call, value, axes)
+        return fold(call, value, axes - missing)  # what it lacks are ones
     extra = max(0, axes - missing)  # leading ones
     return call.emit.reshape(value.tensor, shape[extra:]) if extra else value.tensor  # type: ignore[arg-type]
 
@@ -224,7 +225,7 @@ def _groups(call: Call, values: Sequence[Value], rank: int) -> list[_Group] | No
     axes = [_Group(1, True, tuple(v.is_stacked for v in values))]
     for sizes in zip(*aligned):
         size = next((s for s in sizes if s != 1), 1)
-        axes.append(_Group(size, False, tuple(s != 1 for s in sizes)))  # type: ignore[arg-type]
+        axes.append(_Group(size, False, tuple(s != 1 for s in sizes)))
     out: list[_Group] = []
     for axis in axes:
         if axis.factor == 1 and not (axis.has_loop and call.loop.static_length != 1):

@@ -56,7 +56,8 @@ from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
 from tf_pfor.row_reads import steps_of
-from tf_pfor.values import Cell, Layout, ListRows, RowSource, Value, dims, is_static
+from tf_pfor.stacked_lists import ListRows, StackedList, known_rows, rows_of
+from tf_pfor.values import Cell, Layout, RowSource, Stacked, Unstacked, Value, dims, is_static
 
 
 class Plan:
@@ -113,7 +114,7 @@ class Plan:
                 dims(graph.inputs[i]),
                 i in read,
                 self.args[i].dtype == tf.variant and i not in kept,
-                self.args[i].rows is not None and self.args[i].rows.lengths is not None,
+                known_rows(self.args[i]).lengths is not None,
                 repeats=popped.get(i),
                 may_grow=not is_static(dims(graph.inputs[i])),
             )
@@ -139,9 +140,6 @@ class Plan:
 
     def _settle(self) -> None:
         """The layouts: a fixpoint over trial conversions, reached in 1 + len(carries) rounds."""
-        for carry in self.carries:
-            if carry.layout is Layout.RAGGED:
-                raise CannotVectorize("a loop variable whose shape differs between iterations")
         length = self.call.loop.static_length
         settled = [c for c in self.carries if c.repeats is None]
         positions = [c.index for c in settled]
@@ -220,7 +218,9 @@ class Plan:
     def as_seen(self) -> list[Value]:
         """The inputs of the regions in the settled layouts, for trials."""
         seen = [
-            a if i in self.passed else dataclasses.replace(a, constant=None)
+            dataclasses.replace(a, known=None)
+            if isinstance(a, Unstacked) and i not in self.passed
+            else a
             for i, a in enumerate(self.args)
         ]
         for c in self.carries:
@@ -228,13 +228,18 @@ class Plan:
             if c.repeats is not None:
                 seen[c.index] = arg
                 continue
-            rows = self._own_rows(c) if c.has_lengths else arg.rows
+            rows = self._own_rows(c) if c.has_lengths else rows_of(arg)
             if rows is not None and c.is_clock:
                 rows = dataclasses.replace(rows, lengths=None, is_even=True)
             layout = c.layout if c.factors is None else Layout.STACKED
-            is_list = layout is Layout.STACKED_LIST
-            cell = as_layout(self.call, arg, layout).cell if is_list else arg.cell
-            seen[c.index] = Value(layout, cell, c.inner, arg.dtype, rows=rows)
+            if layout is Layout.STACKED_LIST:
+                cell = as_layout(self.call, arg, layout).cell
+                seen[c.index] = StackedList(cell, c.inner, arg.dtype, rows)
+            elif layout is Layout.STACKED:
+                seen[c.index] = Stacked(arg.cell, c.inner, arg.dtype)
+            else:
+                inner = () if layout is Layout.BY_ROW else c.inner
+                seen[c.index] = Unstacked(arg.cell, inner, arg.dtype)
         return seen
 
     def blank(self, active: tf.Tensor) -> None:
@@ -242,9 +247,9 @@ class Plan:
         emit = self.call.emit
         for i in self.passed:
             arg = self.args[i]
-            if arg.layout is Layout.STACKED and (arg.dtype.is_floating or arg.dtype.is_complex):
+            if isinstance(arg, Stacked) and (arg.dtype.is_floating or arg.dtype.is_complex):
                 cell = Cell(None, lambda arg=arg: blanked(emit, active, arg.tensor))
-                self._blank[i] = Value(Layout.STACKED, cell, arg.inner_shape, arg.dtype)
+                self._blank[i] = Stacked(cell, arg.inner_shape, arg.dtype)
 
     # Tensors of carries ---------------------------------------------------
 
@@ -263,7 +268,8 @@ class Plan:
             tensors = [stored.tensor]
             if c.has_lengths and not c.is_clock:
                 tensors.append(self._own_rows(c).lengths)  # type: ignore[arg-type]
-            ends = () if arg.rows is None else arg.rows.ends
+            rows = rows_of(arg)
+            ends = () if rows is None else rows.ends
             c.ends = len(ends)
             out.append([*tensors, *ends])
         return out
@@ -309,14 +315,13 @@ class Plan:
     def _list_rows(
         self, carry: Carry, loop: Loop, tensors: Sequence[tf.Tensor], active: tf.Tensor | None
     ) -> ListRows | None:
-        known = self.args[carry.index].rows
+        known = rows_of(self.args[carry.index])
         if carry.is_clock:
             known = dataclasses.replace(self._own_rows(carry), lengths=None)
         elif carry.has_lengths:
             known = self._own_rows(carry)
             known = dataclasses.replace(known, lengths=tensors[1])
-        whole = dataclasses.replace(_NO_LIST, rows=known)
-        found = loop.take(whole).rows
+        found = loop.rows_of_list(known)
         if carry.ends and found is not None:
             found = dataclasses.replace(found, ends=tuple(tensors[-carry.ends :]))
         if active is None:
@@ -326,7 +331,7 @@ class Plan:
     def _own_rows(self, carry: Carry) -> ListRows:
         """The rows of a list before the loop, with the length of each of them."""
         arg, call = self.args[carry.index], self.call
-        rows = arg.rows or ListRows(call.loop.length)
+        rows = rows_of(arg) or ListRows(call.loop.length)
         if rows.lengths is not None:
             return rows
         found = self._rows.get(carry.index)
@@ -387,11 +392,11 @@ class Plan:
         made = converted[0].carrying_on(self._inside[carry.index])
         tensors = [carry.known(made.as_layout(carry.layout), made.call.emit)]
         if carry.has_lengths and not carry.is_clock:
-            rows = made.value.rows
+            rows = rows_of(made.value)
             if rows is None or rows.lengths is None:
                 raise CannotVectorize("a list whose rows differ in length is replaced in a loop")
             tensors.append(rows.lengths)
-        return [*tensors, *(made.value.rows.ends if carry.ends and made.value.rows else ())]
+        return [*tensors, *(known_rows(made.value).ends if carry.ends else ())]
 
     def list_after(
         self,
@@ -408,7 +413,7 @@ class Plan:
           lengths: int32 [n], where it ended when each row left, if that may differ.
           began: int32 [n], the trip in which each row began, if not all did in the first.
         """
-        rows = self.args[carry.index].rows
+        rows = rows_of(self.args[carry.index])
         if carry.is_clock:
             assert lengths is not None
             rows = self._own_rows(carry)
@@ -423,7 +428,7 @@ class Plan:
             rows = dataclasses.replace(rows, lengths=lengths, starts=starts)
         if carry.ends and rows is not None:
             rows = dataclasses.replace(rows, ends=tuple(tensors[-carry.ends :]))
-        made = Value.stacked_list(tensors[0], rows)
+        made = StackedList.of(tensors[0], rows)
         below = self._aside.get(carry.index)
         return made if below is None else on_top(self.call, below, made)
 
@@ -491,6 +496,3 @@ class Plan:
             "parallel_iterations": self.call.attr("parallel_iterations"),
             "maximum_iterations": most,
         }
-
-
-_NO_LIST = Value(Layout.STACKED_LIST, Cell(None), (), tf.variant)

@@ -12,7 +12,7 @@ from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.collectives import Collective
 from tf_pfor.errors import Refused
-from tf_pfor.values import Layout, Value
+from tf_pfor.values import Stacked, Unstacked, Value
 
 _REDUCTIONS = {"psum": "Sum", "pmean": "Mean", "pmax": "Max", "pmin": "Min"}
 
@@ -32,7 +32,7 @@ def convert(call: Call, args: list[Value]) -> Value:
     if not is_own:
         return _kept(call, what, args)
     if what.kind == "axis_index":
-        return Value.deferred(Layout.STACKED, lambda: loop.numbers, (), tf.int32)
+        return Stacked.deferred(lambda: loop.numbers, (), tf.int32)
     if what.kind == "axis_size":
         return _count(call)
     if loop.is_block:
@@ -47,10 +47,10 @@ def convert(call: Call, args: list[Value]) -> Value:
         return _gathered(call, call.stacked(x), what.place)
     if x.is_stacked:
         made = call.emit(_REDUCTIONS[what.kind], x.tensor, np.int32(0))
-        return call.like(made, Layout.UNSTACKED)
+        return call.like(made, Unstacked)
     if what.kind == "psum":
         n = call.emit("Cast", loop.length_tensor, DstT=x.dtype)
-        return call.like(call.emit("Mul", x.tensor, n), Layout.UNSTACKED)
+        return call.like(call.emit("Mul", x.tensor, n), Unstacked)
     return x
 
 
@@ -72,7 +72,7 @@ def _kept(call: Call, what: Collective, args: list[Value]) -> Value:
         shape = None if shape is None else (call.loop.static_length, *shape)
     made = what.emit(call.emit.graph, [v.tensor for v in args], shape)
     call.emit.operations.append(made.op)
-    return call.like(made, Layout.STACKED if stacked else Layout.UNSTACKED)
+    return call.like(made, Stacked if stacked else Unstacked)
 
 
 def _count(call: Call) -> Value:
@@ -80,7 +80,7 @@ def _count(call: Call) -> Value:
     if not isinstance(total, int):
         return Value.unstacked(total)
     n = np.asarray(total, np.int32)
-    return Value.deferred(Layout.UNSTACKED, lambda: call.emit.constant(n), (), tf.int32, constant=n)
+    return Unstacked.deferred(lambda: call.emit.constant(n), (), tf.int32, known=n)
 
 
 def _gathered(call: Call, x: tf.Tensor, place: int) -> Value:
@@ -88,7 +88,7 @@ def _gathered(call: Call, x: tf.Tensor, place: int) -> Value:
     if place:
         perm = [*range(1, place + 1), 0, *range(place + 1, len(x.shape))]
         x = call.emit("Transpose", x, np.asarray(perm, np.int32))
-    return call.like(x, Layout.UNSTACKED)
+    return call.like(x, Unstacked)
 
 
 def _permuted(call: Call, x: tf.Tensor, what: Collective) -> Any:

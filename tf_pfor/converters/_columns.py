@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_pfor.call import Call
 from tf_pfor.converters._weights import in_columns
 from tf_pfor.shapes import fold, unfold
-from tf_pfor.values import Value, dims, is_static
+from tf_pfor.values import Value, dims, folded_form, is_static
 
 _PRODUCTS = ("BatchMatMul", "BatchMatMulV2", "Einsum", "MatMul")
 
@@ -27,8 +27,7 @@ def biased_columns(call: Call, x: Value, b: Value) -> Value | None:
         return None
     biases = in_columns(call, b.tensor, widths)
     made = tuple(call.emit("BiasAdd", c, v) for c, v in zip(columns, biases))
-    assert x.folded is not None
-    return unfold(call, made, x, x.folded.axes)
+    return unfold(call, made, x, _axes(x))
 
 
 def added_columns(call: Call, x: Value, y: Value) -> Value | None:
@@ -37,8 +36,7 @@ def added_columns(call: Call, x: Value, y: Value) -> Value | None:
     if not widths or not (x.is_stacked and y.is_stacked) or x.inner_shape != y.inner_shape:
         return None
     like = x if _columns(x) else y
-    assert like.folded is not None
-    axes, sides = like.folded.axes, list[Sequence[tf.Tensor]]()
+    axes, sides = _axes(like), list[Sequence[tf.Tensor]]()
     for value, tensor in zip((x, y), call.op.inputs):
         columns = _columns(value)
         if not columns and tensor.op.type in _PRODUCTS:
@@ -76,7 +74,6 @@ def split_columns(call: Call, x: Value, axis: int, sizes: Sequence[int]) -> list
     columns = _columns(x)
     if not columns or axis != call.require_rank(x) - 1 or min(sizes) < 1:
         return None
-    assert x.folded is not None
     ends, end, pieces = np.cumsum(sizes).tolist(), 0, list[tf.Tensor]()
     for column, width in zip(columns, _widths(columns)):
         start, end = end, end + width
@@ -89,7 +86,7 @@ def split_columns(call: Call, x: Value, axis: int, sizes: Sequence[int]) -> list
         while sum(_widths(block)) < size:
             block.append(pieces.pop(0))
         held = tuple(block) if block[1:] else block[0]
-        made.append(unfold(call, held, x, x.folded.axes, call.output_shape(i)))
+        made.append(unfold(call, held, x, _axes(x), call.output_shape(i)))
     return made
 
 
@@ -99,7 +96,14 @@ def _taken_apart(call: Call, tensor: tf.Tensor, widths: Sequence[int]) -> list[t
 
 
 def _columns(x: Value) -> tuple[tf.Tensor, ...]:
-    return () if x.folded is None else x.folded.columns
+    form = folded_form(x)
+    return () if form is None else form.columns
+
+
+def _axes(x: Value) -> int:
+    form = folded_form(x)
+    assert form is not None
+    return form.axes
 
 
 def _widths(columns: Sequence[tf.Tensor]) -> list[int]:

@@ -36,7 +36,8 @@ from tf_pfor.converters._opened_lists import elements, keeps
 from tf_pfor.converters._shared import in_body, packed
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.padded import padded_stack
-from tf_pfor.values import Cell, ListRows, Value, dims, is_static
+from tf_pfor.stacked_lists import ListRows, StackedList, known_rows, list_with_rows, rows_of
+from tf_pfor.values import Cell, Value, dims, is_static
 
 _PACK = [tf.variant, tf.float64, tf.float64, tf.float64]
 _SHAPES = [[], [None], [None]]
@@ -58,7 +59,7 @@ def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
     A list of all rows that are equally long, as loops of one trip count for all rows leave, is put
     there as it is.
     """
-    item, rows = stack_list(call, value), target.rows
+    item, rows = stack_list(call, value), rows_of(target)
     bare = has_ends(call, call.op.inputs[0])
     is_own = call.loop.rows is None and (rows is None or rows.ids is None)
     if bare:
@@ -67,7 +68,7 @@ def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
         target = with_packs(call, target, call.op.inputs[0])
     if bare:
         if holds_packs(target):
-            target = dataclasses.replace(target, rows=pushed(call, target, item))
+            target = list_with_rows(target, pushed(call, target, item))
         return target, item.tensor
     return target, pack(call, item, rows) if holds_packs(target) else item.tensor
 
@@ -84,25 +85,25 @@ def taken(
       made: what the body calls it.
       own: the rows of the item, under XLA, where it is known.
     """
-    rows = source.rows
+    rows = rows_of(source)
     if own is not None:
         _tell(call, item, made, own.size)
-        return Value.stacked_list(item, own)
+        return StackedList.of(item, own)
     if holds_packs(source):
         return unpack(call, item, made, rows)
     rows = ListRows(rows.size, ids=rows.ids) if rows is not None and rows.ids is not None else None
     _tell(call, item, made, size_of_rows(call, source))
-    return Value.stacked_list(item, rows)
+    return StackedList.of(item, rows)
 
 
 def holds_packs(value: Value) -> bool:
     """Whether a list of lists holds packs."""
-    return value.rows is not None and value.rows.holds_packs
+    return known_rows(value).holds_packs
 
 
 def _is_whole(item: Value) -> bool:
     """Whether a list has the rows of the loop, equally long, and so has all that is in it."""
-    rows = item.rows
+    rows = rows_of(item)
     return rows is None or (
         rows.ids is None
         and rows.lengths is None
@@ -122,11 +123,12 @@ def _with_packs(call: Call, value: Value) -> Value:
     value = stack_list(call, value)
     if holds_packs(value):
         return value
-    rows = dataclasses.replace(value.rows or ListRows(call.loop.length), holds_packs=True)
+    rows = dataclasses.replace(rows_of(value) or ListRows(call.loop.length), holds_packs=True)
     made_by = source(value.tensor).op.type
     if call.emit.is_trial or made_by in ("EmptyTensorList", "TensorListReserve"):
-        return dataclasses.replace(value, rows=rows)
-    return dataclasses.replace(value, cell=Cell(packed(call, value)), rows=rows)
+        return list_with_rows(value, rows)
+    packs = Cell(packed(call, value))
+    return StackedList(packs, value.inner_shape, value.dtype, rows)
 
 
 def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tensor:
@@ -146,8 +148,8 @@ def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tens
         item = _with_packs(call, item)
     ends = tf.cast(lengths_of(call, item), tf.float64)  # [m]
     starts = tf.zeros_like(ends)
-    if item.rows is not None and item.rows.starts is not None:
-        starts = tf.cast(item.rows.starts, tf.float64)
+    if (begins := known_rows(item).starts) is not None:
+        starts = tf.cast(begins, tf.float64)
     places = row_ids(call, item)  # [n]
     with call.emit.graph.as_default():
         if container is not None and container.ids is not None:
@@ -188,7 +190,7 @@ def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows |
         emit.dim(ends, 0), ids=ids, lengths=ends, starts=starts, may_agree=True,
         holds_packs=dtype == tf.variant,
     )  # fmt: skip
-    return Value.stacked_list(handle, rows)
+    return StackedList.of(handle, rows)
 
 
 def _tell(call: Call, handle: tf.Tensor, made: tf.Tensor, size: Any = None) -> None:
@@ -216,13 +218,13 @@ def _tell(call: Call, handle: tf.Tensor, made: tf.Tensor, size: Any = None) -> N
 
 def zeros_of(call: Call, value: Value) -> Value:
     """ZerosLike of a list or an optional, with the same rows."""
-    if value.rows is not None and value.rows.terms:
-        value = value.rows.terms[0]
-    rows, like = without_base(value.rows), call.op.inputs[0]
+    if known_rows(value).terms:
+        value = known_rows(value).terms[0]
+    rows, like = without_base(rows_of(value)), call.op.inputs[0]
     if like.graph is not call.walker.graph:  # made again, of what all rows share
         like = in_body(call, like)
     if not is_kept(value) or has_ends(call, like):
-        return Value.stacked_list(call.rebuild(), rows)
+        return StackedList.of(call.rebuild(), rows)
 
     def make() -> tf.Tensor:  # hardly ever read
         with call.emit.graph.as_default():
@@ -230,7 +232,7 @@ def zeros_of(call: Call, value: Value) -> Value:
 
     cell = Cell(None, make)
     call.memo["zeros", cell] = True  # see ``sum_of_lists``
-    return dataclasses.replace(value, cell=cell, rows=rows)
+    return StackedList(cell, value.inner_shape, value.dtype, rows)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -318,5 +320,5 @@ def popped_elements(
     dtype, shape = popped.outputs[1].dtype, dims(popped.outputs[1])
     if dtype == tf.variant or not is_static(shape):
         return None
-    whole = emit.shape_vector([size_of_rows(call, handle), *shape])  # type: ignore[misc]
+    whole = emit.shape_vector([size_of_rows(call, handle), *shape])
     return Cell(None, lambda: padded_stack(emit, handle.tensor, whole, dtype))

@@ -20,7 +20,8 @@ from tf_pfor.converters._list_rows import known_lengths, own_rows
 from tf_pfor.converters._lists import size_of_rows, stack_list
 from tf_pfor.converters._loop_graphs import source
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.values import ListRows, Value
+from tf_pfor.stacked_lists import ListRows, known_rows, list_with_rows, rows_of
+from tf_pfor.values import Value
 
 
 def has_ends(call: Call, made: tf.Tensor | None = None) -> bool:
@@ -45,7 +46,7 @@ def with_ends(call: Call, value: Value, made: tf.Tensor) -> Value:
       made: what the body calls it.
     """
     value, emit = stack_list(call, value), call.emit
-    rows = value.rows or ListRows(call.loop.length)
+    rows = rows_of(value) or ListRows(call.loop.length)
     if rows.holds_packs:
         return value
     op = source(value.tensor).op
@@ -61,7 +62,7 @@ def with_ends(call: Call, value: Value, made: tf.Tensor) -> Value:
         for _ in range(_nest(call, made)[0] - 2)
     ]
     rows = dataclasses.replace(rows, holds_packs=True, ends=tuple(ends))
-    return dataclasses.replace(value, rows=rows)
+    return list_with_rows(value, rows)
 
 
 def _nest(call: Call, made: tf.Tensor) -> tuple[int, bool]:
@@ -74,7 +75,7 @@ def _nest(call: Call, made: tf.Tensor) -> tuple[int, bool]:
 
 def with_own_rows(call: Call, value: Value, made: tf.Tensor) -> Value:
     """A list (``made`` in the body) with the rows of the loop, as it is put into another one."""
-    has_others = value.rows is not None and value.rows.ids is not None
+    has_others = known_rows(value).ids is not None
     is_known = known_lengths(value) is not None or is_full(value.tensor, call.emit)
     if has_others and not is_known and declared_length(call, made) is None:
         raise CannotVectorize(
@@ -86,13 +87,13 @@ def with_own_rows(call: Call, value: Value, made: tf.Tensor) -> Value:
 
 def pushed(call: Call, target: Value, item: Value) -> ListRows:
     """The rows of a list of lists to which ``item`` is pushed."""
-    emit, rows = call.emit, target.rows
+    emit, rows = call.emit, rows_of(target)
     assert rows is not None
     lengths = known_lengths(item)
     if lengths is None:
         length = list_length(call, item.tensor)
         lengths = emit("Fill", emit.shape_vector([size_of_rows(call, item)]), length)
-    items = [lengths, *(() if item.rows is None else item.rows.ends)]
+    items = [lengths, *known_rows(item).ends]
     if len(items) != len(rows.ends):
         raise CannotVectorize(
             "under jit_compile and in a map of a map, lists of lists of all rows and of some meet"
@@ -103,7 +104,7 @@ def pushed(call: Call, target: Value, item: Value) -> ListRows:
 
 def popped(call: Call, target: Value) -> tuple[ListRows, ListRows]:
     """The rows of a list of lists of which the last is popped, and the rows of that."""
-    emit, rows = call.emit, target.rows
+    emit, rows = call.emit, rows_of(target)
     assert rows is not None
     each = emit.shape_vector([rows.size])
     made = [emit("TensorListPopBack", rows.ends[0], each, element_dtype=tf.int32)]

@@ -19,7 +19,7 @@ from tf_pfor.converters._broadcast import same_shape as all_of_one_shape
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ALWAYS, ANY, ConverterFn, Outcome, RegisterPFor
 from tf_pfor.shapes import fold, unfold
-from tf_pfor.values import Value
+from tf_pfor.values import Value, folded_form
 
 Table = Mapping[str, tuple[str, ...]]
 
@@ -32,7 +32,8 @@ def _register(
     outcome: Outcome = Outcome.VECTORIZED,
     note: str = "",
 ) -> None:
-    caller = sys._getframe(2)  # inspect.stack() reads the sources of all modules around it
+    # inspect.stack() would read the sources of all modules around it
+    caller = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
     where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
     for op_type, attrs in table.items():
         RegisterPFor(op_type, stacked, attrs=attrs, family=family, outcome=outcome, note=note)(
@@ -71,10 +72,11 @@ def _reduction(call: Call, *values: Value) -> Any:
         raise CannotVectorize("the reduction axes differ between iterations")
     name_x, name_axis = call.inputs
     inner = _inner_axes(call, x, name_axis)
-    if x.folded is not None and inner is not None and (inner >= x.folded.axes).all():
-        moved = (inner - x.folded.axes + 1).astype(inner.dtype)  # beyond the folded axes
-        tensor = call.rebuild(**{name_x: x.folded.tensor, name_axis: moved})
-        return unfold(call, tensor, x, x.folded.axes)
+    form = folded_form(x)
+    if form is not None and inner is not None and (inner >= form.axes).all():
+        moved = (inner - form.axes + 1).astype(inner.dtype)  # beyond the folded axes
+        tensor = call.rebuild(**{name_x: form.tensor, name_axis: moved})
+        return unfold(call, tensor, x, form.axes)
     return call.rebuild(**{name_x: x.tensor, name_axis: shifted_axes(call, x, name_axis)})
 
 
@@ -154,8 +156,13 @@ def fold_batch(table: Table, inputs: str | tuple[str, ...]) -> None:
     names = (inputs,) if isinstance(inputs, str) else inputs
 
     def convert(call: Call, *_: Value) -> Any:
-        like = next(v for v in (call.inputs[k] for k in names) if v.is_stacked)  # type: ignore[union-attr]
-        made = call.rebuild(**{k: fold(call, call.inputs[k]) for k in names})  # type: ignore[arg-type]
+        values: dict[str, Value] = {}
+        for name in names:
+            value = call.inputs[name]
+            assert isinstance(value, Value)
+            values[name] = value
+        like = next(v for v in values.values() if v.is_stacked)
+        made = call.rebuild(**{k: fold(call, v) for k, v in values.items()})
         outputs = made if isinstance(made, list) else [made]
         return [
             unfold(call, t, like, inner_shape=call.output_shape(i)) for i, t in enumerate(outputs)

@@ -11,8 +11,10 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.emit import Dim
+from tf_pfor.errors import CannotVectorize
+from tf_pfor.ranges import Bounds, Range
 from tf_pfor.shapes import inner_dims, move_axis
-from tf_pfor.values import Value, dims, is_static
+from tf_pfor.values import Value, dims
 
 # ---------------------------------------------------------------------------
 # Where an index comes from
@@ -55,7 +57,7 @@ def _step(tensor: tf.Tensor) -> tuple[tf.Tensor, int] | None:
     op = tensor.op
     if op.type in ("ExpandDims", "Identity", "Pack", "Reshape", "Squeeze"):
         source = op.inputs[0]
-        is_one = is_static(dims(source)) and int(np.prod(dims(source))) == 1
+        is_one = source.shape.num_elements() == 1
         return (source, 0) if is_one and (op.type != "Pack" or len(op.inputs) == 1) else None
     if op.type == "Cast" and op.inputs[0].dtype == tf.int32 and tensor.dtype == tf.int64:
         return op.inputs[0], 0
@@ -106,6 +108,8 @@ def elements_of(call: Call, vector: tf.Tensor, value: Value) -> list[Index]:
     """The entries of a vector of the body, which is ``value``, each with what is known of it."""
     parts = _components(vector)
     count = vector.shape[0]
+    if count is None:
+        raise CannotVectorize("the number of indices is unknown")
     if parts is None or len(parts) != count:
         parts = [None] * count
     return [_index(call, value, part, i) for i, part in enumerate(parts)]
@@ -113,10 +117,10 @@ def elements_of(call: Call, vector: tf.Tensor, value: Value) -> list[Index]:
 
 def _index(call: Call, vector: Value, part: tf.Tensor | None, i: int) -> Index:
     if part is not None:
-        constant = _one(_tf.static_value(part))
+        value = call.value_of(part)
+        constant = _one(_tf.static_value(part) if value is None else value.constant)
         if constant is not None:
             return Index(constant, None, Affine(None, constant))
-        value = call.value_of(part)
         if value is not None:
             return Index(None, value, affine(call, part))
     lead = 1 if vector.is_stacked else 0
@@ -265,8 +269,74 @@ def positions(
         at = emit("SelectV2", emit("Less", end, emit.constant(0, dtype)), wrapped, at)
     if reach is None:
         return at
+    if reach.count and is_inside(call, x, axis, index, reach) is not True:
+        at = _kept_inside(call, x, axis, at, reach)
     steps = emit.constant(np.arange(reach.count) * reach.stride, dtype)  # [k]
     return emit("AddV2", emit("ExpandDims", at, np.int32(-1)), steps)
+
+
+def is_inside(call: Call, x: Value, axis: int, index: Index, reach: Reach) -> bool | None:
+    """Whether a range of ``x`` along ``axis`` lies inside of it in all rows.
+
+    Then its length is ``reach.count``. False if it does not in some; None if only a run can tell.
+    """
+    size = None if x.inner_shape is None else x.inner_shape[axis]
+    if index.constant is not None:
+        known = [Range(*[np.asarray(index.constant, np.float64)] * 2)]
+    else:
+        assert index.value is not None
+        base, stored = index.affine.base, Bounds().of(index.value.tensor)
+        known = [] if stored is None else [stored]
+        if base is not None and base.graph is call.op.graph:
+            found, more = call.walker.bounds.of(base), index.affine.offset
+            known += [] if found is None else [Range(found.low + more, found.high + more)]
+    answers = [_answer(r, reach, size) for r in known]
+    if any(a is not None and a.all() for a in (x[0] for x in answers)):
+        return True
+    return False if any(x[1].any() for x in answers) else None
+
+
+def _answer(at: Range, reach: Reach, size: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Whether ranges that begin at ``at`` are surely inside, and whether they surely are not."""
+    last, span = (reach.count - 1) * reach.stride, reach.span
+    low, high = at
+    if span is not None and span <= 0:  # empty, but where only the end counts from its end
+        return (low + span >= 0) | (high < 0) | np.asarray(span == 0), (low >= 0) & (
+            high + span < 0
+        )
+    limit = np.inf if size is None else size
+    is_in = (low >= 0) & (high + last < limit) & np.asarray(size is not None)
+    is_out = (low + last >= limit) | ((high < 0) & np.asarray(span is None))
+    if span is not None:
+        is_in |= (high + span < 0) & (low >= -limit) & np.asarray(size is not None)
+        is_out |= ((high < 0) & (low + span >= 0)) | (high < -limit)
+    return is_in, is_out
+
+
+def _kept_inside(call: Call, x: Value, axis: int, at: tf.Tensor, reach: Reach) -> tf.Tensor:
+    """Where ranges begin, after a check that they are inside; XLA, which has none, moves them."""
+    emit, dtype = call.emit, at.dtype
+    last = emit.constant((reach.count - 1) * reach.stride, dtype)
+    size = as_dtype(call, emit.dim(x.tensor, axis + (1 if x.is_stacked else 0)), dtype)
+    zero, limit = emit.constant(0, dtype), emit("Sub", size, last)
+    if _tf.in_xla_context(emit.graph):
+        return emit(
+            "Maximum", emit("Minimum", at, emit("Sub", limit, emit.constant(1, dtype))), zero
+        )
+    is_in = emit("LogicalAnd", emit("GreaterEqual", at, zero), emit("Less", at, limit))
+    if call.loop.real is not None:
+        is_in = emit("LogicalOr", is_in, emit("LogicalNot", call.loop.real))
+    where = _tf.user_line(call.op) or "line unknown"
+    shorter = "" if reach.span is None else ", where it is shorter, and all need one length"
+    text = (
+        f"{call.op_type} of length {reach.count} ({where}) reaches past the edge of the tensor in "
+        f"some iterations{shorter}. Move its begin (tf.clip_by_value), or pad the tensor. It "
+        "begins at:"
+    )
+    with emit.graph.as_default():
+        check = tf.debugging.Assert(tf.reduce_all(is_in), [text, at])
+        with tf.control_dependencies([check]):
+            return tf.identity(at)
 
 
 def gather_nd_rows(call: Call, x: Value, indices: Sequence[Index]) -> Value:

@@ -7,13 +7,15 @@ joined of the gradients of gates, it is the sum of their products, and nothing j
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
 from tf_pfor.call import Call
 from tf_pfor.converters._weights import LARGE
 from tf_pfor.shapes import fold
-from tf_pfor.values import Cell, Value, dims
+from tf_pfor.values import Cell, Value, dims, folded_form, is_static
 
 
 def product_beside_others(call: Call, rows: Value, matrix: tf.Tensor) -> tf.Tensor | Cell:
@@ -64,11 +66,14 @@ def _convert(call: Call, operations: list[tf.Operation]) -> None:
 
 def _product(call: Call, rows: Value, matrix: tf.Tensor) -> tf.Tensor:
     """rows @ matrix, of rows in blocks of columns as the sum of products by blocks of rows."""
-    k, m = matrix.shape.as_list()  # type: ignore[misc]
-    columns = rows.folded.columns if rows.folded is not None and rows.folded.axes == 1 else ()
+    shape = dims(matrix)
+    assert is_static(shape)
+    k, m = shape
+    form = folded_form(rows)
+    columns = form.columns if form is not None and form.axes == 1 else ()
     if not columns or k * m < LARGE or k < 2 * m:
         return call.emit("MatMul", fold(call, rows), matrix)
-    widths = [dims(c)[1] for c in columns]  # type: ignore[index]
+    widths: list[Any] = [c.shape[1] for c in columns]
     key = ("blocks", matrix.op, matrix.value_index, *widths)
     if key not in call.memo:
         with matrix.graph.as_default(), tf.control_dependencies(None):

@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
-from tf_pfor.values import ListRows, Value
+from tf_pfor.stacked_lists import ListRows, StackedList
+from tf_pfor.values import Value
 
 SCALAR = np.zeros([0], np.int32)
 
@@ -96,4 +97,4 @@ def of_all_rows(call: Call, optional: tf.Tensor) -> Value:
     first = call.emit("Fill", size, np.int32(0))
     with call.emit.graph.as_default():
         handle = list_of([optional])
-    return Value.stacked_list(handle, ListRows(call.loop.length, lengths=first, is_even=True))
+    return StackedList.of(handle, ListRows(call.loop.length, lengths=first, is_even=True))

@@ -14,13 +14,14 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.call import Call
+from tf_pfor.values import as_tensor_shape
 
 
 class Branch(NamedTuple):
-    """Branch ``number`` of a conditional with ``count`` branches."""
+    """Branch ``number`` of a conditional of ``total`` branches."""
 
     number: int
-    count: int
+    total: int
 
 
 Path = tuple[tuple[int | Branch | None, int], ...]
@@ -94,7 +95,7 @@ def _find_item_shape(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
         else:
             continue
         found = shape if found is None else found.most_specific_compatible_shape(shape)
-    return tf.TensorShape(None) if found is None else found
+    return as_tensor_shape(None) if found is None else found
 
 
 def declared_item(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
@@ -116,8 +117,8 @@ def _find_declared_item(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
         known = [element[1] for t in same.values() if (element := _tf.list_element(t)) is not None]
         known = [shape for shape in known if shape.is_fully_defined()]
         if known:
-            return known[0] if all(shape == known[0] for shape in known) else tf.TensorShape(None)
-    return tf.TensorShape(None)
+            return known[0] if all(shape == known[0] for shape in known) else as_tensor_shape(None)
+    return as_tensor_shape(None)
 
 
 def item_at(call: Call) -> tf.TensorShape:
@@ -126,7 +127,7 @@ def item_at(call: Call) -> tf.TensorShape:
     is_list = call.op_type == "AddN" or call.op_type.startswith("TensorList")
     tensor = next((t for t in about if is_list and t.dtype == tf.variant), None)
     if tensor is None or kind_of(call, tensor) == tf.variant:
-        return tf.TensorShape(None)
+        return as_tensor_shape(None)
     return declared_item(call, tensor)
 
 
@@ -374,7 +375,7 @@ def _across(
                 yield graph.outputs[i], path
                 continue
             if isinstance(path[0][0], Branch):
-                if path[0][0].count != len(functions) or path[0][0].number == b:
+                if path[0][0].total != len(functions) or path[0][0].number == b:
                     yield graph.outputs[i], ((None, path[0][1]), *path[1:])
                 continue
             counts = _counts(call, op, i, within)

@@ -32,7 +32,9 @@ from tf_pfor.converters._loop_variables import Carry
 from tf_pfor.converters._opened_lists import keeps
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.values import Layout, ListRows, Value, dims, is_static
+from tf_pfor.repeats import RepeatedList
+from tf_pfor.stacked_lists import ListRows, StackedList, rows_of
+from tf_pfor.values import Layout, Value, dims, is_static
 
 
 def pops_lists(call: Call, graph: Any, i: int) -> bool:
@@ -65,10 +67,10 @@ def begin_late(call: Call, carries: Sequence[Carry], args: list[Value], clocks: 
             c.is_clock = c.has_lengths = True
             c.layout = Layout.STACKED_LIST
         elif c.repeats is not None and c.is_uniform:
-            held = args[c.index].repeated
-            assert held is not None
+            held = args[c.index]
+            assert isinstance(held, RepeatedList)
             count = Value.stacked(call.stacked(held.count)).with_inner_shape(())
-            args[c.index] = Value.repeating(held.item, count)
+            args[c.index] = RepeatedList.of(held.item, count)
             c.repeats.layout = c.layout = Layout.STACKED
         elif c.is_uniform and args[c.index].dtype != tf.variant:
             c.layout = Layout.STACKED
@@ -89,7 +91,7 @@ def emptied(
         pushed = only_pushed(graph, i)
         if pushed is None:
             continue
-        rows = arg.rows
+        rows = rows_of(arg)
         if source(call.op.inputs[i]).op.type == "EmptyTensorList":
             empty.add(i)
         elif pushed.dtype != tf.variant or keeps(arg):
@@ -108,7 +110,7 @@ def _emptied(call: Call, arg: Value, rows: ListRows) -> Value:
         is_empty = tf.debugging.assert_equal(tf.convert_to_tensor(rows.lengths), begins, text)
         with tf.control_dependencies([] if is_empty is None else [is_empty]):
             handle = set_length(call.emit, arg.tensor, tf.constant(0))
-    return Value.stacked_list(handle, dataclasses.replace(rows, lengths=None, starts=None))
+    return StackedList.of(handle, dataclasses.replace(rows, lengths=None, starts=None))
 
 
 def ends_of(call: Call, lists: Sequence[ListRows], made: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -171,7 +173,8 @@ def due_rows(
     """
     if end is None:
         none = emit("Fill", emit.shape_of(ends), np.int32(-1))
-        end = emit("Max", emit("Select", goes_on, ends, none), np.int32(0))
+        last = emit("Max", emit("Select", goes_on, ends, none), np.int32(0))
+        return due_rows(emit, goes_on, ends, last)
     return emit("LogicalAnd", goes_on, emit("Equal", ends, end)), end
 
 

@@ -16,7 +16,8 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._kinds import uses
-from tf_pfor.values import Cell, Layout, Value
+from tf_pfor.stacked_lists import StackedList
+from tf_pfor.values import Cell, Value
 
 _GRADIENT = "TfPforKnownList"
 _BY_ENDS = ("EmptyTensorList", "TensorListPopBack", "TensorListPushBack")
@@ -41,7 +42,7 @@ def known_in_gradients(call: Call, args: Sequence[Value]) -> list[Value]:
 
 def _has_gradient(value: Value) -> bool:
     """Whether ``value`` is a list of what has gradients, as far as is known."""
-    if value.layout is not Layout.STACKED_LIST:
+    if not isinstance(value, StackedList):
         return False
     element = _tf.list_element(value.tensor)
     return element is not None and (element[0].is_floating or element[0].is_complex)

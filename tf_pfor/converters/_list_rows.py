@@ -28,7 +28,8 @@ from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
 from tf_pfor.padded import padded_stack, unpadded
 from tf_pfor.shapes import inner_dims
-from tf_pfor.values import ListRows, Shape, Value, as_shape, dims, is_static, merge
+from tf_pfor.stacked_lists import ListRows, StackedList, known_rows, list_with_rows, rows_of
+from tf_pfor.values import Shape, Value, as_shape, dims, is_static, merge
 
 
 def positions(call: Call) -> tf.Tensor:
@@ -41,16 +42,15 @@ def positions(call: Call) -> tf.Tensor:
 
 def row_ids(call: Call, value: Value) -> tf.Tensor:
     """int32 [n]: the rows of the elements that are this loop's iterations."""
-    if value.rows is not None and value.rows.ids is not None:
-        return value.rows.ids
-    return positions(call)
+    ids = known_rows(value).ids
+    return positions(call) if ids is None else ids
 
 
 def pick(call: Call, value: Value, tensor: tf.Tensor, axis: int = 0) -> tf.Tensor:
     """The rows of the loop at hand: elements of the list ``value`` are along ``axis``."""
-    if value.rows is None or value.rows.ids is None:
+    if known_rows(value).ids is None:
         return tensor
-    return call.emit("GatherV2", tensor, value.rows.ids, np.int32(axis))
+    return call.emit("GatherV2", tensor, known_rows(value).ids, np.int32(axis))
 
 
 def shape_of_items(call: Call, value: Value, made: tf.Tensor | None = None) -> tf.Tensor:
@@ -60,9 +60,9 @@ def shape_of_items(call: Call, value: Value, made: tf.Tensor | None = None) -> t
     """
     known = _tf.list_element(value.tensor)
     if known is None or not known[1].is_fully_defined():
-        item = item_at(call) if made is None else declared_item(call, made)
-        if item.is_fully_defined():
-            return call.emit.shape_vector([size_of_rows(call, value), *item.as_list()])
+        item = as_shape(item_at(call) if made is None else declared_item(call, made))
+        if is_static(item):
+            return call.emit.shape_vector([size_of_rows(call, value), *item])
     return declared_shape(call, value.tensor)
 
 
@@ -111,7 +111,7 @@ def dense(
 def from_zero(call: Call, value: Value) -> Value:
     """``value`` as a list of stacked elements that begins at 0 in all rows."""
     value = stack_list(call, value)
-    rows = value.rows
+    rows = rows_of(value)
     if rows is None or rows.starts is None:
         return value
     emit = call.emit
@@ -122,7 +122,7 @@ def from_zero(call: Call, value: Value) -> Value:
         at = tf.stack([at, tf.broadcast_to(tf.range(size), tf.shape(at))], 2)
         moved = tf.gather_nd(whole, at)
     lengths = emit("Sub", lengths_of(call, value), rows.starts)
-    return relist(call, Value.stacked_list(value.tensor, dataclasses.replace(
+    return relist(call, StackedList.of(value.tensor, dataclasses.replace(
         rows, lengths=lengths, starts=None, base=None)), moved)  # fmt: skip
 
 
@@ -130,13 +130,13 @@ def relist(call: Call, value: Value, tensor: tf.Tensor) -> Value:
     """The list ``value`` with other elements: ``tensor`` is [T, size, ...]."""
     shape = shape_of_items(call, value)
     made = unpadded(call.emit, call.emit("TensorListFromTensor", tensor, shape), value.tensor)
-    return dataclasses.replace(Value.stacked_list(made), rows=value.rows)
+    return StackedList.of(made, rows_of(value))
 
 
 def masked(loop: Loop, value: Value, mask: tf.Tensor) -> Value:
     """A stacked list of which only the rows in ``mask`` (bool [n]) are written from now on."""
-    old = value.rows or ListRows(loop.length)
-    return dataclasses.replace(value, rows=dataclasses.replace(old, mask=mask))
+    old = rows_of(value) or ListRows(loop.length)
+    return list_with_rows(value, dataclasses.replace(old, mask=mask))
 
 
 def written(loop: Loop, rows: ListRows, active: tf.Tensor) -> ListRows:
@@ -152,21 +152,21 @@ def written(loop: Loop, rows: ListRows, active: tf.Tensor) -> ListRows:
 
 def own_rows(call: Call, value: Value) -> Value:
     """The list with the rows of this loop only: a copy, where it holds others too."""
-    if value.rows is None or value.rows.ids is None:
+    if known_rows(value).ids is None:
         return value
     value = from_zero(call, value)
-    assert value.rows is not None
+    assert rows_of(value) is not None
     picked = pick(call, value, dense(call, value), axis=1)  # [T, k, ...]
     shape = shape_of_items(call, value)
     if shape.shape.rank != 0:
         shape = with_size(call, without_size(call, shape), call.loop.length)
-    lengths = value.rows.lengths
+    lengths = known_rows(value).lengths
     rows = None
     if lengths is not None:
-        own, may_agree = pick(call, value, lengths), value.rows.may_agree
+        own, may_agree = pick(call, value, lengths), known_rows(value).may_agree
         rows = ListRows(call.loop.length, lengths=own, may_agree=may_agree)
     made = call.emit("TensorListFromTensor", picked, shape)
-    return Value.stacked_list(unpadded(call.emit, made, value.tensor), rows)
+    return StackedList.of(unpadded(call.emit, made, value.tensor), rows)
 
 
 def row_items(call: Call, source: Value, whole: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
@@ -174,19 +174,19 @@ def row_items(call: Call, source: Value, whole: tf.Tensor, index: tf.Tensor) -> 
     emit, inner = call.emit, (dims(whole) or ())[2:]
     if 0 in inner and is_static(inner):  # which the kernel refuses
         lead = [call.loop.length, *(emit.dim(index, i) for i in range(1, index.shape.rank))]
-        shape = emit.shape_vector([*lead, *inner])  # type: ignore[list-item]
+        shape = emit.shape_vector([*lead, *inner])
         return emit("Fill", shape, emit.constant(np.zeros((), whole.dtype.as_numpy_dtype)))
     return emit("GatherNd", whole, row_positions(call, source, index))
 
 
 def is_partial(target: Value) -> bool:
     """True when only some rows of the elements may be written."""
-    rows = target.rows
+    rows = rows_of(target)
     return rows is not None and (rows.ids is not None or rows.mask is not None)
 
 
 def known_lengths(target: Value) -> tf.Tensor | None:
-    return None if target.rows is None else target.rows.lengths
+    return known_rows(target).lengths
 
 
 def set_some(call: Call, target: Value, index: tf.Tensor, item: Value, *, resizes: bool) -> Value:
@@ -203,7 +203,7 @@ def set_some(call: Call, target: Value, index: tf.Tensor, item: Value, *, resize
         )  # [size, ...]  # fmt: skip
         new = merged(call, target, old, new)
     made = emit("TensorListSetItem", handle, index, new)
-    return Value.stacked_list(made, target.rows)
+    return StackedList.of(made, rows_of(target))
 
 
 def whole_element(call: Call, target: Value, item: Value, skip: int = 0) -> tf.Tensor:
@@ -215,7 +215,7 @@ def whole_element(call: Call, target: Value, item: Value, skip: int = 0) -> tf.T
 
 def merged(call: Call, target: Value, old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
     """``new`` in the active rows, ``old`` in the others: [size, ...]."""
-    rows, emit = target.rows, call.emit
+    rows, emit = rows_of(target), call.emit
     assert rows is not None
     new = once(call, new)
     if rows.ids is None:
@@ -247,7 +247,7 @@ def where_rows(emit: Emitter, mask: tf.Tensor, new: tf.Tensor, old: tf.Tensor) -
 
 def push(call: Call, target: Value, item: Value) -> Value:
     """The list with [n, ...] at its end, which is no list itself."""
-    rows, emit = target.rows, call.emit
+    rows, emit = rows_of(target), call.emit
     if rows is not None and not (rows.is_even and rows.lengths is None):
         index = pick(call, target, lengths_of(call, target))  # [n]
         return set_rows(call, target, index, item, resizes=True)
@@ -256,16 +256,16 @@ def push(call: Call, target: Value, item: Value) -> Value:
         shape = whole_element(call, target, item)
         zero = emit.constant(np.zeros((), item.dtype.as_numpy_dtype))
         new = merged(call, target, emit("Fill", shape, zero), new)
-    return Value.stacked_list(emit("TensorListPushBack", target.tensor, new), rows)
+    return StackedList.of(emit("TensorListPushBack", target.tensor, new), rows)
 
 
 def last_places(call: Call, source: Value) -> tuple[tf.Tensor, tf.Tensor]:
     """Where the lists of all rows end after a pop, and where what the rows pop is: [size], [n]."""
     emit, lengths = call.emit, lengths_of(call, source)
     last = emit("Sub", lengths, np.int32(1))  # [size]
-    if source.rows is not None and source.rows.mask is not None:
-        last = emit("SelectV2", source.rows.mask, last, lengths)
-    ids = None if source.rows is None else source.rows.ids
+    if known_rows(source).mask is not None:
+        last = emit("SelectV2", known_rows(source).mask, last, lengths)
+    ids = known_rows(source).ids
     index = pick(call, source, last)  # [n]
     if ids is not None:
         where = emit("ExpandDims", ids, np.int32(1))
@@ -288,10 +288,10 @@ def set_rows(
     emit, many = call.emit, index.shape.rank == 2
     new = once(call, call.stacked(item))  # [n, ...]
     if resizes:
-        target = grown(call, target, emit("Max", index, np.int32([1])) if many else index)
+        target = grown(call, target, emit("Max", index, np.ones(1, np.int32)) if many else index)
     shape = whole_element(call, target, item, skip=int(many))
     whole = dense(call, target, shape)  # [T, size, ...]
-    rows = target.rows
+    rows = rows_of(target)
     if rows is not None and rows.mask is not None:
         mask = pick(call, target, rows.mask)
         index = where_rows(emit, mask, index, emit("ZerosLike", index))
@@ -350,11 +350,11 @@ def grown(call: Call, target: Value, index: tf.Tensor) -> Value:
         need = emit("Fill", emit.shape_vector([call.loop.length]), need)
     old = lengths_of(call, target)  # [size]
     new = emit("Maximum", pick(call, target, old), need)  # [n]
-    if target.rows is not None and target.rows.mask is not None:
-        mask = pick(call, target, target.rows.mask)
+    if (written := known_rows(target).mask) is not None:
+        mask = pick(call, target, written)
         new = emit("SelectV2", mask, new, pick(call, target, old))
-    if target.rows is not None and target.rows.ids is not None:
-        where = emit("ExpandDims", target.rows.ids, np.int32(1))
+    if known_rows(target).ids is not None:
+        where = emit("ExpandDims", known_rows(target).ids, np.int32(1))
         new = emit("TensorScatterUpdate", old, where, new)  # [size]
     return resized(call, target, new)
 
@@ -362,8 +362,8 @@ def grown(call: Call, target: Value, index: tf.Tensor) -> Value:
 def resized(call: Call, target: Value, lengths: tf.Tensor) -> Value:
     """The list with these lengths (int32 [size]), as long as the longest of them."""
     handle = set_length(call.emit, target.tensor, longest(call, lengths))
-    rows = target.rows or ListRows(call.loop.length)
-    return Value.stacked_list(handle, dataclasses.replace(rows, lengths=lengths))
+    rows = rows_of(target) or ListRows(call.loop.length)
+    return StackedList.of(handle, dataclasses.replace(rows, lengths=lengths))
 
 
 def longest(call: Call, lengths: tf.Tensor) -> tf.Tensor:
@@ -379,13 +379,13 @@ def longest(call: Call, lengths: tf.Tensor) -> tf.Tensor:
 def reachable(call: Call, value: Value, index: tf.Tensor) -> tuple[Value, tf.Tensor]:
     """A list and an index in it; where no row tells how long it is, it has an item 0 for that."""
     lengths, emit = known_lengths(value), call.emit
-    size = None if value.rows is None else value.rows.size
+    size = None if rows_of(value) is None else known_rows(value).size
     if lengths is None or (isinstance(size, int) and size) or _tf.in_xla_context(emit.graph):
         return value, index
     some = emit("Minimum", emit.as_tensor(emit.dim(lengths, 0)), np.int32(1))
     length = emit("TensorListLength", value.tensor)
     length = emit("Maximum", length, emit("Sub", np.int32(1), some))
-    made = Value.stacked_list(set_length(emit, value.tensor, length), value.rows)
+    made = StackedList.of(set_length(emit, value.tensor, length), rows_of(value))
     return made, emit("Mul", index, some)
 
 
@@ -396,8 +396,7 @@ def reachable(call: Call, value: Value, index: tf.Tensor) -> tuple[Value, tf.Ten
 
 def with_base(value: Value) -> Value:
     """A list of some rows that ``carried_on`` tells from others."""
-    assert value.rows is not None
-    return dataclasses.replace(value, rows=dataclasses.replace(value.rows, base=object()))
+    return list_with_rows(value, dataclasses.replace(known_rows(value), base=object()))
 
 
 def carried_on(call: Call, old: Value, new: Value, made: tf.Tensor) -> Value:
@@ -406,15 +405,15 @@ def carried_on(call: Call, old: Value, new: Value, made: tf.Tensor) -> Value:
     Nothing is done where ``new`` was made from ``old`` by writes of the active rows; another list
     is copied into it. The body calls it ``made``.
     """
-    if old.rows is None or (old.rows.ids is None and old.rows.mask is None):
+    if rows_of(old) is None or (known_rows(old).ids is None and known_rows(old).mask is None):
         return new
-    if new.rows is not None and new.rows.base is old.rows.base:
+    if rows_of(new) is not None and known_rows(new).base is known_rows(old).base:
         return new
     known = _tf.list_element(old.tensor)
     if known is None or known[0] == tf.variant:
         raise CannotVectorize("a list of lists is replaced in a loop that rows leave")
     old, new = from_zero(call, old), from_zero(call, new)
-    rows = old.rows
+    rows = rows_of(old)
     assert rows is not None
     if known_lengths(old) is not None or known_lengths(new) is not None:
         old, new, lengths = _of_equal_length(call, old, new)
@@ -427,7 +426,7 @@ def carried_on(call: Call, old: Value, new: Value, made: tf.Tensor) -> Value:
     both = call.emit("ConcatV2", [dense(call, old, shape), ours], np.int32(1))
     merged_rows = call.emit("GatherV2", both, _order(call, old), np.int32(1))  # [T, size, ...]
     whole = call.emit("TensorListFromTensor", merged_rows, shape_of_items(call, old, made))
-    return Value.stacked_list(unpadded(call.emit, whole, old.tensor), rows)
+    return StackedList.of(unpadded(call.emit, whole, old.tensor), rows)
 
 
 def _of_equal_length(call: Call, old: Value, new: Value) -> tuple[Value, Value, tf.Tensor]:
@@ -437,7 +436,7 @@ def _of_equal_length(call: Call, old: Value, new: Value) -> tuple[Value, Value, 
     lengths = emit("GatherV2", emit("ConcatV2", [before, now], 0), _order(call, old), np.int32(0))
     sizes = [emit("TensorListLength", v.tensor) for v in (old, new)]
     size = emit("Maximum", *sizes)
-    old, new = (Value.stacked_list(set_length(emit, v.tensor, size), v.rows) for v in (old, new))
+    old, new = (StackedList.of(set_length(emit, v.tensor, size), rows_of(v)) for v in (old, new))
     return old, new, lengths
 
 
@@ -448,12 +447,12 @@ def _like(call: Call, items: tf.Tensor, value: Value) -> tf.Tensor:
     shape = merge(as_shape(items.shape[2:]), told)
     if shape is None or not is_static(shape):
         raise CannotVectorize("a list of elements of unknown shape is replaced in a loop")
-    return call.emit.shape_vector([size_of_rows(call, value), *shape])  # type: ignore[list-item]
+    return call.emit.shape_vector([size_of_rows(call, value), *shape])
 
 
 def _order(call: Call, old: Value) -> tf.Tensor:
     """int32 [size]: row i of [old rows, new rows]; the new ones where they are active."""
-    emit, rows = call.emit, old.rows
+    emit, rows = call.emit, rows_of(old)
     assert rows is not None
     size, here = emit.as_tensor(size_of_rows(call, old)), positions(call)
     ids = row_ids(call, old)
@@ -468,14 +467,14 @@ def _order(call: Call, old: Value) -> tf.Tensor:
 
 def is_kept(value: Value) -> bool:
     """Whether a stacked list holds packs, or is a list of optionals, as far as is known."""
-    rows = value.rows
+    rows = rows_of(value)
     has_own = rows is not None and (rows.holds_packs or rows.terms or rows.lengths is not None)
     return bool(has_own) and is_container(value)
 
 
 def is_container(value: Value) -> bool:
     """Whether a stacked list holds lists or optionals, as far as is known."""
-    if value.rows is not None and value.rows.terms:
+    if known_rows(value).terms:
         return True
     known = _tf.list_element(value.tensor)
     return known is None or known[0] == tf.variant
@@ -490,9 +489,9 @@ def without_base(rows: ListRows | None) -> ListRows | None:
 
 def with_lengths(call: Call, value: Value, lengths: tf.Tensor) -> Value:
     """A stacked list with these lengths, int32 [size]."""
-    rows = value.rows or ListRows(call.loop.length)
+    rows = rows_of(value) or ListRows(call.loop.length)
     rows = dataclasses.replace(rows, lengths=lengths, is_even=False)
-    return dataclasses.replace(value, rows=rows)
+    return list_with_rows(value, rows)
 
 
 def without_lengths(rows: ListRows | None) -> ListRows | None:

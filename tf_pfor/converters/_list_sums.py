@@ -31,7 +31,8 @@ from tf_pfor.converters._lists import (
 from tf_pfor.converters._shared import is_zeros
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.padded import equally_long, unpadded
-from tf_pfor.values import Cell, Layout, ListRows, Value
+from tf_pfor.stacked_lists import ListRows, StackedList, known_rows, rows_of
+from tf_pfor.values import Cell, Value
 
 
 def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
@@ -44,20 +45,20 @@ def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
     if any(is_kept(v) for v in parts) and not _tf.in_xla_context(call.emit.graph):
         return _sum_of_containers(call, parts)
     parts = [from_zero(call, v) for v in parts]
-    whole = next((v for v in parts if v.rows is not None and v.rows.ids is not None), None)
-    if whole is None or whole.rows is None:
-        rows = next((v.rows for v in parts if v.rows is not None), None)
-        rows = next((v.rows for v in parts if known_lengths(v) is not None), rows)
+    whole = next((v for v in parts if known_rows(v).ids is not None), None)
+    if whole is None or rows_of(whole) is None:
+        rows = next((rows_of(v) for v in parts if rows_of(v) is not None), None)
+        rows = next((rows_of(v) for v in parts if known_lengths(v) is not None), rows)
         rows, has_lengths = without_base(rows), any(known_lengths(v) is not None for v in parts)
         if has_lengths and _tf.in_xla_context(call.emit.graph):
             whole = _whole_sum(call, parts)
-            return relist(call, Value.stacked_list(parts[0].tensor, rows), whole)
+            return relist(call, StackedList.of(parts[0].tensor, rows), whole)
         made = call.emit("AddN", _equally_long(call, parts))
-        return Value.stacked_list(made, rows)
+        return StackedList.of(made, rows)
     own = [v for v in parts if v is not whole]
-    spread = [Value.stacked_list(_spread(call, own_rows(call, v), whole), v.rows) for v in own]
+    spread = [StackedList.of(_spread(call, own_rows(call, v), whole), rows_of(v)) for v in own]
     made = call.emit("AddN", _equally_long(call, [whole, *spread]))
-    return Value.stacked_list(made, whole.rows)
+    return StackedList.of(made, rows_of(whole))
 
 
 def _sum_of_containers(call: Call, parts: Sequence[Value]) -> Value:
@@ -68,9 +69,13 @@ def _sum_of_containers(call: Call, parts: Sequence[Value]) -> Value:
     terms = [v for v in parts if ("zeros", v.cell) not in call.memo]
     if len(terms) < 2:
         return terms[0] if terms else parts[0]
-    flat = [t for v in terms for t in (v.rows.terms if v.rows and v.rows.terms else [v])]
+    flat = [
+        t
+        for v in terms
+        for t in (known_rows(v).terms if rows_of(v) and known_rows(v).terms else [v])
+    ]
     rows = ListRows(call.loop.length, terms=tuple(flat))
-    return Value(Layout.STACKED_LIST, Cell(None, _not_put_together), (), tf.variant, rows=rows)
+    return StackedList(Cell(None, _not_put_together), (), tf.variant, rows)
 
 
 def _not_put_together() -> tf.Tensor:
@@ -105,7 +110,7 @@ def _spread(call: Call, part: Value, whole: Value) -> tf.Tensor:
 
     A list with one element set, as gradients make them, costs one element.
     """
-    emit, target = call.emit, whole.rows
+    emit, target = call.emit, rows_of(whole)
     assert target is not None
     assert target.ids is not None
     if target.mask is not None:

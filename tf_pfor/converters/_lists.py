@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf, by_row
+from tf_pfor import _tf
 from tf_pfor.call import Call
 from tf_pfor.converters._shared import repeated
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import REGISTRY, RegisterPFor, Stacked
 from tf_pfor.shapes import transpose
-from tf_pfor.values import Layout, Shape, Value, dims, is_static
+from tf_pfor.stacked_lists import StackedList, known_rows, rows_of
+from tf_pfor.values import Shape, Value, dims, is_static
 
 FAMILY = "tensor_list"
 
@@ -48,10 +49,10 @@ def stack_list(call: Call, value: Value) -> Value:
     runs. (TensorFlow drops the unstacked ops if nobody else needs them.) Only where the chain
     ends in something else, an argument of a function or a result of a loop, it is copied.
     """
-    value = by_row.standard(value, call.emit)
-    if value.layout is Layout.STACKED_LIST:
+    value = value.standard(call.emit)
+    if isinstance(value, StackedList):
         return value
-    if value.layout is not Layout.UNSTACKED:
+    if value.is_stacked:
         raise CannotVectorize(f"a list of layout '{value.layout.value}' was made by a loop")
     memo = call.emit.memo
     pending = [value.tensor]
@@ -116,7 +117,7 @@ def _made_again(call: Call, tensor: tf.Tensor) -> Value:
     again = call.again(op, inputs)
     made = again.rebuild() if rule is None else rule.function(again, *inputs.values())
     found = made[tensor.value_index] if isinstance(made, list) else made
-    return found if isinstance(found, Value) else Value.stacked_list(found)
+    return found if isinstance(found, Value) else StackedList.of(found)
 
 
 # ---------------------------------------------------------------------------
@@ -126,7 +127,7 @@ def _made_again(call: Call, tensor: tf.Tensor) -> Value:
 
 def size_of_rows(call: Call, value: Value) -> Dim:
     """How many rows the elements of a stacked list have."""
-    return call.loop.length if value.rows is None else value.rows.size
+    return call.loop.length if rows_of(value) is None else known_rows(value).size
 
 
 def shape_input(
@@ -155,14 +156,15 @@ def shape_input(
         if not is_static(known):
             return call.emit.constant(np.asarray(-1, to.as_numpy_dtype))
         front = call.loop.length if size is None else size
-        return cast(call, call.emit.shape_vector([front, *known]), to)  # type: ignore[misc]
+        return cast(call, call.emit.shape_vector([front, *known]), to)
     found = call.maybe_constant(name)
     to = dtype or value.dtype
     size = call.loop.length if size is None else size
     if call.attr("element_dtype") == tf.variant:
         return cast(call, value.tensor, to)
-    if found is not None and (found.ndim == 0 or isinstance(size, int)):
-        found = found if found.ndim == 0 else np.concatenate([[size], found])
+    if found is not None and found.ndim:
+        found = np.asarray([size, *found]) if isinstance(size, int) else None
+    if found is not None:
         return call.emit.constant(found.astype(to.as_numpy_dtype))
     return with_size(call, cast(call, value.tensor, to), size)
 
@@ -257,7 +259,7 @@ def updated(emit: Emitter, whole: tf.Tensor, at: tf.Tensor, items: tf.Tensor) ->
     return emit("TensorScatterUpdate", whole, at, items)
 
 
-def set_length(emit: Emitter, handle: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+def set_length(emit: Emitter, handle: tf.Tensor, size: tf.Tensor | np.int32) -> tf.Tensor:
     """The list with another length, for rows of different lengths."""
     if _tf.in_xla_context(emit.graph):
         raise CannotVectorize(

@@ -57,7 +57,7 @@ def is_read(tensor: tf.Tensor, is_result: Callable[[tf.Tensor], bool] | None = N
 
 def is_read_once(tensor: tf.Tensor) -> bool:
     """Whether one op reads a tensor of a function, or it is one output of that."""
-    outputs = sum(t is tensor for t in tensor.graph.outputs)  # type: ignore[attr-defined]
+    outputs = sum(t is tensor for t in tensor.graph.outputs)
     return outputs + len(tensor.consumers()) == 1
 
 

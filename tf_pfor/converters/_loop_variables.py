@@ -16,7 +16,8 @@ from tf_pfor.converters._regions import full_shape
 from tf_pfor.converters._repeats import Repeats
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import ConversionError
-from tf_pfor.values import Layout, Shape, Value, dims, is_static
+from tf_pfor.stacked_lists import rows_of
+from tf_pfor.values import Layout, Shape, Unstacked, Value, dims, is_static
 
 # Elements of an item from which on an array is stored by row.
 _WIDE = 32
@@ -100,7 +101,7 @@ def has_items(carry: Carry, arg: Value, graph: Any) -> bool:
     known = None if carry.factors else _tf.list_element(graph.inputs[carry.index])
     if known is None or known[0] == tf.variant or not known[1].is_fully_defined():
         return False
-    return arg.rows is None and not (carry.is_resized or carry.has_lengths)
+    return rows_of(arg) is None and not (carry.is_resized or carry.has_lengths)
 
 
 def _is_wide(inner: Shape) -> bool:
@@ -174,9 +175,7 @@ def known_integers(args: Sequence[Value]) -> dict[int, int]:
 def outputs_of(call: Call, known: Mapping[int, Value]) -> list[Value]:
     """The outputs of a loop: those that are known, and those that nobody reads."""
     return [
-        known[i]
-        if i in known
-        else Value.deferred(Layout.UNSTACKED, _unread(output), dims(output), output.dtype)
+        known[i] if i in known else Unstacked.deferred(_unread(output), dims(output), output.dtype)
         for i, output in enumerate(call.op.outputs)
     ]
 

@@ -9,8 +9,9 @@ from tf_pfor.call import Call
 from tf_pfor.converters._joint_products import product_beside_others
 from tf_pfor.converters._weights import product_in_trip, transposed_once
 from tf_pfor.emit import Dim
+from tf_pfor.pending import Reshaped
 from tf_pfor.shapes import fold, inner_dims, product, transpose, unfold
-from tf_pfor.values import Layout, Shape, Value, dims
+from tf_pfor.values import Shape, Value, dims
 
 HALVES = (tf.float16, tf.bfloat16)
 
@@ -95,8 +96,7 @@ def _viewed(call: Call, tensor: tf.Tensor, parts: list[Dim]) -> Value:
     if len(dims(tensor) or ()) == len(parts):
         return Value.stacked(call.emit.reshape(tensor, parts))
     static = tuple(d if isinstance(d, int) else None for d in parts[1:])
-    return Value.deferred(
-        Layout.STACKED,
+    return Reshaped.deferred(
         lambda: call.emit.reshape(tensor, parts),
         static,
         tensor.dtype,

@@ -26,6 +26,7 @@ from tf_pfor.converters._list_rows import (
 )
 from tf_pfor.converters._lists import declared_shape
 from tf_pfor.converters._loop_graphs import is_popped, only_pushed
+from tf_pfor.stacked_lists import StackedList, rows_of
 from tf_pfor.values import Layout, Value
 
 
@@ -54,20 +55,20 @@ def set_aside(
     for i, arg in enumerate(args):
         if i in passed or arg.dtype != tf.variant or cond.inputs[i].consumers():
             continue
-        pushed, rows = only_pushed(graph, i), arg.rows
+        pushed, rows = only_pushed(graph, i), rows_of(arg)
         if pushed is None or pushed.dtype == tf.variant or rows is None or rows.lengths is None:
             continue
         shape, room = declared_shape(call, arg.tensor), call.emit.as_tensor(most)
         empty = call.emit("EmptyTensorList", shape, room, element_dtype=pushed.dtype)
         rows = dataclasses.replace(rows, lengths=None, starts=None, is_even=True)
-        out[i], aside[i] = Value.stacked_list(empty, rows), arg
+        out[i], aside[i] = StackedList.of(empty, rows), arg
     return out, aside
 
 
 def on_top(call: Call, below: Value, above: Value) -> Value:
     """The list ``below`` that was set aside, with each row's items of ``above`` behind its own."""
     emit, below, above = call.emit, from_zero(call, below), from_zero(call, above)
-    rows, own, more = below.rows, lengths_of(call, below), known_lengths(above)
+    rows, own, more = rows_of(below), lengths_of(call, below), known_lengths(above)
     assert rows is not None
     if more is None:  # as many as there were trips
         more = list_length(call, above.tensor)
@@ -83,7 +84,7 @@ def on_top(call: Call, below: Value, above: Value) -> Value:
         at = tf.stack([place, tf.broadcast_to(tf.range(size), tf.shape(place))], 2)
         whole = tf.gather_nd(tf.concat(pair, 0), at)
     rows = dataclasses.replace(rows, lengths=lengths, base=None)
-    return relist(call, Value.stacked_list(below.tensor, rows), whole)
+    return relist(call, StackedList.of(below.tensor, rows), whole)
 
 
 def most_pops(call: Call, args: Sequence[Value], graph: Any) -> tf.Tensor | None:

@@ -12,6 +12,7 @@ from tf_pfor.converters._list_lengths import declared_length
 from tf_pfor.converters._list_rows import known_lengths, longest, pick
 from tf_pfor.converters._lists import set_length
 from tf_pfor.errors import CannotVectorize
+from tf_pfor.stacked_lists import StackedList, known_rows, list_with_rows, rows_of
 from tf_pfor.values import Value
 
 UNEQUAL = "the length of the list differs between iterations, so its stack would be ragged"
@@ -29,14 +30,14 @@ def of_one_length(call: Call, source: Value, known: int | None = None) -> Value:
       CannotVectorize: if nothing says that they are.
     """
     lengths = known_lengths(source)
-    if lengths is None or source.rows is None:
+    if lengths is None or rows_of(source) is None:
         return source
-    rows = dataclasses.replace(source.rows, lengths=None)
+    rows = dataclasses.replace(known_rows(source), lengths=None)
     if known is not None and _tf.in_xla_context(call.emit.graph):  # what reads it cuts it
-        return dataclasses.replace(source, rows=rows)
+        return list_with_rows(source, rows)
     if known is None:
         known = declared_length(call, call.op.inputs[0])
-    if known is None and not source.rows.may_agree:
+    if known is None and not known_rows(source).may_agree:
         raise CannotVectorize(UNEQUAL)
     own = pick(call, source, lengths)
     length = longest(call, own) if known is None else call.emit.constant(known, tf.int32)
@@ -44,4 +45,4 @@ def of_one_length(call: Call, source: Value, known: int | None = None) -> Value:
         same = tf.debugging.assert_equal(own, length, UNEQUAL)
         with tf.control_dependencies([] if same is None else [same]):
             length = tf.identity(length)
-    return Value.stacked_list(set_length(call.emit, source.tensor, length), rows)
+    return StackedList.of(set_length(call.emit, source.tensor, length), rows)

@@ -31,7 +31,8 @@ from tf_pfor.converters._lists import stack_list
 from tf_pfor.converters._loop_graphs import source
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.padded import equally_long, padded_stack
-from tf_pfor.values import Cell, Kept, Layout, ListRows, Shape, Value, as_shape, dims, is_static
+from tf_pfor.stacked_lists import Kept, ListRows, StackedList, known_rows, rows_of
+from tf_pfor.values import Cell, Shape, Value, as_shape, dims, is_static
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -186,12 +187,12 @@ def opened_value(call: Call, components: Sequence[Value]) -> Value | None:
 
 def is_opened(value: Value) -> bool:
     """Whether a value is an optional that is not made."""
-    return value.rows is not None and bool(value.rows.opened)
+    return bool(known_rows(value).opened)
 
 
 def tensors_of(call: Call, value: Value, alternatives: Sequence[Kept]) -> list[tf.Tensor]:
     """What stands beside an optional that is not made; zeros for what it never holds."""
-    rows, found = value.rows, list[tf.Tensor]()
+    rows, found = rows_of(value), list[tf.Tensor]()
     held = {} if rows is None else {_outline(kept_in(values)): values for values in rows.opened}
     if not held or not set(held) <= set(map(_outline, alternatives)):
         raise CannotVectorize(_UNKNOWN)
@@ -229,7 +230,7 @@ def from_tensors(call: Call, tensors: Iterator[tf.Tensor], alternatives: Sequenc
         if isinstance(inner, Listed):
             handle, lengths, n = next(tensors), next(tensors), call.loop.static_length
             tell(handle, inner.dtype, [-1 if n is None else n, *(inner.shape or ())])
-            return Value.stacked_list(handle, ListRows(call.loop.length, lengths=lengths))
+            return StackedList.of(handle, ListRows(call.loop.length, lengths=lengths))
         if dtype == tf.variant:
             return from_tensors(call, tensors, inner)
         return Value.stacked(next(tensors)).with_inner_shape(inner)
@@ -254,8 +255,7 @@ def kept_in(values: Sequence[Value]) -> Kept:
 
 def _inner(value: Value) -> Any:
     if is_opened(value):
-        assert value.rows is not None
-        return tuple(map(kept_in, value.rows.opened))
+        return tuple(map(kept_in, known_rows(value).opened))
     if value.dtype != tf.variant:
         return value.inner_shape
     known = _tf.list_element(value.tensor)
@@ -310,7 +310,7 @@ def _chosen(
 def beside(call: Call, values: Sequence[Sequence[Value]]) -> Value:
     """An optional that is not made, of what each branch would put into it."""
     rows = ListRows(call.loop.length, opened=values)
-    return Value(Layout.STACKED_LIST, Cell(None, _not_made), (), tf.variant, rows=rows)
+    return StackedList(Cell(None, _not_made), (), tf.variant, rows)
 
 
 def _not_made() -> tf.Tensor:
@@ -340,7 +340,7 @@ def _is_used_as(value: Value, tensor: tf.Tensor) -> bool:
     for t in todo:  # grows
         for op in t.consumers():
             if op.type == "OptionalGetValue":
-                opened = value.rows.opened if value.rows is not None else ()
+                opened = known_rows(value).opened
                 if not any(_may_be(each, op) for each in opened):
                     return False
             elif op.type == "TensorListPopBack":

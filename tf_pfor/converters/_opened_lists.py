@@ -20,12 +20,13 @@ from tf_pfor.converters._loop_graphs import source
 from tf_pfor.converters._opened import Listed, flat, from_tensors, kept_in, tensors_of
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.padded import padded_stack
-from tf_pfor.values import Cell, Kept, ListRows, Shape, Value
+from tf_pfor.stacked_lists import Kept, ListRows, StackedList, known_rows, rows_of
+from tf_pfor.values import Cell, Shape, Value
 
 
 def keeps(value: Value) -> tuple[Kept, ...]:
     """What the optionals in a list would hold that are not made; nothing of other lists."""
-    return () if value.rows is None else value.rows.keeps
+    return known_rows(value).keeps
 
 
 def to_keep(call: Call, value: Value, kept: Sequence[Kept]) -> Value:
@@ -37,7 +38,7 @@ def to_keep(call: Call, value: Value, kept: Sequence[Kept]) -> Value:
         room = made.inputs[1]
     elif not call.emit.is_trial:
         raise CannotVectorize("what conditionals keep is put into a list that others fill as well")
-    rows = value.rows or ListRows(call.loop.length)
+    rows = rows_of(value) or ListRows(call.loop.length)
     handles = [
         call.emit("EmptyTensorList", _element(call, rows, shape), room, element_dtype=dtype)
         for dtype, shape in flat(kept)
@@ -47,8 +48,7 @@ def to_keep(call: Call, value: Value, kept: Sequence[Kept]) -> Value:
 
 def pushed(call: Call, target: Value, item: Value) -> Value:
     """The list with an optional that is not made at its end."""
-    assert item.rows is not None
-    held = [kept_in(values) for values in item.rows.opened]
+    held = [kept_in(values) for values in known_rows(item).opened]
     if any(isinstance(shape, Listed) for _, shape in flat(held)):
         raise CannotVectorize(
             "a loop around a conditional around a loop keeps lists for a gradient in the body of a "
@@ -60,14 +60,14 @@ def pushed(call: Call, target: Value, item: Value) -> Value:
         push(call, alone, Value.stacked(t).with_inner_shape(shape))
         for alone, t, (_, shape) in zip(_alone(target), given, flat(keeps(target)))
     ]
-    rows = made[0].rows or target.rows
+    rows = rows_of(made[0]) or rows_of(target)
     assert rows is not None
     return _list([v.tensor for v in made], dataclasses.replace(rows, keeps=keeps(target)))
 
 
 def popped(call: Call, target: Value) -> tuple[Value, Value]:
     """The list without its last item, and that: an optional that is not made."""
-    rows, emit = target.rows, call.emit
+    rows, emit = rows_of(target), call.emit
     assert rows is not None
     items, handles, specs = list[tf.Tensor](), _handles(target), flat(keeps(target))
     if rows.lengths is None and (rows.is_even or not is_partial(target)):
@@ -90,7 +90,7 @@ def popped(call: Call, target: Value) -> tuple[Value, Value]:
 
 def elements(call: Call, target: Value) -> list[Cell]:
     """[T, size, ...] of each: all items, for a loop that only pops them."""
-    rows = target.rows
+    rows = rows_of(target)
     assert rows is not None
 
     def whole(handle: tf.Tensor, dtype: tf.DType, shape: Shape) -> Cell:
@@ -107,14 +107,14 @@ def _element(call: Call, rows: ListRows, shape: Shape) -> tf.Tensor:
 
 
 def _handles(value: Value) -> list[tf.Tensor]:
-    assert value.rows is not None
-    return [value.tensor, *value.rows.ends]
+    return [value.tensor, *known_rows(value).ends]
 
 
 def _alone(value: Value) -> list[Value]:
     """Each of the lists as one of its own, of which TensorFlow knows what it holds."""
-    assert value.rows is not None
-    rows = dataclasses.replace(value.rows, keeps=(), ends=(), whole=None)
+    rows = rows_of(value)
+    assert rows is not None
+    rows = dataclasses.replace(rows, keeps=(), ends=(), whole=None)
     size = rows.size if isinstance(rows.size, int) else -1
     is_whole = rows.ids is None and rows.mask is None and rows.lengths is None
     handles = _handles(value)
@@ -122,10 +122,10 @@ def _alone(value: Value) -> list[Value]:
         if _tf.list_element(handle) is None:
             tell(handle, dtype, [size, *shape])
     return [
-        Value.stacked_list(handle, None if is_whole and not rows.is_even else rows)
+        StackedList.of(handle, None if is_whole and not rows.is_even else rows)
         for handle in handles
     ]
 
 
 def _list(handles: Sequence[tf.Tensor], rows: ListRows) -> Value:
-    return Value.stacked_list(handles[0], dataclasses.replace(rows, ends=tuple(handles[1:])))
+    return StackedList.of(handles[0], dataclasses.replace(rows, ends=tuple(handles[1:])))

@@ -17,7 +17,8 @@ from tf_pfor.converters._kinds import kind_of
 from tf_pfor.converters._loop_graphs import input_before
 from tf_pfor.converters._regions import Region
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.values import ListRows, Value
+from tf_pfor.stacked_lists import ListRows, StackedList, rows_of
+from tf_pfor.values import Value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def by_branch(
       call: the conditional.
       index: int32 [n], the branch of each row.
       parts: int32 [k_b], the rows of each branch.
-      made: for each branch a list of optionals, and the rows in them (``with_rows``).
+      made: for each branch a list of optionals, and the rows in them (``list_with_rows``).
       optionals: what is known of them.
     """
     emit, key = call.emit, ("by branch", id(index))
@@ -102,22 +103,22 @@ def by_branch(
     own = tuple((p, m[0]) for p, m, known in zip(parts, made, optionals) if known.is_own)
     ids.set_shape([call.loop.static_length])
     rows = ListRows(emit.dim(numbers, 0), ids=ids, lengths=numbers, made_for=own)
-    return Value.stacked_list(all_made, rows)
+    assert all_made is not None  # there is more than one branch
+    return StackedList.of(all_made, rows)
 
 
 def among(value: Value, branch: int, optionals: Sequence[Returned]) -> Value:
     """What one branch returns as an optional, as one of all that branches may return."""
-    if value.rows is None:  # in a trial
+    rows = rows_of(value)
+    if rows is None:  # in a trial
         return value
-    assert value.rows.lengths is not None
+    assert rows.lengths is not None
     counts, none = [known.count for known in optionals], tf.raw_ops.OptionalNone()
     before, after = sum(counts[:branch]), sum(counts[branch + 1 :])
     handle = joined(list_of([none] * before), value.tensor) if before else value.tensor
     handle = list_of([none] * after, handle)
-    rows = dataclasses.replace(
-        value.rows, lengths=value.rows.lengths + before, is_even=False, made_for=()
-    )
-    return Value.stacked_list(handle, rows)
+    rows = dataclasses.replace(rows, lengths=rows.lengths + before, is_even=False, made_for=())
+    return StackedList.of(handle, rows)
 
 
 def one_source(regions: Sequence[Region], k: int, *, may_grow: bool = False) -> int | None:

@@ -57,21 +57,25 @@ def block(counter: Words, key: Words) -> Words:
     return [c0, c1, c2, c3]
 
 
+def _word(words: Any, k: int) -> tf.Tensor:
+    return words[..., k]  # the stubs know no ...
+
+
 def scramble(seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Key [..., 1] and counter [..., 2] of a seed [..., 2] (StatelessRandomGetKeyCounter)."""
     words = tf.cast(seed, tf.uint64)  # negative ones: two's complement
-    s0, s1 = words[..., 0], words[..., 1]
+    s0, s1 = _word(words, 0), _word(words, 1)
     key = [tf.constant(u64(0x3EC8F720)), tf.constant(u64(0x02461E29))]
     m0, m1, m2, m3 = block([low(s0), high(s0), low(s1), high(s1)], key)
     zero = tf.zeros_like(m0)
-    return join(m0, m1)[..., None], tf.stack([zero, join(m2, m3)], -1)
+    return tf.expand_dims(join(m0, m1), -1), tf.stack([zero, join(m2, m3)], -1)
 
 
 def skip(counter: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
     """The 128-bit counter [..., 2] after some blocks (uint64, broadcasts)."""
-    lower = counter[..., 0] + blocks
+    lower = _word(counter, 0) + blocks
     carry = tf.cast(lower < blocks, tf.uint64)
-    upper = counter[..., 1] + carry
+    upper = _word(counter, 1) + carry
     return tf.stack([lower, tf.broadcast_to(upper, tf.shape(lower))], -1)
 
 
@@ -84,7 +88,7 @@ def numbers(key: tf.Tensor, counter: tf.Tensor, blocks: int) -> Words:
       blocks: how many.
     """
     at = skip(counter[:, None, :], _range(blocks))
-    lower, upper = at[..., 0], at[..., 1]  # [n, blocks]
+    lower, upper = _word(at, 0), _word(at, 1)  # [n, blocks]
     words = [low(lower), high(lower), low(upper), high(upper)]
     return block(words, [low(key), high(key)])
 

@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from tf_pfor.call import Call
 from tf_pfor.converters._products import SUMS
-from tf_pfor.values import Layout, Piece, Value
+from tf_pfor.pending import Piece, ZeroExtended
+from tf_pfor.values import Value
 
 
 def piece_or_zeros(
@@ -32,8 +33,7 @@ def piece_or_zeros(
     """
     if not call.is_only_read_by(SUMS):
         return plain()
-    return Value.deferred(
-        Layout.STACKED,
+    return ZeroExtended.deferred(
         lambda: plain().tensor,
         tuple(sizes),
         dy.dtype,
@@ -44,12 +44,12 @@ def piece_or_zeros(
 def sum_of_pieces(call: Call) -> Value | None:
     """The sum of the inputs if two pieces or more are among them that do not overlap; else None."""
     values = call.flat_inputs()
-    pieces = sorted((v.piece for v in values if v.piece is not None), key=lambda p: p.start)
+    pieces = sorted((v.piece for v in values if isinstance(v, ZeroExtended)), key=lambda p: p.start)
     if len(pieces) < 2 or len({v.inner_shape for v in values}) > 1:
         return None
     if any(a.start + a.count > b.start for a, b in itertools.pairwise(pieces)):
         return None
-    rest = [call.stacked(v) for v in values if v.piece is None]
+    rest = [call.stacked(v) for v in values if not isinstance(v, ZeroExtended)]
     emit, (size, *others) = call.emit, values[0].inner_shape  # type: ignore[misc]
     zero = np.zeros((), pieces[0].dy.dtype.as_numpy_dtype)
     parts: list[tf.Tensor] = []

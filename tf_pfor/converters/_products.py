@@ -15,7 +15,8 @@ import tensorflow as tf
 
 from tf_pfor.call import Call
 from tf_pfor.converters._matmul import matrix_product, swapped
-from tf_pfor.values import Layout, Product, Products, Value, is_static
+from tf_pfor.pending import Product, Products, SumOfProducts
+from tf_pfor.values import Value, is_static
 
 SUMS = ("Add", "AddN", "AddV2")
 
@@ -30,7 +31,7 @@ def product_or_factors(call: Call, product: Product, plain: Callable[[], Any]) -
 def is_worth_it(product: Product) -> bool:
     """Whether moving the factors is cheaper than to write the product."""
     shapes = (product.a.inner_shape, product.b.inner_shape)
-    if not all(is_static(s) and len(s) == 2 for s in shapes):  # type: ignore[arg-type]
+    if not all(is_static(s) and len(s) == 2 for s in shapes):
         return False
     return is_smaller(product.rows, *product.shape)
 
@@ -43,12 +44,17 @@ def is_smaller(r: int, k: int, m: int) -> bool:
 def sum_of_products(call: Call) -> Value | None:
     """The sum of the inputs if two products or more are among them, or will be; else None."""
     values = call.flat_inputs()
-    if not any(v.products for v in values) or len({v.inner_shape for v in values}) > 1:
+    if (
+        not any(isinstance(v, SumOfProducts) for v in values)
+        or len({v.inner_shape for v in values}) > 1
+    ):
         return None
-    if any(v.layout not in (Layout.STACKED, Layout.UNSTACKED) for v in values):
+    if not all(v.is_tensor for v in values):
         return None
-    terms = tuple(t for v in values if v.products for t in v.products.terms)
-    rest = tuple(r for v in values for r in (v.products.rest if v.products else (v,)))
+    terms = tuple(t for v in values if isinstance(v, SumOfProducts) for t in v.products.terms)
+    rest = tuple(
+        r for v in values for r in (v.products.rest if isinstance(v, SumOfProducts) else (v,))
+    )
     total = Products(terms, rest)
     if call.is_only_read_by(SUMS):
         return _deferred(call, lambda: _sum(call, total), total)
@@ -59,8 +65,8 @@ def sum_of_products(call: Call) -> Value | None:
 
 
 def _deferred(call: Call, make: Callable[[], tf.Tensor], products: Products) -> Value:
-    return Value.deferred(
-        Layout.STACKED, make, products.terms[0].shape, call.output_dtype(), products=products
+    return SumOfProducts.deferred(
+        make, products.terms[0].shape, call.output_dtype(), products=products
     )
 
 

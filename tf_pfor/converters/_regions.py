@@ -25,7 +25,9 @@ from tf_pfor.converters._opened_lists import keeps
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.loop import Loop
-from tf_pfor.values import Cell, Kept, Layout, ListRows, Shape, Value, dims
+from tf_pfor.repeats import RepeatedList
+from tf_pfor.stacked_lists import Kept, ListRows, StackedList, known_rows, list_with_rows, rows_of
+from tf_pfor.values import Cell, Layout, Shape, Stacked, Unstacked, Value, as_tensor_shape, dims
 
 
 class Region:
@@ -100,7 +102,7 @@ class Region:
         if not outputs:
             return []
         made = self._tried(args, length, [self.graph.outputs[i] for i in outputs])
-        found = [(dims(m.value.tensor), m.value.layout is Layout.STACKED) for m in made]
+        found = [(dims(m.value.tensor), isinstance(m.value, Stacked)) for m in made]
         return [shape if shape is None else shape[int(lead) :] for shape, lead in found]
 
     def _tried(
@@ -173,7 +175,7 @@ class Converted:
 
     def carrying_on(self, old: Value) -> Converted:
         """What the loop variable ``old`` becomes: other lists go into it, in the active rows."""
-        if old.layout is not Layout.STACKED_LIST:
+        if not isinstance(old, StackedList):
             return self
         return self.being(carried_on(self.call, old, self.value, self._made))
 
@@ -266,8 +268,8 @@ def full_shape(layout: Layout, inner: Shape, length: int | None) -> tf.TensorSha
     if layout is Layout.BY_ROW:
         return tf.TensorShape([])
     if layout is not Layout.STACKED:
-        return tf.TensorShape(inner)
-    return tf.TensorShape(None if inner is None else [length, *inner])
+        return as_tensor_shape(inner)
+    return as_tensor_shape(None if inner is None else (length, *inner))
 
 
 def received(
@@ -277,32 +279,33 @@ def received(
     if layout is Layout.STACKED:
         return Value.stacked(tensor).with_inner_shape(inner)
     if layout is Layout.STACKED_LIST:
-        return Value.stacked_list(tensor, rows)
+        return StackedList.of(tensor, rows)
     return Value.unstacked(tensor)
 
 
 def _has_lengths(value: Value) -> bool:
-    return value.rows is not None and value.rows.lengths is not None
+    return known_rows(value).lengths is not None
 
 
 def _lists(value: Value) -> Any:
-    opened = () if value.rows is None else tuple(map(kept_in, value.rows.opened))
+    opened = () if rows_of(value) is None else tuple(map(kept_in, known_rows(value).opened))
     return (_has_lengths(value), holds_packs(value), opened, keeps(value), _is_empty(value))
 
 
 def _has_rows(value: Value) -> bool:
-    rows = value.rows
+    rows = rows_of(value)
     return rows is not None and (rows.ids is not None or rows.holds_packs or _has_lengths(value))
 
 
 def _plain(value: Value, emit: Emitter) -> Value:
     """What a region returns: a list of one invariant tensor is made there."""
-    return value if value.repeated is None else by_row.standard(value, emit)
+    return value.standard(emit) if isinstance(value, RepeatedList) else value
 
 
 def _held(value: Value) -> Any:
-    held = value.repeated
-    return None if held is None else (held.item.inner_shape, held.item.dtype, held.count.layout)
+    if not isinstance(value, RepeatedList):
+        return None
+    return value.item.inner_shape, value.item.dtype, value.count.layout
 
 
 def _known(value: Value) -> Any:
@@ -314,7 +317,7 @@ def _known(value: Value) -> Any:
 
 def _is_empty(value: Value) -> bool:
     """Whether this is an empty list of lists, of all rows, which is stacked without packs."""
-    if value.layout is not Layout.UNSTACKED or value.dtype != tf.variant:
+    if value.is_stacked or value.dtype != tf.variant:
         return False
     op = source(value.tensor).op
     return op.type == "EmptyTensorList" and op.get_attr("element_dtype") == tf.variant
@@ -322,19 +325,19 @@ def _is_empty(value: Value) -> bool:
 
 def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
     """A placeholder of the same layout, for a trial."""
-    if value.repeated is not None:
-        item, count = value.repeated.item, value.repeated.count
-        return Value.repeating(_stand_in(item, length, emit), _stand_in(count, length, emit))
-    if value.constant is not None and not value.is_stacked:
-        constant, dtype = value.constant, value.dtype
+    if isinstance(value, RepeatedList):
+        item, count = value.item, value.count
+        return RepeatedList.of(_stand_in(item, length, emit), _stand_in(count, length, emit))
+    constant, dtype, rows = value.constant, value.dtype, rows_of(value)
+    if constant is not None:
         cell = Cell(None, lambda: emit.constant(constant, dtype))
-        return Value(Layout.UNSTACKED, cell, value.inner_shape, dtype, constant=constant)
-    if value.rows is not None and value.rows.terms:
-        terms = tuple(_stand_in(t, length, emit) for t in value.rows.terms)
-        return dataclasses.replace(value, rows=dataclasses.replace(value.rows, terms=terms))
-    if value.rows is not None and value.rows.opened:
-        opened = tuple([_stand_in(v, length, emit) for v in each] for each in value.rows.opened)
-        return dataclasses.replace(value, rows=dataclasses.replace(value.rows, opened=opened))
+        return Unstacked(cell, value.inner_shape, dtype, constant)
+    if rows is not None and rows.terms:
+        terms = tuple(_stand_in(t, length, emit) for t in rows.terms)
+        return list_with_rows(value, dataclasses.replace(rows, terms=terms))
+    if rows is not None and rows.opened:
+        opened = tuple([_stand_in(v, length, emit) for v in each] for each in rows.opened)
+        return list_with_rows(value, dataclasses.replace(rows, opened=opened))
     if _is_empty(value):
         made = emit("EmptyTensorList", np.int32(-1), np.int32(-1), element_dtype=tf.variant)
         return received(made, value.layout, value.inner_shape)
@@ -342,7 +345,7 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
     tensor = tf.compat.v1.placeholder(value.dtype, shape)
     if value.dtype in (tf.resource, tf.variant):
         _tf.copy_handle_data(value.tensor, tensor)
-    return received(tensor, value.layout, value.inner_shape, value.rows)
+    return received(tensor, value.layout, value.inner_shape, rows)
 
 
 def positions(call: Call, loop: Loop) -> tf.Tensor:

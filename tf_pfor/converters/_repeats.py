@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf, by_row
+from tf_pfor import _tf
 from tf_pfor.accesses import READS
 from tf_pfor.call import Call
 from tf_pfor.converters._loop_graphs import (
@@ -26,7 +26,8 @@ from tf_pfor.converters._loop_graphs import (
 )
 from tf_pfor.converters._safety import writes_state
 from tf_pfor.emit import Emitter
-from tf_pfor.values import Layout, Value, dims, is_static
+from tf_pfor.repeats import RepeatedList
+from tf_pfor.values import Layout, Unstacked, Value, dims, is_static
 
 
 @dataclasses.dataclass(slots=True)
@@ -50,8 +51,8 @@ class Repeats:
     def start(self, call: Call, given: Value) -> list[tf.Tensor]:
         """The tensors before the first trip."""
         if self.pushed is None:
-            assert given.repeated is not None
-            return [given.repeated.count.tensor]
+            assert isinstance(given, RepeatedList)
+            return [given.count.tensor]
         zeros = call.emit(
             "Fill",
             call.emit.constant(np.asarray(dims(self.pushed), np.int32)),
@@ -72,11 +73,11 @@ class Repeats:
     def inside(self, given: Value, count: Value, emit: Emitter) -> Value:
         """What the body gets in place of the list ``given``."""
         self.count = emit("AddV2", count.tensor, np.int32(self.step))
-        return given if self.item is None else Value.repeating(self.item, count)
+        return given if self.item is None else RepeatedList.of(self.item, count)
 
     def after(self, count: Value, tensors: Sequence[tf.Tensor]) -> Value:
         """The list after the loop."""
-        return Value.repeating(self.item or Value.unstacked(tensors[1]), count)
+        return RepeatedList.of(self.item or Value.unstacked(tensors[1]), count)
 
 
 def popped_lists(
@@ -99,17 +100,17 @@ def popped_lists(
         if i in passed or arg.dtype != tf.variant:
             continue
         is_popped = pops_only(graph, i) and not cond.inputs[i].consumers()
-        if arg.repeated is None:
+        if not isinstance(arg, RepeatedList):
             arg = out[i] = _of_loop_outside(call, arg) if is_popped else arg
         elif not is_popped:
-            out[i] = by_row.standard(arg, call.emit)
-        if arg.repeated is None or not is_popped:
+            out[i] = arg.standard(call.emit)
+        if not isinstance(arg, RepeatedList) or not is_popped:
             continue
         step, tensor = 0, graph.outputs[i]
         while tensor is not graph.inputs[i]:
             step -= tensor.op.type == "TensorListPopBack"
             tensor = tensor.op.inputs[0]
-        popped[i] = Repeats(step, arg.repeated.count.layout, item=arg.repeated.item)
+        popped[i] = Repeats(step, arg.count.layout, item=arg.item)
     return out, popped
 
 
@@ -127,7 +128,7 @@ def of_pushed(
       fixed: the positions of variables that are the same in all trips, or lists of one tensor.
     """
     item = _pushed(graph, cond, i)
-    if item is None or given.layout is not Layout.UNSTACKED:
+    if item is None or given.is_stacked:
         return None
     made = source(call.op.inputs[i]).op
     if made.type != "EmptyTensorList" or not _has_room(made.inputs[1], call):
@@ -155,7 +156,7 @@ def _of_loop_outside(call: Call, given: Value) -> Value:
 
     The jacobian of a loop is such a map: it goes back over what the forward loop has kept.
     """
-    if given.layout is not Layout.UNSTACKED or _tf.in_xla_context(call.emit.graph):
+    if given.is_stacked or _tf.in_xla_context(call.emit.graph):
         return given
     if not tf.is_symbolic_tensor(given.tensor):
         return given
@@ -181,15 +182,15 @@ def _of_loop_outside(call: Call, given: Value) -> Value:
     key = ("list of a loop outside", emit.graph, op, k)
     if key not in call.memo:
         count = emit("TensorListLength", given.tensor)
-        held = Value.deferred(Layout.UNSTACKED, first, shape, dtype)
-        call.memo[key] = Value.repeating(held, Value.unstacked(count))
+        held = Unstacked.deferred(first, shape, dtype)
+        call.memo[key] = RepeatedList.of(held, Value.unstacked(count))
     return call.memo[key]
 
 
 def _has_room(limit: tf.Tensor, call: Call) -> bool:
     """Whether a list has room for all trips: no push fails."""
     known = _tf.static_value(limit)
-    return (known is not None and known < 0) or limit is call.op.inputs[1]
+    return (known is not None and bool(known < 0)) or limit is call.op.inputs[1]
 
 
 def _is_fixed(graph: Any, tensor: tf.Tensor, fixed: Collection[int], reads: bool) -> bool:

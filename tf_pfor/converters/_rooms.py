@@ -16,7 +16,8 @@ from tf_pfor.converters._loop_graphs import Reach, is_pushed, known_integer, pus
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import Refused
 from tf_pfor.loop import Loop
-from tf_pfor.values import Cell, Layout, Value
+from tf_pfor.repeats import RepeatedList
+from tf_pfor.values import Cell, Stacked, Value, as_shape, is_static
 
 NO_BOUND = (
     "under jit_compile, the gradient of a loop needs to know how many trips it makes at most: give "
@@ -71,14 +72,15 @@ def most_of_all_rows(call: Call, value: Value, room: tf.Tensor) -> tf.Tensor:
     loop = Loop(loop.length, emit)
     walker = call.enter(loop, emit)
     for i in Reach(graph).inputs_of(room.op):
-        value = call.walker.value_of(graph.inputs[i])
-        if value is None or (value.is_stacked and value.source is None):
+        given = call.walker.value_of(graph.inputs[i])
+        origin = given.source if isinstance(given, Stacked) else None
+        if given is None or (given.is_stacked and origin is None):
             raise Refused(_NOT_FIXED)
-        if value.source is not None:
-            value = Value.stacked(value.source.whole.get()).with_inner_shape(value.inner_shape)
-        walker.bind(graph.inputs[i], value)
+        if origin is not None:
+            given = Value.stacked(origin.whole.get()).with_inner_shape(given.inner_shape)
+        walker.bind(graph.inputs[i], given)
     (found,) = walker.convert([room])
-    if found.layout is not Layout.STACKED:
+    if not isinstance(found, Stacked):
         return fixed(found.tensor)
     return most_room(emit, found.tensor)
 
@@ -163,7 +165,7 @@ def with_room(
 
 def lacks_room(arg: Value, graph: Any, i: int) -> bool:
     """Whether variable ``i`` of a loop is a list without room, to which trips push."""
-    if arg.dtype != tf.variant or arg.repeated is not None:
+    if arg.dtype != tf.variant or isinstance(arg, RepeatedList):
         return False
     made = source(arg.tensor).op
     has_none = made.type == "EmptyTensorList" and known_integer(made.inputs[1]) == 0
@@ -181,5 +183,5 @@ def item_of_unset(call: Call) -> list[int] | None:
         return None
     if told is None or (told.ndim and (told >= 0).all()):
         return None
-    item = item_shape(call, call.op.outputs[0])
-    return item.as_list() if item.is_fully_defined() else None
+    item = as_shape(item_shape(call, call.op.outputs[0]))
+    return list(item) if is_static(item) else None

@@ -184,7 +184,7 @@ def work_of(graph: Any) -> int | None:
             return None
         if op.type in ("Const", "Placeholder", "Identity"):
             continue
-        work = sum(sizes)  # type: ignore[arg-type]
+        work = sum(sizes)
         if op.type in ("MatMul", "BatchMatMulV2"):
             rows = op.inputs[0].shape.num_elements()
             last = op.outputs[0].shape[-1]

@@ -24,7 +24,8 @@ from tf_pfor.converters._loop_graphs import source
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.padded import padded_stack, unpadded
-from tf_pfor.values import ListRows, Value
+from tf_pfor.stacked_lists import ListRows, StackedList, known_rows, rows_of
+from tf_pfor.values import Value
 
 
 def repeated(call: Call, handle: tf.Tensor) -> Value:
@@ -38,7 +39,7 @@ def repeated(call: Call, handle: tf.Tensor) -> Value:
     if emit.is_trial:  # only the layout is asked for
         is_list = kind == tf.variant and not _tf.in_xla_context(emit.graph)
         rows = ListRows(call.loop.length, holds_packs=True) if is_list else None
-        return Value.stacked_list(emit("Placeholder", dtype=tf.variant, shape=[]), rows)
+        return StackedList.of(emit("Placeholder", dtype=tf.variant, shape=[]), rows)
     if not isinstance(kind, tf.DType) or kind == tf.variant:
         return _container(call, handle, tensor, kind)
     if found is not None and found[0] == kind and found[1].is_fully_defined():
@@ -63,9 +64,9 @@ def _repeated_items(
     spread = emit("BroadcastTo", emit("ExpandDims", dense, np.int32(1)), target)  # [T, n, ...]
     stacked = emit.shape_vector([size, *shape])
     if length is not None:
-        return Value.stacked_list(_pushed_again(call, handle, spread, stacked, length))
+        return StackedList.of(_pushed_again(call, handle, spread, stacked, length))
     made = emit("TensorListFromTensor", spread, stacked)
-    return Value.stacked_list(unpadded(emit, made, handle))
+    return StackedList.of(unpadded(emit, made, handle))
 
 
 def _pushed_again(
@@ -96,13 +97,11 @@ def _of_unknown_shape(call: Call, handle: tf.Tensor, dtype: tf.DType) -> Value:
     length = None if is_full(handle, emit) else list_length(call, handle)
     with emit.graph.as_default():
         if not _tf.in_xla_context(emit.graph):
-            return Value.stacked_list(_spread(handle, dtype, size))
+            return StackedList.of(_spread(handle, dtype, size))
         if length is None:
-            return Value.stacked_list(_spread_full(handle, dtype, size))
+            return StackedList.of(_spread_full(handle, dtype, size))
         items = _items(handle, dtype, size)
-    return Value.stacked_list(
-        _pushed_again(call, handle, items, emit.constant(np.int32(-1)), length)
-    )
+    return StackedList.of(_pushed_again(call, handle, items, emit.constant(np.int32(-1)), length))
 
 
 def is_zeros(handle: tf.Tensor) -> bool:
@@ -290,15 +289,15 @@ def _container(call: Call, handle: tf.Tensor, tensor: tf.Tensor, kind: Kind | No
     with call.emit.graph.as_default():
         made, end = _Container(call, tensor, size, is_stacked=False).made(handle)
         if isinstance(kind, tf.DType):
-            return Value.stacked_list(made, ListRows(size, holds_packs=True))
+            return StackedList.of(made, ListRows(size, holds_packs=True))
         lengths = tf.fill([size], end)
-    return Value.stacked_list(made, ListRows(size, lengths=lengths))
+    return StackedList.of(made, ListRows(size, lengths=lengths))
 
 
 def packed(call: Call, value: Value) -> tf.Tensor:
     """A list of lists of all rows, with packs in it."""
     tensor = in_body(call, value.tensor)
-    size = call.loop.length if value.rows is None else value.rows.size
+    size = call.loop.length if rows_of(value) is None else known_rows(value).size
     with call.emit.graph.as_default():
         return _Container(call, tensor, size, is_stacked=True).made(value.tensor)[0]
 

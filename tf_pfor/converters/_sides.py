@@ -19,7 +19,8 @@ from tf_pfor.converters._regions import Converted, Region, full_shape
 from tf_pfor.converters._threads import Threads
 from tf_pfor.emit import Emitter
 from tf_pfor.loop import Loop
-from tf_pfor.values import Kept, Layout, Value, dims
+from tf_pfor.stacked_lists import Kept
+from tf_pfor.values import Layout, Value, dims
 
 Gather = Callable[[tf.Tensor], tf.Tensor]
 

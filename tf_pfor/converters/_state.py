@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_pfor import _graphs, _tf
 from tf_pfor.call import Call
 from tf_pfor.errors import Refused
-from tf_pfor.values import Value
+from tf_pfor.values import Value, as_tensor_shape
 
 
 def once(call: Call, make: Callable[[], Any]) -> None:
@@ -63,29 +63,25 @@ def variable_name(call: Call, position: int = 0) -> str:
     """The variable behind an input, as the user knows it."""
     handle = call.op.inputs[position]
     value = call.value_of(handle)
-    graph: Any = call.op.graph
-    while graph is not None:
-        for variable in getattr(graph, "variables", ()):
-            known = variable.handle
-            if known is handle or (value is not None and known is value.tensor):
-                return f"the variable '{variable.name}'"
-        graph = getattr(graph, "outer_graph", None)
-    graph = call.emit.graph
-    while graph is not None and value is not None:
-        for variable in getattr(graph, "variables", ()):
-            if variable.handle is value.tensor or any(
-                outside is variable.handle and inside is value.tensor
-                for outside, inside in graph.captures
-            ):
-                return f"the variable '{variable.name}'"
-        graph = getattr(graph, "outer_graph", None)
+    same: list[Any] = [handle] if value is None else [handle, value.tensor]
+    variables: list[Any] = []
+    for start in (call.op.graph, call.emit.graph):
+        graph: Any = start
+        while graph is not None:
+            variables += getattr(graph, "variables", ())
+            captures: Any = getattr(graph, "captures", ())
+            same += [outer for outer, inner in captures if any(inner is t for t in same)]
+            graph = getattr(graph, "outer_graph", None)
+    for variable in variables:
+        if any(variable.handle is t for t in same):
+            return f"the variable '{variable.name}'"
     return f"the variable behind '{handle.name}'"
 
 
 def static_shape(call: Call) -> tf.TensorShape:
     """The static shape of the variable behind input 0."""
     found = _tf.list_element(call.op.inputs[0])
-    return tf.TensorShape(None) if found is None else found[1]
+    return as_tensor_shape(None) if found is None else found[1]
 
 
 def shape_of_variable(call: Call, dtype: tf.DType) -> tf.Tensor:

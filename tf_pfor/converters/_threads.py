@@ -12,6 +12,7 @@ from tf_pfor.converters._lists import stack_list
 from tf_pfor.converters._loop_graphs import input_passed
 from tf_pfor.converters._regions import Converted, Region
 from tf_pfor.loop import Loop
+from tf_pfor.stacked_lists import StackedList, rows_of
 from tf_pfor.values import Value
 
 
@@ -81,6 +82,6 @@ class Threads:
           lengths: int32 [size], of the lists that are growing.
         """
         for k, before in self.lists.items():
-            self.lists[k] = Value.stacked_list(made[k], before.rows)
+            self.lists[k] = StackedList.of(made[k], rows_of(before))
         for k, each in zip(self.growing, lengths, strict=True):
             self.lists[k] = with_lengths(call, self.lists[k], each)

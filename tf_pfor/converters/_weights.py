@@ -44,7 +44,7 @@ def transposed_once(call: Call, b: Value, rows: int | None) -> tf.Tensor | None:
     if not _pays(call, b, rows):
         return None
     tensor = b.tensor
-    if not isinstance(tensor, tf.Tensor) or not tf.is_symbolic_tensor(tensor):
+    if not tf.is_symbolic_tensor(tensor):
         return None
     tensor, uses = _same_read(call, tensor)
     if uses < _USES and tensor.graph is call.emit.graph:  # a loop uses what it captures again
@@ -79,7 +79,7 @@ def product_in_trip(
     if not _tf.may_record_gradients():
         return tuple(columns) if columns[1:] else columns[0]
     parts = _joined(call, rows)
-    widths = [dims(p)[1] for p in parts]  # type: ignore[index]
+    widths: list[Any] = [p.shape[1] for p in parts]
     turned = _made_before(call, b.tensor, found, "turned", widths)
     tensors = [*columns, rows, b.tensor, *parts, *turned]
     made = call.emit.identities(tensors, _GRADIENT, **{_COLUMNS: len(columns)})[: len(columns)]
@@ -90,7 +90,9 @@ def _by_columns(
     call: Call, rows: tf.Tensor, matrix: tf.Tensor, found: tf.Tensor
 ) -> list[tf.Tensor]:
     """rows @ B; of a B that is larger than a cache, by blocks of its columns."""
-    k, m = matrix.shape.as_list()  # type: ignore[misc]
+    shape = dims(matrix)
+    assert is_static(shape)
+    k, m = shape
     if k * m < LARGE or m % _BLOCK or m == _BLOCK:
         return [call.emit("MatMul", rows, matrix)]
     blocks = _made_before(call, matrix, found, "columns", [_BLOCK] * (m // _BLOCK))
@@ -183,9 +185,9 @@ def _pays(call: Call, b: Value, rows: int | None) -> bool:
         return False
     if tf.config.list_logical_devices("GPU"):
         return False
-    m, k = shape  # type: ignore[misc]
+    m, k = shape
     in_range = isinstance(most, int) and most in _ROWS
-    return in_range and b.dtype == tf.float32 and m * k >= _LEAST  # type: ignore[operator]
+    return in_range and b.dtype == tf.float32 and m * k >= _LEAST
 
 
 def _transpose(matrix: tf.Tensor, shape: Any) -> tf.Tensor:

@@ -65,7 +65,8 @@ from tf_pfor.converters._threads import Threads
 from tf_pfor.emit import Emitter
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.registry import ALWAYS, ANY, RegisterPFor
-from tf_pfor.values import Layout, ListRows, Value, dims, merge
+from tf_pfor.stacked_lists import ListRows, rows_of
+from tf_pfor.values import Layout, Value, dims, merge
 
 # Elements from which on nobody looks whether all branches give the same constant.
 _SMALL = 16
@@ -259,7 +260,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
     for k, layout in enumerate(layouts):
         if layout is Layout.STACKED_LIST and k not in rowed:
             source = one_source(regions, k)
-            rows[k] = None if source is None else args[source].rows
+            rows[k] = None if source is None else rows_of(args[source])
     for place, k in enumerate(rowed):
         ends, ids = made[count + 2 * place : count + 2 * place + 2]
         ends.set_shape([None])

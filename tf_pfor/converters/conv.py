@@ -223,7 +223,7 @@ def static_filter_shape(call: Call) -> tuple[int, ...]:
     found = call.output_shape()
     if not is_static(found):
         raise CannotVectorize("'filter_sizes' is not a constant")
-    return found  # type: ignore[return-value]
+    return found
 
 
 def images_as_channels(call: Call, input: Value, filter_sizes: Value, out_backprop: Value) -> Any:

@@ -13,7 +13,7 @@ from tf_pfor.converters._families import table
 from tf_pfor.converters._state import once
 from tf_pfor.errors import CannotVectorize, ConversionError
 from tf_pfor.registry import ALWAYS, ANY, Outcome, RegisterPFor
-from tf_pfor.values import Layout, Value
+from tf_pfor.values import Stacked, Value
 
 _FORMAT = ("placeholder", "summarize", "template")
 
@@ -25,7 +25,7 @@ def string_format(call: Call, inputs: list[Value]) -> Any:
     results = getattr(call.op.graph, "outputs", ())
     if any(o.type != "PrintV2" for o in readers) or any(t.op is call.op for t in results):
         raise CannotVectorize("it makes one string for each iteration")
-    return Value.deferred(Layout.STACKED, _unread, (), tf.string)
+    return Stacked.deferred(_unread, (), tf.string)
 
 
 def _unread() -> tf.Tensor:

@@ -19,7 +19,8 @@ from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ALWAYS, ANY, Outcome, RegisterPFor
 from tf_pfor.shapes import fold, inner_dims, unfold
-from tf_pfor.values import Cell, Layout, Value, is_static, size_of
+from tf_pfor.stacked_lists import StackedList
+from tf_pfor.values import Cell, Unstacked, Value, is_static, size_of
 
 # Unary ------------------------------------------------------------------------------------------
 
@@ -173,7 +174,7 @@ def identity(call: Call, input: Value) -> Any:
     """Passes its input through: no op, unless who reads it waits for something (an Assert, say)."""
     if "_gradient_op_type" in call.attrs:
         raise CannotVectorize("it has a gradient of its own (gradient_override_map)")
-    is_tensor = input.layout in (Layout.STACKED, Layout.UNSTACKED) and input.repeated is None
+    is_tensor = input.is_tensor
     is_handle = input.dtype in (tf.resource, tf.variant)
     if not is_tensor or is_handle or input.constant is not None or not call.waits:
         return input
@@ -232,7 +233,7 @@ def _shape_of_none(call: Call, x: tf.Tensor, shape: list[int]) -> tf.Tensor:
 @RegisterPFor("ZerosLike", ANY)
 def zeros_like(call: Call, x: Value) -> Any:
     """Loop-invariant where the inner shape is static."""
-    if x.layout is Layout.STACKED_LIST:
+    if isinstance(x, StackedList):
         return opened_value(call, []) or zeros_of(call, x)
     return _filled(call, x, 0)
 
@@ -253,14 +254,13 @@ def _filled(call: Call, x: Value, fill: int) -> Any:
     shape, dtype = x.inner_shape, x.dtype
     if dtype in (tf.string, tf.variant, tf.resource) or not is_static(shape):
         return call.rebuild()
-    array = np.full(shape, fill, dtype.as_numpy_dtype)  # type: ignore[arg-type]
+    array = np.full(shape, fill, dtype.as_numpy_dtype)
     if size_of(shape) <= 1024:
-        return Value.deferred(
-            Layout.UNSTACKED,
+        return Unstacked.deferred(
             lambda: call.emit.constant(array, dtype),
             shape,
             dtype,
-            constant=array,
+            known=array,
         )
     scalar = call.emit.constant(fill, dtype)
     return Value.unstacked(call.emit("Fill", np.asarray(shape, np.int32), scalar))

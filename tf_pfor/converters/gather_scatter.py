@@ -21,7 +21,7 @@ from tf_pfor.converters._indexing import (
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ANY, RegisterPFor
 from tf_pfor.shapes import inner_dims, leading, move_axis, transpose, unfold
-from tf_pfor.values import Value
+from tf_pfor.values import Value, folded_form
 
 # ---------------------------------------------------------------------------
 # Gather
@@ -58,9 +58,10 @@ def gather_from_shared(call: Call, params: Value, indices: Value, axis: Any = No
         rows = _by_iteration(call, params, where)
         if rows is not None:
             return move_axis(call, rows, where, 0)
-    if batch == 0 and where == 0 and indices.folded is not None:
-        made = _gather(call, params.tensor, indices.folded.tensor, 0, 0)
-        return unfold(call, made, indices, indices.folded.axes)
+    form = folded_form(indices)
+    if batch == 0 and where == 0 and form is not None:
+        made = _gather(call, params.tensor, form.tensor, 0, 0)
+        return unfold(call, made, indices, form.axes)
     at = indices.tensor
     if batch:  # [n, batch..., k...] -> [batch..., n, k...]
         at = move_axis(call, at, 0, batch)
@@ -179,9 +180,10 @@ def dynamic_stitch(call: Call, indices: list[Value], data: list[Value]) -> Any:
 def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value) -> Any:
     """The axis moves by one, unless it is the last."""
     axis = call.attr("axis")
-    if axis == -1 and indices.folded is not None:
-        made = call.rebuild(indices=indices.folded.tensor)
-        return unfold(call, made, indices, indices.folded.axes)
+    form = folded_form(indices)
+    if axis == -1 and form is not None:
+        made = call.rebuild(indices=form.tensor)
+        return unfold(call, made, indices, form.axes)
     return call.rebuild(axis=axis if axis < 0 else axis + 1)
 
 

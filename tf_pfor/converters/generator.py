@@ -42,16 +42,28 @@ class Draws:
 
 @RegisterPFor("RngReadAndSkip", ALWAYS)
 def read_and_skip(call: Call, resource: Value, alg: Value, delta: Value) -> Any:
-    """Counters base + i * stride."""
+    """Counters base + i * stride; the same for all, and one skip, if they are to draw the same."""
+    if call.settings.randomness == "same":
+        return Value.unstacked(call.rebuild(delta=_if_any(call, delta)))
     found = _draws(call, alg)
     return _states(call, found, int(call.constant("alg")))
 
 
 @RegisterPFor("RngSkip", ALWAYS)
 def skip(call: Call, resource: Value, algorithm: Value, delta: Value) -> Any:
-    """n skips: one, n times as far."""
-    _draws(call, algorithm)
-    return None
+    """n skips: one, n times as far; or as far as one."""
+    if call.settings.randomness == "same":
+        call.rebuild(delta=_if_any(call, delta))
+    else:
+        _draws(call, algorithm)
+
+
+def _if_any(call: Call, delta: Value) -> tf.Tensor:
+    """How far one draw moves the state on, 0 if there is no iteration that draws."""
+    count = call.emit.dim_math("Minimum", call.loop.length, 1)
+    return call.emit(
+        "Mul", delta.tensor, call.emit("Cast", call.emit.as_tensor(count), DstT=delta.dtype)
+    )
 
 
 def _draws(call: Call, alg: Value) -> Draws:
@@ -143,8 +155,12 @@ _ONE_BY_ONE = (
 
 
 def _one_by_one(call: Call, *_: Value) -> Any:
-    """Draws and moves the state on, one iteration after the other."""
-    return call.loop_in_order()
+    """Draws and moves the state on, one iteration after the other; or once for all."""
+    if call.settings.randomness != "same":
+        return call.loop_in_order()
+    if not call.loop.static_length:
+        raise Refused("randomness is 'same', and there may be no iteration that draws")
+    return Value.unstacked(call.rebuild())
 
 
 for _name in table(_ONE_BY_ONE):

@@ -11,7 +11,7 @@ from tf_pfor.converters._columns import joined_columns, split_columns
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ANY, RegisterPFor
 from tf_pfor.shapes import leading
-from tf_pfor.values import Layout, Value
+from tf_pfor.values import Stacked, Value
 
 
 def _inner_axis(call: Call, name: str, value: Value, extra: int = 0) -> int:
@@ -28,8 +28,7 @@ def pack(call: Call, values: list[Value]) -> Any:
         axis += call.require_rank(values[0]) + 1
     if call.output_dtype().is_integer and axis == 0 and values[0].inner_rank == 0:
         # An index: a slice by it may need only its parts.
-        return Value.deferred(
-            Layout.STACKED,
+        return Stacked.deferred(
             lambda: call.rebuild(values=[call.stacked(v) for v in values], axis=1),
             call.output_shape(),
             call.output_dtype(),

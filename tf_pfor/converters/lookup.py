@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import tensorflow as tf
+
 from tf_pfor.accesses import changes_what_it_reads
 from tf_pfor.call import Call
 from tf_pfor.converters._families import run_once, table
 from tf_pfor.converters._state import once
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.registry import ALWAYS, RegisterPFor
+from tf_pfor.shapes import fold, unfold
 from tf_pfor.values import Value
 
 run_once(table("LookupTableExportV2 LookupTableSizeV2"))
@@ -17,11 +20,21 @@ run_once(table("LookupTableExportV2 LookupTableSizeV2"))
 
 @RegisterPFor("LookupTableFindV2", ALWAYS)
 def find(call: Call, table_handle: Value, keys: Value, default_value: Value) -> Any:
-    """One find: a table takes keys of any shape."""
+    """One find, of keys [n * b, ...]: some tables take vectors only."""
     if default_value.is_stacked:
         raise CannotVectorize("'default_value' differs between iterations")
-    made = call.rebuild()
-    return made if keys.is_stacked else Value.unstacked(made)
+    if not keys.is_stacked:
+        return Value.unstacked(call.rebuild())
+    if not keys.inner_rank:
+        return call.rebuild()
+    made = call.rebuild(keys=fold(call, keys))
+    shape = call.output_shape()
+    if shape is not None:
+        made.set_shape([None, *shape[1:]])
+        return unfold(call, made, keys)
+    with call.emit.graph.as_default():  # [n, b] and what a value has
+        full = tf.concat([tf.shape(keys.tensor)[:2], tf.shape(made)[1:]], 0)
+    return call.emit("Reshape", made, full)
 
 
 @RegisterPFor("LookupTableInsertV2", ALWAYS)
@@ -30,7 +43,7 @@ def insert(call: Call, table_handle: Value, keys: Value, values: Value) -> None:
     if changes_what_it_reads(call.op, call.memo):
         raise Refused("what it inserts into a table depends on what that table holds")
     if keys.is_stacked or values.is_stacked:
-        call.rebuild(keys=call.stacked(keys), values=call.stacked(values))
+        call.rebuild(keys=_flat(call, keys, keys), values=_flat(call, values, keys))
     else:
         once(call, lambda: call.rebuild())
 
@@ -41,6 +54,11 @@ def remove(call: Call, table_handle: Value, keys: Value) -> None:
     if changes_what_it_reads(call.op, call.memo):
         raise Refused("what it removes from a table depends on what that table holds")
     if keys.is_stacked:
-        call.rebuild()
+        call.rebuild(keys=_flat(call, keys, keys))
     else:
         once(call, lambda: call.rebuild())
+
+
+def _flat(call: Call, value: Value, keys: Value) -> tf.Tensor:
+    """[n, b, ...] -> [n * b, ...], where there are several keys in each iteration."""
+    return fold(call, value) if keys.inner_rank else call.stacked(value)

@@ -12,13 +12,13 @@ from tf_pfor.converters._families import fold_batch, table
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import RegisterPFor
 from tf_pfor.shapes import fold, inner_dims, product, stacked_dims, transpose, unfold
-from tf_pfor.values import Value, is_static
+from tf_pfor.values import Value, folded_form, is_static
 
 
 def over_last_axis(call: Call, logits: Value) -> Any:
     """Rows of the last axis, in the form in which they come."""
     rank = call.require_rank(logits)
-    folded = logits.folded
+    folded = folded_form(logits)
     if folded is not None and folded.axes < rank:
         return unfold(call, call.rebuild(logits=folded.tensor), logits, folded.axes)
     if rank < 5:  # oneDNN's softmax ends at some rank
@@ -45,7 +45,7 @@ def softmax_cross_entropy(call: Call, features: Value, labels: Value) -> Any:
         shape = call.output_shape(1)
         if not is_static(shape):
             raise CannotVectorize("features and labels differ in shape, and it is not known how")
-        target = call.emit.shape_vector([call.loop.length, *shape])  # type: ignore[misc]
+        target = call.emit.shape_vector([call.loop.length, *shape])
         given = {
             k: Value.stacked(call.emit("BroadcastTo", v.tensor, target)) for k, v in given.items()
         }
@@ -91,23 +91,23 @@ def ctc_loss(
     wide = emit.reshape(transpose(call, inputs.tensor, [1, 0, 2, 3]), [frames, rows, classes])
     each = emit("Mul", call.loop.index, emit.as_tensor(batch))  # [n]
     shift = emit.reshape(emit("Cast", each, DstT=tf.int64), [n, 1, 1])
-    shift = emit("Pad", shift, np.int32([[0, 0], [0, 0], [0, 1]]))  # [n, 1, (shift, 0)]
+    shift = emit("Pad", shift, np.asarray([[0, 0], [0, 0], [0, 1]], np.int32))  # [n, 1, (shift, 0)]
     moved = emit("AddV2", labels_indices.tensor, shift)
     where = emit.reshape(moved, [product(call, stacked_dims(call, labels_values)), 2])
     what, length = fold(call, labels_values), fold(call, sequence_length)
     one_more = call.loop.static_length in (None, 0)
     if one_more:  # the kernel refuses an empty batch: one example behind, with one label
-        wide = emit("Pad", wide, np.int32([[0, 0], [0, 1], [0, 0]]))
+        wide = emit("Pad", wide, np.asarray([[0, 0], [0, 1], [0, 0]], np.int32))
         last = emit("Cast", emit.shape_vector([rows, 0]), DstT=tf.int64)
         where = emit("ConcatV2", [where, emit.reshape(last, [1, 2])], 0)
-        what = emit("Pad", what, np.int32([[0, 1]]))
+        what = emit("Pad", what, np.asarray([[0, 1]], np.int32))
         length = emit("ConcatV2", [length, emit.shape_vector([frames])], 0)
     loss, gradient = call.rebuild(
         inputs=wide, labels_indices=where, labels_values=what, sequence_length=length
     )
     if one_more:
-        loss = emit("Slice", loss, np.int32([0]), emit.shape_vector([rows]))
+        loss = emit("Slice", loss, np.asarray([0], np.int32), emit.shape_vector([rows]))
         target = emit.shape_vector([frames, rows, classes])
-        gradient = emit("Slice", gradient, np.int32([0, 0, 0]), target)
+        gradient = emit("Slice", gradient, np.asarray([0, 0, 0], np.int32), target)
     back = transpose(call, emit.reshape(gradient, [frames, n, batch, classes]), [1, 0, 2, 3])
     return [unfold(call, loss, sequence_length, inner_shape=call.output_shape(0)), back]

@@ -13,6 +13,7 @@ from tf_pfor.converters._matmul import HALVES, columns_by, matrix_product, swapp
 from tf_pfor.converters._products import product_or_factors
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
+from tf_pfor.pending import Product
 from tf_pfor.registry import ANY, RegisterPFor
 from tf_pfor.shapes import (
     expand_to_rank,
@@ -21,7 +22,7 @@ from tf_pfor.shapes import (
     stacked_dims,
     unfold,
 )
-from tf_pfor.values import Product, Value, dims, is_static
+from tf_pfor.values import Value, dims, folded_form, is_static
 
 MATMUL = ("transpose_a", "transpose_b", "grad_a", "grad_b")
 BATCH_MATMUL = ("adj_x", "adj_y", "grad_x", "grad_y")
@@ -254,11 +255,11 @@ def einsum(call: Call, inputs: list[Value]) -> Any:
 @RegisterPFor("BiasAddV1", ("value",))
 def bias_add(call: Call, value: Value, bias: Value) -> Any:
     """On the folded form, beside the MatMul or Conv2D that made it."""
-    axes = 1
-    if value.folded is not None and _channel_axis(call, value) == call.require_rank(value) - 1:
+    axes, form = 1, folded_form(value)
+    if form is not None and _channel_axis(call, value) == call.require_rank(value) - 1:
         if (found := biased_columns(call, value, bias)) is not None:
             return found
-        axes = min(value.folded.axes, call.require_rank(value) - 1)
+        axes = min(form.axes, call.require_rank(value) - 1)
     return unfold(call, call.rebuild(value=fold(call, value, axes), bias=bias.tensor), value, axes)
 
 

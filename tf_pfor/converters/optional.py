@@ -22,7 +22,8 @@ from tf_pfor.converters._list_sums import sum_of_lists
 from tf_pfor.converters._lists import list_rule, stack_list
 from tf_pfor.converters._opened import opened_value, opened_values
 from tf_pfor.errors import CannotVectorize
-from tf_pfor.values import ListRows, Value
+from tf_pfor.stacked_lists import ListRows, known_rows, rows_of
+from tf_pfor.values import Value
 
 
 @list_rule("OptionalFromValue")
@@ -57,8 +58,8 @@ def invariant_none(call: Call) -> Any:
 def optional_has_value(call: Call, optional: Value) -> Any:
     """The same for all rows."""
     source = stack_list(call, optional)
-    if source.rows is not None and source.rows.terms:
-        source = source.rows.terms[0]
+    if known_rows(source).terms:
+        source = known_rows(source).terms[0]
     made, _ = _chosen(call, source)
     return Value.unstacked(call.rebuild(optional=made))
 
@@ -67,11 +68,11 @@ def optional_has_value(call: Call, optional: Value) -> Any:
 def optional_get_value(call: Call, optional: Value) -> Any:
     """Values [n, ...]; lists as lists."""
     source = stack_list(call, optional)
-    if source.rows is not None and source.rows.opened:
-        return opened_values(call, source.rows.opened)
-    if source.rows is None or not source.rows.terms:
+    if known_rows(source).opened:
+        return opened_values(call, known_rows(source).opened)
+    if not known_rows(source).terms:
         return _values(call, source)
-    found = zip(*(_values(call, term) for term in source.rows.terms))
+    found = zip(*(_values(call, term) for term in known_rows(source).terms))
     return [
         sum_of_lists(call, same) if same[0].dtype == tf.variant else call.emit("AddN", list(same))
         for same in found
@@ -98,7 +99,7 @@ def _values(call: Call, source: Value) -> list[Any]:
 
 def _chosen(call: Call, source: Value) -> tuple[tf.Tensor, tf.Tensor | None]:
     """The optional that the active rows are in, and which of its rows they are; None for all."""
-    rows, emit = source.rows, call.emit
+    rows, emit = rows_of(source), call.emit
     if rows is None:  # in a trial
         return source.tensor, None
     for part, own in rows.made_for:

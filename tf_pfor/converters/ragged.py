@@ -75,7 +75,8 @@ def _checked(call: Call, levels: Sequence[Value], count: Dim) -> list[Value]:
     emit = call.emit
     limits = [emit.dim_math("Sub", inner_dims(call, x)[0], 1) for x in levels[1:]]
     for splits, limit in zip(levels, [*limits, count]):
-        tensor, end = splits.tensor, as_dtype(call, limit, splits.dtype)
+        tensor: Any = splits.tensor  # the stubs know no ...
+        end = as_dtype(call, limit, splits.dtype)
         with emit.graph.as_default():
             bad = [tensor[..., 1:] < tensor[..., :-1], tensor[..., :1] != 0, tensor[..., -1:] > end]
             is_good = tf.logical_not(tf.reduce_any(tf.concat(bad, -1)))

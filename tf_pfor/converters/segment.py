@@ -14,9 +14,10 @@ from tf_pfor.call import Call
 from tf_pfor.converters._indexing import moved_ids, times_n
 from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
+from tf_pfor.pending import Reshaped
 from tf_pfor.registry import ANY, RegisterPFor
 from tf_pfor.shapes import fold, inner_dims, unfold
-from tf_pfor.values import Layout, Value, dims
+from tf_pfor.values import Value, dims
 
 # ---------------------------------------------------------------------------
 # Moving ids
@@ -72,7 +73,7 @@ def _split(call: Call, tensor: tf.Tensor, count: Dim) -> Value:
         ]
         return call.emit.reshape(tensor, [call.loop.length, count, *tail])
 
-    return Value.deferred(Layout.STACKED, make, inner, tensor.dtype, elements=tensor)
+    return Reshaped.deferred(make, inner, tensor.dtype, elements=tensor)
 
 
 # ---------------------------------------------------------------------------

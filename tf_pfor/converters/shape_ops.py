@@ -14,7 +14,7 @@ from tf_pfor.emit import Dim
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.registry import ANY, RegisterPFor
 from tf_pfor.shapes import expand_to_rank, inner_dims, leading, product, reshaped, transpose
-from tf_pfor.values import Layout, Shape, Value, is_static, merge, size_of
+from tf_pfor.values import Shape, Unstacked, Value, is_static, merge, size_of
 
 prepend_shape(table("Empty", "init"), "shape")  # what is written in place is of each row its own
 
@@ -32,7 +32,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     if not tensor.is_stacked:
         return Value.unstacked(call.emit("Reshape", tensor.tensor, np.asarray(target, np.int32)))
     if target is not None and is_static(target):
-        return reshaped(call, tensor, list(target))  # type: ignore[arg-type]
+        return reshaped(call, tensor, list(target))
     parts = _with_one_inferred(call, tensor, list(target)) if target is not None else None
     if parts is not None:
         return reshaped(call, tensor, parts)
@@ -174,8 +174,8 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
         if not input.is_stacked:
             full = call.emit("BroadcastTo", input.tensor, np.asarray(target, np.int32))
             return Value.unstacked(full)
-        wide = expand_to_rank(call, input, len(target))  # type: ignore[arg-type]
-        lengths = call.emit.shape_vector([call.loop.length, *target])  # type: ignore[misc]
+        wide = expand_to_rank(call, input, len(target))
+        lengths = call.emit.shape_vector([call.loop.length, *target])
         return call.emit("BroadcastTo", wide, lengths)
     if target is None:
         raise CannotVectorize("the rank of the result is unknown")
@@ -195,7 +195,7 @@ def fill(call: Call, dims: Value, value: Value) -> Any:
         return Value.unstacked(call.emit("Fill", np.asarray(target, np.int32), value.tensor))
     wide = expand_to_rank(call, value, len(target))
     if is_static(target):
-        lengths = call.emit.shape_vector([call.loop.length, *target])  # type: ignore[misc]
+        lengths = call.emit.shape_vector([call.loop.length, *target])
     else:
         lengths = _with_n(call, dims.tensor)
     return call.emit("BroadcastTo", wide, lengths)
@@ -210,14 +210,13 @@ def _answer(call: Call, index: int, constant: Any, make: Any) -> Value:
     """A loop-invariant answer that is emitted when somebody reads it."""
     dtype = call.output_dtype(index)
     if constant is None:
-        return Value.deferred(Layout.UNSTACKED, make, call.output_shape(index), dtype)
+        return Unstacked.deferred(make, call.output_shape(index), dtype)
     array = np.asarray(constant, dtype.as_numpy_dtype)
-    return Value.deferred(
-        Layout.UNSTACKED,
+    return Unstacked.deferred(
         lambda: call.emit.constant(array, dtype),
         array.shape,
         dtype,
-        constant=array,
+        known=array,
     )
 
 

@@ -15,6 +15,7 @@ from tf_pfor.converters._indexing import (
     Reach,
     elements,
     gather_nd_rows,
+    is_inside,
     loop_offset,
     positions,
     row_numbers,
@@ -22,7 +23,7 @@ from tf_pfor.converters._indexing import (
 )
 from tf_pfor.converters._pieces import piece_or_zeros
 from tf_pfor.emit import Dim
-from tf_pfor.errors import CannotVectorize
+from tf_pfor.errors import CannotVectorize, PastEdge
 from tf_pfor.registry import ANY, RegisterPFor
 from tf_pfor.shapes import inner_dims, leading, reshaped, transpose
 from tf_pfor.values import Value, dims, is_static
@@ -233,7 +234,16 @@ def strided_slice_by_row(call: Call, input: Value, begin: Value, end: Value, str
     """
     if strides.is_stacked:
         raise CannotVectorize("the strides differ between iterations")
-    return _read(call, input, _items(call, call.require_rank(input)))
+    items = _items(call, call.require_rank(input))
+    inside = [is_inside(call, input, k.axis, k.begin, k.reach) for k in items if k.reach]  # type: ignore[arg-type]
+    if False in inside:
+        raise CannotVectorize("it reaches past the edge in some iterations, where it is shorter")
+    if None in inside:
+        raise PastEdge(
+            "it may reach past the edge in some iterations, where it is shorter",
+            lambda: _read(call, input, items),
+        )
+    return _read(call, input, items)
 
 
 def _read(call: Call, input: Value, items: list[Item]) -> Value:
@@ -450,7 +460,7 @@ def xla_dynamic_update_slice(call: Call, input: Value, update: Value, indices: V
         begin = emit("ConcatV2", [first, indices.tensor], np.int32(0))
         return call.rebuild(input=whole, update=new, indices=begin)
     shape, sizes = input.inner_shape, update.inner_shape
-    if shape is None or sizes is None or not (is_static(shape) and is_static(sizes)):
+    if not is_static(shape) or not is_static(sizes):
         raise CannotVectorize("the shape of an input is not known before running")
     last = np.subtract(shape, sizes).astype(indices.dtype.as_numpy_dtype)
     begin = emit("Minimum", emit("Maximum", indices.tensor, np.zeros_like(last)), last)  # [n, r]

@@ -46,7 +46,8 @@ from tf_pfor.converters._one_length import of_one_length
 from tf_pfor.converters._rooms import fixed, item_of_unset, most_of_all_rows
 from tf_pfor.errors import CannotVectorize, Refused
 from tf_pfor.padded import is_padded, padded_stack
-from tf_pfor.values import Layout, ListRows, Shape, Value
+from tf_pfor.stacked_lists import ListRows, StackedList, known_rows, rows_of
+from tf_pfor.values import Shape, Value
 
 _BEYOND = (
     "Iterations scatter into a list beyond its end: give the TensorArray the size that it needs at "
@@ -69,7 +70,7 @@ def empty_list(call: Call, element_shape: Value, max_num_elements: Value) -> Any
         room = _room_of_list(call)
         if room is None:
             room = most_of_all_rows(call, max_num_elements, call.op.inputs[1])
-    return Value.stacked_list(call.rebuild(element_shape=shape, max_num_elements=room))
+    return StackedList.of(call.rebuild(element_shape=shape, max_num_elements=room))
 
 
 @list_rule("EmptyTensorList", ())
@@ -91,7 +92,7 @@ def reserve(call: Call, element_shape: Value, num_elements: Value) -> Any:
     if num_elements.is_stacked:
         rows = ListRows(call.loop.length, lengths=length)
         length = _room_of(call, num_elements)
-    return Value.stacked_list(call.rebuild(element_shape=shape, num_elements=length), rows)
+    return StackedList.of(call.rebuild(element_shape=shape, num_elements=length), rows)
 
 
 @list_rule("TensorListReserve", ())
@@ -126,7 +127,7 @@ def _room_of_list(call: Call) -> tf.Tensor | None:
 def from_tensor(call: Call, tensor: Value, element_shape: Value) -> Any:
     """[n, T, ...] -> [T, n, ...] -> elements [n, ...]."""
     shape = shape_input(call, "element_shape")
-    return Value.stacked_list(
+    return StackedList.of(
         call.rebuild(tensor=swap(call, call.stacked(tensor)), element_shape=shape)
     )
 
@@ -151,7 +152,7 @@ def _new_scattered(call: Call, tensor: Value, indices: Value) -> Any:
     shape = shape_input(call, "element_shape")
     if not indices.is_stacked:
         pieces = swap(call, call.stacked(tensor))  # [k, n, ...]
-        return Value.stacked_list(call.rebuild(tensor=pieces, element_shape=shape))
+        return StackedList.of(call.rebuild(tensor=pieces, element_shape=shape))
     emit = call.emit
     known = call.maybe_constant("num_elements") if "num_elements" in call.inputs else None
     rows = None
@@ -163,7 +164,7 @@ def _new_scattered(call: Call, tensor: Value, indices: Value) -> Any:
         lengths = emit("AddV2", top, np.int32(1))
         rows, length = ListRows(call.loop.length, lengths=lengths), longest(call, lengths)
     empty = emit("TensorListReserve", shape, length, element_dtype=tensor.dtype)
-    return set_rows(call, Value.stacked_list(empty, rows), indices.tensor, tensor)
+    return set_rows(call, StackedList.of(empty, rows), indices.tensor, tensor)
 
 
 def _minus_ones(call: Call, indices: Value) -> tf.Tensor:
@@ -185,7 +186,7 @@ def scatter_into(call: Call, input_handle: Value, tensor: Value, indices: Value)
         if longer is not None:  # the kernel adds items of float32, which end the process
             handle = set_length(call.emit, handle, np.int32(longer))
         pieces = swap(call, call.stacked(tensor))  # [k, n, ...]
-        return Value.stacked_list(call.rebuild(input_handle=handle, tensor=pieces), target.rows)
+        return StackedList.of(call.rebuild(input_handle=handle, tensor=pieces), rows_of(target))
     at = call.stacked(indices)
     if longer is None:
         at = _within(call, target, at)
@@ -202,8 +203,8 @@ def _within(call: Call, target: Value, indices: tf.Tensor) -> tf.Tensor:
             is_inside = indices < tf.raw_ops.TensorListLength(input_handle=target.tensor)
         else:
             is_inside = indices < pick(call, target, lengths)[:, None]
-        if target.rows is not None and target.rows.mask is not None:
-            is_inside |= ~pick(call, target, target.rows.mask)[:, None]
+        if (written := known_rows(target).mask) is not None:
+            is_inside |= tf.logical_not(pick(call, target, written))[:, None]
         with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_inside), [_BEYOND])]):
             return tf.identity(indices)
 
@@ -230,7 +231,7 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
         with call.emit.graph.as_default():
             whole = whole[:length]
     if whole.dtype == tf.variant:
-        return Value.stacked_list(whole, without_base(source.rows))
+        return StackedList.of(whole, without_base(rows_of(source)))
     return swap(call, pick(call, source, whole, axis=1))
 
 
@@ -268,7 +269,7 @@ def gather(call: Call, input_handle: Value, indices: Value, element_shape: Value
         shape = shape_input(call, "element_shape", size_of_rows(call, source), known=_element(call))
         items = call.rebuild(input_handle=source.tensor, element_shape=shape)  # [k, size, ...]
         return swap(call, pick(call, source, items, axis=1))
-    if input_handle.layout is Layout.UNSTACKED:
+    if not input_handle.is_stacked:
         return read_unstacked(call, input_handle, indices, _element(call))
     source = from_zero(call, input_handle)
     shape = shape_input(call, "element_shape", size_of_rows(call, source), known=_element(call))
@@ -285,7 +286,7 @@ def gather(call: Call, input_handle: Value, indices: Value, element_shape: Value
 def length(call: Call, input_handle: Value) -> Any:
     """The same for all rows, unless lists of different lengths were made."""
     source = stack_list(call, input_handle)
-    starts = None if source.rows is None else source.rows.starts
+    starts = known_rows(source).starts
     own = known_lengths(source)
     if own is None:
         own = call.rebuild(input_handle=source.tensor)
@@ -302,8 +303,8 @@ def resize(call: Call, input_handle: Value, size: Value) -> Any:
         if known_lengths(target) is not None:
             target = relist(call, target, _cleared(call, target, dense(call, target)))
         made = call.rebuild(input_handle=target.tensor)
-        return Value.stacked_list(made, without_lengths(target.rows))
-    if target.rows is not None and target.rows.mask is not None:
+        return StackedList.of(made, without_lengths(rows_of(target)))
+    if known_rows(target).mask is not None:
         raise CannotVectorize("a list is resized where only some rows are active")
     target = own_rows(call, target)
     return resized(call, target, call.stacked(size))
@@ -334,16 +335,16 @@ def concat_lists(call: Call, input_a: Value, input_b: Value) -> Any:
     """Both stacked; elements of one follow those of the other."""
     a, b = stack_list(call, input_a), stack_list(call, input_b)
     for value in (a, b):
-        if value.rows is not None:
+        if rows_of(value) is not None:
             raise CannotVectorize("lists are joined where only some rows are active")
-    return Value.stacked_list(call.rebuild(input_a=a.tensor, input_b=b.tensor))
+    return StackedList.of(call.rebuild(input_a=a.tensor, input_b=b.tensor))
 
 
 @list_rule("TensorListPushBackBatch")
 def push_back_batch(call: Call, input_handles: Value, tensor: Value) -> Any:
     """A vector of b lists: [n, b, ...] -> [b, n, ...], an element [n, ...] for each."""
     handles = stack_list(call, input_handles)
-    if handles.rows is not None:
+    if rows_of(handles) is not None:
         raise CannotVectorize("several lists are pushed to where only some rows are active")
     items = swap(call, call.stacked(tensor))  # [b, n, ...]
-    return Value.stacked_list(call.rebuild(input_handles=handles.tensor, tensor=items))
+    return StackedList.of(call.rebuild(input_handles=handles.tensor, tensor=items))

@@ -38,7 +38,8 @@ from tf_pfor.converters._opened_lists import keeps
 from tf_pfor.converters._opened_lists import popped as popped_open
 from tf_pfor.converters._opened_lists import pushed as pushed_open
 from tf_pfor.errors import CannotVectorize, Refused
-from tf_pfor.values import Layout, Value, is_static
+from tf_pfor.stacked_lists import StackedList, known_rows, rows_of
+from tf_pfor.values import Value, is_static
 
 
 @list_rule("TensorListGetItem")
@@ -61,7 +62,7 @@ def _get_per_row(call: Call, source: Value, index: Value) -> Any:
     """list[t_i]_i: a gather of [T, ...] if the list is unstacked, else of [T, n, ...]."""
     if call.attr("element_dtype") == tf.variant:
         raise CannotVectorize("the lists that are read from a list differ between iterations")
-    if source.layout is Layout.UNSTACKED:
+    if not source.is_stacked:
         return read_unstacked(call, source, index, call.output_shape())
     source = from_zero(call, source)
     whole = dense(call, source, _element_of_rows(call, source))  # [T, size, ...]
@@ -72,7 +73,7 @@ def _element_of_rows(call: Call, source: Value) -> tf.Tensor:
     """int32 shape of a stacked element: [size, ...]."""
     shape, size = call.output_shape(), size_of_rows(call, source)
     if is_static(shape):
-        return call.emit.shape_vector([size, *shape])  # type: ignore[misc]
+        return call.emit.shape_vector([size, *shape])
     return shape_input(call, "element_shape", size, tf.int32)
 
 
@@ -88,14 +89,14 @@ def set_item(call: Call, input_handle: Value, index: Value, item: Value) -> Any:
             raise CannotVectorize("a list of lists is written where iterations differ")
         target, new = put(call, target, item)
         made = call.rebuild(input_handle=target.tensor, item=new)
-        return Value.stacked_list(made, target.rows)
+        return StackedList.of(made, rows_of(target))
     if index.is_stacked:
         return set_rows(call, target, index.tensor, item, resizes=resizes)
     target, at = reachable(call, target, index.tensor)
     if is_partial(target) or (resizes and known_lengths(target) is not None):
         return set_some(call, target, at, item, resizes=resizes)
     made = call.rebuild(input_handle=target.tensor, index=at, item=call.stacked(item))
-    return Value.stacked_list(made, target.rows)
+    return StackedList.of(made, rows_of(target))
 
 
 def _check_room(call: Call) -> None:
@@ -122,7 +123,7 @@ def push_back(call: Call, input_handle: Value, tensor: Value) -> Any:
             "loops in loops may: take one of the gradients around the map"
         )
     target, new = put(call, target, tensor)
-    return Value.stacked_list(call.rebuild(input_handle=target.tensor, tensor=new), target.rows)
+    return StackedList.of(call.rebuild(input_handle=target.tensor, tensor=new), rows_of(target))
 
 
 @list_rule("TensorListPopBack")
@@ -131,7 +132,7 @@ def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
     source = stack_list(call, input_handle)
     if keeps(source):
         return popped_open(call, source)
-    rows, is_list = source.rows, call.attr("element_dtype") == tf.variant
+    rows, is_list = rows_of(source), call.attr("element_dtype") == tf.variant
     is_even = rows is None or (rows.lengths is None and (rows.is_even or not is_partial(source)))
     if is_even or is_list:
         if not is_even and not call.emit.is_trial:
@@ -140,17 +141,17 @@ def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
         shape = shape_input(call, "element_shape", size, known=call.output_shape(1))
         handle, item = call.rebuild(input_handle=source.tensor, element_shape=shape)
         if not is_list:
-            return [Value.stacked_list(handle, rows), pick(call, source, item)]
+            return [StackedList.of(handle, rows), pick(call, source, item)]
         own = None
         if rows is not None and rows.ends:
             rows, own = popped(call, source)
         item = taken(call, source, item, call.op.outputs[1], own)
-        return [Value.stacked_list(handle, rows), item]
+        return [StackedList.of(handle, rows), item]
     last, at = last_places(call, source)
-    if source.rows is not None and source.rows.whole is not None:
-        rows = dataclasses.replace(source.rows, lengths=last)
-        whole = source.rows.whole.get()
-        return [Value.stacked_list(source.tensor, rows), row_items(call, source, whole, at)]
+    if known_rows(source).whole is not None:
+        rows = dataclasses.replace(known_rows(source), lengths=last)
+        whole = known_rows(source).whole.get()
+        return [StackedList.of(source.tensor, rows), row_items(call, source, whole, at)]
     size = size_of_rows(call, source)
     shape = shape_input(call, "element_shape", size, known=call.output_shape(1))
     whole = dense(call, source, shape)  # [T, size, ...]

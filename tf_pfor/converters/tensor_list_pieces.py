@@ -15,6 +15,7 @@ from tf_pfor.converters._one_length import UNEQUAL, of_one_length
 from tf_pfor.emit import Dim, Emitter
 from tf_pfor.errors import CannotVectorize
 from tf_pfor.shapes import product
+from tf_pfor.stacked_lists import StackedList, known_rows
 from tf_pfor.values import Value
 
 
@@ -33,18 +34,18 @@ def split(call: Call, tensor: Value, element_shape: Value, lengths: Value) -> An
         parts: list[Dim] = [call.loop.length, known.size, int(known[0])]
         parts += [emit.dim(whole, i) for i in range(2, whole.shape.rank)]
         pieces = swap(call, emit.reshape(whole, parts))  # [T, n, d, ...]
-        return Value.stacked_list(emit("TensorListFromTensor", pieces, shape))
+        return StackedList.of(emit("TensorListFromTensor", pieces, shape))
     if count is None:
         if _tf.in_xla_context(emit.graph):
             raise CannotVectorize("a tensor is split into a number of pieces that is not known")
-        return Value.stacked_list(_cut(emit, whole, lengths.tensor, shape))
+        return StackedList.of(_cut(emit, whole, lengths.tensor, shape))
     made = emit("TensorListReserve", shape, np.int32(count), element_dtype=tensor.dtype)
     if count:
         split_dim = np.int32(1)
         pieces = emit("SplitV", whole, lengths.tensor, split_dim, num_split=count)
         for i, piece in enumerate(pieces if count > 1 else [pieces]):
             made = emit("TensorListSetItem", made, np.int32(i), piece)
-    return Value.stacked_list(made)
+    return StackedList.of(made)
 
 
 def _cut(emit: Emitter, whole: tf.Tensor, lengths: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
@@ -64,7 +65,7 @@ def _cut(emit: Emitter, whole: tf.Tensor, lengths: tf.Tensor, shape: tf.Tensor) 
 def concat(call: Call, input_handle: Value) -> Any:
     """As TensorListConcatV2, with the shape in an attribute."""
     found = call.attr("element_shape")
-    shape = np.int32(-1)
+    shape: Any = np.int32(-1)
     if found.rank is not None:
         dims = [-1 if d is None else d for d in found.as_list()]
         shape = np.asarray(dims, np.int32)
@@ -125,7 +126,7 @@ def _concatenated(call: Call, source: Value, shape: tf.Tensor) -> list[Value]:
     """The pieces one after the other, and their lengths (int64)."""
     emit = call.emit
     if known_lengths(source) is not None:
-        if source.rows is None or not source.rows.may_agree:
+        if not known_rows(source).may_agree:
             raise CannotVectorize(UNEQUAL)
         source = of_one_length(call, source)
     pieces = _pieces(source.tensor)

@@ -104,7 +104,9 @@ class _Compact:
         for c, tensors in zip(self.carries, start):
             both = halve(tensors[0]) if c.layout is Layout.STACKED else tensors * 2
             if c.layout is Layout.BY_ROW:
-                both = by_row.in_halves(self.plan.by_row[c.index], int(sizes[0]), emit)
+                whole = self.plan.by_row[c.index]
+                assert isinstance(whole, by_row.RowMajorList)
+                both = by_row.in_halves(whole, int(sizes[0]), emit)
             for state, half in zip(states, both):
                 state.append([half])
         owns = [list(half) for half in zip(*map(halve, own))]
@@ -176,7 +178,8 @@ class _Compact:
 
     def _spread(self, emit: Emitter, rows: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
         """[k, ...] of the active rows as [n, ...]: rows that left add nothing to a sum."""
-        whole = emit.shape_vector([self.call.loop.length, *(dims(tensor) or ())[1:]])
+        inner = [emit.dim(tensor, i) for i in range(1, len(dims(tensor) or ()))]
+        whole = emit.shape_vector([self.call.loop.length, *inner])
         return emit("ScatterNd", emit("ExpandDims", rows, np.int32(1)), tensor, whole)
 
     def _of_one_shape(
@@ -217,7 +220,7 @@ class _Compact:
         plan, emit = self.plan, self.call.emit
         unpacked = [self._unpack(final[1:]) for final in finals]
         state = [
-            [by_row.of_halves(*(t for (t,) in tensors), emit)]
+            [by_row.of_halves(tensors[0][0], tensors[1][0], emit)]
             if self.halved and c.layout is Layout.BY_ROW
             else tensors[0]
             for c, *tensors in zip(self.carries, *(state for _, _, state, _ in unpacked))

@@ -9,6 +9,7 @@ docs/decisions/0004 has the measurements behind the choice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -148,7 +149,7 @@ def plain(plan: Plan) -> list[Value]:
     length = call.loop.static_length
     start = plan.start()
 
-    def unpack(flat: tuple[tf.Tensor, ...]) -> list[list[tf.Tensor]]:
+    def unpack(flat: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
         supply = iter(flat)
         return [[next(supply) for _ in tensors] for tensors in start]
 

@@ -30,7 +30,7 @@ from tf_pfor.converters._regions import (
     while_loop,
 )
 from tf_pfor.emit import Emitter
-from tf_pfor.values import Layout, Value
+from tf_pfor.values import Layout, Value, dims, is_static
 
 State = list[list[tf.Tensor]]
 
@@ -187,9 +187,9 @@ class _Mask:
         if carry.is_list:
             tensor = list_length(self.call, tensor)
         n = self.call.loop.length
-        shape = tensor.shape
-        if shape.is_fully_defined():
-            return emit("BroadcastTo", tensor, emit.shape_vector([n, *shape.as_list()]))
+        shape = dims(tensor)
+        if is_static(shape):
+            return emit("BroadcastTo", tensor, emit.shape_vector([n, *shape]))
         target = emit("ConcatV2", [emit.shape_vector([n]), emit.shape_of(tensor)], np.int32(0))
         return emit("BroadcastTo", tensor, target)
 

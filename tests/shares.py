@@ -1,0 +1,215 @@
+"""Which tests a run picks: what always runs, a share of the rest by seconds, and rooms.
+
+Long sweeps take turns. ``durations.json`` has the seconds of one test of each function, from a
+recorded run (``TF_PFOR_RECORD``, ``python -m tools.durations``). All that takes turns is put into
+an order that only names decide and is cut into shares of ``budget`` seconds each; the day says
+which one runs, so that all of them run in so many days.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import pathlib
+import subprocess
+import zlib
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatch
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DURATIONS = pathlib.Path(__file__).with_name("durations.json")
+UNKNOWN = 0.5  # seconds of a test that was never recorded
+SWEEP = 5.0  # seconds; of a function whose tests take longer together, some run each day
+DAILY = 2.5  # seconds of tests of such a function that run each day
+ROOM_SECONDS = 900.0  # when changed rooms have more than this, the share decides for them too
+
+# Files whose functions each run one case every day, also where they are slow.
+BASICS = (
+    "test_cond.py",
+    "test_random.py",
+    "test_state.py",
+    "test_tensor_array.py",
+    "test_while.py",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Room:
+    """What belongs together: patterns of files below tf_pfor/, and of test files."""
+
+    sources: str
+    tests: str
+
+
+ROOMS = {
+    "api": Room(
+        "api vmap options run function check explain report collectives drop_in memory errors",
+        "api bodies check collectives docs drop_in errors examples fallback graphs memory report "
+        "smoke vmap",
+    ),
+    "arrays": Room(
+        "*_indexing *_columns *row_reads",
+        "columns indexing scatter_beyond_the_end masked_reductions",
+    ),
+    "caching": Room(
+        "trace caching fingerprint objects identity code_reads rebuild", "caching* user_project"
+    ),
+    "control_flow": Room(
+        "*cond *while_* *_sides *_branch* *_once *_threads *_regions *_carries *_loop_* *_late "
+        "*_accumulators *_stored_otherwise *_opened* *_safety *_optionals *optional *pairs",
+        "branches* cond* conditionals* control_flow* hessian* late nested_* pairs trip_bounds "
+        "two_maps while*",
+    ),
+    "derivatives": Room(
+        "derivatives functional pullbacks differentiated per_example left_out gradients "
+        "indexed_slices",
+        "blocks_of_* derivatives* examples_derivatives forward_* functional gradients_* "
+        "hessian* jacobian* left_out per_example second_* sparse_gradients tapes",
+    ),
+    "lists": Room(
+        "*tensor_list* *_list_* *_lists *_kept *_containers *_shared *_ends *_rooms *_on_top "
+        "*_one_length *_kinds *_pieces *by_row *repeats *_repeats",
+        "arrays_read* by_row container_programs growing* lists_* one_list* pieces* repeats "
+        "shared_containers slices_in_loops tensor_array* tensor_list",
+    ),
+    "math": Room(
+        "*elementwise *sums *_matmul *_products *_joint_products *_weights *_broadcast *_families",
+        "elementwise families joint_products matmul_structure products transposed_once",
+    ),
+    "nn": Room("*conv *filter_gradients *_channels", "conv_structure ctc image keras_*"),
+    "random": Room("*random* *_philox *_normal *generator", "random"),
+    "sparse": Room("*sparse *ragged", "sparse*"),
+    "state": Room(
+        "*variables* *_state recurrences ordered *lookup *debug",
+        "debug keras_state lookup state*",
+    ),
+    "uneven": Room(
+        "jagged cut selections masked padded all_slices shapes regions",
+        "ctc growing jagged masked_reductions selections",
+    ),
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Test:
+    """A test that was collected.
+
+    Attributes:
+      name: its id.
+      file: the name of its file.
+      function: file and function: what durations are recorded for.
+      unit: what is picked together.
+      is_slow: whether it is marked as slow.
+    """
+
+    name: str
+    file: str
+    function: str
+    unit: str
+    is_slow: bool
+
+    @classmethod
+    def of(cls, name: str, is_slow: bool) -> Test:
+        file = name.split("::")[0].rsplit("/", 1)[-1]
+        function, _, case = name.rsplit("/", 1)[-1].partition("[")
+        if file not in ("test_samples.py", "test_call_sites.py") or not case:
+            return cls(name, file, function, name, is_slow)
+        topic = case.split(".")[0]
+        unit = f"{file}[{case}" if file == "test_samples.py" else name
+        return cls(name, file, f"{function}[{topic}", unit, is_slow)
+
+
+def recorded() -> dict[str, float]:
+    """Seconds of one test of each function."""
+    return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+
+
+def pick(tests: Sequence[Test], seconds: dict[str, float], budget: float, day: int) -> set[Test]:
+    """What runs on a day: all that always runs, and ``budget`` seconds of what takes turns."""
+    cost = {t: seconds.get(t.function, UNKNOWN) for t in tests}
+    chosen: set[Test] = set()
+    rest: dict[str, list[Test]] = collections.defaultdict(list)
+    functions: dict[str, list[Test]] = collections.defaultdict(list)
+    for t in tests:
+        functions[t.function].append(t)
+    for group in functions.values():
+        always = _always(group, cost[group[0]], day)
+        chosen.update(always)
+        for t in group:
+            if t not in always:
+                rest[t.unit].append(t)
+    total = sum(cost[t] for unit in rest.values() for t in unit)
+    shares = max(1, round(total / budget)) if budget else 1
+    begins = 0.0
+    for unit in sorted(rest, key=lambda unit: (zlib.crc32(unit.encode()), unit)):
+        if int(begins / total * shares) == day % shares:
+            chosen.update(rest[unit])
+        begins += sum(cost[t] for t in rest[unit])
+    return chosen
+
+
+def _always(group: list[Test], seconds: float, day: int) -> set[Test]:
+    """Those tests of a function that run on a day whatever the share."""
+    fast = [t for t in group if not t.is_slow]
+    if fast and fast[0].file in ("test_samples.py", "test_call_sites.py"):
+        return set(fast)
+    if not fast and group[0].file in BASICS:
+        return set(group[:1])
+    if len(fast) * seconds <= SWEEP:
+        return set(fast)
+    count = max(1, int(DAILY / seconds))
+    return {fast[(day * count + k) % len(fast)] for k in range(count)}
+
+
+def rooms_of(files: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The rooms and the topics of samples that files belong to, as names and as patterns."""
+    rooms: set[str] = set()
+    others: set[str] = set()
+    for file in files:
+        path = pathlib.PurePosixPath(file)
+        if path.suffix != ".py":
+            continue
+        if path.parts[0] == "tests" and path.name.startswith("test_"):
+            others.add(path.name)
+        elif path.parent.name in ("converters", "samples"):
+            others.add(f"test_samples.py[{path.stem}.*")
+            others.add(f"test_call_sites.py[{path.stem}.*")
+        if path.parts[0] == "tf_pfor":
+            below = "/".join(path.parts[1:]).removesuffix(".py")
+            rooms |= {name for name, room in ROOMS.items() if _matches(below, room.sources)}
+    return sorted(rooms), sorted(others)
+
+
+def _matches(name: str, patterns: str) -> bool:
+    return any(fnmatch(name, p) for p in patterns.split())
+
+
+def in_rooms(test: Test, rooms: Iterable[str], others: Iterable[str] = ()) -> bool:
+    """Whether a test belongs to rooms, or to files and topics that are named besides."""
+    short = test.file.removeprefix("test_").removesuffix(".py")
+    if any(_matches(short, ROOMS[room].tests) for room in rooms):
+        return True
+    _, _, case = test.name.partition("[")
+    return any(fnmatch(test.file, o) or _is_prefix(o, f"{test.file}[{case}") for o in others)
+
+
+def _is_prefix(pattern: str, name: str) -> bool:
+    return pattern.endswith("*") and name.startswith(pattern[:-1])
+
+
+def changed_files() -> list[str]:
+    """Files that differ from where this branch left the main one; there, from the last commit."""
+    bases = [_git("merge-base", "HEAD", name) for name in ("origin/main", "main")]
+    head = _git("rev-parse", "HEAD")
+    base = next((b for b in bases if b and b != head), "") or _git("rev-parse", "HEAD~1")
+    return _git("diff", "--name-only", base).splitlines() if base else []
+
+
+def _git(*args: str) -> str:
+    """What git says; nothing where there is no git or no such commit."""
+    try:
+        done = subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()

@@ -1,0 +1,94 @@
+"""Integers of the body as sums: numbers that differ between rows by what is known before running.
+
+``k + 3`` and ``k`` differ by 3, and ``k + (5 - k)`` is 5, whatever k is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+
+_MOST = 64  # elements of a tensor that is followed
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Form:
+    """A sum of unknown integers and a constant.
+
+    Attributes:
+      terms: what is unknown, each with how often it counts; what counts 0 times is left out.
+      constant: what is added.
+    """
+
+    terms: frozenset[tuple[Any, int]]
+    constant: int
+
+    def plus(self, other: Form, times: int) -> Form:
+        """This and ``times`` the other one."""
+        counts = dict(self.terms)
+        for name, count in other.terms:
+            counts[name] = counts.get(name, 0) + times * count
+        terms = frozenset((name, count) for name, count in counts.items() if count)
+        return Form(terms, self.constant + times * other.constant)
+
+    @property
+    def known(self) -> int | None:
+        """The number, if it is known."""
+        return None if self.terms else self.constant
+
+
+def forms(tensor: tf.Tensor) -> np.ndarray | None:
+    """The elements of an integer tensor of the body, of its shape; None if that is not known."""
+    shape = tensor.shape
+    if not tensor.dtype.is_integer or not shape.is_fully_defined():
+        return None
+    if shape.num_elements() > _MOST:
+        return None
+    made = _forms(tensor)
+    if made is None or made.shape != tuple(shape):
+        name = (tensor.op, tensor.value_index)
+        made = np.empty(tuple(shape.as_list()), object)  # type: ignore[arg-type]
+        for i in np.ndindex(*made.shape):
+            made[i] = Form(frozenset([((name, i), 1)]), 0)
+    return made
+
+
+def _forms(tensor: tf.Tensor) -> np.ndarray | None:
+    known = _tf.static_value(tensor)
+    if known is not None:
+        return _array([Form(frozenset(), int(x)) for x in known.reshape([-1])], known.shape)
+    op, shape = tensor.op, tensor.shape.as_list()
+    if op.type == "Cast" and op.inputs[0].dtype == tf.int32 and tensor.dtype == tf.int64:
+        return forms(op.inputs[0])
+    if op.type in ("ExpandDims", "Identity", "Reshape", "Squeeze"):
+        made = forms(op.inputs[0])
+        return None if made is None or op.control_inputs else made.reshape(shape)
+    if op.type == "Pack":
+        parts = [forms(t) for t in op.inputs]
+        if any(p is None for p in parts):
+            return None
+        return np.stack(parts, op.get_attr("axis"))  # type: ignore[arg-type]
+    if op.type == "ConcatV2":
+        axis, parts = _tf.static_value(op.inputs[-1]), [forms(t) for t in list(op.inputs)[:-1]]
+        if axis is None or any(p is None for p in parts):
+            return None
+        return np.concatenate(parts, int(axis))  # type: ignore[arg-type]
+    if op.type in ("Add", "AddV2", "Sub"):
+        left, right = (forms(t) for t in op.inputs)
+        if left is None or right is None:
+            return None
+        times = -1 if op.type == "Sub" else 1
+        both = np.broadcast(left, right)
+        return _array([a.plus(b, times) for a, b in both], both.shape)
+    return None
+
+
+def _array(items: list[Form], shape: Any) -> np.ndarray:
+    made = np.empty(len(items), object)
+    made[:] = items
+    return made.reshape(shape)

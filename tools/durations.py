@@ -1,0 +1,32 @@
+"""Writes tests/durations.json from a recorded run of the tests.
+
+``TF_PFOR_RECORD=seconds make test-all``, then ``python -m tools.durations seconds``: the
+mean seconds of one test of each function. Functions that the run did not reach stay as they were.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import pathlib
+import sys
+
+DURATIONS = pathlib.Path(__file__).resolve().parent.parent / "tests" / "durations.json"
+LEAST = 0.1  # what is faster need not be told apart
+
+
+def main(paths: list[str]) -> None:
+    """Merges lines ``[function, seconds]``, one for each test that ran."""
+    found: dict[str, list[float]] = collections.defaultdict(list)
+    for path in paths:
+        for line in pathlib.Path(path).read_text().splitlines():
+            function, seconds = json.loads(line)
+            found[function].append(seconds)
+    means = {name: max(LEAST, round(sum(v) / len(v), 1)) for name, v in found.items()}
+    known = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    merged = {**known, **means}
+    DURATIONS.write_text(json.dumps(merged, indent=0, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
