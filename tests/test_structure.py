@@ -26,6 +26,7 @@ LAYERS = (
     "pending stacked_lists",
     "loop row_reads repeats",
     "by_row",
+    "contracts",
     "registry",
     "report",
     "conversion",

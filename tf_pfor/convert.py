@@ -16,6 +16,7 @@ import tensorflow as tf
 from tf_pfor import (
     _tf,
     by_row,
+    contracts,
     fallback,
     jagged,
     matching,
@@ -82,7 +83,7 @@ class Walker:
 
     def bind(self, tensor: tf.Tensor, value: Value) -> None:
         """Says what a tensor of the body (a placeholder) is in the vectorized graph."""
-        self._values[_key(tensor)] = value
+        self._hold(tensor, value)
         self._done.setdefault(tensor.op, [])
 
     def convert(
@@ -217,7 +218,14 @@ class Walker:
         self._done[op] = made
         for tensor, value in zip(op.outputs, results):
             if value is not None:
-                self._values[_key(tensor)] = value
+                self._hold(tensor, value)
+
+    def _hold(self, tensor: tf.Tensor, value: Value) -> None:
+        """Keeps what a tensor has become; in tests, its layout's contract is checked."""
+        if contracts.ARE_CHECKED:
+            place = contracts.Place(self.emit.graph, self.loop.static_length)
+            contracts.check(value, place, f"'{tensor.name}'")
+        self._values[_key(tensor)] = value
 
     @contextlib.contextmanager
     def _placed(self, op: tf.Operation) -> Any:
@@ -425,9 +433,7 @@ class Walker:
             given = [self._values[_key(t)] for t in region.inputs]
             made = fallback.loop_region(region, given, self) if ops else []
         for tensor, value in zip(region.outputs, made):
-            self._values[_key(tensor)] = shaped(
-                Call(tensor.op, {}, self), None, value, dims(tensor)
-            )
+            self._hold(tensor, shaped(Call(tensor.op, {}, self), None, value, dims(tensor)))
         for handle in region.handles:  # a while loop hands it on
             self._values[_key(handle)] = self._values[_key(handle.op.inputs[handle.value_index])]
         for op in new:

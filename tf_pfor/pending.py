@@ -78,7 +78,7 @@ class Packed(Stacked):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """``dy`` at ``start`` ... of inner axis 0, zeros around."""
+    """The elements of ``dy``, at ``count`` places from ``start`` of inner axis 0; zeros around."""
 
     dy: Value
     start: int
