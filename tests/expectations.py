@@ -53,15 +53,57 @@ LOOPED: tuple[str, ...] = (
 )
 
 # Samples with invariants of an origin at a site of the call that are refused with the fallback
-# off; their values are compared with the fallback on.
+# off; their values are compared with the fallback on. Without any shape these need to know the
+# number of axes, of channels or of rows, or the shape of a filter.
 SITES_LOOPED: tuple[tuple[str, str, str], ...] = (
-    ("BatchToSpace", "outer", "all None"),  # the batch size must be known
-    ("Dilation2D", "captured", "all None"),  # the number of channels must be known
-    ("SparseTensorDenseMatMul", "captured", "all None"),  # and here the number of axes
+    ("BatchMatMulV2-unknown_by_matrix", "argument", "all None"),
+    ("BatchToSpace", "outer", "all None"),
+    ("BatchToSpaceND", "argument", "all None"),
+    ("Conv2D", "variable", "all None"),
+    ("Conv2D-dilated", "numpy", "all None"),
+    ("Conv2D-explicit", "argument", "all None"),
+    ("Conv2DBackpropFilter-1x1-stride", "captured", "all None"),
+    ("Conv2DBackpropFilter-strides-1x2", "constant", "all None"),
+    ("Conv2DBackpropInput-dilated", "argument", "all None"),
+    ("Conv2DBackpropInput-stride", "captured", "all None"),
+    ("Conv2DBackpropInput-valid", "outer", "all None"),
+    ("Conv3D", "captured", "all None"),
+    ("DepthwiseConv2dNative-explicit-f64", "numpy", "all None"),
+    ("DepthwiseConv2dNativeBackpropFilter-valid-stride", "outer", "all None"),
+    ("Dilation2D", "captured", "all None"),
+    ("Dilation2DBackpropFilter", "variable", "all None"),
+    ("FusedBatchNorm-inference", "variable", "all None"),
+    ("FusedBatchNormV2-training", "numpy", "all None"),
+    ("FusedBatchNormV3-inference-half", "numpy", "all None"),
+    ("FusedBatchNormV3-training-space", "outer", "all None"),
+    ("MatrixSetDiagV3", "constant", "saved"),
+    ("RaggedTensorToTensor-levels", "captured", "all None"),
+    ("ScatterNd-shape", "captured", "all None"),
+    ("SparseDenseCwiseMul", "argument", "all None"),
+    ("SparseReduceSum-all", "argument", "all None"),
+    ("SparseReorder", "variable", "all None"),
+    ("SparseSoftmax", "outer", "all None"),
+    ("SparseTensorDenseMatMul", "captured", "all None"),
 )
 
-# The same that fail: a part of the error.
+# The same that fail: a part of the error. What is TensorFlow's own: it cannot save a function whose
+# gradient captures an Optional of the graph around, infers another shape of MatrixDiagV2 when it
+# loads a function, cannot infer that of ApproxTopK, declares other shapes of ExtractVolumePatches
+# and of what FusedBatchNormGrad reserves than the kernels give, and broadcasts few groups of axes.
+# Operands of a softmax cross entropy that broadcast need a static shape.
 SITES_FAIL: dict[tuple[str, str, str], str] = {
-    # TensorFlow cannot save a function whose gradient captures an Optional of the graph around.
+    ("ApproxTopK", "outer", "functional"): "last dimension >= k",
+    ("ExtractVolumePatches", "argument", "all None"): "Input to reshape",
+    ("FractionalMaxPoolGrad", "constant", "functional"): "tensor_out_dup is not the same",
+    ("FusedBatchNormGrad-inference", "argument", "all None"): "Mismatch in function retval shape",
+    ("FusedBatchNormGrad-training", "captured", "all None"): "Mismatch in function retval shape",
+    ("FusedBatchNormGradV2-inference", "constant", "all None"): "Mismatch in function retval shape",
+    ("Less-groups", "argument", "all None"): "is not supported yet",
+    ("MatrixDiagV2", "variable", "saved"): "Binding inputs to tf.function failed",
     ("OptionalFromValue", "outer", "saved"): "Failed to add concrete function",
+    ("OptionalGetValue", "constant", "saved"): "Failed to add concrete function",
+    ("OptionalGetValue", "numpy", "saved"): "Failed to add concrete function",
+    ("OptionalGetValue", "variable", "saved"): "Failed to add concrete function",
+    ("OptionalHasValue", "captured", "saved"): "Failed to add concrete function",
+    ("SoftmaxCrossEntropyWithLogits-broadcast", "argument", "all None"): "must be broadcastable",
 }
