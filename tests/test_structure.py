@@ -47,7 +47,7 @@ LAYERS = (
     "convert",
     "trace",
     "options memory",
-    "function inputs",
+    "function inputs row_links",
     "run",
     "code_reads identity",
     "objects",

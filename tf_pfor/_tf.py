@@ -4,8 +4,7 @@ Everything here exists in TensorFlow 2.16 to 2.21. What it provides:
 
 * ``schema``: what an op type's OpDef says, in a form that is cheap to read;
 * ``attr_value`` / ``python_value``: between AttrValue protos and Python;
-* what ``_graphs`` builds graphs with;
-* look-ups of functions and of registered gradients.
+* what ``_graphs`` builds graphs with; look-ups of functions and of registered gradients.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from tensorflow.python.client import pywrap_tf_session as _session
 from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import execute
+from tensorflow.python.eager import record as record
 from tensorflow.python.eager.forwardprop_util import pack_tangents as pack_tangents
 from tensorflow.python.eager.polymorphic_function import autograph_util as _autograph_util
 from tensorflow.python.framework import auto_control_deps as _auto_control_deps

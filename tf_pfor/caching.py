@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf, memory, nests
 from tf_pfor.fingerprint import ARGUMENT, BY_IDENTITY, CLOSURE, Walk
-from tf_pfor.identity import Uncacheable, tokens
+from tf_pfor.identity import HoldsTape, Uncacheable, tokens
 from tf_pfor.rebuild import Rebuilt
 from tf_pfor.registry import REGISTRY
 
@@ -115,6 +115,16 @@ class EagerCall:
         except Uncacheable as why:
             return _refuse(str(why))
         return UNCACHED
+
+    def holds_tape(self) -> bool:
+        """Whether the functions hold a tape, so that they may ask it for derivatives."""
+        try:
+            self._fingerprint(BY_IDENTITY)
+        except HoldsTape:
+            return True
+        except Uncacheable:
+            pass
+        return False
 
     def _key(self, walk: Walk) -> Any:
         return *_environment(), self.implementation, self.jit_compile, self.options, walk.key()

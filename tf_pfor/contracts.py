@@ -29,7 +29,10 @@ ARE_CHECKED = os.environ.get("TF_PFOR_CONTRACTS", "") not in ("", "0")
 
 
 class Place(NamedTuple):
-    """Where a value is: for ops of ``graph``, in a loop of ``length`` rows (None: unknown)."""
+    """Where a value is: for ops of ``graph``, in a loop of ``length`` rows.
+
+    None where the length is unknown, and where tensors may be of any graph: what a body captures.
+    """
 
     graph: Any
     length: int | None
@@ -93,7 +96,7 @@ def _with_rows(value: Value, place: Place) -> Shape:
 
 def _is_seen(tensor: Any, graph: Any) -> bool:
     """Whether ops of a graph may read a tensor: it is eager, of the graph or of one around it."""
-    if not isinstance(tensor, tf.Tensor) or not tf.is_symbolic_tensor(tensor):
+    if graph is None or not isinstance(tensor, tf.Tensor) or not tf.is_symbolic_tensor(tensor):
         return True
     while graph is not None and graph is not tensor.graph:
         graph = getattr(graph, "outer_graph", None)

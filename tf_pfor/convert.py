@@ -83,7 +83,7 @@ class Walker:
 
     def bind(self, tensor: tf.Tensor, value: Value) -> None:
         """Says what a tensor of the body (a placeholder) is in the vectorized graph."""
-        self._hold(tensor, value)
+        self._hold(tensor, value, is_given=True)
         self._done.setdefault(tensor.op, [])
 
     def convert(
@@ -220,10 +220,11 @@ class Walker:
             if value is not None:
                 self._hold(tensor, value)
 
-    def _hold(self, tensor: tf.Tensor, value: Value) -> None:
+    def _hold(self, tensor: tf.Tensor, value: Value, *, is_given: bool = False) -> None:
         """Keeps what a tensor has become; in tests, its layout's contract is checked."""
         if contracts.ARE_CHECKED:
-            place = contracts.Place(self.emit.graph, self.loop.static_length)
+            graph = None if is_given else self.emit.graph
+            place = contracts.Place(graph, self.loop.static_length)
             contracts.check(value, place, f"'{tensor.name}'")
         self._values[_key(tensor)] = value
 

@@ -33,6 +33,10 @@ def is_library(module: str | None) -> bool:
     )
 
 
+class HoldsTape(Uncacheable):
+    """It holds a tape: what that recorded is not known, and it may go on recording."""
+
+
 class Tokens:
     """A number for each live object, never used again after the object is gone.
 

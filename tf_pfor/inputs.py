@@ -28,10 +28,17 @@ class Element:
     Attributes:
       tensor: None for the iteration number.
       is_mapped: axis 0 of ``tensor`` is the loop; otherwise every iteration sees all of it.
+      is_link: it is the iteration number, for derivatives that leave the body (``row_links``).
     """
 
     tensor: tf.Tensor | None
     is_mapped: bool = True
+    is_link: bool = False
+
+    @property
+    def whole(self) -> tf.Tensor | None:
+        """The tensor that the argument is a row of, if it is one."""
+        return self.tensor if self.is_mapped else None
 
     @property
     def spec(self) -> tf.TensorSpec:

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.identity import Uncacheable, is_library
+from tf_pfor.identity import HoldsTape, Uncacheable, is_library
 
 _BY_IDENTITY = 0
 # What TensorFlow and Keras note for themselves about modules, layers and models. The layers of a
@@ -108,6 +108,8 @@ def _library(walk: Any, x: Any) -> None:
     elif cls.__module__ == "tensorflow.python.ops.custom_gradient" and cls.__name__ == "Bind":
         walk.parts.append(cls)
         walk.visit(x._f, _BY_IDENTITY)
+    elif isinstance(x, tf.GradientTape):
+        raise HoldsTape("it holds a GradientTape, whose state is not known")
     elif cls.__module__ == "numpy" and callable(x):  # ufuncs and dispatched functions
         walk.parts.append(x)
     else:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf, memory, nests, pairs
+from tf_pfor import _tf, memory, nests, pairs, row_links
 from tf_pfor.axes import Axis
 from tf_pfor.collectives import has_collective
 from tf_pfor.convert import Failed, Settings, Walker
@@ -63,7 +63,7 @@ def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
 def _in_function(job: Job, elements: Sequence[Element], n: Dim, body: Body | None = None) -> Any:
     """Builds a job, of which the body may be known, in the graph of a function, and calls that."""
     inputs = [t for t in (*(e.tensor for e in elements), n) if isinstance(t, tf.Tensor)]
-    outside = [] if body is None else numbers(body)
+    captured = [] if body is None else numbers(body)
 
     def build(*given: tf.Tensor) -> Any:
         supply = iter(given)
@@ -72,20 +72,37 @@ def _in_function(job: Job, elements: Sequence[Element], n: Dim, body: Body | Non
         ]
         size = next(supply) if isinstance(n, tf.Tensor) else n
         if body is None:
-            return _build(job, inner, size)
-        seen = {id(t): x for t, x in zip(outside, supply, strict=True)}
+            return _build(job, inner, size, outside=[e.whole for e in elements])
+        seen = {id(t): x for t, x in zip(captured, supply, strict=True)}
         known = tuple((seen.get(id(t), t), inside) for t, inside in body.captures)
         return _build(job, inner, size, dataclasses.replace(body, captures=known))
 
-    return called(build, [*inputs, *outside])
+    return called(build, [*inputs, *captured])
 
 
-def _build(job: Job, elements: Sequence[Element], n: Dim, known_body: Body | None = None) -> Any:
-    """Traces (unless that was done) and converts a job in the current graph."""
+def _build(
+    job: Job,
+    elements: Sequence[Element],
+    n: Dim,
+    known_body: Body | None = None,
+    outside: Sequence[tf.Tensor | None] | None = None,
+) -> Any:
+    """Traces (unless that was done) and converts a job in the current graph.
+
+    Args:
+      job: what to do.
+      elements: the arguments of the body.
+      n: the number of iterations.
+      known_body: the body, if it was traced before, of these elements.
+      outside: what the arguments are rows of, as the caller has it; those of ``elements`` if None.
+    """
     known = n if isinstance(n, int) else _tf.static_value(n)
     hidden = job.axis_name is None
     axis = Axis(job.axis_name or "", None if known is None else int(known), hidden)
-    body = known_body or trace(job.fn, [e.spec for e in elements], axis)
+    if known_body is None:
+        body, elements = _traced(job, elements, outside, axis)
+    else:
+        body = known_body
     if known_body is None and is_pushed_forward(body, [e.tensor for e in elements]):
         return _in_function(job, elements, n, body)
     _check_outputs(body)
@@ -97,7 +114,7 @@ def _build(job: Job, elements: Sequence[Element], n: Dim, known_body: Body | Non
     block = _fitting(body, elements, n, job) if isinstance(job.block, str) else job.block
     if block is None or (isinstance(n, int) and n <= block):
         leaves = convert_body(body, elements, n, job.settings, recorder, invariant=shared)
-    elif block == 1 and not shared and _may_run_plain(body, job):
+    elif block == 1 and not shared and _may_run_plain(body, elements, job):
         leaves = _one_by_one(body, elements, n, job)
     else:
         leaves = _Blocks(body, elements, n, block, job, recorder, shared).run()
@@ -105,6 +122,24 @@ def _build(job: Job, elements: Sequence[Element], n: Dim, known_body: Body | Non
     if job.warn:
         warn_of_loops(recorder)
     return nests.to_user(nests.pack(body.structure, leaves))
+
+
+def _traced(
+    job: Job, elements: Sequence[Element], outside: Sequence[tf.Tensor | None] | None, axis: Axis
+) -> tuple[Body, Sequence[Element]]:
+    """The body, and its elements: one more where rows are linked with what they are rows of."""
+    outside = [e.whole for e in elements] if outside is None else outside
+    link: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]] | None = None
+    if row_links.may_be_needed(job.fn, outside):
+        elements = [*elements, Element(None, is_link=True)]
+
+        def linked(inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+            *rows, index = inputs
+            return [row_links.linked(r, x, index) for r, x in zip(rows, outside, strict=True)]
+
+        link = linked
+
+    return trace(job.fn, [e.spec for e in elements], axis, link), elements
 
 
 def _check_outputs(body: Body) -> None:
@@ -286,14 +321,15 @@ def several(tensor: tf.Tensor, block: int | None) -> tf.TensorSpec:
     return tf.TensorSpec(shape, tensor.dtype)
 
 
-def _may_run_plain(body: Body, job: Job) -> bool:
+def _may_run_plain(body: Body, elements: Sequence[Element], job: Job) -> bool:
     """Whether the body means the same when it runs by itself, once for each iteration.
 
     Not under XLA: it captures what is outside as it is (see ``gradients.own_constants``).
     """
     may_repeat = not job.once and job.settings.randomness == "different"
     is_xla = _tf.in_xla_context(tf.compat.v1.get_default_graph())
-    return may_repeat and not is_xla and not has_collective(body.graph)
+    is_linked = any(e.is_link for e in elements)
+    return may_repeat and not is_xla and not is_linked and not has_collective(body.graph)
 
 
 def _one_by_one(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> list[Any]:

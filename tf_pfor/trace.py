@@ -20,7 +20,7 @@ class Body:
 
     Attributes:
       graph: the FuncGraph.
-      placeholders: the inputs that stand for one iteration's elements.
+      placeholders: what stands for one iteration's elements.
       captures: pairs (tensor outside, placeholder inside).
       structure: the nest of outputs.
       leaves: what stands at the leaves of the structure: a tensor, an operation or None.
@@ -45,7 +45,12 @@ class Body:
 autographed = _tf.autographed
 
 
-def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec], axis: Axis | None = None) -> Body:
+def trace(
+    fn: Callable[..., Any],
+    specs: Sequence[tf.TensorSpec],
+    axis: Axis | None = None,
+    link: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]] | None = None,
+) -> Body:
     """Runs ``fn`` once, on placeholders for one iteration, and returns what it did.
 
     Variables may be made; closures over tensors, variables and tensors of the graph outside
@@ -55,6 +60,8 @@ def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec], axis: Axis | N
       fn: called with one tensor for each spec.
       specs: shapes and dtypes of one iteration's inputs.
       axis: the axis that is mapped, for collectives; one without a name when None.
+      link: from the inputs to what ``fn`` is called with (``row_links``); the inputs when None.
+        Inputs beyond those are not for ``fn``.
 
     Raises:
       ArgumentTypeError: if ``fn`` returns something that is not a tensor, None or an operation.
@@ -62,7 +69,9 @@ def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec], axis: Axis | N
     kept: dict[str, Any] = {}
     axis = axis or Axis()
 
-    def run(*args: tf.Tensor) -> list[tf.Tensor]:
+    def run(*inputs: tf.Tensor) -> list[tf.Tensor]:
+        args = inputs if link is None else link(inputs)
+        kept["placeholders"] = (*args, *inputs[len(args) :])
         with tf.variable_creator_scope(_lifted), entered(axis):
             structure = nests.from_user(fn(*args))
         structure = tf.nest.map_structure(dense, structure)
@@ -75,7 +84,7 @@ def trace(fn: Callable[..., Any], specs: Sequence[tf.TensorSpec], axis: Axis | N
     leaves = tuple(x if _is_silent(x) else next(outputs) for x in kept["leaves"])
     return Body(
         graph=graph,
-        placeholders=tuple(graph.inputs[: len(specs)]),
+        placeholders=kept["placeholders"],
         captures=tuple(graph.captures),
         structure=kept["structure"],
         leaves=leaves,

@@ -129,9 +129,12 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
     def call(*args: Any, **kwargs: Any) -> Any:
         if tf.executing_eagerly():
             closures = (fn, in_axes, out_axes)
-            result = EagerCall(_map, closures, (args, kwargs), options, jit_compile, own)()
+            eager = EagerCall(_map, closures, (args, kwargs), options, jit_compile, own)
+            result = eager()
             if result is not UNCACHED:
                 return result
+            if not jit_compile and _tf.may_record_gradients() and eager.holds_tape():
+                return mapped(*args, **kwargs)  # a row leads to what was recorded around this call
         if tf.executing_eagerly() or jit_compile:
             with advised():
                 return compiled()(*args, **kwargs)
