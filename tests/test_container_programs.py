@@ -12,7 +12,7 @@ from tests.container_programs import W, gradients, program, value
 N = 4
 
 
-# The tape outside of the map ends in PyOperation.add_control_inputs, on the graph of the gradient of
+# The tape around the map ends in PyOperation.add_control_inputs, on the graph of a gradient of
 # a conditional: one thread, no processor time. Not understood; it happens without jit_compile only.
 HANG = ((38, "tape around"),)
 
