@@ -2,7 +2,7 @@
 #
 #   make demo         handwritten digits: per-example gradients, a picture, a table of times
 #   make test         the tests: the basics, today's share of the long sweeps, what has changed
-#   make test ROOM=lists  all tests of one room: tests/shares.py has their names
+#   make test ROOM=lists  all tests of one room: the folders of tests/ are the rooms
 #   make test-all     the tests, with all of the long sweeps
 #   make test-oldest  a smoke test on the oldest TensorFlow that we support
 #   make bench        the benchmarks
@@ -25,7 +25,7 @@ ROOM ?= changed
 # Seconds after which no further test begins; what was not run is said at the end.
 LIMIT ?= 2400
 PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --maxfail 25
-SMOKE := tests/test_smoke.py tests/test_graphs.py
+SMOKE := tests/project/test_smoke.py tests/core/test_graphs.py
 
 .PHONY: bench demo docs help install lint test test-all test-oldest
 

@@ -12,8 +12,9 @@ VERSION = re.search(
 
 TENSORFLOW = ">=2.16,<2.22"
 TEST = ["hypothesis>=6.100", "pytest>=8", "pytest-timeout>=2.3", "pytest-xdist>=3.5"]
-# Libraries that call TensorFlow's vectorizer, for tests/test_clients.py. tensorflow-privacy asks
-# for an older TensorFlow: `pip install --no-deps tensorflow-privacy dp-accounting` beside these.
+# Libraries that call TensorFlow's vectorizer, for tests/project/test_clients.py. tensorflow-privacy
+# asks for an older TensorFlow: `pip install --no-deps tensorflow-privacy dp-accounting` beside
+# these.
 CLIENTS = ["keras-cv>=0.9", "tensorflow-probability>=0.25", "tf-keras>=2.16", "tf-quant-finance"]
 DEMO = ["matplotlib>=3.8", "scikit-learn>=1.4"]
 
@@ -35,7 +36,7 @@ setup(
         "test": TEST,
         "clients": CLIENTS,
         "demo": DEMO,
-        "jax": ["jax>=0.4.30"],  # tests/test_jax.py
+        "jax": ["jax>=0.4.30"],  # tests/project/test_jax.py
         "tfp": ["tensorflow-probability>=0.24", "tf-keras>=2.16"],
         "lint": ["pyright[nodejs]==1.1.414", "ruff==0.17.6"],
     },

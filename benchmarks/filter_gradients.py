@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters import filter_gradients as fg
-from tf_pfor.emit import Emitter
+from tf_pfor.converters.nn import filter_gradients as fg
+from tf_pfor.core.emit import Emitter
 
 LAYERS = (
     # size, depth, features, kernel, stride

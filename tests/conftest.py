@@ -129,7 +129,7 @@ def _free_graphs():
 @pytest.fixture
 def weights_are_large(monkeypatch):
     """Weights count as larger than a cache, and are taken apart in blocks of two columns."""
-    from tf_pfor.converters import _joint_products, _weights
+    from tf_pfor.converters.math import _joint_products, _weights
 
     monkeypatch.setattr(_joint_products, "LARGE", 1)
     monkeypatch.setattr(_weights, "_ROWS", range(513))

@@ -29,16 +29,16 @@ import numpy as np
 import tensorflow as tf
 
 from tests.sample import Sample, case
-from tf_pfor import checked, nests
-from tf_pfor import inputs as inputs_module
-from tf_pfor.convert import Settings
-from tf_pfor.errors import NotVectorizableError
-from tf_pfor.inputs import Element
-from tf_pfor.registry import REGISTRY, Outcome
-from tf_pfor.report import Recorder
-from tf_pfor.run import convert_body
-from tf_pfor.trace import trace
-from tf_pfor.values import Folded, Stacked, Value
+from tf_pfor.api import inputs as inputs_module
+from tf_pfor.api.inputs import Element
+from tf_pfor.api.run import convert_body
+from tf_pfor.core import checked, nests
+from tf_pfor.core.errors import NotVectorizableError
+from tf_pfor.core.registry import REGISTRY, Outcome
+from tf_pfor.core.report import Recorder
+from tf_pfor.core.values import Folded, Stacked, Value
+from tf_pfor.core.walker import Settings
+from tf_pfor.tracing.trace import trace
 
 LOOP_OPS = ("While", "StatelessWhile", "MapDefun", "PartitionedCall", "Enter")
 

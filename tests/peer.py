@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tf_pfor  # noqa: F401  (its drop_in module)
 
-DROP_IN = sys.modules["tf_pfor.drop_in"]
+DROP_IN = sys.modules["tf_pfor.frontends.drop_in"]
 _PEER = DROP_IN._PEER
 FLOW = importlib.import_module(_PEER + "control_flow_ops")
 GRADIENTS = importlib.import_module(_PEER + "gradients")

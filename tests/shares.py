@@ -17,8 +17,9 @@ import zlib
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-DURATIONS = pathlib.Path(__file__).with_name("durations.json")
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent
+DURATIONS = HERE / "durations.json"
 UNKNOWN = 0.5  # seconds of a test that was never recorded
 SWEEP = 5.0  # seconds; of a function whose tests take longer together, some run each day
 DAILY = 2.5  # seconds of tests of such a function that run each day
@@ -34,61 +35,11 @@ BASICS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Room:
-    """What belongs together: patterns of files below tf_pfor/, and of test files."""
-
-    sources: str
-    tests: str
-
-
-ROOMS = {
-    "api": Room(
-        "api vmap options run function check explain report collectives drop_in memory errors",
-        "api bodies check collectives docs drop_in errors examples fallback graphs memory report "
-        "smoke vmap",
-    ),
-    "arrays": Room(
-        "*_indexing *_columns *row_reads",
-        "columns indexing scatter_beyond_the_end masked_reductions",
-    ),
-    "caching": Room(
-        "trace caching fingerprint objects identity code_reads rebuild", "caching* user_project"
-    ),
-    "control_flow": Room(
-        "*cond *while_* *_sides *_branch* *_once *_threads *_regions *_carries *_loop_* *_late "
-        "*_accumulators *_stored_otherwise *_opened* *_safety *_optionals *optional *pairs",
-        "branches* cond* conditionals* control_flow* hessian* late nested_* pairs trip_bounds "
-        "two_maps while*",
-    ),
-    "derivatives": Room(
-        "derivatives functional pullbacks differentiated per_example left_out gradients "
-        "indexed_slices",
-        "blocks_of_* derivatives* examples_derivatives forward_* functional gradients_* "
-        "hessian* jacobian* left_out per_example second_* sparse_gradients tapes",
-    ),
-    "lists": Room(
-        "*tensor_list* *_list_* *_lists *_kept *_containers *_shared *_ends *_rooms *_on_top "
-        "*_one_length *_kinds *_pieces *by_row *repeats *_repeats",
-        "arrays_read* by_row container_programs growing* lists_* one_list* pieces* repeats "
-        "shared_containers slices_in_loops tensor_array* tensor_list",
-    ),
-    "math": Room(
-        "*elementwise *sums *_matmul *_products *_joint_products *_weights *_broadcast *_families",
-        "elementwise families joint_products matmul_structure products transposed_once",
-    ),
-    "nn": Room("*conv *filter_gradients *_channels", "conv_structure ctc image keras_*"),
-    "random": Room("*random* *_philox *_normal *generator", "random"),
-    "sparse": Room("*sparse *ragged", "sparse*"),
-    "state": Room(
-        "*variables* *_state recurrences ordered *lookup *debug",
-        "debug keras_state lookup state*",
-    ),
-    "uneven": Room(
-        "jagged cut selections masked padded all_slices shapes regions",
-        "ctc growing jagged masked_reductions selections",
-    ),
-}  # fmt: skip
+# The rooms are the folders of tests/ that have tests. Sources of these rooms have tests in others.
+ROOMS = tuple(
+    sorted(p.parent.name for p in HERE.glob("*/__init__.py") if [*p.parent.glob("test_*")])
+)
+OTHERS = {"analysis": ("control_flow", "lists"), "_tf": ("core",)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +63,8 @@ class Test:
     @classmethod
     def of(cls, name: str, is_slow: bool) -> Test:
         file = name.split("::")[0].rsplit("/", 1)[-1]
-        function, _, case = name.rsplit("/", 1)[-1].partition("[")
+        path, _, case = name.partition("[")
+        function = path.rsplit("/", 1)[-1]
         if file not in ("test_samples.py", "test_call_sites.py") or not case:
             return cls(name, file, function, name, is_slow)
         topic = case.split(".")[0]
@@ -170,27 +122,22 @@ def rooms_of(files: Iterable[str]) -> tuple[list[str], list[str]]:
         path = pathlib.PurePosixPath(file)
         if path.suffix != ".py":
             continue
+        folder = path.parent.name
         if path.parts[0] == "tests" and path.name.startswith("test_"):
             others.add(path.name)
-        elif path.parent.name in ("converters", "samples"):
+        elif path.parts[:2] in (("tf_pfor", "converters"), ("tests", "samples")):
             others.add(f"test_samples.py[{path.stem}.*")
             others.add(f"test_call_sites.py[{path.stem}.*")
         if path.parts[0] == "tf_pfor":
-            below = "/".join(path.parts[1:]).removesuffix(".py")
-            rooms |= {name for name, room in ROOMS.items() if _matches(below, room.sources)}
+            rooms |= {room for room in OTHERS.get(folder, (folder,)) if room in ROOMS}
     return sorted(rooms), sorted(others)
-
-
-def _matches(name: str, patterns: str) -> bool:
-    return any(fnmatch(name, p) for p in patterns.split())
 
 
 def in_rooms(test: Test, rooms: Iterable[str], others: Iterable[str] = ()) -> bool:
     """Whether a test belongs to rooms, or to files and topics that are named besides."""
-    short = test.file.removeprefix("test_").removesuffix(".py")
-    if any(_matches(short, ROOMS[room].tests) for room in rooms):
+    path, _, case = test.name.partition("[")
+    if pathlib.PurePosixPath(path.split("::")[0]).parent.name in rooms:
         return True
-    _, _, case = test.name.partition("[")
     return any(fnmatch(test.file, o) or _is_prefix(o, f"{test.file}[{case}") for o in others)
 
 

@@ -5,7 +5,6 @@ there are follows from the samples alone.
 """
 
 import functools
-import importlib
 import re
 
 import numpy as np
@@ -15,8 +14,8 @@ import tensorflow as tf
 import tf_pfor
 from tests import call_sites, harness
 from tests.expectations import LOOPED, SITES_FAIL, SITES_LOOPED
-from tests.samples import ALL, TOPICS
-from tf_pfor import nests
+from tests.samples import ALL, MODULES, TOPICS
+from tf_pfor.core import nests
 
 # What their samples do changes state, or is random: they run with another invariant beside them.
 STATEFUL = ("debug", "generator", "random", "variables", "variables_scatter")
@@ -84,7 +83,7 @@ def body_of(s, subset, site):
 
 def state_of(topic):
     """The variables of the module of a topic's samples."""
-    held = vars(importlib.import_module(f"tests.samples.{topic}")).values()
+    held = vars(MODULES[topic]).values()
     states = [x.state if isinstance(x, tf.random.Generator) else x for x in held]
     return [x for x in states if isinstance(x, tf.Variable)]
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests.program_modes import MODES, Mode, body_of, compare, is_float
 from tests.programs import ALL
-from tf_pfor.errors import FallbackWarning, PforError
+from tf_pfor.core.errors import FallbackWarning, PforError
 
 BRANCHES = "give results of different shapes, (6, 4) and (3, 4)"
 OPTIONAL = "a loop changes an optional"

@@ -5,7 +5,7 @@ import pytest
 from tests import harness
 from tests.expectations import LOOPED
 from tests.samples import ALL, TOPICS
-from tf_pfor.registry import REGISTRY
+from tf_pfor.core.registry import REGISTRY
 
 _IDS = [s.name for s in ALL]
 

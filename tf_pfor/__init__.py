@@ -11,10 +11,13 @@ except ModuleNotFoundError as _why:
     ) from _why
 
 from tf_pfor import converters as converters
-from tf_pfor.api import for_loop, pfor, vectorized_map
-from tf_pfor.caching import CacheInfo, cache_info, clear_cache
-from tf_pfor.check import CheckReport, check
-from tf_pfor.collectives import (
+from tf_pfor.api.check import CheckReport, check
+from tf_pfor.api.explain import explain
+from tf_pfor.api.maps import for_loop, pfor, vectorized_map
+from tf_pfor.api.vmap import vmap
+from tf_pfor.core import registry as registry
+from tf_pfor.core import shapes as shapes
+from tf_pfor.core.collectives import (
     all_gather,
     axis_index,
     axis_size,
@@ -24,9 +27,7 @@ from tf_pfor.collectives import (
     ppermute,
     psum,
 )
-from tf_pfor.derivatives import batch_jacobian, jacobian, tape_batch_jacobian, tape_jacobian
-from tf_pfor.drop_in import disable_drop_in, drop_in, enable_drop_in
-from tf_pfor.errors import (
+from tf_pfor.core.errors import (
     ArgumentError,
     ArgumentTypeError,
     CannotVectorize,
@@ -36,14 +37,24 @@ from tf_pfor.errors import (
     PforError,
     RegistrationError,
 )
-from tf_pfor.explain import explain
-from tf_pfor.functional import hessian, hessian_diag, hvp, jacfwd, jacrev, laplacian
-from tf_pfor.indexed_slices import BatchedIndexedSlices
-from tf_pfor.per_example import clipped_gradient_sum, gradient_norms, per_example_gradients
-from tf_pfor.registry import RegisterPFor
-from tf_pfor.report import Report
+from tf_pfor.core.registry import RegisterPFor
+from tf_pfor.core.report import Report
+from tf_pfor.derivatives.functional import hessian, hessian_diag, hvp, jacfwd, jacrev, laplacian
+from tf_pfor.derivatives.indexed_slices import BatchedIndexedSlices
+from tf_pfor.derivatives.jacobians import (
+    batch_jacobian,
+    jacobian,
+    tape_batch_jacobian,
+    tape_jacobian,
+)
+from tf_pfor.derivatives.per_example import (
+    clipped_gradient_sum,
+    gradient_norms,
+    per_example_gradients,
+)
+from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
+from tf_pfor.tracing.caching import CacheInfo, cache_info, clear_cache
 from tf_pfor.version import __version__
-from tf_pfor.vmap import vmap
 
 __all__ = [
     "ArgumentError",

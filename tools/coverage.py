@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tf_pfor  # noqa: F401  (registers all converters)
 from tf_pfor import _tf
-from tf_pfor.registry import REGISTRY, Outcome, describe
+from tf_pfor.core.registry import REGISTRY, Outcome, describe
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "coverage.md"
 

@@ -17,7 +17,7 @@ def python_files() -> list[str]:
 
 
 def module_of(path: str) -> str:
-    """tf_pfor/run.py -> tf_pfor.run; tf_pfor/__init__.py -> tf_pfor."""
+    """tf_pfor/api/run.py -> tf_pfor.run; tf_pfor/__init__.py -> tf_pfor."""
     return path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 

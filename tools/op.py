@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from tf_pfor import _tf
-from tf_pfor.registry import REGISTRY, describe
+from tf_pfor.core.registry import REGISTRY, describe
 
 
 def describe_op(op_type: str) -> str:

@@ -1,4 +1,5 @@
-"""Op samples, by topic: one module beside each module of tf_pfor/converters.
+"""Op samples, by topic: one module for each module of tf_pfor/converters, in
+the same room.
 
 ``ALL`` is the list of all samples, ``TOPICS`` the same by module; every op type in the registry
 must have one.
@@ -9,8 +10,10 @@ import pkgutil
 
 from tests.sample import Sample
 
-TOPICS: dict[str, list[Sample]] = {
-    info.name: importlib.import_module(f"{__name__}.{info.name}").SAMPLES
-    for info in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name)
+MODULES = {
+    info.name.rsplit(".", 1)[1]: importlib.import_module(info.name)
+    for info in pkgutil.walk_packages(__path__, __name__ + ".")
+    if not info.ispkg
 }
+TOPICS: dict[str, list[Sample]] = {topic: MODULES[topic].SAMPLES for topic in sorted(MODULES)}
 ALL: list[Sample] = [s for samples in TOPICS.values() for s in samples]

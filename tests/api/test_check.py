@@ -1,0 +1,127 @@
+"""``check``: equal bodies are equal, and a wrong converter is found with op, line and row."""
+
+import inspect
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tf_pfor.core.errors import ArgumentError, NotVectorizableError
+from tf_pfor.core.registry import ANY, REGISTRY
+
+X = tf.random.stateless_normal([4, 3], [1, 2])
+
+
+@pytest.fixture
+def wrong_tanh():
+    """A converter that is right for all rows but the last two."""
+    with REGISTRY.temporary():
+
+        @tf_pfor.RegisterPFor("Tanh", ANY, override=True)
+        def tanh(call, x):
+            good = call.rebuild()
+            return call.emit("ConcatV2", [good[:2], good[2:] * 1.5], np.int32(0))
+
+        yield
+
+
+def test_a_wrong_converter_is_found(wrong_tanh, capsys):
+    def fn(x):
+        y = tf.exp(x) + 1.0
+        z = tf.tanh(y)  # the line
+        return tf.reduce_sum(z * 2.0)
+
+    report = tf_pfor.check(fn, X)
+    found = report.difference
+    lines, first = inspect.getsourcelines(fn)
+    line = first + next(i for i, text in enumerate(lines) if "# the line" in text)
+    assert not report.is_equal
+    assert (found.op_type, found.row, found.output) == ("Tanh", 2, 0)
+    assert pathlib.Path(found.line).name == f"test_check.py:{line}"
+    np.testing.assert_allclose(found.found, 1.5 * found.expected, 1e-5)
+    largest = 0.5 * np.tanh(np.exp(X[2:]) + 1).max()
+    np.testing.assert_allclose(found.largest, largest, 1e-5)
+    said = capsys.readouterr().out
+    assert said.strip() == str(report)
+    assert "first that differs" in said
+    assert f"test_check.py:{line}" in said
+
+
+def test_inside_control_flow_it_names_the_op_around(wrong_tanh):
+    def fn(x):
+        return tf.while_loop(lambda y: tf.reduce_sum(y) < 3.0, lambda y: [tf.tanh(y) + 1], [x])[0]
+
+    assert tf_pfor.check(fn, -tf.abs(X)).difference.op_type in ("While", "StatelessWhile")
+
+
+def test_inside_functions_it_names_the_op(wrong_tanh):
+    w = tf.Variable(2.0)
+    inner = tf.function(lambda x, k: tf.tanh(x * k * w) + 1.0)
+    outer = tf.function(lambda x: inner(tf.exp(x), 3.0) * w)
+
+    found = tf_pfor.check(lambda x: tf.reduce_sum(outer(x + 1.0)), X).difference
+    assert (found.op_type, found.row) == ("Tanh", 2)
+    assert "test_check.py" in found.line
+
+    model = tf.keras.Sequential([tf.keras.layers.Dense(2), tf.keras.layers.Activation("tanh")])
+    call = tf.function(lambda x: model(x[None]))
+    assert tf_pfor.check(lambda x: call(x)[0], X).difference.op_type == "Tanh"
+
+
+def test_equal_bodies():
+    dense = tf.keras.layers.Dense(2)
+    dense.build([None, 3])
+
+    def fn(x):
+        y = dense(x[None])[0]
+        if tf.reduce_sum(x) > 0:
+            y = tf.sqrt(tf.abs(y))
+        values, order = tf.math.top_k(x, 2)
+        return {"y": y, "order": order, "v": values, "none": None, "text": tf.strings.as_string(x)}
+
+    report = tf_pfor.check(fn, X)
+    assert report.is_equal
+    assert report.rows == 4
+    assert report.compared > 8
+    assert tf_pfor.check(lambda i: X[i] * 2, 4).is_equal
+    assert tf_pfor.check(lambda a, b: a @ b, tf.ones([2, 3, 4]), tf.ones([2, 4, 5])).compared == 1
+    assert tf_pfor.check(lambda x: x * 2, tf.zeros([0, 3])).rows == 0
+    assert tf_pfor.check(lambda x: tf.cast(x, tf.bfloat16) ** 2, X).is_equal
+    nan = tf.constant([[1.0, np.nan], [np.inf, 0.0]])
+    assert tf_pfor.check(lambda x: x * 2, nan).is_equal
+
+
+def test_variables_are_as_before():
+    total = tf.Variable(1.0)
+
+    def fn(x):
+        total.assign_add(tf.reduce_sum(x))
+        return x * 2
+
+    assert tf_pfor.check(fn, tf.ones([4, 3])).is_equal
+    assert total.numpy() == 1.0
+
+
+def test_random_numbers_are_not_compared():
+    report = tf_pfor.check(lambda x: (x + tf.random.normal([3]), x * 2), X)
+    assert report.is_equal
+    assert report.compared == 1
+    assert report.not_compared >= 2
+    assert "could not be" in str(report)
+
+
+def test_errors():
+    with pytest.raises(ArgumentError, match=r"outside of tf\.function"):
+        tf.function(lambda: tf_pfor.check(lambda x: x, X))()
+    with pytest.raises(ArgumentError, match="collectives"):
+        tf_pfor.check(lambda x: tf_pfor.psum(x), X)
+    with pytest.raises(NotVectorizableError):
+        tf_pfor.check(
+            lambda x: tf.raw_ops.AudioSpectrogram(input=x[:, None], window_size=2, stride=1),
+            X,
+            fallback_to_while_loop=False,
+        )
+    with pytest.raises(ArgumentError, match="called with"):
+        tf_pfor.check(lambda x: x)

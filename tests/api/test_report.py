@@ -1,0 +1,166 @@
+"""explain, and the Report it returns."""
+
+import json
+import threading
+
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.fallback.test_fallback import UNREGISTERED, unregistered
+from tf_pfor.core.registry import Outcome
+
+W = tf.Variable([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+
+
+def body(x):
+    return tf.linalg.matvec(W, x) + 1.0
+
+
+def found(report, op_type):
+    return {r.outcome for r in report.records if r.op_type == op_type}
+
+
+def test_of_a_map(capsys):
+    report = tf_pfor.explain(body, tf.ones([8, 2]))
+    assert capsys.readouterr().out == f"{report}\n"
+    assert found(report, "MatMul") == {Outcome.VECTORIZED}
+    assert found(report, "ReadVariableOp") == {Outcome.KEPT}
+    assert report.n == 8
+    assert report.name == "body"
+    assert report.is_complete
+    assert sum(report.totals.values()) == report.body_ops
+    assert 0 < report.emitted_ops <= report.body_ops + 2
+
+
+def test_the_line_is_the_users():
+    report = tf_pfor.explain(body, tf.ones([8, 2]))
+    line = next(r.line for r in report.records if r.op_type == "MatMul")
+    assert line == f"{__file__}:{body.__code__.co_firstlineno + 1}"
+    assert f"test_report.py:{body.__code__.co_firstlineno + 1}" in report.text()
+
+
+@pytest.mark.parametrize("iters", [8, tf.constant(8)])
+def test_of_a_pfor_body(iters):
+    x = tf.ones([8, 3])
+    report = tf_pfor.explain(lambda i: tf.gather(x, i) * 2.0, iters)
+    assert report.n == 8
+    assert found(report, "Mul") == {Outcome.VECTORIZED}
+
+
+def test_of_several_arguments_and_nests():
+    one = tf.ones([4, 2])
+    report = tf_pfor.explain(lambda a, b: a * b["x"], one, {"x": one})
+    assert report.n == 4
+    assert found(report, "Mul") == {Outcome.VECTORIZED}
+    report = tf_pfor.explain(lambda ab: ab[0] * ab[1], (one, one))
+    assert found(report, "Mul") == {Outcome.VECTORIZED}
+
+
+def test_of_specs_and_unknown_n():
+    report = tf_pfor.explain(body, tf.TensorSpec([None, 2]))
+    assert report.n is None
+    assert "n = unknown" in str(report)
+
+
+def test_nothing_runs():
+    ran = []
+
+    def watched(x):
+        tf.py_function(lambda: ran.append(1), [], [])
+        return tf.math.log(x)
+
+    counter = tf.Variable(0)
+
+    def counting(x):
+        counter.assign_add(1)
+        return x
+
+    tf_pfor.explain(watched, tf.ones([3]))
+    tf_pfor.explain(counting, tf.ones([3]))
+    assert not ran
+    assert counter.numpy() == 0
+
+
+def test_loops_and_refusals_have_reasons():
+    with unregistered():
+        report = tf_pfor.explain(UNREGISTERED, tf.ones([3, 2]))
+        assert found(report, "Betainc") == {Outcome.LOOPED}
+        assert "no converter" in report.text()
+        assert report.is_complete
+        report = tf_pfor.explain(UNREGISTERED, tf.ones([3, 2]), fallback_to_while_loop=False)
+        assert found(report, "Betainc") == {Outcome.REJECTED}
+        assert not report.is_complete
+        assert report.records[0].op_type == "Betainc"  # what needs attention comes first
+        assert "the fallback loop is off" in report.markdown()
+
+
+@unregistered()
+def test_tiled_says_what_is_repeated():
+    @tf_pfor.RegisterPFor("Xlogy", stacked=("x", "y"), override=True)
+    def xlogy(call, x, y):
+        return call.rebuild(x=x.tensor, y=y.tensor)
+
+    report = tf_pfor.explain(lambda x: tf.math.xlogy(x, [1.0, 2.0]), tf.ones([3, 2]))
+    assert found(report, "Xlogy") == {Outcome.TILED}
+    assert "repeats the loop-invariant 'y'" in report.text()
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_table_fits(width):
+    def long(x):
+        return tf.math.betainc(x, x, x)
+
+    with unregistered():
+        report = tf_pfor.explain(long, tf.ones([3, 2]), fallback_to_while_loop=False)
+    assert max(map(len, report.text(width).splitlines())) <= width
+
+
+def test_json():
+    report = tf_pfor.explain(body, tf.ones([8, 2]))
+    again = json.loads(json.dumps(report.to_dict()))
+    assert again["totals"] == report.totals
+    assert again["body"]["ops"] == report.body_ops
+    assert {o["op_type"] for o in again["ops"]} == {r.op_type for r in report.records}
+
+
+def test_inside_a_function_and_in_threads():
+    @tf.function
+    def outer(x):
+        assert tf_pfor.explain(body, x).is_complete
+        return x
+
+    graph = outer.get_concrete_function(tf.ones([8, 2])).graph
+    graph_ops = [o.type for o in graph.get_operations()]
+    assert "MatMul" not in graph_ops
+    assert "BatchMatMulV2" not in graph_ops
+    reports = []
+    threads = [
+        threading.Thread(target=lambda: reports.append(tf_pfor.explain(body, tf.ones([8, 2]))))
+        for _ in range(4)
+    ]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(reports) == 4
+    assert len({str(r) for r in reports}) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "text"),
+    [
+        ((), tf_pfor.ArgumentError, "number of iterations"),
+        ((-1,), tf_pfor.ArgumentError, "negative"),
+        ((1.5,), tf_pfor.core.errors.ArgumentTypeError, "integer"),
+        ((tf.ones([2, 1]), tf.ones([3, 1])), tf_pfor.ArgumentError, "differ"),
+    ],
+)
+def test_bad_arguments(args, error, text):
+    with pytest.raises(error, match=text):
+        tf_pfor.explain(lambda *x: x, *args)
+
+
+def test_not_a_function():
+    with pytest.raises(tf_pfor.core.errors.ArgumentTypeError, match="function"):
+        tf_pfor.explain(3, 4)

@@ -1,0 +1,151 @@
+"""Checks of hand-written control flow: values, gradients, jit_compile, against a Python loop."""
+
+import numpy as np
+import tensorflow as tf
+
+import tf_pfor
+from tf_pfor import _tf
+from tf_pfor.api.inputs import Element
+from tf_pfor.api.run import convert_body
+from tf_pfor.core import nests
+from tf_pfor.core.report import Recorder
+from tf_pfor.core.walker import Settings
+from tf_pfor.tracing.trace import trace
+
+
+def vectorized(f, args, recorder=None, **settings):
+    """``f`` over the rows of ``args``, in the current graph; nothing may loop over rows."""
+    n = args[0].shape[0]
+    n = tf.shape(args[0])[0] if n is None else n
+    elements = [Element(a) for a in args]
+    body = trace(_tf.autographed(f), [e.spec for e in elements])
+    recorder = Recorder() if recorder is None else recorder
+    leaves = convert_body(
+        body, elements, n, Settings(settings.pop("fallback", "error"), **settings), recorder
+    )
+    return [x for x in leaves if isinstance(x, tf.Tensor)]
+
+
+def looped(f, args, n):
+    """A Python loop over the rows, and tf.stack."""
+    f = _tf.autographed(f)
+    rows = [nests.flatten(f(*[a[r] for a in args])) for r in range(n)]
+    return [tf.stack(column) for column in zip(*rows)]
+
+
+def notes(f, *args, **settings):
+    """What the report says of control flow."""
+    recorder = Recorder()
+    with tf.Graph().as_default():
+        tf.function(
+            lambda *a: vectorized(f, a, recorder, **settings), autograph=False
+        ).get_concrete_function(*[tf.TensorSpec(np.shape(a), tf.as_dtype(a.dtype)) for a in args])
+    return [reason for _, _, reason in recorder.entries if reason]
+
+
+def _total(outputs):
+    total = tf.constant(0.0, tf.float64)
+    for k, out in enumerate(outputs):
+        if out.dtype.is_floating:
+            weight = tf.cos(tf.range(tf.size(out), dtype=tf.float64) + float(k))
+            total += tf.reduce_sum(tf.cast(tf.reshape(out, [-1]), tf.float64) * weight)
+    return total
+
+
+def _gradients(run, args, second):
+    floats = [i for i, a in enumerate(args) if a.dtype.is_floating]
+
+    @tf.function(autograph=False)
+    def go(*given):
+        watched = [given[i] for i in floats]
+        with tf.GradientTape() as outer:
+            outer.watch(watched)
+            with tf.GradientTape() as tape:
+                tape.watch(watched)
+                total = _total(run(given))
+            first = tape.gradient(total, watched, unconnected_gradients="zero")
+            first = [tf.convert_to_tensor(g) for g in first]
+            again = _total(first)
+        if not second:
+            return first
+        more = outer.gradient(again, watched, unconnected_gradients="zero")
+        return first, [tf.convert_to_tensor(g) for g in more]
+
+    return tf.nest.flatten(go(*args))
+
+
+def check(f, *args, xla=True, grad=True, second=False, unknown=False, rtol=2e-5, **settings):
+    """Compares ``f`` over the rows of ``args`` with a Python loop over them.
+
+    Args:
+      f: one iteration.
+      *args: arrays; axis 0 is the loop.
+      xla: also under jit_compile.
+      grad: also gradients.
+      second: also second gradients.
+      unknown: also with n known only when running.
+      rtol: tolerance, also the absolute one.
+      **settings: of the conversion.
+    """
+    args = [tf.constant(a) for a in args]
+    n = args[0].shape[0]
+    expected = tf.function(lambda *a: looped(f, a, n))(*args) if n else None
+
+    def same(found, wanted, what):
+        assert len(found) == len(wanted), what
+        for a, b in zip(found, wanted):
+            assert a.shape == b.shape, (what, a.shape, b.shape)
+            assert a.dtype == b.dtype, (what, a.dtype, b.dtype)
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol, rtol, err_msg=what)
+
+    modes = [("static", {}, False)]
+    modes += [("unknown n", {}, True)] if unknown else []
+    modes += [("jit_compile", {"jit_compile": True}, False)] if xla and n else []
+    for what, options, dynamic in modes:
+        specs = [tf.TensorSpec([None, *a.shape[1:]] if dynamic else a.shape, a.dtype) for a in args]
+        run = tf.function(lambda *a: vectorized(f, a, **settings), autograph=False, **options)
+        concrete = run.get_concrete_function(*specs)
+        found = concrete(*args)
+        if expected is None:
+            assert all(x.shape[0] == 0 for x in found), what
+        else:
+            same(found, expected, what)
+            for x in concrete.outputs:
+                assert x.shape[0] == (None if dynamic else n), (what, x.shape)
+    if grad and n and any(a.dtype.is_floating for a in args):
+        found = _gradients(lambda a: vectorized(f, a, **settings), args, second)
+        wanted = _gradients(lambda a: looped(f, a, n), args, second)
+        same(found, wanted, "gradients")
+
+
+def gradient_in_body(model, power=2):
+    """Of the sum of ``model(*args) ** power`` by its last argument, with the tape in the body."""
+
+    def one(*args):
+        with tf.GradientTape() as tape:
+            tape.watch(args[-1])
+            total = tf.reduce_sum(model(*args) ** power)
+        return tape.gradient(total, args[-1])
+
+    return one
+
+
+def mapped(one, *args, **options):
+    """vectorized_map of ``one(*row)``; nothing may loop over rows."""
+    return tf_pfor.vectorized_map(
+        lambda row: one(*row), args, fallback_to_while_loop=False, **options
+    )
+
+
+def in_two_maps(one, *args):
+    """``one`` over the first two axes of ``args``."""
+    return mapped(lambda *rows: mapped(one, *rows), *args)
+
+
+def all_ops(graph):
+    """The ops of a graph and of the loops in it."""
+    for op in graph.get_operations():
+        yield op
+        if op.type in ("While", "StatelessWhile"):
+            for name in ("cond", "body"):
+                yield from all_ops(_tf.function_graph(graph, op.get_attr(name).name))

@@ -1,0 +1,1 @@
+"""Tests of tf_pfor/converters/control_flow, and of converters/analysis."""

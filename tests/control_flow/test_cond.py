@@ -1,0 +1,429 @@
+"""Conditionals: predicates that vary and that do not, empty sides, traps, gradients, XLA."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.comparisons import check, notes, vectorized
+from tf_pfor import FallbackWarning, NotVectorizableError, vectorized_map
+
+pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
+
+
+def _x(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+X = _x(5, 3)
+P = np.array([True, False, True, True, False])
+X6 = np.arange(1.0, 7.0, dtype=np.float32)
+
+
+def test_variant_predicate():
+    check(lambda p, x: tf.cond(p, lambda: tf.exp(x), lambda: x * x), P, X)
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_all_rows_on_one_side(value):
+    check(lambda p, x: tf.cond(p, lambda: tf.exp(x), lambda: x * x), np.full(5, value), X)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_few_rows(n):
+    check(lambda p, x: tf.cond(p, lambda: tf.exp(x), lambda: x * x), P[:n], X[:n])
+
+
+def test_invariant_predicate():
+    flag = tf.constant(3.0)
+
+    def f(x):
+        return tf.cond(tf.reduce_sum(flag) > 2.0, lambda: (x, flag), lambda: (x * 2.0, x[0]))
+
+    check(f, X)
+
+
+def test_autograph_if():
+    def f(x):
+        if tf.reduce_sum(x) > 0:
+            y = tf.exp(x) * 2.0
+        elif x[0] > 0:
+            y = x / 3.0
+        else:
+            y = -x
+        return y
+
+    check(f, X)
+
+
+def test_select_when_branches_are_linear():
+    found = notes(lambda p, x: tf.cond(p, lambda: x + 1.0, lambda: -x), P, X)
+    assert "cond: select" in found
+    check(lambda p, x: tf.cond(p, lambda: x + 1.0, lambda: -x), P, X)
+
+
+def test_no_nan_from_the_other_side():
+    """sqrt and log of rows that do not take the branch must not reach values or gradients."""
+
+    def f(x):
+        return tf.cond(x > 0.0, lambda: tf.sqrt(x) + tf.math.log(x), lambda: tf.constant(0.0))
+
+    x = np.array([4.0, -1.0, 0.0, 9.0, -3.0], np.float32)
+    check(f, x)
+    check(lambda x: tf.cond(tf.math.is_nan(x), lambda: 0.0 * tf.zeros_like(x), lambda: tf.tanh(x)),
+          np.array([1.0, np.nan, 2.0], np.float32))  # fmt: skip
+
+
+def test_branch_that_would_fail():
+    def f(i, x):
+        def safe():
+            tf.debugging.assert_less(i, 3)
+            return x[i]
+
+        return tf.cond(i < 3, safe, lambda: tf.constant(0.0))
+
+    check(f, np.array([0, 5, 2, 7, 1], np.int32), X)
+
+
+def test_captured_weight():
+    w = tf.constant(_x(3, 4))
+
+    def f(x):
+        return tf.cond(x[0] > 0.0, lambda: tf.tanh(x[None] @ w), lambda: tf.nn.softmax(x[None] @ w))
+
+    check(f, X)
+
+
+@pytest.mark.parametrize("index", [[0, 1, 2, 1, 0], [2, 2, 2, 2, 2], [-1, 0, 3, 7, 1]])
+def test_switch_case(index):
+    def f(i, x):
+        return tf.switch_case(i, [lambda: tf.exp(x), lambda: x * x, lambda: tf.zeros_like(x)])
+
+    check(f, np.array(index, np.int32), X)
+
+
+def test_switch_case_of_an_invariant_index():
+    index = tf.constant([1])
+    check(lambda x: tf.switch_case(tf.reduce_sum(index), [lambda: x * x, lambda: x[0] + x]), X)
+
+
+def test_case():
+    def f(x):
+        s = tf.reduce_sum(x)
+        return tf.case(
+            [(s > 1.0, lambda: tf.exp(x)), (s > 0.0, lambda: x * x)], default=lambda: tf.sin(x)
+        )
+
+    check(f, X)
+
+
+def test_nested():
+    def f(p, x):
+        return tf.cond(
+            p,
+            lambda: tf.cond(x[0] > 0.0, lambda: tf.exp(x), lambda: x * x),
+            lambda: tf.cond(x[1] > 0.0, lambda: tf.sin(x), lambda: tf.cos(x)),
+        )
+
+    check(f, P, X)
+
+
+def test_several_outputs_and_constants():
+    def f(p, x):
+        return tf.cond(
+            p, lambda: (x * x, tf.constant(1), x[0]), lambda: (x, tf.constant(2), tf.constant(5.0))
+        )
+
+    check(f, P, X)
+
+
+def test_unknown_inner_shape():
+    table = tf.range(10.0)
+
+    def f(p, k):
+        return tf.reduce_sum(tf.cond(p, lambda: tf.exp(k[: tf.shape(table)[0]]), lambda: k[:7]))
+
+    check(f, P, _x(5, 7), xla=False)
+
+
+_TAPED = {
+    "one keeps a value": lambda p, w, x: tf.cond(p, lambda: tf.exp(x) * x, lambda: 2.0 * x),
+    "two": lambda p, w, x: tf.cond(p, lambda: tf.exp(x) * x, lambda: tf.sin(x)),
+    "of two shapes": lambda p, w, x: tf.cond(
+        p, lambda: tf.sin(x) * tf.reduce_sum(x**2), lambda: tf.linalg.matvec(w, tf.exp(x)) ** 3
+    ),
+    "three": lambda p, w, x: tf.switch_case(
+        tf.cast(p, tf.int32) + tf.cast(x[0] > 0.5, tf.int32),
+        [lambda: x * tf.sin(x), lambda: tf.linalg.matvec(w, x) ** 2, lambda: tf.exp(x) * x[0]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(_TAPED))
+def test_gradient_inside(name):
+    """What branches keep for their gradients stands in one output, whichever branch kept it."""
+    w = tf.constant(_x(3, 3, seed=1))
+
+    def first(p, x):
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            y = _TAPED[name](p, w, x)
+        return tape.gradient(y, [x, w], unconnected_gradients="zero")
+
+    def second(p, x):
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            total = sum(tf.reduce_sum(tf.sin(g)) for g in first(p, x))
+        return tape.gradient(total, [x, w], unconnected_gradients="zero")
+
+    check(first, P, X, xla=name == "two", rtol=1e-4)
+    check(second, P, X, xla=False, grad=False, rtol=1e-4)
+
+
+def test_gradient_inside_of_a_list_that_branches_write():
+    """The list is the same in all rows until then; so is the gradient that comes back to it."""
+    items = tf.reshape(tf.constant(X6), [2, 3])
+
+    def f(p, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            ta = tf.TensorArray(tf.float32, 2).unstack(items)
+            k = tf.cast(x[0] > 0.0, tf.int32)
+            ta = tf.cond(p, lambda: ta.write(k, tf.exp(x)), lambda: ta)
+            y = ta.stack()
+        return y, tape.gradient(y, x, unconnected_gradients="zero")
+
+    check(f, P, X)
+
+
+@pytest.mark.parametrize("branches", ["few linear ops", "others"])
+def test_branches_of_different_shapes(branches):
+    """No rule takes them; a loop over rows does, but not under XLA."""
+
+    def f(p, x):
+        y = x if branches == "few linear ops" else tf.sin(x)
+        return tf.reduce_sum(tf.cond(p, lambda: y, lambda: y[:2]))
+
+    def run(p, x):
+        return vectorized_map(lambda a: f(*a), (p, x))
+
+    for p in (P, P[:0]):
+        with pytest.warns(FallbackWarning, match=r"shapes, \(2,\) and \(3,\)"):
+            found = tf.function(run)(tf.constant(p), tf.constant(X[: len(p)]))
+        np.testing.assert_allclose(found, [f(a, x) for a, x in zip(p, X)], rtol=1e-6)
+    with pytest.raises(NotVectorizableError, match=r"shapes, \(2,\) and \(3,\)"):
+        tf.function(run, jit_compile=True)(tf.constant(P), tf.constant(X))
+
+
+@pytest.mark.parametrize("n", [5, 0])
+def test_gradient_of_an_embedding_that_one_branch_reads(n):
+    """Its slices are three rows; of the other branch, all rows of the table, zeros."""
+    table = tf.Variable(np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32))
+
+    def f(a):
+        p, x = a
+        with tf.GradientTape() as tape:
+            y = tf.cond(p, lambda: tf.sin(tf.gather(table, [1, 2, 1])) * x, lambda: x[None] ** 2)
+        return tf.convert_to_tensor(tape.gradient(y, table))
+
+    args = tf.constant(P[:n]), tf.constant(X[:n])
+    with pytest.warns(FallbackWarning, match="results of different shapes"):
+        found = tf.function(vectorized_map)(f, args)
+    expected = [tf.function(f)((args[0][i], args[1][i])) for i in range(n)]
+    assert len(found) == n
+    np.testing.assert_allclose(found, np.reshape(expected, found.shape), rtol=1e-6)
+
+
+def test_shapes_that_nobody_reads():
+    def f(p, x):
+        return tf.cond(p, lambda: (tf.sin(x), x), lambda: (x, x[:2]))[0]
+
+    check(f, P, X, xla=False, grad=False)
+
+
+def test_optionals_of_the_user():
+    """They may have a value in some rows: looped."""
+
+    def f(a):
+        p, x = a
+        spec = tf.TensorSpec([3])
+        found = tf.cond(
+            p,
+            lambda: tf.experimental.Optional.from_value(x),
+            lambda: tf.experimental.Optional.empty(spec),
+        )
+        return found.has_value()
+
+    rows = (tf.constant(P), tf.constant(X))
+    np.testing.assert_array_equal(vectorized_map(f, rows, warn=False), P)
+
+
+def test_list_written_by_branches():
+    def f(p, x):
+        ta = tf.TensorArray(tf.float32, 3, element_shape=[])
+        ta = ta.unstack(x)
+        ta = tf.cond(p, lambda: ta.write(0, 7.0), lambda: ta.write(1, x[2]))
+        return ta.stack()
+
+    check(f, P, X)
+
+
+def test_lists_that_branches_make():
+    """Of their own, of each other's items, and one that exists already."""
+
+    def f(p, x):
+        old = tf.TensorArray(tf.float32, 3, element_shape=[2]).unstack(
+            tf.reshape(x[:1] * X6, [3, 2])
+        )
+
+        def make():
+            return tf.TensorArray(tf.float32, 3, element_shape=[2]).unstack(
+                tf.reshape(tf.sin(x[1] * X6), [3, 2])
+            )
+
+        one = tf.cond(p, make, lambda: old)
+        two = tf.cond(p, lambda: old.write(1, x[:2]), make)
+        return one.stack() + 2.0 * two.concat()[::2, None]
+
+    check(f, P, X, xla=False)
+
+
+def test_lists_that_branches_make_under_jit_compile():
+    def f(p, x):
+        def make(*items):
+            return lambda: tf.TensorArray(tf.float32, 2).unstack(tf.stack(items))
+
+        return tf.cond(p, make(tf.sin(x), x * x), make(3.0 * x, tf.exp(x))).stack()
+
+    check(f, P, X)
+
+
+@pytest.mark.parametrize("p", [np.ones(5, bool), np.zeros(5, bool), np.zeros(0, bool)], ids=str)
+def test_lists_that_no_row_makes(p):
+    def f(p, x):
+        def make(n):
+            return lambda: tf.TensorArray(tf.float32, 2, element_shape=[]).unstack(x[:2] * n)
+
+        return tf.cond(p, make(2.0), make(3.0)).stack()
+
+    x = X[: len(p)]
+    found = vectorized_map(lambda a: f(*a), (tf.constant(p), tf.constant(x)))
+    np.testing.assert_allclose(found, np.where(p[:, None], 2 * x[:, :2], 3 * x[:, :2]))
+
+
+def test_lists_of_different_lengths_are_an_error():
+    def f(a):
+        p, x = a
+
+        def make(n):
+            return lambda: tf.TensorArray(tf.float32, n, element_shape=[]).unstack(x[:n])
+
+        return tf.reduce_sum(tf.cond(p, make(2), make(3)).stack())
+
+    with pytest.raises(NotVectorizableError, match="make lists of other lengths"):
+        vectorized_map(f, (tf.constant(P), tf.constant(X)), fallback_to_while_loop=False)
+
+
+def test_state_in_one_branch():
+    v = tf.Variable(0.0)
+
+    def f(p, x):
+        def add():
+            v.assign_add(x[0])
+            return x
+
+        return tf.cond(p, add, lambda: x * 2.0)
+
+    out = vectorized_map(lambda a: f(*a), (tf.constant(P), tf.constant(X)))
+    np.testing.assert_allclose(out, np.where(P[:, None], X, 2 * X))
+    np.testing.assert_allclose(v.numpy(), X[P, 0].sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["compact", "mask"])
+def test_second_gradient_of_a_conditional_in_a_loop(strategy):
+    """Sides with an unknown number of rows: what TensorFlow makes zeros of has that shape."""
+
+    def f(k, x):
+        def body(t, s):
+            return t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x[t], lambda: s * s)
+
+        return tf.while_loop(lambda t, _: t < k, body, (0, x[0]))[1]
+
+    k, x = np.array([2, 0, 3, 1, 3], np.int32), _x(5, 4)
+    check(f, k, x, second=True, xla=False, while_strategy=strategy)
+
+
+def test_static_shapes_of_sides():
+    """Nothing claims to have no rows: how many take a side is not known before running."""
+
+    def f(p, x):
+        return tf.cond(p, lambda: tf.linalg.inv(x), lambda: tf.exp(x))
+
+    p, x = np.array([True, False, True]), _x(3, 2, 2)
+
+    @tf.function
+    def go(p, x):
+        return vectorized(f, (p, x))
+
+    graph = go.get_concrete_function(p, x).graph
+    shapes = [o.shape for op in graph.get_operations() for o in op.outputs if o.shape.rank == 3]
+    assert [None, 2, 2] in [shape.as_list() for shape in shapes]
+    assert all(shape[0] != 0 for shape in shapes)
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_gradient_of_gathers_in_branches(xla):
+    """The shape of the gradient is the same constant in both: one for all rows."""
+
+    def f(k, i, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.cond(k > 1, lambda: tf.gather(x, i) ** 2, lambda: tf.gather(x, i) * 3.0)
+        return tf.convert_to_tensor(tape.gradient(y, x))
+
+    k, i = np.array([2, 0, 3], np.int32), np.array([[0, 1], [2, 2], [3, 0]], np.int32)
+    check(f, k, i, _x(3, 4), xla=xla)
+
+
+def test_constants_that_branches_agree_on():
+    def f(p, x):
+        return tf.cond(p, lambda: (tf.exp(x), 2.0, [1, 2]), lambda: (x, 3.0, [1, 2]))
+
+    def shaped(p, x):
+        return tf.reshape(x, tf.cond(p, lambda: [3, 1], lambda: [3, 1]))
+
+    check(f, P, X)
+    check(shaped, P, X)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+@pytest.mark.parametrize("jit", [False, True])
+def test_unknown_number_of_rows(n, jit):
+    """A side without rows gives zeros; where both sides have all rows, there are n of them."""
+
+    def one(x):
+        choice = tf.cast(x[0] * 2.0, tf.int32)
+        y = tf.switch_case(choice, [lambda: tf.sin(x) * x[0], lambda: x**3])
+        return tf.cond(x[1] > 100.0, lambda: tf.exp(x) * y, lambda: y * x)
+
+    def rows(x):
+        return vectorized_map(one, x)
+
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(rows(x) ** 2)
+        return tape.gradient(y, x, unconnected_gradients="zero")
+
+    def run(f, x, rank):
+        spec = tf.TensorSpec([None] * (rank - 1) + [3], tf.float32)
+        return tf.function(f, jit_compile=jit, input_signature=[spec])(x)
+
+    x = X[:n]
+    expected = np.array([one(row) for row in x], np.float32).reshape([n, 3])
+    np.testing.assert_allclose(run(rows, x, 2), expected, 1e-5, 1e-6)
+    slopes = np.array([gradient(tf.constant(row[None]))[0] for row in x]).reshape([n, 3])
+    np.testing.assert_allclose(tf.convert_to_tensor(run(gradient, x, 2)), slopes, 1e-5, 1e-6)
+    if jit:  # the inner map asks for the size of the outer one's rows
+        return
+    twice = run(lambda x: vectorized_map(rows, x), np.stack([x, x]), 3)
+    np.testing.assert_allclose(twice, np.stack([expected] * 2), 1e-5, 1e-6)

@@ -1,0 +1,156 @@
+"""Rows that have left a loop or do not take a branch, and are computed all the same.
+
+Nothing of what they compute may reach a gradient: not through a custom gradient that makes
+something of zero, nor as zero times an infinite derivative.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.comparisons import looped, vectorized
+
+LENGTHS = tf.constant([2, 0, 4, 1])
+X = tf.constant(np.random.default_rng(0).normal(size=(4, 3)), tf.float32)
+W = tf.Variable([0.5, -1.5, 2.0])
+
+
+@tf.custom_gradient
+def _plus_one(s):
+    return s * 2.0, lambda upstream: upstream + 1.0
+
+
+@tf.custom_gradient
+def _with_weight(s, w):
+    return s * w, lambda upstream: (upstream + 1.0, upstream * s + 0.5)
+
+
+@tf.custom_gradient
+def _nan_of_zero(s):
+    return s * 2.0, lambda upstream: tf.where(upstream == 0.0, np.nan, upstream)
+
+
+def _reading(x):
+    @tf.custom_gradient
+    def f(s):
+        return s * 2.0, lambda upstream: upstream * x + 1.0
+
+    return f
+
+
+STEPS = {
+    "carry": lambda s, x: _plus_one(tf.tanh(s)),
+    "capture": lambda s, x: tf.tanh(s) + _plus_one(x),
+    "weight": lambda s, x: _with_weight(tf.tanh(s), tf.tanh(W)),
+    "reads a row": lambda s, x: _reading(x)(tf.tanh(s)),
+    "not a number": lambda s, x: _nan_of_zero(tf.tanh(s)),
+    "variable": lambda s, x: tf.tanh(s * W) + x,
+}
+
+
+def _while(step):
+    def f(k, x):
+        def body(t, s):
+            return t + 1, step(s, x)
+
+        return tf.while_loop(lambda t, _: t < k, body, (0, x * 1.0), maximum_iterations=5)[1]
+
+    return f
+
+
+def _cond(step):
+    return lambda k, x: tf.cond(k > 1, lambda: step(x, x), lambda: x * 1.0)
+
+
+def _plain(f, **settings):
+    return lambda k, x: vectorized(f, (k, x), **settings)[0]
+
+
+def _nested(f, **settings):
+    def run(k, x):
+        def of_pairs(pairs):
+            return tf_pfor.vectorized_map(
+                lambda pair: f(*pair), pairs, fallback_to_while_loop=False, **settings
+            )
+
+        pairs = (tf.reshape(k, [2, 2]), tf.reshape(x, [2, 2, 3]))
+        return tf.reshape(tf_pfor.vectorized_map(of_pairs, pairs), [4, 3])
+
+    return run
+
+
+def _value_and_gradients(run, jit_compile=False):
+    @tf.function(jit_compile=jit_compile, autograph=False)
+    def go(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = run(k, x)
+            loss = tf.reduce_sum(y**2)
+        found = tape.gradient(loss, [x, W], unconnected_gradients="zero")
+        return [y, *map(tf.convert_to_tensor, found)]
+
+    return [t.numpy() for t in go(LENGTHS, X)]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("control", [_while, _cond], ids=["while", "cond"])
+def test_custom_gradient(control, step):
+    f = control(STEPS[step])
+    expected = _value_and_gradients(lambda k, x: looped(f, (k, x), 4)[0])
+    assert all(np.isfinite(e).all() for e in expected)
+    runs = {
+        "auto": (_plain(f), False),
+        "mask": (_plain(f, while_strategy="mask"), False),
+        "jit_compile": (_plain(f), True),
+        "nested": (_nested(f), False),
+    }
+    for name, (run, jit_compile) in runs.items():
+        found = _value_and_gradients(run, jit_compile)
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, b, 1e-4, 1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "compact", "mask"])
+def test_a_row_without_trips_that_is_not_a_number(strategy):
+    """The weight's gradient is that of the other rows."""
+    x = tf.tensor_scatter_nd_update(X, [[1]], [[np.nan, np.inf, 0.0]])
+
+    def f(row):
+        k, x = row
+
+        def body(t, s):
+            return t + 1, tf.tanh(s * W + x * W)
+
+        return tf.while_loop(lambda t, _: t < k, body, (0, x))[1]
+
+    def gradients(run):
+        with tf.GradientTape() as tape:
+            y = run()
+            loss = tf.reduce_sum(tf.where(tf.math.is_finite(y), y, tf.zeros_like(y)))
+        return tape.gradient(loss, W)
+
+    def of_rows():
+        return tf.stack([f(row) for row in zip(tf.unstack(LENGTHS), tf.unstack(x), strict=True)])
+
+    found = gradients(lambda: tf_pfor.vectorized_map(f, (LENGTHS, x), while_strategy=strategy))
+    assert "while: mask, 1 uniform" in str(tf_pfor.explain(f, (LENGTHS, x)))
+    np.testing.assert_allclose(found, gradients(of_rows), rtol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "compact", "mask"])
+def test_a_row_that_leaves_by_a_flag(strategy):
+    """The flag is an integer, and says that the state is infinite."""
+    w = tf.Variable(3e19)
+
+    def f(x):
+        def body(_, s):
+            s = s * w
+            return tf.cast(tf.math.is_finite(s), tf.int32), s
+
+        return tf.while_loop(lambda go, _: go > 0, body, (1, x))[1]
+
+    with tf.GradientTape() as tape:
+        y = tf_pfor.vectorized_map(f, tf.constant([1.0, 1e20, 1e-20]), while_strategy=strategy)
+        y = tf.clip_by_value(y, -1.0, 1.0)
+    np.testing.assert_allclose(tape.gradient(y, w), 0.0)

@@ -1,0 +1,178 @@
+"""How many trips a loop makes at most, told by its predicate: what XLA must know for gradients."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.comparisons import looped, vectorized
+
+pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
+
+
+def _x(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+X = _x(5, 3)
+LEN = np.array([2, 0, 4, 1, 4], np.int32)
+
+
+def _and(a, b):
+    """What a Python ``a and b`` becomes."""
+    return tf.cond(a, b, lambda: a)
+
+
+def _or(a, b):
+    return tf.cond(a, lambda: a, b)
+
+
+@pytest.mark.parametrize("where", ["outside", "inside"])
+@pytest.mark.parametrize(
+    ("goes_on", "start", "step"),
+    [
+        (lambda t, k: t < tf.minimum(k, 3), 0, 1),
+        (lambda t, k: tf.logical_and(t < k, t <= 3), 1, 1),
+        (lambda t, k: tf.logical_and(k > 0, tf.logical_and(t < 2 * k, t < 8)), -1, 3),
+        (lambda t, k: tf.logical_or(t < 1, tf.logical_and(t < k, tf.greater(4, t))), 0, 1),
+        (lambda t, k: t < 4, 0, 2),
+        (lambda t, k: _and(k > 0, lambda: _and(t < k, lambda: t < tf.minimum(2 * k, 4))), 0, 1),
+        (lambda t, k: _and(t < 3, lambda: t < k), 0, 1),
+        (lambda t, k: _or(t < 1, lambda: _and(t < k, lambda: t < 3)), 0, 1),
+    ],
+)
+def test_gradient_under_jit_compile_of_a_bound_in_the_predicate(goes_on, start, step, where):
+    """By a tape around the map, and by one in the body: TensorFlow has no room for its lists."""
+    w = tf.Variable(_x(3, 3))
+
+    def f(k, x):
+        def body(t, s):
+            return t + step, tf.tanh(tf.linalg.matvec(w, s) + x)
+
+        return tf.while_loop(lambda t, _: goes_on(t, k), body, (start, x))[1]
+
+    def grad(run, jit):
+        def total(k, x):
+            with tf.GradientTape() as tape:
+                y = tf.reduce_sum(run((k, x))[0] ** 2)
+            return tape.gradient(y, w)
+
+        def by_row(k, x):
+            with tf.GradientTape() as tape:
+                y = tf.reduce_sum(f(k, x) ** 2)
+            return tape.gradient(y, w)
+
+        @tf.function(jit_compile=jit, autograph=False)
+        def go(k, x):
+            return total(k, x) if where == "outside" else run((k, x), by_row)[0]
+
+        return go(tf.constant(LEN), tf.constant(X)).numpy()
+
+    found = grad(lambda a, one=f: vectorized(one, a), True)
+    np.testing.assert_allclose(found, grad(lambda a, one=f: looped(one, a, 5), False), 1e-4, 1e-5)
+
+
+def test_gradient_in_the_body_of_a_loop_without_a_bound_is_refused_under_jit_compile():
+    def one(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, tf.sin(s)), (0, x))[1]
+        return tape.gradient(y, x)
+
+    run = tf.function(lambda k, x: vectorized(one, (k, x)), jit_compile=True, autograph=False)
+    with pytest.raises(tf_pfor.NotVectorizableError, match="maximum_iterations, or bound a count"):
+        run(tf.constant(LEN), tf.constant(X))
+
+
+def test_newtons_method_under_jit_compile():
+    """Rows end by value, at last after 20 trips."""
+
+    @tf.function
+    def root(a):
+        x, i = a, 0
+        while tf.abs(x * x - a) > 1e-8 and i < 20:
+            x = 0.5 * (x + a / x)
+            i += 1
+        return x
+
+    a = np.array([0.5, 1.5, 7.0, 100.0])
+
+    @tf.function(jit_compile=True, autograph=False)
+    def gradients(a):
+        with tf.GradientTape() as tape:
+            tape.watch(a)
+            (y,) = vectorized(root, (a,))
+        return y, tape.gradient(y, a)
+
+    y, slopes = gradients(tf.constant(a))
+    np.testing.assert_allclose(y, np.sqrt(a), 1e-8)
+    np.testing.assert_allclose(slopes, 0.5 / np.sqrt(a), 1e-6)
+
+
+@pytest.mark.parametrize("goes_on", [
+    lambda t, k: _or(t < 1, lambda: t < k),
+    lambda t, k: _and(t < k, lambda: k > 0),
+    lambda t, k: tf.cond(k > 0, lambda: t < k, lambda: t < 3),
+])  # fmt: skip
+def test_no_bound(goes_on):
+    def one(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.while_loop(goes_on_of(k), lambda t, s: (t + 1, tf.sin(s)), (0, x))[1]
+        return tape.gradient(y, x)
+
+    def goes_on_of(k):
+        return lambda t, _: goes_on(t, k)
+
+    run = tf.function(lambda k, x: vectorized(one, (k, x)), jit_compile=True, autograph=False)
+    with pytest.raises(tf_pfor.NotVectorizableError, match="maximum_iterations, or bound a count"):
+        run(tf.constant(LEN), tf.constant(X))
+
+
+@pytest.mark.parametrize("where", ["outside", "inside"])
+def test_a_bound_that_is_made_before_the_loop(where):
+    def f(k, x):
+        limit = tf.minimum(3, k + 1)
+        return tf.while_loop(lambda t, _: t < limit, lambda t, s: (t + 1, tf.sin(s) * x), (0, x))[1]
+
+    def slope(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = f(k, x)
+        return tape.gradient(y, x)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def go(k, x):
+        if where == "inside":
+            return vectorized(slope, (k, x))[0]
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            (y,) = vectorized(f, (k, x))
+        return tape.gradient(y, x)
+
+    k, x = tf.constant(LEN), tf.constant(X)
+    np.testing.assert_allclose(go(k, x), looped(slope, (k, x), 5)[0], 1e-5, 1e-6)
+
+
+def test_a_gradient_that_somebody_else_took():
+    """TensorFlow adds what it keeps for a gradient to the loop of a tf.function, in place."""
+
+    @tf.function
+    def helper(x, n):
+        for _ in tf.range(n):
+            x = x * 1.5 - tf.sin(x)
+        return x
+
+    @tf.function
+    def gradient(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = helper(x, k)
+        return tape.gradient(y, x)
+
+    k, x = tf.constant(LEN), tf.constant(X)
+    gradient(k[0], x[0])
+    run = tf.function(
+        lambda k, x: vectorized(lambda n, v: (helper(v, n),), (k, x)), jit_compile=True
+    )
+    np.testing.assert_allclose(run(k, x)[0], tf.stack([helper(*e) for e in zip(x, k)]), 1e-5)

@@ -1,0 +1,486 @@
+"""While loops: trip counts that vary and that do not, both strategies, gradients, XLA, nesting."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.comparisons import check, looped, notes, vectorized
+
+pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
+
+
+def _x(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+X = _x(5, 3)
+LEN = np.array([2, 0, 4, 1, 4], np.int32)
+W = tf.constant(_x(3, 3) * 0.5)
+both = pytest.mark.parametrize("strategy", ["compact", "mask"])
+
+
+def _cell(s):
+    return tf.tanh(tf.linalg.matvec(W, s) + s * 0.1)
+
+
+def _smooth(k, x):
+    _, s = tf.while_loop(lambda t, s: t < k, lambda t, s: (t + 1, _cell(s)), (0, x))
+    return s
+
+
+def test_invariant_predicate():
+    def f(x):
+        t, s = tf.while_loop(lambda t, s: t < 3, lambda t, s: (t + 1, _cell(s)), (0, x))
+        return t, s
+
+    check(f, X)
+    assert "while: one trip count for all rows, 1 uniform, 1 row-varying" in notes(f, X)
+
+
+def test_layouts_reach_a_fixpoint():
+    """a is stacked only because of b, which is stacked only because of c."""
+
+    def f(x):
+        def body(t, a, b, c):
+            return t + 1, b, c, x * 2.0
+
+        zero = tf.zeros([3])
+        return tf.while_loop(lambda t, *_: t < 3, body, (0, zero, zero, zero))[1:]
+
+    check(f, X)
+
+
+@both
+def test_trip_count_for_each_row(strategy):
+    check(_smooth, LEN, X, while_strategy=strategy, xla=strategy == "mask")
+
+
+def test_automatic_choice():
+    assert any("while: mask," in x for x in notes(_smooth, LEN, X))
+    wide = tf.constant(_x(256, 256))
+
+    def f(k, x):
+        body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(wide, s)))  # noqa: E731
+        return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
+
+    found = notes(f, np.zeros(128, np.int32), _x(128, 256))
+    assert any("while: compact, 1 uniform, 1 row-varying" in x for x in found), found
+
+
+@both
+@pytest.mark.parametrize("lengths", [[0, 0, 0, 0, 0], [3, 3, 3, 3, 3], [1], [0], []])
+def test_extreme_lengths(strategy, lengths):
+    k = np.array(lengths, np.int32)
+    check(_smooth, k, X[: len(k)], while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_counter_is_read(strategy):
+    """The step counter stays unstacked; what it was when a row left is the row's result."""
+
+    def f(x):
+        def body(t, s):
+            return t + 1, s * 0.5
+
+        return tf.while_loop(lambda t, s: tf.reduce_sum(tf.abs(s)) > 0.3, body, (0, x))
+
+    check(f, X, while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_reads_of_a_captured_tensor(strategy):
+    def f(k, x):
+        def body(t, s):
+            return t + 1, tf.tanh(s + x[t])
+
+        return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
+
+    check(f, LEN, _x(5, 4, 2), while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_reads_at_an_index_for_each_row(strategy):
+    def f(k, x):
+        def body(t, s):
+            return t - 1, tf.tanh(s + x[t] + tf.gather(x, t)[0])
+
+        return tf.while_loop(lambda t, s: t >= 0, body, (k - 1, tf.zeros([2])))[1]
+
+    check(f, LEN, _x(5, 4, 2), while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_whole_captured_tensor(strategy):
+    def f(k, x, y):
+        body = lambda t, s: (t + 1, tf.tanh(s + tf.reduce_sum(x, 0) * y))  # noqa: E731
+        return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
+
+    check(f, LEN, _x(5, 4, 2), _x(5, 2), while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_padding_is_nan(strategy):
+    """What lies behind a row's end must not reach values or gradients."""
+    x = _x(5, 4, 2)
+    for row, k in enumerate(LEN):
+        x[row, k:] = np.nan
+
+    w = tf.constant(_x(2, 2))
+
+    def f(k, x):
+        body = lambda t, s: (t + 1, tf.tanh(tf.linalg.matvec(w, s) + x[t]))  # noqa: E731
+        return tf.while_loop(lambda t, s: t < k, body, (0, tf.zeros([2])))[1]
+
+    check(f, LEN, x, while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_trap_behind_the_end(strategy):
+    """1 / (k - t) is infinite one trip after the last."""
+
+    def f(k, x):
+        def body(t, s):
+            return t + 1, s + x / tf.sqrt(tf.cast(k - t, tf.float32))
+
+        return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
+
+    check(f, LEN, X, while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_maximum_iterations(strategy):
+    def f(k, x):
+        return tf.while_loop(
+            lambda t, s: t < k, lambda t, s: (t + 1, _cell(s)), (0, x), maximum_iterations=2,
+            parallel_iterations=3,
+        )  # fmt: skip
+
+    check(f, LEN, X, while_strategy=strategy, xla=strategy == "mask")
+
+
+def test_gradient_under_jit_compile():
+    def f(k, x):
+        return tf.while_loop(
+            lambda t, s: t < k, lambda t, s: (t + 1, _cell(s)), (0, x), maximum_iterations=5
+        )[1]
+
+    def grad(run, jit):
+        @tf.function(jit_compile=jit)
+        def go(k, x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = tf.reduce_sum(run((k, x))[0] ** 2)
+            return tape.gradient(y, x)
+
+        return go(tf.constant(LEN), tf.constant(X)).numpy()
+
+    found = grad(lambda a: vectorized(f, a), True)
+    np.testing.assert_allclose(found, grad(lambda a: looped(f, a, 5), False), 1e-5, 1e-5)
+
+
+@both
+def test_python_while(strategy):
+    def f(k, x):
+        t = 0
+        while t < k:
+            x = _cell(x)
+            t += 1
+        return x, t
+
+    check(f, LEN, X, while_strategy=strategy, xla=strategy == "mask")
+
+
+@both
+def test_python_for(strategy):
+    def f(k, x):
+        total = tf.zeros([3])
+        for t in tf.range(k):
+            total += x * tf.cast(t, tf.float32)
+        return total
+
+    check(f, LEN, X, while_strategy=strategy, xla=False)
+
+
+@both
+def test_while_in_while(strategy):
+    def f(k, x):
+        def outer(t, s):
+            inner = tf.while_loop(
+                lambda u, s: u < k - t, lambda u, s: (u + 1, _cell(s + x)), (0, s)
+            )
+            return t + 1, inner[1]
+
+        return tf.while_loop(lambda t, s: t < k, outer, (0, x))[1]
+
+    check(f, LEN, X, while_strategy=strategy, xla=strategy == "mask")
+
+
+def test_while_in_cond():
+    def f(k, x):
+        return tf.cond(x[0] > 0.0, lambda: _smooth(k, x), lambda: x * 2.0)
+
+    check(f, LEN, X)
+
+
+@both
+def test_cond_in_while(strategy):
+    def f(k, x):
+        def body(t, s):
+            return t + 1, tf.cond(s[0] > 0.0, lambda: tf.sqrt(s[0]) + s, lambda: _cell(s))
+
+        return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
+
+    check(f, LEN, X, while_strategy=strategy, xla=strategy == "mask")
+
+
+def test_pfor_in_while_in_pfor():
+    import tf_pfor
+
+    def f(k, x):
+        def body(t, s):
+            return t + 1, tf_pfor.vectorized_map(lambda v: tf.tanh(v + s[0]), s)
+
+        return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
+
+    check(f, LEN, X)
+
+
+def test_while_in_pfor_in_pfor():
+    import tf_pfor
+
+    def f(k, x):
+        return tf_pfor.vectorized_map(lambda a: _smooth(a[0] + k, a[1]), (tf.range(2), x))
+
+    check(f, LEN, _x(5, 2, 3))
+
+
+def test_growing_shape():
+    def f(x):
+        return tf.while_loop(
+            lambda t, s: t < 3,
+            lambda t, s: (t + 1, tf.concat([s, x[None] * tf.cast(t, tf.float32)], 0)),
+            (0, x[None]),
+            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 3])),
+        )[1]
+
+    check(f, X, xla=False)
+
+
+def _grown(k, x, per_row=True):
+    """[k, 3]: row t is (t + 1) x."""
+    row = x[None] if per_row else tf.ones([1, 3])
+    return tf.while_loop(
+        lambda t, z: t < k,
+        lambda t, z: (t + 1, tf.concat([z, row * tf.cast(t + 1, x.dtype)], 0)),
+        (0, tf.zeros([0, 3])),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 3])),
+    )[1]
+
+
+@pytest.mark.parametrize("per_row", [True, False])
+def test_growing_shape_of_rows_that_leave_together(per_row):
+    """The predicate varies, and all rows make as many trips."""
+    check(lambda k, x: _grown(k, x, per_row), np.array([2] * 5, np.int32), X, xla=False)
+    check(lambda k, x: tf.reduce_sum(_grown(k, x, per_row), 0), LEN[2:3], X[:1], xla=False)
+
+
+def test_growing_shape_of_rows_that_leave_one_by_one():
+    run = tf_pfor.vmap(_grown, in_axes=(0, 0), while_strategy="compact")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rows would end with different"):
+        run(LEN, X)
+
+
+def test_growing_shape_in_two_maps():
+    """Once it was broadcast, without a word; one map over pairs now, as strict as one map."""
+    inner = tf_pfor.vmap(_grown, fallback="error")
+    run = tf_pfor.vmap(inner, fallback="error")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rows would end with different"):
+        run(LEN[None], X[None])
+    together = np.array([[2] * 5], np.int32)
+    np.testing.assert_allclose(run(together, X[None])[0], inner(together[0], X))
+
+
+def test_second_gradient_of_a_relaxed_shape_that_stays():
+    def f(k, x):
+        return tf.while_loop(
+            lambda t, z: t < k,
+            lambda t, z: (t + 1, tf.sin(z + x)),
+            (0, tf.zeros([2, 3])),
+            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 3])),
+        )[1]
+
+    def gradient(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(f(k, x) ** 2)
+        return tape.gradient(y, x)
+
+    check(gradient, LEN, X, xla=False)
+
+
+def test_nothing_is_stacked_but_a_random_draw():
+    def f(x):
+        y = tf.while_loop(lambda t, s: t < 2, lambda t, s: (t + 1, s + 1.0), (0, tf.zeros([2])))[1]
+        return y + x
+
+    check(f, _x(5, 2))
+
+
+@both
+def test_gradient_inside(strategy):
+    def f(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(_smooth(k, x) ** 2)
+        return tape.gradient(y, x)
+
+    check(f, LEN, X, while_strategy=strategy, xla=False)
+
+
+@both
+def test_second_gradient(strategy):
+    check(_smooth, LEN, X, while_strategy=strategy, xla=False, second=True)
+
+
+@both
+def test_unknown_n(strategy):
+    check(_smooth, LEN, X, while_strategy=strategy, xla=False, unknown=True)
+
+
+@both
+def test_gradient_inside_of_unknown_n(strategy):
+    def f(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(_smooth(k, x) ** 2)
+        return tape.gradient(y, x)
+
+    check(f, LEN, X, while_strategy=strategy, xla=False, grad=False, unknown=True)
+
+
+def test_gradient_inside_of_an_invariant_loop():
+    def f(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.while_loop(lambda t, s: t < 3, lambda t, s: (t + 1, _cell(s)), (0, x))[1]
+        return tape.gradient(y, x)
+
+    check(f, X, xla=False)
+
+
+def test_map_scan_fold():
+    def f(x):
+        a = tf.map_fn(lambda v: tf.exp(v) * x[0], x)
+        b = tf.scan(lambda a, v: a * v + x[1], x)
+        c = tf.foldl(lambda a, v: a + v * v, x)
+        return a, b, c
+
+    check(f, X, xla=False)
+
+
+@both
+def test_list_written_at_the_counter(strategy):
+    def f(k, x):
+        ta = tf.TensorArray(tf.float32, 4, element_shape=[3])
+        ta = ta.unstack(tf.zeros([4, 3]))
+
+        def body(t, s, ta):
+            s = _cell(s)
+            return t + 1, s, ta.write(t, s)
+
+        _, s, ta = tf.while_loop(lambda t, *_: t < k, body, (0, x, ta))
+        return s, ta.stack()
+
+    check(f, LEN, X, while_strategy=strategy, xla=False)
+
+
+def test_the_strategy_is_an_option():
+    def f(row):
+        k, x = row
+        return tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, tf.sin(s) * s), (0, x))[1]
+
+    rows = (tf.constant(LEN), tf.constant(X))
+    expected = tf.stack([f(row) for row in zip(*rows, strict=True)])
+    for strategy in ("compact", "mask", "auto"):
+        found = tf_pfor.vectorized_map(f, rows, while_strategy=strategy)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        mapped = tf_pfor.vmap(lambda k, x: f((k, x)), while_strategy=strategy)
+        np.testing.assert_allclose(mapped(*rows), expected, rtol=1e-5)
+        said = str(tf_pfor.explain(f, rows, while_strategy=strategy))
+        assert strategy == "auto" or f"while: {strategy}" in said
+    with pytest.raises(tf_pfor.ArgumentError, match="while_strategy must be .* found 'fast'"):
+        tf_pfor.vectorized_map(f, rows, while_strategy="fast")
+
+
+def test_compact_where_the_shapes_must_be_static():
+    def f(row):
+        k, x = row
+        return tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, s + 1.0), (0, x))[1]
+
+    run = tf_pfor.vmap(
+        lambda k, x: f((k, x)), while_strategy="compact", fallback="error", jit_compile=True
+    )
+    with pytest.raises(tf_pfor.NotVectorizableError, match="'compact', and under jit_compile"):
+        run(tf.constant(LEN), tf.constant(X))
+
+
+@pytest.mark.parametrize("strategy", ["auto", "compact", "mask"])
+def test_a_row_that_ends_by_overflow(strategy):
+    """Its last value is infinite; what it would compute from that must not reach a gradient."""
+    w = tf.Variable(3e19)
+
+    def f(row):
+        return tf.while_loop(lambda s: tf.math.is_finite(s), lambda s: (s * w,), (row,))[0]
+
+    def value_and_gradients(run, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.clip_by_value(run(x), -1.0, 1.0)
+        return y, *tape.gradient(y, [x, w])
+
+    x = tf.constant([1.0, 1e20, 1e-20])
+    found = value_and_gradients(lambda x: tf_pfor.vectorized_map(f, x, while_strategy=strategy), x)
+    expected = value_and_gradients(lambda x: tf.stack([f(row) for row in tf.unstack(x)]), x)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b)
+
+
+def test_gradient_of_a_start_that_is_read_elsewhere():
+    """Grappler adds both, and took the number of rows in all trips for that of all rows."""
+
+    def slope(y):
+        return tf.stack([y[1], y[0] * y[1]])
+
+    def f(start):
+        def body(t, y, last):
+            k = slope(y + 0.1 * y)
+            new, then = y + 0.1 * k, tf.sin(y + 0 * k + 0.1 * k)
+            return tf.cond(tf.norm(then) <= 1, lambda: (t + 2, new, then), lambda: (t + 1, y, last))
+
+        return tf.while_loop(lambda t, *_: t < 20, body, (0, start, slope(start)))[1:]
+
+    check(f, np.random.default_rng(0).normal(size=(5, 2)), while_strategy="compact", xla=False)
+
+
+def test_optionals_that_loops_change_are_looped():
+    """Which one a row is in would change with each trip."""
+    optional = tf.experimental.Optional
+    x = tf.constant(np.random.default_rng(0).normal(size=[4, 3]))
+
+    def largest(x, first):
+        def body(i, best):
+            larger = x[i] > best.get_value()
+            twice = lambda: optional.from_value(x[i] * 2)  # noqa: E731
+            return i + 1, tf.cond(larger, twice, lambda: best)
+
+        start = (0, optional.from_value(first))
+        return tf.while_loop(lambda i, _: i < 3, body, start)[1].get_value()
+
+    for first in (lambda x: x[0], lambda x: tf.constant(0.0, x.dtype)):
+        one = lambda x, first=first: largest(x, first(x))  # noqa: E731
+        with pytest.warns(tf_pfor.FallbackWarning, match="changes an optional"):
+            found = tf_pfor.vectorized_map(one, x)
+        np.testing.assert_allclose(found, [one(row) for row in x])
+        with pytest.raises(tf_pfor.NotVectorizableError, match="changes an optional"):
+            tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False)

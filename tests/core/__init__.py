@@ -1,0 +1,1 @@
+"""Tests of tf_pfor/core and tf_pfor/_tf."""

@@ -1,0 +1,1 @@
+"""Tests of tf_pfor/derivatives, and of derivatives around and inside of maps."""

@@ -1,0 +1,144 @@
+"""Per-example gradients: what is refused, odd clip norms, dataclasses."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+
+X = tf.constant([1.0, -4.0])
+
+
+def clipped(*args, **kwargs):
+    return tf_pfor.clipped_gradient_sum(*args, **{"clip_norm": 1.0, **kwargs})
+
+
+of_forms = pytest.mark.parametrize(
+    "form", [tf_pfor.per_example_gradients, tf_pfor.gradient_norms, clipped]
+)
+
+
+@pytest.mark.parametrize("chunk", [None, 1])
+def test_a_norm_that_clips_nothing(chunk):
+    w = tf.Variable(2.0)
+    total, _ = clipped(lambda x: w * x, w, X, clip_norm=float("inf"), chunk_size=chunk)
+    assert float(total) == -3.0
+    zero, _ = clipped(lambda x: 0 * w * x, w, X, chunk_size=chunk)
+    assert float(zero) == 0.0
+
+
+@pytest.mark.parametrize("norm", [2, np.float32(2.0), tf.constant(2), tf.Variable(2.0), "unknown"])
+def test_norms_of_all_types(norm):
+    w = tf.Variable(1.0)
+    if isinstance(norm, str):  # a tensor that is not known before running
+        total, _ = tf.function(lambda c: clipped(lambda x: w * x, w, X, clip_norm=c))(2.0)
+    else:
+        total, _ = clipped(lambda x: w * x, w, X, clip_norm=norm)
+    assert float(total) == -1.0
+
+
+def test_norms_of_a_schedule_share_one_trace():
+    w = tf.Variable(tf.ones([3], tf.float64))
+    examples = tf.constant(np.arange(12.0).reshape(4, 3) - 5)
+    norms = np.linalg.norm(examples, axis=1)
+
+    def total(norm):
+        return clipped(lambda x: tf.reduce_sum(w * x), w, examples, clip_norm=norm)[0]
+
+    total(3.0)
+    before = tf_pfor.cache_info().misses
+    for norm in (0.1, 1, np.float64(0.5), 1e300, 10**30, float("inf")):
+        scales = np.minimum(1, float(norm) / norms)
+        np.testing.assert_allclose(total(norm), scales @ examples.numpy(), rtol=1e-14)
+    assert tf_pfor.cache_info().misses == before
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [0, -1.0, True, None, "1", 1j, float("nan"), np.float32(-1.0), tf.constant(-1.0), [1.0, 2.0]],
+    ids=str,
+)
+def test_norms_that_clip_wrongly(norm):
+    w = tf.Variable(2.0)
+    with pytest.raises(ArgumentError, match="clip_norm must be a positive number, found"):
+        clipped(lambda x: w * x, w, X, clip_norm=norm)
+
+
+@of_forms
+def test_examples_that_are_dataclasses(form):
+    @dataclasses.dataclass
+    class Example:
+        x: tf.Tensor
+        mask: None = None
+
+    w = tf.Variable(3.0)
+    found = form(lambda e: w * e.x, w, Example(X))
+    for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(form(lambda x: w * x, w, X))):
+        np.testing.assert_allclose(a, b)
+
+
+@of_forms
+@pytest.mark.parametrize(
+    ("run", "error", "text"),
+    [
+        (lambda f, w: f(3, w, X), ArgumentTypeError, "loss_fn must be a function"),
+        (lambda f, w: f(lambda x: w * x, None, X), ArgumentTypeError, "variables is None"),
+        (lambda f, w: f(lambda x: w * x, [w, "w"], X), ArgumentTypeError, r"variables\[1\] is 'w'"),
+        (
+            lambda f, w: f(lambda x: w * x, {"a": tf.Variable(1)}, X),
+            ArgumentError,
+            r"variables\['a'\] has dtype int32",
+        ),
+        (lambda f, w: f(lambda x: tf.complex(w, x), w, X), ArgumentError, "found dtype complex64"),
+        (lambda f, w: f(lambda: w, w), ArgumentError, "batch holds no tensor"),
+        (
+            lambda f, w: f(lambda x: w, w, tf.ragged.constant([[1.0], []])),
+            ArgumentTypeError,
+            "RaggedTensor",
+        ),
+    ],
+)
+def test_errors(form, run, error, text):
+    with pytest.raises(error, match=text):
+        run(form, tf.Variable(2.0))
+
+
+@pytest.mark.parametrize("chunk", [None, 2, "auto"])
+@pytest.mark.parametrize("jit", [False, True])
+def test_aux_of_norms_and_sums_in_blocks_of_unknown_batches(jit, chunk):
+    w = tf.constant([[1.0, 2.0], [3.0, 4.0], [-1.0, 0.5]])
+
+    def loss(x):
+        y = tf.linalg.matvec(w, x, transpose_a=True)
+        return tf.reduce_sum(tf.sin(y) ** 2), {"y": y, "none": None}
+
+    def both(x):
+        options = {"has_aux": True, "chunk_size": chunk}
+        norms = tf_pfor.gradient_norms(loss, w, x, **options)
+        return norms, tf_pfor.clipped_gradient_sum(loss, w, x, clip_norm=0.5, **options)
+
+    compiled = tf.function(both, jit_compile=jit, input_signature=[tf.TensorSpec([None, 3])])
+    for n in (0, 1, 5):
+        x = tf.random.stateless_normal([n, 3], [1, n])
+        gradients, losses, aux = tf_pfor.per_example_gradients(loss, w, x, has_aux=True)
+        norms = tf.sqrt(tf.reduce_sum(gradients**2, [1, 2]))
+        sums = tf.einsum("n,nij->ij", tf.minimum(1.0, 0.5 / norms), gradients)
+        for found in (both(x), compiled(x)):
+            expected = (norms, aux), (sums, losses, aux)
+            tf.nest.assert_same_structure(found, expected)
+            for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(expected)):
+                np.testing.assert_allclose(
+                    [] if a is None else a, [] if b is None else b, 1e-4, 1e-5
+                )
+
+
+def test_microbatches():
+    """The mean gradient of k examples is clipped, as where noise is added once for so many."""
+    w = tf.Variable([1.0, -2.0])
+    x = tf.reshape(tf.range(8.0), [2, 2, 2])
+    total, _ = clipped(lambda rows: tf.reduce_mean(tf.linalg.matvec(rows, w)), w, x, clip_norm=4.0)
+    means = tf.reduce_mean(x, 1)
+    np.testing.assert_allclose(total, tf.reduce_sum(tf.clip_by_norm(means, 4.0, 1), 0), 1e-6)

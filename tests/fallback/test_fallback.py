@@ -1,0 +1,391 @@
+"""The sequential loop for what no converter takes."""
+
+import contextlib
+import threading
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tf_pfor.core.registry import REGISTRY
+
+HIDDEN = ("Betainc", "Erf", "Sin", "Sinh", "Xlogy")  # converters that these tests do without
+
+
+@contextlib.contextmanager
+def unregistered(hidden=HIDDEN):
+    """Takes the converters of some op types away."""
+    with REGISTRY.temporary():
+        REGISTRY._rules = {k: v for k, v in REGISTRY._rules.items() if k not in hidden}
+        yield
+
+
+def UNREGISTERED(x):  # noqa: N802 (a body, used like a constant)
+    return tf.math.betainc(x, x + 1.0, tf.fill(tf.shape(x), 0.4))
+
+
+@pytest.fixture(autouse=True)
+def _without_converters():
+    with unregistered(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", tf_pfor.FallbackWarning)
+        yield
+
+
+W = tf.Variable([0.5, 1.5])
+C = tf.constant([1.5, 2.5])
+BODIES = {
+    "one input": tf.sinh,
+    "twice the same": lambda x: tf.math.xlogy(x, x),
+    "invariant": lambda x: tf.math.xlogy(x, tf.abs(W) + 1.0),
+    "invariant first": lambda x: tf.math.xlogy(C, x),
+    "several": lambda x: tf.math.xlogy(tf.sinh(x) + x, tf.sinh(C)) * tf.math.erf(x),
+    "chain": lambda x: tf.sinh(tf.math.erf(tf.math.xlogy(tf.sin(x), tf.sinh(x) * 0.0 + C))),
+    "diamond": lambda x: tf.math.xlogy(tf.sinh(x), tf.math.erf(x)) + tf.sinh(tf.sinh(C) * 0.1) * x,
+    "left and back": lambda x: tf.math.xlogy(tf.sinh(x), tf.exp(tf.sinh(x)) + 1.0),
+    "mixed": lambda x: tf.sinh(tf.exp(tf.sinh(x) * 0.1) + x * C),
+}
+MODES = {
+    "eager": lambda f: f,
+    "function": lambda f: tf.function(f, autograph=False),
+    "compiled": lambda f: tf.function(f, autograph=False, jit_compile=True),
+}
+
+
+def rows(n):
+    return tf.random.stateless_uniform([n, 2], [1, 2], 0.5, 2.0)
+
+
+def loop(fn, x):
+    return tf.stack([fn(r) for r in x])
+
+
+def derivatives(m, x):
+    """The result, first and second gradients with respect to x, C and W."""
+    with tf.GradientTape() as outer:
+        outer.watch([x, C])
+        with tf.GradientTape() as inner:
+            inner.watch([x, C])
+            y = m(x)
+            total = tf.reduce_sum(y * tf.cos(tf.range(2.0)))
+        first = inner.gradient(total, [x, C, W], unconnected_gradients="zero")
+        curved = tf.add_n([tf.reduce_sum(tf.sin(g)) for g in first])
+    return [y, *first, *outer.gradient(curved, [x, C, W], unconnected_gradients="zero")]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", BODIES)
+def test_values_and_gradients(name, mode):
+    fn, x = BODIES[name], rows(3)
+    found = MODES[mode](lambda x: derivatives(lambda x: tf_pfor.vectorized_map(fn, x), x))(x)
+    expected = derivatives(lambda x: loop(fn, x), x)
+    for f, e in zip(found, expected):
+        np.testing.assert_allclose(f, e, 2e-4, 2e-5)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+@pytest.mark.parametrize("spec", [[3, 2], [None, 2], [None, None]])
+def test_sizes(n, spec):
+    fn = BODIES["several"]
+    if spec[0] is not None:
+        spec = [n, 2]
+    mapped = tf.function(
+        lambda x: tf_pfor.vectorized_map(fn, x),
+        autograph=False,
+        input_signature=[tf.TensorSpec(spec)],
+    )
+    found = mapped(rows(n))
+    assert found.shape[0] == n
+    if n:
+        np.testing.assert_allclose(found, loop(fn, rows(n)), 1e-5)
+
+
+def test_strings_and_ints():
+    x = tf.constant(["a b", "c d"])
+    with REGISTRY.temporary():
+        REGISTRY._rules = {k: v for k, v in REGISTRY._rules.items() if k != "StringLower"}
+        found = tf_pfor.vectorized_map(lambda s: tf.strings.lower(tf.strings.upper(s)), x)
+    assert found.numpy().tolist() == [b"a b", b"c d"]
+
+
+def test_rows_that_differ_in_shape_are_an_error():
+    x = tf.constant([[1, 1, 1], [1, 2, 3]])
+    with pytest.raises(tf.errors.OpError):
+        tf_pfor.vectorized_map(lambda r: tf.unique(r)[0], x)
+
+
+def test_nested():
+    x = tf.reshape(rows(6), [2, 3, 2])
+    fn = BODIES["invariant"]
+    found = tf_pfor.vectorized_map(lambda r: tf_pfor.vectorized_map(fn, r), x)
+    np.testing.assert_allclose(found, tf.reshape(loop(fn, rows(6)), [2, 3, 2]), 1e-5)
+
+
+def test_threads():
+    x, fn, found = rows(3), BODIES["several"], []
+    threads = [
+        threading.Thread(target=lambda: found.append(tf_pfor.vectorized_map(fn, x)))
+        for _ in range(3)
+    ]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for f in found:
+        np.testing.assert_allclose(f, loop(fn, x), 1e-5)
+    assert len(found) == 3
+
+
+def test_one_warning_for_each_op_type():
+    tf_pfor.clear_cache()  # a trace warns once
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tf_pfor.vectorized_map(BODIES["several"], rows(3))
+    texts = sorted(str(w.message) for w in caught if w.category is tf_pfor.FallbackWarning)
+    assert [t.split(" run")[0] for t in texts] == [
+        "1 op(s) of type Erf",
+        "1 op(s) of type Sinh",
+        "1 op(s) of type Xlogy",
+    ]
+    assert all("no converter is registered" in t for t in texts)
+
+
+def test_no_warning_when_asked_not_to():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tf_pfor.vectorized_map(BODIES["several"], rows(3), warn=False)
+
+
+def test_off():
+    with pytest.raises(tf_pfor.NotVectorizableError) as caught:
+        tf_pfor.vectorized_map(BODIES["several"], rows(3), fallback_to_while_loop=False)
+    assert "Sinh" in str(caught.value)
+    assert "test_fallback.py" in str(caught.value)
+
+
+def loops(fn, x, **options):
+    """How many loops over rows the vectorized ``fn`` has."""
+    graph = tf.function(
+        lambda x: tf_pfor.vectorized_map(fn, x, **options), autograph=False
+    ).get_concrete_function(x)
+    return [o.type for o in graph.graph.get_operations()].count("PartitionedCall")
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("one input", 1), ("several", 1), ("diamond", 1), ("left and back", 2), ("mixed", 2)],
+)
+def test_adjacent_ops_share_a_loop(name, count):
+    # "several": Add and Mul lie on paths that leave the first ops, so they come before or after.
+    if name == "several":
+        count = 3
+    assert loops(BODIES[name], rows(3)) == count
+
+
+def test_an_op_inside_a_loop_can_be_asked_for_by_a_gradient():
+    @tf.custom_gradient
+    def odd(x):
+        inner = tf.sinh(x)
+        return tf.math.erf(inner), lambda dy: dy * inner
+
+    def derivative(m, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(m(x))
+        return tape.gradient(y, x)
+
+    x = rows(3)
+    found = derivative(lambda x: tf_pfor.vectorized_map(odd, x), x)
+    np.testing.assert_allclose(found, derivative(lambda x: loop(odd, x), x), 1e-5)
+
+
+# ---------------------------------------------------------------------------
+# Effects
+# ---------------------------------------------------------------------------
+
+
+def in_order(fn, x, **options):
+    """The rows that a py_function in ``fn`` saw, in order, and the result."""
+    seen = []
+
+    def see(r):
+        seen.append(r.numpy().tolist())
+        return r * 2
+
+    with REGISTRY.temporary():
+        REGISTRY._rules = {k: v for k, v in REGISTRY._rules.items() if k != "EagerPyFunc"}
+        result = tf_pfor.vectorized_map(lambda r: fn(r, see), x, **options)
+    return seen, result
+
+
+def test_a_stateful_op_runs_in_order_once_for_each_row():
+    def fn(r, see):
+        return tf.py_function(see, [r], tf.int32) + 1
+
+    seen, result = in_order(fn, tf.range(20))
+    assert seen == list(range(20))
+    assert result.numpy().tolist() == [2 * i + 1 for i in range(20)]
+
+
+def test_a_stateful_op_without_stacked_inputs_runs_n_times():
+    seen, _ = in_order(lambda r, see: (tf.py_function(see, [tf.constant(7)], tf.int32), r)[1],
+                       tf.range(4))  # fmt: skip
+    assert seen == [7, 7, 7, 7]
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_stateful_op_with_few_rows(n):
+    seen, _ = in_order(lambda r, see: tf.py_function(see, [r], tf.int32), tf.range(n))
+    assert seen == list(range(n))
+
+
+def test_two_stateful_ops_keep_their_order():
+    def fn(r, see):
+        tf.py_function(see, [r], tf.int32)
+        tf.py_function(see, [r + 100], tf.int32)
+        return r
+
+    seen, _ = in_order(fn, tf.range(3))
+    assert seen == [0, 1, 2, 100, 101, 102]  # lock-step: op by op
+
+
+def test_the_gradient_of_a_stateful_op():
+    def fn(r):
+        return tf.ensure_shape(tf.py_function(lambda r: r**3, [r], tf.float32), [2])
+
+    x = rows(3)
+    with REGISTRY.temporary(), tf.GradientTape() as tape:
+        REGISTRY._rules = {k: v for k, v in REGISTRY._rules.items() if k != "EagerPyFunc"}
+        tape.watch(x)
+        y = tf_pfor.vectorized_map(fn, x)
+    np.testing.assert_allclose(tape.gradient(y, x), 3 * x**2, 1e-5)
+
+
+def test_a_stateful_op_is_refused_when_loops_are_off():
+    with pytest.raises(tf_pfor.NotVectorizableError, match="EagerPyFunc.*test_fallback.py"):
+        in_order(
+            lambda r, see: tf.py_function(see, [r], tf.int32),
+            tf.range(3),
+            fallback_to_while_loop=False,
+        )
+
+
+def test_what_is_refused():
+    def dataset(x):
+        return next(iter(tf.data.Dataset.from_tensors(x)))
+
+    @tf.function
+    def queue(x):
+        q = tf.queue.FIFOQueue(1, [tf.float32])
+        q.enqueue(x)
+        return x
+
+    for fn, word in ((dataset, "dataset"), (queue, "queue")):
+        with pytest.raises(tf_pfor.NotVectorizableError, match=word):
+            tf_pfor.vectorized_map(fn, rows(2))
+
+
+def test_of_version_1_loops():
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf.compat.v1.placeholder(tf.float32, [])
+        y = tf.raw_ops.Enter(data=x, frame_name="f")
+        z = tf.raw_ops.Exit(data=y)
+    fn = tf.compat.v1.wrap_function(
+        lambda x: tf.graph_util.import_graph_def(
+            graph.as_graph_def(), {x_name: x}, [z_name], name=""
+        )[0],
+        [tf.TensorSpec([])],
+    ) if (x_name := x.name) and (z_name := z.name) else None  # fmt: skip
+    with pytest.raises(tf_pfor.NotVectorizableError, match="Enter.*TensorFlow 1"):
+        tf_pfor.vectorized_map(fn, tf.ones([3]))
+
+
+def test_saved_model(tmp_path):
+    module = tf.Module()
+    fn = BODIES["several"]
+    module.f = tf.function(
+        lambda x: tf_pfor.vectorized_map(fn, x),
+        autograph=False,
+        input_signature=[tf.TensorSpec([None, 2])],
+    )
+    module.w = W
+    tf.saved_model.save(module, str(tmp_path))
+    x = rows(3)
+    loaded = tf.saved_model.load(str(tmp_path))
+    np.testing.assert_allclose(loaded.f(x), loop(fn, x), 1e-5)
+    nested = tf_pfor.vectorized_map(loaded.f, tf.stack([x, x + 1.0]))
+    np.testing.assert_allclose(nested[1], loop(fn, x + 1.0), 1e-5)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_loop_with_variables_under_jit_compile(writes):
+    """The number of active rows cannot change there: row by row, where that is allowed."""
+    v = tf.Variable(2.0)
+
+    def one(row):
+        k, x = row
+
+        def body(t, s):
+            if writes:
+                v.assign_add(0.5)
+            return t + 1, s * v
+
+        return tf.while_loop(lambda t, s: t < k, body, (0, x))[1]
+
+    def run(rows, **options):
+        return tf_pfor.vectorized_map(one, rows, while_strategy="compact", **options)
+
+    rows = (tf.constant([1, 2, 0]), tf.constant([1.0, 1.0, 3.0]))
+    with pytest.raises(tf_pfor.NotVectorizableError, match="fallback loop is off"):
+        tf.function(lambda r: run(r, fallback_to_while_loop=False), jit_compile=True)(rows)
+    with pytest.warns(tf_pfor.FallbackWarning, match="active rows|changes state"):
+        found = tf.function(run, jit_compile=True)(rows)
+    after = v.numpy()
+    v.assign(2.0)
+    np.testing.assert_allclose(found, [one((k, x)) for k, x in zip(*rows)])
+    assert v.numpy() == after
+
+
+def chosen_items(k, x, table):
+    """A conditional that runs row by row, for its unknown rank, and reads a list of all rows."""
+    ta = tf.TensorArray(tf.float32, 3, clear_after_read=False).unstack(table)
+
+    def item(i):
+        return tf.raw_ops.PlaceholderWithDefault(input=x * ta.read(i), shape=None)
+
+    return tf.reduce_sum(tf.cond(k > 1, lambda: item(0), lambda: item(k)))
+
+
+def test_gradient_of_a_list_that_a_loop_over_rows_reads():
+    ks, xs, table = tf.constant([1, 2, 0, 3]), rows(4), rows(3)
+
+    def gradients(run):
+        with tf.GradientTape() as tape:
+            tape.watch([xs, table])
+            out = run()
+        return tape.gradient(out, [xs, table], output_gradients=tf.constant([1.0, 2.0, 3.0, 4.0]))
+
+    one = tf.function(chosen_items)
+    expected = gradients(lambda: tf.stack([one(k, x, table) for k, x in zip(ks, xs)]))
+    mapped = tf_pfor.vmap(chosen_items, in_axes=(0, 0, None))
+    with pytest.warns(tf_pfor.FallbackWarning, match="cannot be stacked"):
+        found = gradients(lambda: mapped(ks, xs, table))
+    for f, e in zip(found, expected):
+        np.testing.assert_allclose(f, e, 1e-5, 1e-6)
+
+
+def pieces(k, x):
+    """Two pieces of x, of lengths that differ between rows."""
+    return tf.TensorArray(tf.float32, 2, infer_shape=False).split(x, [k, 2 - k]).concat()
+
+
+def test_lists_that_a_loop_over_rows_makes():
+    ks, xs = tf.constant([1, 2, 0]), rows(3)
+    run = tf_pfor.vmap(pieces)
+    with pytest.warns(tf_pfor.FallbackWarning, match="cannot be stacked"):
+        found = run(ks, xs)
+    np.testing.assert_array_equal(found, xs)
+    (gradient,) = tf.function(lambda x: tf.gradients(run(ks, x) ** 2, x))(xs)
+    np.testing.assert_allclose(gradient, 2.0 * xs)

@@ -1,0 +1,171 @@
+"""Maps in maps of bodies that no outer map can convert twice: one map over the pairs."""
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.container_programs import D
+from tests.core.test_gradients_asked_for_later import W, of_a_variable, of_results
+
+RNG = np.random.default_rng(0)
+
+
+LEAVES = {
+    "plain": lambda s: tf.tanh(tf.linalg.matvec(W, s)),
+    "custom gradient": of_results,
+    "custom gradient of a variable": of_a_variable,
+}
+
+
+def of_pair(leaf):
+    """Pushes in some trips, in some rows only; then reads what is there."""
+
+    def one(k, x, shared):
+        empty = tf.raw_ops.EmptyTensorList(element_shape=[3], max_num_elements=-1, element_dtype=D)
+
+        def body(i, q, s):
+            def pushed():
+                return tf.raw_ops.TensorListPushBack(input_handle=q, tensor=leaf(s))
+
+            q = tf.cond(s[0] > 0, pushed, lambda: q)
+            return i + 1, q, leaf(s) * 1.1 + tf.sin(shared) * 0.3
+
+        _, q, s = tf.while_loop(lambda i, *_: i < k, body, (0, empty, x))
+        count = tf.raw_ops.TensorListLength(input_handle=q)
+
+        def add(j, z):
+            item = tf.raw_ops.TensorListGetItem(
+                input_handle=q, index=j, element_shape=[3], element_dtype=D
+            )
+            item.set_shape([3])
+            return j + 1, z * 0.5 + item
+
+        z = tf.while_loop(lambda j, _: j < count, add, (0, s))[1]
+        return tf.reduce_sum(z * [1.0, 2.0, 3.0]) + tf.cast(count, D)
+
+    return one
+
+
+def vectorized(fn, rows):
+    return tf_pfor.vectorized_map(fn, rows, fallback_to_while_loop=False)
+
+
+def in_two_maps(one, k, x, shared):
+    def row(r):
+        return vectorized(lambda q: one(q[0], q[1], r[2]), (r[0], r[1]))
+
+    return vectorized(row, (k, x, shared))
+
+
+def one_by_one(one, k, x, shared):
+    found = [one(k[i, j], x[i, j], shared[i]) for i, j in np.ndindex(*k.shape)]
+    return tf.reshape(tf.stack(found) if found else tf.zeros([0], D), k.shape)
+
+
+def gradients(run, one, k, x, shared):
+    with tf.GradientTape() as tape:
+        tape.watch([x, shared])
+        y = run(one, k, x, shared)
+    found = tape.gradient(y, [x, shared, W], unconnected_gradients="zero")
+    return [y, *map(tf.convert_to_tensor, found)]
+
+
+def data(n, m):
+    k = tf.constant(RNG.integers(0, 4, [n, m]), tf.int32)
+    return k, tf.constant(RNG.normal(size=[n, m, 3])), tf.constant(RNG.normal(size=[n, 3]))
+
+
+UNKNOWN = [
+    tf.TensorSpec([None, None], tf.int32),
+    tf.TensorSpec([None, None, 3], D),
+    tf.TensorSpec([None, 3], D),
+]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_a_tape_around(leaf, known):
+    one = of_pair(LEAVES[leaf])
+    options = {} if known else {"input_signature": UNKNOWN}
+    run = tf.function(lambda *d: gradients(in_two_maps, one, *d), autograph=False, **options)
+    for shape in [(3, 4), (1, 1), (0, 3), (2, 0), (1, 5)][: 2 if known else None]:
+        given = data(*shape)
+        for f, e in zip(run(*given), gradients(one_by_one, one, *given), strict=True):
+            assert f.shape == e.shape
+            np.testing.assert_allclose(f, e, rtol=1e-9, atol=1e-10)
+
+
+def test_three_maps():
+    one, given = of_pair(tf.tanh), data(4, 3)
+    expected = tf.reshape(one_by_one(one, *given), [2, 2, 3])
+    given = [tf.reshape(x, [2, 2, *x.shape[1:]]) for x in given]
+    found = vectorized(lambda rows: in_two_maps(one, *rows), given)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_the_numbers_of_both_maps():
+    one = of_pair(tf.tanh)
+
+    def of_numbers(i, j):
+        x = tf.cast(tf.stack([i, j, i - j]), D) * 0.3
+        return one(j % 4, x, tf.ones([3], D) * tf.cast(j, D))
+
+    found = tf_pfor.pfor(lambda i: tf_pfor.pfor(lambda j: of_numbers(i, j), 5), 4)
+    expected = [[of_numbers(tf.constant(i), tf.constant(j)) for j in range(5)] for i in range(4)]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_out_axes_and_shared_arguments():
+    one, (k, x, shared) = of_pair(tf.tanh), data(3, 4)
+    inner = tf_pfor.vmap(one, in_axes=(0, 0, None), fallback="error")
+    found = tf_pfor.vmap(inner, out_axes=1, fallback="error")(k, x, shared)
+    np.testing.assert_allclose(tf.transpose(found), one_by_one(one, k, x, shared), rtol=1e-12)
+
+
+def test_the_loops_of_the_pairs_are_all_that_is_read():
+    one = of_pair(tf.tanh)
+    concrete = tf.function(lambda *d: in_two_maps(one, *d), autograph=False)
+    graph = concrete.get_concrete_function(*UNKNOWN).graph
+    loops = [op for op in graph.get_operations() if op.type in ("StatelessWhile", "While")]
+    assert len([op for op in loops if any(t.consumers() for t in op.outputs)]) == 2
+
+
+def test_reports_say_so():
+    one = of_pair(tf.tanh)
+    report = tf_pfor.explain(
+        lambda r: vectorized(lambda q: one(q[0], q[1], r[2]), (r[0], r[1])), data(3, 4)
+    )
+    assert any("one over all pairs of iterations" in r.reason for r in report.records)
+
+
+def test_a_gradient_in_the_outer_body_is_looped():
+    """It reads more of the inner map than its results: no pairs."""
+    one, given = of_pair(tf.tanh), data(3, 4)
+
+    def row(k, x, shared):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf_pfor.vectorized_map(lambda q: one(q[0], q[1], shared), (k, x))
+        return tape.gradient(y, x)
+
+    with pytest.warns(tf_pfor.FallbackWarning, match="DynamicPartition"):
+        found = tf_pfor.vectorized_map(lambda r: row(*r), given)
+    expected = gradients(one_by_one, one, *given)[1]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-10)
+
+
+def test_in_threads():
+    one, given = of_pair(tf.tanh), data(3, 4)
+    run = tf.function(lambda *d: in_two_maps(one, *d), autograph=False)
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(run(*given))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for f in found:
+        np.testing.assert_allclose(f, one_by_one(one, *given), rtol=1e-12)
+    assert len(found) == 3

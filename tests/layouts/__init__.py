@@ -1,0 +1,1 @@
+"""Tests of tf_pfor/layouts: items by row, repeated lists, selections."""

@@ -1,0 +1,168 @@
+"""Products by large weights are made in blocks of columns, which biases and splits take as such."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.comparisons import all_ops
+from tf_pfor.converters.math import _weights
+
+pytestmark = pytest.mark.usefixtures("weights_are_large")
+K = tf.constant([2, 0, 3, 1])
+RNG = np.random.default_rng(0)
+X = tf.constant(RNG.normal(size=[4, 4]), tf.float32)
+W = tf.Variable(RNG.normal(size=[4, 8]) * 0.5, dtype=tf.float32)
+BIAS = tf.Variable(RNG.normal(size=[8]) * 0.5, dtype=tf.float32)
+
+
+def gates(z):
+    """Of 8 columns, blocks of 2."""
+    i, f, g, o = tf.split(z, 4, -1)
+    return tf.concat([tf.sigmoid(i) * tf.tanh(g), tf.sigmoid(o) + f], -1)
+
+
+def unequal(z):
+    a, b, c = tf.split(z, [4, 2, 2], -1)
+    return tf.tanh(a) + tf.concat([b, c], -1)
+
+
+def across(z):
+    """Where blocks do not meet."""
+    a, b, c = tf.split(z, [3, 4, 1], -1)
+    return tf.tanh(b) + tf.concat([a, c], -1)
+
+
+def within(z):
+    """Blocks are taken apart further."""
+    a, b, c = tf.split(z, [1, 1, 6], -1)
+    return tf.sin(a + b) * c[:, :4]
+
+
+def whole(z):
+    a, _ = tf.split(z, 2, -1)
+    return tf.tanh(a) * tf.reduce_mean(z)
+
+
+def on_rows(z):
+    """The other axis."""
+    a, b = tf.split(tf.concat([z, z], 0), 2, 0)
+    return tf.tanh(a + b)[:, :4]
+
+
+STEPS = [gates, unequal, across, within, whole, on_rows]
+V = tf.Variable(RNG.normal(size=[3, 8]) * 0.5, dtype=tf.float32)
+SUMS = {
+    "add": lambda z: z + BIAS,
+    "bias_add": lambda z: tf.nn.bias_add(z, BIAS),
+    "bias_first": lambda z: BIAS + z,
+    "of_the_body": lambda z: z + tf.reverse(BIAS, [0]),
+    "scalar": lambda z: z + 2.0,
+    "one_column": lambda z: z + tf.reduce_sum(BIAS)[None],
+    "none": lambda z: z,
+    "twice": lambda z: z + z,
+    "product": lambda z: z[:, :3] @ V + z,
+    "sine": lambda z: tf.sin(z) + z,
+    "two_rows": lambda z: (z + tf.concat([z, z], 0))[:1],
+}
+
+
+def loop(step, add="add"):
+    def one(args):
+        k, x = args
+
+        def body(t, s):
+            return t + 1, step(SUMS[add](s @ W))
+
+        return tf.while_loop(lambda t, _: t < k, body, (0, x[None]))[1][0]
+
+    return one
+
+
+def vectorized(one, k, x):
+    return tf_pfor.vectorized_map(one, (k, x), fallback_to_while_loop=False)
+
+
+def looped(one, k, x):
+    return tf.stack([one((k[i], x[i])) for i in range(len(k))])
+
+
+def check(one, k=K, x=X):
+    """Values, and gradients of a tape around."""
+
+    def gradients(run):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = run(one, k, x)
+            total = tf.reduce_sum(tf.sin(y))
+        return y, tape.gradient(total, [x, W, BIAS], unconnected_gradients="zero")
+
+    compiled = tf.function(lambda: (vectorized(one, k, x), gradients(vectorized)), autograph=False)
+    y, found = compiled()
+    expected = gradients(looped)
+    np.testing.assert_allclose(y, expected[0], rtol=1e-5, atol=1e-6)
+    for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(expected)):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_splits(step):
+    check(loop(step))
+
+
+@pytest.mark.parametrize("add", SUMS)
+def test_sums(add):
+    check(loop(gates, add))
+
+
+def test_no_rows_and_one():
+    assert vectorized(loop(gates), K[:0], X[:0]).shape == (0, 4)
+    check(loop(gates), K[:1], X[:1])
+
+
+@pytest.mark.parametrize("step", [gates, unequal])
+@pytest.mark.parametrize("add", ["add", "bias_add", "bias_first"])
+def test_nothing_joins_what_a_split_takes_apart(step, add):
+    types = ops_in_trip(loop(step, add))
+    assert not [t for t in types if t.startswith("Split")]
+    assert types.count("ConcatV2") == (1 if step is gates else 2)  # the user's, and that of a
+
+
+def ops_in_trip(one):
+    run = tf.function(lambda: vectorized(one, K, X), autograph=False)
+    graph = run.get_concrete_function().graph
+    return [op.type for op in all_ops(graph) if op.graph is not graph]
+
+
+def test_a_bias_is_taken_apart_before_the_loop():
+    assert "SplitV" not in ops_in_trip(loop(gates))
+    assert "SplitV" in ops_in_trip(loop(gates, "of_the_body"))
+
+
+def test_small_weights_stay_whole(monkeypatch):
+    monkeypatch.setattr(_weights, "LARGE", 1000)
+    assert "Split" in ops_in_trip(loop(gates))
+    check(loop(gates))
+
+
+def test_gradient_in_the_body():
+    def one(args):
+        with tf.GradientTape() as tape:
+            tape.watch(args[1])
+            y = tf.reduce_sum(tf.sin(loop(gates)(args)))
+        return tape.gradient(y, args[1])
+
+    check(one)
+
+
+def test_second_gradients():
+    def gradient(run):
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as tape:
+                tape.watch(X)
+                y = tf.reduce_sum(tf.sin(run(loop(gates), K, X)))
+            total = tf.reduce_sum(tf.cos(tape.gradient(y, X)))
+        return outer.gradient(total, [W, BIAS])
+
+    for a, b in zip(tf.function(gradient, autograph=False)(vectorized), gradient(looped)):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,327 @@
+"""Loops that push the same invariant tensor in each trip: lists that are a tensor and a count."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.comparisons import check, notes, vectorized
+from tf_pfor import vectorized_map, vmap
+
+raw = tf.raw_ops
+both = pytest.mark.parametrize("strategy", ["compact", "mask"])
+NOTE = "of one invariant tensor"
+
+
+def normal(*shape):
+    return np.random.default_rng(sum(shape)).normal(size=shape) * 0.5
+
+
+LENGTHS = np.asarray([2, 0, 4, 1, 3], np.int32)
+X = normal(5, 3)
+W = tf.Variable(normal(3, 3))
+ONES = tf.Variable(np.ones([3]))
+
+
+def as_read(s):
+    return tf.tanh(tf.linalg.matvec(W, s)) * ONES
+
+
+def computed(s):
+    """What the gradient needs is computed from a variable in each trip."""
+    scaled = tf.transpose(W) / tf.norm(W)
+    return tf.tanh(tf.linalg.matvec(tf.sin(scaled), s))
+
+
+def looped(cell, k, x, bound=None):
+    loop = tf.while_loop(
+        lambda t, s: t < k, lambda t, s: (t + 1, cell(s)), (0, x), maximum_iterations=bound
+    )
+    return tf.reduce_sum(loop[1] ** 2)
+
+
+def gradient(loss, variables=(W, ONES)):
+    def one(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = loss(k, x)
+        return tape.gradient(y, [x, *variables], unconnected_gradients="zero")
+
+    return one
+
+
+def tensors_in_loops(concrete):
+    """The shapes of all tensors in the loops of a graph."""
+    found, todo = [], [concrete.graph]
+    while todo:
+        for op in todo.pop().get_operations():
+            for name in ("body", "cond"):
+                if op.type in ("While", "StatelessWhile"):
+                    inner = concrete.graph._get_function(op.get_attr(name).name).graph
+                    todo.append(inner)
+                    found += [t.shape for o in inner.get_operations() for t in o.outputs]
+    return found
+
+
+@both
+@pytest.mark.parametrize("cell", [as_read, computed])
+@pytest.mark.parametrize("lengths", [LENGTHS, LENGTHS * 0, [4, 4, 4, 4, 4]])
+def test_gradient_in_the_body(strategy, cell, lengths):
+    one = gradient(lambda k, x: looped(cell, k, x))
+    rows = np.asarray(lengths, np.int32)
+    check(one, rows, X, xla=False, grad=False, rtol=1e-9, while_strategy=strategy)
+
+
+@pytest.mark.parametrize("cell", [as_read, computed])
+def test_no_row_has_its_own_copy(cell):
+    one = gradient(lambda k, x: looped(cell, k, x), [])
+    mapped = tf.function(lambda *a: vectorized(one, a, while_strategy="compact"), autograph=False)
+    shapes = tensors_in_loops(mapped.get_concrete_function(tf.constant(LENGTHS), tf.constant(X)))
+    assert any(s == [3, 3] for s in shapes)
+    assert not [s for s in shapes if s.rank == 3 and s[1:] == [3, 3]]
+
+
+@both
+@pytest.mark.parametrize("n", [0, 1])
+def test_no_rows_and_one(strategy, n):
+    one = gradient(lambda k, x: looped(as_read, k, x), [W])
+    check(one, LENGTHS[:n], X[:n], xla=False, grad=False, rtol=1e-9, while_strategy=strategy)
+
+
+@both
+def test_unknown_n(strategy):
+    one = gradient(lambda k, x: looped(as_read, k, x), [W])
+    check(one, LENGTHS, X, xla=False, grad=False, unknown=True, rtol=1e-9, while_strategy=strategy)
+
+
+def test_jit_compile():
+    one = gradient(lambda k, x: looped(as_read, k, x, bound=4))
+    check(one, LENGTHS, X, grad=False, rtol=1e-9)
+
+
+@both
+def test_a_function_in_the_body(strategy):
+    """Its forward function returns the lists, its backward function gets them."""
+    loss = tf.function(lambda k, x: looped(as_read, k, x))
+    one = gradient(loss)
+    check(one, LENGTHS, X, xla=False, grad=False, rtol=1e-9, while_strategy=strategy)
+    if strategy == "compact":
+        assert any(NOTE in note for note in notes(one, LENGTHS, X, while_strategy=strategy))
+
+
+@both
+def test_gradients_around(strategy):
+    """The gradient of per-example gradients, by the data and by the variables."""
+    one = gradient(lambda k, x: looped(as_read, k, x), [W])
+    check(one, LENGTHS, X, xla=False, rtol=1e-8, while_strategy=strategy)
+
+    def penalty(grads):
+        return tf.add_n([tf.reduce_sum(tf.sin(g)) for g in grads])
+
+    @tf.function
+    def mapped():
+        found = vectorized(one, (tf.constant(LENGTHS), tf.constant(X)), while_strategy=strategy)
+        return tf.gradients(penalty(found), [W, ONES])
+
+    @tf.function
+    def by_hand():
+        rows = [penalty(one(k, tf.constant(x))) for k, x in zip(LENGTHS, X)]
+        return tf.gradients(tf.add_n(rows), [W, ONES])
+
+    for f, e in zip(mapped(), by_hand()):
+        np.testing.assert_allclose(f, e, rtol=1e-9, atol=1e-10)
+
+
+@both
+def test_loops_in_loops(strategy):
+    def loss(k, x):
+        def outer(t, s):
+            inner = tf.while_loop(lambda u, r: u < k - t, lambda u, r: (u + 1, as_read(r)), (0, s))
+            return t + 1, inner[1] + s
+
+        return tf.reduce_sum(tf.while_loop(lambda t, s: t < 2, outer, (0, x))[1] ** 2)
+
+    def in_one_trip(k, x):
+        """The gradient of an inner loop, in an outer one."""
+
+        def outer(t, s):
+            return t + 1, s + gradient(lambda k, x: looped(as_read, k, x), [W])(k, s)[0]
+
+        return tf.while_loop(lambda t, s: t < k, outer, (0, x))[1]
+
+    check(loss, LENGTHS, X, xla=False, rtol=1e-8, while_strategy=strategy)
+    check(in_one_trip, LENGTHS, X, xla=False, grad=False, rtol=1e-8, while_strategy=strategy)
+
+
+def test_a_variable_that_the_loop_writes():
+    """What a trip reads of it differs between trips."""
+    count = tf.Variable(tf.ones([3], tf.float64))
+
+    def cell(s):
+        count.assign_add(tf.ones([3], tf.float64))
+        return s * count
+
+    one = gradient(lambda k, x: looped(cell, k, x), [])
+    assert not any(NOTE in note for note in notes(one, LENGTHS, X, while_strategy="compact"))
+
+
+# -- lists that users make -------------------------------------------------------------------------
+
+
+def pushed(k, limit=-1):
+    """A list to which k trips push the same."""
+    handle = raw.EmptyTensorList(
+        element_shape=[3], max_num_elements=limit, element_dtype=tf.float64
+    )
+    return tf.while_loop(
+        lambda t, h: t < k,
+        lambda t, h: (t + 1, raw.TensorListPushBack(input_handle=h, tensor=ONES * 2.0)),
+        (0, handle),
+    )[1]
+
+
+def length(k, x):
+    return raw.TensorListLength(input_handle=pushed(k))
+
+
+def popped(k, x):
+    handle, item = raw.TensorListPopBack(
+        input_handle=pushed(k + 1), element_shape=[3], element_dtype=tf.float64
+    )
+    return raw.TensorListLength(input_handle=handle), item + x
+
+
+def pushed_after(k, x):
+    handle = raw.TensorListPushBack(input_handle=pushed(k), tensor=x)
+    handle, a = raw.TensorListPopBack(
+        input_handle=handle, element_shape=[3], element_dtype=tf.float64
+    )
+    return a, raw.TensorListLength(input_handle=handle)
+
+
+def read(k, x):
+    return x + raw.TensorListGetItem(
+        input_handle=pushed(k + 1), index=k, element_shape=[3], element_dtype=tf.float64
+    )
+
+
+def stacked(k, x):
+    handle = raw.TensorListResize(input_handle=pushed(k), size=4)
+    return raw.TensorListLength(input_handle=handle)
+
+
+def in_a_branch(k, x):
+    handle = pushed(k + 1)
+    return tf.cond(
+        x[0] > 0,
+        lambda: (
+            raw.TensorListPopBack(
+                input_handle=handle, element_shape=[3], element_dtype=tf.float64
+            ).tensor
+            + x
+        ),
+        lambda: x,
+    )
+
+
+def popped_in_a_loop(k, x):
+    """A loop that pops and looks at the list in another way too."""
+
+    def body(t, s, h):
+        size = tf.cast(raw.TensorListLength(input_handle=h), tf.float64)
+        h, item = raw.TensorListPopBack(input_handle=h, element_shape=[3], element_dtype=tf.float64)
+        return t + 1, s + item * size, h
+
+    _, s, h = tf.while_loop(lambda t, *_: t < k // 2, body, (0, x, pushed(k)))
+    return s, raw.TensorListLength(input_handle=h)
+
+
+def pushed_in_a_second_loop(k, x):
+    _, h = tf.while_loop(
+        lambda t, h: t < k,
+        lambda t, h: (t + 1, raw.TensorListPushBack(input_handle=h, tensor=x)),
+        (0, pushed(k)),
+    )
+    return raw.TensorListPopBack(
+        input_handle=raw.TensorListPushBack(input_handle=h, tensor=x * 2.0),
+        element_shape=[3], element_dtype=tf.float64,
+    ).tensor, raw.TensorListLength(input_handle=h)  # fmt: skip
+
+
+def of_a_list(k, x):
+    """The last element of a list that holds such a list."""
+    lists = raw.EmptyTensorList(
+        element_shape=tf.constant([], tf.int32), max_num_elements=1, element_dtype=tf.variant
+    )
+    lists = raw.TensorListPushBack(input_handle=lists, tensor=pushed(3))
+    inner = raw.TensorListPopBack(
+        input_handle=lists, element_shape=tf.constant([], tf.int32), element_dtype=tf.variant
+    ).tensor
+    return raw.TensorListStack(input_handle=inner, element_shape=[3], element_dtype=tf.float64) + x
+
+
+@pytest.mark.slow
+@both
+@pytest.mark.parametrize(
+    "body",
+    [
+        length, popped, pushed_after, read, stacked, in_a_branch,
+        popped_in_a_loop, pushed_in_a_second_loop, of_a_list,
+    ],
+)  # fmt: skip
+def test_lists_that_users_make(strategy, body):
+    check(body, LENGTHS, X, xla=False, grad=False, rtol=1e-9, while_strategy=strategy)
+
+
+def test_a_list_without_room():
+    """A push that fails must fail."""
+    with pytest.raises(tf.errors.InvalidArgumentError, match="max_num_elements"):
+        vmap(lambda k: raw.TensorListLength(input_handle=pushed(k, limit=2)))(LENGTHS)
+
+
+def test_uniform_items_of_keras_layers():
+    """A layer over the true length of each example."""
+    layer = tf.keras.layers.Dense(3, activation="tanh", dtype="float64")
+    layer.build([None, 3])
+    variables = [v.value for v in layer.trainable_variables]
+    one = gradient(lambda k, x: looped(lambda s: layer(s[None])[0], k, x), variables)
+    found = vectorized_map(lambda a: one(*a), (LENGTHS, X))
+    for i, (k, x) in enumerate(zip(LENGTHS, X)):
+        for f, e in zip(found, one(k, tf.constant(x))):
+            np.testing.assert_allclose(f[i], e, rtol=1e-9, atol=1e-12)
+
+
+@both
+def test_a_custom_gradient_asks_later(strategy):
+    """What only its backward function reads, a gradient of a loop, is there when it is asked."""
+
+    def f(k, x):
+        w = tf.constant(normal(3, 3))
+
+        @tf.custom_gradient
+        def loss(x):
+            with tf.GradientTape() as tape:
+                tape.watch([x, w])
+                y = looped(lambda s: tf.tanh(tf.linalg.matvec(w, s)), k, x)
+            g, h = tape.gradient(y, [x, w], unconnected_gradients="zero")
+            return y + tf.reduce_sum(h), lambda dy: 2.0 * dy * g
+
+        return loss(x)
+
+    check(f, LENGTHS, X, xla=False, rtol=1e-8, while_strategy=strategy)
+
+
+@pytest.mark.slow
+@both
+def test_second_gradient_in_the_body(strategy):
+    """What is popped of such a list may be pushed to another one."""
+
+    def one(k, x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            g = gradient(lambda k, x: looped(as_read, k, x), [])(k, x)[0]
+            z = tf.reduce_sum(tf.sin(g))
+        return outer.gradient(z, [x, W], unconnected_gradients="zero")
+
+    check(one, LENGTHS, X, xla=False, grad=False, rtol=1e-8, while_strategy=strategy)
+    found = notes(one, LENGTHS, X, while_strategy=strategy)
+    assert sum(NOTE in note for note in found) == 4  # all four loops

@@ -1,0 +1,101 @@
+"""Lists that branches write or make, and lists that change places in a loop."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.comparisons import gradient_in_body, in_two_maps, mapped
+
+RNG = np.random.default_rng(0)
+K = tf.constant([1, 3, 2])
+X = tf.constant(RNG.normal(size=[3, 3]))
+
+
+def array(values):
+    return tf.TensorArray(tf.float64, len(values), element_shape=[3]).unstack(tf.stack(values))
+
+
+def written_in_a_branch(k, x):
+    zero = tf.zeros([3], tf.float64)
+    before = array([x * 2.0, zero, x, zero])
+
+    def looped():
+        s = tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, tf.sin(s) * x), (0, x))[1]
+        return before.write(0, s)
+
+    after = tf.cond(k > 1, looped, lambda: before.write(1, x**3))
+    return tf.reduce_sum(after.stack() ** 2, 0)
+
+
+def made_in_a_branch(k, x):
+    made = tf.cond(k > 1, lambda: array([x, x**2]), lambda: array([tf.sin(x), x]))
+    return made.read(0) * made.read(1)
+
+
+def swapped(k, x):
+    def body(t, a, b):
+        return t + 1, b, a.write(0, a.read(0) * b.read(1))
+
+    start = (0, array([x, x * 2.0]), array([x**2, x * 3.0]))
+    _, a, b = tf.while_loop(lambda t, *_: t < k, body, start, maximum_iterations=4)
+    return tf.reduce_sum(a.stack(), 0) + 2.0 * tf.reduce_sum(b.stack() ** 2, 0)
+
+
+def swapped_of_other_lengths(k, x):
+    def body(t, a, b):
+        return t + 1, b, a
+
+    start = (0, array([x, x * 2.0]), array([x, x**2, x * 3.0]))
+    _, a, b = tf.while_loop(lambda t, *_: t < k, body, start)
+    return a.read(1) * tf.cast(a.size(), x.dtype) + b.read(1)
+
+
+def looped(one, k=K, x=X):
+    one = tf.function(one)
+    return tf.stack([one(k[i], x[i]) for i in range(len(k))])
+
+
+MODELS = [written_in_a_branch, made_in_a_branch, swapped, swapped_of_other_lengths]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_gradients(model):
+    np.testing.assert_allclose(mapped(model, K, X), looped(model), rtol=1e-9)
+    one = gradient_in_body(model)
+    np.testing.assert_allclose(mapped(one, K, X), looped(one), rtol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_second_gradients(model):
+    one = gradient_in_body(gradient_in_body(model))
+    np.testing.assert_allclose(mapped(one, K, X), looped(one), rtol=1e-9)
+
+
+@pytest.mark.parametrize("model", [written_in_a_branch, swapped])
+def test_few_rows(model):
+    one = gradient_in_body(model)
+    np.testing.assert_allclose(mapped(one, K[1:2], X[1:2]), looped(one, K[1:2], X[1:2]), rtol=1e-9)
+    assert mapped(one, K[:0], X[:0]).shape == (0, 3)
+
+
+@pytest.mark.parametrize("model", [written_in_a_branch, swapped])
+def test_two_maps(model):
+    args = tf.stack([K, K[::-1]]), tf.stack([X, X + 0.1])
+    expected = tf.stack([looped(model, k, x) for k, x in zip(*args)])
+    np.testing.assert_allclose(in_two_maps(model, *args), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("model", [written_in_a_branch, swapped])
+def test_jit_compile(model):
+    found = tf.function(lambda: mapped(model, K, X), jit_compile=True, autograph=False)()
+    np.testing.assert_allclose(found, looped(model), rtol=1e-9)
+
+
+def test_other_lengths_under_jit_compile_are_refused():
+    run = tf.function(
+        lambda: mapped(swapped_of_other_lengths, K, X), jit_compile=True, autograph=False
+    )
+    with pytest.raises(tf_pfor.NotVectorizableError, match="may differ in length between rows"):
+        run()

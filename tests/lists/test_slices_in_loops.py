@@ -1,0 +1,155 @@
+"""Gradients of x[t] in loops: the slices are collected, and added up by place after the loop."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.comparisons import check, notes
+
+RNG = np.random.default_rng(0)
+LENGTHS = np.array([2, 0, 4, 1, 4], np.int32)
+
+
+def each(t, x):
+    return x[t]
+
+
+def from_the_end(t, x):
+    return x[-1 - t]
+
+
+def two_of_them(t, x):
+    return x[t] * x[tf.maximum(t - 1, 0)] ** 2
+
+
+def again_and_again(t, x):
+    return tf.sin(x[t % 2])
+
+
+def as_int64(t, x):
+    return x[tf.cast(t, tf.int64)]
+
+
+def whole_too(t, x):
+    return x[t] * tf.reduce_sum(x, 0)
+
+
+def one_column(t, x):
+    return x[t, 1]
+
+
+READS = [each, from_the_end, two_of_them, again_and_again, as_int64, whole_too, one_column]
+
+
+def loop(read, trips, x):
+    def body(t, s):
+        return t + 1, tf.tanh(s + read(t, x))
+
+    zero = tf.zeros(x.shape[1:], x.dtype)
+    return tf.while_loop(lambda t, _: t < trips, body, (0, zero))[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inner", [(2,), (2, 3), ()])
+@pytest.mark.parametrize("read", READS)
+def test_jacobian(read, inner):
+    if read is one_column and inner != (2,):
+        pytest.skip("has no columns of this shape")
+    x = tf.constant(RNG.normal(size=(4, *inner)))
+
+    def by_tape(jacobian):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = loop(read, 4, x)
+        return jacobian(tape, y, x)
+
+    found = tf.function(lambda: by_tape(tf_pfor.tape_jacobian))()
+    truth = tf.function(
+        lambda: by_tape(lambda t, y, x: t.jacobian(y, x, experimental_use_pfor=False))
+    )()
+    np.testing.assert_allclose(found, truth, 1e-12, 1e-12)
+
+
+def gradient_inside(read):
+    """The gradient of a loop in the body; the rows differ in trips."""
+
+    def f(k, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(loop(read, k, x) ** 2)
+        return tf.convert_to_tensor(tape.gradient(y, x))
+
+    return f
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["compact", "mask"])
+@pytest.mark.parametrize("read", READS)
+def test_rows_that_differ_in_trips(read, strategy):
+    x = RNG.normal(size=(5, 4, 2))
+    check(gradient_inside(read), LENGTHS, x, xla=False, unknown=True, while_strategy=strategy)
+
+
+@pytest.mark.parametrize("strategy", ["compact", "mask"])
+def test_places_that_differ_by_row(strategy):
+    def f(k, at, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(loop(lambda t, x: x[(at + t) % 4 - 4], k, x) ** 2)
+        return tf.convert_to_tensor(tape.gradient(y, x))
+
+    at = np.array([3, 1, 0, 2, 5], np.int32)
+    x = RNG.normal(size=(5, 4, 2))
+    check(f, LENGTHS, at, x, xla=False, unknown=True, while_strategy=strategy)
+    assert any("sums over the trips" in n for n in notes(f, LENGTHS, at, x))
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.complex64])
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_dtypes_and_sizes(dtype, n):
+    x = tf.cast(RNG.normal(size=(n, 4, 2)), dtype)
+
+    def one(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(tf.abs(loop(each, 3, x)))
+        return tape.gradient(y, x)
+
+    found = tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False)
+    assert found.shape == x.shape
+    assert found.dtype == dtype
+    for i in range(n):
+        a, b = (tf.cast(t, tf.complex64).numpy() for t in (found[i], one(x[i])))
+        np.testing.assert_allclose(a, b, 5e-2, 5e-2)
+
+
+def test_bounded_loop_under_jit_compile():
+    def one(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            body = lambda t, s: (t + 1, tf.tanh(s + x[t]))  # noqa: E731
+            y = tf.while_loop(
+                lambda t, _: t < 3, body, (0, tf.zeros([2], x.dtype)), maximum_iterations=3
+            )[1]
+        return tape.gradient(y, x)
+
+    x = tf.constant(RNG.normal(size=(5, 4, 2)))
+    run = tf.function(lambda x: tf_pfor.vectorized_map(one, x), jit_compile=True)
+    truth = tf.stack([one(row) for row in x])
+    np.testing.assert_allclose(run(x), truth, 1e-12, 1e-12)
+
+
+def test_nothing_of_full_size_is_added_in_a_trip():
+    def jacobian(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = loop(each, 4, x)
+        return tf_pfor.tape_jacobian(tape, y, x)
+
+    graph = tf.function(jacobian).get_concrete_function(tf.TensorSpec([4, 2])).graph
+    library = graph.as_graph_def().library.function
+    loops = [f for f in library if any(n.op == "TensorListPopBack" for n in f.node_def)]
+    assert loops
+    assert not any(n.op == "StridedSliceGrad" for f in loops for n in f.node_def)
+    assert any(op.type == "UnsortedSegmentSum" for op in graph.get_operations())

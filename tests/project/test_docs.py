@@ -1,0 +1,65 @@
+"""The examples in docstrings and pages run, and what they print is what stands there."""
+
+import doctest
+import importlib
+import inspect
+import re
+
+import pytest
+
+import tf_pfor
+from tf_pfor.core.registry import REGISTRY
+from tools import check_links, coverage
+
+PAGES = [p for p in check_links.pages() if "```python" in p.read_text()]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def _public():
+    return [name for name in tf_pfor.__all__ if name != "__version__"]
+
+
+@pytest.mark.parametrize("name", _public())
+def test_doctests(name):
+    item = getattr(tf_pfor, name)
+    finder = doctest.DocTestFinder(recurse=False)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    module = importlib.import_module(item.__module__) if hasattr(item, "__module__") else tf_pfor
+    for test in finder.find(item, name, module=module, globs={}):
+        runner.run(test)
+    assert runner.failures == 0
+
+
+@pytest.mark.parametrize("name", _public())
+def test_public_functions_have_an_example(name):
+    item = getattr(tf_pfor, name)
+    if inspect.isfunction(item) or name == "RegisterPFor":
+        assert ">>>" in (item.__doc__ or ""), f"{name} has no example"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_pages_run(page):
+    """All Python blocks of a page, one after the other, in one namespace."""
+    text = page.read_text()
+    namespace = {"__name__": "page"}
+    with REGISTRY.temporary():
+        for found in BLOCK.finditer(text):
+            line = text[: found.start()].count("\n") + 1
+            code = "\n" * line + found.group(1)  # so that tracebacks name the page's lines
+            exec(compile(code, str(page), "exec"), namespace)
+
+
+def test_readme_shows_an_example_first():
+    text = (check_links.ROOT / "README.md").read_text()
+    assert text.index("```python") < text.index("\n## ")
+
+
+def test_links():
+    assert not check_links.broken_links()
+
+
+def test_coverage_page_is_current():
+    import tensorflow as tf
+
+    if tf.__version__.startswith("2.21."):
+        assert coverage.PAGE.read_text() == coverage.page(), "run `make docs`"

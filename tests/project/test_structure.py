@@ -1,0 +1,261 @@
+"""The shape of the house (DESIGN 2): sizes, the direction of imports, private symbols, names."""
+
+import ast
+import collections
+import graphlib
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tools import imports
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FILE_LINES = 500
+FUNCTION_LINES = 60
+# The rooms, and which stand directly below each: a module imports from rooms below its own only.
+BELOW = {
+    "_tf": "",
+    "core": "_tf",
+    "layouts": "core",
+    "fallback": "layouts",
+    "converters/analysis": "layouts",
+    "converters/lists": "converters/analysis",
+    "converters/math": "converters/lists",
+    "converters/arrays": "converters/math",
+    "converters/nn": "converters/math",
+    "converters/sparse": "converters/arrays",
+    "converters/strings": "converters/arrays",
+    "converters/state": "converters/math fallback",
+    "converters/control_flow": "converters/arrays converters/nn converters/sparse converters/state",
+    "tracing": "core",
+    "api": "tracing fallback",
+    "derivatives": "api",
+    "frontends": "derivatives",
+}
+# Imports that still go up or aside, also for type checkers only. This list may only get shorter.
+UPWARDS = frozenset(
+    """
+tf_pfor.core.contracts -> tf_pfor.layouts.pending
+tf_pfor.core.contracts -> tf_pfor.layouts.repeated
+tf_pfor.core.contracts -> tf_pfor.layouts.row_major
+tf_pfor.core.contracts -> tf_pfor.layouts.stacked_lists
+tf_pfor.core.loop -> tf_pfor.layouts.pending
+tf_pfor.core.loop -> tf_pfor.layouts.stacked_lists
+tf_pfor.core.shapes -> tf_pfor.layouts.pending
+tf_pfor.core.walker -> tf_pfor.fallback.nested_maps
+tf_pfor.core.walker -> tf_pfor.fallback.ordered_updates
+tf_pfor.core.walker -> tf_pfor.fallback.randomness
+tf_pfor.core.walker -> tf_pfor.fallback.row_loop
+tf_pfor.core.walker -> tf_pfor.fallback.selections
+tf_pfor.core.walker -> tf_pfor.fallback.uneven_regions
+tf_pfor.core.walker -> tf_pfor.layouts.list_handles
+tf_pfor.core.walker -> tf_pfor.layouts.repeated
+tf_pfor.core.walker -> tf_pfor.layouts.row_major
+tf_pfor.core.walker -> tf_pfor.layouts.row_reads
+tf_pfor.core.walker -> tf_pfor.layouts.stacked_lists
+    """.strip().split("\n")
+)
+# Modules that still import each other in a circle. This list may only get shorter.
+CIRCLES = set()
+FOLDER_MODULES = 23
+FILES = imports.python_files()
+CORE = [f for f in FILES if f.startswith("tf_pfor/")]
+
+
+def _tree(path):
+    return ast.parse((ROOT / path).read_text())
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_sizes(path):
+    lines = len((ROOT / path).read_text().splitlines())
+    assert lines <= FILE_LINES, f"{path} has {lines} lines"
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            long = node.end_lineno - _first_line(node) + 1
+            assert long <= FUNCTION_LINES, f"{path}:{node.lineno}: {node.name} has {long} lines"
+
+
+def _first_line(node):
+    """Where the code begins: a long docstring is no reason to split a function."""
+    first = node.body[0]
+    is_doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    return first.end_lineno + 1 if is_doc else node.lineno
+
+
+def _room(module):
+    """tf_pfor.converters.lists.optional -> converters/lists; the top of a package is in no room."""
+    path = module.replace(".", "/").removeprefix("tf_pfor").lstrip("/")
+    return next((r for r in BELOW if path == r or path.startswith(r + "/")), "")
+
+
+def _below(room):
+    direct = BELOW[room].split()
+    return {room, *direct}.union(*(_below(other) for other in direct))
+
+
+def _graph():
+    """Every module of the package, and what it imports of it, also for type checkers only."""
+    modules = frozenset(imports.module_of(f) for f in FILES)
+    return {
+        imports.module_of(f): {
+            m for m in imports.imported_by(f, modules) if m.split(".")[0] == "tf_pfor"
+        }
+        for f in CORE
+    }
+
+
+def test_each_module_is_in_a_room():
+    outside = {m for m in _graph() if not _room(m)}
+    assert outside <= {"tf_pfor", "tf_pfor.__main__", "tf_pfor.converters", "tf_pfor.version"}
+
+
+def test_imports_between_rooms_go_down():
+    upwards = {
+        f"{module} -> {other}"
+        for module, found in _graph().items()
+        for other in found
+        if _room(module)
+        and _room(other) not in _below(_room(module))
+        and other != "tf_pfor.version"
+    }
+    assert upwards == UPWARDS, (
+        f"go up: {sorted(upwards - UPWARDS)}; take from the list: {sorted(UPWARDS - upwards)}"
+    )
+
+
+def test_no_circles():
+    graph = _graph()
+    reached = {m: _reached(m, graph) for m in graph}
+    circles = {frozenset(o for o in reached[m] if m in reached[o]) for m in graph} - {frozenset()}
+    assert {frozenset(c.split()) for c in CIRCLES} == circles, [sorted(c) for c in circles]
+
+
+def _reached(module, graph):
+    found, todo = set(), [module]
+    while todo:
+        new = graph.get(todo.pop(), set()) - found
+        found |= new
+        todo += new
+    return found
+
+
+def test_folders_are_small():
+    folders = collections.Counter(
+        f.rsplit("/", 1)[0] for f in FILES if not f.endswith("__init__.py")
+    )
+    large = {f: k for f, k in folders.items() if k > FOLDER_MODULES}
+    assert not large, large
+
+
+def test_converters_import_what_registers_nothing():
+    """Files with rules are imported by their rooms only."""
+    wrong = [
+        f"{module} imports {other}"
+        for module, found in _graph().items()
+        for other in found
+        if _room(other).startswith("converters/")
+        and not (ROOT / module.replace(".", "/") / "__init__.py").exists()
+        and not _is_shared(other)
+    ]
+    assert not wrong, wrong
+
+
+def test_no_circle_of_imports():
+    """Of all modules, with what is imported in functions and for type checkers."""
+    modules = frozenset(imports.module_of(f) for f in FILES)
+    needs = {imports.module_of(f): imports.imported_by(f, modules) & modules for f in CORE}
+    graph = {m: needed - {m} for m, needed in needs.items()}
+    list(graphlib.TopologicalSorter(graph).static_order())  # CycleError names the circle
+
+
+def _is_shared(module):
+    """Converters import what converters share: files that register nothing."""
+    text = (ROOT / (module.replace(".", "/") + ".py")).read_text()
+    return module.split(".")[-1].startswith("_") or "RegisterPFor" not in text
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_private_tensorflow_stays_in_two_files(path):
+    if path in ("tf_pfor/_tf/__init__.py", "tf_pfor/frontends/drop_in.py"):
+        return
+    for node in ast.walk(_tree(path)):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        for name in names:
+            assert not name.startswith(("tensorflow.python", "tensorflow.core")), path
+
+
+def test_nothing_comes_from_the_peer():
+    for path in FILES:
+        if path in ("tf_pfor/frontends/drop_in.py", "tests/project/test_structure.py"):
+            continue
+        assert "parallel_for" not in (ROOT / path).read_text(), path
+
+
+def test_an_op_type_stands_once_in_converters():
+    """One file for each op type; several patterns of it stand next to each other."""
+    from tf_pfor.core.registry import REGISTRY
+
+    for op_type in REGISTRY.op_types():
+        files = {rule.where.rsplit(":", 1)[0] for rule in REGISTRY.rules(op_type)}
+        assert len(files) == 1, f"{op_type}: {sorted(files)}"
+
+
+def test_registered_names_are_ops():
+    """A misspelt op type would never be found; other versions of TensorFlow have others."""
+    import tensorflow as tf
+
+    from tf_pfor import _tf
+    from tf_pfor.core.registry import REGISTRY
+
+    unknown = [op for op in REGISTRY.op_types() if _tf.schema(op) is None]
+    if tf.__version__.startswith("2.21."):
+        assert not unknown, unknown
+
+
+def test_public_names_are_documented():
+    import tf_pfor
+
+    for name in tf_pfor.__all__:
+        if name == "__version__":
+            continue
+        assert getattr(tf_pfor, name).__doc__, name
+        assert hasattr(tf_pfor, name)
+
+
+def test_no_paths_of_a_machine():
+    """Nothing committed may depend on where somebody's clone is."""
+    pattern = re.compile(r"(?<![\w.])/(work|tmp|root|home)/")
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split()
+    for path in listed:
+        file = ROOT / path
+        if path == "tests/project/test_structure.py" or not file.is_file():
+            continue
+        try:
+            text = file.read_text()
+        except UnicodeDecodeError:
+            continue
+        assert not pattern.search(text), f"{path}: {pattern.search(text)}"
+
+
+def test_import_without_tensorflow_names_the_extra():
+    code = (
+        "import sys\n"
+        "sys.modules['tensorflow'] = None\n"
+        "try:\n"
+        "    import tf_pfor\n"
+        "except ImportError as e:\n"
+        "    print(e)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "pip install" in found.stdout, found.stderr
+    assert "tf-pfor[cpu]" in found.stdout

@@ -1,0 +1,249 @@
+"""Lookup tables: values, and what the table holds afterwards, against a loop."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tf_pfor.core.errors import UnsupportedStateError
+
+LOOPS = ("While", "StatelessWhile", "MapDefun")
+
+
+def _fixed():
+    pairs = tf.lookup.KeyValueTensorInitializer(
+        tf.constant(["a", "b", "c"]), tf.constant([1, 2, 3], tf.int64)
+    )
+    return tf.lookup.StaticHashTable(pairs, -1)
+
+
+def _scalars():
+    return tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, -1.0)
+
+
+def _vectors():
+    return tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, [-1.0, -2.0])
+
+
+def _dense():
+    return tf.lookup.experimental.DenseHashTable(
+        tf.int64, tf.float32, -1.0, empty_key=-7, deleted_key=-8
+    )
+
+
+def _loop(body, *elems):
+    rows = [body(*row) for row in zip(*[list(e) for e in elems])]
+    return tf.nest.map_structure(lambda *x: tf.stack(x), *rows)
+
+
+def _contents(table):
+    keys, values = table.export()
+    live = keys.numpy() >= 0
+    return sorted(zip(keys.numpy()[live].tolist(), values.numpy()[live].tolist()))
+
+
+def _mapped(body, *elems):
+    """Without a loop, in a function."""
+
+    @tf.function
+    def run(*elems):
+        return tf_pfor.vectorized_map(
+            lambda given: body(*given), elems, fallback_to_while_loop=False
+        )
+
+    graph = run.get_concrete_function(*elems).graph
+    assert not [op for op in graph.get_operations() if op.type in LOOPS]
+    return run(*elems)
+
+
+@pytest.mark.parametrize("shape", [[5], [4, 3], [3, 2, 2], [0, 2], [1]])
+def test_find(shape):
+    table = _fixed()
+    words = tf.constant(np.random.default_rng(0).choice(["a", "b", "c", "?"], shape), tf.string)
+    found = _mapped(table.lookup, words)
+    assert found.shape == shape
+    assert found.dtype == tf.int64
+    assert found.numpy().tolist() == table.lookup(words).numpy().tolist()
+
+
+def test_find_of_the_same_key_in_each_iteration():
+    table = _fixed()
+    found = tf_pfor.vectorized_map(
+        lambda x: x + table.lookup(tf.constant(["b", "?"])), tf.range(3, dtype=tf.int64)
+    )
+    assert found.numpy().tolist() == [[2, -1], [3, 0], [4, 1]]
+
+
+def test_vectors():
+    table = _vectors()
+    table.insert(tf.constant([3, 4], tf.int64), [[1.0, 2.0], [3.0, 4.0]])
+    keys = tf.constant([[3, 9], [4, 4]], tf.int64)
+    np.testing.assert_array_equal(_mapped(table.lookup, keys), table.lookup(keys))
+
+
+@pytest.mark.parametrize("make", [_scalars, _dense])
+@pytest.mark.parametrize("n", [0, 1, 6])
+def test_inserts_and_removals(make, n):
+    """Of equal keys the last iteration's value stays."""
+    keys = tf.constant([5, 6, 5, 7, 8, 6][:n], tf.int64)
+    values = tf.range(n, dtype=tf.float32)
+
+    def body(table):
+        def run(key, value):
+            table.insert(key, value)
+            table.insert(tf.constant(1, tf.int64), value)  # in all iterations the same key
+            table.insert(key + 10, tf.constant(2.0))
+            table.insert(tf.constant(2, tf.int64), tf.constant(3.0))
+            table.remove(key[None] + 20)
+            return value
+
+        return run
+
+    expected, found = make(), make()
+    for old in (expected, found):
+        old.insert(tf.range(20, 40, dtype=tf.int64), tf.zeros([20]))
+    for row in zip(keys, values):
+        body(expected)(*row)
+    _mapped(body(found), keys, values)
+    assert _contents(found) == _contents(expected)
+    assert found.size() == len(_contents(found))
+
+
+def test_all_updates_come_before_a_read():
+    """The lock-step meaning, as for variables."""
+    table = _scalars()
+
+    def body(key):
+        table.insert(key, 1.0)
+        return table.size()
+
+    assert _mapped(body, tf.constant([1, 2, 3], tf.int64)).numpy().tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_an_insert_that_depends_on_a_find_runs_in_order(n):
+    keys = tf.constant([1, 2, 1, 1, 2][:n], tf.int64)
+
+    def body(table):
+        def run(key):
+            table.insert(key, table.lookup(key) + 2.0)
+            return key
+
+        return run
+
+    expected, found = _scalars(), _scalars()
+    for key in keys:
+        body(expected)(key)
+    with pytest.warns(tf_pfor.FallbackWarning, match="LookupTableInsertV2"):
+        tf_pfor.vectorized_map(body(found), keys)
+    assert _contents(found) == _contents(expected)
+
+
+def test_an_insert_that_depends_on_a_find_is_refused_without_loops():
+    table = _scalars()
+
+    def body(key):
+        table.insert(key, table.lookup(key) + 1.0)
+        return key
+
+    with pytest.raises(UnsupportedStateError, match=r"LookupTableFindV2 .*test_lookup"):
+        tf_pfor.vectorized_map(body, tf.constant([1, 1], tf.int64), False)
+    assert table.size() == 0
+
+
+def _dense_vectors():
+    """Values are vectors."""
+    return tf.lookup.experimental.DenseHashTable(
+        tf.int64, tf.float32, [-1.0, -2.0], empty_key=-7, deleted_key=-8
+    )
+
+
+def _dense_keys():
+    """Keys are pairs."""
+    return tf.lookup.experimental.DenseHashTable(
+        tf.int64, tf.float32, -1.0, empty_key=[-7, -7], deleted_key=[-8, -8]
+    )
+
+
+DENSE = {  # a table, and the shape of what one iteration looks up
+    "keys": (_dense_keys, [3, 2]),
+    "scalars": (_dense, [3]),
+    "vectors": (_dense_vectors, [3]),
+}
+MODES = {
+    "eager": lambda f, spec: f,
+    "fixed": lambda f, spec: tf.function(f),
+    "unknown": lambda f, spec: tf.function(f, input_signature=[spec]),
+}
+
+
+@pytest.mark.parametrize("mode", sorted(MODES))
+@pytest.mark.parametrize("n", [0, 1, 4])
+@pytest.mark.parametrize("name", sorted(DENSE))
+def test_dense_tables_take_several_keys(name, n, mode):
+    """Their kernel takes a vector of keys, of no other rank."""
+    make, shape = DENSE[name]
+    keys = tf.random.stateless_uniform([n, *shape], [1, 2], 0, 3, tf.int64)
+    rows = tf.unstack(keys)
+
+    def body(table):
+        def run(k):
+            some = k[:, 0] if name == "keys" else k
+            values = tf.cast(some, tf.float32) + 1.0
+            table.insert(k, tf.stack([values, -values], 1) if name == "vectors" else values)
+            table.remove(k[1:2])
+            return table.lookup(k)
+
+        return run
+
+    expected, found = make(), make()
+    every = list(range(n))
+    for i in every:
+        body(expected)(rows[i])
+    for table in (expected, found):  # lock-step: all removals, then all lookups
+        for row in rows:
+            table.insert(row, tf.zeros([3, 2] if name == "vectors" else [3]))
+    spec = tf.TensorSpec([None, *shape], tf.int64)
+    mapped = MODES[mode](
+        lambda k: tf_pfor.vectorized_map(body(found), k, fallback_to_while_loop=False), spec
+    )
+    made = mapped(keys)
+    assert made.shape == [n, 3, *([2] if name == "vectors" else [])]
+    for i in every:
+        np.testing.assert_array_equal(made[i], found.lookup(rows[i]))
+
+
+def test_lookups_in_a_map_in_a_map():
+    table = _dense()
+    table.insert(tf.range(4, dtype=tf.int64), tf.range(4.0) * 2.0)
+    keys = tf.reshape(tf.range(12, dtype=tf.int64), [2, 3, 2])
+    found = _mapped(lambda k: tf_pfor.vectorized_map(table.lookup, k), keys)
+    assert found.numpy().ravel().tolist() == [0.0, 2.0, 4.0, 6.0] + [-1.0] * 8
+
+
+def test_a_default_of_each_row_runs_in_a_loop():
+    table = _scalars()
+    table.insert(tf.constant([1], tf.int64), [4.0])
+
+    def body(key, default):
+        return table.lookup(key, default)
+
+    with pytest.warns(tf_pfor.FallbackWarning, match="LookupTableFindV2"):
+        found = tf_pfor.vectorized_map(
+            lambda given: body(*given), (tf.constant([1, 2, 3], tf.int64), tf.constant([7.0, 8, 9]))
+        )
+    assert found.numpy().tolist() == [4.0, 8.0, 9.0]
+
+
+def test_keras_lookups():
+    words = keras.layers.StringLookup(vocabulary=["to", "be", "or"])
+    numbers = keras.layers.IntegerLookup(vocabulary=[3, 5], output_mode="one_hot")
+
+    def body(word, number):
+        return words(word), numbers(number)
+
+    given = (tf.constant([["be", "not"], ["or", "to"]]), tf.constant([5, 9]))
+    found = _mapped(body, *given)
+    for a, b in zip(found, _loop(body, *given), strict=True):
+        np.testing.assert_array_equal(a, b)

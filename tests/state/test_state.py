@@ -1,0 +1,375 @@
+"""Variables in a vectorized loop: the table of DESIGN 9, row by row."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.state.maps import X, mapped, refused, var  # noqa: F401  (mapped is a fixture)
+from tf_pfor import NotVectorizableError
+from tf_pfor.core.errors import UnsupportedStateError
+
+pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
+
+
+# ---------------------------------------------------------------------------
+# Sums of updates
+# ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64, tf.half, tf.bfloat16, tf.int32, tf.int8,
+                                   tf.uint8, tf.int64, tf.complex64])  # fmt: skip
+def test_assign_add_and_sub_of_every_dtype(dtype):
+    v = var(tf.cast(100, dtype))
+    tf_pfor.vectorized_map(lambda x: v.assign_add(x), tf.cast(X, dtype))
+    assert v.numpy() == 107
+    tf_pfor.vectorized_map(lambda x: v.assign_sub(tf.ones_like(x) * 2), tf.cast(X, dtype))
+    assert v.numpy() == 101
+
+
+def test_assign_add(mapped):
+    v = var([1.0, 1.0])
+
+    def body(x):
+        v.assign_add([x, 10.0])
+
+    mapped(body)
+    np.testing.assert_allclose(v, [8.0, 31.0])
+
+
+def test_an_invariant_delta_counts_once_for_each_iteration(mapped):
+    v = var(0)
+    assert mapped(lambda x: v.assign_add(2)).numpy().tolist() == [6, 6, 6]
+    assert v.numpy() == 6
+
+
+def test_a_read_after_an_update_sees_all_updates(mapped):
+    v = var(0.0)
+
+    def body(x):
+        before = v + 0.0
+        v.assign_add(x)
+        middle = v + 0.0
+        v.assign_add(10.0 * x)
+        return before, middle, v + 0.0
+
+    before, middle, after = mapped(body)
+    assert before.numpy().tolist() == [0.0] * 3
+    assert middle.numpy().tolist() == [7.0] * 3
+    assert after.numpy().tolist() == [77.0] * 3
+
+
+def test_the_returned_value_of_an_update(mapped):
+    v = var(0.0)
+    found = mapped(lambda x: v.assign_add(x) * x)
+    assert found.numpy().tolist() == [7.0, 14.0, 28.0]
+
+
+def test_no_iterations_no_update(mapped):
+    v, w = var(1.0), var([1.0, 1.0])
+
+    def body(x):
+        v.assign(5.0)
+        w.assign_add([x, 2.0])
+        w.scatter_update(tf.IndexedSlices(7.0, 0))
+        return x
+
+    mapped(body, X[:0])
+    assert v.numpy() == 1.0
+    assert w.numpy().tolist() == [1.0, 1.0]
+
+
+# ---------------------------------------------------------------------------
+# Assignments
+# ---------------------------------------------------------------------------
+
+
+def test_assigning_an_invariant_value(mapped):
+    v = var(1.0)
+    assert mapped(lambda x: v.assign(3.0) + x).numpy().tolist() == [4.0, 5.0, 7.0]
+    assert v.numpy() == 3.0
+
+
+def test_assigning_a_variant_value_is_an_error(mapped):
+    v = var(1.0, name="weights")
+
+    def body(x):
+        v.assign(x)  # here
+        return x
+
+    with pytest.raises(UnsupportedStateError) as caught:
+        mapped(body)
+    message = str(caught.value)
+    line = body.__code__.co_firstlineno + 1
+    for text in ("AssignVariableOp", "weights", f"test_state.py:{line}", "assign_add"):
+        assert text in message
+    assert v.numpy() == 1.0
+
+
+def test_with_the_fallback_on_it_is_an_error_as_well():
+    v = var(1.0)
+    with pytest.raises(NotVectorizableError):
+        tf_pfor.vectorized_map(lambda x: v.assign(x), X)
+
+
+# ---------------------------------------------------------------------------
+# Read-modify-writes: what a loop does
+# ---------------------------------------------------------------------------
+
+W = tf.constant([[2.0, 0.5], [-1.0, 3.0]])
+
+
+def _counter(v, x):
+    old = v * 1.0
+    v.assign(v + 1.0)
+    return old + 0.0 * x
+
+
+def _average(v, x):
+    old = v.read_value()
+    v.assign(v * 0.9 + x * 0.1)
+    return old
+
+
+def _difference(v, x):
+    v.assign(v - (v - x) * 0.25)
+    return x
+
+
+def _growth(v, x):
+    v.assign(v * 1.5 + x)
+    return x
+
+
+def _nonlinear(v, x):
+    old = v.read_value()
+    v.assign(tf.tanh(v) * x + tf.reduce_sum(v))
+    return tf.exp(-tf.abs(old)) * x
+
+
+def _own_factor(v, x):
+    old = v.read_value()
+    v.assign(v * x)
+    return old * x
+
+
+def _matrix(v, x):
+    old = v.read_value()
+    v.assign(tf.linalg.matvec(W, v) * 0.1 + x)
+    return old
+
+
+def _legacy_average(v, x):
+    v.assign_sub((v - x) * 0.1)
+    return x
+
+
+def _product(v, x):
+    old = v.read_value()
+    v.assign_add(v * x)
+    return old
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        _legacy_average,
+        _product,
+        _average,
+        _counter,
+        _difference,
+        _growth,
+        _matrix,
+        _nonlinear,
+        _own_factor,
+    ],
+)
+def test_read_modify_write(mapped, body):
+    start = [3.0, -1.0]
+    v, w = var(start), var(start)
+    found = mapped(lambda x: body(v, x))
+    expected = np.stack([body(w, x).numpy() * np.ones(found.shape[1:]) for x in X])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(v, w, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64, tf.uint32, tf.uint8])
+def test_counters_are_exact(dtype):
+    v, w = var(tf.cast(7, dtype)), var(tf.cast(7, dtype))
+
+    def body(v, x):
+        old = v.read_value()
+        v.assign(v * 5 + tf.cast(x, dtype))
+        return old
+
+    xs = tf.range(100)
+    found = tf_pfor.vectorized_map(lambda x: body(v, x), xs)
+    expected = [body(w, x).numpy() for x in xs]
+    np.testing.assert_array_equal(found, expected)
+    assert v.numpy() == w.numpy()
+
+
+def test_a_long_average_does_not_overflow():
+    v, w = var(1.0), var(1.0)
+    xs = tf.random.stateless_uniform([700], [1, 2])
+    tf_pfor.vectorized_map(lambda x: _growth_of(v, x, 0.5), xs)
+    tf_pfor.vectorized_map(lambda x: _growth_of(w, x, -1.0), xs)
+    expected = 1.0
+    for x in xs.numpy():
+        expected = expected * 0.5 + x
+    np.testing.assert_allclose(v, expected, rtol=1e-5)
+    assert np.isfinite(w.numpy())
+    zero = var(0.0)
+    tf_pfor.vectorized_map(lambda x: _growth_of(zero, x * 0.0, 2.0), xs)
+    assert zero.numpy() == 0.0  # powers of 2 overflow, the loop does not
+
+
+def _growth_of(v, x, factor):
+    v.assign(v * factor + x)
+    return x
+
+
+def test_two_variables_that_need_each_other(mapped):
+    def body(v, w, x):
+        a, b = v.read_value(), w.read_value()
+        v.assign(a * 0.5 + b)
+        w.assign(b - a * x)
+        return a + b
+
+    v, w, v2, w2 = var(1.0), var(2.0), var(1.0), var(2.0)
+    found = mapped(lambda x: body(v, w, x))
+    expected = [body(v2, w2, x).numpy() for x in X]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose([v, w], [v2, w2], rtol=1e-5)
+
+
+def test_a_variable_that_follows_another(mapped):
+    def body(v, w, x):
+        a = v * 1.0
+        v.assign(v + x)
+        w.assign(w * 2.0 + a)
+        return a
+
+    v, w, v2, w2 = var(1.0), var(2.0), var(1.0), var(2.0)
+    found = mapped(lambda x: body(v, w, x))
+    np.testing.assert_allclose(found, [body(v2, w2, x).numpy() for x in X], rtol=1e-5)
+    np.testing.assert_allclose([v, w], [v2, w2], rtol=1e-5)
+
+
+def test_only_the_active_rows_update(mapped):
+    def body(v, w, x):
+        if x > 1.5:
+            v.assign(v * 2.0 + x)
+            w.assign_add(1.0)
+        return x
+
+    v, w, v2, w2 = var(1.0), var(0.0), var(1.0), var(0.0)
+    mapped(lambda x: body(v, w, x))
+    for x in X:
+        body(v2, w2, x)
+    np.testing.assert_allclose([v, w], [v2, w2])
+
+
+def test_updates_in_a_while_loop(mapped):
+    """Rows that have left the loop no longer count."""
+    v, w = var(0.0), var([0.0] * 5)
+
+    def body(x):
+        k = 0
+        while tf.cast(k, tf.float32) < x:
+            v.assign_add(x)
+            w.scatter_add(tf.IndexedSlices(1.0, k))
+            k += 1
+        return x
+
+    mapped(body)
+    assert v.numpy() == 1.0 + 4.0 + 16.0
+    assert w.numpy().tolist() == [3.0, 2.0, 1.0, 1.0, 0.0]
+
+
+def test_gradients_are_those_of_reads():
+    v = var(2.0)
+
+    def body(x):
+        y = v * x
+        v.assign(v * 0.5 + x)
+        return y
+
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(tf_pfor.vectorized_map(body, X))
+    assert tape.gradient(total, v).numpy() == 7.0
+
+
+def test_a_print_between_read_and_assignment_does_not_disturb(capfd):
+    v = var(1.0)
+
+    def body(x):
+        y = v + x
+        tf.print(y)
+        v.assign(y)
+
+    tf_pfor.vectorized_map(body, X)
+    assert v.numpy() == 8.0
+    assert "[2 4 8]" in capfd.readouterr().err
+
+
+def test_the_same_variable_as_two_arguments():
+    v, w = var(1.0), var(1.0)
+
+    @tf.function
+    def update(a, b, x):
+        a.assign(a + b * x)
+        return x
+
+    tf_pfor.vectorized_map(lambda x: update(v, v, x), X)
+    for x in X:
+        update(w, w, x)
+    assert v.numpy() == w.numpy()
+
+
+# ---------------------------------------------------------------------------
+# Order
+# ---------------------------------------------------------------------------
+
+
+def test_explicit_control_dependencies(mapped):
+    v = var(0.0)
+
+    def body(x):
+        with tf.control_dependencies([v.assign_add(x)]):
+            y = v.read_value()
+        with tf.control_dependencies([y]):
+            v.assign(100.0)
+        return y, v.read_value()
+
+    y, after = mapped(body)
+    assert y.numpy().tolist() == [7.0] * 3
+    assert after.numpy().tolist() == [100.0] * 3
+
+
+def test_a_variable_made_on_the_first_call():
+    made = []
+
+    @tf.function
+    def step(xs):
+        def body(x):
+            if not made:
+                made.append(tf.Variable(0.0))
+            return made[0].assign_add(x)
+
+        return tf_pfor.vectorized_map(body, xs)
+
+    assert step(X).numpy().tolist() == [7.0] * 3
+    assert step(X).numpy().tolist() == [14.0] * 3
+
+
+def test_pfor_and_vmap_and_nested_maps():
+    v = var(0)
+    tf_pfor.pfor(lambda i: v.assign_add(i), 4)
+    assert v.numpy() == 6
+    tf_pfor.vmap(lambda x: v.assign_add(tf.cast(x, tf.int32)))(X)
+    assert v.numpy() == 13
+    tf_pfor.pfor(lambda i: tf_pfor.pfor(lambda j: v.assign_add(i * j), 3), 3)
+    assert v.numpy() == 13 + 9
+    tf_pfor.pfor(lambda i: v.assign(v * 2 + i), 3, parallel_iterations=1)
+    assert v.numpy() == ((22 * 2) * 2 + 1) * 2 + 2

@@ -1,0 +1,398 @@
+"""Updates to which only the order of the loop gives a meaning: run in it, or refused (DESIGN 9)."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.state.maps import X, var
+from tf_pfor import NotVectorizableError
+
+in_order = pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+
+
+def _as_the_loop(make, rows=X, rtol=1e-5):
+    """Results and state are the loop's; with the fallback off, one error and nothing changed.
+
+    ``make()`` returns a body and its state.
+    """
+    (a, mine), (b, theirs), (c, untouched) = make(), make(), make()
+    one = tf.function(b)
+    expected = [tf.nest.flatten(one(x)) for x in rows]
+    found = tf.nest.flatten(tf_pfor.vectorized_map(a, rows))
+    for f, column in zip(found, zip(*expected)):
+        np.testing.assert_allclose(f, np.stack(column), rtol=rtol)
+    for p, q in zip(mine, theirs):
+        np.testing.assert_allclose(_value(p), _value(q), rtol=rtol)
+    before = [_value(v) for v in untouched]
+    with pytest.raises(NotVectorizableError, match="the fallback loop is off"):
+        tf_pfor.vectorized_map(c, rows, fallback_to_while_loop=False)
+    for v, old in zip(untouched, before):
+        np.testing.assert_array_equal(_value(v), old)
+
+
+def _value(v):
+    return np.asarray(tf.convert_to_tensor(v))
+
+
+# ---------------------------------------------------------------------------
+# Optimizers
+# ---------------------------------------------------------------------------
+
+OPTIMIZERS = {
+    "Adadelta": {}, "Adafactor": {}, "Adagrad": {}, "Adam": {"amsgrad": True}, "AdamW": {},
+    "Adamax": {}, "Ftrl": {}, "Lamb": {}, "Nadam": {}, "RMSprop": {"centered": True},
+    "SGD": {"momentum": 0.9, "nesterov": True},
+}  # fmt: skip
+
+
+def _training(optimizer):
+    def make():
+        start = np.asarray([1.0, 2.0, 3.0], np.float32)
+        weights = [keras.Variable(start), keras.Variable(np.float32(0.5))]
+        known = optimizer()
+        known.build(weights)
+
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = (tf.reduce_sum(weights[0] * x) - 1.0 + weights[1]) ** 2
+            grads = tape.gradient(loss, [w.value for w in weights])
+            known.apply_gradients(zip(grads, weights))
+            return loss
+
+        return step, [*weights, *known.variables]
+
+    return make
+
+
+@in_order
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_optimizers(name):
+    rows = tf.random.stateless_normal([4, 3], [1, 2])
+    make = _training(lambda: getattr(keras.optimizers, name)(0.1, **OPTIMIZERS[name]))
+    _as_the_loop(make, rows, rtol=1e-3)
+
+
+def test_gradient_descent_needs_no_fallback():
+    """One update after the other, in the loop of a read-modify-write."""
+
+    def run():
+        step, state = _training(lambda: keras.optimizers.SGD(0.1))()
+        return step, state
+
+    (a, mine), (b, theirs) = run(), run()
+    rows = tf.random.stateless_normal([4, 3], [1, 2])
+    found = tf_pfor.vectorized_map(a, rows, fallback_to_while_loop=False)
+    one = tf.function(b)
+    np.testing.assert_allclose(found, [one(x) for x in rows], rtol=1e-5)
+    for p, q in zip(mine, theirs):
+        np.testing.assert_allclose(_value(p), _value(q), rtol=1e-5)
+
+
+@in_order
+def test_a_kernel_of_an_optimizer():
+    def make():
+        v, w = var(1.0), var(1.0)
+
+        def step(x):
+            tf.raw_ops.ResourceApplyMomentum(
+                var=v.handle, accum=w.handle, lr=0.1, grad=v * x, momentum=0.9
+            )
+            return x
+
+        return step, [v, w]
+
+    _as_the_loop(make)
+
+
+@in_order
+def test_a_training_step_in_a_function_with_dropout():
+    """What the forward pass draws is vectorized; the rest is in order."""
+
+    def make():
+        model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dropout(0.5, seed=1)])
+        model.build([None, 3])
+        for i, w in enumerate(model.trainable_variables):
+            w.assign(tf.random.stateless_normal(w.shape, [1, i]))
+        optimizer = keras.optimizers.Adam(0.1)
+        optimizer.build(model.trainable_variables)
+
+        @tf.function
+        def update(grads):
+            optimizer.apply(grads, model.trainable_variables)
+
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(model(x[None], training=True) ** 2)
+            update(tape.gradient(loss, [v.value for v in model.trainable_variables]))
+            return loss
+
+        return step, [*model.variables, *optimizer.variables]
+
+    _as_the_loop(make, tf.random.stateless_normal([4, 3], [1, 2]), rtol=1e-3)
+
+
+# ---------------------------------------------------------------------------
+# Reads and updates in other places
+# ---------------------------------------------------------------------------
+
+
+def _old_version(v, x):
+    old = v.read_value()
+    v.assign_add(x)
+    v.assign(old * 2.0)
+    return x
+
+
+def _read_in_a_function(v, x):
+    read = tf.function(lambda: v * 2.0)
+    v.assign(read() + x)
+    return x
+
+
+def _update_in_a_function(v, x):
+    before = v.read_value()
+    tf.function(lambda step: v.assign_sub(0.1 * step))(before * x)
+    return before
+
+
+def _read_in_both(v, x):
+    before = v.read_value()
+    tf.function(lambda step: v.assign(v - 0.1 * step))(before * x)
+    return before
+
+
+def _update_in_a_branch(v, x):
+    before = v.read_value()
+    if x > 1.5:
+        v.assign_sub(0.1 * before * x)
+    return before
+
+
+def _update_in_a_loop(v, x):
+    before = v.read_value()
+    step = before * x
+    for _ in tf.range(2):
+        v.assign_sub(0.1 * step)
+    return before
+
+
+def _branch_on_the_value(v, x):
+    if v < 3.0:
+        v.assign_add(x)
+    return x
+
+
+def _random_number_between(v, x):
+    count = tf.cast(v, tf.int32)
+    v.assign(tf.reduce_sum(0.0 * tf.random.uniform([count])) + x)
+    return x
+
+
+BODIES = {
+    f.__name__[1:].replace("_", " "): f
+    for f in (
+        _branch_on_the_value, _old_version, _random_number_between, _read_in_a_function,
+        _read_in_both, _update_in_a_branch, _update_in_a_function, _update_in_a_loop,
+    )
+}  # fmt: skip
+
+
+@in_order
+@pytest.mark.parametrize("name", sorted(BODIES))
+def test_the_loop_gives_a_meaning(name):
+    def make():
+        v = var(1.0)
+        return lambda x: BODIES[name](v, x), [v]
+
+    _as_the_loop(make)
+
+
+@in_order
+def test_a_counter_that_another_update_depends_on():
+    """v at iteration i depends on steps + i."""
+
+    def make():
+        v, steps = var(1.0), var(0.0)
+
+        def body(x):
+            v.assign(v + x / (steps + 1.0))
+            steps.assign_add(1.0)
+            return x
+
+        return body, [v, steps]
+
+    _as_the_loop(make)
+
+
+@in_order
+def test_an_embedding_that_learns():
+    """Rows of a table that several iterations read and change."""
+
+    def make():
+        table = var(tf.reshape(tf.range(6.0), [3, 2]))
+
+        def body(k):
+            row = tf.gather(table, k)
+            table.scatter_sub(tf.IndexedSlices(0.5 * row, k))
+            return row
+
+        return body, [table]
+
+    _as_the_loop(make, tf.constant([0, 2, 2, 1]))
+
+
+@in_order
+@pytest.mark.parametrize("n", [0, 1])
+def test_few_iterations(n):
+    def make():
+        v, m = var(1.0), var(0.5)
+
+        def body(x):
+            m.assign(m * 0.5 + v * x)
+            v.assign_sub(m)
+            return m.read_value()
+
+        return body, [v, m]
+
+    body, (v, m) = make()
+    found = tf_pfor.vectorized_map(body, X[:n])
+    assert found.shape == (n,)
+    assert (v.numpy(), m.numpy()) == ((1.0, 0.5) if n == 0 else (-0.25, 1.25))
+
+
+def _momentum():
+    v, m = var(1.0), var(0.5)
+
+    def body(x):
+        m.assign(m * 0.5 + v * x)
+        v.assign_sub(0.1 * m)
+        return m.read_value()
+
+    return body, [v, m]
+
+
+def _in_a_while_loop():
+    body, state = _momentum()
+
+    def steps(x):
+        y = 0.0
+        for _ in tf.range(2):
+            y += body(x)
+        return y
+
+    return steps, state
+
+
+def _in_a_taken_branch():
+    body, state = _momentum()
+
+    def maybe(x):
+        y = 0.0
+        if x > 1.5:
+            y = body(x)
+        return y
+
+    return maybe, state
+
+
+@in_order
+@pytest.mark.parametrize("make", [_in_a_taken_branch, _in_a_while_loop, _momentum])
+def test_steps_in_control_flow(make):
+    _as_the_loop(make)
+
+
+@in_order
+@pytest.mark.parametrize("how", ["compiled", "function", "nested", "unknown n"])
+def test_how_it_is_called(how):
+    rows = tf.constant([1.0, 2.0, 4.0, 3.0])
+    (body, state), (again, expected_state) = _momentum(), _momentum()
+    one = tf.function(again)
+    expected = [one(x) for x in rows]
+    if how == "nested":
+        found = tf_pfor.vectorized_map(
+            lambda r: tf_pfor.vectorized_map(body, r), tf.reshape(rows, [2, 2])
+        )
+    else:
+        size = None if how == "unknown n" else 4
+        run = tf.function(
+            lambda x: tf_pfor.vectorized_map(body, x), autograph=False,
+            jit_compile=how == "compiled", input_signature=[tf.TensorSpec([size])],
+        )  # fmt: skip
+        found = run(rows)
+    np.testing.assert_allclose(tf.reshape(found, [-1]), expected, rtol=1e-5)
+    for p, q in zip(state, expected_state):
+        np.testing.assert_allclose(p, q, rtol=1e-5)
+
+
+@in_order
+def test_gradients_through_a_loop_in_order_do_not_update_again():
+    v, m = var(1.0), var(0.5)
+
+    def body(x):
+        before = v * x
+        m.assign(m * 0.5 + before)
+        v.assign_sub(m)
+        return before * x
+
+    with tf.GradientTape() as tape:
+        tape.watch(X)
+        found = tf_pfor.vectorized_map(body, X)
+    state = v.numpy(), m.numpy()
+    gradient = tape.gradient(found, X)
+    assert (v.numpy(), m.numpy()) == state
+    w, k = var(1.0), var(0.5)
+    expected = []
+    for x in X:
+        expected.append(2.0 * w.numpy() * x.numpy())
+        k.assign(k * 0.5 + w * x)
+        w.assign_sub(k)
+    np.testing.assert_allclose(gradient, expected)
+
+
+# ---------------------------------------------------------------------------
+# Generators
+# ---------------------------------------------------------------------------
+
+
+def _in_two_calls(g, x):
+    draw = tf.function(lambda: g.normal([]))
+    return draw() + 10.0 * draw() + x
+
+
+def _in_a_call_and_outside(g, x):
+    draw = tf.function(lambda: g.normal([]))
+    return draw() + 10.0 * g.normal([]) + x
+
+
+def _in_a_branch_and_outside(g, x):
+    y = g.normal([])
+    if x > 1.5:
+        y = g.normal([])
+    return y
+
+
+def _in_a_loop(g, x):
+    y = 0.0
+    for _ in tf.range(2):
+        y = 10.0 * y + g.normal([])
+    return y + x
+
+
+DRAWS = {
+    f.__name__[1:].replace("_", " "): f
+    for f in (_in_a_branch_and_outside, _in_a_call_and_outside, _in_a_loop, _in_two_calls)
+}
+
+
+@in_order
+@pytest.mark.parametrize("name", sorted(DRAWS))
+def test_draws_in_several_places(name):
+    """The loop makes all draws of an iteration before those of the next."""
+
+    def make():
+        g = tf.random.Generator.from_seed(3)
+        return lambda x: DRAWS[name](g, x), [g.state]
+
+    _as_the_loop(make)

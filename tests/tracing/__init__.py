@@ -1,0 +1,1 @@
+"""Tests of tf_pfor/tracing: the cache of eager calls."""

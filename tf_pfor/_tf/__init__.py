@@ -1,0 +1,498 @@
+"""TensorFlow's private symbols, and graphs that are cheap to build.
+
+Here and in `frontends/drop_in.py` alone `tensorflow.python.*` is imported; the package itself
+is what others call, as `_tf.schema(...)`. It imports nothing else of this repository. What
+knows of rows, loops or values does not belong here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import functools
+import inspect
+import os
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2, full_type_pb2
+from tensorflow.python.autograph.core import ag_ctx as _ag_ctx
+from tensorflow.python.autograph.core import converter as _ag_converter
+from tensorflow.python.client import pywrap_tf_session as _session
+from tensorflow.python.eager import backprop as _backprop
+from tensorflow.python.eager import context as _context
+from tensorflow.python.eager import execute
+from tensorflow.python.eager import record as record
+from tensorflow.python.eager.forwardprop_util import pack_tangents as pack_tangents
+from tensorflow.python.eager.polymorphic_function import autograph_util as _autograph_util
+from tensorflow.python.framework import auto_control_deps as _auto_control_deps
+from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
+from tensorflow.python.framework import op_def_registry, ops
+from tensorflow.python.ops import control_flow_v2_func_graphs as _control_flow_graphs
+from tensorflow.python.util import tf_stack as _tf_stack
+
+from tf_pfor._tf import _definitions
+
+AttrValue: TypeAlias = attr_value_pb2.AttrValue
+FuncGraph: Any = tf.__internal__.FuncGraph
+AutomaticControlDependencies: Any = _auto_control_deps.AutomaticControlDependencies
+c_api: Any = _session  # TF_NewOperation and the like
+extract_stack: Any = _tf_stack.extract_stack
+RECORDING_HOOKS = _backprop  # importing it installs what ``execute`` calls to record gradients
+Operation = tf.Operation
+COLLECTIVE = "_tf_pfor_collective"  # an attribute: what a collective does
+
+# ---------------------------------------------------------------------------
+# What the OpDef says
+# ---------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arg:
+    """One input of an op type: a tensor, or a list of tensors."""
+
+    name: str
+    type_attr: str
+    number_attr: str
+    type_list_attr: str
+
+    @property
+    def is_list(self) -> bool:
+        return bool(self.number_attr or self.type_list_attr)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Schema:
+    """The parts of an OpDef that conversion needs."""
+
+    op_type: str
+    inputs: tuple[Arg, ...]
+    attr_types: dict[str, str]
+    attr_defaults: dict[str, AttrValue]
+    inferred_attrs: frozenset[str]
+    num_outputs: int  # -1 when an output is a list
+    output_names: tuple[str, ...]
+    is_stateful: bool
+
+
+@functools.cache
+def schema(op_type: str) -> Schema | None:
+    """Returns the schema of ``op_type``, or None if this TensorFlow has no such op."""
+    op_def = op_def_registry.get(op_type)
+    if op_def is None:
+        return None
+    inputs = tuple(
+        Arg(a.name, a.type_attr, a.number_attr, a.type_list_attr) for a in op_def.input_arg
+    )
+    inferred: set[str] = set()
+    for a in inputs:
+        inferred.update(x for x in (a.type_attr, a.number_attr, a.type_list_attr) if x)
+    lists = any(a.number_attr or a.type_list_attr for a in op_def.output_arg)
+    return Schema(
+        op_type=op_type,
+        inputs=inputs,
+        attr_types={a.name: a.type for a in op_def.attr},
+        attr_defaults={a.name: a.default_value for a in op_def.attr if a.HasField("default_value")},
+        inferred_attrs=frozenset(inferred),
+        num_outputs=-1 if lists else len(op_def.output_arg),
+        output_names=tuple(a.name for a in op_def.output_arg),
+        is_stateful=op_def.is_stateful,
+    )
+
+
+# ---------------------------------------------------------------------------
+# Attributes
+# ---------------------------------------------------------------------------
+
+
+def attr_value(kind: str, value: Any) -> AttrValue:
+    """Packs ``value`` as an attribute of OpDef type ``kind`` ("int", "list(type)", ...)."""
+    if isinstance(value, AttrValue):
+        return value
+    out = AttrValue()
+    if kind.startswith("list("):
+        out.list.SetInParent()
+        for item in value:
+            _pack_into_list(out.list, kind[5:-1], item)
+        return out
+    if kind == "int":
+        out.i = int(value)
+    elif kind == "bool":
+        out.b = bool(value)
+    elif kind == "float":
+        out.f = float(value)
+    elif kind == "string":
+        out.s = tf.compat.as_bytes(value)
+    elif kind == "type":
+        out.type = tf.as_dtype(value).as_datatype_enum
+    elif kind == "shape":
+        out.shape.CopyFrom(tf.TensorShape(value).as_proto())
+    elif kind == "tensor":
+        proto = value if hasattr(value, "tensor_content") else tf.make_tensor_proto(value)
+        out.tensor.CopyFrom(proto)
+    elif kind == "func":
+        out.func.CopyFrom(value)
+    else:
+        raise TypeError(f"unknown attribute type {kind!r}")
+    return out
+
+
+def _pack_into_list(target: Any, kind: str, item: Any) -> None:
+    if kind == "int":
+        target.i.append(int(item))
+    elif kind == "bool":
+        target.b.append(bool(item))
+    elif kind == "float":
+        target.f.append(float(item))
+    elif kind == "string":
+        target.s.append(tf.compat.as_bytes(item))
+    elif kind == "type":
+        target.type.append(tf.as_dtype(item).as_datatype_enum)
+    elif kind == "shape":
+        target.shape.add().CopyFrom(tf.TensorShape(item).as_proto())
+    elif kind == "func":
+        target.func.add().CopyFrom(item)
+    else:
+        raise TypeError(f"unknown attribute type list({kind})")
+
+
+def python_value(kind: str, value: AttrValue) -> Any:
+    """The Python form of an AttrValue: the inverse of ``attr_value``."""
+    if kind.startswith("list("):
+        kind = kind[5:-1]
+        items = value.list
+        return {
+            "int": lambda: list(items.i),
+            "bool": lambda: list(items.b),
+            "float": lambda: list(items.f),
+            "string": lambda: [s.decode("utf-8", "surrogateescape") for s in items.s],
+            "type": lambda: [tf.as_dtype(t) for t in items.type],
+            "shape": lambda: [tf.TensorShape(s) for s in items.shape],
+            "func": lambda: list(items.func),
+            "tensor": lambda: list(items.tensor),
+        }[kind]()
+    if kind == "string":
+        return value.s.decode("utf-8", "surrogateescape")
+    if kind == "type":
+        return tf.as_dtype(value.type)
+    if kind == "shape":
+        return tf.TensorShape(value.shape)
+    return getattr(value, {"int": "i", "bool": "b", "float": "f"}.get(kind, kind))
+
+
+# ---------------------------------------------------------------------------
+# Tensors and ops
+# ---------------------------------------------------------------------------
+
+
+def captured(tensor: tf.Tensor, graph: Any = None) -> tf.Tensor:
+    """``tensor`` as a function graph (the current one) sees it: captured if it comes from outside.
+
+    A gradient function that closes over a tensor of an outer graph makes gradients of higher
+    order refer to a graph that is gone; the captured one is passed on from graph to graph.
+    The gradient of a branch captures from its forward graph and from the graph around it only, and
+    TensorFlow feeds one of two captures that are the same tensor around the branch. So a tensor is
+    what the forward graph sees of it, and what that does not see is captured graph by graph.
+    """
+    graph = tf.compat.v1.get_default_graph() if graph is None else graph
+    if getattr(tensor, "graph", None) is graph or not hasattr(graph, "capture"):
+        return tensor
+    if _is_in_gradient(graph):
+        forward, outer = getattr(graph, "_forward_graph", None), graph.outer_graph
+        tensor = as_captured_by(tensor, forward)
+        if getattr(tensor, "graph", None) not in (forward, outer):
+            with outer.as_default():  # where what reads it is made
+                tensor = captured(tensor)
+    return graph.capture(tensor)
+
+
+def as_captured_by(tensor: tf.Tensor, graph: Any) -> tf.Tensor:
+    """What ``tensor`` is inside ``graph``, if that function has captured it; else itself."""
+    for outside, inside in getattr(graph, "captures", ()):
+        if outside is tensor:
+            return inside
+    around = getattr(graph, "outer_graph", None)
+    if around is None or getattr(tensor, "graph", None) in (graph, around):
+        return tensor
+    seen = as_captured_by(tensor, around)
+    return tensor if seen is tensor else as_captured_by(seen, graph)
+
+
+def _is_in_gradient(graph: Any) -> bool:
+    """Whether ``graph`` is, or is in, the gradient of a branch or of a loop's body."""
+    while graph is not None and not hasattr(graph, "_forward_graph"):
+        graph = getattr(graph, "outer_graph", None)
+    return graph is not None
+
+
+def copy_handle_data(source: tf.Tensor, target: tf.Tensor) -> None:
+    """Copies what TensorFlow knows of a resource or variant handle (element shape, dtype)."""
+    ops.handle_data_util.copy_handle_data(source, target)
+
+
+def list_element(handle: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:
+    """Dtype and static shape of the elements of a TensorList handle, None if not known."""
+    data = ops.handle_data_util.get_handle_data(handle)
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    found = data.shape_and_type[0]
+    if not found.dtype:  # said of what differs between branches
+        return None
+    if found.type.type_id == full_type_pb2.TFT_OPTIONAL:  # whose data are those of a component
+        return None
+    return tf.as_dtype(found.dtype), tf.TensorShape(found.shape)
+
+
+def attr_map(op: Operation) -> Any:
+    """The NodeDef's attribute map of ``op`` (7 us: cache it)."""
+    return op.node_def.attr
+
+
+# ---------------------------------------------------------------------------
+# Functions and gradients
+# ---------------------------------------------------------------------------
+
+
+def function_graph(graph: Any, name: str) -> Any:
+    """The graph of the function ``name`` known to ``graph`` or to a graph around it.
+
+    Raises:
+      KeyError: if no such function is known.
+    """
+    found = find_function(graph, name)
+    if found is None:
+        raise KeyError(name)
+    if getattr(found, "graph", None) is not None:
+        return found.graph
+    definition = _definitions.with_calls(found.cached_definition, lambda x: find_function(graph, x))
+    with graph.as_default():  # where the functions that it calls are looked for
+        return _function_def_to_graph.function_def_to_graph(definition)
+
+
+def functions_of(op: Operation) -> list[Any]:
+    """The graphs of the functions that are attributes of ``op``."""
+    return [function_graph(op.graph, name) for name in _function_names(attr_map(op))]
+
+
+def find_function(graph: Any, name: str) -> Any:
+    """The function object ``name`` in ``graph`` or a graph around it, else None."""
+    while graph is not None:
+        found = graph._get_function(name)
+        if found is not None:
+            return found
+        graph = getattr(graph, "outer_graph", None)
+    return None
+
+
+def add_functions(source_graph: Any, target_graph: Any, attrs: Any) -> None:
+    """Makes every function named by ``attrs`` in ``source_graph`` known to ``target_graph``."""
+    for name in _function_names(attrs):
+        found = find_function(source_graph, name)
+        if found is not None and target_graph._get_function(name) is None:
+            target_graph._add_function_recursive(found)
+
+
+def _function_names(attrs: Any) -> Iterator[str]:
+    for value in attrs.values():
+        which = value.WhichOneof("value")
+        if which == "func":
+            yield value.func.name
+        elif which == "list":
+            yield from (f.name for f in value.list.func)
+
+
+def registered_gradient(name: str) -> Any:
+    """The gradient function registered under ``name`` (op type or custom gradient)."""
+    return ops.gradient_registry.lookup(name)
+
+
+def mark_jit_compiled(graph: Any) -> None:
+    """Notes that ``graph`` is traced for jit_compile=True."""
+    graph._tf_pfor_jit_compile = True
+
+
+def gradient_name(op: Operation) -> str:
+    """The name under which the gradient of this one op is registered; "" if it has none."""
+    return attr_map(op)["_gradient_op_type"].s.decode() if has_own_gradient(op) else ""
+
+
+def has_own_gradient(op: Operation) -> bool:
+    """True for the ops that tf.custom_gradient makes."""
+    return "_gradient_op_type" in attr_map(op)
+
+
+LISTS_BY_ROW = "TfPforListsByRow"  # the gradient of a loop over rows that makes lists
+
+
+def is_row_loop(op: Operation) -> bool:
+    """True for what ``_graphs.call_row_loop`` made."""
+    return "_tf_pfor_rows" in attr_map(op)
+
+
+def row_loop(op: Operation) -> tuple[str, tuple[bool, ...]]:
+    """What ``call_row_loop`` was told: the function of one row, and which inputs have rows."""
+    attrs = attr_map(op)
+    rows = attrs["_tf_pfor_rows"].s.decode()
+    return attrs["_tf_pfor_one"].func.name, tuple(x == "1" for x in rows)
+
+
+def control_outputs(op: Operation) -> list[Operation]:
+    """The operations that wait for ``op``."""
+    return op._control_outputs
+
+
+def in_xla_context(graph: Any) -> bool:
+    """True when ``graph`` is traced for XLA (inside jit_compile as far as Python can see)."""
+    while graph is not None:
+        context = getattr(graph, "_control_flow_context", None)
+        while context is not None:
+            if context.IsXLAContext():
+                return True
+            context = context.outer_context
+        if getattr(graph, "_tf_pfor_jit_compile", False):
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def is_loop_body(graph: Any) -> bool:
+    """Whether ``graph`` is a trip of a tf.while_loop: its inputs are what the loop carries."""
+    return isinstance(graph, _control_flow_graphs.WhileBodyFuncGraph)
+
+
+def in_while(graph: Any) -> bool:
+    """True in the body of a while loop that is being made, also in a branch of it."""
+    while graph is not None:
+        if is_loop_body(graph):
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def in_body(graph: Any) -> bool:
+    """True when ``graph`` is traced as (part of) the body of a loop that is vectorized later."""
+    return not _NOT_IN_BODY.get() and _is_in(graph, "pfor_body")
+
+
+_NOT_IN_BODY = contextvars.ContextVar("tf_pfor_not_in_body", default=False)
+
+
+@contextlib.contextmanager
+def not_in_body() -> Generator[None]:
+    """What is made in the ``with`` block is nothing that is vectorized later."""
+    token = _NOT_IN_BODY.set(True)
+    try:
+        yield
+    finally:
+        _NOT_IN_BODY.reset(token)
+
+
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+LOOPS = ("StatelessWhile", "While")
+TRIAL = "pfor_trial"  # the name of graphs that are thrown away, made to see layouts
+
+
+def in_trial(graph: Any) -> bool:
+    """True when ``graph`` is (part of) a trial."""
+    return _is_in(graph, TRIAL)
+
+
+def _is_in(graph: Any, name: str) -> bool:
+    while graph is not None:
+        if getattr(graph, "name", "") == name:
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def autographed(function: Any) -> Any:
+    """``function`` with Python control flow on tensors converted, as tf.function does.
+
+    Also where the caller is not converted itself, as our own entry points are not.
+    """
+    converted = _autograph_util.py_func_from_autograph(function)
+    options = _ag_converter.ConversionOptions(recursive=True)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _ag_ctx.ControlStatusCtx(status=_ag_ctx.Status.ENABLED, options=options):
+            return converted(*args, **kwargs)
+
+    vars(call)["__tf_pfor_autographed__"] = (call, function)
+    return call
+
+
+@functools.cache
+def draws_randomly(op_type: str) -> bool:
+    """True for TensorFlow's stateful randomness: ops with a graph seed and an op seed."""
+    known = schema(op_type)
+    if known is None or not known.is_stateful or "Dataset" in op_type:
+        return False
+    return {"seed", "seed2"} <= set(known.attr_types) or op_type == "NonDeterministicInts"
+
+
+def call_flat(concrete: Any, inputs: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]) -> Any:
+    """Calls a concrete function with tensors, and with other ones than it captured."""
+    return concrete._call_flat(inputs, captured)
+
+
+def may_record_gradients() -> bool:
+    """Whether a tape of this thread may record what is made now."""
+    return bool(execute.must_record_gradient())
+
+
+def eager_state() -> tuple[Any, ...] | None:
+    """What an eager trace depends on: device and global seed. None while callbacks watch ops."""
+    now = _context.context()
+    return None if now.op_callbacks else (now.device_name, now._seed)
+
+
+# ---------------------------------------------------------------------------
+# Source lines
+# ---------------------------------------------------------------------------
+
+_TF_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(ops.__file__))))
+_OWN_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_LIBRARY_MARKS = (
+    os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep, "<frozen",
+    "__autograph_generated_file", os.sep + "lib" + os.sep + "python3",
+)  # fmt: skip
+
+
+def user_line(op: Operation) -> str:
+    """``file:line`` of the innermost frame in user code that made ``op``; "" if unknown."""
+    try:
+        frames = list(op.traceback or ())
+    except (AttributeError, ValueError):
+        return ""
+    for frame in reversed(frames):
+        if not _is_library(frame.filename):
+            return f"{frame.filename}:{frame.lineno}"
+    return ""
+
+
+def user_stack_level() -> int:
+    """The ``stacklevel`` of a warning that its caller issues, so that it shows the user's line."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None:
+        if not _is_library(frame.f_code.co_filename):
+            return level
+        frame, level = frame.f_back, level + 1
+    return 2
+
+
+def _is_library(filename: str) -> bool:
+    return filename.startswith((_TF_ROOT, _OWN_ROOT)) or any(
+        mark in filename for mark in _LIBRARY_MARKS
+    )
+
+
+def static_value(tensor: tf.Tensor) -> np.ndarray | None:
+    """The constant value of a graph tensor, or None if it is not known before running."""
+    if tf.is_symbolic_tensor(tensor) and tensor.op.type == "ShapeN":  # TensorFlow's own looks away
+        shape = tensor.op.inputs[tensor.value_index].shape
+        is_known = shape.is_fully_defined()
+        return np.asarray(shape.as_list(), tensor.dtype.as_numpy_dtype) if is_known else None
+    return tf.get_static_value(tensor)

@@ -1,0 +1,343 @@
+"""``check``: where the vectorized version of a function first differs from a loop, op by op."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.api.explain import arguments
+from tf_pfor.api.inputs import Element, bound_walker
+from tf_pfor.core.collectives import has_collective
+from tf_pfor.core.conversion import Failed
+from tf_pfor.core.emit import Dim
+from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.regions import Region, key
+from tf_pfor.core.report import Recorder, refusal
+from tf_pfor.core.settings import Settings
+from tf_pfor.tracing.trace import Body, trace
+
+_HANDLES = (tf.resource, tf.variant)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Difference:
+    """The first op of a body whose values differ.
+
+    Attributes:
+      op_type: the OpDef name.
+      op_name: the op's name in the body.
+      line: ``file:line`` of the user's code, "" if unknown.
+      output: which of the op's outputs.
+      row: the first iteration that differs.
+      expected: that row in the loop.
+      found: that row in the vectorized version.
+      largest: the largest absolute difference over all rows; None where it is no number.
+    """
+
+    op_type: str
+    op_name: str
+    line: str
+    output: int
+    row: int
+    expected: np.ndarray
+    found: np.ndarray
+    largest: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What ``check`` found.
+
+    Attributes:
+      difference: the first op whose values differ, None if all are equal.
+      rows: how many iterations.
+      compared: how many tensors of the body were compared.
+      not_compared: how many were not: random, unread, or inside a fallback loop.
+    """
+
+    difference: Difference | None
+    rows: int
+    compared: int
+    not_compared: int
+
+    @property
+    def is_equal(self) -> bool:
+        """True when no difference was found."""
+        return self.difference is None
+
+    def __str__(self) -> str:
+        counts = f"{self.compared} tensors of the body compared over {self.rows} rows"
+        if self.not_compared:
+            counts += f" ({self.not_compared} could not be: random, looped or unread)"
+        d = self.difference
+        if d is None:
+            return f"Equal: {counts}."
+        size = "" if d.largest is None else f", by up to {d.largest:.3g}"
+        return (
+            f"Different: output {d.output} of {d.op_type} '{d.op_name}' "
+            f"({d.line or 'line unknown'}) is the first that differs{size}; row {d.row}:\n"
+            f"  loop:       {_shown(d.expected)}\n  vectorized: {_shown(d.found)}\n{counts}."
+        )
+
+
+@tf.autograph.experimental.do_not_convert
+def check(
+    fn: Callable[..., Any],
+    *args: Any,
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+    fallback_to_while_loop: bool = True,
+) -> CheckReport:
+    """Runs ``fn`` in a loop and vectorized, and prints the first op and line that differ.
+
+    Every tensor that ``fn`` makes for one row is compared with the same row of what it became, in
+    functions that ``fn`` calls too; of a conditional or a while loop the results are. Variables are
+    as before when it returns.
+
+    Args:
+      fn: the body of a ``pfor``, or a function of one row.
+      *args: as for ``explain``: the number of iterations, or the elements, with their data.
+      rtol: relative tolerance for floats.
+      atol: absolute tolerance for floats, of values up to 1; above that of the largest value.
+      fallback_to_while_loop: as for ``pfor``.
+
+    Returns:
+      The ``CheckReport``, which was printed.
+
+    Raises:
+      ArgumentTypeError, ArgumentError: if an argument is wrong, in a ``tf.function``, or if ``fn``
+        calls a collective, which a loop cannot run.
+      NotVectorizableError: if an op has no converter and the fallback is off.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> report = tf_pfor.check(lambda x: tf.nn.softmax(x * 2.), tf.ones([4, 3]))
+    Equal: 2 tensors of the body compared over 4 rows.
+    """
+    if not tf.executing_eagerly():
+        raise ArgumentError("check runs its function: call it outside of tf.function.")
+    body_fn, elements, n = arguments(fn, args, lambda leaf: leaf)
+    body = trace(body_fn, [e.spec for e in elements])
+    if has_collective(body.graph):
+        raise ArgumentError(
+            "check compares with a loop over the rows, which cannot run collectives (psum ...). "
+            "Check the code around them."
+        )
+    settings = Settings("loop" if fallback_to_while_loop else "error")
+    both = _Both(body, elements, n, settings, (rtol, atol), body.graph.variables)
+    report = CheckReport(both.difference, int(n), len(both.chosen), both.total - len(both.chosen))
+    while (inner := both.inside()) is not None and inner.difference is not None:
+        both = inner  # a call: what differs is in the function
+    report = dataclasses.replace(report, difference=both.difference)
+    print(report)
+    return report
+
+
+class _Both:
+    """A body that was run in a loop and vectorized."""
+
+    def __init__(
+        self,
+        body: Body,
+        elements: Sequence[Element],
+        n: Dim,
+        settings: Settings,
+        tolerance: tuple[float, float],
+        variables: Sequence[tf.Variable],
+    ):
+        self.variables = tuple(variables)  # the graph knows them as long as others do
+        self.body, self.elements, self.n = body, elements, n
+        self.settings, self.tolerance = settings, tolerance
+        order = _in_order([*(t.op for t in body.outputs), *body.operations])
+        saved = [(v, v.read_value()) for v in self.variables]
+
+        def restored(run: Callable[[], Any]) -> Any:
+            try:
+                return run()
+            finally:
+                for variable, value in saved:
+                    variable.assign(value)
+
+        self.total = sum(len(o.outputs) for o in order if o.type not in ("Const", "Placeholder"))
+        self.chosen, found = restored(lambda: _vectorized(body, order, elements, n, settings))
+        self.expected: list[list[np.ndarray]] = restored(
+            lambda: _looped(body, order, self.chosen, elements, int(n))
+        )
+        self.wrong, self.difference = _first(self.chosen, self.expected, found, *tolerance)
+
+    def inside(self) -> _Both | None:
+        """The function whose call differs, run on what it was called with; None if it is none."""
+        op = None if self.wrong is None else self.wrong.op
+        if op is None or op.type not in _tf.CALLS or _tf.is_row_loop(op):
+            return None
+        (graph,) = _tf.functions_of(op)
+        placeholders: list[tf.Tensor] = []
+        elements: list[Element] = []
+        captures: list[tuple[tf.Tensor, tf.Tensor]] = []
+        for given, inner in zip(op.inputs, graph.inputs, strict=True):
+            found = self._of_rows(given)
+            if found is None:
+                return None
+            if found.is_mapped:
+                placeholders.append(inner)
+                elements.append(found)
+            else:
+                captures.append((found.tensor, inner))  # type: ignore[arg-type]
+        body = Body(
+            graph, tuple(placeholders), tuple(captures), list(graph.outputs), tuple(graph.outputs),
+            (), frozenset(),
+        )  # fmt: skip
+        return _Both(body, elements, self.n, self.settings, self.tolerance, self.variables)
+
+    def _of_rows(self, tensor: tf.Tensor) -> Element | None:
+        """What a tensor of the body is in each row, by the loop; None if that is not known."""
+        for i, chosen in enumerate(self.chosen):
+            if chosen is tensor or key(chosen) == key(tensor):
+                return Element(tf.stack([row[i] for row in self.expected]))
+        for placeholder, element in zip(self.body.placeholders, self.elements):
+            if key(placeholder) == key(tensor):
+                return Element(tf.range(self.n)) if element.tensor is None else element
+        for outside, inside in self.body.captures:
+            if key(inside) == key(tensor):
+                return Element(outside, is_mapped=False)
+        known = _tf.static_value(tensor)
+        return None if known is None else Element(tf.constant(known), is_mapped=False)
+
+
+def _in_order(roots: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """The ops that the roots need, each after those it needs."""
+    done: dict[tf.Operation, None] = {}
+    stack = list(reversed(roots))
+    while stack:
+        op = stack[-1]
+        todo = [o for o in (*(t.op for t in op.inputs), *op.control_inputs) if o not in done]
+        stack += todo
+        if not todo:
+            done[stack.pop()] = None
+    return list(done)
+
+
+def _with_inner(op: tf.Operation) -> Iterator[tf.Operation]:
+    """The op, and all in the functions that it calls."""
+    yield op
+    for graph in _tf.functions_of(op):
+        for inner in graph.get_operations():
+            yield from _with_inner(inner)
+
+
+def _comparable(order: Sequence[tf.Operation], read: set[Any]) -> Iterator[tf.Tensor]:
+    """The tensors that are read and that each loop makes equal: no random numbers behind them."""
+    random: set[tf.Operation] = set()
+    for op in order:
+        draws = any(_tf.draws_randomly(o.type) for o in _with_inner(op))
+        if draws or any(t.op in random for t in op.inputs):
+            random.add(op)
+        if op in random or op.type in ("Const", "Placeholder", "StringFormat"):
+            continue
+        yield from (t for t in op.outputs if t.dtype not in _HANDLES and key(t) in read)
+
+
+def _vectorized(
+    body: Body, order: Sequence[tf.Operation], elements: Sequence[Element], n: Dim, settings: Any
+) -> tuple[list[tf.Tensor], list[np.ndarray]]:
+    """The tensors that can be compared, and their values for all rows."""
+    chosen: list[tf.Tensor] = []
+    read = {key(t) for t in (*body.outputs, *(x for op in order for x in op.inputs))}
+
+    def build(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        recorder = Recorder()
+        supply = iter(tensors)
+        inner = [
+            e if e.tensor is None else dataclasses.replace(e, tensor=next(supply)) for e in elements
+        ]
+        walker = bound_walker(body, inner, n, settings, recorder)
+        try:
+            walker.convert(body.outputs, body.operations)
+        except Failed:
+            raise refusal(recorder) from None
+        made: list[tf.Tensor] = []
+        for tensor in _comparable(order, read):
+            value = walker.value_of(tensor)
+            if value is not None and value.is_tensor:
+                chosen.append(tensor)
+                made.append(walker.tile(value).tensor)
+        return made
+
+    given = [e.tensor for e in elements if e.tensor is not None]
+    concrete = tf.function(build, autograph=False).get_concrete_function(*given)
+    return chosen, [t.numpy() for t in concrete(*given)]
+
+
+def _looped(
+    body: Body,
+    order: Sequence[tf.Operation],
+    chosen: Sequence[tf.Tensor],
+    elements: Sequence[Element],
+    n: int,
+) -> list[list[np.ndarray]]:
+    """The values of the tensors in each row, one row after the other."""
+    inputs = [*body.placeholders, *(inside for _, inside in body.captures)]
+    known = {t.op for t in inputs}
+    region = Region(tuple(op for op in order if op not in known), tuple(inputs), tuple(chosen))
+    captured = [outside for outside, _ in body.captures]
+    one = tf.function(lambda *rows: region.copy(*rows, *captured), autograph=False)
+    results: list[list[np.ndarray]] = []
+    for i in range(n):
+        rows = [
+            tf.constant(i) if e.tensor is None else e.tensor[i] if e.is_mapped else e.tensor
+            for e in elements
+        ]
+        results.append([t.numpy() for t in one(*rows)])
+    return results
+
+
+def _first(
+    chosen: Sequence[tf.Tensor],
+    expected: Sequence[Sequence[np.ndarray]],
+    found: Sequence[np.ndarray],
+    rtol: float,
+    atol: float,
+) -> tuple[tf.Tensor | None, Difference | None]:
+    for i, (tensor, whole) in enumerate(zip(chosen, found)):
+        pairs = [(row[i], whole[k]) for k, row in enumerate(expected)]
+        wrong = [k for k, (a, b) in enumerate(pairs) if not _is_close(a, b, rtol, atol)]
+        if wrong:
+            a, b = pairs[wrong[0]]
+            op = tensor.op
+            return tensor, Difference(
+                op.type, op.name, _tf.user_line(op), tensor.value_index, wrong[0], a, b,
+                _largest(pairs),
+            )  # fmt: skip
+    return None, None
+
+
+def _is_close(a: np.ndarray, b: np.ndarray, rtol: float, atol: float) -> bool:
+    if np.shape(a) != np.shape(b):
+        return False
+    if not tf.as_dtype(a.dtype).is_floating and not tf.as_dtype(a.dtype).is_complex:
+        return bool(np.all(a == b))
+    eps = 8 * np.finfo(a.dtype).eps if a.dtype.kind in "fc" else 2.0**-4  # bfloat16
+    wide = np.complex128 if np.iscomplexobj(a) else np.float64
+    a, b = a.astype(wide), b.astype(wide)
+    finite = np.abs(a[np.isfinite(a)])
+    scale = max(1.0, float(finite.max())) if finite.size else 1.0
+    return np.allclose(b, a, max(rtol, float(eps)), max(atol, float(eps)) * scale, equal_nan=True)
+
+
+def _largest(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float | None:
+    sizes = [
+        float(np.max(np.abs(b.astype(np.complex128) - a.astype(np.complex128))))
+        for a, b in pairs
+        if a.shape == b.shape and a.size and a.dtype != object
+    ]
+    return max(sizes) if sizes else None
+
+
+def _shown(array: np.ndarray) -> str:
+    text = np.array2string(np.asarray(array), threshold=8, edgeitems=3, precision=5)
+    return f"{text} of shape {list(np.shape(array))}".replace("\n", " ")

@@ -1,0 +1,137 @@
+"""``explain``: what becomes of each op of a body, without running anything."""
+
+from __future__ import annotations
+
+import contextlib
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.api import maps
+from tf_pfor.api.inputs import Element
+from tf_pfor.api.options import settings_of
+from tf_pfor.api.run import convert_body
+from tf_pfor.core import nests
+from tf_pfor.core.emit import Dim
+from tf_pfor.core.errors import ArgumentError, NotVectorizableError
+from tf_pfor.core.report import Recorder, Report, records
+from tf_pfor.tracing.trace import autographed, trace
+
+
+@tf.autograph.experimental.do_not_convert
+def explain(
+    fn: Callable[..., Any],
+    *args: Any,
+    fallback_to_while_loop: bool = True,
+    while_strategy: str = "auto",
+) -> Report:
+    """Prints what becomes of each op of ``fn`` when it is vectorized, and runs nothing.
+
+    Args:
+      fn: the body of a ``pfor``, or a function of one row.
+      *args: for a ``pfor`` body the number of iterations, an int or a scalar integer tensor. For
+        a function of one row its elements: a nest of tensors, [n, ...] each, or of
+        ``tf.TensorSpec``s where there is no data yet; as many as ``fn`` has arguments.
+      fallback_to_while_loop: as for ``pfor``. Ops that are refused are part of the report.
+      while_strategy: as for ``vmap``.
+
+    Returns:
+      The ``Report``, which was printed.
+
+    Raises:
+      ArgumentTypeError, ArgumentError: if an argument is wrong.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> w = tf.ones([3, 2])
+    >>> report = tf_pfor.explain(lambda x: tf.nn.relu(tf.linalg.matvec(w, x)),
+    ...                          tf.ones([8, 2]))  # doctest: +ELLIPSIS
+    <lambda>, n = 8
+    ...
+    >>> report.totals["looped"], report.totals["rejected"]
+    (0, 0)
+    """
+    report = describe(
+        fn, *args, fallback_to_while_loop=fallback_to_while_loop, while_strategy=while_strategy
+    )
+    print(report)
+    return report
+
+
+def describe(
+    fn: Callable[..., Any],
+    *args: Any,
+    fallback_to_while_loop: bool = True,
+    while_strategy: str = "auto",
+) -> Report:
+    """``explain`` without printing."""
+    settings = settings_of(None, "different", while_strategy, may_loop=fallback_to_while_loop)
+    scratch = _tf.FuncGraph("explain")
+    with scratch.as_default():
+        body_fn, elements, n = arguments(fn, args, _placeholder)
+        body = trace(body_fn, [e.spec for e in elements])
+        recorder = Recorder()
+        before = len(scratch.get_operations())
+        with contextlib.suppress(NotVectorizableError):  # what was rejected is in the records
+            convert_body(body, elements, n, settings, recorder)
+        emitted = [op.type for op in scratch.get_operations()[before:]]
+    known = n if isinstance(n, int) else tf.get_static_value(n)
+    return Report(
+        name=getattr(fn, "__qualname__", type(fn).__name__).split("<locals>.")[-1],
+        n=None if known is None else int(known),
+        records=tuple(records(recorder)),
+        body_ops=sum(op.type != "Const" for op, _, _ in recorder.entries),
+        body_constants=sum(op.type == "Const" for op, _, _ in recorder.entries),
+        emitted_ops=sum(t not in ("Const", "Placeholder") for t in emitted),
+        emitted_constants=emitted.count("Const"),
+    )
+
+
+def arguments(
+    fn: Callable[..., Any], args: Sequence[Any], make: Callable[[Any], Any]
+) -> tuple[Callable[..., Any], list[Element], Dim]:
+    """The body of flat tensors, its elements (``make`` of each leaf of the arguments), n."""
+    maps.check_callable(fn, "fn")
+    if not args:
+        raise ArgumentError(
+            "It needs what the function is called with: the number of iterations for a pfor body, "
+            "or the elements for a function of one row."
+        )
+    if len(args) == 1 and _is_count(args[0]):
+        n = maps.check_iters(args[0])
+        return fn, [Element(None)], n
+    given = nests.from_user(tuple(args) if len(args) > 1 else args[0])
+    structure, tensors = maps.check_elems(tf.nest.map_structure(make, given))
+    n, elements = maps.align(structure, tensors)
+    converted = autographed(fn)
+
+    def of_flat(*leaves: tf.Tensor) -> Any:
+        rows = nests.to_user(nests.pack(structure, list(leaves)))
+        return converted(*rows) if len(args) > 1 else converted(rows)
+
+    return of_flat, elements, n
+
+
+def _is_count(arg: Any) -> bool:
+    if isinstance(arg, (numbers.Integral, float)):
+        return True
+    return isinstance(arg, (tf.Tensor, tf.Variable, np.ndarray, tf.TensorSpec)) and (
+        tuple(arg.shape) == () if arg.shape is not None else False
+    )
+
+
+def _placeholder(leaf: Any) -> Any:
+    """A tensor of unknown value in place of a tensor: nothing depends on what is in it."""
+    if isinstance(leaf, tf.TensorSpec):
+        return tf.compat.v1.placeholder(leaf.dtype, leaf.shape)
+    if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)) or leaf is None:
+        return leaf
+    try:
+        tensor = tf.convert_to_tensor(leaf)
+    except (TypeError, ValueError):
+        return leaf  # check_elems has the message
+    return tf.compat.v1.placeholder(tensor.dtype, tensor.shape)

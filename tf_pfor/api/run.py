@@ -1,0 +1,439 @@
+"""From checked arguments to results: trace once, convert, in one go or in blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.api.function import called, is_pushed_forward, numbers
+from tf_pfor.api.inputs import Element, bound_walker, is_constant, mapped, stand_ins, with_mapped
+from tf_pfor.core import memory, nests
+from tf_pfor.core.axes import Axis
+from tf_pfor.core.collectives import has_collective
+from tf_pfor.core.emit import Dim, salted
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.report import Recorder, refusal, warn_of_loops
+from tf_pfor.core.values import Value, dims
+from tf_pfor.core.walker import Failed, Settings, Walker
+from tf_pfor.fallback import nested_maps
+from tf_pfor.layouts.row_shapes import stacked_rows
+from tf_pfor.tracing import row_links
+from tf_pfor.tracing.trace import Body, leaves_of, trace
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """A call of the public API after its arguments were checked.
+
+    Attributes:
+      fn: the user function, of one flat tensor for each element.
+      settings: what the caller chose.
+      block: iterations to run at once; None for all; "auto" for as many as fit into memory.
+      budget: bytes for "auto"; None for half of what is free.
+      once: ``fn`` must not be called again after it was traced.
+      warn: whether to warn of ops that run in a sequential loop.
+      out_axes: where the loop axis goes in each output: an int, None for an output that must be
+        loop-invariant, or a nest of these that is a prefix of the outputs' nest.
+      axis_name: by which collectives may name the loop; "" for none; None where it is not the
+        user's: collectives mean one around it.
+    """
+
+    fn: Callable[..., Any]
+    settings: Settings
+    block: int | str | None = None
+    warn: bool = True
+    out_axes: Any = 0
+    axis_name: str | None = ""
+    budget: int | None = None
+    once: bool = False
+
+
+def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
+    """Runs a job in the current graph, or eagerly through a compiled function.
+
+    Returns:
+      The nest that the body returns, every tensor with the loop on axis 0.
+    """
+    build = _in_function if tf.executing_eagerly() else _build
+    return build(job, elements, n)
+
+
+def _in_function(job: Job, elements: Sequence[Element], n: Dim, body: Body | None = None) -> Any:
+    """Builds a job, of which the body may be known, in the graph of a function, and calls that."""
+    inputs = [t for t in (*(e.tensor for e in elements), n) if isinstance(t, tf.Tensor)]
+    captured = [] if body is None else numbers(body)
+
+    def build(*given: tf.Tensor) -> Any:
+        supply = iter(given)
+        inner = [
+            e if e.tensor is None else dataclasses.replace(e, tensor=next(supply)) for e in elements
+        ]
+        size = next(supply) if isinstance(n, tf.Tensor) else n
+        if body is None:
+            return _build(job, inner, size, outside=[e.whole for e in elements])
+        seen = {id(t): x for t, x in zip(captured, supply, strict=True)}
+        known = tuple((seen.get(id(t), t), inside) for t, inside in body.captures)
+        return _build(job, inner, size, dataclasses.replace(body, captures=known))
+
+    return called(build, [*inputs, *captured])
+
+
+def _build(
+    job: Job,
+    elements: Sequence[Element],
+    n: Dim,
+    known_body: Body | None = None,
+    outside: Sequence[tf.Tensor | None] | None = None,
+) -> Any:
+    """Traces (unless that was done) and converts a job in the current graph.
+
+    Args:
+      job: what to do.
+      elements: the arguments of the body.
+      n: the number of iterations.
+      known_body: the body, if it was traced before, of these elements.
+      outside: what the arguments are rows of, as the caller has it; those of ``elements`` if None.
+    """
+    known = n if isinstance(n, int) else _tf.static_value(n)
+    hidden = job.axis_name is None
+    axis = Axis(job.axis_name or "", None if known is None else int(known), hidden)
+    if known_body is None:
+        body, elements = _traced(job, elements, outside, axis)
+    else:
+        body = known_body
+    if known_body is None and is_pushed_forward(body, [e.tensor for e in elements]):
+        return _in_function(job, elements, n, body)
+    _check_outputs(body)
+    _check_strings(body, elements)
+    recorder = Recorder()
+    job = dataclasses.replace(job, settings=dataclasses.replace(job.settings, warn=job.warn))
+    axes = nests.spread(job.out_axes, body.structure, "out_axes")
+    shared = frozenset(i for i, axis in enumerate(axes) if axis is None)
+    block = _fitting(body, elements, n, job) if isinstance(job.block, str) else job.block
+    if block is None or (isinstance(n, int) and n <= block):
+        leaves = convert_body(body, elements, n, job.settings, recorder, invariant=shared)
+    elif block == 1 and not shared and _may_run_plain(body, elements, job):
+        leaves = _one_by_one(body, elements, n, job)
+    else:
+        leaves = _Blocks(body, elements, n, block, job, recorder, shared).run()
+    leaves = [_placed(x, axis, i) for i, (x, axis) in enumerate(zip(leaves, axes))]
+    if job.warn:
+        warn_of_loops(recorder)
+    return nests.to_user(nests.pack(body.structure, leaves))
+
+
+def _traced(
+    job: Job, elements: Sequence[Element], outside: Sequence[tf.Tensor | None] | None, axis: Axis
+) -> tuple[Body, Sequence[Element]]:
+    """The body, and its elements: one more where rows are linked with what they are rows of."""
+    outside = [e.whole for e in elements] if outside is None else outside
+    link: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]] | None = None
+    if row_links.may_be_needed(job.fn, outside):
+        elements = [*elements, Element(None, is_link=True)]
+
+        def linked(inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+            *rows, index = inputs
+            return [row_links.linked(r, x, index) for r, x in zip(rows, outside, strict=True)]
+
+        link = linked
+
+    return trace(job.fn, [e.spec for e in elements], axis, link), elements
+
+
+def _check_outputs(body: Body) -> None:
+    """Handles (of variables, lists, iterators) cannot be stacked."""
+    for tensor in body.outputs:
+        if tensor.dtype in (tf.resource, tf.variant):
+            raise ArgumentTypeError(
+                f"The body returned a handle of dtype {tensor.dtype.name} ({tensor.op.type}, "
+                f"{_tf.user_line(tensor.op) or 'line unknown'}), expected tensors that can be "
+                "stacked. Return what it holds: TensorArray.stack(), variable.read_value()."
+            )
+
+
+def _check_strings(body: Body, elements: Sequence[Element]) -> None:
+    """XLA has no strings, and of some loops over them does not say so: it ends the process."""
+    if not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
+        return
+    inputs = [e.tensor for e in elements if e.tensor is not None]
+    inputs += [t for t, _ in body.captures]
+    for tensor in inputs:
+        if tensor.dtype == tf.string and not is_constant(tensor):
+            name = f"'{tensor.name}', " if tf.is_symbolic_tensor(tensor) else ""
+            raise ArgumentTypeError(
+                f"Under jit_compile the body reads {name}strings of shape {tensor.shape}, and "
+                "XLA compiles numbers only. Make numbers of them before the compiled function, "
+                "or leave jit_compile off."
+            )
+
+
+def convert_body(
+    body: Body,
+    elements: Sequence[Element],
+    n: Dim,
+    settings: Settings,
+    recorder: Recorder,
+    block: tuple[tf.Tensor, Dim] | None = None,
+    invariant: frozenset[int] = frozenset(),
+) -> list[Any]:
+    """Converts a traced body in the current graph.
+
+    Args:
+      body: the body.
+      elements: what its placeholders are.
+      n: the number of iterations.
+      settings: what the caller chose.
+      recorder: told what happened to each op.
+      block: when this is one block of several, the number of its first iteration and how many
+        iterations there are in all.
+      invariant: the leaves that must be loop-invariant and are returned unstacked.
+
+    Returns:
+      For each leaf of the body's structure: a stacked tensor, an operation or None.
+
+    Raises:
+      NotVectorizableError: if ops cannot be converted; the message lists all of them.
+    """
+
+    def attempt(settings: Settings, recorder: Recorder) -> list[Any]:
+        walker = bound_walker(body, elements, n, settings, recorder, block)
+        try:
+            values = iter(walker.convert(body.outputs, body.operations))
+            return [
+                _result(walker, next(values), i in invariant, i)
+                if isinstance(leaf, tf.Tensor)
+                else (walker.group(leaf) if isinstance(leaf, tf.Operation) else None)
+                for i, leaf in enumerate(body.leaves)
+            ]
+        except Failed:
+            raise refusal(recorder) from None
+
+    if block is not None or invariant:
+        return attempt(settings, recorder)
+    return nested_maps.convert_body(body, elements, n, settings, recorder, attempt)
+
+
+def _result(walker: Walker, value: Value, is_invariant: bool, position: int) -> tf.Tensor:
+    """A result as it leaves: stacked, or unstacked where the caller asked for that."""
+    if not is_invariant:
+        return walker.tile(value).tensor
+    if value.is_stacked:
+        raise ArgumentError(
+            f"out_axes is None for output {position} (in the order of tf.nest.flatten), which "
+            "depends on the mapped arguments. Give it an axis."
+        )
+    return value.tensor
+
+
+def _placed(leaf: Any, axis: int | None, position: int) -> Any:
+    """Moves axis 0 of an output to ``axis``."""
+    if not isinstance(leaf, tf.Tensor) or not axis or leaf.shape.rank is None:
+        return leaf
+    rank = leaf.shape.rank
+    if not -rank <= axis < rank:
+        raise ArgumentError(
+            f"out_axes asks for axis {axis} of output {position} (in the order of "
+            f"tf.nest.flatten), which has {rank} axes with the mapped one."
+        )
+    perm = list(range(1, rank))
+    perm.insert(axis % rank, 0)
+    return tf.transpose(leaf, perm)
+
+
+# ---------------------------------------------------------------------------
+# Blocks (papers/001 section 4.7)
+# ---------------------------------------------------------------------------
+
+
+def _fitting(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> int | None:
+    """The largest block that fits into the budget, from the sizes in throw-away conversions."""
+
+    def build(rows: int) -> list[tf.Tensor]:
+        kept = convert_body(body, stand_ins(elements, rows), rows, job.settings, Recorder())
+        return [x for x in kept if isinstance(x, tf.Tensor)]
+
+    return memory.fitting_block(n if isinstance(n, int) else None, build, job.budget)
+
+
+class _Blocks:
+    """Blocks of iterations one after the other, then the remainder."""
+
+    def __init__(
+        self,
+        body: Body,
+        elements: Sequence[Element],
+        n: Dim,
+        block: int,
+        job: Job,
+        recorder: Recorder,
+        shared: frozenset[int],
+    ):
+        self.body, self.elements, self.n, self.block = body, elements, n, block
+        self.job, self.recorder, self.shared = job, recorder, shared
+
+    def run(self) -> list[Any]:
+        """The leaves; those that all iterations share unstacked."""
+        n, block, count = self.n, self.block, len(self.body.outputs)
+        # A remainder of no rows is not run: fused kernels of TensorFlow's fail on empty batches.
+        full = n // block if isinstance(n, int) else tf.maximum((n - 1) // block, 0)
+        done = full * block
+        given = mapped(self.elements)
+        signature = tuple(several(t, block) for t in self.body.outputs)
+        signature = signature or (tf.TensorSpec([], tf.int32),)
+
+        blocks, _ = in_turn(
+            lambda rows, _: (self._convert(rows[0], rows[1:], block) or rows[:1], []),
+            [tf.range(full) * block, *[_split(x, full, block) for x in given]],
+            signature,
+            full,
+        )
+        outputs = [join(t, block) for t in blocks[:count]]
+        if not (isinstance(n, int) and n == done):
+            with tf.control_dependencies(blocks), salted(1):  # or both need memory at once
+                first = tf.identity(tf.convert_to_tensor(done, tf.int32))
+                rest = self._convert(first, [tf.identity(x[done:]) for x in given], n - done)
+            outputs = [_sized(followed_by(a, b), n) for a, b in zip(outputs, rest)]
+        supply = iter(outputs)
+        leaves = [next(supply) if isinstance(x, tf.Tensor) else None for x in self.body.leaves]
+        return [x[0] if i in self.shared else x for i, x in enumerate(leaves)]  # type: ignore[index]
+
+    def _convert(self, first: tf.Tensor, rows: Sequence[tf.Tensor], size: Dim) -> list[tf.Tensor]:
+        """The results of one block, stacked."""
+        inner = Recorder() if self.recorder.entries else self.recorder
+        leaves = convert_body(
+            self.body, with_mapped(self.elements, rows), size, self.job.settings, inner,
+            (first, self.n), self.shared,
+        )  # fmt: skip
+        return [
+            tf.repeat(x[None], size, 0) if i in self.shared else x
+            for i, x in enumerate(leaves)
+            if isinstance(x, tf.Tensor)
+        ]
+
+
+def several(tensor: tf.Tensor, block: int | None) -> tf.TensorSpec:
+    """What ``block`` iterations give of an output; one iteration if None."""
+    shape: Any = tensor.shape
+    if block is not None:
+        shape = None if shape.rank is None else [block, *shape]
+    return tf.TensorSpec(shape, tensor.dtype)
+
+
+def _may_run_plain(body: Body, elements: Sequence[Element], job: Job) -> bool:
+    """Whether the body means the same when it runs by itself, once for each iteration.
+
+    Not under XLA: it captures what is outside as it is (see ``gradients.own_constants``).
+    """
+    may_repeat = not job.once and job.settings.randomness == "different"
+    is_xla = _tf.in_xla_context(tf.compat.v1.get_default_graph())
+    is_linked = any(e.is_link for e in elements)
+    return may_repeat and not is_xla and not is_linked and not has_collective(body.graph)
+
+
+def _one_by_one(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> list[Any]:
+    """Blocks of one: the plain function, in a loop."""
+
+    def one(given: list[tf.Tensor], _: Any) -> Any:
+        rows = with_mapped(elements, given[1:])
+        leaves = leaves_of(job.fn(*[given[0] if e.tensor is None else e.tensor for e in rows]))
+        with tf.control_dependencies([x for x in leaves if isinstance(x, tf.Operation)]):
+            made = [tf.identity(x) for x in leaves if isinstance(x, tf.Tensor)]
+            return [*made, tf.identity(given[0])], []
+
+    signature = [*(several(t, None) for t in body.outputs), tf.TensorSpec([], tf.int32)]
+    supply = iter(in_turn(one, [tf.range(n), *mapped(elements)], signature, n)[0])
+    return [_sized(next(supply), n) if isinstance(x, tf.Tensor) else None for x in body.leaves]
+
+
+def _split(x: tf.Tensor, full: Dim, block: int) -> tf.Tensor:
+    """The rows of the full blocks: [n, ...] -> [full, block, ...]."""
+    shape = dims(x)
+    inner: Any = tf.shape(x)[1:]
+    if shape is not None and None not in shape[1:]:
+        inner = tf.constant(np.asarray(shape[1:], np.int32))
+    out = tf.reshape(x[: full * block], tf.concat([[full, block], inner], 0))
+    if shape is not None:
+        out.set_shape([full if isinstance(full, int) else None, block, *shape[1:]])
+    return out
+
+
+def join(x: tf.Tensor, block: int) -> tf.Tensor:
+    """[full, block, ...] -> [full * block, ...]."""
+    shape = dims(x)
+    if shape is not None and None not in shape:
+        return tf.reshape(x, [shape[0] * block, *shape[2:]])  # type: ignore[operator]
+    dynamic = tf.shape(x)
+    out = tf.reshape(x, tf.concat([dynamic[:1] * block, dynamic[2:]], 0))
+    if shape is not None:
+        out.set_shape([None, *shape[2:]])
+    return out
+
+
+def in_turn(
+    fn: Callable[[list[tf.Tensor], list[tf.Tensor]], tuple[Sequence[tf.Tensor], Any]],
+    rows: Sequence[tf.Tensor],
+    signature: Sequence[tf.TensorSpec],
+    trips: Dim,
+    carried: Sequence[tf.Tensor] = (),
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """``tf.map_fn``, also where there are no rows and the shapes of results are not known.
+
+    Args:
+      fn: from a row and what is carried to the results for the row and what is carried on.
+      rows: tensors [trips, ...].
+      signature: of the results for one row.
+      trips: how many rows.
+      carried: what the first call is given.
+
+    Returns:
+      The results [trips, ...], and what the last call carries on.
+    """
+    size = _at_least_one(trips)
+    if size is not trips:
+        rows = [readable(x, trips)[:size] for x in rows]
+    given = [tf.TensorArray(x.dtype, size).unstack(x) for x in rows]
+    empty = [
+        tf.TensorArray(s.dtype, size, element_shape=s.shape, infer_shape=False) for s in signature
+    ]
+
+    def step(i: tf.Tensor, arrays: list[Any], carried: list[tf.Tensor]) -> Any:
+        made, carried = fn([a.read(i) for a in given], carried)
+        return i + 1, [a.write(i, x) for a, x in zip(arrays, made)], carried
+
+    _, arrays, last = tf.while_loop(
+        lambda i, *_: i < trips, step, (tf.constant(0), empty, list(carried)),
+        parallel_iterations=1, maximum_iterations=size,
+    )  # fmt: skip
+    made = [stacked_rows(a, s, size) for a, s in zip(arrays, signature)]
+    return made if size is trips else [x[:trips] for x in made], last
+
+
+def _at_least_one(n: Dim) -> Dim:
+    """``n``; under XLA, which compiles reads that do not run, one where it may be zero."""
+    is_known = isinstance(n, int) or not _tf.in_xla_context(tf.compat.v1.get_default_graph())
+    return n if is_known else tf.maximum(n, 1)
+
+
+def readable(x: tf.Tensor, n: Dim) -> tf.Tensor:
+    """[n, ...]; with a row of zeros more where XLA could not compile a read of it."""
+    if _at_least_one(n) is n:
+        return x
+    return tf.concat([x, tf.zeros(tf.concat([[1], tf.shape(x)[1:]], 0), x.dtype)], 0)
+
+
+def followed_by(x: tf.Tensor, rest: tf.Tensor) -> tf.Tensor:
+    """The rows of all blocks, and the rest; without blocks x does not know its shape."""
+    if not x.shape[1:].is_fully_defined():
+        x = tf.reshape(x, tf.concat([tf.shape(x)[:1], tf.shape(rest)[1:]], 0))
+    return tf.concat([x, rest], 0)
+
+
+def _sized(x: tf.Tensor, n: Dim) -> tf.Tensor:
+    if isinstance(n, int):
+        x.set_shape([n, *x.shape[1:]] if x.shape.rank is not None else None)
+    return x

@@ -1,0 +1,308 @@
+"""vmap: a function of one example becomes a compiled function of a batch."""
+
+from __future__ import annotations
+
+import functools
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.api.inputs import Element
+from tf_pfor.api.maps import check_blocks
+from tf_pfor.api.options import settings_of
+from tf_pfor.api.run import Job, run
+from tf_pfor.core import nests
+from tf_pfor.core.axes import check_name
+from tf_pfor.core.emit import Dim
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.memory import advised
+from tf_pfor.core.settings import Settings
+from tf_pfor.core.values import dims
+from tf_pfor.tracing.caching import UNCACHED, EagerCall
+from tf_pfor.tracing.fingerprint import Transformed
+from tf_pfor.tracing.trace import autographed
+
+Axes = Any
+"""An int, None, or a nest of them that is a prefix of another nest."""
+
+
+def vmap(
+    fn: Callable[..., Any] | None = None,
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    *,
+    axis_size: int | None = None,
+    axis_name: str | None = None,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
+    fallback: Any = "loop",
+    randomness: str = "different",
+    while_strategy: str = "auto",
+    jit_compile: bool | None = None,
+) -> Callable[..., Any]:
+    """Makes a function of one example work on a batch, without a loop (papers/000 section 5.2).
+
+    The result is compiled: traced once for each signature, as ``tf.function`` does. Arguments
+    that are not tensors, arrays or variables are constants of the trace.
+
+    Args:
+      fn: a function of one example; may also be a Keras layer or a bound method. When left out,
+        ``vmap`` is a decorator: ``@vmap(in_axes=1)``.
+      in_axes: for each positional argument, the axis to map over: an int (negative ones count
+        from the end), None for an argument that all examples share, or a nest of these that is a
+        prefix of the argument's nest. One int or None stands for all. Keyword arguments are
+        mapped over axis 0; bools and strings among them are passed as they are.
+      out_axes: where the mapped axis goes in each output, likewise; None for an output that does
+        not depend on the mapped arguments.
+      axis_size: the number of examples, needed when no argument is mapped.
+      axis_name: by which collectives (``psum`` ...) in ``fn`` may name the mapped axis.
+      chunk_size: examples to run at once; None: all of them; "auto": as many as fit into
+        ``memory_budget``, by the sizes of the tensors in the vectorized ``fn``; 1: the plain
+        function, in a loop.
+      memory_budget: bytes for ``chunk_size="auto"``: for all that a call allocates, its results
+        too (where n is known); not what a tape around it keeps. None: half of the memory that is
+        free for one chunk.
+      fallback: "loop", "error", or a set of op types that may run in a sequential loop.
+      randomness: what TensorFlow's stateful random ops (``tf.random.normal`` ...), generators and
+        Keras' seeds do: "different": each example draws its own numbers; "same": one draw for all;
+        "error": they are refused.
+      while_strategy: what to do with a while loop of which the examples make different numbers of
+        trips: "compact" computes only those that still go on, "mask" computes all and throws away
+        what is not meant; "auto" chooses by cost. ``explain`` shows the choice.
+      jit_compile: as in ``tf.function``.
+
+    Returns:
+      A function with the arguments of ``fn``.
+
+    Raises:
+      ArgumentError, ArgumentTypeError: here if an option is wrong, and when called with sizes or
+        structures that disagree.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> dot = tf_pfor.vmap(lambda x, y: tf.reduce_sum(x * y), in_axes=(0, None))
+    >>> dot(tf.constant([[1., 2.], [3., 4.]]), tf.constant([10., 1.])).numpy().tolist()
+    [12.0, 34.0]
+    """
+    if fn is None:
+        return functools.partial(
+            vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size, axis_name=axis_name,
+            chunk_size=chunk_size, memory_budget=memory_budget, fallback=fallback,
+            randomness=randomness, while_strategy=while_strategy, jit_compile=jit_compile,
+        )  # fmt: skip
+    if not callable(fn):
+        raise ArgumentTypeError(
+            f"vmap expects a function of one example, found {fn!r} of type {type(fn).__name__}."
+        )
+    _check_axes(in_axes, "in_axes")
+    _check_axes(out_axes, "out_axes")
+    _check_size(axis_size, "axis_size", 0)
+    block, budget = check_blocks(chunk_size, memory_budget, "chunk_size")
+    settings = settings_of(fallback, randomness, while_strategy)
+    name = check_name(axis_name)
+    return _make(fn, in_axes, out_axes, axis_size, block, settings, name, budget, jit_compile)
+
+
+def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) -> Any:
+    """The function that ``vmap`` returns.
+
+    Args:
+      fn: as for ``vmap``.
+      in_axes: as for ``vmap``.
+      out_axes: as for ``vmap``.
+      *options: axis_size, chunk_size, settings, axis_name, memory_budget, jit_compile.
+    """
+    jit_compile: bool | None = options[-1]
+
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        return _map(fn, in_axes, out_axes, args, kwargs, *options)
+
+    own: dict[Any, Any] = {}
+
+    @functools.cache  # a tf.function is dear to make, and seldom needed
+    def compiled() -> Any:
+        return nests.as_function(mapped, jit_compile)
+
+    @tf.autograph.experimental.do_not_convert
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if tf.executing_eagerly():
+            closures = (fn, in_axes, out_axes)
+            eager = EagerCall(_map, closures, (args, kwargs), options, jit_compile, own)
+            result = eager()
+            if result is not UNCACHED:
+                return result
+            if not jit_compile and _tf.may_record_gradients() and eager.holds_tape():
+                return mapped(*args, **kwargs)  # a row leads to what was recorded around this call
+        if tf.executing_eagerly() or jit_compile:
+            with advised():
+                return compiled()(*args, **kwargs)
+        return mapped(*args, **kwargs)
+
+    call.__name__ = f"vmap_{getattr(fn, '__name__', type(fn).__name__)}"
+    call.__doc__ = getattr(fn, "__doc__", None)
+    return Transformed(_make, (fn, in_axes, out_axes), options).attach(call)
+
+
+def _map(
+    fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, args: tuple[Any, ...],
+    kwargs: dict[str, Any], axis_size: int | None, block: int | str | None, settings: Settings,
+    axis_name: str, budget: int | None, jit_compile: bool | None,
+) -> Any:  # fmt: skip
+    """One call of a mapped function, in the graph being built."""
+    if jit_compile:
+        _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
+    plan = Plan(args, kwargs, in_axes, axis_size)
+    job = Job(
+        plan.of_rows(autographed(fn)),
+        settings,
+        block,
+        out_axes=out_axes,
+        axis_name=axis_name,
+        budget=budget,
+    )
+    return run(job, plan.elements, plan.n)
+
+
+def _check_axes(axes: Axes, name: str) -> None:
+    for leaf in tf.nest.flatten(nests.from_user(axes)):
+        if leaf is not None and (isinstance(leaf, bool) or not isinstance(leaf, numbers.Integral)):
+            raise ArgumentError(
+                f"{name} must be an int, None, or a nest of these; found {leaf!r} in {axes!r}."
+            )
+
+
+def _check_size(value: Any, name: str, least: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise ArgumentError(f"{name} must be an int of at least {least} or None, found {value!r}.")
+
+
+class Plan:
+    """The arguments of one call: which are mapped over which axis, and how often.
+
+    Attributes:
+      elements: the mapped arguments, the mapped axis in front.
+      n: how often.
+    """
+
+    def __init__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Axes, axis_size: int | None
+    ):
+        self._structure = nests.from_user((args, kwargs))
+        given_args, given_kwargs = self._structure
+        if isinstance(in_axes, list):
+            in_axes = tuple(in_axes)
+        if isinstance(in_axes, tuple) and len(in_axes) != len(args):
+            raise ArgumentError(
+                f"in_axes has {len(in_axes)} entries and fn was called with {len(args)} "
+                "positional arguments. Expected: one entry for each, or a single int or None."
+            )
+        axes = nests.spread(in_axes, given_args, "in_axes")
+        names_of_args = nests.paths(given_args, "args")
+        names = [*names_of_args, *nests.paths(given_kwargs, "kwargs")]
+        leaves = nests.flatten(self._structure)
+        owners = [x for x in tf.nest.flatten(self._structure) for _ in nests.flatten(x)]
+        axes += [0] * (len(leaves) - len(axes))
+        self._kept: list[Any] = list(leaves)
+        self._slots: list[int] = []
+        self.elements: list[Element] = []
+        sizes: list[tuple[str, tf.TensorShape, int, int | None]] = []
+        for i, (leaf, axis, name) in enumerate(zip(leaves, axes, names)):
+            if axis is None or leaf is None or _is_switch(leaf, i >= len(names_of_args)):
+                continue
+            _check_dense(owners[i], name)
+            tensor, place = _mapped_tensor(leaf, axis, name)
+            shape = dims(tensor)
+            sizes.append((name, tensor.shape, axis, None if shape is None else shape[place]))
+            front = tensor if place == 0 else _move_to_front(tensor, place)
+            self.elements.append(Element(front))
+            self._slots.append(i)
+        self.n = _size(sizes, self.elements, axis_size)
+
+    def of_rows(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """``fn`` as a function of the flat mapped elements of one example."""
+
+        def of_flat(*rows: tf.Tensor) -> Any:
+            leaves = list(self._kept)
+            for slot, row in zip(self._slots, rows):
+                leaves[slot] = row
+            args, kwargs = nests.pack(self._structure, leaves)
+            return fn(*nests.to_user(args), **nests.to_user(kwargs))
+
+        return of_flat
+
+
+def _is_switch(leaf: Any, is_keyword: bool) -> bool:
+    """Such as ``training=True``: a keyword argument with nothing in it to map over."""
+    return is_keyword and isinstance(leaf, (bool, str))
+
+
+def _check_dense(leaf: Any, name: str) -> None:
+    if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
+        raise ArgumentTypeError(
+            f"{name} is a {type(leaf).__name__}, which is not supported yet as a mapped argument. "
+            "Convert it to a dense tensor first (.to_tensor() or tf.sparse.to_dense()), or set its "
+            "entry of in_axes to None if all examples share it."
+        )
+
+
+def _mapped_tensor(leaf: Any, axis: int, name: str) -> tuple[tf.Tensor, int]:
+    """The leaf as a tensor, and the axis counted from the front."""
+    try:
+        tensor = tf.convert_to_tensor(leaf)
+    except (TypeError, ValueError) as why:
+        raise ArgumentTypeError(
+            f"{name} is a {type(leaf).__name__} and cannot be mapped over. Expected: a tensor; "
+            "set its entry of in_axes to None to pass it to every example as it is."
+        ) from why
+    rank = tensor.shape.rank
+    if rank is None:
+        if axis < 0:
+            raise ArgumentError(f"{name} has unknown rank: its entry of in_axes must be >= 0.")
+        return tensor, axis
+    if not -rank <= axis < rank:
+        axes = f"an axis from {-rank} to {rank - 1}" if rank else "at least one axis"
+        raise ArgumentError(
+            f"{name} has shape {tensor.shape} and no axis {axis} to map over. Expected: {axes}; "
+            "or None in in_axes if all examples share it."
+        )
+    return tensor, axis % rank
+
+
+def _move_to_front(tensor: tf.Tensor, axis: int) -> tf.Tensor:
+    if tensor.shape.rank is None:
+        others = [tf.range(axis), tf.range(axis + 1, tf.rank(tensor))]
+        perm: Any = tf.concat([[axis], *others], 0)
+        return tf.transpose(tensor, perm)
+    return tf.transpose(tensor, [axis, *[i for i in range(tensor.shape.rank) if i != axis]])
+
+
+def _size(
+    sizes: list[tuple[str, tf.TensorShape, int, int | None]],
+    elements: list[Element],
+    axis_size: int | None,
+) -> Dim:
+    known = {s for *_, s in sizes if s is not None}
+    if axis_size is not None:
+        known.add(axis_size)
+    if len(known) > 1:
+        lines = [f"{name}: shape {shape}, axis {axis}: {s}" for name, shape, axis, s in sizes]
+        if axis_size is not None:
+            lines.append(f"axis_size: {axis_size}")
+        raise ArgumentError(
+            "The arguments disagree in the size of the mapped axis:\n  " + "\n  ".join(lines)
+        )
+    if known:
+        return known.pop()
+    if not elements:
+        raise ArgumentError(
+            "No argument is mapped (all entries of in_axes are None), so the number of examples "
+            "is unknown. Map over an argument, or pass axis_size."
+        )
+    first = elements[0].tensor
+    assert first is not None
+    return tf.shape(first)[0]

@@ -1,0 +1,252 @@
+"""Gathers, scatters, one-hot vectors and permutations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters.arrays._indexing import (
+    Index,
+    affine,
+    as_dtype,
+    column,
+    loop_offset,
+    row_numbers,
+    window,
+    with_row,
+)
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.registry import ANY, RegisterPFor
+from tf_pfor.core.shapes import inner_dims, leading, move_axis, transpose, unfold
+from tf_pfor.core.values import Value, folded_form
+
+# ---------------------------------------------------------------------------
+# Gather
+# ---------------------------------------------------------------------------
+
+
+def _axes(call: Call, params: Value, indices: Value) -> tuple[int, int]:
+    """Axis and number of batch dimensions, from the front."""
+    if call.op_type == "Gather":
+        return 0, 0
+    if not isinstance(call.inputs["axis"], Value) or call.inputs["axis"].is_stacked:
+        raise CannotVectorize("the axis differs between iterations")
+    axis, batch = int(call.constant("axis")), call.attr("batch_dims")
+    if axis < 0:
+        axis += call.require_rank(params, "'params'")
+    if batch < 0:
+        batch += call.require_rank(indices, "'indices'")
+    return axis, batch
+
+
+def _gather(call: Call, params: Any, indices: Any, axis: int, batch: int) -> tf.Tensor:
+    return call.emit("GatherV2", params, indices, np.int32(axis), batch_dims=batch)
+
+
+@RegisterPFor("Gather", ("indices",), attrs=("validate_indices",))
+@RegisterPFor("GatherV2", ("indices",), attrs=("batch_dims",))
+def gather_from_shared(call: Call, params: Value, indices: Value, axis: Any = None) -> Any:
+    """One gather from the shared table; n stands where the indices stand, and moves to the front.
+
+    A table indexed by the number of the iteration is the table, or its first n rows.
+    """
+    where, batch = _axes(call, params, indices)
+    if indices.inner_rank == 0:
+        rows = _by_iteration(call, params, where)
+        if rows is not None:
+            return move_axis(call, rows, where, 0)
+    form = folded_form(indices)
+    if batch == 0 and where == 0 and form is not None:
+        made = _gather(call, params.tensor, form.tensor, 0, 0)
+        return unfold(call, made, indices, form.axes)
+    at = indices.tensor
+    if batch:  # [n, batch..., k...] -> [batch..., n, k...]
+        at = move_axis(call, at, 0, batch)
+    made = _gather(call, params.tensor, at, where, batch)  # [..., n, k..., ...]
+    return move_axis(call, made, where, 0) if where else made
+
+
+def _by_iteration(call: Call, params: Value, axis: int) -> tf.Tensor | None:
+    tensor = call.op.inputs[1]
+    index = Index(None, None, affine(call, tensor))
+    first = loop_offset(call, index)
+    return None if first is None else window(call, params.tensor, axis, first)
+
+
+@RegisterPFor("Gather", ("params",), attrs=("validate_indices",))
+@RegisterPFor("GatherV2", ("params",), attrs=("batch_dims",))
+def gather_same_places(call: Call, params: Value, indices: Value, axis: Any = None) -> Any:
+    """The same places of every row: the axis moves by one."""
+    where, batch = _axes(call, params, indices)
+    if batch:
+        raise CannotVectorize("batch dimensions need indices for every row")  # they are tiled
+    form = leading(call, [params], where)
+    return form.result(_gather(call, form.tensors[0], indices.tensor, form.axis(where), 0))
+
+
+@RegisterPFor("Gather", ("indices", "params"), attrs=("validate_indices",))
+@RegisterPFor("GatherV2", ("indices", "params"), attrs=("batch_dims",))
+def gather_by_row(call: Call, params: Value, indices: Value, axis: Any = None) -> Any:
+    """The loop is one more batch dimension."""
+    where, batch = _axes(call, params, indices)
+    return _gather(call, params.tensor, indices.tensor, where + 1, batch + 1)
+
+
+@RegisterPFor("GatherNd", ("indices",), attrs=("bad_indices_policy",))
+def gather_nd_from_shared(call: Call, params: Value, indices: Value) -> Any:
+    """One GatherNd from the shared tensor."""
+    return call.rebuild()
+
+
+@RegisterPFor("GatherNd", ("indices", "params"), attrs=("bad_indices_policy",))
+def gather_nd_by_row(call: Call, params: Value, indices: Value) -> Any:
+    """The row comes first in every index: [n, ..., m] -> [n, ..., 1 + m]."""
+    return call.rebuild(indices=_with_row(call, indices))
+
+
+_INDEX_DEPTH = 7
+"""The kernels of GatherNd and ScatterNd index this many axes."""
+
+
+def _with_row(call: Call, indices: Value) -> tf.Tensor:
+    """Index vectors with the number of the row in front: [n, ..., m] -> [n, ..., 1 + m]."""
+    call.require_rank(indices, "'indices'")
+    shape = indices.inner_shape
+    assert shape is not None
+    if shape[-1] is None or shape[-1] >= _INDEX_DEPTH:
+        raise CannotVectorize(f"the kernel indexes {_INDEX_DEPTH} axes, the loop included")
+    return with_row(call, indices)
+
+
+# ---------------------------------------------------------------------------
+# Scatter
+# ---------------------------------------------------------------------------
+
+
+@RegisterPFor("ScatterNd", ("indices", "updates"), attrs=("bad_indices_policy",))
+def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
+    """The row comes first in every index, and n in the shape."""
+    found = call.maybe_constant("shape")
+    if found is not None and call.loop.static_length is not None:
+        full: Any = np.asarray([call.loop.static_length, *found], found.dtype)
+    else:
+        n = as_dtype(call, call.loop.length, shape.dtype)
+        head = call.emit("ExpandDims", n, np.int32(0))
+        full = call.emit("ConcatV2", [head, shape.tensor], 0)
+    return call.rebuild(indices=_with_row(call, indices), updates=updates.tensor, shape=full)
+
+
+@RegisterPFor("ScatterNdNonAliasingAdd", ANY, attrs=("bad_indices_policy",))
+@RegisterPFor("TensorScatterAdd", ANY, attrs=("bad_indices_policy",))
+@RegisterPFor("TensorScatterMax", ANY, attrs=("bad_indices_policy",))
+@RegisterPFor("TensorScatterMin", ANY, attrs=("bad_indices_policy",))
+@RegisterPFor("TensorScatterSub", ANY, attrs=("bad_indices_policy",))
+@RegisterPFor("TensorScatterUpdate", ANY, attrs=("bad_indices_policy",))
+def scatter_into(call: Call, tensor: Value, indices: Value, updates: Value) -> Any:
+    """The row comes first in every index."""
+    first = next(iter(call.inputs))  # "tensor", or "input"
+    return call.rebuild(
+        **{first: call.stacked(tensor)},
+        indices=_with_row(call, indices),
+        updates=call.stacked(updates),
+    )
+
+
+# ---------------------------------------------------------------------------
+# Stitching
+# ---------------------------------------------------------------------------
+
+
+@RegisterPFor("DynamicStitch", ("data",))
+@RegisterPFor("ParallelDynamicStitch", ("data",))
+def dynamic_stitch(call: Call, indices: list[Value], data: list[Value]) -> Any:
+    """The loop moves behind the axes of the indices: [n, k..., rest] -> [k..., n, rest]."""
+    moved = [
+        move_axis(call, d.tensor, 0, call.require_rank(i, "'indices'"))
+        for i, d in zip(indices, data)
+    ]
+    return move_axis(call, call.rebuild(data=moved), 1, 0)  # [size, n, rest] -> [n, size, rest]
+
+
+# ---------------------------------------------------------------------------
+# One-hot vectors and permutations
+# ---------------------------------------------------------------------------
+
+
+@RegisterPFor("OneHot", ("indices",), attrs=("axis",))
+def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value) -> Any:
+    """The axis moves by one, unless it is the last."""
+    axis = call.attr("axis")
+    form = folded_form(indices)
+    if axis == -1 and form is not None:
+        made = call.rebuild(indices=form.tensor)
+        return unfold(call, made, indices, form.axes)
+    return call.rebuild(axis=axis if axis < 0 else axis + 1)
+
+
+@RegisterPFor("OneHot", ANY, attrs=("axis",))
+def one_hot_with_values(
+    call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value
+) -> Any:
+    """One-hot booleans, then each row's two values."""
+    if depth.is_stacked:
+        raise CannotVectorize("the depth, and so the shape, may differ between iterations")
+    axis, emit = call.attr("axis"), call.emit
+    rank = call.require_rank(indices, "'indices'") + 1
+    is_on = emit(
+        "OneHot",
+        indices.tensor,
+        depth.tensor,
+        emit.constant(np.True_),
+        emit.constant(np.False_),
+        axis=axis if axis < 0 or not indices.is_stacked else axis + 1,
+    )
+    return emit("SelectV2", is_on, column(call, on_value, rank), column(call, off_value, rank))
+
+
+@RegisterPFor("InvertPermutation", ANY)
+def invert_permutation(call: Call, x: Value) -> Any:
+    """x_i + i*k is one permutation of n*k; what is out of range stays so."""
+    emit, dtype = call.emit, x.dtype
+    size = as_dtype(call, inner_dims(call, x)[0], dtype)
+    first = emit("Mul", row_numbers(call, dtype, 2), size)  # [n, 1]
+    is_good = emit(
+        "LogicalAnd",
+        emit("GreaterEqual", x.tensor, emit.constant(0, dtype)),
+        emit("Less", x.tensor, size),
+    )
+    moved = emit("SelectV2", is_good, emit("AddV2", x.tensor, first), emit.constant(-1, dtype))
+    flat = emit("InvertPermutation", emit("Reshape", moved, [-1]))
+    return emit("Sub", emit("Reshape", flat, emit.shape_of(x.tensor)), first)
+
+
+@RegisterPFor("UnravelIndex", ("indices",))
+def unravel_index(call: Call, indices: Value, dims: Value) -> Any:
+    """[n, k] flat -> [rank, n*k] -> [n, rank, k]."""
+    rank = call.op.inputs[1].shape[0]
+    if rank is None:
+        raise CannotVectorize("the number of dimensions is unknown")
+    parts = inner_dims(call, indices)
+    flat = call.emit("Reshape", indices.tensor, [-1])
+    # The kernel takes no empty indices: one more, which is cut off again.
+    more = call.emit("ConcatV2", [flat, call.emit.constant([0], flat.dtype)], 0)
+    total = call.emit.shape_vector([rank, call.emit.dim(flat, 0)])
+    made = call.emit("Slice", call.rebuild(indices=more), [0, 0], total)  # [rank, n*k]
+    split = call.emit.reshape(made, [rank, call.loop.length, *parts])
+    return transpose(call, split, [1, 0, *range(2, 2 + len(parts))])
+
+
+@RegisterPFor("DataFormatVecPermute", ANY, attrs=("dst_format", "src_format"))
+def data_format_vec_permute(call: Call, x: Value) -> Any:
+    """A gather along the first inner axis."""
+    source, target = call.attr("src_format"), call.attr("dst_format")
+    shape = x.inner_shape
+    if shape is None or shape[0] not in (len(source), len(source) - 2):
+        raise CannotVectorize("the size of the vector is unknown")
+    if shape[0] == len(source) - 2:  # spatial dimensions only
+        source, target = (f.replace("N", "").replace("C", "") for f in (source, target))
+    order = np.asarray([source.index(c) for c in target], np.int32)
+    return call.emit("GatherV2", x.tensor, order, np.int32(1))

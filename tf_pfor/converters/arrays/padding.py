@@ -1,0 +1,198 @@
+"""Padding, reversing and rolling along axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tf_pfor.converters.arrays._indexing import as_dtype, begin_and_rest, elements_of, gather_rows
+from tf_pfor.converters.math._families import axis_input, table
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.registry import ANY, RegisterPFor
+from tf_pfor.core.shapes import Lead, expand_to_rank, fold, leading, transpose, unfold
+from tf_pfor.core.values import Value, is_static
+
+# ---------------------------------------------------------------------------
+# Pad
+# ---------------------------------------------------------------------------
+
+
+def _padded(call: Call, input: Value, paddings: Value) -> tuple[Lead, Any]:
+    """The input and the paddings [[0, 0], paddings]; unpadded axes in front may stay folded."""
+    found = call.maybe_constant("paddings")
+    if found is None:
+        form = leading(call, [input], 0)
+        zero = call.emit.constant([[0, 0]], paddings.dtype)
+        return form, call.emit("ConcatV2", [zero, paddings.tensor], 0)
+    free = next((i for i, p in enumerate(found) if p.any()), len(found))
+    form = leading(call, [input], free)
+    zero = np.zeros([1, 2], found.dtype)
+    return form, np.concatenate([zero, found.reshape([-1, 2])[form.skip :]]).astype(found.dtype)
+
+
+@RegisterPFor("Pad", ("input",))
+@RegisterPFor("PadV2", ("input",))
+def pad(call: Call, input: Value, paddings: Value, constant_values: Value | None = None) -> Any:
+    """By [[0, 0], paddings]."""
+    form, amounts = _padded(call, input, paddings)
+    return form.result(call.rebuild(input=form.tensors[0], paddings=amounts))
+
+
+@RegisterPFor("Pad", ANY)
+def pad_by_row(call: Call, input: Value, paddings: Value) -> Any:
+    """The gradient of Slice: x_i from b_i on, among zeros of the size of what was sliced.
+
+    Axes that begin at different places get one zero at the end, which their gather then reads.
+    """
+    found = begin_and_rest(call.op.inputs[1])
+    begin = None if found is None else call.value_of(found[0])
+    if found is None or begin is None or not is_static(input.inner_shape):
+        raise CannotVectorize("the paddings, and so the shapes, may differ between iterations")
+    emit, axes = call.emit, elements_of(call, found[0], begin)
+    lengths: Any = input.inner_shape
+    amounts = [
+        [0, 1] if first.constant is None else [first.constant, rest - first.constant]
+        for first, rest in zip(axes, found[1])
+    ]
+    x = Value.stacked(emit("Pad", call.stacked(input), np.asarray([[0, 0], *amounts], np.int32)))
+    for k, (first, length) in enumerate(zip(axes, lengths)):
+        if first.value is None:
+            continue
+        every = emit.constant(np.arange(length + found[1][k]), first.value.dtype)
+        at = emit("Sub", every, emit.reshape(call.stacked(first.value), [call.loop.length, 1]))
+        count = emit.constant(length, at.dtype)
+        is_inside = emit(
+            "LogicalAnd", emit("GreaterEqual", at, emit("ZerosLike", at)), emit("Less", at, count)
+        )
+        x = gather_rows(call, x, emit("SelectV2", is_inside, at, count), k)
+    return x
+
+
+@RegisterPFor("PadV2", ANY)
+def pad_with_values(call: Call, input: Value, paddings: Value, constant_values: Value) -> Any:
+    """Padded with zeros; then the constant of the row wherever padded ones are false."""
+    if paddings.is_stacked:
+        raise CannotVectorize("the paddings, and so the shapes, may differ between iterations")
+    emit, rank = call.emit, call.require_rank(input)
+    amounts: Any = paddings.tensor
+    if input.is_stacked:
+        amounts = _padded(call, Value.stacked(input.tensor), paddings)[1]
+    wide = emit("Pad", input.tensor, amounts)  # [n, ...] when stacked
+    ones = emit("Fill", emit.shape_of(input.tensor), emit.constant(np.True_))
+    is_inside = emit("Pad", ones, amounts)
+    values = expand_to_rank(call, constant_values, rank)  # [n, 1, ..., 1]
+    return emit("SelectV2", is_inside, wide, values)
+
+
+_MIRROR_RANK = 5
+"""MirrorPad's CPU kernel takes this many axes, none of them empty."""
+
+
+@RegisterPFor("MirrorPad", ("input",), attrs=("mode",))
+@RegisterPFor("MirrorPadGrad", ("input",), attrs=("mode",))
+def mirror_pad(call: Call, input: Value, paddings: Value) -> Any:
+    """By [[0, 0], paddings]; the loop and unpadded axes in front are one axis where needed."""
+    found, emit, n = call.maybe_constant("paddings"), call.emit, call.loop.length
+    free = 0
+    if call.require_rank(input) + 1 > _MIRROR_RANK:
+        if found is not None:
+            free = next((i for i, p in enumerate(found) if p.any()), len(found))
+        if not free:
+            raise CannotVectorize(f"the kernel takes {_MIRROR_RANK} axes, the loop included")
+    if found is not None:
+        amounts = np.concatenate([np.zeros([1, 2], found.dtype), found[free:]])
+    else:
+        zero = emit.constant([[0, 0]], paddings.dtype)
+        amounts = emit("ConcatV2", [zero, paddings.tensor], 0)
+    x = fold(call, input, free)
+    if call.loop.static_length:
+        return unfold(call, call.rebuild(input=x, paddings=amounts), input, free)
+    rank = x.shape.rank  # n may be 0: one more row, which is cut off again
+    assert rank is not None
+    more = emit("Pad", x, np.asarray([[0, 1], *[[0, 0]] * (rank - 1)], np.int32))
+    made = call.rebuild(input=more, paddings=amounts)
+    lead = n if free == 0 else emit.dim(x, 0)
+    lengths = emit.shape_vector([lead, *[-1] * (rank - 1)])
+    return unfold(call, emit("Slice", made, [0] * rank, lengths), input, free)
+
+
+# ---------------------------------------------------------------------------
+# Reverse
+# ---------------------------------------------------------------------------
+
+axis_input(table("ReverseV2"), "tensor", "axis")
+
+
+@RegisterPFor("Reverse", ("tensor",))
+def reverse(call: Call, tensor: Value, dims: Value) -> Any:
+    """ReverseV2 of the axes that ``dims`` marks: unlike Reverse it takes n = 0."""
+    axes = np.flatnonzero(call.constant("dims")) + 1
+    return call.emit("ReverseV2", tensor.tensor, axes.astype(np.int32))
+
+
+@RegisterPFor("ReverseSequence", ("input",), attrs=("batch_dim", "seq_dim"))
+def reverse_sequence(call: Call, input: Value, seq_lengths: Value) -> Any:
+    """The same lengths in every row: both axes move by one."""
+    return call.rebuild(seq_dim=call.attr("seq_dim") + 1, batch_dim=call.attr("batch_dim") + 1)
+
+
+@RegisterPFor("ReverseSequence", ("input", "seq_lengths"), attrs=("batch_dim", "seq_dim"))
+def reverse_sequence_by_row(call: Call, input: Value, seq_lengths: Value) -> Any:
+    """The batch axis comes first, and the loop is folded into it: [n*b, ...]."""
+    rank, batch, seq = call.require_rank(input), call.attr("batch_dim"), call.attr("seq_dim")
+    order = [batch, *(i for i in range(rank) if i != batch)]
+    moved = Value.stacked(transpose(call, input.tensor, [0, *(i + 1 for i in order)]))
+    made = call.rebuild(
+        input=fold(call, moved),
+        seq_lengths=fold(call, seq_lengths),
+        seq_dim=order.index(seq),
+        batch_dim=0,
+    )
+    shape = None if moved.inner_shape is None else moved.inner_shape
+    out = unfold(call, made, moved, inner_shape=shape)
+    if batch == 0:
+        return out
+    back = [0, *(order.index(i) + 1 for i in range(rank))]
+    return Value.stacked(transpose(call, out.tensor, back))
+
+
+# ---------------------------------------------------------------------------
+# Roll
+# ---------------------------------------------------------------------------
+
+
+@RegisterPFor("Roll", ("input",))
+def roll(call: Call, input: Value, shift: Value, axis: Value) -> Any:
+    """The axes move by one; axes before them may stay folded."""
+    found = call.maybe_constant("axis")
+    if found is None:
+        raise CannotVectorize("the axes are not constant")
+    inner = found % call.require_rank(input)
+    form = leading(call, [input], int(np.min(inner, initial=input.inner_rank or 0)))
+    axes = np.asarray(inner + 1 - form.skip, found.dtype)
+    return form.result(call.rebuild(input=form.tensors[0], axis=axes))
+
+
+@RegisterPFor("Roll", ANY)
+def roll_by_row(call: Call, input: Value, shift: Value, axis: Value) -> Any:
+    """y_i[j] = x_i[(j - shift_i) mod size], one gather for each axis."""
+    if axis.is_stacked:
+        raise CannotVectorize("the axes differ between iterations")
+    axes = call.constant("axis").reshape([-1]) % call.require_rank(input)
+    emit, x = call.emit, input
+    if not len(axes):
+        return input
+    by = emit.reshape(call.stacked(shift), [call.loop.length, len(axes)])  # [n, axes]
+    for i, k in enumerate(axes):
+        size = as_dtype(call, emit.dim(x.tensor, int(k) + (1 if x.is_stacked else 0)), by.dtype)
+        begin = np.asarray([0, i], np.int32)
+        end = np.asarray([0, i + 1], np.int32)
+        one = emit("StridedSlice", by, begin, end, [1, 1], begin_mask=1, end_mask=1)  # [n, 1]
+        zero = emit.constant(0, by.dtype)
+        every = emit("Range", zero, size, emit.constant(1, by.dtype))  # [size]
+        nonzero = emit("Maximum", size, emit.constant(1, by.dtype))
+        at = emit("FloorMod", emit("Sub", every, one), nonzero)  # [n, size]
+        x = gather_rows(call, x, at, int(k))
+    return x

@@ -1,0 +1,473 @@
+"""Slices: begins and ends that are the same in all iterations, and ones that differ."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters.arrays._indexing import (
+    Index,
+    Reach,
+    elements,
+    gather_nd_rows,
+    is_inside,
+    loop_offset,
+    positions,
+    row_numbers,
+    take,
+)
+from tf_pfor.converters.math._slice_gradients import piece_or_zeros
+from tf_pfor.core.call import Call
+from tf_pfor.core.emit import Dim
+from tf_pfor.core.errors import CannotVectorize, PastEdge
+from tf_pfor.core.registry import ANY, RegisterPFor
+from tf_pfor.core.shapes import inner_dims, leading, reshaped, transpose
+from tf_pfor.core.values import Value, dims, is_static
+
+_MASKS = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
+
+# ---------------------------------------------------------------------------
+# What a StridedSlice says
+# ---------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Item:
+    """One entry of a slice, ellipses written out.
+
+    Attributes:
+      kind: "new" axis, "all" of an axis, one "index" of it, or a "range".
+      axis: the axis of the sliced tensor; -1 for a new one.
+      begin: where it begins; None from the start (or the end when the stride is negative).
+      end: where it ends; None to the end.
+      stride: its stride.
+      reach: set for a range that begins at another place in each iteration.
+    """
+
+    kind: str
+    axis: int = -1
+    begin: Index | None = None
+    end: Index | None = None
+    stride: int = 1
+    reach: Reach | None = None
+
+    @property
+    def varies(self) -> bool:
+        """True when begin or end is not known before running."""
+        return any(i is not None and i.constant is None for i in (self.begin, self.end))
+
+    def takes_all(self, size: int | None) -> bool:
+        """True when all of an axis of this size is taken, or its only entry by an index."""
+        if self.kind in ("new", "all"):
+            return True
+        if self.varies or size is None:
+            return False
+        if self.kind == "index":
+            return size == 1 and self.begin.constant in (0, -1)  # type: ignore[union-attr]
+        begin = 0 if self.begin is None else self.begin.constant
+        end = size if self.end is None else self.end.constant
+        return self.stride == 1 and end >= size and (begin == 0 or begin <= -size)  # type: ignore[operator]
+
+
+def _items(call: Call, rank: int) -> list[Item]:
+    """The slice that a StridedSlice op means, one item for each axis and each new axis."""
+    masks = {name: call.attr(name) for name in _MASKS}
+    begin, end = elements(call, "begin"), elements(call, "end")
+    strides = [int(s) for s in call.constant("strides")]
+    every = range(len(strides))
+    dots = [p for p in every if masks["ellipsis_mask"] >> p & 1]
+    new = [p for p in every if masks["new_axis_mask"] >> p & 1 and p not in dots]
+    skipped = rank - (len(strides) - len(dots) - len(new))  # axes without an entry
+    out: list[Item] = []
+    axis = 0
+    for p in every:
+        if p in dots:
+            out += [Item("all", axis + i) for i in range(skipped)]
+            axis += skipped
+        elif p in new:
+            out.append(Item("new"))
+        else:
+            out.append(
+                _entry(
+                    axis,
+                    begin[p],
+                    end[p],
+                    strides[p],
+                    from_start=bool(masks["begin_mask"] >> p & 1),
+                    to_end=bool(masks["end_mask"] >> p & 1),
+                    shrinks=bool(masks["shrink_axis_mask"] >> p & 1),
+                )
+            )
+            axis += 1
+    return out + [Item("all", i) for i in range(axis, rank)]
+
+
+def _entry(
+    axis: int,
+    begin: Index,
+    end: Index,
+    stride: int,
+    *,
+    from_start: bool,
+    to_end: bool,
+    shrinks: bool,
+) -> Item:
+    if shrinks:
+        return Item("index", axis, begin)
+    if from_start and to_end and stride == 1:
+        return Item("all", axis)
+    item = Item("range", axis, None if from_start else begin, None if to_end else end, stride)
+    if not item.varies:
+        return item
+    length = None if from_start or to_end else end.minus(begin)
+    if length is None or stride < 1:
+        raise CannotVectorize("the length of the slice may differ between iterations")
+    return dataclasses.replace(item, reach=Reach(max(0, -(-length // stride)), stride, length))
+
+
+def _spec(items: Sequence[Item], dtype: tf.DType, *, lead: bool) -> dict[str, Any]:
+    """Inputs and masks of a StridedSlice that says ``items``, after a first axis that it keeps."""
+    entries = [Item("all"), *items] if lead else list(items)
+    while entries and entries[-1].kind == "all":
+        entries.pop()
+    begin, end = np.zeros([2, len(entries)], dtype.as_numpy_dtype)
+    masks = dict.fromkeys(_MASKS, 0)
+    for p, item in enumerate(entries):
+        bit = 1 << p
+        if item.kind == "new":
+            masks["new_axis_mask"] |= bit
+        elif item.kind == "index":
+            begin[p] = item.begin.constant  # type: ignore[union-attr]
+            end[p] = begin[p] + 1
+            masks["shrink_axis_mask"] |= bit
+        elif item.kind == "all":
+            masks["begin_mask"] |= bit
+            masks["end_mask"] |= bit
+        else:
+            masks["begin_mask"] |= bit if item.begin is None else 0
+            masks["end_mask"] |= bit if item.end is None else 0
+            begin[p] = 0 if item.begin is None else item.begin.constant
+            end[p] = 0 if item.end is None else item.end.constant
+    strides = np.asarray([e.stride for e in entries], dtype.as_numpy_dtype)
+    return {"begin": begin, "end": end, "strides": strides, **masks}
+
+
+def _shifted_masks(call: Call) -> dict[str, Any]:
+    """Begin, end, strides and masks after a first axis of which all is kept, unread."""
+    changes: dict[str, Any] = {name: call.attr(name) << 1 for name in _MASKS}
+    changes["begin_mask"] |= 1
+    changes["end_mask"] |= 1
+    for name, first in (("begin", 0), ("end", 0), ("strides", 1)):
+        value, found = call.inputs[name], call.maybe_constant(name)
+        assert isinstance(value, Value)
+        if value.is_stacked:
+            raise CannotVectorize(f"'{name}' differs between iterations")
+        if found is not None:
+            changes[name] = np.concatenate([[first], found]).astype(found.dtype)
+        else:
+            head = call.emit.constant([first], value.dtype)
+            changes[name] = call.emit("ConcatV2", [head, value.tensor], 0)
+    return changes
+
+
+def _is_constant(call: Call) -> bool:
+    return all(call.maybe_constant(name) is not None for name in ("begin", "end", "strides"))
+
+
+# ---------------------------------------------------------------------------
+# StridedSlice
+# ---------------------------------------------------------------------------
+
+
+@RegisterPFor("StridedSlice", ("input",), attrs=_MASKS)
+def strided_slice(call: Call, input: Value, begin: Value, end: Value, strides: Value) -> Any:
+    """The same slice of every row: all masks move by one; a Reshape where all is taken."""
+    _check_rank(input.inner_rank)
+    if input.inner_rank is None or not _is_constant(call):
+        return call.rebuild(input=input.tensor, **_shifted_masks(call))
+    return _constant_slice(call, input, _items(call, input.inner_rank))
+
+
+def _check_rank(inner_rank: int | None) -> None:
+    """The gradient kernel returns memory that nobody wrote for more than 8 axes."""
+    if inner_rank is not None and inner_rank > 7:
+        raise CannotVectorize("the kernels of slices take 8 axes, the loop included")
+
+
+def _constant_slice(call: Call, input: Value, items: list[Item]) -> Value:
+    """A slice that is known before running, of a stacked or an invariant tensor."""
+    shape = input.inner_shape
+    assert shape is not None
+    if all(item.kind == "all" for item in items):
+        return input
+    if not input.is_stacked:
+        return Value.unstacked(_emit_slice(call, input.tensor, items, lead=False))
+    if all(item.kind == "new" or item.takes_all(shape[item.axis]) for item in items):
+        sizes: list[Dim | None] = list(shape)
+        if None in shape:
+            sizes = list(inner_dims(call, input))
+        kept = [item for item in items if item.kind != "index"]
+        return reshaped(call, input, [1 if k.kind == "new" else sizes[k.axis] for k in kept])  # type: ignore[misc]
+    free = next((i for i, item in enumerate(items) if item.kind != "all"), len(items))
+    form = leading(call, [input], free)
+    made = _emit_slice(call, form.tensors[0], items[form.skip :], lead=True)
+    rest = dims(made)
+    return form.result(made, None if rest is None else (*shape[: form.skip], *rest[1:]))
+
+
+def _emit_slice(call: Call, tensor: tf.Tensor, items: Sequence[Item], *, lead: bool) -> Any:
+    spec = _spec(items, tf.int32, lead=lead)
+    vectors = [spec.pop(name) for name in ("begin", "end", "strides")]
+    return call.emit("StridedSlice", tensor, *vectors, **spec)
+
+
+@RegisterPFor("StridedSlice", ANY, attrs=_MASKS)
+def strided_slice_by_row(call: Call, input: Value, begin: Value, end: Value, strides: Value) -> Any:
+    """Another slice of every row: what is constant is cut first, the rest is gathered.
+
+    x[i] for the number i of the iteration is x itself; x_i[a_i, b_i] is one GatherNd;
+    x_i[a_i : a_i + k] gathers a_i + [0, ..., k - 1].
+    """
+    if strides.is_stacked:
+        raise CannotVectorize("the strides differ between iterations")
+    items = _items(call, call.require_rank(input))
+    inside = [is_inside(call, input, k.axis, k.begin, k.reach) for k in items if k.reach]  # type: ignore[arg-type]
+    if False in inside:
+        raise CannotVectorize("it reaches past the edge in some iterations, where it is shorter")
+    if None in inside:
+        raise PastEdge(
+            "it may reach past the edge in some iterations, where it is shorter",
+            lambda: _read(call, input, items),
+        )
+    return _read(call, input, items)
+
+
+def _read(call: Call, input: Value, items: list[Item]) -> Value:
+    """Cuts what is constant, then reads the other axes by their indices."""
+    cut = [dataclasses.replace(_ALL, axis=k.axis) if k.varies else k for k in items]
+    x = _constant_slice(call, input, cut)
+    left = [k for k in items if k.kind != "index" or k.varies]  # one item for each axis of x
+    todo = [i for i, k in enumerate(left) if k.varies]
+    if not x.is_stacked:  # an axis read by the number of the iteration: no gather
+        for i in todo:
+            begin = left[i].begin
+            assert begin is not None
+            if left[i].kind == "index" and loop_offset(call, begin) is not None:
+                x = take(call, x, i, begin)
+                del left[i]
+                break
+        todo = [i for i, k in enumerate(left) if k.varies]
+    if len(todo) > 1 and todo == [*range(len(todo))] and not any(left[i].reach for i in todo):
+        return gather_nd_rows(call, x, [left[i].begin for i in todo])  # type: ignore[misc]
+    for i in reversed(todo):
+        x = take(call, x, i, left[i].begin, left[i].reach)  # type: ignore[arg-type]
+    return x
+
+
+_ALL = Item("all")
+
+# ---------------------------------------------------------------------------
+# The gradient of StridedSlice
+# ---------------------------------------------------------------------------
+
+
+@RegisterPFor("StridedSliceGrad", ("dy",), attrs=_MASKS)
+def strided_slice_grad(
+    call: Call, shape: Value, begin: Value, end: Value, strides: Value, dy: Value
+) -> Any:
+    """Puts dy among zeros, the same for every row; a Reshape where all was taken."""
+    sizes = call.maybe_constant("shape")
+    _check_rank(None if sizes is None else len(sizes))
+    if sizes is not None and _is_constant(call):
+        return _constant_grad(call, dy, _items(call, len(sizes)), [int(s) for s in sizes])
+    changes = _shifted_masks(call)
+    head = call.emit.shape_vector([call.loop.length])
+    if shape.dtype != tf.int32:
+        head = call.emit("Cast", head, DstT=shape.dtype)
+    full = call.emit("ConcatV2", [head, shape.tensor], 0)
+    return call.rebuild(shape=full, dy=dy.tensor, **changes)
+
+
+def _constant_grad(call: Call, dy: Value, items: list[Item], sizes: list[int]) -> Value:
+    """Puts dy, of the shape of the slice, among zeros of the shape ``sizes``."""
+    if all(item.kind == "new" or item.takes_all(sizes[item.axis]) for item in items):
+        if all(item.kind in ("all", "range") for item in items):
+            return dy
+        return reshaped(call, dy, sizes)
+    return _piece(call, dy, items, sizes) or _among_zeros(call, dy, items, sizes)
+
+
+def _piece(call: Call, dy: Value, items: list[Item], sizes: list[int]) -> Value | None:
+    """The gradient of a slice that takes a part of axis 0 and all of the others; else None."""
+    first, *others = items
+    if first.axis != 0 or first.varies or first.kind == "all" or first.stride != 1:
+        return None
+    if not all(item.takes_all(sizes[item.axis]) for item in others):
+        return None
+    if first.kind == "index":
+        begin, end = first.begin.constant, None  # type: ignore[union-attr]
+    else:
+        begin, end = (None if i is None else i.constant for i in (first.begin, first.end))
+    places = range(sizes[0])[slice(begin, end)] if first.kind == "range" else [begin % sizes[0]]  # type: ignore[operator]
+    if not places:
+        return None
+    return piece_or_zeros(
+        call, dy, places[0], len(places), sizes, lambda: _among_zeros(call, dy, items, sizes)
+    )
+
+
+def _among_zeros(call: Call, dy: Value, items: list[Item], sizes: list[int]) -> Value:
+    spec = _spec(items, tf.int32, lead=True)
+    vectors = [spec.pop(name) for name in ("begin", "end", "strides")]
+    full = call.emit.shape_vector([call.loop.length, *sizes])
+    made = call.emit("StridedSliceGrad", full, *vectors, dy.tensor, **spec)
+    return Value.stacked(made)
+
+
+@RegisterPFor("StridedSliceGrad", ANY, attrs=_MASKS)
+def strided_slice_grad_by_row(
+    call: Call, shape: Value, begin: Value, end: Value, strides: Value, dy: Value
+) -> Any:
+    """Scatters dy to other places in every row, then among the zeros that are constant."""
+    sizes = call.maybe_constant("shape")
+    if sizes is None or strides.is_stacked:
+        raise CannotVectorize("the shape of the sliced tensor is not a constant")
+    _check_rank(len(sizes))
+    items = _items(call, len(sizes))
+    cut = [dataclasses.replace(_ALL, axis=k.axis) if k.varies else k for k in items]
+    left = [k for k in items if k.kind != "index" or k.varies]
+    wide = _scattered(call, Value.stacked(call.stacked(dy)), left, sizes)
+    return _constant_grad(call, wide, cut, [int(s) for s in sizes])
+
+
+def _scattered(call: Call, dy: Value, items: list[Item], sizes: np.ndarray) -> Value:
+    """[n, ...] with the axes of ``items`` that vary read by index -> those axes in full size."""
+    emit = call.emit
+    todo = [i for i, k in enumerate(items) if k.varies]
+    present = [i for i, k in enumerate(items) if k.kind != "index" or not k.varies]
+    ranges = [i for i in todo if items[i].kind == "range"]
+    order = [*ranges, *(i for i in present if i not in ranges)]
+    # [n, r1, r2, ..., rest]: the axes that are ranges in front
+    moved = transpose(call, dy.tensor, [0, *(present.index(i) + 1 for i in order)])
+    dtype = items[todo[0]].begin.value.dtype  # type: ignore[union-attr]
+    rank = 1 + len(ranges)
+    columns = [row_numbers(call, dtype, rank)]
+    for i in todo:
+        item = items[i]
+        size = Value.unstacked(emit.constant(np.zeros([int(sizes[item.axis])], np.bool_)))
+        at = positions(call, size, 0, item.begin, item.reach)  # type: ignore[arg-type]
+        if not item.begin.value.is_stacked:  # type: ignore[union-attr]
+            at = emit("ExpandDims", at, np.int32(0))
+        shape = [-1, *[1] * len(ranges)]
+        if item.reach is not None:
+            shape[1 + ranges.index(i)] = item.reach.count
+        columns.append(at if at.shape.rank == rank else emit("Reshape", at, shape))
+    lengths = [items[i].reach.count for i in ranges]  # type: ignore[union-attr]
+    grid = emit.shape_vector([call.loop.length, *lengths])
+    indices = emit("Pack", [emit("BroadcastTo", c, grid) for c in columns], axis=rank)
+    inner = inner_dims(call, dy)
+    rest = [inner[present.index(i)] for i in order[len(ranges) :]]
+    full = emit.shape_vector([call.loop.length, *(int(sizes[items[i].axis]) for i in todo), *rest])
+    made = emit("ScatterNd", indices, moved, emit("Cast", full, DstT=dtype))  # [n, all todo, rest]
+    now = [*todo, *order[len(ranges) :]]
+    perm = [0, *(now.index(i) + 1 for i in range(len(items)))]
+    return Value.stacked(transpose(call, made, perm))
+
+
+@RegisterPFor("TensorStridedSliceUpdate", ("input", "value"), attrs=_MASKS)
+def tensor_strided_slice_update(
+    call: Call, input: Value, begin: Value, end: Value, strides: Value, value: Value
+) -> Any:
+    """The same place in every row: all masks move by one."""
+    return call.rebuild(input=input.tensor, value=value.tensor, **_shifted_masks(call))
+
+
+# ---------------------------------------------------------------------------
+# Slice
+# ---------------------------------------------------------------------------
+
+
+@RegisterPFor("Slice", ("input",))
+def slice_of_all(call: Call, input: Value, begin: Value, size: Value) -> Any:
+    """From [0, begin], of size [-1, size]; axes that are taken whole may stay folded."""
+    first, lengths = call.maybe_constant("begin"), call.maybe_constant("size")
+    if first is None or lengths is None or input.inner_shape is None:
+        zero = call.emit.constant([0], begin.dtype)
+        minus = call.emit.constant([-1], size.dtype)
+        return call.rebuild(
+            input=input.tensor,
+            begin=call.emit("ConcatV2", [zero, begin.tensor], 0),
+            size=call.emit("ConcatV2", [minus, size.tensor], 0),
+        )
+    whole = [b == 0 and s in (-1, d) for b, s, d in zip(first, lengths, input.inner_shape)]
+    if all(whole):
+        return input
+    form = leading(call, [input], whole.index(False))
+    made = call.emit(
+        "Slice",
+        form.tensors[0],
+        np.asarray([0, *first[form.skip :]], first.dtype),
+        np.asarray([-1, *lengths[form.skip :]], lengths.dtype),
+    )
+    return form.result(made)
+
+
+@RegisterPFor("Slice", ANY)
+def slice_by_row(call: Call, input: Value, begin: Value, size: Value) -> Any:
+    """x_i[a_i : a_i + k]: what is constant is cut first, the rest gathered."""
+    lengths = call.maybe_constant("size")
+    if lengths is None:
+        raise CannotVectorize("the size of the slice is not a constant")
+    items: list[Item] = []
+    for axis, (first, length) in enumerate(zip(elements(call, "begin"), lengths)):
+        length = int(length)
+        if first.constant is None:
+            if length < 0:
+                raise CannotVectorize("the length of the slice may differ between iterations")
+            reach = Reach(length)
+            items.append(Item("range", axis, first, None, reach=reach))
+        elif length < 0:
+            items.append(Item("range", axis, first, None))
+        else:
+            end = dataclasses.replace(first, constant=first.constant + length)
+            items.append(Item("range", axis, first, end))
+    return _checked_read(call, input, items)
+
+
+def _checked_read(call: Call, input: Value, items: list[Item]) -> Value:
+    """As ``_read``, but a Slice must not go beyond the tensor where a StridedSlice may."""
+    for item in (k for k in items if not k.varies):
+        size = None if input.inner_shape is None else input.inner_shape[item.axis]
+        last = item.begin if item.end is None else item.end
+        if size is None or last.constant > size:  # type: ignore[union-attr,operator]
+            raise CannotVectorize("a constant part of the slice may be out of range")
+    return _read(call, input, items)
+
+
+@RegisterPFor("XlaDynamicUpdateSlice", ANY)
+def xla_dynamic_update_slice(call: Call, input: Value, update: Value, indices: Value) -> Any:
+    """Under jit_compile the gradient of Slice: the slice of x_i that begins at b_i becomes u_i.
+
+    Places that differ are scattered to; XLA moves slices that reach over the end.
+    """
+    emit, whole, new = call.emit, call.stacked(input), call.stacked(update)
+    if not indices.is_stacked:
+        first = emit.constant([0], indices.dtype)
+        begin = emit("ConcatV2", [first, indices.tensor], np.int32(0))
+        return call.rebuild(input=whole, update=new, indices=begin)
+    shape, sizes = input.inner_shape, update.inner_shape
+    if not is_static(shape) or not is_static(sizes):
+        raise CannotVectorize("the shape of an input is not known before running")
+    last = np.subtract(shape, sizes).astype(indices.dtype.as_numpy_dtype)
+    begin = emit("Minimum", emit("Maximum", indices.tensor, np.zeros_like(last)), last)  # [n, r]
+    rank = len(sizes)
+    offsets = np.moveaxis(np.indices(sizes, last.dtype), 0, -1)  # [...u, r]
+    begin = emit.reshape(begin, [call.loop.length, *[1] * rank, rank])
+    places = emit("AddV2", begin, emit.constant(offsets))  # [n, ...u, r]
+    rows = emit.shape_vector([call.loop.length, *sizes, 1])
+    numbers = emit("BroadcastTo", row_numbers(call, indices.dtype, rank + 2), rows)
+    return emit("TensorScatterUpdate", whole, emit("ConcatV2", [numbers, places], -1), new)

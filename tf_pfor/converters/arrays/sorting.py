@@ -1,0 +1,81 @@
+"""Sorting, top_k, searching."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.core.call import Call
+from tf_pfor.core.registry import ANY, RegisterPFor
+from tf_pfor.core.shapes import fold, inner_dims, leading, product, transpose, unfold
+from tf_pfor.core.values import Value
+
+
+@RegisterPFor("TopKV2", ("input",), attrs=("sorted",))
+def top_k(call: Call, input: Value, k: Value) -> Any:
+    """Of the last axis, for any leading axes."""
+    lead = leading(call, [input], call.require_rank(input) - 1)
+    values, indices = call.rebuild(input=lead.tensors[0])
+    return [
+        lead.result(values, call.output_shape(0)), lead.result(indices, call.output_shape(1))
+    ]  # fmt: skip
+
+
+@RegisterPFor(
+    "ApproxTopK",
+    ANY,
+    attrs=(
+        "k",
+        "reduction_dimension",
+        "recall_target",
+        "is_max_k",
+        "reduction_input_size_override",
+        "aggregate_to_topk",
+    ),
+)
+def approximate_top_k(call: Call, input: Value) -> Any:
+    """Of one axis; an axis that counts from the front moves by one."""
+    axis = call.attr("reduction_dimension")
+    return call.rebuild(reduction_dimension=axis if axis < 0 else axis + 1)
+
+
+@RegisterPFor("NthElement", ("input",), attrs=("reverse",))
+def nth_element(call: Call, input: Value, n: Value) -> Any:
+    """Of the last axis, for any leading axes."""
+    lead = leading(call, [input], call.require_rank(input) - 1)
+    return lead.result(call.rebuild(input=lead.tensors[0]))
+
+
+@RegisterPFor("InTopK", ("predictions", "targets"), attrs=("k",))
+@RegisterPFor("InTopKV2", ("predictions", "targets"))
+def in_top_k(call: Call, predictions: Value, targets: Value, k: Value | None = None) -> Any:
+    """Each row of [batch, classes] is for itself: fold the loop into the batch."""
+    made = call.rebuild(predictions=fold(call, predictions), targets=fold(call, targets))
+    return unfold(call, made, predictions)
+
+
+@RegisterPFor("LowerBound", ("values",))
+@RegisterPFor("UpperBound", ("values",))
+def search_shared(call: Call, sorted_inputs: Value, values: Value) -> Any:
+    """Invariant rows to search in: the values of all iterations side by side.
+
+    [n, b, m] -> [b, n*m] -> [n, b, m].
+    """
+    n = call.loop.length
+    rows, columns = inner_dims(call, values)
+    if isinstance(rows, int) and rows == 1:
+        wide = call.emit.reshape(values.any_form, [1, product(call, [n, columns])])
+        return call.emit.reshape(call.rebuild(values=wide), [n, 1, columns])
+    side = transpose(call, values.tensor, [1, 0, 2])  # [b, n, m]
+    wide = call.emit.reshape(side, [rows, product(call, [n, columns])])
+    made = call.emit.reshape(call.rebuild(values=wide), [rows, n, columns])
+    return transpose(call, made, [1, 0, 2])
+
+
+@RegisterPFor("LowerBound", ("sorted_inputs", "values"))
+@RegisterPFor("UpperBound", ("sorted_inputs", "values"))
+def search(call: Call, sorted_inputs: Value, values: Value) -> tf.Tensor | Value:
+    """Each row is searched for itself: fold the loop into the rows."""
+    made = call.rebuild(sorted_inputs=fold(call, sorted_inputs), values=fold(call, values))
+    return unfold(call, made, values)

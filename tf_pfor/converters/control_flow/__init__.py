@@ -1,0 +1,16 @@
+"""Converters of conditionals, while loops and function calls.
+
+Rows are partitioned or masked, loops carry what their graphs show to change, lists pass
+through both. It may import all other rooms of converters; none of them may import it. What
+lists are and how they are read belongs into `converters/lists`.
+"""
+
+from tf_pfor.converters.control_flow import calls, cond, while_compact, while_loop, while_mask
+
+__all__ = [
+    "calls",
+    "cond",
+    "while_compact",
+    "while_loop",
+    "while_mask",
+]

@@ -1,0 +1,183 @@
+"""Lists that conditionals return, of which each row chooses the branch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.analysis._loop_graphs import source
+from tf_pfor.converters.analysis._variant_types import declared_item, item_shape, kind_of
+from tf_pfor.converters.control_flow._branch_optionals import one_source
+from tf_pfor.converters.control_flow._subgraphs import (
+    Converted,
+    Region,
+    as_layout,
+    nothing,
+    stitched,
+)
+from tf_pfor.converters.lists._list_lengths import declared_length
+from tf_pfor.converters.lists._list_rows import (
+    dense,
+    from_zero,
+    known_lengths,
+    lengths_of,
+    pick,
+    with_lengths,
+)
+from tf_pfor.converters.lists._lists import size_of_rows, swap
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize, Refused
+from tf_pfor.core.values import Layout, Value, as_shape, is_static
+from tf_pfor.layouts.padded_lists import equally_long
+from tf_pfor.layouts.stacked_lists import StackedList, known_rows, list_with_rows, rows_of
+
+Element = tuple[tf.DType, tuple[int, ...], int | None]
+"""Dtype and static shape of the items of a list, and how many they are, None if unknown."""
+
+NOTHING: Element = (tf.float32, (0,), 0)  # in place of a list that nobody reads
+
+
+def lists_of_branches(
+    call: Call, regions: Sequence[Region], optionals: Mapping[int, Any], *, may_grow: bool = False
+) -> tuple[dict[int, int], dict[int, Element]]:
+    """The outputs that are lists: those that every branch makes of one argument, and others.
+
+    Branches that write into one list do so one after the other, each in its own rows. Of lists that
+    branches make by themselves the items are put together.
+    """
+    threads: dict[int, int] = {}
+    made: dict[int, Element] = {}
+    for k, output in enumerate(call.op.outputs):
+        if output.dtype != tf.variant or k in optionals:
+            continue
+        if k in regions[0].unread:
+            made[k] = NOTHING
+            continue
+        thread = one_source(regions, k, may_grow=may_grow)
+        if thread is not None:
+            threads[k] = thread
+            continue
+        known = [_element(call, region.graph.outputs[k]) for region in regions]
+        first = next((e for e in known if e is not None and e[1].is_fully_defined()), None)
+        # Where nobody was seen to put something in, the shape is checked when it runs.
+        is_clear = first is not None and first[0] != tf.variant
+        if first is None or not (is_clear and all(e and _may_be(e, first) for e in known)):
+            if _is_for_gradients(regions, k) and call.is_for(_tf.in_xla_context):
+                raise Refused(
+                    "under jit_compile, a branch has a loop of which a gradient is asked, which "
+                    "XLA cannot do for one row either: put the condition into that of the loop, or "
+                    "leave out jit_compile"
+                )
+            what = "other items" if is_clear else "items of unknown shape"
+            raise CannotVectorize(f"branches that rows choose between make lists of {what}")
+        lengths = {declared_length(call, region.graph.outputs[k]) for region in regions}
+        if len(lengths - {None}) > 1:
+            raise CannotVectorize("branches that rows choose between make lists of other lengths")
+        length = next(iter(lengths)) if len(lengths) == 1 else None
+        item = as_shape(first[1])
+        assert is_static(item)
+        made[k] = (first[0], item, length)
+    return threads, made
+
+
+def _may_be(
+    element: tuple[tf.DType, tf.TensorShape], known: tuple[tf.DType, tf.TensorShape]
+) -> bool:
+    shape = element[1]
+    return element[0] == known[0] and (shape.rank is None or shape.as_list() == known[1].as_list())
+
+
+def _is_for_gradients(regions: Sequence[Region], k: int) -> bool:
+    """Whether one branch only makes output ``k``, for a gradient."""
+    return any(source(r.graph.outputs[k]).op.type == "FakeParam" for r in regions)
+
+
+def _element(call: Call, made: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:
+    """Dtype and static shape of the items of a list that a branch makes, None if not known."""
+    known = _tf.list_element(made)
+    if known is not None and known[1].is_fully_defined():
+        return known
+    kind = kind_of(call, made)
+    if not isinstance(kind, tf.DType):
+        return known
+    declared = declared_item(call, made)
+    return kind, declared if declared.rank is not None else item_shape(call, made)
+
+
+def unset_outputs(
+    call: Call, regions: Sequence[Region], args: list[Value], layouts: Sequence[Layout]
+) -> list[tf.Tensor] | None:
+    """Of each output zeros, or the list that all branches write; None if that is unknown."""
+    made: list[tf.Tensor] = []
+    for k, (output, layout) in enumerate(zip(call.op.outputs, layouts)):
+        if k in regions[0].unread:
+            made.append(nothing(call.emit).tensor)
+            continue
+        source = one_source(regions, k)
+        if output.dtype == tf.variant and source is not None:
+            made.append(as_layout(call, args[source], layout).tensor)
+            continue
+        if output.dtype == tf.variant or not output.shape.is_fully_defined():
+            return None
+        lead = [call.loop.length] * (layout is Layout.STACKED)
+        made.append(tf.zeros([*lead, *output.shape], output.dtype))
+    return made
+
+
+def put_together(
+    call: Call,
+    parts: Sequence[tf.Tensor],
+    pieces: Sequence[tf.Tensor],
+    ends: Sequence[tf.Tensor],
+    element: Element,
+    is_uneven: bool,
+) -> Value:
+    """The list of what branches made.
+
+    Args:
+      call: the conditional.
+      parts: the rows of each branch.
+      pieces: [k, T, ...] for each.
+      ends: int32 [k] for each, the lengths.
+      element: of the list.
+      is_uneven: whether rows are known to differ in length.
+    """
+    emit, n, length = call.emit, call.loop.static_length, element[2]
+    shape = tf.TensorShape([n, length, *element[1]])
+    if length is not None:
+        return list_of_items(call, stitched(emit, parts, pieces, shape), element)
+    pieces = equally_long(emit, pieces, axis=1)
+    made = list_of_items(call, stitched(emit, parts, pieces, shape), element)
+    made = with_lengths(call, made, stitched(emit, parts, ends, tf.TensorShape([n])))
+    return list_with_rows(made, dataclasses.replace(known_rows(made), may_agree=not is_uneven))
+
+
+def list_of_items(call: Call, items: tf.Tensor, element: Element) -> Value:
+    """The list of [n, T, ...]."""
+    shape = call.emit.shape_vector([call.loop.length, *element[1]])
+    return StackedList.of(call.emit("TensorListFromTensor", swap(call, items), shape))
+
+
+def items_of(made: Converted, element: Element, *, may_differ: bool) -> tf.Tensor:
+    """All items of a list that a branch made for its rows: [k, T, ...]."""
+    call, value = made.call, from_zero(made.call, made.value)
+    if known_lengths(value) is not None and not may_differ:
+        raise CannotVectorize("a branch makes lists whose length differs between iterations")
+    shape = call.emit.shape_vector([size_of_rows(call, value), *element[1]])
+    whole = dense(call, value, shape, element[0], may_pad=False)
+    items = swap(call, pick(call, value, whole, axis=1))
+    items.set_shape([None, element[2], *element[1]])
+    return items
+
+
+def ends_of(made: Converted, k: int, uneven: set[int]) -> tf.Tensor:
+    """int32 [k]: how long the lists are that a branch made as output ``k``."""
+    value = from_zero(made.call, made.value)
+    assert isinstance(value, StackedList)
+    if known_lengths(value) is not None and not (rows_of(value) and known_rows(value).may_agree):
+        uneven.add(k)
+    return pick(made.call, value, lengths_of(made.call, value))

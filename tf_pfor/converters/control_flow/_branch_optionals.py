@@ -1,0 +1,127 @@
+"""Optionals that conditionals return: each row has that of the branch it took.
+
+All that branches return under one name is kept as one list of optionals (``optional.py``), in the
+order of the branches. A branch may return several, if it returns what another conditional has made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Sequence
+
+import tensorflow as tf
+
+from tf_pfor.converters.analysis._loop_graphs import input_before
+from tf_pfor.converters.analysis._variant_types import kind_of
+from tf_pfor.converters.control_flow._subgraphs import Region
+from tf_pfor.converters.lists._optional_values import item_at, joined, list_of
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.stacked_lists import ListRows, StackedList, rows_of
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Returned:
+    """What a branch returns as an optional.
+
+    Attributes:
+      count: of how many optionals it is a list.
+      is_own: whether it is one that the branch has made for its rows.
+    """
+
+    count: int
+    is_own: bool
+
+
+def optionals_of(
+    call: Call, regions: Sequence[Region], opened: Collection[int]
+) -> dict[int, list[Returned]]:
+    """The outputs that are Optionals and not ``opened``, and what each branch returns there."""
+    made, found = ("OptionalFromValue", "OptionalNone"), dict[int, list[Returned]]()
+    for k, output in enumerate(call.op.outputs):
+        ends = [r.graph.outputs[k] for r in regions]
+        if output.dtype != tf.variant or k in opened or k in regions[0].unread:
+            continue
+        if one_source(regions, k) is not None:
+            continue
+        kinds = [kind_of(call, t) for t in ends]
+        if any(isinstance(kind, tuple) for kind in kinds):
+            counts = [len(kind) if isinstance(kind, tuple) else 1 for kind in kinds]
+            found[k] = [Returned(c, t.op.type in made) for c, t in zip(counts, ends)]
+    return found
+
+
+def refuse_reads(call: Call, optionals: Iterable[int]) -> None:
+    """Refuses outputs that are Optionals of which not only a branch of rows reads a value."""
+    todo = [call.op.outputs[k] for k in optionals]
+    for tensor in todo:  # grows
+        for op in tensor.consumers():
+            if op.type in ("OptionalGetValue", "OptionalHasValue"):
+                raise CannotVectorize("rows may differ in whether an optional has a value")
+            todo += op.outputs if op.type == "Identity" else ()
+
+
+def refuse_carried(call: Call, made: Iterable[tf.Tensor]) -> None:
+    """Refuses a loop of which a trip makes optionals, or chooses between some, for the next one."""
+    if any(t.dtype == tf.variant and isinstance(kind_of(call, t), tuple) for t in made):
+        raise CannotVectorize("a loop changes an optional: carry its values")
+
+
+def by_branch(
+    call: Call,
+    index: tf.Tensor,
+    parts: list[tf.Tensor],
+    made: Sequence[Sequence[tf.Tensor]],
+    optionals: Sequence[Returned],
+) -> Value:
+    """Optionals that branches made, each for the rows that take it: all of them in a list.
+
+    Args:
+      call: the conditional.
+      index: int32 [n], the branch of each row.
+      parts: int32 [k_b], the rows of each branch.
+      made: for each branch a list of optionals, and the rows in them (``list_with_rows``).
+      optionals: what is known of them.
+    """
+    emit, key = call.emit, ("by branch", id(index))
+    if key not in emit.memo:
+        emit.memo[key] = (index, tf.math.invert_permutation(tf.concat(parts, 0)))
+    place, count, before = emit.memo[key][1], tf.constant(0), tf.constant(0)
+    all_made: tf.Tensor | None = None
+    numbers, ids = list[tf.Tensor](), list[tf.Tensor]()
+    for (handle, ends, rows), known in zip(made, optionals):
+        ids.append(rows + count)  # rows are numbered through all, and so are optionals
+        numbers.append(ends + before)
+        count += tf.size(ends)
+        if known.is_own:
+            all_made, before = list_of([item_at(handle, 0)], all_made), before + 1
+        else:
+            all_made = handle if all_made is None else joined(all_made, handle)
+            before += tf.raw_ops.TensorListLength(input_handle=handle)
+    ids, numbers = tf.gather(tf.concat(ids, 0), place), tf.concat(numbers, 0)
+    own = tuple((p, m[0]) for p, m, known in zip(parts, made, optionals) if known.is_own)
+    ids.set_shape([call.loop.static_length])
+    rows = ListRows(emit.dim(numbers, 0), ids=ids, lengths=numbers, made_for=own)
+    assert all_made is not None  # there is more than one branch
+    return StackedList.of(all_made, rows)
+
+
+def among(value: Value, branch: int, optionals: Sequence[Returned]) -> Value:
+    """What one branch returns as an optional, as one of all that branches may return."""
+    rows = rows_of(value)
+    if rows is None:  # in a trial
+        return value
+    assert rows.lengths is not None
+    counts, none = [known.count for known in optionals], tf.raw_ops.OptionalNone()
+    before, after = sum(counts[:branch]), sum(counts[branch + 1 :])
+    handle = joined(list_of([none] * before), value.tensor) if before else value.tensor
+    handle = list_of([none] * after, handle)
+    rows = dataclasses.replace(rows, lengths=rows.lengths + before, is_even=False, made_for=())
+    return StackedList.of(handle, rows)
+
+
+def one_source(regions: Sequence[Region], k: int, *, may_grow: bool = False) -> int | None:
+    """The input of which all branches make output ``k``, a list, of its length or a larger one."""
+    sources = {input_before(region.graph, k, may_grow=may_grow) for region in regions}
+    return sources.pop() if len(sources) == 1 else None

@@ -1,0 +1,148 @@
+"""One branch of a conditional on the rows that take it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.converters.control_flow._branch_lists import Element, ends_of, items_of
+from tf_pfor.converters.control_flow._guarded_branch import run_if_any
+from tf_pfor.converters.control_flow._lists_written import Threads
+from tf_pfor.converters.control_flow._subgraphs import Converted, Region, full_shape
+from tf_pfor.converters.lists._list_rows import known_lengths, lengths_of
+from tf_pfor.converters.lists._row_packs import with_rows
+from tf_pfor.converters.lists._unpacked_optionals import flat, tensors_of, zeros
+from tf_pfor.core.call import Call
+from tf_pfor.core.emit import Emitter
+from tf_pfor.core.loop import Loop
+from tf_pfor.core.values import Layout, Value, dims
+from tf_pfor.layouts.stacked_lists import Kept
+
+Gather = Callable[[tf.Tensor], tf.Tensor]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outputs:
+    """The outputs of a conditional that are not just tensors.
+
+    Attributes:
+      threads: the lists that all branches write into.
+      lists: those that each branch makes.
+      uneven: those of them whose rows are known to differ in length; branches add to it.
+      optionals: which are optionals.
+      kept: what a branch would put into optionals that are not made (``_unpacked_optionals``).
+    """
+
+    threads: Threads
+    lists: Mapping[int, Element]
+    optionals: Collection[int] = ()
+    kept: Mapping[int, Sequence[Kept]] = dataclasses.field(default_factory=dict)
+    uneven: set[int] = dataclasses.field(default_factory=set)
+
+    @property
+    def all_kept(self) -> list[Kept]:
+        """What is kept in all of them."""
+        return [kept for alternatives in self.kept.values() for kept in alternatives]
+
+
+def on_some_rows(
+    call: Call,
+    region: Region,
+    args: list[Value],
+    rows: tf.Tensor,
+    flag: tf.Tensor,
+    outputs: Outputs,
+    gather: Gather,
+) -> list[tf.Tensor]:
+    """A branch on ``rows``, stacked outputs; zeros if ``flag`` is False.
+
+    Then come the rows of the outputs that are optionals, two tensors for each, the lengths of the
+    lists that are growing, and where the lists of the rows end that it has made.
+    """
+    emit, growing = call.emit, outputs.threads.growing
+
+    def run() -> list[tf.Tensor]:
+        inside = Emitter()
+        loop = Loop(emit.dim(rows, 0), inside, rows=rows, parent=call.loop)
+        take = functools.partial(loop.take, gather=gather)
+        made = outputs.threads.convert(region, args, loop, take)
+        ends = [ends_of(made[k], k, outputs.uneven) for k in outputs.lists]
+        tensors = _tensors(made, outputs, may_differ=True)
+        for k in outputs.optionals:
+            tensors[k], *more = with_rows(made[k].call, made[k].value, k)
+            tensors += more
+        tensors += [lengths_of(made[k].call, made[k].value) for k in growing]
+        return [*tensors, *ends]
+
+    like, dtypes = _like(call, rows, outputs)
+    like += [tf.TensorShape([None])] * (2 * len(outputs.optionals))
+    like += [known_lengths(outputs.threads.lists[k]) for k in growing]
+    like += [tf.TensorShape([None])] * len(outputs.lists)
+    dtypes += [tf.int32] * (len(like) - len(dtypes))
+    return run_if_any(flag, run, like, dtypes, [region])
+
+
+def on_all_rows(
+    call: Call,
+    region: Region,
+    args: list[Value],
+    rows: tf.Tensor,
+    real: tf.Tensor,
+    flag: tf.Tensor,
+    outputs: Outputs,
+) -> list[tf.Tensor]:
+    """A branch on the rows that are ``real`` and on those that stand in for the others.
+
+    Then comes what stands beside optionals that are not made.
+    """
+
+    def run() -> list[tf.Tensor]:
+        loop = call.loop.padded(rows, real, Emitter())
+        made = outputs.threads.convert(region, args, loop, loop.take)
+        tensors = _tensors(made, outputs, may_differ=False)
+        for k, alternatives in outputs.kept.items():
+            tensors += tensors_of(made[k].call, made[k].value, alternatives)
+        return tensors
+
+    like, dtypes = _like(call, rows, outputs)
+    for dtype, shape in flat(outputs.all_kept):
+        is_list = dtype == tf.variant
+        lead = dims(rows)[0]  # type: ignore[index]
+        given = zeros(call, dtype, shape) if is_list else full_shape(Layout.STACKED, shape, lead)
+        like.append(given)
+        dtypes.append(dtype)
+    return run_if_any(flag, run, like, dtypes, [region], call.emit.dim(rows, 0))
+
+
+def _tensors(made: Sequence[Converted], outputs: Outputs, *, may_differ: bool) -> list[tf.Tensor]:
+    """The outputs; those that are optionals come in another way."""
+    return [
+        items_of(m, outputs.lists[k], may_differ=may_differ)
+        if k in outputs.lists
+        else tf.constant(0)
+        if k in outputs.optionals or k in outputs.kept
+        else m.as_layout(Layout.STACKED_LIST if m.value.dtype == tf.variant else Layout.STACKED)
+        for k, m in enumerate(made)
+    ]
+
+
+def _like(call: Call, rows: tf.Tensor, outputs: Outputs) -> tuple[list[Any], list[tf.DType]]:
+    """What ``run_if_any`` returns for the outputs of a side without rows, and of which dtype."""
+    lead = dims(rows)[0]  # type: ignore[index]
+    like: list[Any] = [full_shape(Layout.STACKED, dims(o), lead) for o in call.op.outputs]
+    dtypes = [o.dtype for o in call.op.outputs]
+    for k, output in enumerate(call.op.outputs):
+        if k in outputs.lists:
+            dtypes[k], element, length = outputs.lists[k]
+            like[k] = tf.TensorShape([lead, length, *element])
+        elif k in outputs.threads.lists:
+            like[k] = outputs.threads.lists[k].tensor
+        elif k in outputs.kept:
+            like[k], dtypes[k] = tf.TensorShape([]), tf.int32
+        elif output.dtype == tf.variant:
+            like[k] = None
+    return like, dtypes

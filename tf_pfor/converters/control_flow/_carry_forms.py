@@ -1,0 +1,58 @@
+"""Loop variables that a loop carries in another form than the body has them."""
+
+from __future__ import annotations
+
+from tf_pfor import _tf
+from tf_pfor.converters.control_flow._accumulators import find_accumulator
+from tf_pfor.converters.control_flow._carries import Plan
+from tf_pfor.converters.control_flow._loop_variables import has_items
+from tf_pfor.converters.control_flow._subgraphs import items_by_row
+from tf_pfor.core.values import Layout
+from tf_pfor.layouts.row_major import accesses
+
+
+def collect_factors(plan: Plan) -> None:
+    """Collects factors of the products that trips add up: one product after the loop."""
+    length = plan.call.loop.static_length
+    for c in plan.carries:
+        if (
+            c.layout is not Layout.STACKED
+            or c.repeats
+            or plan.cond.graph.inputs[c.index].consumers()
+        ):
+            continue
+        found = find_accumulator(plan.body.graph, c.index)
+        if found is not None:
+            layouts = plan.body.layouts(found.tensors, plan.as_seen(), length)
+            found.settle(layouts, may_differ=plan.is_variant)
+            c.factors, c.layout = found, Layout.STACKED_LIST
+
+
+def store_by_row(plan: Plan, *, leaving: bool) -> None:
+    """Stores by row the arrays and lists of which the body reads and writes single items.
+
+    Not in a loop that must have static shapes: a read is a gather from a list.
+
+    Args:
+      plan: of the loop.
+      leaving: rows leave the loop at different times, and take along what they have: worth
+        it also for arrays whose items are at the same place in all rows.
+    """
+    for c in plan.carries:
+        arg, graph = plan.args[c.index], plan.body.graph
+        if c.repeats or plan.cond.graph.inputs[c.index].consumers():
+            continue
+        if not has_items(c, arg, graph):
+            continue
+        places = accesses(graph, c.index)
+        if places is None:
+            continue
+        if c.is_list or not leaving:
+            length = plan.call.loop.static_length
+            found = plan.body.layouts(places, plan.as_seen(), length)
+            if all(layout is Layout.UNSTACKED for layout in found):
+                continue
+        item = _tf.list_element(graph.inputs[c.index]) if c.is_list else None
+        c.layout = Layout.BY_ROW
+        shape = None if item is None else tuple(item[1].as_list())
+        plan.by_row[c.index] = items_by_row(plan.call, arg, shape)

@@ -1,0 +1,109 @@
+"""What collectives become: reductions over the loop axis (papers/001 section 4.6)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core.call import Call
+from tf_pfor.core.collectives import Collective
+from tf_pfor.core.errors import Refused
+from tf_pfor.core.values import Stacked, Unstacked, Value
+
+_REDUCTIONS = {"psum": "Sum", "pmean": "Mean", "pmax": "Max", "pmin": "Min"}
+
+
+def convert(call: Call, args: list[Value]) -> Value:
+    """A collective of this loop; one of a loop further out stays, for its walker to convert."""
+    what = Collective.of(call.op)
+    loop = call.loop
+    is_own = what.axis in loop.axes
+    if not is_own and not call.emit.is_trial and not _tf.in_body(call.emit.graph):
+        raise Refused(_foreign(what))
+    if what.kind not in ("axis_index", "axis_size") and not loop.is_whole:
+        raise Refused(
+            f"{what.kind} is in a branch or a loop that only some of the iterations are in at a "
+            "time: call it before the branch or the loop, for all"
+        )
+    if not is_own:
+        return _kept(call, what, args)
+    if what.kind == "axis_index":
+        return Stacked.deferred(lambda: loop.numbers, (), tf.int32)
+    if what.kind == "axis_size":
+        return _count(call)
+    if loop.is_block:
+        raise Refused(
+            f"{what.kind} needs all iterations at once, and they run in blocks: leave "
+            "parallel_iterations (chunk_size) out"
+        )
+    (x,) = args
+    if what.kind == "ppermute":
+        return _permuted(call, call.stacked(x), what)
+    if what.kind == "all_gather":
+        return _gathered(call, call.stacked(x), what.place)
+    if x.is_stacked:
+        made = call.emit(_REDUCTIONS[what.kind], x.tensor, np.int32(0))
+        return call.like(made, Unstacked)
+    if what.kind == "psum":
+        n = call.emit("Cast", loop.length_tensor, DstT=x.dtype)
+        return call.like(call.emit("Mul", x.tensor, n), Unstacked)
+    return x
+
+
+def _foreign(what: Collective) -> str:
+    if not what.axis.startswith("#"):
+        return f"{what.kind} names the axis '{what.axis}', and no map around it has that name"
+    return (
+        f"{what.kind} was traced in another map (in a tf.function that is used in both): give the "
+        "axis a name, in vmap and in the collective"
+    )
+
+
+def _kept(call: Call, what: Collective, args: list[Value]) -> Value:
+    """Over an outer axis, for all rows of this loop at once."""
+    stacked = bool(args) and args[0].is_stacked
+    shape = call.output_shape()
+    if stacked:
+        what = dataclasses.replace(what, place=what.place + 1)
+        shape = None if shape is None else (call.loop.static_length, *shape)
+    made = what.emit(call.emit.graph, [v.tensor for v in args], shape)
+    call.emit.operations.append(made.op)
+    return call.like(made, Stacked if stacked else Unstacked)
+
+
+def _count(call: Call) -> Value:
+    total = call.loop.total
+    if not isinstance(total, int):
+        return Value.unstacked(total)
+    n = np.asarray(total, np.int32)
+    return Unstacked.deferred(lambda: call.emit.constant(n), (), tf.int32, known=n)
+
+
+def _gathered(call: Call, x: tf.Tensor, place: int) -> Value:
+    """[n] + s -> s[:place] + [n] + s[place:], the same in all iterations."""
+    if place:
+        perm = [*range(1, place + 1), 0, *range(place + 1, len(x.shape))]
+        x = call.emit("Transpose", x, np.asarray(perm, np.int32))
+    return call.like(x, Unstacked)
+
+
+def _permuted(call: Call, x: tf.Tensor, what: Collective) -> Any:
+    """Row b is row a of ``x`` for each pair (a, b), else zeros: a gather from x with a zero row."""
+    n = call.loop.static_length
+    if n is None:
+        raise Refused("ppermute needs a mapped axis whose size is known before running")
+    if any(i >= n for pair in what.perm for i in pair):
+        raise Refused(f"perm of ppermute is {list(what.perm)}, and the mapped axis has {n} entries")
+    rows = np.full([n], n, np.int32)
+    for source, destination in what.perm:
+        rows[destination] = source
+    if (rows == n).any():
+        zeros = call.emit("ZerosLike", x)
+        last = call.emit.constant(np.zeros([1], np.int32))
+        zero = call.emit("GatherV2", zeros, last, np.int32(0))
+        x = call.emit("ConcatV2", [x, zero], np.int32(0))
+    return call.emit("GatherV2", x, rows, np.int32(0))

@@ -1,0 +1,88 @@
+"""What runs at most once: a side of a conditional, which may have no rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.control_flow._subgraphs import Region
+from tf_pfor.converters.lists._optional_values import list_of
+
+
+def run_if_any(
+    flag: tf.Tensor,
+    run: Any,
+    like: Sequence[Any],
+    dtypes: Sequence[Any],
+    regions: Sequence[Region],
+    lead: Any = 0,
+) -> list[tf.Tensor]:
+    """``run()`` if ``flag``, else zeros: a side without rows costs nothing and cannot fail.
+
+    Args:
+      flag: a bool scalar.
+      run: makes the list of tensors.
+      like: for each the static shape of the zeros (an unknown dimension becomes 0), or the tensor
+        to pass on instead; None for an Optional, which stays empty.
+      dtypes: their dtypes.
+      regions: what it converts.
+      lead: what an unknown first dimension becomes.
+    """
+
+    def nothing() -> list[Any]:
+        return [
+            list_of([tf.raw_ops.OptionalNone()])
+            if x is None
+            else tf.identity(x)
+            if isinstance(x, tf.Tensor)
+            else tf.zeros([(0 if i else lead) if d is None else d for i, d in enumerate(x)], d_type)
+            for x, d_type in zip(like, dtypes)
+        ]
+
+    if is_by_loop(lead, regions):
+        made = run_once(flag, run, nothing())
+    else:
+        made = tf.cond(flag, lambda: [*run(), tf.constant(0)], lambda: [*nothing(), tf.constant(0)])
+        made = made[:-1]
+    for tensor, shape in zip(made, like):
+        if isinstance(shape, tf.TensorShape) and shape.rank is not None:
+            tensor.set_shape(tensor.shape.merge_with(shape) if shape.rank else shape)
+    return made
+
+
+def is_by_loop(rows: Any, regions: Sequence[Region]) -> bool:
+    """Whether XLA is given loops of at most one trip, since there is no gradient of a conditional.
+
+    That keeps zeros for the branch that was not taken: of no rows, where their number is unknown,
+    which in a loop XLA takes for the shape of what the other one keeps; and XLA has no list of
+    them, which a loop in a branch would leave.
+    """
+    if not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
+        return False
+    return is_unknown_in_loop(rows) or any(_has_loop(region.graph) for region in regions)
+
+
+def is_unknown_in_loop(rows: Any) -> bool:
+    """Whether XLA compiles a loop of which the number of rows is unknown."""
+    graph = tf.compat.v1.get_default_graph()
+    return not isinstance(rows, int) and _tf.in_xla_context(graph) and _tf.in_while(graph)
+
+
+def _has_loop(graph: Any) -> bool:
+    return any(
+        op.type in _tf.LOOPS or any(map(_has_loop, _tf.functions_of(op)))
+        for op in graph.get_operations()
+    )
+
+
+def run_once(flag: tf.Tensor, run: Any, start: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """``run()`` if ``flag``, else ``start``, by a loop of at most one trip."""
+    shapes = [tf.TensorShape([]), *(x.shape for x in start)]
+    made = tf.while_loop(
+        lambda trip, *_: tf.logical_and(flag, trip < 1), lambda trip, *_: [trip + 1, *run()],
+        [tf.constant(0), *start], shape_invariants=shapes, maximum_iterations=1,
+    )  # fmt: skip
+    return made[1:]

@@ -1,0 +1,405 @@
+"""Functions of the body that keep a graph of their own: branches and loops.
+
+A *region* is such a function with the Values of its inputs. It is converted inside the graph that
+TensorFlow makes for a branch or a loop; a *trial* converts it in a graph that is thrown away, to
+see which layouts its outputs get.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.analysis._loop_graphs import source
+from tf_pfor.converters.lists._list_rows import carried_on, dense
+from tf_pfor.converters.lists._lists import stack_list, swap
+from tf_pfor.converters.lists._row_packs import holds_packs
+from tf_pfor.converters.lists._unpacked_lists import keeps
+from tf_pfor.converters.lists._unpacked_optionals import kept_in
+from tf_pfor.core.call import Call
+from tf_pfor.core.emit import Emitter
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.loop import Loop
+from tf_pfor.core.values import (
+    Cell,
+    Layout,
+    Shape,
+    Stacked,
+    Unstacked,
+    Value,
+    as_tensor_shape,
+    dims,
+)
+from tf_pfor.layouts import row_major
+from tf_pfor.layouts.repeated import RepeatedList
+from tf_pfor.layouts.stacked_lists import (
+    Kept,
+    ListRows,
+    StackedList,
+    known_rows,
+    list_with_rows,
+    rows_of,
+)
+
+
+class Region:
+    """One function of the body's graph."""
+
+    def __init__(self, call: Call, name: str):
+        self.call = call
+        self.name = name
+        self.graph = _tf.function_graph(call.op.graph, name)
+        self.unread: frozenset[int] = frozenset()  # lists that it returns and nobody reads
+
+    @property
+    def controls(self) -> list[tf.Operation]:
+        """What must run for its side effects."""
+        return list(getattr(self.graph, "control_outputs", ()))
+
+    @property
+    def is_stateful(self) -> bool:
+        return any(is_stateful(o) for o in self.graph.get_operations())
+
+    def convert(
+        self,
+        args: Sequence[Value],
+        loop: Loop,
+        emit: Emitter,
+        *,
+        outputs: Iterable[int] | None = None,
+        tensors: Sequence[tf.Tensor] | None = None,
+        is_trial: bool = False,
+    ) -> list[Converted]:
+        """Converts the region in the graph of ``emit``.
+
+        Args:
+          args: what its inputs are, as the iterations of ``loop`` see them.
+          loop: its iterations.
+          emit: the emitter of the graph it goes into.
+          outputs: the positions of the outputs that are wanted, all when None.
+          tensors: what is wanted in place of outputs.
+          is_trial: the result is thrown away, nothing is recorded.
+        """
+        if tensors is None:
+            wanted = range(len(self.graph.outputs)) if outputs is None else outputs
+            tensors = [self.graph.outputs[i] for i in wanted]
+        left_out = [self.graph.outputs[i] for i in self.unread]
+        is_wanted = [all(t is not x for x in left_out) for t in tensors]
+        walker = self.call.enter(loop, emit, is_trial=is_trial)
+        walker.entered_by = self.call.op
+        for placeholder, value in zip(self.graph.inputs, args, strict=True):
+            walker.bind(placeholder, value)
+        try:
+            chosen = [t for t, is_read in zip(tensors, is_wanted) if is_read]
+            made = iter(walker.convert(chosen, self.controls))
+        except Exception:
+            if is_trial:
+                self.call.fail(walker)
+            raise
+        after = walker.done(self.controls)
+        call = Call(self.call.op, self.call.inputs, walker)
+        values = [next(made) if is_read else nothing(emit) for is_read in is_wanted]
+        return [Converted(_plain(v, emit), call, after, t) for v, t in zip(values, tensors)]
+
+    def layouts(
+        self, tensors: Sequence[tf.Tensor], args: Sequence[Value], length: int | None
+    ) -> list[Layout]:
+        """The layouts that some of its tensors get, for these inputs."""
+        return [m.value.layout for m in self._tried(args, length, tensors)]
+
+    def shapes(
+        self, args: Sequence[Value], length: int | None, outputs: Sequence[int]
+    ) -> list[Shape]:
+        """The static shapes of some outputs, for these inputs."""
+        if not outputs:
+            return []
+        made = self._tried(args, length, [self.graph.outputs[i] for i in outputs])
+        found = [(dims(m.value.tensor), isinstance(m.value, Stacked)) for m in made]
+        return [shape if shape is None else shape[int(lead) :] for shape, lead in found]
+
+    def _tried(
+        self, args: Sequence[Value], length: int | None, tensors: Sequence[tf.Tensor]
+    ) -> list[Converted]:
+        """A conversion in a graph that is thrown away."""
+        with tf.Graph().as_default():  # no tape and no function sees what happens here
+            scratch = _tf.FuncGraph(_tf.TRIAL)
+        with scratch.as_default():
+            emit = Emitter(scratch)
+            size = tf.compat.v1.placeholder(tf.int32, []) if length is None else length
+            loop = Loop(size, emit, axes=self.call.loop.axes)
+            stand_ins = [_stand_in(a, length, emit) for a in args]
+            return self.convert(stand_ins, loop, emit, tensors=tensors, is_trial=True)
+
+    def trial(
+        self, args: Sequence[Value], length: int | None, outputs: Sequence[int] | None = None
+    ) -> list[Trial]:
+        """The layouts of the outputs; found once for these layouts of the inputs."""
+        wanted = tuple(range(len(self.graph.outputs)) if outputs is None else outputs)
+        key = (
+            "layouts", self.graph, length, wanted,
+            tuple((a.layout, a.inner_shape, _known(a), _lists(a), _held(a)) for a in args),
+        )  # fmt: skip
+        found = self.call.memo.get(key)
+        if found is None:
+            made = self._tried(args, length, [self.graph.outputs[i] for i in wanted])
+            values = [m.value for m in made]
+            found = [
+                Trial(v.layout, _has_lengths(v), _has_rows(v), holds_packs(v), keeps(v))
+                for v in values
+            ]
+            self.call.memo[key] = found
+        return found
+
+
+def nothing(emit: Emitter) -> Value:
+    """In place of a list that nobody reads: ``NOTHING``."""
+    shape, room = emit.constant(np.zeros([1], np.int32)), np.int32(0)
+    return Value.unstacked(emit("EmptyTensorList", shape, room, element_dtype=tf.float32))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trial:
+    """How an output of a region is stored.
+
+    Attributes:
+      layout: its layout.
+      has_lengths: of a list, whether its rows differ in length.
+      has_rows: of a list, whether it holds others than the rows of the loop, or so.
+      holds_packs: of a list of lists, whether it holds packs.
+      keeps: of a list of optionals that are not made, what these would hold.
+    """
+
+    layout: Layout
+    has_lengths: bool
+    has_rows: bool
+    holds_packs: bool
+    keeps: tuple[Kept, ...]
+
+
+class Converted:
+    """One output of a converted region, which the body calls ``made``."""
+
+    def __init__(self, value: Value, call: Call, after: list[tf.Operation], made: tf.Tensor):
+        self.value = value
+        self.call = call
+        self._after = after
+        self._made = made
+
+    def carrying_on(self, old: Value) -> Converted:
+        """What the loop variable ``old`` becomes: other lists go into it, in the active rows."""
+        if not isinstance(old, StackedList):
+            return self
+        return self.being(carried_on(self.call, old, self.value, self._made))
+
+    def being(self, value: Value) -> Converted:
+        """The same output, but with this value."""
+        return Converted(value, self.call, self._after, self._made)
+
+    def as_layout(self, layout: Layout) -> tf.Tensor:
+        """Its tensor in this layout, ready only after the region's side effects."""
+        value = as_layout(self.call, self.value, layout)
+        tensor = value.tensor
+        if self._after:
+            with tf.control_dependencies(self._after):
+                tensor = tf.identity(tensor)
+        return tensor
+
+    def as_layout_of_rows(self) -> tf.Tensor:
+        """A scalar bool as [n]."""
+        tensor = self.as_layout(Layout.STACKED)
+        if self.value.inner_shape != ():
+            tensor = tf.reshape(tensor, [-1])
+        return tensor if tensor.dtype == tf.bool else tf.cast(tensor, tf.bool)
+
+
+def while_loop(
+    call: Call,
+    cond: Any,
+    body: Any,
+    state: Sequence[tf.Tensor],
+    shapes: Sequence[Any],
+    options: Any,
+) -> list[tf.Tensor]:
+    """``tf.while_loop``; in a trial only what it would return, nothing is converted for it.
+
+    Args:
+      call: the loop that is being converted.
+      cond: as ``tf.while_loop`` takes it, like those that follow.
+      body: what a trip does.
+      state: the variables before the first trip.
+      shapes: the static shapes of all variables, before and after each trip.
+      options: other arguments of ``tf.while_loop``.
+    """
+    if not call.emit.is_trial:
+        return list(tf.while_loop(cond, body, state, shape_invariants=shapes, **options))
+    made = [tf.compat.v1.placeholder(t.dtype, shape) for t, shape in zip(state, shapes)]
+    for before, after in zip(state, made):
+        if before.dtype == tf.variant:
+            _tf.copy_handle_data(before, after)
+    return made
+
+
+def as_layout(call: Call, value: Value, layout: Layout) -> Value:
+    """``value``, stacked if it must be."""
+    if layout is Layout.STACKED:
+        return Value.stacked(call.stacked(value)).with_inner_shape(value.inner_shape)
+    if layout is Layout.STACKED_LIST:
+        return stack_list(call, value)
+    if value.layout is layout:
+        return value
+    if value.is_stacked:
+        raise CannotVectorize("a value became loop-variant that was invariant in a trial")
+    return value
+
+
+def items_by_row(call: Call, value: Value, item: Shape = None) -> Value:
+    """A stacked array, or a list whose items have the static shape ``item``, with items by row."""
+    if value.dtype != tf.variant:
+        whole = Value.stacked(call.stacked(value)).with_inner_shape(value.inner_shape)
+        return row_major.of_array(whole, call.loop, call.emit)
+    assert item is not None
+    value = stack_list(call, value)
+    shape = call.emit.shape_vector([call.loop.length, *item])  # type: ignore[misc]
+    whole = swap(call, dense(call, value, shape, may_pad=False))  # [n, T, ...]
+    count = call.emit("TensorListLength", value.tensor)
+    return row_major.of_items(value, whole, count, call.loop, call.emit)
+
+
+def join(a: Layout, b: Layout) -> Layout:
+    """The layout that can hold both."""
+    return b if a is Layout.UNSTACKED else a
+
+
+def is_stateful(op: tf.Operation) -> bool:
+    schema = _tf.schema(op.type)
+    return op.type != "Placeholder" and (schema is None or schema.is_stateful)
+
+
+def full_shape(layout: Layout, inner: Shape, length: int | None) -> tf.TensorShape:
+    """The static shape of a tensor of this layout."""
+    if layout is Layout.BY_ROW:
+        return tf.TensorShape([])
+    if layout is not Layout.STACKED:
+        return as_tensor_shape(inner)
+    return as_tensor_shape(None if inner is None else (length, *inner))
+
+
+def received(
+    tensor: tf.Tensor, layout: Layout, inner: Shape, rows: ListRows | None = None
+) -> Value:
+    """A tensor that a branch or a loop got as an argument, as a Value."""
+    if layout is Layout.STACKED:
+        return Value.stacked(tensor).with_inner_shape(inner)
+    if layout is Layout.STACKED_LIST:
+        return StackedList.of(tensor, rows)
+    return Value.unstacked(tensor)
+
+
+def _has_lengths(value: Value) -> bool:
+    return known_rows(value).lengths is not None
+
+
+def _lists(value: Value) -> Any:
+    opened = () if rows_of(value) is None else tuple(map(kept_in, known_rows(value).opened))
+    return (_has_lengths(value), holds_packs(value), opened, keeps(value), _is_empty(value))
+
+
+def _has_rows(value: Value) -> bool:
+    rows = rows_of(value)
+    return rows is not None and (rows.ids is not None or rows.holds_packs or _has_lengths(value))
+
+
+def _plain(value: Value, emit: Emitter) -> Value:
+    """What a region returns: a list of one invariant tensor is made there."""
+    return value.standard(emit) if isinstance(value, RepeatedList) else value
+
+
+def _held(value: Value) -> Any:
+    if not isinstance(value, RepeatedList):
+        return None
+    return value.item.inner_shape, value.item.dtype, value.count.layout
+
+
+def _known(value: Value) -> Any:
+    constant = value.constant
+    if constant is None or constant.dtype == object:
+        return id(constant) if constant is not None else None
+    return (constant.dtype.str, constant.shape, constant.tobytes())
+
+
+def _is_empty(value: Value) -> bool:
+    """Whether this is an empty list of lists, of all rows, which is stacked without packs."""
+    if value.is_stacked or value.dtype != tf.variant:
+        return False
+    op = source(value.tensor).op
+    return op.type == "EmptyTensorList" and op.get_attr("element_dtype") == tf.variant
+
+
+def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
+    """A placeholder of the same layout, for a trial."""
+    if isinstance(value, RepeatedList):
+        item, count = value.item, value.count
+        return RepeatedList.of(_stand_in(item, length, emit), _stand_in(count, length, emit))
+    constant, dtype, rows = value.constant, value.dtype, rows_of(value)
+    if constant is not None:
+        cell = Cell(None, lambda: emit.constant(constant, dtype))
+        return Unstacked(cell, value.inner_shape, dtype, constant)
+    if rows is not None and rows.terms:
+        terms = tuple(_stand_in(t, length, emit) for t in rows.terms)
+        return list_with_rows(value, dataclasses.replace(rows, terms=terms))
+    if rows is not None and rows.opened:
+        opened = tuple([_stand_in(v, length, emit) for v in each] for each in rows.opened)
+        return list_with_rows(value, dataclasses.replace(rows, opened=opened))
+    if _is_empty(value):
+        made = emit("EmptyTensorList", np.int32(-1), np.int32(-1), element_dtype=tf.variant)
+        return received(made, value.layout, value.inner_shape)
+    shape = full_shape(value.layout, value.inner_shape, length)
+    tensor = tf.compat.v1.placeholder(value.dtype, shape)
+    if value.dtype in (tf.resource, tf.variant):
+        _tf.copy_handle_data(value.tensor, tensor)
+    return received(tensor, value.layout, value.inner_shape, rows)
+
+
+def positions(call: Call, loop: Loop) -> tf.Tensor:
+    """int32 [n]: 0 ... n - 1, places among the active rows (not numbers of iterations)."""
+    if loop.is_whole:
+        return loop.index
+    if loop.static_length is not None:
+        return call.emit.constant(np.arange(loop.static_length, dtype=np.int32))
+    return call.emit("Range", np.int32(0), loop.length_tensor, np.int32(1))
+
+
+def stitched(
+    emit: Emitter, rows: Sequence[tf.Tensor], pieces: Sequence[tf.Tensor], shape: tf.TensorShape
+) -> tf.Tensor:
+    """[n, ...]: the pieces, each of some of the rows, in the order of the rows.
+
+    TensorFlow's forward mode takes dense tangents only, and the gradient of a stitch gathers:
+    behind a Reshape the gradient of that is dense.
+    """
+    whole = emit("DynamicStitch", list(rows), list(pieces))
+    whole.set_shape(shape)
+    return emit("Reshape", whole, emit.shape_of(whole))
+
+
+def blanked(emit: Emitter, mask: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
+    """[n, ...] with zeros in the rows outside of the mask."""
+    if not (tensor.dtype.is_floating or tensor.dtype.is_complex):
+        return tensor
+    return emit("Select", mask, tensor, emit("ZerosLike", tensor))
+
+
+def padded_rows(mask: tf.Tensor, everyone: tf.Tensor, emit: Emitter) -> tf.Tensor:
+    """int32 [n]: each row of the mask itself, and some row of the mask for all others.
+
+    With it a static number of rows does what the rows of the mask do and nothing else: no row
+    sees data on which it would fail, and what the others compute is thrown away.
+    """
+    row = emit("Max", emit("Select", mask, everyone, emit("ZerosLike", everyone)), np.int32(0))
+    others = emit("BroadcastTo", row, emit.shape_of(everyone))
+    return emit("Select", mask, everyone, others)

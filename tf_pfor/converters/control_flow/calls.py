@@ -1,0 +1,60 @@
+"""Function calls, and ``tf.custom_gradient``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.control_flow import _collectives
+from tf_pfor.core.call import Call
+from tf_pfor.core.registry import ALWAYS, RegisterPFor
+from tf_pfor.core.values import Value
+
+# Which device or compiler runs a function does not change what it computes.
+_HINTS = ("Tout", "config", "config_proto", "executor_type", "f")
+
+
+@RegisterPFor("PartitionedCall", ALWAYS, attrs=_HINTS, family="inline")
+@RegisterPFor("StatefulPartitionedCall", ALWAYS, attrs=_HINTS, family="inline")
+def call_of_function(call: Call, args: list[Value]) -> Any:
+    """f(x_1, ..., x_k): the ops of f in place of the call."""
+    if _tf.COLLECTIVE in call.attrs:
+        return _collectives.convert(call, args)
+    if call.is_row_loop:
+        return call.loop_again(args)
+    name = _implementation(call, call.attr("f").name)
+    return call.convert_function(name, args, outputs=len(call.op.outputs))
+
+
+def _implementation(call: Call, name: str) -> str:
+    """The function that TensorFlow runs instead of ``name`` on a CPU, where there is one.
+
+    Libraries register several implementations under one name, and Grappler chooses when the graph
+    runs. Random numbers of TensorFlow Probability differ between them.
+    """
+    graph: Any = call.op.graph
+    mine = getattr(_tf.find_function(graph, name), "cached_definition", None)
+    if mine is None or "api_implements" not in mine.attr or _tf.in_xla_context(call.emit.graph):
+        return name
+    if tf.config.list_logical_devices("GPU"):
+        return name
+    while graph is not None:
+        for other in graph.as_graph_def().library.function:
+            if _arity(other) == _arity(mine) and other.attr["api_preferred_device"].s == b"CPU":
+                return other.signature.name
+        graph = getattr(graph, "outer_graph", None)
+    return name
+
+
+def _arity(function: Any) -> tuple[bytes, int, int]:
+    signature = function.signature
+    name = function.attr["api_implements"].s
+    return name, len(signature.input_arg), len(signature.output_arg)
+
+
+@RegisterPFor("IdentityN", ALWAYS)
+def identity_n(call: Call, input: list[Value]) -> Any:
+    """x_1, ..., x_k, with the gradient of a tf.custom_gradient if they come from one."""
+    return call.with_custom_gradient(input)

@@ -1,0 +1,348 @@
+"""While loops with a trip count for each row: only the rows that are still active are computed.
+
+The loop carries the numbers of the active rows, the uniform variables as they are, the row-varying
+ones for the active rows only. A trip begins by partitioning them: rows that are done leave, their
+values are pushed to lists; the others stay. After the loop the lists are put together and brought
+into the order of the rows. Nothing of full size is copied in a trip. What the body only reads is
+captured, and read through the numbers of the active rows. A TensorList stays full size and
+is written in place, in the active rows. Where there is much to compute, there are two such loops
+with half of the rows each: decision 0004 has the times.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.analysis._loop_graphs import effects
+from tf_pfor.converters.analysis._safety import work_of
+from tf_pfor.converters.control_flow._aligned_pops import cut_at, due_rows
+from tf_pfor.converters.control_flow._carries import Plan
+from tf_pfor.converters.control_flow._loop_variables import Carry, of_one_shape
+from tf_pfor.converters.control_flow._subgraphs import full_shape, positions, stitched, while_loop
+from tf_pfor.core.emit import Emitter
+from tf_pfor.core.loop import Loop
+from tf_pfor.core.values import Layout, Shape, Value, dims, is_static
+from tf_pfor.layouts import row_major
+
+State = list[list[tf.Tensor]]
+
+# From so many elementary operations in a trip of all rows on, two loops are faster than one; fewer
+# where a trip reads and writes items by row, which takes long beside the operations.
+_LARGE, _LARGE_BY_ROW = 64_000_000, 4_000_000
+
+
+def convert(plan: Plan, *, halved: bool) -> list[Value]:
+    """Vectorizes a loop whose predicate differs between rows; in two loops if ``halved``."""
+    return _Compact(plan, halved).run()
+
+
+class _Compact:
+    """The loop, or two of half of the rows.
+
+    Besides the variables it carries, of each active row, its number (``own``); if rows begin late
+    also where its lists end and in which trip it began (-1: not yet).
+    """
+
+    def __init__(self, plan: Plan, halved: bool):
+        self.plan = plan
+        self.halved = halved
+        self.call = plan.call
+        self.carries = plan.carries
+        self.leaving = [c for c in plan.carries if c.is_read and not (c.stays or c.is_clock)]
+        self.own = 3 if plan.is_late else 1
+
+    def run(self) -> list[Value]:
+        plan, call = self.plan, self.call
+        emit, loop = call.emit, call.loop
+        start = plan.start()
+        seen = plan.inside(loop.inside(emit), emit, start)
+        (first,) = plan.cond.convert(seen, loop, emit, is_trial=True)
+        goes_on, own = first.as_layout_of_rows(), [positions(call, loop)]
+        if plan.is_late:
+            own += [plan.ends(), emit("Fill", emit.shape_of(goes_on), np.int32(-1))]
+        whole = (goes_on, own, start)
+        parts = self._halves(*whole) if self.halved else [whole]
+        return self._results([self._loop(*part) for part in parts])
+
+    def _loop(self, goes_on: tf.Tensor, own: list[tf.Tensor], start: State) -> list[Any]:
+        """The loop of these rows: what it carries after its last trip."""
+        emit, plan = self.call.emit, self.plan
+        flat: list[Any] = [
+            goes_on,
+            *own,
+            *(_new_list(emit, (), tf.int32) for _ in own),
+            *(_new_list(emit, *self._element(c)) for c in self.leaving),
+            *(_apart(emit, t) for tensors in start for t in tensors),
+        ]
+        shapes: list[Any] = [tf.TensorShape([None])] * (1 + self.own)
+        shapes += [tf.TensorShape([])] * (self.own + len(self.leaving))
+        shapes += [s for c in self.carries for s in c.shapes(None)]
+        if plan.is_late:
+            flat.append(emit.constant(np.int32(0)))  # the number of the trip
+            shapes.append(tf.TensorShape([]))
+        return while_loop(
+            self.call, lambda goes_on, *_: Emitter()("Any", goes_on, np.int32(0)), self._trip,
+            flat, shapes, plan.options(),
+        )  # fmt: skip
+
+    def _halves(
+        self, goes_on: tf.Tensor, own: list[tf.Tensor], start: State
+    ) -> list[tuple[tf.Tensor, list[tf.Tensor], State]]:
+        """Two halves of the rows, whose loops run at the same time."""
+        emit, n = self.call.emit, self.call.loop.static_length
+        sizes = np.asarray([n // 2, n - n // 2], np.int32)  # type: ignore[operator]
+
+        def halve(tensor: tf.Tensor) -> list[tf.Tensor]:
+            return emit("SplitV", tensor, sizes, np.int32(0), num_split=2)
+
+        states: tuple[State, State] = ([], [])
+        for c, tensors in zip(self.carries, start):
+            both = halve(tensors[0]) if c.layout is Layout.STACKED else tensors * 2
+            if c.layout is Layout.BY_ROW:
+                whole = self.plan.by_row[c.index]
+                assert isinstance(whole, row_major.RowMajorList)
+                both = row_major.in_halves(whole, int(sizes[0]), emit)
+            for state, half in zip(states, both):
+                state.append([half])
+        owns = [list(half) for half in zip(*map(halve, own))]
+        return list(zip(halve(goes_on), owns, states))
+
+    # One trip -------------------------------------------------------------
+
+    def _unpack(
+        self, flat: Sequence[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor], State, list[tf.Tensor]]:
+        """What is known of rows, lists of what has left, the tensors of carries, trips if late."""
+        supply = iter(flat)
+        own = [next(supply) for _ in range(self.own)]
+        lists = [next(supply) for _ in range(self.own + len(self.leaving))]
+        state = [[next(supply) for _ in c.shapes(None)] for c in self.carries]
+        return own, lists, state, list(supply)
+
+    def _trip(self, goes_on: tf.Tensor, *flat: Any) -> list[Any]:
+        plan, emit = self.plan, Emitter()
+        own, lists, state, number = self._unpack(flat)
+        side = emit("Cast", goes_on, DstT=tf.int32)
+        if plan.is_late:  # 0: done, 1: not due, 2: due
+            due, end = due_rows(emit, goes_on, own[1])
+            cut_at(self.carries, state, end, emit)
+            side = emit("AddV2", side, emit("Cast", due, DstT=tf.int32))
+        done, waiting, own = self._parted(emit, side, own)
+        if plan.is_late:
+            own[1] = emit("Sub", own[1], np.int32(1))
+            own[2] = emit("SelectV2", emit("Less", own[2], np.int32(0)), number[0], own[2])
+            number = [emit("AddV2", number[0], np.int32(1))]
+        count = emit("Size", done[0], out_type=tf.int32)
+        left: dict[int, tf.Tensor] = {}
+        late: dict[int, list[tf.Tensor]] = {}
+        for c, tensors in zip(self.carries, state):
+            if c in self.leaving and c.layout is not Layout.STACKED:
+                left[c.index] = _repeat(emit, self._leaving_tensor(c, tensors[0], emit), count)
+            elif c.layout is Layout.STACKED:
+                (left[c.index],), late[c.index], tensors[:1] = self._parted(emit, side, tensors[:1])
+        lists = self._pushed(emit, lists, left, done)
+        loop = Loop(emit.dim(own[0], 0), emit, rows=own[0], parent=self.call.loop)
+        seen = plan.inside(loop, emit, state)
+        made = plan.convert_body(seen, loop, emit)
+        (again,) = plan.cond.convert(plan.after_trip(seen, made), loop, emit)
+        goes_on = again.as_layout_of_rows()
+        spread = functools.partial(self._spread, emit, own[0])
+        before = state
+        state = [plan.tensors_of(c, m, spread) for c, m in zip(self.carries, made)]
+        for c, tensors, old in zip(self.carries, state, before):
+            if c.may_grow and (c in self.leaving or plan.is_late):
+                tensors[0] = self._of_one_shape(emit, own[0], c, tensors[0], old[0])
+        if plan.is_late:
+            still = emit("Fill", emit.shape_of(waiting[0]), np.bool_(True))
+            goes_on, *own = _joined(emit, [still, *waiting], [goes_on, *own])
+            for c, tensors in zip(self.carries, state):
+                if c.index in late:
+                    (rest,) = late[c.index]
+                    if c.may_grow:  # not at all, if somebody waits
+                        rest = _shaped(emit, rest, rest, tensors[0])
+                    tensors[:1] = _joined(emit, [rest], tensors[:1])
+        return [goes_on, *own, *lists, *(t for tensors in state for t in tensors), *number]
+
+    def _parted(
+        self, emit: Emitter, side: tf.Tensor, tensors: Sequence[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
+        """What rows hold that are done, that are not due (nothing if all are), and of the trip."""
+        count = 3 if self.plan.is_late else 2
+        parts = [emit("DynamicPartition", t, side, num_partitions=count) for t in tensors]
+        return [p[0] for p in parts], [p[1] for p in parts if count > 2], [p[-1] for p in parts]
+
+    def _spread(self, emit: Emitter, rows: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
+        """[k, ...] of the active rows as [n, ...]: rows that left add nothing to a sum."""
+        inner = [emit.dim(tensor, i) for i in range(1, len(dims(tensor) or ()))]
+        whole = emit.shape_vector([self.call.loop.length, *inner])
+        return emit("ScatterNd", emit("ExpandDims", rows, np.int32(1)), tensor, whole)
+
+    def _of_one_shape(
+        self, emit: Emitter, rows: tf.Tensor, carry: Carry, new: tf.Tensor, old: tf.Tensor
+    ) -> tf.Tensor:
+        """A variable after a trip of ``rows``, checked where other rows keep its old shape."""
+        is_alone = emit("Equal", emit("Size", rows), emit.as_tensor(self.call.loop.length))
+        lead = int(carry.layout is Layout.STACKED)
+        return of_one_shape(self.call, emit, new, old, lead, is_alone)
+
+    def _leaving_tensor(self, carry: Carry, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
+        """What is kept of a variable when a row leaves: of a list its length."""
+        if carry.is_list:
+            return emit("TensorListLength", tensor)
+        return tensor
+
+    def _element(self, carry: Carry) -> tuple[Shape, tf.DType]:
+        """Shape and dtype of the pieces that rows leave with, flat where the shape may change."""
+        if carry.is_list:
+            return (), tf.int32
+        return () if carry.may_grow else carry.inner, self.plan.dtype(carry)
+
+    def _pushed(
+        self,
+        emit: Emitter,
+        lists: list[tf.Tensor],
+        left: dict[int, tf.Tensor],
+        own: Sequence[tf.Tensor],
+    ) -> list[tf.Tensor]:
+        flat = {c.index: emit.reshape(left[c.index], [-1]) for c in self.leaving if c.may_grow}
+        left = {**left, **flat}
+        items = [*own, *(left[c.index] for c in self.leaving)]
+        return [emit("TensorListPushBack", x, item) for x, item in zip(lists, items)]
+
+    # After the loop -------------------------------------------------------
+
+    def _results(self, finals: list[list[Any]]) -> list[Value]:
+        plan, emit = self.plan, self.call.emit
+        unpacked = [self._unpack(final[1:]) for final in finals]
+        state = [
+            [row_major.of_halves(tensors[0][0], tensors[1][0], emit)]
+            if self.halved and c.layout is Layout.BY_ROW
+            else tensors[0]
+            for c, *tensors in zip(self.carries, *(state for _, _, state, _ in unpacked))
+        ]
+        parts = [self._all_left(own, lists, last) for own, lists, last, _ in unpacked]
+        orders, *pieces = [list(p) for p in zip(*parts)]
+
+        def in_order(pieces: list[tf.Tensor], inner: Shape = ()) -> tf.Tensor:
+            """[n, ...] of what rows left with."""
+            shape = full_shape(Layout.STACKED, inner, self.call.loop.static_length)
+            return stitched(emit, orders, pieces, shape)
+
+        ends = began = None
+        if plan.is_late:
+            ends, began = (in_order(p) for p in pieces[: self.own - 1])
+            began = emit("Maximum", began, np.int32(0))
+        left = dict(zip((c.index for c in self.leaving), pieces[self.own - 1 :]))
+        found: dict[int, Value] = {}
+        for c, tensors in zip(self.carries, state):
+            if not c.is_read:
+                continue
+            value = ends if c.is_clock else None
+            if c.index in left:
+                value = in_order(left[c.index], () if c.is_list else c.inner)
+            if c.is_list or c.stays:
+                found[c.index] = plan.after(c, tensors, value, began)
+            else:
+                assert value is not None
+                found[c.index] = plan.after_by_row(c, value, tensors)
+        return plan.results(found)
+
+    def _all_left(
+        self, own: list[tf.Tensor], lists: list[tf.Tensor], state: State
+    ) -> list[tf.Tensor]:
+        """What the rows left with, [n, ...] in the order they left in: their numbers first."""
+        emit = self.call.emit
+        count = emit("Size", own[0], out_type=tf.int32)
+        last = {
+            c.index: tensors[0]
+            if c.layout is Layout.STACKED
+            else _repeat(emit, self._leaving_tensor(c, tensors[0], emit), count)
+            for c, tensors in zip(self.carries, state)
+            if c in self.leaving
+        }
+        lists = self._pushed(emit, lists, last, own)
+        elements = [((), tf.int32)] * self.own + [self._element(c) for c in self.leaving]
+        made = [_concat(emit, x, *element) for x, element in zip(lists, elements)]
+        for i, c in enumerate(self.leaving, self.own):
+            if c.may_grow:
+                made[i] = _shaped(emit, made[i], made[0], last[c.index])
+        return made
+
+
+def _joined(
+    emit: Emitter, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    return [emit("ConcatV2", [a, b], np.int32(0)) for a, b in zip(before, after)]
+
+
+def _shaped(emit: Emitter, tensor: tf.Tensor, rows: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    """``tensor`` with as many rows as ``rows``, each of the shape of one of ``like``."""
+    one = np.asarray([1], np.int32)
+    count = emit("Slice", emit("Shape", rows), np.asarray([0], np.int32), one)
+    inner = emit("Slice", emit("Shape", like), one, np.asarray([-1], np.int32))
+    return emit("Reshape", tensor, emit("ConcatV2", [count, inner], np.int32(0)))
+
+
+def may_halve(plan: Plan) -> bool:
+    """Whether two loops of half of the rows pay: one's products run beside the other's small ops.
+
+    Not where gradients are recorded, since each loop would add up its own of the weights.
+    """
+    call = plan.call
+    n, work = call.loop.static_length, work_of(plan.body.graph)
+    by_row_too = any(c.layout is Layout.BY_ROW for c in plan.carries)
+    return (
+        call.loop.parent is None
+        and n is not None
+        and n > 1
+        and work is not None
+        and n * work >= (_LARGE_BY_ROW if by_row_too else _LARGE)
+        and not any(effects(g) for g in (plan.cond.graph, plan.body.graph))
+        and all(c.is_plain or c.layout is Layout.BY_ROW for c in plan.carries)
+        and not _tf.may_record_gradients()
+        and not tf.config.list_logical_devices("GPU")
+    )
+
+
+def _new_list(emit: Emitter, inner: Shape, dtype: tf.DType) -> tf.Tensor:
+    """An empty list of tensors [any number of rows] + inner."""
+    return emit("EmptyTensorList", _element_shape(inner), np.int32(-1), element_dtype=dtype)
+
+
+def _concat(emit: Emitter, handle: tf.Tensor, inner: Shape, dtype: tf.DType) -> tf.Tensor:
+    leading = emit.constant(np.zeros([0], np.int64))
+    made = emit("TensorListConcatV2", handle, _element_shape(inner), leading, element_dtype=dtype)
+    return made[0]
+
+
+def _apart(emit: Emitter, tensor: tf.Tensor) -> tf.Tensor:
+    """``tensor`` through a Reshape to its own shape, whose gradient has that shape too.
+
+    The gradient of the loop has another number of rows in each trip. Where it is added to another
+    one, of a static shape, Grappler takes that for the shape in all trips and folds zeros.
+    """
+    shape = dims(tensor)
+    if not is_static(shape) or not (tensor.dtype.is_floating or tensor.dtype.is_complex):
+        return tensor
+    return emit("Reshape", tensor, np.asarray(shape, np.int32))
+
+
+def _element_shape(inner: Shape) -> np.ndarray:
+    if inner is None:
+        return np.asarray(-1, np.int32)
+    return np.asarray([-1, *(-1 if d is None else d for d in inner)], np.int32)
+
+
+def _repeat(emit: Emitter, tensor: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """[...] -> [count, ...]."""
+    shape = dims(tensor)
+    if shape == ():
+        return emit("Fill", emit.shape_vector([count]), tensor)
+    target = emit("ConcatV2", [emit.shape_vector([count]), emit.shape_of(tensor)], np.int32(0))
+    return emit("BroadcastTo", tensor, target)

@@ -1,0 +1,176 @@
+"""While loops (papers/000 section 3.7): which way to take.
+
+* the predicate is loop-invariant: one ``tf.while_loop`` over stacked variables (``plain``);
+* the rows make different numbers of trips: ``compact`` (while_compact.py) or ``mask``
+  (while_mask.py).
+
+docs/decisions/0004 has the measurements behind the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.analysis._loop_graphs import Reach
+from tf_pfor.converters.analysis._safety import is_smooth, reads_a_step, work_of, writes_state
+from tf_pfor.converters.control_flow import while_compact, while_mask
+from tf_pfor.converters.control_flow._carries import Plan
+from tf_pfor.converters.control_flow._carry_forms import collect_factors, store_by_row
+from tf_pfor.converters.control_flow._subgraphs import while_loop
+from tf_pfor.converters.lists._capacity import NO_BOUND, lacks_room
+from tf_pfor.converters.lists._list_gradients import known_in_gradients
+from tf_pfor.core.call import Call
+from tf_pfor.core.emit import Emitter
+from tf_pfor.core.errors import CannotVectorize, Refused
+from tf_pfor.core.registry import ALWAYS, ANY, RegisterPFor
+from tf_pfor.core.values import Layout, Value, is_static
+
+_ATTRS = ("T", "body", "cond", "output_shapes", "parallel_iterations")
+
+# Up to this many elementary operations in a trip of all rows, copying the survivors costs more
+# than it saves.
+_CHEAP = 2_000_000
+
+_ONE_SHAPE = "Give it the largest shape before the loop"
+
+
+@RegisterPFor("While", ALWAYS, attrs=_ATTRS)
+@RegisterPFor("StatelessWhile", ANY, attrs=_ATTRS)
+def convert_while(call: Call, input: list[Value]) -> Any:
+    """x_i = body(x_i) while cond(x_i)."""
+    plan = Plan(call, known_in_gradients(call, input))
+    if _tf.in_xla_context(call.emit.graph) and _grows(plan):
+        raise Refused(f"a variable of the loop changes its shape, under jit_compile. {_ONE_SHAPE}")
+    _require_room(plan)
+    if not _tf.in_xla_context(call.emit.graph) or plan.maximum_iterations is not None:
+        collect_factors(plan)
+    may_gather = not (_is_static(call) or call.emit.is_trial)
+    if not plan.is_variant:
+        if may_gather:
+            store_by_row(plan, leaving=False)
+        call.note(f"while: one trip count for all rows, {plan.describe()}")
+        return plain(plan)
+    strategy = choose(plan)
+    if strategy == "compact" and may_gather and not plan.is_late:
+        store_by_row(plan, leaving=True)
+    halved = strategy == "compact" and while_compact.may_halve(plan)
+    call.note(f"while: {strategy}{', in two halves' if halved else ''}, {plan.describe()}")
+    if strategy == "compact":
+        return while_compact.convert(plan, halved=halved)
+    return while_mask.convert(plan, padded=strategy == "mask, padded")
+
+
+def _require_room(plan: Plan) -> None:
+    """The lists of XLA have a size: how many items a loop pushes at most must be known."""
+    if not _tf.in_xla_context(plan.call.emit.graph):
+        return
+    for c in plan.carries:
+        if c.repeats is None and lacks_room(plan.args[c.index], plan.body.graph, c.index):
+            raise Refused(NO_BOUND)
+
+
+def choose(plan: Plan) -> str:
+    """The strategy for rows that make different numbers of trips."""
+    call = plan.call
+    wanted = call.settings.while_strategy
+    is_static, in_xla = _is_static(call), _tf.in_xla_context(call.emit.graph)
+    regions = (plan.cond.graph, plan.body.graph)
+    writes = any(writes_state(g) for g in regions)
+    safe = (
+        not writes
+        and all(is_smooth(g) for g in regions)
+        and not any(reads_a_step(op) for op in plan.body.graph.get_operations())
+        and not _ends_by_value(plan)
+        and not plan.is_late
+    )
+    where = "under jit_compile" if in_xla else "inside another map"
+    if is_static and writes:
+        raise CannotVectorize(f"a loop that changes state, with trip counts that differ, {where}")
+    if is_static and wanted == "compact":
+        raise CannotVectorize(
+            f"while_strategy is 'compact', and {where} the number of active rows cannot change"
+        )
+    if wanted == "auto":
+        n = call.loop.static_length
+        work = None if n is None else work_of(plan.body.graph)
+        cheap = safe and n is not None and work is not None and n * work <= _CHEAP
+        cheap = cheap and not any(c.may_grow for c in plan.carries)
+        wanted = "mask" if is_static or cheap else "compact"
+    if wanted == "compact" or writes:
+        return "compact"
+    if _grows(plan):
+        why = where if is_static else "and while_strategy is 'mask'"
+        what = "a variable of a loop with trip counts that differ changes its shape"
+        raise CannotVectorize(f"{what}, {why}. {_ONE_SHAPE}")
+    return "mask" if safe else "mask, padded"
+
+
+def _is_static(call: Call) -> bool:
+    """Whether shapes must not depend on data: for XLA, or for a map around this one.
+
+    That one would meet a different number of active rows in each iteration.
+    """
+    graph = call.emit.graph
+    return _tf.in_xla_context(graph) or _tf.in_body(graph)
+
+
+def _grows(plan: Plan) -> bool:
+    """Whether a trip is known to change the shape of a variable."""
+    given, seen = [a.inner_shape for a in plan.args], plan.as_seen()
+    known = [c for c in plan.carries if c.may_grow and is_static(given[c.index])]
+    for c in known:
+        seen[c.index] = seen[c.index].with_inner_shape(given[c.index])
+    made = plan.body.shapes(seen, plan.call.loop.static_length, [c.index for c in known])
+    return any(is_static(m) and m != given[c.index] for c, m in zip(known, made))
+
+
+def _ends_by_value(plan: Plan) -> bool:
+    """Whether a row may leave because of what it computed, such as an infinite number.
+
+    To go on computing with that, if only to throw it away, has derivatives that are not finite.
+    """
+    cond, graph = plan.cond.graph, plan.body.graph
+    reach = Reach(graph, controls=False)
+    read = set(Reach(cond, controls=False).inputs_of(cond.outputs[0].op))
+    todo = list(read)
+    while todo:  # what the predicate depends on, in this trip or in those before
+        more = reach.inputs_of(graph.outputs[todo.pop()].op) - read
+        read |= more
+        todo += more
+    return any(not graph.inputs[i].dtype.is_integer for i in read)
+
+
+def plain(plan: Plan) -> list[Value]:
+    """One trip count for all rows: the loop as it is, over stacked variables."""
+    call = plan.call
+    length = call.loop.static_length
+    start = plan.start()
+
+    def unpack(flat: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+        supply = iter(flat)
+        return [[next(supply) for _ in tensors] for tensors in start]
+
+    def cond(*flat: tf.Tensor) -> tf.Tensor:
+        emit = Emitter()
+        loop = call.loop.inside(emit)
+        (made,) = plan.cond.convert(plan.inside(loop, emit, unpack(flat)), loop, emit)
+        return made.as_layout(Layout.UNSTACKED)
+
+    def body(*flat: tf.Tensor) -> list[tf.Tensor]:
+        emit = Emitter()
+        loop = call.loop.inside(emit)
+        args = plan.inside(loop, emit, unpack(flat))
+        made = plan.convert_body(args, loop, emit)
+        return [t for c, m in zip(plan.carries, made) for t in plan.tensors_of(c, m)]
+
+    shapes = [s for c in plan.carries for s in c.shapes(length)]
+    flat = [t for tensors in start for t in tensors]
+    final = unpack(while_loop(call, cond, body, flat, shapes, plan.options()))
+    found: dict[int, Value] = {}
+    for c, tensors in zip(plan.carries, final):
+        found[c.index] = plan.after(c, tensors)
+    return plan.results(found)

@@ -1,0 +1,98 @@
+"""Lists of which the rows differ in length, and to which trips push, under XLA.
+
+XLA cannot make a list longer. So the list is set aside, the trips push to an empty one, all rows in
+one place, and after the loop the items of each row follow those that it had. TensorFlow's gradient
+of a loop that pops a list is such a loop: it pushes to the list that the pops have left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.analysis._loop_graphs import is_popped, only_pushed
+from tf_pfor.converters.lists._list_lengths import list_length
+from tf_pfor.converters.lists._list_rows import (
+    dense,
+    from_zero,
+    known_lengths,
+    lengths_of,
+    relist,
+    where_rows,
+)
+from tf_pfor.converters.lists._lists import declared_shape
+from tf_pfor.core.call import Call
+from tf_pfor.core.values import Layout, Value
+from tf_pfor.layouts.stacked_lists import StackedList, rows_of
+
+
+def set_aside(
+    call: Call,
+    args: Sequence[Value],
+    graph: Any,
+    cond: Any,
+    passed: Collection[int],
+    most: int | tf.Tensor | None,
+) -> tuple[list[Value], dict[int, Value]]:
+    """The inputs of a loop, with empty lists in place of those that are set aside, and these.
+
+    Args:
+      call: the loop.
+      args: its inputs.
+      graph: of the body.
+      cond: of the condition.
+      passed: the positions of variables that are the same in all trips.
+      most: how many trips there are at most, which is the room of the empty lists; None if that
+        is not known: nothing is set aside then.
+    """
+    out, aside = list(args), dict[int, Value]()
+    if most is None or not _tf.in_xla_context(call.emit.graph):
+        return out, aside
+    for i, arg in enumerate(args):
+        if i in passed or arg.dtype != tf.variant or cond.inputs[i].consumers():
+            continue
+        pushed, rows = only_pushed(graph, i), rows_of(arg)
+        if pushed is None or pushed.dtype == tf.variant or rows is None or rows.lengths is None:
+            continue
+        shape, room = declared_shape(call, arg.tensor), call.emit.as_tensor(most)
+        empty = call.emit("EmptyTensorList", shape, room, element_dtype=pushed.dtype)
+        rows = dataclasses.replace(rows, lengths=None, starts=None, is_even=True)
+        out[i], aside[i] = StackedList.of(empty, rows), arg
+    return out, aside
+
+
+def on_top(call: Call, below: Value, above: Value) -> Value:
+    """The list ``below`` that was set aside, with each row's items of ``above`` behind its own."""
+    emit, below, above = call.emit, from_zero(call, below), from_zero(call, above)
+    rows, own, more = rows_of(below), lengths_of(call, below), known_lengths(above)
+    assert rows is not None
+    if more is None:  # as many as there were trips
+        more = list_length(call, above.tensor)
+    lengths = emit("AddV2", own, more)  # [size]
+    if rows.mask is not None:
+        lengths = where_rows(emit, rows.mask, lengths, own)
+    pair = [dense(call, v) for v in (below, above)]  # [R, size, ...], [M, size, ...]
+    with emit.graph.as_default():
+        room, size = tf.shape(pair[0])[0], tf.shape(pair[0])[1]
+        count = room + tf.shape(pair[1])[0]
+        place = tf.range(count)[:, None]  # [R + M, 1]
+        place = tf.where(place < own, place, tf.minimum(place - own + room, count - 1))
+        at = tf.stack([place, tf.broadcast_to(tf.range(size), tf.shape(place))], 2)
+        whole = tf.gather_nd(tf.concat(pair, 0), at)
+    rows = dataclasses.replace(rows, lengths=lengths, base=None)
+    return relist(call, StackedList.of(below.tensor, rows), whole)
+
+
+def most_pops(call: Call, args: Sequence[Value], graph: Any) -> tf.Tensor | None:
+    """How many items a list that trips pop has room for, under XLA: there are no more trips."""
+    if not _tf.in_xla_context(call.emit.graph):
+        return None
+    lists = (Layout.STACKED_LIST, Layout.UNSTACKED)
+    for i, arg in enumerate(args):
+        if arg.dtype == tf.variant and arg.layout in lists and is_popped(graph, i):
+            return call.emit("TensorListLength", arg.tensor)
+    return None

@@ -1,0 +1,100 @@
+"""Optionals, which conditionals keep for their gradients, and the lists that they are kept in.
+
+Different branches keep other things under one name, so a stacked optional is a list of optionals,
+one for each branch, and ``ListRows.lengths`` says in which of them a row is (``optional.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core.call import Call
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.stacked_lists import ListRows, StackedList
+
+SCALAR = np.zeros([0], np.int32)
+
+
+def tell(handle: tf.Tensor, dtype: tf.DType, shape: Any) -> None:
+    """Lets TensorFlow know what a list holds: items of this shape, -1 for what is not known."""
+    with tf.Graph().as_default():
+        like = tf.raw_ops.EmptyTensorList(
+            element_shape=shape, max_num_elements=0, element_dtype=dtype
+        )
+        _tf.copy_handle_data(like, handle)
+
+
+def list_of(handles: Sequence[tf.Tensor], before: tf.Tensor | None = None) -> tf.Tensor:
+    """A list of variants, in the current graph, after those of another one."""
+    made = before
+    if made is None:
+        made = tf.raw_ops.EmptyTensorList(
+            element_shape=SCALAR, max_num_elements=-1, element_dtype=tf.variant
+        )
+    for handle in handles:
+        made = tf.raw_ops.TensorListPushBack(input_handle=made, tensor=handle)
+    return made
+
+
+def item_at(handle: tf.Tensor, index: Any) -> tf.Tensor:
+    """A variant in a list of variants, in the current graph."""
+    return tf.raw_ops.TensorListGetItem(
+        input_handle=handle, index=index, element_shape=SCALAR, element_dtype=tf.variant
+    )
+
+
+def one_of(handle: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+    """One optional of a list of several, in the current graph.
+
+    TensorFlow's own gradient leaves the others unset, which is no gradient of an optional.
+    """
+    # TensorFlow's gradients of functions expect both in this graph.
+    handle, index = tf.identity(handle), tf.identity(index)
+
+    @tf.custom_gradient
+    def get(handle: tf.Tensor) -> Any:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            zeros = tf.raw_ops.ZerosLike(x=handle)
+            return tf.raw_ops.TensorListSetItem(input_handle=zeros, index=index, item=upstream)
+
+        return item_at(handle, index), gradient
+
+    return get(handle)
+
+
+def joined(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+    """Two lists of optionals one after the other, in the current graph.
+
+    Not with TensorListConcatLists, which has no gradient.
+    """
+    count = tf.raw_ops.TensorListLength(input_handle=second)
+
+    def push(i: tf.Tensor, made: tf.Tensor) -> Any:
+        item = one_of(second, i)
+        return i + 1, tf.raw_ops.TensorListPushBack(input_handle=made, tensor=item)
+
+    return tf.while_loop(lambda i, _: i < count, push, (tf.constant(0), first))[1]
+
+
+def first_with_value(handle: tf.Tensor) -> tf.Tensor:
+    """int32 []: which of a list of optionals has a value, the first one, in the current graph."""
+    last = tf.raw_ops.TensorListLength(input_handle=handle) - 1
+
+    def is_empty(i: tf.Tensor) -> tf.Tensor:
+        return tf.logical_not(tf.raw_ops.OptionalHasValue(optional=item_at(handle, i)))
+
+    return tf.while_loop(lambda i: (i < last) & is_empty(i), lambda i: [i + 1], [0])[0]
+
+
+def of_all_rows(call: Call, optional: tf.Tensor) -> Value:
+    """One Optional that all rows are in."""
+    size = call.emit.shape_vector([call.loop.length])
+    first = call.emit("Fill", size, np.int32(0))
+    with call.emit.graph.as_default():
+        handle = list_of([optional])
+    return StackedList.of(handle, ListRows(call.loop.length, lengths=first, is_even=True))

@@ -1,0 +1,324 @@
+"""Lists and optionals that are kept in lists and optionals, as gradients of loops and branches do.
+
+A loop around a loop keeps, for its gradient, a list of the lists that the inner one has left; a
+loop around a branch a list of optionals; a branch around a loop an optional that holds lists. What
+is kept may hold some rows only, and rows whose lists end at different places. So it is kept as a
+*pack*: an optional of the handle, of where each row's list begins and ends, and of where each row
+of the container is among the rows of the handle (-1: nowhere). All are kept as float64, since
+TensorFlow's gradient of an optional wants one of each of its components.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.analysis._loop_graphs import pops, pops_only, source
+from tf_pfor.converters.analysis._variant_types import ITEM, Path, item_shape, kind_of
+from tf_pfor.converters.lists._broadcast_lists import in_body, packed
+from tf_pfor.converters.lists._list_rows import (
+    from_zero,
+    is_container,
+    is_kept,
+    lengths_of,
+    row_ids,
+    without_base,
+)
+from tf_pfor.converters.lists._lists import size_of_rows, stack_list
+from tf_pfor.converters.lists._nested_lengths import has_ends, pushed, with_ends, with_own_rows
+from tf_pfor.converters.lists._optional_values import SCALAR, item_at, list_of, tell
+from tf_pfor.converters.lists._unpacked_lists import elements, keeps
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Cell, Value, dims, is_static
+from tf_pfor.layouts.padded_lists import padded_stack
+from tf_pfor.layouts.stacked_lists import ListRows, StackedList, known_rows, list_with_rows, rows_of
+
+_PACK = [tf.variant, tf.float64, tf.float64, tf.float64]
+_SHAPES = [[], [None], [None]]
+
+
+def with_rows(call: Call, value: Value, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """A list that a branch has made, where the lists of its rows end, and the rows of the loop.
+
+    Of an optional where they begin tells nothing.
+    """
+    is_optional = isinstance(kind_of(call, call.op.outputs[k]), tuple)
+    value = stack_list(call, value) if is_optional else from_zero(call, value)
+    return value.tensor, lengths_of(call, value), row_ids(call, value)
+
+
+def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
+    """The list of lists into which ``value`` is put, and what is put there.
+
+    A list of all rows that are equally long, as loops of one trip count for all rows leave, is put
+    there as it is.
+    """
+    item, rows = stack_list(call, value), rows_of(target)
+    bare = has_ends(call, call.op.inputs[0])
+    is_own = call.loop.rows is None and (rows is None or rows.ids is None)
+    if bare:
+        item = with_own_rows(call, item, call.op.inputs[1])
+    if not (is_own and _is_whole(item)):
+        target = with_packs(call, target, call.op.inputs[0])
+    if bare:
+        if holds_packs(target):
+            target = list_with_rows(target, pushed(call, target, item))
+        return target, item.tensor
+    return target, pack(call, item, rows) if holds_packs(target) else item.tensor
+
+
+def taken(
+    call: Call, source: Value, item: tf.Tensor, made: tf.Tensor, own: ListRows | None = None
+) -> Value:
+    """What ``put`` has put into a list of lists.
+
+    Args:
+      call: the op that takes it out.
+      source: the list of lists.
+      item: what it got.
+      made: what the body calls it.
+      own: the rows of the item, under XLA, where it is known.
+    """
+    rows = rows_of(source)
+    if own is not None:
+        _tell(call, item, made, own.size)
+        return StackedList.of(item, own)
+    if holds_packs(source):
+        return unpack(call, item, made, rows)
+    rows = ListRows(rows.size, ids=rows.ids) if rows is not None and rows.ids is not None else None
+    _tell(call, item, made, size_of_rows(call, source))
+    return StackedList.of(item, rows)
+
+
+def holds_packs(value: Value) -> bool:
+    """Whether a list of lists holds packs."""
+    return known_rows(value).holds_packs
+
+
+def _is_whole(item: Value) -> bool:
+    """Whether a list has the rows of the loop, equally long, and so has all that is in it."""
+    rows = rows_of(item)
+    return rows is None or (
+        rows.ids is None
+        and rows.lengths is None
+        and rows.starts is None
+        and not (rows.holds_packs or rows.terms)
+    )
+
+
+def with_packs(call: Call, value: Value, made: tf.Tensor) -> Value:
+    """A list of lists, which the body calls ``made``, with packs in it or what XLA has for them."""
+    if has_ends(call, made):
+        return with_ends(call, value, made)
+    return _with_packs(call, value)
+
+
+def _with_packs(call: Call, value: Value) -> Value:
+    value = stack_list(call, value)
+    if holds_packs(value):
+        return value
+    rows = dataclasses.replace(rows_of(value) or ListRows(call.loop.length), holds_packs=True)
+    made_by = source(value.tensor).op.type
+    if call.emit.is_trial or made_by in ("EmptyTensorList", "TensorListReserve"):
+        return list_with_rows(value, rows)
+    packs = Cell(packed(call, value))
+    return StackedList(packs, value.inner_shape, value.dtype, rows)
+
+
+def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tensor:
+    """What is put into a container for a list or an optional.
+
+    Args:
+      call: the op that puts it there.
+      value: the list or the optional.
+      container: the rows of the container; None if they are those of the loop.
+    """
+    item = stack_list(call, value)
+    if _tf.in_xla_context(call.emit.graph):
+        raise CannotVectorize("a list is kept in an optional, which XLA has not")
+    if not is_container(item):
+        item = from_zero(call, item)
+    elif not is_kept(item) and _tf.list_element(item.tensor) is not None:  # bare lists
+        item = _with_packs(call, item)
+    ends = tf.cast(lengths_of(call, item), tf.float64)  # [m]
+    starts = tf.zeros_like(ends)
+    if (begins := known_rows(item).starts) is not None:
+        starts = tf.cast(begins, tf.float64)
+    places = row_ids(call, item)  # [n]
+    with call.emit.graph.as_default():
+        if container is not None and container.ids is not None:
+            numbers = places + 1
+            if call.loop.real is not None:  # others stand in for one of these
+                numbers = tf.where(call.loop.real, numbers, 0)
+            at = tf.expand_dims(container.ids, 1)
+            places = tf.scatter_nd(at, numbers, [container.size]) - 1
+        return tf.raw_ops.OptionalFromValue(
+            components=[item.tensor, starts, ends, tf.cast(places, tf.float64)]
+        )
+
+
+def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows | None) -> Value:
+    """What ``pack`` has put into a container.
+
+    Args:
+      call: the op that takes it out.
+      packed: what it got.
+      made: what the body calls it.
+      container: the rows of the container; if their number is a tensor it is not looked at.
+    """
+    emit = call.emit
+    size = call.loop.length if container is None else container.size
+    shapes = [*_SHAPES, [size if isinstance(size, int) else None]]
+    with emit.graph.as_default():
+        handle, starts, ends, places = tf.raw_ops.OptionalGetValue(
+            optional=packed, output_types=_PACK, output_shapes=shapes
+        )
+        ends, ids = tf.cast(ends, tf.int32), tf.cast(places, tf.int32)
+        dtype = kind_of(call, made)
+        starts = tf.cast(starts, tf.int32) if dtype == tf.variant else None
+    _tell(call, handle, made)
+    if container is not None and container.ids is not None:
+        ids = emit("GatherV2", ids, container.ids, np.int32(0))
+    ids.set_shape([call.loop.static_length])
+    rows = ListRows(
+        emit.dim(ends, 0), ids=ids, lengths=ends, starts=starts, may_agree=True,
+        holds_packs=dtype == tf.variant,
+    )  # fmt: skip
+    return StackedList.of(handle, rows)
+
+
+def _tell(call: Call, handle: tf.Tensor, made: tf.Tensor, size: Any = None) -> None:
+    """Lets TensorFlow know what a list holds that it has taken out of a list or an optional.
+
+    Args:
+      call: any op of the body.
+      handle: the list.
+      made: what the body calls it.
+      size: how many rows its elements have, if that is known.
+    """
+    dtype = kind_of(call, made)
+    if dtype is None:
+        return
+    if not isinstance(dtype, tf.DType):  # optionals are in a list here
+        dtype = tf.variant
+    shape: Any = SCALAR
+    if dtype != tf.variant:
+        item, rows = item_shape(call, made), size if isinstance(size, int) else -1
+        shape = -1
+        if item.rank is not None:
+            shape = [rows, *(-1 if d is None else d for d in item.as_list())]
+    tell(handle, dtype, shape)
+
+
+def zeros_of(call: Call, value: Value) -> Value:
+    """ZerosLike of a list or an optional, with the same rows."""
+    if known_rows(value).terms:
+        value = known_rows(value).terms[0]
+    rows, like = without_base(rows_of(value)), call.op.inputs[0]
+    if like.graph is not call.walker.graph:  # made again, of what all rows share
+        like = in_body(call, like)
+    if not is_kept(value) or has_ends(call, like):
+        return StackedList.of(call.rebuild(), rows)
+
+    def make() -> tf.Tensor:  # hardly ever read
+        with call.emit.graph.as_default():
+            return _Zeros(call, like).of(tf.stop_gradient(value.tensor))
+
+    cell = Cell(None, make)
+    call.memo["zeros", cell] = True  # see ``sum_of_lists``
+    return StackedList(cell, value.inner_shape, value.dtype, rows)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Zeros:
+    """Zeros in place of all that is in a container but what packs say of rows.
+
+    Attributes:
+      call: a ZerosLike.
+      tensor: its input in the body.
+    """
+
+    call: Call
+    tensor: tf.Tensor
+
+    def of(self, handle: tf.Tensor, path: Path = ()) -> tf.Tensor:
+        """Zeros in the current graph.
+
+        Args:
+          handle: what is to be zeros.
+          path: where it stands in the container.
+        """
+        raw, kind = tf.raw_ops, kind_of(self.call, self.tensor, path)
+        if kind is None:
+            raise CannotVectorize("zeros like what nobody is seen to read")
+        if isinstance(kind, tf.DType) and kind != tf.variant:
+            return tf.zeros_like(handle)
+        if isinstance(kind, tuple) and not any(tf.variant in types for types in kind):
+            return raw.ZerosLike(x=handle)
+        if isinstance(kind, tuple):  # a list of optionals, one of each branch
+            each = enumerate(kind)
+            return list_of([self._optional(item_at(handle, b), t, path, b) for b, t in each])
+
+        def step(t: tf.Tensor, made: tf.Tensor) -> Any:
+            item = self._pack(item_at(handle, t), (*path, ITEM))
+            return t + 1, raw.TensorListPushBack(input_handle=made, tensor=item)
+
+        count = raw.TensorListLength(input_handle=handle)
+        return tf.while_loop(lambda t, _: t < count, step, (0, list_of([])))[1]
+
+    def _optional(
+        self, handle: tf.Tensor, types: Sequence[tf.DType], path: Path, branch: int
+    ) -> tf.Tensor:
+        raw = tf.raw_ops
+
+        def full() -> tf.Tensor:
+            values = raw.OptionalGetValue(
+                optional=handle, output_types=list(types), output_shapes=[None] * len(types)
+            )
+            zeros = [
+                self._pack(v, (*path, (branch, k))) if v.dtype == tf.variant else tf.zeros_like(v)
+                for k, v in enumerate(values)
+            ]
+            return raw.OptionalFromValue(components=zeros)
+
+        if not types:
+            return handle
+        return tf.cond(raw.OptionalHasValue(optional=handle), full, raw.OptionalNone)
+
+    def _pack(self, packed: tf.Tensor, path: Path) -> tf.Tensor:
+        inner, *rest = tf.raw_ops.OptionalGetValue(
+            optional=packed, output_types=_PACK, output_shapes=[*_SHAPES, [None]]
+        )
+        return tf.raw_ops.OptionalFromValue(components=[self.of(inner, path), *rest])
+
+
+def popped_elements(
+    call: Call, graph: Any, position: int, handle: Value
+) -> Cell | list[Cell] | None:
+    """[T, size, ...]: all elements of a list that a loop only pops; None of other lists.
+
+    Several, if it is one of optionals that are not made.
+
+    Args:
+      call: the loop.
+      graph: of its body.
+      position: of the list among the body's inputs.
+      handle: the stacked list.
+    """
+    if not pops_only(graph, position):
+        return None
+    if keeps(handle):
+        return elements(call, handle)
+    given, emit = graph.inputs[position], call.emit
+    popped = next(o for o in graph.get_operations() if pops(o, given))
+    dtype, shape = popped.outputs[1].dtype, dims(popped.outputs[1])
+    if dtype == tf.variant or not is_static(shape):
+        return None
+    whole = emit.shape_vector([size_of_rows(call, handle), *shape])
+    return Cell(None, lambda: padded_stack(emit, handle.tensor, whole, dtype))

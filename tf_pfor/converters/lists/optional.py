@@ -1,0 +1,133 @@
+"""Optionals: what tf.cond keeps for its gradient, of the branch that was taken.
+
+The handle stays a scalar variant (layout STACKED_LIST); the values inside are stacked. Rows may
+have taken different branches, which make optionals of different shapes under one name. So an
+optional is a list of optionals, and ``ListRows.lengths`` says in which of them a row is. Rows are
+numbered through all of them. Whoever reads one in other rows than those that made it gathers them.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters.lists._list_rows import row_ids
+from tf_pfor.converters.lists._list_sums import sum_of_lists
+from tf_pfor.converters.lists._lists import list_rule, stack_list
+from tf_pfor.converters.lists._optional_values import first_with_value, item_at, of_all_rows, one_of
+from tf_pfor.converters.lists._row_packs import pack, unpack
+from tf_pfor.converters.lists._unpacked_optionals import opened_value, opened_values
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.stacked_lists import ListRows, known_rows, rows_of
+
+
+@list_rule("OptionalFromValue")
+def optional_from_value(call: Call, components: list[Value]) -> Any:
+    """All components stacked, so that whoever reads one knows how it is stored."""
+    opened = opened_value(call, components)
+    if opened is not None:
+        return opened
+    tensors = [pack(call, v) if v.dtype == tf.variant else call.stacked(v) for v in components]
+    return of_all_rows(call, call.rebuild(components=tensors))
+
+
+@list_rule("OptionalNone")
+def optional_none(call: Call) -> Any:
+    """Nothing inside: the same for all rows."""
+    return of_all_rows(call, call.rebuild())
+
+
+@list_rule("OptionalFromValue", ())
+def invariant_optional(call: Call, components: list[Value]) -> Any:
+    """As it is, unless it is not made."""
+    return opened_value(call, components) or Value.unstacked(call.rebuild())
+
+
+@list_rule("OptionalNone", ())
+def invariant_none(call: Call) -> Any:
+    """As it is, unless it is not made."""
+    return opened_value(call, []) or Value.unstacked(call.rebuild())
+
+
+@list_rule("OptionalHasValue")
+def optional_has_value(call: Call, optional: Value) -> Any:
+    """The same for all rows."""
+    source = stack_list(call, optional)
+    if known_rows(source).terms:
+        source = known_rows(source).terms[0]
+    made, _ = _chosen(call, source)
+    return Value.unstacked(call.rebuild(optional=made))
+
+
+@list_rule("OptionalGetValue", attrs=("output_shapes", "output_types"))
+def optional_get_value(call: Call, optional: Value) -> Any:
+    """Values [n, ...]; lists as lists."""
+    source = stack_list(call, optional)
+    if known_rows(source).opened:
+        return opened_values(call, known_rows(source).opened)
+    if not known_rows(source).terms:
+        return _values(call, source)
+    found = zip(*(_values(call, term) for term in known_rows(source).terms))
+    return [
+        sum_of_lists(call, same) if same[0].dtype == tf.variant else call.emit("AddN", list(same))
+        for same in found
+    ]
+
+
+def _values(call: Call, source: Value) -> list[Any]:
+    """What is in an optional, for the rows of the loop."""
+    made, ids = _chosen(call, source)
+    lead = tf.TensorShape([call.loop.static_length if ids is None else None])
+    dtypes, shapes = call.attr("output_types"), call.attr("output_shapes")
+    stacked = [s if d == tf.variant else lead.concatenate(s) for d, s in zip(dtypes, shapes)]
+    found = call.rebuild(optional=made, output_shapes=stacked)
+    rows = None if ids is None else ListRows(call.loop.length_tensor, ids=ids)
+    return [
+        unpack(call, t, call.op.outputs[k], rows)
+        if t.dtype == tf.variant
+        else t
+        if ids is None
+        else call.emit("GatherV2", t, ids, np.int32(0))
+        for k, t in enumerate(found if isinstance(found, list) else [found])
+    ]
+
+
+def _chosen(call: Call, source: Value) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """The optional that the active rows are in, and which of its rows they are; None for all."""
+    rows, emit = rows_of(source), call.emit
+    if rows is None:  # in a trial
+        return source.tensor, None
+    for part, own in rows.made_for:
+        if part is None:
+            with emit.graph.as_default():
+                return item_at(own, 0), None
+    number, ids = emit.constant(np.int32(0)), rows.ids
+    if not rows.is_even:
+        if rows.lengths is None:  # one that a map in this one has put into a list of its own
+            raise CannotVectorize("it is not known which optional each row has")
+        with emit.graph.as_default():
+            ids = row_ids(call, source)
+            each = tf.gather(rows.lengths, ids)
+            number = _number(call, source.tensor, each)
+            same = tf.debugging.assert_equal(each, number, "Rows read optionals of two branches.")
+            with tf.control_dependencies([] if same is None else [same]):
+                before = tf.reduce_sum(tf.cast(rows.lengths < number, tf.int32))
+                ids = ids - before
+    with emit.graph.as_default():
+        return one_of(source.tensor, number), ids
+
+
+def _number(call: Call, handle: tf.Tensor, each: tf.Tensor) -> tf.Tensor:
+    """int32 []: which optional to read. Rows say it; if there are none, one that has a value."""
+    known = call.loop.static_length
+    if known or call.loop.rows is not None:  # what some rows do is not run without any
+        return tf.reduce_max(tf.concat([each, [0]], 0))
+    first = functools.partial(first_with_value, handle)
+    if known == 0:
+        return first()
+    return tf.cond(tf.size(each) > 0, lambda: tf.reduce_max(each), first)

@@ -1,0 +1,383 @@
+"""Convolutions and their gradients.
+
+With one input that varies there is always one op of the same type: the loop goes into the batch,
+or into the channels of the side that varies. With both varying, depthwise convolutions take the
+loop into their channels; all others become patches and one batched product (decision 0003).
+
+Words: a convolution has g groups; an input channel is (group, c), an output channel (group, o),
+and a filter [...kernel, c, (group, o)].
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters.math._families import fold_batch, table
+from tf_pfor.converters.nn import filter_gradients as fg
+from tf_pfor.converters.nn._channels import (
+    at_least_one,
+    channel_axis,
+    filters_of_rows,
+    from_axis,
+    image_dims,
+    images_of_rows,
+    into_axis,
+    into_channels,
+    known_channels,
+    known_shape,
+    rows_of_filters,
+    rows_of_images,
+    scaled,
+    sizes,
+    window,
+)
+from tf_pfor.core.call import Call
+from tf_pfor.core.emit import Dim
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.registry import RegisterPFor
+from tf_pfor.core.shapes import fold, inner_dims, product, transpose, unfold
+from tf_pfor.core.values import Value, is_static
+
+Patterns = Mapping[tuple[str, ...], Callable[..., Any]]
+
+
+def register(names: Mapping[str, tuple[str, ...]], patterns: Patterns) -> None:
+    """Registers one function for each pattern of stacked inputs of all op types of a table."""
+    for (op_type, attrs), (stacked, function) in itertools.product(names.items(), patterns.items()):
+        RegisterPFor(op_type, stacked, attrs=attrs)(function)
+
+
+# ---------------------------------------------------------------------------
+# Forward
+# ---------------------------------------------------------------------------
+
+
+def input_as_batch(call: Call, input: Value, filter: Value) -> Any:
+    """x_i * F: the loop goes into the batch."""
+    return unfold(call, call.rebuild(input=fold(call, input), filter=filter.tensor), input)
+
+
+def filters_as_channels(call: Call, input: Value, filter: Value) -> Any:
+    """X * F_i: n times as many output channels, [b, ..., g*n*o] -> [n, b, ..., g*o]."""
+    shape = known_shape(filter, "filter")
+    groups = known_channels(call, input, "input") // max(shape[-2], 1)
+    y = call.rebuild(input=input.tensor, filter=into_axis(call, filter, len(shape) - 1, groups))
+    parts = image_dims(call, y, shape[-1])
+    return from_axis(call, y, parts, channel_axis(call, len(parts)), groups)
+
+
+def patches_by_filters(call: Call, input: Value, filter: Value) -> Any:
+    """x_i * F_i: patches of the images, and one batched product with the filters."""
+    shape = known_shape(filter, "filter")
+    groups = known_channels(call, input, "input") // max(shape[-2], 1)
+    w = window(call, inner_dims(call, input), shape, groups)
+    x = rows_of_images(call, input, groups)  # [n*g*b, ...spatial, c]
+    f = rows_of_filters(call, filter, groups)  # [n*g, ...kernel, c, o]
+    y = correlate(call, x, f, w)  # [n*g, b, ...out, o]
+    return images_of_rows(call, y, w, groups)
+
+
+register(
+    {
+        **table(
+            "Conv2D Conv3D", "strides", "padding", "explicit_paddings", "data_format",
+            "dilations", "use_cudnn_on_gpu",
+        ),
+    },
+    {
+        ("input",): input_as_batch,
+        ("filter",): filters_as_channels,
+        ("input", "filter"): patches_by_filters,
+    },
+)  # fmt: skip
+
+
+def correlate(call: Call, x: tf.Tensor, f: tf.Tensor, w: fg.Window) -> tf.Tensor:
+    """[n*b, ...size, c] by [n, ...kernel, c, o] -> [n, b, ...out, o]."""
+    emit = call.emit
+    seen = fg.patches(emit, x, w)  # [n*b, ...out, taps*c]
+    a = emit.reshape(seen, [w.n, w.positions(emit), w.taps * w.depth])
+    b = emit.reshape(f, [w.n, w.taps * w.depth, w.features])
+    y = emit("BatchMatMulV2", a, b)  # [n, b*out, o]
+    return emit.reshape(y, [w.n, w.images, *w.out, w.features])
+
+
+# ---------------------------------------------------------------------------
+# Gradient with respect to the input
+# ---------------------------------------------------------------------------
+
+
+def gradient_as_batch(call: Call, input_sizes: Value, filter: Value, out_backprop: Value) -> Any:
+    """dy_i by F: the loop goes into the batch."""
+    made = call.rebuild(
+        input_sizes=_batch_scaled(call, input_sizes), filter=filter.tensor,
+        out_backprop=fold(call, out_backprop),
+    )  # fmt: skip
+    return unfold(call, made, out_backprop)
+
+
+def _batch_scaled(call: Call, input_sizes: Value) -> Any:
+    if input_sizes.inner_shape == (2,):  # Conv2DBackpropInput: height and width only
+        return input_sizes.tensor
+    return scaled(call, "input_sizes", 0, call.loop.length)
+
+
+def filters_as_input_channels(
+    call: Call, input_sizes: Value, filter: Value, out_backprop: Value
+) -> Any:
+    """Dy by F_i: n times as many input channels, [b, ..., g*n*c] -> [n, b, ..., g*c]."""
+    shape = known_shape(filter, "filter")
+    if input_sizes.inner_shape == (2,):
+        raise CannotVectorize("'input_sizes' has no channels")
+    channels = known_input_channels(call, shape)
+    groups = channels // max(shape[-2], 1)
+    rank = len(shape)
+    wide = into_axis(call, filter, rank - 2)  # [...kernel, n*c, g*o]
+    made = call.rebuild(
+        input_sizes=scaled(call, "input_sizes", channel_axis(call, rank), at_least_one(call)),
+        filter=wide, out_backprop=out_backprop.tensor,
+    )  # fmt: skip
+    parts = image_dims(call, made, channels)
+    return from_axis(call, made, parts, channel_axis(call, rank), groups)
+
+
+def known_input_channels(call: Call, filter_shape: tuple[int, ...]) -> int:
+    """The input's channels, of which a filter without groups has as many."""
+    shape = call.output_shape()
+    found = shape[channel_axis(call, len(shape))] if shape is not None else None
+    if found is None:
+        raise CannotVectorize("the number of input channels is unknown")
+    return found
+
+
+def gradients_by_filters(call: Call, input_sizes: Value, filter: Value, out_backprop: Value) -> Any:
+    """dy_i by F_i: a convolution of dy_i, spread out by the strides, with the filter reversed."""
+    shape = known_shape(filter, "filter")
+    groups = known_input_channels(call, shape) // max(shape[-2], 1)
+    if input_sizes.inner_shape == (2,) and not is_static(call.output_shape()):
+        raise CannotVectorize(
+            "the shape of the input is unknown, and 'input_sizes' has a part of it"
+        )
+    w = window(call, sizes(call, "input_sizes"), shape, groups)
+    spread, back = w.transposed(call.emit)
+    dy = rows_of_images(call, out_backprop, groups)  # [n*g*b, ...out, o]
+    f = rows_of_filters(call, filter, groups)  # [n*g, ...kernel, c, o]
+    rank = len(w.kernel)
+    axes = np.arange(1, rank + 1, dtype=np.int32)
+    if w.taps > 1:
+        f = call.emit("ReverseV2", f, axes)
+    f = transpose(call, f, [0, *range(1, rank + 1), rank + 2, rank + 1])  # [n*g, ...kernel, o, c]
+    x = correlate(call, spread_out(call, dy, w, spread), f, back)  # [n*g, b, ...size, c]
+    return images_of_rows(call, x, w, groups)
+
+
+def spread_out(call: Call, dy: tf.Tensor, w: fg.Window, size: tuple[Dim, ...]) -> tf.Tensor:
+    """Zeros behind each position of [rows, ...out, o], up to the next stride, cut to ``size``."""
+    if set(w.strides) == {1}:
+        return dy
+    rows, x = call.emit.dim(dy, 0), dy
+    long = list(w.out)
+    for axis, stride in enumerate(w.strides):
+        if stride == 1:
+            continue
+        head = product(call, [rows, *long[:axis], w.out[axis]])
+        tail = product(call, [*long[axis + 1 :], w.features])
+        x = call.emit.reshape(x, [head, 1, tail])  # low rank: Pad ends at 8
+        x = call.emit("Pad", x, np.asarray([(0, 0), (0, stride - 1), (0, 0)], np.int32))
+        long[axis] = call.emit.dim_math("Mul", long[axis], stride)
+    x = call.emit.reshape(x, [rows, *long, w.features])
+    if all(isinstance(a, int) and a == b for a, b in zip(long, size)):
+        return x
+    rank = len(size) + 2
+    mask = 1 | 1 << (rank - 1)  # all rows, all channels
+    return call.emit(
+        "StridedSlice", x, np.zeros(rank, np.int32), call.emit.shape_vector([0, *size, 0]),
+        np.ones(rank, np.int32), begin_mask=mask, end_mask=mask,
+    )  # fmt: skip
+
+
+register(
+    table(
+        "Conv2DBackpropInput Conv3DBackpropInputV2", "strides", "padding", "explicit_paddings",
+        "data_format", "dilations", "use_cudnn_on_gpu",
+    ),
+    {
+        ("out_backprop",): gradient_as_batch,
+        ("filter",): filters_as_input_channels,
+        ("filter", "out_backprop"): gradients_by_filters,
+    },
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------------------
+# Gradient with respect to the filter
+# ---------------------------------------------------------------------------
+
+
+def static_filter_shape(call: Call) -> tuple[int, ...]:
+    found = call.output_shape()
+    if not is_static(found):
+        raise CannotVectorize("'filter_sizes' is not a constant")
+    return found
+
+
+def images_as_channels(call: Call, input: Value, filter_sizes: Value, out_backprop: Value) -> Any:
+    """x_i, dy: n times as many input channels, [...kernel, n*c, g*o]."""
+    shape = static_filter_shape(call)
+    groups = known_channels(call, input, "input") // max(shape[-2], 1)
+    rank = len(shape)
+    made = call.rebuild(
+        input=into_channels(call, input, groups),
+        filter_sizes=scaled(call, "filter_sizes", rank - 2, at_least_one(call)),
+        out_backprop=out_backprop.tensor,
+    )  # fmt: skip
+    return from_axis(call, made, list(shape), rank - 2)
+
+
+def gradients_as_channels(
+    call: Call, input: Value, filter_sizes: Value, out_backprop: Value
+) -> Any:
+    """x, dy_i: n times as many output channels, [...kernel, c, g*n*o]."""
+    shape = static_filter_shape(call)
+    groups = known_channels(call, input, "input") // max(shape[-2], 1)
+    rank = len(shape)
+    made = call.rebuild(
+        input=input.tensor, filter_sizes=scaled(call, "filter_sizes", rank - 1, at_least_one(call)),
+        out_backprop=into_channels(call, out_backprop, groups),
+    )  # fmt: skip
+    return from_axis(call, made, list(shape), rank - 1, groups)
+
+
+def images_by_gradients(call: Call, input: Value, filter_sizes: Value, out_backprop: Value) -> Any:
+    """x_i, dy_i: a batched product that sums over the positions (``filter_gradients``)."""
+    shape = static_filter_shape(call)
+    groups = known_channels(call, input, "input") // max(shape[-2], 1)
+    w = window(call, inner_dims(call, input), shape, groups)
+    x = rows_of_images(call, input, groups)  # [n*g*b, ...size, c]
+    dy = rows_of_images(call, out_backprop, groups)  # [n*g*b, ...out, o]
+    made = fg.choose(w)(call.emit, x, dy, w)  # [n*g, ...kernel, c, o]
+    return filters_of_rows(call, made, shape, groups)
+
+
+register(
+    table(
+        "Conv2DBackpropFilter Conv3DBackpropFilterV2", "strides", "padding", "explicit_paddings",
+        "data_format", "dilations", "use_cudnn_on_gpu",
+    ),
+    {
+        ("input",): images_as_channels,
+        ("out_backprop",): gradients_as_channels,
+        ("input", "out_backprop"): images_by_gradients,
+    },
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------------------
+# Depthwise: the loop always fits into the channels
+# ---------------------------------------------------------------------------
+
+
+def multiplied(call: Call, input: Value, filter: Value) -> Any:
+    """X * F_i: n times the channel multiplier, [b, ..., c*n*m] -> [n, b, ..., c*m]."""
+    shape = known_shape(filter, "filter")
+    y = call.rebuild(input=input.tensor, filter=into_axis(call, filter, 3))
+    parts = image_dims(call, y, shape[2] * shape[3])
+    return from_axis(call, y, parts, channel_axis(call, 4), shape[2])
+
+
+def depthwise_channels(call: Call, input: Value, filter: Value) -> Any:
+    """x_i * F_i: n times as many channels, [b, ..., n*c] by [kh, kw, n*c, m]."""
+    shape = known_shape(filter, "filter")
+    y = call.rebuild(input=into_channels(call, input), filter=into_axis(call, filter, 2))
+    return from_axis(call, y, image_dims(call, y, shape[2] * shape[3]), channel_axis(call, 4))
+
+
+def depthwise_input_gradient(
+    call: Call, input_sizes: Value, filter: Value, out_backprop: Value
+) -> Any:
+    """dy_i by F_i: n times as many channels."""
+    shape = known_shape(filter, "filter")
+    made = call.rebuild(
+        input_sizes=scaled(call, "input_sizes", channel_axis(call, 4), at_least_one(call)),
+        filter=into_axis(call, filter, 2), out_backprop=into_channels(call, out_backprop),
+    )  # fmt: skip
+    return from_axis(call, made, image_dims(call, made, shape[2]), channel_axis(call, 4))
+
+
+def depthwise_multiplied_gradient(
+    call: Call, input: Value, filter_sizes: Value, out_backprop: Value
+) -> Any:
+    """x, dy_i: n times the channel multiplier, [kh, kw, c, n*m]."""
+    shape = static_filter_shape(call)
+    made = call.rebuild(
+        input=input.tensor, filter_sizes=scaled(call, "filter_sizes", 3, at_least_one(call)),
+        out_backprop=into_channels(call, out_backprop, groups=shape[2]),
+    )  # fmt: skip
+    return from_axis(call, made, list(shape), 3)
+
+
+def depthwise_filter_gradient(
+    call: Call, input: Value, filter_sizes: Value, out_backprop: Value
+) -> Any:
+    """x_i, dy_i: n times as many channels, [kh, kw, n*c, m]."""
+    shape = static_filter_shape(call)
+    made = call.rebuild(
+        input=into_channels(call, input),
+        filter_sizes=scaled(call, "filter_sizes", 2, at_least_one(call)),
+        out_backprop=into_channels(call, out_backprop),
+    )  # fmt: skip
+    return from_axis(call, made, list(shape), 2)
+
+
+_DEPTHWISE = ("strides", "padding", "explicit_paddings", "data_format", "dilations")
+register(
+    table("DepthwiseConv2dNative", *_DEPTHWISE),
+    {
+        ("input",): input_as_batch,
+        ("filter",): multiplied,
+        ("input", "filter"): depthwise_channels,
+    },
+)
+register(
+    table("DepthwiseConv2dNativeBackpropInput", *_DEPTHWISE),
+    {
+        ("out_backprop",): gradient_as_batch,
+        ("filter", "out_backprop"): depthwise_input_gradient,
+    },
+)
+register(
+    table("DepthwiseConv2dNativeBackpropFilter", *_DEPTHWISE),
+    {
+        ("out_backprop",): depthwise_multiplied_gradient,
+        ("input", "out_backprop"): depthwise_filter_gradient,
+    },
+)
+
+
+# ---------------------------------------------------------------------------
+# Others
+# ---------------------------------------------------------------------------
+
+_WINDOWS = ("ksizes", "strides", "rates", "padding")
+fold_batch(table("ExtractImagePatches", *_WINDOWS), "images")
+fold_batch(table("ExtractVolumePatches", "ksizes", "strides", "padding"), "input")
+
+
+@RegisterPFor(
+    "Conv",
+    ("input",),
+    attrs=(
+        "strides", "padding", "explicit_paddings", "data_format", "dilations", "batch_dims",
+        "groups",
+    ),
+)  # fmt: skip
+def conv_with_batch_dims(call: Call, input: Value, filter: Value) -> Any:
+    """x_i * F: the loop is one more batch dimension."""
+    return call.rebuild(
+        input=input.tensor, filter=filter.tensor, batch_dims=call.attr("batch_dims") + 1
+    )

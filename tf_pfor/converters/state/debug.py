@@ -1,0 +1,144 @@
+"""Prints, asserts, summaries, Python functions (DESIGN 9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.math._families import table
+from tf_pfor.converters.state._state import once
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize, ConversionError
+from tf_pfor.core.registry import ALWAYS, ANY, Outcome, RegisterPFor
+from tf_pfor.core.values import Stacked, Value
+
+_FORMAT = ("placeholder", "summarize", "template")
+
+
+@RegisterPFor("StringFormat", ANY, attrs=_FORMAT)
+def string_format(call: Call, inputs: list[Value]) -> Any:
+    """For a print: left to it. It prints all iterations at once and needs no string for each."""
+    readers = call.op.outputs[0].consumers()
+    results = getattr(call.op.graph, "outputs", ())
+    if any(o.type != "PrintV2" for o in readers) or any(t.op is call.op for t in results):
+        raise CannotVectorize("it makes one string for each iteration")
+    return Stacked.deferred(_unread, (), tf.string)
+
+
+def _unread() -> tf.Tensor:
+    raise ConversionError("the string of a print is read by somebody else. A bug.")
+
+
+@RegisterPFor("PrintV2", ALWAYS, attrs=("end", "output_stream"))
+def print_v2(call: Call, input: Value) -> Any:
+    """Once, the stacked values, also when nobody reads a result."""
+    source = call.op.inputs[0].op
+    if not input.is_stacked:
+        once(call, lambda: call.rebuild())
+        return None
+    if call.loop.static_length == 0:
+        return None
+    template, attrs, tensors = "%s", {}, []
+    values = [call.value_of(t) for t in source.inputs]
+    if source.type != "StringFormat" or None in values:  # the strings of a loop over rows
+        tensors = [input.tensor]
+    else:
+        tensors = [v.tensor for v in values if v is not None]
+        given = _tf.attr_map(source)
+        attrs = {k: given[k] for k in ("placeholder", "summarize") if k in given}
+        template = given["template"] if "template" in given else "%s"  # noqa: SIM401
+    text = call.emit("StringFormat", tensors, template=template, **attrs)
+    call.rebuild(input=text)
+    return None
+
+
+@RegisterPFor("Print", ANY, attrs=("first_n", "message", "summarize"))
+def print_v1(call: Call, input: Value, data: list[Value]) -> Any:
+    """Once, the stacked values."""
+    return call.rebuild()
+
+
+@RegisterPFor("Assert", ALWAYS, attrs=("summarize",))
+def assert_all(call: Call, condition: Value, data: list[Value]) -> Any:
+    """Holds for all active iterations; the message shows the numbers of those where not.
+
+    Inside another map it shows all of them, since others fail in each of its iterations.
+    """
+    rows, failing, text = call.loop.index, None, "Failed in the iterations:"
+    if not condition.is_stacked:
+        if not any(v.is_stacked for v in data):
+            once(call, lambda: call.rebuild())
+            return None
+        held = condition.tensor
+        if call.loop.static_length == 0:
+            return None
+        if call.loop.static_length is None:
+            none = call.emit("Equal", call.loop.length_tensor, np.int32(0))
+            held = call.emit("LogicalOr", held, none)
+    else:
+        if condition.inner_shape not in ((), None):
+            raise CannotVectorize("the condition is not a scalar")
+        held = call.emit("All", condition.tensor, np.int32(0))
+        if _tf.in_xla_context(call.emit.graph):  # where asserts are dropped
+            call.rebuild(condition=held)
+            return None
+        if _tf.in_body(call.emit.graph):
+            text = "Failed in some of the iterations:"
+        else:
+            wrong = call.emit("LogicalNot", condition.tensor)
+            failing = call.emit("Where", wrong)  # [k, 1]
+            failing = call.emit("Reshape", failing, np.asarray([-1], np.int32))
+            rows = call.emit("GatherV2", call.loop.index, failing, np.int32(0))
+    shown: list[tf.Tensor] = [_text(call, text), rows]
+    for value in data:
+        tensor = value.tensor
+        if value.is_stacked and failing is not None:
+            tensor = call.emit("GatherV2", tensor, failing, np.int32(0))
+        shown.append(tensor)
+    call.emit("Assert", held, shown, summarize=max(call.attr("summarize"), 10))
+    return None
+
+
+def _text(call: Call, text: str) -> tf.Tensor:
+    return call.emit.constant(np.asarray(text.encode(), object), tf.string)
+
+
+# ---------------------------------------------------------------------------
+# One iteration after the other
+# ---------------------------------------------------------------------------
+
+_IN_ORDER = {
+    **table("EagerPyFunc", "Tin", "Tout", "is_async", "token"),
+    **table("PyFunc PyFuncStateless", "Tin", "Tout", "token"),
+    **table("WriteAudioSummary", "max_outputs"),
+    **table("WriteHistogramSummary WriteRawProtoSummary WriteScalarSummary WriteSummary"),
+    **table("WriteImageSummary", "max_images"),
+}
+
+
+def _one_by_one(call: Call, *_: Any) -> Any:
+    """Calls Python, or writes a summary, for each iteration in its turn."""
+    return call.loop_in_order()
+
+
+for _name, _attrs in _IN_ORDER.items():
+    RegisterPFor(
+        _name, ANY if _name == "PyFuncStateless" else ALWAYS, attrs=_attrs, family="loop_in_order",
+        outcome=Outcome.LOOPED, note="called once for each iteration, in order",
+    )(_one_by_one)  # fmt: skip
+
+# A graph summary, and flushing and closing a writer, are the same for all iterations.
+
+
+@RegisterPFor("CloseSummaryWriter", ALWAYS)
+@RegisterPFor("FlushSummaryWriter", ALWAYS)
+@RegisterPFor("WriteGraphSummary", ALWAYS)
+def effect_once(call: Call, *inputs: Value) -> Any:
+    """An effect that is the same in all iterations: once."""
+    if any(v.is_stacked for v in inputs):
+        raise CannotVectorize("an input differs between iterations")
+    once(call, lambda: call.rebuild())
+    return None

@@ -1,0 +1,290 @@
+"""Read-modify-writes, ``v.assign(f(v, x_i))``: one update for each iteration, in order (DESIGN 9).
+
+Only the ops between the reads and the assignment run one iteration after the other. Everybody
+else sees the value that each iteration reads as a stacked tensor, and is vectorized.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core.accesses import READS, Accesses, Update, accesses
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import Refused
+from tf_pfor.core.values import Value, dims, is_static
+from tf_pfor.fallback import randomness
+from tf_pfor.fallback.row_loop import Region
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Scanned:
+    """The result of a scan.
+
+    Attributes:
+      updates: the updates that were scanned together.
+      rows: for each, the value [n, ...] that each iteration reads.
+      final: for each, the value after the last iteration.
+    """
+
+    updates: tuple[Update, ...]
+    rows: list[Value]
+    final: list[tf.Tensor]
+
+
+def of(call: Call) -> Scanned | None:
+    """The scan of the read-modify-write that a read or an assignment is part of, if there is one.
+
+    Raises:
+      Refused: if its iterations cannot be told apart, or done one after the other.
+    """
+    if randomness.moves_once(call.op, call.walker):
+        return None
+    known = accesses(call.op.graph, call.memo)
+    updates = known.recurrence(call.op)
+    if not updates:
+        return None
+    _check_aliases(call, known, updates)
+    for update in updates:
+        for read in update.reads:
+            value = call.value_of(read.outputs[0])
+            if value is not None:
+                return call.emit.memo[("scan", id(value.cell))][1]
+    if call.op.type not in READS:
+        raise Refused("the value that it assigns does not need the variable's own")
+    found = _scan(call, known, updates)
+    for row in found.rows:
+        call.emit.memo[("scan", id(row.cell))] = (row.cell, found)
+    return found
+
+
+def _check_aliases(call: Call, known: Accesses, updates: tuple[Update, ...]) -> None:
+    """Refuses a function that gets the same variable under two names."""
+    handles = known.handles()
+    seen: dict[int, Any] = {}
+    for key, handle in handles.items():
+        value = call.value_of(handle)
+        if value is None:
+            continue
+        if seen.setdefault(id(value.tensor), key) != key:
+            raise Refused("a function got the same variable twice and assigns to it")
+
+
+def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
+    region, states = _region(known, updates)
+    outside = call.converted(region.inputs[len(states) :])
+    for value in outside:
+        if not value.is_tensor:
+            raise Refused("a list goes into the value that is assigned")
+    graph = call.emit.graph
+    before = len(graph.get_operations())
+    starts: list[tf.Tensor] = []
+    for update in updates:
+        handle = call.value_of(update.reads[0].inputs[0])
+        assert handle is not None
+        attrs = {"dtype": call.emit.type_attr(update.value.dtype)}
+        attrs |= randomness.marks(update.reads[0], call.walker)
+        starts.append(call.emit.create("ReadVariableOp", [handle.tensor], attrs).outputs[0])
+        starts[-1].set_shape(update.reads[0].outputs[0].shape)
+    with graph.as_default():
+        made = _affine(call, region, states, starts, outside) if _is_plain(updates) else None
+        call.note("one update after the other" + (", in closed form" if made else ", in a loop"))
+        rows, final = made or _loop(call, updates, region, states, starts, outside)
+        rows = [_like_read(r, s) for r, s in zip(rows, starts)]
+    call.emit.operations += graph.get_operations()[before:]
+    return Scanned(updates, [Value.stacked(r) for r in rows], final)
+
+
+def _region(known: Accesses, updates: tuple[Update, ...]) -> tuple[Region, list[int]]:
+    """The ops between reads and assignments; which variable each of its first inputs is."""
+    reads = {r: k for k, u in enumerate(updates) for r in u.reads}
+    ops, outside = known.between(*updates)
+    inputs = [*(r.outputs[0] for r in reads), *outside]
+    return Region(tuple(ops), tuple(inputs), tuple(u.value for u in updates)), list(reads.values())
+
+
+def _like_read(rows: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
+    """``rows`` with the gradient of a read: an assignment is not differentiated through."""
+    if not (rows.dtype.is_floating or rows.dtype.is_complex):
+        return rows
+
+    @tf.custom_gradient
+    def read(_: tf.Tensor) -> Any:
+        return tf.identity(rows), lambda upstream: tf.reduce_sum(upstream, 0)
+
+    return read(start)
+
+
+# ---------------------------------------------------------------------------
+# One after the other
+# ---------------------------------------------------------------------------
+
+
+def _is_plain(updates: tuple[Update, ...]) -> bool:
+    return len(updates) == 1 and updates[0].assign.type == "AssignVariableOp"
+
+
+def _after(update: Update, now: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    """The variable after an update."""
+    if update.assign.type == "AssignVariableOp":
+        return value
+    return now + value if update.assign.type == "AssignAddVariableOp" else now - value
+
+
+def _loop(
+    call: Call,
+    updates: tuple[Update, ...],
+    region: Region,
+    states: list[int],
+    starts: list[tf.Tensor],
+    outside: list[Value],
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """A sequential loop over the iterations."""
+    n = call.loop.length
+    tensors = [v.tensor for v in outside]
+    count = len(starts)
+    arrays = [tf.TensorArray(s.dtype, n, element_shape=s.shape, infer_shape=False) for s in starts]
+
+    def step(i: tf.Tensor, *carried: Any) -> Any:
+        now, arrays = carried[:count], carried[count:]
+        rows = [tf.gather(t, i) if v.is_stacked else t for t, v in zip(tensors, outside)]
+        made = region.copy(*(now[k] for k in states), *rows)
+        new = [_after(u, x, y) for u, x, y in zip(updates, now, made)]
+        for x, s in zip(new, starts):
+            x.set_shape(s.shape)
+        return (i + 1, *new, *(a.write(i, x) for a, x in zip(arrays, now)))
+
+    _, *carried = tf.while_loop(
+        lambda i, *_: i < n, step, (tf.constant(0), *starts, *arrays),
+        shape_invariants=(
+            tf.TensorShape([]), *(s.shape for s in starts), *[tf.TensorShape([])] * count,
+        ),
+        maximum_iterations=n,
+    )  # fmt: skip
+    rows = [a.stack() for a in carried[count:]]
+    for r, s in zip(rows, starts):
+        r.set_shape([call.loop.static_length, *s.shape] if s.shape.rank is not None else None)
+    return rows, list(carried[:count])
+
+
+# ---------------------------------------------------------------------------
+# Closed form: v * a + b_i
+# ---------------------------------------------------------------------------
+
+Linear = tuple[Any, tf.Tensor | None]
+"""factor of the variable (a numpy scalar, None for zero), and what is added (None for zero)."""
+
+
+def _affine(
+    call: Call, region: Region, states: list[int], starts: list[tf.Tensor], outside: list[Value]
+) -> tuple[list[tf.Tensor], list[tf.Tensor]] | None:
+    """The scan of ``v * a + b_i`` with a constant a, None if the ops are not of that form."""
+    (start,) = starts
+    n = call.loop.static_length
+    shape = dims(start)
+    if n is None or not is_static(shape) or len(region.ops) > 16 or start.dtype == tf.bool:
+        return None
+    if start.dtype in (tf.string, tf.resource, tf.variant):
+        return None
+    if not all(is_static(v.inner_shape) for v in outside):
+        return None
+    if any((v.inner_rank or 0) > len(shape) for v in outside):
+        return None
+    if any(o.type not in _FORMS for o in region.ops) or n == 0:
+        return None
+    found = _linear(call, region, len(states), start, outside)
+    if found is None:
+        return None
+    factor, added = found
+    if factor is None or added is None:
+        return None
+    steps = tf.broadcast_to(added, [n, *shape])
+    if factor == 1:
+        ends = start + tf.cumsum(steps)  # [n, ...]: after each update
+        return [tf.concat([start[None], ends[:-1]], 0)], [ends[-1]]
+    if not start.dtype.is_integer and abs(factor) > 1:
+        return None  # powers of the factor would overflow where the loop does not
+    all_ = tf.concat([start[None], steps], 0)  # [n + 1, ...]
+    power, width = np.asarray(factor, start.dtype.as_numpy_dtype), 1
+    while width <= n:  # row i: the sum of the last 2 * width terms, weighted
+        all_ = tf.concat([all_[:width], all_[width:] + power * all_[:-width]], 0)
+        with np.errstate(all="ignore"):
+            power, width = np.asarray(power * power), 2 * width
+    return [all_[:-1]], [all_[-1]]
+
+
+_FORMS = ("Add", "AddV2", "Identity", "Mul", "Sub")
+
+
+def _linear(
+    call: Call, region: Region, count: int, start: tf.Tensor, outside: list[Value]
+) -> Linear | None:
+    """The one output of a region as a linear function of the variable."""
+    one = np.asarray(1, start.dtype.as_numpy_dtype)
+    known: dict[Any, Linear] = {}
+    constants: dict[Any, Any] = {}
+    rank = len(start.shape)
+    for i, tensor in enumerate(region.inputs):
+        key = (tensor.op, tensor.value_index)
+        if i < count:
+            known[key] = (one, None)
+            continue
+        value = outside[i - count]
+        lead = [call.loop.static_length if value.is_stacked else 1]
+        missing = [1] * (rank - len(value.inner_shape))  # type: ignore[arg-type]
+        shape = [*lead, *missing, *value.inner_shape]  # type: ignore[misc]
+        known[key] = (None, tf.reshape(value.tensor, shape))
+        if not value.is_stacked:
+            constants[key] = call_constant(value, tensor)
+    for op in region.ops:
+        keys = [(t.op, t.value_index) for t in op.inputs]
+        found = _step(op.type, [known[k] for k in keys], [constants.get(k) for k in keys])
+        if found is None or op.outputs[0].dtype != start.dtype:
+            return None
+        known[(op, 0)] = found
+    output = region.outputs[0]
+    return known[(output.op, output.value_index)]
+
+
+def call_constant(value: Value, tensor: tf.Tensor) -> Any:
+    """The value of an invariant scalar that is known before running, else None."""
+    found = value.constant if value.constant is not None else _tf.static_value(tensor)
+    return None if found is None or np.size(found) != 1 else np.reshape(found, ())
+
+
+def _step(kind: str, args: Sequence[Linear], constants: Sequence[Any]) -> Linear | None:
+    if kind == "Identity":
+        return args[0]
+    (a, b), (c, d) = args
+    if kind == "Mul":
+        if constants[1] is not None:
+            return _scaled(a, b, constants[1])
+        if constants[0] is not None:
+            return _scaled(c, d, constants[0])
+        return (
+            (None, b * d) if a is None and c is None and b is not None and d is not None else None
+        )
+    sign = -1 if kind == "Sub" else 1
+    if c is not None:
+        c = np.asarray(sign * c, c.dtype) if sign == 1 or c.dtype.kind != "u" else None
+        if c is None:
+            return None
+    if d is not None and sign < 0:
+        added = b - d if b is not None else None
+        if added is None and d.dtype.is_unsigned:
+            return None
+        added = -d if added is None else added
+    else:
+        added = b if d is None else d if b is None else b + d
+    factor = a if c is None else c if a is None else np.asarray(a + c, a.dtype)
+    return factor, added
+
+
+def _scaled(a: Any, b: tf.Tensor | None, constant: Any) -> Linear:
+    scaled = None if a is None else np.asarray(a * constant, a.dtype)
+    return scaled, None if b is None else b * tf.constant(constant, b.dtype)

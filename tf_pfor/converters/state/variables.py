@@ -1,0 +1,146 @@
+"""Resource variables: reads, assignments, sums of updates (DESIGN 9, papers/000 section 3.8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters.math._families import run_once, table
+from tf_pfor.converters.state import recurrences
+from tf_pfor.converters.state._state import (
+    checked_to_differ,
+    once,
+    shape_of_variable,
+    total,
+    variable_name,
+)
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import Refused
+from tf_pfor.core.registry import ALWAYS, RegisterPFor
+from tf_pfor.core.shapes import expand_to_rank
+from tf_pfor.core.values import Value
+
+# The same for all iterations: asking, making.
+run_once(table("DestroyResourceOp VarIsInitializedOp VariableShape"))
+run_once({"VarHandleOp": ("allowed_devices", "container", "debug_name", "shape", "shared_name")})
+
+
+@RegisterPFor("ReadVariableOp", ALWAYS)
+def read(call: Call, resource: Value) -> Any:
+    """Once; the read of a read-modify-write sees its own iteration's value."""
+    found = recurrences.of(call)
+    if found is None:
+        return Value.unstacked(call.rebuild())
+    position = [call.op in u.reads for u in found.updates].index(True)
+    return found.rows[position]
+
+
+@RegisterPFor("AssignVariableOp", ALWAYS, attrs=("validate_shape",))
+def assign(call: Call, resource: Value, value: Value) -> Any:
+    """A loop-invariant value: once. v.assign(f(v, x_i)): the value after the last update."""
+    found = recurrences.of(call)
+    if found is not None:
+        position = [u.assign for u in found.updates].index(call.op)
+        call.rebuild(value=found.final[position])
+        return None
+    if value.is_stacked:
+        raise Refused(
+            f"it assigns a value that differs between iterations to {variable_name(call)}: which "
+            "iteration's value is to stay? Sum or reduce after the loop and assign there, use "
+            "assign_add, or assign a function of the variable's own value"
+        )
+    once(call, lambda: call.rebuild())
+    return None
+
+
+@RegisterPFor("AssignAddVariableOp", ALWAYS)
+@RegisterPFor("AssignSubVariableOp", ALWAYS)
+def add_all(call: Call, resource: Value, value: Value) -> Any:
+    """v += sum_i x_i; an invariant x counts n times. v += f(v, x_i): one after the other."""
+    found = recurrences.of(call)
+    if found is None:
+        call.rebuild(value=total(call, value))
+        return None
+    position = [u.assign for u in found.updates].index(call.op)
+    handle = resource.tensor
+    call.emit("AssignVariableOp", handle, found.final[position])
+    return None
+
+
+@RegisterPFor("ResourceGather", ALWAYS, attrs=("batch_dims", "validate_indices"))
+def gather(call: Call, resource: Value, indices: Value) -> Any:
+    """Rows of a shared table: one gather."""
+    _no_recurrence(call)
+    if not indices.is_stacked:
+        return Value.unstacked(call.rebuild())
+    if call.attr("batch_dims"):
+        whole = call.emit("ReadVariableOp", resource.tensor, dtype=call.attr("dtype"))
+        rows = call.stacked(Value.unstacked(whole))
+        batch = call.attr("batch_dims") + 1
+        return call.emit("GatherV2", rows, indices.tensor, np.int32(batch), batch_dims=batch)
+    return call.rebuild()
+
+
+@RegisterPFor("ResourceGatherNd", ALWAYS)
+def gather_nd(call: Call, resource: Value, indices: Value) -> Any:
+    """Slices of a shared table: one gather."""
+    _no_recurrence(call)
+    made = call.rebuild()
+    return made if indices.is_stacked else Value.unstacked(made)
+
+
+def _no_recurrence(call: Call) -> None:
+    if recurrences.of(call) is not None:
+        raise Refused("it reads a variable that the body assigns a function of itself")
+
+
+@RegisterPFor("ResourceCountUpTo", ALWAYS, attrs=("limit",))
+def count_up_to(call: Call, resource: Value) -> Any:
+    """Refused: which iterations are within the limit depends on their order."""
+    raise Refused("a counter with a limit has no meaning for iterations that run at once")
+
+
+@RegisterPFor(
+    "ResourceStridedSliceAssign",
+    ALWAYS,
+    attrs=("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask"),
+)
+def strided_slice_assign(
+    call: Call, ref: Value, begin: Value, end: Value, strides: Value, value: Value
+) -> Any:
+    """v[i] = x_i: one scatter, of rows that must differ; an invariant slice and value: once."""
+    if not any(v.is_stacked for v in (begin, end, strides, value)):
+        once(call, lambda: call.rebuild())
+        return None
+    if not begin.is_stacked:
+        raise Refused(
+            f"all iterations assign different values to the same slice of {variable_name(call)}"
+        )
+    (count,) = begin.inner_shape or (None,)
+    shrinks = count is not None and call.attr("shrink_axis_mask") == (1 << count) - 1
+    masks = ("begin_mask", "ellipsis_mask", "new_axis_mask")
+    if not shrinks or any(call.attr(m) for m in masks):
+        raise Refused(
+            f"it assigns to slices of {variable_name(call)} whose place differs between "
+            "iterations; only v[i] and v[i, j] are supported there"
+        )
+    emit = call.emit
+    shape = shape_of_variable(call, begin.dtype)
+    size = emit("StridedSlice", shape, np.asarray([0], np.int32), np.asarray([count], np.int32),
+                np.asarray([1], np.int32))  # fmt: skip
+    zero = emit.constant(0, begin.dtype)
+    where = emit("SelectV2", emit("Less", begin.tensor, zero),
+                 emit("AddV2", begin.tensor, size), begin.tensor)  # fmt: skip
+    rest = emit("StridedSlice", shape, np.asarray([count], np.int32), np.asarray([0], np.int32),
+                np.asarray([1], np.int32), end_mask=1)  # fmt: skip
+    head = emit.shape_vector([call.loop.length])
+    head = head if begin.dtype == tf.int32 else emit("Cast", head, DstT=begin.dtype)
+    full = emit("ConcatV2", [head, rest], np.int32(0))  # [n] + v.shape[count:]
+    stacked = Value.stacked(call.stacked(value)).with_inner_shape(value.inner_shape)
+    updates = expand_to_rank(call, stacked, rest.shape[0] or 0)
+    updates = emit("BroadcastTo", updates, full)
+    with checked_to_differ(call, begin, where):
+        emit("ResourceScatterNdUpdate", ref.tensor, where, updates)
+    return None

@@ -1,0 +1,436 @@
+"""Who reads and who writes which variable in one graph of the body, and in which order.
+
+The order is that of the graph: data and control edges (automatic control dependencies order all
+accesses to one variable). Two accesses see the same *version* of a variable when the same writes
+come before both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core.errors import Refused
+
+QUERIES = frozenset(["VarIsInitializedOp", "VariableShape"])
+ASSIGNMENTS = frozenset(["AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"])
+READS = frozenset([
+    "LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2", "ReadVariableOp",
+    "ResourceGather", "ResourceGatherNd",
+])  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """One op that touches one variable.
+
+    Attributes:
+      op: the op, which may be a call of a function or a branch.
+      handle: the key of the variable's handle in this graph.
+      writes: whether it may change the variable.
+    """
+
+    op: tf.Operation
+    handle: Any
+    writes: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Update:
+    """A read-modify-write: an assignment whose value depends on the variable.
+
+    Attributes:
+      assign: the AssignVariableOp; or the AssignAddVariableOp or AssignSubVariableOp, when what
+        it adds depends on the variable, like the step of an optimizer.
+      reads: the ops that read the version of the variable that the assignment replaces.
+    """
+
+    assign: tf.Operation
+    reads: tuple[tf.Operation, ...]
+
+    @property
+    def value(self) -> tf.Tensor:
+        """What is assigned, added or subtracted."""
+        return self.assign.inputs[1]
+
+
+class Accesses:
+    """The accesses to variables in one graph."""
+
+    def __init__(self, graph: Any):
+        operations = graph.get_operations()
+        self.order = [] if _only_reads(operations) else _topological(operations)
+        self.all: list[Access] = []
+        for op in self.order:
+            self.all += _accesses_of(op)
+        self._bit = {id(a): 1 << i for i, a in enumerate(self.all)}
+        own: dict[Any, int] = {}
+        for a in self.all:
+            own[a.op] = own.get(a.op, 0) | self._bit[id(a)]
+        self._before: dict[Any, int] = {}  # the accesses that come before an op
+        self._data: dict[Any, int] = {}  # the accesses whose results an op's inputs are made of
+        for op in self.order:
+            before = data = 0
+            for o in (t.op for t in op.inputs):
+                before |= self._before.get(o, 0) | own.get(o, 0)
+                data |= self._data.get(o, 0) | own.get(o, 0)
+            for o in op.control_inputs:
+                before |= self._before.get(o, 0) | own.get(o, 0)
+            self._before[op], self._data[op] = before, data
+        self._own = own
+        self._groups: dict[Any, tuple[Update, ...]] | None = None
+        self._unclear: list[tuple[frozenset[Any], str]] = []
+        self._update_groups: list[tuple[Update, ...]] = []
+
+    def of(self, handle: Any) -> list[Access]:
+        """The accesses to one variable, in order as far as there is one."""
+        return [a for a in self.all if a.handle == handle]
+
+    def handles(self) -> dict[Any, tf.Tensor]:
+        """The handles of all variables by key."""
+        return {
+            handle_key(t): t for a in self.all for t in a.op.inputs if handle_key(t) == a.handle
+        }
+
+    def is_before(self, first: Iterable[tf.Operation], op: tf.Operation) -> bool:
+        """Whether ``op`` depends on one of the accesses ``first``, by data or control."""
+        return any(self._before[op] & self._own[o] for o in first)
+
+    def is_after(self, op: tf.Operation, handles: frozenset[Any]) -> bool:
+        """Whether ``op`` depends on an access to one of some variables, by data or control."""
+        bits = sum(self._bit[id(a)] for a in self.all if a.handle in handles)
+        return bool(self._before[op] & bits)
+
+    def depends(self, op: tf.Operation, on: Access) -> bool:
+        """Whether inputs of ``op`` are made of the result of an access."""
+        return bool(self._data[op] & self._bit[id(on)])
+
+    def version(self, op: tf.Operation, handle: Any) -> frozenset[int]:
+        """The writes to a variable that come before an op."""
+        return frozenset(
+            self._bit[id(a)] for a in self.of(handle)
+            if a.writes and a.op is not op and self._before[op] & self._bit[id(a)]
+        )  # fmt: skip
+
+    # Read-modify-writes ---------------------------------------------------
+
+    def recurrence(self, op: tf.Operation) -> tuple[Update, ...]:
+        """The updates that an assignment or a ReadVariableOp is part of, () if none.
+
+        Several, when the value of each depends on the others' variables.
+
+        Raises:
+          Refused: if the read and the assignment cannot be told to belong together.
+        """
+        self._find_once()
+        assert self._groups is not None
+        found = self._groups.get(op, ())
+        if isinstance(found, Refused):
+            raise found
+        return found
+
+    @property
+    def unclear(self) -> list[tuple[frozenset[Any], str]]:
+        """Variables whose updates must run in the order of the loop, with all between: and why."""
+        self._find_once()
+        return self._unclear
+
+    @property
+    def update_groups(self) -> list[tuple[Update, ...]]:
+        """All read-modify-writes, those together that need each other's values."""
+        self._find_once()
+        return self._update_groups
+
+    def _find_once(self) -> None:
+        if self._groups is None:
+            self._groups = self._find()
+
+    def _find(self) -> dict[Any, Any]:
+        updates: list[Update] = []
+        groups: dict[Any, Any] = {}
+        for a in self.all:
+            if not a.writes:
+                continue
+            try:
+                update = self._update(a)
+            except Refused as why:
+                self._unclear.append((frozenset([a.handle]), str(why)))
+                groups[a.op] = why
+                for other in self.of(a.handle):  # their per-iteration values are not known
+                    if other.op.type in READS and not self.is_before([a.op], other.op):
+                        groups[other.op] = why
+                continue
+            if update is not None:
+                updates.append(update)
+        self._update_groups = _coupled(updates, self._feeds)
+        for group in self._update_groups:
+            try:
+                for update in group:
+                    self._check(update)
+                    self.between(update)
+                found: Any = group
+            except Refused as why:
+                self._unclear.append((frozenset(self.handle_of(u) for u in group), str(why)))
+                found = why
+            for update in group:
+                for op in (update.assign, *update.reads):
+                    groups[op] = found
+        return groups
+
+    def _update(self, a: Access) -> Update | None:
+        """The read-modify-write that ends in an assignment, None if it is a plain one."""
+        others = [x for x in self.of(a.handle) if x.op is not a.op]
+        used = [x for x in others if self._data[a.op] & self._bit[id(x)]]
+        now = self.version(a.op, a.handle)
+        same = [
+            x for x in others
+            if not x.writes and not self.is_before([a.op], x.op)
+            and self.version(x.op, a.handle) == now
+        ]  # fmt: skip
+        name = "it assigns a value made of the variable's own"
+        if a.op.type not in ASSIGNMENTS:
+            is_own = any(x in same for x in used)
+            if same or a.op.type.endswith("While"):
+                is_own = is_own or _rewrites(a.op, a.handle)
+            if is_own or _draws_again(a, others):
+                raise Refused(f"{name}, in a {a.op.type}")
+            return None
+        if not used:
+            return None
+        if a.op.type != "AssignVariableOp" and not any(x in same for x in used):
+            return None  # a sum of what is made of an older value, the same in all iterations
+        if any(x not in same for x in used):
+            raise Refused(f"{name} before another update (or from inside a function)")
+        if any(x.op.type != "ReadVariableOp" for x in same):
+            raise Refused(f"{name}, which a function, a branch or a gather reads as well")
+        return Update(a.op, tuple(x.op for x in same))
+
+    def _feeds(self, update: Update, other: Update) -> bool:
+        """Whether the value of ``update`` depends on a read that belongs to ``other``."""
+        return any(self._data[update.assign] & self._own[o] for o in other.reads)
+
+    def _check(self, update: Update) -> None:
+        """Other variables that the value depends on must not change from iteration to iteration
+        in a way that the order of the updates would show.
+        """
+        for read in self.all:
+            w = self.changed(read) if self.depends(update.assign, read) else None
+            if w is not None:
+                when = "before" if self.is_before([w.op], read.op) else "later"
+                raise Refused(
+                    "the assigned value depends on another variable that the body updates "
+                    f"{when} ({w.op.type} '{w.op.name}'): which iteration's value is meant, only "
+                    "the order of the loop tells"
+                )
+
+    def changed(self, read: Access) -> Access | None:
+        """A write that leaves unclear which iteration's value an access reads, if there is one."""
+        reads_of = {u.assign: u.reads for g in self._update_groups for u in g}
+        for w in self.of(read.handle):
+            if not w.writes or w.op is read.op or read.op in reads_of.get(w.op, ()):
+                continue
+            if not self.is_before([w.op], read.op) or w.op in reads_of:
+                return w
+        return None
+
+    def handle_of(self, update: Update) -> Any:
+        """The key of the variable that an update assigns to."""
+        return handle_key(update.assign.inputs[0])
+
+    def between(self, *updates: Update) -> tuple[list[tf.Operation], list[tf.Tensor]]:
+        """The ops between the reads and the assignments, and the tensors that go into them.
+
+        Raises:
+          Refused: if one of them is stateful.
+        """
+        reads = [r for u in updates for r in u.reads]
+        inside: set[Any] = set()
+        outside: dict[Any, tf.Tensor] = {}
+        todo = [u.value for u in updates]
+        while todo:
+            tensor = todo.pop()
+            op = tensor.op
+            if op in reads or op in inside:
+                continue
+            if not self.is_before(reads, op):
+                outside[(op, tensor.value_index)] = tensor
+                continue
+            schema = _tf.schema(op.type)
+            if schema is None or schema.is_stateful:
+                raise Refused(
+                    f"the stateful {op.type} '{op.name}' stands between the read of a variable "
+                    "and its assignment"
+                )
+            inside.add(op)
+            todo += list(op.inputs)
+        return [o for o in self.order if o in inside], list(outside.values())
+
+    def hull(self, members: Iterable[tf.Operation]) -> set[tf.Operation]:
+        """The ops on all paths from one of some accesses to another, and these themselves."""
+        found = set(members)
+        first = sum({self._own[op] for op in found})
+        todo, above = list(found), set(found)
+        while todo:
+            op = todo.pop()
+            needs = [t.op for t in op.inputs]
+            for o in (*needs, *op.control_inputs):
+                if o not in above and self._before[o] & first:
+                    above.add(o)
+                    todo.append(o)
+        return above
+
+
+def accesses(graph: Any, memo: dict[Any, Any]) -> Accesses:
+    """The accesses in ``graph``, found once."""
+    key = ("accesses", id(graph))
+    if key not in memo:
+        memo[key] = (graph, Accesses(graph))
+    return memo[key][1]
+
+
+def changes_what_it_reads(op: tf.Operation, memo: dict[Any, Any]) -> bool:
+    """Whether an op changes a variable and its inputs are made of that variable's own value."""
+    if not any(t.dtype == tf.resource for t in op.inputs):
+        return False
+    known = accesses(op.graph, memo)
+    written = {a.handle for a in known.all if a.op is op and a.writes}
+    return any(a.op is not op and a.handle in written and known.depends(op, a) for a in known.all)
+
+
+def handle_key(tensor: tf.Tensor) -> Any:
+    """What tells the handles of one graph apart."""
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return (tensor.op, tensor.value_index)
+
+
+def _accesses_of(op: tf.Operation) -> list[Access]:
+    if op.type in QUERIES or op.type == "Identity":
+        return []
+    found: dict[Any, bool] = {}
+    for i, tensor in enumerate(op.inputs):
+        if tensor.dtype == tf.resource:
+            kind = _kind(op, i)
+            if kind is not None:
+                key = handle_key(tensor)
+                found[key] = found.get(key, False) or kind
+    return [Access(op, key, writes) for key, writes in found.items()]
+
+
+def _kind(op: tf.Operation, position: int) -> bool | None:
+    """True if ``op`` may write the variable at an input, False if it reads, None if neither."""
+    if op.type in QUERIES or op.type == "Identity":
+        return None
+    if op.type in READS:
+        return False
+    graphs = _tf.functions_of(op)
+    if not graphs:
+        return True
+    kinds: list[bool] = []
+    for graph in graphs:
+        inner = position - (len(op.inputs) - len(graph.inputs))
+        if inner < 0:
+            return True
+        handle = graph.inputs[inner]
+        for user in graph.get_operations():
+            for i, t in enumerate(user.inputs):
+                if t.dtype == tf.resource and handle_key(t) == handle_key(handle):
+                    kind = _kind(user, i)
+                    if kind is not None:
+                        kinds.append(kind)
+    return any(kinds) if kinds else None
+
+
+def _draws_again(a: Access, others: list[Access]) -> bool:
+    """Whether a function draws from a generator that the body, or a trip of it, draws from again.
+
+    The loop draws all of an iteration before the next one; lock-step would not.
+    """
+    if not a.op.type.endswith(("If", "Case", "While", "PartitionedCall")) or not _draws(a.op):
+        return False
+    return a.op.type.endswith("While") or bool(others)
+
+
+def _rewrites(op: tf.Operation, handle: Any) -> bool:
+    """Whether a function assigns to a variable a value made of the variable's own."""
+    for graph in _tf.functions_of(op):
+        known = Accesses(graph)
+        first = len(op.inputs) - len(graph.inputs)
+        mine = {
+            handle_key(inner)
+            for t, inner in zip(op.inputs[first:], graph.inputs)
+            if t.dtype == tf.resource and handle_key(t) == handle
+        }
+        unclear = (handles for handles, _ in known.unclear)
+        updates = ({known.handle_of(u) for u in group} for group in known.update_groups)
+        if any(mine & handles for handles in (*unclear, *updates)):
+            return True
+        inner = [a for a in known.all if a.writes and a.handle in mine]
+        if any(_rewrites(a.op, a.handle) for a in inner):
+            return True
+    return False
+
+
+def draws_from_generator(op_type: str) -> bool:
+    """Whether an op draws from a ``tf.random.Generator``."""
+    return op_type.startswith(("Rng", "Stateful")) and op_type not in _tf.CALLS
+
+
+def _draws(op: tf.Operation) -> bool:
+    """Whether an op, or one in a function of it, draws from a ``tf.random.Generator``."""
+    if draws_from_generator(op.type):
+        return True
+    return any(_draws(o) for graph in _tf.functions_of(op) for o in graph.get_operations())
+
+
+def _coupled(updates: list[Update], feeds: Any) -> list[tuple[Update, ...]]:
+    """The updates in groups: two are in one when each depends on the other."""
+    reach = {id(u): {id(v) for v in updates if feeds(u, v)} for u in updates}
+    for middle in updates:
+        for u in updates:
+            if id(middle) in reach[id(u)]:
+                reach[id(u)] |= reach[id(middle)]
+    groups: list[tuple[Update, ...]] = []
+    for u in updates:
+        group = tuple(
+            v for v in updates
+            if v is u or (id(v) in reach[id(u)] and id(u) in reach[id(v)])
+        )  # fmt: skip
+        if group[0] is u:
+            groups.append(group)
+    return groups
+
+
+def _only_reads(operations: Iterable[tf.Operation]) -> bool:
+    """Whether nothing but plain reads gets a handle: then there is no order to keep."""
+    return all(
+        op.type in READS or not any(t.dtype == tf.resource for t in op.inputs) for op in operations
+    )
+
+
+def _topological(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
+    done: set[Any] = set()
+    order: list[tf.Operation] = []
+    stack = list(reversed(list(operations)))
+    open_: set[Any] = set()
+    while stack:
+        op = stack[-1]
+        if op in done:
+            stack.pop()
+            continue
+        needs = [t.op for t in op.inputs]
+        needs += op.control_inputs
+        todo = [o for o in needs if o not in done and o not in open_]
+        if todo and op not in open_:
+            open_.add(op)
+            stack += todo
+            continue
+        stack.pop()
+        open_.discard(op)
+        done.add(op)
+        order.append(op)
+    return order

@@ -1,0 +1,265 @@
+"""Call: what a converter sees of one op of the body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core.conversion import Conversion, Inputs
+from tf_pfor.core.emit import Emitter
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.loop import Loop
+from tf_pfor.core.registry import Outcome
+from tf_pfor.core.report import Recorder
+from tf_pfor.core.settings import Settings
+from tf_pfor.core.values import Shape, Stacked, Value, dims
+
+
+class Call:
+    """One op of the body with its inputs as they are in the vectorized graph. Never mutated.
+
+    Attributes:
+      op: the op of the body (its outputs' static shapes are what the user's function sees).
+      op_type: the OpDef name.
+      inputs: Values by OpDef input name; a list of Values for a list input.
+      loop: the loop being removed.
+      emit: ``emit("OpType", *inputs, **attrs)`` adds an op to the vectorized graph.
+    """
+
+    __slots__ = ("_attrs", "_walker", "emit", "inputs", "loop", "op", "op_type", "schema")
+
+    def __init__(self, op: tf.Operation, inputs: Inputs, walker: Conversion):
+        self.op = op
+        self.op_type: str = op.type
+        self.schema = _tf.schema(op.type)
+        self.inputs = inputs
+        self.emit: Emitter = walker.emit
+        self.loop: Loop = walker.loop
+        self._walker = walker
+        self._attrs: Any = None
+
+    # What the op is -------------------------------------------------------
+
+    @property
+    def attrs(self) -> Any:
+        """AttrValue protos by name, as in the NodeDef."""
+        if self._attrs is None:
+            self._attrs = _tf.attr_map(self.op)
+        return self._attrs
+
+    def attr(self, name: str) -> Any:
+        """The attribute ``name`` as a Python value, its default if the node does not set it."""
+        assert self.schema is not None
+        kind = self.schema.attr_types[name]
+        if name in self.attrs:
+            return _tf.python_value(kind, self.attrs[name])
+        return _tf.python_value(kind, self.schema.attr_defaults[name])
+
+    def output_shape(self, index: int = 0) -> Shape:
+        """The static shape of an output as the user's function sees it."""
+        return dims(self.op.outputs[index])
+
+    def output_dtype(self, index: int = 0) -> tf.DType:
+        """The dtype of an output."""
+        return self.op.outputs[index].dtype
+
+    def flat_inputs(self) -> list[Value]:
+        """All inputs, lists flattened."""
+        out: list[Value] = []
+        for value in self.inputs.values():
+            out += value if isinstance(value, list) else [value]
+        return out
+
+    def constant(self, name: str) -> np.ndarray:
+        """The value of input ``name``, which must be known before running.
+
+        Raises:
+          CannotVectorize: if it is not.
+        """
+        found = self.maybe_constant(name)
+        if found is None:
+            raise CannotVectorize(f"input '{name}' is not a constant")
+        return found
+
+    def maybe_constant(self, name: str) -> np.ndarray | None:
+        """The value of input ``name`` if it is known before running, else None."""
+        value = self.inputs[name]
+        assert isinstance(value, Value)
+        if value.constant is not None:
+            return value.constant
+        if value.is_stacked:
+            return None
+        position = [a.name for a in self.schema.inputs].index(name)  # type: ignore[union-attr]
+        return _tf.static_value(self.op.inputs[self._flat_position(position)])
+
+    def _flat_position(self, position: int) -> int:
+        values = list(self.inputs.values())[:position]
+        return sum(len(v) if isinstance(v, list) else 1 for v in values)
+
+    def value_of(self, tensor: tf.Tensor) -> Value | None:
+        """What a tensor of the body became, None if it was not converted (or is not needed)."""
+        return self._walker.value_of(tensor)
+
+    def converted(self, tensors: Sequence[tf.Tensor]) -> list[Value]:
+        """What other tensors of the body become, converted now: none may depend on this op."""
+        return self._walker.convert(tensors)
+
+    def is_only_read_by(self, op_types: Sequence[str]) -> bool:
+        """Whether one op, of these types, is all that reads the output of this op."""
+        (output,) = self.op.outputs
+        readers = output.consumers()
+        is_free = not (self.op.control_inputs or self._walker.is_asked(output))
+        return is_free and len(readers) == 1 and readers[0].type in op_types
+
+    def require_rank(self, value: Value, what: str = "the input") -> int:
+        """The inner rank of ``value``; CannotVectorize if it is unknown."""
+        if value.inner_rank is None:
+            raise CannotVectorize(f"the rank of {what} is unknown")
+        return value.inner_rank
+
+    # Making results -------------------------------------------------------
+
+    def rebuild(self, **changes: Any) -> Any:
+        """Emits the op again with some inputs and attributes changed, all others kept.
+
+        Args:
+          **changes: by OpDef name: tensors (a list for a list input; numpy arrays and lists of
+            ints become constants) or attribute values. Inputs that are not named are taken as
+            they are stored.
+
+        Returns:
+          The output tensor, or a list of them if the op has not exactly one.
+        """
+        schema = self.schema
+        assert schema is not None
+        flat: list[tf.Tensor] = []
+        protos: dict[str, Any] = {k: v for k, v in self.attrs.items() if k in schema.attr_types}
+        for arg in schema.inputs:
+            given = changes.pop(arg.name, None)
+            if given is None:
+                value = self.inputs[arg.name]
+                given = [v.tensor for v in value] if isinstance(value, list) else value.tensor
+            if arg.is_list:
+                tensors = [self.emit.as_tensor(t) for t in given]
+                flat += tensors
+                if arg.number_attr:
+                    protos[arg.number_attr] = _tf.attr_value("int", len(tensors))
+            else:
+                tensor = self.emit.as_tensor(given)
+                flat.append(tensor)
+                if arg.type_attr:
+                    protos[arg.type_attr] = self.emit.type_attr(tensor.dtype)
+        for key, value in changes.items():
+            protos[key] = _tf.attr_value(schema.attr_types[key], value)
+        _tf.add_functions(self.op.graph, self.emit.graph, protos)
+        outputs = self.emit.create(self.op_type, flat, protos, self.op.name).outputs
+        return outputs[0] if len(outputs) == 1 else list(outputs)
+
+    def stacked(self, value: Value) -> tf.Tensor:
+        """``value`` with the loop on axis 0, repeated if it is invariant."""
+        return self._walker.tile(value).tensor
+
+    def again(self, op: tf.Operation, inputs: Inputs) -> Call:
+        """A call of another op of the body, or of one emitted before, in the same walker."""
+        return Call(op, inputs, self._walker)
+
+    def convert_function(
+        self,
+        name: str,
+        args: Sequence[Value],
+        *,
+        loop: Loop | None = None,
+        outputs: int | None = None,
+    ) -> list[Value]:
+        """Converts the function ``name`` of the body, inline, applied to ``args``.
+
+        Args:
+          name: the function's name in the body's graph.
+          args: what the function's inputs are.
+          loop: the loop to convert for; this call's own when None.
+          outputs: how many of its outputs are wanted (TensorFlow appends some to a function's
+            graph when the function is differentiated); all when None.
+        """
+        return self._walker.convert_function(self.op, name, args, loop=loop, outputs=outputs)
+
+    @property
+    def settings(self) -> Settings:
+        """What the caller of the public function chose."""
+        return self._walker.settings
+
+    @property
+    def walker(self) -> Conversion:
+        """Whose op this is: what is done once for all ops of one body is known by it."""
+        return self._walker
+
+    def is_for(self, test: Callable[[Any], bool]) -> bool:
+        """Whether ``test`` holds for the graph that is made, also in a trial."""
+        walker: Conversion | None = self._walker
+        while walker is not None:
+            if test(walker.emit.graph):
+                return True
+            walker = walker.parent
+        return False
+
+    @property
+    def waits(self) -> bool:
+        """Whether the op follows others by its control inputs, and not as a function's result."""
+        is_result = any(t is self.op.outputs[0] for t in getattr(self.op.graph, "outputs", ()))
+        return not is_result and bool(self._walker.done(self.op.control_inputs))
+
+    @property
+    def memo(self) -> dict[Any, Any]:
+        """What is found out once for all walkers of a conversion, by keys of one's own."""
+        return self._walker.memo
+
+    def enter(self, loop: Loop, emit: Emitter, *, is_trial: bool = False) -> Conversion:
+        """A walker for a function of the body that gets a graph of its own.
+
+        Args:
+          loop: its iterations.
+          emit: the emitter of its graph.
+          is_trial: the result is thrown away: nothing is recorded but failures.
+        """
+        return self._walker.enter(loop, emit, Recorder() if is_trial else None)
+
+    def note(self, text: str) -> None:
+        """Says how the op was vectorized, for reports."""
+        self._walker.recorder.note(self.op, text)
+
+    def fail(self, trial: Conversion) -> None:
+        """Reports what failed in a trial conversion."""
+        self._walker.recorder.entries += [
+            e for e in trial.recorder.entries if e[1] is Outcome.REJECTED
+        ]
+
+    def with_custom_gradient(self, values: Sequence[Value]) -> list[Value]:
+        """The values, with the gradient that is registered for this very op, if there is one."""
+        if not _tf.has_own_gradient(self.op):
+            return list(values)
+        return self._walker.custom_gradient(self.op, values)
+
+    @property
+    def is_row_loop(self) -> bool:
+        """Whether the op is the fallback loop of a map inside this one."""
+        return _tf.is_row_loop(self.op)
+
+    def loop_again(self, values: Sequence[Value]) -> list[Value]:
+        """The fallback loop of a map inside this one, over the rows of both."""
+        return self._walker.loop_again(self.op, values)
+
+    def loop_over_rows(self) -> list[Value]:
+        """Runs the op in a sequential loop over its stacked inputs (``fallback``)."""
+        return self._walker.loop_over_rows(self.op, self.inputs)
+
+    def loop_in_order(self) -> list[Value]:
+        """Runs a stateful op once for each iteration, one after the other."""
+        return self._walker.loop_over_rows(self.op, self.inputs, in_order=True)
+
+    def like(self, tensor: tf.Tensor, layout: type[Value] = Stacked) -> Value:
+        """A Value of this layout whose inner shape is that of output 0."""
+        value = Value.stacked(tensor) if layout is Stacked else Value.unstacked(tensor)
+        return value.with_inner_shape(self.output_shape())

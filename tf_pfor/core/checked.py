@@ -1,0 +1,55 @@
+"""What a converter returned, held against what the trace of the body knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tf_pfor import _tf
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import ConversionError
+from tf_pfor.core.registry import Rule
+from tf_pfor.core.values import Shape, Value, dims, folded_form, merge
+
+
+def checked(call: Call, rule: Rule | None, returned: Any) -> list[Value]:
+    """One place checks what every rule returned: count, dtype, static shape."""
+    items = list(returned) if isinstance(returned, (list, tuple)) else [returned]
+    outputs = call.op.outputs
+    if len(items) != len(outputs) and not (items == [None] and not outputs):
+        raise _broken(call, rule, f"{len(outputs)} results", f"{len(items)}")
+    values: list[Value] = []
+    for item, output in zip(items, outputs):
+        value = item if isinstance(item, Value) else Value.stacked(item)
+        if value.dtype.base_dtype != output.dtype.base_dtype:
+            raise _broken(call, rule, output.dtype.name, value.dtype.name)
+        values.append(shaped(call, rule, value, dims(output)))
+    return values
+
+
+def shaped(call: Call, rule: Rule | None, value: Value, inner: Shape) -> Value:
+    """Sets the static shape that the trace knows."""
+    if not value.is_tensor:
+        return value
+    try:
+        merged = merge(value.inner_shape, inner)
+        if value.cell.is_made:
+            tensor = value.tensor
+            lead = (call.loop.static_length,) if value.is_stacked else ()
+            full = merge(dims(tensor), None if merged is None else (*lead, *merged))
+            if full != dims(tensor):
+                tensor.set_shape(full)
+            merged = None if full is None else full[len(lead) :]
+        form = folded_form(value)
+        if form is not None:
+            form.check(merged, call.loop.static_length)
+    except ValueError as why:
+        raise _broken(call, rule, f"inner shape {inner}", f"{value.inner_shape}") from why
+    return value if merged == value.inner_shape else value.with_inner_shape(merged)
+
+
+def _broken(call: Call, rule: Rule | None, expected: str, found: str) -> ConversionError:
+    where = "the fallback" if rule is None else f"the converter at {rule.where}"
+    return ConversionError(
+        f"{call.op_type} '{call.op.name}' ({_tf.user_line(call.op) or 'line unknown'}): {where}"
+        f" returned {found}, expected {expected}. This is a bug in the converter."
+    )

@@ -1,0 +1,381 @@
+"""Collectives: sums, maxima and exchanges across the iterations of a loop (papers/001 section 4.6).
+
+They are called for one example and combine the values of all. While the body is traced, each is
+one op that carries what it does in an attribute and fails when it is run; the walker of the loop
+that it names puts the real ops in its place (``converters._collectives``).
+
+The gradient of one example's result with respect to that example's input, taken inside the body,
+is that of the sum over all examples, as in JAX: the gradient of ``psum`` is the ``psum`` of the
+gradient.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor._tf import _graphs
+from tf_pfor.core import axes, nests
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.values import Shape, dims
+
+_no_autograph = tf.autograph.experimental.do_not_convert
+_GRADIENT = "TfPforCollective"
+
+
+@_no_autograph
+def psum(x: Any, axis_name: str | None = None) -> Any:
+    """The sum of ``x`` over all examples of a mapped axis.
+
+    Args:
+      x: a nest of numeric tensors, inside a function that is mapped.
+      axis_name: the ``axis_name`` of a map around the call; None: the innermost one.
+
+    Returns:
+      The nest of ``x``, of the same shapes and dtypes; equal for all examples.
+
+    Raises:
+      ArgumentError: outside of a map, or if no map has this name.
+      NotVectorizableError: when the map is converted, if only some of the examples get to the
+        call (in a branch, or a loop with a trip count for each example), or blocks of them.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> share = tf_pfor.vmap(lambda x: x / tf_pfor.psum(x))
+    >>> share(tf.constant([1., 3.])).numpy().tolist()
+    [0.25, 0.75]
+    """
+    return _each("psum", x, axis_name)
+
+
+@_no_autograph
+def pmean(x: Any, axis_name: str | None = None) -> Any:
+    """The mean of ``x`` over all examples of a mapped axis.
+
+    Args:
+      x: a nest of float or complex tensors, inside a function that is mapped.
+      axis_name: as for ``psum``.
+
+    Returns:
+      The nest of ``x``, of the same shapes and dtypes.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> tf_pfor.vmap(lambda x: x - tf_pfor.pmean(x))(tf.constant([1., 3.])).numpy().tolist()
+    [-1.0, 1.0]
+    """
+    return _each("pmean", x, axis_name)
+
+
+@_no_autograph
+def pmax(x: Any, axis_name: str | None = None) -> Any:
+    """The elementwise maximum of ``x`` over all examples of a mapped axis.
+
+    Examples that share the maximum share its gradient, as in ``tf.reduce_max``.
+
+    Args:
+      x: a nest of real tensors, inside a function that is mapped.
+      axis_name: as for ``psum``.
+
+    Returns:
+      The nest of ``x``, of the same shapes and dtypes.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> tf_pfor.vmap(lambda x: tf_pfor.pmax(x) - x)(tf.constant([1, 3])).numpy().tolist()
+    [2, 0]
+    """
+    return _each("pmax", x, axis_name)
+
+
+@_no_autograph
+def pmin(x: Any, axis_name: str | None = None) -> Any:
+    """The elementwise minimum of ``x`` over all examples of a mapped axis: see ``pmax``.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> tf_pfor.vmap(lambda x: x - tf_pfor.pmin(x))(tf.constant([1, 3])).numpy().tolist()
+    [0, 2]
+    """
+    return _each("pmin", x, axis_name)
+
+
+@_no_autograph
+def all_gather(x: Any, axis_name: str | None = None, *, axis: int = 0) -> Any:
+    """The values of ``x`` of all examples of a mapped axis, in each of them.
+
+    Args:
+      x: a nest of tensors, inside a function that is mapped.
+      axis_name: as for ``psum``.
+      axis: where the examples stand in the result, negative ones from its end.
+
+    Returns:
+      The nest of ``x``: tensors with one axis more, of the size of the mapped axis.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> rank = tf_pfor.vmap(lambda x: tf.reduce_sum(tf.cast(tf_pfor.all_gather(x) < x, tf.int32)))
+    >>> rank(tf.constant([5., 1., 3.])).numpy().tolist()
+    [2, 0, 1]
+    """
+
+    def gather(tensor: tf.Tensor, over: axes.Axis) -> tf.Tensor:
+        rank = tensor.shape.rank
+        place = axis
+        if rank is not None:
+            if not -rank - 1 <= axis <= rank:
+                raise ArgumentError(
+                    f"all_gather: axis must be from {-rank - 1} to {rank} for a tensor of shape "
+                    f"{tensor.shape}, found {axis}."
+                )
+            place = axis % (rank + 1)
+        elif axis:
+            raise ArgumentError("all_gather: a tensor of unknown rank needs axis=0.")
+        shape = dims(tensor)
+        if shape is not None:
+            shape = (*shape[:place], axes.size_here(over), *shape[place:])
+        return _traced(Collective("all_gather", _name(axis_name, over), place), [tensor], shape)
+
+    if isinstance(axis, bool) or not isinstance(axis, numbers.Integral):
+        raise ArgumentTypeError(f"all_gather: axis must be an int, found {axis!r}.")
+    return _map("all_gather", gather, x, axis_name)
+
+
+@_no_autograph
+def ppermute(x: Any, axis_name: str | None = None, perm: Sequence[tuple[int, int]] = ()) -> Any:
+    """Sends ``x`` from example to example of a mapped axis of known size.
+
+    Args:
+      x: a nest of numeric tensors, inside a function that is mapped.
+      axis_name: as for ``psum``.
+      perm: pairs (source, destination). No two have the same source or the same destination;
+        examples that are no destination get zeros.
+
+    Returns:
+      The nest of ``x``, of the same shapes and dtypes.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> left = tf_pfor.vmap(lambda x: tf_pfor.ppermute(x, perm=[(1, 0), (2, 1)]))
+    >>> left(tf.constant([5., 6., 7.])).numpy().tolist()
+    [6.0, 7.0, 0.0]
+    """
+    pairs = _check_perm(perm)
+
+    def permute(tensor: tf.Tensor, over: axes.Axis) -> tf.Tensor:
+        _check_numeric(tensor, "ppermute")
+        moved = Collective("ppermute", _name(axis_name, over), perm=pairs)
+        return _traced(moved, [tensor], dims(tensor))
+
+    return _map("ppermute", permute, x, axis_name)
+
+
+@_no_autograph
+def axis_index(axis_name: str | None = None) -> tf.Tensor:
+    """The number of this example on a mapped axis, an int32 scalar.
+
+    Works also where only some of the examples are active, and in blocks of them.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> fn = tf_pfor.vmap(lambda x: x + tf_pfor.axis_index())
+    >>> fn(tf.constant([10, 10])).numpy().tolist()
+    [10, 11]
+    """
+    over = axes.find(axis_name, "axis_index")
+    return _traced(Collective("axis_index", _name(axis_name, over)), [], ())
+
+
+@_no_autograph
+def axis_size(axis_name: str | None = None) -> tf.Tensor:
+    """The number of examples on a mapped axis, an int32 scalar.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> fn = tf_pfor.vmap(lambda x: x * tf_pfor.axis_size())
+    >>> fn(tf.constant([1, 2, 3])).numpy().tolist()
+    [3, 6, 9]
+    """
+    over = axes.find(axis_name, "axis_size")
+    known = axes.size_here(over)
+    if known is not None:
+        return tf.constant(known, tf.int32)
+    return _traced(Collective("axis_size", _name(axis_name, over)), [], ())
+
+
+# ---------------------------------------------------------------------------
+# Checks
+# ---------------------------------------------------------------------------
+
+
+def _each(kind: str, x: Any, axis_name: str | None) -> Any:
+    def one(tensor: tf.Tensor, over: axes.Axis) -> tf.Tensor:
+        _check_numeric(tensor, kind)
+        if kind == "pmean" and not (tensor.dtype.is_floating or tensor.dtype.is_complex):
+            raise ArgumentTypeError(
+                f"pmean expects a float or complex tensor, found {tensor.dtype.name}. Cast it: "
+                "tf.cast(x, tf.float32)."
+            )
+        if kind in ("pmax", "pmin") and tensor.dtype.is_complex:
+            raise ArgumentTypeError(f"{kind} expects a real tensor, found {tensor.dtype.name}.")
+        return _traced(Collective(kind, _name(axis_name, over)), [tensor], dims(tensor))
+
+    return _map(kind, one, x, axis_name)
+
+
+def _map(kind: str, one: Any, x: Any, axis_name: str | None) -> Any:
+    over = axes.find(axis_name, kind)
+
+    def leaf(item: Any) -> Any:
+        try:
+            tensor = tf.convert_to_tensor(item)
+        except (TypeError, ValueError) as why:
+            raise ArgumentTypeError(
+                f"{kind} expects a nest of tensors, found a {type(item).__name__} in it."
+            ) from why
+        if tensor.dtype in (tf.resource, tf.variant):
+            raise ArgumentTypeError(f"{kind} expects tensors, found a {tensor.dtype.name} handle.")
+        return one(tensor, over)
+
+    return nests.to_user(tf.nest.map_structure(leaf, nests.from_user(x)))
+
+
+def _check_numeric(tensor: tf.Tensor, kind: str) -> None:
+    dtype = tensor.dtype
+    if not (dtype.is_floating or dtype.is_complex or dtype.is_integer):
+        raise ArgumentTypeError(
+            f"{kind} expects a tensor of numbers, found dtype {dtype.name}. Cast it: "
+            "tf.cast(x, tf.int32)."
+        )
+
+
+def _check_perm(perm: Any) -> tuple[tuple[int, int], ...]:
+    try:
+        pairs = tuple((int(a), int(b)) for a, b in perm)
+    except (TypeError, ValueError) as why:
+        raise ArgumentTypeError(
+            f"perm must be pairs of ints (source, destination), found {perm!r}."
+        ) from why
+    for side, which in enumerate(("source", "destination")):
+        found = [p[side] for p in pairs]
+        if len(set(found)) != len(found) or any(i < 0 for i in found):
+            raise ArgumentError(
+                f"perm must have each {which} once, and none below 0; found {list(pairs)}."
+            )
+    return pairs
+
+
+def _name(axis_name: str | None, axis: axes.Axis) -> str:
+    """How the op names its axis. A name also holds in another map that reuses a tf.function."""
+    return axis_name or axis.key
+
+
+# ---------------------------------------------------------------------------
+# The op that stands for a collective in the body
+# ---------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Collective:
+    """What a collective does.
+
+    Attributes:
+      kind: the name of the public function.
+      axis: the name or key of the mapped axis.
+      place: ``all_gather`` only: the new axis of the result.
+      perm: ``ppermute`` only: pairs (source, destination).
+    """
+
+    kind: str
+    axis: str
+    place: int = 0
+    perm: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, op: Any) -> Collective:
+        """What was traced as ``op``."""
+        attrs = getattr(op, "attrs", None)  # all that a tape knows
+        found = json.loads(attrs[1] if attrs else op.get_attr(_tf.COLLECTIVE))
+        found["perm"] = tuple((a, b) for a, b in found["perm"])
+        return cls(**found)
+
+    def emit(self, graph: Any, inputs: list[tf.Tensor], shape: Shape) -> tf.Tensor:
+        """The op in ``graph``, with this static shape."""
+        dtype = inputs[0].dtype if inputs else tf.int32
+        function = _unconverted(self.kind, dtype if inputs else None)
+        if graph._get_function(function.name) is None:
+            function.add_to_graph(graph)
+        protos = {
+            "Tin": _tf.attr_value("list(type)", [t.dtype for t in inputs]),
+            "Tout": _tf.attr_value("list(type)", [dtype]),
+            "f": _tf.AttrValue(),
+            _tf.COLLECTIVE: _tf.attr_value("string", json.dumps(dataclasses.asdict(self))),
+            "_gradient_op_type": _tf.attr_value("string", _GRADIENT),
+        }
+        protos["f"].func.name = tf.compat.as_str(function.name)
+        op = _graphs.create_op(graph, "StatefulPartitionedCall", inputs, protos, self.kind)
+        op.outputs[0].set_shape(shape)
+        return op.outputs[0]
+
+
+def has_collective(graph: Any) -> bool:
+    """Whether a collective is in ``graph``, or in a function that it calls."""
+    return any(
+        _tf.COLLECTIVE in _tf.attr_map(op) or any(has_collective(g) for g in _tf.functions_of(op))
+        for op in graph.get_operations()
+    )
+
+
+def _traced(collective: Collective, inputs: list[tf.Tensor], shape: Shape) -> tf.Tensor:
+    return collective.emit(tf.compat.v1.get_default_graph(), inputs, shape)
+
+
+@functools.cache
+def _unconverted(kind: str, dtype: tf.DType | None) -> Any:
+    """What the op runs if nobody converts it: an error.
+
+    Stateful, so that no branch or loop around it is taken for loop-invariant.
+    """
+
+    def fail(*inputs: tf.Tensor) -> tf.Tensor:
+        message = (
+            f"{kind} of tf_pfor was run outside of the map that it was traced in. A tf.function "
+            "that calls it can run in a mapped function only."
+        )
+        with tf.control_dependencies([tf.debugging.Assert(tf.constant(False), [message])]):
+            if not inputs:
+                return tf.constant(0)
+            return tf.raw_ops.PlaceholderWithDefault(input=inputs[0], shape=None)  # of any shape
+
+    with tf.init_scope():
+        specs = [] if dtype is None else [tf.TensorSpec(None, dtype)]  # pyright: ignore[reportArgumentType]
+        return tf.function(fail, autograph=False).get_concrete_function(*specs)
+
+
+@tf.RegisterGradient(_GRADIENT)
+def _gradient(op: Any, upstream: Any) -> Any:
+    """The gradient for one example: that of the sum over all examples."""
+    if not op.inputs:
+        return []
+    what = Collective.of(op)
+    g = tf.convert_to_tensor(upstream)
+    x = op.inputs[0]
+    if what.kind in ("psum", "pmean"):
+        return _traced(what, [g], dims(g))
+    if what.kind == "ppermute":
+        back = dataclasses.replace(what, perm=tuple((b, a) for a, b in what.perm))
+        return _traced(back, [g], dims(g))
+    total = Collective("psum", what.axis)
+    summed = _traced(total, [g], dims(g))
+    if what.kind == "all_gather":
+        own = _traced(Collective("axis_index", what.axis), [], ())
+        return tf.gather(summed, own, axis=what.place)
+    hit = tf.cast(tf.equal(x, op.outputs[0]), g.dtype)
+    return hit * summed / _traced(total, [hit], dims(hit))

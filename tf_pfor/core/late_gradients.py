@@ -1,0 +1,303 @@
+"""Gradients that the walker does not see: asked for after it has finished.
+
+A loop over rows, and a ``tf.custom_gradient`` of the body, are emitted with a gradient of their
+own. When it is asked for, the gradient of one iteration is traced, and vectorized like any body.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor._tf import _graphs
+from tf_pfor.core.conversion import Conversion
+from tf_pfor.core.regions import reached
+from tf_pfor.core.report import refusal, warn_of_loops
+from tf_pfor.core.values import Value
+
+# Ops through which a gradient passes linearly, and the inputs of theirs that count: "one" of the
+# inputs, "all" of them, or the first "only".
+_LINEAR = {
+    name: kind
+    for kind, names in {
+        "all": "Add AddN AddV2 Concat ConcatV2 IdentityN Pack Sub",
+        "one": "BatchMatMul BatchMatMulV2 Einsum MatMul Mul",
+        "only": "BroadcastTo Cast Conj DivNoNan ExpandDims Gather GatherV2 Identity Imag Mean Neg "
+        "Pad PadV2 RealDiv Real Reshape Slice Split SplitV Squeeze StridedSlice Sum Tile Transpose "
+        "Unpack",
+    }.items()
+    for name in names.split()
+}
+_OWN = "_tf_pfor_own_constant"
+_SHAPE_ONLY = ("OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike")
+
+
+def has_gradient(tensor: tf.Tensor) -> bool:
+    """True for the dtypes that TensorFlow differentiates."""
+    return tensor.dtype.is_floating or tensor.dtype.is_complex
+
+
+@contextlib.contextmanager
+def own_constants() -> Generator[None]:
+    """Marks the constants that a function makes of which the derivative is taken, under XLA.
+
+    Nobody else can ask for their gradients, so that a loop of blocks makes them again: TensorFlow
+    cannot compile forward mode of a loop that captures one with XLA.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations()) if _tf.in_xla_context(graph) else None
+    yield
+    if before is not None:
+        for op in graph.get_operations()[before:]:
+            if op.type == "Const":
+                op._set_attr(_OWN, _tf.attr_value("bool", True))
+
+
+def is_own_constant(tensor: tf.Tensor) -> bool:
+    """Whether ``own_constants`` marked it."""
+    return _OWN in _tf.attr_map(tensor.op)
+
+
+def present(upstream: Sequence[tf.Tensor | None], outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Upstream gradients of ``outputs``, zeros where TensorFlow leaves one out."""
+    return [
+        tf.zeros_like(_tf.captured(output)) if gradient is None else gradient
+        for gradient, output in zip(upstream, outputs, strict=True)
+    ]
+
+
+class Continued(dict[Any, Any]):
+    """A dict that shows the items of another one, each as ``see(item)`` once it is asked for."""
+
+    def __init__(self, first: dict[Any, Any], see: Any):
+        super().__init__()
+        self._first, self._see = first, see
+        self._hidden: set[Any] = set()
+
+    def __contains__(self, key: Any) -> bool:
+        return dict.__contains__(self, key) or (key in self._first and key not in self._hidden)
+
+    def __delitem__(self, key: Any) -> None:
+        self._hidden.add(key)
+        self.pop(key, None)
+
+    def __missing__(self, key: Any) -> Any:
+        self[key] = item = self._see(self._first[key])
+        return item
+
+    def get(self, key: Any, default: Any = None) -> Any:  # noqa: D102
+        return self[key] if key in self else default  # noqa: SIM401 (get knows no __missing__)
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:  # noqa: D102
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+
+def convert_later(walker: Conversion, graph: Any, args: Sequence[Value]) -> list[Value]:
+    """Converts the function graph of a gradient in the current graph, whichever that is.
+
+    Args:
+      walker: a walker made by ``later()``, whose body the graph may refer to.
+      graph: a function graph of one iteration.
+      args: its inputs; what it captures of the body is converted on demand.
+
+    Raises:
+      NotVectorizableError: if something cannot be converted.
+    """
+    child = walker.enter(walker.loop, walker.emit)
+    child.has_caller = False
+    captures = {id(inside): outside for outside, inside in graph.captures}
+    explicit = [t for t in graph.inputs if id(t) not in captures]
+    for placeholder, value in zip(explicit, args, strict=True):
+        child.bind(placeholder, value)
+    roots = [*(t.op for t in graph.outputs), *graph.control_outputs]
+    needed = reached(roots)
+    try:
+        for inside in graph.inputs:
+            if id(inside) in captures and inside.op in needed:
+                child.bind(inside, _value_of(walker, captures[id(inside)]))
+        return child.convert(graph.outputs, graph.control_outputs)
+    except walker.Failed:
+        raise refusal(child.recorder) from None
+    finally:
+        if walker.settings.warn:
+            warn_of_loops(child.recorder)
+
+
+def _value_of(walker: Conversion, tensor: tf.Tensor) -> Value:
+    """What a tensor that a gradient function refers to is in the current graph."""
+    graph = getattr(tensor, "graph", None)
+    around: Conversion | None = walker
+    inside: list[Conversion] = []
+    while around is not None and graph is not None:
+        if around.graph is graph:
+            value = around.convert([tensor])[0]
+            for inner in reversed(inside):  # branches and loops have rows of their own
+                value = inner.loop.take(value) if inner.is_region else value
+            return value
+        inside.append(around)
+        around = around.parent
+    return Value.unstacked(_tf.captured(tensor))
+
+
+# ---------------------------------------------------------------------------
+# tf.custom_gradient
+# ---------------------------------------------------------------------------
+
+
+class CustomGradient:
+    """An IdentityN of the body whose gradient is a function registered by tf.custom_gradient.
+
+    Its inputs are the results of the user's function, and what the gradient is with respect to:
+    arguments and variables. Only the results are read by others.
+    """
+
+    def __init__(self, op: tf.Operation, values: Sequence[Value], walker: Conversion):
+        self.op = op
+        self.walker = walker
+        self.name = _tf.gradient_name(op)
+        outputs = {(t.op, t.value_index) for t in getattr(op.graph, "outputs", ())}
+        self.floats = [i for i, t in enumerate(op.outputs) if has_gradient(t)]
+        self.results = [
+            i
+            for i in self.floats
+            if op.outputs[i].consumers() or (op, op.outputs[i].value_index) in outputs
+        ]
+        self.values = list(values)
+        # A gradient that reaches an invariant result is the sum over the iterations; if the
+        # function is not linear, each iteration's share must pass through it by itself.
+        self.is_shared = not any(values[i].is_stacked for i in self.results) and self._is_linear()
+        if not self.is_shared:
+            for i in self.results:
+                self.values[i] = walker.tile(values[i])
+
+    def emit(self) -> list[Value]:
+        """The values, with the gradient attached to the results."""
+        if not self.results:
+            return self.values
+        tensors = [self.values[i].tensor for i in self.floats]
+
+        @tf.custom_gradient
+        def identity(*given: tf.Tensor) -> Any:
+            known = dict(zip(self.floats, given))
+            results = [known[i] for i in self.results]
+
+            def gradient(*upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
+                return self._gradient(present(upstream, results))
+
+            return results, gradient
+
+        graph = self.walker.emit.graph
+        before = len(graph.get_operations())
+        with graph.as_default():
+            made = identity(*[_tf.captured(t) for t in tensors])
+        self.walker.emit.operations += graph.get_operations()[before:]
+        out = list(self.values)
+        for i, tensor in zip(self.results, made):
+            old = self.values[i]
+            new = Value.stacked(tensor) if old.is_stacked else Value.unstacked(tensor)
+            out[i] = new.with_inner_shape(old.inner_shape)
+        return out
+
+    def _gradient(self, upstream: Sequence[tf.Tensor]) -> list[tf.Tensor | None]:
+        """Gradients with respect to the float inputs, from those of the results."""
+        graph, connected = self._traced()
+        later = self.walker.later()
+        make = Value.unstacked if self.is_shared else Value.stacked
+        args = [make(_tf.captured(t)) for t in upstream]
+        made = iter(convert_later(later, graph, args))
+        return [
+            self._gathered(later, next(made), self.values[i]) if connected[i] else None
+            for i in self.floats
+        ]
+
+    def _gathered(self, later: Conversion, gradient: Value, value: Value) -> tf.Tensor:
+        """The gradient in the layout of the value: summed over the iterations that share it."""
+        loop = later.loop
+        if not (value.is_stacked or gradient.is_stacked):
+            if self.is_shared:
+                return gradient.tensor
+            count = loop.length if loop.real is None else tf.math.count_nonzero(loop.real)
+            return gradient.tensor * tf.cast(count, gradient.dtype)
+        each = loop.only_real(later.tile(gradient).tensor)
+        return each if value.is_stacked else tf.reduce_sum(each, 0)
+
+    def _traced(self) -> tuple[Any, list[bool]]:
+        """The graph of the gradient function for one iteration, and which gradients there are."""
+        try:
+            function = _tf.registered_gradient(self.name)
+        except LookupError as why:
+            raise LookupError(
+                f"The body holds a custom gradient '{self.name}' ({_tf.user_line(self.op)}), which "
+                "is not registered in this process. Save the model with its custom gradients, or "
+                "register the gradient before differentiating."
+            ) from why
+        outputs = self.op.outputs
+        connected = [False] * len(outputs)
+
+        def run(*upstream: tf.Tensor) -> list[tf.Tensor]:
+            known = dict(zip(self.results, upstream))
+            given = [
+                known[i] if i in known else tf.zeros_like(t) if has_gradient(t) else None
+                for i, t in enumerate(outputs)
+            ]
+            found = function(self.op, *given)
+            found = list(found) if isinstance(found, (list, tuple)) else [found]
+            for i, gradient in enumerate(found):
+                connected[i] = gradient is not None and i in self.floats
+            return [tf.convert_to_tensor(g) for g, here in zip(found, connected) if here]
+
+        specs = [tf.TensorSpec(outputs[i].shape, outputs[i].dtype) for i in self.results]
+        with self.op.graph.as_default():
+            return _graphs.trace("custom_gradient", run, specs), connected
+
+    def _is_linear(self) -> bool:
+        """Whether the gradient is linear in the upstream one and the same in all iterations."""
+        if not self.results:
+            return True
+        try:
+            graph, _ = self._traced()
+            captures = {id(inside): outside for outside, inside in graph.captures}
+            needed = reached([*(t.op for t in graph.outputs), *graph.control_outputs])
+            if graph.control_outputs or not _is_linear(graph, needed, len(self.results)):
+                return False
+            later = self.walker.later()
+            return not any(
+                _value_of(later, captures[id(t)]).is_stacked
+                for t in graph.inputs
+                if id(t) in captures and t.op in needed
+            )
+        except (LookupError, self.walker.Failed):
+            return False
+
+
+def _is_linear(graph: Any, needed: set[tf.Operation], count: int) -> bool:
+    """Whether all outputs of a function graph are linear in its first ``count`` inputs together."""
+    depends = {id(t) for t in graph.inputs[:count]}
+    for op in graph.get_operations():  # a traced function: in topological order
+        if op not in needed or op.type in _SHAPE_ONLY:
+            continue
+        which = [id(t) in depends for t in op.inputs]
+        if not any(which):
+            continue
+        kind = _LINEAR.get(op.type)
+        data = which[:-1] if op.type == "ConcatV2" else which
+        is_fine = (
+            (kind == "all" and all(data))
+            or (kind == "one" and sum(which) == 1)
+            or (kind == "only" and which[0] and not any(which[1:]))
+        )
+        if not is_fine or not all(has_gradient(t) for t in op.outputs):
+            return False
+        depends.update(id(t) for t in op.outputs)
+    return all(id(t) in depends or _is_zero(t) for t in graph.outputs)
+
+
+def _is_zero(tensor: tf.Tensor) -> bool:
+    known = _tf.static_value(tensor)
+    return known is not None and not known.any()

@@ -1,0 +1,230 @@
+"""Loop: how many iterations there are, and which of them are active."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core.emit import Dim, Emitter
+from tf_pfor.core.values import Cell, Gather, Hold, RowSource, Stacked, Value
+from tf_pfor.layouts.pending import Packed
+from tf_pfor.layouts.stacked_lists import ListRows
+
+
+class Loop:
+    """The loop that is being removed, in one graph.
+
+    Attributes:
+      static_length: the number of iterations when it is known before running, else None.
+      rows: int32 [length], which iterations of ``parent`` the active ones inside a branch or a
+        while loop are; None when all are active. A row may stand there several times, where a
+        static length must be filled: it then computes the same thing several times.
+      parent: the loop around the branch or while loop, None for the outermost.
+      axes: the names by which collectives know this loop.
+      block: for one block of several, the number of its first iteration and how many iterations
+        all blocks have; None when there are no blocks.
+      real: bool [length], False for iterations that stand in for others (``padded``): they repeat
+        what another one computes, and nobody reads it. No gradient may come back through them,
+        not even one that a custom gradient makes of zero. None: all are real.
+    """
+
+    def __init__(
+        self,
+        length: int | tf.Tensor,
+        emit: Emitter,
+        *,
+        rows: tf.Tensor | None = None,
+        parent: Loop | None = None,
+        axes: frozenset[str] = frozenset(),
+        block: tuple[tf.Tensor, Dim] | None = None,
+        real: tf.Tensor | None = None,
+    ):
+        static = length if isinstance(length, int) else tf.get_static_value(length)
+        self.static_length: int | None = None if static is None else int(static)
+        self.rows = rows
+        self.parent = parent
+        self.emit = emit
+        self.axes = axes if parent is None else parent.axes
+        self._block = block if parent is None else parent._block
+        if real is None and parent is not None and parent.real is not None:
+            zero = np.int32(0)
+            real = parent.real if rows is None else emit("GatherV2", parent.real, rows, zero)
+        self.real = real
+        if isinstance(length, tf.Tensor):
+            self._length = Cell(length)
+        else:
+            self._length = Cell(None, lambda: emit.constant(np.int32(length)))
+        if parent is not None and rows is None:
+            self._index = parent._index
+        else:
+            self._index = Cell(None, self._make_index)
+
+    def _make_index(self) -> tf.Tensor:
+        if self.parent is not None and self.rows is not None:
+            if self.parent.is_whole:
+                return self.rows
+            return self.emit("GatherV2", self.parent.index, self.rows, np.int32(0))
+        if self.static_length is not None:
+            return self.emit.constant(np.arange(self.static_length, dtype=np.int32))
+        return self.emit("Range", np.int32(0), self.length_tensor, np.int32(1))
+
+    @property
+    def length(self) -> Dim:
+        """n: an int when static, else a scalar int32 tensor."""
+        return self.length_tensor if self.static_length is None else self.static_length
+
+    @property
+    def length_tensor(self) -> tf.Tensor:
+        """n as a scalar int32 tensor."""
+        return self._length.get()
+
+    @property
+    def is_whole(self) -> bool:
+        """True when all iterations of the outermost loop are active, in order."""
+        return self.rows is None and (self.parent is None or self.parent.is_whole)
+
+    @property
+    def index(self) -> tf.Tensor:
+        """int32 [n]: the iteration numbers of the active iterations."""
+        return self._index.get()
+
+    def only_real(self, stacked: tf.Tensor) -> tf.Tensor:
+        """[length, ...] with zeros in the iterations that stand in for others."""
+        if self.real is None:
+            return stacked
+        return self.emit("Select", self.real, stacked, self.emit("ZerosLike", stacked))
+
+    @property
+    def is_block(self) -> bool:
+        """True for one block of several."""
+        return self._block is not None
+
+    @property
+    def numbers(self) -> tf.Tensor:
+        """int32 [n]: the user's numbers of the active iterations, also in blocks."""
+        return self.index if self._block is None else self.emit("AddV2", self.index, self._block[0])
+
+    @property
+    def total(self) -> Dim:
+        """How many iterations the user's loop has, active or not, in all blocks."""
+        if self._block is not None:
+            return self._block[1]
+        return self.length if self.parent is None else self.parent.total
+
+    def index_value(self) -> Value:
+        """The iteration number, as the body sees it."""
+        return Stacked(self._index, (), tf.int32)
+
+    def is_index(self, value: Value) -> bool:
+        """True when ``value`` is the number of the iteration, 0 ... n - 1, all active."""
+        return self.is_whole and value.cell is self._index
+
+    def inside(self, emit: Emitter) -> Loop:
+        """The same iterations, in the graph of a branch or a loop body."""
+        return Loop(self.length, emit, parent=self)
+
+    def subset(self, rows: tf.Tensor, emit: Emitter) -> Loop:
+        """The child loop whose iterations are ``rows`` (int32 [k]) of this one's."""
+        return Loop(emit.dim(rows, 0), emit, rows=rows, parent=self)
+
+    def padded(self, rows: tf.Tensor, mask: tf.Tensor, emit: Emitter) -> Loop:
+        """The child loop of the same length whose iterations are ``rows`` of this one's.
+
+        Args:
+          rows: int32 [length]; row i itself where the mask says so, else any row of the mask.
+          mask: bool [length].
+          emit: the emitter of the child.
+        """
+        real = mask if self.real is None else emit("LogicalAnd", mask, self.real)
+        return Loop(self.length, emit, rows=rows, parent=self, real=real)
+
+    def seen_from(self, emit: Emitter) -> Loop:
+        """This loop for ops that ``emit`` adds to another graph, inside or after this one."""
+        length = self.static_length
+        if length is None:
+            length = self._seen(self.length_tensor, emit)
+        rows = None if self.rows is None else self._seen(self.rows, emit)
+        real = None if self.real is None else self._seen(self.real, emit)
+        return Loop(
+            length,
+            emit,
+            rows=rows,
+            parent=self.parent,
+            axes=self.axes,
+            block=self._block,
+            real=real,
+        )
+
+    def _seen(self, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
+        return _tf.captured(_tf.as_captured_by(tensor, self.emit.graph), emit.graph)
+
+    def take(self, value: Value, hold: Hold | None = None, gather: Gather | None = None) -> Value:
+        """What ``value`` of the parent loop is in this one (``Value.select``)."""
+        return value.select(self, hold, gather)
+
+    def gathered(
+        self, value: Stacked, hold: Hold | None = None, gather: Gather | None = None
+    ) -> Value:
+        """The rows of a stacked tensor of the parent loop.
+
+        They are gathered when somebody needs all of them; ``row_reads`` reads an element
+        (``x[t]``) without that.
+        """
+        rows, emit, source = self.rows, self.emit, value.source
+        if source is None:
+            source = RowSource(value.cell) if hold is None else hold(value)
+        if rows is None:
+            if isinstance(value, Packed):
+                return Stacked(value.cell, value.inner_shape, value.dtype, value.folded, source)
+            return dataclasses.replace(value, source=source)
+        parent = self.parent
+        assert parent is not None
+        if parent.is_index(value):
+            return self.index_value()
+        zero = np.int32(0)
+
+        def take_rows(whole: tf.Tensor) -> tf.Tensor:
+            return emit("GatherV2", _densely(whole, emit), rows, zero)
+
+        def elsewhere(graph: Any) -> tf.Tensor:
+            later = Emitter(graph)
+            whole = _densely(value.seen_from(graph, parent.emit.graph).tensor, later)
+            return later("GatherV2", whole, self._seen(rows, later), zero)
+
+        cell = Cell(None, lambda: (gather or take_rows)(value.tensor), elsewhere)
+        source = source.through(Cell(rows), lambda outer: emit("GatherV2", outer, rows, zero))
+        return Stacked(cell, value.inner_shape, value.dtype, source=source)
+
+    def rows_of_list(self, known: ListRows | None) -> ListRows | None:
+        """Which rows of a list that the parent loop knows so are those of this loop."""
+        if self.rows is None:
+            return known
+        assert self.parent is not None
+        known = known or ListRows(self.parent.length)
+        own = tuple((None, made) for part, made in known.made_for if part is self.rows)
+        ids = self.rows
+        if known.ids is not None:
+            ids = self.emit("GatherV2", known.ids, self.rows, np.int32(0))
+        terms = tuple(t.select(self) for t in known.terms)
+        opened = tuple([v.select(self) for v in each] for each in known.opened)
+        return dataclasses.replace(
+            known, ids=ids, is_even=False, made_for=own, terms=terms, opened=opened
+        )
+
+
+def _densely(whole: tf.Tensor, emit: Emitter) -> tf.Tensor:
+    """``whole``, with a dense gradient if rows of it are gathered under XLA, as elsewhere.
+
+    That of a gather is IndexedSlices, which nobody expects of a tape around a map; that of a
+    Reshape is dense. In the body of a loop it would have to keep a shape that is not known.
+    """
+    in_loop = type(emit.graph).__name__ == "WhileBodyFuncGraph"
+    has_gradient = whole.dtype.is_floating or whole.dtype.is_complex
+    is_known = whole.shape.is_fully_defined() or not in_loop
+    if not has_gradient or not is_known or not _tf.in_xla_context(emit.graph):
+        return whole
+    return emit("Reshape", whole, emit.shape_of(whole))

@@ -1,0 +1,144 @@
+"""Nested structures: tf.nest, and dataclasses beside what it knows."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.core.errors import ArgumentError
+
+
+@functools.lru_cache(maxsize=256)
+def _stand_in(cls: type) -> Any:
+    """A namedtuple type that stands for the dataclass ``cls``."""
+    names = [f.name for f in dataclasses.fields(cls) if f.init]
+    make: Any = collections.namedtuple  # its fields are not known to a type checker
+    made = make(cls.__name__, names, rename=True)
+    made.dataclass_type = cls
+    return made
+
+
+def _is_plain_dataclass(x: Any) -> bool:
+    return (
+        dataclasses.is_dataclass(x)
+        and not isinstance(x, type)
+        and not hasattr(x, "__tf_flatten__")
+        and not isinstance(x, (tf.Tensor, tf.TypeSpec))
+    )
+
+
+def from_user(structure: Any) -> Any:
+    """Replaces dataclasses by stand-ins that tf.nest can open."""
+    if _is_plain_dataclass(structure):
+        cls = type(structure)
+        fields = [f.name for f in dataclasses.fields(cls) if f.init]
+        return _stand_in(cls)(*[from_user(getattr(structure, name)) for name in fields])
+    if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+        return type(structure)(*[from_user(x) for x in structure])
+    if type(structure) in (list, tuple):
+        return type(structure)(from_user(x) for x in structure)
+    if type(structure) in (dict, collections.OrderedDict):
+        items: Any = structure
+        return type(structure)((k, from_user(v)) for k, v in items.items())
+    return structure
+
+
+def to_user(structure: Any) -> Any:
+    """The inverse of ``from_user``."""
+    if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+        parts = [to_user(x) for x in structure]
+        cls = getattr(type(structure), "dataclass_type", None)
+        if cls is None:
+            return type(structure)(*parts)
+        names = [f.name for f in dataclasses.fields(cls) if f.init]
+        return cls(**dict(zip(names, parts)))
+    if type(structure) in (list, tuple):
+        return type(structure)(to_user(x) for x in structure)
+    if type(structure) in (dict, collections.OrderedDict):
+        items: Any = structure
+        return type(structure)((k, to_user(v)) for k, v in items.items())
+    return structure
+
+
+def replaced(nest: Any, kind: type, make: Callable[[Any], Any]) -> Any:
+    """The nest with ``make(x)`` in place of every x of type ``kind``."""
+
+    def visit(x: Any) -> Any:
+        if isinstance(x, kind):
+            return make(x)
+        if isinstance(x, tuple) and hasattr(x, "_fields"):
+            return type(x)(*map(visit, x))
+        if type(x) in (list, tuple):
+            return type(x)(map(visit, x))
+        if type(x) in (dict, collections.OrderedDict):
+            items: Any = x
+            return type(x)((k, visit(v)) for k, v in items.items())
+        return x
+
+    return to_user(visit(from_user(nest)))
+
+
+def as_function(fn: Callable[..., Any], jit_compile: bool | None = None) -> Callable[..., Any]:
+    """``fn`` as a ``tf.function`` of which arguments and results may be dataclasses."""
+
+    def of_nests(args: Any, kwargs: Any) -> Any:
+        return from_user(fn(*to_user(args), **to_user(kwargs)))
+
+    compiled = tf.function(of_nests, autograph=False, jit_compile=jit_compile)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return to_user(compiled(from_user(args), from_user(kwargs)))
+
+    return call
+
+
+def flatten(structure: Any) -> list[Any]:
+    """Leaves; composites are opened, None stays a leaf."""
+    return tf.nest.flatten(structure, expand_composites=True)
+
+
+def pack(structure: Any, leaves: list[Any]) -> Any:
+    """The nest ``structure`` with other leaves: the inverse of ``flatten``."""
+    return tf.nest.pack_sequence_as(structure, leaves, expand_composites=True)
+
+
+def paths(structure: Any, name: str) -> list[str]:
+    """For each leaf, how a user would write it: ``elems['a'][0]``."""
+    if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+        fields: Any = getattr(structure, "_fields")  # noqa: B009  (no attribute of a plain tuple)
+        return [p for f, x in zip(fields, structure) for p in paths(x, f"{name}.{f}")]
+    if isinstance(structure, (list, tuple)):
+        return [p for i, x in enumerate(structure) for p in paths(x, f"{name}[{i}]")]
+    if isinstance(structure, dict):
+        return [p for k in sorted(structure) for p in paths(structure[k], f"{name}[{k!r}]")]
+    return [name] * len(flatten(structure))
+
+
+def spread(prefix: Any, tree: Any, name: str) -> list[int | None]:
+    """One axis for each leaf of ``tree``, from a nest that is a prefix of it.
+
+    Raises:
+      ArgumentError: if it is not a prefix.
+    """
+    if prefix is None:
+        return [None] * len(flatten(tree))
+    if isinstance(prefix, numbers.Integral) and not isinstance(prefix, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return [int(prefix)] * len(flatten(tree))
+    prefix = from_user(prefix)
+    if isinstance(prefix, (list, tuple)) and isinstance(tree, (list, tuple)):
+        if len(prefix) == len(tree):
+            parts = [spread(p, t, f"{name}[{i}]") for i, (p, t) in enumerate(zip(prefix, tree))]
+            return [a for part in parts for a in part]
+    elif isinstance(prefix, dict) and isinstance(tree, dict) and set(prefix) == set(tree):
+        keys = sorted(tree)
+        return [a for k in keys for a in spread(prefix[k], tree[k], f"{name}[{k!r}]")]
+    raise ArgumentError(
+        f"{name} is {prefix!r}, which is not an int, None or a prefix of the nest "
+        f"{tf.nest.map_structure(lambda x: '*', tree)!r} that it belongs to."
+    )

@@ -1,0 +1,281 @@
+"""Regions: ops of the body that run together in one sequential loop (DESIGN 11)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor._tf import _graphs
+from tf_pfor.core.conversion import Conversion
+from tf_pfor.core.registry import REGISTRY
+
+_SMALL = 32  # elements of a constant that each row may hold
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Region:
+    """Ops of the body that run together, once for each row.
+
+    Attributes:
+      ops: the ops, each after those it needs.
+      inputs: the tensors of the body that they read and do not make.
+      outputs: the tensors that others read.
+      uneven: which of these, by their numbers, may not have the same shape in all rows.
+      handles: the handles of resources that others read, of while loops that hand them on.
+    """
+
+    ops: tuple[tf.Operation, ...]
+    inputs: tuple[tf.Tensor, ...]
+    outputs: tuple[tf.Tensor, ...]
+    uneven: tuple[int, ...] = ()
+    handles: tuple[tf.Tensor, ...] = ()
+
+    @classmethod
+    def of(cls, ops: Sequence[tf.Operation], outputs: Iterable[tf.Tensor] | None = None) -> Region:
+        """The region of ``ops``; all that they make is wanted if ``outputs`` is None."""
+        # XLA wants to see the constants that are shapes, and empty lists have no gradient.
+        inside = set(ops)
+        new = [t.op for op in ops for t in op.inputs if _is_new_list(t)]
+        small = {op: None for op in new if inside.isdisjoint(t.op for t in op.inputs)}
+        known = [t for op in (*small, *ops) for t in op.inputs if _is_small_constant(t)]
+        small = {op: None for op in (*(t.op for t in known), *small) if op not in ops}
+        ops = [*small, *ops]
+        inside = set(ops)
+        inputs = {key(t): t for op in ops for t in op.inputs if t.op not in inside}
+        if outputs is None:
+            outputs = [t for op in ops for t in op.outputs if op not in small]
+        return cls(tuple(ops), tuple(inputs.values()), tuple(outputs))
+
+    @classmethod
+    def read(
+        cls, ops: Sequence[tf.Operation], walker: Conversion, uneven: Collection[Any] = ()
+    ) -> Region:
+        """The region of ``ops``, of which all is wanted that others read and that is not there yet.
+
+        Of the tensors whose keys are ``uneven``, only those that are results of the body.
+        """
+        inside = set(ops)
+        made = [t for op in ops if not walker.is_done(op) for t in op.outputs]
+        wanted = [
+            t
+            for t in made
+            if walker.is_asked(t) or (key(t) not in uneven and set(t.consumers()) - inside)
+        ]
+        if not uneven:  # an op that is read may be asked for its other results later
+            readers = {t.op for t in wanted}
+            wanted = [t for t in made if t.op in readers]
+        outputs = [t for t in wanted if t.dtype != tf.resource]
+        return dataclasses.replace(
+            cls.of(ops, outputs),
+            uneven=tuple(i for i, t in enumerate(outputs) if key(t) in uneven),
+            handles=tuple(t for t in wanted if t.dtype == tf.resource),
+        )
+
+    @property
+    def waits_for(self) -> list[tf.Operation]:
+        """What must have run before, without being read."""
+        inside = set(self.ops)
+        return [o for op in self.ops for o in op.control_inputs if o not in inside]
+
+    @classmethod
+    def of_graph(cls, graph: Any) -> Region:
+        """All ops of a function graph, from its inputs to its outputs."""
+        ops = in_order({op for op in graph.get_operations() if op.type != "Placeholder"})
+        return cls(tuple(ops), tuple(graph.inputs), tuple(graph.outputs))
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether running it has effects, or gives another result each time."""
+        return any(_tf.schema(op.type).is_stateful for op in self.ops)  # type: ignore[union-attr]
+
+    def hidden(self, ops: Iterable[tf.Operation]) -> list[tf.Operation]:
+        """Those of some of its ops whose results nobody reads; none if running it has effects."""
+        readers = {t.op for t in (*self.outputs, *self.handles)}
+        return [op for op in ops if op not in readers and not self.is_stateful]
+
+    @property
+    def own_gradient(self) -> tf.Operation | None:
+        """An op with a tf.custom_gradient, which its copies do not have; None if there is none."""
+        todo = list(self.ops)
+        for op in todo:  # grows
+            if op.type == "IdentityN" and _tf.has_own_gradient(op):
+                return op
+            if op.type in _tf.CALLS:
+                todo += [o for graph in _tf.functions_of(op) for o in graph.get_operations()]
+        return None
+
+    @property
+    def has_variables(self) -> bool:
+        """Whether it gets handles of variables."""
+        return any(t.dtype == tf.resource for t in self.inputs)
+
+    def copy(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
+        """Emits the ops in the current graph on ``inputs``; returns the outputs."""
+        graph = tf.compat.v1.get_default_graph()
+        new: dict[Any, tf.Tensor] = {key(t): x for t, x in zip(self.inputs, inputs)}
+        copies: dict[tf.Operation, list[tf.Operation]] = {}
+        for op in self.ops:
+            given = [new[key(t)] for t in op.inputs]
+            mark = len(graph.get_operations())
+            with graph.control_dependencies(
+                [x for c in op.control_inputs for x in copies.get(c, ())]
+            ):
+                made = copied(op, given)
+            copies[op] = graph.get_operations()[mark:]
+            for old, one in zip(op.outputs, made):
+                new[key(old)] = one
+        return [new[key(t)] for t in self.outputs]
+
+
+def copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    """Emits one op on ``inputs`` in the current graph; a call as what is called."""
+    graph = tf.compat.v1.get_default_graph()
+    if op.type in _tf.CALLS and not _tf.is_row_loop(op):  # TensorFlow cannot differentiate its copy
+        (body,) = _tf.functions_of(op)
+        return Region.of_graph(body).copy(*inputs)
+    schema = _tf.schema(op.type)
+    assert schema is not None
+    protos = {k: v for k, v in _tf.attr_map(op).items() if k in schema.attr_types}
+    _tf.add_functions(op.graph, graph, protos)
+    return _graphs.create_op(graph, op.type, list(inputs), protos, op.name).outputs
+
+
+def _is_small_constant(tensor: tf.Tensor) -> bool:
+    """A shape or the like: of integers, since the others may be differentiated by."""
+    is_small = tensor.dtype.is_integer and (tensor.shape.num_elements() or 0) <= _SMALL
+    return tensor.op.type == "Const" and is_small
+
+
+def _is_new_list(tensor: tf.Tensor) -> bool:
+    return tensor.op.type in ("EmptyTensorList", "TensorListReserve")
+
+
+def key(tensor: tf.Tensor) -> Any:
+    """Names a tensor of a graph; equal for equal ones."""
+    return (tensor.op, tensor.value_index)
+
+
+def reached(roots: Iterable[tf.Operation]) -> set[tf.Operation]:
+    """The operations that ``roots`` need, and themselves."""
+    found: set[tf.Operation] = set()
+    todo = list(roots)
+    while todo:
+        op = todo.pop()
+        if op not in found:
+            found.add(op)
+            todo += [t.op for t in op.inputs]
+            todo += op.control_inputs
+    return found
+
+
+# ---------------------------------------------------------------------------
+# Growing
+# ---------------------------------------------------------------------------
+
+
+def grow(first: tf.Operation, walker: Conversion, uneven: Collection[Any]) -> list[tf.Operation]:
+    """The ops that share a loop with ``first``, an op that no rule takes, in running order.
+
+    They are stateless, have no rule at all, are connected with it through such ops, and no path
+    leaves them and comes back. What they need from outside is converted on the way.
+
+    Args:
+      first: the op.
+      walker: what converts it.
+      uneven: the keys of tensors whose shapes may differ between iterations: none of theirs.
+    """
+    wanted = {
+        op for op in walker.wanted() if not any(key(t) in uneven for t in (*op.inputs, *op.outputs))
+    }
+    members = _connected(first, lambda op: op in wanted and _may_join(op, first, walker))
+    _make_convex(members, walker.wanted())
+    if len(members) == 1:
+        return [first]
+    outside = [t.op for op in members for t in op.inputs if t.op not in members]
+    walker.visit([op for op in outside if not walker.is_done(op)])
+    joined: dict[tf.Operation, None] = {}
+    for op in in_order(members):
+        if op is first or _fits(op, joined, walker):
+            joined[op] = None
+    return list(joined)
+
+
+def _may_join(op: tf.Operation, first: tf.Operation, walker: Conversion) -> bool:
+    schema = _tf.schema(op.type)
+    return (
+        schema is not None
+        and not schema.is_stateful
+        and not walker.is_done(op)
+        and op.type not in ("Const", "Placeholder")
+        and op.type not in REGISTRY
+        and walker.settings.may_loop(op.type)
+        and not op.control_inputs
+        and bool(op.outputs)
+        and op.device == first.device
+    )
+
+
+def _connected(first: tf.Operation, may_join: Any) -> set[tf.Operation]:
+    """``first`` and what is connected with it through ops that may join."""
+    found = {first}
+    todo = [first]
+    while todo:
+        op = todo.pop()
+        near = [t.op for t in op.inputs] if op is not first else []
+        near += [c for t in op.outputs for c in t.consumers()]
+        for other in near:
+            if other not in found and may_join(other):
+                found.add(other)
+                todo.append(other)
+    return found
+
+
+def _make_convex(members: set[tf.Operation], wanted: set[tf.Operation]) -> None:
+    """Takes out what a path reaches that left the members: in the end none leaves and returns."""
+    while True:
+        behind: set[tf.Operation] = set()  # outside, and downstream of a member
+        todo = [c for op in members for c in after(op) if c in wanted and c not in members]
+        while todo:
+            op = todo.pop()
+            if op not in behind:
+                behind.add(op)
+                todo += [c for c in after(op) if c in wanted]
+        back = members & behind
+        if not back:
+            return
+        members -= back
+
+
+def after(op: tf.Operation) -> list[tf.Operation]:
+    """The operations that read what ``op`` makes, or wait for it."""
+    return [c for t in op.outputs for c in t.consumers()] + list(_tf.control_outputs(op))
+
+
+def in_order(members: set[tf.Operation]) -> list[tf.Operation]:
+    """Some operations, each after those of them that it needs."""
+    order: dict[tf.Operation, None] = {}
+    for root in sorted(members, key=lambda op: op.name):
+        stack = [root]
+        while stack:
+            op = stack[-1]
+            needs = (*(t.op for t in op.inputs), *op.control_inputs)
+            todo = [o for o in needs if o in members and o not in order]
+            stack += todo
+            if not todo:
+                order[stack.pop()] = None
+    return list(order)
+
+
+def _fits(op: tf.Operation, joined: dict[tf.Operation, None], walker: Conversion) -> bool:
+    """Whether an op can run with those joined so far; one that is loop-invariant is converted."""
+    values = [walker.value_of(t) for t in op.inputs if t.op not in joined]
+    if any(v is None or not v.is_tensor for v in values):
+        return False
+    if any(t.op in joined for t in op.inputs) or any(v and v.is_stacked for v in values):
+        return True
+    walker.visit([op])
+    return False

@@ -1,0 +1,255 @@
+"""Rules, and the registry that holds them: one place for each op type.
+
+A rule says how to vectorize one op type when a given set of its inputs is stacked. Users add
+their own with ``RegisterPFor``; the package's own live in ``tf_pfor.converters``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import inspect
+import threading
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Final
+
+from tf_pfor import _tf
+from tf_pfor.core.errors import RegistrationError
+
+
+class Stacked(enum.Enum):
+    """Patterns of stacked inputs that are not one exact set."""
+
+    ANY = "any"  # any non-empty set of inputs
+    ALWAYS = "always"  # also when no input is stacked: the op is never simply kept
+
+
+ANY: Final = Stacked.ANY
+ALWAYS: Final = Stacked.ALWAYS
+
+Pattern = frozenset[str] | Stacked
+ConverterFn = Callable[..., Any]
+
+
+class Outcome(enum.Enum):
+    """What happened to an op of the body."""
+
+    KEPT = "kept"  # loop-invariant: emitted once, as it is
+    VECTORIZED = "vectorized"
+    TILED = "tiled"  # vectorized after repeating an invariant input
+    LOOPED = "looped"  # in a sequential loop
+    REJECTED = "rejected"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """How to vectorize one op type for one pattern of stacked inputs.
+
+    Attributes:
+      op_type: the OpDef name.
+      stacked: the set of input names that may be stacked, or ANY, or ALWAYS.
+      attrs: attributes that the rule reads or that do not matter to it. An op with another
+        attribute that is not at its default is refused: a rule never drops what it did not read.
+      function: ``function(call, *inputs)``, the inputs as Values in OpDef order.
+      family: the maker of the rule, for reports.
+      outcome: what reports say of ops that this rule takes.
+      note: why, for rules that loop on purpose.
+      where: ``file:line`` of the registration.
+    """
+
+    op_type: str
+    stacked: Pattern
+    attrs: frozenset[str]
+    function: ConverterFn
+    family: str
+    outcome: Outcome
+    note: str
+    where: str
+
+
+class Registry:
+    """Rules by op type. Thread-safe.
+
+    Attributes:
+      version: a number that differs between states with different rules.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._changes = 0
+        self._rules: dict[str, dict[Pattern, Rule]] = {}
+        self._lock = threading.RLock()
+
+    def add(self, rule: Rule, *, override: bool = False) -> None:
+        """Adds a rule.
+
+        Raises:
+          RegistrationError: if the op type already has a rule for this pattern and ``override``
+            is False; or if the op has no such input or attribute.
+        """
+        schema = _tf.schema(rule.op_type)
+        if schema is not None:  # an op that another version of TensorFlow has is tolerated
+            _check_names(rule, schema)
+        with self._lock:
+            known = self._rules.get(rule.op_type, {})
+            if override:
+                known = {}
+            elif rule.stacked in known:
+                raise RegistrationError(
+                    f"{rule.op_type} already has a converter for stacked="
+                    f"{describe(rule.stacked)}: registered at {known[rule.stacked].where}, and "
+                    f"again at {rule.where}. Pass override=True to replace the first."
+                )
+            self._rules[rule.op_type] = {**known, rule.stacked: rule}
+            self._changes += 1
+            self.version = self._changes
+
+    def find(self, op_type: str, stacked: frozenset[str]) -> list[Rule]:
+        """The rules that can take an op with these stacked inputs, the best first.
+
+        First the exact set, then ANY, then supersets (whose other inputs must be tiled), the
+        smallest first. For an op without stacked inputs only ALWAYS.
+        """
+        rules = self._rules.get(op_type)
+        if not rules:
+            return []
+        found = [rules[ALWAYS]] if ALWAYS in rules else []
+        if not stacked:
+            return found + ([rules[stacked]] if stacked in rules else [])
+        if stacked in rules:
+            found.insert(0, rules[stacked])
+        if ANY in rules:
+            found.append(rules[ANY])
+        larger = [p for p in rules if isinstance(p, frozenset) and p > stacked]
+        found += [rules[p] for p in sorted(larger, key=lambda p: (len(p), sorted(p)))]
+        return found
+
+    def rules(self, op_type: str) -> list[Rule]:
+        """All rules of an op type."""
+        return list(self._rules.get(op_type, {}).values())
+
+    def op_types(self) -> list[str]:
+        """All op types that have a rule, sorted."""
+        return sorted(self._rules)
+
+    def __contains__(self, op_type: str) -> bool:
+        return op_type in self._rules
+
+    @contextlib.contextmanager
+    def temporary(self) -> Generator[None]:
+        """Undoes every registration made inside the ``with`` block at its end."""
+        with self._lock:
+            saved, version = dict(self._rules), self.version
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._rules, self.version = saved, version
+
+
+REGISTRY: Final = Registry()
+
+
+class RegisterPFor:
+    """Registers a converter for an op type: a decorator (papers/000 section 3.5).
+
+    The converter is called as ``converter(call, *inputs)``, the inputs as ``Value`` objects (a
+    list of them for a list input) in OpDef order. It returns what the op's outputs become: a
+    tensor whose axis 0 is the loop, or a ``Value``; a list of them if the op has several
+    outputs. It raises ``CannotVectorize(why)``, before it emits anything, if it cannot help.
+
+    Args:
+      op_type: the OpDef name, e.g. "MatMul".
+      stacked: the inputs that may be stacked: a tuple of OpDef input names (this exact set),
+        ``ANY`` (any non-empty set), or ``ALWAYS`` (also when none is). May be given several
+        times, as several decorators, one for each pattern.
+      attrs: the attributes that the converter reads, or that ``call.rebuild`` may keep without
+        changing what they mean. An op with any other attribute off its default is refused.
+      override: replace all that is registered for this op type.
+
+    Raises:
+      RegistrationError: if the pattern is registered already; the message names both places.
+
+    Example: an op of one's own whose kernel takes any leading dimensions.
+
+    >>> import tf_pfor
+    >>> with tf_pfor.registry.REGISTRY.temporary():
+    ...     @tf_pfor.RegisterPFor("Cross", stacked=("a", "b"), override=True)
+    ...     def cross(call, a, b):
+    ...         return call.rebuild(a=a.tensor, b=b.tensor)
+    """
+
+    def __init__(
+        self,
+        op_type: str,
+        stacked: Iterable[str] | Stacked = ANY,
+        *,
+        attrs: Iterable[str] = (),
+        override: bool = False,
+        family: str = "",
+        outcome: Outcome = Outcome.VECTORIZED,
+        note: str = "",
+    ):
+        self._op_type = op_type
+        self._stacked: Pattern = (
+            stacked if isinstance(stacked, Stacked) else frozenset(_names(stacked))
+        )
+        self._attrs = frozenset(_names(attrs))
+        self._override = override
+        self._family = family
+        self._outcome = outcome
+        self._note = note
+
+    def __call__(self, function: ConverterFn, where: str = "") -> ConverterFn:
+        """Registers ``function``; ``where`` is ``file:line`` when a family made it."""
+        if not callable(function):
+            raise RegistrationError(
+                f"RegisterPFor({self._op_type!r}) expects a function, found {function!r}."
+            )
+        rule = Rule(
+            op_type=self._op_type,
+            stacked=self._stacked,
+            attrs=self._attrs,
+            function=function,
+            family=self._family or getattr(function, "__name__", "converter"),
+            outcome=self._outcome,
+            note=self._note,
+            where=where or source_of(function),
+        )
+        REGISTRY.add(rule, override=self._override)
+        return function
+
+
+def _names(names: Iterable[str]) -> Iterable[str]:
+    return (names,) if isinstance(names, str) else names
+
+
+def source_of(function: Any) -> str:
+    """``file:line`` of a function, for messages and reports."""
+    try:
+        code = inspect.unwrap(function).__code__
+        return f"{code.co_filename}:{code.co_firstlineno}"
+    except AttributeError:
+        return repr(function)
+
+
+def describe(pattern: Pattern) -> str:
+    """A pattern as messages show it."""
+    return pattern.value if isinstance(pattern, Stacked) else str(sorted(pattern))
+
+
+def _check_names(rule: Rule, schema: _tf.Schema) -> None:
+    inputs = {a.name for a in schema.inputs}
+    if isinstance(rule.stacked, frozenset) and not rule.stacked <= inputs:
+        raise RegistrationError(
+            f"{rule.op_type} has no input {sorted(rule.stacked - inputs)}; its inputs are "
+            f"{[a.name for a in schema.inputs]} (registered at {rule.where})."
+        )
+    # Our own rules name the attributes of several versions of TensorFlow.
+    is_own = getattr(rule.function, "__module__", "").startswith("tf_pfor.converters")
+    if not is_own and not rule.attrs <= set(schema.attr_types):
+        raise RegistrationError(
+            f"{rule.op_type} has no attribute {sorted(rule.attrs - set(schema.attr_types))}; its "
+            f"attributes are {sorted(schema.attr_types)} (registered at {rule.where})."
+        )

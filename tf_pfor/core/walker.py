@@ -1,0 +1,487 @@
+"""The walker: turns the ops of a body into ops that run all iterations at once.
+
+papers/000 section 3.5, with one difference: it *pulls*. It starts from what is asked for and
+goes depth-first over inputs and control inputs, so that what nobody needs is never converted
+and custom gradients can ask for more later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core import contracts, matching, ranges, regions
+from tf_pfor.core.accesses import changes_what_it_reads
+from tf_pfor.core.call import Call
+from tf_pfor.core.checked import checked, shaped
+from tf_pfor.core.conversion import Failed, Inputs
+from tf_pfor.core.emit import Emitter
+from tf_pfor.core.errors import CannotVectorize, Refused
+from tf_pfor.core.late_gradients import Continued, CustomGradient
+from tf_pfor.core.loop import Loop
+from tf_pfor.core.registry import REGISTRY, Outcome, Rule
+from tf_pfor.core.report import Recorder
+from tf_pfor.core.settings import Settings
+from tf_pfor.core.values import Results, Unstacked, Value, dims
+from tf_pfor.fallback import nested_maps, ordered_updates, row_loop, uneven_regions
+from tf_pfor.fallback.randomness import draws, why_not_drawn
+from tf_pfor.fallback.selections import SOURCES, masked
+from tf_pfor.layouts import row_major, row_reads
+from tf_pfor.layouts.list_handles import only_passes_lists
+from tf_pfor.layouts.repeated import RepeatedList
+from tf_pfor.layouts.stacked_lists import StackedList
+
+
+class Walker:
+    """Converts tensors of one body graph, on demand and once each."""
+
+    Failed = Failed
+    has_caller = False  # whether it converts a function, whose call could be looped instead
+    is_root = False  # whether it converts the body of a map in the body of another one
+    inner_map: Any = None  # what the op that is being converted is part of
+
+    def __init__(
+        self,
+        loop: Loop,
+        emit: Emitter,
+        settings: Settings,
+        recorder: Recorder,
+    ):
+        self.loop = loop
+        self.emit = emit
+        self.settings = settings
+        self.recorder = recorder
+        self._values: dict[Any, Value] = {}
+        self.bounds = ranges.of_rows(self.value_of)
+        self._done: dict[Any, list[tf.Operation]] = {}  # op -> what it became
+        self._failed: set[Any] = set()
+        self._tiled: dict[int, tuple[Value, Value]] = {}
+        self.memo: dict[Any, Any] = {}  # of this walker and those of the functions it enters
+        self.graph: Any = None  # the body's graph, once an op of it was converted
+        self._inner: dict[tf.Operation, list[tf.Operation]] = {}  # op -> those inside its loop
+        self._asked: tuple[tf.Tensor, ...] = ()
+        self._roots: tuple[tf.Operation, ...] = ()
+        self.parent: Walker | None = None  # the walker of the body that this function is in
+        self.is_region = False  # whether it has a loop of its own: of a branch or a while loop
+        self.entered_by: tf.Operation | None = None  # what calls the function that it converts
+        self._inside: frozenset[str] = frozenset()  # the functions being inlined
+
+    # The two entries ------------------------------------------------------
+
+    def bind(self, tensor: tf.Tensor, value: Value) -> None:
+        """Says what a tensor of the body (a placeholder) is in the vectorized graph."""
+        self._hold(tensor, value, is_given=True)
+        self._done.setdefault(tensor.op, [])
+
+    def convert(
+        self, tensors: Sequence[tf.Tensor], operations: Iterable[tf.Operation] = ()
+    ) -> list[Value]:
+        """Converts tensors, and operations that are wanted for their side effects.
+
+        Raises:
+          Failed: if something they need could not be converted; ``recorder`` has the reasons.
+        """
+        for op in {t.op for t in tensors if _key(t) not in self._values}:
+            for inner in self._inner.get(op, ()):  # nobody was to read it: looped once more
+                del self._done[inner], self._inner[inner]
+        self._asked = (*self._asked, *tensors)
+        self._roots = (*self._roots, *(t.op for t in tensors), *operations)
+        self.visit([*(t.op for t in tensors), *operations])
+        missing = [t for t in tensors if _key(t) not in self._values]
+        if missing or any(op in self._failed for op in operations):
+            raise Failed
+        return [self._values[_key(t)] for t in tensors]
+
+    def value_of(self, tensor: tf.Tensor) -> Value | None:
+        """What a tensor of the body has become; None if it was not converted."""
+        return self._values.get(_key(tensor))
+
+    def is_asked(self, tensor: tf.Tensor) -> bool:
+        """Whether a tensor of the body is a result that was asked for."""
+        return any(_key(t) == _key(tensor) for t in self._asked)
+
+    def is_done(self, op: tf.Operation) -> bool:
+        """Whether an op was looked at, with whatever end."""
+        return op in self._done
+
+    def failed(self, operations: Iterable[tf.Operation]) -> bool:
+        """Whether one of some operations could not be converted."""
+        return any(op in self._failed for op in operations)
+
+    def wanted(self) -> set[tf.Operation]:
+        """The ops that what was asked of this walker needs."""
+        return regions.reached(self._roots)
+
+    def group(self, operation: tf.Operation) -> tf.Operation:
+        """One operation that runs after all that a converted operation became."""
+        return tf.group(*self._done[operation])
+
+    def convert_function(
+        self,
+        op: tf.Operation,
+        name: str,
+        args: Sequence[Value],
+        *,
+        loop: Loop | None = None,
+        outputs: int | None = None,
+    ) -> list[Value]:
+        """Converts the function ``name``, which ``op`` calls, inline, applied to ``args``.
+
+        That is its (first) outputs, and its side effects.
+        """
+        if name in self._inside:
+            raise CannotVectorize(f"the function '{name}' calls itself")
+        body = _tf.function_graph(op.graph, name)
+        if len(body.inputs) != len(args):
+            raise CannotVectorize(f"'{name}' has {len(body.inputs)} inputs, not {len(args)}")
+        child = self.enter(loop or self.loop, self.emit)
+        child.entered_by, child._inside = op, self._inside | {name}
+        for placeholder, value in zip(body.inputs, args, strict=True):
+            child.bind(placeholder, value)
+        return child.convert(body.outputs[:outputs], getattr(body, "control_outputs", ()))
+
+    def enter(self, loop: Loop, emit: Emitter, recorder: Recorder | None = None) -> Walker:
+        """A walker for a function of the body that gets a graph of its own (branch, loop)."""
+        child = Walker(loop, emit, self.settings, recorder or self.recorder)
+        child.memo = self.memo
+        child.parent, child.has_caller, child.inner_map = self, True, self.inner_map
+        child.is_region = loop is not self.loop
+        return child
+
+    def later(self) -> Walker:
+        """A walker that continues this one in the current graph, for gradients asked for later.
+
+        It reads what this one has converted, and keeps to itself what it converts.
+        """
+        child = Walker(self.loop, self.emit, self.settings, Recorder())
+        graph = tf.compat.v1.get_default_graph()
+        is_here = graph is self.emit.graph
+        if not is_here:
+            child.emit = Emitter(graph)
+            child.loop = self.loop.seen_from(child.emit)
+        child.parent = self.parent and self.parent.later()
+        child.is_region, child.entered_by = self.is_region, self.entered_by
+        child.graph = self.graph
+        home = self.emit.graph
+        see: Any = (lambda v: v) if is_here else (lambda v: v.seen_from(graph, home))
+        child._values = Continued(self._values, see)
+        child._done = Continued(self._done, (lambda made: made) if is_here else (lambda _: []))
+        child._failed = set(self._failed)
+        child._inner = dict(self._inner)
+        return child
+
+    def done(self, operations: Iterable[tf.Operation]) -> list[tf.Operation]:
+        """What converted operations became."""
+        return [made for o in operations for made in self._done[o]]
+
+    # Walking --------------------------------------------------------------
+
+    def visit(self, roots: list[tf.Operation]) -> None:
+        """Converts operations, after all that they need."""
+        stack = list(reversed(roots))
+        while stack:
+            op = stack[-1]
+            if op in self._done:
+                stack.pop()
+                continue
+            needs = (*[t.op for t in op.inputs], *op.control_inputs)
+            todo = [o for o in needs if o not in self._done]
+            if todo:
+                stack += todo
+                continue
+            stack.pop()
+            nested_maps.convert_op(op, self)
+
+    def convert_op(self, op: tf.Operation) -> None:
+        """Converts one op, all that it needs being converted."""
+        self.graph = op.graph
+        try:
+            with self._placed(op) if op.control_inputs or op.device else contextlib.nullcontext():
+                results, made = self._results(op)
+        except Failed:
+            self._failed.add(op)
+            self._done[op] = []
+            return
+        self._done[op] = made
+        for tensor, value in zip(op.outputs, results):
+            if value is not None:
+                self._hold(tensor, value)
+
+    def _hold(self, tensor: tf.Tensor, value: Value, *, is_given: bool = False) -> None:
+        """Keeps what a tensor has become; in tests, its layout's contract is checked."""
+        if contracts.ARE_CHECKED:
+            graph = None if is_given else self.emit.graph
+            place = contracts.Place(graph, self.loop.static_length)
+            contracts.check(value, place, f"'{tensor.name}'")
+        self._values[_key(tensor)] = value
+
+    @contextlib.contextmanager
+    def _placed(self, op: tf.Operation) -> Any:
+        """Mirrors the op's control inputs and device."""
+        with contextlib.ExitStack() as scopes:
+            before = [o for c in op.control_inputs for o in self._done[c]]
+            if before:
+                scopes.enter_context(self.emit.graph.control_dependencies(before))
+            if op.device:
+                scopes.enter_context(self.emit.graph.device(op.device))
+            yield
+
+    def _results(self, op: tf.Operation) -> tuple[Results, list[tf.Operation]]:
+        if any(o in self._failed for o in (*[t.op for t in op.inputs], *op.control_inputs)):
+            raise Failed
+        schema = _tf.schema(op.type)
+        if schema is None:
+            return self._legacy_call(op)
+        if op.type == "Const":
+            return [self._constant(op, _tf.static_value(op.outputs[0]))], []
+        if matching.is_shape_arithmetic(op) and not schema.is_stateful:
+            known = self.bounds.constant(op.outputs[0])
+            if known is not None:
+                return [self._constant(op, known)], []
+        values = [self._values[_key(t)] for t in op.inputs]
+        inputs = matching.group(op, schema, values)
+        if not all(v.is_standard for v in values):
+            mark = len(self.emit.operations)
+            found = self._by_row(op, inputs)
+            if found is not None:
+                return found, self.emit.operations[mark:]
+            calls = op.type in (*_tf.CALLS, *_tf.LOOPS)  # they take such lists as they are
+            values = [
+                v if calls and isinstance(v, RepeatedList) else v.standard(self.emit)
+                for v in values
+            ]
+            inputs = matching.group(op, schema, values)
+        stacked = frozenset(name for name, v in inputs.items() if matching.any_stacked(v))
+        if self.settings.randomness != "different" and draws(op):
+            why = why_not_drawn(self, stacked)
+            if why:
+                raise self._rejected(op, why)
+            if _tf.draws_randomly(op.type):
+                mark = len(self.emit.operations)
+                return self._keep(op, inputs), self.emit.operations[mark:]
+        rules = REGISTRY.find(op.type, stacked)
+        # What others may have to wait for: the ops that this one becomes.
+        watch = schema.is_stateful or not op.outputs
+        before = len(self.emit.graph.get_operations()) if watch else 0
+        mark = len(self.emit.operations)
+        fused = self._read_row(op, inputs) if stacked else None
+        group = ordered_updates.group_of(op, self)
+        if group is not None:
+            return self._in_order(op, group)
+        if fused is not None:
+            results = fused
+        elif not stacked and not schema.is_stateful and not rules:
+            results = self._keep(op, inputs)
+        elif stacked and only_passes_lists(op, schema, Call(op, inputs, self).flat_inputs()):
+            self.recorder.add(op, Outcome.VECTORIZED)
+            made = Call(op, inputs, self).rebuild()
+            results = [StackedList.of(t) for t in (made if isinstance(made, list) else [made])]
+        else:
+            results = self._apply(op, inputs, stacked, rules)
+        if watch:
+            return results, self.emit.graph.get_operations()[before:]
+        return results, self.emit.operations[mark:]
+
+    def _legacy_call(self, op: tf.Operation) -> tuple[list[Value], list[tf.Operation]]:
+        """An op whose type is the name of a function of the graph: a call of TensorFlow 1."""
+        if _tf.find_function(op.graph, op.type) is None:
+            raise self._rejected(op, "its op type is not known to this TensorFlow")
+        before = len(self.emit.graph.get_operations())
+        args = [self._values[_key(t)] for t in op.inputs]
+        results = self.convert_function(op, op.type, args)
+        return results, self.emit.graph.get_operations()[before:]
+
+    def _constant(self, op: tf.Operation, array: Any) -> Value:
+        """A constant of the body: emitted when somebody reads it, one for each value."""
+        tensor = op.outputs[0]
+        self.recorder.add(op, Outcome.KEPT)
+        if array is None:
+            return self._keep(op, {})[0]
+        return Unstacked.deferred(
+            lambda: self.emit.constant(array, tensor.dtype),
+            dims(tensor),
+            tensor.dtype,
+            known=array,
+        )
+
+    def _by_row(self, op: tf.Operation, inputs: Inputs) -> list[Value] | None:
+        """The results of a read or a write of items that are stored by row (``row_major``)."""
+        found = row_major.convert(op, inputs, self.loop, self.emit, self.tile, self.value_of)
+        if found is not None:
+            self.recorder.add(op, Outcome.VECTORIZED)
+        return found
+
+    def _read_row(self, op: tf.Operation, inputs: Inputs) -> list[Value] | None:
+        """A read of one element of rows that were not gathered yet (``row_reads``)."""
+        if op.type not in ("GatherV2", "StridedSlice"):
+            return None
+        found = row_reads.fuse(op, inputs, self.emit, self.value_of)
+        if found is None:
+            return None
+        self.recorder.add(op, Outcome.VECTORIZED)
+        return [shaped(Call(op, inputs, self), None, found, dims(op.outputs[0]))]
+
+    def _keep(self, op: tf.Operation, inputs: Inputs) -> list[Value]:
+        """Emits a loop-invariant op as it is."""
+        if op.type != "Const":
+            self.recorder.add(op, Outcome.KEPT)
+        call = Call(op, inputs, self)
+        if matching.is_shape_arithmetic(op):  # emitted only if an emitted op reads it
+            output = op.outputs[0]
+            return [Unstacked.deferred(call.rebuild, dims(output), output.dtype)]
+        made = call.rebuild()
+        outputs = made if isinstance(made, list) else [made]
+        return checked(call, None, [Value.unstacked(t) for t in outputs])
+
+    def _apply(
+        self, op: tf.Operation, inputs: Inputs, stacked: frozenset[str], rules: list[Rule]
+    ) -> Results:
+        """Applies the first rule that can take the op, else the fallback."""
+        reasons: list[str] = []
+        otherwise: Any = None
+        for rule in rules:
+            tiling = matching.to_tile(rule, stacked, inputs)
+            try:
+                matching.check_attrs(rule, op)
+                given = {
+                    name: self._tile_input(v) if name in tiling else v for name, v in inputs.items()
+                }
+                call = Call(op, given, self)
+                results = checked(call, rule, rule.function(call, *given.values()))
+            except Refused as why:
+                nested_maps.check(self)
+                raise self._rejected(op, str(why)) from None
+            except CannotVectorize as why:
+                if str(why) not in reasons:
+                    reasons.append(str(why))
+                otherwise = otherwise or getattr(why, "otherwise", None)
+                continue
+            outcome = rule.outcome
+            if outcome is Outcome.VECTORIZED:
+                if not any(v.is_stacked for v in results) and not stacked:
+                    outcome = Outcome.KEPT
+                elif tiling:
+                    outcome = Outcome.TILED
+            if rule.family != "inline":
+                on_purpose = outcome is Outcome.LOOPED
+                reason = rule.note or (
+                    matching.repeated(tiling) if outcome is Outcome.TILED else ""
+                )
+                self.recorder.add(op, outcome, reason, on_purpose=on_purpose)
+            return results
+        reason = "; ".join(reasons) or "no converter is registered for it"
+        return self._fall_back(op, inputs, reason, otherwise)
+
+    def _fall_back(
+        self, op: tf.Operation, inputs: Inputs, reason: str, otherwise: Any = None
+    ) -> Results:
+        if op.type in SOURCES:
+            results, reason = masked(op, inputs, self, reason, otherwise)
+            if results is not None:
+                return results
+        nested_maps.check(self)
+        refusal = row_loop.why_not(op, self.settings.may_loop(op.type))
+        if changes_what_it_reads(op, self.memo):
+            refusal = "it changes a variable by an amount that depends on that variable's value"
+        if refusal:
+            raise self._rejected(op, f"{reason}; {refusal}")
+        try:
+            joined, uneven = uneven_regions.together(op, self)
+            if uneven or len(joined) > 1:
+                return self.loop_together(
+                    op, joined, uneven_regions.reason(joined, uneven, reason), uneven
+                )
+            looped = self.loop_over_rows(op, inputs)
+        except uneven_regions.Leaves as why:
+            raise uneven_regions.Leaves(f"{why}: {reason}") from None
+        except CannotVectorize as why:
+            raise self._rejected(op, f"{reason}; {why}") from None
+        self.recorder.add(op, Outcome.LOOPED, reason)
+        return checked(Call(op, inputs, self), None, looped)
+
+    def _in_order(
+        self, first: tf.Operation, group: ordered_updates.Group
+    ) -> tuple[Results, list[tf.Operation]]:
+        try:
+            return ordered_updates.convert(first, group, self)
+        except CannotVectorize as why:
+            raise self._rejected(first, str(why)) from None
+
+    def became(self, operations: Iterable[tf.Operation], made: list[tf.Operation]) -> None:
+        """Says what operations that were converted together became."""
+        for op in operations:
+            self._done[op] = made
+
+    def loop_together(
+        self, first: tf.Operation, ops: list[tf.Operation], reason: str, uneven: Any = ()
+    ) -> Results:
+        """Runs several ops in one sequential loop; ``uneven``: keys of what differs in shape."""
+        region = regions.Region.read(ops, self, uneven)
+        new = [op for op in ops if op not in self._done]
+        mark = len(self.emit.operations)
+        with self.emit.graph.control_dependencies(self.done(region.waits_for)):
+            given = [self._values[_key(t)] for t in region.inputs]
+            made = row_loop.loop_region(region, given, self) if ops else []
+        for tensor, value in zip(region.outputs, made):
+            self._hold(tensor, shaped(Call(tensor.op, {}, self), None, value, dims(tensor)))
+        for handle in region.handles:  # a while loop hands it on
+            self._values[_key(handle)] = self._values[_key(handle.op.inputs[handle.value_index])]
+        for op in new:
+            self.recorder.add(
+                op, Outcome.LOOPED, reason, on_purpose=bool(uneven) and op is not first
+            )
+            self._done[op] = self.emit.operations[mark:] if uneven else []
+        self.hide(new, region.hidden(new))
+        return [self._values.get(_key(t)) for t in first.outputs]
+
+    def hide(self, ops: Sequence[tf.Operation], hidden: list[tf.Operation]) -> None:
+        """Ops that became a region: if what nobody reads is asked for, it is converted anew."""
+        self._inner.update((op, hidden) for op in hidden)
+
+    def loop_over_rows(self, op: tf.Operation, inputs: Inputs, **options: bool) -> list[Value]:
+        """Runs one op in a sequential loop (``fallback.loop_op``)."""
+        return row_loop.loop_op(op, inputs, self, **options)
+
+    def loop_again(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:
+        """Runs a fallback loop of the body, and this one around it, as one loop."""
+        made = row_loop.loop_again(op, values, self)
+        self.recorder.add(op, Outcome.LOOPED, "it is a sequential loop in the body already")
+        return made
+
+    def custom_gradient(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:
+        """``values``, with the gradient of one iteration that is registered for ``op``."""
+        return CustomGradient(op, values, self).emit()
+
+    def _rejected(self, op: tf.Operation, reason: str) -> Failed:
+        self.recorder.add(op, Outcome.REJECTED, reason)
+        return Failed()
+
+    # Tiling ---------------------------------------------------------------
+
+    def _tile_input(self, given: Value | list[Value]) -> Value | list[Value]:
+        return [self.tile(v) for v in given] if isinstance(given, list) else self.tile(given)
+
+    def tile(self, value: Value) -> Value:
+        """Stacks an invariant value by repeating it, once for all who ask."""
+        value = value.standard(self.emit)
+        if isinstance(value, StackedList):
+            raise CannotVectorize("it has no converter for lists of stacked elements")
+        if value.is_stacked:
+            return value
+        found = self._tiled.get(id(value))
+        if found is not None:
+            return found[1]
+        tensor = value.tensor
+        if tensor.dtype in (tf.resource, tf.variant):
+            raise CannotVectorize(f"a loop-invariant {tensor.dtype.name} cannot be repeated")
+        tiled = Value.stacked(self.emit.repeated(tensor, self.loop.length))
+        self._tiled[id(value)] = (value, tiled)
+        return tiled
+
+
+def _key(tensor: tf.Tensor) -> Any:
+    return (tensor.op, tensor.value_index)

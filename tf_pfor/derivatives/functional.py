@@ -1,0 +1,417 @@
+"""Derivatives of functions: jacrev, jacfwd, hessian, hvp, hessian_diag, laplacian.
+
+Named and shaped as in JAX: for y = fn(x) the jacobian has shape y.shape + x.shape, the nest of the
+outputs outside and the nest of the argument inside. The results are functions; called eagerly they
+are compiled once for each signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.api.maps import check_blocks
+from tf_pfor.core import nests
+from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.memory import AUTO, default_budget
+from tf_pfor.derivatives.differentiated import (
+    Argnums,
+    Differentiated,
+    Fn,
+    check_outputs,
+    compiled,
+    filled,
+    tensors_of,
+)
+from tf_pfor.derivatives.missing_gradients import refuse_constants
+from tf_pfor.derivatives.pullbacks import (
+    Blocks,
+    gradients_of,
+    map_units,
+    rows_of,
+    size_of_rows,
+    unflattened,
+)
+
+_REAL = (
+    "Set holomorphic=True for the complex derivative of a holomorphic function, or differentiate "
+    "with respect to the real and imaginary parts."
+)
+_HOLOMORPHIC = "holomorphic=True is for functions of complex arguments with complex outputs."
+_REAL_ONLY = "Differentiate with respect to its real and imaginary parts."
+
+
+def jacrev(
+    fn: Fn,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
+    holomorphic: bool = False,
+    sparse: bool = False,
+) -> Fn:
+    """The jacobian of ``fn``, one batched backward pass over all outputs (reverse mode).
+
+    The better choice where the outputs have fewer elements than the inputs.
+
+    Args:
+      fn: a function of tensors or nests of tensors; returns a nest of tensors. Nones in these
+        nests are left where they are.
+      argnums: which positional arguments to differentiate with respect to: an int or several.
+      has_aux: ``fn`` returns (outputs, aux), and so does the result.
+      chunk_size: rows of the jacobian to compute at once; None: all; "auto": what fits.
+      memory_budget: as for ``vmap``.
+      holomorphic: arguments and outputs are complex, and ``fn`` is holomorphic: the result is its
+        complex derivative. (TensorFlow's gradients, and so ``tape_jacobian``, are the conjugate.)
+      sparse: keep the jacobian by a table that is looked up (an embedding) as a
+        ``BatchedIndexedSlices`` with the axes of the output in front, where TensorFlow's gradient
+        is a ``tf.IndexedSlices``.
+
+    Returns:
+      A function of the arguments of ``fn`` that returns, for each output, the nest of the
+      argument (a tuple of these when ``argnums`` is a sequence) with tensors of shape
+      output.shape + input.shape and the dtype of the input; zeros where an output does not depend
+      on an input.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> tf_pfor.jacrev(lambda x: x ** 2)(tf.constant([1., 2.])).numpy().tolist()
+    [[2.0, 0.0], [0.0, 4.0]]
+    """
+    blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
+    return _reverse(fn, argnums, has_aux, blocks, holomorphic, sparse)
+
+
+def _reverse(
+    fn: Fn,
+    argnums: Argnums,
+    has_aux: bool,
+    blocks: Blocks,
+    holomorphic: bool,
+    sparse: bool = False,
+) -> Fn:
+    """``jacrev``, with its checked options."""
+    real = "Use jacfwd, or return its real and imaginary parts."
+
+    def compute(call: Differentiated) -> Any:
+        call.require(is_complex=holomorphic, why=_HOLOMORPHIC if holomorphic else _REAL)
+        outputs, aux = call.evaluate()
+        check_outputs(outputs, is_complex=holomorphic, why=_HOLOMORPHIC if holomorphic else real)
+        found = [
+            [unflattened(y, r) for r in _pull_rows(y, call.wrt, blocks, holomorphic, sparse)]
+            for y in tensors_of(outputs)
+        ]
+        return call.nested(outputs, found), aux
+
+    return compiled(fn, argnums, has_aux, compute)
+
+
+def jacfwd(
+    fn: Fn,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
+    holomorphic: bool = False,
+) -> Fn:
+    """The jacobian of ``fn``, one batched pass over all inputs (forward mode).
+
+    The better choice where the inputs have fewer elements than the outputs. The
+    jacobian-vector product is the derivative of the backward pass with respect to its cotangent
+    ("double backward"), so every op that has a gradient works.
+
+    Args:
+      fn: as for ``jacrev``; outputs may be complex.
+      argnums: as for ``jacrev``.
+      has_aux: as for ``jacrev``.
+      chunk_size: columns of the jacobian to compute at once; None: all; "auto": what fits.
+      memory_budget: as for ``vmap``.
+      holomorphic: as for ``jacrev``.
+
+    Returns:
+      As ``jacrev``, with the dtype of the output.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> tf_pfor.jacfwd(lambda x: x ** 2)(tf.constant([1., 2.])).numpy().tolist()
+    [[2.0, 0.0], [0.0, 4.0]]
+    """
+    blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
+
+    def compute(call: Differentiated) -> Any:
+        call.require(is_complex=holomorphic, why=_HOLOMORPHIC if holomorphic else _REAL)
+        outputs, aux = call.evaluate()
+        if holomorphic:
+            check_outputs(outputs, is_complex=True, why=_HOLOMORPHIC)
+        leaves = tensors_of(outputs)
+        jacobians: list[list[tf.Tensor]] = [[] for _ in leaves]
+        for x in call.wrt:
+            push = _pusher(leaves, x)
+            columns = map_units(x, lambda seed, push=push: push(seed), blocks)
+            for found, column, y in zip(jacobians, columns, leaves):
+                found.append(_turned(column, y, x))
+        return call.nested(outputs, jacobians), aux
+
+    return compiled(fn, argnums, has_aux, compute)
+
+
+def hessian(
+    fn: Fn,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
+    holomorphic: bool = False,
+) -> Fn:
+    """The second derivatives of ``fn``: shape output.shape + input.shape + input.shape.
+
+    Forward over reverse: ``jacfwd(jacrev(fn))``. The outputs need not be scalars.
+
+    Args:
+      fn: as for ``jacrev``.
+      argnums: as for ``jacrev``.
+      has_aux: as for ``jacrev``.
+      chunk_size: columns to compute at once; None: all; "auto": what fits. Under ``jit_compile``
+        the rows of what is differentiated are all computed at once.
+      memory_budget: as for ``vmap``.
+      holomorphic: as for ``jacrev``.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> f = tf_pfor.hessian(lambda x: tf.reduce_sum(x ** 3))
+    >>> f(tf.constant([1., 2.])).numpy().tolist()
+    [[6.0, 0.0], [0.0, 12.0]]
+    """
+    block, budget = check_blocks(chunk_size, memory_budget, "chunk_size")
+    half = None
+    if block == AUTO:  # a block of the inner jacobian must leave room for the outer one
+        half = max((budget or default_budget()) // 2, 1)
+    inner = _reverse(fn, argnums, has_aux, (block, half), holomorphic)
+    return jacfwd(inner, argnums, has_aux, block, budget, holomorphic)
+
+
+def hvp(fn: Fn, argnums: Argnums = 0, has_aux: bool = False) -> Fn:
+    """Hessian-vector products of a scalar function, without the hessian.
+
+    One product is one pass forward and two backward, so there is nothing to do in blocks; for many
+    vectors use ``vmap(..., chunk_size=...)`` over them.
+
+    Args:
+      fn: returns a real scalar.
+      argnums: as for ``jacrev``.
+      has_aux: ``fn`` returns (scalar, aux), and the result (product, aux).
+
+    Returns:
+      A function of the arguments of ``fn`` and, as last argument, of a vector: the nest of the
+      differentiated argument (a tuple of these when ``argnums`` is a sequence). It returns such a
+      nest.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> product = tf_pfor.hvp(lambda x: tf.reduce_sum(x ** 3))
+    >>> product(tf.constant([1., 2.]), tf.constant([1., 1.])).numpy().tolist()
+    [6.0, 12.0]
+    """
+    return compiled(fn, argnums, has_aux, _product, extra=1)
+
+
+def _product(call: Differentiated) -> Any:
+    """A hessian times the last argument. (One function, so that calls share their trace.)"""
+    call.require(is_complex=False, why=_REAL_ONLY)
+    vector = call.like_the_arguments(call.extra[0], "the vector of hvp")
+    outputs, aux = call.evaluate()
+    grads = _gradients(_scalar_output(outputs), call.wrt)
+    return call.like_arguments(_hessian_rows(grads, call.wrt, vector)), aux
+
+
+def hessian_diag(
+    fn: Fn,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
+) -> Fn:
+    """The diagonal of the hessian, without forming the hessian.
+
+    Args:
+      fn: a function of real tensors; returns a nest of real or complex tensors of any shape.
+      argnums: as for ``jacrev``.
+      has_aux: as for ``jacrev``.
+      chunk_size: directions to compute at once; None: all; "auto": what fits.
+      memory_budget: as for ``vmap``.
+
+    Returns:
+      A function that returns, for each output, the nest of the argument with tensors of shape
+      output.shape + input.shape and the dtype of the output: d2 y / d x_k^2.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> f = tf_pfor.hessian_diag(lambda x: tf.reduce_sum(x ** 3))
+    >>> f(tf.constant([1., 2.])).numpy().tolist()
+    [6.0, 12.0]
+    """
+    blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
+
+    def compute(call: Differentiated) -> Any:
+        call.require(is_complex=False, why=_REAL_ONLY)
+        outputs, aux = call.evaluate()
+        found = [
+            [_reshaped(_second(y, x, blocks), y, x) for x in call.wrt] for y in tensors_of(outputs)
+        ]
+        return call.nested(outputs, found), aux
+
+    return compiled(fn, argnums, has_aux, compute)
+
+
+def laplacian(
+    fn: Fn,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
+) -> Fn:
+    """The sum of the second derivatives, what physics-informed networks ask for.
+
+    Args:
+      fn: as for ``hessian_diag``.
+      argnums: as for ``jacrev``; the sum is over all elements of all these arguments.
+      has_aux: as for ``jacrev``.
+      chunk_size: directions to compute at once; None: all; "auto": what fits.
+      memory_budget: as for ``vmap``.
+
+    Returns:
+      A function that returns the nest of the outputs: sum over k of d2 y / d x_k^2.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> f = tf_pfor.laplacian(lambda x: tf.reduce_sum(x ** 3))
+    >>> float(f(tf.constant([1., 2.])))
+    18.0
+    """
+    blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
+
+    def compute(call: Differentiated) -> Any:
+        call.require(is_complex=False, why=_REAL_ONLY)
+        outputs, aux = call.evaluate()
+        sums: list[tf.Tensor] = []
+        for y in tensors_of(outputs):
+            parts = [tf.reduce_sum(_second(y, x, blocks), 1) for x in call.wrt]
+            sums.append(_reshaped(tf.add_n(parts), y) if parts else tf.zeros_like(y))
+        return nests.to_user(filled(outputs, sums)), aux
+
+    return compiled(fn, argnums, has_aux, compute)
+
+
+def _scalar_output(outputs: Any) -> tf.Tensor:
+    leaves = tensors_of(outputs)
+    if len(leaves) != 1 or leaves[0].shape.rank not in (0, None):
+        raise ArgumentError(
+            "hvp needs a function that returns one scalar, found "
+            f"{[str(x.shape) for x in leaves]}. Reduce it, or use hessian."
+        )
+    check_outputs(outputs, is_complex=False, why="Return its real or its imaginary part.")
+    return leaves[0]
+
+
+# ---------------------------------------------------------------------------
+# Rows and columns
+# ---------------------------------------------------------------------------
+
+
+def _zeros_if_none(grads: Sequence[Any], like: Sequence[tf.Tensor]) -> list[Any]:
+    return [tf.zeros_like(x) if g is None else g for g, x in zip(grads, like)]
+
+
+def _pull_rows(
+    y: tf.Tensor, wrt: list[tf.Tensor], blocks: Blocks, holomorphic: bool, sparse: bool
+) -> list[Any]:
+    """For each x: [size of y, ...x]."""
+
+    def pull(seed: tf.Tensor) -> list[Any]:
+        grads = _zeros_if_none(gradients_of(y, wrt, seed), wrt)
+        return [_conjugate(g) for g in grads] if holomorphic else grads
+
+    return rows_of(y, pull, blocks, tables=wrt if sparse else ())
+
+
+def _conjugate(gradient: Any) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        values = tf.math.conj(gradient.values)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return tf.math.conj(gradient)
+
+
+def _pusher(ys: list[tf.Tensor], x: tf.Tensor) -> Callable[[tf.Tensor], list[tf.Tensor]]:
+    """From a tangent of ``x`` to the tangents of ``ys``, by double backward."""
+    cotangents = [tf.ones_like(y) for y in ys]
+    pulled = gradients_of(ys, x, cotangents)[0]
+    if pulled is None:
+        return lambda tangent: [tf.zeros_like(y) for y in ys]
+    pulled = tf.convert_to_tensor(pulled)
+    refuse_constants([pulled], cotangents)
+
+    def push(tangent: tf.Tensor) -> list[tf.Tensor]:
+        found = gradients_of(pulled, cotangents, tangent)
+        return [tf.convert_to_tensor(g) for g in _zeros_if_none(found, ys)]
+
+    return push
+
+
+def _gradients(value: tf.Tensor, wrt: list[tf.Tensor]) -> list[tf.Tensor]:
+    """The gradients of a scalar, which can be differentiated again."""
+    grads = [tf.convert_to_tensor(g) for g in _zeros_if_none(gradients_of(value, wrt), wrt)]
+    refuse_constants(grads, wrt)
+    return grads
+
+
+def _hessian_rows(
+    grads: list[tf.Tensor], wrt: list[tf.Tensor], vector: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """H v of a scalar: the gradient of (gradient . v)."""
+    found = gradients_of(grads, wrt, list(vector))
+    return [tf.convert_to_tensor(g) for g in _zeros_if_none(found, wrt)]
+
+
+def _second(y: tf.Tensor, x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
+    """d2 y / d x_k^2 for each k: [size of y, size of x]."""
+    if y.shape.rank == 0 and not y.dtype.is_complex:
+        grads = _gradients(y, [x])
+
+        def of_scalar(seed: tf.Tensor) -> tf.Tensor:
+            (row,) = _hessian_rows(grads, [x], [seed])
+            return tf.reduce_sum(row * seed)
+
+        diagonal: Any = map_units(x, of_scalar, blocks)
+    else:
+        push = _pusher([y], x)
+
+        def of_tensor(seed: tf.Tensor) -> tf.Tensor:
+            (tangent,) = push(seed)
+            (second,) = _pusher([tangent], x)(seed)
+            return second
+
+        diagonal = map_units(x, of_tensor, blocks)
+    return tf.cast(_matrix(diagonal, y, x), y.dtype)
+
+
+def _matrix(columns: Any, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """[size of x, ...y] -> [size of y, size of x]."""
+    columns = tf.convert_to_tensor(columns)
+    return tf.transpose(tf.reshape(columns, [size_of_rows(x), size_of_rows(y)]))
+
+
+def _turned(columns: tf.Tensor, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """[size of x, ...y] -> y.shape + x.shape."""
+    return _reshaped(_matrix(columns, y, x), y, x)
+
+
+def _reshaped(tensor: tf.Tensor, *like: tf.Tensor) -> tf.Tensor:
+    """``tensor`` in the shapes of others, side by side."""
+    result = tf.reshape(tensor, tf.concat([tf.shape(t) for t in like], 0))
+    shape = like[0].shape
+    for t in like[1:]:
+        shape = shape + t.shape
+    result.set_shape(shape)
+    return result

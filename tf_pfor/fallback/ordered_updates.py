@@ -1,0 +1,232 @@
+"""Updates that only the order of the loop gives a meaning: optimizers with momentum (DESIGN 9).
+
+Where a variable's updates need what other variables become from iteration to iteration, or stand
+inside a function, lock-step would not say which iteration's value is meant. The loop does. So all
+accesses to these variables, with all ops on paths from one to another, run in one sequential loop.
+Everything before and after stays vectorized.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core import regions
+from tf_pfor.core.accesses import Accesses, accesses
+from tf_pfor.core.conversion import Conversion
+from tf_pfor.core.errors import CannotVectorize, Refused
+from tf_pfor.core.values import Results
+from tf_pfor.fallback import row_loop, uneven_regions
+from tf_pfor.fallback.randomness import seeds
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Ops of the body that run in order.
+
+    Attributes:
+      ops: the ops, each after those it needs.
+      handles: the keys of the handles of the variables that they access.
+      why: why.
+    """
+
+    ops: tuple[tf.Operation, ...]
+    handles: frozenset[Any]
+    why: str
+
+
+def group_of(op: tf.Operation, walker: Conversion) -> Group | None:
+    """The ops that must run in the order of the loop together with ``op``, if there are some."""
+    if not any(t.dtype == tf.resource for t in op.inputs):
+        return None
+    known = accesses(op.graph, walker.memo)
+    key = ("ordered", id(op.graph))
+    if key not in walker.memo:
+        is_same = walker.settings.randomness == "same"
+        free = seeds(op.graph, walker) if is_same else frozenset[Any]()
+        walker.memo[key] = groups(known, free)
+    for group in walker.memo[key]:
+        if op in group.ops:
+            wanted = walker.wanted()
+            ops = [o for o in group.ops if o in wanted]
+            ops += [o for o in _readers_of_lists(ops) if o in wanted]
+            return dataclasses.replace(group, ops=tuple(ops))
+    return None
+
+
+def _readers_of_lists(ops: list[tf.Operation]) -> list[tf.Operation]:
+    """What turns the lists that loops in a group leave into tensors: lists have no rows."""
+    found: list[tf.Operation] = []
+    todo = list(ops)
+    while todo:
+        op = todo.pop()
+        for reader in (r for t in op.outputs if t.dtype == tf.variant for r in t.consumers()):
+            known = all(t.op is op or t.op.type == "Const" for t in reader.inputs)
+            if reader.type in ("Identity", "TensorListStack") and known and reader not in ops:
+                found.append(reader)
+                todo.append(reader)
+    return found
+
+
+def check(group: Group, walker: Conversion) -> None:
+    """Refuses ops that cannot run in a loop, or are not allowed to.
+
+    Raises:
+      Refused: with the reason.
+    """
+    writes = {a.op for a in accesses(group.ops[0].graph, walker.memo).all if a.writes}
+    for op in group.ops:
+        refusal = _why_not(op, op not in writes or walker.settings.may_loop(op.type))
+        if refusal:
+            raise Refused(
+                f"{group.why}; so its updates must run one iteration after the other, and "
+                f"{op.type} '{op.name}' cannot: {refusal}"
+            )
+
+
+def _why_not(op: tf.Operation, may_loop: bool) -> str:
+    graphs = _tf.functions_of(op)
+    if not graphs:
+        return row_loop.why_not(op, may_loop)
+    if not op.type.endswith("While") and any(t.dtype == tf.resource for t in op.outputs):
+        return "it hands on a resource"
+    inner = [_why_not(o, True) for g in graphs for o in g.get_operations()]
+    found = [why for why in inner if why]
+    return found[0] if found else "" if may_loop else "the fallback loop is off"
+
+
+def convert(
+    first: tf.Operation, group: Group, walker: Conversion
+) -> tuple[Results, list[tf.Operation]]:
+    """Runs a group in one sequential loop.
+
+    Args:
+      first: the op of the group that is converted first.
+      group: the group.
+      walker: what converts it.
+
+    Returns:
+      What ``first`` becomes, and the operations that the group becomes.
+
+    Raises:
+      CannotVectorize: with the reason.
+    """
+    check(group, walker)
+    inside = set(group.ops)
+    before = {c for op in inside for c in op.control_inputs} - inside
+    outside = before | ({t.op for op in inside for t in op.inputs} - inside)
+    walker.visit([op for op in outside if not walker.is_done(op)])
+    if walker.failed(outside):
+        raise walker.Failed
+    graph = walker.emit.graph
+    mark = len(graph.get_operations())
+    with graph.control_dependencies(walker.done(before)):
+        try:
+            ops = regions.in_order({*group.ops, *uneven_regions.copies(set(group.ops), walker)})
+            results = walker.loop_together(first, ops, group.why)
+        except CannotVectorize as why:
+            names = ", ".join(sorted(f"'{op.name}'" for op, _ in group.handles))
+            raise CannotVectorize(
+                f"{group.why}; so what reads and writes {names} must run one iteration after the "
+                f"other, and cannot: {why}. Let no iteration read what another one has written "
+                "(a Keras RNN: stateful=False), or take gradients outside of the map"
+            ) from why
+    made = graph.get_operations()[mark:]
+    walker.became(group.ops, made)
+    return results, made
+
+
+# ---------------------------------------------------------------------------
+# Which ops belong together
+# ---------------------------------------------------------------------------
+
+Handles = frozenset[Any]
+"""The keys of some variables' handles."""
+
+
+def groups(known: Accesses, free: Handles) -> list[Group]:
+    """What must run in order: disjoint groups of ops, none of which needs one that needs it.
+
+    Args:
+      known: the accesses of a graph.
+      free: variables with one value for all iterations at any time.
+    """
+    found: dict[Handles, str] = {}
+    for handles, why in known.unclear:
+        if not handles <= free:
+            _join(known, found, handles - free, why, free)
+    while True:
+        cycle = _cycle(known, list(found), free)
+        if cycle is None:
+            break
+        handles, other = cycle
+        _join(known, found, handles | other, found[handles], free)
+    return [
+        Group(tuple(o for o in known.order if o in ops), handles, why)
+        for handles, why in found.items()
+        for ops in [_hull(known, handles)]
+    ]
+
+
+def _join(
+    known: Accesses, found: dict[Handles, str], handles: Handles, why: str, free: Handles
+) -> None:
+    """Adds a group to those found, one with those that share variables with it."""
+    handles = _closure(known, handles, free)
+    while True:
+        shared = [other for other in found if other & handles]
+        if not shared:
+            break
+        why = found[shared[0]]
+        for other in shared:
+            del found[other]
+            handles |= other
+        handles = _closure(known, handles, free)
+    found[handles] = why
+
+
+def _cycle(known: Accesses, groups: list[Handles], free: Handles) -> tuple[Handles, Handles] | None:
+    """A group, and what needs it and is needed by it: variables of another, or of a scan."""
+    nodes = {handles: _hull(known, handles) for handles in groups}
+    inside = frozenset().union(*groups)
+    for updates in known.update_groups:
+        own = frozenset(known.handle_of(u) for u in updates)
+        if not own & (inside | free):
+            nodes[own] = {o for u in updates for o in (u.assign, *u.reads)}
+            nodes[own].update(known.between(*updates)[0])
+    needs = {
+        a: {b for b in nodes if b != a and any(known.is_after(op, b) for op in nodes[a])}
+        for a in nodes
+    }
+    for middle in nodes:
+        for a in nodes:
+            if middle in needs[a]:
+                needs[a] |= needs[middle]
+    return next(((a, b) for a in groups for b in needs[a] if b != a and a in needs[b]), None)
+
+
+def _hull(known: Accesses, handles: Handles) -> set[tf.Operation]:
+    return known.hull(a.op for a in known.all if a.handle in handles)
+
+
+def _closure(known: Accesses, handles: Handles, free: Handles) -> Handles:
+    """The variables whose accesses cannot be taken apart from those of ``handles``."""
+    while True:
+        inside = _hull(known, handles)
+        more = {a.handle for a in known.all if a.writes and a.op in inside}
+        for group in known.update_groups:
+            own = {known.handle_of(u) for u in group}
+            if own & handles or any(o in inside for u in group for o in (u.assign, *u.reads)):
+                more |= own
+        members = {a.op for a in known.all if a.handle in handles}
+        for read in known.all:
+            is_needed = read.op in inside or any(known.depends(op, read) for op in members)
+            if is_needed and not read.writes and known.changed(read) is not None:
+                more.add(read.handle)
+        more -= free
+        if more <= handles:
+            return handles
+        handles |= more

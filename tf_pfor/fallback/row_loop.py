@@ -1,0 +1,461 @@
+"""What no converter takes: one op, or a region of ops, in a sequential loop (DESIGN 11).
+
+The engine is ``MapDefun``, a C++ kernel that runs a function on each row, where it can be used
+(CPU, not XLA), else ``tf.while_loop``. Which of them runs is decided when the graph runs: a
+``DeviceIndex`` op selects a branch of a ``StatelessCase``; XLA compiles only the second one.
+Neither is differentiated: the gradient of one row is traced and vectorized like any body.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor._tf import _graphs
+from tf_pfor.core.conversion import Conversion, Inputs
+from tf_pfor.core.errors import CannotVectorize, NotVectorizableError
+from tf_pfor.core.late_gradients import convert_later, has_gradient, present
+from tf_pfor.core.loop import Loop
+from tf_pfor.core.regions import Region, key
+from tf_pfor.core.values import Shape, Value, dims, is_static
+from tf_pfor.fallback.randomness import check_looped
+from tf_pfor.layouts.row_shapes import of_known_shape, of_one_shape, padded, stacked_rows
+
+_REFUSED = {
+    name: why
+    for why, names in {
+        "it belongs to a loop or a conditional of TensorFlow 1 (use tf.while_loop and tf.cond "
+        "with control flow version 2)": "ControlTrigger Enter Exit LoopCond Merge NextIteration "
+        "RefEnter RefExit RefMerge RefNextIteration RefSwitch Switch",
+        "it is a gradient that TensorFlow 1 takes when the graph runs (use tf.gradients or a "
+        "tape)": "SymbolicGradient",
+        "it runs on another machine": "RemoteCall Recv Send",
+    }.items()
+    for name in names.split()
+}
+_REFUSED_PARTS = {
+    "Dataset": "datasets cannot be made or read inside a vectorized loop",
+    "Iterator": "an iterator cannot be advanced inside a vectorized loop: read it outside",
+    "Queue": "a queue cannot be used inside a vectorized loop",
+    "Barrier": "a queue cannot be used inside a vectorized loop",
+    "Reader": "a reader cannot be used inside a vectorized loop",
+}
+
+
+def why_not(op: tf.Operation, may_loop: bool) -> str:
+    """Why ``op`` must not run in a sequential loop; "" if it may."""
+    if op.type in _REFUSED:
+        return _REFUSED[op.type]
+    for part, why in _REFUSED_PARTS.items():
+        if part in op.type:
+            return why
+    schema = _tf.schema(op.type)
+    assert schema is not None
+    hands_on = op.type in _tf.LOOPS
+    makes = any(t.dtype == tf.resource for t in op.outputs) and not hands_on
+    if schema.is_stateful and makes:
+        return "it makes a resource, and iterations cannot each have their own"
+    return "" if may_loop else "the fallback loop is off"
+
+
+def loop_op(
+    op: tf.Operation, inputs: Inputs, walker: Conversion, *, in_order: bool = False
+) -> list[Value]:
+    """Runs one op in a sequential loop over its stacked inputs; a stateful one in order.
+
+    Args:
+      op: the op.
+      inputs: its inputs.
+      walker: what converts it.
+      in_order: to run it once for each iteration, in order, also if it is not stateful.
+    """
+    values: list[Value] = []
+    for value in inputs.values():
+        values += value if isinstance(value, list) else [value]
+    known = {key(t): v for t, v in zip(op.inputs, values)}
+    handed_on = {
+        i: known[key(op.inputs[i])]
+        for i, t in enumerate(op.outputs)
+        if t.dtype == tf.resource and op.type in _tf.LOOPS
+    }
+    region = Region.of([op], [t for i, t in enumerate(op.outputs) if i not in handed_on])
+    chosen = [known[key(t)] for t in region.inputs]
+    made = iter(loop_region(region, chosen, walker, in_order=in_order))
+    return [handed_on[i] if i in handed_on else next(made) for i in range(len(op.outputs))]
+
+
+def loop_region(
+    region: Region, values: Sequence[Value], walker: Conversion, *, in_order: bool = False
+) -> list[Value]:
+    """Runs a region in a sequential loop over the stacked ones of its inputs."""
+    in_order = in_order or region.is_stateful
+    _check_rows(values)
+    no_handles = in_order or _tf.in_xla_context(walker.emit.graph)
+    if any(t.dtype == tf.variant for t in region.outputs) and no_handles:
+        raise CannotVectorize("a list that a loop makes row by row cannot be stacked")
+    stacked = tuple(v.is_stacked for v in values)
+    tensors = [v.tensor for v in values]
+    if not any(stacked) and not in_order:
+        made = _emitting(walker, lambda: region.copy(*tensors))
+        return [Value.unstacked(t) for t in made]
+    rows = RowLoop(region, stacked, walker, in_order=in_order)
+    # tf.while_loop's own gradient does not run updates of variables again.
+    run = rows if in_order and region.has_variables else rows.differentiable
+    made = _emitting(walker, lambda: run(*tensors))
+    return [Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, region.outputs)]
+
+
+def _check_rows(values: Sequence[Value]) -> None:
+    for value in values:
+        if not value.is_tensor:
+            why = f"an input is a list of all rows ({value.layout.value}), which has no rows"
+            raise CannotVectorize(why)
+
+
+def loop_again(call: tf.Operation, values: Sequence[Value], walker: Conversion) -> list[Value]:
+    """A loop over rows inside another loop: one loop over the rows of both.
+
+    Args:
+      call: what a loop over rows was emitted as, in the body: of m rows.
+      values: its inputs, stacked or not in the loop of n rows around it.
+      walker: the walker of that.
+    """
+    _check_rows(values)
+    one, inner = _tf.row_loop(call)
+    try:
+        region = Region.of_graph(_tf.function_graph(call.graph, one))
+    except KeyError as why:
+        raise CannotVectorize(f"the function of one row, '{one}', is not known") from why
+
+    def run() -> list[tf.Tensor]:
+        n = walker.loop.length
+        m = next(_size(v) for v, s in zip(values, inner) if s)
+        both = n * m
+        tensors = [_of_both(v, s, n, m, both) for v, s in zip(values, inner)]
+        around = walker.enter(Loop(both, walker.emit), walker.emit)
+        stacked = tuple(s or v.is_stacked for v, s in zip(values, inner))
+        made = RowLoop(region, stacked, around).differentiable(*tensors)
+        return [tf.reshape(t, tf.concat([[n, m], tf.shape(t)[1:]], 0)) for t in made]
+
+    return [Value.stacked(t) for t in _emitting(walker, run)]
+
+
+def _size(value: Value) -> Any:
+    """m, the number of rows of an input of an inner loop."""
+    axis = 1 if value.is_stacked else 0
+    known = value.tensor.shape[axis]
+    return tf.shape(value.tensor)[axis] if known is None else known
+
+
+def _of_both(value: Value, is_row: bool, n: Any, m: Any, both: Any) -> tf.Tensor:
+    """[n, m, ...], [n, ...] or [m, ...] -> [n * m, ...]; what no loop varies stays as it is."""
+    tensor = value.tensor
+    if not value.is_stacked and not is_row:
+        return tensor
+    inner = tensor.shape[2 if value.is_stacked and is_row else 1 :]
+    if not (value.is_stacked and is_row):
+        ids = tf.range(both)
+        tensor = tf.gather(tensor, ids // m if value.is_stacked else ids % m)
+    else:
+        tensor = tf.reshape(tensor, tf.concat([[both], tf.shape(tensor)[2:]], 0))
+    lead = tf.TensorShape([both if isinstance(both, int) else None])
+    tensor.set_shape(lead.concatenate(inner))
+    return tensor
+
+
+def _emitting(walker: Conversion, make: Callable[[], Any]) -> Any:
+    """Calls ``make`` with the walker's graph as the current one, and tells its emitter."""
+    graph = walker.emit.graph
+    before = len(graph.get_operations())
+    with graph.as_default():
+        made = make()
+    walker.emit.operations += graph.get_operations()[before:]
+    return made
+
+
+# ---------------------------------------------------------------------------
+# The loop over rows
+# ---------------------------------------------------------------------------
+
+
+class RowLoop:
+    """A region of the body, run once for each row."""
+
+    def __init__(
+        self,
+        region: Region,
+        stacked: tuple[bool, ...],
+        walker: Conversion,
+        *,
+        in_order: bool = False,
+    ):
+        check_looped(region.ops, walker)
+        self.region = region
+        self.in_order = in_order
+        self.stacked = stacked
+        self.loop: Loop = walker.loop
+        self._walker = walker
+
+    def differentiable(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
+        """The stacked outputs of the region; their gradient is vectorized, not looped."""
+        tensors = tuple(_tf.captured(t) for t in tensors)
+        wrt = [i for i, t in enumerate(tensors) if has_gradient(t)]
+        lists = {i: _tf.list_element(t) for i, t in enumerate(tensors) if _may_hold_floats(t)}
+        if not any(has_gradient(t) for t in self.region.outputs) or not (wrt or lists):
+            return self(*tensors)
+        if any(self.stacked[i] or x is None or x[0] == tf.variant for i, x in lists.items()):
+            return self(*tensors)  # its gradient is an error
+        if lists:
+            return self._on_tensors(lists, tensors)
+
+        @tf.custom_gradient
+        def run(*given: tf.Tensor) -> Any:
+            full = list(tensors)
+            for i, x in zip(wrt, given):
+                full[i] = x
+
+            outputs = tuple(self(*full))
+
+            def gradient(*upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
+                return self._gradient(full, wrt, present(upstream, outputs))
+
+            return outputs, gradient
+
+        return list(run(*[tensors[i] for i in wrt]))
+
+    def _on_tensors(self, lists: dict[int, Any], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """``differentiable``, the lists (dtype and shape by position) as tensors [T, ...]."""
+        given = list(tensors)
+        for i, (dtype, shape) in lists.items():
+            known = shape.as_list() if shape.is_fully_defined() else -1
+            given[i] = tf.raw_ops.TensorListStack(
+                input_handle=tensors[i], element_shape=known, element_dtype=dtype
+            )
+
+        def run(*row: tf.Tensor) -> list[tf.Tensor]:
+            inputs = list(row)
+            for outside, inside in zip(given, row):
+                if inside.dtype in (tf.resource, tf.variant):
+                    _tf.copy_handle_data(outside, inside)
+            for i in lists:
+                shape = tf.shape(row[i])[1:]
+                inputs[i] = tf.raw_ops.TensorListFromTensor(tensor=row[i], element_shape=shape)
+            return self.region.copy(*inputs)
+
+        graph = _graphs.trace("row_of_lists", run, self._row_specs(given))
+        rows = RowLoop(Region.of_graph(graph), self.stacked, self._walker, in_order=self.in_order)
+        return rows.differentiable(*given)
+
+    def __call__(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
+        """The stacked outputs of the region."""
+        if self.in_order:
+            made = self._while_loop(*tensors)
+        else:
+            one = self._traced(self._row, self._row_specs(tensors), tensors)
+            rows = self._traced(self._chosen(one), _specs(tensors), tensors)
+            made = _graphs.call_row_loop(rows, one, self.stacked, tensors)
+        for tensor, output in zip(made, self.region.outputs):
+            tensor.set_shape(self._full(dims(output)))
+        return list(made)
+
+    def _chosen(self, one: Any) -> Any:
+        """All rows by the engine that the place where the graph runs allows."""
+
+        def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            shapes_known = all(is_static(dims(t)) for t in self.region.outputs)
+            if self.region.uneven or not (shapes_known or self.loop.static_length):
+                return self._while_loop(*tensors)
+            specs, outputs = _specs(tensors), self.region.outputs
+            kernel = self._traced(lambda *x: self._kernel(one, *x), specs, tensors)
+            return tf.raw_ops.StatelessCase(
+                branch_index=tf.raw_ops.DeviceIndex(device_names=["CPU"]),
+                input=list(tensors),
+                Tout=[t.dtype for t in outputs],
+                branches=[kernel, self._traced(self._while_loop, specs, tensors)],
+                output_shapes=[self._full(dims(t)) for t in outputs],
+            )
+
+        return run
+
+    def _row_specs(self, tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
+        """What one row sees."""
+        return [
+            tf.TensorSpec(t.shape[1:] if s else t.shape, t.dtype)
+            for t, s in zip(tensors, self.stacked)
+        ]
+
+    def _row(self, *row: tf.Tensor) -> list[tf.Tensor]:
+        """The results of one row; their shapes are checked where the body knows more than they."""
+        made = self.region.copy(*row)
+        return [of_known_shape(x, t) for x, t in zip(made, self.region.outputs)]
+
+    def _full(self, inner: Shape) -> tf.TensorShape:
+        return tf.TensorShape(None if inner is None else (self.loop.static_length, *inner))  # pyright: ignore[reportArgumentType]
+
+    def _traced(self, function: Any, specs: Sequence[Any], like: Sequence[tf.Tensor]) -> Any:
+        """``function`` as a function of the current graph."""
+
+        def run(*args: tf.Tensor) -> list[tf.Tensor]:
+            for outside, inside in zip(like, args):
+                if inside.dtype in (tf.resource, tf.variant):
+                    _tf.copy_handle_data(outside, inside)
+            return function(*args)
+
+        concrete = tf.function(run, autograph=False).get_concrete_function(*specs)
+        concrete.add_to_graph(tf.compat.v1.get_default_graph())
+        return concrete
+
+    def _kernel(self, one: Any, *tensors: tf.Tensor) -> list[tf.Tensor]:
+        """All rows by MapDefun."""
+
+        def ordered(*args: tf.Tensor) -> list[tf.Tensor]:
+            """``one`` with its arguments in the order of MapDefun: rows first."""
+            rows, rest = iter(args[: len(mapped)]), iter(args[len(mapped) :])
+            return one(*[next(rows) if s else next(rest) for s in self.stacked])
+
+        mapped = [t for t, s in zip(tensors, self.stacked) if s]
+        shared = [t for t, s in zip(tensors, self.stacked) if not s]
+        specs = self._row_specs(tensors)
+        specs = [x for x, s in zip(specs, self.stacked) if s] + [
+            x for x, s in zip(specs, self.stacked) if not s
+        ]
+        f = one if all(self.stacked) else self._traced(ordered, specs, [*mapped, *shared])
+        return tf.raw_ops.MapDefun(
+            arguments=mapped,
+            captured_inputs=shared,
+            output_types=[t.dtype for t in self.region.outputs],
+            output_shapes=[t.shape for t in self.region.outputs],
+            f=f,
+        )
+
+    def _while_loop(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
+        """All rows by tf.while_loop, one after the other where the order counts."""
+        outputs = self.region.outputs
+        n: Any = self.loop.static_length
+        if n is None:
+            rows = [t for t, s in zip(tensors, self.stacked) if s]
+            n = tf.shape(rows[0])[0] if rows else self.loop.length_tensor
+        trips = n
+        maybe_empty = not isinstance(n, int) or n == 0
+        known = self.in_order or all(is_static(dims(t)) for t in outputs)
+        handles = any(t.dtype == tf.variant and s for t, s in zip(tensors, self.stacked))
+        if maybe_empty and not known and not handles:
+            # Without rows nobody knows the shape of one: a row of zeros tells.
+            trips = tf.maximum(n, 1)
+            tensors = tuple(padded(t, n) if s else t for t, s in zip(tensors, self.stacked))
+        uneven = self.region.uneven
+        shapes = [tf.TensorSpec([outputs[k].shape.rank], tf.int32) for k in uneven]
+        arrays = [
+            tf.TensorArray(t.dtype, trips, element_shape=t.shape, infer_shape=False)
+            for t in (*outputs, *shapes)
+        ]
+
+        def step(i: tf.Tensor, *arrays: Any) -> Any:
+            graph = tf.compat.v1.get_default_graph()
+            row = [tf.gather(t, i) if s else t for t, s in zip(tensors, self.stacked)]
+            before = len(graph.get_operations())
+            with tf.control_dependencies([i] if self.in_order else []):
+                made = self._row(*row)
+            made += [tf.shape(made[k]) for k in uneven]
+            with tf.control_dependencies(graph.get_operations()[before:] if self.in_order else []):
+                following = i + 1
+            return (following, *[a.write(i, t) for a, t in zip(arrays, made)])
+
+        _, *arrays = tf.while_loop(
+            lambda i, *_: i < trips,
+            step,
+            (tf.constant(0), *arrays),
+            maximum_iterations=trips,
+            parallel_iterations=1 if self.in_order else 10,
+        )
+        found = map(stacked_rows, arrays[len(outputs) :], shapes, [trips] * len(shapes))
+        checks = [of_one_shape(s, outputs[k]) for s, k in zip(found, uneven)]
+        with tf.control_dependencies(checks):
+            stacked = [stacked_rows(a, t, trips) for a, t in zip(arrays, outputs)]
+        return stacked if trips is n else [t[:n] for t in stacked]
+
+    def _gradient(
+        self, tensors: Sequence[tf.Tensor], wrt: Sequence[int], upstream: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor | None]:
+        """Gradients with respect to some inputs: traced for one row, then vectorized."""
+        tensors = [_tf.captured(t) for t in tensors]
+        graph, connected = self._traced_gradient(tensors, wrt)
+        later = self._walker.later()
+        if self.in_order:
+            # Forward and backward of a row belong together (py_function keeps a tape between them).
+            stacked = (*self.stacked, *[True] * len(upstream))
+            whole = RowLoop(Region.of_graph(graph), stacked, later, in_order=True)
+            made = iter(whole.differentiable(*tensors, *upstream))
+        else:
+            # The op itself was allowed to loop, so what is in its gradient may loop too.
+            later.settings = dataclasses.replace(later.settings, fallback="loop")
+            values = [
+                Value.stacked(t) if s else Value.unstacked(t) for t, s in zip(tensors, self.stacked)
+            ]
+            values += [Value.stacked(t) for t in upstream]
+            made = iter(later.tile(v).tensor for v in convert_later(later, graph, values))
+        results: list[tf.Tensor | None] = []
+        for i, is_connected in zip(wrt, connected):
+            if not is_connected:
+                results.append(None)
+                continue
+            gradient = later.loop.only_real(next(made))
+            results.append(gradient if self.stacked[i] else tf.reduce_sum(gradient, 0))
+        return results
+
+    def _traced_gradient(
+        self, tensors: Sequence[tf.Tensor], wrt: Sequence[int]
+    ) -> tuple[Any, list[bool]]:
+        """The graph of the gradient of one row, and which gradients there are."""
+        own = self.region.own_gradient
+        if own is not None:
+            raise NotVectorizableError(
+                f"tf.custom_gradient ({_tf.user_line(own) or 'line unknown'}) is applied in a "
+                "sequential loop, to values whose shapes may differ between iterations, and cannot "
+                "be differentiated there. Apply it to values of one shape, for instance with the "
+                "op that makes the shapes differ inside of it"
+            )
+        specs = [tf.TensorSpec(t.shape, t.dtype) for t in self.region.inputs]
+        specs += [tf.TensorSpec(t.shape, t.dtype) for t in self.region.outputs]
+        connected: list[bool] = []
+
+        def run(*args: tf.Tensor) -> list[tf.Tensor]:
+            for outside, inside in zip(tensors, args):
+                if inside.dtype in (tf.resource, tf.variant):
+                    _tf.copy_handle_data(outside, inside)
+            inputs, upstream = args[: len(tensors)], args[len(tensors) :]
+            outputs = self.region.copy(*inputs)
+            chosen = [k for k, t in enumerate(outputs) if has_gradient(t)]
+            found = tf.gradients(
+                [outputs[k] for k in chosen],
+                [inputs[i] for i in wrt],
+                [upstream[k] for k in chosen],
+            )
+            connected.extend(g is not None for g in found)
+            return [tf.convert_to_tensor(g) for g in found if g is not None]
+
+        return _graphs.trace("fallback_gradient", run, specs), connected
+
+
+@tf.RegisterGradient(_tf.LISTS_BY_ROW)
+def _no_gradient(op: tf.Operation, *_: Any) -> Any:
+    raise NotVectorizableError(  # a tape gives an op that has no name
+        f"'{op.outputs[0].op.name}' makes lists in a loop over rows, which has no gradient: see "
+        "the warning for why, and keep the indices and lengths of lists the same in all rows."
+    )
+
+
+def _may_hold_floats(tensor: tf.Tensor) -> bool:
+    """Whether it may be a list that a gradient flows through."""
+    if tensor.dtype != tf.variant:
+        return False
+    found = _tf.list_element(tensor)
+    return found is None or found[0] == tf.variant or found[0].is_floating or found[0].is_complex
+
+
+def _specs(tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
+    return [tf.TensorSpec(t.shape, t.dtype) for t in tensors]

@@ -1,0 +1,346 @@
+"""Values whose size differs between iterations (DESIGN 10): the ops that share a loop over rows.
+
+Such a tensor cannot be stacked. What makes it, all that reads it and what lies between run together
+in one sequential loop, until the sizes are equal again: the largest of the sums so far of a
+``boolean_mask`` leaves the loop as one number a row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor._tf import _graphs
+from tf_pfor.core import regions
+from tf_pfor.core.accesses import QUERIES, READS
+from tf_pfor.core.conversion import Conversion
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.matching import group
+from tf_pfor.core.regions import key
+from tf_pfor.core.registry import REGISTRY
+from tf_pfor.core.values import dims, is_static
+
+_SOME_SIZES = (6, 1)  # in place of one that is unknown, but the same in all iterations
+# Inputs that say where: another number in their place would be another shape, or none.
+_AXES = frozenset(
+    ["axes", "axis", "concat_dim", "dim", "dimension", "perm", "reduction_indices", "split_dim"]
+)
+_SHAPES = ("Rank", "Shape", "ShapeN", "Size")
+_OPEN = "regions whose inputs are being converted"
+
+
+class Leaves(CannotVectorize):
+    """A function of the body returns such a tensor: its call must join the loop of the caller."""
+
+
+def together(first: tf.Operation, walker: Conversion) -> tuple[list[tf.Operation], set[Any]]:
+    """The ops that share a loop with ``first``, an op that no rule takes, in running order.
+
+    Args:
+      first: the op.
+      walker: what converts it.
+
+    Returns:
+      The ops; none if they were converted on the way. And the keys of those of their outputs whose
+      shapes may differ between iterations.
+
+    Raises:
+      CannotVectorize: if one of them must not be in such a loop.
+      Leaves: if the result of a function inside the body may differ in shape.
+    """
+    if has_effects(first):
+        return [first], set()
+    members, uneven, varies = spread(first, walker)
+    if not members:
+        schema = _tf.schema(first.type)
+        assert schema is not None
+        ops = [first] if schema.is_stateful else regions.grow(first, walker, uneven)
+        return regions.in_order({*ops, *copies(set(ops), walker)}), set()
+    uneven |= _lists(members, varies)
+    _check(first, members, walker, uneven)
+    members |= copies(members, walker)
+    needs = [o for m in members for o in (*(t.op for t in m.inputs), *m.control_inputs)]
+    outside = [op for op in needs if op not in members]
+    with being_converted(members, walker):
+        walker.visit([op for op in outside if not walker.is_done(op)])
+    if walker.failed(outside):
+        raise walker.Failed
+    return ([] if walker.is_done(first) else regions.in_order(members)), uneven
+
+
+def spread(
+    first: tf.Operation, walker: Conversion, *, in_loop: bool = True
+) -> tuple[set[tf.Operation], set[Any], set[Any]]:
+    """What the unequal shapes of an op's outputs spread to, all that it reads being converted.
+
+    Args:
+      first: the op.
+      walker: what converts it.
+      in_loop: whether it is for a loop over rows, in which lists are those of one row. If not, it
+        ends where lists are made of such tensors.
+
+    Returns:
+      The op, all that makes or reads such tensors, and what lies on paths between; none if its
+      outputs have equal shapes. The keys of such tensors, and of all that differ in value.
+    """
+    started = walker.memo.setdefault("sources of unequal shapes", set())
+    started.add(first)
+    wanted = walker.wanted()
+    uneven, varies = _uneven(walker, wanted, started, in_loop)
+    if not any(key(t) in uneven for t in first.outputs):
+        started.discard(first)
+        return set(), uneven, varies
+    members, before = {first}, set[tf.Operation]()
+    if not in_loop:
+        members |= _listed(first, walker, wanted)
+    while members != before:
+        before = members
+        members = _closed(members, walker, wanted, uneven, varies if in_loop else set())
+        for other in walker.memo.get(_OPEN, ()):
+            if other & _before(members, walker):  # each needs the other
+                members = members | {op for op in other if not walker.is_done(op)}
+        uneven, varies = _uneven(walker, wanted, started | members, in_loop)
+    return members, uneven, varies
+
+
+@contextlib.contextmanager
+def being_converted(members: set[tf.Operation], walker: Conversion) -> Generator[None]:
+    """While the inputs of a region are converted, what needs its results joins it.
+
+    Two selections may need each other: the gradient of ``f(a) * g(b)`` by a needs g(b).
+    """
+    regions_that_wait = walker.memo.setdefault(_OPEN, [])
+    regions_that_wait.append(members)
+    try:
+        yield
+    finally:
+        regions_that_wait.pop()
+
+
+def reason(ops: Sequence[tf.Operation], uneven: set[Any], other: str) -> str:
+    """Why these ops share a loop: the ``other`` reason, and what they have in common."""
+    if not uneven:
+        return other
+    with_it = f", and with it {len(ops) - 1} ops that depend on it" if len(ops) > 1 else ""
+    why = f"its result cannot be stacked: shape, or list, may differ between iterations{with_it}"
+    return f"{other}; {why}"
+
+
+def _check(
+    first: tf.Operation, members: set[tf.Operation], walker: Conversion, uneven: set[Any]
+) -> None:
+    where = f"'{first.type}' ({_tf.user_line(first) or 'line unknown'})"
+    for op in members:
+        if has_effects(op):
+            raise CannotVectorize(
+                f"what depends on its result, whose shape may differ between iterations, has side "
+                f"effects: {op.type} ({_tf.user_line(op) or 'line unknown'}). Do this outside of "
+                "the loop"
+            )
+        if op is not first and not walker.settings.may_loop(op.type):
+            raise CannotVectorize(
+                "the shape of its result may differ between iterations, and the op that reads it "
+                f"may not loop: {op.type}"
+            )
+    leaving = [t for op in members for t in op.outputs if key(t) in uneven and walker.is_asked(t)]
+    if leaving and walker.has_caller:
+        raise Leaves(f"it returns a tensor whose shape may differ between iterations, of {where}")
+    if any(t.dtype == tf.variant for t in leaving):
+        raise CannotVectorize(
+            "a list of tensors whose shapes differ between iterations is a result"
+        )
+
+
+def has_effects(op: tf.Operation) -> bool:
+    """Whether a loop of its own would do, or see, other things than the op at its place."""
+    schema = _tf.schema(op.type)
+    if schema is None:
+        return True
+    if not schema.is_stateful:
+        return False
+    inner = _tf.functions_of(op)
+    if inner:
+        return any(has_effects(o) for graph in inner for o in graph.get_operations())
+    is_harmless = op.type in (*READS, *QUERIES, "Assert", "Placeholder")
+    return not (is_harmless or _tf.draws_randomly(op.type))
+
+
+# ---------------------------------------------------------------------------
+# Which ops
+# ---------------------------------------------------------------------------
+
+
+def _closed(
+    members: set[tf.Operation],
+    walker: Conversion,
+    wanted: set[tf.Operation],
+    uneven: set[Any],
+    varies: set[Any],
+) -> set[tf.Operation]:
+    """With the members what makes or reads their uneven tensors, and what lies on paths between."""
+    found = set(members)
+    todo = list(members)
+    while todo:
+        op = todo.pop()
+        near = [t.op for t in op.inputs if key(t) in uneven | _lists([op], varies)]
+        near += [c for t in op.outputs if key(t) in uneven for c in t.consumers()]
+        for other in near:
+            if other in wanted and other not in found and not walker.is_done(other):
+                found.add(other)
+                todo.append(other)
+    return found | (_behind(found, wanted) & _before(found, walker))
+
+
+def _lists(members: Iterable[tf.Operation], varies: set[Any]) -> set[Any]:
+    """The lists that members read: in their loop a list is that of one row."""
+    return {
+        key(t) for op in members for t in op.inputs if t.dtype == tf.variant and key(t) in varies
+    }
+
+
+def copies(members: set[tf.Operation], walker: Conversion) -> set[tf.Operation]:
+    """What made the lists that members read, if they were converted: once more, for each row.
+
+    And what became part of something else on the way, as slices that a mask selects do.
+    """
+    found: set[tf.Operation] = set()
+    todo = list(members)
+    while todo:
+        for tensor in todo.pop().inputs:
+            value, op = walker.value_of(tensor), tensor.op
+            is_waiting = value is None and (op in members or not walker.is_done(op))
+            is_item = value is not None and value.is_tensor
+            if is_waiting or is_item or op in found:
+                continue
+            if op.type == "Placeholder":
+                kind = Leaves if walker.has_caller else CannotVectorize
+                raise kind("a list from outside is read where shapes differ between iterations")
+            if has_effects(op):
+                raise CannotVectorize(f"it reads what an op with side effects has made: {op.type}")
+            found.add(op)
+            todo.append(op)
+    return found
+
+
+def _behind(members: set[tf.Operation], wanted: set[tf.Operation]) -> set[tf.Operation]:
+    found: set[tf.Operation] = set()
+    todo = list(members)
+    while todo:
+        op = todo.pop()
+        for other in regions.after(op):
+            if other in wanted and other not in found:
+                found.add(other)
+                todo.append(other)
+    return found
+
+
+def _before(members: set[tf.Operation], walker: Conversion) -> set[tf.Operation]:
+    found: set[tf.Operation] = set()
+    todo = list(members)
+    while todo:
+        op = todo.pop()
+        for other in (*(t.op for t in op.inputs), *op.control_inputs):
+            if other not in found and not walker.is_done(other):
+                found.add(other)
+                todo.append(other)
+    return found
+
+
+# ---------------------------------------------------------------------------
+# Which tensors
+# ---------------------------------------------------------------------------
+
+
+def _listed(
+    first: tf.Operation, walker: Conversion, wanted: set[tf.Operation]
+) -> set[tf.Operation]:
+    """The ops that may make lists of as many items as ``first`` has: gradients of stacks do."""
+    found, todo, seen = set[tf.Operation](), [first], {first}
+    for op in todo:  # grows
+        for other in regions.after(op):
+            if other in seen or other not in wanted or walker.is_done(other):
+                continue
+            seen.add(other)
+            if other.type == "TensorListFromTensor" and other.inputs[0].shape[:1] == [None]:
+                found.add(other)
+            elif not _tf.functions_of(other):
+                todo.append(other)
+    return found
+
+
+def _uneven(
+    walker: Conversion, wanted: set[tf.Operation], looped: set[tf.Operation], in_loop: bool
+) -> tuple[set[Any], set[Any]]:
+    """The keys of the tensors whose shapes may depend on what differs, and of all that differ.
+
+    Only of what was not converted yet. What has a converter of its own and reads none of the first
+    has results of equal shapes, or will be found to be a source when it is converted; except for
+    the ops that are ``looped``.
+    """
+    varies: set[Any] = set()
+    found: set[Any] = set()
+    for op in regions.in_order({op for op in wanted if not walker.is_done(op)}):
+        values = [walker.value_of(t) for t in op.inputs]
+        differ = [
+            key(t) in varies if v is None else v.is_stacked for t, v in zip(op.inputs, values)
+        ]
+        reads = any(key(t) in found for t in op.inputs)
+        differs = any(differ) and (reads or op.type not in _SHAPES)
+        if not (differs or _tf.draws_randomly(op.type) or op in looped):
+            continue
+        varies.update(map(key, op.outputs))
+        if reads or op in looped or op.type not in REGISTRY:
+            found.update(_grown(op, differ, found, reads, in_loop))
+    return found, varies
+
+
+def _grown(
+    op: tf.Operation, differ: list[bool], uneven: set[Any], reads: bool, in_loop: bool
+) -> Iterable[Any]:
+    """The outputs of ``op`` that are uneven."""
+    handles = [key(t) for t in op.outputs if t.dtype == tf.variant and in_loop]
+    unknown = [t for t in op.outputs if t.dtype != tf.variant and not is_static(dims(t))]
+    if not unknown:
+        return handles
+    if _tf.functions_of(op):
+        return [*handles, *map(key, unknown)]
+    # Of size 1 it may be broadcast.
+    tried = [_inferred(op, differ, uneven, size) for size in _SOME_SIZES[: 1 + reads]]
+    return [*handles, *(key(t) for t in unknown if not all(x[t.value_index] for x in tried))]
+
+
+def _inferred(op: tf.Operation, differ: list[bool], uneven: set[Any], size: int) -> Sequence[bool]:
+    """Which outputs have known shapes if all sizes that do not differ were ``size``."""
+    graph = tf.__internal__.FuncGraph("shapes")
+    schema = _tf.schema(op.type)
+    assert schema is not None
+    protos = {k: v for k, v in _tf.attr_map(op).items() if k in schema.attr_types}
+    places = group(op, schema, range(len(op.inputs)))
+    axes = [places[name] for name in _AXES & places.keys()]
+    with graph.as_default():
+        inputs = [
+            _stand_in(t, d, key(t) in uneven, None if i in axes else size)
+            for i, (t, d) in enumerate(zip(op.inputs, differ))
+        ]
+        try:
+            made = _graphs.create_op(graph, op.type, inputs, protos)
+        except (TypeError, ValueError):  # the made-up sizes do not fit together
+            return [False] * len(op.outputs)
+    return [t.shape.is_fully_defined() for t in made.outputs]
+
+
+def _stand_in(tensor: tf.Tensor, differs: bool, is_uneven: bool, size: int | None) -> tf.Tensor:
+    """What stands for an input: its value, or the ``size`` in place of what is not known."""
+    known = None if differs else _tf.static_value(tensor)
+    if known is not None:
+        return tf.constant(known, tensor.dtype)
+    shape = dims(tensor)
+    if not is_uneven and shape is not None and size is not None:
+        shape = tuple(size if d is None else d for d in shape)
+        if not differs and tensor.dtype in (tf.int32, tf.int64):
+            return tf.ones(shape, tensor.dtype)
+    return tf.compat.v1.placeholder(tensor.dtype, shape)

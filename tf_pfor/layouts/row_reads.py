@@ -1,0 +1,196 @@
+"""Reads of one element of a value whose rows are gathered lazily: ``x[t]`` in a branch or a loop.
+
+Gathering the rows of x first would copy all of x in each trip of a loop. Instead ``x[t]`` becomes
+one ``gather_nd(x, [rows, t])``; and where t is the same for all rows and x may be differentiated,
+a read of a list of the x[:, t], since the gradient of a slice is as large as x in every trip.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core.emit import Emitter
+from tf_pfor.core.values import Cell, RowSource, Stacked, Unstacked, Value, dims
+from tf_pfor.layouts.pending import Packed
+
+Find = Callable[[tf.Tensor], Value | None]
+
+
+def steps_of(value: Value, emit: Emitter) -> Cell | None:
+    """The list of the ``x[:, t]`` of a stacked value, made when first read."""
+    shape = value.inner_shape
+    if shape is None or not shape or not (value.dtype.is_floating or value.dtype.is_complex):
+        return None
+
+    def make() -> tf.Tensor:
+        whole = value.tensor  # [n, T, ...]
+        rank = len(shape) + 1
+        turned = emit("Transpose", whole, np.asarray([1, 0, *range(2, rank)], np.int32))
+        return emit("TensorListFromTensor", turned, _element_shape(whole))
+
+    return Cell(None, make)
+
+
+def fuse(op: tf.Operation, inputs: Mapping[str, Any], emit: Emitter, find: Find) -> Value | None:
+    """The read ``op`` of one element of a lazily gathered value, or None if it is none."""
+    x = inputs.get("input") if op.type == "StridedSlice" else inputs.get("params")
+    if not isinstance(x, Stacked):
+        return None
+    if isinstance(x, Packed) and not x.cell.is_made:
+        return _of_parts(op, x.parts, emit)
+    if x.source is None:
+        return None
+    if (x.cell.is_made and x.source.rows is not None) or not x.inner_shape:
+        return None
+    wanted = item_read(op) if op.type == "StridedSlice" else None
+    index = _gather_index(op, inputs) if wanted is None else _index_value(wanted, op, find)
+    if index is None or index.inner_shape != () or not index.is_tensor:
+        return None
+    read = _read(x, x.source, index, emit)
+    if read is None:
+        return None
+    if wanted is not None:
+        read = wanted.cut(read, emit)
+    return Value.stacked(read).with_inner_shape(dims(op.outputs[0]))
+
+
+def _of_parts(op: tf.Operation, parts: tuple[tf.Tensor, ...], emit: Emitter) -> Value | None:
+    """``x[k]`` of a value of which each x[k] was computed alone: that, and nothing is packed."""
+    read = item_read(op) if op.type == "StridedSlice" else None
+    if read is None or isinstance(read.index, tf.Tensor):
+        return None
+    k = int(read.index)
+    if not -len(parts) <= k < len(parts):
+        return None
+    return Value.stacked(read.cut(parts[k], emit)).with_inner_shape(dims(op.outputs[0]))
+
+
+def _read(x: Value, source: RowSource, index: Value, emit: Emitter) -> tf.Tensor | None:
+    rows = source.rows
+    if index.is_stacked or source.steps is None:
+        if rows is None:
+            return None
+        at = _wrapped(source, index, emit)
+        ids = rows.get()
+        if not index.is_stacked:
+            at = emit("BroadcastTo", at, emit.shape_of(ids))
+        whole = source.whole.get()
+        return emit("GatherNd", whole, emit("Pack", [ids, at], axis=1))
+    at = _wrapped(source, index, emit)
+    element = emit(
+        "TensorListGetItem",
+        source.steps.get(),
+        at,
+        _element_shape(source.whole.get()),
+        element_dtype=x.dtype,
+    )  # [N, ...]
+    if dims(element) is None and x.inner_shape is not None:
+        shape = dims(source.whole.get())
+        element.set_shape([None if shape is None else shape[0], *x.inner_shape[1:]])
+    return element if rows is None else emit("GatherV2", element, rows.get(), np.int32(0))
+
+
+def _element_shape(whole: tf.Tensor) -> tf.Tensor | np.ndarray:
+    shape = dims(whole)
+    if shape is None:
+        return np.asarray(-1, np.int32)
+    return np.asarray([-1 if d is None else d for i, d in enumerate(shape) if i != 1], np.int32)
+
+
+def _wrapped(source: RowSource, index: Value, emit: Emitter) -> tf.Tensor:
+    """The index as int32, negative ones counted from the end."""
+    size = emit.dim(source.whole.get(), 1)
+    if index.constant is not None:
+        known = int(index.constant)
+        if known >= 0 or isinstance(size, int):
+            return emit.constant(np.int32(known if known >= 0 else known + size))
+        return emit("AddV2", size, np.int32(known))
+    at, size = index.tensor, emit.as_tensor(size)
+    if at.dtype != tf.int32:
+        at = emit("Cast", at, DstT=tf.int32)
+    is_negative = emit("Less", at, np.int32(0))
+    return emit("SelectV2", is_negative, emit("AddV2", at, size), at)
+
+
+def _gather_index(op: tf.Operation, inputs: Mapping[str, Any]) -> Value | None:
+    if op.type != "GatherV2" or op.get_attr("batch_dims") != 0:
+        return None
+    axis = _tf.static_value(op.inputs[2])
+    return inputs["indices"] if axis is not None and int(axis) == 0 else None
+
+
+def _index_value(read: ItemRead, op: tf.Operation, find: Find) -> Value | None:
+    if isinstance(read.index, tf.Tensor):
+        return find(read.index)
+    return Unstacked(Cell(None), (), op.inputs[1].dtype, read.index)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ItemRead:
+    """``x[t]`` or ``x[t, rest]``.
+
+    Attributes:
+      index: t: its value if known, else the tensor of the body.
+      rest: begin, end, strides and masks of a StridedSlice that takes what is asked of all items
+        [n, ...]; None for all of them.
+    """
+
+    index: np.ndarray | tf.Tensor
+    rest: tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]] | None
+
+    def cut(self, items: tf.Tensor, emit: Emitter) -> tf.Tensor:
+        """What is asked of ``items`` [n, ...]."""
+        if self.rest is None:
+            return items
+        begin, end, strides, masks = self.rest
+        return emit("StridedSlice", items, begin, end, strides, **masks)
+
+
+def item_read(op: tf.Operation) -> ItemRead | None:
+    """How a StridedSlice of the body reads one item along the first axis; None if it does not."""
+    strides, begin, end = _tf.static_value(op.inputs[3]), *map(_entries, op.inputs[1:3])
+    if strides is None or strides[0] != 1 or begin is None or end is None:
+        return None
+    starts, stops, dots, shrinks = (
+        int(op.get_attr(f"{k}_mask")) for k in ("begin", "end", "ellipsis", "shrink_axis")
+    )
+    if not shrinks & 1 or (starts | stops | dots) & 1 or op.get_attr("new_axis_mask"):
+        return None
+    if isinstance(begin[0], tf.Tensor) and begin[0].shape.rank != 0:
+        return None
+    others = range(1, len(strides))
+    if shrinks == 1 and all(
+        dots >> k & 1 or (starts >> k & stops >> k & 1 and strides[k] == 1) for k in others
+    ):
+        return ItemRead(begin[0], None)
+    places = np.zeros([2, len(strides)], np.int32)
+    for target, known, masked in zip(places, (begin, end), (starts | dots, stops | dots)):
+        for k in others:
+            if masked >> k & 1:
+                continue
+            if isinstance(known[k], tf.Tensor):
+                return None
+            target[k] = known[k]
+    masks = {
+        "begin_mask": starts | 1, "end_mask": stops | 1,
+        "ellipsis_mask": dots, "shrink_axis_mask": shrinks ^ 1,
+    }  # fmt: skip
+    rest = (places[0], places[1], strides.astype(np.int32), masks)
+    return ItemRead(begin[0], rest)
+
+
+def _entries(vector: tf.Tensor) -> list[np.ndarray | tf.Tensor] | None:
+    """The entries of a vector: their values where they are known, else the tensors."""
+    known = _tf.static_value(vector)
+    if known is not None:
+        return [np.asarray(x) for x in known]
+    if vector.op.type != "Pack":
+        return None
+    values = [_tf.static_value(t) for t in vector.op.inputs]
+    return [t if v is None else v for t, v in zip(vector.op.inputs, values)]

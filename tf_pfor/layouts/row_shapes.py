@@ -1,0 +1,74 @@
+"""What a loop over rows made, row by row, as one tensor: their shapes must be equal, and known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core.values import dims, is_static
+
+
+def of_known_shape(tensor: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
+    """A result of one row, once it has the shape that is known of ``output``, by ``set_shape`` say.
+
+    Args:
+      tensor: the result.
+      output: what it is in the body.
+    """
+    known, found = output.shape, tensor.shape
+    if not known.is_fully_defined() or found == known or output.dtype == tf.variant:
+        return tensor
+    message = f"Not the shape that the body says of {_named(output)}. Expected: {known}. Found"
+    shape = tf.shape(tensor)
+    is_equal = tf.raw_ops.Equal(x=shape, y=known.as_list(), incompatible_shape_error=False)
+    is_right = tf.equal(tf.size(shape), known.rank) & tf.reduce_all(is_equal)
+    with tf.control_dependencies([tf.debugging.Assert(is_right, [message, shape])]):
+        return tf.identity(tensor)
+
+
+def of_one_shape(shapes: tf.Tensor, output: tf.Tensor) -> tf.Operation:
+    """Checks that the shapes of a result, one for each row, are equal."""
+    message = (
+        f"The shape of a result of the body differs between iterations: {_named(output)}. "
+        "Expected: one shape. "
+        "Pad it or reduce it. Found the shapes"
+    )
+    return tf.debugging.Assert(tf.reduce_all(tf.equal(shapes, shapes[:1])), [message, shapes], 99)
+
+
+def _named(output: tf.Tensor) -> str:
+    op = output.op
+    return f"{op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'})"
+
+
+def stacked_rows(array: tf.TensorArray, like: Any, n: Any) -> tf.Tensor:
+    """The n rows of ``array``, each ``like`` a tensor; if there are none, unknown dimensions are 0.
+
+    Args:
+      array: what to stack.
+      like: what has the shape and dtype of a row.
+      n: how many rows.
+    """
+    shape = dims(like)
+    if is_static(shape) or (isinstance(n, int) and n):
+        return array.stack()
+    if isinstance(n, int):
+        return tf.zeros([0, *[d or 0 for d in shape or ()]], like.dtype)
+    if shape is None:
+        return tf.cond(tf.equal(n, 0), lambda: tf.zeros([0], like.dtype), array.stack)
+    filler = tf.where(tf.equal(n, 0), 0, -1)
+    return tf.raw_ops.TensorListStack(
+        input_handle=array.flow,
+        element_shape=tf.stack([filler if d is None else d for d in shape]),
+        element_dtype=like.dtype,
+    )
+
+
+def padded(tensor: tf.Tensor, n: Any) -> tf.Tensor:
+    """``tensor``, or one row of zeros if it has no rows."""
+    row = tf.concat([[1], tf.shape(tensor)[1:]], 0)
+    out = tf.cond(tf.equal(n, 0), lambda: tf.zeros(row, tensor.dtype), lambda: tensor)
+    out.set_shape(tf.TensorShape([None]).concatenate(tensor.shape[1:]))
+    return out

@@ -1,0 +1,124 @@
+"""Lists of stacked elements, and what is known of the rows that these have."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.core.values import Cell, Gather, Hold, Layout, Rows, Value, capturing, dims
+
+Kept = tuple[tuple[tf.DType, Any], ...]
+"""Dtypes and static shapes of what a branch keeps in an Optional; in place of the shape of an
+Optional what that may hold, for each branch: a tuple of such."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ListRows:
+    """A STACKED_LIST whose elements are not just the rows of the loop at hand.
+
+    Attributes:
+      size: how many rows the elements have, an int or a scalar int32 tensor.
+      ids: int32 [loop length], which rows of the elements the active iterations are; None when
+        they are all of them, in order.
+      mask: bool [size], the rows that may be written; None for all.
+      lengths: int32 [size], where each row's list ends where that differs (the list is as long as
+        the longest); None when they are equal.
+      starts: int32 [size], where each row's list begins; None if all begin at 0.
+      made_for: of an Optional that branches made, for each the rows that took it, int32 [k], and
+        its own Optional; None for the rows if they are those of the loop.
+      holds_packs: of a list of lists, whether these are packs (``_row_packs.py``), and not just
+        lists of all rows.
+      ends: of a list that holds packs, under XLA: what stands in their place
+      (``_nested_lengths.py``). terms: of an Optional that is a sum that nobody has put together
+      yet: what is added. opened: of an Optional that was not made: for each branch the values that
+      it would hold. keeps: of a list of such Optionals: what these would hold. It is a list of the
+        first of it; ``ends`` are those of the others.
+      is_even: all active rows are as long as the list; the others may hold anything at its end.
+      may_agree: whether rows may all be as long, which is only known when it runs: of what was kept
+        in a list or an Optional.
+      whole: [T, size, ...], all elements, of a list that a loop only pops.
+      base: what tells the list that a loop carried in; it stays while active rows are written,
+        and so says that the other rows are as they were.
+    """
+
+    size: Any
+    ids: tf.Tensor | None = None
+    mask: tf.Tensor | None = None
+    lengths: tf.Tensor | None = None
+    starts: tf.Tensor | None = None
+    made_for: Sequence[tuple[tf.Tensor | None, tf.Tensor]] = ()
+    holds_packs: bool = False
+    ends: Sequence[tf.Tensor] = ()
+    terms: Sequence[Value] = ()
+    opened: Sequence[Sequence[Value]] = ()
+    keeps: tuple[Kept, ...] = ()
+    is_even: bool = False
+    may_agree: bool = False
+    whole: Any = None
+    base: object | None = None
+
+    def seen_from(self, graph: Any, home: Any = None) -> ListRows:
+        """The same for ops of another graph."""
+        see = capturing(graph, home)
+        rows = dataclasses.replace(
+            self,
+            made_for=(),
+            ends=tuple(see(t) for t in self.ends),
+            terms=tuple(t.seen_from(graph, home) for t in self.terms),
+            opened=tuple([v.seen_from(graph, home) for v in each] for each in self.opened),
+        )
+        return ListRows(**{f.name: see(getattr(rows, f.name)) for f in dataclasses.fields(rows)})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class StackedList(Value):
+    """A TensorList (or Optional) handle whose contents are stacked.
+
+    Attributes:
+      rows: which rows its elements have; None: just those of the loop.
+    """
+
+    layout = Layout.STACKED_LIST
+
+    rows: ListRows | None = None
+
+    @classmethod
+    def of(cls, tensor: tf.Tensor, rows: ListRows | None = None) -> StackedList:
+        """The list or the Optional with this handle."""
+        return cls(Cell(tensor), dims(tensor), tensor.dtype, rows)
+
+    def select(self, loop: Rows, hold: Hold | None = None, gather: Gather | None = None) -> Value:
+        """The whole list; which of its rows are meant stands beside it."""
+        del hold, gather
+        return dataclasses.replace(self, rows=loop.rows_of_list(self.rows))
+
+    def seen_from(self, graph: Any, home: Any = None) -> Value:
+        """Captured, with all that is known of its rows."""
+        see, rows = capturing(graph, home), self.rows
+        return StackedList(
+            self.cell.seen_from(graph, see),
+            self.inner_shape,
+            self.dtype,
+            None if rows is None else rows.seen_from(graph, home),
+        )
+
+
+def rows_of(value: Value) -> ListRows | None:
+    """Which rows the elements of a list have; None for a list that is not stacked, too."""
+    return value.rows if isinstance(value, StackedList) else None
+
+
+_NOTHING = ListRows(None)
+
+
+def known_rows(value: Value) -> ListRows:
+    """What is known of the rows of a list, to read from: nothing where it is just a list."""
+    return rows_of(value) or _NOTHING
+
+
+def list_with_rows(value: Value, rows: ListRows | None) -> StackedList:
+    """A stacked list with other rows."""
+    return StackedList(value.cell, value.inner_shape, value.dtype, rows)

@@ -1,0 +1,378 @@
+"""Traces kept between eager calls: ``cache_info``, ``clear_cache``. See docs/caching.md."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core import memory, nests
+from tf_pfor.core.registry import REGISTRY
+from tf_pfor.tracing.fingerprint import ARGUMENT, BY_IDENTITY, CLOSURE, Walk
+from tf_pfor.tracing.identity import HoldsTape, Uncacheable, tokens
+from tf_pfor.tracing.rebuild import Rebuilt
+
+MAX_TRACES: Final = 256
+_MAX_REASONS: Final = 64
+_PYTHON_OPS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CacheInfo:
+    """What the cache has done since the start or the last ``clear_cache()``.
+
+    Attributes:
+      hits: calls that ran a trace of an earlier call.
+      misses: calls that made a trace and kept it.
+      uncacheable: calls whose trace could not be kept.
+      size: traces held now.
+      max_size: traces held at most; the one used longest ago goes first.
+      reasons: why calls were uncacheable, with counts.
+    """
+
+    hits: int
+    misses: int
+    uncacheable: int
+    size: int
+    max_size: int
+    reasons: dict[str, int]
+
+
+def cache_info() -> CacheInfo:
+    """What the cache of eager calls has done; see docs/caching.md for what it tracks.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> tf_pfor.clear_cache()
+    >>> for step in range(3):
+    ...     scale = tf.constant(float(step))
+    ...     y = tf_pfor.vectorized_map(lambda x: scale * x, tf.range(4.))
+    >>> info = tf_pfor.cache_info()
+    >>> info.misses, info.hits
+    (1, 2)
+    """
+    return _CACHE.info()
+
+
+def clear_cache() -> None:
+    """Forgets all traces of eager calls, and the counts of ``cache_info``.
+
+    >>> import tf_pfor
+    >>> tf_pfor.clear_cache()
+    >>> tf_pfor.cache_info().size
+    0
+    """
+    _CACHE.clear()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EagerCall:
+    """An eager call of a public function.
+
+    Attributes:
+      implementation: ``implementation(*closures, *arguments, *options)`` does it in a graph.
+      closures: the user's functions, and options that are nests or functions.
+      arguments: nests; tensors and arrays in them are inputs of the trace.
+      options: hashable options.
+      jit_compile: as in ``tf.function``.
+      own: traces that only the function called may use again, by key. A function that was made
+        once (by ``vmap``, ``jacrev`` ...) promises what ``tf.function`` does: Python runs once for
+        each trace. None: what cannot be kept for all is traced each time.
+    """
+
+    implementation: Callable[..., Any]
+    closures: tuple[Any, ...]
+    arguments: tuple[Any, ...]
+    options: tuple[Any, ...]
+    jit_compile: bool | None = None
+    own: dict[Any, Any] | None = None
+
+    def __call__(self) -> Any:
+        """Runs a kept trace, or makes one; ``UNCACHED`` if it is for the caller to do.
+
+        That is so where the walk finds what it does not know, and for errors: the caller raises
+        them. First the tensors of closures are inputs. If that fails, or the trace cannot be kept,
+        they stay what they are: Python may need their values.
+        """
+        try:
+            for mode in (CLOSURE, BY_IDENTITY):
+                walk, rebound = self._fingerprint(mode)
+                key = self._key(walk)
+                found = self.own.get(key) if self.own else None
+                found = found or _CACHE.get(key)
+                if found is None:
+                    found = self._first(key, walk, mode, rebound)
+                if isinstance(found, _Trace):
+                    return found(walk.inputs)
+                if found is not _BY_IDENTITY:
+                    return _refuse(found)
+        except Uncacheable as why:
+            return _refuse(str(why))
+        return UNCACHED
+
+    def holds_tape(self) -> bool:
+        """Whether the functions hold a tape, so that they may ask it for derivatives."""
+        try:
+            self._fingerprint(BY_IDENTITY)
+        except HoldsTape:
+            return True
+        except Uncacheable:
+            pass
+        return False
+
+    def _key(self, walk: Walk) -> Any:
+        return *_environment(), self.implementation, self.jit_compile, self.options, walk.key()
+
+    def _fingerprint(self, mode: int, placeholders: Sequence[tf.Tensor] = ()) -> tuple[Walk, bool]:
+        """The walk over this call, and whether tensors of closures became inputs."""
+        walk = Walk(placeholders)
+        try:
+            for x in self.closures:
+                walk.visit(x, mode)
+            rebound = bool(walk.inputs)
+            for x in self.arguments:
+                walk.visit(x, ARGUMENT)
+        except RecursionError:
+            raise Uncacheable("it is nested too deeply") from None
+        return walk, rebound
+
+    def _first(self, key: Any, walk: Walk, mode: int, rebound: bool) -> _Trace | str:
+        """Makes a trace, and keeps it if it may be kept; or the reason why there is none."""
+        try:
+            trace = _Trace(self, walk, mode)
+        except Exception as why:
+            if not rebound:
+                return f"tracing it failed ({type(why).__name__})"
+            _CACHE.put(key, _BY_IDENTITY)
+            return _BY_IDENTITY
+        if not trace.reason:
+            _CACHE.put(key, trace, walk.tokens)
+        elif rebound:
+            _CACHE.put(key, _BY_IDENTITY)
+            return _BY_IDENTITY
+        else:
+            _CACHE.refused(trace.reason)
+            if self.own is not None:
+                self._keep_own(trace)
+            elif not trace.has_changed:
+                _CACHE.put(key, trace.reason, walk.tokens)
+        return trace
+
+    def _keep_own(self, trace: _Trace) -> None:
+        """Keeps a trace for this function alone, for the state that tracing has left behind."""
+        assert self.own is not None
+        if len(self.own) >= MAX_TRACES:
+            self.own.clear()
+        for mode in (CLOSURE, BY_IDENTITY):
+            walk, rebound = self._fingerprint(mode)
+            key = self._key(walk)
+            if not rebound:
+                self.own[key] = trace
+            else:
+                _CACHE.put(key, _BY_IDENTITY)
+
+    def rebuilt(self, walk: Walk, placeholders: Sequence[tf.Tensor]) -> EagerCall:
+        """The same call with placeholders for its tensors."""
+        copy = Rebuilt(walk, placeholders)
+        closures, arguments = map(copy, self.closures), map(copy, self.arguments)
+        return dataclasses.replace(self, closures=tuple(closures), arguments=tuple(arguments))
+
+    def is_still(self, walk: Walk, mode: int, placeholders: Sequence[tf.Tensor]) -> bool:
+        """Whether tracing has left all that was tracked as it was."""
+        try:
+            return self._fingerprint(mode, placeholders)[0].key() == walk.key()
+        except Uncacheable:
+            return False
+
+    def run(self) -> Any:
+        """The result, in the graph being built."""
+        return self.implementation(*self.closures, *self.arguments, *self.options)
+
+
+UNCACHED: Final = object()
+_BY_IDENTITY: Final = "by identity"  # instead of a trace: tensors must be what they are
+
+
+def _refuse(reason: str) -> Any:
+    _CACHE.refused(reason)
+    return UNCACHED
+
+
+class _Trace:
+    """A compiled call.
+
+    Attributes:
+      reason: why it must not be used again; "" if it may.
+      has_changed: whether the trace changed what it was made of.
+    """
+
+    __slots__ = (
+        "_captured", "_concrete", "_leaves", "_lock", "_structure", "has_changed", "reason"
+    )  # fmt: skip
+
+    def __init__(self, call: EagerCall, walk: Walk, mode: int):
+        self.has_changed = False
+        self._lock = threading.Lock()
+
+        def build(*given: tf.Tensor) -> list[tf.Tensor]:
+            inner = call.rebuilt(walk, given)
+            result = nests.from_user(inner.run())
+            leaves = [_graph_leaf(x) for x in nests.flatten(result)]
+            self._structure = nests.pack(result, [None] * len(leaves))
+            self._leaves = [x is not None for x in leaves]
+            self.has_changed = not inner.is_still(walk, mode, given)
+            return [x for x in leaves if x is not None]
+
+        compiled = tf.function(build, autograph=False, jit_compile=call.jit_compile)
+        specs = [tf.TensorSpec(t.shape, t.dtype) for t in walk.inputs]
+        self._concrete: Any = compiled.get_concrete_function(*specs)
+        self._captured = self._concrete.captured_inputs
+        self.reason = (
+            "tracing it changes what it reads"
+            if self.has_changed
+            else _unknown_capture(self._concrete.graph, walk) or _bad_op(self._concrete.graph)
+        )
+
+    def __call__(self, inputs: list[tf.Tensor]) -> Any:
+        # TensorFlow makes the gradient when a tape records the call, which threads must not share:
+        # of a while loop it would be wrong or fail.
+        alone = self._lock if _tf.may_record_gradients() else contextlib.nullcontext()
+        with memory.advised(), alone:
+            outputs = _tf.call_flat(self._concrete, inputs, self._captured)
+        if self._structure is None and self._leaves == [True]:
+            return outputs[0]
+        supply = iter(outputs)
+        leaves = [next(supply) if present else None for present in self._leaves]
+        return nests.to_user(nests.pack(self._structure, leaves))
+
+
+def _graph_leaf(x: Any) -> tf.Tensor | None:
+    return None if x is None or isinstance(x, tf.Operation) else tf.convert_to_tensor(x)
+
+
+def _unknown_capture(graph: Any, walk: Walk) -> str:
+    """A tensor or resource that the trace refers to, and that the walk has not come by."""
+    known = {id(x.handle if isinstance(x, tf.Variable) else x) for x in walk.known}
+    for outside, _ in graph.captures:
+        if id(outside) not in known:
+            return f"it uses a {outside.dtype.name} tensor or resource that was not found in it"
+    return ""
+
+
+def _bad_op(graph: Any) -> str:
+    """An op that calls Python, or whose random numbers start anew with each trace."""
+    nodes = [*graph.as_graph_def().node]
+    for function in graph.as_graph_def().library.function:
+        nodes += function.node_def
+    for node in nodes:
+        if node.op in _PYTHON_OPS:
+            return f"it has a {node.op}, which calls Python"
+        if _tf.draws_randomly(node.op) and (node.attr["seed"].i or node.attr["seed2"].i):
+            return f"it has a {node.op} with a seed, whose numbers begin anew with each trace"
+    return ""
+
+
+def _environment() -> tuple[Any, ...]:
+    """What a trace depends on beside the functions and arguments.
+
+    Raises:
+      Uncacheable: where traces must not be kept.
+    """
+    state = _tf.eager_state()
+    if state is None or tf.config.functions_run_eagerly() or tf.distribute.has_strategy():
+        raise Uncacheable("run_functions_eagerly, a distribution strategy or op callbacks are on")
+    return (REGISTRY.version, *state, *_keras_state())
+
+
+_KERAS_SCOPES = (
+    "autocast_scope", "current_call_ctx", "distribution", "remat_scope_stack", "stateless_scope",
+    "symbolic_scope",
+)  # fmt: skip
+
+
+def _keras_state() -> tuple[Any, ...]:
+    keras: Any = sys.modules.get("keras")
+    tracker: Any = sys.modules.get("keras.src.backend.common.global_state")
+    if keras is None or tracker is None:
+        return ()
+    state = vars(tracker.GLOBAL_STATE_TRACKER)
+    if any(state.get(name) for name in _KERAS_SCOPES):
+        raise Uncacheable("it runs inside a Keras layer or scope")
+    config, policy = keras.config, state.get("dtype_policy")
+    return config.floatx(), config.image_data_format(), policy and policy.name
+
+
+class _Cache:
+    """Traces by key, the one used longest ago goes first. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.clear()
+
+    def clear(self) -> None:
+        with self._lock:
+            self._kept: collections.OrderedDict[Any, _Trace | str] = collections.OrderedDict()
+            self._of_token: dict[int, set[Any]] = {}
+            self._tokens: dict[Any, tuple[int, ...]] = {}
+            self._reasons: collections.Counter[str] = collections.Counter()
+            self._hits = self._misses = self._uncacheable = 0
+
+    def get(self, key: Any) -> _Trace | str | None:
+        """A trace, the reason why there is none, or None for a new key."""
+        with self._lock:
+            self._forget_dead()
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                self._hits += isinstance(found, _Trace)
+            return found
+
+    def put(self, key: Any, trace: _Trace | str, held: Sequence[int] = ()) -> None:
+        with self._lock:
+            self._drop(key)
+            self._misses += isinstance(trace, _Trace)
+            self._kept[key] = trace
+            self._tokens[key] = tuple(set(held))
+            for token in self._tokens[key]:
+                self._of_token.setdefault(token, set()).add(key)
+            while len(self._kept) > MAX_TRACES:
+                self._drop(next(iter(self._kept)))
+
+    def refused(self, reason: str) -> None:
+        with self._lock:
+            self._uncacheable += 1
+            if reason in self._reasons or len(self._reasons) < _MAX_REASONS:
+                self._reasons[reason] += 1
+
+    def info(self) -> CacheInfo:
+        with self._lock:
+            self._forget_dead()
+            size = sum(isinstance(x, _Trace) for x in self._kept.values())
+            return CacheInfo(
+                self._hits, self._misses, self._uncacheable, size, MAX_TRACES, dict(self._reasons)
+            )
+
+    def _forget_dead(self) -> None:
+        """Drops the traces of objects that are gone."""
+        while tokens.dead:
+            for key in self._of_token.pop(tokens.dead.popleft(), ()):
+                self._drop(key)
+
+    def _drop(self, key: Any) -> None:
+        self._kept.pop(key, None)
+        for token in self._tokens.pop(key, ()):
+            keys = self._of_token.get(token)
+            if keys is not None:
+                keys.discard(key)
+                if not keys:
+                    del self._of_token[token]
+
+
+_CACHE: Final = _Cache()

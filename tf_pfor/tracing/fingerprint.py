@@ -1,0 +1,476 @@
+"""What the trace of a Python function depends on, as a key; the tensors in it as inputs.
+
+A ``Walk`` goes through functions and arguments: code, closure cells, the globals that the code
+reads, defaults, containers, objects with their attributes. Python values count by value, variables
+and layers by identity (weakly). Tensors become numbered inputs: ``rebuild`` makes the same
+functions and containers with placeholders in their place, so that one trace serves all tensors of
+the same dtype and shape. What a walk does not know makes it ``Uncacheable``.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import functools
+import hashlib
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.tracing import objects
+from tf_pfor.tracing.code_reads import Chain, reads
+from tf_pfor.tracing.identity import Uncacheable, is_library, tokens
+
+BY_IDENTITY, CLOSURE, ARGUMENT = range(3)
+"""How a tensor counts: by identity; as an input, but small integers by value; as an input."""
+SMALL = 16
+"""Integer tensors of up to so many elements may be shapes and axes: closed over, they are values.
+"""
+MAX_PARTS = 100_000
+"""What refers to more than this is not looked at in each call."""
+_EFFECTS = frozenset({
+    "__import__", "breakpoint", "compile", "eval", "exec", "globals", "id", "input", "locals",
+    "open", "print",
+})  # fmt: skip
+_BUILTINS = vars(sys.modules["builtins"])
+_exported: dict[int, Any] = {}  # functions that modules of libraries export
+
+
+class Walk:
+    """One fingerprint.
+
+    Attributes:
+      parts: the key: types, values, tokens, in the order of the walk.
+      inputs: the tensors that the trace takes as inputs.
+      known: tensors and variables that the trace may refer to as they are.
+      hot: ids of the functions and containers that hold an input.
+      numbers: from the id of a tensor or array to its place among the inputs.
+      tokens: of the objects that count by identity.
+    """
+
+    def __init__(self, placeholders: Iterable[tf.Tensor] = ()):
+        self.parts: list[Any] = []
+        self.inputs: list[tf.Tensor] = []
+        self.known: list[Any] = []
+        self.hot: set[int] = set()
+        self.numbers: dict[int, int] = {}
+        self.uses = 0
+        self.tokens: list[int] = []
+        self._by_identity: set[int] = set()
+        self._placeholders = {id(t) for t in placeholders}
+        self._seen: dict[int, int] = {}
+        self._open: set[int] = set()
+        self._alive: list[Any] = []
+
+    def visit(self, x: Any, mode: int) -> None:
+        """Adds a value to the key.
+
+        Raises:
+          Uncacheable: if it may change without being seen.
+        """
+        visitor = _EXACT.get(type(x)) or _others.get(type(x))
+        if visitor is None:
+            if len(_others) >= 1024:
+                _others.clear()
+            visitor = _others[type(x)] = _visitor(x)
+        visitor(self, x, mode)
+
+    def key(self) -> tuple[Any, ...]:
+        """The key of all that was visited.
+
+        Raises:
+          Uncacheable: if a tensor would be an input in one place and itself in another.
+        """
+        if self._by_identity and not self._by_identity.isdisjoint(self.numbers):
+            raise Uncacheable("a tensor is reached both directly and through an object")
+        return tuple(self.parts)
+
+    def enter(self, x: Any, mode: int) -> bool:
+        """Begins a function, container or object; False if it was visited before."""
+        place = id(x) if mode else ~id(x)
+        number = self._seen.get(place)
+        if number is not None:
+            self.parts += ("again", number)
+            if mode and (place in self._open or place in self.hot):
+                self.uses += 1
+            return False
+        if len(self.parts) > MAX_PARTS:
+            raise Uncacheable("it refers to too much to look at in each call")
+        self._seen[place] = len(self._seen)
+        self._alive.append(x)
+        self._open.add(place)
+        return True
+
+    def leave(self, x: Any, mode: int, uses: int) -> None:
+        """Ends what ``enter`` began, when there were so many ``uses`` of inputs."""
+        place = id(x) if mode else ~id(x)
+        self._open.discard(place)
+        if mode and self.uses != uses:
+            self.hot.add(place)
+
+    def token(self, x: Any) -> None:
+        """Adds the identity of an object."""
+        number = tokens(x)
+        self.tokens.append(number)
+        self.parts += ("token", number)
+
+    def tensor(self, x: Any, mode: int) -> None:
+        """Adds a tensor: as an input, by value or by identity."""
+        if vars(x).get("_keras_mask") is not None:
+            raise Uncacheable("it holds a tensor with a Keras mask")
+        if id(x) not in self._placeholders:
+            if not isinstance(x, tf.__internal__.EagerTensor):
+                raise Uncacheable("it holds a tensor of a graph")
+            dtype = x.dtype
+            if mode == BY_IDENTITY or dtype in (tf.resource, tf.variant):
+                self._by_identity.add(id(x))
+                self.known.append(x)
+                return self.token(x)
+            if (
+                mode == CLOSURE
+                and (dtype.is_integer or dtype.is_bool)
+                and not dtype.is_quantized
+                and x.shape.num_elements() <= SMALL
+            ):
+                self.known.append(x)
+                self.parts += ("value", dtype, tuple(x.shape), x.numpy().tobytes())
+                return None
+        return self.input(x, x)
+
+    def input(self, x: Any, tensor: tf.Tensor) -> None:
+        """Adds ``x``, which is an input with the value of ``tensor``."""
+        self.uses += 1
+        number = self.numbers.get(id(x))
+        if number is not None:
+            self.parts += ("input", number)
+            return
+        self.numbers[id(x)] = number = len(self.inputs)
+        self.inputs.append(tensor)
+        self._alive.append(x)
+        self.parts += ("input", number, tensor.dtype, tuple(tensor.shape))
+
+    def chain(self, value: Any, attributes: Chain, mode: int) -> None:
+        """Adds what code reads from a name: through modules only what it names."""
+        for name in attributes:
+            if not isinstance(value, types.ModuleType):
+                break
+            if value.__name__.startswith("numpy.random"):
+                raise Uncacheable("it reads numpy.random")
+            found = getattr(value, name, _MISSING)
+            if found is _MISSING:
+                self.parts.append("missing")
+                return
+            value, mode = found, BY_IDENTITY  # a module is not rebuilt
+        self.visit(value, mode)
+
+    def function(self, f: Any, mode: int) -> None:
+        """Adds a Python function."""
+        if _exported.get(id(f)) is f:
+            self.parts.append(f)
+            return None
+        space = f.__globals__
+        library = is_library(space.get("__name__"))
+        if library and (f.__closure__ is None or _is_exported(f)):
+            if _is_exported(f):
+                _exported[id(f)] = f
+            self.parts.append(f)
+            return None
+        mode = BY_IDENTITY if "_tf_decorator" in f.__dict__ else min(mode, CLOSURE)
+        if not self.enter(f, mode):
+            return None
+        uses = self.uses
+        made = transformed(f)
+        if made is not None:
+            self.parts += (made.make, made.options)
+            self.visit(made.roots, mode)
+            return self.leave(f, mode, uses)
+        code = f.__code__
+        self.parts.append(code)
+        read = reads(code)
+        if read.problem and not library:
+            raise Uncacheable(read.problem)
+        if not library:
+            self._globals(space, read.names, mode)
+        self._cells(f, read.cells, mode)
+        self.visit(f.__defaults__, mode)
+        if f.__kwdefaults__:
+            self.visit(f.__kwdefaults__, mode)
+        if f.__dict__ and not library:
+            self.visit({k: v for k, v in f.__dict__.items() if k not in _DECORATION}, BY_IDENTITY)
+        return self.leave(f, mode, uses)
+
+    def _globals(self, space: dict[str, Any], names: tuple[Chain, ...], mode: int) -> None:
+        for chain in names:
+            name = chain[0]
+            if name in space:
+                self.chain(space[name], chain[1:], mode)
+            elif name in _EFFECTS:
+                raise Uncacheable(f"it uses {name}()")
+            elif name not in _BUILTINS:
+                self.parts.append("missing")
+
+    def _cells(self, f: Any, chains: tuple[Chain, ...], mode: int) -> None:
+        if f.__closure__ is None:
+            return
+        cells = dict(zip(f.__code__.co_freevars, f.__closure__))
+        if "__class__" in cells:  # read by super()
+            objects.visit_class(self, cells["__class__"].cell_contents, with_construction=False)
+        for name, *attributes in chains:
+            try:
+                value = cells[name].cell_contents
+            except ValueError:  # not assigned yet
+                self.parts.append("missing")
+                continue
+            if name != "__class__":
+                self.chain(value, tuple(attributes), mode)
+
+
+_MISSING = object()
+_DECORATION = frozenset({"__wrapped__", "__original_wrapped__", "_tf_decorator", "__signature__",
+                         "autograph_info__", "__tf_pfor__", "__tf_pfor_autographed__"})  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Transformed:
+    """What a function made by ``vmap``, ``jacrev`` ... was made of.
+
+    Attributes:
+      make: makes it, from the roots and the options.
+      roots: the user's function, and options that are nests or functions.
+      options: hashable options.
+    """
+
+    make: Callable[..., Any]
+    roots: tuple[Any, ...]
+    options: tuple[Any, ...]
+
+    def attach(self, function: Any) -> Any:
+        """Notes on ``function`` how it was made, and returns it."""
+        function.__tf_pfor__ = (function, self)
+        return function
+
+
+def transformed(f: Any) -> Transformed | None:
+    """How a function of this package was made; None for others, and for wrappers of it."""
+    of, made = f.__dict__.get("__tf_pfor__", (None, None))
+    if of is f:
+        return made
+    of, function = f.__dict__.get("__tf_pfor_autographed__", (None, None))
+    return Transformed(_tf.autographed, (function,), ()) if of is f else None
+
+
+def _is_exported(f: Any) -> bool:
+    """Whether a module holds ``f`` under its own name."""
+    holder: Any = sys.modules.get(getattr(f, "__module__", None) or "")
+    for name in f.__qualname__.split("."):
+        holder = getattr(holder, name, None)
+    return holder is f
+
+
+# ---------------------------------------------------------------------------
+# By type
+# ---------------------------------------------------------------------------
+
+_Visitor = Callable[[Walk, Any, int], None]
+
+
+def _value(walk: Walk, x: Any, mode: int) -> None:
+    del mode
+    walk.parts += (type(x), x)
+
+
+def _float(walk: Walk, x: Any, mode: int) -> None:
+    del mode
+    walk.parts += (type(x), x if x and x == x else repr(x))  # 0.0 == -0.0, nan != nan
+
+
+def _slice(walk: Walk, x: slice, mode: int) -> None:
+    walk.parts.append(slice)
+    for part in (x.start, x.stop, x.step):
+        walk.visit(part, mode)
+
+
+def _sequence(walk: Walk, x: Any, mode: int) -> None:
+    if not x:
+        walk.parts += (type(x), 0)
+    elif walk.enter(x, mode):
+        uses = walk.uses
+        walk.parts += (type(x), len(x))
+        if len(x) > MAX_PARTS:
+            raise Uncacheable("it refers to too much to look at in each call")
+        for item in x:
+            walk.visit(item, mode)
+        walk.leave(x, mode, uses)
+
+
+def _mapping(walk: Walk, x: Any, mode: int) -> None:
+    if walk.enter(x, mode):
+        uses = walk.uses
+        walk.parts += (type(x), len(x))
+        for key, item in x.items():
+            walk.visit(key, BY_IDENTITY)
+            walk.visit(item, mode)
+        if isinstance(x, collections.defaultdict):
+            walk.visit(x.default_factory, BY_IDENTITY)
+        walk.leave(x, mode, uses)
+
+
+def _set(walk: Walk, x: Any, mode: int) -> None:
+    del mode
+    if not all(isinstance(i, (int, str, bytes, float, type(None))) for i in x):
+        raise Uncacheable("it holds a set of objects")
+    walk.parts += (type(x), frozenset((type(i), i) for i in x))
+
+
+def _array(walk: Walk, x: np.ndarray, mode: int) -> None:
+    if mode == ARGUMENT:
+        known = walk.numbers.get(id(x))
+        return walk.input(x, tf.convert_to_tensor(x) if known is None else walk.inputs[known])
+    if x.dtype.hasobject:
+        raise Uncacheable("it holds an array of objects")
+    digest = hashlib.blake2b(np.ascontiguousarray(x).data.cast("B") if x.size else b"").digest()
+    walk.parts += ("array", x.dtype.str, x.shape, digest)
+    return None
+
+
+def _tensor(walk: Walk, x: Any, mode: int) -> None:
+    walk.tensor(x, mode)
+
+
+def _function(walk: Walk, x: Any, mode: int) -> None:
+    walk.function(x, mode)
+
+
+def _method(walk: Walk, x: types.MethodType, mode: int) -> None:
+    walk.parts.append(types.MethodType)
+    walk.visit(x.__func__, BY_IDENTITY)
+    walk.visit(x.__self__, BY_IDENTITY)
+
+
+def _partial(walk: Walk, x: functools.partial[Any], mode: int) -> None:
+    if walk.enter(x, mode):
+        uses = walk.uses
+        walk.parts.append(functools.partial)
+        walk.visit(x.func, mode)
+        walk.visit(x.args, mode)
+        walk.visit(x.keywords, mode)
+        walk.leave(x, mode, uses)
+
+
+def _builtin(walk: Walk, x: Any, mode: int) -> None:
+    owner = getattr(x, "__self__", None)
+    if isinstance(owner, types.ModuleType) or owner is None:
+        module = x.__module__ if owner is None else owner.__name__
+        if not is_library(module) or (module == "builtins" and x.__name__ in _EFFECTS):
+            raise Uncacheable(f"it uses {module}.{x.__name__}")
+        walk.parts.append(x)
+        return
+    walk.parts += ("method", x.__name__)
+    walk.visit(owner, BY_IDENTITY)
+
+
+def _module(walk: Walk, x: types.ModuleType, mode: int) -> None:
+    del mode
+    if not is_library(x.__name__):
+        raise Uncacheable(f"it uses the module {x.__name__} as a value")
+    walk.parts.append(x.__name__)
+
+
+def _class(walk: Walk, x: type, mode: int) -> None:
+    del mode
+    objects.visit_class(walk, x, with_construction=True)
+
+
+def _dataclass(walk: Walk, x: Any, mode: int) -> None:
+    """An argument: its fields may hold inputs."""
+    if walk.enter(x, mode):
+        uses = walk.uses
+        objects.visit_class(walk, type(x), with_construction=True)
+        for field in dataclasses.fields(x):
+            walk.visit(getattr(x, field.name), mode if field.init else BY_IDENTITY)
+        walk.leave(x, mode, uses)
+
+
+def _object(walk: Walk, x: Any, mode: int) -> None:
+    if walk.enter(x, BY_IDENTITY):
+        objects.visit_object(walk, x)
+        walk.leave(x, BY_IDENTITY, walk.uses)
+
+
+_EXACT: dict[type, _Visitor] = {
+    **dict.fromkeys(
+        (bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range, tf.DType),
+        _value,
+    ),
+    float: _float,
+    complex: _float,
+    slice: _slice,
+    list: _sequence,
+    tuple: _sequence,
+    dict: _mapping,
+    collections.OrderedDict: _mapping,
+    collections.defaultdict: _mapping,
+    set: _set,
+    frozenset: _set,
+    np.ndarray: _array,
+    tf.__internal__.EagerTensor: _tensor,
+    types.FunctionType: _function,
+    types.MethodType: _method,
+    types.BuiltinFunctionType: _builtin,
+    functools.partial: _partial,
+    types.ModuleType: _module,
+    type: _class,
+}
+
+
+_others: dict[type, _Visitor] = {}
+
+
+def _visitor(x: Any) -> _Visitor:
+    """How to visit an object whose type is not in the table."""
+    if isinstance(x, tf.Tensor):
+        return _tensor
+    if isinstance(x, np.generic):
+        return lambda walk, x, _: _array(walk, np.asarray(x), BY_IDENTITY)
+    if isinstance(x, (tf.TensorShape, tf.TypeSpec)):
+        return lambda walk, x, _: walk.parts.append((type(x), repr(x)))
+    if isinstance(x, enum.Enum):
+        return _enum
+    if isinstance(x, type):
+        return _class
+    if isinstance(x, types.ModuleType):
+        return _module
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return _named_tuple
+    if is_library(type(x).__module__):
+        if isinstance(x, (list, tuple)):
+            return lambda walk, x, _: _sequence(walk, x, BY_IDENTITY)
+        if isinstance(x, dict):
+            return lambda walk, x, _: _mapping(walk, x, BY_IDENTITY)
+        if isinstance(x, set):
+            return _set
+        if isinstance(x, inspect.Signature):
+            return lambda walk, x, _: walk.parts.append("signature")
+    elif dataclasses.is_dataclass(x):
+        return lambda walk, x, mode: (_dataclass if mode == ARGUMENT else _object)(walk, x, mode)
+    return _object
+
+
+def _enum(walk: Walk, x: Any, mode: int) -> None:
+    del mode
+    objects.visit_class(walk, type(x), with_construction=False)
+    walk.token(x)
+
+
+def _named_tuple(walk: Walk, x: Any, mode: int) -> None:
+    for name, item in vars(type(x)).items():
+        if isinstance(item, types.FunctionType) and not name.startswith("_"):
+            walk.visit(item, BY_IDENTITY)
+    _sequence(walk, x, mode)

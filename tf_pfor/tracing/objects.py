@@ -1,0 +1,245 @@
+"""Objects in a fingerprint: variables, layers, modules, and instances of the user's classes."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.tracing.identity import HoldsTape, Uncacheable, is_library
+
+_BY_IDENTITY = 0
+# What TensorFlow and Keras note for themselves about modules, layers and models. The layers of a
+# model are in its attributes once more.
+_OF_MODULES = frozenset({"_name_scope"})
+_OF_LAYERS = _OF_MODULES | {
+    "_auto_config", "_build_shapes_dict", "_call_context_args", "_call_has_context_arg",
+    "_call_signature", "_called", "_inbound_nodes", "_input_spec", "_lock", "_loss_ids",
+    "_losses_override", "_outbound_nodes", "_parent_path", "_path", "_saved_model_arg_spec",
+    "_saved_model_inputs_spec", "_tracked", "_tracker", "build", "call_signature_parameters",
+    "quantize",
+}  # fmt: skip
+_OF_MODELS = _OF_LAYERS | {
+    "_compile_loss", "_compile_metrics", "_inputs", "_inputs_struct", "_loss_tracker", "_nodes",
+    "_nodes_by_depth", "_operations", "_operations_by_depth", "_outputs", "_outputs_struct",
+    "predict_function", "test_function", "train_function",
+}  # fmt: skip
+# Classes of Keras whose attributes are settings; others are known by identity.
+_KERAS_SETTINGS = (
+    "keras.src.constraints", "keras.src.losses", "keras.src.metrics", "keras.src.random",
+    "keras.src.regularizers",
+)  # fmt: skip
+_PLAIN = frozenset({bool, int, str, bytes, type(None)})
+_CONSTRUCTION = frozenset({"__init__", "__new__", "__post_init__"})
+_NEVER_TRACED = frozenset({
+    "__annotate__", "__annotate_func__", "__del__", "__delattr__", "__getstate__",
+    "__init_subclass__", "__reduce__", "__reduce_ex__", "__repr__", "__setstate__", "__str__",
+    "from_config", "get_config",
+})  # fmt: skip
+
+
+_Visitor = Callable[[Any, Any], None]
+_visitors: dict[type, _Visitor] = {}
+
+
+def visit_object(walk: Any, x: Any) -> None:
+    """Adds an instance: its class and its attributes, and its identity where that counts.
+
+    Raises:
+      Uncacheable: if its state cannot be seen.
+    """
+    visitor = _visitors.get(type(x))
+    if visitor is None:
+        if len(_visitors) >= 1024:
+            _visitors.clear()
+        visitor = _visitors[type(x)] = _visitor(x)
+    visitor(walk, x)
+
+
+def _visitor(x: Any) -> _Visitor:
+    """How to visit objects of the type of ``x``."""
+    if isinstance(x, tf.Variable):
+        return _variable
+    if isinstance(x, tf.types.experimental.PolymorphicFunction):
+        return _tf_function
+    if isinstance(x, (property, classmethod, staticmethod, functools.cached_property)):
+        return _descriptor
+    if isinstance(x, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return lambda walk, x: walk.parts.append(x)
+    root = type(x).__module__.split(".", 1)[0]
+    if root == "keras":
+        return _keras(x)
+    return _library if root in ("tensorflow", "numpy") else _instance(x)
+
+
+def _tf_function(walk: Any, x: Any) -> None:
+    walk.token(x)
+    walk.visit(x.python_function, _BY_IDENTITY)
+
+
+def _variable(walk: Any, x: Any) -> None:
+    walk.token(x)
+    walk.parts.append(x.trainable)
+    walk.known.append(x)
+
+
+def _descriptor(walk: Any, x: Any) -> None:
+    walk.parts.append(type(x))
+    if isinstance(x, property):
+        walk.visit((x.fget, x.fset), _BY_IDENTITY)
+    else:
+        function: Any = x.func if isinstance(x, functools.cached_property) else x.__func__
+        walk.visit(function, _BY_IDENTITY)
+
+
+def _library(walk: Any, x: Any) -> None:
+    """Instances of classes of TensorFlow and numpy: those that are known."""
+    cls = type(x)
+    if isinstance(x, tf.Module):
+        _attributes(walk, x, _OF_MODULES)
+    elif isinstance(x, tf.random.Generator):
+        walk.token(x)
+        walk.visit([x.state, x.algorithm], _BY_IDENTITY)
+    elif cls.__module__ == "tensorflow.python.ops.custom_gradient" and cls.__name__ == "Bind":
+        walk.parts.append(cls)
+        walk.visit(x._f, _BY_IDENTITY)
+    elif isinstance(x, tf.GradientTape):
+        raise HoldsTape("it holds a GradientTape, whose state is not known")
+    elif cls.__module__ == "numpy" and callable(x):  # ufuncs and dispatched functions
+        walk.parts.append(x)
+    else:
+        raise Uncacheable(f"it holds a {cls.__qualname__}, whose state is not known")
+
+
+def _keras(x: Any) -> _Visitor:
+    """How to visit objects of the classes of Keras itself."""
+    keras = sys.modules["keras"]
+    if isinstance(x, keras.Variable):
+        return _keras_variable
+    if isinstance(x, keras.dtype_policies.DTypePolicy):
+        return lambda walk, x: walk.parts.append(x.name)
+    if isinstance(x, keras.layers.Layer) or type(x).__module__.startswith(_KERAS_SETTINGS):
+        bookkeeping = _bookkeeping(x)
+        return lambda walk, x: _attributes(walk, x, bookkeeping)
+    return lambda walk, x: walk.token(x)
+
+
+def _keras_variable(walk: Any, x: Any) -> None:
+    inner = vars(x).get("_value")
+    if not isinstance(inner, tf.Variable):
+        raise Uncacheable("it holds a Keras variable that is not initialized")
+    walk.token(x)
+    walk.parts.append(x.trainable)
+    _variable(walk, inner)
+
+
+def _bookkeeping(x: Any) -> frozenset[str]:
+    keras: Any = sys.modules.get("keras")
+    if keras is None or not isinstance(x, keras.Operation):
+        return _OF_MODULES if isinstance(x, tf.Module) else _OF_LAYERS
+    return _OF_MODELS if isinstance(x, keras.Model) else _OF_LAYERS
+
+
+def _attributes(walk: Any, x: Any, bookkeeping: frozenset[str]) -> None:
+    """Layers and modules: the identity, and all attributes that are not bookkeeping."""
+    walk.token(x)
+    found = vars(x).copy()
+    for name in bookkeeping.intersection(found):
+        del found[name]
+    parts, values = walk.parts, found.values()
+    parts.append(tuple(found))
+    parts.append(tuple(map(type, values)))
+    for name, value in found.items():
+        if type(value) in _PLAIN:
+            parts.append(value)
+        elif not name.startswith("_self_"):
+            walk.visit(value, _BY_IDENTITY)
+
+
+def _instance(x: Any) -> _Visitor:
+    """How to visit instances of the user's classes: functions of the class, and all attributes."""
+    _check_visible(type(x))
+    keras: Any = sys.modules.get("keras")
+    if isinstance(x, tf.Module) or (keras is not None and isinstance(x, keras.Operation)):
+        bookkeeping = _bookkeeping(x)
+
+        def of_layer(walk: Any, x: Any) -> None:
+            visit_class(walk, type(x), with_construction=False)
+            _attributes(walk, x, bookkeeping)
+
+        return of_layer
+    slots: list[str] = []
+    for cls in type(x).__mro__:
+        found: Any = vars(cls).get("__slots__", ())
+        slots += (found,) if isinstance(found, str) else found
+
+    def of_object(walk: Any, x: Any) -> None:
+        visit_class(walk, type(x), with_construction=False)
+        values: dict[str, Any] = dict(getattr(x, "__dict__", {}))
+        for name in slots:
+            if hasattr(x, name) and name not in ("__dict__", "__weakref__"):
+                values[name] = getattr(x, name)
+        walk.visit(values, _BY_IDENTITY)
+
+    return of_object
+
+
+_HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # flags of CPython's types
+_WITHOUT_STATE = (object, types.SimpleNamespace, typing.Generic)
+
+
+def _check_visible(cls: type) -> None:
+    """Refuses classes that are not written in Python: attributes are not all of their state."""
+    has_dict = False
+    for base in reversed(cls.__mro__):
+        if base in _WITHOUT_STATE:
+            has_dict = has_dict or base is types.SimpleNamespace
+            continue
+        has_dict = has_dict or "__dict__" in vars(base)
+        is_python = base.__flags__ & _HEAP_TYPE and not base.__flags__ & _IMMUTABLE_TYPE
+        is_pybind = type(base).__module__.startswith("pybind11")
+        if not is_python or is_pybind or not (has_dict or "__slots__" in vars(base)):
+            raise Uncacheable(f"it holds a {cls.__qualname__}, whose state is not known")
+
+
+def visit_class(walk: Any, cls: type, *, with_construction: bool) -> None:
+    """Adds a class: its name, and functions and values of the classes that users wrote.
+
+    Args:
+      walk: the walk.
+      cls: the class.
+      with_construction: whether code may make instances, not only use one.
+    """
+    if is_library(cls.__module__):
+        walk.parts.append(cls)
+        return
+    if not walk.enter(cls, _BY_IDENTITY):
+        return
+    walk.parts += (cls.__qualname__, with_construction)
+    visit_class(walk, type(cls), with_construction=False)
+    for base in reversed(cls.__mro__):
+        if is_library(base.__module__):
+            walk.parts.append(base)
+            continue
+        for name, value in list(vars(base).items()):
+            if _counts(name, value, with_construction):
+                walk.parts.append(name)
+                walk.visit(value, _BY_IDENTITY)
+    walk.parts.append("end of class")
+    walk.leave(cls, _BY_IDENTITY, walk.uses)
+
+
+def _counts(name: str, value: Any, with_construction: bool) -> bool:
+    if name in _NEVER_TRACED or name == "_abc_impl":
+        return False
+    if isinstance(value, (types.MemberDescriptorType, types.GetSetDescriptorType)):
+        return False
+    if name in _CONSTRUCTION:
+        return with_construction
+    is_dunder = name.startswith("__") and name.endswith("__")
+    return not is_dunder or isinstance(value, types.FunctionType)

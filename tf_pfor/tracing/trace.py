@@ -1,0 +1,149 @@
+"""From a user function to a ``Body``: the traced graph of one iteration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor._tf import _graphs
+from tf_pfor.core import nests
+from tf_pfor.core.axes import Axis, entered
+from tf_pfor.core.errors import ArgumentTypeError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Body:
+    """The traced body of a loop.
+
+    Attributes:
+      graph: the FuncGraph.
+      placeholders: what stands for one iteration's elements.
+      captures: pairs (tensor outside, placeholder inside).
+      structure: the nest of outputs.
+      leaves: what stands at the leaves of the structure: a tensor, an operation or None.
+      operations: operations that must run although no output needs them.
+      axes: the names by which collectives know the loop.
+    """
+
+    graph: Any
+    placeholders: tuple[tf.Tensor, ...]
+    captures: tuple[tuple[tf.Tensor, tf.Tensor], ...]
+    structure: Any
+    leaves: tuple[tf.Tensor | tf.Operation | None, ...]
+    operations: tuple[tf.Operation, ...]
+    axes: frozenset[str]
+
+    @property
+    def outputs(self) -> list[tf.Tensor]:
+        """The leaves that are tensors."""
+        return [x for x in self.leaves if isinstance(x, tf.Tensor)]
+
+
+autographed = _tf.autographed
+
+
+def trace(
+    fn: Callable[..., Any],
+    specs: Sequence[tf.TensorSpec],
+    axis: Axis | None = None,
+    link: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]] | None = None,
+) -> Body:
+    """Runs ``fn`` once, on placeholders for one iteration, and returns what it did.
+
+    Variables may be made; closures over tensors, variables and tensors of the graph outside
+    become captures. For AutoGraph pass ``autographed(user_function)``.
+
+    Args:
+      fn: called with one tensor for each spec.
+      specs: shapes and dtypes of one iteration's inputs.
+      axis: the axis that is mapped, for collectives; one without a name when None.
+      link: from the inputs to what ``fn`` is called with (``row_links``); the inputs when None.
+        Inputs beyond those are not for ``fn``.
+
+    Raises:
+      ArgumentTypeError: if ``fn`` returns something that is not a tensor, None or an operation.
+    """
+    kept: dict[str, Any] = {}
+    axis = axis or Axis()
+
+    def run(*inputs: tf.Tensor) -> list[tf.Tensor]:
+        args = inputs if link is None else link(inputs)
+        kept["placeholders"] = (*args, *inputs[len(args) :])
+        with tf.variable_creator_scope(_lifted), entered(axis):
+            structure = nests.from_user(fn(*args))
+        structure = tf.nest.map_structure(dense, structure)
+        kept["structure"] = structure
+        kept["leaves"] = nests.flatten(structure)
+        return [_as_tensor(x) for x in kept["leaves"] if not _is_silent(x)]
+
+    graph = _graphs.trace("pfor_body", run, specs)
+    outputs = iter(graph.outputs)
+    leaves = tuple(x if _is_silent(x) else next(outputs) for x in kept["leaves"])
+    return Body(
+        graph=graph,
+        placeholders=kept["placeholders"],
+        captures=tuple(graph.captures),
+        structure=kept["structure"],
+        leaves=leaves,
+        operations=(
+            *graph.control_outputs,
+            *(x for x in leaves if isinstance(x, tf.Operation)),
+        ),
+        axes=axis.names,
+    )
+
+
+def _lifted(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+    """Makes a variable of the body outside of it, once, where its first value allows that."""
+    first = kwargs.get("initial_value")
+    if isinstance(first, tf.Tensor) and not hasattr(first, "numpy"):
+        known = tf.get_static_value(first)
+        if known is None:
+            return next_creator(**kwargs)
+        kwargs["initial_value"] = known
+        kwargs["dtype"] = kwargs.get("dtype") or first.dtype
+    with tf.init_scope():
+        return next_creator(**kwargs)
+
+
+def leaves_of(result: Any) -> list[Any]:
+    """The leaves of what a body returned: tensors, operations and None."""
+    structure = tf.nest.map_structure(dense, nests.from_user(result))
+    return [x if _is_silent(x) else _as_tensor(x) for x in nests.flatten(structure)]
+
+
+def _is_silent(leaf: Any) -> bool:
+    return leaf is None or isinstance(leaf, tf.Operation)
+
+
+def dense(leaf: Any) -> Any:
+    """IndexedSlices (gradients of gathers) as a tensor; sparse and ragged results are refused."""
+    if isinstance(leaf, tf.IndexedSlices):
+        return tf.convert_to_tensor(leaf)
+    if isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)):
+        raise ArgumentTypeError(
+            f"The body returned a {type(leaf).__name__}, which is not supported yet. Expected: "
+            "dense tensors. Return its components (values, row_splits, indices), or convert it "
+            "with tf.sparse.to_dense or .to_tensor()."
+        )
+    return leaf
+
+
+def _as_tensor(leaf: Any) -> tf.Tensor:
+    if isinstance(leaf, tf.Tensor):
+        return leaf
+    try:
+        if isinstance(leaf, (float, int, bool, complex, str, bytes, np.ndarray, np.generic)):
+            return tf.constant(leaf)  # pyright: ignore[reportArgumentType]
+        return tf.convert_to_tensor(leaf)
+    except (TypeError, ValueError) as why:
+        raise ArgumentTypeError(
+            f"The body returned an object of type {type(leaf).__name__}. Expected: tensors, "
+            "composite tensors, None or operations, in nested tuples, lists, dicts, namedtuples "
+            "or dataclasses. Return the tensors that the object holds."
+        ) from why
