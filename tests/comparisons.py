@@ -9,8 +9,8 @@ from tf_pfor.api.inputs import Element
 from tf_pfor.api.run import convert_body
 from tf_pfor.core import nests
 from tf_pfor.core.report import Recorder
-from tf_pfor.core.walker import Settings
 from tf_pfor.tracing.trace import trace
+from tf_pfor.walker.walker import Settings
 
 
 def vectorized(f, args, recorder=None, **settings):

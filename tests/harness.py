@@ -37,8 +37,8 @@ from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.core.registry import REGISTRY, Outcome
 from tf_pfor.core.report import Recorder
 from tf_pfor.core.values import Folded, Stacked, Value
-from tf_pfor.core.walker import Settings
 from tf_pfor.tracing.trace import trace
+from tf_pfor.walker.walker import Settings
 
 LOOP_OPS = ("While", "StatelessWhile", "MapDefun", "PartitionedCall", "Enter")
 

@@ -39,7 +39,11 @@ BASICS = (
 ROOMS = tuple(
     sorted(p.parent.name for p in HERE.glob("*/__init__.py") if [*p.parent.glob("test_*")])
 )
-OTHERS = {"analysis": ("control_flow", "lists"), "_tf": ("core",)}
+OTHERS = {
+    "analysis": ("control_flow", "lists"),
+    "walker": ("core", "fallback"),
+    "_tf": ("core",),
+}
 
 
 @dataclasses.dataclass(frozen=True)

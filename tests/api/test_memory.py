@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import tf_pfor
 from tf_pfor import vmap
-from tf_pfor.core import memory
 from tf_pfor.core.errors import ArgumentError, NotVectorizableError
+from tf_pfor.tracing import memory
 
 KIB = 1024
 

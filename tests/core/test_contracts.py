@@ -5,11 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tf_pfor.core import contracts
-from tf_pfor.core.contracts import CONTRACTS, Place
 from tf_pfor.core.errors import ConversionError
-from tf_pfor.core.values import Cell, Folded, RowSource, Stacked, Unstacked, Value
-from tf_pfor.layouts.pending import (
+from tf_pfor.core.pending import (
     Packed,
     Piece,
     Product,
@@ -18,9 +15,12 @@ from tf_pfor.layouts.pending import (
     SumOfProducts,
     ZeroExtended,
 )
+from tf_pfor.core.stacked_lists import ListRows, StackedList
+from tf_pfor.core.values import Cell, Folded, RowSource, Stacked, Unstacked, Value
 from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.layouts.row_major import Items, RowMajorList
-from tf_pfor.layouts.stacked_lists import ListRows, StackedList
+from tf_pfor.walker import contracts
+from tf_pfor.walker.contracts import CONTRACTS, Place
 
 N = 3
 ROWS = tf.zeros([N, 2, 4])

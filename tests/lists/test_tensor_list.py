@@ -11,9 +11,9 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.report import Recorder
+from tf_pfor.core.stacked_lists import ListRows, StackedList
 from tf_pfor.core.values import Value
-from tf_pfor.core.walker import Settings, Walker
-from tf_pfor.layouts.stacked_lists import ListRows, StackedList
+from tf_pfor.walker.walker import Settings, Walker
 
 RNG = np.random.default_rng(0)
 BASE = RNG.normal(size=(4, 5, 2)).astype(np.float32)  # [T, size, d]

@@ -8,7 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.core import memory, nests
+from tf_pfor.core import nests
+from tf_pfor.tracing import memory
 from tf_pfor.tracing.trace import Body
 
 

@@ -16,8 +16,8 @@ from tf_pfor.core.loop import Loop
 from tf_pfor.core.report import Recorder
 from tf_pfor.core.settings import Settings
 from tf_pfor.core.values import Cell, Stacked, Unstacked, Value, dims
-from tf_pfor.core.walker import Walker
 from tf_pfor.tracing.trace import Body
+from tf_pfor.walker.walker import Walker
 
 _SMALL = 64  # elements of a constant that is made again where it is used
 

@@ -16,10 +16,10 @@ from tf_pfor.api.run import Job, run
 from tf_pfor.core import axes, nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
-from tf_pfor.core.memory import AUTO, check_budget
 from tf_pfor.core.settings import Settings
 from tf_pfor.core.values import dims
 from tf_pfor.tracing.caching import UNCACHED, EagerCall
+from tf_pfor.tracing.memory import AUTO, check_budget
 from tf_pfor.tracing.trace import autographed, dense
 
 _no_autograph = tf.autograph.experimental.do_not_convert

@@ -12,18 +12,18 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.api.function import called, is_pushed_forward, numbers
 from tf_pfor.api.inputs import Element, bound_walker, is_constant, mapped, stand_ins, with_mapped
-from tf_pfor.core import memory, nests
+from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis
 from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.emit import Dim, salted
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.report import Recorder, refusal, warn_of_loops
 from tf_pfor.core.values import Value, dims
-from tf_pfor.core.walker import Failed, Settings, Walker
 from tf_pfor.fallback import nested_maps
 from tf_pfor.layouts.row_shapes import stacked_rows
-from tf_pfor.tracing import row_links
+from tf_pfor.tracing import memory, row_links
 from tf_pfor.tracing.trace import Body, leaves_of, trace
+from tf_pfor.walker.walker import Failed, Settings, Walker
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

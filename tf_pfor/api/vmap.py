@@ -18,11 +18,11 @@ from tf_pfor.core import nests
 from tf_pfor.core.axes import check_name
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
-from tf_pfor.core.memory import advised
 from tf_pfor.core.settings import Settings
 from tf_pfor.core.values import dims
 from tf_pfor.tracing.caching import UNCACHED, EagerCall
 from tf_pfor.tracing.fingerprint import Transformed
+from tf_pfor.tracing.memory import advised
 from tf_pfor.tracing.trace import autographed
 
 Axes = Any

@@ -1,6 +1,6 @@
-"""The machinery: values, the loop, rules and their registry, calls, and the walker.
+"""The machinery that all rules share: values, the loop, calls, the registry, emission, reports.
 
-It may import `_tf` and nothing else; the walker reaches converters by the registry, and
-layouts and fallbacks by what they register. All other rooms may import it. What is about one
-op, one topic or one layout does not belong here: see `converters/`, `layouts/`.
+``values`` has the common layouts and their protocol, ``conversion`` the protocol of the walker. It
+may import ``_tf`` and nothing else; all other rooms may import it. What is about one op, one topic
+or one special layout does not belong here: see ``converters``, ``layouts``, ``walker``.
 """

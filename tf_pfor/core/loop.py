@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core.emit import Dim, Emitter
+from tf_pfor.core.pending import Packed
+from tf_pfor.core.stacked_lists import ListRows
 from tf_pfor.core.values import Cell, Gather, Hold, RowSource, Stacked, Value
-from tf_pfor.layouts.pending import Packed
-from tf_pfor.layouts.stacked_lists import ListRows
 
 
 class Loop:

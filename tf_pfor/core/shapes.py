@@ -16,6 +16,7 @@ import tensorflow as tf
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.pending import Reshaped
 from tf_pfor.core.values import (
     Cell,
     Folded,
@@ -27,7 +28,6 @@ from tf_pfor.core.values import (
     merge,
     size_of,
 )
-from tf_pfor.layouts.pending import Reshaped
 
 
 def shift_axis(axis: int, inner_rank: int) -> int:

@@ -15,7 +15,6 @@ import tensorflow as tf
 from tf_pfor.api.maps import check_blocks
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError
-from tf_pfor.core.memory import AUTO, default_budget
 from tf_pfor.derivatives.differentiated import (
     Argnums,
     Differentiated,
@@ -34,6 +33,7 @@ from tf_pfor.derivatives.pullbacks import (
     size_of_rows,
     unflattened,
 )
+from tf_pfor.tracing.memory import AUTO, default_budget
 
 _REAL = (
     "Set holomorphic=True for the complex derivative of a holomorphic function, or differentiate "

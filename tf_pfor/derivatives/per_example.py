@@ -15,13 +15,13 @@ from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis
 from tf_pfor.core.emit import Dim, salted
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
-from tf_pfor.core.memory import fitting_block
 from tf_pfor.core.report import Recorder, warn_of_loops
 from tf_pfor.core.settings import Settings
 from tf_pfor.derivatives.indexed_slices import BatchedIndexedSlices
 from tf_pfor.derivatives.missing_gradients import refuse_constants
 from tf_pfor.derivatives.pullbacks import has_derivative
 from tf_pfor.tracing.caching import UNCACHED, EagerCall
+from tf_pfor.tracing.memory import fitting_block
 from tf_pfor.tracing.trace import autographed, trace
 
 LossFn = Callable[..., Any]

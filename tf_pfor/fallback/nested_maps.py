@@ -26,9 +26,9 @@ from tf_pfor.core.loop import Loop
 from tf_pfor.core.registry import Outcome
 from tf_pfor.core.report import Recorder
 from tf_pfor.core.settings import Settings
+from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Value
 from tf_pfor.fallback.uneven_regions import has_effects
-from tf_pfor.layouts.stacked_lists import StackedList
 
 # Attributes of the graph of the outer body: its inner maps, and the ops of attempts that failed.
 _MAPS = "_tf_pfor_maps"

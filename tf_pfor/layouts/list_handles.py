@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.stacked_lists import StackedList
 
 
 def only_passes_lists(op: tf.Operation, schema: _tf.Schema, values: Sequence[Value]) -> bool:

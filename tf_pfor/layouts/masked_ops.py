@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core import regions
-from tf_pfor.core.elementwise_ops import ELEMENTWISE
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.layouts.elementwise_ops import ELEMENTWISE
 
 # Elementwise with derivatives that may be infinite; of floats, these cannot fail.
 _SMOOTH = frozenset(

@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.core.emit import Emitter
+from tf_pfor.core.stacked_lists import ListRows, StackedList
 from tf_pfor.core.values import Cell, Gather, Hold, Layout, Rows, Value, dims, is_static
-from tf_pfor.layouts.stacked_lists import ListRows, StackedList
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -22,6 +22,8 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.loop import Loop
+from tf_pfor.core.pending import Packed
+from tf_pfor.core.stacked_lists import ListRows, StackedList
 from tf_pfor.core.values import (
     Cell,
     Gather,
@@ -35,9 +37,7 @@ from tf_pfor.core.values import (
     is_static,
 )
 from tf_pfor.layouts import repeated
-from tf_pfor.layouts.pending import Packed
 from tf_pfor.layouts.row_reads import Find, item_read
-from tf_pfor.layouts.stacked_lists import ListRows, StackedList
 
 Tile = Callable[[Value], Value]
 

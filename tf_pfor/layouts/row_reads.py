@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core.emit import Emitter
+from tf_pfor.core.pending import Packed
 from tf_pfor.core.values import Cell, RowSource, Stacked, Unstacked, Value, dims
-from tf_pfor.layouts.pending import Packed
 
 Find = Callable[[tf.Tensor], Value | None]
 

@@ -13,8 +13,9 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.core import memory, nests
+from tf_pfor.core import nests
 from tf_pfor.core.registry import REGISTRY
+from tf_pfor.tracing import memory
 from tf_pfor.tracing.fingerprint import ARGUMENT, BY_IDENTITY, CLOSURE, Walk
 from tf_pfor.tracing.identity import HoldsTape, Uncacheable, tokens
 from tf_pfor.tracing.rebuild import Rebuilt

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core.accesses import QUERIES, READS
-from tf_pfor.core.elementwise_ops import ELEMENTWISE
+from tf_pfor.layouts.elementwise_ops import ELEMENTWISE
 
 # Total, and linear where they have a gradient: its derivatives do not depend on the operands.
 _LINEAR = ELEMENTWISE | frozenset(

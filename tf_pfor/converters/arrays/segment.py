@@ -14,10 +14,10 @@ from tf_pfor.converters.arrays._indexing import moved_ids, times_n
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.pending import Reshaped
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, unfold
 from tf_pfor.core.values import Value, dims
-from tf_pfor.layouts.pending import Reshaped
 
 # ---------------------------------------------------------------------------
 # Moving ids

@@ -32,9 +32,9 @@ from tf_pfor.converters.lists._unpacked_lists import keeps
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.stacked_lists import ListRows, StackedList, rows_of
 from tf_pfor.core.values import Layout, Value, dims, is_static
 from tf_pfor.layouts.repeated import RepeatedList
-from tf_pfor.layouts.stacked_lists import ListRows, StackedList, rows_of
 
 
 def pops_lists(call: Call, graph: Any, i: int) -> bool:

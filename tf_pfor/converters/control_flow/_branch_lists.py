@@ -31,9 +31,9 @@ from tf_pfor.converters.lists._list_rows import (
 from tf_pfor.converters.lists._lists import size_of_rows, swap
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
+from tf_pfor.core.stacked_lists import StackedList, known_rows, list_with_rows, rows_of
 from tf_pfor.core.values import Layout, Value, as_shape, is_static
 from tf_pfor.layouts.padded_lists import equally_long
-from tf_pfor.layouts.stacked_lists import StackedList, known_rows, list_with_rows, rows_of
 
 Element = tuple[tf.DType, tuple[int, ...], int | None]
 """Dtype and static shape of the items of a list, and how many they are, None if unknown."""

@@ -17,8 +17,8 @@ from tf_pfor.converters.control_flow._subgraphs import Region
 from tf_pfor.converters.lists._optional_values import item_at, joined, list_of
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.stacked_lists import ListRows, StackedList, rows_of
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.stacked_lists import ListRows, StackedList, rows_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

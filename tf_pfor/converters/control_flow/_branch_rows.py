@@ -19,8 +19,8 @@ from tf_pfor.converters.lists._unpacked_optionals import flat, tensors_of, zeros
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.loop import Loop
+from tf_pfor.core.stacked_lists import Kept
 from tf_pfor.core.values import Layout, Value, dims
-from tf_pfor.layouts.stacked_lists import Kept
 
 Gather = Callable[[tf.Tensor], tf.Tensor]
 

@@ -53,9 +53,9 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop
+from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, rows_of
 from tf_pfor.core.values import Cell, Layout, RowSource, Stacked, Unstacked, Value, dims, is_static
 from tf_pfor.layouts.row_reads import steps_of
-from tf_pfor.layouts.stacked_lists import ListRows, StackedList, known_rows, rows_of
 
 
 class Plan:

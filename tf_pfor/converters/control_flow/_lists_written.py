@@ -12,8 +12,8 @@ from tf_pfor.converters.lists._list_rows import lengths_of, with_base, with_leng
 from tf_pfor.converters.lists._lists import stack_list
 from tf_pfor.core.call import Call
 from tf_pfor.core.loop import Loop
+from tf_pfor.core.stacked_lists import StackedList, rows_of
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.stacked_lists import StackedList, rows_of
 
 
 class Threads:

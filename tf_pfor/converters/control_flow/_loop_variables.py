@@ -16,8 +16,8 @@ from tf_pfor.converters.control_flow._subgraphs import full_shape
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import ConversionError
+from tf_pfor.core.stacked_lists import rows_of
 from tf_pfor.core.values import Layout, Shape, Unstacked, Value, dims, is_static
-from tf_pfor.layouts.stacked_lists import rows_of
 
 # Elements of an item from which on an array is stored by row.
 _WIDE = 32

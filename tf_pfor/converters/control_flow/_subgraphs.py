@@ -25,6 +25,14 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop
+from tf_pfor.core.stacked_lists import (
+    Kept,
+    ListRows,
+    StackedList,
+    known_rows,
+    list_with_rows,
+    rows_of,
+)
 from tf_pfor.core.values import (
     Cell,
     Layout,
@@ -37,14 +45,6 @@ from tf_pfor.core.values import (
 )
 from tf_pfor.layouts import row_major
 from tf_pfor.layouts.repeated import RepeatedList
-from tf_pfor.layouts.stacked_lists import (
-    Kept,
-    ListRows,
-    StackedList,
-    known_rows,
-    list_with_rows,
-    rows_of,
-)
 
 
 class Region:

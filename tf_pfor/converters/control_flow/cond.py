@@ -65,8 +65,8 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.registry import ALWAYS, ANY, RegisterPFor
+from tf_pfor.core.stacked_lists import ListRows, rows_of
 from tf_pfor.core.values import Layout, Value, dims, merge
-from tf_pfor.layouts.stacked_lists import ListRows, rows_of
 
 # Elements from which on nobody looks whether all branches give the same constant.
 _SMALL = 16

@@ -26,8 +26,8 @@ from tf_pfor.converters.lists._list_rows import (
 )
 from tf_pfor.converters.lists._lists import declared_shape
 from tf_pfor.core.call import Call
+from tf_pfor.core.stacked_lists import StackedList, rows_of
 from tf_pfor.core.values import Layout, Value
-from tf_pfor.layouts.stacked_lists import StackedList, rows_of
 
 
 def set_aside(

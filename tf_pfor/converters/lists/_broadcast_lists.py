@@ -23,9 +23,9 @@ from tf_pfor.converters.lists._optional_values import item_at, list_of
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.errors import CannotVectorize, Refused
+from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, rows_of
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.padded_lists import padded_stack, unpadded
-from tf_pfor.layouts.stacked_lists import ListRows, StackedList, known_rows, rows_of
 
 
 def repeated(call: Call, handle: tf.Tensor) -> Value:

@@ -12,8 +12,8 @@ from tf_pfor.converters.lists._list_rows import known_lengths, longest, pick
 from tf_pfor.converters.lists._lists import set_length
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.stacked_lists import StackedList, known_rows, list_with_rows, rows_of
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.stacked_lists import StackedList, known_rows, list_with_rows, rows_of
 
 UNEQUAL = "the length of the list differs between iterations, so its stack would be ragged"
 

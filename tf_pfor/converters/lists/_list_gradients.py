@@ -16,8 +16,8 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._variant_types import uses
 from tf_pfor.core.call import Call
+from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Cell, Value
-from tf_pfor.layouts.stacked_lists import StackedList
 
 _GRADIENT = "TfPforKnownList"
 _BY_ENDS = ("EmptyTensorList", "TensorListPopBack", "TensorListPushBack")

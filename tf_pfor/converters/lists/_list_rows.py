@@ -27,9 +27,9 @@ from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.shapes import inner_dims
+from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, list_with_rows, rows_of
 from tf_pfor.core.values import Shape, Value, as_shape, dims, is_static, merge
 from tf_pfor.layouts.padded_lists import padded_stack, unpadded
-from tf_pfor.layouts.stacked_lists import ListRows, StackedList, known_rows, list_with_rows, rows_of
 
 
 def positions(call: Call) -> tf.Tensor:

@@ -30,9 +30,9 @@ from tf_pfor.converters.lists._lists import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, rows_of
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.padded_lists import equally_long, unpadded
-from tf_pfor.layouts.stacked_lists import ListRows, StackedList, known_rows, rows_of
 
 
 def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:

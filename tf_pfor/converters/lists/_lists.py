@@ -20,8 +20,8 @@ from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import REGISTRY, RegisterPFor, Stacked
 from tf_pfor.core.shapes import transpose
+from tf_pfor.core.stacked_lists import StackedList, known_rows, rows_of
 from tf_pfor.core.values import Shape, Value, dims, is_static
-from tf_pfor.layouts.stacked_lists import StackedList, known_rows, rows_of
 
 FAMILY = "tensor_list"
 

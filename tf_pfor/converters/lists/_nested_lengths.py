@@ -20,8 +20,8 @@ from tf_pfor.converters.lists._lists import size_of_rows, stack_list
 from tf_pfor.converters.lists._optional_values import SCALAR
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.stacked_lists import ListRows, known_rows, list_with_rows, rows_of
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.stacked_lists import ListRows, known_rows, list_with_rows, rows_of
 
 
 def has_ends(call: Call, made: tf.Tensor | None = None) -> bool:

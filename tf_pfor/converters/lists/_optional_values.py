@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core.call import Call
+from tf_pfor.core.stacked_lists import ListRows, StackedList
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.stacked_lists import ListRows, StackedList
 
 SCALAR = np.zeros([0], np.int32)
 

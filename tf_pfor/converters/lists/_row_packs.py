@@ -35,9 +35,9 @@ from tf_pfor.converters.lists._optional_values import SCALAR, item_at, list_of, 
 from tf_pfor.converters.lists._unpacked_lists import elements, keeps
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, list_with_rows, rows_of
 from tf_pfor.core.values import Cell, Value, dims, is_static
 from tf_pfor.layouts.padded_lists import padded_stack
-from tf_pfor.layouts.stacked_lists import ListRows, StackedList, known_rows, list_with_rows, rows_of
 
 _PACK = [tf.variant, tf.float64, tf.float64, tf.float64]
 _SHAPES = [[], [None], [None]]

@@ -33,9 +33,9 @@ from tf_pfor.converters.lists._unpacked_optionals import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.stacked_lists import Kept, ListRows, StackedList, known_rows, rows_of
 from tf_pfor.core.values import Cell, Shape, Value
 from tf_pfor.layouts.padded_lists import padded_stack
-from tf_pfor.layouts.stacked_lists import Kept, ListRows, StackedList, known_rows, rows_of
 
 
 def keeps(value: Value) -> tuple[Kept, ...]:

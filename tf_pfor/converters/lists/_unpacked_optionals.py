@@ -30,9 +30,9 @@ from tf_pfor.converters.lists._lists import stack_list
 from tf_pfor.converters.lists._optional_values import tell
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.stacked_lists import Kept, ListRows, StackedList, known_rows, rows_of
 from tf_pfor.core.values import Cell, Shape, Value, as_shape, dims, is_static
 from tf_pfor.layouts.padded_lists import equally_long, padded_stack
-from tf_pfor.layouts.stacked_lists import Kept, ListRows, StackedList, known_rows, rows_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from tf_pfor.converters.lists._row_packs import pack, unpack
 from tf_pfor.converters.lists._unpacked_optionals import opened_value, opened_values
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.stacked_lists import ListRows, known_rows, rows_of
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.stacked_lists import ListRows, known_rows, rows_of
 
 
 @list_rule("OptionalFromValue")

@@ -45,9 +45,9 @@ from tf_pfor.converters.lists._lists import (
 from tf_pfor.converters.lists._row_packs import holds_packs
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
+from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, rows_of
 from tf_pfor.core.values import Shape, Value
 from tf_pfor.layouts.padded_lists import is_padded, padded_stack
-from tf_pfor.layouts.stacked_lists import ListRows, StackedList, known_rows, rows_of
 
 _BEYOND = (
     "Iterations scatter into a list beyond its end: give the TensorArray the size that it needs at "

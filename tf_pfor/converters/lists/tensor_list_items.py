@@ -38,8 +38,8 @@ from tf_pfor.converters.lists._unpacked_lists import pushed as pushed_open
 from tf_pfor.converters.lists._unpacked_optionals import is_opened
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
+from tf_pfor.core.stacked_lists import StackedList, known_rows, rows_of
 from tf_pfor.core.values import Value, is_static
-from tf_pfor.layouts.stacked_lists import StackedList, known_rows, rows_of
 
 
 @list_rule("TensorListGetItem")

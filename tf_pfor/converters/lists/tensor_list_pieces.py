@@ -15,8 +15,8 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.shapes import product
+from tf_pfor.core.stacked_lists import StackedList, known_rows
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.stacked_lists import StackedList, known_rows
 
 
 @list_rule("TensorListSplit")

@@ -15,8 +15,8 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.shapes import expand_to_rank, fold, product, unfold
+from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Value, dims, folded_form, is_static
-from tf_pfor.layouts.stacked_lists import StackedList
 
 MAX_GROUPS = 5
 """Broadcasting CPU kernels take this many groups of adjacent axes that broadcast alike."""

@@ -9,9 +9,9 @@ from tf_pfor.converters.math._joint_products import product_beside_others
 from tf_pfor.converters.math._weights import product_in_trip, transposed_once
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
+from tf_pfor.core.pending import Reshaped
 from tf_pfor.core.shapes import fold, inner_dims, product, transpose, unfold
 from tf_pfor.core.values import Shape, Value, dims
-from tf_pfor.layouts.pending import Reshaped
 
 HALVES = (tf.float16, tf.bfloat16)
 

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from tf_pfor.converters.math._matmul import matrix_product, swapped
 from tf_pfor.core.call import Call
+from tf_pfor.core.pending import Product, Products, SumOfProducts
 from tf_pfor.core.values import Value, is_static
-from tf_pfor.layouts.pending import Product, Products, SumOfProducts
 
 SUMS = ("Add", "AddN", "AddV2")
 

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from tf_pfor.converters.math._products import SUMS
 from tf_pfor.core.call import Call
+from tf_pfor.core.pending import Piece, ZeroExtended
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.pending import Piece, ZeroExtended
 
 
 def piece_or_zeros(

@@ -19,8 +19,8 @@ from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ALWAYS, ANY, Outcome, RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, unfold
+from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Cell, Unstacked, Value, is_static, size_of
-from tf_pfor.layouts.stacked_lists import StackedList
 
 # Unary ------------------------------------------------------------------------------------------
 

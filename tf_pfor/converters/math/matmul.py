@@ -13,10 +13,10 @@ from tf_pfor.converters.math._products import product_or_factors
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.pending import Product
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import expand_to_rank, fold, inner_dims, stacked_dims, unfold
 from tf_pfor.core.values import Value, dims, folded_form, is_static
-from tf_pfor.layouts.pending import Product
 
 MATMUL = ("transpose_a", "transpose_b", "grad_a", "grad_b")
 BATCH_MATMUL = ("adj_x", "adj_y", "grad_x", "grad_y")

@@ -19,6 +19,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core.errors import ConversionError
+from tf_pfor.core.pending import Packed, Reshaped, SumOfProducts, ZeroExtended
+from tf_pfor.core.stacked_lists import ListRows, StackedList
 from tf_pfor.core.values import (
     Cell,
     Shape,
@@ -30,10 +32,8 @@ from tf_pfor.core.values import (
     merge,
     size_of,
 )
-from tf_pfor.layouts.pending import Packed, Reshaped, SumOfProducts, ZeroExtended
 from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.layouts.row_major import RowMajorList
-from tf_pfor.layouts.stacked_lists import ListRows, StackedList
 
 ARE_CHECKED = os.environ.get("TF_PFOR_CONTRACTS", "") not in ("", "0")
 

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.core import contracts, matching, ranges, regions
+from tf_pfor.core import matching, ranges, regions
 from tf_pfor.core.accesses import changes_what_it_reads
 from tf_pfor.core.call import Call
 from tf_pfor.core.checked import checked, shaped
@@ -26,6 +26,7 @@ from tf_pfor.core.loop import Loop
 from tf_pfor.core.registry import REGISTRY, Outcome, Rule
 from tf_pfor.core.report import Recorder
 from tf_pfor.core.settings import Settings
+from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Results, Unstacked, Value, dims
 from tf_pfor.fallback import nested_maps, ordered_updates, row_loop, uneven_regions
 from tf_pfor.fallback.randomness import draws, why_not_drawn
@@ -33,7 +34,7 @@ from tf_pfor.fallback.selections import SOURCES, masked
 from tf_pfor.layouts import row_major, row_reads
 from tf_pfor.layouts.list_handles import only_passes_lists
 from tf_pfor.layouts.repeated import RepeatedList
-from tf_pfor.layouts.stacked_lists import StackedList
+from tf_pfor.walker import contracts
 
 
 class Walker:
