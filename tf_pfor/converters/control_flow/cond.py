@@ -66,7 +66,7 @@ from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.registry import ALWAYS, ANY, RegisterPFor
 from tf_pfor.core.stacked_lists import ListRows, rows_of
-from tf_pfor.core.values import Layout, Value, dims, merge
+from tf_pfor.core.values import Layout, Value, dims, is_static, merge
 
 # Elements from which on nobody looks whether all branches give the same constant.
 _SMALL = 16
@@ -405,6 +405,9 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
     outputs = Outputs(threads, lists_made, optionals)
     for b, (region, rows) in enumerate(zip(regions, parts)):
         flag = emit("Greater", emit.as_tensor(emit.dim(rows, 0)), np.int32(0))
+        if b == 0 and n is None and not all(is_static(dims(o)) for o in call.op.outputs):
+            # Of no rows at all this branch tells the sizes of the results.
+            flag = emit("LogicalOr", flag, emit("Equal", call.loop.length_tensor, np.int32(0)))
         made = on_some_rows(call, region, threads.seen(args), rows, flag, outputs, part(b))
         ends = len(made) - len(lists_made)
         threads.left(call, made, made[ends - len(growing) : ends])
