@@ -21,7 +21,7 @@ _DEPTH = 100  # ops that are followed
 
 
 class Range(NamedTuple):
-    """The bounds of the elements of a tensor, float64, infinite where there are none.
+    """The bounds of the elements of a tensor, float64; those of its dtype where nothing is known.
 
     Each of the shape of the tensor; or of its rank, with sizes of 1, for all elements at once.
     """
@@ -80,21 +80,26 @@ class Bounds:
                 made = rule(op, tensor, self)
         finally:
             self._depth -= 1
-        return _unbounded(tensor) if made is None else _fitted(tensor, *made)
+        if made is None:
+            return _unbounded(tensor)
+        return _fitted(tensor, *made, may_overflow=op.type in _OVERFLOWING)
 
 
 def _unbounded(tensor: tf.Tensor) -> Range:
-    low, high = -np.inf, np.inf
-    if tensor.dtype.is_unsigned or tensor.dtype.is_bool:
-        low = 0
-    if tensor.dtype.is_bool:
-        high = 1
+    low, high = (0, 1) if tensor.dtype.is_bool else (tensor.dtype.min, tensor.dtype.max)
     shape = [1] * tensor.shape.rank
     return Range(np.full(shape, low, np.float64), np.full(shape, high, np.float64))
 
 
-def _fitted(tensor: tf.Tensor, low: Any, high: Any) -> Range:
-    """Bounds in the shape of the tensor, or of its rank; none of what may overflow."""
+def _fitted(tensor: tf.Tensor, low: Any, high: Any, may_overflow: bool = False) -> Range:
+    """Bounds in the shape of the tensor, or of its rank.
+
+    Args:
+      tensor: what they are the bounds of.
+      low: the least, as if integers had no limits.
+      high: the greatest.
+      may_overflow: whether numbers beyond the limits come back from the other end.
+    """
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     none, shape = _unbounded(tensor), tensor.shape
     if shape.num_elements() is not None and shape.num_elements() <= _MOST:
@@ -103,14 +108,14 @@ def _fitted(tensor: tf.Tensor, low: Any, high: Any) -> Range:
         low, high = low.min().reshape(none.low.shape), high.max().reshape(none.low.shape)
     else:
         return none
-    if not tensor.dtype.is_bool:
-        limit = np.inf if tensor.dtype.size > 4 else float(tensor.dtype.max)
-        least = -_EXACT if tensor.dtype.size > 4 else float(tensor.dtype.min)
-        fits = (low >= least) & (high <= min(limit, _EXACT)) & (low <= high)
-        one_side = np.isposinf(high) & (low >= least), np.isneginf(low) & (high <= limit)
-        low = np.where(fits | one_side[0], low, none.low)
-        high = np.where(fits | one_side[1], high, none.high)
-    return Range(low, high)
+    is_low = low >= np.maximum(none.low, -_EXACT)
+    is_high = high <= np.minimum(none.high, _EXACT)
+    if may_overflow:
+        is_low = is_high = is_low & is_high
+    return Range(
+        np.where(is_low & (low <= high), low, none.low),
+        np.where(is_high & (low <= high), high, none.high),
+    )
 
 
 def _is_full(tensor: tf.Tensor, known: Range) -> bool:
@@ -216,6 +221,10 @@ _ELEMENTWISE: dict[str, Callable[..., _Pair | None]] = {
     "SelectV2": _chosen,
     "Sub": lambda a, b: (a.low - b.high, a.high - b.low),
     "ZerosLike": lambda a: (np.zeros_like(a.low), np.zeros_like(a.low)),
+}  # fmt: skip
+
+_OVERFLOWING = {
+    "Abs", "Add", "AddV2", "Cast", "FloorDiv", "Mul", "Neg", "Prod", "Sub", "Sum",
 }  # fmt: skip
 
 # ---------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class Form:
 def forms(tensor: tf.Tensor) -> np.ndarray | None:
     """The elements of an integer tensor of the body, of its shape; None if that is not known."""
     shape = tensor.shape
-    if not tensor.dtype.is_integer or not shape.is_fully_defined():
+    if tensor.dtype not in (tf.int32, tf.int64) or not shape.is_fully_defined():
         return None
     if shape.num_elements() > _MOST:
         return None
