@@ -75,17 +75,33 @@ def test_scalar_element(call):
     )
 
 
-def test_none_leaf(call):
-    check(
-        call,
-        lambda: tf_pfor.vectorized_map(Untraced(), {"x": X, "y": None}),
-        tf_pfor.ArgumentError,
-        "elems['y'] is None",
-        "close over it",
-    )
+NO_ROWS = {
+    "range": (range(3), "is a range", "pfor(fn, n)"),
+    "dataset": (tf.data.Dataset.range(3), "is a tf.data.Dataset", "dataset.batch(n).map("),
+    "generator": ((x for x in [X]), "is a generator", "stack what it gives"),
+    "zip": (zip(X, X), "is a zip", "stack what it gives"),
+}
 
 
-@pytest.mark.parametrize("elems", [(), [], {}, {"a": []}], ids=str)
+@pytest.mark.parametrize("kind", NO_ROWS)
+@pytest.mark.parametrize("way", ["vectorized_map", "vmap", "explain"])
+def test_what_is_iterated_in_python_has_no_rows(call, kind, way):
+    given, *texts = NO_ROWS[kind]
+    ways = {
+        "vectorized_map": (tf_pfor.vectorized_map, "elems['x']"),
+        "vmap": (lambda fn, x: tf_pfor.vmap(fn)(x), "args[0]['x']"),
+        "explain": (tf_pfor.explain, "elems['x']"),
+    }
+    run, name = ways[way]
+    check(call, lambda: run(Untraced(), {"x": given}), tf_pfor.ArgumentTypeError, *texts, name)
+
+
+def test_a_range_that_all_examples_share():
+    made = tf_pfor.vmap(lambda x, steps: x * len(steps), in_axes=(0, None))(X, range(3))
+    np.testing.assert_allclose(made, 3 * X)
+
+
+@pytest.mark.parametrize("elems", [(), [], {}, {"a": []}, None, (None, None)], ids=str)
 def test_no_elements(call, elems):
     check(
         call,
@@ -399,7 +415,7 @@ def test_strings_under_jit_compile(passed):
 def test_the_traceback_is_short():
     """Between the user's call and the error stand our frames only, few of them."""
     with pytest.raises(tf_pfor.ArgumentError) as caught:
-        tf_pfor.vectorized_map(lambda x: x, (X, None))
+        tf_pfor.vectorized_map(lambda x: x, (X, 3.0))
     frames = traceback.extract_tb(caught.value.__traceback__)
     ours = [f for f in frames if "tf_pfor" in f.filename and "tests" not in f.filename]
     assert len(ours) <= 4

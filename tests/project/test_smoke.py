@@ -77,7 +77,7 @@ def test_an_autographed_body():
 
 
 def test_an_error():
-    with pytest.raises(tf_pfor.ArgumentError, match="None"):
+    with pytest.raises(tf_pfor.ArgumentError, match="holds no tensor"):
         tf_pfor.vectorized_map(lambda x: x, None)
 
 

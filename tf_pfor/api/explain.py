@@ -104,13 +104,14 @@ def arguments(
     if len(args) == 1 and _is_count(args[0]):
         n = maps.check_iters(args[0])
         return fn, [Element(None)], n
+    nests.check_rows(args[0] if len(args) == 1 else tuple(args), "elems")
     given = nests.from_user(tuple(args) if len(args) > 1 else args[0])
     structure, tensors = maps.check_elems(tf.nest.map_structure(make, given))
     n, elements = maps.align(structure, tensors)
     converted = autographed(fn)
 
     def of_flat(*leaves: tf.Tensor) -> Any:
-        rows = nests.to_user(nests.pack(structure, list(leaves)))
+        rows = nests.to_user(maps.with_rows(structure, leaves))
         return converted(*rows) if len(args) > 1 else converted(rows)
 
     return of_flat, elements, n

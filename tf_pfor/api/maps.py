@@ -202,6 +202,8 @@ def vectorized_map(
     warn: bool = True,
     *,
     axis_name: str | None = None,
+    chunk_size: int | str | None = None,
+    memory_budget: int | None = None,
     fallback: Any = None,
     randomness: str = "different",
     while_strategy: str = "auto",
@@ -212,11 +214,15 @@ def vectorized_map(
       fn: takes one row: the nest of ``elems`` without axis 0; returns a nest of tensors, None
         or operations. Traced once, with AutoGraph.
       elems: a nest of tensors, [n, ...] each. A tensor of shape [1, ...] is the same for all n
-        rows. Of a RaggedTensor with one ragged dimension ``fn`` gets each row as a tensor of its
-        own size: what depends on that runs in a sequential loop, until sizes are equal again.
+        rows; a leaf that is None is None in each row. Of a RaggedTensor with one ragged dimension
+        ``fn`` gets each row as a tensor of its own size: what depends on that runs in a sequential
+        loop, until sizes are equal again.
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
       warn: whether to warn of such ops.
       axis_name: by which collectives (``psum`` ...) in ``fn`` may name the mapped axis.
+      chunk_size: as for ``vmap``: rows to run at once; None: all; "auto": as many as fit into
+        ``memory_budget``.
+      memory_budget: as for ``vmap``: bytes for ``chunk_size="auto"``.
       fallback: as for ``vmap``: "loop", "error", or a set of op types that may run in a sequential
         loop. None: what ``fallback_to_while_loop`` says.
       randomness: as for ``vmap``: "different", "same" or "error".
@@ -238,7 +244,8 @@ def vectorized_map(
     check_callable(fn, "fn")
     fn, elems = _without_ragged(fn, elems)
     settings = settings_of(fallback, randomness, while_strategy, may_loop=fallback_to_while_loop)
-    options = (settings, bool(warn), axes.check_name(axis_name))
+    blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
+    options = (settings, bool(warn), axes.check_name(axis_name), *blocks)
     if tf.executing_eagerly():
         result = EagerCall(_vectorized_map, (fn,), (elems,), options)()
         if result is not UNCACHED:
@@ -247,17 +254,30 @@ def vectorized_map(
 
 
 def _vectorized_map(
-    fn: Callable[[Any], Any], elems: Any, settings: Settings, warn: bool, name: str
+    fn: Callable[[Any], Any],
+    elems: Any,
+    settings: Settings,
+    warn: bool,
+    name: str,
+    block: int | str | None,
+    budget: int | None,
 ) -> Any:
     structure, tensors = check_elems(elems)
     n, elements = align(structure, tensors)
     converted = autographed(fn)
 
-    def of_flat(*leaves: tf.Tensor) -> Any:
-        return converted(nests.to_user(nests.pack(structure, list(leaves))))
+    def of_flat(*rows: tf.Tensor) -> Any:
+        return converted(nests.to_user(with_rows(structure, rows)))
 
-    job = Job(of_flat, settings, None, warn, axis_name=name)
+    job = Job(of_flat, settings, block, warn, axis_name=name, budget=budget)
     return run(job, elements, n)
+
+
+def with_rows(structure: Any, rows: Sequence[tf.Tensor]) -> Any:
+    """The nest of elements with one row in the place of each tensor; None stays."""
+    supply = iter(rows)
+    leaves = [None if leaf is None else next(supply) for leaf in nests.flatten(structure)]
+    return nests.pack(structure, leaves)
 
 
 class _RaggedRows(NamedTuple):
@@ -362,7 +382,8 @@ def fixed_block(block: Any, name: str = "parallel_iterations", other: str = "") 
 
 
 def check_elems(elems: Any) -> tuple[Any, list[tf.Tensor]]:
-    """The nest, and its leaves as tensors of rank >= 1."""
+    """The nest, and its leaves as tensors of rank >= 1; leaves that are None are left out."""
+    nests.check_rows(elems, "elems")
     structure = nests.from_user(elems)
     names = nests.paths(structure, "elems")
     for leaf, name in zip(tf.nest.flatten(structure), _composite_names(structure, names)):
@@ -375,7 +396,7 @@ def check_elems(elems: Any) -> tuple[Any, list[tf.Tensor]]:
                 "Convert it to a dense tensor first: .to_tensor() or tf.sparse.to_dense()."
             )
     leaves = nests.flatten(structure)
-    if not leaves:
+    if all(leaf is None for leaf in leaves):
         raise ArgumentError(
             "elems holds no tensor, so there is nothing to map over. Pass at least one tensor of "
             "shape [n, ...]; for a loop over numbers use pfor."
@@ -383,10 +404,7 @@ def check_elems(elems: Any) -> tuple[Any, list[tf.Tensor]]:
     tensors: list[tf.Tensor] = []
     for leaf, name in zip(leaves, names):
         if leaf is None:
-            raise ArgumentError(
-                f"{name} is None. Every element must be a tensor of shape [n, ...]; leave None "
-                "out of elems and close over it in fn."
-            )
+            continue
         try:
             tensor = tf.convert_to_tensor(leaf)
         except (TypeError, ValueError) as why:
@@ -417,7 +435,11 @@ def align(structure: Any, tensors: Sequence[tf.Tensor]) -> tuple[Dim, list[Eleme
     sizes = [(dims(t) or (None,))[0] for t in tensors]
     several = sorted({s for s in sizes if s not in (None, 1)}, key=lambda s: s or 0)
     if len(several) > 1:
-        names = nests.paths(structure, "elems")
+        names = [
+            name
+            for name, leaf in zip(nests.paths(structure, "elems"), nests.flatten(structure))
+            if leaf is not None
+        ]
         lines = "\n  ".join(f"{p}: {t.shape}" for p, t in zip(names, tensors))
         raise ArgumentError(
             "The elements differ in the size of axis 0 (each must have n rows, or one that is "

@@ -128,6 +128,7 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
 
     @tf.autograph.experimental.do_not_convert
     def call(*args: Any, **kwargs: Any) -> Any:
+        _check_rows(args, in_axes)
         if tf.executing_eagerly():
             closures = (fn, in_axes, out_axes)
             eager = EagerCall(_map, closures, (args, kwargs), options, jit_compile, own)
@@ -234,6 +235,17 @@ class Plan:
             return fn(*nests.to_user(args), **nests.to_user(kwargs))
 
         return of_flat
+
+
+def _check_rows(args: tuple[Any, ...], in_axes: Axes) -> None:
+    """Refuses arguments that are ranges, datasets or iterators and are to be mapped over.
+
+    As the user has them: a tf.function makes tuples of some.
+    """
+    entries: Any = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
+    for i, (arg, axis) in enumerate(zip(args, entries)):
+        if axis is not None:
+            nests.check_rows(arg, f"args[{i}]")
 
 
 def _is_switch(leaf: Any, is_keyword: bool) -> bool:

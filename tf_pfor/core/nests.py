@@ -6,12 +6,12 @@ import collections
 import dataclasses
 import functools
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
 
 @functools.lru_cache(maxsize=256)
@@ -118,6 +118,35 @@ def paths(structure: Any, name: str) -> list[str]:
     if isinstance(structure, dict):
         return [p for k in sorted(structure) for p in paths(structure[k], f"{name}[{k!r}]")]
     return [name] * len(flatten(structure))
+
+
+def check_rows(structure: Any, name: str) -> None:
+    """Refuses what is a sequence of numbers or examples for Python, but no tensor with axis 0.
+
+    Raises:
+      ArgumentTypeError: for a range, a dataset or an iterator; it says what to pass instead.
+    """
+    if isinstance(structure, range):
+        raise ArgumentTypeError(
+            f"{name} is a range, expected a nest of tensors of shape [n, ...]. Pass tf.range(...); "
+            "to call a function with the numbers 0 ... n - 1 use pfor(fn, n)."
+        )
+    if isinstance(structure, tf.data.Dataset):
+        raise ArgumentTypeError(
+            f"{name} is a tf.data.Dataset, expected a nest of tensors of shape [n, ...]. Map over "
+            "its batches: dataset.batch(n).map(lambda batch: tf_pfor.vectorized_map(fn, batch))."
+        )
+    if isinstance(structure, Iterator):
+        raise ArgumentTypeError(
+            f"{name} is a {type(structure).__name__}, which can be read once and has no axis 0. "
+            "Expected: a nest of tensors of shape [n, ...]: stack what it gives."
+        )
+    if isinstance(structure, Mapping):
+        for key, part in structure.items():
+            check_rows(part, f"{name}[{key!r}]")
+    elif isinstance(structure, (list, tuple)):
+        for i, part in enumerate(structure):
+            check_rows(part, f"{name}[{i}]")
 
 
 def spread(prefix: Any, tree: Any, name: str) -> list[int | None]:
