@@ -125,3 +125,40 @@ def test_errors():
         )
     with pytest.raises(ArgumentError, match="called with"):
         tf_pfor.check(lambda x: x)
+
+
+@pytest.fixture
+def failing_atan():
+    """A converter whose op fails for numbers that Atan takes."""
+    with REGISTRY.temporary():
+
+        @tf_pfor.RegisterPFor("Atan", ANY, override=True)
+        def atan(call, x):
+            return call.emit("CheckNumerics", call.emit("Log", x.tensor), message="no atan")
+
+        yield
+
+
+def test_what_fails_in_the_vectorized_version_only_is_found(failing_atan, capsys):
+    def fn(x):
+        y = tf.exp(x)
+        z = tf.atan(-y)  # the line
+        return tf.reduce_sum(tf.sin(z) + y)
+
+    report = tf_pfor.check(fn, X)
+    found = report.difference
+    lines, first = inspect.getsourcelines(fn)
+    line = first + next(i for i, text in enumerate(lines) if "# the line" in text)
+    assert not report.is_equal
+    assert found.op_type == "Atan"
+    assert pathlib.Path(found.line).name == f"test_check.py:{line}"
+    assert found.error == "no atan : Tensor had NaN values"
+    assert (found.expected, found.found, found.largest) == (None, None, None)
+    said = capsys.readouterr().out
+    assert "first that fails in the vectorized version, and not in the loop" in said
+    assert found.error in said
+
+
+def test_what_fails_in_the_loop_as_well_is_raised():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="= 5 is not in"):
+        tf_pfor.check(lambda x: tf.gather(x, tf.cast(x[0] * 0, tf.int32) + 5), X)

@@ -32,7 +32,6 @@ from tensorflow.python.framework import auto_control_deps as _auto_control_deps
 from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
 from tensorflow.python.framework import op_def_registry, ops
 from tensorflow.python.ops import control_flow_v2_func_graphs as _control_flow_graphs
-from tensorflow.python.util import tf_stack as _tf_stack
 
 from tf_pfor._tf import _definitions
 
@@ -40,7 +39,6 @@ AttrValue: TypeAlias = attr_value_pb2.AttrValue
 FuncGraph: Any = tf.__internal__.FuncGraph
 AutomaticControlDependencies: Any = _auto_control_deps.AutomaticControlDependencies
 c_api: Any = _session  # TF_NewOperation and the like
-extract_stack: Any = _tf_stack.extract_stack
 RECORDING_HOOKS = _backprop  # importing it installs what ``execute`` calls to record gradients
 Operation = tf.Operation
 COLLECTIVE = "_tf_pfor_collective"  # an attribute: what a collective does

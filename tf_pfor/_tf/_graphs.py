@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf import AttrValue, FuncGraph
+from tf_pfor._tf import AttrValue, FuncGraph, _stacks
 
 _NAME = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
 
@@ -227,9 +227,13 @@ def _add(
         finished = _tf.c_api.TF_FinishOperation(made)
     except tf.errors.InvalidArgumentError as why:
         raise ValueError(why.message) from None
-    _tf.c_api.TF_SetOpStackTrace(finished, _tf.extract_stack(stacklevel=2))
+    is_of_body = isinstance(graph, BodyGraph)
+    stack = _stacks.here(2) if is_of_body else _stacks.of_emitted()
+    _tf.c_api.TF_SetOpStackTrace(finished, stack)
     operation = _tf.ops.Operation(finished, _tf.ops.SymbolicTensor)
     operation._init(graph)
+    if is_of_body:
+        operation._tf_pfor_stack = stack  # for the ops that it becomes
     graph._record_op_seen_by_control_dependencies(operation)
     graph._apply_device_functions(operation)
     operation._colocation_code_locations = {}

@@ -26,17 +26,18 @@ _HANDLES = (tf.resource, tf.variant)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Difference:
-    """The first op of a body whose values differ.
+    """The first op of a body whose values differ, or that fails where the loop does not.
 
     Attributes:
       op_type: the OpDef name.
       op_name: the op's name in the body.
       line: ``file:line`` of the user's code, "" if unknown.
       output: which of the op's outputs.
-      row: the first iteration that differs.
-      expected: that row in the loop.
-      found: that row in the vectorized version.
+      row: the first iteration that differs; 0 where it fails.
+      expected: that row in the loop; None where it fails.
+      found: that row in the vectorized version; None where it fails.
       largest: the largest absolute difference over all rows; None where it is no number.
+      error: what TensorFlow says where the vectorized version fails, "" where it does not.
     """
 
     op_type: str
@@ -44,9 +45,10 @@ class Difference:
     line: str
     output: int
     row: int
-    expected: np.ndarray
-    found: np.ndarray
+    expected: np.ndarray | None
+    found: np.ndarray | None
     largest: float | None
+    error: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,6 +79,11 @@ class CheckReport:
         d = self.difference
         if d is None:
             return f"Equal: {counts}."
+        if d.error:
+            return (
+                f"Failed: {d.op_type} '{d.op_name}' ({d.line or 'line unknown'}) is the first that "
+                f"fails in the vectorized version, and not in the loop:\n  {d.error}\n{counts}."
+            )
         size = "" if d.largest is None else f", by up to {d.largest:.3g}"
         return (
             f"Different: output {d.output} of {d.op_type} '{d.op_name}' "
@@ -164,11 +171,19 @@ class _Both:
                     variable.assign(value)
 
         self.total = sum(len(o.outputs) for o in order if o.type not in ("Const", "Placeholder"))
-        self.chosen, found = restored(lambda: _vectorized(body, order, elements, n, settings))
+        made = _Vectorized(body, order, elements, n, settings)
+        self.chosen, found, failed = made.chosen, [], ""
+        try:
+            found = restored(made.run)
+        except tf.errors.OpError as why:
+            failed = str(why.message)
         self.expected: list[list[np.ndarray]] = restored(
             lambda: _looped(body, order, self.chosen, elements, int(n))
         )
-        self.wrong, self.difference = _first(self.chosen, self.expected, found, *tolerance)
+        if failed:
+            self.wrong, self.difference = None, made.first_that_fails(restored, failed)
+        else:
+            self.wrong, self.difference = _first(self.chosen, self.expected, found, *tolerance)
 
     def inside(self) -> _Both | None:
         """The function whose call differs, run on what it was called with; None if it is none."""
@@ -242,35 +257,78 @@ def _comparable(order: Sequence[tf.Operation], read: set[Any]) -> Iterator[tf.Te
         yield from (t for t in op.outputs if t.dtype not in _HANDLES and key(t) in read)
 
 
-def _vectorized(
-    body: Body, order: Sequence[tf.Operation], elements: Sequence[Element], n: Dim, settings: Any
-) -> tuple[list[tf.Tensor], list[np.ndarray]]:
-    """The tensors that can be compared, and their values for all rows."""
-    chosen: list[tf.Tensor] = []
-    read = {key(t) for t in (*body.outputs, *(x for op in order for x in op.inputs))}
+class _Vectorized:
+    """A body as one function for all rows, of all the tensors that can be compared.
 
-    def build(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        recorder = Recorder()
-        supply = iter(tensors)
-        inner = [
-            e if e.tensor is None else dataclasses.replace(e, tensor=next(supply)) for e in elements
-        ]
-        walker = bound_walker(body, inner, n, settings, recorder)
-        try:
-            walker.convert(body.outputs, body.operations)
-        except Failed:
-            raise refusal(recorder) from None
-        made: list[tf.Tensor] = []
-        for tensor in _comparable(order, read):
-            value = walker.value_of(tensor)
-            if value is not None and value.is_tensor:
-                chosen.append(tensor)
-                made.append(walker.tile(value).tensor)
-        return made
+    Attributes:
+      chosen: these tensors, in the order of the body.
+    """
 
-    given = [e.tensor for e in elements if e.tensor is not None]
-    concrete = tf.function(build, autograph=False).get_concrete_function(*given)
-    return chosen, [t.numpy() for t in concrete(*given)]
+    def __init__(
+        self,
+        body: Body,
+        order: Sequence[tf.Operation],
+        elements: Sequence[Element],
+        n: Dim,
+        settings: Settings,
+    ):
+        self._body, self._order, self._elements = body, order, elements
+        self._n, self._settings = n, settings
+        self._read = {key(t) for t in (*body.outputs, *(x for op in order for x in op.inputs))}
+        self.chosen: list[tf.Tensor] = []
+        self._all = self._function(None)
+
+    def run(self) -> list[np.ndarray]:
+        """The values for all rows."""
+        return [t.numpy() for t in self._all()]
+
+    def first_that_fails(self, restored: Callable[[Any], Any], error: str) -> Difference:
+        """The first tensor that cannot be computed, where all of them cannot."""
+
+        def fails(count: int) -> bool:
+            try:
+                restored(self._function(count))
+            except tf.errors.OpError:
+                return True
+            return False
+
+        op, output = self._body.operations[0] if self._body.operations else None, 0
+        good, bad = 0, len(self.chosen)  # with so many tensors it does not fail, and fails
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            good, bad = (good, middle) if fails(middle) else (middle, bad)
+        if op is None or fails(bad):
+            op, output = self.chosen[bad - 1].op, self.chosen[bad - 1].value_index
+        why = error.strip().split("\n\n")[-1].split("\n\t [[")[0].strip()
+        return Difference(op.type, op.name, _tf.user_line(op), output, 0, None, None, None, why)
+
+    def _function(self, count: int | None) -> Callable[[], list[tf.Tensor]]:
+        """A function of the first ``count`` tensors; of all, which makes the list, if None."""
+
+        def build(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            recorder, supply = Recorder(), iter(tensors)
+            inner = [
+                e if e.tensor is None else dataclasses.replace(e, tensor=next(supply))
+                for e in self._elements
+            ]
+            walker = bound_walker(self._body, inner, self._n, self._settings, recorder)
+            try:
+                if count is not None:
+                    return [walker.tile(v).tensor for v in walker.convert(self.chosen[:count])]
+                walker.convert(self._body.outputs, self._body.operations)
+            except Failed:
+                raise refusal(recorder) from None
+            made: list[tf.Tensor] = []
+            for tensor in _comparable(self._order, self._read):
+                value = walker.value_of(tensor)
+                if value is not None and value.is_tensor:
+                    self.chosen.append(tensor)
+                    made.append(walker.tile(value).tensor)
+            return made
+
+        given = [e.tensor for e in self._elements if e.tensor is not None]
+        concrete = tf.function(build, autograph=False).get_concrete_function(*given)
+        return lambda: concrete(*given)
 
 
 def _looped(
@@ -338,6 +396,7 @@ def _largest(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float | None:
     return max(sizes) if sizes else None
 
 
-def _shown(array: np.ndarray) -> str:
-    text = np.array2string(np.asarray(array), threshold=8, edgeitems=3, precision=5)
-    return f"{text} of shape {list(np.shape(array))}".replace("\n", " ")
+def _shown(array: np.ndarray | None) -> str:
+    known = np.asarray(array)
+    text = np.array2string(known, threshold=8, edgeitems=3, precision=5)
+    return f"{text} of shape {list(known.shape)}".replace("\n", " ")

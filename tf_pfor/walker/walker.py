@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _stacks
 from tf_pfor.core import matching, ranges, regions
 from tf_pfor.core.accesses import changes_what_it_reads
 from tf_pfor.core.call import Call
@@ -200,6 +201,7 @@ class Walker:
     def convert_op(self, op: tf.Operation) -> None:
         """Converts one op, all that it needs being converted."""
         self.graph = op.graph
+        token = _stacks.begin(op)
         try:
             with self._placed(op) if op.control_inputs or op.device else contextlib.nullcontext():
                 results, made = self._results(op)
@@ -207,6 +209,8 @@ class Walker:
             self._failed.add(op)
             self._done[op] = []
             return
+        finally:
+            _stacks.end(token)
         self._done[op] = made
         for tensor, value in zip(op.outputs, results):
             if value is not None:

@@ -1,0 +1,45 @@
+"""Where ops say that they were made, for TensorFlow's errors: at the lines of the user.
+
+An op that is emitted for an op of the body has the stack of that one; frames of this package are
+left out of all. So ``Detected at node ... defined at`` shows the user's own lines.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import pathlib
+from typing import Any
+
+from tensorflow.python.util import tf_stack
+
+_ROOT = pathlib.Path(__file__).resolve().parent.parent
+_ORIGIN: contextvars.ContextVar[Any] = contextvars.ContextVar("tf_pfor_origin", default=None)
+
+
+def begin(op: Any) -> contextvars.Token[Any]:
+    """From here on ops are emitted for ``op`` of the body; the token is for ``end``."""
+    return _ORIGIN.set(getattr(op, "_tf_pfor_stack", None) or _ORIGIN.get())
+
+
+def end(token: contextvars.Token[Any]) -> None:
+    """Ends what ``begin`` began."""
+    _ORIGIN.reset(token)
+
+
+def here(level: int) -> Any:
+    """The stack of the caller without frames of this package."""
+    mappers: Any = tf_stack._source_mapper_stacks[tf_stack._get_thread_key()]
+    return tf_stack._tf_stack.extract_stack(mappers[-1].internal_map, _own_files(), level)
+
+
+def of_emitted() -> Any:
+    """The stack for an op that is emitted now."""
+    return _ORIGIN.get() or here(3)
+
+
+@functools.cache
+def _own_files() -> Any:
+    files = tf_stack._tf_stack.PyBindFileSet()
+    files.update_to({str(path) for path in _ROOT.rglob("*.py")})
+    return files
