@@ -462,9 +462,13 @@ _LIBRARY_MARKS = (
 def user_line(op: Operation) -> str:
     """``file:line`` of the innermost frame in user code that made ``op``; "" if unknown."""
     try:
-        frames = list(op.traceback or ())
+        return innermost(list(op.traceback or ()))
     except (AttributeError, ValueError):
         return ""
+
+
+def innermost(frames: Sequence[Any]) -> str:
+    """``file:line`` of the last of some frames that is in user code; "" if none is."""
     for frame in reversed(frames):
         if not _is_library(frame.filename):
             return f"{frame.filename}:{frame.lineno}"

@@ -13,6 +13,8 @@ from typing import Any
 
 from tensorflow.python.util import tf_stack
 
+from tf_pfor import _tf
+
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _ORIGIN: contextvars.ContextVar[Any] = contextvars.ContextVar("tf_pfor_origin", default=None)
 
@@ -36,6 +38,11 @@ def here(level: int) -> Any:
 def of_emitted() -> Any:
     """The stack for an op that is emitted now."""
     return _ORIGIN.get() or here(3)
+
+
+def user_line() -> str:
+    """``file:line`` of the innermost frame in user code, as AutoGraph found it; "" if unknown."""
+    return _tf.innermost(list(here(2)))
 
 
 @functools.cache

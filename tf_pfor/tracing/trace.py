@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf import _graphs
+from tf_pfor._tf import _graphs, _stacks
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis, entered
-from tf_pfor.core.errors import ArgumentTypeError
+from tf_pfor.core.errors import ArgumentTypeError, UnsupportedStateError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,8 +107,23 @@ def _lifted(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
             return next_creator(**kwargs)
         kwargs["initial_value"] = known
         kwargs["dtype"] = kwargs.get("dtype") or first.dtype
-    with tf.init_scope():
-        return next_creator(**kwargs)
+    try:
+        with tf.init_scope():
+            return next_creator(**kwargs)
+    except ValueError as why:
+        if "singleton tf.Variable" not in str(why):
+            raise
+        raise UnsupportedStateError(_made_in_body(str(kwargs.get("name") or "Variable"))) from None
+
+
+def _made_in_body(name: str) -> str:
+    line = _stacks.user_line() or "line unknown"
+    return (
+        f"The body makes the variable '{name}' ({line}): it would be made anew in each trace, and "
+        "its value would be lost. Make the variable, or the layer or module that makes it, once "
+        "and outside of the function that is mapped, and use it there; a Keras layer makes its "
+        "variables when it is built: call build(...), or call it once before."
+    )
 
 
 def leaves_of(result: Any) -> list[Any]:
