@@ -176,3 +176,24 @@ def test_a_gradient_that_somebody_else_took():
         lambda k, x: vectorized(lambda n, v: (helper(v, n),), (k, x)), jit_compile=True
     )
     np.testing.assert_allclose(run(k, x)[0], tf.stack([helper(*e) for e in zip(x, k)]), 1e-5)
+
+
+@pytest.mark.parametrize("limit", [lambda x: tf.shape(x)[0], lambda x: tf.shape(x)[0] - 1])
+def test_a_static_size_is_a_bound(limit):
+    """As ``for i in tf.range(tf.shape(x)[0])`` and ``while i < tf.shape(x)[0]`` have it."""
+
+    def body(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.while_loop(
+                lambda i, _: i < limit(x),
+                lambda i, s: (i + 1, s + tf.reduce_sum(x[i]) ** 2),
+                (0, tf.constant(0.0)),
+            )[1]
+        return tape.gradient(total, x)
+
+    x = _x(5, 3, 2)
+    run = tf.function(
+        lambda x: tf_pfor.vectorized_map(body, x, fallback_to_while_loop=False), jit_compile=True
+    )
+    np.testing.assert_allclose(run(x), np.stack([body(tf.constant(r)) for r in x]), rtol=1e-5)

@@ -125,6 +125,16 @@ class Registry:
         found += [rules[p] for p in sorted(larger, key=lambda p: (len(p), sorted(p)))]
         return found
 
+    def why_none(self, op_type: str, stacked: frozenset[str]) -> str:
+        """Why ``find`` has no rule: there is none at all, or none for these stacked inputs."""
+        patterns = [p for p in self._rules.get(op_type, ()) if isinstance(p, frozenset)]
+        if not patterns:
+            return "no converter is registered for it"
+        names = sorted(stacked.difference(*patterns) or stacked)
+        inputs = ", ".join(f"'{name}'" for name in names)
+        verb = "differ" if len(names) > 1 else "differs"
+        return f"no converter takes it where {inputs} {verb} between iterations"
+
     def rules(self, op_type: str) -> list[Rule]:
         """All rules of an op type."""
         return list(self._rules.get(op_type, {}).values())

@@ -378,7 +378,7 @@ class Walker:
                 )
                 self.recorder.add(op, outcome, reason, on_purpose=on_purpose)
             return results
-        reason = "; ".join(reasons) or "no converter is registered for it"
+        reason = "; ".join(reasons) or REGISTRY.why_none(op.type, stacked)
         return self._fall_back(op, inputs, reason, otherwise)
 
     def _fall_back(

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._safety import writes_op
 from tf_pfor.converters.analysis._variant_types import BRANCHES
+from tf_pfor.core import ranges
 
 # Ops that return the list they got, with other elements and the same length.
 _SCATTER = "TensorListScatterIntoExistingList"
@@ -383,7 +384,11 @@ def _step(body: Any, i: int, fixed: dict[int, int]) -> int | None:
 
 def known_integer(tensor: tf.Tensor) -> int | None:
     """The value of an integer scalar of the body."""
-    known = tf.get_static_value(tensor) if tensor.dtype.is_integer else None
+    if not tensor.dtype.is_integer:
+        return None
+    known = tf.get_static_value(tensor)
+    if known is None:
+        known = ranges.Bounds().constant(tensor)  # a size of a static shape, say
     return None if known is None or known.ndim else int(known)
 
 

@@ -22,7 +22,7 @@ from tf_pfor.layouts.repeated import RepeatedList
 NO_BOUND = (
     "under jit_compile, the gradient of a loop needs to know how many trips it makes at most: give "
     "tf.while_loop maximum_iterations, or bound a counter in its condition, as in "
-    "t < tf.minimum(k, 100)"
+    "t < tf.minimum(k, 100), or in t < x.shape[0] where that size is static"
 )
 
 _NOT_FIXED = (

@@ -113,7 +113,9 @@ for _pattern in (("key",), ("counter",), ("counter", "key")):
 def _check_device(call: Call) -> None:
     """XLA has algorithms of its own."""
     if _tf.in_xla_context(call.emit.graph):
-        raise CannotVectorize("under jit_compile the algorithm is XLA's")
+        raise CannotVectorize(
+            "under jit_compile the algorithm is XLA's: its numbers are not those of TensorFlow"
+        )
 
 
 def _check(call: Call, shape: Value) -> int:
