@@ -17,16 +17,21 @@ from tf_pfor.core.errors import FallbackWarning, PforError
 
 BRANCHES = "give results of different shapes, (6, 4) and (3, 4)"
 OPTIONAL = "a loop changes an optional"
-NO_CONVERTER = "no converter is registered for it"
+NO_CONVERTER = "no converter"
 RESHAPE = "the new shape differs between iterations"
 SLICE = "the length of the slice may differ between iterations"
 STATE = "a loop that changes state, with trip counts that differ, inside another map"
+
+GROWN = "the length of the list differs between iterations, so its stack would be ragged"
 
 # (program, mode): a part of the warning. Some of its ops run in a loop over rows.
 LOOPED = {
     ("beam_search", "gradients"): BRANCHES,
     ("beam_search", "gradients in two maps"): BRANCHES,
-    ("chain_of_lookups", "two maps"): STATE,
+    ("greedy_decoding", "gradients"): GROWN,
+    ("greedy_decoding", "gradients in two maps"): GROWN,
+    ("greedy_decoding", "tape around"): GROWN,
+    ("growing_attention_by_row", "gradients"): GROWN,
     ("growing_vector_by_row", "no rows"): NO_CONVERTER,
     ("growing_vector_by_row", "one row"): NO_CONVERTER,
     ("map_to_ragged", "gradients"): SLICE,

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
@@ -127,7 +128,8 @@ def _captured_eagerly(outside: tf.Tensor, emit: Emitter) -> Value:
     return Unstacked(cell, dims(outside), outside.dtype)
 
 
-def _known(known: Any, outside: tf.Tensor, emit: Emitter) -> Value:
+def _known(value: Any, outside: tf.Tensor, emit: Emitter) -> Value:
+    known = np.asarray(value, object if outside.dtype == tf.string else None)  # it may be bytes
     return Unstacked.deferred(
         lambda: emit.constant(known, outside.dtype), dims(outside),
         outside.dtype, known=known,
