@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tf_pfor.core.errors import UnsupportedStateError
 
 X = tf.constant([1.0, -2.0, 3.0, -4.0])
 
@@ -325,3 +326,37 @@ def test_flushing_and_closing_a_writer_is_done_once(tmp_path):
 
     mapped(body)
     assert sum(len(e.summary.value) for e in _events(tmp_path)) == len(X)
+
+
+W = tf.Variable([1.0, 2.0])
+
+
+def _squared(x):
+    return tf.ensure_shape(tf.py_function(lambda v: v * v, [x], tf.float32), x.shape)
+
+
+def _slope(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(_squared(x) ** 2)
+    return tape.gradient(y, x)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: tf_pfor.vectorized_map(_slope, x),
+        lambda x: tf_pfor.vmap(tf_pfor.jacrev(_squared))(x),
+        lambda x: tf_pfor.per_example_gradients(lambda row: tf.reduce_sum(_squared(row * W)), W, x),
+    ],
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_of_python_in_the_body_are_refused(run, compiled):
+    """Python remembers one call, the last; a tape around the map asks in the order of the loop."""
+    with pytest.raises(UnsupportedStateError, match="use tf.map_fn with the tape in its function"):
+        (tf.function(run) if compiled else run)(tf.ones([3, 2]))
+
+
+def test_what_the_refusal_of_gradients_of_python_says_to_do():
+    x = tf.constant([[1.0, 2.0], [3.0, -1.0]])
+    np.testing.assert_allclose(tf.map_fn(_slope, x), 4 * x**3)

@@ -8,10 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _py_functions
 from tf_pfor.converters.math._families import table
 from tf_pfor.converters.state._state import once
 from tf_pfor.core.call import Call
-from tf_pfor.core.errors import CannotVectorize, ConversionError
+from tf_pfor.core.errors import CannotVectorize, ConversionError, Refused
 from tf_pfor.core.registry import ALWAYS, ANY, Outcome, RegisterPFor
 from tf_pfor.core.values import Stacked, Value
 
@@ -119,8 +120,17 @@ _IN_ORDER = {
 }
 
 
+_OF_PY_FUNCTION = (
+    "it is the gradient of a tf.py_function, which keeps what it needs of its last call only, and "
+    "all rows call it before the first gradient: use tf.map_fn with the tape in its function, or "
+    "give the Python function a gradient by tf.custom_gradient"
+)
+
+
 def _one_by_one(call: Call, *_: Any) -> Any:
     """Calls Python, or writes a summary, for each iteration in its turn."""
+    if _py_functions.is_gradient(call.op):
+        raise Refused(_OF_PY_FUNCTION)
     return call.loop_in_order()
 
 
