@@ -57,3 +57,51 @@ def test_a_budget_is_for_auto():
         tf_pfor.vectorized_map(tf.sin, X, chunk_size=0)
     made = tf_pfor.vectorized_map(tf.sin, X, chunk_size="auto", memory_budget=100_000)
     np.testing.assert_allclose(made, np.sin(X), rtol=1e-6)
+
+
+class Pair(tf.experimental.ExtensionType):
+    """A type of a user's, which says nothing about batches."""
+
+    a: tf.Tensor
+    b: tf.Tensor
+    name: str = "pair"
+
+
+class BatchedPair(tf.experimental.BatchableExtensionType):
+    """One that does."""
+
+    a: tf.Tensor
+    b: tf.Tensor
+
+
+WAYS = {
+    "eagerly": lambda fn, x: tf_pfor.vectorized_map(fn, x),
+    "in a function": lambda fn, x: tf.function(tf_pfor.vectorized_map)(fn, x),
+    "vmap": lambda fn, x: tf_pfor.vmap(fn)(x),
+    "vmap, compiled": lambda fn, x: tf_pfor.vmap(fn, jit_compile=True)(x),
+    "in tf.data": lambda fn, x: next(
+        iter(tf.data.Dataset.from_tensors(x).map(lambda x: tf_pfor.vectorized_map(fn, x)))
+    ),
+}
+
+
+@pytest.mark.parametrize("n", [0, 1, 7])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [Pair, BatchedPair])
+def test_extension_types(kind, way, n):
+    x = tf.constant(X[:n])
+    for _ in range(2):  # the second time by the kept trace
+        made = WAYS[way](lambda row: {"made": kind(row * 2.0, tf.reduce_sum(row)), "no": None}, x)
+        again = WAYS[way](lambda pair: kind(pair.a + pair.b, pair.b), made["made"])
+        assert (type(made["made"]), type(again), made["no"]) == (kind, kind, None)
+        np.testing.assert_allclose(made["made"].a, 2 * X[:n])
+        np.testing.assert_allclose(made["made"].b, X[:n].sum(1))
+        np.testing.assert_allclose(again.a, 2 * X[:n] + X[:n].sum(1)[:, None])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_indexed_slices_are_dense(way):
+    found = WAYS[way](lambda row: tf.IndexedSlices(row[None], [1], [3, 2]), tf.constant(X))
+    expected = np.zeros([7, 3, 2])
+    expected[:, 1] = X
+    np.testing.assert_allclose(found, expected)

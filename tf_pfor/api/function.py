@@ -20,7 +20,7 @@ def called(build: Callable[..., Any], inputs: Sequence[tf.Tensor]) -> Any:
     def flat(*given: tf.Tensor) -> list[tf.Tensor]:
         result = nests.from_user(build(*given))
         leaves = nests.flatten(result)
-        kept["result"] = nests.pack(result, [None] * len(leaves))
+        kept["result"] = nests.skeleton(result)
         kept["present"] = [isinstance(x, tf.Tensor) for x in leaves]
         return [x for x in leaves if isinstance(x, tf.Tensor)]
 

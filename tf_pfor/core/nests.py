@@ -108,6 +108,16 @@ def pack(structure: Any, leaves: list[Any]) -> Any:
     return tf.nest.pack_sequence_as(structure, leaves, expand_composites=True)
 
 
+def skeleton(structure: Any) -> Any:
+    """The nest to ``pack`` other leaves in that holds no tensor: specs of composites, and None."""
+
+    def of_leaf(leaf: Any) -> Any:
+        is_composite = isinstance(leaf, tf.__internal__.CompositeTensor)
+        return tf.type_spec_from_value(leaf) if is_composite else None
+
+    return tf.nest.map_structure(of_leaf, structure)
+
+
 def paths(structure: Any, name: str) -> list[str]:
     """For each leaf, how a user would write it: ``elems['a'][0]``."""
     if isinstance(structure, tuple) and hasattr(structure, "_fields"):

@@ -226,7 +226,7 @@ class _Trace:
             inner = call.rebuilt(walk, given)
             result = nests.from_user(inner.run())
             leaves = [_graph_leaf(x) for x in nests.flatten(result)]
-            self._structure = nests.pack(result, [None] * len(leaves))
+            self._structure = nests.skeleton(result)
             self._leaves = [x is not None for x in leaves]
             self.has_changed = not inner.is_still(walk, mode, given)
             return [x for x in leaves if x is not None]
