@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
+from tests.sample import stacked
 
 Tensors = list[Any]
 Body = Callable[[Tensors, Tensors], Any]
@@ -284,10 +285,10 @@ _AT: dict[str, Callable[[Body, Tensors, Tensors], Tensors]] = {
 
 def wanted(rows: Iterable[list[Any]], site: str) -> list[np.ndarray]:
     """What ``run`` is to find, from the results of each row."""
-    stacked = [np.stack(column) for column in zip(*rows)]
+    whole = [stacked(column) for column in zip(*rows)]
     if site == "fit":
-        return [np.asarray(tf.reduce_mean(sums([tf.constant(x) for x in stacked])))[None]]
-    return stacked
+        return [np.asarray(tf.reduce_mean(sums([tf.constant(x) for x in whole])))[None]]
+    return whole
 
 
 def traces(body: Body, rows: Tensors, shared: Tensors, origin: str, site: str) -> bool:

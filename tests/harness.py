@@ -28,7 +28,7 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from tests.sample import Sample, case
+from tests.sample import Sample, case, stacked
 from tf_pfor.api import inputs as inputs_module
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.run import convert_body
@@ -106,7 +106,7 @@ def reference(s: Sample, subset: tuple[int, ...], n: int) -> list[Any]:
     for r in range(n):
         row = [tf.constant(x[r] if i in subset else x) for i, x in enumerate(args)]
         rows.append([x.numpy() for x in nests.flatten(_traced(s)(*row))])
-    return [np.stack(column) for column in zip(*rows)]
+    return [stacked(column) for column in zip(*rows)]
 
 
 @functools.lru_cache(maxsize=64)

@@ -141,3 +141,10 @@ def sample(op_type: str, fn: Callable[..., Any], *inputs: In, **options: Any) ->
 def case(name: str, subset: Iterable[int]) -> str:
     """How expectation lists name a sample with a subset of varying inputs: ``MatMul[0,1]``."""
     return f"{name}[{','.join(map(str, subset))}]"
+
+
+def stacked(column: Iterable[Any]) -> np.ndarray:
+    """The results of all rows; text as objects, also where each row has one."""
+    rows = list(column)
+    made = np.stack(rows)
+    return np.stack([np.asarray(x, object) for x in rows]) if made.dtype.kind == "S" else made

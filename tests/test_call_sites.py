@@ -49,6 +49,8 @@ def fits(name, origin, site):
     if site == "dataset" and name in RACES:
         return False
     if site in ("fit", "functional"):
+        if TOPIC_OF[name] == "strings":
+            return False
         return not dtypes_of(name) & set(NOT_FOR_KERAS) and (site == "functional" or not s.random)
     return True
 

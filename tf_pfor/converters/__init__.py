@@ -6,7 +6,7 @@ converters as tests/project/test_structure.py draws it; nothing but the top of t
 imports it. A converter that stands in no room does not belong here.
 """
 
-from tf_pfor.converters import arrays, control_flow, lists, math, nn, sparse, state
+from tf_pfor.converters import arrays, control_flow, lists, math, nn, sparse, state, strings
 
 __all__ = [
     "arrays",
@@ -16,4 +16,5 @@ __all__ = [
     "nn",
     "sparse",
     "state",
+    "strings",
 ]

@@ -1,0 +1,84 @@
+"""Text, each element by itself: case, length, patterns, numbers, hashes, encodings, pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tf_pfor.converters.math._families import elementwise
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.registry import ANY, RegisterPFor
+from tf_pfor.core.shapes import inner_dims
+from tf_pfor.core.values import Value
+
+elementwise(
+    {
+        "AsString": ("precision", "scientific", "shortest", "width", "fill"),
+        "DecodeBase64": (),
+        "EncodeBase64": ("pad",),
+        "StaticRegexFullMatch": ("pattern",),
+        "StaticRegexReplace": ("pattern", "rewrite", "replace_global"),
+        "StringLength": ("unit",),
+        "StringLower": ("encoding",),
+        "StringStrip": (),
+        "StringToHashBucket": ("num_buckets",),
+        "StringToHashBucketFast": ("num_buckets",),
+        "StringToHashBucketStrong": ("num_buckets", "key"),
+        "StringToNumber": ("out_type",),
+        "StringUpper": ("encoding",),
+        "UnicodeTranscode": (
+            "input_encoding", "output_encoding", "errors", "replacement_char",
+            "replace_control_characters",
+        ),
+    }
+)  # fmt: skip
+
+
+@RegisterPFor("RegexFullMatch", ("input",))
+@RegisterPFor("RegexReplace", ("input",), attrs=("replace_global",))
+def pattern(call: Call, text: Value, *_: Value) -> Any:
+    """The pattern, and what to put in its place, are the same in all rows."""
+    return call.rebuild(input=text.tensor)
+
+
+@RegisterPFor("StringJoin", ANY, attrs=("separator",))
+def join(call: Call, parts: list[Value]) -> Any:
+    """The kernel takes scalars and tensors of one shape: what it would broadcast is repeated."""
+    return call.rebuild(inputs=_of_one_shape(call, parts))
+
+
+@RegisterPFor("Substr", ANY, attrs=("unit",))
+def substr(call: Call, *_: Value) -> Any:
+    """Flat where positions differ: the kernel broadcasts few axes."""
+    values = call.flat_inputs()
+    if not values[1].is_stacked and not values[2].is_stacked and values[1].inner_rank == 0:
+        return call.rebuild(input=values[0].tensor)
+    tensors = _of_one_shape(call, values, with_scalars=False)
+    flat = [call.emit("Reshape", t, np.asarray([-1], np.int32)) for t in tensors]
+    made = call.rebuild(**dict(zip(call.inputs, flat)))
+    return call.emit("Reshape", made, call.emit.shape_of(tensors[0]))
+
+
+def _of_one_shape(call: Call, values: list[Value], *, with_scalars: bool = True) -> list[Any]:
+    """Each as [n, ...] of the shape of those with most axes; scalars of all rows may stay.
+
+    Raises:
+      CannotVectorize: if sizes of 1 would be repeated.
+    """
+    ranks = [call.require_rank(v) for v in values]
+    full = next(v for v, rank in zip(values, ranks) if rank == max(ranks))
+    parts = [call.loop.length, *inner_dims(call, full)]
+    if any(r and v.inner_shape != full.inner_shape for v, r in zip(values, ranks)):
+        raise CannotVectorize("its inputs have different shapes")
+    made: list[Any] = []
+    for value, rank in zip(values, ranks):
+        if with_scalars and not value.is_stacked and rank == 0:
+            made.append(value.tensor)
+        elif rank == max(ranks):
+            made.append(call.stacked(value))
+        else:  # [n] -> [n, ...]
+            column = call.emit.reshape(call.stacked(value), [call.loop.length, *[1] * max(ranks)])
+            made.append(call.emit("BroadcastTo", column, call.emit.shape_vector(parts)))
+    return made
