@@ -187,31 +187,30 @@ def test_dense_tables_take_several_keys(name, n, mode):
     keys = tf.random.stateless_uniform([n, *shape], [1, 2], 0, 3, tf.int64)
     rows = tf.unstack(keys)
 
-    def body(table):
-        def run(k):
-            some = k[:, 0] if name == "keys" else k
-            values = tf.cast(some, tf.float32) + 1.0
-            table.insert(k, tf.stack([values, -values], 1) if name == "vectors" else values)
-            table.remove(k[1:2])
-            return table.lookup(k)
+    def values_of(k):
+        values = tf.cast(k[:, 0] if name == "keys" else k, tf.float32) + 1.0
+        return tf.stack([values, -values], 1) if name == "vectors" else values
 
-        return run
+    def body(k):
+        found.insert(k, values_of(k))
+        found.remove(k[1:2])
+        return found.lookup(k)
 
     expected, found = make(), make()
-    every = list(range(n))
-    for i in every:
-        body(expected)(rows[i])
-    for table in (expected, found):  # lock-step: all removals, then all lookups
-        for row in rows:
-            table.insert(row, tf.zeros([3, 2] if name == "vectors" else [3]))
+    for row in rows:  # lock-step: all inserts, then all removals, then all lookups
+        expected.insert(row, values_of(row))
+    for row in rows:
+        expected.remove(row[1:2])
     spec = tf.TensorSpec([None, *shape], tf.int64)
     mapped = MODES[mode](
-        lambda k: tf_pfor.vectorized_map(body(found), k, fallback_to_while_loop=False), spec
+        lambda k: tf_pfor.vectorized_map(body, k, fallback_to_while_loop=False), spec
     )
     made = mapped(keys)
     assert made.shape == [n, 3, *([2] if name == "vectors" else [])]
-    for i in every:
-        np.testing.assert_array_equal(made[i], found.lookup(rows[i]))
+    for i, row in enumerate(rows):
+        np.testing.assert_array_equal(made[i], expected.lookup(row))
+        np.testing.assert_array_equal(found.lookup(row), expected.lookup(row))
+    assert found.size() == expected.size()
 
 
 def test_lookups_in_a_map_in_a_map():
