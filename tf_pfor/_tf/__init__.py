@@ -19,15 +19,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, full_type_pb2
-from tensorflow.python.autograph.core import ag_ctx as _ag_ctx
-from tensorflow.python.autograph.core import converter as _ag_converter
 from tensorflow.python.client import pywrap_tf_session as _session
 from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import execute
 from tensorflow.python.eager import record as record
 from tensorflow.python.eager.forwardprop_util import pack_tangents as pack_tangents
-from tensorflow.python.eager.polymorphic_function import autograph_util as _autograph_util
 from tensorflow.python.framework import auto_control_deps as _auto_control_deps
 from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
 from tensorflow.python.framework import op_def_registry, ops
@@ -406,22 +403,6 @@ def _is_in(graph: Any, name: str) -> bool:
     return False
 
 
-def autographed(function: Any) -> Any:
-    """``function`` with Python control flow on tensors converted, as tf.function does.
-
-    Also where the caller is not converted itself, as our own entry points are not.
-    """
-    converted = _autograph_util.py_func_from_autograph(function)
-    options = _ag_converter.ConversionOptions(recursive=True)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with _ag_ctx.ControlStatusCtx(status=_ag_ctx.Status.ENABLED, options=options):
-            return converted(*args, **kwargs)
-
-    vars(call)["__tf_pfor_autographed__"] = (call, function)
-    return call
-
-
 @functools.cache
 def draws_randomly(op_type: str) -> bool:
     """True for TensorFlow's stateful randomness: ops with a graph seed and an op seed."""
@@ -429,11 +410,6 @@ def draws_randomly(op_type: str) -> bool:
     if known is None or not known.is_stateful or "Dataset" in op_type:
         return False
     return {"seed", "seed2"} <= set(known.attr_types) or op_type == "NonDeterministicInts"
-
-
-def call_flat(concrete: Any, inputs: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]) -> Any:
-    """Calls a concrete function with tensors, and with other ones than it captured."""
-    return concrete._call_flat(inputs, captured)
 
 
 def may_record_gradients() -> bool:

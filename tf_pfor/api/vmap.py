@@ -20,7 +20,8 @@ from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.settings import Settings
 from tf_pfor.core.values import dims
-from tf_pfor.tracing.caching import UNCACHED, EagerCall
+from tf_pfor.tracing.caching import UNCACHED, EagerCall, Signatures
+from tf_pfor.tracing.compiled_function import CompiledFunction
 from tf_pfor.tracing.fingerprint import Transformed
 from tf_pfor.tracing.memory import advised
 from tf_pfor.tracing.trace import autographed
@@ -127,11 +128,11 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
         return nests.as_function(mapped, jit_compile)
 
     @tf.autograph.experimental.do_not_convert
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(noted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         _check_rows(args, in_axes)
         if tf.executing_eagerly():
             closures = (fn, in_axes, out_axes)
-            eager = EagerCall(_map, closures, (args, kwargs), options, jit_compile, own)
+            eager = EagerCall(_map, closures, (args, kwargs), options, jit_compile, own, noted)
             result = eager()
             if result is not UNCACHED:
                 return result
@@ -142,9 +143,9 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
                 return compiled()(*args, **kwargs)
         return mapped(*args, **kwargs)
 
-    call.__name__ = f"vmap_{getattr(fn, '__name__', type(fn).__name__)}"
-    call.__doc__ = getattr(fn, "__doc__", None)
-    return Transformed(_make, (fn, in_axes, out_axes), options).attach(call)
+    made = Transformed(_make, (fn, in_axes, out_axes), options)
+    name = f"vmap_{getattr(fn, '__name__', type(fn).__name__)}"
+    return CompiledFunction(call, mapped, made, name, jit_compile)
 
 
 def _map(

@@ -15,7 +15,8 @@ from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.late_gradients import own_constants
 from tf_pfor.derivatives.missing_gradients import refuse_constants
 from tf_pfor.derivatives.pullbacks import differentiated, has_derivative
-from tf_pfor.tracing.caching import UNCACHED, EagerCall
+from tf_pfor.tracing.caching import UNCACHED, EagerCall, Signatures
+from tf_pfor.tracing.compiled_function import CompiledFunction
 from tf_pfor.tracing.fingerprint import Transformed
 from tf_pfor.tracing.trace import autographed
 
@@ -219,16 +220,18 @@ def _compiled(fn: Fn, argnums: Argnums, has_aux: bool, compute: Any, extra: int)
         return nests.as_function(traced)
 
     @tf.autograph.experimental.do_not_convert
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(noted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not tf.executing_eagerly():
             # A tape does not notice that tf.gradients rewrites loops that it has seen, and would
             # differentiate them wrongly. What happens in a function it does not see.
             inside = function() if _tf.may_record_gradients() else traced
             return inside(*args, **kwargs)
-        result = EagerCall(_differentiate, closures, (args, kwargs), options, own=own)()
+        eager = EagerCall(_differentiate, closures, (args, kwargs), options, own=own, noted=noted)
+        result = eager()
         return function()(*args, **kwargs) if result is UNCACHED else result
 
-    return Transformed(_compiled, closures, options).attach(call)
+    made = Transformed(_compiled, closures, options)
+    return CompiledFunction(call, traced, made, f"derivative_{getattr(fn, '__name__', 'fn')}")
 
 
 def _differentiate(

@@ -10,9 +10,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _functions
 from tf_pfor.core import nests
 from tf_pfor.core.registry import REGISTRY
 from tf_pfor.tracing import memory
@@ -73,6 +75,39 @@ def clear_cache() -> None:
     _CACHE.clear()
 
 
+class Signatures:
+    """With what a function was called: specs of the tensors, other arguments as they are.
+
+    Args:
+      n_bound: how many arguments in front are not noted: the instance of a method.
+    """
+
+    def __init__(self, n_bound: int = 0):
+        self._n_bound = n_bound
+        self._noted: dict[Any, tuple[Any, Any]] = {}
+
+    def add(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Notes the arguments of a call, unless a call with this key was noted before."""
+        if (key is not None and key in self._noted) or len(self._noted) >= MAX_TRACES:
+            return
+        bound = 0 if key is None else self._n_bound
+        specs: Any = tf.nest.map_structure(_spec, (args[bound:], kwargs))
+        self._noted[object() if key is None else key] = specs
+
+    def all(self) -> list[tuple[Any, Any]]:
+        """Args and kwargs of each signature, each once."""
+        found: dict[str, tuple[Any, Any]] = {}
+        for specs in [*self._noted.values()]:
+            found.setdefault(repr(specs), specs)
+        return [*found.values()]
+
+
+def _spec(x: Any) -> Any:
+    if isinstance(x, (tf.Tensor, np.ndarray, np.generic)):
+        return tf.TensorSpec(x.shape, tf.as_dtype(x.dtype))
+    return x
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class EagerCall:
     """An eager call of a public function.
@@ -86,6 +121,7 @@ class EagerCall:
       own: traces that only the function called may use again, by key. A function that was made
         once (by ``vmap``, ``jacrev`` ...) promises what ``tf.function`` does: Python runs once for
         each trace. None: what cannot be kept for all is traced each time.
+      noted: where the signature of ``arguments``, args and kwargs, is noted.
     """
 
     implementation: Callable[..., Any]
@@ -94,6 +130,7 @@ class EagerCall:
     options: tuple[Any, ...]
     jit_compile: bool | None = None
     own: dict[Any, Any] | None = None
+    noted: Signatures | None = None
 
     def __call__(self) -> Any:
         """Runs a kept trace, or makes one; ``UNCACHED`` if it is for the caller to do.
@@ -111,6 +148,8 @@ class EagerCall:
                 if found is None:
                     found = self._first(key, walk, mode, rebound)
                 if isinstance(found, _Trace):
+                    if self.noted is not None:
+                        self.noted.add(key, *self.arguments)
                     return found(walk.inputs)
                 if found is not _BY_IDENTITY:
                     return _refuse(found)
@@ -246,7 +285,7 @@ class _Trace:
         # of a while loop it would be wrong or fail.
         alone = self._lock if _tf.may_record_gradients() else contextlib.nullcontext()
         with memory.advised(), alone:
-            outputs = _tf.call_flat(self._concrete, inputs, self._captured)
+            outputs = _functions.call_flat(self._concrete, inputs, self._captured)
         if self._structure is None and self._leaves == [True]:
             return outputs[0]
         supply = iter(outputs)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
+from tf_pfor._tf import _functions
 from tf_pfor.tracing import objects
 from tf_pfor.tracing.code_reads import Chain, reads
 from tf_pfor.tracing.identity import Uncacheable, is_library, tokens
@@ -183,14 +183,12 @@ class Walk:
             self.parts.append(f)
             return None
         mode = BY_IDENTITY if "_tf_decorator" in f.__dict__ else min(mode, CLOSURE)
+        made = transformed(f)
+        if made is not None:
+            return self.transformed(f, made, mode)
         if not self.enter(f, mode):
             return None
         uses = self.uses
-        made = transformed(f)
-        if made is not None:
-            self.parts += (made.make, made.options)
-            self.visit(made.roots, mode)
-            return self.leave(f, mode, uses)
         code = f.__code__
         self.parts.append(code)
         read = reads(code)
@@ -205,6 +203,15 @@ class Walk:
         if f.__dict__ and not library:
             self.visit({k: v for k, v in f.__dict__.items() if k not in _DECORATION}, BY_IDENTITY)
         return self.leave(f, mode, uses)
+
+    def transformed(self, f: Any, made: Transformed, mode: int) -> None:
+        """Adds a function of this package: of what it was made."""
+        mode = min(mode, CLOSURE)
+        if self.enter(f, mode):
+            uses = self.uses
+            self.parts += (made.make, made.options)
+            self.visit(made.roots, mode)
+            self.leave(f, mode, uses)
 
     def _globals(self, space: dict[str, Any], names: tuple[Chain, ...], mode: int) -> None:
         for chain in names:
@@ -251,19 +258,13 @@ class Transformed:
     roots: tuple[Any, ...]
     options: tuple[Any, ...]
 
-    def attach(self, function: Any) -> Any:
-        """Notes on ``function`` how it was made, and returns it."""
-        function.__tf_pfor__ = (function, self)
-        return function
-
 
 def transformed(f: Any) -> Transformed | None:
     """How a function of this package was made; None for others, and for wrappers of it."""
-    of, made = f.__dict__.get("__tf_pfor__", (None, None))
-    if of is f:
-        return made
+    if isinstance(f, _functions.PolymorphicFunction):
+        return getattr(f, "made", None)
     of, function = f.__dict__.get("__tf_pfor_autographed__", (None, None))
-    return Transformed(_tf.autographed, (function,), ()) if of is f else None
+    return Transformed(_functions.autographed, (function,), ()) if of is f else None
 
 
 def _is_exported(f: Any) -> bool:
@@ -346,6 +347,10 @@ def _tensor(walk: Walk, x: Any, mode: int) -> None:
 
 def _function(walk: Walk, x: Any, mode: int) -> None:
     walk.function(x, mode)
+
+
+def _compiled(walk: Walk, x: Any, mode: int) -> None:
+    walk.transformed(x, x.made, mode)
 
 
 def _method(walk: Walk, x: types.MethodType, mode: int) -> None:
@@ -437,6 +442,8 @@ def _visitor(x: Any) -> _Visitor:
     """How to visit an object whose type is not in the table."""
     if isinstance(x, tf.Tensor):
         return _tensor
+    if isinstance(x, _functions.PolymorphicFunction) and transformed(x) is not None:
+        return _compiled
     if isinstance(x, np.generic):
         return lambda walk, x, _: _array(walk, np.asarray(x), BY_IDENTITY)
     if isinstance(x, (tf.TensorShape, tf.TypeSpec)):

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor._tf import _functions
 from tf_pfor.tracing.code_reads import reads
 from tf_pfor.tracing.fingerprint import Transformed, Walk, transformed
 
@@ -35,7 +36,7 @@ class Rebuilt:
         return self._made[id(x)]
 
     def _copy(self, x: Any) -> Any:
-        if isinstance(x, types.FunctionType):
+        if isinstance(x, (types.FunctionType, _functions.PolymorphicFunction)):
             made = transformed(x)
             return self._function(x) if made is None else self._transformed(made)
         if isinstance(x, functools.partial):

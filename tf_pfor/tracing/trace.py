@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
-from tf_pfor._tf import _graphs, _stacks
+from tf_pfor._tf import _functions, _graphs, _stacks
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis, entered
 from tf_pfor.core.errors import ArgumentTypeError, UnsupportedStateError
@@ -44,7 +43,7 @@ class Body:
         return [x for x in self.leaves if isinstance(x, tf.Tensor)]
 
 
-autographed = _tf.autographed
+autographed = _functions.autographed
 
 
 def trace(

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf import _py_functions
+from tf_pfor._tf import _functions
 from tf_pfor.converters.math._families import table
 from tf_pfor.converters.state._state import once
 from tf_pfor.core.call import Call
@@ -129,7 +129,7 @@ _OF_PY_FUNCTION = (
 
 def _one_by_one(call: Call, *_: Any) -> Any:
     """Calls Python, or writes a summary, for each iteration in its turn."""
-    if _py_functions.is_gradient(call.op):
+    if _functions.is_gradient(call.op):
         raise Refused(_OF_PY_FUNCTION)
     return call.loop_in_order()
 
