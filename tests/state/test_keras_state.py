@@ -25,8 +25,12 @@ AUGMENT = {
     "RandomBrightness": lambda: L.RandomBrightness(0.5, value_range=(0.0, 1.0), seed=1),
     "RandomContrast": lambda: L.RandomContrast(0.5, value_range=(0.0, 1.0), seed=1),
     "RandomCrop": lambda: L.RandomCrop(4, 4, seed=1),
+    "RandomErasing": lambda: L.RandomErasing(seed=1),
     "RandomFlip": lambda: L.RandomFlip(seed=1),
+    "RandomHue": lambda: L.RandomHue(0.3, value_range=(0.0, 1.0), seed=1),
+    "RandomPerspective": lambda: L.RandomPerspective(seed=1),
     "RandomRotation": lambda: L.RandomRotation(0.5, seed=1),
+    "RandomShear": lambda: L.RandomShear(0.2, 0.2, seed=1),
     "RandomTranslation": lambda: L.RandomTranslation(0.3, 0.3, seed=1),
     "RandomZoom": lambda: L.RandomZoom(0.5, seed=1),
 }
@@ -56,7 +60,6 @@ def test_random_layers(name):
     assert len({m.tobytes() for m in masks}) == N
 
 
-@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 @pytest.mark.parametrize("name", sorted(AUGMENT))
 def test_augmentation(name):
     _as_the_loop(AUGMENT[name], IMAGES)

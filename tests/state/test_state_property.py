@@ -2,7 +2,8 @@
 
 The interpreter runs the body's graph op by op, each op over all iterations before the next one
 (DESIGN 9), except that a run of ops that reads, computes and assigns a variable from its own value
-is done iteration by iteration; and all that touches a variable is, where lock-step does not say
+is done iteration by iteration (also one that assigns it several times, and does nothing else with
+it); and all that touches a variable is, where lock-step does not say
 which iteration's value is meant. With both variables of the second kind that is the plain loop.
 A body may be refused with an error; it must never differ.
 """
@@ -30,6 +31,9 @@ WRITES = (
     "add", "assign", "assign_invariant", "branch", "call_add", "call_own", "own", "own_of",
     "scatter_add", "scatter_max", "scatter_update", "sub",
 )  # fmt: skip
+
+
+NO_ACCESS = ("check", "combine", "print")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,11 +135,19 @@ class Reference:
             self.made[f"t{k}"] = (s, count[s.target])
             count[s.target] += s.kind in WRITES
         self.memo = {}
+        self.chained = {v for v in (0, 1) if v not in ordered and self.is_chain(v)}
+
+    def is_chain(self, v):
+        """Whether the body only reads and assigns a variable, more than once."""
+        kinds = {s.kind for s in self.steps if s.target == v and s.kind not in NO_ACCESS}
+        plain = {"assign", "assign_invariant", "own", "own_of", "read"}
+        return len(self.writes[v]) > 1 and kinds <= plain
 
     def results(self):
         names = [n for n, (s, _) in self.made.items() if s.kind in VALUES]
         for v in (0, 1):
-            for k in range(len(self.writes[v])):
+            last = len(self.writes[v]) - 1
+            for k in [last] if v in self.chained else range(last + 1):
                 self.state(v, k + 1)
         outputs = {n: np.stack([self.value(n, r) for r in range(N)]) for n in names}
         return outputs, [self.state(v, len(self.writes[v])) for v in (0, 1)]
@@ -157,13 +169,30 @@ class Reference:
         s, k = self.made[name]
         if s.kind == "combine":
             return self.reads(s.a) | self.reads(s.b)
-        return {(s.target, k)}
+        return self.seen(s.target, k)
+
+    def seen(self, v, k):
+        """The versions that a read of version k depends on."""
+        if k == 0 or k == len(self.writes[v]) or v not in self.chained:
+            return {(v, k)}
+        return self.made_of(v, k - 1)
+
+    def made_of(self, v, k):
+        """The versions that what write k assigns depends on."""
+        s = self.writes[v][k]
+        if s.kind == "assign_invariant":
+            return set()
+        names = {"own": [s.a], "own_of": [s.a, s.b]}.get(s.kind, [s.a])
+        own = self.seen(v, k) if s.kind in ("own", "own_of") else set()
+        return own.union(*(self.reads(name) for name in names))
 
     def is_own(self, v, k):
         """Whether write k is a read-modify-write whose reads see their own iteration's value."""
         if k >= len(self.writes[v]) or v in self.ordered:
             return False
         s = self.writes[v][k]
+        if v in self.chained:
+            return k == 0 and (v, 0) in self.made_of(v, len(self.writes[v]) - 1)
         if s.kind in ("call_own", "own", "own_of"):
             return True
         return s.kind in ("add", "assign", "sub") and (v, k) in self.reads(s.a)
@@ -174,7 +203,19 @@ class Reference:
         s, k = self.made[name]
         if s.kind == "combine":
             return self.varies(s.a) or self.varies(s.b)
+        if s.target in self.chained and 0 < k < len(self.writes[s.target]):
+            return self.assigns_varying(s.target, k - 1)
         return s.kind == "gather" or s.target in self.ordered or self.is_own(s.target, k)
+
+    def assigns_varying(self, v, k):
+        """Whether what write k of a chain assigns differs between iterations."""
+        s = self.writes[v][k]
+        names = {"assign_invariant": [], "own_of": [s.a, s.b]}.get(s.kind, [s.a])
+        if any(self.varies(name) for name in names):
+            return True
+        if s.kind not in ("own", "own_of"):
+            return False
+        return self.is_own(v, 0) if k == 0 else self.assigns_varying(v, k - 1)
 
     # Values ----------------------------------------------------------------
 
@@ -190,6 +231,8 @@ class Reference:
             return self.value(s.a, r) * np.int32(s.constant) + self.value(s.b, r)
         if s.target in self.ordered:
             seen = self.seq(s.target, k, r)
+        elif s.target in self.chained and k < len(self.writes[s.target]):
+            seen = self.chain(s.target, k, r)
         elif self.is_own(s.target, k):
             seen = self.rows(s.target, k, r)
         else:
@@ -201,6 +244,15 @@ class Reference:
             return self.state(v, k)
         before = (v, k, r - 1)
         return self.once(("rows", v, k, r), lambda: self._next(self.rows(*before), *before))
+
+    def chain(self, v, k, r):
+        """Variable v after k of several assignments in iteration r."""
+        if k == 0 and (r == 0 or not self.is_own(v, 0)):
+            return self.start[v]
+        if k == 0:
+            return self.chain(v, len(self.writes[v]), r - 1)
+        before = (v, k - 1, r)
+        return self.once(("chain", v, k, r), lambda: self._next(self.chain(*before), *before))
 
     def seq(self, v, k, r):
         if k == 0:
@@ -234,6 +286,10 @@ class Reference:
             return self.start[v]
         if v in self.ordered:
             return self.seq(v, k, N - 1)
+        if v in self.chained:
+            if not self.is_own(v, 0) and self.assigns_varying(v, k - 1):
+                raise Undefined("a value that differs between iterations is assigned")
+            return self.chain(v, k, N - 1)
         return self.once(("state", v, k), lambda: self._write(v, k - 1))
 
     def _write(self, v, k):

@@ -8,6 +8,7 @@ come before both.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -59,14 +60,37 @@ class Update:
 
 
 class Accesses:
-    """The accesses to variables in one graph."""
+    """The accesses to variables in one graph.
+
+    What is assigned and read again before the next assignment is no access: the read is that value.
+
+    Attributes:
+      order: the ops of the graph, each after what it needs; none if there is no order to keep.
+      all: the accesses, in that order.
+      read_again: for such reads, the value that was assigned.
+      overwritten: such assignments.
+    """
 
     def __init__(self, graph: Any):
         operations = graph.get_operations()
         self.order = [] if _only_reads(operations) else _topological(operations)
+        self.read_again: dict[tf.Operation, tf.Tensor] = {}
+        self.overwritten: set[tf.Operation] = set()
+        self._list()
+        for handle in {a.handle for a in self.all}:
+            self._forward(self.of(handle))
+        if self.overwritten:
+            self._list()
+        self._groups: dict[Any, tuple[Update, ...]] | None = None
+        self._unclear: list[tuple[frozenset[Any], str]] = []
+        self._update_groups: list[tuple[Update, ...]] = []
+
+    def _list(self) -> None:
+        """Lists the accesses, and what comes before each op."""
         self.all: list[Access] = []
         for op in self.order:
-            self.all += _accesses_of(op)
+            if op not in self.read_again and op not in self.overwritten:
+                self.all += _accesses_of(op)
         self._bit = {id(a): 1 << i for i, a in enumerate(self.all)}
         own: dict[Any, int] = {}
         for a in self.all:
@@ -75,16 +99,31 @@ class Accesses:
         self._data: dict[Any, int] = {}  # the accesses whose results an op's inputs are made of
         for op in self.order:
             before = data = 0
-            for o in (t.op for t in op.inputs):
-                before |= self._before.get(o, 0) | own.get(o, 0)
-                data |= self._data.get(o, 0) | own.get(o, 0)
+            again = self.read_again.get(op)
+            for t in op.inputs if again is None else (*op.inputs, again):
+                before |= self._before.get(t.op, 0) | own.get(t.op, 0)
+                data |= self._data.get(t.op, 0) | own.get(t.op, 0)
             for o in op.control_inputs:
                 before |= self._before.get(o, 0) | own.get(o, 0)
             self._before[op], self._data[op] = before, data
         self._own = own
-        self._groups: dict[Any, tuple[Update, ...]] | None = None
-        self._unclear: list[tuple[frozenset[Any], str]] = []
-        self._update_groups: list[tuple[Update, ...]] = []
+
+    def _forward(self, accesses: list[Access]) -> None:
+        """Finds the assignments to one variable that another one overwrites, and their reads."""
+        kinds = {a.op.type for a in accesses}
+        writes = [a.op for a in accesses if a.writes]
+        if len(writes) < 2 or not kinds <= {"AssignVariableOp", "ReadVariableOp"}:
+            return
+        for before, after in itertools.pairwise(writes):
+            reads = [
+                a.op for a in accesses if not a.writes and self.is_before([before], a.op)
+                and self.is_before([a.op], after)
+            ]  # fmt: skip
+            others = [a.op for a in accesses if not a.writes and a.op not in reads]
+            apart = all(self.is_before([o], before) or self.is_before([after], o) for o in others)
+            if apart and self.is_before([before], after):
+                self.overwritten.add(before)
+                self.read_again.update((r, before.inputs[1]) for r in reads)
 
     def of(self, handle: Any) -> list[Access]:
         """The accesses to one variable, in order as far as there is one."""
@@ -255,6 +294,10 @@ class Accesses:
             tensor = todo.pop()
             op = tensor.op
             if op in reads or op in inside:
+                continue
+            if op in self.read_again and self.is_before(reads, op):
+                inside.add(op)
+                todo.append(self.read_again[op])
                 continue
             if not self.is_before(reads, op):
                 outside[(op, tensor.value_index)] = tensor

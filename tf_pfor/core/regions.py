@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -26,6 +26,7 @@ class Region:
       outputs: the tensors that others read.
       uneven: which of these, by their numbers, may not have the same shape in all rows.
       handles: the handles of resources that others read, of while loops that hand them on.
+      same: ops that make what another tensor is: reads of what was assigned before.
     """
 
     ops: tuple[tf.Operation, ...]
@@ -33,6 +34,9 @@ class Region:
     outputs: tuple[tf.Tensor, ...]
     uneven: tuple[int, ...] = ()
     handles: tuple[tf.Tensor, ...] = ()
+    same: Mapping[tf.Operation, tf.Tensor] = dataclasses.field(
+        default_factory=dict[tf.Operation, tf.Tensor]
+    )
 
     @classmethod
     def of(cls, ops: Sequence[tf.Operation], outputs: Iterable[tf.Tensor] | None = None) -> Region:
@@ -119,6 +123,9 @@ class Region:
         new: dict[Any, tf.Tensor] = {key(t): x for t, x in zip(self.inputs, inputs)}
         copies: dict[tf.Operation, list[tf.Operation]] = {}
         for op in self.ops:
+            if op in self.same:
+                new[key(op.outputs[0])] = new[key(self.same[op])]
+                continue
             given = [new[key(t)] for t in op.inputs]
             mark = len(graph.get_operations())
             with graph.control_dependencies(

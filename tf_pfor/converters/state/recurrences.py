@@ -49,7 +49,7 @@ def of(call: Call) -> Scanned | None:
     updates = known.recurrence(call.op)
     if not updates:
         return None
-    _check_aliases(call, known, updates)
+    _check_aliases(call, known)
     for update in updates:
         for read in update.reads:
             value = call.value_of(read.outputs[0])
@@ -63,7 +63,32 @@ def of(call: Call) -> Scanned | None:
     return found
 
 
-def _check_aliases(call: Call, known: Accesses, updates: tuple[Update, ...]) -> None:
+def assigned_before(call: Call) -> Value | None:
+    """What a read sees if the body has just assigned it, and assigns something else later."""
+    known = accesses(call.op.graph, call.memo)
+    found = known.read_again.get(call.op)
+    if found is None:
+        return None
+    _check_aliases(call, known)
+    (value,) = call.converted([found])
+    if not (value.dtype.is_floating or value.dtype.is_complex):
+        return value
+    graph, before = call.emit.graph, len(call.emit.graph.get_operations())
+    with graph.as_default():
+        seen = _like_read(value.tensor, call.rebuild(), value.is_stacked)
+    call.emit.operations += graph.get_operations()[before:]
+    return Value.stacked(seen) if value.is_stacked else Value.unstacked(seen)
+
+
+def is_overwritten(call: Call) -> bool:
+    """Whether nobody sees what is assigned but reads before the next assignment."""
+    known = accesses(call.op.graph, call.memo)
+    if call.op in known.overwritten:
+        _check_aliases(call, known)
+    return call.op in known.overwritten
+
+
+def _check_aliases(call: Call, known: Accesses) -> None:
     """Refuses a function that gets the same variable under two names."""
     handles = known.handles()
     seen: dict[int, Any] = {}
@@ -105,17 +130,20 @@ def _region(known: Accesses, updates: tuple[Update, ...]) -> tuple[Region, list[
     reads = {r: k for k, u in enumerate(updates) for r in u.reads}
     ops, outside = known.between(*updates)
     inputs = [*(r.outputs[0] for r in reads), *outside]
-    return Region(tuple(ops), tuple(inputs), tuple(u.value for u in updates)), list(reads.values())
+    values = tuple(u.value for u in updates)
+    region = Region(tuple(ops), tuple(inputs), values, same=known.read_again)
+    return region, list(reads.values())
 
 
-def _like_read(rows: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
-    """``rows`` with the gradient of a read: an assignment is not differentiated through."""
+def _like_read(rows: tf.Tensor, start: tf.Tensor, is_stacked: bool = True) -> tf.Tensor:
+    """``rows``, or a value for all of them, with the gradient of a read: an assignment is not differentiated through."""
     if not (rows.dtype.is_floating or rows.dtype.is_complex):
         return rows
 
     @tf.custom_gradient
     def read(_: tf.Tensor) -> Any:
-        return tf.identity(rows), lambda upstream: tf.reduce_sum(upstream, 0)
+        whole = tf.identity(rows)
+        return whole, lambda upstream: tf.reduce_sum(upstream, 0) if is_stacked else upstream
 
     return read(start)
 
@@ -195,7 +223,7 @@ def _affine(
         return None
     if any((v.inner_rank or 0) > len(shape) for v in outside):
         return None
-    if any(o.type not in _FORMS for o in region.ops) or n == 0:
+    if any(o.type not in _FORMS and o not in region.same for o in region.ops) or n == 0:
         return None
     found = _linear(call, region, len(states), start, outside)
     if found is None:
@@ -205,7 +233,11 @@ def _affine(
         return None
     steps = tf.broadcast_to(added, [n, *shape])
     if factor == 1:
-        ends = start + tf.cumsum(steps)  # [n, ...]: after each update
+        if start.dtype.is_integer:  # XLA has no sums of the others, which wrap around alike
+            steps = tf.cast(tf.cumsum(tf.cast(steps, tf.int64)), start.dtype)
+        else:
+            steps = tf.cumsum(steps)
+        ends = start + steps  # [n, ...]: after each update
         return [tf.concat([start[None], ends[:-1]], 0)], [ends[-1]]
     if not start.dtype.is_integer and abs(factor) > 1:
         return None  # powers of the factor would overflow where the loop does not
@@ -242,6 +274,9 @@ def _linear(
         if not value.is_stacked:
             constants[key] = call_constant(value, tensor)
     for op in region.ops:
+        if op in region.same:
+            known[(op, 0)] = known[(region.same[op].op, region.same[op].value_index)]
+            continue
         keys = [(t.op, t.value_index) for t in op.inputs]
         found = _step(op.type, [known[k] for k in keys], [constants.get(k) for k in keys])
         if found is None or op.outputs[0].dtype != start.dtype:

@@ -30,6 +30,9 @@ run_once({"VarHandleOp": ("allowed_devices", "container", "debug_name", "shape",
 @RegisterPFor("ReadVariableOp", ALWAYS)
 def read(call: Call, resource: Value) -> Any:
     """Once; the read of a read-modify-write sees its own iteration's value."""
+    before = recurrences.assigned_before(call)
+    if before is not None:
+        return before
     found = recurrences.of(call)
     if found is None:
         return Value.unstacked(call.rebuild())
@@ -40,6 +43,8 @@ def read(call: Call, resource: Value) -> Any:
 @RegisterPFor("AssignVariableOp", ALWAYS, attrs=("validate_shape",))
 def assign(call: Call, resource: Value, value: Value) -> Any:
     """A loop-invariant value: once. v.assign(f(v, x_i)): the value after the last update."""
+    if recurrences.is_overwritten(call):
+        return None
     found = recurrences.of(call)
     if found is not None:
         position = [u.assign for u in found.updates].index(call.op)
