@@ -136,7 +136,7 @@ def _region(known: Accesses, updates: tuple[Update, ...]) -> tuple[Region, list[
 
 
 def _like_read(rows: tf.Tensor, start: tf.Tensor, is_stacked: bool = True) -> tf.Tensor:
-    """``rows``, or a value for all of them, with the gradient of a read: an assignment is not differentiated through."""
+    """``rows``, or one value for all, with the gradient of a read: none through the assignment."""
     if not (rows.dtype.is_floating or rows.dtype.is_complex):
         return rows
 
