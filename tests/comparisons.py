@@ -5,6 +5,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tf_pfor import _tf
+from tf_pfor._tf import _functions
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.run import convert_body
 from tf_pfor.core import nests
@@ -18,7 +19,7 @@ def vectorized(f, args, recorder=None, **settings):
     n = args[0].shape[0]
     n = tf.shape(args[0])[0] if n is None else n
     elements = [Element(a) for a in args]
-    body = trace(_tf.autographed(f), [e.spec for e in elements])
+    body = trace(_functions.autographed(f), [e.spec for e in elements])
     recorder = Recorder() if recorder is None else recorder
     leaves = convert_body(
         body, elements, n, Settings(settings.pop("fallback", "error"), **settings), recorder
@@ -28,7 +29,7 @@ def vectorized(f, args, recorder=None, **settings):
 
 def looped(f, args, n):
     """A Python loop over the rows, and tf.stack."""
-    f = _tf.autographed(f)
+    f = _functions.autographed(f)
     rows = [nests.flatten(f(*[a[r] for a in args])) for r in range(n)]
     return [tf.stack(column) for column in zip(*rows)]
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tf_pfor import _tf
+from tf_pfor._tf import _functions
 
 RNG = np.random.RandomState(3)
 W = tf.constant(RNG.randn(3, 3) * 0.8)
@@ -112,9 +112,9 @@ MODELS = {
     "three": three,
     "branch in both": branch_in_both,
     "scan in loop": scan_in_loop,
-    "for in for": _tf.autographed(python_for),
-    "for items in for": _tf.autographed(python_for_over_items),
-    "while in while": _tf.autographed(python_while),
+    "for in for": _functions.autographed(python_for),
+    "for items in for": _functions.autographed(python_for_over_items),
+    "while in while": _functions.autographed(python_while),
 }
 
 
@@ -226,7 +226,7 @@ def test_trips_that_the_loop_around_computes_are_refused(weight, differs):
     def one(k, m, x):
         with tf.GradientTape() as tape:
             tape.watch([x, weight])
-            y = tf.reduce_sum(_tf.autographed(model)(k, m, x) ** 2)
+            y = tf.reduce_sum(_functions.autographed(model)(k, m, x) ** 2)
         return tape.gradient(y, [x, weight])
 
     rows = tf.constant(OUTER), tf.constant(INNER), tf.constant(X)

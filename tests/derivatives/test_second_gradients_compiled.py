@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tf_pfor import _tf
+from tf_pfor._tf import _functions
 
 RNG = np.random.RandomState(3)
 W = tf.constant(RNG.randn(3, 3) * 0.6)
@@ -73,8 +73,8 @@ MODELS = {
     "branch": loop(lambda t, s, k: t < k, 5, branch),
     "lstm": lstm,
     "reads steps": reads_steps,
-    "for": _tf.autographed(python_for),
-    "while": _tf.autographed(python_while),
+    "for": _functions.autographed(python_for),
+    "while": _functions.autographed(python_while),
 }
 WEIGHTS = {"constant": W, "variable": tf.Variable(W)}
 

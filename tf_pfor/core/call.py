@@ -94,7 +94,9 @@ class Call:
         if value.is_stacked:
             return None
         position = [a.name for a in self.schema.inputs].index(name)  # type: ignore[union-attr]
-        return _tf.static_value(self.op.inputs[self._flat_position(position)])
+        tensor = self.op.inputs[self._flat_position(position)]
+        found = _tf.static_value(tensor)
+        return self._walker.bounds.constant(tensor) if found is None else found
 
     def _flat_position(self, position: int) -> int:
         values = list(self.inputs.values())[:position]

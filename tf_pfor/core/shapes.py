@@ -199,13 +199,13 @@ def leading(call: Call, values: Sequence[Value], free: int) -> Lead:
     return Lead(call, first, [call.stacked(v) for v in values], 0)
 
 
-def expand_to_rank(call: Call, value: Value, rank: int) -> tf.Tensor:
+def expand_to_rank(call: Call, value: Value, rank: Dim) -> tf.Tensor:
     """A stacked tensor of inner rank ``rank``: ones stand between the loop and the inner axes.
 
     [n, ...inner] -> [n, 1, ..., 1, ...inner], which broadcasts as the inner tensors would.
     """
-    if value.inner_rank is None:
-        return _expanded(call, value.tensor, rank + 1)
+    if value.inner_rank is None or isinstance(rank, tf.Tensor):
+        return _expanded(call, value.tensor, rank)
     missing = rank - value.inner_rank
     if missing <= 0:
         return value.tensor
@@ -218,17 +218,26 @@ def expand_to_rank(call: Call, value: Value, rank: int) -> tf.Tensor:
     return tensor
 
 
-def _expanded(call: Call, tensor: tf.Tensor, rank: int) -> tf.Tensor:
-    """``expand_to_rank`` of a stacked tensor whose own rank is known only when it runs."""
+def _expanded(call: Call, tensor: tf.Tensor, rank: Dim) -> tf.Tensor:
+    """``expand_to_rank`` of a stacked tensor, where a rank is known only when it runs."""
     emit = call.emit
     shape = emit("Shape", tensor)
-    missing = emit("Sub", np.int32(rank), emit("Size", shape))
+    missing = emit("Sub", emit.as_tensor(emit.dim_math("AddV2", rank, 1)), emit("Size", shape))
     ones = emit("Fill", emit("Pack", [missing], axis=0), np.int32(1))
     parts = [emit.shape_vector([call.loop.length]), ones]
     parts.append(emit("StridedSlice", shape, [1], [0], [1], end_mask=1))
     made = emit("Reshape", tensor, emit("ConcatV2", parts, np.int32(0)))
-    made.set_shape([call.loop.static_length, *[None] * (rank - 1)])
+    if isinstance(rank, int):
+        made.set_shape([call.loop.static_length, *[None] * rank])
     return made
+
+
+def rank_of(call: Call, value: Value) -> Dim:
+    """The inner rank of a value, as a tensor where it is not known before running."""
+    if value.inner_rank is not None:
+        return value.inner_rank
+    rank = call.emit("Rank", value.tensor)
+    return call.emit("Sub", rank, np.int32(1)) if value.is_stacked else rank
 
 
 def move_axis(call: Call, tensor: tf.Tensor, source: int, target: int) -> tf.Tensor:

@@ -177,9 +177,8 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
         wide = expand_to_rank(call, input, len(target))
         lengths = call.emit.shape_vector([call.loop.length, *target])
         return call.emit("BroadcastTo", wide, lengths)
-    if target is None:
-        raise CannotVectorize("the rank of the result is unknown")
-    wide = expand_to_rank(call, input, len(target))
+    rank = call.emit("Size", shape.tensor) if target is None else len(target)
+    wide = expand_to_rank(call, input, rank)
     return call.emit("BroadcastTo", wide, _with_n(call, shape.tensor))
 
 
@@ -189,11 +188,10 @@ def fill(call: Call, dims: Value, value: Value) -> Any:
     target = _target(call, "dims")
     if dims.is_stacked and not is_static(target):
         raise CannotVectorize("the shape differs between iterations")
-    if target is None:
-        raise CannotVectorize("the rank of the result is unknown")
-    if not value.is_stacked:
+    if not value.is_stacked and is_static(target):
         return Value.unstacked(call.emit("Fill", np.asarray(target, np.int32), value.tensor))
-    wide = expand_to_rank(call, value, len(target))
+    rank = call.emit("Size", dims.tensor) if target is None else len(target)
+    wide = expand_to_rank(call, value, rank)
     if is_static(target):
         lengths = call.emit.shape_vector([call.loop.length, *target])
     else:

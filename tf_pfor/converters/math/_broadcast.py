@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from tf_pfor.converters.lists._list_sums import sum_of_lists
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.shapes import expand_to_rank, fold, product, unfold
+from tf_pfor.core.shapes import expand_to_rank, fold, product, rank_of, unfold
 from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Value, dims, folded_form, is_static
 
@@ -43,7 +44,9 @@ def broadcast(
         return unfold(call, tensor, folded.like, folded.axes)
     if _needs_no_alignment(values):
         return call.rebuild(**attrs)
-    rank = max(call.require_rank(v, f"input '{k}'") for k, v in zip(call.inputs, values))
+    if any(v.inner_rank is None for v in values):
+        return _of_unknown_rank(call, values, attrs)
+    rank = max(v.inner_rank or 0 for v in values)
     groups = _groups(call, values, rank)
     if groups is None and rank >= max_rank:
         raise CannotVectorize(f"the kernel takes rank {max_rank} at most")
@@ -52,6 +55,14 @@ def broadcast(
     operands = [
         expand_to_rank(call, v, rank) if v.is_stacked else _unfused(call, v) for v in values
     ]
+    return call.rebuild(**dict(zip(call.inputs, operands)), **attrs)
+
+
+def _of_unknown_rank(call: Call, values: Sequence[Value], attrs: dict[str, Any]) -> Any:
+    """Ranks are aligned when it runs."""
+    ranks = [rank_of(call, v) for v in values]
+    rank = functools.reduce(functools.partial(call.emit.dim_math, "Maximum"), ranks)
+    operands = [expand_to_rank(call, v, rank) if v.is_stacked else v.tensor for v in values]
     return call.rebuild(**dict(zip(call.inputs, operands)), **attrs)
 
 

@@ -221,9 +221,9 @@ register(
 
 def static_filter_shape(call: Call) -> tuple[int, ...]:
     found = call.output_shape()
-    if not is_static(found):
-        raise CannotVectorize("'filter_sizes' is not a constant")
-    return found
+    if is_static(found):
+        return found
+    return tuple(int(size) for size in call.constant("filter_sizes"))
 
 
 def images_as_channels(call: Call, input: Value, filter_sizes: Value, out_backprop: Value) -> Any:
