@@ -109,6 +109,25 @@ def loop_region(
     return [Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, region.outputs)]
 
 
+def _check_sizes(region: Region, walker: Conversion) -> None:
+    """Refuses what XLA would get wrong: placing what has another size in each iteration."""
+    if not _tf.in_xla_context(walker.emit.graph):
+        return
+    for op in region.ops:
+        where = f"{op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'})"
+        if op.type in ("MirrorPad", "Pad", "PadV2"):
+            is_known = _tf.static_value(op.inputs[1]) is not None
+            if not is_known and walker.bounds.constant(op.inputs[1]) is None:
+                raise CannotVectorize(
+                    f"under jit_compile the paddings of {where} must be known before running"
+                )
+        if op.type == "XlaDynamicUpdateSlice" and not is_static(dims(op.inputs[1])):
+            raise CannotVectorize(
+                f"under jit_compile the gradient of a slice, {where}, needs a slice of one length: "
+                "give tf.slice a constant size, or leave out jit_compile"
+            )
+
+
 def _check_rows(values: Sequence[Value]) -> None:
     for value in values:
         if not value.is_tensor:
@@ -194,6 +213,7 @@ class RowLoop:
         in_order: bool = False,
     ):
         check_looped(region.ops, walker)
+        _check_sizes(region, walker)
         self.region = region
         self.in_order = in_order
         self.stacked = stacked

@@ -154,26 +154,6 @@ def loop_offset(call: Call, index: Index) -> int | None:
     return index.affine.offset
 
 
-def begin_and_rest(paddings: tf.Tensor) -> tuple[tf.Tensor, np.ndarray] | None:
-    """The b and the constant r of paddings [b, r - b], as a gradient of Slice has them."""
-    joined = paddings.op
-    if joined.type != "ConcatV2" or len(joined.inputs) != 3:
-        return None
-    begin, end = (t.op.inputs[0] if t.op.type == "Reshape" else t for t in joined.inputs[:2])
-    if end.op.type != "Sub" or end.op.inputs[1] is not begin or begin.shape.rank != 1:
-        return None
-    rest = _constant_difference(end.op.inputs[0])
-    return None if rest is None else (begin, rest)
-
-
-def _constant_difference(tensor: tf.Tensor) -> np.ndarray | None:
-    known = _tf.static_value(tensor)
-    if known is not None or tensor.op.type != "Sub":
-        return known
-    left, right = (_tf.static_value(t) for t in tensor.op.inputs)
-    return None if left is None or right is None else left - right
-
-
 # ---------------------------------------------------------------------------
 # Reading
 # ---------------------------------------------------------------------------

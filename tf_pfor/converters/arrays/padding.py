@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from tf_pfor.converters.arrays._indexing import as_dtype, begin_and_rest, elements_of, gather_rows
+from tf_pfor import _tf
+from tf_pfor.converters.arrays._indexing import as_dtype, gather_rows
 from tf_pfor.converters.math._families import axis_input, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import Lead, expand_to_rank, fold, leading, transpose, unfold
 from tf_pfor.core.values import Value, is_static
+from tf_pfor.layouts import linear
 
 # ---------------------------------------------------------------------------
 # Pad
@@ -42,48 +45,91 @@ def pad(call: Call, input: Value, paddings: Value, constant_values: Value | None
 
 @RegisterPFor("Pad", ANY)
 def pad_by_row(call: Call, input: Value, paddings: Value) -> Any:
-    """The gradient of Slice: x_i from b_i on, among zeros of the size of what was sliced.
-
-    Axes that begin at different places get one zero at the end, which their gather then reads.
-    """
-    found = begin_and_rest(call.op.inputs[1])
-    begin = None if found is None else call.value_of(found[0])
-    if found is None or begin is None or not is_static(input.inner_shape):
-        raise CannotVectorize("the paddings, and so the shapes, may differ between iterations")
-    emit, axes = call.emit, elements_of(call, found[0], begin)
-    lengths: Any = input.inner_shape
-    amounts = [
-        [0, 1] if first.constant is None else [first.constant, rest - first.constant]
-        for first, rest in zip(axes, found[1])
-    ]
-    x = Value.stacked(emit("Pad", call.stacked(input), np.asarray([[0, 0], *amounts], np.int32)))
-    for k, (first, length) in enumerate(zip(axes, lengths)):
-        if first.value is None:
-            continue
-        every = emit.constant(np.arange(length + found[1][k]), first.value.dtype)
-        at = emit("Sub", every, emit.reshape(call.stacked(first.value), [call.loop.length, 1]))
-        count = emit.constant(length, at.dtype)
-        is_inside = emit(
-            "LogicalAnd", emit("GreaterEqual", at, emit("ZerosLike", at)), emit("Less", at, count)
-        )
-        x = gather_rows(call, x, emit("SelectV2", is_inside, at, count), k)
-    return x
+    """Paddings that differ between iterations, and add up to one size: x_i from b_i on."""
+    return _by_row(call, input, paddings)
 
 
 @RegisterPFor("PadV2", ANY)
 def pad_with_values(call: Call, input: Value, paddings: Value, constant_values: Value) -> Any:
     """Padded with zeros; then the constant of the row wherever padded ones are false."""
-    if paddings.is_stacked:
-        raise CannotVectorize("the paddings, and so the shapes, may differ between iterations")
     emit, rank = call.emit, call.require_rank(input)
-    amounts: Any = paddings.tensor
-    if input.is_stacked:
-        amounts = _padded(call, Value.stacked(input.tensor), paddings)[1]
-    wide = emit("Pad", input.tensor, amounts)  # [n, ...] when stacked
-    ones = emit("Fill", emit.shape_of(input.tensor), emit.constant(np.True_))
-    is_inside = emit("Pad", ones, amounts)
-    values = expand_to_rank(call, constant_values, rank)  # [n, 1, ..., 1]
-    return emit("SelectV2", is_inside, wide, values)
+    wide: Any
+    inside: Any
+    if paddings.is_stacked:
+        wide = _by_row(call, input, paddings).tensor
+        ones = Value.unstacked(emit.constant(np.ones(input.inner_shape, np.bool_)))  # type: ignore
+        inside = _by_row(call, ones, paddings).tensor
+    else:
+        amounts: Any = paddings.tensor
+        if input.is_stacked:
+            amounts = _padded(call, Value.stacked(input.tensor), paddings)[1]
+        wide = emit("Pad", input.tensor, amounts)  # [n, ...] when stacked
+        ones = emit("Fill", emit.shape_of(input.tensor), emit.constant(np.True_))
+        inside = emit("Pad", ones, amounts)
+    values = constant_values.tensor
+    if constant_values.is_stacked:
+        values = expand_to_rank(call, constant_values, rank)  # [n, 1, ..., 1]
+    return emit("SelectV2", inside, wide, values)
+
+
+def _by_row(call: Call, x: Value, paddings: Value) -> Value:
+    """``x`` among zeros, paddings of each row.
+
+    Axes that begin at different places get one zero at the end, which their gather reads for all
+    that is padding.
+    """
+    emit, known = call.emit, linear.forms(call.op.inputs[1])
+    lengths: Any = x.inner_shape
+    totals: Any = [None] if known is None else [b.plus(a, 1).known for b, a in known]
+    if known is None or None in totals or not is_static(lengths):
+        raise CannotVectorize("the paddings, and so the shapes, may differ between iterations")
+    amounts: list[list[int]] = [[0, 0]] if x.is_stacked else []
+    for (before, _), total in zip(known, totals):
+        amounts.append([0, 1] if before.known is None else [before.known, total - before.known])
+    padded = emit("Pad", x.tensor, np.asarray(amounts, np.int32))
+    x = Value.stacked(padded) if x.is_stacked else Value.unstacked(padded)
+    starts = _not_negative(call, paddings)
+    for axis, ((before, _), total, length) in enumerate(zip(known, totals, lengths)):
+        if before.known is not None:
+            continue
+        start = emit(
+            "StridedSlice", starts, [0, axis, 0], [0, axis + 1, 1], [1, 1, 1],
+            begin_mask=1, end_mask=1, shrink_axis_mask=4,
+        )  # fmt: skip
+        at = emit("Sub", emit.constant(np.arange(length + total), start.dtype), start)
+        count = emit.constant(length, at.dtype)
+        is_inside = emit(
+            "LogicalAnd", emit("GreaterEqual", at, emit("ZerosLike", at)), emit("Less", at, count)
+        )
+        x = gather_rows(call, x, emit("SelectV2", is_inside, at, count), axis)
+    return x
+
+
+def _not_negative(call: Call, paddings: Value) -> tf.Tensor:
+    """The paddings of all rows, after a check where they may be negative. XLA has none."""
+    tensor = call.op.inputs[1]
+    bounds = call.walker.bounds.of(tensor)
+    if bounds is not None and (bounds.low >= 0).all():
+        return paddings.tensor
+    if _is_of_slice(tensor) or _tf.in_xla_context(call.emit.graph):
+        return paddings.tensor
+    where = _tf.user_line(call.op) or "line unknown"
+    text = f"{call.op_type} ({where}): paddings must not be negative; they are, for each iteration:"
+    is_right = paddings.tensor >= 0
+    if call.loop.real is not None:
+        is_right |= tf.reshape(tf.logical_not(call.loop.real), [-1, 1, 1])
+    check = tf.debugging.Assert(tf.reduce_all(is_right), [text, paddings.tensor])
+    with tf.control_dependencies([check]):
+        return tf.identity(paddings.tensor)
+
+
+def _is_of_slice(paddings: tf.Tensor) -> bool:
+    """Whether paddings are those of a gradient: they begin where a Slice begins."""
+    if paddings.op.type != "ConcatV2":
+        return False
+    first = paddings.op.inputs[0]
+    begin = first.op.inputs[0] if first.op.type == "Reshape" else first
+    return any(op.type == "Slice" and op.inputs[1] is begin for op in begin.consumers())
 
 
 _MIRROR_RANK = 5
