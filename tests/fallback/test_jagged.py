@@ -101,6 +101,7 @@ def _each(body, *elems):
 
 
 def _mapped(body, *elems, **options):
+    options = {"out_shapes": "dense", **options}
     return tf_pfor.vectorized_map(lambda row: body(*row), elems, **options)
 
 
@@ -233,12 +234,15 @@ def test_ragged_elements_keep_their_trace():
 
 def test_results_of_one_shape_after_all():
     x = np.abs(X)
-    np.testing.assert_allclose(tf_pfor.vectorized_map(_positive, x), x)
+    dense = tf_pfor.vectorized_map(_positive, x, out_shapes="dense")
+    np.testing.assert_allclose(dense, x)
+    ragged = tf_pfor.vectorized_map(_positive, x)
+    np.testing.assert_allclose(ragged.to_tensor(), x)
 
 
 def test_results_that_differ_in_shape():
     with pytest.raises(tf.errors.InvalidArgumentError, match="differs between iterations") as info:
-        tf_pfor.vectorized_map(_positive, X)
+        tf_pfor.vectorized_map(_positive, X, out_shapes="dense")
     for part in ("GatherV2", "test_jagged.py", "Pad it", "[[3][3][1]]"):
         assert part in str(info.value)
 

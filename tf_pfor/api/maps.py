@@ -38,6 +38,7 @@ def pfor(
     randomness: str = "different",
     while_strategy: str = "auto",
     memory_budget: int | None = None,
+    out_shapes: str = "ragged",
 ) -> Any:
     """Runs ``loop_fn(i)`` for i in 0 ... iters - 1, all at once (papers/001 section 3.1).
 
@@ -56,9 +57,11 @@ def pfor(
       randomness: as for ``vmap``: "different", "same" or "error".
       while_strategy: as for ``vmap``: "auto", "compact" or "mask".
       memory_budget: bytes for "auto", as for ``vmap``.
+      out_shapes: as for ``vmap``: "ragged", "dense" or "padded".
 
     Returns:
-      The nest that ``loop_fn`` returns, each tensor of shape [iters] + its shape in ``loop_fn``.
+      The nest that ``loop_fn`` returns, each tensor of shape [iters] + its shape in ``loop_fn``; a
+      RaggedTensor where that may differ between iterations.
 
     Raises:
       ArgumentTypeError, ArgumentError: if an argument is wrong.
@@ -70,7 +73,9 @@ def pfor(
     """
     check_callable(loop_fn, "loop_fn")
     n = check_iters(iters)
-    settings = settings_of(fallback, randomness, while_strategy, may_loop=fallback_to_while_loop)
+    settings = settings_of(
+        fallback, randomness, while_strategy, out_shapes, may_loop=fallback_to_while_loop
+    )
     block, budget = check_blocks(parallel_iterations, memory_budget, "parallel_iterations")
     options = (n, settings, block, bool(warn), axes.check_name(axis_name), budget)
     if tf.executing_eagerly():
@@ -207,6 +212,7 @@ def vectorized_map(
     fallback: Any = None,
     randomness: str = "different",
     while_strategy: str = "auto",
+    out_shapes: str = "ragged",
 ) -> Any:
     """Applies ``fn`` to each row of ``elems``, all rows at once (papers/001 section 3.1).
 
@@ -227,9 +233,11 @@ def vectorized_map(
         loop. None: what ``fallback_to_while_loop`` says.
       randomness: as for ``vmap``: "different", "same" or "error".
       while_strategy: as for ``vmap``: "auto", "compact" or "mask".
+      out_shapes: as for ``vmap``: "ragged", "dense" or "padded".
 
     Returns:
-      The nest that ``fn`` returns, each tensor of shape [n] + its shape in ``fn``.
+      The nest that ``fn`` returns, each tensor of shape [n] + its shape in ``fn``; a RaggedTensor
+      where that may differ between rows.
 
     Raises:
       ArgumentTypeError, ArgumentError: if an argument is wrong.
@@ -243,7 +251,9 @@ def vectorized_map(
     """
     check_callable(fn, "fn")
     fn, elems = _without_ragged(fn, elems)
-    settings = settings_of(fallback, randomness, while_strategy, may_loop=fallback_to_while_loop)
+    settings = settings_of(
+        fallback, randomness, while_strategy, out_shapes, may_loop=fallback_to_while_loop
+    )
     blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
     options = (settings, bool(warn), axes.check_name(axis_name), *blocks)
     if tf.executing_eagerly():

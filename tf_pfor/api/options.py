@@ -10,7 +10,12 @@ from tf_pfor.core.settings import Settings
 
 
 def settings_of(
-    fallback: Any, randomness: Any, while_strategy: Any = "auto", *, may_loop: bool = True
+    fallback: Any,
+    randomness: Any,
+    while_strategy: Any = "auto",
+    out_shapes: Any = "dense",
+    *,
+    may_loop: bool = True,
 ) -> Settings:
     """What the caller chose.
 
@@ -19,6 +24,7 @@ def settings_of(
         ``may_loop`` says.
       randomness: "different", "same" or "error".
       while_strategy: "auto", "compact" or "mask".
+      out_shapes: "ragged", "dense" or "padded".
       may_loop: the ``fallback_to_while_loop`` of TensorFlow's own functions.
 
     Raises:
@@ -35,9 +41,14 @@ def settings_of(
         raise ArgumentError(
             f"while_strategy must be 'auto', 'compact' or 'mask', found {while_strategy!r}."
         )
+    if out_shapes not in ("ragged", "dense", "padded"):
+        raise ArgumentError(
+            f"out_shapes must be 'ragged', 'dense' or 'padded', found {out_shapes!r}."
+        )
     return Settings(
-        check_fallback(fallback), while_strategy, randomness=check_randomness(randomness)
-    )
+        check_fallback(fallback), while_strategy, randomness=check_randomness(randomness),
+        out_shapes=out_shapes,
+    )  # fmt: skip
 
 
 def check_randomness(randomness: Any) -> str:

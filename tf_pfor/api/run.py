@@ -20,6 +20,7 @@ from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.report import Recorder, refusal, warn_of_loops
 from tf_pfor.core.values import Value, dims
 from tf_pfor.fallback import nested_maps
+from tf_pfor.layouts.ragged import Ragged
 from tf_pfor.layouts.row_shapes import stacked_rows
 from tf_pfor.tracing import memory, row_links
 from tf_pfor.tracing.trace import Body, leaves_of, trace
@@ -218,10 +219,10 @@ def convert_body(
     return nested_maps.convert_body(body, elements, n, settings, recorder, attempt)
 
 
-def _result(walker: Walker, value: Value, is_invariant: bool, position: int) -> tf.Tensor:
+def _result(walker: Walker, value: Value, is_invariant: bool, position: int) -> Any:
     """A result as it leaves: stacked, or unstacked where the caller asked for that."""
     if not is_invariant:
-        return walker.tile(value).tensor
+        return _tensor_of(walker, value)
     if value.is_stacked:
         raise ArgumentError(
             f"out_axes is None for output {position} (in the order of tf.nest.flatten), which "
@@ -230,8 +231,23 @@ def _result(walker: Walker, value: Value, is_invariant: bool, position: int) -> 
     return value.tensor
 
 
+def _tensor_of(walker: Walker, value: Value) -> Any:
+    """A stacked result; one whose shape differs between iterations as the caller wants it."""
+    chosen = walker.settings.out_shapes
+    if isinstance(value, Ragged) and chosen != "dense":
+        with walker.emit.graph.as_default():
+            return value.ragged_tensor() if chosen == "ragged" else value.in_rows
+    return walker.tile(value).tensor
+
+
 def _placed(leaf: Any, axis: int | None, position: int) -> Any:
     """Moves axis 0 of an output to ``axis``."""
+    if isinstance(leaf, tf.RaggedTensor) and axis:
+        raise ArgumentError(
+            f"out_axes asks for axis {axis} of output {position} (in the order of "
+            "tf.nest.flatten), whose shape differs between iterations. Expected: 0; or choose "
+            'out_shapes="dense" or "padded".'
+        )
     if not isinstance(leaf, tf.Tensor) or not axis or leaf.shape.rank is None:
         return leaf
     rank = leaf.shape.rank

@@ -42,6 +42,7 @@ def vmap(
     fallback: Any = "loop",
     randomness: str = "different",
     while_strategy: str = "auto",
+    out_shapes: str = "ragged",
     jit_compile: bool | None = None,
 ) -> Callable[..., Any]:
     """Makes a function of one example work on a batch, without a loop (papers/000 section 5.2).
@@ -73,6 +74,9 @@ def vmap(
       while_strategy: what to do with a while loop of which the examples make different numbers of
         trips: "compact" computes only those that still go on, "mask" computes all and throws away
         what is not meant; "auto" chooses by cost. ``explain`` shows the choice.
+      out_shapes: for results whose shape may differ between examples: "ragged" makes a
+        RaggedTensor; "dense" a tensor, after a check when it runs that all are equal; "padded" a
+        tensor with zeros behind what is smaller. ``tf.ensure_shape`` in ``fn`` makes one dense.
       jit_compile: as in ``tf.function``.
 
     Returns:
@@ -92,7 +96,8 @@ def vmap(
         return functools.partial(
             vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size, axis_name=axis_name,
             chunk_size=chunk_size, memory_budget=memory_budget, fallback=fallback,
-            randomness=randomness, while_strategy=while_strategy, jit_compile=jit_compile,
+            randomness=randomness, while_strategy=while_strategy, out_shapes=out_shapes,
+            jit_compile=jit_compile,
         )  # fmt: skip
     if not callable(fn):
         raise ArgumentTypeError(
@@ -102,7 +107,7 @@ def vmap(
     _check_axes(out_axes, "out_axes")
     _check_size(axis_size, "axis_size", 0)
     block, budget = check_blocks(chunk_size, memory_budget, "chunk_size")
-    settings = settings_of(fallback, randomness, while_strategy)
+    settings = settings_of(fallback, randomness, while_strategy, out_shapes)
     name = check_name(axis_name)
     return _make(fn, in_axes, out_axes, axis_size, block, settings, name, budget, jit_compile)
 

@@ -27,6 +27,7 @@ class Region:
       uneven: which of these, by their numbers, may not have the same shape in all rows.
       handles: the handles of resources that others read, of while loops that hand them on.
       same: ops that make what another tensor is: reads of what was assigned before.
+      like: the outputs as the body has them, where these are made of others.
     """
 
     ops: tuple[tf.Operation, ...]
@@ -37,6 +38,7 @@ class Region:
     same: Mapping[tf.Operation, tf.Tensor] = dataclasses.field(
         default_factory=dict[tf.Operation, tf.Tensor]
     )
+    like: tuple[tf.Tensor, ...] = ()
 
     @classmethod
     def of(cls, ops: Sequence[tf.Operation], outputs: Iterable[tf.Tensor] | None = None) -> Region:

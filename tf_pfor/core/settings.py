@@ -17,12 +17,16 @@ class Settings:
       randomness: "different": an op of TensorFlow's stateful randomness, a generator, or a variable
         that is a seed draws its own numbers for each iteration; "same": one draw for all; "error":
         such an op is refused.
+      out_shapes: what results become whose shape may differ between iterations: "ragged": a
+        RaggedTensor; "dense": a tensor, after a check that they are equal; "padded": a tensor with
+        zeros behind what is smaller.
     """
 
     fallback: str | frozenset[str] = "loop"
     while_strategy: str = "auto"
     warn: bool = True
     randomness: str = "different"
+    out_shapes: str = "dense"
 
     def may_loop(self, op_type: str) -> bool:
         """Whether ops of this type may run in a sequential loop."""

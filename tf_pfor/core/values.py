@@ -32,6 +32,7 @@ class Layout(enum.Enum):
     STACKED = "stacked"  # axis 0 is the loop
     STACKED_LIST = "stacked_list"  # a scalar TensorList whose elements are stacked
     BY_ROW = "by_row"  # a TensorList of the items of row 0, then those of row 1 ... (row_major.py)
+    RAGGED = "ragged"  # rows of their own shapes (ragged.py)
     REPEATED = (
         "repeated"  # a TensorList that holds one invariant tensor in all places (repeated.py)
     )

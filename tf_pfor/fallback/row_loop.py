@@ -22,8 +22,10 @@ from tf_pfor.core.late_gradients import convert_later, has_gradient, present
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.regions import Region, key
 from tf_pfor.core.values import Shape, Value, dims, is_static
+from tf_pfor.fallback import ragged_rows
 from tf_pfor.fallback.randomness import check_looped
-from tf_pfor.layouts.row_shapes import of_known_shape, of_one_shape, padded, stacked_rows
+from tf_pfor.layouts.ragged import is_ragged
+from tf_pfor.layouts.row_shapes import of_known_shape, padded, stacked_rows
 
 _REFUSED = {
     name: why
@@ -93,6 +95,8 @@ def loop_region(
 ) -> list[Value]:
     """Runs a region in a sequential loop over the stacked ones of its inputs."""
     in_order = in_order or region.is_stateful
+    if any(is_ragged(v) for v in values):
+        region, values = ragged_rows.cut(region, values, walker)
     _check_rows(values)
     no_handles = in_order or _tf.in_xla_context(walker.emit.graph)
     if any(t.dtype == tf.variant for t in region.outputs) and no_handles:
@@ -103,6 +107,8 @@ def loop_region(
         made = _emitting(walker, lambda: region.copy(*tensors))
         return [Value.unstacked(t) for t in made]
     rows = RowLoop(region, stacked, walker, in_order=in_order)
+    if region.uneven:
+        return _emitting(walker, lambda: ragged_rows.results(rows, tensors))
     # tf.while_loop's own gradient does not run updates of variables again.
     run = rows if in_order and region.has_variables else rows.differentiable
     made = _emitting(walker, lambda: run(*tensors))
@@ -130,7 +136,7 @@ def _check_sizes(region: Region, walker: Conversion) -> None:
 
 def _check_rows(values: Sequence[Value]) -> None:
     for value in values:
-        if not value.is_tensor:
+        if not value.is_tensor and not is_ragged(value):
             why = f"an input is a list of all rows ({value.layout.value}), which has no rows"
             raise CannotVectorize(why)
 
@@ -279,7 +285,7 @@ class RowLoop:
             rows = self._traced(self._chosen(one), _specs(tensors), tensors)
             made = _graphs.call_row_loop(rows, one, self.stacked, tensors)
         for tensor, output in zip(made, self.region.outputs):
-            tensor.set_shape(self._full(dims(output)))
+            tensor.set_shape(self.full(dims(output)))
         return list(made)
 
     def _chosen(self, one: Any) -> Any:
@@ -287,7 +293,7 @@ class RowLoop:
 
         def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
             shapes_known = all(is_static(dims(t)) for t in self.region.outputs)
-            if self.region.uneven or not (shapes_known or self.loop.static_length):
+            if not (shapes_known or self.loop.static_length):
                 return self._while_loop(*tensors)
             specs, outputs = _specs(tensors), self.region.outputs
             kernel = self._traced(lambda *x: self._kernel(one, *x), specs, tensors)
@@ -296,7 +302,7 @@ class RowLoop:
                 input=list(tensors),
                 Tout=[t.dtype for t in outputs],
                 branches=[kernel, self._traced(self._while_loop, specs, tensors)],
-                output_shapes=[self._full(dims(t)) for t in outputs],
+                output_shapes=[self.full(dims(t)) for t in outputs],
             )
 
         return run
@@ -313,7 +319,8 @@ class RowLoop:
         made = self.region.copy(*row)
         return [of_known_shape(x, t) for x, t in zip(made, self.region.outputs)]
 
-    def _full(self, inner: Shape) -> tf.TensorShape:
+    def full(self, inner: Shape) -> tf.TensorShape:
+        """[n, ...] of the shape of a row."""
         return tf.TensorShape(None if inner is None else (self.loop.static_length, *inner))  # pyright: ignore[reportArgumentType]
 
     def _traced(self, function: Any, specs: Sequence[Any], like: Sequence[tf.Tensor]) -> Any:
@@ -355,11 +362,7 @@ class RowLoop:
     def _while_loop(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
         """All rows by tf.while_loop, one after the other where the order counts."""
         outputs = self.region.outputs
-        n: Any = self.loop.static_length
-        if n is None:
-            rows = [t for t, s in zip(tensors, self.stacked) if s]
-            n = tf.shape(rows[0])[0] if rows else self.loop.length_tensor
-        trips = n
+        n = trips = self.n_rows(tensors)
         maybe_empty = not isinstance(n, int) or n == 0
         known = self.in_order or all(is_static(dims(t)) for t in outputs)
         handles = any(t.dtype == tf.variant and s for t, s in zip(tensors, self.stacked))
@@ -367,20 +370,40 @@ class RowLoop:
             # Without rows nobody knows the shape of one: a row of zeros tells.
             trips = tf.maximum(n, 1)
             tensors = tuple(padded(t, n) if s else t for t, s in zip(tensors, self.stacked))
-        uneven = self.region.uneven
-        shapes = [tf.TensorSpec([outputs[k].shape.rank], tf.int32) for k in uneven]
         arrays = [
             tf.TensorArray(t.dtype, trips, element_shape=t.shape, infer_shape=False)
-            for t in (*outputs, *shapes)
+            for t in outputs
         ]
+        arrays = self.fill(arrays, trips, tensors, lambda made: made)
+        stacked = [stacked_rows(a, t, trips) for a, t in zip(arrays, outputs)]
+        return stacked if trips is n else [t[:n] for t in stacked]
+
+    def n_rows(self, tensors: Sequence[tf.Tensor]) -> Any:
+        """How many rows there are: an int, or an int32 scalar."""
+        if self.loop.static_length is not None:
+            return self.loop.static_length
+        rows = [t for t, s in zip(tensors, self.stacked) if s]
+        return tf.shape(rows[0])[0] if rows else self.loop.length_tensor
+
+    def fill(
+        self, arrays: Any, trips: Any, tensors: Sequence[tf.Tensor],
+        results: Callable[[list[tf.Tensor]], list[tf.Tensor]],
+    ) -> Any:  # fmt: skip
+        """Writes what is made of each row into arrays.
+
+        Args:
+          arrays: TensorArrays.
+          trips: how many rows.
+          tensors: the inputs.
+          results: what is written, from the results of a row.
+        """
 
         def step(i: tf.Tensor, *arrays: Any) -> Any:
             graph = tf.compat.v1.get_default_graph()
             row = [tf.gather(t, i) if s else t for t, s in zip(tensors, self.stacked)]
             before = len(graph.get_operations())
             with tf.control_dependencies([i] if self.in_order else []):
-                made = self._row(*row)
-            made += [tf.shape(made[k]) for k in uneven]
+                made = results(self._row(*row))
             with tf.control_dependencies(graph.get_operations()[before:] if self.in_order else []):
                 following = i + 1
             return (following, *[a.write(i, t) for a, t in zip(arrays, made)])
@@ -392,11 +415,7 @@ class RowLoop:
             maximum_iterations=trips,
             parallel_iterations=1 if self.in_order else 10,
         )
-        found = map(stacked_rows, arrays[len(outputs) :], shapes, [trips] * len(shapes))
-        checks = [of_one_shape(s, outputs[k]) for s, k in zip(found, uneven)]
-        with tf.control_dependencies(checks):
-            stacked = [stacked_rows(a, t, trips) for a, t in zip(arrays, outputs)]
-        return stacked if trips is n else [t[:n] for t in stacked]
+        return arrays
 
     def _gradient(
         self, tensors: Sequence[tf.Tensor], wrt: Sequence[int], upstream: Sequence[tf.Tensor]

@@ -23,6 +23,7 @@ from tf_pfor.core.matching import group
 from tf_pfor.core.regions import key
 from tf_pfor.core.registry import REGISTRY
 from tf_pfor.core.values import dims, is_static
+from tf_pfor.layouts.ragged import is_ragged
 
 _SOME_SIZES = (6, 1)  # in place of one that is unknown, but the same in all iterations
 # Inputs that say where: another number in their place would be another shape, or none.
@@ -213,7 +214,7 @@ def copies(members: set[tf.Operation], walker: Conversion) -> set[tf.Operation]:
         for tensor in todo.pop().inputs:
             value, op = walker.value_of(tensor), tensor.op
             is_waiting = value is None and (op in members or not walker.is_done(op))
-            is_item = value is not None and value.is_tensor
+            is_item = value is not None and (value.is_tensor or is_ragged(value))
             if is_waiting or is_item or op in found:
                 continue
             if op.type == "Placeholder":
@@ -288,6 +289,7 @@ def _uneven(
         differ = [
             key(t) in varies if v is None else v.is_stacked for t, v in zip(op.inputs, values)
         ]
+        found.update(key(t) for t, v in zip(op.inputs, values) if is_ragged(v))
         reads = any(key(t) in found for t in op.inputs)
         differs = any(differ) and (reads or op.type not in _SHAPES)
         if not (differs or _tf.draws_randomly(op.type) or op in looped):

@@ -28,16 +28,6 @@ def of_known_shape(tensor: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
         return tf.identity(tensor)
 
 
-def of_one_shape(shapes: tf.Tensor, output: tf.Tensor) -> tf.Operation:
-    """Checks that the shapes of a result, one for each row, are equal."""
-    message = (
-        f"The shape of a result of the body differs between iterations: {_named(output)}. "
-        "Expected: one shape. "
-        "Pad it or reduce it. Found the shapes"
-    )
-    return tf.debugging.Assert(tf.reduce_all(tf.equal(shapes, shapes[:1])), [message, shapes], 99)
-
-
 def _named(output: tf.Tensor) -> str:
     op = output.op
     return f"{op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'})"

@@ -32,6 +32,7 @@ from tf_pfor.core.values import (
     merge,
     size_of,
 )
+from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.layouts.row_major import RowMajorList
 
@@ -279,6 +280,45 @@ CONTRACTS: dict[type[Value], tuple[Clause, ...]] = {
                 lambda r, p: (
                     _is_vector(r.lengths, tf.int32, r.size)
                     and _is_vector(r.starts, tf.int32, r.size)
+                )
+            ),
+        ),
+    ),
+    Ragged: (
+        Clause(
+            "its sizes are of its first axes, the last of them differs between rows",
+            lambda v, p: (
+                isinstance(v.sizes[-1], RowSizes)
+                and (v.inner_shape is None or len(v.sizes) <= len(v.inner_shape))
+            ),
+        ),
+        Clause(
+            "a size that differs is int32 [n]; one that does not is an int or an int32 scalar",
+            lambda v, p: all(
+                _is_vector(s.cell.get() if s.cell.is_made else None, tf.int32, p.length)
+                if isinstance(s, RowSizes)
+                else _is_count(s)
+                for s in v.sizes
+            ),
+        ),
+        Clause(
+            "its tensor has the elements of all rows one behind the other",
+            lambda v, p: _has_shape(
+                _made(v),
+                None if v.inner_shape is None else (None, *v.inner_shape[len(v.sizes) :]),
+            ),
+        ),
+        _HAS_ITS_DTYPE,
+        Clause(
+            "its padded form is [n, largest, ...] of the same dtype",
+            lambda v, p: (
+                not v.padded.is_made
+                or (
+                    v.in_rows.dtype == v.dtype
+                    and (
+                        v.inner_shape is None
+                        or len(dims(v.in_rows) or v.inner_shape + (0,)) == len(v.inner_shape) + 1
+                    )
                 )
             ),
         ),

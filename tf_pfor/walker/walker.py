@@ -34,8 +34,9 @@ from tf_pfor.fallback.randomness import draws, why_not_drawn
 from tf_pfor.fallback.selections import SOURCES, masked
 from tf_pfor.layouts import row_major, row_reads
 from tf_pfor.layouts.list_handles import only_passes_lists
+from tf_pfor.layouts.ragged import Ragged, is_ragged
 from tf_pfor.layouts.repeated import RepeatedList
-from tf_pfor.walker import contracts
+from tf_pfor.walker import contracts, ragged_ops
 
 
 class Walker:
@@ -249,14 +250,17 @@ class Walker:
                 return [self._constant(op, known)], []
         values = [self._values[_key(t)] for t in op.inputs]
         inputs = matching.group(op, schema, values)
-        if not all(v.is_standard for v in values):
+        if any(is_ragged(v) for v in values) and op.type not in _tf.CALLS:
+            mark = len(self.emit.operations)
+            return ragged_ops.convert(op, inputs, self), self.emit.operations[mark:]
+        if not all(v.is_standard or is_ragged(v) for v in values):
             mark = len(self.emit.operations)
             found = self._by_row(op, inputs)
             if found is not None:
                 return found, self.emit.operations[mark:]
             calls = op.type in (*_tf.CALLS, *_tf.LOOPS)  # they take such lists as they are
             values = [
-                v if calls and isinstance(v, RepeatedList) else v.standard(self.emit)
+                v if calls and isinstance(v, (Ragged, RepeatedList)) else v.standard(self.emit)
                 for v in values
             ]
             inputs = matching.group(op, schema, values)
@@ -379,11 +383,12 @@ class Walker:
                 self.recorder.add(op, outcome, reason, on_purpose=on_purpose)
             return results
         reason = "; ".join(reasons) or REGISTRY.why_none(op.type, stacked)
-        return self._fall_back(op, inputs, reason, otherwise)
+        return self.fall_back(op, inputs, reason, otherwise)
 
-    def _fall_back(
+    def fall_back(
         self, op: tf.Operation, inputs: Inputs, reason: str, otherwise: Any = None
     ) -> Results:
+        """What an op becomes that no rule takes, for that reason."""
         if op.type in SOURCES:
             results, reason = masked(op, inputs, self, reason, otherwise)
             if results is not None:

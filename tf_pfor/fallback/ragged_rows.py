@@ -1,0 +1,144 @@
+"""Loops over rows of different shapes: their inputs are cut, their results are ragged."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor._tf import _graphs
+from tf_pfor.core.conversion import Conversion
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.regions import Region
+from tf_pfor.core.values import Value, dims
+from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, row_of
+from tf_pfor.layouts.row_shapes import padded, stacked_rows
+
+
+def cut(region: Region, values: Sequence[Value], walker: Conversion) -> tuple[Region, list[Value]]:
+    """The region of inputs in padded form and their sizes: it cuts each row to its own.
+
+    Args:
+      region: the region.
+      values: its inputs, some of which are ragged.
+      walker: what converts it.
+
+    Returns:
+      The region, and its inputs, none of which is ragged.
+    """
+    flat: list[Value] = []
+    specs: list[tf.TensorSpec] = []
+
+    def take(value: Value, inner: Any) -> int:
+        flat.append(value)
+        specs.append(tf.TensorSpec(inner, value.dtype))
+        return len(flat) - 1
+
+    plan: list[tuple[int, list[Any]]] = []
+    for value, tensor in zip(values, region.inputs):
+        if not isinstance(value, Ragged):
+            plan.append((take(value, tensor.shape), []))
+            continue
+        with walker.emit.graph.as_default():
+            padded = Value.stacked(value.in_rows)
+            sizes: list[Any] = []
+            for size in value.sizes:
+                if isinstance(size, int):
+                    sizes.append(size)
+                elif isinstance(size, tf.Tensor):
+                    sizes.append([take(Value.unstacked(size), [])])
+                else:
+                    sizes.append([take(Value.stacked(size.tensor), [])])
+        plan.append((take(padded, padded.inner_shape), sizes))
+
+    def run(*given: tf.Tensor) -> list[tf.Tensor]:
+        rows: list[tf.Tensor] = []
+        for (at, sizes), tensor in zip(plan, region.inputs):
+            row = given[at]
+            if row.dtype in (tf.resource, tf.variant):
+                _tf.copy_handle_data(tensor, row)
+            if sizes:
+                row = row_of(row, [given[s[0]] if isinstance(s, list) else s for s in sizes])
+            rows.append(row)
+        return region.copy(*rows)
+
+    graph = _graphs.trace("rows_of_their_own_shapes", run, specs)
+    made = Region.of_graph(graph)
+    for old, new in zip(region.outputs, made.outputs):
+        new.set_shape(old.shape)
+    return dataclasses.replace(made, uneven=region.uneven, like=region.outputs), flat
+
+
+def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
+    """The outputs of a loop over rows, of which some have another shape in each row.
+
+    Their elements lie one behind the other, beside their shapes.
+
+    Args:
+      loop: the ``RowLoop``.
+      tensors: its inputs.
+    """
+    if _tf.in_xla_context(tf.compat.v1.get_default_graph()):
+        raise CannotVectorize("under jit_compile results must have the same shape in all rows")
+    region = loop.region
+    outputs = region.outputs
+    differ = [k for k in region.uneven if outputs[k].shape.rank]
+    n = loop.n_rows(tensors)
+    trips = n
+    if not loop.in_order and (not isinstance(n, int) or n == 0):
+        # Without rows nobody knows the shape of one: a row of zeros tells.
+        trips = tf.maximum(n, 1)
+        tensors = [padded(t, n) if s else t for t, s in zip(tensors, loop.stacked)]
+    specs = [_flat_spec(t) if k in differ else t for k, t in enumerate(outputs)]
+    specs += [tf.TensorSpec([outputs[k].shape.rank], tf.int32) for k in differ]
+
+    def flattened(made: list[tf.Tensor]) -> list[tf.Tensor]:
+        shapes = [tf.shape(made[k]) for k in differ]
+        for k, shape in zip(differ, shapes):
+            rest = shape[_n_leading(outputs[k]) :]
+            made[k] = tf.reshape(made[k], tf.concat([[-1], rest], 0))
+        return [*made, *shapes]
+
+    arrays = [
+        tf.TensorArray(s.dtype, trips, element_shape=s.shape, infer_shape=False) for s in specs
+    ]
+    arrays = loop.fill(arrays, trips, tensors, flattened)
+    shapes = dict(zip(differ, arrays[len(outputs) :]))
+    values: list[Value] = []
+    for k, (array, output) in enumerate(zip(arrays, outputs)):
+        if k in differ:
+            found = shapes[k].stack()[:n]
+            found.set_shape([loop.loop.static_length, output.shape.rank])
+            values.append(_ragged(array, found, region.like[k] if region.like else output))
+            continue
+        stacked = stacked_rows(array, output, trips)
+        stacked = stacked if trips is n else stacked[:n]
+        stacked.set_shape(loop.full(dims(output)))
+        values.append(Value.stacked(stacked).with_inner_shape(dims(output)))
+    return values
+
+
+def _ragged(array: tf.TensorArray, shapes: tf.Tensor, output: tf.Tensor) -> Ragged:
+    """An output of which the rows lie one behind the other; the shapes are [n, rank]."""
+    count = _n_leading(output)
+    sizes: list[Size] = [
+        RowSizes.of(shapes[:, axis]) if size is None else int(size)
+        for axis, size in enumerate(output.shape[:count])
+    ]
+    total = tf.reduce_sum(tf.reduce_prod(shapes[:, :count], 1))
+    packed = array.concat()[:total]
+    packed.set_shape([None, *output.shape[count:]])
+    return Ragged.packed(packed, sizes, output)
+
+
+def _n_leading(output: tf.Tensor) -> int:
+    """How many axes there are up to the last one whose size is not known before running."""
+    return max(i for i, size in enumerate(output.shape) if size is None) + 1
+
+
+def _flat_spec(output: tf.Tensor) -> tf.TensorSpec:
+    """A row with these axes merged."""
+    return tf.TensorSpec([None, *output.shape[_n_leading(output) :]], output.dtype)

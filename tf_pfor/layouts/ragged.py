@@ -1,0 +1,348 @@
+"""The RAGGED layout: tensors whose shape differs between rows (DESIGN 10, papers/001 section 3.1).
+
+Each row is a dense tensor with a shape of its own. What a row's size along an inner axis is, is an
+int, a number that all rows share, or ``RowSizes``. Values share the same ``RowSizes`` object where
+their rows are known to be equally long; nobody compares numbers to find out.
+
+The tensor of a ragged value is *packed*: the elements of row 0, then those of row 1 and so on, in
+row-major order, without padding; the axes behind the last one that differs stay axes. The other
+form is *padded*, [n, largest, ...]; what lies in the padding is zero.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import (
+    Cell,
+    Gather,
+    Hold,
+    Layout,
+    Rows,
+    Shape,
+    Stacked,
+    Value,
+    capturing,
+    dims,
+)
+
+
+class RowSizes:
+    """How large the rows are along one axis.
+
+    Args:
+      cell: int32 [n].
+      most: what none is above, where that is known before running.
+    """
+
+    __slots__ = ("__weakref__", "_made", "cell", "most")
+
+    def __init__(self, cell: Cell, most: int | None = None):
+        self.cell = cell
+        self.most = most
+        self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, tensor: tf.Tensor, most: int | None = None) -> RowSizes:
+        """From a tensor int32 [n]."""
+        return cls(Cell(tensor), most)
+
+    @property
+    def tensor(self) -> tf.Tensor:
+        """int32 [n]."""
+        return self.cell.get()
+
+    def select(self, loop: Rows) -> RowSizes:
+        """Those of the rows of ``loop``: the same object whenever it is asked."""
+        if loop.rows is None:
+            return self
+        if loop not in self._made:
+            rows, emit = loop.rows, loop.emit
+
+            def make() -> tf.Tensor:
+                return emit("GatherV2", self.tensor, rows, emit.constant(0, tf.int32))
+
+            self._made[loop] = RowSizes(Cell(None, make), self.most)
+        return self._made[loop]
+
+    def seen_from(self, graph: Any, see: Any) -> RowSizes:
+        """The same for ops of another graph: the same object whenever it is asked."""
+        if graph not in self._made:
+            self._made[graph] = RowSizes(self.cell.seen_from(graph, see), self.most)
+        return self._made[graph]
+
+
+Size = int | tf.Tensor | RowSizes
+"""Of the rows along one axis: an int, int32 [] where all are equal, or what differs."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Ragged(Value):
+    """A tensor whose shape differs between rows; its tensor is the packed form.
+
+    Attributes:
+      sizes: of the inner axes up to the last one that differs.
+      padded: its padded form.
+      origin: the tensor of the body that it is, for errors.
+    """
+
+    layout = Layout.RAGGED
+    is_standard = False
+
+    sizes: tuple[Size, ...]
+    padded: Cell
+    origin: Any = None
+
+    @classmethod
+    def packed(cls, tensor: tf.Tensor, sizes: Sequence[Size], origin: Any = None) -> Ragged:
+        """From the packed form; axes behind the last one that differs are those of ``tensor``."""
+        padded = _later(tensor, lambda: _pad(tensor, sizes))
+        inner = _inner_shape(sizes, dims(tensor))
+        return cls(Cell(tensor), inner, tensor.dtype, tuple(sizes), padded, origin)
+
+    @classmethod
+    def from_padded(cls, tensor: tf.Tensor, sizes: Sequence[Size], origin: Any = None) -> Ragged:
+        """From the padded form [n, largest, ...], with zeros in the padding."""
+        shape = dims(tensor)
+        assert shape is not None
+        inner = _inner_shape(sizes, (None, *shape[len(sizes) + 1 :]))
+        cell = _later(tensor, lambda: _pack(tensor, sizes))
+        return cls(cell, inner, tensor.dtype, tuple(sizes), Cell(tensor), origin)
+
+    @property
+    def n_leading(self) -> int:
+        """How many inner axes are merged in the packed form."""
+        return len(self.sizes)
+
+    @property
+    def ragged_axes(self) -> list[int]:
+        """The inner axes along which rows differ."""
+        return [i for i, s in enumerate(self.sizes) if isinstance(s, RowSizes)]
+
+    @property
+    def in_rows(self) -> tf.Tensor:
+        """The padded form, [n, largest, ...], with zeros in the padding."""
+        return self.padded.get()
+
+    def shape_tensor(self) -> tf.Tensor:
+        """int32 [n, inner rank]: the shape of each row."""
+        rest = [_dim(self.tensor, k) for k in range(1, _rank(self.tensor))]
+        n = _count(self.sizes)
+        columns = [_column(s, n) for s in (*self.sizes, *rest)]
+        return tf.stack(columns, 1)
+
+    def standard(self, emit: Any) -> Value:
+        """A dense tensor [n, ...], after a check that all rows have one shape."""
+        if _tf.in_xla_context(emit.graph):
+            raise CannotVectorize("its shape may differ between iterations")
+        before = len(emit.graph.get_operations())
+        with emit.graph.as_default():
+            shapes = self.shape_tensor()
+            check = tf.debugging.Assert(
+                tf.reduce_all(tf.equal(shapes, shapes[:1])), [self._message(), shapes], 99
+            )
+            with tf.control_dependencies([check]):
+                dense = tf.identity(self.in_rows)
+        emit.operations += emit.graph.get_operations()[before:]
+        dense.set_shape([dense.shape[0], *(self.inner_shape or ())])
+        return Value.stacked(dense)
+
+    def _message(self) -> str:
+        op = self.origin.op if self.origin is not None else None
+        named = "" if op is None else (
+            f": {op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'})"
+        )  # fmt: skip
+        return (
+            f"The shape of a result of the body differs between iterations{named}. Expected: one "
+            "shape. Pad it or reduce it. Found the shapes"
+        )
+
+    def ragged_tensor(self) -> tf.RaggedTensor:
+        """All rows as TensorFlow's own kind: [n, ...] of ragged rank ``n_leading``."""
+        found: Any = self.tensor
+        kind = _RAGGED
+        counts: list[Any] = []  # how many there are of what axis k divides, for each row
+        so_far: Any = 1
+        for size in self.sizes:
+            counts.append(so_far)
+            so_far = _times(so_far, size)
+        n = _count(self.sizes)
+        for size, count in zip(reversed(self.sizes), reversed(counts)):
+            if isinstance(size, RowSizes):
+                lengths = size.tensor if _is_one(count) else tf.repeat(size.tensor, count)
+                found = kind.from_row_lengths(found, lengths, validate=False)
+            else:
+                total = tf.reduce_sum(tf.broadcast_to(_tensor_of(count), [n]))
+                found = kind.from_uniform_row_length(found, size, total, validate=False)
+        return found
+
+    def select(self, loop: Rows, hold: Hold | None = None, gather: Gather | None = None) -> Value:
+        """Its rows of ``loop``, gathered when they are read."""
+        del hold, gather
+        if loop.rows is None:
+            return self
+        rows, emit = loop.rows, loop.emit
+        sizes = tuple(s.select(loop) if isinstance(s, RowSizes) else s for s in self.sizes)
+        padded = Cell(
+            None, lambda: emit("GatherV2", self.in_rows, rows, emit.constant(0, tf.int32))
+        )
+
+        def pack() -> tf.Tensor:
+            with emit.graph.as_default():
+                return _pack(padded.get(), sizes)
+
+        return dataclasses.replace(self, cell=Cell(None, pack), sizes=sizes, padded=padded)
+
+    def seen_from(self, graph: Any, home: Any = None) -> Value:
+        """Captured, in both forms."""
+        see = capturing(graph, home)
+        sizes = tuple(
+            s.seen_from(graph, see) if isinstance(s, RowSizes) else see(s) for s in self.sizes
+        )
+        cell, padded = (c.seen_from(graph, see) for c in (self.cell, self.padded))
+        return dataclasses.replace(self, cell=cell, sizes=sizes, padded=padded)
+
+
+def _later(tensor: tf.Tensor, make: Callable[[], tf.Tensor]) -> Cell:
+    """What is made of a tensor when it is read, in the graph of that."""
+    graph = tensor.graph
+
+    def run() -> tf.Tensor:
+        with graph.as_default():
+            return make()
+
+    return Cell(None, run)
+
+
+_RAGGED: Any = tf.RaggedTensor
+
+
+def _inner_shape(sizes: Sequence[Size], of_packed: Shape) -> Shape:
+    if of_packed is None:
+        return None
+    return (*[s if isinstance(s, int) else None for s in sizes], *of_packed[1:])
+
+
+def _rank(tensor: tf.Tensor) -> int:
+    rank = tensor.shape.rank
+    assert rank is not None
+    return rank
+
+
+def _dim(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
+    known = tensor.shape[axis]
+    return tf.shape(tensor)[axis] if known is None else known
+
+
+def _tensor_of(size: Any) -> tf.Tensor:
+    return size.tensor if isinstance(size, RowSizes) else tf.convert_to_tensor(size, tf.int32)
+
+
+def _is_one(size: Any) -> bool:
+    return isinstance(size, int) and size == 1
+
+
+def _times(a: Any, b: Any) -> Any:
+    if _is_one(a):
+        return b.tensor if isinstance(b, RowSizes) else b
+    return a * (b.tensor if isinstance(b, RowSizes) else b)
+
+
+def _count(sizes: Sequence[Size]) -> tf.Tensor | int:
+    """n, of the rows."""
+    first = next(s for s in sizes if isinstance(s, RowSizes)).tensor
+    return _dim(first, 0)
+
+
+def _column(size: Size, n: Any) -> tf.Tensor:
+    return size.tensor if isinstance(size, RowSizes) else tf.fill([n], _tensor_of(size))
+
+
+def _largest(size: Size) -> Any:
+    """The room that the padded form has along an axis."""
+    if not isinstance(size, RowSizes):
+        return size
+    if size.most is not None:
+        return size.most
+    return tf.reduce_max(tf.concat([size.tensor, [0]], 0))
+
+
+def mask_of(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
+    """bool [n, *room]: which elements of the padded form a row has."""
+    masks: list[tf.Tensor] = []
+    for axis, (size, most) in enumerate(zip(sizes, room)):
+        if isinstance(size, RowSizes):
+            own = tf.range(most) < size.tensor[:, None]  # [n, room]
+            shape = [1] * len(sizes)
+            shape[axis] = -1
+            masks.append(tf.reshape(own, tf.concat([tf.shape(own)[:1], shape], 0)))
+    found = functools.reduce(operator.and_, masks)
+    n = tf.shape(found)[0]
+    return tf.broadcast_to(found, tf.stack([n, *room]))
+
+
+def _places(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
+    """int32: where in the flattened padded form the elements of the packed form lie, in order."""
+    mask = mask_of(sizes, room)
+    return tf.cast(tf.where(tf.reshape(mask, [-1]))[:, 0], tf.int32)
+
+
+def _pack(padded: tf.Tensor, sizes: Sequence[Size]) -> tf.Tensor:
+    """[n, largest, ...] -> [total, ...]."""
+    count = len(sizes)
+    room = [_dim(padded, k) for k in range(1, count + 1)]
+    rest = [_dim(padded, k) for k in range(count + 1, _rank(padded))]
+    flat = tf.reshape(padded, tf.stack([-1, *rest])) if rest else tf.reshape(padded, [-1])
+    packed = tf.gather(flat, _places(sizes, room))
+    packed.set_shape([None, *padded.shape[count + 1 :]])
+    return packed
+
+
+def _pad(packed: tf.Tensor, sizes: Sequence[Size]) -> tf.Tensor:
+    """[total, ...] -> [n, largest, ...], with zeros in the padding."""
+    room = [_largest(s) for s in sizes]
+    n = _count(sizes)
+    rest = [_dim(packed, k) for k in range(1, _rank(packed))]
+    places = _places(sizes, room)
+    size: Any = n
+    for most in room:
+        size = size * most
+    if packed.dtype == tf.string:
+        at = tf.scatter_nd(places[:, None], tf.range(tf.shape(places)[0]) + 1, tf.stack([size]))
+        empty = tf.zeros(tf.concat([[1], tf.shape(packed)[1:]], 0), packed.dtype)
+        flat = tf.gather(tf.concat([empty, packed], 0), at)
+    else:
+        flat = tf.scatter_nd(places[:, None], packed, tf.stack([size, *rest]))
+    made = tf.reshape(flat, tf.stack([n, *room, *rest]))
+    known = [x if isinstance(x, int) else None for x in (n, *room, *rest)]
+    made.set_shape(known)
+    return made
+
+
+def row_of(padded: tf.Tensor, sizes: Sequence[Any]) -> tf.Tensor:
+    """One row of the padded form, cut to its sizes (ints and int32 [])."""
+    rest = [-1] * (_rank(padded) - len(sizes))
+    row = tf.slice(padded, [0] * _rank(padded), tf.stack([*sizes, *rest]))
+    row.set_shape(
+        [s if isinstance(s, int) else None for s in sizes] + list(padded.shape[len(sizes) :])
+    )
+    return row
+
+
+def is_ragged(value: Any) -> bool:
+    """Whether a value's shape differs between rows."""
+    return isinstance(value, Ragged)
+
+
+def with_sizes(stacked: Stacked, sizes: Sequence[Size]) -> Ragged:
+    """A stacked value of which each row has only so many elements."""
+    return Ragged.from_padded(stacked.tensor, sizes)
