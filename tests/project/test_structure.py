@@ -27,10 +27,13 @@ BELOW = {
     "converters/math": "converters/lists",
     "converters/arrays": "converters/math",
     "converters/nn": "converters/math",
+    "converters/ragged": "converters/arrays",
     "converters/sparse": "converters/arrays",
     "converters/strings": "converters/arrays",
     "converters/state": "converters/math fallback",
-    "converters/control_flow": "converters/arrays converters/nn converters/sparse converters/state",
+    "converters/control_flow": (
+        "converters/arrays converters/nn converters/ragged converters/sparse converters/state"
+    ),
     "tracing": "core",
     "api": "tracing walker",
     "derivatives": "api",

@@ -105,6 +105,11 @@ class Registry:
             self._changes += 1
             self.version = self._changes
 
+    def family_of(self, op_type: str) -> str:
+        """The maker of an op's rules, "" if they were written for it alone."""
+        rules = self._rules.get(op_type)
+        return next(iter(rules.values())).family if rules else ""
+
     def find(self, op_type: str, stacked: frozenset[str]) -> list[Rule]:
         """The rules that can take an op with these stacked inputs, the best first.
 

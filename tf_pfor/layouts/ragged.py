@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
@@ -346,3 +347,49 @@ def is_ragged(value: Any) -> bool:
 def with_sizes(stacked: Stacked, sizes: Sequence[Size]) -> Ragged:
     """A stacked value of which each row has only so many elements."""
     return Ragged.from_padded(stacked.tensor, sizes)
+
+
+# ---------------------------------------------------------------------------
+# Shapes of rows
+# ---------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class RowShape(Stacked):
+    """A vector of the sizes of a row's axes: which of them are equal to others is known."""
+
+    sizes: tuple[Size, ...] = dataclasses.field(kw_only=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class RowSize(Stacked):
+    """The size of a row along one axis, a number."""
+
+    size: RowSizes = dataclasses.field(kw_only=True)
+
+
+def shape_value(emit: Any, sizes: Sequence[Size], dtype: tf.DType) -> Value:
+    """The vector of some sizes, of which some differ."""
+
+    def make() -> tf.Tensor:
+        with emit.graph.as_default():
+            n = _count(sizes)
+            return tf.cast(tf.stack([_column(s, n) for s in sizes], 1), dtype)
+
+    return RowShape(Cell(None, make), (len(sizes),), dtype, sizes=tuple(sizes))
+
+
+def size_value(emit: Any, size: Size, dtype: tf.DType) -> Value:
+    """One size as a number."""
+    if isinstance(size, RowSizes):
+
+        def make() -> tf.Tensor:
+            with emit.graph.as_default():
+                return tf.cast(size.tensor, dtype)
+
+        return RowSize(Cell(None, make), (), dtype, size=size)
+    if isinstance(size, int):
+        array = np.asarray(size, dtype.as_numpy_dtype)
+        return Value.unstacked(emit.constant(array), array)
+    with emit.graph.as_default():
+        return Value.unstacked(tf.cast(size, dtype))

@@ -5,9 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tf_pfor.core.registry import REGISTRY
+
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
 """``RULES[op_type](call, *inputs)``, in the order of the OpDef, of which some are ``Ragged``."""
+FAMILIES: dict[str, Rule] = {}
+"""The same, by the family of the op's rules for stacked inputs."""
+SOURCES: dict[str, Rule] = {}
+"""By op type: what makes rows of different shapes of others."""
+
+
+def rule_of(op_type: str) -> Rule | None:
+    """The rule for ops of a type, None if there is none."""
+    return RULES.get(op_type) or FAMILIES.get(REGISTRY.family_of(op_type))
+
+
+def family_rule(family: str) -> Callable[[Rule], Rule]:
+    """A decorator: registers a rule for all ops of a family."""
+
+    def register(rule: Rule) -> Rule:
+        FAMILIES[family] = rule
+        return rule
+
+    return register
+
+
+def source(op_types: str) -> Callable[[Rule], Rule]:
+    """A decorator: registers what makes ragged rows, for op types with spaces between."""
+
+    def register(rule: Rule) -> Rule:
+        SOURCES.update(dict.fromkeys(op_types.split(), rule))
+        return rule
+
+    return register
 
 
 def ragged_rule(op_types: str | Iterable[str]) -> Callable[[Rule], Rule]:

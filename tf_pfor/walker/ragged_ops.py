@@ -11,31 +11,60 @@ from tf_pfor.core.checked import checked
 from tf_pfor.core.conversion import Inputs
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import Outcome
-from tf_pfor.core.values import Results
-from tf_pfor.layouts.ragged_rules import RULES
+from tf_pfor.core.values import Results, Value
+from tf_pfor.fallback import uneven_regions
+from tf_pfor.layouts.ragged import RowShape, RowSize, is_ragged
+from tf_pfor.layouts.ragged_rules import SOURCES, Rule, rule_of
 
 
-def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results:
+def concerns(op: tf.Operation, values: list[Value]) -> bool:
+    """Whether an op reads rows of different shapes, or the shapes of such."""
+    del op
+    return any(is_ragged(v) or isinstance(v, (RowShape, RowSize)) for v in values)
+
+
+def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
     """The results of an op, some of whose inputs are ragged.
 
     Args:
       op: the op.
       inputs: its inputs.
       walker: what converts it.
+
+    Returns:
+      None for an op that reads shapes only and has no rule for them: numbers like any others.
     """
     reason = "it has no rule for rows of different shapes"
-    rule = RULES.get(op.type)
+    rule = rule_of(op.type)
     if rule is not None:
-        call = Call(op, inputs, walker)
-        graph = walker.emit.graph
-        before = len(graph.get_operations())
         try:
-            with graph.as_default():
-                results = checked(call, None, rule(call, *inputs.values()))
+            return _applied(rule, op, inputs, walker)
         except CannotVectorize as why:
             reason = str(why)
-        else:
-            walker.emit.operations += graph.get_operations()[before:]
-            walker.recorder.add(op, Outcome.VECTORIZED)
-            return results
+    if not any(is_ragged(v) for v in Call(op, inputs, walker).flat_inputs()):
+        return None
     return walker.fall_back(op, inputs, reason)
+
+
+def from_source(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
+    """Ragged results of an op whose inputs are not, if all that reads them has a rule."""
+    rule = SOURCES.get(op.type)
+    if rule is None:
+        return None
+    members, _, _ = uneven_regions.spread(op, walker, in_loop=False)
+    if not all(rule_of(other.type) for other in members if other is not op):
+        return None
+    try:
+        return _applied(rule, op, inputs, walker)
+    except CannotVectorize:
+        return None
+
+
+def _applied(rule: Rule, op: tf.Operation, inputs: Inputs, walker: Any) -> Results:
+    call, graph = Call(op, inputs, walker), walker.emit.graph
+    before = len(graph.get_operations())
+    with graph.as_default():
+        results = checked(call, None, rule(call, *inputs.values()))
+    walker.emit.operations += graph.get_operations()[before:]
+    walker.recorder.add(op, Outcome.VECTORIZED)
+    return results

@@ -250,9 +250,11 @@ class Walker:
                 return [self._constant(op, known)], []
         values = [self._values[_key(t)] for t in op.inputs]
         inputs = matching.group(op, schema, values)
-        if any(is_ragged(v) for v in values) and op.type not in _tf.CALLS:
+        if ragged_ops.concerns(op, values) and op.type not in _tf.CALLS:
             mark = len(self.emit.operations)
-            return ragged_ops.convert(op, inputs, self), self.emit.operations[mark:]
+            found = ragged_ops.convert(op, inputs, self)
+            if found is not None:
+                return found, self.emit.operations[mark:]
         if not all(v.is_standard or is_ragged(v) for v in values):
             mark = len(self.emit.operations)
             found = self._by_row(op, inputs)
@@ -389,10 +391,16 @@ class Walker:
         self, op: tf.Operation, inputs: Inputs, reason: str, otherwise: Any = None
     ) -> Results:
         """What an op becomes that no rule takes, for that reason."""
+
+        def ragged() -> Results | None:
+            return ragged_ops.from_source(op, inputs, self)
+
         if op.type in SOURCES:
-            results, reason = masked(op, inputs, self, reason, otherwise)
-            if results is not None:
-                return results
+            results, reason = masked(op, inputs, self, reason, ragged, otherwise)
+        else:
+            results = ragged()
+        if results is not None:
+            return results
         nested_maps.check(self)
         refusal = row_loop.why_not(op, self.settings.may_loop(op.type))
         if changes_what_it_reads(op, self.memo):

@@ -340,7 +340,9 @@ def strided_slice_grad_by_row(
     items = _items(call, len(sizes))
     cut = [dataclasses.replace(_ALL, axis=k.axis) if k.varies else k for k in items]
     left = [k for k in items if k.kind != "index" or k.varies]
-    wide = _scattered(call, Value.stacked(call.stacked(dy)), left, sizes)
+    wide = Value.stacked(call.stacked(dy))
+    if any(k.varies for k in left):
+        wide = _scattered(call, wide, left, sizes)
     return _constant_grad(call, wide, cut, [int(s) for s in sizes])
 
 

@@ -1,0 +1,188 @@
+"""Ops on rows of different shapes, vectorized: values, results and gradients against a loop."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+N, T, D = 5, 6, 3
+X = tf.random.stateless_normal([N, T, D], [1, 2])
+K = tf.constant([3, 1, 6, 2, 4])
+WITH_EMPTY = tf.constant([3, 0, 6, 1, 0])
+W = tf.random.stateless_normal([D, 4], [1, 3])
+V = tf.random.stateless_normal([D], [1, 4])
+TABLE = tf.random.stateless_normal([7, 2], [1, 5])
+KERNEL = tf.random.stateless_normal([3, D, 2], [1, 6])
+
+
+def attention(x, k):
+    r = x[:k]
+    scores = tf.matmul(r @ W, r @ W, transpose_b=True) / 2.0
+    return tf.nn.softmax(scores) @ r
+
+
+def mean_pooled(x, k):
+    h = tf.nn.relu(x[:k] @ W + 1.0)
+    return tf.reduce_mean(h, 0)
+
+
+def normalized(x, k):
+    r = x[:k]
+    mean = tf.reduce_mean(r, -1, keepdims=True)
+    return (r - mean) / tf.sqrt(tf.reduce_mean((r - mean) ** 2, -1, keepdims=True) + 1e-3)
+
+
+# name -> (body of a row [T, D] and its length, whether it stands empty rows)
+BODIES = {
+    "square": (lambda x, k: x[:k] ** 2, True),
+    "last ones": (lambda x, k: tf.tanh(x[T - k:]), True),
+    "between": (lambda x, k: x[k // 2 : k] * 3.0, True),
+    "strided": (lambda x, k: x[:k:2] + 1.0, True),
+    "columns": (lambda x, k: tf.exp(x[:, : k // 2]), True),
+    "crop": (lambda x, k: x[:k, : k // 2] * 2.0, True),
+    "of a shared tensor": (lambda x, k: X[0][k // 2 : k] * x[0], True),
+    "by a vector": (lambda x, k: x[:k] * V + 1.0, True),
+    "by a row's vector": (lambda x, k: x[:k] * x[0] - x[0, 0], True),
+    "two slices": (lambda x, k: x[:k] * X[1][:k], True),
+    "compared": (lambda x, k: tf.where(x[:k] > 0, x[:k], -1.0), True),
+    "cast": (lambda x, k: tf.cast(x[:k] > 0, tf.float64), True),
+    "sum": (lambda x, k: tf.reduce_sum(x[:k] @ W), True),
+    "sum of axis 0": (lambda x, k: tf.reduce_sum(tf.sin(x[:k]), 0), True),
+    "sum of axis 1": (lambda x, k: tf.reduce_sum(tf.sin(x[:k]), 1), True),
+    "kept": (lambda x, k: tf.reduce_sum(x[:k], 0, keepdims=True), True),
+    "mean": (mean_pooled, False),
+    "max": (lambda x, k: tf.reduce_max(x[:k] * 2.0, 0), True),
+    "min": (lambda x, k: tf.reduce_min(x[:k] * 2.0), True),
+    "all": (lambda x, k: tf.reduce_all(x[:k] < 1.0, 0), True),
+    "product": (lambda x, k: tf.reduce_prod(x[:k], 0), True),
+    "layers": (lambda x, k: tf.nn.relu(x[:k] @ W + 0.5) @ tf.transpose(W), True),
+    "matmul by row": (lambda x, k: tf.matmul(x[:k], tf.ones([D, 2]) * x[0, 0]), True),
+    "gram": (lambda x, k: tf.matmul(x[:k], x[:k], transpose_a=True), True),
+    "outer": (lambda x, k: tf.matmul(x[:k], x[:k], transpose_b=True), True),
+    "attention": (attention, True),
+    "einsum": (lambda x, k: tf.einsum("td,dm->tm", x[:k], W), True),
+    "einsum over rows": (lambda x, k: tf.einsum("td,te->de", x[:k], tf.sin(x[:k])), True),
+    "normalized": (normalized, True),
+    "softmax": (lambda x, k: tf.nn.softmax(x[:k], 0), True),
+    "softmax of columns": (lambda x, k: tf.nn.log_softmax(x[:k]), True),
+    "cumsum": (lambda x, k: tf.cumsum(x[:k]), True),
+    "reverse cumsum": (lambda x, k: tf.cumsum(x[:k], reverse=True, exclusive=True), True),
+    "argmax": (lambda x, k: tf.argmax(x[:k] * 1.0), False),
+    "shape": (lambda x, k: tf.shape(x[:k] * 1.0), True),
+    "number": (lambda x, k: tf.cast(tf.shape(x[:k] * 1.0)[0], tf.float32) * x[0], True),
+    "size": (lambda x, k: tf.size(x[:k]), True),
+    "flat": (lambda x, k: tf.reshape(x[:k], [-1]), True),
+    "reshaped": (lambda x, k: tf.reshape(x[:k], [-1, D, 1]) * 2.0, True),
+    "reshaped by shape": (lambda x, k: tf.reshape(x[:k], [tf.shape(x[:k])[0], D, 1]), True),
+    "expanded": (lambda x, k: x[:k][None, :, None] * 2.0, True),
+    "squeezed": (lambda x, k: tf.squeeze(tf.expand_dims(x[:k], 0), 0) * 2.0, True),
+    "transposed": (lambda x, k: tf.transpose(x[:k]) * 2.0, True),
+    "convolved": (lambda x, k: tf.nn.conv1d(x[:k][None], KERNEL, 1, "SAME")[0], False),
+    "convolved, valid": (lambda x, k: tf.nn.conv1d(x[:k + 2][None], KERNEL, 1, "VALID")[0], False),
+    "embedded": (lambda x, k: tf.gather(TABLE, tf.range(k)) * x[0, 0], True),
+    "gathered": (lambda x, k: tf.gather(tf.sin(x[:k]), [0, 0]), False),
+    "first": (lambda x, k: (x[:k] * 2.0)[0], False),
+    "last": (lambda x, k: (x[:k] * 2.0)[-1], False),
+    "all but the first": (lambda x, k: (x[:k] * 2.0)[1:], True),
+    "differences": (lambda x, k: tf.cumsum(x[:k])[1:] * 2.0, True),
+    "last column": (lambda x, k: x[:k][:, -1] * 2.0, True),
+    "reversed": (lambda x, k: (x[:k] * 2.0)[::-1], True),
+    "joined": (lambda x, k: tf.concat([x[:k], x[:2], x[:k] * 2.0], 0), True),
+    "joined columns": (lambda x, k: tf.concat([x[:k], tf.sin(x[:k])], 1), True),
+    "mask": (lambda x, k: tf.boolean_mask(x[:, 0], x[:, 0] > 0) * 2.0, True),
+    "ones like": (lambda x, k: tf.ones_like(x[:k]), True),
+    "called": (tf.function(lambda x, k: tf.tanh(x[:k]) @ W), True),
+}  # fmt: skip
+LOOPED = ("two slices", "gathered from ragged")
+
+
+def mapped(name, ks, **options):
+    body, _ = BODIES[name]
+    return lambda x: tf_pfor.vectorized_map(lambda e: body(*e), (x, ks), **options)
+
+
+def flat(result):
+    return result.flat_values if isinstance(result, tf.RaggedTensor) else result
+
+
+def rows_of(name, ks):
+    return [BODIES[name][0](x, k) for x, k in zip(X, ks)]
+
+
+def assert_rows(found, rows):
+    for got, want in zip(found, rows):
+        if isinstance(got, tf.RaggedTensor):
+            assert str(got.to_list()).count("[") == str(want.numpy().tolist()).count("[")
+            got, want = got.flat_values, tf.reshape(want, got.flat_values.shape)
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(BODIES))
+@pytest.mark.parametrize("site", ["eager", "unknown", "empty rows", "one row", "no rows"])
+def test_values(name, site):
+    ks = WITH_EMPTY if site == "empty rows" else K
+    if site == "empty rows" and not BODIES[name][1]:
+        pytest.skip("a row itself fails, or is not a number")
+    n = {"one row": 1, "no rows": 0}.get(site, N)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if site == "unknown":
+            specs = [tf.TensorSpec([None, None, D]), tf.TensorSpec([None], tf.int32)]
+            run = tf.function(lambda x, k: mapped(name, k)(x), input_signature=specs)
+            found = run(X, ks)
+        else:
+            found = mapped(name, ks[:n])(X[:n])
+    if site == "eager" and name not in LOOPED:
+        assert not [str(w.message) for w in caught if "loop" in str(w.message)]
+    rows = rows_of(name, ks)[:n]
+    assert (found.nrows() if isinstance(found, tf.RaggedTensor) else found.shape[0]) == n
+    assert_rows(found, rows)
+
+
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+@pytest.mark.parametrize("name", sorted(BODIES))
+@pytest.mark.parametrize("ks", [K, WITH_EMPTY], ids=["full", "empty rows"])
+def test_gradients_around(name, ks):
+    if ks is WITH_EMPTY and not BODIES[name][1]:
+        pytest.skip("a row itself fails, or is not a number")
+    found, expected = [], []
+    for run, out in ((mapped(name, ks), found), (None, expected)):
+        with tf.GradientTape() as tape:
+            tape.watch([X, W, V])
+            if run is not None:
+                y = flat(run(X))
+            else:
+                rows = [BODIES[name][0](x, k) for x, k in zip(tf.unstack(X), ks)]
+                y = tf.concat([tf.reshape(r, [-1]) for r in rows], 0)
+            if not y.dtype.is_floating:
+                return
+            y = tf.cast(tf.reshape(y, [-1]), tf.float32)
+            y = tf.where(tf.math.is_finite(y), y, 0.0)
+            total = tf.reduce_sum(y * tf.sin(tf.range(tf.cast(tf.size(y), tf.float32))))
+        out += tape.gradient(total, [X, W, V], unconnected_gradients="zero")
+    for got, want in zip(found, expected):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+@pytest.mark.parametrize("name", sorted(BODIES))
+def test_gradients_inside(name):
+    body = BODIES[name][0]
+
+    def gradient(x, k):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = body(x, k)
+            if not y.dtype.is_floating:
+                return tf.zeros_like(x)
+            total = tf.reduce_sum(tf.cast(y, tf.float32) ** 2)
+        return tape.gradient(total, x, unconnected_gradients="zero")
+
+    found = tf_pfor.vectorized_map(lambda e: gradient(*e), (X, K))
+    np.testing.assert_allclose(
+        found, tf.stack([gradient(x, k) for x, k in zip(X, K)]), rtol=1e-3, atol=1e-4
+    )

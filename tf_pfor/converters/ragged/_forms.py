@@ -1,0 +1,168 @@
+"""Operands of rows of different shapes, in one form: packed where they allow it, else padded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.shapes import expand_to_rank
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, mask_of
+
+
+def rank_of(value: Value) -> int:
+    """The inner rank, which must be known."""
+    if value.inner_rank is None:
+        raise CannotVectorize("the rank of an input is unknown")
+    return value.inner_rank
+
+
+def size_at(value: Value, axis: int) -> Any:
+    """The size along an inner axis: an int, ``RowSizes``, an int32 scalar, or None if unknown."""
+    if axis < 0:
+        return 1
+    if isinstance(value, Ragged) and axis < value.n_leading:
+        return value.sizes[axis]
+    shape = value.inner_shape
+    return None if shape is None else shape[axis]
+
+
+def is_one(size: Any) -> bool:
+    """Whether an axis has size one in all rows."""
+    return isinstance(size, int) and size == 1
+
+
+def broadcast_size(sizes: Sequence[Any], axis: int) -> Any:
+    """The size of an axis of what is broadcast together."""
+    found: Any = 1
+    for size in sizes:
+        if is_one(size):
+            continue
+        if is_one(found):
+            found = size
+        elif size is not found and not (isinstance(size, int) and size == found):
+            raise CannotVectorize(
+                f"the sizes of two inputs along axis {axis}, which differ between iterations, are "
+                "not known to be the same"
+            )
+    return found
+
+
+def row_ids(sizes: Sequence[Size]) -> tf.Tensor:
+    """int32 [total]: of which row the elements of the packed form are."""
+    counts = row_counts(sizes)
+    return tf.repeat(tf.range(tf.shape(counts)[0]), counts)
+
+
+def row_counts(sizes: Sequence[Size]) -> tf.Tensor:
+    """int32 [n]: how many entries of the packed form each row has."""
+    found: Any = None
+    for size in sizes:
+        own = size.tensor if isinstance(size, RowSizes) else size
+        found = own if found is None else found * own
+    return found
+
+
+def row_starts(sizes: Sequence[Size]) -> tf.Tensor:
+    """int32 [n]: where the rows begin in the packed form."""
+    return tf.cumsum(row_counts(sizes), exclusive=True)
+
+
+def uses_packed(call: Call) -> bool:
+    """Whether the packed form, whose size is known only when it runs, may be used."""
+    return not _tf.in_xla_context(call.emit.graph)
+
+
+def aligned(call: Call, value: Value, sizes: Sequence[Size], rank: int) -> tf.Tensor | None:
+    """``value`` so that it broadcasts with the packed form of these sizes; None if it does not.
+
+    Args:
+      call: the call.
+      value: an operand of broadcasting.
+      sizes: of the leading axes of the result.
+      rank: the inner rank of the result.
+    """
+    missing, count = rank - rank_of(value), len(sizes)
+    mine = [size_at(value, i - missing) for i in range(count)]
+    if isinstance(value, Ragged) and not all(is_one(s) for s in mine):
+        if missing or any(a is not b and a != b for a, b in zip(mine, sizes)):
+            return None
+        return _merged(value, count)
+    if not all(is_one(s) for s in mine):
+        return None
+    leading = max(count - missing, 0)  # its own axes of size one
+    tensor = value.standard(call.emit).tensor
+    if not value.is_stacked:
+        return tf.reshape(tensor, tf.shape(tensor)[leading:]) if leading else tensor
+    fixed = Value.stacked(tf.squeeze(tensor, [*range(1, leading + 1)]) if leading else tensor)
+    wide = expand_to_rank(call, fixed, rank - count)
+    return tf.gather(wide, row_ids(sizes))
+
+
+def _merged(value: Ragged, count: int) -> tf.Tensor:
+    """The packed form of a value with so many axes merged, more than it needs."""
+    more = count - value.n_leading
+    if not more:
+        return value.tensor
+    shape = tf.shape(value.tensor)
+    rest = value.tensor.shape[more + 1 :]
+    made = tf.reshape(value.tensor, tf.concat([[-1], shape[more + 1 :]], 0))
+    made.set_shape([None, *rest])
+    return made
+
+
+def padded(call: Call, value: Value, rank: int) -> tf.Tensor:
+    """The padded form [n, ...] of inner rank ``rank``; what is invariant stays as it is."""
+    if isinstance(value, Ragged):
+        return expand_to_rank(call, Value.stacked(value.in_rows), rank)
+    if value.is_stacked:
+        return expand_to_rank(call, value, rank)
+    return value.tensor
+
+
+def masked(tensor: tf.Tensor, sizes: Sequence[Size], other: Any = 0) -> tf.Tensor:
+    """[n, largest, ...] with ``other`` in the padding; no gradient comes back from there."""
+    count, rank = len(sizes), tensor.shape.rank
+    assert rank is not None
+    shape = tf.shape(tensor)
+    room = [
+        tensor.shape[i + 1] if tensor.shape[i + 1] is not None else shape[i + 1]
+        for i in range(count)
+    ]
+    mask = mask_of(sizes, room)
+    mask = tf.reshape(mask, tf.concat([tf.shape(mask), [1] * (rank - 1 - count)], 0))
+    if tensor.dtype == tf.string:
+        filler: Any = tf.constant("")
+    else:
+        filler = tf.constant(np.asarray(other, tensor.dtype.as_numpy_dtype))
+    return tf.where(mask, tensor, filler)
+
+
+def from_padded(
+    call: Call, tensor: tf.Tensor, sizes: Sequence[Size], *, is_clean: bool = False
+) -> Value:
+    """A result from its padded form: ragged, or dense if no size differs."""
+    sizes = list(sizes)
+    while sizes and not isinstance(sizes[-1], RowSizes):
+        sizes.pop()
+    if not sizes:
+        return Value.stacked(tensor)
+    made = tensor if is_clean else masked(tensor, sizes)
+    return Ragged.from_padded(made, sizes, call.op.outputs[0])
+
+
+def from_packed(call: Call, tensor: tf.Tensor, sizes: Sequence[Size]) -> Value:
+    """A ragged result from its packed form."""
+    return Ragged.packed(tensor, sizes, call.op.outputs[0])
+
+
+def constant_axes(call: Call, name: str, rank: int) -> list[int]:
+    """An input that names axes, which must be known, from the front."""
+    found = call.constant(name).reshape([-1])
+    return [int(a) % rank if rank else 0 for a in found]

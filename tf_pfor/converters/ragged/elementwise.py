@@ -1,0 +1,109 @@
+"""Elementwise ops on rows of different shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.converters.ragged._forms import (
+    aligned,
+    broadcast_size,
+    from_packed,
+    from_padded,
+    padded,
+    rank_of,
+    size_at,
+    uses_packed,
+)
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
+
+
+@family_rule("elementwise")
+@ragged_rule("Add AddV2 OnesLike ReluGrad SelectV2 SigmoidGrad TanhGrad ZerosLike")
+def elementwise(call: Call, *inputs: Value) -> Any:
+    """Packed where sizes are shared, or of one element; else padded."""
+    rank = max(map(rank_of, inputs))
+    leading = max(rank - rank_of(v) + v.n_leading for v in inputs if isinstance(v, Ragged))
+    sizes = [
+        broadcast_size([size_at(v, i - rank + rank_of(v)) for v in inputs], i)
+        for i in range(leading)
+    ]
+    if any(s is None for s in sizes) or not any(isinstance(s, RowSizes) for s in sizes):
+        raise CannotVectorize("the sizes of an input are not known")
+    while not isinstance(sizes[-1], RowSizes):
+        sizes.pop()
+    names = list(call.inputs)
+    if uses_packed(call):
+        operands = [aligned(call, v, sizes, rank) for v in inputs]
+        if all(t is not None for t in operands):
+            return from_packed(call, call.rebuild(**dict(zip(names, operands))), sizes)
+    operands = [padded(call, v, rank) for v in inputs]
+    return from_padded(call, call.rebuild(**dict(zip(names, operands))), sizes)
+
+
+@family_rule("same_shape")
+@ragged_rule("AddN Select")
+def same_shape(call: Call, *inputs: Any) -> Any:
+    """Kernels that do not broadcast: all inputs are of the same sizes."""
+    flat = call.flat_inputs()
+    first = next(v for v in flat if isinstance(v, Ragged))
+    if any(rank_of(v) != rank_of(first) for v in flat):
+        raise CannotVectorize("its inputs are of different rank")
+    if not all(isinstance(v, Ragged) for v in flat):
+        raise CannotVectorize("one of its inputs has the same shape in all iterations")
+    del inputs
+    sizes = [broadcast_size([size_at(v, i) for v in flat], i) for i in range(first.n_leading)]
+    is_packed = uses_packed(call)
+    tensors = [aligned(call, v, sizes, rank_of(first)) for v in flat] if is_packed else [None]
+    if any(t is None for t in tensors):
+        tensors, is_packed = [padded(call, v, rank_of(first)) for v in flat], False
+    supply = iter(tensors)
+    changes = {
+        name: [next(supply) for _ in v] if isinstance(v, list) else next(supply)
+        for name, v in call.inputs.items()
+    }
+    made = call.rebuild(**changes)
+    return (from_packed if is_packed else from_padded)(call, made, sizes)
+
+
+@ragged_rule("Identity StopGradient")
+def identity(call: Call, value: Ragged) -> Any:
+    """The value; no gradient goes through a StopGradient."""
+    if call.op_type == "Identity":
+        return value
+    if uses_packed(call):
+        return from_packed(call, tf.stop_gradient(value.tensor), value.sizes)
+    return from_padded(call, tf.stop_gradient(value.in_rows), value.sizes, is_clean=True)
+
+
+@ragged_rule("BiasAdd")
+def bias_add(call: Call, value: Value, bias: Value) -> Any:
+    """A vector added to the last axis, which is the same in all rows."""
+    if call.attr("data_format") != "NHWC" or not isinstance(value, Ragged):
+        raise CannotVectorize("the channels are not the last axis")
+    return elementwise_sum(call, value, bias)
+
+
+def elementwise_sum(call: Call, x: Value, y: Value) -> Any:
+    """x + y, by broadcasting."""
+    rank, sizes = rank_of(x), x.sizes if isinstance(x, Ragged) else ()
+    if isinstance(y, Ragged) or len(sizes) == rank:
+        raise CannotVectorize("the channels differ between iterations")
+    if uses_packed(call):
+        operand = aligned(call, y, sizes, rank)
+        if operand is not None:
+            return from_packed(call, x.tensor + operand, sizes)
+    return from_padded(call, padded(call, x, rank) + padded(call, y, rank), sizes)
+
+
+@ragged_rule("EnsureShape")
+def ensure_shape(call: Call, value: Ragged) -> Any:
+    """Dense, after a check, where all of the shape is known."""
+    if call.op.outputs[0].shape.is_fully_defined():
+        return value.standard(call.emit)
+    return value

@@ -1,0 +1,136 @@
+"""Gathers by ragged indices, concatenation, and shapes that are joined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.ragged._forms import (
+    constant_axes,
+    from_packed,
+    rank_of,
+    row_ids,
+    row_starts,
+    uses_packed,
+)
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, shape_value
+from tf_pfor.layouts.ragged_rules import ragged_rule
+
+
+@ragged_rule("GatherV2")
+def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
+    """From a table or a tensor of the row by ragged indices; of ragged rows by indices."""
+    del axis
+    (at,) = constant_axes(call, "axis", rank_of(params))
+    if at or call.attr("batch_dims") or not uses_packed(call):
+        raise CannotVectorize("along another axis than the first")
+    if isinstance(indices, Ragged) and not isinstance(params, Ragged):
+        if not params.is_stacked:
+            made = tf.gather(params.tensor, indices.tensor)
+            return from_packed(call, made, indices.sizes)
+        rows = _rows_like(indices.tensor, indices.sizes)
+        where = tf.stack([rows, indices.tensor], -1)
+        return from_packed(call, tf.gather_nd(params.tensor, where), indices.sizes)
+    if not isinstance(params, Ragged) or params.n_leading != 1:
+        raise CannotVectorize("what is gathered from differs along several axes")
+    (size,) = params.sizes
+    assert isinstance(size, RowSizes)
+    if isinstance(indices, Ragged):
+        rows = _rows_like(indices.tensor, indices.sizes)
+        places, sizes = tf.cast(indices.tensor, tf.int32), tf.gather(size.tensor, rows)
+        starts = tf.gather(row_starts(params.sizes), rows)
+        made = tf.gather(params.tensor, _checked(call, places, sizes, size) + starts)
+        return from_packed(call, made, indices.sizes)
+    places = tf.cast(indices.tensor, tf.int32)
+    shape = [-1, *[1] * rank_of(indices)]
+    sizes, starts = (tf.reshape(t, shape) for t in (size.tensor, row_starts(params.sizes)))
+    return Value.stacked(tf.gather(params.tensor, _checked(call, places, sizes, size) + starts))
+
+
+def _rows_like(tensor: tf.Tensor, sizes: tuple[Size, ...]) -> tf.Tensor:
+    """Of which row each element of a packed tensor is, of its shape and dtype."""
+    rows = tf.cast(row_ids(sizes), tensor.dtype)
+    rank = tensor.shape.rank
+    assert rank is not None
+    wide = tf.reshape(rows, [-1, *[1] * (rank - 1)])
+    return tf.broadcast_to(wide, tf.shape(tensor))
+
+
+def _checked(call: Call, at: tf.Tensor, sizes: tf.Tensor, size: RowSizes) -> tf.Tensor:
+    """Places that must be inside of the row."""
+    where = _tf.user_line(call.op) or "line unknown"
+    text = f"{call.op_type} ({where}): an index is out of range in some iterations; the sizes:"
+    is_inside = tf.reduce_all((at >= 0) & (at < sizes))
+    with tf.control_dependencies([tf.debugging.Assert(is_inside, [text, size.tensor])]):
+        return tf.identity(at)
+
+
+@ragged_rule("ResourceGather")
+def resource_gather(call: Call, resource: Value, indices: Value) -> Any:
+    """From a shared table by ragged indices: an embedding."""
+    if not isinstance(indices, Ragged) or call.attr("batch_dims") or not uses_packed(call):
+        raise CannotVectorize("the table differs between iterations")
+    del resource
+    return from_packed(call, call.rebuild(indices=indices.tensor), indices.sizes)
+
+
+@ragged_rule("ConcatV2")
+def concat(call: Call, values: list[Value], axis: Value) -> Any:
+    """Along the axis that differs, or one behind it; of shapes, a shape."""
+    del axis
+    if any(isinstance(v, RowShape) for v in values):
+        return _joined_shapes(call, values)
+    rank = rank_of(values[0])
+    (at,) = constant_axes(call, "axis", rank)
+    first = next((v for v in values if isinstance(v, Ragged)), None)
+    if first is None or first.n_leading != 1 or not uses_packed(call):
+        raise CannotVectorize("what is joined differs along several axes")
+    if at >= 1:
+        same = [isinstance(v, Ragged) and v.sizes == first.sizes for v in values]
+        if not all(same):
+            raise CannotVectorize("the sizes of what is joined are not known to be the same")
+        return from_packed(call, tf.concat([v.tensor for v in values], at), first.sizes)
+    parts = [_as_rows(call, v) for v in values]
+    lengths = [size.tensor for _, size in parts]
+    bounds = [size.most for _, size in parts]
+    most = None if None in bounds else sum(b for b in bounds if b is not None)
+    total = RowSizes.of(tf.add_n(lengths), most)
+    starts, places = row_starts([total]), list[tf.Tensor]()
+    for length, (_, size) in zip(lengths, parts):
+        rows = row_ids([size])
+        inside = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([size]), rows)
+        places.append(tf.gather(starts, rows) + inside)
+        starts += length
+    joined = tf.concat([tensor for tensor, _ in parts], 0)
+    order = tf.math.invert_permutation(tf.concat(places, 0))
+    return from_packed(call, tf.gather(joined, order), [total])
+
+
+def _as_rows(call: Call, value: Value) -> tuple[tf.Tensor, RowSizes]:
+    """A part of a concatenation, packed, with its sizes."""
+    if isinstance(value, Ragged):
+        if value.n_leading != 1 or not isinstance(value.sizes[0], RowSizes):
+            raise CannotVectorize("what is joined differs along several axes")
+        return value.tensor, value.sizes[0]
+    tensor = call.stacked(value)
+    shape = tf.shape(tensor)
+    flat = tf.reshape(tensor, tf.concat([[-1], shape[2:]], 0))
+    flat.set_shape([None, *tensor.shape[2:]])
+    return flat, RowSizes.of(tf.fill([shape[0]], shape[1]), tensor.shape[1])
+
+
+def _joined_shapes(call: Call, values: list[Value]) -> Any:
+    sizes: list[Any] = []
+    for value in values:
+        if isinstance(value, RowShape):
+            sizes += value.sizes
+        elif value.constant is not None:
+            sizes += [int(s) for s in value.constant.reshape([-1])]
+        else:
+            raise CannotVectorize("a part of the shape is not known")
+    return shape_value(call.emit, sizes, call.output_dtype())

@@ -1,0 +1,150 @@
+"""Products of matrices, convolutions: with zeros where rows have no more elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters.ragged._forms import (
+    broadcast_size,
+    from_packed,
+    from_padded,
+    is_one,
+    padded,
+    rank_of,
+    size_at,
+    uses_packed,
+)
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value, is_static
+from tf_pfor.layouts.ragged import Ragged, RowSizes, Size
+from tf_pfor.layouts.ragged_rules import ragged_rule
+
+
+@ragged_rule("MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3")
+def matmul(call: Call, a: Value, b: Value) -> Any:
+    """By a matrix that all rows share: packed. Else padded; zeros on both sides are contracted."""
+    is_mat_mul = call.op_type == "MatMul"
+    names = ("transpose_a", "transpose_b") if is_mat_mul else ("adj_x", "adj_y")
+    flip_a, flip_b = (bool(call.attr(name)) for name in names)
+    rank_a, rank_b = rank_of(a), rank_of(b)
+    rank = max(rank_a, rank_b)
+    if is_packed_product(call, a, b, flip_a):
+        assert isinstance(a, Ragged)
+        made = tf.matmul(_as_matrix(a), b.tensor, adjoint_b=flip_b)
+        shape = tf.concat([tf.shape(a.tensor)[:-1], tf.shape(made)[-1:]], 0)
+        full = tf.reshape(made, shape)
+        full.set_shape([*a.tensor.shape[:-1], made.shape[-1]])
+        return from_packed(call, full, a.sizes)
+    batch = [
+        broadcast_size([size_at(a, i - rank + rank_a), size_at(b, i - rank + rank_b)], i)
+        for i in range(rank - 2)
+    ]
+    rows_a, inner_a = (size_at(a, rank_a - 2), size_at(a, rank_a - 1))
+    inner_b, cols_b = (size_at(b, rank_b - 2), size_at(b, rank_b - 1))
+    rows, inner_a = (inner_a, rows_a) if flip_a else (rows_a, inner_a)
+    inner_b, cols = (cols_b, inner_b) if flip_b else (inner_b, cols_b)
+    if isinstance(inner_a, RowSizes) or isinstance(inner_b, RowSizes):
+        broadcast_size([inner_a, inner_b], rank - 1)
+    sizes = _known([*batch, rows, cols])
+    x, y = (padded(call, v, rank) for v in (a, b))
+    return from_padded(call, tf.matmul(x, y, adjoint_a=flip_a, adjoint_b=flip_b), sizes)
+
+
+def is_packed_product(call: Call, a: Value, b: Value, flip_a: bool) -> bool:
+    """Whether the rows of all matrices a can be multiplied by one matrix b."""
+    if not uses_packed(call) or not isinstance(a, Ragged) or b.is_stacked or flip_a:
+        return False
+    return rank_of(b) == 2 and a.n_leading < rank_of(a)
+
+
+def _as_matrix(a: Ragged) -> tf.Tensor:
+    width = a.tensor.shape[-1]
+    if a.tensor.shape.rank == 2:
+        return a.tensor
+    return tf.reshape(a.tensor, [-1, tf.shape(a.tensor)[-1] if width is None else width])
+
+
+def _known(sizes: Sequence[Any]) -> list[Size]:
+    """Sizes up to the last one that differs, none of which may be unknown."""
+    found = list(sizes)
+    while found and not isinstance(found[-1], RowSizes):
+        found.pop()
+    if any(s is None for s in found):
+        raise CannotVectorize("the size of an axis is not known before running")
+    return found
+
+
+@ragged_rule("Einsum")
+def einsum(call: Call, inputs: list[Value]) -> Any:
+    """With one letter more, for the rows."""
+    equation = call.attr("equation").replace(" ", "")
+    if "." in equation or "->" not in equation:
+        raise CannotVectorize("its equation has an ellipsis")
+    left, result = equation.split("->")
+    terms = left.split(",")
+    row = next(c for c in "zyxwvutsrqponm" if c not in equation)
+    sizes: dict[str, Any] = {}
+    for term, value in zip(terms, inputs):
+        if len(term) != rank_of(value) or len(set(term)) != len(term):
+            raise CannotVectorize("an input is not of the rank that its equation says")
+        for i, letter in enumerate(term):
+            size = size_at(value, i)
+            known = sizes.get(letter, size)
+            differs = isinstance(size, RowSizes) or isinstance(known, RowSizes)
+            sizes[letter] = broadcast_size([known, size], i) if differs else known
+            if differs and (is_one(size) or is_one(known)):
+                raise CannotVectorize("an axis of size one meets one that differs")
+    tensors = [padded(call, v, rank_of(v)) for v in inputs]
+    marked = [(row if v.is_stacked else "") + t for t, v in zip(terms, inputs)]
+    made = tf.einsum(",".join(marked) + "->" + row + result, *tensors)
+    return from_padded(call, made, _known([sizes[c] for c in result]))
+
+
+@ragged_rule("Conv2D")
+def convolution(call: Call, input: Value, filter: Value) -> Any:
+    """One filter for all rows, zeros behind the end of each."""
+    if not isinstance(input, Ragged) or filter.is_stacked or rank_of(input) != 4:
+        raise CannotVectorize("the filter differs between iterations")
+    if call.attr("data_format") != "NHWC" or call.attr("padding") not in ("SAME", "VALID"):
+        raise CannotVectorize("the channels are not the last axis, or paddings are given")
+    kernel = filter.inner_shape
+    images, channels = size_at(input, 0), size_at(input, 3)
+    if not is_static(kernel) or not isinstance(images, int) or isinstance(channels, RowSizes):
+        raise CannotVectorize("the number of images, or the filter, is not known")
+    strides, dilations = call.attr("strides"), call.attr("dilations")
+    is_same = call.attr("padding") == "SAME"
+    out: list[Any] = [images]
+    for axis in (1, 2):
+        size, stride = size_at(input, axis), strides[axis]
+        reach = (kernel[axis - 1] - 1) * dilations[axis] + 1
+        out.append(_convolved(size, reach, stride, is_same=is_same))
+    x = input.in_rows
+    shape = tf.shape(x)
+    folded = tf.reshape(x, tf.concat([[-1], shape[2:]], 0))
+    folded.set_shape([None, *x.shape[2:]])
+    made = call.rebuild(input=folded)
+    full = tf.reshape(made, tf.concat([shape[:2], tf.shape(made)[1:]], 0))
+    full.set_shape([x.shape[0], images, *made.shape[1:]])
+    return from_padded(call, full, _known(out))
+
+
+def _convolved(size: Any, reach: int, stride: int, *, is_same: bool) -> Any:
+    """The size of an axis after a convolution."""
+    if not isinstance(size, RowSizes):
+        if not isinstance(size, int):
+            raise CannotVectorize("the size of an axis is not known before running")
+        return -(-size // stride) if is_same else max(-(-(size - reach + 1) // stride), 0)
+    if is_same and stride == 1:
+        return size
+    if is_same:
+        raise CannotVectorize("the padding of a row depends on its size")
+    if reach == 1 and stride == 1:
+        return size
+    most = None if size.most is None else max(-(-(size.most - reach + 1) // stride), 0)
+    made = tf.maximum(-(-(size.tensor - (reach - 1)) // stride), np.int32(0))
+    return RowSizes.of(made, most)

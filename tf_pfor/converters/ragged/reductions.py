@@ -1,0 +1,148 @@
+"""Reductions, softmax and sums so far over axes that differ between rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.ragged._forms import (
+    constant_axes,
+    from_packed,
+    from_padded,
+    masked,
+    rank_of,
+    row_ids,
+    uses_packed,
+)
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged, RowSizes, Size
+from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
+
+
+@family_rule("reduction")
+def reduction(call: Call, x: Ragged, axis: Value) -> Any:
+    """Over axes that all rows share: packed. Over others: by segments, or with the identity."""
+    del axis
+    rank, keep = rank_of(x), bool(call.attr("keep_dims"))
+    axes = sorted(set(constant_axes(call, list(call.inputs)[1], rank)))
+    if not axes:
+        return x
+    count = x.n_leading
+    if all(a >= count for a in axes) and uses_packed(call):
+        return from_packed(call, _reduced(call, x.tensor, [a - count + 1 for a in axes]), x.sizes)
+    left: list[Size] = []
+    for i, size in enumerate(x.sizes):
+        if i not in axes:
+            left.append(size)
+        elif keep:
+            left.append(1)
+    if call.op_type == "Sum" and count == 1 and 0 in axes and uses_packed(call):
+        made = _sum_of_rows(call, x, axes, keep=keep)
+        return Value.stacked(made)
+    if call.op_type == "Mean":
+        return _mean(call, x, axes, left)
+    other = _identity(call.op_type, x.dtype)
+    tensor = x.in_rows if other == 0 else masked(x.in_rows, x.sizes, other)
+    return from_padded(call, _reduced(call, tensor, [a + 1 for a in axes]), left)
+
+
+def _reduced(call: Call, tensor: tf.Tensor, axes: list[int]) -> tf.Tensor:
+    name_x, name_axis = call.inputs
+    return call.rebuild(**{name_x: tensor, name_axis: np.asarray(axes, np.int32)})
+
+
+def _sum_of_rows(call: Call, x: Ragged, axes: list[int], *, keep: bool) -> tf.Tensor:
+    """[n, ...]: the sums of the packed form by rows, after those over other axes."""
+    others = [a for a in axes if a]
+    tensor = x.tensor
+    if others:
+        tensor = tf.reduce_sum(tensor, others, keepdims=keep)
+    n: Any = call.loop.length
+    made = tf.math.unsorted_segment_sum(tensor, row_ids(x.sizes), n)
+    return made[:, None] if keep else made
+
+
+def _identity(op_type: str, dtype: tf.DType) -> Any:
+    """What changes no result of a reduction."""
+    if op_type in ("Any", "EuclideanNorm", "Sum"):
+        return 0
+    if op_type == "All":
+        return True
+    if op_type == "Prod":
+        return 1
+    is_float = dtype.is_floating
+    if op_type == "Max":
+        return -np.inf if is_float else dtype.min
+    if op_type == "Min":
+        return np.inf if is_float else dtype.max
+    raise CannotVectorize("it has no identity")
+
+
+def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
+    """The sum divided by how many there are; of none that is not a number, as in a row."""
+    if not (x.dtype.is_floating or x.dtype.is_complex):
+        raise CannotVectorize("a mean of integers of different numbers")
+    keep = bool(call.attr("keep_dims"))
+    count: Any = 1
+    for a in axes:
+        size = x.sizes[a] if a < x.n_leading else (x.inner_shape or ())[a]
+        if size is None:
+            size = tf.shape(x.tensor)[a - x.n_leading + 1]
+        count = count * (size.tensor if isinstance(size, RowSizes) else size)
+    total = tf.reduce_sum(x.in_rows, [a + 1 for a in axes], keepdims=keep)
+    count = tf.cast(count, x.dtype)
+    if count.shape.rank:
+        rest = tf.ones([total.shape.rank - 1], tf.int32)  # type: ignore[operator]
+        count = tf.reshape(count, tf.concat([tf.shape(count), rest], 0))
+    return from_padded(call, total / count, left)
+
+
+@ragged_rule("LogSoftmax Softmax")
+def softmax(call: Call, logits: Ragged) -> Any:
+    """Over the last axis: packed where that is shared, else without the padding."""
+    if rank_of(logits) > logits.n_leading and uses_packed(call):
+        return from_packed(call, call.rebuild(logits=logits.tensor), logits.sizes)
+    if rank_of(logits) > logits.n_leading:
+        return from_padded(call, call.rebuild(logits=logits.in_rows), logits.sizes)
+    open_ = masked(logits.in_rows, logits.sizes, -np.inf)
+    return from_padded(call, call.rebuild(logits=open_), logits.sizes)
+
+
+@ragged_rule("Cumsum")
+def cumsum(call: Call, x: Ragged, axis: Value) -> Any:
+    """Zeros in the padding change no sum."""
+    del axis
+    (at,) = constant_axes(call, "axis", rank_of(x))
+    if at >= x.n_leading and uses_packed(call):
+        made = call.rebuild(x=x.tensor, axis=np.int32(at - x.n_leading + 1))
+        return from_packed(call, made, x.sizes)
+    return from_padded(call, call.rebuild(x=x.in_rows, axis=np.int32(at + 1)), x.sizes)
+
+
+@ragged_rule("ArgMax ArgMin")
+def arg_max(call: Call, input: Ragged, dimension: Value) -> Any:
+    """The first place of the largest element, which is no padding; a row must have one."""
+    del dimension
+    (at,) = constant_axes(call, "dimension", rank_of(input))
+    if at >= input.n_leading and uses_packed(call):
+        made = call.rebuild(input=input.tensor, dimension=np.int32(at - input.n_leading + 1))
+        return from_packed(call, made, input.sizes)
+    if input.dtype == tf.bool:
+        raise CannotVectorize("of bools")
+    worst = _identity("Max" if call.op_type == "ArgMax" else "Min", input.dtype)
+    tensor = masked(input.in_rows, input.sizes, worst)
+    size = input.sizes[at] if at < input.n_leading else None
+    if isinstance(size, RowSizes) and not _tf.in_xla_context(call.emit.graph):
+        where = _tf.user_line(call.op) or "line unknown"
+        text = f"{call.op_type} ({where}) of an axis of size 0 in some iterations; the sizes:"
+        check = tf.debugging.Assert(tf.reduce_all(size.tensor > 0), [text, size.tensor])
+        with tf.control_dependencies([check]):
+            tensor = tf.identity(tensor)
+    tensor = tf.concat([tensor, tensor[tuple([slice(None)] * (at + 1) + [slice(0, 0)])]], at + 1)
+    left = [s for i, s in enumerate(input.sizes) if i != at]
+    return from_padded(call, call.rebuild(input=tensor, dimension=np.int32(at + 1)), left)

@@ -1,0 +1,320 @@
+"""Ops on shapes, and ops that change them: free in the packed form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters.ragged._forms import (
+    constant_axes,
+    from_packed,
+    from_padded,
+    is_one,
+    rank_of,
+    row_ids,
+    size_at,
+    uses_packed,
+)
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, shape_value, size_value
+from tf_pfor.layouts.ragged_rules import ragged_rule
+
+
+def sizes_of(value: Ragged) -> list[Any]:
+    """The sizes of all inner axes."""
+    found: list[Any] = [size_at(value, i) for i in range(rank_of(value))]
+    for i, size in enumerate(found):
+        if size is None:
+            found[i] = tf.shape(value.tensor)[i - value.n_leading + 1]
+    return found
+
+
+@ragged_rule("Shape")
+def shape(call: Call, input: Ragged) -> Any:
+    """The shape of each row."""
+    return shape_value(call.emit, sizes_of(input), call.output_dtype())
+
+
+@ragged_rule("ShapeN")
+def shape_n(call: Call, input: list[Value]) -> Any:
+    """The shapes of several."""
+    found: list[Value] = []
+    for k, value in enumerate(input):
+        if isinstance(value, Ragged):
+            found.append(shape_value(call.emit, sizes_of(value), call.output_dtype(k)))
+            continue
+        if value.inner_shape is None or None in value.inner_shape:
+            raise CannotVectorize("the shape of an input is not known")
+        array = np.asarray(value.inner_shape, call.output_dtype(k).as_numpy_dtype)
+        found.append(Value.unstacked(call.emit.constant(array), array))
+    return found
+
+
+@ragged_rule("Size")
+def size(call: Call, input: Ragged) -> Any:
+    """How many elements each row has."""
+    sizes = sizes_of(input)
+    if len(sizes) == 1:
+        return size_value(call.emit, sizes[0], call.output_dtype())
+    total: Any = 1
+    for each in sizes:
+        total = total * (each.tensor if isinstance(each, RowSizes) else each)
+    return Value.stacked(tf.cast(total, call.output_dtype()))
+
+
+@ragged_rule("Rank")
+def rank(call: Call, input: Ragged) -> Any:
+    """The number of axes."""
+    found = np.asarray(rank_of(input), np.int32)
+    return Value.unstacked(call.emit.constant(found), found)
+
+
+@ragged_rule("ExpandDims")
+def expand_dims(call: Call, input: Ragged, dim: Value) -> Any:
+    """A new axis: among the sizes, or in the packed form."""
+    del dim
+    (at,) = constant_axes(call, "dim", rank_of(input) + 1)
+    return with_new_axis(call, input, at)
+
+
+def with_new_axis(call: Call, x: Ragged, at: int) -> Value:
+    """``x`` with an axis of size one at this place."""
+    if at < x.n_leading:
+        sizes = [*x.sizes[:at], 1, *x.sizes[at:]]
+        if uses_packed(call):
+            return from_packed(call, x.tensor, sizes)
+        return from_padded(call, tf.expand_dims(x.in_rows, at + 1), sizes, is_clean=True)
+    if uses_packed(call):
+        return from_packed(call, tf.expand_dims(x.tensor, at - x.n_leading + 1), x.sizes)
+    return from_padded(call, tf.expand_dims(x.in_rows, at + 1), x.sizes, is_clean=True)
+
+
+@ragged_rule("Squeeze")
+def squeeze(call: Call, input: Ragged) -> Any:
+    """Without axes of size one."""
+    axes = [a % rank_of(input) for a in call.attr("squeeze_dims")]
+    if not axes or not all(is_one(size_at(input, a)) for a in axes):
+        raise CannotVectorize("which axes have size one may differ between iterations")
+    return without_axes(call, input, axes)
+
+
+def without_axes(call: Call, x: Ragged, axes: Sequence[int]) -> Value:
+    """``x`` without some axes of size one."""
+    sizes = [s for i, s in enumerate(x.sizes) if i not in axes]
+    behind = [a - x.n_leading + 1 for a in axes if a >= x.n_leading]
+    if uses_packed(call):
+        return from_packed(call, tf.squeeze(x.tensor, behind) if behind else x.tensor, sizes)
+    return from_padded(call, tf.squeeze(x.in_rows, [a + 1 for a in axes]), sizes, is_clean=True)
+
+
+@ragged_rule("Transpose")
+def transpose(call: Call, x: Ragged, perm: Value) -> Any:
+    """Packed where the axes that differ stay in front, else padded."""
+    del perm
+    order = constant_axes(call, "perm", rank_of(x))
+    count = x.n_leading
+    if order[:count] == list(range(count)) and uses_packed(call):
+        moved = [0, *[a - count + 1 for a in order[count:]]]
+        return from_packed(call, tf.transpose(x.tensor, moved), x.sizes)
+    sizes = [size_at(x, a) for a in order]
+    while sizes and not isinstance(sizes[-1], RowSizes):
+        sizes.pop()
+    if None in sizes:
+        raise CannotVectorize("the size of an axis is not known before running")
+    moved = tf.transpose(x.in_rows, [0, *[a + 1 for a in order]])
+    return from_padded(call, moved, sizes, is_clean=True)
+
+
+@ragged_rule("Reshape")
+def reshape(call: Call, tensor: Value, shape: Value) -> Any:
+    """Other sizes for the same elements, in the same order."""
+    if not uses_packed(call):
+        raise CannotVectorize("a reshape, under jit_compile")
+    target = _target(call, shape)
+    own = sizes_of(tensor) if isinstance(tensor, Ragged) else list(tensor.inner_shape or ())
+    if not isinstance(tensor, Ragged) and (tensor.inner_shape is None or None in own):
+        raise CannotVectorize("the shape of the input is not known")
+    target = _without_unknown(target, own)
+    if isinstance(tensor, Ragged) and _same(target, own):
+        return tensor
+    flat = tensor.tensor if isinstance(tensor, Ragged) else call.stacked(tensor)
+    last = max((i for i, s in enumerate(target) if isinstance(s, RowSizes)), default=-1)
+    if last < 0:
+        n: Any = call.loop.length
+        made = tf.reshape(flat, tf.stack([n, *target]))
+        return call.like(made)
+    made = tf.reshape(flat, tf.stack([-1, *target[last + 1 :]]))
+    rest = [s if isinstance(s, int) else None for s in target[last + 1 :]]
+    made.set_shape([None, *rest])
+    return from_packed(call, made, target[: last + 1])
+
+
+def _target(call: Call, shape: Value) -> list[Any]:
+    """The sizes that a shape says, -1 for one that follows from the others."""
+    if isinstance(shape, RowShape):
+        return list(shape.sizes)
+    known = call.maybe_constant("shape")
+    if known is not None:
+        return [int(s) for s in known]
+    if not shape.is_stacked or not shape.inner_shape or shape.inner_shape[0] is None:
+        raise CannotVectorize("the new shape is not known")
+    columns = tf.unstack(tf.cast(shape.tensor, tf.int32), num=shape.inner_shape[0], axis=1)
+    return [RowSizes.of(c) for c in columns]
+
+
+def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    return len(a) == len(b) and all(
+        x is y or (isinstance(x, int) and isinstance(y, int) and x == y) for x, y in zip(a, b)
+    )
+
+
+def _without_unknown(target: list[Any], own: list[Any]) -> list[Any]:
+    """A shape with the size that -1 stands for."""
+    if not any(isinstance(s, int) and s == -1 for s in target):
+        return target
+    at = next(i for i, s in enumerate(target) if isinstance(s, int) and s == -1)
+    left, top = list(own), [s for i, s in enumerate(target) if i != at]
+    for size in list(top):  # what both have cancels
+        same = [x for x in left if x is size]
+        if same and isinstance(size, RowSizes):
+            left.remove(same[0])
+            top = [s for s in top if s is not size]
+    ints = int(np.prod([s for s in left if isinstance(s, int)] or [1]))
+    over = int(np.prod([s for s in top if isinstance(s, int)] or [1]))
+    rows = [s for s in left if not isinstance(s, int)]
+    others = [s for s in top if not isinstance(s, int)]
+    if not others and len(rows) <= 1 and over and ints % over == 0:
+        factor = ints // over
+        found: Any = factor if not rows else rows[0] if factor == 1 else None
+        if found is None:
+            most = rows[0].most if isinstance(rows[0], RowSizes) else None
+            numbers = rows[0].tensor if isinstance(rows[0], RowSizes) else rows[0]
+            made = numbers * factor
+            is_row = isinstance(rows[0], RowSizes)
+            found = RowSizes.of(made, None if most is None else most * factor) if is_row else made
+        return [*target[:at], found, *target[at + 1 :]]
+    count, divisor = _product(left), _product(top)
+    return [*target[:at], RowSizes.of(count // divisor), *target[at + 1 :]]
+
+
+def _product(sizes: Sequence[Any]) -> Any:
+    total: Any = 1
+    for each in sizes:
+        total = total * (each.tensor if isinstance(each, RowSizes) else each)
+    return total
+
+
+@ragged_rule("BroadcastTo Tile")
+def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
+    """One element of each row, or what is shared, repeated to a shape of the row."""
+    if not isinstance(shape, RowShape) or isinstance(input, Ragged) or not uses_packed(call):
+        raise CannotVectorize("what is repeated differs in shape")
+    sizes: list[Any] = list(shape.sizes)
+    missing = len(sizes) - rank_of(input)
+    last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
+    mine = [size_at(input, i - missing) for i in range(len(sizes))]
+    if any(not is_one(s) for s in mine[: last + 1]):
+        raise CannotVectorize("what is repeated has more than one element along that axis")
+    if call.op_type == "Tile":
+        sizes = [t if is_one(m) else m * t for t, m in zip(sizes, mine)]
+    rest = mine[last + 1 :]
+    flat = call.stacked(input)
+    flat = tf.reshape(flat, tf.stack([tf.shape(flat)[0], *rest]))
+    packed = tf.gather(flat, row_ids(sizes[: last + 1]))
+    if call.op_type == "Tile":
+        if any(
+            t is not m and not (isinstance(t, int) and t == m)
+            for t, m in zip(sizes[last + 1 :], rest)
+        ):
+            packed = tf.tile(packed, tf.stack([1, *shape.sizes[last + 1 :]]))
+    else:
+        packed = tf.broadcast_to(packed, tf.stack([tf.shape(packed)[0], *sizes[last + 1 :]]))
+    packed.set_shape([None, *[s if isinstance(s, int) else None for s in sizes[last + 1 :]]])
+    return from_packed(call, packed, sizes[: last + 1])
+
+
+@ragged_rule("Fill")
+def fill(call: Call, dims: Value, value: Value) -> Any:
+    """A shape of the row, full of one element."""
+    if not isinstance(dims, RowShape) or isinstance(value, Ragged) or not uses_packed(call):
+        raise CannotVectorize("the shape differs between iterations")
+    sizes: list[Any] = list(dims.sizes)
+    last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
+    each = tf.gather(call.stacked(value), row_ids(sizes[: last + 1]))
+    rest = sizes[last + 1 :]
+    if rest:
+        wide = tf.reshape(each, tf.stack([-1, *[1] * len(rest)]))
+        each = tf.broadcast_to(wide, tf.stack([tf.shape(each)[0], *rest]))
+        each.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
+    return from_packed(call, each, sizes[: last + 1])
+
+
+@ragged_rule("BroadcastGradientArgs")
+def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
+    """Along which axes two shapes were broadcast, which is the same in all rows."""
+    first, second = _numbers(call, "s0", s0), _numbers(call, "s1", s1)
+    rank_ = max(len(first), len(second))
+    found: tuple[list[int], list[int]] = ([], [])
+    for i in range(rank_):
+        a, b = (1 if i < rank_ - len(s) else s[i - rank_ + len(s)] for s in (first, second))
+        if is_one(a) and (not is_one(b) or i < rank_ - len(first)):
+            found[0].append(i)
+        elif is_one(b) and (not is_one(a) or i < rank_ - len(second)):
+            found[1].append(i)
+        elif a is not b and not (isinstance(a, int) and a == b):
+            raise CannotVectorize("sizes that differ between iterations are not known to agree")
+    arrays = [np.asarray(f, call.output_dtype(k).as_numpy_dtype) for k, f in enumerate(found)]
+    return [Value.unstacked(call.emit.constant(a), a) for a in arrays]
+
+
+def _numbers(call: Call, name: str, value: Value) -> list[Any]:
+    if isinstance(value, RowShape):
+        return list(value.sizes)
+    known = call.maybe_constant(name)
+    if known is None:
+        raise CannotVectorize("a shape is not known")
+    return [int(s) for s in known]
+
+
+@ragged_rule("Pack")
+def pack(call: Call, values: list[Value]) -> Any:
+    """A shape of numbers, some of which are sizes of the row."""
+    if rank_of(values[0]) or not any(isinstance(v, RowSize) for v in values):
+        raise CannotVectorize("rows of different shapes are stacked")
+    return shape_value(call.emit, [_size_of(v) for v in values], call.output_dtype())
+
+
+def _size_of(value: Value) -> Any:
+    if isinstance(value, RowSize):
+        return value.size
+    if value.constant is not None:
+        return int(value.constant)
+    if value.is_stacked:
+        return RowSizes.of(tf.cast(value.tensor, tf.int32))
+    return tf.cast(value.tensor, tf.int32)
+
+
+@ragged_rule("DynamicStitch")
+def stitch(call: Call, indices: list[Value], data: list[Value]) -> Any:
+    """A shape with some sizes replaced, as gradients of reductions make it."""
+    found: dict[int, Any] = {}
+    for at, sizes in zip(indices, data):
+        if at.constant is None:
+            raise CannotVectorize("which sizes are replaced is not known")
+        numbers: Any = sizes.sizes if isinstance(sizes, RowShape) else sizes.constant
+        if numbers is None:
+            raise CannotVectorize("a size is not known")
+        flat = numbers if isinstance(numbers, tuple) else [int(x) for x in numbers.reshape([-1])]
+        found.update(zip([int(i) for i in at.constant.reshape([-1])], flat))
+    if sorted(found) != list(range(len(found))):
+        raise CannotVectorize("some sizes are left out")
+    sizes = [found[i] for i in range(len(found))]
+    if any(isinstance(s, RowSizes) for s in sizes):
+        return shape_value(call.emit, sizes, call.output_dtype())
+    array = np.asarray(sizes, call.output_dtype().as_numpy_dtype)
+    return Value.unstacked(call.emit.constant(array), array)

@@ -1,0 +1,426 @@
+"""Slices to sizes of the row, which make ragged rows, and slices of ragged rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.ragged._forms import (
+    from_packed,
+    from_padded,
+    rank_of,
+    row_ids,
+    row_starts,
+    uses_packed,
+)
+from tf_pfor.converters.ragged.shapes import with_new_axis
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value, is_static
+from tf_pfor.layouts.linear import Form, forms
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value, size_value
+from tf_pfor.layouts.ragged_rules import ragged_rule, source
+
+_MASKS = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Item:
+    """One entry of a slice.
+
+    Attributes:
+      kind: "all" of an axis, a "new" one, an "index" or a "range".
+      begin: int, int32 [n], or None.
+      end: the same.
+      stride: of a range.
+      name: equal for ranges of an axis that have the same bounds.
+    """
+
+    kind: str
+    begin: Any = None
+    end: Any = None
+    stride: int = 1
+    name: Any = None
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it is the same in all rows, and known."""
+        return all(x is None or isinstance(x, int) for x in (self.begin, self.end))
+
+    @property
+    def python(self) -> Any:
+        """As an index of Python; all of the axis where it differs."""
+        if self.kind == "new":
+            return tf.newaxis
+        if self.kind == "all" or not self.is_static:
+            return slice(None)
+        if self.kind == "index":
+            return self.begin
+        return slice(self.begin, self.end, self.stride)
+
+
+def _bound(value: Value, known: Form, at: int) -> Any:
+    """One entry of a begin or an end."""
+    if known.known is not None:
+        return known.known
+    tensor = tf.cast(value.tensor, tf.int32)
+    return tensor[:, at] if value.is_stacked else tensor[at]
+
+
+def _items(call: Call, rank: int) -> list[Item]:
+    """What a StridedSlice says, one item for each axis and each new one."""
+    begin, end = call.inputs["begin"], call.inputs["end"]
+    assert isinstance(begin, Value)
+    assert isinstance(end, Value)
+    begins, ends = (forms(t) for t in call.op.inputs[1:3])
+    strides = call.constant("strides")
+    if begins is None or ends is None:
+        raise CannotVectorize("how many entries the slice has is not known")
+    bits = {name: call.attr(name) for name in _MASKS}
+
+    def has(name: str, p: int) -> bool:
+        return bool(bits[f"{name}_mask"] >> p & 1)
+
+    count = len(strides)
+    used = sum(not has("new_axis", p) and not has("ellipsis", p) for p in range(count))
+    out: list[Item] = []
+    for p in range(count):
+        if has("ellipsis", p):
+            out += [Item("all")] * (rank - used)
+        elif has("new_axis", p):
+            out.append(Item("new"))
+        elif has("shrink_axis", p):
+            out.append(Item("index", _bound(begin, begins[p], p)))
+        else:
+            first = None if has("begin", p) else _bound(begin, begins[p], p)
+            last = None if has("end", p) else _bound(end, ends[p], p)
+            stride = int(strides[p])
+            if first is None and last is None and stride == 1:
+                out.append(Item("all"))
+                continue
+            name = (
+                None if first is None else begins[p], None if last is None else ends[p], stride
+            )  # fmt: skip
+            out.append(Item("range", first, last, stride, name))
+    return out + [Item("all")] * (rank - sum(i.kind != "new" for i in out))
+
+
+@source("StridedSlice")
+def sliced(call: Call, input: Value, begin: Value, end: Value, strides: Value) -> Any:
+    """x[:k], x[a:b, :w]: ranges whose bounds differ between rows."""
+    del begin, end, strides
+    items = _items(call, rank_of(input))
+    if any(i.kind == "index" and not i.is_static for i in items):
+        raise CannotVectorize("an index differs between iterations, beside a range that does")
+    if all(i.is_static for i in items):
+        raise CannotVectorize("nothing differs between iterations")
+    python: list[Any] = [i.python for i in items]
+    lead = [slice(None)] if input.is_stacked else []
+    whole = input.tensor[tuple([*lead, *python])]
+    left = [i for i in items if i.kind != "index"]
+    return _cut(call, whole, left, is_stacked=input.is_stacked)
+
+
+@source("Slice")
+def sliced_by_size(call: Call, input: Value, begin: Value, size: Value) -> Any:
+    """tf.slice with begins or sizes that differ."""
+    begins, sizes = (forms(t) for t in call.op.inputs[1:3])
+    if begins is None or sizes is None:
+        raise CannotVectorize("how many axes the slice has is not known")
+    items: list[Item] = []
+    for p, (b, s) in enumerate(zip(begins, sizes)):
+        first = _bound(begin, b, p)
+        if s.known == -1:
+            is_all = isinstance(first, int) and first == 0
+            items.append(Item("all") if is_all else Item("range", first, None, 1, (b, None, 1)))
+        else:
+            last = first + _bound(size, s, p)
+            items.append(Item("range", first, last, 1, (b, b.plus(s, 1), 1)))
+    if all(i.is_static for i in items):
+        raise CannotVectorize("nothing differs between iterations")
+    lead = [slice(None)] if input.is_stacked else []
+    whole = input.tensor[tuple([*lead, *[i.python for i in items]])]
+    return _cut(call, whole, items, is_stacked=input.is_stacked)
+
+
+def _cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool) -> Value:
+    """The ranges that differ, of a tensor [n, ...] from which all others have been cut."""
+    lead = int(is_stacked)
+    sizes: list[Any] = []
+    starts: list[Any] = []
+    for axis, item in enumerate(items):
+        known = whole.shape[axis + lead]
+        room: Any = tf.shape(whole)[axis + lead] if known is None else int(known)
+        if item.is_static:
+            sizes.append(room)
+            starts.append(None)
+            continue
+        if item.stride < 1:
+            raise CannotVectorize("a slice with a negative stride and bounds that differ")
+        start, lengths = _range_of(call, item, room)
+        sizes.append(lengths)
+        starts.append(start)
+    last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
+    if last == 0 and uses_packed(call):
+        return from_packed(
+            call,
+            _packed_range(whole, starts[0], sizes[0], items[0], is_stacked=is_stacked),
+            sizes[:1],
+        )
+    x = whole if is_stacked else call.stacked(Value.unstacked(whole))
+    for axis in range(last + 1):
+        if isinstance(sizes[axis], RowSizes):
+            x = _moved(x, axis, starts[axis], items[axis].stride, sizes[axis])
+    return from_padded(call, x, sizes[: last + 1])
+
+
+def _range_of(call: Call, item: Item, room: Any) -> tuple[tf.Tensor | None, RowSizes]:
+    """Where a range begins in each row (None: at 0), and how long it is; shared by equal ones."""
+    memo = call.memo.setdefault(("ragged ranges", id(call.loop)), {})
+    key = (item.name, room) if isinstance(room, int) else None
+    if key is not None and key in memo:
+        return memo[key]
+    n: Any = call.loop.length
+
+    def clamped(at: Any) -> Any:
+        at = tf.convert_to_tensor(at, tf.int32)
+        return tf.clip_by_value(tf.where(at < 0, at + room, at), 0, room)
+
+    begin = None if item.begin is None else clamped(item.begin)
+    end: Any = tf.convert_to_tensor(room, tf.int32) if item.end is None else clamped(item.end)
+    many = end if begin is None else end - begin
+    length = tf.maximum((many + (item.stride - 1)) // item.stride, 0)
+    length = tf.broadcast_to(length, tf.stack([n]))
+    length.set_shape([call.loop.static_length])
+    start = None if begin is None else tf.broadcast_to(begin, tf.stack([n]))
+    most = -(-room // item.stride) if isinstance(room, int) else None
+    first, last, _ = item.name
+    if first is not None and last is not None:
+        span = last.plus(first, -1).known
+        if span is not None and span > 0:
+            least = -(-span // item.stride)
+            most = least if most is None else min(most, least)
+    found = (start, RowSizes.of(length, most))
+    if key is not None:
+        memo[key] = found
+    return found
+
+
+def _packed_range(
+    whole: tf.Tensor, start: Any, lengths: RowSizes, item: Item, *, is_stacked: bool
+) -> tf.Tensor:
+    """The elements of ranges of axis 0, one row behind the other: one gather."""
+    rows = row_ids([lengths])
+    at = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([lengths]), rows)
+    at = at * item.stride if item.stride != 1 else at
+    if start is not None:
+        at += tf.gather(start, rows)
+    if not is_stacked:
+        return tf.gather(whole, at)
+    return tf.gather_nd(whole, tf.stack([rows, at], 1))
+
+
+def _moved(x: tf.Tensor, axis: int, start: Any, stride: int, lengths: RowSizes) -> tf.Tensor:
+    """[n, ...] with the range of an axis in front."""
+    known = x.shape[axis + 1]
+    room: Any = tf.shape(x)[axis + 1] if known is None else known
+    most: Any = room
+    if lengths.most is not None:
+        most = lengths.most
+    if start is None and stride == 1:
+        keep = [slice(None)] * (axis + 1)
+        return x[tuple([*keep, slice(0, most)])]
+    at: Any = (tf.range(most) * stride)[None]
+    if start is not None:
+        at += start[:, None]
+    at = tf.broadcast_to(at, tf.stack([tf.shape(x)[0], most]))
+    return tf.gather(x, tf.minimum(at, tf.maximum(room - 1, 0)), axis=axis + 1, batch_dims=1)
+
+
+@source("Range")
+def row_range(call: Call, start: Value, limit: Value, delta: Value) -> Any:
+    """Numbers up to a limit of the row."""
+    if not uses_packed(call):
+        raise CannotVectorize("a range of unknown length, under jit_compile")
+    a, b, d = (tf.convert_to_tensor(call.stacked(v)) for v in (start, limit, delta))
+    if start.dtype.is_integer:
+        step: Any = tf.abs(d)
+        length = tf.maximum((tf.abs(b - a) + step - 1) // step, 0)
+    else:
+        length = tf.math.ceil(tf.abs((b - a) / d))
+    lengths = RowSizes.of(tf.cast(length, tf.int32))
+    rows = row_ids([lengths])
+    at = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([lengths]), rows)
+    made = tf.gather(a, rows) + tf.cast(at, start.dtype) * tf.gather(d, rows)
+    return from_packed(call, made, [lengths])
+
+
+@source("Where")
+def where(call: Call, input: Value) -> Any:
+    """The places of what is true, or not zero."""
+    if not uses_packed(call):
+        raise CannotVectorize("how many are true is not known, under jit_compile")
+    x = input.tensor
+    axes = list(range(1, rank_of(input) + 1))
+    is_set = x if x.dtype == tf.bool else tf.not_equal(x, tf.zeros([], x.dtype))
+    counts = tf.reduce_sum(tf.cast(is_set, tf.int32), axes)
+    counts.set_shape([call.loop.static_length])
+    sizes: Any = input.inner_shape
+    most = int(np.prod(sizes)) if is_static(sizes) else None
+    return from_packed(call, tf.where(is_set)[:, 1:], [RowSizes.of(counts, most)])
+
+
+# ---------------------------------------------------------------------------
+# Of ragged rows
+# ---------------------------------------------------------------------------
+
+
+@ragged_rule("StridedSlice")
+def slice_of_ragged(call: Call, input: Value, begin: Value, end: Value, strides: Value) -> Any:
+    """Slices of the axes behind the sizes; an element or a range of the axis that differs."""
+    if isinstance(input, RowShape):
+        return _of_shape(call, input)
+    if not isinstance(input, Ragged) or not uses_packed(call):
+        raise CannotVectorize("the bounds are shapes that differ between iterations")
+    del begin, end, strides
+    items = _items(call, rank_of(input))
+    count, seen, x = input.n_leading, 0, input
+    leading: list[Item] = []
+    behind: list[Item] = []
+    for item in items:
+        (leading if seen < count else behind).append(item)
+        seen += item.kind != "new"
+    if not all(i.is_static for i in behind):
+        raise CannotVectorize("a range whose bounds differ, behind an axis that differs")
+    if any(i.kind != "all" for i in behind):
+        made = x.tensor[tuple([slice(None), *[i.python for i in behind]])]
+        x = Ragged.packed(made, x.sizes, call.op.outputs[0])
+    x, leading = _without_ones(x, leading)
+    count = x.n_leading
+    differs = [i for i in leading if i.kind not in ("all", "new")]
+    if differs and (count != 1 or len(leading) != 1):
+        raise CannotVectorize("one of several leading axes is sliced")
+    if differs:
+        (item,) = differs
+        return _element(call, x, item) if item.kind == "index" else _range(call, x, item)
+    made_: Any = x
+    for at, item in enumerate(leading):
+        if item.kind == "new":
+            made_ = with_new_axis(call, made_, at)
+    return made_
+
+
+def _without_ones(x: Ragged, leading: list[Item]) -> tuple[Ragged, list[Item]]:
+    """Without the axes of size one of which the only element is taken."""
+    sizes, left, at = list[Any](), list[Item](), 0
+    for item in leading:
+        if item.kind == "new":
+            left.append(item)
+            continue
+        size, at = x.sizes[at], at + 1
+        if item.kind == "index" and size == 1 and item.begin in (0, -1):
+            continue
+        sizes.append(size)
+        left.append(item)
+    if len(sizes) == x.n_leading:
+        return x, left
+    return Ragged.packed(x.tensor, sizes, x.origin), left
+
+
+def _of_shape(call: Call, input: RowShape) -> Any:
+    items = _items(call, 1)
+    if len(items) != 1 or not items[0].is_static or items[0].kind == "new":
+        raise CannotVectorize("it slices a shape by numbers that differ")
+    found: Any = input.sizes[items[0].python]
+    if not isinstance(found, tuple):
+        return size_value(call.emit, found, input.dtype)
+    if any(isinstance(s, RowSizes) for s in found):
+        return shape_value(call.emit, found, input.dtype)
+    if all(isinstance(s, int) for s in found):
+        array = np.asarray(found, input.dtype.as_numpy_dtype)
+        return Value.unstacked(call.emit.constant(array), array)
+    return Value.unstacked(tf.cast(tf.stack(list(found)), input.dtype))
+
+
+def _element(call: Call, x: Ragged, item: Item) -> Value:
+    """x[i]: an element that each row must have."""
+    (size,) = x.sizes
+    assert isinstance(size, RowSizes)
+    at = tf.convert_to_tensor(item.begin, tf.int32)
+    at = tf.where(at < 0, at + size.tensor, at)
+    where_ = _tf.user_line(call.op) or "line unknown"
+    text = f"{call.op_type} ({where_}): an index is out of range in some iterations; the sizes:"
+    check = tf.debugging.Assert(tf.reduce_all((at >= 0) & (at < size.tensor)), [text, size.tensor])
+    with tf.control_dependencies([check]):
+        at = tf.identity(at)
+    made = tf.gather(x.tensor, row_starts(x.sizes) + at)
+    return Value.stacked(made)
+
+
+def _range(call: Call, x: Ragged, item: Item) -> Value:
+    """x[a:b] of each row."""
+    (size,) = x.sizes
+    assert isinstance(size, RowSizes)
+    if item.stride < 1:
+        if item.stride == -1 and item.begin is None and item.end is None:
+            return _reversed(call, x, size)
+        raise CannotVectorize("a slice with a negative stride")
+    room = size.tensor
+
+    def clamped(at: Any) -> tf.Tensor:
+        at = tf.convert_to_tensor(at, tf.int32)
+        return tf.clip_by_value(tf.where(at < 0, at + room, at), 0, room)
+
+    begin = tf.zeros_like(room) if item.begin is None else clamped(item.begin)
+    end = room if item.end is None else clamped(item.end)
+    length = tf.maximum((end - begin + (item.stride - 1)) // item.stride, 0)
+    memo = call.memo.setdefault(("ragged ranges", id(call.loop)), {})
+    key = (item.name, id(size))
+    if key not in memo:
+        memo[key] = (size, RowSizes.of(length, size.most))
+    lengths = memo[key][1]
+    rows = row_ids([lengths])
+    at = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([lengths]), rows)
+    at = at * item.stride + tf.gather(row_starts(x.sizes) + begin, rows)
+    return from_packed(call, tf.gather(x.tensor, at), [lengths])
+
+
+def _reversed(call: Call, x: Ragged, size: RowSizes) -> Value:
+    rows = row_ids([size])
+    starts = row_starts([size])
+    at = tf.gather(2 * starts + size.tensor - 1, rows) - tf.range(tf.shape(rows)[0])
+    return from_packed(call, tf.gather(x.tensor, at), [size])
+
+
+@ragged_rule("StridedSliceGrad")
+def slice_gradient(
+    call: Call, shape: Value, begin: Value, end: Value, strides: Value, dy: Value
+) -> Any:
+    """What flows back into a tensor of one shape: zeros around the range."""
+    del begin, end, strides, shape
+    target = call.constant("shape")
+    items = _items(call, len(target))
+    if not isinstance(dy, Ragged) or any(i.kind in ("index", "new") for i in items):
+        raise CannotVectorize("the gradient of a slice of several kinds")
+    x = dy.in_rows
+    for axis, (item, full) in enumerate(zip(items, target)):
+        if item.kind == "all":
+            continue
+        if item.stride != 1:
+            raise CannotVectorize("the gradient of a slice with strides")
+        start, lengths = _range_of(call, item, int(full))
+        if item.is_static:
+            raise CannotVectorize("the gradient of a slice of several kinds")
+        room = tf.shape(x)[axis + 1]
+        every: Any = tf.range(int(full))[None]
+        at = every if start is None else every - start[:, None]
+        is_inside = (at >= 0) & (at < lengths.tensor[:, None])
+        more = [[0, 1] if k == axis + 1 else [0, 0] for k in range(len(target) + 1)]
+        padded = tf.pad(x, more)
+        x = tf.gather(padded, tf.where(is_inside, at, room), axis=axis + 1, batch_dims=1)
+    return Value.stacked(x)
