@@ -236,7 +236,7 @@ def _tensor_of(walker: Walker, value: Value) -> Any:
     chosen = walker.settings.out_shapes
     if isinstance(value, Ragged) and chosen != "dense":
         with walker.emit.graph.as_default():
-            return value.ragged_tensor() if chosen == "ragged" else value.in_rows
+            return value.ragged_tensor() if chosen == "ragged" else value.trimmed()
     return walker.tile(value).tensor
 
 

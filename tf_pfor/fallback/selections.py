@@ -41,7 +41,6 @@ def masked(
     inputs: Inputs,
     walker: Conversion,
     reason: str,
-    ragged: Callable[[], Results | None],
     otherwise: Callable[[], Any] | None = None,
 ) -> tuple[Results | None, str]:
     """What one of the ``SOURCES`` becomes without a loop, or None; and why it needs one.
@@ -51,17 +50,12 @@ def masked(
       inputs: its inputs.
       walker: what converts it.
       reason: why no rule takes it.
-      ragged: makes it of rows of different shapes, if it can.
       otherwise: makes it where no mask can be beside it, of a ``PastEdge``.
     """
     try:
         return convert_selection(op, walker), reason
     except CannotVectorize as why:
         reason = f"{reason}; {why}" if op.type in REGISTRY else str(why)
-    if otherwise is None:
-        results = ragged()
-        if results is not None:
-            return results, reason
     is_known = is_static(dims(op.outputs[0]))  # by tf.ensure_shape or set_shape
     if op.type == "StridedSlice" and not is_known and _tf.in_xla_context(walker.emit.graph):
         walker.recorder.add(op, Outcome.REJECTED, f"{reason}; {_UNDER_XLA}")

@@ -45,11 +45,13 @@ class RowSizes:
       most: what none is above, where that is known before running.
     """
 
-    __slots__ = ("__weakref__", "_made", "cell", "most")
+    __slots__ = ("__weakref__", "_made", "_rows", "_starts", "cell", "most")
 
     def __init__(self, cell: Cell, most: int | None = None):
         self.cell = cell
         self.most = most
+        self._rows = Cell(None, self._make_rows)
+        self._starts = Cell(None, lambda: tf.cumsum(self.tensor, exclusive=True))
         self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     @classmethod
@@ -61,6 +63,19 @@ class RowSizes:
     def tensor(self) -> tf.Tensor:
         """int32 [n]."""
         return self.cell.get()
+
+    @property
+    def rows(self) -> tf.Tensor:
+        """int32 [total]: of which row each entry of the packed form is."""
+        return self._rows.get()
+
+    @property
+    def starts(self) -> tf.Tensor:
+        """int32 [n]: where the rows begin in the packed form."""
+        return self._starts.get()
+
+    def _make_rows(self) -> tf.Tensor:
+        return tf.repeat(tf.range(tf.shape(self.tensor)[0]), self.tensor)
 
     def select(self, loop: Rows) -> RowSizes:
         """Those of the rows of ``loop``: the same object whenever it is asked."""
@@ -152,10 +167,19 @@ class Ragged(Value):
                 tf.reduce_all(tf.equal(shapes, shapes[:1])), [self._message(), shapes], 99
             )
             with tf.control_dependencies([check]):
-                dense = tf.identity(self.in_rows)
+                dense = tf.identity(self.trimmed())
         emit.operations += emit.graph.get_operations()[before:]
-        dense.set_shape([dense.shape[0], *(self.inner_shape or ())])
+        dense.set_shape([self.in_rows.shape[0], *(self.inner_shape or ())])
         return Value.stacked(dense)
+
+    def trimmed(self) -> tf.Tensor:
+        """The padded form, no larger than the largest row."""
+        sizes = [
+            tf.reduce_max(tf.concat([s.tensor, [0]], 0)) if isinstance(s, RowSizes) else -1
+            for s in self.sizes
+        ]
+        rest = [-1] * (_rank(self.in_rows) - 1 - len(sizes))
+        return tf.slice(self.in_rows, [0] * _rank(self.in_rows), tf.stack([-1, *sizes, *rest]))
 
     def _message(self) -> str:
         op = self.origin.op if self.origin is not None else None

@@ -12,14 +12,13 @@ from tf_pfor.core.conversion import Inputs
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import Outcome
 from tf_pfor.core.values import Results, Value
-from tf_pfor.fallback import uneven_regions
+from tf_pfor.fallback import selections, uneven_regions
 from tf_pfor.layouts.ragged import RowShape, RowSize, is_ragged
 from tf_pfor.layouts.ragged_rules import SOURCES, Rule, rule_of
 
 
-def concerns(op: tf.Operation, values: list[Value]) -> bool:
-    """Whether an op reads rows of different shapes, or the shapes of such."""
-    del op
+def concerns(values: list[Value]) -> bool:
+    """Whether values are rows of different shapes, or the shapes of such."""
     return any(is_ragged(v) or isinstance(v, (RowShape, RowSize)) for v in values)
 
 
@@ -46,18 +45,37 @@ def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
     return walker.fall_back(op, inputs, reason)
 
 
-def from_source(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
-    """Ragged results of an op whose inputs are not, if all that reads them has a rule."""
-    rule = SOURCES.get(op.type)
-    if rule is None:
-        return None
-    members, _, _ = uneven_regions.spread(op, walker, in_loop=False)
-    if not all(rule_of(other.type) for other in members if other is not op):
-        return None
-    try:
-        return _applied(rule, op, inputs, walker)
-    except CannotVectorize:
-        return None
+def from_source(
+    op: tf.Operation, inputs: Inputs, walker: Any, reason: str, otherwise: Any
+) -> tuple[Results | None, str]:
+    """What becomes without a loop of an op whose results differ in shape; and why it needs one.
+
+    Args:
+      op: the op, which no rule takes.
+      inputs: its inputs.
+      walker: what converts it.
+      reason: why no rule takes it.
+      otherwise: makes it of one shape, checked when it runs, of a ``PastEdge``.
+    """
+
+    def ragged() -> Results | None:
+        rule = SOURCES.get(op.type)
+        if rule is None:
+            return None
+        members, _, _ = uneven_regions.spread(op, walker, in_loop=False)
+        if not all(rule_of(other.type) for other in members if other is not op):
+            return None
+        try:
+            return _applied(rule, op, inputs, walker)
+        except CannotVectorize:
+            return None
+
+    if any(is_ragged(v) for v in Call(op, inputs, walker).flat_inputs()):
+        return None, reason
+    made = None if otherwise is not None else ragged()
+    if made is not None or op.type not in selections.SOURCES:
+        return made, reason
+    return selections.masked(op, inputs, walker, reason, otherwise)
 
 
 def _applied(rule: Rule, op: tf.Operation, inputs: Inputs, walker: Any) -> Results:

@@ -31,7 +31,6 @@ from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Results, Unstacked, Value, dims
 from tf_pfor.fallback import nested_maps, ordered_updates, row_loop, uneven_regions
 from tf_pfor.fallback.randomness import draws, why_not_drawn
-from tf_pfor.fallback.selections import SOURCES, masked
 from tf_pfor.layouts import row_major, row_reads
 from tf_pfor.layouts.list_handles import only_passes_lists
 from tf_pfor.layouts.ragged import Ragged, is_ragged
@@ -250,7 +249,7 @@ class Walker:
                 return [self._constant(op, known)], []
         values = [self._values[_key(t)] for t in op.inputs]
         inputs = matching.group(op, schema, values)
-        if ragged_ops.concerns(op, values) and op.type not in _tf.CALLS:
+        if ragged_ops.concerns(values) and op.type not in _tf.CALLS:
             mark = len(self.emit.operations)
             found = ragged_ops.convert(op, inputs, self)
             if found is not None:
@@ -391,14 +390,7 @@ class Walker:
         self, op: tf.Operation, inputs: Inputs, reason: str, otherwise: Any = None
     ) -> Results:
         """What an op becomes that no rule takes, for that reason."""
-
-        def ragged() -> Results | None:
-            return ragged_ops.from_source(op, inputs, self)
-
-        if op.type in SOURCES:
-            results, reason = masked(op, inputs, self, reason, ragged, otherwise)
-        else:
-            results = ragged()
+        results, reason = ragged_ops.from_source(op, inputs, self, reason, otherwise)
         if results is not None:
             return results
         nested_maps.check(self)

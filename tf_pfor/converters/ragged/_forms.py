@@ -56,6 +56,8 @@ def broadcast_size(sizes: Sequence[Any], axis: int) -> Any:
 
 def row_ids(sizes: Sequence[Size]) -> tf.Tensor:
     """int32 [total]: of which row the elements of the packed form are."""
+    if len(sizes) == 1 and isinstance(sizes[0], RowSizes):
+        return sizes[0].rows
     counts = row_counts(sizes)
     return tf.repeat(tf.range(tf.shape(counts)[0]), counts)
 
@@ -71,6 +73,8 @@ def row_counts(sizes: Sequence[Size]) -> tf.Tensor:
 
 def row_starts(sizes: Sequence[Size]) -> tf.Tensor:
     """int32 [n]: where the rows begin in the packed form."""
+    if len(sizes) == 1 and isinstance(sizes[0], RowSizes):
+        return sizes[0].starts
     return tf.cumsum(row_counts(sizes), exclusive=True)
 
 

@@ -27,6 +27,8 @@ from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
 @ragged_rule("Add AddV2 OnesLike ReluGrad SelectV2 SigmoidGrad TanhGrad ZerosLike")
 def elementwise(call: Call, *inputs: Value) -> Any:
     """Packed where sizes are shared, or of one element; else padded."""
+    if not any(isinstance(v, Ragged) for v in inputs):
+        raise CannotVectorize("numbers of one shape")
     rank = max(map(rank_of, inputs))
     leading = max(rank - rank_of(v) + v.n_leading for v in inputs if isinstance(v, Ragged))
     sizes = [
@@ -51,7 +53,9 @@ def elementwise(call: Call, *inputs: Value) -> Any:
 def same_shape(call: Call, *inputs: Any) -> Any:
     """Kernels that do not broadcast: all inputs are of the same sizes."""
     flat = call.flat_inputs()
-    first = next(v for v in flat if isinstance(v, Ragged))
+    first = next((v for v in flat if isinstance(v, Ragged)), None)
+    if first is None:
+        raise CannotVectorize("numbers of one shape")
     if any(rank_of(v) != rank_of(first) for v in flat):
         raise CannotVectorize("its inputs are of different rank")
     if not all(isinstance(v, Ragged) for v in flat):
@@ -104,6 +108,11 @@ def elementwise_sum(call: Call, x: Value, y: Value) -> Any:
 @ragged_rule("EnsureShape")
 def ensure_shape(call: Call, value: Ragged) -> Any:
     """Dense, after a check, where all of the shape is known."""
-    if call.op.outputs[0].shape.is_fully_defined():
-        return value.standard(call.emit)
-    return value
+    known: Any = call.op.outputs[0].shape
+    if not known.is_fully_defined():
+        return value
+    dense = value.standard(call.emit).tensor
+    shape = tf.shape(dense)  # if there are no rows, nobody knows how large one would be
+    inner = tf.where(shape[0] > 0, shape[1:], known.as_list())
+    made = tf.reshape(dense, tf.concat([shape[:1], inner], 0))
+    return tf.ensure_shape(made, [call.loop.static_length, *known.as_list()])

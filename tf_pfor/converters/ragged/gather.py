@@ -64,7 +64,7 @@ def _rows_like(tensor: tf.Tensor, sizes: tuple[Size, ...]) -> tf.Tensor:
 def _checked(call: Call, at: tf.Tensor, sizes: tf.Tensor, size: RowSizes) -> tf.Tensor:
     """Places that must be inside of the row."""
     where = _tf.user_line(call.op) or "line unknown"
-    text = f"{call.op_type} ({where}): an index is out of range in some iterations; the sizes:"
+    text = f"{call.op_type} ({where}): an index is out of bounds in some iterations; the sizes:"
     is_inside = tf.reduce_all((at >= 0) & (at < sizes))
     with tf.control_dependencies([tf.debugging.Assert(is_inside, [text, size.tensor])]):
         return tf.identity(at)

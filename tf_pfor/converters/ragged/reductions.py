@@ -62,8 +62,13 @@ def _sum_of_rows(call: Call, x: Ragged, axes: list[int], *, keep: bool) -> tf.Te
     tensor = x.tensor
     if others:
         tensor = tf.reduce_sum(tensor, others, keepdims=keep)
+    made = tf.math.segment_sum(tensor, row_ids(x.sizes))  # up to the last row that is not empty
     n: Any = call.loop.length
-    made = tf.math.unsorted_segment_sum(tensor, row_ids(x.sizes), n)
+    rank = made.shape.rank
+    assert rank is not None
+    missing = tf.maximum(n - tf.shape(made)[0], 0)
+    made = tf.pad(made, [[0, missing], *[[0, 0]] * (rank - 1)])
+    made.set_shape([call.loop.static_length, *tensor.shape[1:]])
     return made[:, None] if keep else made
 
 
@@ -85,8 +90,8 @@ def _identity(op_type: str, dtype: tf.DType) -> Any:
 
 def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
     """The sum divided by how many there are; of none that is not a number, as in a row."""
-    if not (x.dtype.is_floating or x.dtype.is_complex):
-        raise CannotVectorize("a mean of integers of different numbers")
+    if not x.dtype.is_floating:
+        raise CannotVectorize("the mean of rows of different sizes is not floating point")
     keep = bool(call.attr("keep_dims"))
     count: Any = 1
     for a in axes:

@@ -215,14 +215,21 @@ def _packed_range(
     whole: tf.Tensor, start: Any, lengths: RowSizes, item: Item, *, is_stacked: bool
 ) -> tf.Tensor:
     """The elements of ranges of axis 0, one row behind the other: one gather."""
-    rows = row_ids([lengths])
-    at = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([lengths]), rows)
+    shape = tf.shape(whole)
+    if is_stacked:
+        rest = whole.shape[2:]
+        flat = tf.reshape(whole, tf.concat([shape[:1] * shape[1], shape[2:]], 0))
+        flat.set_shape([None, *rest])
+        if start is None and item.stride == 1:
+            mask = tf.range(shape[1]) < lengths.tensor[:, None]
+            return tf.gather(flat, tf.where(tf.reshape(mask, [-1]))[:, 0])
+        whole = flat
+    rows = lengths.rows
+    at = tf.range(tf.shape(rows)[0]) - tf.gather(lengths.starts, rows)
     at = at * item.stride if item.stride != 1 else at
     if start is not None:
         at += tf.gather(start, rows)
-    if not is_stacked:
-        return tf.gather(whole, at)
-    return tf.gather_nd(whole, tf.stack([rows, at], 1))
+    return tf.gather(whole, at + rows * shape[1] if is_stacked else at)
 
 
 def _moved(x: tf.Tensor, axis: int, start: Any, stride: int, lengths: RowSizes) -> tf.Tensor:
@@ -354,7 +361,7 @@ def _element(call: Call, x: Ragged, item: Item) -> Value:
     at = tf.convert_to_tensor(item.begin, tf.int32)
     at = tf.where(at < 0, at + size.tensor, at)
     where_ = _tf.user_line(call.op) or "line unknown"
-    text = f"{call.op_type} ({where_}): an index is out of range in some iterations; the sizes:"
+    text = f"{call.op_type} ({where_}): an index is out of bounds in some iterations; the sizes:"
     check = tf.debugging.Assert(tf.reduce_all((at >= 0) & (at < size.tensor)), [text, size.tensor])
     with tf.control_dependencies([check]):
         at = tf.identity(at)
