@@ -101,20 +101,28 @@ def _mapped(body: Body, shared: Tensors, origin: str, api: str, fallback: Any) -
         k = len(rows)
         if origin == "argument":
             axes = (0,) * k + (None,) * len(given)
-            one = tf_pfor.vmap(lambda *a: body(a[:k], a[k:]), axes, fallback=fallback)
+            one = tf_pfor.vmap(
+                lambda *a: body(a[:k], a[k:]), axes, fallback=fallback, out_shapes="dense"
+            )
             return leaves(one(*rows, *given))
         if api == "pfor":
             n = rows[0].shape[0]
             found = tf_pfor.pfor(
                 lambda i: body([tf.gather(x, i) for x in rows], read(given)),
-                tf.shape(rows[0])[0] if n is None else n, warn=False, fallback=fallback,
+                tf.shape(rows[0])[0] if n is None else n, warn=False, fallback=fallback, out_shapes="dense",
             )  # fmt: skip
         elif api == "vmap":
-            one = tf_pfor.vmap(lambda *row: body(row, read(given)), fallback=fallback)
+            one = tf_pfor.vmap(
+                lambda *row: body(row, read(given)), fallback=fallback, out_shapes="dense"
+            )
             found = one(*rows)
         else:
             found = tf_pfor.vectorized_map(
-                lambda row: body(row, read(given)), rows, warn=False, fallback=fallback
+                lambda row: body(row, read(given)),
+                rows,
+                warn=False,
+                fallback=fallback,
+                out_shapes="dense",
             )
         return leaves(found)
 

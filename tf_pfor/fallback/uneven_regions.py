@@ -310,13 +310,23 @@ def _grown(
         return handles
     if _tf.functions_of(op):
         return [*handles, *map(key, unknown)]
-    # Of size 1 it may be broadcast.
-    tried = [_inferred(op, differ, uneven, size) for size in _SOME_SIZES[: 1 + reads]]
-    return [*handles, *(key(t) for t in unknown if not all(x[t.value_index] for x in tried))]
+    # Of size 1 it may be broadcast; some sizes must be those of other inputs.
+    others = {d for t in op.inputs for d in dims(t) or () if d is not None}
+    sizes = dict.fromkeys((*_SOME_SIZES[: 1 + reads], *sorted(others)[:4]))
+    tried = [x for x in (_inferred(op, differ, uneven, size) for size in sizes) if x is not None]
+    return [
+        *handles,
+        *(key(t) for t in unknown if not tried or not all(x[t.value_index] for x in tried)),
+    ]
 
 
-def _inferred(op: tf.Operation, differ: list[bool], uneven: set[Any], size: int) -> Sequence[bool]:
-    """Which outputs have known shapes if all sizes that do not differ were ``size``."""
+def _inferred(
+    op: tf.Operation, differ: list[bool], uneven: set[Any], size: int
+) -> Sequence[bool] | None:
+    """Which outputs have known shapes if all sizes that do not differ were ``size``.
+
+    None if such inputs do not fit together.
+    """
     graph = tf.__internal__.FuncGraph("shapes")
     schema = _tf.schema(op.type)
     assert schema is not None
@@ -330,8 +340,8 @@ def _inferred(op: tf.Operation, differ: list[bool], uneven: set[Any], size: int)
         ]
         try:
             made = _graphs.create_op(graph, op.type, inputs, protos)
-        except (TypeError, ValueError):  # the made-up sizes do not fit together
-            return [False] * len(op.outputs)
+        except (TypeError, ValueError):
+            return None
     return [t.shape.is_fully_defined() for t in made.outputs]
 
 
