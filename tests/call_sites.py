@@ -109,7 +109,8 @@ def _mapped(body: Body, shared: Tensors, origin: str, api: str, fallback: Any) -
             n = rows[0].shape[0]
             found = tf_pfor.pfor(
                 lambda i: body([tf.gather(x, i) for x in rows], read(given)),
-                tf.shape(rows[0])[0] if n is None else n, warn=False, fallback=fallback, out_shapes="dense",
+                tf.shape(rows[0])[0] if n is None else n, warn=False, fallback=fallback,
+                out_shapes="dense",
             )  # fmt: skip
         elif api == "vmap":
             one = tf_pfor.vmap(

@@ -299,22 +299,33 @@ class _RaggedRows(NamedTuple):
 
 def _without_ragged(fn: Callable[[Any], Any], elems: Any) -> tuple[Callable[[Any], Any], Any]:
     """``fn`` and ``elems`` with dense tensors and lengths in place of RaggedTensors."""
-
-    def rows(x: Any) -> Any:
-        return _RaggedRows(x.to_tensor(), x.row_lengths()) if x.ragged_rank == 1 else x
-
-    opened = nests.replaced(elems, tf.RaggedTensor, rows)
-    found: list[Any] = []
-    nests.replaced(opened, _RaggedRows, found.append)
-    if not found:
+    opened = open_ragged(elems)
+    if opened is elems:
         return fn, elems
     converted = autographed(fn)
 
     @_no_autograph
     def of_rows(row: Any) -> Any:
-        return converted(nests.replaced(row, _RaggedRows, lambda x: x.padded[: x.length]))
+        return converted(cut_ragged(row))
 
     return functools.update_wrapper(of_rows, fn, ("__name__", "__qualname__"), ()), opened
+
+
+def open_ragged(nest: Any) -> Any:
+    """A nest with dense tensors and lengths in place of RaggedTensors; itself if it has none."""
+
+    def rows(x: Any) -> Any:
+        return _RaggedRows(x.to_tensor(), x.row_lengths()) if x.ragged_rank == 1 else x
+
+    opened = nests.replaced(nest, tf.RaggedTensor, rows)
+    found: list[Any] = []
+    nests.replaced(opened, _RaggedRows, found.append)
+    return opened if found else nest
+
+
+def cut_ragged(row: Any) -> Any:
+    """One iteration of what ``open_ragged`` made: the rows of their own sizes."""
+    return nests.replaced(row, _RaggedRows, lambda x: x.padded[: x.length])
 
 
 # ---------------------------------------------------------------------------

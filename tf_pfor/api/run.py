@@ -325,6 +325,12 @@ class _Blocks:
             self.body, with_mapped(self.elements, rows), size, self.job.settings, inner,
             (first, self.n), self.shared,
         )  # fmt: skip
+        if any(isinstance(x, tf.RaggedTensor) for x in leaves):
+            raise ArgumentError(
+                "With blocks of iterations (chunk_size, parallel_iterations) results must have one "
+                "shape, and the shape of one may differ between iterations. Say its shape with "
+                'tf.ensure_shape, choose out_shapes="dense", or leave blocks out.'
+            )
         return [
             tf.repeat(x[None], size, 0) if i in self.shared else x
             for i, x in enumerate(leaves)

@@ -1,0 +1,131 @@
+"""Rows of RaggedTensors: dense tensors of their own length, in maps and Keras layers."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+L = keras.layers
+LENGTHS = [2, 4, 1, 3]
+VALUES = tf.random.stateless_normal([10, 3], [1, 2])
+ROWS = tf.RaggedTensor.from_row_lengths(VALUES, LENGTHS)
+
+
+def assert_rows(found, rows):
+    for got, want in zip(found, rows, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("site", ["eager", "function", "unknown", "vectorized_map", "dataset"])
+def test_vmap(site):
+    weights = tf.constant([1.0, 2.0, 3.0])
+
+    def one(row, w):
+        return {"scaled": row * w, "total": tf.reduce_sum(row @ w[:, None])}
+
+    def run(rows):
+        if site == "vectorized_map":
+            return tf_pfor.vectorized_map(lambda r: one(r, weights), rows)
+        return tf_pfor.vmap(one, in_axes=(0, None))(rows, weights)
+
+    if site == "dataset":
+        batches = list(tf.data.Dataset.from_tensor_slices(ROWS).ragged_batch(4).map(run))
+        found = batches[0]
+    elif site == "unknown":
+        spec = tf.RaggedTensorSpec([None, None, 3], tf.float32, ragged_rank=1)
+        run = tf.function(run, input_signature=[spec])
+        found = run(ROWS)
+        none = run(ROWS[:0])
+        assert none["scaled"].nrows() == 0
+        assert none["total"].shape == [0]
+    else:
+        found = (tf.function(run) if site == "function" else run)(ROWS)
+    expected = [one(r, weights) for r in ROWS]
+    assert_rows(found["scaled"], [e["scaled"] for e in expected])
+    np.testing.assert_allclose(found["total"], [e["total"] for e in expected], rtol=1e-5)
+
+
+LAYERS = {
+    "Dense": lambda: L.Dense(4, activation="relu"),
+    "LayerNormalization": lambda: L.LayerNormalization(),
+    "Dropout": lambda: L.Dropout(0.5),
+    "Softmax": lambda: L.Softmax(),
+}
+OF_BATCHES = {
+    "Conv1D": lambda: L.Conv1D(2, 3, padding="same"),
+    "GlobalAveragePooling1D": lambda: L.GlobalAveragePooling1D(),
+    "GlobalMaxPooling1D": lambda: L.GlobalMaxPooling1D(),
+    "MultiHeadAttention": lambda: L.MultiHeadAttention(2, 4),
+}
+
+
+@pytest.mark.parametrize("name", [*LAYERS, *OF_BATCHES])
+def test_keras_layers_are_vectorized(name):
+    layer = (LAYERS.get(name) or OF_BATCHES[name])()
+
+    def one(row):
+        if name in LAYERS:
+            return layer(row)
+        inputs = (row[None], row[None]) if name == "MultiHeadAttention" else (row[None],)
+        return layer(*inputs)[0]
+
+    rows = [one(r) for r in ROWS]
+    found = tf_pfor.vectorized_map(one, ROWS, fallback_to_while_loop=False)
+    assert_rows(found, rows)
+
+
+def test_embedding():
+    layer = L.Embedding(7, 4)
+    ids = tf.ragged.constant([[1, 2], [], [6, 0, 3]])
+    found = tf_pfor.vectorized_map(layer, ids, fallback_to_while_loop=False)
+    assert_rows(found, [layer(r) for r in ids])
+
+
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+@pytest.mark.parametrize("make", [lambda: L.LSTM(3), lambda: L.GRU(3, return_sequences=True)])
+def test_recurrent_layers(make):
+    layer = make()
+    rows = [layer(r[None])[0] for r in ROWS]
+    assert_rows(tf_pfor.vectorized_map(lambda r: layer(r[None])[0], ROWS), rows)
+
+
+def test_gradients_to_the_values():
+    with tf.GradientTape() as tape:
+        tape.watch(VALUES)
+        rows = tf.RaggedTensor.from_row_lengths(VALUES, LENGTHS)
+        y = tf_pfor.vmap(lambda r: tf.reduce_sum(tf.nn.softmax(r, 0) ** 2))(rows)
+    found = tf.convert_to_tensor(tape.gradient(y, VALUES))
+    with tf.GradientTape() as tape:
+        tape.watch(VALUES)
+        rows = tf.split(VALUES, LENGTHS)
+        y = tf.add_n([tf.reduce_sum(tf.nn.softmax(r, 0) ** 2) for r in rows])
+    np.testing.assert_allclose(found, tape.gradient(y, VALUES), rtol=1e-4, atol=1e-6)
+
+
+def test_per_example_gradients():
+    layer = L.Dense(1)
+    layer(tf.zeros([1, 3]))
+
+    def loss(row):
+        return tf.reduce_mean(layer(row) ** 2)
+
+    found = tf_pfor.vectorized_map(
+        lambda row: tf_pfor.jacrev(lambda w: tf.reduce_mean((row @ w) ** 2))(layer.kernel.value),
+        ROWS,
+    )
+    for got, row in zip(found, ROWS):
+        with tf.GradientTape() as tape:
+            y = loss(row)
+        np.testing.assert_allclose(got, tape.gradient(y, layer.kernel.value), rtol=1e-4, atol=1e-5)
+
+
+def test_blocks_are_refused():
+    with pytest.raises(ValueError, match="With blocks of iterations"):
+        tf_pfor.vectorized_map(lambda i: tf.range(i), tf.range(4), chunk_size=2)
+
+
+def test_an_index_beyond_the_end_of_a_row_is_an_error():
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_elements.py:\d+"):
+        tf_pfor.vectorized_map(lambda r: (r * 2.0)[1], ROWS)
