@@ -47,6 +47,10 @@ BODIES = {
     "by a vector": (lambda x, k: x[:k] * V + 1.0, True),
     "by a row's vector": (lambda x, k: x[:k] * x[0] - x[0, 0], True),
     "two slices": (lambda x, k: x[:k] * X[1][:k], True),
+    "by numbers": (lambda x, k: x[:k] * tf.cast(tf.range(k), tf.float32)[:, None], True),
+    "one or more": (lambda x, k: x[:k] * X[1][: 1 + (k - 1) * (k % 2)], False),
+    "joined with others": (
+        lambda x, k: tf.concat([x[:k], tf.cast(tf.range(k), tf.float32)[:, None]], 1), True),
     "compared": (lambda x, k: tf.where(x[:k] > 0, x[:k], -1.0), True),
     "cast": (lambda x, k: tf.cast(x[:k] > 0, tf.float64), True),
     "sum": (lambda x, k: tf.reduce_sum(x[:k] @ W), True),
@@ -96,7 +100,7 @@ BODIES = {
     "ones like": (lambda x, k: tf.ones_like(x[:k]), True),
     "called": (tf.function(lambda x, k: tf.tanh(x[:k]) @ W), True),
 }  # fmt: skip
-LOOPED = ("two slices", "gathered from ragged")
+LOOPED = ()
 
 
 def mapped(name, ks, **options):
@@ -186,3 +190,71 @@ def test_gradients_inside(name):
     np.testing.assert_allclose(
         found, tf.stack([gradient(x, k) for x, k in zip(X, K)]), rtol=1e-3, atol=1e-4
     )
+
+
+def test_sizes_that_do_not_fit():
+    """Where a row fails, the map fails: with the line and the sizes."""
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_rules.py:\d+.*differ in some"):
+        tf_pfor.vectorized_map(lambda e: e[0][: e[1]] * X[1][: e[1] - 1], (X, K))
+
+
+def test_what_has_no_form_under_xla_is_refused():
+    with pytest.raises(tf_pfor.NotVectorizableError, match="under jit_compile"):
+        tf.function(
+            lambda: tf_pfor.vectorized_map(lambda e: tf.sort(e[0][: e[1], 0])[0], (X, K)),
+            jit_compile=True,
+        )()
+
+
+# Under XLA the padded form alone; results must have one shape.
+UNDER_XLA = [
+    "sum", "sum of axis 0", "kept", "mean", "max", "min", "all", "product", "gram",
+    "einsum over rows", "argmax", "number",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNDER_XLA)
+def test_under_xla(name):
+    body = BODIES[name][0]
+
+    @tf.function(jit_compile=True)
+    def run(x, k):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf_pfor.vectorized_map(lambda e: body(*e), (x, k))
+            total = tf.reduce_sum(tf.cast(y, tf.float32) ** 2) if y.dtype.is_floating else 0.0
+        return y, tape.gradient(total, x) if y.dtype.is_floating else x
+
+    found, gradient = run(X, K)
+    np.testing.assert_allclose(found, rows_of(name, K), rtol=1e-4, atol=1e-5)
+    with tf.GradientTape() as tape:
+        tape.watch(X)
+        y = tf_pfor.vectorized_map(lambda e: body(*e), (X, K))
+        total = tf.reduce_sum(tf.cast(y, tf.float32) ** 2)
+    if y.dtype.is_floating:
+        np.testing.assert_allclose(gradient, tape.gradient(total, X), rtol=1e-3, atol=1e-4)
+
+
+def scalar(body):
+    return lambda x, k: tf.reduce_sum(tf.cast(body(x, k), tf.float32))
+
+
+@pytest.mark.parametrize("name", ["layers", "attention", "joined", "columns", "mask", "outer"])
+@pytest.mark.parametrize("where", ["branch", "loop", "map"])
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+def test_inside_control_flow(name, where):
+    one = scalar(BODIES[name][0])
+
+    def branch(x, k):
+        return tf.cond(k > 2, lambda: one(x, k), lambda: 0.0)
+
+    def loop(x, k):
+        r, step = one(x, k), tf.constant(0)
+        return tf.while_loop(lambda i, t: i < k, lambda i, t: (i + 1, t + r), [step, 0.0])[1]
+
+    def nested(x, k):
+        return tf.reduce_sum(tf_pfor.vectorized_map(lambda r: one(r, k), tf.stack([x, -x])))
+
+    body = {"branch": branch, "loop": loop, "map": nested}[where]
+    found = tf_pfor.vectorized_map(lambda e: body(*e), (X, K))
+    np.testing.assert_allclose(found, [body(x, k) for x, k in zip(X, K)], rtol=1e-3, atol=1e-4)

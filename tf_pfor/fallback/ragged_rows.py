@@ -29,6 +29,8 @@ def cut(region: Region, values: Sequence[Value], walker: Conversion) -> tuple[Re
     Returns:
       The region, and its inputs, none of which is ragged.
     """
+    if _tf.in_xla_context(walker.emit.graph):
+        raise CannotVectorize("under jit_compile its inputs must have the same shape in all rows")
     flat: list[Value] = []
     specs: list[tf.TensorSpec] = []
 

@@ -54,6 +54,71 @@ def broadcast_size(sizes: Sequence[Any], axis: int) -> Any:
     return found
 
 
+def unified(
+    call: Call, values: Sequence[Value], rank: int, *, broadcasts: bool = True
+) -> list[Value]:
+    """Values that share their sizes, after a check where these are different objects.
+
+    Args:
+      call: the call.
+      values: the operands.
+      rank: the inner rank of the result; the axes of operands are its last ones.
+      broadcasts: whether a row of size one is repeated where another operand has more.
+    """
+    found = list(values)
+    for axis in range(rank):
+        sizes = [size_at(v, axis - rank + rank_of(v)) for v in found]
+        known = {id(s): s for s in sizes if isinstance(s, RowSizes)}
+        if len(known) < 2:
+            continue
+        common = _common(call, [*known.values()], axis, broadcasts=broadcasts)
+        for i, (value, size) in enumerate(zip(found, sizes)):
+            if isinstance(size, RowSizes):
+                assert isinstance(value, Ragged)
+                found[i] = _resized(call, value, axis - rank + rank_of(value), common)
+    return found
+
+
+def _common(call: Call, sizes: Sequence[RowSizes], axis: int, *, broadcasts: bool) -> RowSizes:
+    """The sizes of what is broadcast together, which must fit in each row."""
+    bounds = [s.most for s in sizes]
+    most = None if None in bounds else max(b for b in bounds if b is not None)
+    total: Any = sizes[0].tensor
+    for other in sizes[1:]:
+        total = tf.where(tf.equal(total, 1), other.tensor, total) if broadcasts else total
+    if not _tf.in_xla_context(call.emit.graph):
+        where = _tf.user_line(call.op) or "line unknown"
+        text = (
+            f"{call.op_type} ({where}): the sizes of two inputs along axis {axis} differ in some "
+            "iterations. They are, for each iteration:"
+        )
+        each = tf.stack([s.tensor for s in sizes])
+        fits = tf.equal(each, total)
+        fits = fits | tf.equal(each, 1) if broadcasts else fits
+        check = tf.debugging.Assert(tf.reduce_all(fits), [text, each], 20)
+        with tf.control_dependencies([check]):
+            total = tf.identity(total)
+    total.set_shape(sizes[0].tensor.shape)
+    return RowSizes.of(total, most)
+
+
+def _resized(call: Call, value: Ragged, axis: int, common: RowSizes) -> Value:
+    """``value`` with these sizes along an axis; a row of one element repeats it."""
+    own = value.sizes[axis]
+    assert isinstance(own, RowSizes)
+    x = value.in_rows
+    room: Any = tf.reduce_max(tf.concat([common.tensor, [0]], 0))
+    if common.most is not None:
+        room = common.most
+    at: Any = tf.where(tf.equal(own.tensor, 1)[:, None], 0, tf.range(room)[None])
+    last: Any = tf.shape(x)[axis + 1] - 1
+    wide = tf.gather(x, tf.clip_by_value(at, 0, tf.maximum(last, 0)), axis=axis + 1, batch_dims=1)
+    sizes = [*value.sizes[:axis], common, *value.sizes[axis + 1 :]]
+    made = from_padded(call, wide, sizes)
+    assert isinstance(made, Ragged)
+    return made
+
+
 def row_ids(sizes: Sequence[Size]) -> tf.Tensor:
     """int32 [total]: of which row the elements of the packed form are."""
     if len(sizes) == 1 and isinstance(sizes[0], RowSizes):

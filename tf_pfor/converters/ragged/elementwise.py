@@ -14,6 +14,7 @@ from tf_pfor.converters.ragged._forms import (
     padded,
     rank_of,
     size_at,
+    unified,
     uses_packed,
 )
 from tf_pfor.core.call import Call
@@ -30,6 +31,7 @@ def elementwise(call: Call, *inputs: Value) -> Any:
     if not any(isinstance(v, Ragged) for v in inputs):
         raise CannotVectorize("numbers of one shape")
     rank = max(map(rank_of, inputs))
+    inputs = tuple(unified(call, inputs, rank))
     leading = max(rank - rank_of(v) + v.n_leading for v in inputs if isinstance(v, Ragged))
     sizes = [
         broadcast_size([size_at(v, i - rank + rank_of(v)) for v in inputs], i)
@@ -61,6 +63,7 @@ def same_shape(call: Call, *inputs: Any) -> Any:
     if not all(isinstance(v, Ragged) for v in flat):
         raise CannotVectorize("one of its inputs has the same shape in all iterations")
     del inputs
+    flat = unified(call, flat, rank_of(first), broadcasts=False)
     sizes = [broadcast_size([size_at(v, i) for v in flat], i) for i in range(first.n_leading)]
     is_packed = uses_packed(call)
     tensors = [aligned(call, v, sizes, rank_of(first)) for v in flat] if is_packed else [None]

@@ -13,6 +13,7 @@ from tf_pfor.converters.ragged._forms import (
     rank_of,
     row_ids,
     row_starts,
+    unified,
     uses_packed,
 )
 from tf_pfor.core.call import Call
@@ -91,6 +92,10 @@ def concat(call: Call, values: list[Value], axis: Value) -> Any:
     if first is None or first.n_leading != 1 or not uses_packed(call):
         raise CannotVectorize("what is joined differs along several axes")
     if at >= 1:
+        if all(isinstance(v, Ragged) and v.n_leading == 1 for v in values):
+            values = unified(call, values, rank, broadcasts=False)
+            first = values[0]
+            assert isinstance(first, Ragged)
         same = [isinstance(v, Ragged) and v.sizes == first.sizes for v in values]
         if not all(same):
             raise CannotVectorize("the sizes of what is joined are not known to be the same")
