@@ -258,3 +258,27 @@ def test_inside_control_flow(name, where):
     body = {"branch": branch, "loop": loop, "map": nested}[where]
     found = tf_pfor.vectorized_map(lambda e: body(*e), (X, K))
     np.testing.assert_allclose(found, [body(x, k) for x, k in zip(X, K)], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_nothing_comes_back_from_the_padding(jit):
+    """Divided by what is zero there, or its logarithm: with a finite gradient of what is shared."""
+    x, b = tf.abs(X) + 1.0, tf.abs(X[:, 0]) + 1.0
+
+    def one(row):
+        x, k, b = row
+        outer = b[None, :1] / x[:k, None, 0] + tf.math.log(x[None, :k, 1]) / b[0]
+        return tf.reduce_sum(outer) + tf.reduce_sum(b / x[:k])
+
+    @tf.function(jit_compile=jit)
+    def run():
+        with tf.GradientTape() as tape:
+            tape.watch([x, b])
+            y = tf_pfor.vectorized_map(one, (x, K, b))
+        return y, *tape.gradient(y, [x, b])
+
+    with tf.GradientTape() as tape:
+        tape.watch([x, b])
+        y = tf.stack([one(row) for row in zip(tf.unstack(x), K, tf.unstack(b))])
+    for found, wanted in zip(run(), (y, *tape.gradient(y, [x, b]))):
+        np.testing.assert_allclose(tf.convert_to_tensor(found), wanted, rtol=1e-3, atol=1e-4)

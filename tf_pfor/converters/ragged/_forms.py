@@ -195,6 +195,19 @@ def padded(call: Call, value: Value, rank: int) -> tf.Tensor:
     return value.tensor
 
 
+def repeated(value: Value) -> Value:
+    """A value with elements of the row in its padding: what is finite there stays finite."""
+    if not isinstance(value, Ragged):
+        return value
+    x = value.in_rows
+    for axis, size in enumerate(value.sizes):
+        if isinstance(size, RowSizes):
+            room = tf.shape(x)[axis + 1]
+            at: Any = tf.minimum(tf.range(room)[None], tf.maximum(size.tensor - 1, 0)[:, None])
+            x = tf.gather(x, at, axis=axis + 1, batch_dims=1)
+    return Value.stacked(x)
+
+
 def masked(tensor: tf.Tensor, sizes: Sequence[Size], other: Any = 0) -> tf.Tensor:
     """[n, largest, ...] with ``other`` in the padding; no gradient comes back from there."""
     count, rank = len(sizes), tensor.shape.rank

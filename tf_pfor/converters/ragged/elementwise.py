@@ -13,6 +13,7 @@ from tf_pfor.converters.ragged._forms import (
     from_padded,
     padded,
     rank_of,
+    repeated,
     size_at,
     unified,
     uses_packed,
@@ -46,8 +47,52 @@ def elementwise(call: Call, *inputs: Value) -> Any:
         operands = [aligned(call, v, sizes, rank) for v in inputs]
         if all(t is not None for t in operands):
             return from_packed(call, call.rebuild(**dict(zip(names, operands))), sizes)
+    if call.op_type not in _FINITE_AT_ZERO:  # else zero times infinite comes back as a gradient
+        inputs = tuple(repeated(v) for v in inputs)
     operands = [padded(call, v, rank) for v in inputs]
     return from_padded(call, call.rebuild(**dict(zip(names, operands))), sizes)
+
+
+_FINITE_AT_ZERO = frozenset(
+    [
+        "Abs",
+        "Add",
+        "AddV2",
+        "Cast",
+        "Cos",
+        "Elu",
+        "Equal",
+        "Erf",
+        "Exp",
+        "Expm1",
+        "Greater",
+        "GreaterEqual",
+        "Less",
+        "LessEqual",
+        "LogicalAnd",
+        "LogicalNot",
+        "LogicalOr",
+        "Maximum",
+        "Minimum",
+        "Mul",
+        "Neg",
+        "NotEqual",
+        "OnesLike",
+        "Relu",
+        "Relu6",
+        "ReluGrad",
+        "SelectV2",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Softplus",
+        "Square",
+        "SquaredDifference",
+        "Sub",
+        "Tanh",
+        "ZerosLike",
+    ]
+)
 
 
 @family_rule("same_shape")
