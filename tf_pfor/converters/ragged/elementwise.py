@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.converters.math._families import table
 from tf_pfor.converters.ragged._forms import (
     aligned,
     broadcast_size,
@@ -54,44 +55,11 @@ def elementwise(call: Call, *inputs: Value) -> Any:
 
 
 _FINITE_AT_ZERO = frozenset(
-    [
-        "Abs",
-        "Add",
-        "AddV2",
-        "Cast",
-        "Cos",
-        "Elu",
-        "Equal",
-        "Erf",
-        "Exp",
-        "Expm1",
-        "Greater",
-        "GreaterEqual",
-        "Less",
-        "LessEqual",
-        "LogicalAnd",
-        "LogicalNot",
-        "LogicalOr",
-        "Maximum",
-        "Minimum",
-        "Mul",
-        "Neg",
-        "NotEqual",
-        "OnesLike",
-        "Relu",
-        "Relu6",
-        "ReluGrad",
-        "SelectV2",
-        "Sigmoid",
-        "Sign",
-        "Sin",
-        "Softplus",
-        "Square",
-        "SquaredDifference",
-        "Sub",
-        "Tanh",
-        "ZerosLike",
-    ]
+    table("""
+        Abs Add AddV2 Cast Cos Elu Equal Erf Exp Expm1 Greater GreaterEqual Less LessEqual
+        LogicalAnd LogicalNot LogicalOr Maximum Minimum Mul Neg NotEqual OnesLike Relu Relu6
+        ReluGrad SelectV2 Sigmoid Sign Sin Softplus Square SquaredDifference Sub Tanh ZerosLike
+    """)
 )
 
 

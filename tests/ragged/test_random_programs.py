@@ -1,0 +1,116 @@
+"""Random programs over rows of their own lengths, against a loop: values and gradients."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+N, T, D = 4, 5, 3
+W = tf.random.stateless_normal([D, D], [3, 1]) / 2.0
+V = tf.random.stateless_normal([D], [3, 2])
+X = tf.random.stateless_normal([N, T, D], [3, 3])
+
+UNARY = [tf.tanh, tf.sin, tf.nn.relu, tf.negative, lambda a: a * a, lambda a: tf.exp(-tf.abs(a))]
+# name -> what it does with a value [k, D] and another one of the same length
+SAME = {
+    "unary": lambda rng, a, b: UNARY[rng.integers(len(UNARY))](a),
+    "add": lambda rng, a, b: a + b,
+    "multiply": lambda rng, a, b: a * b,
+    "choose": lambda rng, a, b: tf.where(a > b, a, -b),
+    "bias": lambda rng, a, b: a + V,
+    "weights": lambda rng, a, b: a @ W,
+    "reverse": lambda rng, a, b: a[::-1],
+    "cumsum": lambda rng, a, b: tf.cumsum(a, reverse=bool(rng.integers(2))),
+    "softmax": lambda rng, a, b: tf.nn.softmax(a, int(rng.integers(2))),
+    "attention": lambda rng, a, b: tf.nn.softmax(tf.matmul(a, b, transpose_b=True)) @ b,
+    "centered": lambda rng, a, b: a - tf.reduce_mean(a, int(rng.integers(2)), keepdims=True),
+    "flat": lambda rng, a, b: tf.reshape(tf.reshape(a, [-1]) * 2.0, [-1, D]),
+    "expanded": lambda rng, a, b: tf.squeeze(a[None] * b[None], 0),
+    "flipped": lambda rng, a, b: tf.transpose(tf.tanh(tf.transpose(a))),
+    "outer": lambda rng, a, b: tf.reduce_sum(a[:, None] * b[None], 1),
+    "numbered": lambda rng, a, b: a * tf.cast(tf.range(tf.shape(a)[0]), tf.float32)[:, None],
+    "scaled": lambda rng, a, b: a / tf.cast(tf.shape(b)[0], tf.float32),
+    "convolved": lambda rng, a, b: tf.nn.conv1d(a[None], W[None], 1, "SAME")[0],
+    "columns": lambda rng, a, b: tf.concat([a[:, 1:], b[:, :1]], 1),
+    "largest": lambda rng, a, b: a - tf.reduce_max(b, 0),
+}
+OTHER = {
+    "rest": lambda rng, a: a[1:],
+    "part": lambda rng, a: a[: int(rng.integers(1, 4))],
+    "twice": lambda rng, a: tf.concat([a, tf.sin(a)], 0),
+    "with more": lambda rng, a: tf.concat([V[None], a], 0),
+}
+ENDS = {
+    "sum": lambda rng, a: tf.reduce_sum(a, int(rng.integers(2))),
+    "total": lambda rng, a: tf.reduce_sum(a),
+    "prod": lambda rng, a: tf.reduce_prod(tf.tanh(a), 0),
+    "gram": lambda rng, a: tf.matmul(a, a, transpose_a=True),
+    "norm": lambda rng, a: tf.sqrt(tf.reduce_sum(a * a) + 1.0),
+    "all": lambda rng, a: a,
+}
+
+
+def program(seed):
+    """A body of a row [T, D] and its length; the same for the same seed."""
+
+    def body(x, k):
+        rng = np.random.default_rng(seed)
+        values = [x[:k], x[:k] * 2.0]
+        for _ in range(rng.integers(2, 10)):
+            a, b = (values[rng.integers(len(values))] for _ in range(2))
+            if rng.random() < 0.85:
+                name = rng.choice(sorted(SAME))
+                values.append(SAME[name](rng, a, b))
+            else:
+                name = rng.choice(sorted(OTHER))
+                made = OTHER[name](rng, a)
+                values = [made, tf.tanh(made)]
+        ends = rng.choice(sorted(ENDS), 2)
+        return [ENDS[name](rng, values[rng.integers(len(values))]) for name in ends]
+
+    return body
+
+
+def flat(result):
+    tensors = [r.flat_values if isinstance(r, tf.RaggedTensor) else r for r in result]
+    return tf.concat([tf.reshape(t, [-1]) for t in tensors], 0)
+
+
+def check(seed, ks):
+    body = program(seed)
+    with tf.GradientTape() as tape:
+        tape.watch([X, W, V])
+        found = tf_pfor.vectorized_map(lambda e: body(*e), (X, ks))
+        total = tf.reduce_sum(tf.sin(flat(found)))
+    gradients = tape.gradient(total, [X, W, V], unconnected_gradients="zero")
+    row = tf.function(body)
+    with tf.GradientTape() as tape:
+        tape.watch([X, W, V])
+        rows = [row(x, k) for x, k in zip(tf.unstack(X), ks)]
+        expected = tf.concat([tf.reshape(r[i], [-1]) for i in range(2) for r in rows], 0)
+        total = tf.reduce_sum(tf.sin(expected))
+    wanted = tape.gradient(total, [X, W, V], unconnected_gradients="zero")
+    np.testing.assert_allclose(flat(found), expected, rtol=2e-3, atol=2e-4, err_msg=f"seed {seed}")
+    for got, want in zip(gradients, wanted):
+        got, want = (tf.convert_to_tensor(t) for t in (got, want))
+        np.testing.assert_allclose(got, want, rtol=5e-3, atol=1e-3, err_msg=f"seed {seed}")
+
+
+def lengths(seed):
+    return tf.constant(np.random.default_rng(seed).integers(1, T + 1, N), tf.int32)
+
+
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+@pytest.mark.parametrize("block", range(4))
+def test_programs(block):
+    for seed in range(6 * block, 6 * block + 6):
+        check(seed, lengths(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+@pytest.mark.parametrize("block", range(50))
+def test_many_programs(block):
+    for seed in range(1000 + 20 * block, 1020 + 20 * block):
+        check(seed, lengths(seed))
