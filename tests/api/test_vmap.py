@@ -244,7 +244,14 @@ def test_dataclasses_without_a_kept_trace():
 
 
 @pytest.mark.parametrize(
-    "x", [tf.ragged.constant([[1.0], [2.0, 3.0]]), tf.sparse.from_dense([[1.0], [0.0]])], ids=type
+    "x",
+    [
+        tf.ragged.constant([[[1.0], []], [[2.0, 3.0]]]).with_values(
+            tf.ragged.constant([[1.0], [], [2.0, 3.0]])
+        ),
+        tf.sparse.from_dense([[1.0], [0.0]]),
+    ],
+    ids=type,
 )
 def test_composites_are_not_mapped(x):
     with pytest.raises(ArgumentTypeError, match=r"args\[0\]\['a'\] is a \w+Tensor"):

@@ -227,7 +227,7 @@ def test_gradient_of_an_embedding_that_one_branch_reads(n):
 
     args = tf.constant(P[:n]), tf.constant(X[:n])
     with pytest.warns(FallbackWarning, match="results of different shapes"):
-        found = tf.function(vectorized_map)(f, args)
+        found = tf.function(vectorized_map)(f, args, out_shapes="dense")
     expected = [tf.function(f)((args[0][i], args[1][i])) for i in range(n)]
     assert len(found) == n
     np.testing.assert_allclose(found, np.reshape(expected, found.shape), rtol=1e-6)

@@ -17,6 +17,7 @@ from tf_pfor.core.pending import (
 )
 from tf_pfor.core.stacked_lists import ListRows, StackedList
 from tf_pfor.core.values import Cell, Folded, RowSource, Stacked, Unstacked, Value
+from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.layouts.row_major import Items, RowMajorList
 from tf_pfor.walker import contracts
@@ -44,6 +45,7 @@ def products(k):
     return Products((Product(a, b, False, False),), ())
 
 
+SIZES, FLAT = tf.constant([2, 0, 1]), tf.zeros([3, 4])
 PIECE = Value.stacked(tf.zeros([N, 4]))
 GOOD = [
     Value.unstacked(tf.zeros([2])),
@@ -59,6 +61,8 @@ GOOD = [
     StackedList.of(LIST),
     rows(ids=IDS, mask=tf.ones([N], tf.bool), lengths=IDS, starts=IDS),
     RowMajorList(Cell(LIST), (5,), tf.float32, ListRows(N), Items(tf.float32, (), 5)),
+    Ragged.packed(FLAT, [1, RowSizes.of(SIZES)]),
+    Ragged.from_padded(ROWS, [RowSizes.of(SIZES)]),
     RepeatedList.of(Value.unstacked(ROWS), Value.unstacked(tf.constant(4))),
 ]
 BROKEN = {
@@ -75,6 +79,14 @@ BROKEN = {
     "each product": stacked(SumOfProducts, products=products(3)),
     "there is a part": stacked(Packed, parts=(tf.zeros([N, 4]),)),
     "the piece": stacked(ZeroExtended, piece=Piece(PIECE, 2, 1)),
+    "its sizes are of its first axes": Ragged.packed(FLAT, [RowSizes.of(SIZES), 2]),
+    "a size that differs is int32 [n]": Ragged.packed(FLAT, [RowSizes.of(tf.range(N + 1))]),
+    "its tensor has the elements of all rows": Ragged.packed(
+        FLAT, [RowSizes.of(SIZES)]
+    ).with_inner_shape((None, 3)),
+    "its padded form is": Ragged.from_padded(
+        tf.zeros([N, 3, 2]), [RowSizes.of(SIZES)]
+    ).with_inner_shape((None,)),
     "StackedList: its tensor has its dtype": StackedList(Cell(ROWS), (), tf.variant),
     "it has the inner shape, of handles": StackedList(Cell(LIST), (2,), tf.variant),
     "the size of its elements": rows(size=-1),

@@ -95,9 +95,9 @@ def test_examples_that_are_dataclasses(form):
         (lambda f, w: f(lambda x: tf.complex(w, x), w, X), ArgumentError, "found dtype complex64"),
         (lambda f, w: f(lambda: w, w), ArgumentError, "batch holds no tensor"),
         (
-            lambda f, w: f(lambda x: w, w, tf.ragged.constant([[1.0], []])),
+            lambda f, w: f(lambda x: w, w, tf.sparse.from_dense([[1.0], [0.0]])),
             ArgumentTypeError,
-            "RaggedTensor",
+            "SparseTensor",
         ),
     ],
 )
@@ -142,3 +142,24 @@ def test_microbatches():
     total, _ = clipped(lambda rows: tf.reduce_mean(tf.linalg.matvec(rows, w)), w, x, clip_norm=4.0)
     means = tf.reduce_mean(x, 1)
     np.testing.assert_allclose(total, tf.reduce_sum(tf.clip_by_norm(means, 4.0, 1), 0), 1e-6)
+
+
+def test_rows_of_their_own_length():
+    """A sequence model on a ragged batch."""
+    rows = tf.RaggedTensor.from_row_lengths(
+        tf.random.stateless_normal([10, 3], [1, 2]), [2, 4, 1, 3]
+    )
+    w = tf.Variable(tf.random.stateless_normal([3, 2], [1, 3]))
+
+    def loss(x):
+        return tf.reduce_mean(tf.tanh(x @ w) ** 2)
+
+    expected = []
+    for row in rows:
+        with tf.GradientTape() as tape:
+            y = loss(row)
+        expected.append(tape.gradient(y, w))
+    (found,) = tf.nest.flatten(tf_pfor.per_example_gradients(loss, w, rows))
+    np.testing.assert_allclose(found, tf.stack(expected), rtol=1e-4, atol=1e-6)
+    norms = tf_pfor.gradient_norms(loss, w, rows)
+    np.testing.assert_allclose(norms, [tf.norm(g) for g in expected], rtol=1e-4)

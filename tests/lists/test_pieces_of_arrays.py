@@ -99,7 +99,7 @@ def test_lengths_that_are_not_known_are_looped():
             a = tf.TensorArray(D, 2, infer_shape=False).split(row, lengths)
             return tf.reduce_sum(tf.ensure_shape(a.read(1), [None]) ** 2) * 2.0
 
-        return mapped(gradient(fn), "loop")(x)
+        return mapped(gradient(fn), "loop")(x).to_tensor()
 
     with pytest.warns(tf_pfor.FallbackWarning, match="lengths of the pieces are not known"):
         found = of_all(X, tf.constant([1, 3]))

@@ -221,8 +221,7 @@ def vectorized_map(
         or operations. Traced once, with AutoGraph.
       elems: a nest of tensors, [n, ...] each. A tensor of shape [1, ...] is the same for all n
         rows; a leaf that is None is None in each row. Of a RaggedTensor with one ragged dimension
-        ``fn`` gets each row as a tensor of its own size: what depends on that runs in a sequential
-        loop, until sizes are equal again.
+        ``fn`` gets each row as a tensor of its own size (docs/ragged.md).
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
       warn: whether to warn of such ops.
       axis_name: by which collectives (``psum`` ...) in ``fn`` may name the mapped axis.

@@ -16,7 +16,7 @@ from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis
 from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.emit import Dim, salted
-from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
 from tf_pfor.core.report import Recorder, refusal, warn_of_loops
 from tf_pfor.core.values import Value, dims
 from tf_pfor.fallback import nested_maps
@@ -234,9 +234,18 @@ def _result(walker: Walker, value: Value, is_invariant: bool, position: int) -> 
 def _tensor_of(walker: Walker, value: Value) -> Any:
     """A stacked result; one whose shape differs between iterations as the caller wants it."""
     chosen = walker.settings.out_shapes
-    if isinstance(value, Ragged) and chosen != "dense":
+    if isinstance(value, Ragged):
+        if chosen != "padded" and _tf.in_xla_context(walker.emit.graph):
+            raise NotVectorizableError(
+                f"{value.name} is a result whose shape may differ between iterations, which XLA "
+                "does not know. Reduce it, say its shape with tf.ensure_shape, choose "
+                'out_shapes="padded", or leave out jit_compile.'
+            )
         with walker.emit.graph.as_default():
-            return value.ragged_tensor() if chosen == "ragged" else value.trimmed()
+            if chosen == "padded":
+                return value.trimmed()
+            if chosen == "ragged" and not value.is_full:
+                return value.ragged_tensor()
     return walker.tile(value).tensor
 
 

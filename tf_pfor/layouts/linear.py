@@ -51,11 +51,24 @@ def forms(tensor: tf.Tensor) -> np.ndarray | None:
         return None
     made = _forms(tensor)
     if made is None or made.shape != tuple(shape):
-        name = (tensor.op, tensor.value_index)
+        name = _name(tensor)
         made = np.empty(tuple(shape.as_list()), object)  # type: ignore[arg-type]
         for i in np.ndindex(*made.shape):
             made[i] = Form(frozenset([((name, i), 1)]), 0)
     return made
+
+
+def _name(tensor: tf.Tensor) -> Any:
+    """Equal for numbers that are made alike of the same ones."""
+    op = tensor.op
+    if op.type in _ALIKE and not op.control_inputs:
+        parts = [forms(t) for t in op.inputs]
+        if all(p is not None for p in parts):
+            return (op.type, tensor.dtype, *(tuple(p.flat) for p in parts))  # type: ignore[union-attr]
+    return (op, tensor.value_index)
+
+
+_ALIKE = ("FloorDiv", "FloorMod", "Maximum", "Minimum", "Mul", "TruncateDiv", "TruncateMod")
 
 
 def _forms(tensor: tf.Tensor) -> np.ndarray | None:

@@ -43,21 +43,23 @@ class RowSizes:
     Args:
       cell: int32 [n].
       most: what none is above, where that is known before running.
+      full: of windows of one length: what all are that do not reach past an edge.
     """
 
-    __slots__ = ("__weakref__", "_made", "_rows", "_starts", "cell", "most")
+    __slots__ = ("__weakref__", "_made", "_rows", "_starts", "cell", "full", "most")
 
-    def __init__(self, cell: Cell, most: int | None = None):
+    def __init__(self, cell: Cell, most: int | None = None, full: int | None = None):
         self.cell = cell
         self.most = most
+        self.full = full
         self._rows = Cell(None, self._make_rows)
         self._starts = Cell(None, lambda: tf.cumsum(self.tensor, exclusive=True))
         self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     @classmethod
-    def of(cls, tensor: tf.Tensor, most: int | None = None) -> RowSizes:
+    def of(cls, tensor: tf.Tensor, most: int | None = None, full: int | None = None) -> RowSizes:
         """From a tensor int32 [n]."""
-        return cls(Cell(tensor), most)
+        return cls(Cell(tensor), most, full)
 
     @property
     def tensor(self) -> tf.Tensor:
@@ -87,13 +89,13 @@ class RowSizes:
             def make() -> tf.Tensor:
                 return emit("GatherV2", self.tensor, rows, emit.constant(0, tf.int32))
 
-            self._made[loop] = RowSizes(Cell(None, make), self.most)
+            self._made[loop] = RowSizes(Cell(None, make), self.most, self.full)
         return self._made[loop]
 
     def seen_from(self, graph: Any, see: Any) -> RowSizes:
         """The same for ops of another graph: the same object whenever it is asked."""
         if graph not in self._made:
-            self._made[graph] = RowSizes(self.cell.seen_from(graph, see), self.most)
+            self._made[graph] = RowSizes(self.cell.seen_from(graph, see), self.most, self.full)
         return self._made[graph]
 
 
@@ -172,20 +174,40 @@ class Ragged(Value):
         dense.set_shape([self.in_rows.shape[0], *(self.inner_shape or ())])
         return Value.stacked(dense)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether all rows have one shape but for windows that reach past an edge."""
+        return all(s.full is not None for s in self.sizes if isinstance(s, RowSizes))
+
     def trimmed(self) -> tf.Tensor:
         """The padded form, no larger than the largest row."""
-        sizes = [
-            tf.reduce_max(tf.concat([s.tensor, [0]], 0)) if isinstance(s, RowSizes) else -1
-            for s in self.sizes
-        ]
+        sizes: list[Any] = []
+        for axis, size in enumerate(self.sizes):
+            if not isinstance(size, RowSizes):
+                sizes.append(-1)
+            elif size.full is not None:  # also if there are no rows
+                sizes.append(tf.minimum(size.full, tf.shape(self.in_rows)[axis + 1]))
+            else:
+                sizes.append(tf.reduce_max(tf.concat([size.tensor, [0]], 0)))
         rest = [-1] * (_rank(self.in_rows) - 1 - len(sizes))
         return tf.slice(self.in_rows, [0] * _rank(self.in_rows), tf.stack([-1, *sizes, *rest]))
 
-    def _message(self) -> str:
+    @property
+    def name(self) -> str:
+        """What it is in the body, for errors."""
         op = self.origin.op if self.origin is not None else None
-        named = "" if op is None else (
-            f": {op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'})"
-        )  # fmt: skip
+        if op is None:
+            return "It"
+        return f"{op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'})"
+
+    def _message(self) -> str:
+        named = "" if self.origin is None else f": {self.name}"
+        if self.is_full:
+            return (
+                f"A slice reaches past the edge of the tensor in some iterations{named}, where it "
+                "is shorter, and all results need one shape. Move its begin (tf.clip_by_value), "
+                "or pad the tensor. Found the shapes"
+            )
         return (
             f"The shape of a result of the body differs between iterations{named}. Expected: one "
             "shape. Pad it or reduce it. Found the shapes"
@@ -239,6 +261,8 @@ class Ragged(Value):
 
 def _later(tensor: tf.Tensor, make: Callable[[], tf.Tensor]) -> Cell:
     """What is made of a tensor when it is read, in the graph of that."""
+    if not tf.is_symbolic_tensor(tensor):
+        return Cell(None, make)
     graph = tensor.graph
 
     def run() -> tf.Tensor:

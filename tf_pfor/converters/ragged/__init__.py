@@ -9,6 +9,7 @@ that is `converters/sparse`.
 from tf_pfor.converters.ragged import (
     elementwise,
     gather,
+    padding,
     products,
     reductions,
     shapes,
@@ -18,6 +19,7 @@ from tf_pfor.converters.ragged import (
 __all__ = [
     "elementwise",
     "gather",
+    "padding",
     "products",
     "reductions",
     "shapes",

@@ -139,13 +139,31 @@ def sliced_by_size(call: Call, input: Value, begin: Value, size: Value) -> Any:
             is_all = isinstance(first, int) and first == 0
             items.append(Item("all") if is_all else Item("range", first, None, 1, (b, None, 1)))
         else:
-            last = first + _bound(size, s, p)
-            items.append(Item("range", first, last, 1, (b, b.plus(s, 1), 1)))
+            known = input.inner_shape and input.inner_shape[p]
+            room: Any = tf.shape(input.tensor)[p + int(input.is_stacked)]
+            many = _checked_size(call, first, _bound(size, s, p), room if known is None else known)
+            items.append(Item("range", first, first + many, 1, (b, b.plus(s, 1), 1)))
     if all(i.is_static for i in items):
         raise CannotVectorize("nothing differs between iterations")
     lead = [slice(None)] if input.is_stacked else []
     whole = input.tensor[tuple([*lead, *[i.python for i in items]])]
     return _cut(call, whole, items, is_stacked=input.is_stacked)
+
+
+def _checked_size(call: Call, first: Any, many: Any, room: Any) -> Any:
+    """How much a tf.slice takes, which must be there; all the rest for -1."""
+    if isinstance(first, int) and isinstance(many, int):
+        return many
+    many = many if isinstance(many, int) else tf.where(tf.equal(many, -1), room - first, many)
+    if _tf.in_xla_context(call.emit.graph):
+        return many
+    where_ = _tf.user_line(call.op) or "line unknown"
+    text = f"Slice ({where_}): it reaches out of the tensor in some iterations. Begins and sizes:"
+    first = tf.convert_to_tensor(first)
+    fits = (first >= 0) & (many >= 0) & (first + many <= room)
+    check = tf.debugging.Assert(tf.reduce_all(fits), [text, first, many])
+    with tf.control_dependencies([check]):
+        return tf.identity(many)
 
 
 def _cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool) -> Value:
@@ -200,12 +218,13 @@ def _range_of(call: Call, item: Item, room: Any) -> tuple[tf.Tensor | None, RowS
     start = None if begin is None else tf.broadcast_to(begin, tf.stack([n]))
     most = -(-room // item.stride) if isinstance(room, int) else None
     first, last, _ = item.name
+    full = None
     if first is not None and last is not None:
         span = last.plus(first, -1).known
         if span is not None and span > 0:
-            least = -(-span // item.stride)
-            most = least if most is None else min(most, least)
-    found = (start, RowSizes.of(length, most))
+            full = -(-span // item.stride)
+            most = full if most is None else min(most, full)
+    found = (start, RowSizes.of(length, most, full))
     if key is not None:
         memo[key] = found
     return found
@@ -292,10 +311,12 @@ def slice_of_ragged(call: Call, input: Value, begin: Value, end: Value, strides:
     """Slices of the axes behind the sizes; an element or a range of the axis that differs."""
     if isinstance(input, RowShape):
         return _of_shape(call, input)
-    if not isinstance(input, Ragged) or not uses_packed(call):
+    if not isinstance(input, Ragged):
         raise CannotVectorize("the bounds are shapes that differ between iterations")
     del begin, end, strides
     items = _items(call, rank_of(input))
+    if not uses_packed(call):
+        return _of_padded(call, input, items)
     count, seen, x = input.n_leading, 0, input
     leading: list[Item] = []
     behind: list[Item] = []
@@ -320,6 +341,27 @@ def slice_of_ragged(call: Call, input: Value, begin: Value, end: Value, strides:
         if item.kind == "new":
             made_ = with_new_axis(call, made_, at)
     return made_
+
+
+def _of_padded(call: Call, x: Ragged, items: list[Item]) -> Value:
+    """Under XLA: slices behind the sizes, an element (clamped, as XLA does) or a range in front."""
+    if x.n_leading != 1 or any(i.kind == "new" for i in items) or not items:
+        raise CannotVectorize("several leading axes, under jit_compile")
+    (size,), (first, *behind) = x.sizes, items
+    assert isinstance(size, RowSizes)
+    if not all(i.is_static for i in behind):
+        raise CannotVectorize("a range whose bounds differ, behind an axis that differs")
+    rows = x.in_rows[tuple([slice(None), slice(None), *[i.python for i in behind]])]
+    if first.kind == "all":
+        return from_padded(call, rows, [size], is_clean=True)
+    if first.kind == "index":
+        at = tf.convert_to_tensor(first.begin, tf.int32)
+        at = tf.broadcast_to(tf.where(at < 0, at + size.tensor, at), tf.shape(size.tensor))
+        return Value.stacked(tf.gather(rows, tf.maximum(at, 0), axis=1, batch_dims=1))
+    if first.stride < 1:
+        raise CannotVectorize("a slice with a negative stride, under jit_compile")
+    begin, lengths = _bounds_in_row(call, first, size)
+    return from_padded(call, _moved(rows, 0, begin, first.stride, lengths), [lengths])
 
 
 def _without_ones(x: Ragged, leading: list[Item]) -> tuple[Ragged, list[Item]]:
@@ -377,24 +419,30 @@ def _range(call: Call, x: Ragged, item: Item) -> Value:
         if item.stride == -1 and item.begin is None and item.end is None:
             return _reversed(call, x, size)
         raise CannotVectorize("a slice with a negative stride")
+    begin, lengths = _bounds_in_row(call, item, size)
+    rows = row_ids([lengths])
+    at = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([lengths]), rows)
+    at = at * item.stride + tf.gather(row_starts(x.sizes) + begin, rows)
+    return from_packed(call, tf.gather(x.tensor, at), [lengths])
+
+
+def _bounds_in_row(call: Call, item: Item, size: RowSizes) -> tuple[tf.Tensor, RowSizes]:
+    """Where a range of ragged rows begins in each, and how long it is; shared by equal ones."""
+    memo = call.memo.setdefault(("ragged ranges", id(call.loop)), {})
+    key = (item.name, id(size))
+    if key in memo:
+        return memo[key][1]
     room = size.tensor
 
     def clamped(at: Any) -> tf.Tensor:
         at = tf.convert_to_tensor(at, tf.int32)
         return tf.clip_by_value(tf.where(at < 0, at + room, at), 0, room)
 
-    begin = tf.zeros_like(room) if item.begin is None else clamped(item.begin)
+    begin: Any = tf.zeros_like(room) if item.begin is None else clamped(item.begin)
     end = room if item.end is None else clamped(item.end)
     length = tf.maximum((end - begin + (item.stride - 1)) // item.stride, 0)
-    memo = call.memo.setdefault(("ragged ranges", id(call.loop)), {})
-    key = (item.name, id(size))
-    if key not in memo:
-        memo[key] = (size, RowSizes.of(length, size.most))
-    lengths = memo[key][1]
-    rows = row_ids([lengths])
-    at = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([lengths]), rows)
-    at = at * item.stride + tf.gather(row_starts(x.sizes) + begin, rows)
-    return from_packed(call, tf.gather(x.tensor, at), [lengths])
+    memo[key] = (size, (begin, RowSizes.of(length, size.most)))
+    return memo[key][1]
 
 
 def _reversed(call: Call, x: Ragged, size: RowSizes) -> Value:
