@@ -159,7 +159,8 @@ def test_rows_of_their_own_length():
         with tf.GradientTape() as tape:
             y = loss(row)
         expected.append(tape.gradient(y, w))
-    (found,) = tf.nest.flatten(tf_pfor.per_example_gradients(loss, w, rows))
+    found, losses = tf_pfor.per_example_gradients(loss, w, rows)
+    np.testing.assert_allclose(losses, [loss(row) for row in rows], rtol=1e-4)
     np.testing.assert_allclose(found, tf.stack(expected), rtol=1e-4, atol=1e-6)
     norms = tf_pfor.gradient_norms(loss, w, rows)
     np.testing.assert_allclose(norms, [tf.norm(g) for g in expected], rtol=1e-4)

@@ -275,7 +275,8 @@ def _check_dense(leaf: Any, name: str) -> None:
     if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
         raise ArgumentTypeError(
             f"{name} is a {type(leaf).__name__}, which is not supported yet as a mapped argument "
-            "(RaggedTensors of one ragged dimension are, along axis 0). Convert it to a dense tensor first (.to_tensor() or tf.sparse.to_dense()), or set its "
+            "(RaggedTensors of one ragged dimension are, along axis 0). Convert it to a dense "
+            "tensor first (.to_tensor() or tf.sparse.to_dense()), or set its "
             "entry of in_axes to None if all examples share it."
         )
 
