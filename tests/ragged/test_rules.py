@@ -97,10 +97,38 @@ BODIES = {
     "joined": (lambda x, k: tf.concat([x[:k], x[:2], x[:k] * 2.0], 0), True),
     "joined columns": (lambda x, k: tf.concat([x[:k], tf.sin(x[:k])], 1), True),
     "mask": (lambda x, k: tf.boolean_mask(x[:, 0], x[:, 0] > 0) * 2.0, True),
+    "one hot": (lambda x, k: tf.one_hot(tf.range(T)[:k], 4) * x[0, 0], True),
+    "cross entropy": (
+        lambda x, k: tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(T)[:k] % D, x[:k]),
+        True),
+    "soft cross entropy": (
+        lambda x, k: tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax(x[:k]), x[:k] * 2.0),
+        True),
+    "split": (lambda x, k: tf.split(x[:k], [1, 2], -1)[1] * 2.0, True),
+    "unstacked": (lambda x, k: tf.unstack(x[:k], axis=1)[1] * 2.0, True),
+    "stacked": (lambda x, k: tf.stack([x[:k], tf.sin(x[:k])], 1), True),
+    "stacked in front": (lambda x, k: tf.stack([x[:k], tf.sin(x[:k])]), True),
+    "sorted": (lambda x, k: tf.sort(x[:k, 0] * 2.0), False),
+    "sorted down": (lambda x, k: tf.sort(x[:k, 0] * 2.0, direction="DESCENDING"), False),
+    "median": (lambda x, k: tf.sort(x[:k, 0])[k // 2], False),
+    "largest two": (lambda x, k: tf.math.top_k(x[: k + 1, 0], 2)[0], False),
+    "largest columns": (lambda x, k: tf.math.top_k(x[:k], 2)[0], True),
+    "repeated": (lambda x, k: tf.repeat(x[0], k), True),
+    "tiled": (lambda x, k: tf.tile(x[:2], [k, 1]) * 2.0, True),
+    "tensordot": (lambda x, k: tf.tensordot(x[:k], W, 1), True),
+    "tensordot of rank 3": (lambda x, k: tf.tensordot(x[:k][:, None], W, [[2], [0]]), True),
+    "padded": (lambda x, k: tf.pad(x[:k], [[1, 2], [0, 0]]), True),
+    "padded to one size": (lambda x, k: tf.pad(x[:k], [[0, T - k], [0, 0]]), True),
+    "standard deviation": (lambda x, k: tf.math.reduce_std(x[:k], 0), False),
+    "logsumexp": (lambda x, k: tf.reduce_logsumexp(x[:k], 0), False),
+    "segments": (lambda x, k: tf.math.segment_max(x, tf.minimum(tf.range(T), k - 1)), False),
+    "window": (lambda x, k: x[k // 3 : k // 3 + 2] * 2.0, True),
+    "sized slice": (lambda x, k: tf.slice(x, [T - k, 0], [k, D]) * 2.0, True),
+    "rest of a slice": (lambda x, k: tf.slice(x, [k // 2, 0], [-1, D]) * 2.0, True),
     "ones like": (lambda x, k: tf.ones_like(x[:k]), True),
     "called": (tf.function(lambda x, k: tf.tanh(x[:k]) @ W), True),
 }  # fmt: skip
-LOOPED = ()
+LOOPED = ("soft cross entropy",)  # it slices and joins shapes that differ
 
 
 def mapped(name, ks, **options):
@@ -282,3 +310,8 @@ def test_nothing_comes_back_from_the_padding(jit):
         y = tf.stack([one(row) for row in zip(tf.unstack(x), K, tf.unstack(b))])
     for found, wanted in zip(run(), (y, *tape.gradient(y, [x, b]))):
         np.testing.assert_allclose(tf.convert_to_tensor(found), wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_a_slice_that_reaches_out_is_an_error_as_in_a_row():
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_rules.py:\d+.*reaches out"):
+        tf_pfor.vectorized_map(lambda e: tf.slice(e[0], [e[1], 0], [e[1], D]), (X, K))

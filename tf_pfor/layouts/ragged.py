@@ -417,7 +417,13 @@ class RowSize(Stacked):
 
 
 def shape_value(emit: Any, sizes: Sequence[Size], dtype: tf.DType) -> Value:
-    """The vector of some sizes, of which some differ."""
+    """The vector of some sizes: a constant where none differs and all are known."""
+    if all(isinstance(s, int) for s in sizes):
+        array = np.asarray(sizes, dtype.as_numpy_dtype)
+        return Value.unstacked(emit.constant(array), array)
+    if not any(isinstance(s, RowSizes) for s in sizes):
+        with emit.graph.as_default():
+            return Value.unstacked(tf.cast(tf.stack([*sizes]), dtype))
 
     def make() -> tf.Tensor:
         with emit.graph.as_default():

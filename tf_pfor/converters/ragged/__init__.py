@@ -7,6 +7,7 @@ that is `converters/sparse`.
 """
 
 from tf_pfor.converters.ragged import (
+    blocks,
     elementwise,
     gather,
     padding,
@@ -17,6 +18,7 @@ from tf_pfor.converters.ragged import (
 )
 
 __all__ = [
+    "blocks",
     "elementwise",
     "gather",
     "padding",

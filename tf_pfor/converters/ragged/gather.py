@@ -19,7 +19,7 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, shape_value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, shape_value, size_value
 from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
@@ -27,6 +27,8 @@ from tf_pfor.layouts.ragged_rules import ragged_rule
 def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
     """From a table or a tensor of the row by ragged indices; of ragged rows by indices."""
     del axis
+    if isinstance(params, RowShape):
+        return _some_sizes(call, params, indices)
     (at,) = constant_axes(call, "axis", rank_of(params))
     if at or call.attr("batch_dims") or not uses_packed(call):
         raise CannotVectorize("along another axis than the first")
@@ -139,3 +141,13 @@ def _joined_shapes(call: Call, values: list[Value]) -> Any:
         else:
             raise CannotVectorize("a part of the shape is not known")
     return shape_value(call.emit, sizes, call.output_dtype())
+
+
+def _some_sizes(call: Call, params: RowShape, indices: Value) -> Any:
+    """Some numbers of a shape."""
+    known = indices.constant
+    if known is None:
+        raise CannotVectorize("which sizes are meant is not known")
+    if known.ndim == 0:
+        return size_value(call.emit, params.sizes[int(known)], params.dtype)
+    return shape_value(call.emit, [params.sizes[int(i)] for i in known.reshape([-1])], params.dtype)

@@ -6,12 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._forms import from_packed, uses_packed
+from tf_pfor import _tf
+from tf_pfor.converters.ragged._forms import from_packed, from_padded, uses_packed
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
-from tf_pfor.layouts.linear import forms
-from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.linear import Form, forms
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
@@ -22,14 +23,62 @@ def pad(call: Call, input: Value, paddings: Value) -> Any:
     if not isinstance(input, Ragged) or known is None or len(input.ragged_axes) != 1:
         raise CannotVectorize("rows of several axes that differ are padded")
     (axis,) = input.ragged_axes
+    known = [[_resolved(call, amount) for amount in row] for row in known]
     others = [amount.known for i, row in enumerate(known) if i != axis for amount in row]
-    if not is_static(target) or any(amount != 0 for amount in others):
+    if any(amount != 0 for amount in others):
+        raise CannotVectorize("other axes are padded as well")
+    amounts = tf.cast(call.stacked(paddings), tf.int32)[:, axis]
+    one = target[axis] if is_static(target) else _one_size(call, input, axis, known[axis])
+    if one is not None:
+        return call.like(placed(input, axis, amounts[:, 0], one))
+    size = input.sizes[axis]
+    if not uses_packed(call) or not isinstance(size, RowSizes):
         raise CannotVectorize("the size after padding is not known")
-    begin = tf.cast(call.stacked(paddings), tf.int32)[:, axis, 0]
-    return call.like(placed(input, axis, begin, target[axis]))
+    total = size.tensor + tf.reduce_sum(amounts, 1)
+    where = _tf.user_line(call.op) or "line unknown"
+    text = f"Pad ({where}): paddings must not be negative; they are, for each iteration:"
+    check = tf.debugging.Assert(tf.reduce_all(amounts >= 0), [text, amounts])
+    with tf.control_dependencies([check]):
+        lengths = RowSizes.of(tf.identity(total))
+    room = tf.reduce_max(tf.concat([lengths.tensor, [0]], 0))
+    made = placed(input, axis, amounts[:, 0], room)
+    return from_padded(call, made, [*input.sizes[:axis], lengths], is_clean=True)
 
 
-def placed(value: Ragged, axis: int, begin: tf.Tensor, size: int) -> tf.Tensor:
+def _resolved(call: Call, amount: Form) -> Form:
+    """A sum with the sizes in it that are the same in all rows."""
+    found = Form(frozenset(), amount.constant)
+    for term in amount.terms:
+        (name, place), count = term
+        value = call.value_of(name[0].outputs[name[1]]) if len(name) == 2 else None
+        size = value.sizes[place[0]] if isinstance(value, RowShape) else None
+        if isinstance(size, int):
+            found = Form(found.terms, found.constant + count * size)
+        else:
+            found = Form(found.terms | {term}, found.constant)
+    return found
+
+
+def _one_size(call: Call, x: Ragged, axis: int, amounts: Any) -> int | tf.Tensor | None:
+    """The size after padding by s - k, where k is how many each row has and s one size for all."""
+    total = amounts[0].plus(amounts[1], 1)
+    left: list[Any] = []
+    for (name, place), count in total.terms:
+        value = call.value_of(name[0].outputs[name[1]]) if len(name) == 2 else None
+        if isinstance(value, RowShape) and count == -1 and value.sizes[place[0]] is x.sizes[axis]:
+            continue
+        left.append((value, place, count))
+    if len(left) + 1 != len(total.terms):
+        return None
+    if not left:
+        return total.constant
+    value, place, count = left[0]
+    if len(left) > 1 or count != 1 or total.constant or value is None or value.is_stacked:
+        return None
+    return tf.cast(value.tensor[place], tf.int32)
+
+
+def placed(value: Ragged, axis: int, begin: tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
     """[n, ..., size, ...]: the rows from ``begin`` on, among zeros."""
     own = value.sizes[axis]
     assert isinstance(own, RowSizes)

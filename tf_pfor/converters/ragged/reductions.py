@@ -20,14 +20,16 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowSizes, Size
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, size_value
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
 
 
 @family_rule("reduction")
-def reduction(call: Call, x: Ragged, axis: Value) -> Any:
+def reduction(call: Call, x: Any, axis: Value) -> Any:
     """Over axes that all rows share: packed. Over others: by segments, or with the identity."""
     del axis
+    if isinstance(x, RowShape):
+        return _product_of_sizes(call, x)
     rank, keep = rank_of(x), bool(call.attr("keep_dims"))
     axes = sorted(set(constant_axes(call, list(call.inputs)[1], rank)))
     if not axes:
@@ -49,6 +51,19 @@ def reduction(call: Call, x: Ragged, axis: Value) -> Any:
     other = _identity(call.op_type, x.dtype)
     tensor = x.in_rows if other == 0 else masked(x.in_rows, x.sizes, other)
     return from_padded(call, _reduced(call, tensor, [a + 1 for a in axes]), left)
+
+
+def _product_of_sizes(call: Call, x: RowShape) -> Any:
+    """How many elements some axes have, where at most one of them differs."""
+    ints = int(np.prod([s for s in x.sizes if isinstance(s, int)] or [1]))
+    others = [s for s in x.sizes if not isinstance(s, int)]
+    if call.op_type != "Prod" or call.attr("keep_dims") or len(others) > 1:
+        raise CannotVectorize("numbers of one shape")
+    if not others:
+        return size_value(call.emit, ints, x.dtype)
+    if ints != 1:
+        raise CannotVectorize("numbers of one shape")
+    return size_value(call.emit, others[0], x.dtype)
 
 
 def _reduced(call: Call, tensor: tf.Tensor, axes: list[int]) -> tf.Tensor:

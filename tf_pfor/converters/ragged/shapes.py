@@ -21,7 +21,7 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, shape_value, size_value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value, size_value
 from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
@@ -279,24 +279,6 @@ def _numbers(call: Call, name: str, value: Value) -> list[Any]:
     if known is None:
         raise CannotVectorize("a shape is not known")
     return [int(s) for s in known]
-
-
-@ragged_rule("Pack")
-def pack(call: Call, values: list[Value]) -> Any:
-    """A shape of numbers, some of which are sizes of the row."""
-    if rank_of(values[0]) or not any(isinstance(v, RowSize) for v in values):
-        raise CannotVectorize("rows of different shapes are stacked")
-    return shape_value(call.emit, [_size_of(v) for v in values], call.output_dtype())
-
-
-def _size_of(value: Value) -> Any:
-    if isinstance(value, RowSize):
-        return value.size
-    if value.constant is not None:
-        return int(value.constant)
-    if value.is_stacked:
-        return RowSizes.of(tf.cast(value.tensor, tf.int32))
-    return tf.cast(value.tensor, tf.int32)
 
 
 @ragged_rule("DynamicStitch")

@@ -1,0 +1,194 @@
+"""Ops that leave the axes in front alone, sorts, repetitions and stacks of ragged rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.ragged._forms import (
+    from_packed,
+    from_padded,
+    masked,
+    rank_of,
+    unified,
+    uses_packed,
+)
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value, is_static
+from tf_pfor.layouts.linear import forms
+from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, shape_value
+from tf_pfor.layouts.ragged_rules import ragged_rule, source
+
+
+@ragged_rule("OneHot")
+def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value) -> Any:
+    """Packed: the new axis is the last one."""
+    shared = not any(v.is_stacked for v in (depth, on_value, off_value))
+    if not isinstance(indices, Ragged) or not shared or not uses_packed(call):
+        raise CannotVectorize("its depth or its values differ between iterations")
+    if call.attr("axis") not in (-1, rank_of(indices)):
+        raise CannotVectorize("the new axis is not the last one")
+    return from_packed(call, call.rebuild(indices=indices.tensor, axis=-1), indices.sizes)
+
+
+@ragged_rule("SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits")
+def cross_entropy(call: Call, features: Value, labels: Value) -> Any:
+    """Packed: one loss for each element."""
+    both = isinstance(features, Ragged) and isinstance(labels, Ragged)
+    if not both or not uses_packed(call):
+        raise CannotVectorize("the logits or the labels have one shape in all iterations")
+    logits, targets = _of_same_sizes(call, features, labels)
+    if logits.n_leading != 1:
+        raise CannotVectorize("the classes differ between iterations")
+    made = call.rebuild(features=logits.tensor, labels=targets.tensor)
+    return [Ragged.packed(t, logits.sizes, o) for t, o in zip(made, call.op.outputs)]
+
+
+def _of_same_sizes(call: Call, a: Value, b: Value) -> tuple[Ragged, Ragged]:
+    """Two values of one axis that differs, after a check that they agree in it."""
+    assert isinstance(a, Ragged)
+    assert isinstance(b, Ragged)
+    if a.sizes != b.sizes:
+        if a.n_leading != 1 or b.n_leading != 1 or rank_of(a) != rank_of(b):
+            raise CannotVectorize("sizes that differ between iterations are not known to agree")
+        first, second = unified(call, [a, b], rank_of(a), broadcasts=False)
+        assert isinstance(first, Ragged)
+        assert isinstance(second, Ragged)
+        return first, second
+    return a, b
+
+
+@ragged_rule("Split")
+def split(call: Call, split_dim: Value, value: Value) -> Any:
+    """Along an axis that all rows share."""
+    del split_dim
+    assert isinstance(value, Ragged)
+    axis = _behind(call, value, int(call.constant("split_dim")))
+    parts = tf.split(value.tensor, call.attr("num_split"), axis)
+    return [Ragged.packed(p, value.sizes, o) for p, o in zip(parts, call.op.outputs)]
+
+
+@ragged_rule("SplitV")
+def split_by_sizes(call: Call, value: Value, size_splits: Value, split_dim: Value) -> Any:
+    """Along an axis that all rows share."""
+    del size_splits, split_dim
+    if not isinstance(value, Ragged):
+        raise CannotVectorize("it is split into parts of sizes that differ")
+    axis = _behind(call, value, int(call.constant("split_dim")))
+    sizes = [int(s) for s in call.constant("size_splits")]
+    parts = tf.split(value.tensor, sizes, axis)
+    return [Ragged.packed(p, value.sizes, o) for p, o in zip(parts, call.op.outputs)]
+
+
+@ragged_rule("Unpack")
+def unpack(call: Call, value: Ragged) -> Any:
+    """Along an axis that all rows share."""
+    axis = _behind(call, value, call.attr("axis"))
+    parts = tf.unstack(value.tensor, call.attr("num"), axis)
+    return [Ragged.packed(p, value.sizes, o) for p, o in zip(parts, call.op.outputs)]
+
+
+def _behind(call: Call, value: Ragged, axis: int) -> int:
+    """An axis behind those that differ, in the packed form."""
+    axis %= rank_of(value)
+    if axis < value.n_leading or not uses_packed(call):
+        raise CannotVectorize("the axis differs between iterations, or stands before one that does")
+    return axis - value.n_leading + 1
+
+
+@ragged_rule("Pack")
+def pack(call: Call, values: list[Value]) -> Any:
+    """A stack of rows of the same sizes; of numbers, some of which are sizes, a shape."""
+    if not any(isinstance(v, Ragged) for v in values):
+        return stacked_sizes(call, values)
+    if not all(isinstance(v, Ragged) for v in values):
+        raise CannotVectorize("some of what is stacked has one shape in all iterations")
+    rank = rank_of(values[0])
+    found = unified(call, values, rank, broadcasts=False)
+    sizes = [v.sizes for v in found if isinstance(v, Ragged)]
+    if any(s != sizes[0] for s in sizes):
+        raise CannotVectorize("what is stacked differs in shape")
+    axis, count = call.attr("axis") % (rank + 1), len(sizes[0])
+    if axis >= count and uses_packed(call):
+        tensors = [v.tensor for v in found]
+        return from_packed(call, tf.stack(tensors, axis - count + 1), sizes[0])
+    wide = [v.in_rows for v in found if isinstance(v, Ragged)]
+    every = [*sizes[0][:axis], len(found), *sizes[0][axis:]] if axis < count else list(sizes[0])
+    return from_padded(call, tf.stack(wide, axis + 1), every, is_clean=True)
+
+
+def stacked_sizes(call: Call, values: list[Value]) -> Any:
+    """A shape of numbers, some of which are sizes of the row."""
+    if rank_of(values[0]) or not any(isinstance(v, RowSize) for v in values):
+        raise CannotVectorize("numbers of one shape")
+    return shape_value(call.emit, [_size_of(v) for v in values], call.output_dtype())
+
+
+def _size_of(value: Value) -> Any:
+    if isinstance(value, RowSize):
+        return value.size
+    if value.constant is not None:
+        return int(value.constant)
+    if value.is_stacked:
+        return RowSizes.of(tf.cast(value.tensor, tf.int32))
+    return tf.cast(value.tensor, tf.int32)
+
+
+@ragged_rule("TopKV2")
+def top_k(call: Call, input: Value, k: Value) -> Any:
+    """The largest along the last axis; all of them for a sort. What is padding is smallest."""
+    if not isinstance(input, Ragged) or input.n_leading != rank_of(input):
+        return _top_k_packed(call, input, k)
+    size = input.sizes[-1]
+    assert isinstance(size, RowSizes)
+    worst = -np.inf if input.dtype.is_floating else input.dtype.min
+    x = masked(input.in_rows, input.sizes, worst)
+    if isinstance(k, RowSize) and k.size is size:
+        made = call.rebuild(input=x, k=tf.shape(x)[-1])
+        return [from_padded(call, t, input.sizes) for t in made]
+    count = call.maybe_constant("k")
+    if count is None or _tf.in_xla_context(call.emit.graph):
+        raise CannotVectorize("how many are taken is not known, or cannot be checked")
+    where = _tf.user_line(call.op) or "line unknown"
+    text = f"TopKV2 ({where}): some iterations have less than {int(count)} elements. The sizes:"
+    check = tf.debugging.Assert(tf.reduce_all(size.tensor >= int(count)), [text, size.tensor])
+    with tf.control_dependencies([check]):
+        room = tf.maximum(int(count) - tf.shape(x)[-1], 0)  # if there are no rows
+    rank = x.shape.rank
+    assert rank is not None
+    paddings: Any = [*[[0, 0]] * (rank - 1), [0, room]]
+    x = tf.pad(x, paddings)
+    made = call.rebuild(input=x, k=np.int32(count))
+    return [from_padded(call, t, [*input.sizes[:-1], int(count)]) for t in made]
+
+
+def _top_k_packed(call: Call, input: Value, k: Value) -> Any:
+    if not isinstance(input, Ragged) or k.is_stacked or not uses_packed(call):
+        raise CannotVectorize("how many are taken differs between iterations")
+    made = call.rebuild(input=input.tensor)
+    return [Ragged.packed(t, input.sizes, o) for t, o in zip(made, call.op.outputs)]
+
+
+@source("Tile")
+def tile(call: Call, input: Value, multiples: Value) -> Any:
+    """Repeated along one axis, as often as the row says."""
+    known, shape = forms(call.op.inputs[1]), input.inner_shape
+    if known is None or not is_static(shape) or not multiples.is_stacked:
+        raise CannotVectorize("how often it is repeated is not known")
+    varying = [i for i, m in enumerate(known) if m.known is None]
+    if len(varying) != 1 or any(m.known != 1 for i, m in enumerate(known) if i != varying[0]):
+        raise CannotVectorize("it is repeated along several axes")
+    (axis,) = varying
+    if not uses_packed(call):
+        raise CannotVectorize("it is repeated, under jit_compile")
+    counts = tf.maximum(tf.cast(multiples.tensor, tf.int32)[:, axis], 0)
+    counts.set_shape([call.loop.static_length])
+    lengths = RowSizes.of(counts * shape[axis])
+    room = tf.reduce_max(tf.concat([lengths.tensor, [0]], 0))
+    at = tf.range(room) % max(shape[axis], 1)
+    wide = tf.gather(call.stacked(input), at, axis=axis + 1)
+    return from_padded(call, wide, [*shape[:axis], lengths])
