@@ -155,3 +155,14 @@ def test_gradients_to_elements():
     np.testing.assert_allclose(
         tape.gradient(y, X), tf.where(mask, 4 * X**3, 0.0), rtol=1e-5
     )  # fmt: skip
+
+
+def test_results_meet_other_ragged_tensors():
+    """Row splits are int64, as those of TensorFlow's own."""
+    found = tf_pfor.pfor(lambda i: tf.range(i), 3)
+    assert found.row_splits.dtype == tf.int64
+    total = found + tf.ragged.constant([[], [10], [20, 30]], dtype=tf.int32)
+    assert total.to_list() == [[], [10], [20, 31]]
+    images = tf_pfor.pfor(lambda i: tf.ones([i, 2, i]), 3)
+    assert images.shape.as_list() == [3, None, 2, None]
+    assert (images * 2.0).to_list() == [[], [[[2.0], [2.0]]], [[[2.0, 2.0]] * 2] * 2]

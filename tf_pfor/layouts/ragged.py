@@ -226,9 +226,10 @@ class Ragged(Value):
         for size, count in zip(reversed(self.sizes), reversed(counts)):
             if isinstance(size, RowSizes):
                 lengths = size.tensor if _is_one(count) else tf.repeat(size.tensor, count)
-                found = kind.from_row_lengths(found, lengths, validate=False)
+                found = kind.from_row_lengths(found, tf.cast(lengths, tf.int64), validate=False)
             else:
                 total = tf.reduce_sum(tf.broadcast_to(_tensor_of(count), [n]))
+                size, total = (tf.cast(s, tf.int64) for s in (size, total))
                 found = kind.from_uniform_row_length(found, size, total, validate=False)
         return found
 
