@@ -125,10 +125,13 @@ BODIES = {
     "window": (lambda x, k: x[k // 3 : k // 3 + 2] * 2.0, True),
     "sized slice": (lambda x, k: tf.slice(x, [T - k, 0], [k, D]) * 2.0, True),
     "rest of a slice": (lambda x, k: tf.slice(x, [k // 2, 0], [-1, D]) * 2.0, True),
+    "noise": (lambda x, k: x[:k] + tf.random.stateless_normal(tf.shape(x[:k]), [1, 2]), True),
+    "jacobian": (
+        lambda x, k: tf_pfor.jacrev(lambda a: tf.reduce_sum(tf.sin(a @ W), 0))(x[:k]), True),
     "ones like": (lambda x, k: tf.ones_like(x[:k]), True),
     "called": (tf.function(lambda x, k: tf.tanh(x[:k]) @ W), True),
 }  # fmt: skip
-LOOPED = ("soft cross entropy",)  # it slices and joins shapes that differ
+LOOPED = ("jacobian", "soft cross entropy")  # what is made of shapes that differ
 
 
 def mapped(name, ks, **options):

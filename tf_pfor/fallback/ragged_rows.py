@@ -90,7 +90,9 @@ def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
     differ = [k for k in region.uneven if outputs[k].shape.rank]
     n = loop.n_rows(tensors)
     trips = n
-    if not loop.in_order and (not isinstance(n, int) or n == 0):
+    rows = [_flat_spec(t).shape[1:] if k in differ else t.shape for k, t in enumerate(outputs)]
+    is_known = all(shape.is_fully_defined() for shape in rows)
+    if not (loop.in_order or is_known) and (not isinstance(n, int) or n == 0):
         # Without rows nobody knows the shape of one: a row of zeros tells.
         trips = tf.maximum(n, 1)
         tensors = [padded(t, n) if s else t for t, s in zip(tensors, loop.stacked)]

@@ -24,7 +24,7 @@ from tf_pfor.core.regions import Region, key
 from tf_pfor.core.values import Shape, Value, dims, is_static
 from tf_pfor.fallback import ragged_rows
 from tf_pfor.fallback.randomness import check_looped
-from tf_pfor.layouts.ragged import is_ragged
+from tf_pfor.layouts.ragged import differ_in_shape, is_ragged
 from tf_pfor.layouts.row_shapes import of_known_shape, padded, stacked_rows
 
 _REFUSED = {
@@ -85,6 +85,9 @@ def loop_op(
         if t.dtype == tf.resource and op.type in _tf.LOOPS
     }
     region = Region.of([op], [t for i, t in enumerate(op.outputs) if i not in handed_on])
+    if differ_in_shape(values):
+        uneven = tuple(i for i, t in enumerate(region.outputs) if not is_static(dims(t)))
+        region = dataclasses.replace(region, uneven=uneven)
     chosen = [known[key(t)] for t in region.inputs]
     made = iter(loop_region(region, chosen, walker, in_order=in_order))
     return [handed_on[i] if i in handed_on else next(made) for i in range(len(op.outputs))]
@@ -117,20 +120,15 @@ def loop_region(
 
 def _check_sizes(region: Region, walker: Conversion) -> None:
     """Refuses what XLA would get wrong: placing what has another size in each iteration."""
-    if not _tf.in_xla_context(walker.emit.graph):
-        return
-    for op in region.ops:
+    for op in region.ops if _tf.in_xla_context(walker.emit.graph) else ():
         where = f"{op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'})"
         if op.type in ("MirrorPad", "Pad", "PadV2"):
-            is_known = _tf.static_value(op.inputs[1]) is not None
-            if not is_known and walker.bounds.constant(op.inputs[1]) is None:
-                raise CannotVectorize(
-                    f"under jit_compile the paddings of {where} must be known before running"
-                )
+            amounts = op.inputs[1]
+            if _tf.static_value(amounts) is None and walker.bounds.constant(amounts) is None:
+                raise CannotVectorize(f"under jit_compile paddings must be known: {where}")
         if op.type == "XlaDynamicUpdateSlice" and not is_static(dims(op.inputs[1])):
             raise CannotVectorize(
-                f"under jit_compile the gradient of a slice, {where}, needs a slice of one length: "
-                "give tf.slice a constant size, or leave out jit_compile"
+                f"under jit_compile the gradient of a slice, {where}, needs a slice of one length"
             )
 
 
@@ -150,6 +148,8 @@ def loop_again(call: tf.Operation, values: Sequence[Value], walker: Conversion) 
       walker: the walker of that.
     """
     _check_rows(values)
+    if differ_in_shape(values):
+        raise CannotVectorize("the loop of an inner map reads rows of different shapes")
     one, inner = _tf.row_loop(call)
     try:
         region = Region.of_graph(_tf.function_graph(call.graph, one))

@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import operator
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -448,3 +448,8 @@ def size_value(emit: Any, size: Size, dtype: tf.DType) -> Value:
         return Value.unstacked(emit.constant(array), array)
     with emit.graph.as_default():
         return Value.unstacked(tf.cast(size, dtype))
+
+
+def differ_in_shape(values: Iterable[Any]) -> bool:
+    """Whether some are rows of different shapes, or the shapes of such."""
+    return any(isinstance(v, (Ragged, RowShape, RowSize)) for v in values)

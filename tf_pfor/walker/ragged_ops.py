@@ -11,15 +11,10 @@ from tf_pfor.core.checked import checked
 from tf_pfor.core.conversion import Inputs
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import Outcome
-from tf_pfor.core.values import Results, Value
+from tf_pfor.core.values import Results
 from tf_pfor.fallback import selections, uneven_regions
-from tf_pfor.layouts.ragged import RowShape, RowSize, is_ragged
+from tf_pfor.layouts.ragged import is_ragged
 from tf_pfor.layouts.ragged_rules import SOURCES, Rule, rule_of
-
-
-def concerns(values: list[Value]) -> bool:
-    """Whether values are rows of different shapes, or the shapes of such."""
-    return any(is_ragged(v) or isinstance(v, (RowShape, RowSize)) for v in values)
 
 
 def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:

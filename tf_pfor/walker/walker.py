@@ -33,7 +33,7 @@ from tf_pfor.fallback import nested_maps, ordered_updates, row_loop, uneven_regi
 from tf_pfor.fallback.randomness import draws, why_not_drawn
 from tf_pfor.layouts import row_major, row_reads
 from tf_pfor.layouts.list_handles import only_passes_lists
-from tf_pfor.layouts.ragged import Ragged, is_ragged
+from tf_pfor.layouts.ragged import Ragged, differ_in_shape, is_ragged
 from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.walker import contracts, ragged_ops
 
@@ -249,7 +249,7 @@ class Walker:
                 return [self._constant(op, known)], []
         values = [self._values[_key(t)] for t in op.inputs]
         inputs = matching.group(op, schema, values)
-        if ragged_ops.concerns(values) and op.type not in _tf.CALLS:
+        if differ_in_shape(values) and op.type not in _tf.CALLS:
             mark = len(self.emit.operations)
             found = ragged_ops.convert(op, inputs, self)
             if found is not None:
