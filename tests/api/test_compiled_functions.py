@@ -141,3 +141,19 @@ def test_in_graphs():
     np.testing.assert_allclose(tf_pfor.vmap(f)(ROWS[None]), f(ROWS)[None])
     batches = tf.data.Dataset.from_tensor_slices(ROWS).batch(3).map(f)
     np.testing.assert_allclose(tf.concat([*batches], 0), f(ROWS))
+
+
+def test_arguments_are_not_kept_alive():
+    class Model:
+        scale = 2.0
+
+    f = tf_pfor.vmap(lambda model, x: model.scale * x, in_axes=(None, 0))
+    model = Model()
+    f(model, ROWS)
+    assert f.experimental_get_tracing_count() == 1
+    gone = weakref.ref(model)
+    del model
+    tf_pfor.clear_cache()
+    gc.collect()
+    assert gone() is None
+    assert f.experimental_get_tracing_count() == 0

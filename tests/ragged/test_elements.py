@@ -129,3 +129,8 @@ def test_blocks_are_refused():
 def test_an_index_beyond_the_end_of_a_row_is_an_error():
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_elements.py:\d+"):
         tf_pfor.vectorized_map(lambda r: (r * 2.0)[1], ROWS)
+
+
+def test_only_axis_0_of_ragged_elements_is_mapped():
+    with pytest.raises(ValueError, match=r"args\[0\] has a RaggedTensor.*Expected: 0"):
+        tf_pfor.vmap(lambda r: r, in_axes=1)(ROWS)

@@ -318,3 +318,42 @@ def test_nothing_comes_back_from_the_padding(jit):
 def test_a_slice_that_reaches_out_is_an_error_as_in_a_row():
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_rules.py:\d+.*reaches out"):
         tf_pfor.vectorized_map(lambda e: tf.slice(e[0], [e[1], 0], [e[1], D]), (X, K))
+
+
+BEYOND = {
+    "range down": lambda i: tf.range(i - 2),
+    "range to what is before": lambda i: tf.range(5, i),
+    "range of floats": lambda i: tf.range(0.0, tf.cast(i, tf.float32) - 2.0),
+    "segments": lambda i: tf.math.segment_sum(tf.ones([3]), tf.stack([2 - i, 3, 4])),
+    "multiples": lambda i: tf.tile(tf.ones([2]), [i - 1]),
+}
+
+
+@pytest.mark.parametrize("name", sorted(BEYOND))
+def test_what_a_row_refuses_is_an_error(name):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_rules.py:\d+"):
+        tf_pfor.pfor(BEYOND[name], 4)
+
+
+UNKNOWN = {
+    "columns": lambda x, k: x[:, :k] + tf.sin(x[:, :k]),
+    "joined": lambda x, k: tf.concat([x[:, :k], x[:, :k] * 2.0], 0),
+    "stacked": lambda x, k: tf.stack([x[:, :k], x[:, :k] * 2.0], 0),
+    "two cuts": lambda x, k: x[:2, :k] * x[1:3, :k],
+    "product": lambda x, k: tf.matmul(x[:, :k], x[:, :k], transpose_b=True),
+    "softmax": lambda x, k: tf.nn.softmax(x[:, :k]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+@pytest.mark.parametrize("name", sorted(UNKNOWN))
+def test_sizes_that_are_not_known_in_front(name):
+    """The rows share them, as numbers that are known when it runs."""
+    specs = [tf.TensorSpec([None, None, None]), tf.TensorSpec([None], tf.int32)]
+    body, x, k = UNKNOWN[name], tf.transpose(X, [0, 2, 1]), K
+
+    @tf.function(input_signature=specs)
+    def run(x, k):
+        return tf_pfor.vectorized_map(lambda e: body(*e), (x, k))
+
+    assert_rows(run(x, k), [body(row, size) for row, size in zip(x, k)])

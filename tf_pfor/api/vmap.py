@@ -182,6 +182,12 @@ def _without_ragged(
     opened = tuple(a if axis is None else open_ragged(a) for a, axis in zip(args, entries))
     if len(entries) != len(args) or all(a is b for a, b in zip(args, opened)):
         return fn, args
+    for i, (a, b, axis) in enumerate(zip(args, opened, entries)):
+        if a is not b and any(k != 0 for k in tf.nest.flatten(axis)):
+            raise ArgumentError(
+                f"args[{i}] has a RaggedTensor, whose entry of in_axes is {axis!r}. Expected: 0, "
+                "or None if all examples share it."
+            )
     return lambda *rows, **kwargs: fn(*cut_ragged(rows), **kwargs), opened
 
 

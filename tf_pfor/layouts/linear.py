@@ -42,57 +42,77 @@ class Form:
         return None if self.terms else self.constant
 
 
-def forms(tensor: tf.Tensor) -> np.ndarray | None:
-    """The elements of an integer tensor of the body, of its shape; None if that is not known."""
+def forms(tensor: tf.Tensor, known: dict[Any, Any] | None = None) -> np.ndarray | None:
+    """The elements of an integer tensor of the body, of its shape; None if that is not known.
+
+    Args:
+      tensor: the tensor.
+      known: what was found of others on the way.
+    """
+    known, key = {} if known is None else known, (tensor.op, tensor.value_index)
+    if key not in known:
+        known[key] = _found(tensor, known)
+    return known[key]
+
+
+def _found(tensor: tf.Tensor, known: dict[Any, Any]) -> np.ndarray | None:
     shape = tensor.shape
     if tensor.dtype not in (tf.int32, tf.int64) or not shape.is_fully_defined():
         return None
     if shape.num_elements() > _MOST:
         return None
-    made = _forms(tensor)
+    made = _forms(tensor, known)
     if made is None or made.shape != tuple(shape):
-        name = _name(tensor)
+        name = _name(tensor, known)
         made = np.empty(tuple(shape.as_list()), object)  # type: ignore[arg-type]
         for i in np.ndindex(*made.shape):
             made[i] = Form(frozenset([((name, i), 1)]), 0)
     return made
 
 
-def _name(tensor: tf.Tensor) -> Any:
+def _name(tensor: tf.Tensor, known: dict[Any, Any]) -> Any:
     """Equal for numbers that are made alike of the same ones."""
     op = tensor.op
     if op.type in _ALIKE and not op.control_inputs:
-        parts = [forms(t) for t in op.inputs]
-        if all(p is not None for p in parts):
-            return (op.type, tensor.dtype, *(tuple(p.flat) for p in parts))  # type: ignore[union-attr]
+        parts: list[Any] = [forms(t, known) for t in op.inputs]
+        if all(p is not None and all(map(_is_simple, p.flat)) for p in parts):
+            return (op.type, tensor.dtype, *(tuple(p.flat) for p in parts))
     return (op, tensor.value_index)
+
+
+def _is_simple(form: Form) -> bool:
+    """Whether it is made of tensors by themselves: names of names would grow without end."""
+    return all(len(name) == 2 for (name, _), _ in form.terms)
 
 
 _ALIKE = ("FloorDiv", "FloorMod", "Maximum", "Minimum", "Mul", "TruncateDiv", "TruncateMod")
 
 
-def _forms(tensor: tf.Tensor) -> np.ndarray | None:
+def _forms(tensor: tf.Tensor, found: dict[Any, Any]) -> np.ndarray | None:
     known = _tf.static_value(tensor)
     if known is not None:
         return _array([Form(frozenset(), int(x)) for x in known.reshape([-1])], known.shape)
     op, shape = tensor.op, tensor.shape.as_list()
     if op.type == "Cast" and op.inputs[0].dtype == tf.int32 and tensor.dtype == tf.int64:
-        return forms(op.inputs[0])
+        return forms(op.inputs[0], found)
     if op.type in ("ExpandDims", "Identity", "Reshape", "Squeeze"):
-        made = forms(op.inputs[0])
+        made = forms(op.inputs[0], found)
         return None if made is None or op.control_inputs else made.reshape(shape)
     if op.type == "Pack":
-        parts = [forms(t) for t in op.inputs]
+        parts = [forms(t, found) for t in op.inputs]
         if any(p is None for p in parts):
             return None
         return np.stack(parts, op.get_attr("axis"))  # type: ignore[arg-type]
     if op.type == "ConcatV2":
-        axis, parts = _tf.static_value(op.inputs[-1]), [forms(t) for t in list(op.inputs)[:-1]]
+        axis, parts = (
+            _tf.static_value(op.inputs[-1]),
+            [forms(t, found) for t in list(op.inputs)[:-1]],
+        )
         if axis is None or any(p is None for p in parts):
             return None
         return np.concatenate(parts, int(axis))  # type: ignore[arg-type]
     if op.type in ("Add", "AddV2", "Sub"):
-        left, right = (forms(t) for t in op.inputs)
+        left, right = (forms(t, found) for t in op.inputs)
         if left is None or right is None:
             return None
         times = -1 if op.type == "Sub" else 1

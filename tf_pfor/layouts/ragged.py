@@ -393,9 +393,11 @@ def is_ragged(value: Any) -> bool:
     return isinstance(value, Ragged)
 
 
-def with_sizes(stacked: Stacked, sizes: Sequence[Size]) -> Ragged:
-    """A stacked value of which each row has only so many elements."""
-    return Ragged.from_padded(stacked.tensor, sizes)
+def same_sizes(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether sizes are known to be the same: equal ints, or the same objects."""
+    return len(a) == len(b) and all(
+        x is y or (isinstance(x, int) and isinstance(y, int) and x == y) for x, y in zip(a, b)
+    )
 
 
 # ---------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -91,21 +92,33 @@ class Signatures:
         if (key is not None and key in self._noted) or len(self._noted) >= MAX_TRACES:
             return
         bound = 0 if key is None else self._n_bound
-        specs: Any = tf.nest.map_structure(_spec, (args[bound:], kwargs))
-        self._noted[object() if key is None else key] = specs
+        with contextlib.suppress(TypeError):  # what cannot be held weakly is not kept alive
+            specs: Any = tf.nest.map_structure(_spec, (args[bound:], kwargs))
+            self._noted[object() if key is None else key] = specs
 
     def all(self) -> list[tuple[Any, Any]]:
-        """Args and kwargs of each signature, each once."""
+        """Args and kwargs of each signature, each once; without those of objects that are gone."""
         found: dict[str, tuple[Any, Any]] = {}
         for specs in [*self._noted.values()]:
-            found.setdefault(repr(specs), specs)
+            given: Any = tf.nest.map_structure(lambda x: x() if _is_weak(x) else x, specs)
+            weak = [x for x in tf.nest.flatten(specs) if _is_weak(x)]
+            if all(x() is not None for x in weak):
+                found.setdefault(repr(given), given)
         return [*found.values()]
 
 
+_BY_VALUE = (bool, bytes, complex, float, int, str, tf.DType, tf.TensorShape, tf.TypeSpec)
+
+
 def _spec(x: Any) -> Any:
+    """What is noted of an argument; objects are held weakly."""
     if isinstance(x, (tf.Tensor, np.ndarray, np.generic)):
         return tf.TensorSpec(x.shape, tf.as_dtype(x.dtype))
-    return x
+    return x if x is None or isinstance(x, _BY_VALUE) else weakref.ref(x)
+
+
+def _is_weak(x: Any) -> bool:
+    return isinstance(x, weakref.ref)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, mask_of
+from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, mask_of, same_sizes
 
 
 def rank_of(value: Value) -> int:
@@ -81,25 +81,50 @@ def unified(
 
 def _common(call: Call, sizes: Sequence[RowSizes], axis: int, *, broadcasts: bool) -> RowSizes:
     """The sizes of what is broadcast together, which must fit in each row."""
+    if not uses_packed(call):
+        raise CannotVectorize(
+            "two inputs differ in size, which cannot be checked under jit_compile"
+        )
     bounds = [s.most for s in sizes]
     most = None if None in bounds else max(b for b in bounds if b is not None)
     total: Any = sizes[0].tensor
     for other in sizes[1:]:
         total = tf.where(tf.equal(total, 1), other.tensor, total) if broadcasts else total
-    if not _tf.in_xla_context(call.emit.graph):
-        where = _tf.user_line(call.op) or "line unknown"
-        text = (
-            f"{call.op_type} ({where}): the sizes of two inputs along axis {axis} differ in some "
-            "iterations. They are, for each iteration:"
-        )
-        each = tf.stack([s.tensor for s in sizes])
-        fits = tf.equal(each, total)
-        fits = fits | tf.equal(each, 1) if broadcasts else fits
-        check = tf.debugging.Assert(tf.reduce_all(fits), [text, each], 20)
-        with tf.control_dependencies([check]):
-            total = tf.identity(total)
+    each = tf.stack([s.tensor for s in sizes])
+    fits = tf.equal(each, total)
+    fits = fits | tf.equal(each, 1) if broadcasts else fits
+    text = f"the sizes of two inputs along axis {axis} differ in some iterations. They are"
+    total = after_check(call, fits, text, [each], total)
     total.set_shape(sizes[0].tensor.shape)
     return RowSizes.of(total, most)
+
+
+def after_check(
+    call: Call, is_right: tf.Tensor, text: str, shown: Sequence[Any], tensor: Any
+) -> Any:
+    """``tensor``, after a check in all iterations, whose error names the op and the line.
+
+    Args:
+      call: the call.
+      is_right: bool, of any shape.
+      text: what is wrong.
+      shown: numbers that the error shows, for each iteration.
+      tensor: what must not be read if it is.
+    """
+    where = _tf.user_line(call.op) or "line unknown"
+    message = f"{call.op_type} ({where}): {text}, for each iteration:"
+    check = tf.debugging.Assert(tf.reduce_all(is_right), [message, *shown], 20)
+    with tf.control_dependencies([check]):
+        return tf.identity(tensor)
+
+
+def with_room(tensor: tf.Tensor, axis: int, least: int) -> tf.Tensor:
+    """``tensor`` with zeros behind it, so that an axis has so many elements at least."""
+    rank = tensor.shape.rank
+    assert rank is not None
+    more = tf.maximum(least - tf.shape(tensor)[axis], 0)
+    paddings: Any = [[0, more if k == axis else 0] for k in range(rank)]
+    return tf.pad(tensor, paddings)
 
 
 def _resized(call: Call, value: Ragged, axis: int, common: RowSizes) -> Value:
@@ -160,7 +185,7 @@ def aligned(call: Call, value: Value, sizes: Sequence[Size], rank: int) -> tf.Te
     missing, count = rank - rank_of(value), len(sizes)
     mine = [size_at(value, i - missing) for i in range(count)]
     if isinstance(value, Ragged) and not all(is_one(s) for s in mine):
-        if missing or any(a is not b and a != b for a, b in zip(mine, sizes)):
+        if missing or not same_sizes(mine, sizes):
             return None
         return _merged(value, count)
     if not all(is_one(s) for s in mine):

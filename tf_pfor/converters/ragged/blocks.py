@@ -7,20 +7,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
+    after_check,
     from_packed,
     from_padded,
     masked,
     rank_of,
     unified,
     uses_packed,
+    with_room,
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.linear import forms
-from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, shape_value
+from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes, shape_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
@@ -52,7 +53,7 @@ def _of_same_sizes(call: Call, a: Value, b: Value) -> tuple[Ragged, Ragged]:
     """Two values of one axis that differs, after a check that they agree in it."""
     assert isinstance(a, Ragged)
     assert isinstance(b, Ragged)
-    if a.sizes != b.sizes:
+    if not same_sizes(a.sizes, b.sizes):
         if a.n_leading != 1 or b.n_leading != 1 or rank_of(a) != rank_of(b):
             raise CannotVectorize("sizes that differ between iterations are not known to agree")
         first, second = unified(call, [a, b], rank_of(a), broadcasts=False)
@@ -110,7 +111,7 @@ def pack(call: Call, values: list[Value]) -> Any:
     rank = rank_of(values[0])
     found = unified(call, values, rank, broadcasts=False)
     sizes = [v.sizes for v in found if isinstance(v, Ragged)]
-    if any(s != sizes[0] for s in sizes):
+    if not all(same_sizes(s, sizes[0]) for s in sizes):
         raise CannotVectorize("what is stacked differs in shape")
     axis, count = call.attr("axis") % (rank + 1), len(sizes[0])
     if axis >= count and uses_packed(call):
@@ -151,17 +152,11 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
         made = call.rebuild(input=x, k=tf.shape(x)[-1])
         return [from_padded(call, t, input.sizes) for t in made]
     count = call.maybe_constant("k")
-    if count is None or _tf.in_xla_context(call.emit.graph):
+    if count is None or not uses_packed(call):
         raise CannotVectorize("how many are taken is not known, or cannot be checked")
-    where = _tf.user_line(call.op) or "line unknown"
-    text = f"TopKV2 ({where}): some iterations have less than {int(count)} elements. The sizes:"
-    check = tf.debugging.Assert(tf.reduce_all(size.tensor >= int(count)), [text, size.tensor])
-    with tf.control_dependencies([check]):
-        room = tf.maximum(int(count) - tf.shape(x)[-1], 0)  # if there are no rows
-    rank = x.shape.rank
-    assert rank is not None
-    paddings: Any = [*[[0, 0]] * (rank - 1), [0, room]]
-    x = tf.pad(x, paddings)
+    text = f"some iterations have less than {int(count)} elements. The sizes"
+    x = after_check(call, size.tensor >= int(count), text, [size.tensor], x)
+    x = with_room(x, rank_of(input), int(count))  # if there are no rows
     made = call.rebuild(input=x, k=np.int32(count))
     return [from_padded(call, t, [*input.sizes[:-1], int(count)]) for t in made]
 
@@ -185,7 +180,9 @@ def tile(call: Call, input: Value, multiples: Value) -> Any:
     (axis,) = varying
     if not uses_packed(call):
         raise CannotVectorize("it is repeated, under jit_compile")
-    counts = tf.maximum(tf.cast(multiples.tensor, tf.int32)[:, axis], 0)
+    counts = tf.cast(multiples.tensor, tf.int32)[:, axis]
+    text = "it cannot be repeated less than 0 times. The multiples are"
+    counts = after_check(call, counts >= 0, text, [counts], counts)
     counts.set_shape([call.loop.static_length])
     lengths = RowSizes.of(counts * shape[axis])
     room = tf.reduce_max(tf.concat([lengths.tensor, [0]], 0))

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
+    after_check,
     constant_axes,
     from_packed,
     rank_of,
@@ -19,7 +19,15 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, shape_value, size_value
+from tf_pfor.layouts.ragged import (
+    Ragged,
+    RowShape,
+    RowSizes,
+    Size,
+    same_sizes,
+    shape_value,
+    size_value,
+)
 from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
@@ -66,11 +74,8 @@ def _rows_like(tensor: tf.Tensor, sizes: tuple[Size, ...]) -> tf.Tensor:
 
 def _checked(call: Call, at: tf.Tensor, sizes: tf.Tensor, size: RowSizes) -> tf.Tensor:
     """Places that must be inside of the row."""
-    where = _tf.user_line(call.op) or "line unknown"
-    text = f"{call.op_type} ({where}): an index is out of bounds in some iterations; the sizes:"
-    is_inside = tf.reduce_all((at >= 0) & (at < sizes))
-    with tf.control_dependencies([tf.debugging.Assert(is_inside, [text, size.tensor])]):
-        return tf.identity(at)
+    text = "an index is out of bounds in some iterations. The sizes are"
+    return after_check(call, (at >= 0) & (at < sizes), text, [size.tensor], at)
 
 
 @ragged_rule("ResourceGather")
@@ -98,7 +103,7 @@ def concat(call: Call, values: list[Value], axis: Value) -> Any:
             values = unified(call, values, rank, broadcasts=False)
             first = values[0]
             assert isinstance(first, Ragged)
-        same = [isinstance(v, Ragged) and v.sizes == first.sizes for v in values]
+        same = [isinstance(v, Ragged) and same_sizes(v.sizes, first.sizes) for v in values]
         if not all(same):
             raise CannotVectorize("the sizes of what is joined are not known to be the same")
         return from_packed(call, tf.concat([v.tensor for v in values], at), first.sizes)

@@ -6,8 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor import _tf
-from tf_pfor.converters.ragged._forms import from_packed, from_padded, uses_packed
+from tf_pfor.converters.ragged._forms import after_check, from_packed, from_padded, uses_packed
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
@@ -34,12 +33,9 @@ def pad(call: Call, input: Value, paddings: Value) -> Any:
     size = input.sizes[axis]
     if not uses_packed(call) or not isinstance(size, RowSizes):
         raise CannotVectorize("the size after padding is not known")
-    total = size.tensor + tf.reduce_sum(amounts, 1)
-    where = _tf.user_line(call.op) or "line unknown"
-    text = f"Pad ({where}): paddings must not be negative; they are, for each iteration:"
-    check = tf.debugging.Assert(tf.reduce_all(amounts >= 0), [text, amounts])
-    with tf.control_dependencies([check]):
-        lengths = RowSizes.of(tf.identity(total))
+    text = "paddings must not be negative. They are"
+    amounts = after_check(call, amounts >= 0, text, [amounts], amounts)
+    lengths = RowSizes.of(size.tensor + tf.reduce_sum(amounts, 1))
     room = tf.reduce_max(tf.concat([lengths.tensor, [0]], 0))
     made = placed(input, axis, amounts[:, 0], room)
     return from_padded(call, made, [*input.sizes[:axis], lengths], is_clean=True)
@@ -98,6 +94,7 @@ def segments(call: Call, data: Value, segment_ids: Value) -> Any:
     if not uses_packed(call):
         raise CannotVectorize("how many segments there are, under jit_compile")
     ids = tf.cast(call.stacked(segment_ids), tf.int32)  # [n, T]
+    ids = after_check(call, ids >= 0, "a segment id is negative. They are", [ids], ids)
     none: Any = tf.fill([tf.shape(ids)[0], 1], -1)
     counts = tf.reduce_max(tf.concat([none, ids], 1), 1) + 1
     counts.set_shape([call.loop.static_length])

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
+    after_check,
     constant_axes,
     from_packed,
     from_padded,
@@ -16,6 +16,7 @@ from tf_pfor.converters.ragged._forms import (
     rank_of,
     row_ids,
     uses_packed,
+    with_room,
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -157,12 +158,9 @@ def arg_max(call: Call, input: Ragged, dimension: Value) -> Any:
     worst = _identity("Max" if call.op_type == "ArgMax" else "Min", input.dtype)
     tensor = masked(input.in_rows, input.sizes, worst)
     size = input.sizes[at] if at < input.n_leading else None
-    if isinstance(size, RowSizes) and not _tf.in_xla_context(call.emit.graph):
-        where = _tf.user_line(call.op) or "line unknown"
-        text = f"{call.op_type} ({where}) of an axis of size 0 in some iterations; the sizes:"
-        check = tf.debugging.Assert(tf.reduce_all(size.tensor > 0), [text, size.tensor])
-        with tf.control_dependencies([check]):
-            tensor = tf.identity(tensor)
-    tensor = tf.concat([tensor, tensor[tuple([slice(None)] * (at + 1) + [slice(0, 0)])]], at + 1)
+    if isinstance(size, RowSizes) and uses_packed(call):
+        text = "it is of an axis of size 0 in some iterations. The sizes are"
+        tensor = after_check(call, size.tensor > 0, text, [size.tensor], tensor)
+        tensor = with_room(tensor, at + 1, 1)  # if there are no rows
     left = [s for i, s in enumerate(input.sizes) if i != at]
     return from_padded(call, call.rebuild(input=tensor, dimension=np.int32(at + 1)), left)

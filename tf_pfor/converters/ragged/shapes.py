@@ -21,7 +21,7 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value, size_value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes, shape_value, size_value
 from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
@@ -61,10 +61,7 @@ def size(call: Call, input: Ragged) -> Any:
     sizes = sizes_of(input)
     if len(sizes) == 1:
         return size_value(call.emit, sizes[0], call.output_dtype())
-    total: Any = 1
-    for each in sizes:
-        total = total * (each.tensor if isinstance(each, RowSizes) else each)
-    return Value.stacked(tf.cast(total, call.output_dtype()))
+    return Value.stacked(tf.cast(_product(sizes), call.output_dtype()))
 
 
 @ragged_rule("Rank")
@@ -140,7 +137,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     if not isinstance(tensor, Ragged) and (tensor.inner_shape is None or None in own):
         raise CannotVectorize("the shape of the input is not known")
     target = _without_unknown(target, own)
-    if isinstance(tensor, Ragged) and _same(target, own):
+    if isinstance(tensor, Ragged) and same_sizes(target, own):
         return tensor
     flat = tensor.tensor if isinstance(tensor, Ragged) else call.stacked(tensor)
     last = max((i for i, s in enumerate(target) if isinstance(s, RowSizes)), default=-1)
@@ -165,12 +162,6 @@ def _target(call: Call, shape: Value) -> list[Any]:
         raise CannotVectorize("the new shape is not known")
     columns = tf.unstack(tf.cast(shape.tensor, tf.int32), num=shape.inner_shape[0], axis=1)
     return [RowSizes.of(c) for c in columns]
-
-
-def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    return len(a) == len(b) and all(
-        x is y or (isinstance(x, int) and isinstance(y, int) and x == y) for x, y in zip(a, b)
-    )
 
 
 def _without_unknown(target: list[Any], own: list[Any]) -> list[Any]:
@@ -227,10 +218,7 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
     flat = tf.reshape(flat, tf.stack([tf.shape(flat)[0], *rest]))
     packed = tf.gather(flat, row_ids(sizes[: last + 1]))
     if call.op_type == "Tile":
-        if any(
-            t is not m and not (isinstance(t, int) and t == m)
-            for t, m in zip(sizes[last + 1 :], rest)
-        ):
+        if not same_sizes(sizes[last + 1 :], rest):
             packed = tf.tile(packed, tf.stack([1, *shape.sizes[last + 1 :]]))
     else:
         packed = tf.broadcast_to(packed, tf.stack([tf.shape(packed)[0], *sizes[last + 1 :]]))
@@ -295,8 +283,4 @@ def stitch(call: Call, indices: list[Value], data: list[Value]) -> Any:
         found.update(zip([int(i) for i in at.constant.reshape([-1])], flat))
     if sorted(found) != list(range(len(found))):
         raise CannotVectorize("some sizes are left out")
-    sizes = [found[i] for i in range(len(found))]
-    if any(isinstance(s, RowSizes) for s in sizes):
-        return shape_value(call.emit, sizes, call.output_dtype())
-    array = np.asarray(sizes, call.output_dtype().as_numpy_dtype)
-    return Value.unstacked(call.emit.constant(array), array)
+    return shape_value(call.emit, [found[i] for i in range(len(found))], call.output_dtype())

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
+    after_check,
     from_packed,
     from_padded,
     rank_of,
@@ -155,15 +155,12 @@ def _checked_size(call: Call, first: Any, many: Any, room: Any) -> Any:
     if isinstance(first, int) and isinstance(many, int):
         return many
     many = many if isinstance(many, int) else tf.where(tf.equal(many, -1), room - first, many)
-    if _tf.in_xla_context(call.emit.graph):
-        return many
-    where_ = _tf.user_line(call.op) or "line unknown"
-    text = f"Slice ({where_}): it reaches out of the tensor in some iterations. Begins and sizes:"
+    if not uses_packed(call):
+        raise CannotVectorize("a size of the row, which cannot be checked under jit_compile")
     first = tf.convert_to_tensor(first)
     fits = (first >= 0) & (many >= 0) & (first + many <= room)
-    check = tf.debugging.Assert(tf.reduce_all(fits), [text, first, many])
-    with tf.control_dependencies([check]):
-        return tf.identity(many)
+    text = "it reaches out of the tensor in some iterations. Begins and sizes are"
+    return after_check(call, fits, text, [first, many], many)
 
 
 def _cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool) -> Value:
@@ -274,6 +271,9 @@ def row_range(call: Call, start: Value, limit: Value, delta: Value) -> Any:
     if not uses_packed(call):
         raise CannotVectorize("a range of unknown length, under jit_compile")
     a, b, d = (tf.convert_to_tensor(call.stacked(v)) for v in (start, limit, delta))
+    is_right = tf.not_equal(d, 0) & tf.where(d > 0, a <= b, a >= b)
+    text = "its limit must be behind its start. Starts, limits and steps are"
+    a = after_check(call, is_right, text, [a, b, d], a)
     if start.dtype.is_integer:
         step: Any = tf.abs(d)
         length = tf.maximum((tf.abs(b - a) + step - 1) // step, 0)
@@ -357,7 +357,8 @@ def _of_padded(call: Call, x: Ragged, items: list[Item]) -> Value:
     if first.kind == "index":
         at = tf.convert_to_tensor(first.begin, tf.int32)
         at = tf.broadcast_to(tf.where(at < 0, at + size.tensor, at), tf.shape(size.tensor))
-        return Value.stacked(tf.gather(rows, tf.maximum(at, 0), axis=1, batch_dims=1))
+        at = tf.clip_by_value(at, 0, tf.maximum(size.tensor - 1, 0))  # as XLA's gathers do
+        return Value.stacked(tf.gather(rows, at, axis=1, batch_dims=1))
     if first.stride < 1:
         raise CannotVectorize("a slice with a negative stride, under jit_compile")
     begin, lengths = _bounds_in_row(call, first, size)
@@ -388,12 +389,7 @@ def _of_shape(call: Call, input: RowShape) -> Any:
     found: Any = input.sizes[items[0].python]
     if not isinstance(found, tuple):
         return size_value(call.emit, found, input.dtype)
-    if any(isinstance(s, RowSizes) for s in found):
-        return shape_value(call.emit, found, input.dtype)
-    if all(isinstance(s, int) for s in found):
-        array = np.asarray(found, input.dtype.as_numpy_dtype)
-        return Value.unstacked(call.emit.constant(array), array)
-    return Value.unstacked(tf.cast(tf.stack(list(found)), input.dtype))
+    return shape_value(call.emit, found, input.dtype)
 
 
 def _element(call: Call, x: Ragged, item: Item) -> Value:
@@ -402,11 +398,8 @@ def _element(call: Call, x: Ragged, item: Item) -> Value:
     assert isinstance(size, RowSizes)
     at = tf.convert_to_tensor(item.begin, tf.int32)
     at = tf.where(at < 0, at + size.tensor, at)
-    where_ = _tf.user_line(call.op) or "line unknown"
-    text = f"{call.op_type} ({where_}): an index is out of bounds in some iterations; the sizes:"
-    check = tf.debugging.Assert(tf.reduce_all((at >= 0) & (at < size.tensor)), [text, size.tensor])
-    with tf.control_dependencies([check]):
-        at = tf.identity(at)
+    text = "an index is out of bounds in some iterations. The sizes are"
+    at = after_check(call, (at >= 0) & (at < size.tensor), text, [size.tensor], at)
     made = tf.gather(x.tensor, row_starts(x.sizes) + at)
     return Value.stacked(made)
 
