@@ -473,4 +473,19 @@ def static_value(tensor: tf.Tensor) -> np.ndarray | None:
         shape = tensor.op.inputs[tensor.value_index].shape
         is_known = shape.is_fully_defined()
         return np.asarray(shape.as_list(), tensor.dtype.as_numpy_dtype) if is_known else None
-    return tf.get_static_value(tensor)
+    found = tf.get_static_value(tensor)
+    if found is None and tf.is_symbolic_tensor(tensor) and tensor.op.type in CALLS:
+        return _returned_constant(tensor)
+    return found
+
+
+def _returned_constant(tensor: tf.Tensor) -> np.ndarray | None:
+    """The value of a result of a function that returns a constant, such as its gradient reads."""
+    op = tensor.op
+    function = find_function(op.graph, attr_map(op)["f"].func.name)
+    body = getattr(function, "graph", None)
+    if body is None or tensor.value_index >= len(body.outputs):
+        return None
+    output = body.outputs[tensor.value_index]
+    given = [outside for inside, outside in zip(body.inputs, op.inputs) if inside is output]
+    return static_value(given[0] if given else output)

@@ -137,8 +137,12 @@ def _known(value: Any, outside: tf.Tensor, emit: Emitter) -> Value:
 
 
 def is_constant(tensor: tf.Tensor) -> bool:
-    """Whether it is a constant of the graph around."""
-    return tf.is_symbolic_tensor(tensor) and tensor.op.type == "Const"
+    """Whether it is a constant of the graph around, or of a function that this graph calls."""
+    if not tf.is_symbolic_tensor(tensor):
+        return False
+    if tensor.op.type in _tf.CALLS and tensor.dtype.is_integer:
+        return _tf.static_value(tensor) is not None
+    return tensor.op.type == "Const"
 
 
 def _element_value(element: Element, loop: Loop) -> Value:

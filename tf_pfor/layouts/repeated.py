@@ -8,15 +8,20 @@ is the tensor and a count. ``convert`` vectorizes the ops that need no more; for
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.stacked_lists import ListRows, StackedList
 from tf_pfor.core.values import Cell, Gather, Hold, Layout, Rows, Value, dims, is_static
+
+
+# Marks the ops of ``first_item``: a map around may see such a list once more.
+_FIRST = "_pfor_first_item"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +81,8 @@ def convert(op: tf.Operation, inputs: Mapping[str, Any], emit: Emitter) -> list[
         return None
     if op.type == "Identity":
         return [given]
+    if op.type in ("TensorListResize", "TensorListGetItem") and _FIRST in _tf.attr_map(op):
+        return [given if op.type == "TensorListResize" else given.item]
     if op.type == "TensorListLength":
         return [given.count]
     if op.type == "TensorListPopBack":
@@ -84,6 +91,21 @@ def convert(op: tf.Operation, inputs: Mapping[str, Any], emit: Emitter) -> list[
         shape = np.asarray(given.item.inner_shape, op.outputs[0].dtype.as_numpy_dtype)
         return [Value.unstacked(emit.constant(shape), constant=shape)]
     return None
+
+
+def first_item(
+    handle: tf.Tensor, count: tf.Tensor, shape: Sequence[int], dtype: tf.DType, emit: Emitter
+) -> tf.Tensor:
+    """The item of a list of one tensor, which is not copied; zeros where the list is empty.
+
+    Only a loop that makes as many trips as the list is long may read it.
+    """
+    marked = _tf.attr_value("bool", True)
+    types = {"element_dtype": emit.type_attr(dtype), _FIRST: marked}
+    room = emit("Maximum", count, emit.constant(np.int32(1)))
+    some = emit.create("TensorListResize", [handle, room], {_FIRST: marked}).outputs[0]
+    where = [emit.constant(np.int32(0)), emit.constant(np.asarray(shape, np.int32))]
+    return emit.create("TensorListGetItem", [some, *where], types).outputs[0]
 
 
 def added(count: Value, step: int, emit: Emitter) -> Value:

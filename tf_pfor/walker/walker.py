@@ -22,6 +22,7 @@ from tf_pfor.core.checked import checked, shaped
 from tf_pfor.core.conversion import Failed, Inputs
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize, Refused
+from tf_pfor.core.folding import folded
 from tf_pfor.core.late_gradients import Continued, CustomGradient
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.registry import REGISTRY, Outcome, Rule
@@ -245,6 +246,8 @@ class Walker:
             return [self._constant(op, _tf.static_value(op.outputs[0]))], []
         if matching.is_shape_arithmetic(op) and not schema.is_stateful:
             known = self.bounds.constant(op.outputs[0])
+            if known is None:
+                known = folded(op, [self._values[_key(t)] for t in op.inputs])
             if known is not None:
                 return [self._constant(op, known)], []
         values = [self._values[_key(t)] for t in op.inputs]

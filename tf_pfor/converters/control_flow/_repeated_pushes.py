@@ -27,7 +27,7 @@ from tf_pfor.core.accesses import READS
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.values import Layout, Unstacked, Value, dims, is_static
-from tf_pfor.layouts.repeated import RepeatedList
+from tf_pfor.layouts.repeated import RepeatedList, first_item
 
 
 @dataclasses.dataclass(slots=True)
@@ -173,16 +173,12 @@ def _of_loop_outside(call: Call, given: Value) -> Value:
         return given
     emit, shape, dtype = call.emit, dims(item), item.dtype
 
-    def first() -> tf.Tensor:
-        """The first item, which is not copied; zeros of an empty list."""
-        some = emit("TensorListResize", given.tensor, emit("Maximum", count, np.int32(1)))
-        where = np.int32(0), np.asarray(shape, np.int32)
-        return emit("TensorListGetItem", some, *where, element_dtype=dtype)
-
     key = ("list of a loop outside", emit.graph, op, k)
     if key not in call.memo:
         count = emit("TensorListLength", given.tensor)
-        held = Unstacked.deferred(first, shape, dtype)
+        held = Unstacked.deferred(
+            lambda: first_item(given.tensor, count, shape, dtype, emit), shape, dtype
+        )
         call.memo[key] = RepeatedList.of(held, Value.unstacked(count))
     return call.memo[key]
 

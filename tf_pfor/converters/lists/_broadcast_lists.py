@@ -152,7 +152,7 @@ def _spread(handle: tf.Tensor, dtype: tf.DType, size: Dim) -> tf.Tensor:
         return tf.raw_ops.TensorListReserve(element_shape=-1, num_elements=0, element_dtype=dtype)
 
     handle = tf.convert_to_tensor(handle)
-    if is_zeros(handle):
+    if is_zeros(handle) or _tf.in_body(tf.compat.v1.get_default_graph()):
         return _one_by_one(handle, dtype, size)
     is_empty = tf.equal(tf.raw_ops.TensorListLength(input_handle=handle), 0)
     return tf.cond(is_empty, empty, lambda: _spread_full(handle, dtype, size))
