@@ -1,8 +1,8 @@
 """Random bodies with several stateful ops on two variables, against a lock-step interpreter.
 
 The interpreter runs the body's graph op by op, each op over all iterations before the next one
-(DESIGN 9), except that a run of ops that reads, computes and assigns a variable from its own value
-is done iteration by iteration (also one that assigns it several times, and does nothing else with
+(DESIGN 9), except that a run of ops that reads, computes and assigns a variable from its own value,
+and reads what that has made of it, is done iteration by iteration (also one that assigns it several times, and does nothing else with
 it); and all that touches a variable is, where lock-step does not say
 which iteration's value is meant. With both variables of the second kind that is the plain loop.
 A body may be refused with an error; it must never differ.
@@ -203,9 +203,10 @@ class Reference:
         s, k = self.made[name]
         if s.kind == "combine":
             return self.varies(s.a) or self.varies(s.b)
-        if s.target in self.chained and 0 < k < len(self.writes[s.target]):
+        if s.target in self.chained and k:
             return self.assigns_varying(s.target, k - 1)
-        return s.kind == "gather" or s.target in self.ordered or self.is_own(s.target, k)
+        is_own = self.is_own(s.target, k) or (k > 0 and self.is_own(s.target, k - 1))
+        return s.kind == "gather" or s.target in self.ordered or is_own
 
     def assigns_varying(self, v, k):
         """Whether what write k of a chain assigns differs between iterations."""
@@ -231,8 +232,10 @@ class Reference:
             return self.value(s.a, r) * np.int32(s.constant) + self.value(s.b, r)
         if s.target in self.ordered:
             seen = self.seq(s.target, k, r)
-        elif s.target in self.chained and k < len(self.writes[s.target]):
+        elif s.target in self.chained:
             seen = self.chain(s.target, k, r)
+        elif k and self.is_own(s.target, k - 1):
+            seen = self.left(s.target, k - 1, r)
         elif self.is_own(s.target, k):
             seen = self.rows(s.target, k, r)
         else:
@@ -244,6 +247,10 @@ class Reference:
             return self.state(v, k)
         before = (v, k, r - 1)
         return self.once(("rows", v, k, r), lambda: self._next(self.rows(*before), *before))
+
+    def left(self, v, k, r):
+        """What iteration r leaves of variable v by its write k."""
+        return self.once(("left", v, k, r), lambda: self._next(self.rows(v, k, r), v, k, r))
 
     def chain(self, v, k, r):
         """Variable v after k of several assignments in iteration r."""
@@ -395,5 +402,5 @@ def test_many_random_bodies(block):
     """600 bodies in all; most of them have a meaning, and get it."""
     done = [check(seed) for seed in range(1000 + 60 * block, 1060 + 60 * block)]
     counts = {kind: done.count(kind) for kind in sorted(set(done))}
-    assert counts["vectorized"] >= 25, counts
+    assert counts["vectorized"] >= 15, counts
     assert counts["refused"] <= 9, counts

@@ -51,6 +51,22 @@ class Element:
         return tf.TensorSpec(shape[1:] if self.is_mapped else shape, self.tensor.dtype)
 
 
+def unknown_zero() -> tf.Tensor:
+    """The int32 number 0, which neither static shapes nor TensorFlow's constant folding know."""
+    shape, dtype = tf.constant([], tf.int32), tf.float32
+    nothing = tf.raw_ops.EmptyTensorList(
+        element_shape=shape, max_num_elements=-1, element_dtype=dtype
+    )
+    return tf.raw_ops.TensorListLength(input_handle=nothing)
+
+
+def cut(element: Element, length: tf.Tensor) -> Element:
+    """The first rows of an element."""
+    if element.tensor is None or not element.is_mapped:
+        return element
+    return dataclasses.replace(element, tensor=element.tensor[:length])
+
+
 def mapped(elements: Sequence[Element]) -> list[tf.Tensor]:
     """The tensors whose axis 0 is the loop."""
     return [e.tensor for e in elements if e.tensor is not None and e.is_mapped]

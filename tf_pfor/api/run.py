@@ -11,7 +11,16 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.api.function import called, is_pushed_forward, numbers
-from tf_pfor.api.inputs import Element, bound_walker, is_constant, mapped, stand_ins, with_mapped
+from tf_pfor.api.inputs import (
+    Element,
+    bound_walker,
+    is_constant,
+    cut,
+    mapped,
+    stand_ins,
+    unknown_zero,
+    with_mapped,
+)
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis
 from tf_pfor.core.collectives import has_collective
@@ -117,7 +126,7 @@ def _build(
     shared = frozenset(i for i, axis in enumerate(axes) if axis is None)
     block = _fitting(body, elements, n, job) if isinstance(job.block, str) else job.block
     if block is None or (isinstance(n, int) and n <= block):
-        leaves = convert_body(body, elements, n, job.settings, recorder, invariant=shared)
+        leaves = _at_once(body, elements, n, job.settings, recorder, shared)
     elif block == 1 and not shared and _may_run_plain(body, elements, job):
         leaves = _one_by_one(body, elements, n, job)
     else:
@@ -126,6 +135,30 @@ def _build(
     if job.warn:
         warn_of_loops(recorder)
     return nests.to_user(nests.pack(body.structure, leaves))
+
+
+def _at_once(
+    body: Body,
+    elements: Sequence[Element],
+    n: Dim,
+    settings: Settings,
+    recorder: Recorder,
+    shared: frozenset[int],
+) -> list[Any]:
+    """Converts in one go; of no rows as if it were not known how many there are.
+
+    TensorFlow's constant folding of what has no elements may end the process: it divides by zero
+    in the hessian of ``tf.reduce_sum(x**2) ** 3``. XLA does without it.
+    """
+    if isinstance(n, int) and n == 0 and not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
+        length = unknown_zero()
+        elements = [cut(e, length) for e in elements]
+        leaves = convert_body(body, elements, length, settings, recorder, invariant=shared)
+        for i, leaf in enumerate(leaves):
+            if isinstance(leaf, tf.Tensor) and i not in shared and leaf.shape.rank:
+                leaf.set_shape([0, *leaf.shape[1:]])
+        return leaves
+    return convert_body(body, elements, n, settings, recorder, invariant=shared)
 
 
 def _traced(

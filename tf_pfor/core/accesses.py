@@ -48,10 +48,12 @@ class Update:
       assign: the AssignVariableOp; or the AssignAddVariableOp or AssignSubVariableOp, when what
         it adds depends on the variable, like the step of an optimizer.
       reads: the ops that read the version of the variable that the assignment replaces.
+      later: the ops that read what the assignment has made of it, before anything else changes it.
     """
 
     assign: tf.Operation
     reads: tuple[tf.Operation, ...]
+    later: tuple[tf.Operation, ...] = ()
 
     @property
     def value(self) -> tf.Tensor:
@@ -216,7 +218,7 @@ class Accesses:
                 self._unclear.append((frozenset(self.handle_of(u) for u in group), str(why)))
                 found = why
             for update in group:
-                for op in (update.assign, *update.reads):
+                for op in (update.assign, *update.reads, *update.later):
                     groups[op] = found
         return groups
 
@@ -233,7 +235,7 @@ class Accesses:
         name = "it assigns a value made of the variable's own"
         if a.op.type not in ASSIGNMENTS:
             is_own = any(x in same for x in used)
-            if same or a.op.type.endswith("While"):
+            if others or a.op.type.endswith("While"):
                 is_own = is_own or _rewrites(a.op, a.handle)
             if is_own or _draws_again(a, others):
                 raise Refused(f"{name}, in a {a.op.type}")
@@ -244,13 +246,19 @@ class Accesses:
             return None  # a sum of what is made of an older value, the same in all iterations
         if any(x not in same for x in used):
             raise Refused(f"{name} before another update (or from inside a function)")
+        if any(x.writes for x in others):
+            raise Refused(f"{name}, and another op changes it as well")
         if any(x.op.type != "ReadVariableOp" for x in same):
             raise Refused(f"{name}, which a function, a branch or a gather reads as well")
-        return Update(a.op, tuple(x.op for x in same))
+        later = [x for x in others if x not in same]
+        if any(x.op.type != "ReadVariableOp" for x in later):
+            raise Refused(f"{name}, which a function, a branch or a gather reads afterwards")
+        return Update(a.op, tuple(x.op for x in same), tuple(x.op for x in later))
 
     def _feeds(self, update: Update, other: Update) -> bool:
         """Whether the value of ``update`` depends on a read that belongs to ``other``."""
-        return any(self._data[update.assign] & self._own[o] for o in other.reads)
+        reads = (*other.reads, *other.later)
+        return any(self._data[update.assign] & self._own[o] for o in reads)
 
     def _check(self, update: Update) -> None:
         """Other variables that the value depends on must not change from iteration to iteration
@@ -267,12 +275,17 @@ class Accesses:
                 )
 
     def changed(self, read: Access) -> Access | None:
-        """A write that leaves unclear which iteration's value an access reads, if there is one."""
-        reads_of = {u.assign: u.reads for g in self._update_groups for u in g}
+        """A write that leaves unclear which iteration's value an access reads, if there is one.
+
+        A sum of updates is that of all iterations, as lock-step has it, while the loop has it so
+        far; one value that is assigned in all iterations is clear.
+        """
+        reads_of = {u.assign: (*u.reads, *u.later) for g in self._update_groups for u in g}
         for w in self.of(read.handle):
             if not w.writes or w.op is read.op or read.op in reads_of.get(w.op, ()):
                 continue
-            if not self.is_before([w.op], read.op) or w.op in reads_of:
+            is_clear = w.op.type == "AssignVariableOp" and w.op not in reads_of
+            if not (is_clear and self.is_before([w.op], read.op)):
                 return w
         return None
 

@@ -195,7 +195,7 @@ def _cycle(known: Accesses, groups: list[Handles], free: Handles) -> tuple[Handl
     for updates in known.update_groups:
         own = frozenset(known.handle_of(u) for u in updates)
         if not own & (inside | free):
-            nodes[own] = {o for u in updates for o in (u.assign, *u.reads)}
+            nodes[own] = {o for u in updates for o in (u.assign, *u.reads, *u.later)}
             nodes[own].update(known.between(*updates)[0])
     needs = {
         a: {b for b in nodes if b != a and any(known.is_after(op, b) for op in nodes[a])}

@@ -139,7 +139,7 @@ def is_elementwise(op: tf.Operation, given: Sequence[Slices]) -> bool:
         return False
     for x in given:
         is_shared = x.rank is not None and (
-            x.rank < rank or (x.rank == rank and x.tensor.shape[0] == 1)
+            x.rank < rank or (x.rank == rank and x.tensor.shape[:1] == [1])
         )
         if x.mask is None and not is_shared:
             return False

@@ -58,7 +58,8 @@ def from_source(
         if rule is None:
             return None
         members, _, _ = uneven_regions.spread(op, walker, in_loop=False)
-        if not all(rule_of(other.type) for other in members if other is not op):
+        others = members - {op}
+        if not all(rule_of(other.type) or other.type in SOURCES for other in others):
             return None
         try:
             return _applied(rule, op, inputs, walker)

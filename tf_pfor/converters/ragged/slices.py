@@ -23,7 +23,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.linear import Form, forms
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value, size_value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, shape_value, size_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 _MASKS = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
@@ -270,6 +270,8 @@ def row_range(call: Call, start: Value, limit: Value, delta: Value) -> Any:
     """Numbers up to a limit of the row."""
     if not uses_packed(call):
         raise CannotVectorize("a range of unknown length, under jit_compile")
+    if isinstance(limit, RowSize) and _is(start, 0) and _is(delta, 1):
+        return _counted(call, limit)
     a, b, d = (tf.convert_to_tensor(call.stacked(v)) for v in (start, limit, delta))
     is_right = tf.not_equal(d, 0) & tf.where(d > 0, a <= b, a >= b)
     text = "its limit must be behind its start. Starts, limits and steps are"
@@ -284,6 +286,17 @@ def row_range(call: Call, start: Value, limit: Value, delta: Value) -> Any:
     at = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([lengths]), rows)
     made = tf.gather(a, rows) + tf.cast(at, start.dtype) * tf.gather(d, rows)
     return from_packed(call, made, [lengths])
+
+
+def _is(value: Value, number: int) -> bool:
+    return value.constant is not None and bool(value.constant == number)
+
+
+def _counted(call: Call, limit: RowSize) -> Value:
+    """The places along an axis that differs: as many as that has, which nobody need check."""
+    rows, starts = row_ids([limit.size]), row_starts([limit.size])
+    made = tf.range(tf.shape(rows)[0]) - tf.gather(starts, rows)
+    return from_packed(call, tf.cast(made, limit.dtype), [limit.size])
 
 
 @source("Where")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,16 @@ from tf_pfor.core.errors import Refused
 from tf_pfor.core.values import Value, as_tensor_shape
 
 
-def once(call: Call, make: Callable[[], Any]) -> None:
-    """Emits an effect that is the same in all iterations: once, and not if there are none."""
+def once(
+    call: Call, make: Callable[[], Any], tensors: Sequence[tf.Tensor] | None = None
+) -> None:
+    """Emits an effect of all iterations: once, and not if there are none.
+
+    Args:
+      call: the op.
+      make: emits it.
+      tensors: its inputs, if they are not those of the op.
+    """
     n = call.loop.static_length
     if n is not None:
         if n:
@@ -26,7 +34,8 @@ def once(call: Call, make: Callable[[], Any]) -> None:
     emit, graph = call.emit, call.emit.graph
     before = len(graph.get_operations())
     with graph.as_default():
-        op, tensors = call.op, [v.tensor for v in call.flat_inputs()]
+        op = call.op
+        tensors = tensors or [v.tensor for v in call.flat_inputs()]
 
         def run() -> tf.Tensor:
             inner = tf.compat.v1.get_default_graph()

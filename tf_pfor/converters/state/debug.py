@@ -52,7 +52,7 @@ def print_v2(call: Call, input: Value) -> Any:
         attrs = {k: given[k] for k in ("placeholder", "summarize") if k in given}
         template = given["template"] if "template" in given else "%s"  # noqa: SIM401
     text = call.emit("StringFormat", tensors, template=template, **attrs)
-    call.rebuild(input=text)
+    once(call, lambda: call.rebuild(input=text), [text])
     return None
 
 

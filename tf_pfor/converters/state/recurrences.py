@@ -29,12 +29,28 @@ class Scanned:
     Attributes:
       updates: the updates that were scanned together.
       rows: for each, the value [n, ...] that each iteration reads.
+      starts: for each, the value before the loop.
       final: for each, the value after the last iteration.
     """
 
     updates: tuple[Update, ...]
     rows: list[Value]
+    starts: list[tf.Tensor]
     final: list[tf.Tensor]
+
+    def seen_by(self, call: Call) -> Value:
+        """What a read sees: what its iteration found, or what it has left."""
+        for k, update in enumerate(self.updates):
+            if call.op in update.reads:
+                return self.rows[k]
+            if call.op in update.later:
+                graph, before = call.emit.graph, len(call.emit.graph.get_operations())
+                with graph.as_default():
+                    every = tf.concat([self.rows[k].tensor, self.final[k][None]], 0)
+                    left = _like_read(tf.stop_gradient(every)[1:], self.starts[k])
+                call.emit.operations += graph.get_operations()[before:]
+                return Value.stacked(left)
+        raise AssertionError(call.op.name)
 
 
 def of(call: Call) -> Scanned | None:
@@ -122,7 +138,7 @@ def _scan(call: Call, known: Accesses, updates: tuple[Update, ...]) -> Scanned:
         rows, final = made or _loop(call, updates, region, states, starts, outside)
         rows = [_like_read(r, s) for r, s in zip(rows, starts)]
     call.emit.operations += graph.get_operations()[before:]
-    return Scanned(updates, [Value.stacked(r) for r in rows], final)
+    return Scanned(updates, [Value.stacked(r) for r in rows], starts, final)
 
 
 def _region(known: Accesses, updates: tuple[Update, ...]) -> tuple[Region, list[int]]:

@@ -36,8 +36,7 @@ def read(call: Call, resource: Value) -> Any:
     found = recurrences.of(call)
     if found is None:
         return Value.unstacked(call.rebuild())
-    position = [call.op in u.reads for u in found.updates].index(True)
-    return found.rows[position]
+    return found.seen_by(call)
 
 
 @RegisterPFor("AssignVariableOp", ALWAYS, attrs=("validate_shape",))
