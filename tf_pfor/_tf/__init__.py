@@ -304,6 +304,11 @@ def registered_gradient(name: str) -> Any:
     return ops.gradient_registry.lookup(name)
 
 
+def has_gradient_function(name: str) -> bool:
+    """Whether a gradient is registered for op type ``name``."""
+    return name in ops.gradient_registry.list()
+
+
 def mark_jit_compiled(graph: Any) -> None:
     """Notes that ``graph`` is traced for jit_compile=True."""
     graph._tf_pfor_jit_compile = True

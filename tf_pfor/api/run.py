@@ -14,8 +14,8 @@ from tf_pfor.api.function import called, is_pushed_forward, numbers
 from tf_pfor.api.inputs import (
     Element,
     bound_walker,
-    is_constant,
     cut,
+    is_constant,
     mapped,
     stand_ins,
     unknown_zero,

@@ -17,6 +17,7 @@ from tf_pfor.core.emit import Dim, salted
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.report import Recorder, warn_of_loops
 from tf_pfor.core.settings import Settings
+from tf_pfor.derivatives.factored import FactoredGradient
 from tf_pfor.derivatives.indexed_slices import BatchedIndexedSlices
 from tf_pfor.derivatives.missing_gradients import refuse_constants
 from tf_pfor.derivatives.pullbacks import has_derivative
@@ -81,17 +82,24 @@ def _dense(gradient: Any) -> tf.Tensor:
 
 
 def _parts(gradient: Any) -> Any:
-    """What differs between examples: a tensor, or values and indices."""
+    """What differs between examples: a tensor, factors of one, or values and indices."""
     is_sparse = isinstance(gradient, BatchedIndexedSlices)
     return (gradient.values, gradient.indices) if is_sparse else gradient
 
 
 def _whole(gradient: Any, variable: Any) -> Any:
     """The inverse of ``_parts``."""
-    if not isinstance(gradient, tuple):
+    if isinstance(gradient, FactoredGradient) or not isinstance(gradient, tuple):
         return gradient
     values, indices = gradient
     return BatchedIndexedSlices(values, indices, tf.shape(variable))
+
+
+def _factored(gradient: Any) -> Any:
+    """A dense gradient by its factors where it is a product of smaller ones, else as it is."""
+    if isinstance(gradient, BatchedIndexedSlices):
+        return gradient
+    return FactoredGradient.of(gradient) or gradient
 
 
 def _tensors(variables: Any) -> list[Any]:
@@ -110,7 +118,10 @@ def _checked(variables: Any) -> list[Any]:
     """
     leaves = _tensors(variables)
     if not leaves:
-        raise ArgumentError("variables holds nothing to differentiate with respect to.")
+        raise ArgumentError(
+            "variables holds nothing to differentiate with respect to. The variables of a Keras "
+            "model exist once it is built: call it once before, or begin it with a keras.Input."
+        )
     for leaf, name in zip(leaves, nests.paths(variables, "variables")):
         if not isinstance(leaf, (tf.Tensor, tf.Variable)):
             raise ArgumentTypeError(
@@ -244,7 +255,7 @@ def _norms(
 
     def norm(*example: Any) -> Any:
         grads, _, aux = one(*example)
-        found = _norm([_squares(_flat(g)) for g in grads])
+        found = _norm([_squares(_flat(_factored(g))) for g in grads])
         return (found, aux) if has_aux else found
 
     return vmap(norm, chunk_size=chunk_size, memory_budget=budget)(*batch)
@@ -350,7 +361,7 @@ class _ClippedSum:
 
         def parts(*example: Any) -> Any:
             grads, loss, aux = one(*example)
-            return [_parts(g) for g in grads], (loss, aux)
+            return [_parts(_factored(g)) for g in grads], (loss, aux)
 
         size = plan.n if isinstance(plan.n, int) else None
         self._body = trace(plan.of_rows(parts), [e.spec for e in plan.elements], Axis("", size))
@@ -435,14 +446,19 @@ def _only_tensors(structure: Any) -> list[tf.Tensor]:
 
 
 def _flat(gradient: Any, *rows: Dim) -> Any:
-    """[*rows, ...] -> [*rows, m]; slices as they are."""
-    is_sparse = isinstance(gradient, BatchedIndexedSlices)
-    return gradient if is_sparse else tf.reshape(gradient, [*rows, -1])
+    """[*rows, ...] -> [*rows, m]; slices and factors as they are."""
+    if isinstance(gradient, (BatchedIndexedSlices, FactoredGradient)):
+        return gradient
+    known: Any = gradient.shape[len(rows) :]
+    count = known.num_elements()
+    if count is None:  # no -1, which stands for nothing if there are no rows
+        count = tf.reduce_prod(tf.shape(gradient)[len(rows) :])
+    return tf.reshape(gradient, [*rows, count])
 
 
 def _squares(gradient: Any) -> tf.Tensor:
-    """The sum of squares over the last axis of a dense gradient, or of slices."""
-    if isinstance(gradient, BatchedIndexedSlices):
+    """The sum of squares over the last axis of a dense gradient, of slices or of a product."""
+    if isinstance(gradient, (BatchedIndexedSlices, FactoredGradient)):
         return gradient.squared_norms()
     if gradient.dtype in (tf.float16, tf.bfloat16):  # their squares overflow
         gradient = tf.cast(gradient, tf.float32)
@@ -459,5 +475,7 @@ def _scaled_sum(gradient: Any, scales: tf.Tensor, variable: Any) -> tf.Tensor:
     """The sum over examples of scale times gradient: the shape of the variable."""
     if isinstance(gradient, BatchedIndexedSlices):
         return tf.convert_to_tensor(gradient.sum(scales))
+    if isinstance(gradient, FactoredGradient):
+        return gradient.sum(scales, variable)
     total = tf.linalg.matvec(gradient, tf.cast(scales, gradient.dtype), transpose_a=True)
     return tf.reshape(total, tf.shape(variable))

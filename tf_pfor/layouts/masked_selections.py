@@ -308,7 +308,8 @@ def _listed(op: tf.Operation, given: Sequence[Slices], fronts: Fronts) -> Slices
     if length is None or values.places is not None:
         raise CannotVectorize("what it selects is put into a list")
     (made,) = copied(op, given)
-    return Slices(tf.raw_ops.TensorListResize(input_handle=made.tensor, size=length))
+    size = tf.cast(length, tf.int32)
+    return Slices(tf.raw_ops.TensorListResize(input_handle=made.tensor, size=size))
 
 
 def _as_it_is(op: tf.Operation, given: Sequence[Slices]) -> list[Slices]:

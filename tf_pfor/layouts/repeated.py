@@ -19,7 +19,6 @@ from tf_pfor.core.emit import Emitter
 from tf_pfor.core.stacked_lists import ListRows, StackedList
 from tf_pfor.core.values import Cell, Gather, Hold, Layout, Rows, Value, dims, is_static
 
-
 # Marks the ops of ``first_item``: a map around may see such a list once more.
 _FIRST = "_pfor_first_item"
 

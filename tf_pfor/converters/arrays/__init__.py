@@ -15,6 +15,7 @@ from tf_pfor.converters.arrays import (
     shape_ops,
     slicing,
     sorting,
+    xla_slices,
 )
 
 __all__ = [
@@ -27,4 +28,5 @@ __all__ = [
     "shape_ops",
     "slicing",
     "sorting",
+    "xla_slices",
 ]

@@ -26,7 +26,7 @@ from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize, PastEdge
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import inner_dims, leading, reshaped, transpose
-from tf_pfor.core.values import Value, dims, is_static
+from tf_pfor.core.values import Value, dims
 
 _MASKS = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
 
@@ -448,28 +448,3 @@ def _checked_read(call: Call, input: Value, items: list[Item]) -> Value:
         if size is None or last.constant > size:  # type: ignore[union-attr,operator]
             raise CannotVectorize("a constant part of the slice may be out of range")
     return _read(call, input, items)
-
-
-@RegisterPFor("XlaDynamicUpdateSlice", ANY)
-def xla_dynamic_update_slice(call: Call, input: Value, update: Value, indices: Value) -> Any:
-    """Under jit_compile the gradient of Slice: the slice of x_i that begins at b_i becomes u_i.
-
-    Places that differ are scattered to; XLA moves slices that reach over the end.
-    """
-    emit, whole, new = call.emit, call.stacked(input), call.stacked(update)
-    if not indices.is_stacked:
-        first = emit.constant([0], indices.dtype)
-        begin = emit("ConcatV2", [first, indices.tensor], np.int32(0))
-        return call.rebuild(input=whole, update=new, indices=begin)
-    shape, sizes = input.inner_shape, update.inner_shape
-    if not is_static(shape) or not is_static(sizes):
-        raise CannotVectorize("the shape of an input is not known before running")
-    last = np.subtract(shape, sizes).astype(indices.dtype.as_numpy_dtype)
-    begin = emit("Minimum", emit("Maximum", indices.tensor, np.zeros_like(last)), last)  # [n, r]
-    rank = len(sizes)
-    offsets = np.moveaxis(np.indices(sizes, last.dtype), 0, -1)  # [...u, r]
-    begin = emit.reshape(begin, [call.loop.length, *[1] * rank, rank])
-    places = emit("AddV2", begin, emit.constant(offsets))  # [n, ...u, r]
-    rows = emit.shape_vector([call.loop.length, *sizes, 1])
-    numbers = emit("BroadcastTo", row_numbers(call, indices.dtype, rank + 2), rows)
-    return emit("TensorScatterUpdate", whole, emit("ConcatV2", [numbers, places], -1), new)

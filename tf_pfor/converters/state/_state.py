@@ -16,9 +16,7 @@ from tf_pfor.core.errors import Refused
 from tf_pfor.core.values import Value, as_tensor_shape
 
 
-def once(
-    call: Call, make: Callable[[], Any], tensors: Sequence[tf.Tensor] | None = None
-) -> None:
+def once(call: Call, make: Callable[[], Any], tensors: Sequence[tf.Tensor] | None = None) -> None:
     """Emits an effect of all iterations: once, and not if there are none.
 
     Args:
