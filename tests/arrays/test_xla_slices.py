@@ -1,4 +1,4 @@
-"""Third derivatives of what is put together, under jit_compile: gradients of gradients of slices."""
+"""Third derivatives of what is put together, under jit_compile: gradients of slices' gradients."""
 
 import numpy as np
 import pytest

@@ -2,9 +2,9 @@
 
 The interpreter runs the body's graph op by op, each op over all iterations before the next one
 (DESIGN 9), except that a run of ops that reads, computes and assigns a variable from its own value,
-and reads what that has made of it, is done iteration by iteration (also one that assigns it several times, and does nothing else with
-it); and all that touches a variable is, where lock-step does not say
-which iteration's value is meant. With both variables of the second kind that is the plain loop.
+and reads what that has made of it, is done iteration by iteration (also one that assigns it several
+times, and does nothing else with it); and all that touches a variable is, where lock-step does not
+say which iteration's value is meant. With both variables of the second kind that is the plain loop.
 A body may be refused with an error; it must never differ.
 """
 

@@ -77,14 +77,21 @@ def _name(tensor: tf.Tensor, known: dict[Any, Any]) -> Any:
         parts: list[Any] = [forms(t, known) for t in op.inputs]
         if all(p is not None and all(map(_is_simple, p.flat)) for p in parts):
             return (op.type, tensor.dtype, *(tuple(p.flat) for p in parts))
+    if op.type == "StridedSlice" and not op.control_inputs:
+        vectors = [_tf.static_value(t) for t in op.inputs[1:]]
+        if all(v is not None for v in vectors):  # read twice it is the same
+            whole = (op.inputs[0].op, op.inputs[0].value_index)
+            masks = tuple(op.get_attr(name) for name in _MASKS)
+            return (op.type, whole, *(tuple(v.tolist()) for v in vectors), masks)  # type: ignore[union-attr]
     return (op, tensor.value_index)
 
 
 def _is_simple(form: Form) -> bool:
     """Whether it is made of tensors by themselves: names of names would grow without end."""
-    return all(len(name) == 2 for (name, _), _ in form.terms)
+    return all(len(name) == 2 or name[0] == "StridedSlice" for (name, _), _ in form.terms)
 
 
+_MASKS = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
 _ALIKE = ("FloorDiv", "FloorMod", "Maximum", "Minimum", "Mul", "TruncateDiv", "TruncateMod")
 
 

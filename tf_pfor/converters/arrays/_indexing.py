@@ -196,11 +196,20 @@ def take(call: Call, x: Value, axis: int, index: Index, reach: Reach | None = No
             return Value.stacked(move_axis(call, rows, axis, 0))
     at = positions(call, x, axis, index, reach)  # [n] or [n, k]; without n when invariant
     assert index.value is not None
+    if x.is_stacked and reach is not None and _takes_all(x, axis, reach):
+        with call.emit.graph.control_dependencies([at]):  # which has checked that it begins at 0
+            return Value.stacked(call.emit("Identity", x.tensor))
     if not index.value.is_stacked:
         lead = 1 if x.is_stacked else 0
         made = call.emit("GatherV2", x.tensor, at, np.int32(axis + lead))
         return Value.stacked(made) if lead else Value.unstacked(made)
     return gather_rows(call, x, at, axis)
+
+
+def _takes_all(x: Value, axis: int, reach: Reach) -> bool:
+    """Whether a range that lies inside of an axis must be all of it."""
+    size = None if x.inner_shape is None else x.inner_shape[axis]
+    return reach.stride == 1 and size is not None and reach.count == size
 
 
 def gather_rows(call: Call, x: Value, at: tf.Tensor, axis: int) -> Value:

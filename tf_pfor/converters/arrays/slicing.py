@@ -27,6 +27,7 @@ from tf_pfor.core.errors import CannotVectorize, PastEdge
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import inner_dims, leading, reshaped, transpose
 from tf_pfor.core.values import Value, dims
+from tf_pfor.layouts.linear import forms
 
 _MASKS = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
 
@@ -78,6 +79,7 @@ def _items(call: Call, rank: int) -> list[Item]:
     masks = {name: call.attr(name) for name in _MASKS}
     begin, end = elements(call, "begin"), elements(call, "end")
     strides = [int(s) for s in call.constant("strides")]
+    spans = None if _is_constant(call) else _spans(call)
     every = range(len(strides))
     dots = [p for p in every if masks["ellipsis_mask"] >> p & 1]
     new = [p for p in every if masks["new_axis_mask"] >> p & 1 and p not in dots]
@@ -97,6 +99,7 @@ def _items(call: Call, rank: int) -> list[Item]:
                     begin[p],
                     end[p],
                     strides[p],
+                    spans[p] if spans else None,
                     from_start=bool(masks["begin_mask"] >> p & 1),
                     to_end=bool(masks["end_mask"] >> p & 1),
                     shrinks=bool(masks["shrink_axis_mask"] >> p & 1),
@@ -106,11 +109,20 @@ def _items(call: Call, rank: int) -> list[Item]:
     return out + [Item("all", i) for i in range(axis, rank)]
 
 
+def _spans(call: Call) -> list[int | None] | None:
+    """How far each end is behind its begin, where that is known of numbers that are not."""
+    begins, ends = (forms(t) for t in call.op.inputs[1:3])
+    if begins is None or ends is None:
+        return None
+    return [end.plus(begin, -1).known for begin, end in zip(begins, ends)]
+
+
 def _entry(
     axis: int,
     begin: Index,
     end: Index,
     stride: int,
+    span: int | None,
     *,
     from_start: bool,
     to_end: bool,
@@ -123,7 +135,8 @@ def _entry(
     item = Item("range", axis, None if from_start else begin, None if to_end else end, stride)
     if not item.varies:
         return item
-    length = None if from_start or to_end else end.minus(begin)
+    length = end.minus(begin)
+    length = None if from_start or to_end else span if length is None else length
     if length is None or stride < 1:
         raise CannotVectorize("the length of the slice may differ between iterations")
     return dataclasses.replace(item, reach=Reach(max(0, -(-length // stride)), stride, length))
@@ -263,7 +276,8 @@ def _read(call: Call, input: Value, items: list[Item]) -> Value:
         todo = [i for i, k in enumerate(left) if k.varies]
     if len(todo) > 1 and todo == [*range(len(todo))] and not any(left[i].reach for i in todo):
         return gather_nd_rows(call, x, [left[i].begin for i in todo])  # type: ignore[misc]
-    for i in reversed(todo):
+    # Ranges keep their axis: the first one leaves least for the others, and in large pieces.
+    for i in todo if all(left[i].reach for i in todo) else reversed(todo):
         x = take(call, x, i, left[i].begin, left[i].reach)  # type: ignore[arg-type]
     return x
 
