@@ -244,6 +244,16 @@ def positions(
 
     What is out of range stays out of range.
     """
+    at = starts(call, x, axis, index, reach)
+    if reach is None:
+        return at
+    emit = call.emit
+    steps = emit.constant(np.arange(reach.count) * reach.stride, at.dtype)  # [k]
+    return emit("AddV2", emit("ExpandDims", at, np.int32(-1)), steps)
+
+
+def starts(call: Call, x: Value, axis: int, index: Index, reach: Reach | None = None) -> tf.Tensor:
+    """[n] or []: where what ``index`` and ``reach`` name begins along ``axis``."""
     emit = call.emit
     assert index.value is not None
     at, dtype = index.value.tensor, index.value.dtype  # [n], or [] when invariant
@@ -256,12 +266,9 @@ def positions(
             "AddV2", at, emit.constant(reach.span, dtype)
         )  # fmt: skip
         at = emit("SelectV2", emit("Less", end, emit.constant(0, dtype)), wrapped, at)
-    if reach is None:
-        return at
-    if reach.count and is_inside(call, x, axis, index, reach) is not True:
+    if reach is not None and reach.count and is_inside(call, x, axis, index, reach) is not True:
         at = _kept_inside(call, x, axis, at, reach)
-    steps = emit.constant(np.arange(reach.count) * reach.stride, dtype)  # [k]
-    return emit("AddV2", emit("ExpandDims", at, np.int32(-1)), steps)
+    return at
 
 
 def is_inside(call: Call, x: Value, axis: int, index: Index, reach: Reach) -> bool | None:

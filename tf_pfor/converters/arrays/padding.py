@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.converters.arrays import _row_windows
 from tf_pfor.converters.arrays._indexing import as_dtype, gather_rows
 from tf_pfor.converters.math._families import axis_input, table
 from tf_pfor.core.call import Call
@@ -83,6 +84,10 @@ def _by_row(call: Call, x: Value, paddings: Value) -> Value:
     totals: Any = [None] if known is None else [b.plus(a, 1).known for b, a in known]
     if known is None or None in totals or not is_static(lengths):
         raise CannotVectorize("the paddings, and so the shapes, may differ between iterations")
+    if x.is_stacked:
+        full = [t + d for t, d in zip(totals, lengths)]
+        if _row_windows.are_large(call, full, lengths, x.dtype):
+            return _written(call, x, paddings, full)
     amounts: list[list[int]] = [[0, 0]] if x.is_stacked else []
     for (before, _), total in zip(known, totals):
         amounts.append([0, 1] if before.known is None else [before.known, total - before.known])
@@ -103,6 +108,17 @@ def _by_row(call: Call, x: Value, paddings: Value) -> Value:
         )
         x = gather_rows(call, x, emit("SelectV2", is_inside, at, count), axis)
     return x
+
+
+def _written(call: Call, x: Value, paddings: Value, full: list[int]) -> Value:
+    """Large rows among zeros, each written by itself on a CPU (``_row_windows``)."""
+    call.note("a large window: copied row by row on a CPU, else gathered")
+    amounts = _not_negative(call, paddings)
+    graph, before = call.emit.graph, len(call.emit.graph.get_operations())
+    with graph.as_default():
+        made = _row_windows.write(x.tensor, tf.cast(amounts[:, :, 0], tf.int32), full)
+    call.emit.operations += graph.get_operations()[before:]
+    return Value.stacked(made)
 
 
 def _not_negative(call: Call, paddings: Value) -> tf.Tensor:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor.converters.arrays import _row_windows
 from tf_pfor.converters.arrays._indexing import (
-    Index,
     Reach,
     elements,
     gather_nd_rows,
@@ -18,7 +18,16 @@ from tf_pfor.converters.arrays._indexing import (
     loop_offset,
     positions,
     row_numbers,
+    starts,
     take,
+)
+from tf_pfor.converters.arrays._slice_items import (
+    MASKS,
+    Item,
+    is_constant,
+    items_of,
+    shifted_masks,
+    spec_of,
 )
 from tf_pfor.converters.math._slice_gradients import piece_or_zeros
 from tf_pfor.core.call import Call
@@ -26,183 +35,20 @@ from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize, PastEdge
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import inner_dims, leading, reshaped, transpose
-from tf_pfor.core.values import Value, dims
-from tf_pfor.layouts.linear import forms
-
-_MASKS = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
-
-# ---------------------------------------------------------------------------
-# What a StridedSlice says
-# ---------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Item:
-    """One entry of a slice, ellipses written out.
-
-    Attributes:
-      kind: "new" axis, "all" of an axis, one "index" of it, or a "range".
-      axis: the axis of the sliced tensor; -1 for a new one.
-      begin: where it begins; None from the start (or the end when the stride is negative).
-      end: where it ends; None to the end.
-      stride: its stride.
-      reach: set for a range that begins at another place in each iteration.
-    """
-
-    kind: str
-    axis: int = -1
-    begin: Index | None = None
-    end: Index | None = None
-    stride: int = 1
-    reach: Reach | None = None
-
-    @property
-    def varies(self) -> bool:
-        """True when begin or end is not known before running."""
-        return any(i is not None and i.constant is None for i in (self.begin, self.end))
-
-    def takes_all(self, size: int | None) -> bool:
-        """True when all of an axis of this size is taken, or its only entry by an index."""
-        if self.kind in ("new", "all"):
-            return True
-        if self.varies or size is None:
-            return False
-        if self.kind == "index":
-            return size == 1 and self.begin.constant in (0, -1)  # type: ignore[union-attr]
-        begin = 0 if self.begin is None else self.begin.constant
-        end = size if self.end is None else self.end.constant
-        return self.stride == 1 and end >= size and (begin == 0 or begin <= -size)  # type: ignore[operator]
-
-
-def _items(call: Call, rank: int) -> list[Item]:
-    """The slice that a StridedSlice op means, one item for each axis and each new axis."""
-    masks = {name: call.attr(name) for name in _MASKS}
-    begin, end = elements(call, "begin"), elements(call, "end")
-    strides = [int(s) for s in call.constant("strides")]
-    spans = None if _is_constant(call) else _spans(call)
-    every = range(len(strides))
-    dots = [p for p in every if masks["ellipsis_mask"] >> p & 1]
-    new = [p for p in every if masks["new_axis_mask"] >> p & 1 and p not in dots]
-    skipped = rank - (len(strides) - len(dots) - len(new))  # axes without an entry
-    out: list[Item] = []
-    axis = 0
-    for p in every:
-        if p in dots:
-            out += [Item("all", axis + i) for i in range(skipped)]
-            axis += skipped
-        elif p in new:
-            out.append(Item("new"))
-        else:
-            out.append(
-                _entry(
-                    axis,
-                    begin[p],
-                    end[p],
-                    strides[p],
-                    spans[p] if spans else None,
-                    from_start=bool(masks["begin_mask"] >> p & 1),
-                    to_end=bool(masks["end_mask"] >> p & 1),
-                    shrinks=bool(masks["shrink_axis_mask"] >> p & 1),
-                )
-            )
-            axis += 1
-    return out + [Item("all", i) for i in range(axis, rank)]
-
-
-def _spans(call: Call) -> list[int | None] | None:
-    """How far each end is behind its begin, where that is known of numbers that are not."""
-    begins, ends = (forms(t) for t in call.op.inputs[1:3])
-    if begins is None or ends is None:
-        return None
-    return [end.plus(begin, -1).known for begin, end in zip(begins, ends)]
-
-
-def _entry(
-    axis: int,
-    begin: Index,
-    end: Index,
-    stride: int,
-    span: int | None,
-    *,
-    from_start: bool,
-    to_end: bool,
-    shrinks: bool,
-) -> Item:
-    if shrinks:
-        return Item("index", axis, begin)
-    if from_start and to_end and stride == 1:
-        return Item("all", axis)
-    item = Item("range", axis, None if from_start else begin, None if to_end else end, stride)
-    if not item.varies:
-        return item
-    length = end.minus(begin)
-    length = None if from_start or to_end else span if length is None else length
-    if length is None or stride < 1:
-        raise CannotVectorize("the length of the slice may differ between iterations")
-    return dataclasses.replace(item, reach=Reach(max(0, -(-length // stride)), stride, length))
-
-
-def _spec(items: Sequence[Item], dtype: tf.DType, *, lead: bool) -> dict[str, Any]:
-    """Inputs and masks of a StridedSlice that says ``items``, after a first axis that it keeps."""
-    entries = [Item("all"), *items] if lead else list(items)
-    while entries and entries[-1].kind == "all":
-        entries.pop()
-    begin, end = np.zeros([2, len(entries)], dtype.as_numpy_dtype)
-    masks = dict.fromkeys(_MASKS, 0)
-    for p, item in enumerate(entries):
-        bit = 1 << p
-        if item.kind == "new":
-            masks["new_axis_mask"] |= bit
-        elif item.kind == "index":
-            begin[p] = item.begin.constant  # type: ignore[union-attr]
-            end[p] = begin[p] + 1
-            masks["shrink_axis_mask"] |= bit
-        elif item.kind == "all":
-            masks["begin_mask"] |= bit
-            masks["end_mask"] |= bit
-        else:
-            masks["begin_mask"] |= bit if item.begin is None else 0
-            masks["end_mask"] |= bit if item.end is None else 0
-            begin[p] = 0 if item.begin is None else item.begin.constant
-            end[p] = 0 if item.end is None else item.end.constant
-    strides = np.asarray([e.stride for e in entries], dtype.as_numpy_dtype)
-    return {"begin": begin, "end": end, "strides": strides, **masks}
-
-
-def _shifted_masks(call: Call) -> dict[str, Any]:
-    """Begin, end, strides and masks after a first axis of which all is kept, unread."""
-    changes: dict[str, Any] = {name: call.attr(name) << 1 for name in _MASKS}
-    changes["begin_mask"] |= 1
-    changes["end_mask"] |= 1
-    for name, first in (("begin", 0), ("end", 0), ("strides", 1)):
-        value, found = call.inputs[name], call.maybe_constant(name)
-        assert isinstance(value, Value)
-        if value.is_stacked:
-            raise CannotVectorize(f"'{name}' differs between iterations")
-        if found is not None:
-            changes[name] = np.concatenate([[first], found]).astype(found.dtype)
-        else:
-            head = call.emit.constant([first], value.dtype)
-            changes[name] = call.emit("ConcatV2", [head, value.tensor], 0)
-    return changes
-
-
-def _is_constant(call: Call) -> bool:
-    return all(call.maybe_constant(name) is not None for name in ("begin", "end", "strides"))
-
+from tf_pfor.core.values import Value, dims, is_static
 
 # ---------------------------------------------------------------------------
 # StridedSlice
 # ---------------------------------------------------------------------------
 
 
-@RegisterPFor("StridedSlice", ("input",), attrs=_MASKS)
+@RegisterPFor("StridedSlice", ("input",), attrs=MASKS)
 def strided_slice(call: Call, input: Value, begin: Value, end: Value, strides: Value) -> Any:
     """The same slice of every row: all masks move by one; a Reshape where all is taken."""
     _check_rank(input.inner_rank)
-    if input.inner_rank is None or not _is_constant(call):
-        return call.rebuild(input=input.tensor, **_shifted_masks(call))
-    return _constant_slice(call, input, _items(call, input.inner_rank))
+    if input.inner_rank is None or not is_constant(call):
+        return call.rebuild(input=input.tensor, **shifted_masks(call))
+    return _constant_slice(call, input, items_of(call, input.inner_rank))
 
 
 def _check_rank(inner_rank: int | None) -> None:
@@ -233,12 +79,12 @@ def _constant_slice(call: Call, input: Value, items: list[Item]) -> Value:
 
 
 def _emit_slice(call: Call, tensor: tf.Tensor, items: Sequence[Item], *, lead: bool) -> Any:
-    spec = _spec(items, tf.int32, lead=lead)
+    spec = spec_of(items, tf.int32, lead=lead)
     vectors = [spec.pop(name) for name in ("begin", "end", "strides")]
     return call.emit("StridedSlice", tensor, *vectors, **spec)
 
 
-@RegisterPFor("StridedSlice", ANY, attrs=_MASKS)
+@RegisterPFor("StridedSlice", ANY, attrs=MASKS)
 def strided_slice_by_row(call: Call, input: Value, begin: Value, end: Value, strides: Value) -> Any:
     """Another slice of every row: what is constant is cut first, the rest is gathered.
 
@@ -247,7 +93,7 @@ def strided_slice_by_row(call: Call, input: Value, begin: Value, end: Value, str
     """
     if strides.is_stacked:
         raise CannotVectorize("the strides differ between iterations")
-    items = _items(call, call.require_rank(input))
+    items = items_of(call, call.require_rank(input))
     inside = [is_inside(call, input, k.axis, k.begin, k.reach) for k in items if k.reach]  # type: ignore[arg-type]
     if False in inside:
         raise CannotVectorize("it reaches past the edge in some iterations, where it is shorter")
@@ -276,10 +122,49 @@ def _read(call: Call, input: Value, items: list[Item]) -> Value:
         todo = [i for i, k in enumerate(left) if k.varies]
     if len(todo) > 1 and todo == [*range(len(todo))] and not any(left[i].reach for i in todo):
         return gather_nd_rows(call, x, [left[i].begin for i in todo])  # type: ignore[misc]
+    are_ranges = all(left[i].reach for i in todo)
+    if are_ranges and todo and x.is_stacked:
+        made = _large_window(call, x, [left[i] if i in todo else None for i in range(len(left))])
+        if made is not None:
+            return made
     # Ranges keep their axis: the first one leaves least for the others, and in large pieces.
-    for i in todo if all(left[i].reach for i in todo) else reversed(todo):
+    for i in todo if are_ranges else reversed(todo):
         x = take(call, x, i, left[i].begin, left[i].reach)  # type: ignore[arg-type]
     return x
+
+
+def _large_window(call: Call, x: Value, items: list[Item | None]) -> Value | None:
+    """Windows that are copied row by row (``_row_windows``), None if they are gathered.
+
+    Args:
+      call: the op.
+      x: what is read.
+      items: the range of each axis, None for all of it.
+    """
+    shape: Any = x.inner_shape
+    if shape is None or len(shape) != len(items):
+        return None
+    sizes = [d if k is None else k.reach.count for d, k in zip(shape, items)]  # type: ignore[union-attr]
+    if any(k and k.reach.stride != 1 for k in items):  # type: ignore[union-attr]
+        return None
+    if not _row_windows.are_large(call, shape, sizes, x.dtype):
+        return None
+    firsts = [k and starts(call, x, i, k.begin, k.reach) for i, k in enumerate(items)]  # type: ignore[arg-type]
+    return _by_windows(call, lambda at: _row_windows.read(x.tensor, at, sizes), firsts)
+
+
+def _by_windows(call: Call, copy: Any, firsts: Sequence[Any]) -> Value:
+    """What ``copy`` makes of begins int32 [n, rank]: numbers [n] or [] for an axis, None for 0."""
+    call.note("a large window: copied row by row on a CPU, else gathered")
+    graph, before = call.emit.graph, len(call.emit.graph.get_operations())
+    with graph.as_default():
+        n: Any = call.loop.length
+        wide = [tf.broadcast_to(0 if f is None else tf.cast(f, tf.int32), [n]) for f in firsts]
+        at = tf.stack(wide, 1)
+        at.set_shape([call.loop.static_length, len(firsts)])
+        made = copy(at)
+    call.emit.operations += graph.get_operations()[before:]
+    return Value.stacked(made)
 
 
 _ALL = Item("all")
@@ -289,16 +174,16 @@ _ALL = Item("all")
 # ---------------------------------------------------------------------------
 
 
-@RegisterPFor("StridedSliceGrad", ("dy",), attrs=_MASKS)
+@RegisterPFor("StridedSliceGrad", ("dy",), attrs=MASKS)
 def strided_slice_grad(
     call: Call, shape: Value, begin: Value, end: Value, strides: Value, dy: Value
 ) -> Any:
     """Puts dy among zeros, the same for every row; a Reshape where all was taken."""
     sizes = call.maybe_constant("shape")
     _check_rank(None if sizes is None else len(sizes))
-    if sizes is not None and _is_constant(call):
-        return _constant_grad(call, dy, _items(call, len(sizes)), [int(s) for s in sizes])
-    changes = _shifted_masks(call)
+    if sizes is not None and is_constant(call):
+        return _constant_grad(call, dy, items_of(call, len(sizes)), [int(s) for s in sizes])
+    changes = shifted_masks(call)
     head = call.emit.shape_vector([call.loop.length])
     if shape.dtype != tf.int32:
         head = call.emit("Cast", head, DstT=shape.dtype)
@@ -335,14 +220,14 @@ def _piece(call: Call, dy: Value, items: list[Item], sizes: list[int]) -> Value 
 
 
 def _among_zeros(call: Call, dy: Value, items: list[Item], sizes: list[int]) -> Value:
-    spec = _spec(items, tf.int32, lead=True)
+    spec = spec_of(items, tf.int32, lead=True)
     vectors = [spec.pop(name) for name in ("begin", "end", "strides")]
     full = call.emit.shape_vector([call.loop.length, *sizes])
     made = call.emit("StridedSliceGrad", full, *vectors, dy.tensor, **spec)
     return Value.stacked(made)
 
 
-@RegisterPFor("StridedSliceGrad", ANY, attrs=_MASKS)
+@RegisterPFor("StridedSliceGrad", ANY, attrs=MASKS)
 def strided_slice_grad_by_row(
     call: Call, shape: Value, begin: Value, end: Value, strides: Value, dy: Value
 ) -> Any:
@@ -351,13 +236,31 @@ def strided_slice_grad_by_row(
     if sizes is None or strides.is_stacked:
         raise CannotVectorize("the shape of the sliced tensor is not a constant")
     _check_rank(len(sizes))
-    items = _items(call, len(sizes))
+    items = items_of(call, len(sizes))
     cut = [dataclasses.replace(_ALL, axis=k.axis) if k.varies else k for k in items]
     left = [k for k in items if k.kind != "index" or k.varies]
     wide = Value.stacked(call.stacked(dy))
     if any(k.varies for k in left):
-        wide = _scattered(call, wide, left, sizes)
+        wide = _written(call, wide, left, sizes) or _scattered(call, wide, left, sizes)
     return _constant_grad(call, wide, cut, [int(s) for s in sizes])
+
+
+def _written(call: Call, dy: Value, items: list[Item], sizes: np.ndarray) -> Value | None:
+    """Large windows of stride 1, each row written by itself on a CPU; None for any others."""
+    if not all(k.reach and k.reach.stride == 1 for k in items if k.varies):
+        return None
+    if any(k.kind == "index" for k in items) or not is_static(dy.inner_shape):
+        return None
+    own: Any = dy.inner_shape
+    full = [int(sizes[k.axis]) if k.varies else d for k, d in zip(items, own)]
+    if not _row_windows.are_large(call, full, own, dy.dtype):
+        return None
+    firsts: list[Any] = [None] * len(items)
+    for i, k in enumerate(items):
+        if k.varies:
+            size = Value.unstacked(call.emit.constant(np.zeros([full[i]], np.bool_)))
+            firsts[i] = starts(call, size, 0, k.begin, k.reach)  # type: ignore[arg-type]
+    return _by_windows(call, lambda at: _row_windows.write(dy.tensor, at, full), firsts)
 
 
 def _scattered(call: Call, dy: Value, items: list[Item], sizes: np.ndarray) -> Value:
@@ -394,12 +297,12 @@ def _scattered(call: Call, dy: Value, items: list[Item], sizes: np.ndarray) -> V
     return Value.stacked(transpose(call, made, perm))
 
 
-@RegisterPFor("TensorStridedSliceUpdate", ("input", "value"), attrs=_MASKS)
+@RegisterPFor("TensorStridedSliceUpdate", ("input", "value"), attrs=MASKS)
 def tensor_strided_slice_update(
     call: Call, input: Value, begin: Value, end: Value, strides: Value, value: Value
 ) -> Any:
     """The same place in every row: all masks move by one."""
-    return call.rebuild(input=input.tensor, value=value.tensor, **_shifted_masks(call))
+    return call.rebuild(input=input.tensor, value=value.tensor, **shifted_masks(call))
 
 
 # ---------------------------------------------------------------------------

@@ -1,0 +1,139 @@
+"""Crops of large rows: copied row by row by a kernel on CPUs, gathered elsewhere."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+N, H, W, C, SIZE = 4, 70, 80, 3, 60
+RANDOM = np.random.default_rng(0)
+IMAGES = tf.constant(RANDOM.normal(size=[N, H, W, C]))
+AT = tf.constant(np.stack([RANDOM.integers(0, 11, N), RANDOM.integers(0, 21, N)], 1), tf.int32)
+
+CROPS = {
+    "slice of a vector": lambda x, at: tf.slice(x, tf.pad(at, [[0, 1]]), [SIZE, SIZE, C]),
+    "slice of numbers": lambda x, at: tf.slice(x, [at[0], at[1], 0], [SIZE, SIZE, C]),
+    "range": lambda x, at: x[at[0] : at[0] + SIZE, at[1] : at[1] + SIZE],
+    "range of one axis": lambda x, at: x[:, at[1] : at[1] + SIZE],
+    "box": lambda x, at: tf.image.crop_to_bounding_box(x[None], at[0], at[1], SIZE, SIZE)[0],
+    "sound": lambda x, at: tf.slice(tf.reshape(x, [-1]), at[:1], [9000]),
+    "padded": lambda x, at: tf.pad(x, [[at[0], 20 - at[0]], [at[1], 30 - at[1]], [0, 0]]),
+}
+
+
+def rows(fn, *elems):
+    return tf.stack([fn(*row) for row in zip(*map(tf.unstack, elems))])
+
+
+def used_kernels(fn, *specs):
+    graph = tf.function(fn).get_concrete_function(*specs).graph.as_graph_def()
+    return any(n.op == "MapDefun" for f in graph.library.function for n in f.node_def)
+
+
+@pytest.mark.parametrize("name", CROPS)
+def test_values_and_gradients(name):
+    crop = CROPS[name]
+    mapped = tf.function(lambda x, at: tf_pfor.vectorized_map(lambda e: crop(*e), (x, at)))
+    weights = tf.constant(RANDOM.normal(size=rows(crop, IMAGES, AT).shape))
+    found, expected = [], []
+    for run, out in ((mapped, found), (lambda x, at: rows(crop, x, at), expected)):
+        with tf.GradientTape() as outer:
+            outer.watch(IMAGES)
+            with tf.GradientTape() as tape:
+                tape.watch(IMAGES)
+                made = run(IMAGES, AT)
+                total = tf.reduce_sum(weights * made**2)
+            gradient = tape.gradient(total, IMAGES)
+            again = tf.reduce_sum(gradient**3)
+        out += [made, gradient, outer.gradient(again, IMAGES)]
+    for a, b in zip(found, expected):
+        np.testing.assert_allclose(a, b)
+    assert used_kernels(mapped, IMAGES, AT)
+
+
+@pytest.mark.parametrize("name", CROPS)
+def test_gradients_in_the_body(name):
+    def gradient(x, at):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(CROPS[name](x, at) ** 2)
+        return tape.gradient(total, x)
+
+    found = tf_pfor.vectorized_map(lambda e: gradient(*e), (IMAGES, AT))
+    np.testing.assert_allclose(found, rows(gradient, IMAGES, AT))
+
+
+@pytest.mark.parametrize("name", CROPS)
+def test_gathers_elsewhere(name, monkeypatch):
+    """What runs on other devices: the branch of a CPU is taken nowhere."""
+    monkeypatch.setattr(
+        tf.raw_ops, "DeviceIndex", lambda device_names: tf.constant(1), raising=True
+    )
+    found = tf_pfor.vectorized_map(lambda e: CROPS[name](*e), (IMAGES, AT))
+    np.testing.assert_allclose(found, rows(CROPS[name], IMAGES, AT))
+
+    with tf.GradientTape() as tape:
+        tape.watch(IMAGES)
+        made = tf_pfor.vectorized_map(lambda e: CROPS[name](*e), (IMAGES, AT))
+        total = tf.reduce_sum(made**2)
+    with tf.GradientTape() as expected:
+        expected.watch(IMAGES)
+        wanted = tf.reduce_sum(rows(CROPS[name], IMAGES, AT) ** 2)
+    np.testing.assert_allclose(tape.gradient(total, IMAGES), expected.gradient(wanted, IMAGES))
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["plain", "xla"])
+@pytest.mark.parametrize("nested", [False, True], ids=["one map", "two maps"])
+def test_xla_and_maps_in_maps(jit, nested):
+    crop = CROPS["slice of numbers"]
+
+    def each(x, at):
+        return tf_pfor.vectorized_map(lambda e: crop(*e), (x, at))
+
+    run, given = each, (IMAGES, AT)
+    if nested:
+        given = (tf.reshape(IMAGES, [2, 2, H, W, C]), tf.reshape(AT, [2, 2, 2]))
+
+        def run(x, at):
+            return tf_pfor.vectorized_map(lambda e: each(*e), (x, at))
+
+    found = tf.function(run, jit_compile=jit)(*given)
+    expected = rows(crop, IMAGES, AT)
+    np.testing.assert_allclose(tf.reshape(found, expected.shape), expected)
+
+
+@pytest.mark.parametrize("dtype", [tf.uint8, tf.bfloat16, tf.bool, tf.complex64, tf.int64])
+def test_dtypes(dtype):
+    images = tf.cast(IMAGES * 10, dtype) if dtype != tf.bool else IMAGES > 0
+    found = tf_pfor.vectorized_map(lambda e: CROPS["range"](*e), (images, AT))
+    np.testing.assert_array_equal(found, rows(CROPS["range"], images, AT))
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_few_rows(n):
+    found = tf_pfor.vectorized_map(lambda e: CROPS["range"](*e), (IMAGES[:n], AT[:n]))
+    assert found.shape == (n, SIZE, SIZE, C)
+
+
+def test_unknown_number_of_rows():
+    specs = [tf.TensorSpec([None, H, W, C], tf.float64), tf.TensorSpec([None, 2], tf.int32)]
+    run = tf.function(
+        lambda x, at: tf_pfor.vectorized_map(lambda e: CROPS["range"](*e), (x, at)),
+        input_signature=specs,
+    )
+    np.testing.assert_allclose(run(IMAGES, AT), rows(CROPS["range"], IMAGES, AT))
+
+
+@pytest.mark.parametrize("name", ["slice of numbers", "range"])
+def test_a_crop_past_the_edge_is_an_error(name):
+    at = tf.constant([[0, 0], [5, 21], [0, 0], [0, 0]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="past the edge"):
+        tf_pfor.vectorized_map(lambda e: CROPS[name](*e), (IMAGES, at))
+
+
+def test_small_windows_are_gathered():
+    graph = tf.function(
+        lambda x, at: tf_pfor.vectorized_map(lambda e: e[0][e[1][0] : e[1][0] + 2], (x, at))
+    )
+    assert not used_kernels(graph, IMAGES, AT)

@@ -1,0 +1,141 @@
+"""Windows of rows that are large and whose elements lie apart: crops of images.
+
+A gather of a crop moves three numbers at a time. Where rows are large it is several times faster to
+copy each row's window by a kernel of its own, in parallel, which TensorFlow has for CPUs
+(``MapDefun``); elsewhere, under XLA and in the body of another map it is a gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core.call import Call
+from tf_pfor.core.values import is_static
+
+_LEAST = 1 << 13  # elements of a window
+_PIECE = 128  # bytes that lie together, from which on a gather is as fast
+
+
+def are_large(call: Call, shape: Any, sizes: Sequence[int], dtype: tf.DType) -> bool:
+    """Whether windows of ``sizes`` in rows of ``shape`` are copied row by row.
+
+    Args:
+      call: the op that reads or writes them.
+      shape: of a row.
+      sizes: of a window.
+      dtype: of the elements.
+    """
+    graph = call.emit.graph
+    if not is_static(shape) or _tf.in_xla_context(graph) or _tf.in_body(graph):
+        return False
+    if call.loop.real is not None or call.emit.is_trial:  # some rows are stand-ins, or all
+        return False
+    if dtype in (tf.string, tf.resource, tf.variant) or np.prod(sizes) < _LEAST:
+        return False
+    cut = [i for i, (full, size) in enumerate(zip(shape, sizes)) if full != size]
+    return bool(cut) and dtype.size * np.prod(sizes[cut[-1] + 1 :]) < _PIECE
+
+
+def read(x: tf.Tensor, starts: tf.Tensor, sizes: Sequence[int]) -> tf.Tensor:
+    """[n, ...] -> [n, *sizes]: of each row the window that begins at ``starts`` [n, rank]."""
+    return _with_gradient(
+        x, starts, sizes, [int(s) for s in x.shape[1:]], _copied, _gathered, write
+    )
+
+
+def write(y: tf.Tensor, starts: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """[n, *sizes] -> [n, *shape]: windows that begin at ``starts``, among zeros."""
+    sizes = [int(s) for s in y.shape[1:]]
+    return _with_gradient(y, starts, shape, sizes, _padded, _placed, read)
+
+
+def _with_gradient(
+    x: tf.Tensor,
+    starts: tf.Tensor,
+    sizes: Sequence[int],
+    own: Sequence[int],
+    kernel: Callable[..., Any],
+    formula: Callable[..., Any],
+    back: Callable[..., Any],
+) -> tf.Tensor:
+    """A copy by the kernel on a CPU, else by the formula; its gradient is the other copy."""
+    sizes, own = list(sizes), list(own)
+
+    @tf.custom_gradient
+    def run(x: tf.Tensor, starts: tf.Tensor) -> Any:
+        made = _by_device(x, starts, sizes, kernel, formula)
+        return made, lambda upstream: (back(upstream, _tf.captured(starts), own), None)
+
+    return run(x, starts)
+
+
+def _by_device(
+    x: tf.Tensor,
+    starts: tf.Tensor,
+    sizes: list[int],
+    kernel: Callable[..., Any],
+    formula: Callable[..., Any],
+) -> tf.Tensor:
+    full = tf.TensorShape([x.shape[0], *sizes])
+    specs = [tf.TensorSpec(x.shape, x.dtype), tf.TensorSpec(starts.shape, starts.dtype)]
+    rows = [tf.TensorSpec(s.shape[1:], s.dtype) for s in specs]
+    one = _function(lambda x, start: kernel(x, start, sizes), rows)
+
+    def by_kernel(x: tf.Tensor, starts: tf.Tensor) -> Any:
+        one.add_to_graph(tf.compat.v1.get_default_graph())
+        return tf.raw_ops.MapDefun(
+            arguments=[x, starts], captured_inputs=[], output_types=[x.dtype],
+            output_shapes=[tf.TensorShape(sizes)], f=one,
+        )  # fmt: skip
+
+    branches = [
+        _function(by_kernel, specs),
+        _function(lambda x, starts: [formula(x, starts, sizes)], specs),
+    ]
+    for branch in branches:
+        branch.add_to_graph(tf.compat.v1.get_default_graph())
+    (made,) = tf.raw_ops.StatelessCase(
+        branch_index=tf.raw_ops.DeviceIndex(device_names=["CPU"]), input=[x, starts],
+        Tout=[x.dtype], branches=branches, output_shapes=[full],
+    )  # fmt: skip
+    made.set_shape(full)
+    return made
+
+
+def _function(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Any:
+    return tf.function(function, autograph=False).get_concrete_function(*specs)
+
+
+def _copied(x: tf.Tensor, start: tf.Tensor, sizes: list[int]) -> list[tf.Tensor]:
+    return [tf.slice(x, start, sizes)]
+
+
+def _padded(y: tf.Tensor, start: tf.Tensor, shape: list[int]) -> list[tf.Tensor]:
+    after = tf.constant(np.subtract(shape, y.shape.as_list()), start.dtype) - start
+    made = tf.pad(y, tf.stack([start, after], 1))
+    made.set_shape(shape)
+    return [made]
+
+
+def _gathered(x: tf.Tensor, starts: tf.Tensor, sizes: list[int]) -> tf.Tensor:
+    for axis, (full, size) in enumerate(zip(x.shape[1:], sizes)):
+        if full != size:
+            at = starts[:, axis, None] + tf.range(size, dtype=starts.dtype)
+            x = tf.gather(x, at, axis=axis + 1, batch_dims=1)
+    return x
+
+
+def _placed(y: tf.Tensor, starts: tf.Tensor, shape: list[int]) -> tf.Tensor:
+    for axis, full in enumerate(shape):
+        size = y.shape[axis + 1]
+        if full != size:
+            at = tf.range(full, dtype=starts.dtype) - starts[:, axis, None]
+            y = tf.pad(y, [[0, 1] if k == axis + 1 else [0, 0] for k in range(len(shape) + 1)])
+            at = tf.where((at >= 0) & (at < size), at, size)
+            y = tf.gather(y, at, axis=axis + 1, batch_dims=1)
+    return y
