@@ -95,7 +95,12 @@ def one_row_more(call: Call, x: tf.Tensor) -> tf.Tensor:
 
 def first_rows(call: Call, x: tf.Tensor) -> tf.Tensor:
     """[max(n, 1), ...] -> [n, ...]."""
-    end = call.emit.reshape(call.loop.length_tensor, [1])
+    return first_rows_of(call, x, call.loop.length)
+
+
+def first_rows_of(call: Call, x: tf.Tensor, n: Dim) -> tf.Tensor:
+    """The first n rows."""
+    end = call.emit.shape_vector([n])
     zero, one = np.zeros(1, np.int32), np.ones(1, np.int32)
     return call.emit("StridedSlice", x, zero, end, one, begin_mask=1)
 

@@ -11,18 +11,21 @@ and a filter [...kernel, c, (group, o)].
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
+from tf_pfor._tf import _graphs
 from tf_pfor.converters.math._families import fold_batch, table
 from tf_pfor.converters.nn import filter_gradients as fg
 from tf_pfor.converters.nn._channels import (
     at_least_one,
     channel_axis,
     filters_of_rows,
+    first_rows_of,
     from_axis,
     image_dims,
     images_of_rows,
@@ -30,6 +33,7 @@ from tf_pfor.converters.nn._channels import (
     into_channels,
     known_channels,
     known_shape,
+    one_row_more,
     rows_of_filters,
     rows_of_images,
     scaled,
@@ -39,9 +43,14 @@ from tf_pfor.converters.nn._channels import (
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.late_gradients import convert_later
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, product, transpose, unfold
 from tf_pfor.core.values import Value, is_static
+
+_ATTRS = (
+    "strides", "padding", "explicit_paddings", "data_format", "dilations", "use_cudnn_on_gpu",
+)  # fmt: skip
 
 Patterns = Mapping[tuple[str, ...], Callable[..., Any]]
 
@@ -71,8 +80,12 @@ def filters_as_channels(call: Call, input: Value, filter: Value) -> Any:
     return from_axis(call, y, parts, channel_axis(call, len(parts)), groups)
 
 
-def patches_by_filters(call: Call, input: Value, filter: Value) -> Any:
-    """x_i * F_i: patches of the images, and one batched product with the filters."""
+def both_vary(call: Call, input: Value, filter: Value) -> Any:
+    """x_i * F_i, by ``correlate``."""
+    return _by_row(call, _images_by_filters, input, filter)
+
+
+def _images_by_filters(call: Call, input: Value, filter: Value) -> tf.Tensor:
     shape = known_shape(filter, "filter")
     groups = known_channels(call, input, "input") // max(shape[-2], 1)
     w = window(call, inner_dims(call, input), shape, groups)
@@ -83,28 +96,110 @@ def patches_by_filters(call: Call, input: Value, filter: Value) -> Any:
 
 
 register(
-    {
-        **table(
-            "Conv2D Conv3D", "strides", "padding", "explicit_paddings", "data_format",
-            "dilations", "use_cudnn_on_gpu",
-        ),
-    },
+    table("Conv2D Conv3D", *_ATTRS),
     {
         ("input",): input_as_batch,
         ("filter",): filters_as_channels,
-        ("input", "filter"): patches_by_filters,
+        ("input", "filter"): both_vary,
     },
-)  # fmt: skip
+)
 
 
 def correlate(call: Call, x: tf.Tensor, f: tf.Tensor, w: fg.Window) -> tf.Tensor:
-    """[n*b, ...size, c] by [n, ...kernel, c, o] -> [n, b, ...out, o]."""
+    """[n*b, ...size, c] by [n, ...kernel, c, o] -> [n, b, ...out, o].
+
+    Images: one convolution, each row a group of channels. Any others: patches, and one batched
+    product with the filters.
+    """
     emit = call.emit
+    if _may_group(call, x, w):
+        return _as_groups(call, x, f, w)
     seen = fg.patches(emit, x, w)  # [n*b, ...out, taps*c]
     a = emit.reshape(seen, [w.n, w.positions(emit), w.taps * w.depth])
     b = emit.reshape(f, [w.n, w.taps * w.depth, w.features])
     y = emit("BatchMatMulV2", a, b)  # [n, b*out, o]
     return emit.reshape(y, [w.n, w.images, *w.out, w.features])
+
+
+def _may_group(call: Call, x: tf.Tensor, w: fg.Window) -> bool:
+    pads = [p for both in w.pads for p in both]
+    is_image = len(w.kernel) == 2 and all(isinstance(p, int) and p >= 0 for p in pads)
+    return is_image and x.dtype.is_floating and not _tf.in_body(call.emit.graph)
+
+
+def _as_groups(call: Call, x: tf.Tensor, f: tf.Tensor, w: fg.Window) -> tf.Tensor:
+    """[b, ...size, n*c] by [...kernel, c, n*o] -> [b, ...out, n*o]: no kernel takes no channels."""
+    emit, count = call.emit, w.n
+    x = emit.reshape(x, [w.n, w.images, *w.size, w.depth])
+    may_be_empty = call.loop.static_length in (None, 0)
+    if may_be_empty:
+        x, f = one_row_more(call, x), one_row_more(call, f)
+        count = emit.dim_math("Maximum", w.n, 1)
+    order = [1, 2, 3, 0, 4]
+    wide = emit.reshape(
+        transpose(call, x, order), [w.images, *w.size, product(call, [count, w.depth])]
+    )
+    filters = emit.reshape(
+        transpose(call, f, order), [*w.kernel, w.depth, product(call, [count, w.features])]
+    )
+    pads = [0, 0, *(int(p) for both in w.pads for p in both), 0, 0]  # type: ignore[arg-type]
+    padding = {"padding": "EXPLICIT", "explicit_paddings": pads} if any(pads) else {}
+    y = emit(
+        "Conv2D", wide, filters, strides=[1, *w.strides, 1], dilations=[1, *w.dilations, 1],
+        **{"padding": "VALID", **padding},
+    )  # fmt: skip
+    y = emit.reshape(y, [w.images, *w.out, count, w.features])
+    y = transpose(call, y, [3, 0, 1, 2, 4])
+    return first_rows_of(call, y, w.n) if may_be_empty else y
+
+
+def _by_row(call: Call, make: Callable[..., tf.Tensor], *inputs: Value) -> Any:
+    """What ``make`` makes of inputs; its gradient is that of one row, vectorized.
+
+    The kernel of convolutions of groups has no gradient on CPUs.
+    """
+    graph = call.emit.graph
+    if _tf.in_body(graph):
+        return make(call, *inputs)
+    varying = [v for v in inputs if v.is_stacked]
+
+    @tf.custom_gradient
+    def run(*tensors: tf.Tensor) -> Any:
+        supply = iter(tensors)
+        given = [
+            Value.stacked(next(supply)).with_inner_shape(v.inner_shape) if v.is_stacked else v
+            for v in inputs
+        ]
+        return make(call, *given), lambda g: _gradients_of_row(call, inputs, tensors, g)
+
+    before = len(graph.get_operations())
+    with graph.as_default():
+        made = run(*(v.tensor for v in varying))
+    call.emit.operations += graph.get_operations()[before:]
+    return call.like(made)
+
+
+def _gradients_of_row(
+    call: Call, inputs: Sequence[Value], tensors: Sequence[tf.Tensor], upstream: tf.Tensor
+) -> list[tf.Tensor]:
+    """The gradients with respect to the inputs that vary, in the current graph."""
+    attrs = {name: call.attr(name) for name in _ATTRS[:-1]}
+    names = list(call.inputs)
+    wrt = [i for i, v in enumerate(inputs) if v.is_stacked]
+    later = call.walker.later()
+
+    def gradients(*row: tf.Tensor) -> list[tf.Tensor]:
+        op: Any = getattr(tf.raw_ops, call.op_type)
+        *row_inputs, g = row
+        made = op(**dict(zip(names, row_inputs)), **attrs)
+        return tf.gradients(made, [row_inputs[i] for i in wrt], g)
+
+    specs = [tf.TensorSpec(t.shape, t.dtype) for t in (*call.op.inputs, call.op.outputs[0])]
+    supply = iter(tensors)
+    values = [Value.stacked(_tf.captured(next(supply))) if v.is_stacked else v for v in inputs]
+    values.append(Value.stacked(upstream))
+    made = convert_later(later, _graphs.trace("gradient_of_row", gradients, specs), values)
+    return [later.tile(v).tensor for v in made]
 
 
 # ---------------------------------------------------------------------------
@@ -157,6 +252,12 @@ def known_input_channels(call: Call, filter_shape: tuple[int, ...]) -> int:
 
 def gradients_by_filters(call: Call, input_sizes: Value, filter: Value, out_backprop: Value) -> Any:
     """dy_i by F_i: a convolution of dy_i, spread out by the strides, with the filter reversed."""
+    return _by_row(call, _spread_by_filters, input_sizes, filter, out_backprop)
+
+
+def _spread_by_filters(
+    call: Call, input_sizes: Value, filter: Value, out_backprop: Value
+) -> tf.Tensor:
     shape = known_shape(filter, "filter")
     groups = known_input_channels(call, shape) // max(shape[-2], 1)
     if input_sizes.inner_shape == (2,) and not is_static(call.output_shape()):

@@ -237,12 +237,42 @@ def _products(emit: Emitter, x: tf.Tensor, dy: tf.Tensor, w: Window, split: int)
     return emit.reshape(made, [w.n, *w.kernel, w.depth, w.features])
 
 
+def by_channels(emit: Emitter, x: tf.Tensor, dy: tf.Tensor, w: Window) -> tf.Tensor:
+    """Of one channel: the filter gradient of a depthwise convolution, rows as its channels."""
+    assert isinstance(w.n, int)
+    images, numbers = (
+        emit.reshape(t, [w.n, w.images, *size, last])
+        for t, size, last in ((x, w.size, 1), (dy, w.out, w.features))
+    )
+    order = np.asarray([1, 2, 3, 0, 4], np.int32)
+    images = emit.reshape(emit("Transpose", images, order), [w.images, *w.size, w.n])
+    width = w.n * w.features
+    numbers = emit.reshape(emit("Transpose", numbers, order), [w.images, *w.out, width])
+    pads = [0, 0, *(int(p) for both in w.pads for p in both), 0, 0]  # type: ignore[arg-type]
+    made = emit(
+        "DepthwiseConv2dNativeBackpropFilter", images, [*w.kernel, w.n, w.features], numbers,
+        strides=[1, *w.strides, 1], padding="EXPLICIT", explicit_paddings=pads,
+    )  # fmt: skip
+    made = emit("Transpose", made, np.asarray([2, 0, 1, 3], np.int32))
+    return emit.reshape(made, [w.n, *w.kernel, 1, w.features])
+
+
+def _is_of_channels(w: Window) -> bool:
+    known = all(isinstance(p, int) and p >= 0 for both in w.pads for p in both)
+    is_plain = len(set(w.strides)) == 1 and set(w.dilations) == {1}
+    is_image = len(w.kernel) == 2 and w.depth == 1 and isinstance(w.n, int) and w.n > 0
+    return known and is_plain and is_image
+
+
 Way = Callable[[Emitter, tf.Tensor, tf.Tensor, Window], tf.Tensor]
 
 
 def choose(w: Window) -> Way:
     """The way for this geometry, by what was measured (decision 0003).
 
-    With few channels a tap is too narrow a product; with many the strips only cost memory.
+    With few channels a tap is too narrow a product; with many the strips only cost memory. One
+    channel has a kernel of its own.
     """
+    if _is_of_channels(w):
+        return by_channels
     return by_taps if w.depth >= 16 else by_strips
