@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
-from tf_pfor.core.values import dims, is_static
+from tf_pfor.core.values import Value, dims, is_static
 
 Dim = int | tf.Tensor
 """A dimension: an int when it is static, else a scalar int32 tensor."""
@@ -35,6 +35,7 @@ IN_PLACE = {
     "TensorListStack": "TfPforStackInPlace",
 }
 
+_FOLDED = 64  # elements of an input of what is computed here
 _SALT: contextvars.ContextVar[int] = contextvars.ContextVar("tf_pfor_salt", default=0)
 
 
@@ -265,3 +266,19 @@ class Emitter:
                 unknown = self.dim(tensor, found.index(None))
                 return self.reshape(tensor, [unknown if d is None else d for d in shape])
         return self._reshape(tensor, [-1 if d is None else d for d in shape])
+
+
+def folded(op: tf.Operation, values: Sequence[Value]) -> np.ndarray | None:
+    """The output of an op all of whose inputs are small constants; None for any other op.
+
+    TensorFlow's static shapes end at the border of a function. An axis that a caller passes to
+    the gradient of a ``tf.gather`` is known here, since functions are converted inline.
+    """
+    arrays = [value.constant for value in values]
+    if any(array is None or array.size > _FOLDED or array.dtype == object for array in arrays):
+        return None
+    with tf.Graph().as_default() as graph:
+        emit = Emitter(graph)
+        inputs = [emit.constant(a, t.dtype) for a, t in zip(arrays, op.inputs, strict=True)]
+        made = emit.create(op.type, inputs, _tf.attr_map(op))
+        return _tf.static_value(made.outputs[0])

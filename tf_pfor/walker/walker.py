@@ -20,9 +20,8 @@ from tf_pfor.core.accesses import changes_what_it_reads
 from tf_pfor.core.call import Call
 from tf_pfor.core.checked import checked, shaped
 from tf_pfor.core.conversion import Failed, Inputs
-from tf_pfor.core.emit import Emitter
+from tf_pfor.core.emit import Emitter, folded
 from tf_pfor.core.errors import CannotVectorize, Refused
-from tf_pfor.core.folding import folded
 from tf_pfor.core.late_gradients import Continued, CustomGradient
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.registry import REGISTRY, Outcome, Rule

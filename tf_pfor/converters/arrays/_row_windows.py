@@ -1,8 +1,7 @@
 """Windows of rows that are large and whose elements lie apart: crops of images.
 
 A gather of a crop moves three numbers at a time. Where rows are large it is several times faster to
-copy each row's window by a kernel of its own, in parallel, which TensorFlow has for CPUs
-(``MapDefun``); elsewhere, under XLA and in the body of another map it is a gather.
+copy each row's window by itself (``row_kernels``).
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.converters.math import _row_kernels as row_kernels
 from tf_pfor.core.call import Call
 from tf_pfor.core.values import is_static
 
-_LEAST = 1 << 13  # elements of a window
 _PIECE = 128  # bytes that lie together, from which on a gather is as fast
 
 
@@ -30,12 +29,9 @@ def are_large(call: Call, shape: Any, sizes: Sequence[int], dtype: tf.DType) -> 
       sizes: of a window.
       dtype: of the elements.
     """
-    graph = call.emit.graph
-    if not is_static(shape) or _tf.in_xla_context(graph) or _tf.in_body(graph):
+    if not is_static(shape) or not row_kernels.may_be_used(call):
         return False
-    if call.loop.real is not None or call.emit.is_trial:  # some rows are stand-ins, or all
-        return False
-    if dtype in (tf.string, tf.resource, tf.variant) or np.prod(sizes) < _LEAST:
+    if dtype in (tf.string, tf.resource, tf.variant) or np.prod(sizes) < row_kernels.LEAST:
         return False
     cut = [i for i, (full, size) in enumerate(zip(shape, sizes)) if full != size]
     return bool(cut) and dtype.size * np.prod(sizes[cut[-1] + 1 :]) < _PIECE
@@ -68,58 +64,26 @@ def _with_gradient(
 
     @tf.custom_gradient
     def run(x: tf.Tensor, starts: tf.Tensor) -> Any:
-        made = _by_device(x, starts, sizes, kernel, formula)
+        made = row_kernels.by_device(
+            lambda x, start: kernel(x, start, sizes),
+            lambda x, starts: formula(x, starts, sizes),
+            [x, starts],
+            sizes,
+        )
         return made, lambda upstream: (back(upstream, _tf.captured(starts), own), None)
 
     return run(x, starts)
 
 
-def _by_device(
-    x: tf.Tensor,
-    starts: tf.Tensor,
-    sizes: list[int],
-    kernel: Callable[..., Any],
-    formula: Callable[..., Any],
-) -> tf.Tensor:
-    full = tf.TensorShape([x.shape[0], *sizes])
-    specs = [tf.TensorSpec(x.shape, x.dtype), tf.TensorSpec(starts.shape, starts.dtype)]
-    rows = [tf.TensorSpec(s.shape[1:], s.dtype) for s in specs]
-    one = _function(lambda x, start: kernel(x, start, sizes), rows)
-
-    def by_kernel(x: tf.Tensor, starts: tf.Tensor) -> Any:
-        one.add_to_graph(tf.compat.v1.get_default_graph())
-        return tf.raw_ops.MapDefun(
-            arguments=[x, starts], captured_inputs=[], output_types=[x.dtype],
-            output_shapes=[tf.TensorShape(sizes)], f=one,
-        )  # fmt: skip
-
-    branches = [
-        _function(by_kernel, specs),
-        _function(lambda x, starts: [formula(x, starts, sizes)], specs),
-    ]
-    for branch in branches:
-        branch.add_to_graph(tf.compat.v1.get_default_graph())
-    (made,) = tf.raw_ops.StatelessCase(
-        branch_index=tf.raw_ops.DeviceIndex(device_names=["CPU"]), input=[x, starts],
-        Tout=[x.dtype], branches=branches, output_shapes=[full],
-    )  # fmt: skip
-    made.set_shape(full)
-    return made
+def _copied(x: tf.Tensor, start: tf.Tensor, sizes: list[int]) -> tf.Tensor:
+    return tf.slice(x, start, sizes)
 
 
-def _function(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Any:
-    return tf.function(function, autograph=False).get_concrete_function(*specs)
-
-
-def _copied(x: tf.Tensor, start: tf.Tensor, sizes: list[int]) -> list[tf.Tensor]:
-    return [tf.slice(x, start, sizes)]
-
-
-def _padded(y: tf.Tensor, start: tf.Tensor, shape: list[int]) -> list[tf.Tensor]:
+def _padded(y: tf.Tensor, start: tf.Tensor, shape: list[int]) -> tf.Tensor:
     after = tf.constant(np.subtract(shape, y.shape.as_list()), start.dtype) - start
     made = tf.pad(y, tf.stack([start, after], 1))
     made.set_shape(shape)
-    return [made]
+    return made
 
 
 def _gathered(x: tf.Tensor, starts: tf.Tensor, sizes: list[int]) -> tf.Tensor:

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor.converters.math import _row_kernels as row_kernels
 from tf_pfor.converters.math._families import fold_batch, loop_on_purpose, native_batch, table
 from tf_pfor.converters.nn._channels import from_axis, into_axis
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
-from tf_pfor.core.shapes import expand_to_rank, fold, inner_dims, product, unfold
-from tf_pfor.core.values import Value
+from tf_pfor.core.shapes import fold, inner_dims, product, unfold
+from tf_pfor.core.values import Value, is_static
 
 native_batch(table("HSVToRGB RGBToHSV"))
 
@@ -132,62 +133,74 @@ def adjust(call: Call, images: Value, amount: Value) -> Any:
 @RegisterPFor("AdjustContrastv2", ANY)
 def adjust_contrast(call: Call, images: Value, contrast_factor: Value) -> Any:
     """(x - mean) * factor_i + mean, the mean of each channel over rows and columns."""
-    rank = call.require_rank(images)
-    emit, x = call.emit, images.tensor
-    mean = emit("Mean", x, np.asarray([-3, -2], np.int32), keep_dims=True)
-    spread = emit("Mul", *_aligned(call, images, emit("Sub", x, mean), contrast_factor, rank))
-    return emit("AddV2", spread, mean)
+    return _adjusted(call, images, contrast_factor, tf.raw_ops.AdjustContrastv2, _contrast)
 
 
 @RegisterPFor("AdjustHue", ANY)
 def adjust_hue(call: Call, images: Value, delta: Value) -> Any:
     """Turns the hue of (x - min) / (max - min); least and greatest channel stay what they are."""
-    rank = call.require_rank(images)
-    emit, x = call.emit, images.tensor
-    last = np.asarray([-1], np.int32)
-    low = emit("Min", x, last, keep_dims=True)
-    spread = emit("Sub", emit("Max", x, last, keep_dims=True), low)
-    pure = emit("RGBToHSV", emit("DivNoNan", emit("Sub", x, low), spread))
-    hue, _, _ = emit("Split", np.int32(-1), pure, num_split=3)
-    hue = emit("AddV2", *_aligned(call, images, hue, delta, rank))
-    hue = emit("Sub", hue, emit("Floor", hue))
-    one = emit("OnesLike", hue)
-    turned = emit("HSVToRGB", emit("ConcatV2", [hue, one, one], np.int32(-1)))
-    return emit("AddV2", emit("Mul", turned, spread), low)
+    return _adjusted(call, images, delta, tf.raw_ops.AdjustHue, _hue)
 
 
 @RegisterPFor("AdjustSaturation", ANY)
 def adjust_saturation(call: Call, images: Value, scale: Value) -> Any:
     """The saturation times scale_i, clipped to [0, 1]."""
-    rank = call.require_rank(images)
-    emit = call.emit
-    hue, saturation, value = emit(
-        "Split", np.int32(-1), emit("RGBToHSV", images.tensor), num_split=3
-    )
-    zero, one = (emit.constant(v, images.dtype) for v in (0, 1))
-    scaled = emit("Mul", *_aligned(call, images, saturation, scale, rank))
-    scaled = emit("Minimum", emit("Maximum", scaled, zero), one)
+    return _adjusted(call, images, scale, tf.raw_ops.AdjustSaturation, _saturation)
+
+
+_LARGE = 1 << 11  # elements of an image: these kernels compute more than they copy
+
+
+def _adjusted(call: Call, images: Value, amount: Value, op: Any, formula: Any) -> Value:
+    """One amount for each iteration: the formula; large images by the kernel, one by one."""
+    rank, shape, graph = call.require_rank(images), images.inner_shape, call.emit.graph
+    before = len(graph.get_operations())
+    is_large = is_static(shape) and np.prod(shape) >= _LARGE and images.is_stacked
+    is_large = is_large and images.dtype == tf.float32  # all that the kernels take on CPUs
+
+    def wide(x: tf.Tensor, scalar: tf.Tensor) -> tf.Tensor:
+        return formula(x, tf.reshape(scalar, [-1, *[1] * rank]))
+
+    with graph.as_default():
+        if is_large and row_kernels.may_be_used(call):
+            call.note("large images: each by the kernel on a CPU, else by a formula for all")
+            names = list(call.inputs)
+            made = row_kernels.with_gradient_of_formula(
+                lambda *row: op(**dict(zip(names, row))),
+                wide,
+                [images.tensor, call.stacked(amount)],
+                shape,
+            )
+        else:
+            made = wide(images.tensor, amount.tensor)
+            lead = [call.loop.static_length, *(shape or [None] * rank)]
+            made.set_shape(lead)
+    call.emit.operations += graph.get_operations()[before:]
+    return Value.stacked(made)
+
+
+def _contrast(x: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    mean = tf.reduce_mean(x, [-3, -2], keepdims=True)
+    return (x - mean) * tf.cast(factor, x.dtype) + mean
+
+
+def _hue(x: tf.Tensor, delta: tf.Tensor) -> tf.Tensor:
+    low = tf.reduce_min(x, -1, keepdims=True)
+    spread = tf.reduce_max(x, -1, keepdims=True) - low
+    pure = tf.raw_ops.RGBToHSV(images=tf.math.divide_no_nan(x - low, spread))
+    hue = pure[..., :1] + tf.cast(delta, x.dtype)
+    hue -= tf.floor(hue)
+    one = tf.ones_like(hue)
+    turned = tf.raw_ops.HSVToRGB(images=tf.concat([hue, one, one], -1))
+    return turned * spread + low
+
+
+def _saturation(x: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    hue, saturation, value = tf.split(tf.raw_ops.RGBToHSV(images=x), 3, -1)
+    scaled = tf.clip_by_value(saturation * tf.cast(scale, x.dtype), 0, 1)
     # Grey and black pixels stay as they are: their hue and saturation are zero.
-    hue, value = (_spread(call, images, t) for t in (hue, value))
-    return emit("HSVToRGB", emit("ConcatV2", [hue, scaled, value], np.int32(-1)))
-
-
-def _aligned(
-    call: Call, images: Value, tensor: tf.Tensor, amount: Value, rank: int
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """``tensor``, made from the images, and one number for each iteration to combine it with."""
-    scalar = amount.tensor
-    if amount.dtype != tensor.dtype:
-        scalar = call.emit("Cast", scalar, DstT=tensor.dtype)
-    return tensor, expand_to_rank(call, Value.stacked(scalar), rank)
-
-
-def _spread(call: Call, images: Value, tensor: tf.Tensor) -> tf.Tensor:
-    """``tensor``, made from the images, for each iteration."""
-    if images.is_stacked:
-        return tensor
-    shape = [call.loop.length, *[call.emit.dim(tensor, i) for i in range(len(tensor.shape))]]
-    return call.emit("BroadcastTo", tensor, call.emit.shape_vector(shape))
+    hue, value = (t + tf.zeros_like(scaled) for t in (hue, value))
+    return tf.raw_ops.HSVToRGB(images=tf.concat([hue, scaled, value], -1))
 
 
 # ---------------------------------------------------------------------------
