@@ -122,28 +122,6 @@ def test_not_callable(call, fn):
         check(call, run, tf_pfor.ArgumentTypeError, "must be a function", type(fn).__name__)
 
 
-def test_ragged_element(call):
-    check(
-        call,
-        lambda: tf_pfor.vectorized_map(Untraced(), (X, tf.ragged.constant([[[1]], [[2], []], []]))),
-        tf_pfor.ArgumentTypeError,
-        "elems[1] is a RaggedTensor with 2 ragged dimensions",
-        "not supported yet",
-        ".to_tensor()",
-    )
-
-
-def test_sparse_element(call):
-    check(
-        call,
-        lambda: tf_pfor.vectorized_map(Untraced(), {"s": tf.sparse.from_dense(X)}),
-        tf_pfor.ArgumentTypeError,
-        "elems['s'] is a SparseTensor",
-        "not supported yet",
-        "tf.sparse.to_dense",
-    )
-
-
 def test_element_that_is_no_tensor(call):
     check(
         call,
@@ -288,23 +266,6 @@ def test_body_returns_a_dataclass_with_an_object(call):
         lambda: tf_pfor.vectorized_map(lambda x: Unknown(object()), X),
         tf_pfor.ArgumentTypeError,
         "type object",
-    )
-
-
-def test_body_returns_ragged_or_sparse(call):
-    check(
-        call,
-        lambda: tf_pfor.vectorized_map(lambda x: tf.RaggedTensor.from_row_lengths(x, [1, 1]), X),
-        tf_pfor.ArgumentTypeError,
-        "RaggedTensor",
-        "not supported yet",
-    )
-    check(
-        call,
-        lambda: tf_pfor.vectorized_map(lambda x: tf.sparse.from_dense(x), X),
-        tf_pfor.ArgumentTypeError,
-        "SparseTensor",
-        "not supported yet",
     )
 
 

@@ -94,11 +94,6 @@ def test_examples_that_are_dataclasses(form):
         ),
         (lambda f, w: f(lambda x: tf.complex(w, x), w, X), ArgumentError, "found dtype complex64"),
         (lambda f, w: f(lambda: w, w), ArgumentError, "batch holds no tensor"),
-        (
-            lambda f, w: f(lambda x: w, w, tf.sparse.from_dense([[1.0], [0.0]])),
-            ArgumentTypeError,
-            "SparseTensor",
-        ),
     ],
 )
 def test_errors(form, run, error, text):

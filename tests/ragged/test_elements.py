@@ -132,5 +132,5 @@ def test_an_index_beyond_the_end_of_a_row_is_an_error():
 
 
 def test_only_axis_0_of_ragged_elements_is_mapped():
-    with pytest.raises(ValueError, match=r"args\[0\] has a RaggedTensor.*Expected: 0"):
+    with pytest.raises(ValueError, match=r"args\[0\] has a ragged or a sparse tensor.*Expected: 0"):
         tf_pfor.vmap(lambda r: r, in_axes=1)(ROWS)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import numbers
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor.api import composites
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.options import settings_of
 from tf_pfor.api.run import Job, run
@@ -249,7 +250,7 @@ def vectorized_map(
     [3.0, 7.0]
     """
     check_callable(fn, "fn")
-    fn, elems = _without_ragged(fn, elems)
+    fn, elems = _of_dense(fn, elems)
     settings = settings_of(
         fallback, randomness, while_strategy, out_shapes, may_loop=fallback_to_while_loop
     )
@@ -289,42 +290,18 @@ def with_rows(structure: Any, rows: Sequence[tf.Tensor]) -> Any:
     return nests.pack(structure, leaves)
 
 
-class _RaggedRows(NamedTuple):
-    """A RaggedTensor with one ragged dimension."""
-
-    padded: Any  # [longest, ...] in an iteration, [n, longest, ...] outside
-    length: Any  # [], [n]
-
-
-def _without_ragged(fn: Callable[[Any], Any], elems: Any) -> tuple[Callable[[Any], Any], Any]:
-    """``fn`` and ``elems`` with dense tensors and lengths in place of RaggedTensors."""
-    opened = open_ragged(elems)
+def _of_dense(fn: Callable[[Any], Any], elems: Any) -> tuple[Callable[[Any], Any], Any]:
+    """``fn`` and ``elems`` with dense tensors in place of ragged and sparse ones."""
+    opened = composites.opened(elems)
     if opened is elems:
         return fn, elems
     converted = autographed(fn)
 
     @_no_autograph
     def of_rows(row: Any) -> Any:
-        return converted(cut_ragged(row))
+        return converted(composites.cut(row))
 
     return functools.update_wrapper(of_rows, fn, ("__name__", "__qualname__"), ()), opened
-
-
-def open_ragged(nest: Any) -> Any:
-    """A nest with dense tensors and lengths in place of RaggedTensors; itself if it has none."""
-
-    def rows(x: Any) -> Any:
-        return _RaggedRows(x.to_tensor(), x.row_lengths()) if x.ragged_rank == 1 else x
-
-    opened = nests.replaced(nest, tf.RaggedTensor, rows)
-    found: list[Any] = []
-    nests.replaced(opened, _RaggedRows, found.append)
-    return opened if found else nest
-
-
-def cut_ragged(row: Any) -> Any:
-    """One iteration of what ``open_ragged`` made: the rows of their own sizes."""
-    return nests.replaced(row, _RaggedRows, lambda x: x.padded[: x.length])
 
 
 # ---------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.api import composites
 from tf_pfor.api.function import called, is_pushed_forward, numbers
 from tf_pfor.api.inputs import (
     Element,
@@ -70,7 +71,12 @@ def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
       The nest that the body returns, every tensor with the loop on axis 0.
     """
     build = _in_function if tf.executing_eagerly() else _build
-    return build(job, elements, n)
+    body = job.fn
+
+    def of_parts(*rows: tf.Tensor) -> Any:
+        return composites.parts(body(*rows))
+
+    return composites.assembled(build(dataclasses.replace(job, fn=of_parts), elements, n))
 
 
 def _in_function(job: Job, elements: Sequence[Element], n: Dim, body: Body | None = None) -> Any:

@@ -10,8 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.api import composites
 from tf_pfor.api.inputs import Element
-from tf_pfor.api.maps import check_blocks, cut_ragged, open_ragged
+from tf_pfor.api.maps import check_blocks
 from tf_pfor.api.options import settings_of
 from tf_pfor.api.run import Job, run
 from tf_pfor.core import nests
@@ -161,7 +162,7 @@ def _map(
     """One call of a mapped function, in the graph being built."""
     if jit_compile:
         _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
-    one, args = _without_ragged(autographed(fn), args, in_axes)
+    one, args = _of_dense(autographed(fn), args, in_axes)
     plan = Plan(args, kwargs, in_axes, axis_size)
     job = Job(
         plan.of_rows(one),
@@ -174,21 +175,21 @@ def _map(
     return run(job, plan.elements, plan.n)
 
 
-def _without_ragged(
+def _of_dense(
     fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Axes
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """``fn`` and arguments with dense tensors and lengths in place of ragged ones to map over."""
+    """``fn`` and arguments with dense tensors in place of ragged and sparse ones to map over."""
     entries: Any = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
-    opened = tuple(a if axis is None else open_ragged(a) for a, axis in zip(args, entries))
+    opened = tuple(a if axis is None else composites.opened(a) for a, axis in zip(args, entries))
     if len(entries) != len(args) or all(a is b for a, b in zip(args, opened)):
         return fn, args
     for i, (a, b, axis) in enumerate(zip(args, opened, entries)):
         if a is not b and any(k != 0 for k in tf.nest.flatten(axis)):
             raise ArgumentError(
-                f"args[{i}] has a RaggedTensor, whose entry of in_axes is {axis!r}. Expected: 0, "
-                "or None if all examples share it."
+                f"args[{i}] has a ragged or a sparse tensor, whose entry of in_axes is {axis!r}. "
+                "Expected: 0, or None if all examples share it."
             )
-    return lambda *rows, **kwargs: fn(*cut_ragged(rows), **kwargs), opened
+    return lambda *rows, **kwargs: fn(*composites.cut(rows), **kwargs), opened
 
 
 def _check_axes(axes: Axes, name: str) -> None:

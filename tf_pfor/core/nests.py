@@ -66,8 +66,8 @@ def to_user(structure: Any) -> Any:
     return structure
 
 
-def replaced(nest: Any, kind: type, make: Callable[[Any], Any]) -> Any:
-    """The nest with ``make(x)`` in place of every x of type ``kind``."""
+def replaced(nest: Any, kind: type | tuple[type, ...], make: Callable[[Any], Any]) -> Any:
+    """The nest with ``make(x)`` in place of every x of type ``kind``, or of one of these."""
 
     def visit(x: Any) -> Any:
         if isinstance(x, kind):

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.api import composites
 from tf_pfor.api.inputs import Element, mapped, stand_ins, with_mapped
 from tf_pfor.api.maps import check_blocks, check_callable
 from tf_pfor.api.run import convert_body, followed_by, in_turn, join, readable, several
@@ -357,10 +358,10 @@ class _ClippedSum:
         _check_batch(batch)
         self._variables = _tensors(variables)
         self._clip_norm = clip_norm
-        self._plan = plan = Plan(batch, {}, 0, None)
+        self._plan = plan = Plan(tuple(composites.opened(x) for x in batch), {}, 0, None)
 
         def parts(*example: Any) -> Any:
-            grads, loss, aux = one(*example)
+            grads, loss, aux = one(*composites.cut(example))
             return [_parts(_factored(g)) for g in grads], (loss, aux)
 
         size = plan.n if isinstance(plan.n, int) else None

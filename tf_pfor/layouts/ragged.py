@@ -362,6 +362,8 @@ def _pad(packed: tf.Tensor, sizes: Sequence[Size]) -> tf.Tensor:
     room = [_largest(s) for s in sizes]
     n = _count(sizes)
     rest = [_dim(packed, k) for k in range(1, _rank(packed))]
+    if 0 in packed.shape[1:]:  # of which the kernel makes an error
+        return tf.zeros(tf.stack([n, *room, *rest]), packed.dtype)
     places = _places(sizes, room)
     size: Any = n
     for most in room:
