@@ -7,9 +7,9 @@ import tensorflow as tf
 import tf_pfor
 
 N, T, D = 4, 5, 3
-W = tf.random.stateless_normal([D, D], [3, 1]) / 2.0
-V = tf.random.stateless_normal([D], [3, 2])
-X = tf.random.stateless_normal([N, T, D], [3, 3])
+W = tf.random.stateless_normal([D, D], [3, 1], dtype=tf.float64) / 2.0
+V = tf.random.stateless_normal([D], [3, 2], dtype=tf.float64)
+X = tf.random.stateless_normal([N, T, D], [3, 3], dtype=tf.float64)
 
 UNARY = [tf.tanh, tf.sin, tf.nn.relu, tf.negative, lambda a: a * a, lambda a: tf.exp(-tf.abs(a))]
 # name -> what it does with a value [k, D] and another one of the same length
@@ -29,8 +29,8 @@ SAME = {
     "expanded": lambda rng, a, b: tf.squeeze(a[None] * b[None], 0),
     "flipped": lambda rng, a, b: tf.transpose(tf.tanh(tf.transpose(a))),
     "outer": lambda rng, a, b: tf.reduce_sum(a[:, None] * b[None], 1),
-    "numbered": lambda rng, a, b: a * tf.cast(tf.range(tf.shape(a)[0]), tf.float32)[:, None],
-    "scaled": lambda rng, a, b: a / tf.cast(tf.shape(b)[0], tf.float32),
+    "numbered": lambda rng, a, b: a * tf.cast(tf.range(tf.shape(a)[0]), a.dtype)[:, None],
+    "scaled": lambda rng, a, b: a / tf.cast(tf.shape(b)[0], a.dtype),
     "convolved": lambda rng, a, b: tf.nn.conv1d(a[None], W[None], 1, "SAME")[0],
     "columns": lambda rng, a, b: tf.concat([a[:, 1:], b[:, :1]], 1),
     "largest": lambda rng, a, b: a - tf.reduce_max(b, 0),
@@ -91,10 +91,10 @@ def check(seed, ks):
         expected = tf.concat([tf.reshape(r[i], [-1]) for i in range(2) for r in rows], 0)
         total = tf.reduce_sum(tf.sin(expected))
     wanted = tape.gradient(total, [X, W, V], unconnected_gradients="zero")
-    np.testing.assert_allclose(flat(found), expected, rtol=2e-3, atol=2e-4, err_msg=f"seed {seed}")
+    np.testing.assert_allclose(flat(found), expected, rtol=1e-7, atol=1e-9, err_msg=f"seed {seed}")
     for got, want in zip(gradients, wanted):
         got, want = (tf.convert_to_tensor(t) for t in (got, want))
-        np.testing.assert_allclose(got, want, rtol=5e-3, atol=1e-3, err_msg=f"seed {seed}")
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7, err_msg=f"seed {seed}")
 
 
 def lengths(seed):

@@ -23,13 +23,14 @@ from tf_pfor.core.matching import group
 from tf_pfor.core.regions import key
 from tf_pfor.core.registry import REGISTRY
 from tf_pfor.core.values import dims, is_static
-from tf_pfor.layouts.ragged import is_ragged
+from tf_pfor.layouts.ragged import RowShape, RowSize, is_ragged
 
 _SOME_SIZES = (6, 1)  # in place of one that is unknown, but the same in all iterations
 # Inputs that say where: another number in their place would be another shape, or none.
 _AXES = frozenset(
     ["axes", "axis", "concat_dim", "dim", "dimension", "perm", "reduction_indices", "split_dim"]
 )
+_SIZED = ("BroadcastTo", "Fill", "Range", "Reshape", "Tile")
 _SHAPES = ("Rank", "Shape", "ShapeN", "Size")
 _OPEN = "regions whose inputs are being converted"
 
@@ -284,25 +285,35 @@ def _uneven(
     """
     varies: set[Any] = set()
     found: set[Any] = set()
+    sizes: set[Any] = set()  # numbers made of the shapes of these tensors
     for op in regions.in_order({op for op in wanted if not walker.is_done(op)}):
         values = [walker.value_of(t) for t in op.inputs]
         differ = [
             key(t) in varies if v is None else v.is_stacked for t, v in zip(op.inputs, values)
         ]
         found.update(key(t) for t, v in zip(op.inputs, values) if is_ragged(v))
+        sizes.update(
+            key(t) for t, v in zip(op.inputs, values) if isinstance(v, (RowShape, RowSize))
+        )
         reads = any(key(t) in found for t in op.inputs)
         differs = any(differ) and (reads or op.type not in _SHAPES)
         if not (differs or _tf.draws_randomly(op.type) or op in looped):
             continue
         varies.update(map(key, op.outputs))
+        if (op.type in _SHAPES and reads) or any(key(t) in sizes for t in op.inputs):
+            unknown = [t for t in op.outputs if not is_static(dims(t))]
+            sizes.update(key(t) for t in op.outputs if is_static(dims(t)))
+            found.update(key(t) for t in unknown if op.type in _SIZED)
         if reads or op in looped or op.type not in REGISTRY:
-            found.update(_grown(op, differ, found, reads, in_loop))
+            known = [None if v is None else v.constant for v in values]
+            found.update(_grown(op, differ, known, found, reads, in_loop))
     return found, varies
 
 
 def _grown(
-    op: tf.Operation, differ: list[bool], uneven: set[Any], reads: bool, in_loop: bool
-) -> Iterable[Any]:
+    op: tf.Operation, differ: list[bool], known: list[Any], uneven: set[Any], reads: bool,
+    in_loop: bool,
+) -> Iterable[Any]:  # fmt: skip
     """The outputs of ``op`` that are uneven."""
     handles = [key(t) for t in op.outputs if t.dtype == tf.variant and in_loop]
     unknown = [t for t in op.outputs if t.dtype != tf.variant and not is_static(dims(t))]
@@ -313,7 +324,9 @@ def _grown(
     # Of size 1 it may be broadcast; some sizes must be those of other inputs.
     others = {d for t in op.inputs for d in dims(t) or () if d is not None}
     sizes = dict.fromkeys((*_SOME_SIZES[: 1 + reads], *sorted(others)[:4]))
-    tried = [x for x in (_inferred(op, differ, uneven, size) for size in sizes) if x is not None]
+    tried = [
+        x for x in (_inferred(op, differ, known, uneven, size) for size in sizes) if x is not None
+    ]
     return [
         *handles,
         *(key(t) for t in unknown if not tried or not all(x[t.value_index] for x in tried)),
@@ -321,7 +334,7 @@ def _grown(
 
 
 def _inferred(
-    op: tf.Operation, differ: list[bool], uneven: set[Any], size: int
+    op: tf.Operation, differ: list[bool], known: list[Any], uneven: set[Any], size: int
 ) -> Sequence[bool] | None:
     """Which outputs have known shapes if all sizes that do not differ were ``size``.
 
@@ -335,8 +348,8 @@ def _inferred(
     axes = [places[name] for name in _AXES & places.keys()]
     with graph.as_default():
         inputs = [
-            _stand_in(t, d, key(t) in uneven, None if i in axes else size)
-            for i, (t, d) in enumerate(zip(op.inputs, differ))
+            _stand_in(t, d, k, key(t) in uneven, None if i in axes else size)
+            for i, (t, d, k) in enumerate(zip(op.inputs, differ, known))
         ]
         try:
             made = _graphs.create_op(graph, op.type, inputs, protos)
@@ -345,9 +358,12 @@ def _inferred(
     return [t.shape.is_fully_defined() for t in made.outputs]
 
 
-def _stand_in(tensor: tf.Tensor, differs: bool, is_uneven: bool, size: int | None) -> tf.Tensor:
+def _stand_in(
+    tensor: tf.Tensor, differs: bool, known: Any, is_uneven: bool, size: int | None
+) -> tf.Tensor:
     """What stands for an input: its value, or the ``size`` in place of what is not known."""
-    known = None if differs else _tf.static_value(tensor)
+    if known is None and not differs:
+        known = _tf.static_value(tensor)
     if known is not None:
         return tf.constant(known, tensor.dtype)
     shape = dims(tensor)

@@ -169,8 +169,12 @@ def row_starts(sizes: Sequence[Size]) -> tf.Tensor:
 
 
 def uses_packed(call: Call) -> bool:
-    """Whether the packed form, whose size is known only when it runs, may be used."""
-    return not _tf.in_xla_context(call.emit.graph)
+    """Whether the packed form, whose size is known only when it runs, may be used.
+
+    In the body of another map its size would differ between the iterations of that.
+    """
+    graph = call.emit.graph
+    return not (_tf.in_xla_context(graph) or _tf.in_body(graph))
 
 
 def aligned(call: Call, value: Value, sizes: Sequence[Size], rank: int) -> tf.Tensor | None:
