@@ -12,6 +12,13 @@ RULES: dict[str, Rule] = {}
 """``RULES[op_type](call, *inputs)``, in the order of the OpDef, of which some are ``Ragged``."""
 FAMILIES: dict[str, Rule] = {}
 """The same, by the family of the op's rules for stacked inputs."""
+OF_SHAPES = frozenset([
+    "BroadcastGradientArgs", "BroadcastTo", "Cast", "ConcatV2", "DynamicStitch", "ExpandDims",
+    "Fill", "GatherV2", "Identity", "Pack", "Prod", "Reshape", "StridedSlice",
+    "StridedSliceGrad", "Tile", "UnsortedSegmentMax", "UnsortedSegmentMin",
+    "UnsortedSegmentProd", "UnsortedSegmentSum",
+])  # fmt: skip
+"""Those that know what to do where only shapes, or sizes, of ragged rows are given."""
 SOURCES: dict[str, Rule] = {}
 """By op type: what makes rows of different shapes of others."""
 

@@ -14,7 +14,7 @@ from tf_pfor.core.registry import Outcome
 from tf_pfor.core.values import Results
 from tf_pfor.fallback import selections, uneven_regions
 from tf_pfor.layouts.ragged import is_ragged
-from tf_pfor.layouts.ragged_rules import SOURCES, Rule, rule_of
+from tf_pfor.layouts.ragged_rules import OF_SHAPES, SOURCES, Rule, rule_of
 
 
 def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
@@ -29,13 +29,14 @@ def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
       None for an op that reads shapes only and has no rule for them: numbers like any others.
     """
     reason = "it has no rule for rows of different shapes"
-    rule = rule_of(op.type)
+    has_rows = any(is_ragged(v) for v in Call(op, inputs, walker).flat_inputs())
+    rule = rule_of(op.type) if has_rows or op.type in OF_SHAPES else None
     if rule is not None:
         try:
             return _applied(rule, op, inputs, walker)
         except CannotVectorize as why:
             reason = str(why)
-    if not any(is_ragged(v) for v in Call(op, inputs, walker).flat_inputs()):
+    if not has_rows:
         return None
     return walker.fall_back(op, inputs, reason)
 

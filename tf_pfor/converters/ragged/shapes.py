@@ -18,10 +18,19 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
     uses_packed,
 )
+from tf_pfor.converters.ragged.elementwise import elementwise
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes, shape_value, size_value
+from tf_pfor.layouts.ragged import (
+    Ragged,
+    RowShape,
+    RowSize,
+    RowSizes,
+    same_sizes,
+    shape_value,
+    size_value,
+)
 from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
@@ -72,9 +81,13 @@ def rank(call: Call, input: Ragged) -> Any:
 
 
 @ragged_rule("ExpandDims")
-def expand_dims(call: Call, input: Ragged, dim: Value) -> Any:
-    """A new axis: among the sizes, or in the packed form."""
+def expand_dims(call: Call, input: Value, dim: Value) -> Any:
+    """A new axis: among the sizes, or in the packed form; of a size, a shape of one axis."""
     del dim
+    if isinstance(input, RowSize):
+        return shape_value(call.emit, [input.size], input.dtype)
+    if not isinstance(input, Ragged):
+        raise CannotVectorize("numbers of one shape")
     (at,) = constant_axes(call, "dim", rank_of(input) + 1)
     return with_new_axis(call, input, at)
 
@@ -89,6 +102,20 @@ def with_new_axis(call: Call, x: Ragged, at: int) -> Value:
     if uses_packed(call):
         return from_packed(call, tf.expand_dims(x.tensor, at - x.n_leading + 1), x.sizes)
     return from_padded(call, tf.expand_dims(x.in_rows, at + 1), x.sizes, is_clean=True)
+
+
+@ragged_rule("Cast")
+def cast(call: Call, x: Value) -> Any:
+    """Of elements; a shape stays a shape."""
+    dtype = call.output_dtype()
+    if isinstance(x, Ragged):
+        return elementwise(call, x)
+    if not dtype.is_integer:
+        raise CannotVectorize("numbers of one shape")
+    if isinstance(x, RowShape):
+        return shape_value(call.emit, x.sizes, dtype)
+    assert isinstance(x, RowSize)
+    return size_value(call.emit, x.size, dtype)
 
 
 @ragged_rule("Squeeze")
@@ -198,32 +225,6 @@ def _product(sizes: Sequence[Any]) -> Any:
     for each in sizes:
         total = total * (each.tensor if isinstance(each, RowSizes) else each)
     return total
-
-
-@ragged_rule("BroadcastTo Tile")
-def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
-    """One element of each row, or what is shared, repeated to a shape of the row."""
-    if not isinstance(shape, RowShape) or isinstance(input, Ragged) or not uses_packed(call):
-        raise CannotVectorize("what is repeated differs in shape")
-    sizes: list[Any] = list(shape.sizes)
-    missing = len(sizes) - rank_of(input)
-    last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
-    mine = [size_at(input, i - missing) for i in range(len(sizes))]
-    if any(not is_one(s) for s in mine[: last + 1]):
-        raise CannotVectorize("what is repeated has more than one element along that axis")
-    if call.op_type == "Tile":
-        sizes = [t if is_one(m) else m * t for t, m in zip(sizes, mine)]
-    rest = mine[last + 1 :]
-    flat = call.stacked(input)
-    flat = tf.reshape(flat, tf.stack([tf.shape(flat)[0], *rest]))
-    packed = tf.gather(flat, row_ids(sizes[: last + 1]))
-    if call.op_type == "Tile":
-        if not same_sizes(sizes[last + 1 :], rest):
-            packed = tf.tile(packed, tf.stack([1, *shape.sizes[last + 1 :]]))
-    else:
-        packed = tf.broadcast_to(packed, tf.stack([tf.shape(packed)[0], *sizes[last + 1 :]]))
-    packed.set_shape([None, *[s if isinstance(s, int) else None for s in sizes[last + 1 :]]])
-    return from_packed(call, packed, sizes[: last + 1])
 
 
 @ragged_rule("Fill")

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import (
@@ -16,14 +15,15 @@ from tf_pfor.converters.ragged._forms import (
     rank_of,
     row_ids,
     row_starts,
+    size_at,
     uses_packed,
 )
 from tf_pfor.converters.ragged.shapes import with_new_axis
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Value, is_static
+from tf_pfor.core.values import Value
 from tf_pfor.layouts.linear import Form, forms
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, shape_value, size_value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value, size_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 _MASKS = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
@@ -72,7 +72,7 @@ def _bound(value: Value, known: Form, at: int) -> Any:
     return tensor[:, at] if value.is_stacked else tensor[at]
 
 
-def _items(call: Call, rank: int) -> list[Item]:
+def items_of(call: Call, rank: int) -> list[Item]:
     """What a StridedSlice says, one item for each axis and each new one."""
     begin, end = call.inputs["begin"], call.inputs["end"]
     assert isinstance(begin, Value)
@@ -114,7 +114,7 @@ def _items(call: Call, rank: int) -> list[Item]:
 def sliced(call: Call, input: Value, begin: Value, end: Value, strides: Value) -> Any:
     """x[:k], x[a:b, :w]: ranges whose bounds differ between rows."""
     del begin, end, strides
-    items = _items(call, rank_of(input))
+    items = items_of(call, rank_of(input))
     if any(i.kind == "index" and not i.is_static for i in items):
         raise CannotVectorize("an index differs between iterations, beside a range that does")
     if all(i.is_static for i in items):
@@ -265,55 +265,6 @@ def _moved(x: tf.Tensor, axis: int, start: Any, stride: int, lengths: RowSizes) 
     return tf.gather(x, tf.minimum(at, tf.maximum(room - 1, 0)), axis=axis + 1, batch_dims=1)
 
 
-@source("Range")
-def row_range(call: Call, start: Value, limit: Value, delta: Value) -> Any:
-    """Numbers up to a limit of the row."""
-    if not uses_packed(call):
-        raise CannotVectorize("a range of unknown length, under jit_compile")
-    if isinstance(limit, RowSize) and _is(start, 0) and _is(delta, 1):
-        return _counted(call, limit)
-    a, b, d = (tf.convert_to_tensor(call.stacked(v)) for v in (start, limit, delta))
-    is_right = tf.not_equal(d, 0) & tf.where(d > 0, a <= b, a >= b)
-    text = "its limit must be behind its start. Starts, limits and steps are"
-    a = after_check(call, is_right, text, [a, b, d], a)
-    if start.dtype.is_integer:
-        step: Any = tf.abs(d)
-        length = tf.maximum((tf.abs(b - a) + step - 1) // step, 0)
-    else:
-        length = tf.math.ceil(tf.abs((b - a) / d))
-    lengths = RowSizes.of(tf.cast(length, tf.int32))
-    rows = row_ids([lengths])
-    at = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([lengths]), rows)
-    made = tf.gather(a, rows) + tf.cast(at, start.dtype) * tf.gather(d, rows)
-    return from_packed(call, made, [lengths])
-
-
-def _is(value: Value, number: int) -> bool:
-    return value.constant is not None and bool(value.constant == number)
-
-
-def _counted(call: Call, limit: RowSize) -> Value:
-    """The places along an axis that differs: as many as that has, which nobody need check."""
-    rows, starts = row_ids([limit.size]), row_starts([limit.size])
-    made = tf.range(tf.shape(rows)[0]) - tf.gather(starts, rows)
-    return from_packed(call, tf.cast(made, limit.dtype), [limit.size])
-
-
-@source("Where")
-def where(call: Call, input: Value) -> Any:
-    """The places of what is true, or not zero."""
-    if not uses_packed(call):
-        raise CannotVectorize("how many are true is not known, under jit_compile")
-    x = input.tensor
-    axes = list(range(1, rank_of(input) + 1))
-    is_set = x if x.dtype == tf.bool else tf.not_equal(x, tf.zeros([], x.dtype))
-    counts = tf.reduce_sum(tf.cast(is_set, tf.int32), axes)
-    counts.set_shape([call.loop.static_length])
-    sizes: Any = input.inner_shape
-    most = int(np.prod(sizes)) if is_static(sizes) else None
-    return from_packed(call, tf.where(is_set)[:, 1:], [RowSizes.of(counts, most)])
-
-
 # ---------------------------------------------------------------------------
 # Of ragged rows
 # ---------------------------------------------------------------------------
@@ -327,7 +278,28 @@ def slice_of_ragged(call: Call, input: Value, begin: Value, end: Value, strides:
     if not isinstance(input, Ragged):
         raise CannotVectorize("the bounds are shapes that differ between iterations")
     del begin, end, strides
-    items = _items(call, rank_of(input))
+    return _of_items(call, input, items_of(call, rank_of(input)))
+
+
+@ragged_rule("Slice")
+def sized_slice_of_ragged(call: Call, input: Value, begin: Value, size: Value) -> Any:
+    """As a range from each begin on; what has a size must be there."""
+    del begin, size
+    first, many = call.maybe_constant("begin"), call.maybe_constant("size")
+    if not isinstance(input, Ragged) or first is None or many is None:
+        raise CannotVectorize("where the slice begins, or how long it is, is not known")
+    items: list[Item] = []
+    for axis, (b, s) in enumerate(zip(first.tolist(), many.tolist())):
+        if axis < input.n_leading and s != -1:
+            raise CannotVectorize("so many elements of an axis that differs")
+        is_all = b == 0 and s in (-1, size_at(input, axis))
+        end = None if s == -1 else b + s
+        name = (Form(frozenset(), b), None if end is None else Form(frozenset(), end), 1)
+        items.append(Item("all") if is_all else Item("range", b, end, 1, name))
+    return _of_items(call, input, items)
+
+
+def _of_items(call: Call, input: Ragged, items: list[Item]) -> Any:
     if not uses_packed(call):
         return _of_padded(call, input, items)
     count, seen, x = input.n_leading, 0, input
@@ -374,7 +346,7 @@ def _of_padded(call: Call, x: Ragged, items: list[Item]) -> Value:
         return Value.stacked(tf.gather(rows, at, axis=1, batch_dims=1))
     if first.stride < 1:
         raise CannotVectorize("a slice with a negative stride, under jit_compile")
-    begin, lengths = _bounds_in_row(call, first, size)
+    begin, lengths = bounds_in_row(call, first, size)
     return from_padded(call, _moved(rows, 0, begin, first.stride, lengths), [lengths])
 
 
@@ -396,7 +368,7 @@ def _without_ones(x: Ragged, leading: list[Item]) -> tuple[Ragged, list[Item]]:
 
 
 def _of_shape(call: Call, input: RowShape) -> Any:
-    items = _items(call, 1)
+    items = items_of(call, 1)
     if len(items) != 1 or not items[0].is_static or items[0].kind == "new":
         raise CannotVectorize("it slices a shape by numbers that differ")
     found: Any = input.sizes[items[0].python]
@@ -425,20 +397,29 @@ def _range(call: Call, x: Ragged, item: Item) -> Value:
         if item.stride == -1 and item.begin is None and item.end is None:
             return _reversed(call, x, size)
         raise CannotVectorize("a slice with a negative stride")
-    begin, lengths = _bounds_in_row(call, item, size)
+    begin, lengths = bounds_in_row(call, item, size)
     rows = row_ids([lengths])
     at = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([lengths]), rows)
     at = at * item.stride + tf.gather(row_starts(x.sizes) + begin, rows)
     return from_packed(call, tf.gather(x.tensor, at), [lengths])
 
 
-def _bounds_in_row(call: Call, item: Item, size: RowSizes) -> tuple[tf.Tensor, RowSizes]:
+def bounds_in_row(call: Call, item: Item, size: RowSizes) -> tuple[tf.Tensor, RowSizes]:
     """Where a range of ragged rows begins in each, and how long it is; shared by equal ones."""
     memo = call.memo.setdefault(("ragged ranges", id(call.loop)), {})
     key = (item.name, id(size))
     if key in memo:
         return memo[key][1]
     room = size.tensor
+    less = _less_by(item)
+    if less is not None:  # what is cut off on either side: x[1:] is as long as x[:-1]
+        alike = memo.setdefault(("shorter", id(size), less), [size, None])
+        if alike[1] is None:
+            most = None if size.most is None else max(size.most - less, 0)
+            alike[1] = RowSizes.of(tf.maximum(room - less, 0), most)
+        begin = tf.minimum(0 if item.begin is None else item.begin, room)
+        memo[key] = (size, (begin, alike[1]))
+        return memo[key][1]
 
     def clamped(at: Any) -> tf.Tensor:
         at = tf.convert_to_tensor(at, tf.int32)
@@ -451,6 +432,15 @@ def _bounds_in_row(call: Call, item: Item, size: RowSizes) -> tuple[tf.Tensor, R
     return memo[key][1]
 
 
+def _less_by(item: Item) -> int | None:
+    """By how many elements a range is shorter than the axis, where it is the same for all rows."""
+    begin = 0 if item.begin is None else item.begin
+    end = 0 if item.end is None else item.end
+    if not (isinstance(begin, int) and isinstance(end, int)) or item.stride != 1:
+        return None
+    return begin - end if begin >= 0 >= end and not (item.end == 0) else None
+
+
 def _reversed(call: Call, x: Ragged, size: RowSizes) -> Value:
     rows = row_ids([size])
     starts = row_starts([size])
@@ -458,14 +448,10 @@ def _reversed(call: Call, x: Ragged, size: RowSizes) -> Value:
     return from_packed(call, tf.gather(x.tensor, at), [size])
 
 
-@ragged_rule("StridedSliceGrad")
-def slice_gradient(
-    call: Call, shape: Value, begin: Value, end: Value, strides: Value, dy: Value
-) -> Any:
+def gradient_of_range(call: Call, dy: Value) -> Any:
     """What flows back into a tensor of one shape: zeros around the range."""
-    del begin, end, strides, shape
     target = call.constant("shape")
-    items = _items(call, len(target))
+    items = items_of(call, len(target))
     if not isinstance(dy, Ragged) or any(i.kind in ("index", "new") for i in items):
         raise CannotVectorize("the gradient of a slice of several kinds")
     x = dy.in_rows

@@ -1,0 +1,193 @@
+"""Ops that move the elements of ragged rows: rolls, repetitions, gradients of slices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters.ragged import slices
+from tf_pfor.converters.ragged._forms import (
+    after_check,
+    constant_axes,
+    from_packed,
+    from_padded,
+    is_one,
+    rank_of,
+    row_ids,
+    row_starts,
+    size_at,
+    uses_packed,
+)
+from tf_pfor.converters.ragged.shapes import without_axes
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, mask_of, same_sizes
+from tf_pfor.layouts.ragged_rules import ragged_rule, source
+
+
+@ragged_rule("Roll")
+def roll(call: Call, input: Value, shift: Value, axis: Value) -> Any:
+    """Along the axis that differs, each row by itself; along others as they are."""
+    del axis
+    if not isinstance(input, Ragged) or rank_of(shift) or not uses_packed(call):
+        raise CannotVectorize("it rolls along several axes, or by numbers that differ in shape")
+    (at,) = constant_axes(call, "axis", rank_of(input))
+    if at >= input.n_leading:
+        if shift.is_stacked:
+            raise CannotVectorize("it rolls by numbers that differ, behind an axis that differs")
+        made = tf.roll(input.tensor, shift.tensor, at - input.n_leading + 1)
+        return from_packed(call, made, input.sizes)
+    if input.n_leading != 1:
+        raise CannotVectorize("it rolls one of several axes that differ")
+    (size,) = input.sizes
+    assert isinstance(size, RowSizes)
+    rows, starts = row_ids([size]), row_starts([size])
+    by = tf.cast(shift.tensor, tf.int32)
+    by = tf.gather(by, rows) if shift.is_stacked else by
+    first = tf.gather(starts, rows)
+    place = tf.range(tf.shape(rows)[0]) - first - by
+    place = tf.math.floormod(place, tf.gather(size.tensor, rows))
+    return from_packed(call, tf.gather(input.tensor, first + place), [size])
+
+
+@ragged_rule("BroadcastTo Tile")
+def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
+    """One element of each row, or what is shared, repeated to a shape of the row."""
+    if isinstance(input, Ragged) and call.op_type == "Tile":
+        known = call.maybe_constant("multiples")
+        if known is not None:
+            return repeated(call, input, [int(m) for m in known])
+    if not isinstance(shape, RowShape):
+        raise CannotVectorize("what is repeated differs in shape")
+    if call.op_type == "BroadcastTo" and (isinstance(input, Ragged) or not uses_packed(call)):
+        return broadcast(call, input, list(shape.sizes))
+    if isinstance(input, Ragged) or not uses_packed(call):
+        raise CannotVectorize("what is repeated differs in shape")
+    sizes: list[Any] = list(shape.sizes)
+    missing = len(sizes) - rank_of(input)
+    last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
+    mine = [size_at(input, i - missing) for i in range(len(sizes))]
+    if any(not is_one(s) for s in mine[: last + 1]):
+        raise CannotVectorize("what is repeated has more than one element along that axis")
+    if call.op_type == "Tile":
+        sizes = [t if is_one(m) else m * t for t, m in zip(sizes, mine)]
+    rest = mine[last + 1 :]
+    flat = call.stacked(input)
+    flat = tf.reshape(flat, tf.stack([tf.shape(flat)[0], *rest]))
+    packed = tf.gather(flat, row_ids(sizes[: last + 1]))
+    if call.op_type == "Tile":
+        if not same_sizes(sizes[last + 1 :], rest):
+            packed = tf.tile(packed, tf.stack([1, *shape.sizes[last + 1 :]]))
+    else:
+        packed = tf.broadcast_to(packed, tf.stack([tf.shape(packed)[0], *sizes[last + 1 :]]))
+    packed.set_shape([None, *[s if isinstance(s, int) else None for s in sizes[last + 1 :]]])
+    return from_packed(call, packed, sizes[: last + 1])
+
+
+def repeated(call: Call, x: Ragged, multiples: list[int]) -> Value:
+    """Ragged rows repeated a number of times that all share."""
+    if not uses_packed(call) or x.n_leading != 1:
+        raise CannotVectorize("rows that differ along several axes are repeated")
+    first, *others = multiples
+    tensor = tf.tile(x.tensor, [1, *others]) if set(others) - {1} else x.tensor
+    if first == 1:
+        return from_packed(call, tensor, x.sizes)
+    (size,) = x.sizes
+    assert isinstance(size, RowSizes)
+    most = None if size.most is None else size.most * first
+    made = RowSizes.of(size.tensor * first, most)
+    rows = row_ids([made])
+    place = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([made]), rows)
+    place = tf.math.floormod(place, tf.gather(size.tensor, rows))
+    packed = tf.gather(tensor, tf.gather(row_starts([size]), rows) + place)
+    return from_packed(call, packed, [made])
+
+
+def broadcast(call: Call, x: Value, sizes: list[Any]) -> Value:
+    """To a shape of the row, in the padded form."""
+    missing = len(sizes) - rank_of(x)
+    room: list[Any] = []
+    for i, size in enumerate(sizes):
+        mine = size_at(x, i - missing)
+        if not (is_one(mine) or mine is size or (isinstance(mine, int) and mine == size)):
+            raise CannotVectorize("what is repeated has more than one element along that axis")
+        if not isinstance(size, RowSizes):
+            room.append(size)
+        elif mine is size:
+            room.append(tf.shape(x.in_rows)[i - missing + 1])  # type: ignore[attr-defined]
+        elif size.most is not None:
+            room.append(size.most)
+        else:
+            room.append(tf.reduce_max(tf.concat([size.tensor, [0]], 0)))
+    wide: Any = x.in_rows if isinstance(x, Ragged) else call.stacked(x)
+    shape = tf.shape(wide)
+    wide = tf.reshape(wide, tf.concat([shape[:1], [1] * missing, shape[1:]], 0))
+    made = tf.broadcast_to(wide, tf.stack([shape[0], *room]))
+    made.set_shape([None, *[s if isinstance(s, int) else None for s in room]])
+    return from_padded(call, made, sizes)
+
+
+@source("TopKV2")
+def top_k(call: Call, input: Value, k: Value) -> Any:
+    """As many as the row says: all are sorted, the first ones taken."""
+    size = size_at(input, rank_of(input) - 1)
+    if not k.is_stacked or not isinstance(size, int) or not uses_packed(call):
+        raise CannotVectorize("how many are taken is not known before running")
+    counts = tf.cast(k.tensor, tf.int32)
+    text = f"k must not be below 0 or above {size}, the size of the last axis. It is"
+    counts = after_check(call, (counts >= 0) & (counts <= size), text, [counts], counts)
+    counts.set_shape([call.loop.static_length])
+    made = call.rebuild(input=call.stacked(input), k=np.int32(size))
+    sizes: Any = [*(input.inner_shape or ())[:-1], RowSizes.of(counts, size)]
+    return [Ragged.from_padded(_cleared(t, sizes), sizes, o) for t, o in zip(made, call.op.outputs)]
+
+
+def _cleared(tensor: tf.Tensor, sizes: list[Any]) -> tf.Tensor:
+    room = [tensor.shape[i + 1] for i in range(len(sizes))]
+    if None in room:
+        raise CannotVectorize("the size of an axis is not known before running")
+    return tf.where(mask_of(sizes, room), tensor, tf.zeros([], tensor.dtype))
+
+
+@ragged_rule("StridedSliceGrad")
+def slice_gradient(
+    call: Call, shape: Value, begin: Value, end: Value, strides: Value, dy: Value
+) -> Any:
+    """What flows back into what was sliced, zeros around it: of one shape, or ragged."""
+    del begin, end, strides
+    if not isinstance(shape, RowShape):
+        return slices.gradient_of_range(call, dy)
+    sizes = list(shape.sizes)
+    items = slices.items_of(call, len(sizes))
+    if isinstance(dy, Ragged) and all(k.kind in ("all", "new") for k in items):
+        return without_axes(call, dy, [i for i, k in enumerate(items) if k.kind == "new"])
+    (size, *rest), first = sizes, items[0]
+    if not isinstance(size, RowSizes) or not uses_packed(call):
+        raise CannotVectorize("the gradient of a slice of several axes that differ")
+    if any(isinstance(s, RowSizes) for s in rest) or any(k.kind == "new" for k in items):
+        raise CannotVectorize("the gradient of a slice of several axes that differ")
+    if any(k.kind != "all" for k in items[1:]):
+        raise CannotVectorize("the gradient of a slice of several axes")
+    total = tf.reduce_sum(size.tensor)
+    starts = row_starts([size])
+    if first.kind == "index":
+        at: Any = tf.convert_to_tensor(first.begin, tf.int32)
+        at = tf.broadcast_to(tf.where(at < 0, at + size.tensor, at), tf.shape(size.tensor))
+        packed, places = call.stacked(dy), starts + at
+        is_there = (at >= 0) & (at < size.tensor)
+    else:
+        if not isinstance(dy, Ragged) or dy.n_leading != 1 or first.stride < 1:
+            raise CannotVectorize("the gradient of a slice of several kinds")
+        first_of_row, lengths = slices.bounds_in_row(call, first, size)
+        rows = row_ids(dy.sizes)
+        inside = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts(dy.sizes), rows)
+        places = tf.gather(starts + first_of_row, rows) + inside * first.stride
+        packed, is_there = dy.tensor, inside < tf.gather(lengths.tensor, rows)
+    behind = tf.shape(packed)[1:]
+    places = tf.where(is_there, places, total)
+    made = tf.scatter_nd(places[:, None], packed, tf.concat([[total + 1], behind], 0))[:-1]
+    made.set_shape([None, *packed.shape[1:]])
+    return from_packed(call, made, [size])

@@ -1,0 +1,71 @@
+"""Numbers of own count in each row: ranges, and the places of what is true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters.ragged._forms import (
+    after_check,
+    from_packed,
+    rank_of,
+    row_ids,
+    row_starts,
+    uses_packed,
+)
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value, is_static
+from tf_pfor.layouts.ragged import RowSize, RowSizes
+from tf_pfor.layouts.ragged_rules import source
+
+
+@source("Range")
+def row_range(call: Call, start: Value, limit: Value, delta: Value) -> Any:
+    """Numbers up to a limit of the row."""
+    if not uses_packed(call):
+        raise CannotVectorize("a range of unknown length, under jit_compile")
+    if isinstance(limit, RowSize) and _is(start, 0) and _is(delta, 1):
+        return _counted(call, limit)
+    a, b, d = (tf.convert_to_tensor(call.stacked(v)) for v in (start, limit, delta))
+    is_right = tf.not_equal(d, 0) & tf.where(d > 0, a <= b, a >= b)
+    text = "its limit must be behind its start. Starts, limits and steps are"
+    a = after_check(call, is_right, text, [a, b, d], a)
+    if start.dtype.is_integer:
+        step: Any = tf.abs(d)
+        length = tf.maximum((tf.abs(b - a) + step - 1) // step, 0)
+    else:
+        length = tf.math.ceil(tf.abs((b - a) / d))
+    lengths = RowSizes.of(tf.cast(length, tf.int32))
+    rows = row_ids([lengths])
+    at = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([lengths]), rows)
+    made = tf.gather(a, rows) + tf.cast(at, start.dtype) * tf.gather(d, rows)
+    return from_packed(call, made, [lengths])
+
+
+def _is(value: Value, number: int) -> bool:
+    return value.constant is not None and bool(value.constant == number)
+
+
+def _counted(call: Call, limit: RowSize) -> Value:
+    """The places along an axis that differs: as many as that has, which nobody need check."""
+    rows, starts = row_ids([limit.size]), row_starts([limit.size])
+    made = tf.range(tf.shape(rows)[0]) - tf.gather(starts, rows)
+    return from_packed(call, tf.cast(made, limit.dtype), [limit.size])
+
+
+@source("Where")
+def where(call: Call, input: Value) -> Any:
+    """The places of what is true, or not zero."""
+    if not uses_packed(call):
+        raise CannotVectorize("how many are true is not known, under jit_compile")
+    x = input.tensor
+    axes = list(range(1, rank_of(input) + 1))
+    is_set = x if x.dtype == tf.bool else tf.not_equal(x, tf.zeros([], x.dtype))
+    counts = tf.reduce_sum(tf.cast(is_set, tf.int32), axes)
+    counts.set_shape([call.loop.static_length])
+    sizes: Any = input.inner_shape
+    most = int(np.prod(sizes)) if is_static(sizes) else None
+    return from_packed(call, tf.where(is_set)[:, 1:], [RowSizes.of(counts, most)])

@@ -1,0 +1,268 @@
+"""Sums by segments, counts and scatters, where rows have different numbers of entries.
+
+The entries of all rows are scattered at once to places that say the row as well: those of padding
+to none, or to a row behind the last one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.ragged._forms import (
+    after_check,
+    from_packed,
+    is_one,
+    rank_of,
+    row_ids,
+    size_at,
+    uses_packed,
+)
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, mask_of
+from tf_pfor.layouts.ragged_rules import ragged_rule
+
+
+def _entries(call: Call, values: list[Value], rank: int) -> tuple[list[tf.Tensor], tf.Tensor, Any]:
+    """Values whose first ``rank`` inner axes are the entries, one entry after the other.
+
+    Args:
+      call: the call.
+      values: some are ragged.
+      rank: how many axes the entries have.
+
+    Returns:
+      The tensors [total, ...]; int32 [total], of which row each entry is; bool [total], which are
+      entries and no padding, None for all.
+    """
+    found = list(values)
+    first = next(v for v in found if isinstance(v, Ragged))
+    if any(isinstance(v, Ragged) and v.n_leading > rank for v in found):
+        raise CannotVectorize("what is scattered differs in shape")
+    for axis in range(rank):
+        sizes = [size_at(v, axis) for v in found]
+        if any(s is not sizes[0] and not (isinstance(s, int) and s == sizes[0]) for s in sizes):
+            first = _checked(call, first, sizes, axis)
+    of_entries = all(isinstance(v, Ragged) and v.n_leading == rank for v in found)
+    if uses_packed(call) and of_entries:
+        return [v.tensor for v in found], row_ids(first.sizes), None
+    wide = [v.in_rows if isinstance(v, Ragged) else call.stacked(v) for v in found]
+    shape = tf.shape(next(w for w, v in zip(wide, found) if isinstance(v, Ragged)))
+    room = [shape[i + 1] for i in range(rank)]
+    mask = mask_of(first.sizes, room[: first.n_leading])
+    mask = tf.reshape(mask, tf.concat([tf.shape(mask), [1] * (rank - first.n_leading)], 0))
+    mask = tf.reshape(tf.broadcast_to(mask, shape[: rank + 1]), [-1])
+    rows = tf.reshape(
+        tf.broadcast_to(tf.reshape(tf.range(shape[0]), [-1, *[1] * rank]), shape[: rank + 1]),
+        [-1],
+    )
+    flat = []
+    for w in wide:
+        each = tf.reshape(w, tf.concat([[-1], tf.shape(w)[rank + 1 :]], 0))
+        each.set_shape([None, *w.shape[rank + 1 :]])
+        flat.append(each)
+    return flat, rows, mask
+
+
+def _checked(call: Call, first: Ragged, sizes: list[Any], axis: int) -> Ragged:
+    """``first``, after a check that all values have as many entries along an axis."""
+    if None in sizes or _tf.in_xla_context(call.emit.graph):
+        raise CannotVectorize("the sizes of what is scattered are not known to agree")
+    own = first.sizes[axis] if axis < first.n_leading else None
+    if not isinstance(own, RowSizes):
+        raise CannotVectorize("the sizes of what is scattered are not known to agree")
+    others = [s.tensor if isinstance(s, RowSizes) else s for s in sizes]
+    right = tf.reduce_all(tf.stack([tf.equal(own.tensor, other) for other in others]), 0)
+    text = "the values and the places of what is scattered differ in number. The sizes are"
+    checked = after_check(call, right, text, others, own.tensor)
+    checked.set_shape(own.tensor.shape)
+    new = RowSizes.of(checked, own.most)
+    sizes_now = [*first.sizes[:axis], new, *first.sizes[axis + 1 :]]
+    return Ragged.packed(first.tensor, sizes_now, first.origin)
+
+
+@ragged_rule("UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum")
+def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments: Value) -> Any:
+    """The segments of all rows follow each other."""
+    if rank_of(segment_ids) < 1:
+        raise CannotVectorize("one segment for all")
+    if isinstance(num_segments, RowSize):
+        return _own_number(call, data, segment_ids, num_segments.size)
+    if num_segments.is_stacked:
+        raise CannotVectorize("how many segments there are differs between iterations")
+    (values, ids), rows, mask = _entries(call, [data, segment_ids], rank_of(segment_ids))
+    count = tf.cast(num_segments.tensor, ids.dtype)
+    real = ids < count if mask is None else (ids < count) | ~mask
+    if not _tf.in_xla_context(call.emit.graph):
+        text = (
+            f"{call.op_type}: a segment id is not below the number of segments in some iterations"
+        )
+        ids = after_check(call, real, text, [ids], ids)
+    is_kept = (ids >= 0) & (ids < count)
+    if mask is not None:
+        is_kept &= mask
+    places = tf.where(is_kept, tf.cast(rows, ids.dtype) * count + ids, -1)
+    n: Any = call.loop.length
+    total = tf.cast(tf.cast(n, ids.dtype) * count, num_segments.dtype)
+    made = call.rebuild(data=values, segment_ids=places, num_segments=total)
+    return _of_rows(call, made, count)
+
+
+def _own_number(call: Call, data: Value, segment_ids: Value, sizes: RowSizes) -> Value:
+    """As many segments in each row as the row says."""
+    if not uses_packed(call):
+        raise CannotVectorize("how many segments there are, under jit_compile")
+    rank = rank_of(segment_ids)
+    if any(isinstance(v, Ragged) for v in (data, segment_ids)):
+        (values, ids), rows, mask = _entries(call, [data, segment_ids], rank)
+        if mask is not None:
+            raise CannotVectorize("what is scattered differs along several axes")
+    else:
+        wide, at = call.stacked(data), call.stacked(segment_ids)
+        shape = tf.shape(at)
+        values = tf.reshape(wide, tf.concat([[-1], tf.shape(wide)[rank + 1 :]], 0))
+        values.set_shape([None, *wide.shape[rank + 1 :]])
+        ids = tf.reshape(at, [-1])
+        rows = tf.repeat(tf.range(shape[0]), tf.reduce_prod(shape[1:]))
+    count = tf.cast(tf.gather(sizes.tensor, rows), ids.dtype)
+    text = "a segment id is not below the number of segments in some iterations"
+    ids = after_check(call, ids < count, text, [ids], ids)
+    places = tf.where(ids >= 0, ids + tf.cast(tf.gather(sizes.starts, rows), ids.dtype), -1)
+    total = tf.cast(tf.reduce_sum(sizes.tensor), call.op.inputs[2].dtype)
+    made = call.rebuild(data=values, segment_ids=places, num_segments=total)
+    return from_packed(call, made, [sizes])
+
+
+def _of_rows(call: Call, made: tf.Tensor, count: Any) -> Value:
+    """[n * count, ...] -> [n, count, ...]."""
+    shape = tf.shape(made)
+    known = tf.get_static_value(count)
+    rows = tf.reshape(made, tf.concat([[call.loop.length, tf.cast(count, tf.int32)], shape[1:]], 0))
+    rows.set_shape(
+        [call.loop.static_length, None if known is None else int(known), *made.shape[1:]]
+    )
+    return Value.stacked(rows)
+
+
+@ragged_rule("DenseBincount")
+def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any:
+    """How often each number is there; a number that is too large is left out."""
+    bins = size.tensor if not size.is_stacked else None
+    if bins is None:
+        known = call.walker.bounds.constant(call.op.inputs[1])
+        if known is None:
+            raise CannotVectorize("the number of bins, and so the shape, may differ")
+        bins = tf.constant(known)
+    if not isinstance(input, Ragged) or rank_of(input) != 1:
+        raise CannotVectorize("counts of a matrix")
+    weighted = isinstance(weights, Ragged) or not is_one(_count_or_one(weights))
+    given = [input, weights] if weighted else [input]
+    (numbers, *others), rows, mask = _entries(call, given, 1)
+    bins = tf.cast(bins, numbers.dtype)
+    if not _tf.in_xla_context(call.emit.graph):
+        right = numbers >= 0 if mask is None else (numbers >= 0) | ~mask
+        text = "a number is negative in some iterations"
+        numbers = after_check(call, right, text, [numbers], numbers)
+    is_kept = (numbers >= 0) & (numbers < bins)
+    if mask is not None:
+        is_kept &= mask
+    places = tf.where(is_kept, tf.cast(rows, numbers.dtype) * bins + numbers, -1)
+    dtype = call.output_dtype()
+    each = others[0] if others else tf.ones(tf.shape(numbers), dtype)
+    n: Any = call.loop.length
+    total = tf.cast(n, numbers.dtype) * bins
+    if call.attr("binary_output"):
+        found = tf.math.unsorted_segment_max(tf.ones(tf.shape(numbers), dtype), places, total)
+        return _of_rows(call, tf.maximum(found, 0), bins)
+    return _of_rows(call, tf.math.unsorted_segment_sum(each, places, total), bins)
+
+
+def _count_or_one(weights: Value) -> Any:
+    """1 for weights that have no elements, which means none."""
+    shape = weights.inner_shape
+    if shape is not None and 0 in shape:
+        return 1
+    raise CannotVectorize("weights of another number than there are numbers")
+
+
+@ragged_rule("ScatterNd")
+def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
+    """Into a tensor of one shape, or of ragged ones."""
+    if isinstance(shape, RowShape) and isinstance(indices, Ragged):
+        return _into_rows(call, indices, updates, shape)
+    if shape.is_stacked or not isinstance(indices, Ragged):
+        raise CannotVectorize("the shape differs between iterations")
+    n: Any = call.loop.length
+    full = tf.concat([[tf.cast(n + 1, shape.dtype)], shape.tensor], 0)
+    places, values = _places(call, indices, updates)
+    made = tf.scatter_nd(places, values, full)
+    return call.like(made[:n])
+
+
+def _into_rows(call: Call, indices: Ragged, updates: Value, shape: RowShape) -> Value:
+    """Into rows that differ along the first axis, all one behind the other."""
+    (size, *rest), rank = shape.sizes, rank_of(indices) - 1
+    if not isinstance(size, RowSizes) or not all(isinstance(s, int) for s in rest):
+        raise CannotVectorize("the shape differs along several axes")
+    if not uses_packed(call) or indices.n_leading > rank:
+        raise CannotVectorize("how many axes are indexed differs between iterations")
+    (at, values), rows, mask = _entries(call, [indices, updates], rank)
+    if mask is not None:
+        raise CannotVectorize("what is scattered differs along several axes")
+    first = tf.cast(at[:, 0], tf.int32)
+    right = (first >= 0) & (first < tf.gather(size.tensor, rows))
+    text = "an index is out of bounds in some iterations. The sizes are"
+    first = after_check(call, right, text, [size.tensor], first)
+    first = tf.cast(first + tf.gather(size.starts, rows), at.dtype)
+    places = tf.concat([first[:, None], at[:, 1:]], 1)
+    total = tf.cast(tf.reduce_sum(size.tensor), at.dtype)
+    made = tf.scatter_nd(places, values, tf.stack([total + 1, *rest]))[:-1]
+    return from_packed(call, made, [size])
+
+
+@ragged_rule("TensorScatterAdd TensorScatterMax TensorScatterMin TensorScatterSub")
+@ragged_rule("TensorScatterUpdate")
+def tensor_scatter(call: Call, tensor: Value, indices: Value, updates: Value) -> Any:
+    """Into a tensor of one shape that is there already."""
+    if isinstance(tensor, Ragged):
+        raise CannotVectorize("what is scattered into differs in shape")
+    n: Any = call.loop.length
+    whole = call.stacked(tensor)
+    more = tf.pad(whole, [[0, 1], *[[0, 0]] * rank_of(tensor)])
+    places, values = _places(call, indices, updates)
+    made = call.rebuild(tensor=more, indices=places, updates=values)
+    return call.like(made[:n])
+
+
+def _places(call: Call, indices: Value, updates: Value) -> tuple[tf.Tensor, tf.Tensor]:
+    """Indices with the row in front, those of padding in a row behind the last one; the values."""
+    rank = rank_of(indices) - 1
+    if not isinstance(indices, Ragged) or indices.n_leading > rank:
+        raise CannotVectorize("how many axes are indexed differs between iterations")
+    (at, values), rows, mask = _entries(call, [indices, updates], rank)
+    if mask is not None:
+        n: Any = call.loop.length
+        rows = tf.where(mask, rows, n)
+        at = tf.where(mask[:, None], at, tf.zeros_like(at))
+    return tf.concat([tf.cast(rows, at.dtype)[:, None], at], 1), values
+
+
+@ragged_rule("GatherNd")
+def gather_nd(call: Call, params: Value, indices: Value) -> Any:
+    """Elements of a tensor of one shape at ragged indices."""
+    if isinstance(params, Ragged) or not isinstance(indices, Ragged) or not uses_packed(call):
+        raise CannotVectorize("what is gathered from differs in shape")
+    if indices.n_leading > rank_of(indices) - 1:
+        raise CannotVectorize("how many axes are indexed differs between iterations")
+    at = indices.tensor
+    if params.is_stacked:
+        rank = at.shape.rank
+        assert rank is not None
+        rows = tf.reshape(tf.cast(row_ids(indices.sizes), at.dtype), [-1, *[1] * (rank - 1)])
+        rows = tf.broadcast_to(rows, tf.concat([tf.shape(at)[:-1], [1]], 0))
+        at = tf.concat([rows, at], -1)
+    return from_packed(call, tf.gather_nd(params.tensor, at), indices.sizes)
