@@ -19,6 +19,10 @@ OF_SHAPES = frozenset([
     "UnsortedSegmentProd", "UnsortedSegmentSum",
 ])  # fmt: skip
 """Those that know what to do where only shapes, or sizes, of ragged rows are given."""
+TAKERS = frozenset([
+    "Case", "If", "PartitionedCall", "StatefulPartitionedCall", "StatelessCase", "StatelessIf",
+])  # fmt: skip
+"""Ops that hand ragged rows on to functions of theirs, which are converted for them."""
 SOURCES: dict[str, Rule] = {}
 """By op type: what makes rows of different shapes of others."""
 

@@ -14,7 +14,7 @@ from tf_pfor.core.registry import Outcome
 from tf_pfor.core.values import Results
 from tf_pfor.fallback import selections, uneven_regions
 from tf_pfor.layouts.ragged import is_ragged
-from tf_pfor.layouts.ragged_rules import OF_SHAPES, SOURCES, Rule, rule_of
+from tf_pfor.layouts.ragged_rules import OF_SHAPES, SOURCES, TAKERS, Rule, rule_of
 
 
 def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
@@ -60,7 +60,7 @@ def from_source(
             return None
         members, _, _ = uneven_regions.spread(op, walker, in_loop=False)
         others = members - {op}
-        if not all(rule_of(other.type) or other.type in SOURCES for other in others):
+        if not all(rule_of(o.type) or o.type in SOURCES or o.type in TAKERS for o in others):
             return None
         try:
             return _applied(rule, op, inputs, walker)

@@ -34,6 +34,7 @@ from tf_pfor.fallback.randomness import draws, why_not_drawn
 from tf_pfor.layouts import row_major, row_reads
 from tf_pfor.layouts.list_handles import only_passes_lists
 from tf_pfor.layouts.ragged import Ragged, differ_in_shape, is_ragged
+from tf_pfor.layouts.ragged_rules import TAKERS
 from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.walker import contracts, ragged_ops
 
@@ -251,7 +252,7 @@ class Walker:
                 return [self._constant(op, known)], []
         values = [self._values[_key(t)] for t in op.inputs]
         inputs = matching.group(op, schema, values)
-        if differ_in_shape(values) and op.type not in _tf.CALLS:
+        if differ_in_shape(values) and op.type not in TAKERS:
             mark = len(self.emit.operations)
             found = ragged_ops.convert(op, inputs, self)
             if found is not None:
@@ -261,11 +262,9 @@ class Walker:
             found = self._by_row(op, inputs)
             if found is not None:
                 return found, self.emit.operations[mark:]
-            calls = op.type in (*_tf.CALLS, *_tf.LOOPS)  # they take such lists as they are
-            values = [
-                v if calls and isinstance(v, (Ragged, RepeatedList)) else v.standard(self.emit)
-                for v in values
-            ]
+            takes_lists = op.type in (*_tf.CALLS, *_tf.LOOPS)
+            kept = (Ragged, RepeatedList) if takes_lists else Ragged
+            values = [v if isinstance(v, kept) else v.standard(self.emit) for v in values]
             inputs = matching.group(op, schema, values)
         stacked = frozenset(name for name, v in inputs.items() if matching.any_stacked(v))
         if self.settings.randomness != "different" and draws(op):

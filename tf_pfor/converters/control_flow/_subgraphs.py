@@ -44,6 +44,7 @@ from tf_pfor.core.values import (
     dims,
 )
 from tf_pfor.layouts import row_major
+from tf_pfor.layouts.ragged import Ragged, RowSizes, is_ragged
 from tf_pfor.layouts.repeated import RepeatedList
 
 
@@ -132,6 +133,7 @@ class Region:
             emit = Emitter(scratch)
             size = tf.compat.v1.placeholder(tf.int32, []) if length is None else length
             loop = Loop(size, emit, axes=self.call.loop.axes)
+            emit.memo["sizes of stand-ins"] = {}
             stand_ins = [_stand_in(a, length, emit) for a in args]
             return self.convert(stand_ins, loop, emit, tensors=tensors, is_trial=True)
 
@@ -143,6 +145,7 @@ class Region:
         key = (
             "layouts", self.graph, length, wanted,
             tuple((a.layout, a.inner_shape, _known(a), _lists(a), _held(a)) for a in args),
+            _pattern(args),
         )  # fmt: skip
         found = self.call.memo.get(key)
         if found is None:
@@ -316,6 +319,8 @@ def _has_rows(value: Value) -> bool:
 
 def _plain(value: Value, emit: Emitter) -> Value:
     """What a region returns: a list of one invariant tensor is made there."""
+    if is_ragged(value):
+        raise CannotVectorize("a branch returns a tensor whose shape differs between iterations")
     return value.standard(emit) if isinstance(value, RepeatedList) else value
 
 
@@ -345,6 +350,8 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
     if isinstance(value, RepeatedList):
         item, count = value.item, value.count
         return RepeatedList.of(_stand_in(item, length, emit), _stand_in(count, length, emit))
+    if isinstance(value, Ragged):
+        return _ragged_stand_in(value, length, emit)
     constant, dtype, rows = value.constant, value.dtype, rows_of(value)
     if constant is not None:
         cell = Cell(None, lambda: emit.constant(constant, dtype))
@@ -363,6 +370,32 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
     if value.dtype in (tf.resource, tf.variant):
         _tf.copy_handle_data(value.tensor, tensor)
     return received(tensor, value.layout, value.inner_shape, rows)
+
+
+def _ragged_stand_in(value: Ragged, length: int | None, emit: Emitter) -> Value:
+    """Ragged rows of which nothing is known but which sizes are the same."""
+    known, sizes = emit.memo["sizes of stand-ins"], list[Any]()
+    for size in value.sizes:
+        if isinstance(size, int):
+            sizes.append(size)
+            continue
+        if id(size) not in known:
+            if isinstance(size, RowSizes):
+                own = tf.compat.v1.placeholder(tf.int32, [length])
+                made: Any = RowSizes.of(own, size.most, size.full)
+            else:
+                made = tf.compat.v1.placeholder(tf.int32, [])
+            known[id(size)] = (size, made)
+        sizes.append(known[id(size)][1])
+    packed = tf.compat.v1.placeholder(value.dtype, [None, *value.tensor.shape[1:]])
+    return Ragged.packed(packed, sizes, value.origin)
+
+
+def _pattern(args: Sequence[Value]) -> Any:
+    """Which sizes of ragged arguments are the same."""
+    every = [s for a in args if isinstance(a, Ragged) for s in a.sizes]
+    places = {id(s): i for i, s in reversed(list(enumerate(every)))}
+    return tuple(s if isinstance(s, int) else ("own", places[id(s)]) for s in every)
 
 
 def positions(call: Call, loop: Loop) -> tf.Tensor:

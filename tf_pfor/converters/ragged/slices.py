@@ -438,7 +438,7 @@ def _less_by(item: Item) -> int | None:
     end = 0 if item.end is None else item.end
     if not (isinstance(begin, int) and isinstance(end, int)) or item.stride != 1:
         return None
-    return begin - end if begin >= 0 >= end and not (item.end == 0) else None
+    return begin - end if begin >= 0 >= end and item.end != 0 else None
 
 
 def _reversed(call: Call, x: Ragged, size: RowSizes) -> Value:
