@@ -52,8 +52,10 @@ class RowSizes:
         self.cell = cell
         self.most = most
         self.full = full
-        self._rows = Cell(None, self._make_rows)
-        self._starts = Cell(None, lambda: tf.cumsum(self.tensor, exclusive=True))
+        self._rows = Cell(None, lambda: _beside(self.tensor, self._make_rows))
+        self._starts = Cell(
+            None, lambda: _beside(self.tensor, lambda: tf.cumsum(self.tensor, exclusive=True))
+        )
         self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     @classmethod
@@ -111,6 +113,7 @@ class Ragged(Value):
       sizes: of the inner axes up to the last one that differs.
       padded: its padded form.
       origin: the tensor of the body that it is, for errors.
+      whole: of rows that were selected: of what, and int32 [n], which.
     """
 
     layout = Layout.RAGGED
@@ -119,6 +122,7 @@ class Ragged(Value):
     sizes: tuple[Size, ...]
     padded: Cell
     origin: Any = None
+    whole: tuple[Ragged, tf.Tensor] | None = None
 
     @classmethod
     def packed(cls, tensor: tf.Tensor, sizes: Sequence[Size], origin: Any = None) -> Ragged:
@@ -248,7 +252,22 @@ class Ragged(Value):
             with emit.graph.as_default():
                 return _pack(padded.get(), sizes)
 
-        return dataclasses.replace(self, cell=Cell(None, pack), sizes=sizes, padded=padded)
+        first, taken = self.whole or (self, None)
+        if taken is not None:
+            rows = emit("GatherV2", taken, rows, emit.constant(0, tf.int32))
+        return dataclasses.replace(
+            self, cell=Cell(None, pack), sizes=sizes, padded=padded, whole=(first, rows)
+        )
+
+    def begins(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Packed elements, and int32 [n]: where the rows begin among them, if one axis differs.
+
+        Of selected rows the elements are all there were: an element is read without a copy.
+        """
+        first, rows = self.whole or (self, None)
+        (size,) = first.sizes
+        assert isinstance(size, RowSizes)
+        return first.tensor, size.starts if rows is None else tf.gather(size.starts, rows)
 
     def seen_from(self, graph: Any, home: Any = None) -> Value:
         """Captured, in both forms."""
@@ -257,20 +276,20 @@ class Ragged(Value):
             s.seen_from(graph, see) if isinstance(s, RowSizes) else see(s) for s in self.sizes
         )
         cell, padded = (c.seen_from(graph, see) for c in (self.cell, self.padded))
-        return dataclasses.replace(self, cell=cell, sizes=sizes, padded=padded)
+        return dataclasses.replace(self, cell=cell, sizes=sizes, padded=padded, whole=None)
 
 
 def _later(tensor: tf.Tensor, make: Callable[[], tf.Tensor]) -> Cell:
     """What is made of a tensor when it is read, in the graph of that."""
+    return Cell(None, lambda: _beside(tensor, make))
+
+
+def _beside(tensor: tf.Tensor, make: Callable[[], tf.Tensor]) -> tf.Tensor:
+    """What is made of a tensor, in its graph: a loop or a branch may be the first to ask."""
     if not tf.is_symbolic_tensor(tensor):
-        return Cell(None, make)
-    graph = tensor.graph
-
-    def run() -> tf.Tensor:
-        with graph.as_default():
-            return make()
-
-    return Cell(None, run)
+        return make()
+    with tensor.graph.as_default():
+        return make()
 
 
 _RAGGED: Any = tf.RaggedTensor

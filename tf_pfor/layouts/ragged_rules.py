@@ -21,6 +21,7 @@ OF_SHAPES = frozenset([
 """Those that know what to do where only shapes, or sizes, of ragged rows are given."""
 TAKERS = frozenset([
     "Case", "If", "PartitionedCall", "StatefulPartitionedCall", "StatelessCase", "StatelessIf",
+    "StatelessWhile", "While",
 ])  # fmt: skip
 """Ops that hand ragged rows on to functions of theirs, which are converted for them."""
 SOURCES: dict[str, Rule] = {}

@@ -59,8 +59,9 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
         return from_packed(call, made, indices.sizes)
     places = tf.cast(indices.tensor, tf.int32)
     shape = [-1, *[1] * rank_of(indices)]
-    sizes, starts = (tf.reshape(t, shape) for t in (size.tensor, row_starts(params.sizes)))
-    return Value.stacked(tf.gather(params.tensor, _checked(call, places, sizes, size) + starts))
+    elements, begins = params.begins()
+    sizes, starts = (tf.reshape(t, shape) for t in (size.tensor, begins))
+    return Value.stacked(tf.gather(elements, _checked(call, places, sizes, size) + starts))
 
 
 def _rows_like(tensor: tf.Tensor, sizes: tuple[Size, ...]) -> tf.Tensor:

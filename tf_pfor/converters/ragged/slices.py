@@ -385,8 +385,8 @@ def _element(call: Call, x: Ragged, item: Item) -> Value:
     at = tf.where(at < 0, at + size.tensor, at)
     text = "an index is out of bounds in some iterations. The sizes are"
     at = after_check(call, (at >= 0) & (at < size.tensor), text, [size.tensor], at)
-    made = tf.gather(x.tensor, row_starts(x.sizes) + at)
-    return Value.stacked(made)
+    elements, starts = x.begins()
+    return Value.stacked(tf.gather(elements, starts + at))
 
 
 def _range(call: Call, x: Ragged, item: Item) -> Value:
