@@ -77,19 +77,25 @@ def flat(result):
     return tf.concat([tf.reshape(t, [-1]) for t in tensors], 0)
 
 
+def tamed(x):
+    """Other derivatives for each element, none for numbers so large that rounding shows."""
+    weights = tf.cos(tf.range(tf.cast(tf.size(x), x.dtype)))
+    return tf.where(tf.abs(x) < 1e3, tf.sin(x), 0.0) * weights
+
+
 def check(seed, ks):
     body = program(seed)
     with tf.GradientTape() as tape:
         tape.watch([X, W, V])
         found = tf_pfor.vectorized_map(lambda e: body(*e), (X, ks))
-        total = tf.reduce_sum(tf.sin(flat(found)))
+        total = tf.reduce_sum(tamed(flat(found)))
     gradients = tape.gradient(total, [X, W, V], unconnected_gradients="zero")
     row = tf.function(body)
     with tf.GradientTape() as tape:
         tape.watch([X, W, V])
         rows = [row(x, k) for x, k in zip(tf.unstack(X), ks)]
         expected = tf.concat([tf.reshape(r[i], [-1]) for i in range(2) for r in rows], 0)
-        total = tf.reduce_sum(tf.sin(expected))
+        total = tf.reduce_sum(tamed(expected))
     wanted = tape.gradient(total, [X, W, V], unconnected_gradients="zero")
     np.testing.assert_allclose(flat(found), expected, rtol=1e-7, atol=1e-9, err_msg=f"seed {seed}")
     for got, want in zip(gradients, wanted):

@@ -49,13 +49,13 @@ class Recorder:
             if outcome is Outcome.REJECTED
         ]
 
-    def looped(self) -> dict[str, tuple[int, str]]:
-        """Count and first reason of the ops in the fallback loop, by op type."""
-        found: dict[str, tuple[int, str]] = {}
+    def looped(self) -> dict[str, tuple[int, str, str]]:
+        """Count of the ops in the fallback loop, by op type; reason and line of the first."""
+        found: dict[str, tuple[int, str, str]] = {}
         for op, outcome, reason in self.entries:
             if outcome is Outcome.LOOPED and op not in self._on_purpose:
-                count, first = found.get(op.type, (0, reason))
-                found[op.type] = (count + 1, first)
+                count, *first = found.get(op.type, (0, reason, _tf.user_line(op)))
+                found[op.type] = (count + 1, *first)  # type: ignore[assignment]
         return found
 
 
@@ -65,20 +65,28 @@ def refusal(recorder: Recorder) -> NotVectorizableError:
     rejected = [_tf.schema(op.type) for op, o, _ in recorder.entries if o is Outcome.REJECTED]
     only_state = bool(rejected) and all(s is not None and s.is_stateful for s in rejected)
     kind = UnsupportedStateError if only_state else NotVectorizableError
+    ways = ["move these ops out of the body"]
+    if any("the fallback loop is off" in text for text in failures):
+        ways = ["allow the sequential fallback (fallback_to_while_loop=True)", *ways]
+    if any("jit_compile" in text for text in failures):
+        ways.append("leave out jit_compile")
+    if not only_state:
+        ways.append("register a converter with tf_pfor.RegisterPFor")
+    advice = f"{', '.join(ways[:-1])} or {ways[-1]}" if len(ways) > 1 else ways[0]
     return kind(
         f"{len(failures)} op(s) of the loop body cannot be vectorized:\n  "
         + "\n  ".join(failures)
-        + "\nAllow the sequential fallback (fallback_to_while_loop=True) where it is off, "
-        "register a converter with tf_pfor.RegisterPFor, or move these ops out of the body.",
+        + f"\n{advice[0].upper()}{advice[1:]}.",
         tuple(failures),
     )
 
 
 def warn_of_loops(recorder: Recorder) -> None:
     """One warning for each op type that runs in a sequential loop, with a count and a reason."""
-    for op_type, (count, reason) in recorder.looped().items():
+    for op_type, (count, reason, line) in recorder.looped().items():
+        where = f" ({line})" if line else ""
         warnings.warn(
-            f"{count} op(s) of type {op_type} run in a sequential loop: {reason}.",
+            f"{count} op(s) of type {op_type}{where} run in a sequential loop: {reason}.",
             FallbackWarning,
             stacklevel=_tf.user_stack_level(),
         )

@@ -29,8 +29,9 @@ from tf_pfor.fallback import uneven_regions
 from tf_pfor.layouts.masked_selections import all_slices
 
 _UNDER_XLA = (
-    "under jit_compile a slice has one length: keep its begin inside of the tensor, by "
-    "tf.clip_by_value(begin, 0, size - length), or leave out jit_compile"
+    "under jit_compile a slice has one length: a window x[k:k + 3] must begin inside of the "
+    "tensor, by tf.clip_by_value(k, 0, size - 3); for x[:k] mask the rest, by "
+    "tf.where(tf.range(size) < k, x, 0); or leave out jit_compile"
 )
 # Ops whose results cannot be stacked, but may be padded.
 SOURCES = ("StridedSlice", "TensorListStack", "Where")

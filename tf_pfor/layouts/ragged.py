@@ -44,14 +44,23 @@ class RowSizes:
       cell: int32 [n].
       most: what none is above, where that is known before running.
       full: of windows of one length: what all are that do not reach past an edge.
+      is_number: it is a number of the row, that may be negative, and the size of nothing yet.
     """
 
-    __slots__ = ("__weakref__", "_made", "_rows", "_starts", "cell", "full", "most")
+    __slots__ = ("__weakref__", "_made", "_rows", "_starts", "cell", "full", "is_number", "most")
 
-    def __init__(self, cell: Cell, most: int | None = None, full: int | None = None):
+    def __init__(
+        self,
+        cell: Cell,
+        most: int | None = None,
+        full: int | None = None,
+        *,
+        is_number: bool = False,
+    ):
         self.cell = cell
         self.most = most
         self.full = full
+        self.is_number = is_number
         self._rows = Cell(None, lambda: _beside(self.tensor, self._make_rows))
         self._starts = Cell(
             None, lambda: _beside(self.tensor, lambda: tf.cumsum(self.tensor, exclusive=True))
@@ -91,13 +100,15 @@ class RowSizes:
             def make() -> tf.Tensor:
                 return emit("GatherV2", self.tensor, rows, emit.constant(0, tf.int32))
 
-            self._made[loop] = RowSizes(Cell(None, make), self.most, self.full)
+            number = self.is_number
+            self._made[loop] = RowSizes(Cell(None, make), self.most, self.full, is_number=number)
         return self._made[loop]
 
     def seen_from(self, graph: Any, see: Any) -> RowSizes:
         """The same for ops of another graph: the same object whenever it is asked."""
         if graph not in self._made:
-            self._made[graph] = RowSizes(self.cell.seen_from(graph, see), self.most, self.full)
+            cell = self.cell.seen_from(graph, see)
+            self._made[graph] = RowSizes(cell, self.most, self.full, is_number=self.is_number)
         return self._made[graph]
 
 
@@ -384,6 +395,9 @@ def _pad(packed: tf.Tensor, sizes: Sequence[Size]) -> tf.Tensor:
     if 0 in packed.shape[1:]:  # of which the kernel makes an error
         return tf.zeros(tf.stack([n, *room, *rest]), packed.dtype)
     places = _places(sizes, room)
+    if None in packed.shape[1:]:
+        some = tf.where(tf.reduce_prod(tf.stack(rest)) > 0, tf.shape(packed)[0], 0)
+        places, packed = places[:some], packed[:some]
     size: Any = n
     for most in room:
         size = size * most

@@ -14,7 +14,7 @@ FAMILIES: dict[str, Rule] = {}
 """The same, by the family of the op's rules for stacked inputs."""
 OF_SHAPES = frozenset([
     "BroadcastGradientArgs", "BroadcastTo", "Cast", "ConcatV2", "DynamicStitch", "ExpandDims",
-    "Fill", "GatherV2", "Identity", "Pack", "Prod", "Reshape", "StridedSlice",
+    "Fill", "GatherV2", "Identity", "Pack", "Prod", "Reshape", "Slice", "StridedSlice",
     "StridedSliceGrad", "Tile", "UnsortedSegmentMax", "UnsortedSegmentMin",
     "UnsortedSegmentProd", "UnsortedSegmentSum",
 ])  # fmt: skip

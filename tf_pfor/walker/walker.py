@@ -460,7 +460,8 @@ class Walker:
     def loop_again(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:
         """Runs a fallback loop of the body, and this one around it, as one loop."""
         made = row_loop.loop_again(op, values, self)
-        self.recorder.add(op, Outcome.LOOPED, "it is a sequential loop in the body already")
+        why = "it is a sequential loop in the body already"  # of which the map in the body warned
+        self.recorder.add(op, Outcome.LOOPED, why, on_purpose=True)
         return made
 
     def custom_gradient(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:

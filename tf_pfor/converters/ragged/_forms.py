@@ -13,7 +13,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, mask_of, same_sizes
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, mask_of, same_sizes
 
 
 def rank_of(value: Value) -> int:
@@ -116,6 +116,21 @@ def after_check(
     check = tf.debugging.Assert(tf.reduce_all(is_right), [message, *shown], 20)
     with tf.control_dependencies([check]):
         return tf.identity(tensor)
+
+
+def sizes_from(call: Call, shape: RowShape) -> list[Any]:
+    """What a shape says: numbers of the row that become sizes must not be negative."""
+    found: list[Any] = []
+    for i, size in enumerate(shape.sizes):
+        if isinstance(size, RowSizes) and size.is_number:
+            if _tf.in_xla_context(call.emit.graph):
+                raise CannotVectorize("a size of the row, which cannot be checked")
+            text = f"size {i} of the shape is negative in some iterations. They are"
+            own = after_check(call, size.tensor >= 0, text, [size.tensor], size.tensor)
+            own.set_shape(size.tensor.shape)
+            size = RowSizes.of(own, size.most)
+        found.append(size)
+    return found
 
 
 def with_room(tensor: tf.Tensor, axis: int, least: int) -> tf.Tensor:

@@ -19,7 +19,7 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Value, is_static
+from tf_pfor.core.values import Cell, Value, is_static
 from tf_pfor.layouts.linear import forms
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes, shape_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
@@ -135,7 +135,7 @@ def _size_of(value: Value) -> Any:
     if value.constant is not None:
         return int(value.constant)
     if value.is_stacked:
-        return RowSizes.of(tf.cast(value.tensor, tf.int32))
+        return RowSizes(Cell(tf.cast(value.tensor, tf.int32)), is_number=True)
     return tf.cast(value.tensor, tf.int32)
 
 

@@ -18,6 +18,7 @@ from tf_pfor.converters.ragged._forms import (
     row_ids,
     row_starts,
     size_at,
+    sizes_from,
     uses_packed,
 )
 from tf_pfor.converters.ragged.shapes import without_axes
@@ -63,10 +64,10 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
     if not isinstance(shape, RowShape):
         raise CannotVectorize("what is repeated differs in shape")
     if call.op_type == "BroadcastTo" and (isinstance(input, Ragged) or not uses_packed(call)):
-        return broadcast(call, input, list(shape.sizes))
+        return broadcast(call, input, sizes_from(call, shape))
     if isinstance(input, Ragged) or not uses_packed(call):
         raise CannotVectorize("what is repeated differs in shape")
-    sizes: list[Any] = list(shape.sizes)
+    sizes: list[Any] = sizes_from(call, shape)
     missing = len(sizes) - rank_of(input)
     last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
     mine = [size_at(input, i - missing) for i in range(len(sizes))]

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import (
+    after_check,
     constant_axes,
     from_packed,
     from_padded,
@@ -16,12 +17,14 @@ from tf_pfor.converters.ragged._forms import (
     rank_of,
     row_ids,
     size_at,
+    sizes_from,
     uses_packed,
 )
 from tf_pfor.converters.ragged.elementwise import elementwise
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.linear import forms
 from tf_pfor.layouts.ragged import (
     Ragged,
     RowShape,
@@ -181,14 +184,23 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
 def _target(call: Call, shape: Value) -> list[Any]:
     """The sizes that a shape says, -1 for one that follows from the others."""
     if isinstance(shape, RowShape):
-        return list(shape.sizes)
+        return sizes_from(call, shape)
     known = call.maybe_constant("shape")
     if known is not None:
         return [int(s) for s in known]
     if not shape.is_stacked or not shape.inner_shape or shape.inner_shape[0] is None:
         raise CannotVectorize("the new shape is not known")
+    known_ones = forms(call.op.inputs[1])
     columns = tf.unstack(tf.cast(shape.tensor, tf.int32), num=shape.inner_shape[0], axis=1)
-    return [RowSizes.of(c) for c in columns]
+    target: list[Any] = []
+    for i, column in enumerate(columns):
+        own = None if known_ones is None else known_ones[i].known
+        if own is None:  # -1, which stands for what is left, must be known
+            text = f"size {i} of the new shape is negative in some iterations. They are"
+            column = after_check(call, column >= 0, text, [column], column)
+            column.set_shape([call.loop.static_length])
+        target.append(RowSizes.of(column) if own is None else own)
+    return target
 
 
 def _without_unknown(target: list[Any], own: list[Any]) -> list[Any]:
@@ -232,7 +244,7 @@ def fill(call: Call, dims: Value, value: Value) -> Any:
     """A shape of the row, full of one element."""
     if not isinstance(dims, RowShape) or isinstance(value, Ragged) or not uses_packed(call):
         raise CannotVectorize("the shape differs between iterations")
-    sizes: list[Any] = list(dims.sizes)
+    sizes: list[Any] = sizes_from(call, dims)
     last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
     each = tf.gather(call.stacked(value), row_ids(sizes[: last + 1]))
     rest = sizes[last + 1 :]

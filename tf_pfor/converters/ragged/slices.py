@@ -286,6 +286,10 @@ def sized_slice_of_ragged(call: Call, input: Value, begin: Value, size: Value) -
     """As a range from each begin on; what has a size must be there."""
     del begin, size
     first, many = call.maybe_constant("begin"), call.maybe_constant("size")
+    if isinstance(input, RowShape) and first is not None and many is not None:
+        (b,), (s,) = first.tolist(), many.tolist()
+        end = len(input.sizes) if s == -1 else b + s
+        return shape_value(call.emit, input.sizes[b:end], input.dtype)
     if not isinstance(input, Ragged) or first is None or many is None:
         raise CannotVectorize("where the slice begins, or how long it is, is not known")
     items: list[Item] = []
