@@ -35,6 +35,14 @@ def normalized(x, k):
     return (r - mean) / tf.sqrt(tf.reduce_mean((r - mean) ** 2, -1, keepdims=True) + 1e-3)
 
 
+PLACES = tf.range(T)
+
+
+def group_means(x, k):
+    keys, places = tf.unique(tf.range(T) * k // 4)
+    return tf.math.unsorted_segment_mean(x, places, tf.size(keys))
+
+
 # name -> (body of a row [T, D] and its length, whether it stands empty rows)
 BODIES = {
     "square": (lambda x, k: x[:k] ** 2, True),
@@ -130,6 +138,37 @@ BODIES = {
         lambda x, k: tf_pfor.jacrev(lambda a: tf.reduce_sum(tf.sin(a @ W), 0))(x[:k]), True),
     "ones like": (lambda x, k: tf.ones_like(x[:k]), True),
     "called": (tf.function(lambda x, k: tf.tanh(x[:k]) @ W), True),
+    "summed by segments": (
+        lambda x, k: tf.math.unsorted_segment_sum(x[:k], PLACES[:k] % 2, 2) * x[0, 0], True),
+    "largest by segments": (
+        lambda x, k: tf.math.unsorted_segment_max(x[:k, 0], PLACES[:k] % 3 - 1, 2), True),
+    "degrees": (
+        lambda x, k: tf.math.unsorted_segment_sum(tf.ones([k]), tf.range(k) % 2, tf.shape(x)[1]),
+        True),
+    "counted": (
+        lambda x, k: tf.math.bincount(tf.range(k) % 3, minlength=4, maxlength=4), True),
+    "weighed": (
+        lambda x, k: tf.math.bincount(
+            tf.range(k) % 3, weights=tf.stop_gradient(x[:k, 0]), minlength=4, maxlength=4), True),
+    "scattered": (lambda x, k: tf.scatter_nd(PLACES[:k, None] % 3, x[:k], [4, D]), True),
+    "into a tensor": (
+        lambda x, k: tf.tensor_scatter_nd_add(x[:4], PLACES[:k, None] % 3, x[:k] * 2.0), True),
+    "gathered places": (
+        lambda x, k: tf.gather_nd(x, tf.stack([tf.range(k), tf.range(k) % D], 1)) * 2.0, True),
+    "distinct": (lambda x, k: tf.unique(tf.range(T) // k)[0], False),
+    "distinct of ragged": (lambda x, k: tf.unique(tf.range(k) % 2)[1], True),
+    "counts of distinct": (lambda x, k: tf.unique_with_counts(tf.range(k) // 2)[2], True),
+    "group means": (lambda x, k: group_means(x, k), True),
+    "rolled": (lambda x, k: tf.roll(x[:k], 1, 0) * 2.0, True),
+    "rolled by its own": (lambda x, k: tf.roll(x[:k, 0], k // 2 + 1, 0) * 2.0, True),
+    "repeated": (lambda x, k: tf.repeat(x[:k], 2, 0) * 2.0, True),
+    "tiled": (lambda x, k: tf.tile(x[:k], [2, 1]) * 2.0, True),
+    "top of own number": (lambda x, k: tf.math.top_k(x[:, 0], k)[0] * 2.0, True),
+    "differences": (lambda x, k: x[:k][1:] - x[:k][:-1], True),
+    "pairs": (lambda x, k: tf.reduce_sum((x[:k, None] - x[None, :k]) ** 2, -1), True),
+    "cast sizes": (
+        lambda x, k: x[:k] / tf.cast(tf.shape(x[:k], tf.int64)[0], tf.float32), True),
+    "numbered": (lambda x, k: x[:k, 0] * tf.cast(tf.range(tf.size(x[:k, 0])), tf.float32), True),
 }  # fmt: skip
 LOOPED = ("jacobian", "soft cross entropy")  # what is made of shapes that differ
 
@@ -240,7 +279,8 @@ def test_what_has_no_form_under_xla_is_refused():
 # Under XLA the padded form alone; results must have one shape.
 UNDER_XLA = [
     "sum", "sum of axis 0", "kept", "mean", "max", "min", "all", "product", "gram",
-    "einsum over rows", "argmax", "number",
+    "einsum over rows", "argmax", "number", "summed by segments", "largest by segments",
+    "scattered", "into a tensor",
 ]  # fmt: skip
 
 

@@ -34,7 +34,7 @@ from tf_pfor.layouts.ragged import (
     shape_value,
     size_value,
 )
-from tf_pfor.layouts.ragged_rules import ragged_rule
+from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
 def sizes_of(value: Ragged) -> list[Any]:
@@ -162,7 +162,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     """Other sizes for the same elements, in the same order."""
     if not uses_packed(call):
         raise CannotVectorize("a reshape, under jit_compile")
-    target = _target(call, shape)
+    target = _target(call, shape, 1)
     own = sizes_of(tensor) if isinstance(tensor, Ragged) else list(tensor.inner_shape or ())
     if not isinstance(tensor, Ragged) and (tensor.inner_shape is None or None in own):
         raise CannotVectorize("the shape of the input is not known")
@@ -181,22 +181,22 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     return from_packed(call, made, target[: last + 1])
 
 
-def _target(call: Call, shape: Value) -> list[Any]:
-    """The sizes that a shape says, -1 for one that follows from the others."""
+def _target(call: Call, shape: Value, at: int) -> list[Any]:
+    """The sizes that a shape, input ``at``, says; -1 for one that follows from the others."""
     if isinstance(shape, RowShape):
         return sizes_from(call, shape)
-    known = call.maybe_constant("shape")
+    known = call.maybe_constant(list(call.inputs)[at])
     if known is not None:
         return [int(s) for s in known]
     if not shape.is_stacked or not shape.inner_shape or shape.inner_shape[0] is None:
         raise CannotVectorize("the new shape is not known")
-    known_ones = forms(call.op.inputs[1])
+    known_ones = forms(call.op.inputs[at])
     columns = tf.unstack(tf.cast(shape.tensor, tf.int32), num=shape.inner_shape[0], axis=1)
     target: list[Any] = []
     for i, column in enumerate(columns):
         own = None if known_ones is None else known_ones[i].known
         if own is None:  # -1, which stands for what is left, must be known
-            text = f"size {i} of the new shape is negative in some iterations. They are"
+            text = f"size {i} of the shape is negative in some iterations. They are"
             column = after_check(call, column >= 0, text, [column], column)
             column.set_shape([call.loop.static_length])
         target.append(RowSizes.of(column) if own is None else own)
@@ -242,10 +242,21 @@ def _product(sizes: Sequence[Any]) -> Any:
 @ragged_rule("Fill")
 def fill(call: Call, dims: Value, value: Value) -> Any:
     """A shape of the row, full of one element."""
-    if not isinstance(dims, RowShape) or isinstance(value, Ragged) or not uses_packed(call):
+    if not isinstance(dims, RowShape):
         raise CannotVectorize("the shape differs between iterations")
-    sizes: list[Any] = sizes_from(call, dims)
-    last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
+    return _full(call, sizes_from(call, dims), value)
+
+
+@source("Fill")
+def full_of_numbers(call: Call, dims: Value, value: Value) -> Any:
+    """A shape of numbers of the row: tf.ones([k])."""
+    return _full(call, _target(call, dims, 0), value)
+
+
+def _full(call: Call, sizes: list[Any], value: Value) -> Any:
+    last = max((i for i, s in enumerate(sizes) if isinstance(s, RowSizes)), default=-1)
+    if last < 0 or isinstance(value, Ragged) or not uses_packed(call):
+        raise CannotVectorize("the shape differs between iterations")
     each = tf.gather(call.stacked(value), row_ids(sizes[: last + 1]))
     rest = sizes[last + 1 :]
     if rest:
