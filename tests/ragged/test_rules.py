@@ -161,10 +161,10 @@ BODIES = {
     "group means": (lambda x, k: group_means(x, k), True),
     "rolled": (lambda x, k: tf.roll(x[:k], 1, 0) * 2.0, True),
     "rolled by its own": (lambda x, k: tf.roll(x[:k, 0], k // 2 + 1, 0) * 2.0, True),
-    "repeated": (lambda x, k: tf.repeat(x[:k], 2, 0) * 2.0, True),
-    "tiled": (lambda x, k: tf.tile(x[:k], [2, 1]) * 2.0, True),
+    "each twice": (lambda x, k: tf.repeat(x[:k], 2, 0) * 2.0, True),
+    "tiled rows": (lambda x, k: tf.tile(x[:k], [2, 1]) * 2.0, True),
     "top of own number": (lambda x, k: tf.math.top_k(x[:, 0], k)[0] * 2.0, True),
-    "differences": (lambda x, k: x[:k][1:] - x[:k][:-1], True),
+    "steps between": (lambda x, k: x[:k][1:] - x[:k][:-1], True),
     "pairs": (lambda x, k: tf.reduce_sum((x[:k, None] - x[None, :k]) ** 2, -1), True),
     "cast sizes": (
         lambda x, k: x[:k] / tf.cast(tf.shape(x[:k], tf.int64)[0], tf.float32), True),

@@ -8,6 +8,7 @@ as ``tf.ragged.stack`` and ``tf.sparse.concat`` of expanded tensors would.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -75,13 +76,13 @@ class _SparseRows(NamedTuple):
         sparse = tf.sparse.reorder(sparse)  # or the elements of a row need not lie together
         n, numbers = sparse.dense_shape[0], sparse.indices[:, 0]
         counts = tf.math.unsorted_segment_sum(tf.ones_like(numbers), numbers, n)
-        parts = (
+        indices, values = (
             _Rows.of(_RAGGED.from_row_lengths(x, counts))
             for x in (sparse.indices[:, 1:], sparse.values)
         )
         shape = tf.zeros(tf.concat([sparse.dense_shape, [0]], 0), tf.bool)
         shape.set_shape([*sparse.shape, 0])
-        return cls(*parts, shape)
+        return cls(indices, values, shape)
 
     @property
     def cut(self) -> Any:
@@ -129,6 +130,11 @@ class _SparseResult(NamedTuple):
     values: Any
     shape: Any
     count: Any
+
+
+def by_parts(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """``fn``, returning the parts of ragged and sparse tensors."""
+    return lambda *rows: parts(fn(*rows))
 
 
 def parts(result: Any) -> Any:

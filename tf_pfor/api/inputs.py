@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor.core.emit import Dim, Emitter
+from tf_pfor.core.errors import ArgumentTypeError
 from tf_pfor.core.late_gradients import has_gradient, is_own_constant
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.report import Recorder
@@ -51,7 +52,7 @@ class Element:
         return tf.TensorSpec(shape[1:] if self.is_mapped else shape, self.tensor.dtype)
 
 
-def unknown_zero() -> tf.Tensor:
+def _unknown_zero() -> tf.Tensor:
     """The int32 number 0, which neither static shapes nor TensorFlow's constant folding know."""
     shape, dtype = tf.constant([], tf.int32), tf.float32
     nothing = tf.raw_ops.EmptyTensorList(
@@ -60,11 +61,14 @@ def unknown_zero() -> tf.Tensor:
     return tf.raw_ops.TensorListLength(input_handle=nothing)
 
 
-def cut(element: Element, length: tf.Tensor) -> Element:
-    """The first rows of an element."""
-    if element.tensor is None or not element.is_mapped:
-        return element
-    return dataclasses.replace(element, tensor=element.tensor[:length])
+def with_unknown_number(elements: Sequence[Element]) -> tuple[list[Element], tf.Tensor]:
+    """No rows of the same elements, and how many that are, which is known only when it runs."""
+    n = _unknown_zero()
+    cut = [
+        e if e.tensor is None or not e.is_mapped else dataclasses.replace(e, tensor=e.tensor[:n])
+        for e in elements
+    ]
+    return cut, n
 
 
 def mapped(elements: Sequence[Element]) -> list[tf.Tensor]:
@@ -171,3 +175,19 @@ def _element_value(element: Element, loop: Loop) -> Value:
     tensor = element.tensor
     is_symbolic = tf.is_symbolic_tensor(tensor)
     return Value.stacked(tensor if is_symbolic else _graphs.capture(loop.emit.graph, tensor))
+
+
+def check_strings(body: Body, elements: Sequence[Element]) -> None:
+    """XLA has no strings, and of some loops over them does not say so: it ends the process."""
+    if not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
+        return
+    inputs = [e.tensor for e in elements if e.tensor is not None]
+    inputs += [t for t, _ in body.captures]
+    for tensor in inputs:
+        if tensor.dtype == tf.string and not is_constant(tensor):
+            name = f"'{tensor.name}', " if tf.is_symbolic_tensor(tensor) else ""
+            raise ArgumentTypeError(
+                f"Under jit_compile the body reads {name}strings of shape {tensor.shape}, and "
+                "XLA compiles numbers only. Make numbers of them before the compiled function, "
+                "or leave jit_compile off."
+            )

@@ -15,12 +15,11 @@ from tf_pfor.api.function import called, is_pushed_forward, numbers
 from tf_pfor.api.inputs import (
     Element,
     bound_walker,
-    cut,
-    is_constant,
+    check_strings,
     mapped,
     stand_ins,
-    unknown_zero,
     with_mapped,
+    with_unknown_number,
 )
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis
@@ -71,12 +70,8 @@ def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
       The nest that the body returns, every tensor with the loop on axis 0.
     """
     build = _in_function if tf.executing_eagerly() else _build
-    body = job.fn
-
-    def of_parts(*rows: tf.Tensor) -> Any:
-        return composites.parts(body(*rows))
-
-    return composites.assembled(build(dataclasses.replace(job, fn=of_parts), elements, n))
+    job = dataclasses.replace(job, fn=composites.by_parts(job.fn))
+    return composites.assembled(build(job, elements, n))
 
 
 def _in_function(job: Job, elements: Sequence[Element], n: Dim, body: Body | None = None) -> Any:
@@ -125,7 +120,7 @@ def _build(
     if known_body is None and is_pushed_forward(body, [e.tensor for e in elements]):
         return _in_function(job, elements, n, body)
     _check_outputs(body)
-    _check_strings(body, elements)
+    check_strings(body, elements)
     recorder = Recorder()
     job = dataclasses.replace(job, settings=dataclasses.replace(job.settings, warn=job.warn))
     axes = nests.spread(job.out_axes, body.structure, "out_axes")
@@ -153,18 +148,17 @@ def _at_once(
 ) -> list[Any]:
     """Converts in one go; of no rows as if it were not known how many there are.
 
-    TensorFlow's constant folding of what has no elements may end the process: it divides by zero
-    in the hessian of ``tf.reduce_sum(x**2) ** 3``. XLA does without it.
+    TensorFlow's constant folding of no elements may divide by zero, as in the hessian of
+    ``tf.reduce_sum(x**2) ** 3``, which ends the process. XLA does without it.
     """
-    if isinstance(n, int) and n == 0 and not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
-        length = unknown_zero()
-        elements = [cut(e, length) for e in elements]
-        leaves = convert_body(body, elements, length, settings, recorder, invariant=shared)
-        for i, leaf in enumerate(leaves):
-            if isinstance(leaf, tf.Tensor) and i not in shared and leaf.shape.rank:
-                leaf.set_shape([0, *leaf.shape[1:]])
-        return leaves
-    return convert_body(body, elements, n, settings, recorder, invariant=shared)
+    none = n == 0 if isinstance(n, int) else False
+    if none and not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
+        elements, n = with_unknown_number(elements)
+    leaves = convert_body(body, elements, n, settings, recorder, invariant=shared)
+    for i, leaf in enumerate(leaves if none else []):
+        if isinstance(leaf, tf.Tensor) and i not in shared and leaf.shape.rank:
+            leaf.set_shape([0, *leaf.shape[1:]])
+    return leaves
 
 
 def _traced(
@@ -193,22 +187,6 @@ def _check_outputs(body: Body) -> None:
                 f"The body returned a handle of dtype {tensor.dtype.name} ({tensor.op.type}, "
                 f"{_tf.user_line(tensor.op) or 'line unknown'}), expected tensors that can be "
                 "stacked. Return what it holds: TensorArray.stack(), variable.read_value()."
-            )
-
-
-def _check_strings(body: Body, elements: Sequence[Element]) -> None:
-    """XLA has no strings, and of some loops over them does not say so: it ends the process."""
-    if not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
-        return
-    inputs = [e.tensor for e in elements if e.tensor is not None]
-    inputs += [t for t, _ in body.captures]
-    for tensor in inputs:
-        if tensor.dtype == tf.string and not is_constant(tensor):
-            name = f"'{tensor.name}', " if tf.is_symbolic_tensor(tensor) else ""
-            raise ArgumentTypeError(
-                f"Under jit_compile the body reads {name}strings of shape {tensor.shape}, and "
-                "XLA compiles numbers only. Make numbers of them before the compiled function, "
-                "or leave jit_compile off."
             )
 
 

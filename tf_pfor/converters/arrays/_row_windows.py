@@ -37,16 +37,25 @@ def are_large(call: Call, shape: Any, sizes: Sequence[int], dtype: tf.DType) -> 
     return bool(cut) and dtype.size * np.prod(sizes[cut[-1] + 1 :]) < _PIECE
 
 
+def _sizes(x: tf.Tensor) -> list[int]:
+    """The shape of a row, which is static."""
+    shape: Any = x.shape[1:]
+    return list(shape)
+
+
+def _sizes_of_row(x: tf.Tensor) -> list[int]:
+    shape: Any = x.shape
+    return list(shape)
+
+
 def read(x: tf.Tensor, starts: tf.Tensor, sizes: Sequence[int]) -> tf.Tensor:
     """[n, ...] -> [n, *sizes]: of each row the window that begins at ``starts`` [n, rank]."""
-    return _with_gradient(
-        x, starts, sizes, [int(s) for s in x.shape[1:]], _copied, _gathered, write
-    )
+    return _with_gradient(x, starts, sizes, _sizes(x), _copied, _gathered, write)
 
 
 def write(y: tf.Tensor, starts: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     """[n, *sizes] -> [n, *shape]: windows that begin at ``starts``, among zeros."""
-    sizes = [int(s) for s in y.shape[1:]]
+    sizes = _sizes(y)
     return _with_gradient(y, starts, shape, sizes, _padded, _placed, read)
 
 
@@ -80,7 +89,7 @@ def _copied(x: tf.Tensor, start: tf.Tensor, sizes: list[int]) -> tf.Tensor:
 
 
 def _padded(y: tf.Tensor, start: tf.Tensor, shape: list[int]) -> tf.Tensor:
-    after = tf.constant(np.subtract(shape, y.shape.as_list()), start.dtype) - start
+    after = tf.constant(np.subtract(shape, _sizes_of_row(y)), start.dtype) - start
     made = tf.pad(y, tf.stack([start, after], 1))
     made.set_shape(shape)
     return made

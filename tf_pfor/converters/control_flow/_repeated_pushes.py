@@ -171,7 +171,8 @@ def _of_loop_outside(call: Call, given: Value) -> Value:
     reads = not any(writes_state(g) for g in (body, cond))
     if not _is_fixed(body, item, pass_through(body), reads):
         return given
-    emit, shape, dtype = call.emit, dims(item), item.dtype
+    emit, dtype = call.emit, item.dtype
+    shape: Any = dims(item)
 
     key = ("list of a loop outside", emit.graph, op, k)
     if key not in call.memo:

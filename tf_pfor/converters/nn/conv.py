@@ -143,10 +143,12 @@ def _as_groups(call: Call, x: tf.Tensor, f: tf.Tensor, w: fg.Window) -> tf.Tenso
         transpose(call, f, order), [*w.kernel, w.depth, product(call, [count, w.features])]
     )
     pads = [0, 0, *(int(p) for both in w.pads for p in both), 0, 0]  # type: ignore[arg-type]
-    padding = {"padding": "EXPLICIT", "explicit_paddings": pads} if any(pads) else {}
+    padding: dict[str, Any] = {"padding": "VALID"}
+    if any(pads):
+        padding = {"padding": "EXPLICIT", "explicit_paddings": pads}
     y = emit(
         "Conv2D", wide, filters, strides=[1, *w.strides, 1], dilations=[1, *w.dilations, 1],
-        **{"padding": "VALID", **padding},
+        **padding,
     )  # fmt: skip
     y = emit.reshape(y, [w.images, *w.out, count, w.features])
     y = transpose(call, y, [3, 0, 1, 2, 4])

@@ -153,7 +153,8 @@ _LARGE = 1 << 11  # elements of an image: these kernels compute more than they c
 
 def _adjusted(call: Call, images: Value, amount: Value, op: Any, formula: Any) -> Value:
     """One amount for each iteration: the formula; large images by the kernel, one by one."""
-    rank, shape, graph = call.require_rank(images), images.inner_shape, call.emit.graph
+    rank, graph = call.require_rank(images), call.emit.graph
+    shape: Any = images.inner_shape
     before = len(graph.get_operations())
     is_large = is_static(shape) and np.prod(shape) >= _LARGE and images.is_stacked
     is_large = is_large and images.dtype == tf.float32  # all that the kernels take on CPUs

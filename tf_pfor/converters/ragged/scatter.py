@@ -6,6 +6,7 @@ to none, or to a row behind the last one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -27,7 +28,9 @@ from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, mask_of
 from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
-def _entries(call: Call, values: list[Value], rank: int) -> tuple[list[tf.Tensor], tf.Tensor, Any]:
+def _entries(
+    call: Call, values: Sequence[Value], rank: int
+) -> tuple[list[tf.Tensor], tf.Tensor, Any]:
     """Values whose first ``rank`` inner axes are the entries, one entry after the other.
 
     Args:
