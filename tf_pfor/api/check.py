@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.api import composites
 from tf_pfor.api.explain import arguments
 from tf_pfor.api.inputs import Element, bound_walker
 from tf_pfor.core.collectives import has_collective
@@ -129,7 +130,7 @@ def check(
     if not tf.executing_eagerly():
         raise ArgumentError("check runs its function: call it outside of tf.function.")
     body_fn, elements, n = arguments(fn, args, lambda leaf: leaf)
-    body = trace(body_fn, [e.spec for e in elements])
+    body = trace(composites.by_parts(body_fn), [e.spec for e in elements])
     if has_collective(body.graph):
         raise ArgumentError(
             "check compares with a loop over the rows, which cannot run collectives (psum ...). "

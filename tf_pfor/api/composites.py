@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tf_pfor.core import nests
+from tf_pfor.core.errors import ArgumentError
 
 _RAGGED: Any = tf.RaggedTensor
 
@@ -147,6 +148,28 @@ def parts(result: Any) -> Any:
         return _RaggedResult(flat, lengths, tuple(tf.shape(t)[0] for t in (*lengths, flat)))
 
     return nests.replaced(result, (tf.RaggedTensor, tf.SparseTensor), of)
+
+
+def check_axes(structure: Any, axes: list[Any]) -> None:
+    """Ragged and sparse results have the mapped axis in front.
+
+    Args:
+      structure: what the body returned, by ``parts``.
+      axes: of its leaves.
+
+    Raises:
+      ArgumentError: if an axis for one of them is not 0.
+    """
+
+    def check(x: Any) -> Any:
+        if any(axis != 0 for axis in nests.flatten(x)):
+            kind = "RaggedTensor" if isinstance(x, _RaggedResult) else "SparseTensor"
+            raise ArgumentError(
+                f"out_axes asks for an axis of a {kind} that the body returns. Expected: 0."
+            )
+        return x
+
+    nests.replaced(nests.pack(structure, axes), (_RaggedResult, _SparseResult), check)
 
 
 def assembled(result: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.api import maps
+from tf_pfor.api import composites, maps
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.options import settings_of
 from tf_pfor.api.run import convert_body
@@ -73,7 +73,7 @@ def describe(
     scratch = _tf.FuncGraph("explain")
     with scratch.as_default():
         body_fn, elements, n = arguments(fn, args, _placeholder)
-        body = trace(body_fn, [e.spec for e in elements])
+        body = trace(composites.by_parts(body_fn), [e.spec for e in elements])
         recorder = Recorder()
         before = len(scratch.get_operations())
         with contextlib.suppress(NotVectorizableError):  # what was rejected is in the records
@@ -105,13 +105,13 @@ def arguments(
         n = maps.check_iters(args[0])
         return fn, [Element(None)], n
     nests.check_rows(args[0] if len(args) == 1 else tuple(args), "elems")
-    given = nests.from_user(tuple(args) if len(args) > 1 else args[0])
+    given = nests.from_user(composites.opened(tuple(args) if len(args) > 1 else args[0]))
     structure, tensors = maps.check_elems(tf.nest.map_structure(make, given))
     n, elements = maps.align(structure, tensors)
     converted = autographed(fn)
 
     def of_flat(*leaves: tf.Tensor) -> Any:
-        rows = nests.to_user(maps.with_rows(structure, leaves))
+        rows = composites.cut(nests.to_user(maps.with_rows(structure, leaves)))
         return converted(*rows) if len(args) > 1 else converted(rows)
 
     return of_flat, elements, n

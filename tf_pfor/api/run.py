@@ -124,6 +124,7 @@ def _build(
     recorder = Recorder()
     job = dataclasses.replace(job, settings=dataclasses.replace(job.settings, warn=job.warn))
     axes = nests.spread(job.out_axes, body.structure, "out_axes")
+    composites.check_axes(body.structure, axes)
     shared = frozenset(i for i, axis in enumerate(axes) if axis is None)
     block = _fitting(body, elements, n, job) if isinstance(job.block, str) else job.block
     if block is None or (isinstance(n, int) and n <= block):

@@ -280,5 +280,8 @@ def folded(op: tf.Operation, values: Sequence[Value]) -> np.ndarray | None:
     with tf.Graph().as_default() as graph:
         emit = Emitter(graph)
         inputs = [emit.constant(a, t.dtype) for a, t in zip(arrays, op.inputs, strict=True)]
-        made = emit.create(op.type, inputs, _tf.attr_map(op))
-        return _tf.static_value(made.outputs[0])
+        try:
+            made = emit.create(op.type, inputs, _tf.attr_map(op))
+            return _tf.static_value(made.outputs[0])
+        except (ValueError, tf.errors.OpError):  # it fails when it runs, and says so there
+            return None

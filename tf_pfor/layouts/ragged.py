@@ -280,6 +280,13 @@ class Ragged(Value):
         assert isinstance(size, RowSizes)
         return first.tensor, size.starts if rows is None else tf.gather(size.starts, rows)
 
+    def blanked(self, kept: tf.Tensor) -> Ragged:
+        """With zeros in the rows outside of ``kept`` (bool [n])."""
+        x = self.in_rows
+        mask = tf.reshape(kept, [-1, *[1] * (_rank(x) - 1)])
+        made = tf.where(mask, x, tf.zeros([], x.dtype))
+        return Ragged.from_padded(made, self.sizes, self.origin)
+
     def seen_from(self, graph: Any, home: Any = None) -> Value:
         """Captured, in both forms."""
         see = capturing(graph, home)

@@ -39,7 +39,7 @@ from tf_pfor.converters.control_flow._subgraphs import (
     Converted,
     Region,
     as_layout,
-    blanked,
+    blanked_value,
     join,
     received,
 )
@@ -55,6 +55,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, rows_of
 from tf_pfor.core.values import Cell, Layout, RowSource, Stacked, Unstacked, Value, dims, is_static
+from tf_pfor.layouts.ragged import Ragged
 from tf_pfor.layouts.row_reads import steps_of
 
 
@@ -246,12 +247,10 @@ class Plan:
 
     def blank(self, active: tf.Tensor) -> None:
         """Lets the regions see zeros in what rows outside of ``active`` (bool [n]) capture."""
-        emit = self.call.emit
         for i in self.passed:
             arg = self.args[i]
-            if isinstance(arg, Stacked) and (arg.dtype.is_floating or arg.dtype.is_complex):
-                cell = Cell(None, lambda arg=arg: blanked(emit, active, arg.tensor))
-                self._blank[i] = Stacked(cell, arg.inner_shape, arg.dtype)
+            if isinstance(arg, (Ragged, Stacked)) and arg.dtype.is_floating | arg.dtype.is_complex:
+                self._blank[i] = blanked_value(self.call.emit, active, arg)
 
     # Tensors of carries ---------------------------------------------------
 

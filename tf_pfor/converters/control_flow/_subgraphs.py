@@ -387,7 +387,9 @@ def _ragged_stand_in(value: Ragged, length: int | None, emit: Emitter) -> Value:
                 made = tf.compat.v1.placeholder(tf.int32, [])
             known[id(size)] = (size, made)
         sizes.append(known[id(size)][1])
-    packed = tf.compat.v1.placeholder(value.dtype, [None, *value.tensor.shape[1:]])
+    inner = value.inner_shape
+    rest = value.tensor.shape[1:] if inner is None else inner[value.n_leading :]
+    packed = tf.compat.v1.placeholder(value.dtype, [None, *rest])
     return Ragged.packed(packed, sizes, value.origin)
 
 
@@ -418,6 +420,15 @@ def stitched(
     whole = emit("DynamicStitch", list(rows), list(pieces))
     whole.set_shape(shape)
     return emit("Reshape", whole, emit.shape_of(whole))
+
+
+def blanked_value(emit: Emitter, active: tf.Tensor, value: Stacked | Ragged) -> Value:
+    """``value`` with zeros in the rows outside of ``active`` (bool [n])."""
+    if isinstance(value, Ragged):
+        with emit.graph.as_default():
+            return value.blanked(active)
+    cell = Cell(None, lambda: blanked(emit, active, value.tensor))
+    return Stacked(cell, value.inner_shape, value.dtype)
 
 
 def blanked(emit: Emitter, mask: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
