@@ -162,6 +162,11 @@ def _map(
     """One call of a mapped function, in the graph being built."""
     if jit_compile:
         _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
+    found = _gradients_of_rows(
+        fn, in_axes, out_axes, args, kwargs, axis_size, block, settings, axis_name, budget
+    )
+    if found is not None:
+        return found
     one, args = _of_dense(autographed(fn), args, in_axes)
     plan = Plan(args, kwargs, in_axes, axis_size)
     job = Job(
@@ -173,6 +178,29 @@ def _map(
         budget=budget,
     )
     return run(job, plan.elements, plan.n)
+
+
+def _gradients_of_rows(
+    fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, args: tuple[Any, ...],
+    kwargs: dict[str, Any], *options: Any,
+) -> Any:  # fmt: skip
+    """Derivatives of one number for each row as those of their sum (``row_gradients``), or None.
+
+    Not where a tape watches, which would not see that its loops are differentiated.
+    """
+    of = vars(fn).get("row_gradient") if isinstance(fn, CompiledFunction) else None
+    graph = tf.compat.v1.get_default_graph()
+    axes = list(in_axes) if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
+    _, block, _, axis_name, _ = options
+    if of is None or kwargs or block is not None or axis_name or out_axes != 0:
+        return None
+    if len(axes) != len(args) or not all(axis is None or axis == 0 for axis in axes):
+        return None
+    if _tf.in_xla_context(graph) or _tf.in_body(graph) or _tf.may_record_gradients():
+        return None
+    return of.of_rows(
+        lambda one, given: _map(one, in_axes, 0, given, {}, *options, None), args, axes
+    )
 
 
 def _of_dense(

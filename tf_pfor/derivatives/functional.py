@@ -33,6 +33,7 @@ from tf_pfor.derivatives.pullbacks import (
     size_of_rows,
     unflattened,
 )
+from tf_pfor.derivatives.row_gradients import RowGradient
 from tf_pfor.tracing.memory import AUTO, default_budget
 
 _REAL = (
@@ -105,7 +106,10 @@ def _reverse(
         ]
         return call.nested(outputs, found), aux
 
-    return compiled(fn, argnums, has_aux, compute)
+    made = compiled(fn, argnums, has_aux, compute)
+    if not (has_aux or holomorphic or sparse):
+        made.row_gradient = RowGradient(fn, argnums)  # type: ignore[attr-defined]
+    return made
 
 
 def jacfwd(
@@ -154,7 +158,10 @@ def jacfwd(
                 found.append(_turned(column, y, x))
         return call.nested(outputs, jacobians), aux
 
-    return compiled(fn, argnums, has_aux, compute)
+    made = compiled(fn, argnums, has_aux, compute)
+    if not (has_aux or holomorphic):
+        made.row_gradient = RowGradient(fn, argnums)  # type: ignore[attr-defined]
+    return made
 
 
 def hessian(
