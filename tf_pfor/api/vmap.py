@@ -182,7 +182,8 @@ def _map(
 
 def _gradients_of_rows(
     fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, args: tuple[Any, ...],
-    kwargs: dict[str, Any], *options: Any,
+    kwargs: dict[str, Any], axis_size: int | None, block: int | str | None, settings: Settings,
+    axis_name: str, budget: int | None,
 ) -> Any:  # fmt: skip
     """Derivatives of one number for each row as those of their sum (``row_gradients``), or None.
 
@@ -191,7 +192,6 @@ def _gradients_of_rows(
     of = vars(fn).get("row_gradient") if isinstance(fn, CompiledFunction) else None
     graph = tf.compat.v1.get_default_graph()
     axes = list(in_axes) if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
-    _, block, _, axis_name, _ = options
     if of is None or kwargs or block is not None or axis_name or out_axes != 0:
         return None
     if len(axes) != len(args) or not all(axis is None or axis == 0 for axis in axes):
@@ -199,7 +199,11 @@ def _gradients_of_rows(
     if _tf.in_xla_context(graph) or _tf.in_body(graph) or _tf.may_record_gradients():
         return None
     return of.of_rows(
-        lambda one, given: _map(one, in_axes, 0, given, {}, *options, None), args, axes
+        lambda one, given: _map(
+            one, in_axes, 0, given, {}, axis_size, None, settings, "", budget, None
+        ),
+        args,
+        axes,
     )
 
 
