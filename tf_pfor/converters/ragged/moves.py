@@ -177,8 +177,10 @@ def slice_gradient(
     if first.kind == "index":
         at: Any = tf.convert_to_tensor(first.begin, tf.int32)
         at = tf.broadcast_to(tf.where(at < 0, at + size.tensor, at), tf.shape(size.tensor))
-        packed, places = call.stacked(dy), starts + at
         is_there = (at >= 0) & (at < size.tensor)
+        text = "an index is out of bounds in some iterations. The sizes are"
+        at = after_check(call, is_there, text, [size.tensor], at)
+        packed, places = call.stacked(dy), starts + at
     else:
         if not isinstance(dy, Ragged) or dy.n_leading != 1 or first.stride < 1:
             raise CannotVectorize("the gradient of a slice of several kinds")

@@ -18,8 +18,8 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
-from tf_pfor.layouts.ragged import RowSize, RowSizes
-from tf_pfor.layouts.ragged_rules import source
+from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes
+from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
 @source("Range")
@@ -64,8 +64,42 @@ def where(call: Call, input: Value) -> Any:
     x = input.tensor
     axes = list(range(1, rank_of(input) + 1))
     is_set = x if x.dtype == tf.bool else tf.not_equal(x, tf.zeros([], x.dtype))
-    counts = tf.reduce_sum(tf.cast(is_set, tf.int32), axes)
+    return from_packed(call, tf.where(is_set)[:, 1:], [_numbers_set(call, input, is_set, axes)])
+
+
+def _numbers_set(call: Call, input: Value, is_set: tf.Tensor, axes: list[int]) -> RowSizes:
+    """How many are true in each row: the same for all that asks of one mask.
+
+    ``tf.boolean_mask`` reshapes its mask each time.
+    """
+    tensor = call.op.inputs[0]
+    while tensor.op.type in ("Identity", "Reshape") and tensor.op.inputs[0].shape.rank == 1:
+        tensor = tensor.op.inputs[0]
+    known = call.memo.setdefault(("numbers that are set", id(call.loop)), {})
+    key = (tensor.op, tensor.value_index)
+    if key not in known:
+        counts = tf.reduce_sum(tf.cast(is_set, tf.int32), axes)
+        counts.set_shape([call.loop.static_length])
+        sizes: Any = input.inner_shape
+        most = int(np.prod(sizes)) if is_static(sizes) else None
+        known[key] = RowSizes.of(counts, most)
+    return known[key]
+
+
+@ragged_rule("Where")
+def where_of_ragged(call: Call, input: Value) -> Any:
+    """The places of what is true in rows of their own lengths."""
+    if not isinstance(input, Ragged) or input.n_leading != 1 or not uses_packed(call):
+        raise CannotVectorize("it selects by a matrix that differs along several axes")
+    (size,), x = input.sizes, input.tensor
+    assert isinstance(size, RowSizes)
+    is_set = x if x.dtype == tf.bool else tf.not_equal(x, tf.zeros([], x.dtype))
+    found = tf.where(is_set)  # [m, 1 + rest], of the packed form
+    rows = tf.gather(size.rows, found[:, 0])
+    first = found[:, 0] - tf.cast(tf.gather(size.starts, rows), tf.int64)
+    n: Any = call.loop.length
+    counts = tf.math.bincount(rows, minlength=n, maxlength=n, dtype=tf.int32)
     counts.set_shape([call.loop.static_length])
-    sizes: Any = input.inner_shape
-    most = int(np.prod(sizes)) if is_static(sizes) else None
-    return from_packed(call, tf.where(is_set)[:, 1:], [RowSizes.of(counts, most)])
+    most = None if rank_of(input) > 1 else size.most
+    places = tf.concat([first[:, None], found[:, 1:]], 1)
+    return from_packed(call, places, [RowSizes.of(counts, most)])
