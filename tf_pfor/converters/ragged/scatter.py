@@ -241,6 +241,24 @@ def tensor_scatter(call: Call, tensor: Value, indices: Value, updates: Value) ->
     return call.like(made[:n])
 
 
+@ragged_rule("SparseToDense")
+def sparse_to_dense(
+    call: Call, sparse_indices: Value, output_shape: Value, sparse_values: Value,
+    default_value: Value,
+) -> Any:  # fmt: skip
+    """Elements of a sparse tensor, among a default that all rows share."""
+    if output_shape.is_stacked or default_value.is_stacked or rank_of(sparse_indices) != 2:
+        raise CannotVectorize("the shape, or the default, differs between iterations")
+    if not isinstance(sparse_values, Ragged):
+        raise CannotVectorize("the values have one shape in all iterations")
+    n: Any = call.loop.length
+    shape = output_shape.tensor
+    full = tf.concat([[tf.cast(n + 1, shape.dtype)], shape], 0)
+    places, values = _places(call, sparse_indices, sparse_values)
+    made = tf.tensor_scatter_nd_update(tf.fill(full, default_value.tensor), places, values)
+    return call.like(made[:n])
+
+
 def _places(call: Call, indices: Value, updates: Value) -> tuple[tf.Tensor, tf.Tensor]:
     """Indices with the row in front, those of padding in a row behind the last one; the values."""
     rank = rank_of(indices) - 1
