@@ -43,7 +43,9 @@ def _entries(
       entries and no padding, None for all.
     """
     found = list(values)
-    first = next(v for v in found if isinstance(v, Ragged))
+    first = next((v for v in found if isinstance(v, Ragged)), None)
+    if first is None:
+        raise CannotVectorize("numbers of one shape")
     if any(isinstance(v, Ragged) and v.n_leading > rank for v in found):
         raise CannotVectorize("what is scattered differs in shape")
     for axis in range(rank):
@@ -101,9 +103,7 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
     count = tf.cast(num_segments.tensor, ids.dtype)
     real = ids < count if mask is None else (ids < count) | ~mask
     if not _tf.in_xla_context(call.emit.graph):
-        text = (
-            f"{call.op_type}: a segment id is not below the number of segments in some iterations"
-        )
+        text = "a segment id is not below the number of segments in some iterations"
         ids = after_check(call, real, text, [ids], ids)
     is_kept = (ids >= 0) & (ids < count)
     if mask is not None:
