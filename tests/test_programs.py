@@ -19,6 +19,8 @@ BRANCHES = "give results of different shapes, (6, 4) and (3, 4)"
 OPTIONAL = "a loop changes an optional"
 NO_CONVERTER = "no converter"
 RESHAPE = "the new shape differs between iterations"
+SAME_SHAPE = "one of its inputs has the same shape in all iterations"
+SIZES = "which differ between iterations, are not known to be the same"
 SLICE = "the length of the slice may differ between iterations"
 STATE = "a loop that changes state, with trip counts that differ, inside another map"
 
@@ -32,6 +34,7 @@ LOOPED = {
     ("greedy_decoding", "gradients in two maps"): GROWN,
     ("greedy_decoding", "tape around"): GROWN,
     ("growing_attention_by_row", "gradients"): GROWN,
+    ("growing_vector_by_row", "one row"): SAME_SHAPE,
     ("map_to_ragged", "gradients"): SLICE,
     ("map_to_ragged", "tape around"): SLICE,
     ("map_to_ragged", "two maps"): SLICE,
@@ -40,6 +43,7 @@ LOOPED = {
     ("optional", "no rows"): OPTIONAL,
     ("optional", "two maps"): OPTIONAL,
     ("optional", "values"): OPTIONAL,
+    ("ragged_tensor", "gradients"): SIZES,
     ("ragged_tensor", "gradients in two maps"): NO_CONVERTER,
     ("tangent_of_a_network", "gradients"): RESHAPE,
     ("tangent_of_a_network", "gradients in two maps"): RESHAPE,

@@ -72,8 +72,9 @@ def map_units(
     n = size_of_rows(x, 1 if batched else 0)
     fn = _seeded(x, of_seed, n, batched)
     if isinstance(n, int) and n == 1:  # nothing to map over
-        made = fn(tf.constant(0))
-        return tf.nest.map_structure(lambda g: tf.expand_dims(tf.convert_to_tensor(g), 0), made)
+        made = tf.nest.map_structure(tf.convert_to_tensor, fn(tf.constant(0)))
+        if all(g.shape.rank is not None for g in tf.nest.flatten(made)):
+            return tf.nest.map_structure(lambda g: tf.expand_dims(g, 0), made)
     job = Job(fn, Settings(), block, axis_name=None, budget=budget, once=once)
     return run(job, [Element(None)], n)
 
