@@ -104,11 +104,7 @@ def check(f, form, compiled):
     return any(issubclass(w.category, tf_pfor.FallbackWarning) for w in caught)
 
 
-LOOPED = [
-    ("array", "hessian of rows", True),
-    ("array", "two tapes of rows", False),
-    ("branch", "two tapes of rows", False),
-]
+LOOPED = [("array", "hessian of rows", True), ("branch", "two tapes of rows", False)]
 REFUSED = [("array", "two tapes", True), ("array", "two tapes of rows", True)]
 
 
