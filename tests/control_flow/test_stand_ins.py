@@ -154,3 +154,105 @@ def test_a_row_that_leaves_by_a_flag(strategy):
         y = tf_pfor.vectorized_map(f, tf.constant([1.0, 1e20, 1e-20]), while_strategy=strategy)
         y = tf.clip_by_value(y, -1.0, 1.0)
     np.testing.assert_allclose(tape.gradient(y, w), 0.0)
+
+
+def _newton(x):
+    y = tf.maximum(x, 1.0)
+    return tf.while_loop(
+        lambda y: tf.abs(y * y - x) > 1e-6 * x,
+        lambda y: (0.5 * (y + x / y),),
+        (y,),
+        maximum_iterations=40,
+    )[0]
+
+
+def _roots_until_nothing_is_left(x):
+    """Of a row that has left, a root of a negative number or the derivative of a root of zero."""
+    return tf.while_loop(
+        lambda r: r > 1.0, lambda r: (tf.sqrt(r - 1.0),), (x,), maximum_iterations=40
+    )[0]
+
+
+def _divides_by_what_is_left(x):
+    k = tf.cast(x, tf.int32)
+    return tf.while_loop(lambda k, s: k > 0, lambda k, s: (k - 1, s + 60 // k), (k, 0))[1]
+
+
+def _takes_its_steps(x):
+    """Of a complex number that escapes, and of a flag that is carried along."""
+
+    def body(z, goes_on, k):
+        z = z * z + tf.complex(x - 1.0, tf.constant(0.3, x.dtype))
+        return z, tf.math.real(z * tf.math.conj(z)) < 4.0, k + 1
+
+    start = (tf.complex(0.0 * x, 0.0 * x), x < 3.0, 0)
+    end = tf.while_loop(lambda z, goes_on, k: goes_on & (k < 9), body, start)
+    return tf.where(tf.math.is_finite(tf.abs(end[0])), tf.abs(end[0]), 0.0)
+
+
+NUMBERS = [_newton, _roots_until_nothing_is_left, _divides_by_what_is_left, _takes_its_steps]
+SIZES = {"four": [0.5, 1.0, 2.0, 9.0], "one": [3.0], "none": []}
+
+
+@pytest.mark.parametrize("f", NUMBERS)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("how", ["eagerly", "in a function", "of unknown length", "compiled"])
+def test_loops_of_a_few_numbers(f, size, how):
+    """They are computed in all rows, one that goes on in place of those that have left."""
+    x = tf.constant(SIZES[size], tf.float64)
+
+    def run(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            made = tf_pfor.vectorized_map(f, x, fallback_to_while_loop=False)
+        if made.dtype.is_integer:
+            return made, tf.zeros_like(x)
+        return made, tape.gradient(made, x)
+
+    spec = tf.TensorSpec([None], x.dtype)
+    if how == "eagerly":
+        found = run(x)
+    elif how == "of unknown length":
+        found = tf.function(run, input_signature=[spec])(x)
+    else:
+        found = tf.function(run, jit_compile=how == "compiled")(x)
+    values, gradients = [], []
+    for v in x:
+        with tf.GradientTape() as tape:
+            tape.watch(v)
+            values.append(f(v))
+        gradients.append(0.0 if values[-1].dtype.is_integer else tape.gradient(values[-1], v))
+    np.testing.assert_allclose(found[0], np.array(values, found[0].dtype.as_numpy_dtype), 1e-9)
+    np.testing.assert_allclose(found[1], np.array(gradients, float), 1e-9)
+
+
+@pytest.mark.parametrize("f", NUMBERS)
+def test_loops_of_a_few_numbers_are_not_compacted(f):
+    report = tf_pfor.explain(f, tf.TensorSpec([None], tf.float64))
+    assert "while: mask" in str(report)
+    wide = tf_pfor.explain(lambda x: (f(x[0]), x[1]), tf.TensorSpec([None, 2], tf.float64))
+    assert "while: mask" in str(wide)
+
+
+def test_loops_that_read_much_are_compacted():
+    def f(x):
+        return tf.while_loop(
+            lambda y: tf.reduce_sum(y) < 9.0, lambda y: (y + tf.exp(x),), (tf.zeros_like(x),)
+        )[0]
+
+    report = tf_pfor.explain(f, tf.TensorSpec([None, 64], tf.float64))
+    assert "while: compact" in str(report)
+
+
+def test_integer_division_costs_more_than_it_takes_to_copy_a_row():
+    def collatz(x):
+        return tf.while_loop(
+            lambda k, x: x > 1,
+            lambda k, x: (k + 1, tf.where(x % 2 == 0, x // 2, 3 * x + 1)),
+            (0, x),
+        )[0]
+
+    assert "while: compact" in str(tf_pfor.explain(collatz, tf.TensorSpec([None], tf.int64)))
+    rows = np.arange(1, 30)
+    found = tf_pfor.vectorized_map(collatz, tf.constant(rows))
+    np.testing.assert_array_equal(found, [collatz(tf.constant(r)) for r in rows])

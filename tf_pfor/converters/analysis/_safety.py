@@ -175,6 +175,12 @@ def is_smooth(graph: Any) -> bool:
     return True
 
 
+# Kernels without vector instructions: some 20 times the time of a sum of 10,000 numbers.
+_SLOW = frozenset(["Digamma", "FloorMod", "Igamma", "Igammac", "Lgamma", "Mod", "Pow", "Betainc"])
+_SLOW_OF_INTEGERS = frozenset(["Div", "FloorDiv", "TruncateDiv", "TruncateMod"])
+_SLOWER = 16
+
+
 def work_of(graph: Any) -> int | None:
     """Elementary operations of a function on one row; None where shapes or trips are unknown."""
     total = 0
@@ -185,6 +191,8 @@ def work_of(graph: Any) -> int | None:
         if op.type in ("Const", "Placeholder", "Identity"):
             continue
         work = sum(sizes)
+        if op.type in _SLOW or (op.type in _SLOW_OF_INTEGERS and op.outputs[0].dtype.is_integer):
+            work *= _SLOWER
         if op.type in ("MatMul", "BatchMatMulV2"):
             rows = op.inputs[0].shape.num_elements()
             last = op.outputs[0].shape[-1]

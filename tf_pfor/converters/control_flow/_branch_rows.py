@@ -18,7 +18,7 @@ from tf_pfor.converters.lists._row_packs import with_rows
 from tf_pfor.converters.lists._unpacked_optionals import flat, tensors_of, zeros
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
-from tf_pfor.core.loop import Loop
+from tf_pfor.core.loop import Loop, PaddedRows
 from tf_pfor.core.stacked_lists import Kept
 from tf_pfor.core.values import Layout, Value, dims
 
@@ -90,32 +90,31 @@ def on_all_rows(
     call: Call,
     region: Region,
     args: list[Value],
-    rows: tf.Tensor,
-    real: tf.Tensor,
+    rows: PaddedRows,
     flag: tf.Tensor,
     outputs: Outputs,
 ) -> list[tf.Tensor]:
-    """A branch on the rows that are ``real`` and on those that stand in for the others.
+    """A branch on the rows of a mask and on those that stand in for the others.
 
     Then comes what stands beside optionals that are not made.
     """
 
     def run() -> list[tf.Tensor]:
-        loop = call.loop.padded(rows, real, Emitter())
+        loop = call.loop.padded(rows, Emitter())
         made = outputs.threads.convert(region, args, loop, loop.take)
         tensors = _tensors(made, outputs, may_differ=False)
         for k, alternatives in outputs.kept.items():
             tensors += tensors_of(made[k].call, made[k].value, alternatives)
         return tensors
 
-    like, dtypes = _like(call, rows, outputs)
+    like, dtypes = _like(call, rows.rows, outputs)
     for dtype, shape in flat(outputs.all_kept):
         is_list = dtype == tf.variant
-        lead = dims(rows)[0]  # type: ignore[index]
+        lead = dims(rows.rows)[0]  # type: ignore[index]
         given = zeros(call, dtype, shape) if is_list else full_shape(Layout.STACKED, shape, lead)
         like.append(given)
         dtypes.append(dtype)
-    return run_if_any(flag, run, like, dtypes, [region], call.emit.dim(rows, 0))
+    return run_if_any(flag, run, like, dtypes, [region], call.emit.dim(rows.rows, 0))
 
 
 def _tensors(made: Sequence[Converted], outputs: Outputs, *, may_differ: bool) -> list[tf.Tensor]:

@@ -24,7 +24,7 @@ from tf_pfor.converters.lists._unpacked_optionals import kept_in
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.loop import Loop
+from tf_pfor.core.loop import Loop, PaddedRows
 from tf_pfor.core.stacked_lists import (
     Kept,
     ListRows,
@@ -438,12 +438,10 @@ def blanked(emit: Emitter, mask: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
     return emit("Select", mask, tensor, emit("ZerosLike", tensor))
 
 
-def padded_rows(mask: tf.Tensor, everyone: tf.Tensor, emit: Emitter) -> tf.Tensor:
-    """int32 [n]: each row of the mask itself, and some row of the mask for all others.
-
-    With it a static number of rows does what the rows of the mask do and nothing else: no row
-    sees data on which it would fail, and what the others compute is thrown away.
-    """
-    row = emit("Max", emit("Select", mask, everyone, emit("ZerosLike", everyone)), np.int32(0))
-    others = emit("BroadcastTo", row, emit.shape_of(everyone))
-    return emit("Select", mask, everyone, others)
+def padded_rows(mask: tf.Tensor, everyone: tf.Tensor, emit: Emitter) -> PaddedRows:
+    """Each row of the mask (bool [n]) itself, and one of them for all others."""
+    one = emit("Max", emit("Select", mask, everyone, emit("ZerosLike", everyone)), np.int32(0))
+    others = emit("BroadcastTo", one, emit.shape_of(everyone))
+    rows = emit("Select", mask, everyone, others)
+    rows.set_shape(mask.shape)
+    return PaddedRows(mask, one, rows)

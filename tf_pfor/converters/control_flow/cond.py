@@ -361,7 +361,7 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
         rows, flag = padded_rows(mask, everyone, emit), emit("Any", mask, np.int32(0))
         kept = {k: branches[b] for k, branches in opened.items()}
         outputs = Outputs(threads, lists_made, kept=kept)
-        made = on_all_rows(call, region, threads.seen(args), rows, mask, flag, outputs)
+        made = on_all_rows(call, region, threads.seen(args), rows, flag, outputs)
         made, inside = made[:count], made[count:]
         values.append(inside)
         threads.left(call, made, [])

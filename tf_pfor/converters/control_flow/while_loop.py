@@ -9,6 +9,7 @@ docs/decisions/0004 has the measurements behind the choice.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.registry import ALWAYS, ANY, RegisterPFor
-from tf_pfor.core.values import Layout, Value, is_static
+from tf_pfor.core.values import Layout, Shape, Stacked, Unstacked, Value, is_static
 from tf_pfor.layouts.ragged import is_ragged
 
 _ATTRS = ("T", "body", "cond", "output_shapes", "parallel_iterations")
@@ -35,6 +36,9 @@ _ATTRS = ("T", "body", "cond", "output_shapes", "parallel_iterations")
 # Up to this many elementary operations in a trip of all rows, copying the survivors costs more
 # than it saves.
 _CHEAP = 2_000_000
+
+# The same for one row that is a few numbers: to copy one costs as much as some thirty sums.
+_CHEAP_ROW = 32
 
 _ONE_SHAPE = "Give it the largest shape before the loop"
 
@@ -105,11 +109,7 @@ def choose(plan: Plan) -> str:
             f"while_strategy is 'compact', and {where} the number of active rows cannot change"
         )
     if wanted == "auto":
-        n = call.loop.static_length
-        work = None if n is None else work_of(plan.body.graph)
-        cheap = safe and n is not None and work is not None and n * work <= _CHEAP
-        cheap = cheap and not any(c.may_grow for c in plan.carries)
-        wanted = "mask" if is_static or cheap else "compact"
+        wanted = "mask" if is_static or _is_cheap(plan, safe=safe, writes=writes) else "compact"
     if wanted == "compact" or writes:
         return "compact"
     if _grows(plan):
@@ -117,6 +117,30 @@ def choose(plan: Plan) -> str:
         what = "a variable of a loop with trip counts that differ changes its shape"
         raise CannotVectorize(f"{what}, {why}. {_ONE_SHAPE}")
     return "mask" if safe else "mask, padded"
+
+
+def _holds_numbers(plan: Plan) -> bool:
+    """Whether a row is a few numbers, for which others stand in at the price of a select."""
+
+    def is_number(inner: Shape, dtype: tf.DType) -> bool:
+        known = inner is not None and is_static(inner) and math.prod(inner) == 1
+        return known and dtype not in (tf.variant, tf.resource)
+
+    read = [plan.args[i] for i in plan.passed]
+    return all(c.is_uniform or is_number(c.inner, plan.dtype(c)) for c in plan.carries) and all(
+        isinstance(v, Unstacked) or (isinstance(v, Stacked) and is_number(v.inner_shape, v.dtype))
+        for v in read
+    )
+
+
+def _is_cheap(plan: Plan, *, safe: bool, writes: bool) -> bool:
+    """Whether a trip of all rows takes less than it takes to copy those that go on."""
+    n, work = plan.call.loop.static_length, work_of(plan.body.graph)
+    if work is None or writes or any(c.may_grow for c in plan.carries):
+        return False
+    if safe and n is not None and n * work <= _CHEAP:
+        return True
+    return work <= _CHEAP_ROW and _holds_numbers(plan)
 
 
 def _is_static(call: Call) -> bool:

@@ -109,11 +109,9 @@ class _Mask:
         writable, loop = active, outer.inside(emit)
         if self.padded:
             everyone = positions(self.call, outer)
-            rows = padded_rows(active, everyone, emit)
-            rows.set_shape([outer.static_length])
-            loop = outer.padded(rows, active, emit)
+            loop = outer.padded(padded_rows(active, everyone, emit), emit)
             state = [
-                [emit("GatherV2", t[0], rows, np.int32(0))] if c.layout is Layout.STACKED else t
+                [loop.rows_of(t[0], c.inner)] if c.layout is Layout.STACKED else t
                 for c, t in zip(self.carries, old)
             ]
             writable = None  # those that stand in for others write what these write
