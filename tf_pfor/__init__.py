@@ -1,7 +1,10 @@
 """tf_pfor: TensorFlow code written for one example runs on a whole batch at once."""
 
+from tf_pfor.frontends import quiet as _quiet
+
 try:
-    import tensorflow as _tensorflow  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    with _quiet.start_up():
+        import tensorflow as _tensorflow  # noqa: F401  # pyright: ignore[reportUnusedImport]
 except ModuleNotFoundError as _why:
     if _why.name != "tensorflow":
         raise
@@ -52,6 +55,7 @@ from tf_pfor.derivatives.per_example import (
     gradient_norms,
     per_example_gradients,
 )
+from tf_pfor.frontends.coverage import Coverage, coverage
 from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
 from tf_pfor.tracing.caching import CacheInfo, cache_info, clear_cache
 from tf_pfor.version import __version__
@@ -64,6 +68,7 @@ __all__ = [
     "CannotVectorize",
     "CheckReport",
     "ConversionError",
+    "Coverage",
     "FallbackWarning",
     "NotVectorizableError",
     "PforError",
@@ -79,6 +84,7 @@ __all__ = [
     "check",
     "clear_cache",
     "clipped_gradient_sum",
+    "coverage",
     "disable_drop_in",
     "drop_in",
     "enable_drop_in",
