@@ -39,6 +39,7 @@ from tf_pfor.core.errors import (
     NotVectorizableError,
     PforError,
     RegistrationError,
+    VerificationError,
 )
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.report import Report
@@ -55,6 +56,7 @@ from tf_pfor.derivatives.per_example import (
     gradient_norms,
     per_example_gradients,
 )
+from tf_pfor.frontends import saved_model as saved_model
 from tf_pfor.frontends.coverage import Coverage, coverage
 from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
 from tf_pfor.tracing.caching import CacheInfo, cache_info, clear_cache
@@ -75,6 +77,7 @@ __all__ = [
     "RegisterPFor",
     "RegistrationError",
     "Report",
+    "VerificationError",
     "__version__",
     "all_gather",
     "axis_index",
@@ -105,6 +108,7 @@ __all__ = [
     "pmin",
     "ppermute",
     "psum",
+    "saved_model",
     "tape_batch_jacobian",
     "tape_jacobian",
     "vectorized_map",

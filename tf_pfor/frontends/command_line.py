@@ -18,6 +18,7 @@ from tf_pfor.core.errors import (
     ArgumentTypeError,
     FallbackWarning,
     NotVectorizableError,
+    VerificationError,
 )
 from tf_pfor.version import __version__
 
@@ -26,7 +27,7 @@ from tf_pfor.version import __version__
 _SPEC = (
     "what one example looks like, an input each: dtype[dimensions], such as float32[None,3], "
     "int32[8] or string; with shared: in front if all rows share it, with ragged: if each row has "
-    "its own size where None stands. Without any, FUNCTION is the body of a pfor: of the number of the "
+    "its own size where None stands. Without any, FUNCTION is a pfor body: of the number of the "
     "iteration"
 )
 _FUNCTION = "the function of one example: package.module:name, path/to/file.py:name"
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FallbackWarning)  # the reports have them
             return command(args)
-    except NotVectorizableError as why:
+    except (NotVectorizableError, VerificationError) as why:
         return _failed(args, why, 1)
     except (ArgumentError, ArgumentTypeError) as why:
         return _failed(args, why, 2)
@@ -86,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tf_pfor {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_add_explain, _add_coverage, _add_doctor, _add_bench):
+    for add in (_add_explain, _add_batch, _add_bench, _add_coverage, _add_doctor):
         add(commands)
     return parser
 
@@ -140,6 +141,34 @@ def _add_bench(commands: Any) -> None:
     _add_format(command, "text", "json")
 
 
+def _add_batch(commands: Any) -> None:
+    says = "make of a SavedModel for one example one for a batch"
+    command = _command(commands, "batch", _batch, says)
+    command.add_argument("source", metavar="IN", help="the SavedModel for one example")
+    command.add_argument("target", metavar="OUT", help="a new folder for that of a batch")
+    command.add_argument("--signature", metavar="NAME", help="serving_default if left out")
+    command.add_argument(
+        "--shared", nargs="+", default=[], metavar="INPUT", help="inputs that all rows share"
+    )
+    command.add_argument(
+        "--ragged", nargs="+", default=[], metavar="INPUT",
+        help="inputs of which each row has its own size: padded, with INPUT_lengths",
+    )  # fmt: skip
+    command.add_argument(
+        "--max-batch", type=_count, metavar="N", help="compute larger batches in blocks of N rows"
+    )
+    values = command.add_mutually_exclusive_group()
+    values.add_argument(
+        "--verify", type=_count, metavar="N", default=0,
+        help="compare both models on N rows of made values; write nothing if they differ",
+    )  # fmt: skip
+    values.add_argument(
+        "--rows", metavar="FILE", help="compare on these: an .npz with an array for each input"
+    )
+    command.add_argument("--strict", action="store_true", help="refuse what would run in a loop")
+    _add_format(command, "text", "json")
+
+
 def _count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows")
@@ -164,6 +193,30 @@ def _explain(args: argparse.Namespace) -> int:
     report = inputs.explained(fn, given, args.n, may_loop=not args.strict)
     _print(report, args.format)
     return int(bool(report.totals["looped"] or report.totals["rejected"]))
+
+
+def _batch(args: argparse.Namespace) -> int:
+    from tf_pfor.frontends import saved_model
+
+    found = saved_model.batch(
+        args.source, args.target, signature=args.signature, shared=args.shared,
+        ragged=args.ragged, max_batch=args.max_batch,
+        verify=_arrays(args.rows) if args.rows else args.verify,
+        fallback="error" if args.strict else "loop",
+    )  # fmt: skip
+    _print(found, args.format)
+    return 0
+
+
+def _arrays(path: str) -> dict[str, Any]:
+    """The arrays of an .npz file, read without running anything that is in it."""
+    import numpy as np
+
+    try:
+        with np.load(path) as file:
+            return dict(file)
+    except (OSError, ValueError) as why:
+        raise ArgumentError(f"Cannot read {path}: {why}. Expected: a file of np.savez.") from why
 
 
 def _coverage(args: argparse.Namespace) -> int:
