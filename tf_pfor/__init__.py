@@ -17,6 +17,7 @@ from tf_pfor import converters as converters
 from tf_pfor.api.check import CheckReport, check
 from tf_pfor.api.explain import explain
 from tf_pfor.api.maps import for_loop, pfor, vectorized_map
+from tf_pfor.api.report import Report
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core import registry as registry
 from tf_pfor.core import shapes as shapes
@@ -42,7 +43,6 @@ from tf_pfor.core.errors import (
     VerificationError,
 )
 from tf_pfor.core.registry import RegisterPFor
-from tf_pfor.core.report import Report
 from tf_pfor.derivatives.functional import hessian, hessian_diag, hvp, jacfwd, jacrev, laplacian
 from tf_pfor.derivatives.indexed_slices import BatchedIndexedSlices
 from tf_pfor.derivatives.jacobians import (

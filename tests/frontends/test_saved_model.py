@@ -299,6 +299,23 @@ def test_the_command(tmp_path, capsys):
     assert found["outputs"]["grey"]["grey_lengths"] == "int64[None,2]"
 
 
+def test_the_command_explains(tmp_path, capsys):
+    path = models.linear(tmp_path / "one")
+    page = tmp_path / "report.html"
+    assert command_line.main(["explain", path, "--html", str(page)]) == 0
+    out, _ = capsys.readouterr()
+    assert out.startswith("serving_default, n = unknown")
+    assert "MatMul" in out
+    assert "<svg" in page.read_text()
+    assert command_line.main(["explain", f"{path}:serving_default", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["totals"]["looped"] == 0
+    assert command_line.main(["explain", f"{path}:two"]) == 2
+    assert "has no signature 'two'" in capsys.readouterr().err
+    assert command_line.main(["explain", path, "-n", "3"]) == 2
+    assert command_line.main(["explain", str(tmp_path), "--strict"]) == 2
+    assert "is no SavedModel" in capsys.readouterr().err
+
+
 def test_the_command_refuses(tmp_path, capsys):
     path = models.linear(tmp_path / "one")
     many = str(tmp_path / "many")

@@ -100,8 +100,8 @@ def _command(commands: Any, name: str, run: Callable[..., int], says: str) -> An
     return made
 
 
-def _add_function(command: Any) -> None:
-    command.add_argument("function", metavar="MODULE:FUNCTION", help=_FUNCTION)
+def _add_function(command: Any, also: str = "") -> None:
+    command.add_argument("function", metavar="MODULE:FUNCTION", help=_FUNCTION + also)
     command.add_argument(
         "--input", nargs="+", metavar="SPEC", default=[], dest="inputs", help=_SPEC
     )
@@ -114,9 +114,10 @@ def _add_format(command: Any, *formats: str) -> None:
 def _add_explain(commands: Any) -> None:
     says = "show what becomes of each op of a function, without running it"
     command = _command(commands, "explain", _explain, says)
-    _add_function(command)
+    _add_function(command, "; or a SavedModel: FOLDER, FOLDER:SIGNATURE")
     command.add_argument("-n", type=_count, metavar="N", help="how many rows; unknown if left out")
     command.add_argument("--strict", action="store_true", help="refuse what would run in a loop")
+    command.add_argument("--html", metavar="FILE", help="also write a page with a picture")
     _add_format(command, "text", "markdown", "json")
 
 
@@ -181,6 +182,14 @@ def _count(text: str) -> int:
 
 
 def _explain(args: argparse.Namespace) -> int:
+    report = _of_model(args) or _of_function(args)
+    _print(report, args.format)
+    if args.html:
+        report.save(args.html)
+    return int(bool(report.totals["looped"] or report.totals["rejected"]))
+
+
+def _of_function(args: argparse.Namespace) -> Any:
     from tf_pfor.frontends import inputs
 
     fn = function_of(args.function)
@@ -190,9 +199,22 @@ def _explain(args: argparse.Namespace) -> int:
             "a pfor."
         )
     given = [inputs.parse(text) for text in args.inputs]
-    report = inputs.explained(fn, given, args.n, may_loop=not args.strict)
-    _print(report, args.format)
-    return int(bool(report.totals["looped"] or report.totals["rejected"]))
+    return inputs.explained(fn, given, args.n, may_loop=not args.strict)
+
+
+def _of_model(args: argparse.Namespace) -> Any:
+    """The report of a SavedModel; None if it is none."""
+    folder, signature = args.function, None
+    if not os.path.isdir(folder):
+        folder, _, signature = folder.rpartition(":")
+    if not os.path.isdir(folder):
+        return None
+    from tf_pfor.frontends import saved_model
+
+    if args.inputs or args.n is not None:
+        raise ArgumentError("The signature of a SavedModel has its inputs: no --input, no -n.")
+    fallback = "error" if args.strict else "loop"
+    return saved_model.explain(folder, signature=signature, fallback=fallback)
 
 
 def _batch(args: argparse.Namespace) -> int:

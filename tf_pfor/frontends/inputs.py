@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.api.explain import describe
+from tf_pfor.api.report import Report
 from tf_pfor.core.errors import ArgumentError
-from tf_pfor.core.report import Report
 from tf_pfor.tracing.trace import autographed
 
 KINDS = ("row", "shared", "ragged")

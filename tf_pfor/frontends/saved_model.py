@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.api.check import is_close
+from tf_pfor.api.report import Report
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, VerificationError
-from tf_pfor.core.report import Report
 from tf_pfor.frontends import inputs as described
 from tf_pfor.frontends.inputs import LENGTHS, Input
 
@@ -119,7 +119,7 @@ def batch(
     >>> served(x=tf.ones([5, 2]))["y"].shape
     TensorShape([5, 3])
     """
-    source, target = _folders(in_dir, out_dir)
+    source, target = _source(in_dir), _target(out_dir)
     model = _loaded(source)
     name, one = _signature(model, signature, source)
     batched = _Batched(one, _inputs(one, shared, ragged), _block(max_batch), fallback)
@@ -146,24 +146,60 @@ def batch(
     )  # fmt: skip
 
 
+def explain(
+    path: str | os.PathLike[str],
+    *,
+    signature: str | None = None,
+    shared: Iterable[str] = (),
+    ragged: Iterable[str] = (),
+    fallback: Any = "loop",
+) -> Report:
+    """What would become of each op of a SavedModel that takes one example, if it took a batch.
+
+    Args:
+      path: the SavedModel.
+      signature: as for ``batch``.
+      shared: as for ``batch``.
+      ragged: as for ``batch``.
+      fallback: "loop"; or "error" for a report in which what would loop is refused.
+
+    Returns:
+      The ``Report``. Nothing is written, printed or run.
+
+    Raises:
+      ArgumentError: if an argument is wrong.
+    """
+    source = _source(path)
+    model = _loaded(source)  # the signature does not keep its variables
+    name, one = _signature(model, signature, source)
+    given = _inputs(one, shared, ragged)
+    report = described.explained(_of_row(one), given, may_loop=fallback != "error")
+    return dataclasses.replace(report, name=name)
+
+
 # ---------------------------------------------------------------------------
 # Checks
 # ---------------------------------------------------------------------------
 
 
-def _folders(in_dir: Any, out_dir: Any) -> tuple[str, str]:
-    source, target = (os.path.abspath(os.fspath(path)) for path in (in_dir, out_dir))
+def _source(path: Any) -> str:
+    source = os.path.abspath(os.fspath(path))
     if not tf.saved_model.contains_saved_model(source):
         raise ArgumentError(
             f"{source} is no SavedModel. Expected: a folder that tf.saved_model.save or Keras' "
             "model.export has written (it has a file saved_model.pb)."
         )
+    return source
+
+
+def _target(path: Any) -> str:
+    target = os.path.abspath(os.fspath(path))
     if os.path.exists(target) and not (os.path.isdir(target) and not os.listdir(target)):
         raise ArgumentError(
             f"{target} exists already. Expected: a new folder, or an empty one. Nothing is "
             "overwritten: remove it first, or choose another."
         )
-    return source, target
+    return target
 
 
 def _loaded(source: str) -> Any:
@@ -239,6 +275,17 @@ def _block(max_batch: Any) -> int | None:
 # ---------------------------------------------------------------------------
 
 
+def _of_row(one: Any) -> Callable[..., Any]:
+    """A signature as a function of one tensor for each input, in its order."""
+    args = list(one.structured_input_signature[1])
+
+    @tf.autograph.experimental.do_not_convert
+    def of_row(*row: tf.Tensor) -> Any:
+        return one(**dict(zip(args, row, strict=True)))
+
+    return of_row
+
+
 class _Batched:
     """A signature of one example, as one of a batch.
 
@@ -255,13 +302,7 @@ class _Batched:
         self._block = block
         self.open_axes: dict[str, list[int]] = {}
         self._shapes = {name: x.shape for name, x in one.structured_outputs.items()}
-        args = list(one.structured_input_signature[1])
-
-        @tf.autograph.experimental.do_not_convert
-        def of_row(*row: tf.Tensor) -> Any:
-            return one(**dict(zip(args, row, strict=True)))
-
-        self.of_row = of_row
+        self.of_row = of_row = _of_row(one)
         self.specs = [spec for x in inputs for spec in x.batched(None)]
 
         @tf.autograph.experimental.do_not_convert
@@ -287,6 +328,10 @@ class _Batched:
             return self._named(*self._mapped(*flat))
 
         specs = {_name(spec): spec for spec in self.specs}
+        if len(set(map(_identifier, specs))) < len(self.specs):
+            raise ArgumentError(
+                f"Two of the inputs {', '.join(specs)} would have one name in Python. Rename one."
+            )
         try:
             return tf.function(of_batch, autograph=False).get_concrete_function(**specs)
         except ArgumentError as why:
