@@ -26,8 +26,9 @@ _STYLE = """
 .tfp table { border-collapse: collapse; margin: 12px 0; width: 100%; }
 .tfp th, .tfp td { text-align: left; vertical-align: top; padding: 5px 10px; border: 0;
   border-bottom: 1px solid #dfe4ea; background: none; color: inherit; }
-.tfp td.count { text-align: right; } .tfp code { font: 12.5px ui-monospace, monospace;
-  overflow-wrap: anywhere; color: inherit; background: none; padding: 0; }
+.tfp td.count { text-align: right; }
+.tfp code { font: 12.5px ui-monospace, monospace; color: inherit; background: none; padding: 0; }
+.tfp code.source { overflow-wrap: anywhere; }
 .tfp .where { color: #5c6876; font-size: 12.5px; }
 .tfp .key { display: inline-block; padding: 1px 8px; border-radius: 9px; border: 1px solid; }
 .tfp .picture { overflow: auto; max-height: 900px; border: 1px solid #dfe4ea; border-radius: 6px; }
@@ -97,7 +98,7 @@ def content(
 def _row(row: tuple[str, int, str, str, str, str, str]) -> str:
     op_type, count, outcome, short, line, source, reason = row
     where = f'<div class="where" title="{_text(line)}">{_text(short)}</div>' if line else ""
-    code = f"<code>{_text(source)}</code>" if source else ""
+    code = f'<code class="source">{_text(source)}</code>' if source else ""
     name = f"<code>{_text(op_type)}</code>"
     if outcome in _ATTENTION:
         name = f"<strong>{name}</strong>"
