@@ -69,6 +69,21 @@ def images(path):
     return one
 
 
+def of_one(path):
+    """An image with a batch axis of size 1, and weights without."""
+    filters = tf.Variable(np.linspace(-1, 1, 54, dtype=np.float32).reshape(3, 3, 3, 2))
+
+    @save(
+        path, spec([1, 8, 8, 3], tf.float32, "image"), spec([2], tf.float32, "weights"),
+        variables=[filters],
+    )  # fmt: skip
+    def one(image, weights):
+        x = tf.nn.conv2d(image, filters, 2, "SAME")
+        return {"logits": tf.reduce_mean(x, [1, 2]) * weights, "map": x}
+
+    return one
+
+
 def counter(path):
     """A signature that changes a variable, and another one that reads it."""
     count = tf.Variable(0)

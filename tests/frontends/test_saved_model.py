@@ -149,6 +149,46 @@ def test_a_keras_archive_of_one_example(tmp_path):
     np.testing.assert_allclose(found["logits"], model(x), 1e-4, 1e-5)
 
 
+def test_a_batch_axis_of_size_one(tmp_path):
+    path = models.of_one(tmp_path / "one")
+    made = tf_pfor.saved_model.batch(
+        path, tmp_path / "many", batch_of_one=True, shared=["weights"], verify=4
+    )
+    assert made.inputs["image"][0].shape.as_list() == [None, 8, 8, 3]
+    assert made.outputs["logits"][0].shape.as_list() == [None, 2]
+    x = np.random.default_rng(0).standard_normal([3, 8, 8, 3]).astype(np.float32)
+    one, found = signature(path), signature(tmp_path / "many")(image=x, weights=[1.0, 2.0])
+    for i in range(3):
+        wanted = one(image=x[i : i + 1], weights=tf.constant([1.0, 2.0]))
+        np.testing.assert_allclose(found["logits"][i], wanted["logits"][0], 1e-4, 1e-5)
+        np.testing.assert_allclose(found["map"][i], wanted["map"][0], 1e-4, 1e-5)
+
+
+def test_the_batch_axis_of_keras_is_replaced(tmp_path):
+    path, model = models.keras_export(tmp_path / "one")
+    made = tf_pfor.saved_model.batch(path, tmp_path / "many", batch_of_one=True, verify=3)
+    ((spec,),) = made.inputs.values()
+    assert spec.shape.as_list() == [None, 4]
+    x = np.random.default_rng(0).standard_normal([5, 4]).astype(np.float32)
+    (found,) = signature(tmp_path / "many")(tf.constant(x)).values()
+    np.testing.assert_allclose(found, model(x), 1e-4, 1e-5)
+
+
+def test_no_batch_axis_to_replace(tmp_path):
+    path = models.of_one(tmp_path / "one")
+    with pytest.raises(tf_pfor.ArgumentError, match="input weights has shape .2,.*in shared"):
+        tf_pfor.saved_model.batch(path, tmp_path / "many", batch_of_one=True)
+    path = models.linear(tmp_path / "two")
+    with pytest.raises(tf_pfor.ArgumentError, match="the output [a-z]* has shape"):
+        tf_pfor.saved_model.explain(path, batch_of_one=True)
+
+
+def test_inside_of_a_graph(tmp_path):
+    path = models.linear(tmp_path / "one")
+    with tf.Graph().as_default(), pytest.raises(tf_pfor.ArgumentError, match="outside of"):
+        tf_pfor.saved_model.batch(path, tmp_path / "many")
+
+
 def test_state_and_other_signatures(tmp_path):
     path = models.counter(tmp_path / "one")
     tf_pfor.saved_model.batch(path, tmp_path / "many")

@@ -156,6 +156,10 @@ def _add_batch(commands: Any) -> None:
         help="inputs of which each row has its own size: padded, with INPUT_lengths",
     )  # fmt: skip
     command.add_argument(
+        "--batch-of-one", action="store_true",
+        help="the model has a batch axis of size 1 already: the batch takes its place",
+    )  # fmt: skip
+    command.add_argument(
         "--max-batch", type=_count, metavar="N", help="compute larger batches in blocks of N rows"
     )
     values = command.add_mutually_exclusive_group()
@@ -222,7 +226,7 @@ def _batch(args: argparse.Namespace) -> int:
 
     found = saved_model.batch(
         args.source, args.target, signature=args.signature, shared=args.shared,
-        ragged=args.ragged, max_batch=args.max_batch,
+        ragged=args.ragged, batch_of_one=args.batch_of_one, max_batch=args.max_batch,
         verify=_arrays(args.rows) if args.rows else args.verify,
         fallback="error" if args.strict else "loop",
     )  # fmt: skip

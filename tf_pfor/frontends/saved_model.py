@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from tf_pfor.api.check import is_close
 from tf_pfor.api.report import Report
-from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, VerificationError
 from tf_pfor.frontends import inputs as described
 from tf_pfor.frontends.inputs import LENGTHS, Input
+from tf_pfor.frontends.signatures import Batched, Row, name_of, served_name, text_of
 
 _DEFAULT = "serving_default"
 
@@ -48,7 +48,7 @@ class BatchedModel:
         """Everything as dicts, lists, strings and numbers, ready for JSON."""
 
         def texts(specs: Mapping[str, tuple[tf.TensorSpec, ...]]) -> dict[str, dict[str, str]]:
-            return {k: {_name(s): _text(s) for s in found} for k, found in specs.items()}
+            return {k: {name_of(s): text_of(s) for s in found} for k, found in specs.items()}
 
         return {
             "path": self.path, "signature": self.signature, "inputs": texts(self.inputs),
@@ -60,7 +60,7 @@ class BatchedModel:
         lines = [f"{self.path}: signature {self.signature}"]
         for kind, specs in (("input", self.inputs), ("output", self.outputs)):
             for found in specs.values():
-                lines += [f"  {kind:<6}  {_name(s)}: {_text(s)}" for s in found]
+                lines += [f"  {kind:<6}  {name_of(s)}: {text_of(s)}" for s in found]
         rows = f"The same on {self.verified} rows as the model of one example."
         return "\n".join([*lines, *([rows] if self.verified else []), "", str(self.report)])
 
@@ -72,6 +72,7 @@ def batch(
     signature: str | None = None,
     shared: Iterable[str] = (),
     ragged: Iterable[str] = (),
+    batch_of_one: bool = False,
     max_batch: int | None = None,
     verify: int | Mapping[str, Any] = 0,
     fallback: Any = "loop",
@@ -91,6 +92,8 @@ def batch(
       ragged: the inputs of which each row has its own size in the dimensions that the signature
         leaves open. They are padded in the batch, and an input NAME_lengths has the sizes: int64
         [n]; [n, k] for k such dimensions. Outputs whose shape differs between rows come likewise.
+      batch_of_one: the signature has a batch axis already, of size 1 (or open, but made for 1): the
+        batch takes its place, in inputs that are not shared and in outputs, which must have it.
       max_batch: a larger batch is computed in blocks of so many rows, one after the other, to bound
         memory. None: all at once.
       verify: how many rows of made values are run through both models and compared; or the values:
@@ -122,8 +125,9 @@ def batch(
     source, target = _source(in_dir), _target(out_dir)
     model = _loaded(source)
     name, one = _signature(model, signature, source)
-    batched = _Batched(one, _inputs(one, shared, ragged), _block(max_batch), fallback)
-    report = described.explained(batched.of_row, batched.inputs, may_loop=fallback != "error")
+    row = Row(one, shared, ragged, batch_of_one)
+    batched = Batched(row, _block(max_batch), fallback)
+    report = described.explained(row, row.inputs, may_loop=fallback != "error")
     concrete = batched.concrete()
     rows = batched.rows(verify)
     parent = os.path.dirname(target)
@@ -141,8 +145,8 @@ def batch(
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return BatchedModel(
-        target, name, {x.name: tuple(x.batched(None)) for x in batched.inputs},
-        batched.outputs, dataclasses.replace(report, name=name), _count(rows, batched.inputs),
+        target, name, {x.name: tuple(x.batched(None)) for x in row.inputs},
+        batched.outputs, dataclasses.replace(report, name=name), _count(rows, row.inputs),
     )  # fmt: skip
 
 
@@ -152,6 +156,7 @@ def explain(
     signature: str | None = None,
     shared: Iterable[str] = (),
     ragged: Iterable[str] = (),
+    batch_of_one: bool = False,
     fallback: Any = "loop",
 ) -> Report:
     """What would become of each op of a SavedModel that takes one example, if it took a batch.
@@ -161,6 +166,7 @@ def explain(
       signature: as for ``batch``.
       shared: as for ``batch``.
       ragged: as for ``batch``.
+      batch_of_one: as for ``batch``.
       fallback: "loop"; or "error" for a report in which what would loop is refused.
 
     Returns:
@@ -172,8 +178,8 @@ def explain(
     source = _source(path)
     model = _loaded(source)  # the signature does not keep its variables
     name, one = _signature(model, signature, source)
-    given = _inputs(one, shared, ragged)
-    report = described.explained(_of_row(one), given, may_loop=fallback != "error")
+    row = Row(one, shared, ragged, batch_of_one)
+    report = described.explained(row, row.inputs, may_loop=fallback != "error")
     return dataclasses.replace(report, name=name)
 
 
@@ -203,6 +209,8 @@ def _target(path: Any) -> str:
 
 
 def _loaded(source: str) -> Any:
+    if not tf.executing_eagerly():
+        raise ArgumentError("A SavedModel is made outside of tf.function and of tf.Graph contexts.")
     return tf.saved_model.load(source)
 
 
@@ -221,189 +229,12 @@ def _signature(model: Any, name: str | None, source: str) -> tuple[str, Any]:
     raise ArgumentError(f"{source} has no signature {chosen!r}. It has: {', '.join(known)}.")
 
 
-def _inputs(one: Any, shared: Iterable[str], ragged: Iterable[str]) -> list[Input]:
-    """The inputs of a signature, in its order."""
-    specs = {_served(arg, spec): spec for arg, spec in one.structured_input_signature[1].items()}
-    kinds: dict[str, str] = {}
-    for kind, names in (("shared", shared), ("ragged", ragged)):
-        for name in [names] if isinstance(names, str) else names:
-            if name not in specs or name in kinds:
-                why = "both shared and ragged" if name in kinds else "no input of the signature"
-                raise ArgumentError(
-                    f"{kind} names {name!r}, which is {why}. The inputs are: {', '.join(specs)}."
-                )
-            kinds[name] = kind
-    found = [described.checked(k, spec, kinds.get(k, "row")) for k, spec in specs.items()]
-    if all(x.kind == "shared" for x in found):
-        what = "no inputs" if not found else "shared inputs only"
-        raise ArgumentError(f"The signature has {what}: there is nothing to make a batch of.")
-    _check_names([x.name for x in found], [x.name for x in found if x.kind == "ragged"])
-    return found
-
-
-def _check_names(names: Sequence[str], ragged: Sequence[str]) -> None:
-    for name in ragged:
-        if name + LENGTHS in names:
-            raise ArgumentError(
-                f"The sizes of {name} would be called {name + LENGTHS}, which is a name of the "
-                "signature already. Rename one of them."
-            )
-
-
-def _served(arg: str, spec: tf.TensorSpec) -> str:
-    """The name in the file: a Python argument may have another one, without signs."""
-    name = spec.name or arg
-    return name if _identifier(name) == arg else arg
-
-
-def _identifier(name: str) -> str:
-    """The name of the Python argument that TensorFlow makes for the name of an input."""
-    found = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return found if found[:1].isalpha() or found[:1] == "_" else f"arg_{found}"
-
-
 def _block(max_batch: Any) -> int | None:
     if max_batch is None:
         return None
     if isinstance(max_batch, numbers.Integral) and max_batch is not True and int(max_batch) > 0:
         return int(max_batch)
     raise ArgumentError(f"max_batch must be a positive int or None, found {max_batch!r}.")
-
-
-# ---------------------------------------------------------------------------
-# The signature of a batch
-# ---------------------------------------------------------------------------
-
-
-def _of_row(one: Any) -> Callable[..., Any]:
-    """A signature as a function of one tensor for each input, in its order."""
-    args = list(one.structured_input_signature[1])
-
-    @tf.autograph.experimental.do_not_convert
-    def of_row(*row: tf.Tensor) -> Any:
-        return one(**dict(zip(args, row, strict=True)))
-
-    return of_row
-
-
-class _Batched:
-    """A signature of one example, as one of a batch.
-
-    Attributes:
-      inputs: what one example looks like.
-      specs: the inputs of the batch, in their order.
-      of_row: the signature as a function of one tensor for each input.
-      outputs: for each output, what stands for it; known when ``concrete`` was called.
-      open_axes: for each output whose shape differs between rows, the axes of a row that do.
-    """
-
-    def __init__(self, one: Any, inputs: list[Input], block: int | None, fallback: Any):
-        self.inputs, self.outputs = inputs, dict[str, tuple[tf.TensorSpec, ...]]()
-        self._block = block
-        self.open_axes: dict[str, list[int]] = {}
-        self._shapes = {name: x.shape for name, x in one.structured_outputs.items()}
-        self.of_row = of_row = _of_row(one)
-        self.specs = [spec for x in inputs for spec in x.batched(None)]
-
-        @tf.autograph.experimental.do_not_convert
-        def with_sizes(*row: tf.Tensor) -> Any:
-            results = of_row(*row)
-            is_open = [k for k, x in results.items() if not x.shape.is_fully_defined()]
-            return results, {k: tf.shape(results[k], tf.int64) for k in is_open}
-
-        flat = described.of_flat(with_sizes, inputs)
-        self._mapped: Callable[..., Any] = vmap(
-            flat, described.in_axes(inputs), chunk_size=block, fallback=fallback
-        )
-
-    def concrete(self) -> Any:
-        """The function to save."""
-
-        @tf.autograph.experimental.do_not_convert
-        def of_batch(**given: tf.Tensor) -> dict[str, tf.Tensor]:
-            known = {_identifier(k): x for k, x in given.items()}
-            flat = [known[_identifier(_name(spec))] for spec in self.specs]
-            with tf.control_dependencies(self._checks(flat)):
-                flat = [tf.identity(x) for x in flat]
-            return self._named(*self._mapped(*flat))
-
-        specs = {_name(spec): spec for spec in self.specs}
-        if len(set(map(_identifier, specs))) < len(self.specs):
-            raise ArgumentError(
-                f"Two of the inputs {', '.join(specs)} would have one name in Python. Rename one."
-            )
-        try:
-            return tf.function(of_batch, autograph=False).get_concrete_function(**specs)
-        except ArgumentError as why:
-            if self._block is None:
-                raise
-            raise ArgumentError(f"max_batch={self._block} cannot be: {why}") from why
-
-    def _checks(self, flat: Sequence[tf.Tensor]) -> list[Any]:
-        """That the sizes of ragged rows fit into what they are padded to."""
-        supply, found = iter(flat), list[Any]()
-        for x in self.inputs:
-            padded = next(supply)
-            if x.kind != "ragged":
-                continue
-            lengths, axes = next(supply), x.open_axes
-            room = tf.gather(tf.shape(padded, tf.int64), [1 + axis for axis in axes])
-            fits = tf.reduce_all((lengths >= 0) & (lengths <= room))
-            text = f"{x.name + LENGTHS} has sizes below 0 or beyond the padded {x.name}:"
-            found.append(tf.debugging.Assert(fits, [text, lengths, "padded to", room]))
-        return found
-
-    def _named(
-        self, results: Mapping[str, Any], sizes: Mapping[str, tf.Tensor]
-    ) -> dict[str, tf.Tensor]:
-        """The outputs: those of own sizes padded, with their sizes, [n, rank] each."""
-        made: dict[str, tf.Tensor] = {}
-        _check_names(
-            list(results), [k for k, x in results.items() if isinstance(x, tf.RaggedTensor)]
-        )
-        for name, x in results.items():
-            found = {name: x}
-            if isinstance(x, tf.RaggedTensor):
-                shape, axes = self._shapes[name], range(x.ragged_rank)
-                axes = [a for a in axes if shape.rank is None or shape[a] is None]
-                self.open_axes[name] = axes
-                known = tf.gather(sizes[name], axes[0] if len(axes) == 1 else axes, axis=1)
-                found = {name: x.to_tensor(), name + LENGTHS: known}
-            self.outputs[name] = tuple(tf.TensorSpec(t.shape, t.dtype, k) for k, t in found.items())
-            made |= found
-        return made
-
-    def rows(self, verify: Any) -> list[np.ndarray]:
-        """The flat tensors to compare with; none if nothing is to be compared."""
-        if isinstance(verify, Mapping):
-            return self._given(verify)
-        if isinstance(verify, bool) or not isinstance(verify, numbers.Integral) or verify < 0:
-            raise ArgumentError(
-                "verify must be a number of rows, or a dict with an array for each input of the "
-                f"batch; found {verify!r}."
-            )
-        return described.made(self.inputs, int(verify)) if verify else []
-
-    def _given(self, given: Mapping[str, Any]) -> list[np.ndarray]:
-        names = [_name(spec) for spec in self.specs]
-        if set(given) != set(names):
-            raise ArgumentError(
-                f"verify has values for {sorted(given)}. Expected: for {', '.join(names)}."
-            )
-        found = [np.asarray(given[name]) for name in names]
-        for x, spec in zip(found, self.specs):
-            if not spec.shape.is_compatible_with(x.shape):
-                raise ArgumentError(
-                    f"verify has values of shape {list(x.shape)} for {_name(spec)}. Expected: "
-                    f"{_text(spec)}, the rows one behind the other."
-                )
-        axes = described.in_axes(self.inputs)
-        sizes = {_name(s): len(x) for s, x, a in zip(self.specs, found, axes) if a is not None}
-        if len(set(sizes.values())) > 1 or not min(sizes.values()):
-            raise ArgumentError(
-                f"verify needs equally many rows of all, at least one; has {sizes}."
-            )
-        return found
 
 
 # ---------------------------------------------------------------------------
@@ -416,18 +247,18 @@ def _count(rows: Sequence[np.ndarray], inputs: Sequence[Input]) -> int:
     return next((len(x) for x, axis in zip(rows, axes) if axis is not None), 0)
 
 
-def _compare(many: Any, batched: _Batched, rows: Sequence[np.ndarray]) -> None:
+def _compare(many: Any, batched: Batched, rows: Sequence[np.ndarray]) -> None:
     """Runs all rows through both.
 
     Raises:
       ArgumentError: if the model of one example refuses a row.
       VerificationError: if a row of the batch is not what it gave.
     """
-    specs, axes = batched.specs, described.in_axes(batched.inputs)
+    specs, axes = batched.specs, described.in_axes(batched.row.inputs)
     flat = [tf.constant(x, spec.dtype) for x, spec in zip(rows, specs)]
-    of_row = described.of_flat(batched.of_row, batched.inputs)
+    of_row = described.of_flat(batched.row, batched.row.inputs)
     expected: list[dict[str, np.ndarray]] = []
-    for i in range(_count(rows, batched.inputs)):
+    for i in range(_count(rows, batched.row.inputs)):
         try:
             row = of_row(*[x if axis is None else x[i] for x, axis in zip(flat, axes)])
         except tf.errors.OpError as why:
@@ -436,9 +267,9 @@ def _compare(many: Any, batched: _Batched, rows: Sequence[np.ndarray]) -> None:
                 f"{_reason(why)}. Give some that it takes: verify={{name: array}}."
             ) from why
         expected.append({name: x.numpy() for name, x in row.items()})
-    args = {_served(arg, s): arg for arg, s in many.structured_input_signature[1].items()}
+    args = {served_name(arg, s): arg for arg, s in many.structured_input_signature[1].items()}
     try:
-        found = many(**{args[_name(s)]: x for s, x in zip(specs, flat)})
+        found = many(**{args[name_of(s)]: x for s, x in zip(specs, flat)})
     except tf.errors.OpError as why:
         raise VerificationError(
             f"The model of a batch fails where that of one example does not: {_reason(why)}. "
@@ -467,19 +298,10 @@ def _compare_row(
 
 
 def _reason(why: tf.errors.OpError) -> str:
-    lines = why.message.split("\n\t [[")[0].strip().splitlines()
+    """The last line of TensorFlow's message, without the names of ops around it."""
+    lines = re.split(r"\s*\[\[\{\{node", why.message)[0].strip().splitlines()
     return lines[-1].strip() if lines else type(why).__name__
 
 
 def _shown(x: Any) -> str:
     return np.array2string(np.asarray(x), threshold=8, edgeitems=2, precision=5).replace("\n", "")
-
-
-def _name(spec: tf.TensorSpec) -> str:
-    return str(spec.name)
-
-
-def _text(spec: tf.TensorSpec) -> str:
-    shape = spec.shape
-    sizes = "..." if shape.rank is None else ",".join(map(str, shape.as_list()))
-    return f"{spec.dtype.name}[{sizes}]"
