@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.fallback.test_fallback import unregistered
 from tests.frontends import models
 from tf_pfor.frontends import command_line, saved_model
 
@@ -305,6 +306,18 @@ def test_ragged_outputs_in_blocks_are_refused(tmp_path):
     path = models.vocabulary(tmp_path / "one", tmp_path)
     with pytest.raises(tf_pfor.ArgumentError, match="max_batch=2 cannot be"):
         tf_pfor.saved_model.batch(path, tmp_path / "many", max_batch=2)
+
+
+def test_a_loop_without_a_gradient(tmp_path):
+    """TensorFlow would save the gradient of the loop, which has none."""
+
+    @models.save(tmp_path / "one", models.spec([2, 2], tf.complex64, "x"))
+    def path(x):
+        return {"y": tf.linalg.logm(x * 2.0 + tf.eye(2, dtype=tf.complex64) * 4.0)}
+
+    with unregistered(("MatrixLogarithm",)):
+        made = tf_pfor.saved_model.batch(path, tmp_path / "many", verify=3)
+    assert made.report.totals["looped"] == 1
 
 
 @pytest.fixture

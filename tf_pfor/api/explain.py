@@ -122,9 +122,8 @@ def arguments(
 def _is_count(arg: Any) -> bool:
     if isinstance(arg, (numbers.Integral, float)):
         return True
-    return isinstance(arg, (tf.Tensor, tf.Variable, np.ndarray, tf.TensorSpec)) and (
-        tuple(arg.shape) == () if arg.shape is not None else False
-    )
+    is_array = isinstance(arg, (tf.Tensor, tf.Variable, np.ndarray, tf.TensorSpec))
+    return is_array and tf.TensorShape(arg.shape).rank == 0
 
 
 def _placeholder(leaf: Any) -> Any:

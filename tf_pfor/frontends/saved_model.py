@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.api.check import is_close
 from tf_pfor.api.report import Report
 from tf_pfor.core.errors import ArgumentError, VerificationError
+from tf_pfor.core.registry import Outcome
 from tf_pfor.frontends import inputs as described
 from tf_pfor.frontends.inputs import LENGTHS, Input
 from tf_pfor.frontends.signatures import Batched, Row, name_of, served_name, text_of
@@ -135,7 +137,7 @@ def batch(
     work = tempfile.mkdtemp(prefix=".tf_pfor_", dir=parent)
     try:
         others = {key: model.signatures[key] for key in model.signatures if key != name}
-        tf.saved_model.save(model, work, signatures={**others, name: concrete})
+        _save(model, work, {**others, name: concrete}, report)
         if rows:
             _compare(tf.saved_model.load(work).signatures[name], batched, rows)
         if os.path.isdir(target):
@@ -181,6 +183,23 @@ def explain(
     row = Row(one, shared, ragged, batch_of_one)
     report = described.explained(row, row.inputs, may_loop=fallback != "error")
     return dataclasses.replace(report, name=name)
+
+
+def _save(model: Any, path: str, signatures: dict[str, Any], report: Report) -> None:
+    """Saves with the gradients of tf.custom_gradient, where all that is in them has one.
+
+    A sequential loop is such a function, and may be of ops that have no gradient.
+    """
+    looped = [r.op_type for r in report.records if r.outcome is Outcome.LOOPED]
+    if all(_tf.has_gradient_function(op_type) for op_type in looped):
+        try:
+            tf.saved_model.save(model, path, signatures=signatures)
+            return
+        except ValueError as why:
+            if "tracing gradients" not in str(why):
+                raise
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(model, path, signatures=signatures, options=options)
 
 
 # ---------------------------------------------------------------------------
