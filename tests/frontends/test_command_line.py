@@ -168,18 +168,25 @@ def _process(*argv, **kwargs):
     )  # fmt: skip
 
 
+CLEAN = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+
+
 def test_a_process_is_quiet():
     """TensorFlow's start-up messages stay out of both streams."""
-    clean = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
-    found = _process("explain", f"{F}:linear", "--input", "float32[3]", env=clean)
-    assert found.returncode == 2  # a vector by a matrix: the user's own mistake is shown
-    assert "functions.py" in found.stderr
-    assert "oneDNN" not in found.stderr
-    found = _process("explain", f"{F}:linear", "--input", "float32[4,3]", env=clean)
+    found = _process("explain", f"{F}:linear", "--input", "float32[4,3]", env=CLEAN)
     assert (found.returncode, found.stderr) == (0, "")
     assert found.stdout.startswith("linear, n = unknown\n")
 
 
+@pytest.mark.slow
+def test_a_process_shows_the_mistakes_of_a_user():
+    found = _process("explain", f"{F}:linear", "--input", "float32[3]", env=CLEAN)
+    assert found.returncode == 2  # a vector by a matrix
+    assert "functions.py" in found.stderr
+    assert "oneDNN" not in found.stderr
+
+
+@pytest.mark.slow
 def test_help_of_a_process():
     found = _process("--help")
     assert (found.returncode, found.stderr) == (0, "")
@@ -188,26 +195,39 @@ def test_help_of_a_process():
         assert f"\n    {command} " in found.stdout
 
 
+@pytest.mark.slow
+def test_a_process_without_stderr():
+    found = _process("--version", preexec_fn=lambda: os.close(2))
+    assert (found.returncode, found.stdout) == (0, f"tf_pfor {tf_pfor.__version__}\n")
+
+
+def _quiet(code):
+    """Runs code that imports ``quiet`` by itself, without TensorFlow."""
+    folder = str(imports.ROOT / "tf_pfor" / "frontends")
+    code = f"import sys\nsys.path.insert(0, {folder!r})\nimport os, quiet\n{code}"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
 def test_other_programs_hear_tensorflow():
-    code = "import tf_pfor.frontends.quiet as q; print(q.is_command())"
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=imports.ROOT
-    )
-    assert found.stdout == "False\n"
+    assert _quiet("print(quiet.is_command())").stdout == "False\n"
+    for argv, is_command in {
+        ("python", "-m", "tf_pfor", "doctor"): True,
+        ("python", "-X", "dev", "-mtf_pfor", "doctor"): True,
+        ("python", "-m", "other", "tf_pfor"): False,
+        ("python", "-m", "tf_pfor.other", "doctor"): False,
+    }.items():
+        code = f"sys.orig_argv, sys.argv = {[*argv]}, ['-m', {argv[-1]!r}]"
+        found = _quiet(f"{code}\nprint(quiet.is_command())")
+        assert found.stdout == f"{is_command}\n", (argv, found.stderr)
 
 
 def test_what_is_held_back_is_shown_with_an_error():
-    code = (
-        "import os\n"
-        "from tf_pfor.frontends import quiet\n"
+    found = _quiet(
         "with quiet.held_back():\n"
         "    os.write(2, b'unseen')\n"
         "with quiet.held_back():\n"
         "    os.write(2, b'the reason')\n"
         "    raise ImportError('broken')\n"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=imports.ROOT
     )
     assert "the reason" in found.stderr
     assert "broken" in found.stderr

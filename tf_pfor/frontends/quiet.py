@@ -37,8 +37,12 @@ def start_up() -> Generator[None]:
 @contextlib.contextmanager
 def held_back() -> Generator[None]:
     """What this process writes to stderr, from C++ too, is shown only if the block raises."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # there is no stderr
+        yield
+        return
     sys.stderr.flush()
-    kept = os.dup(2)
     try:
         with tempfile.TemporaryFile() as file:
             os.dup2(file.fileno(), 2)
