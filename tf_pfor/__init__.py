@@ -1,7 +1,10 @@
 """tf_pfor: TensorFlow code written for one example runs on a whole batch at once."""
 
+from tf_pfor.frontends import command_line as _command_line
 from tf_pfor.frontends import quiet as _quiet
 
+if _quiet.is_command():
+    _command_line.check()
 try:
     with _quiet.start_up():
         import tensorflow as _tensorflow  # noqa: F401  # pyright: ignore[reportUnusedImport]

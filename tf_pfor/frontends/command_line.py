@@ -67,6 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
+def check() -> None:
+    """Ends the process where it is asked for help or used wrongly, before TensorFlow is loaded."""
+    _parser().parse_args(sys.argv[1:])
+
+
 def _failed(args: argparse.Namespace, why: Exception, code: int) -> int:
     print(f"{args.prog}: {why}", file=sys.stderr)
     return code
