@@ -14,8 +14,9 @@ FAMILIES: dict[str, Rule] = {}
 """The same, by the family of the op's rules for stacked inputs."""
 OF_SHAPES = frozenset([
     "BroadcastGradientArgs", "BroadcastTo", "Cast", "ConcatV2", "DynamicStitch", "ExpandDims",
-    "Fill", "GatherV2", "Identity", "Pack", "Prod", "Reshape", "Slice", "StridedSlice",
-    "StridedSliceGrad", "Tile", "UnsortedSegmentMax", "UnsortedSegmentMin",
+    "Fill", "GatherV2", "Identity", "Pack", "Prod", "Reshape", "RandomStandardNormal",
+    "RandomUniform", "RandomUniformInt", "Slice", "StridedSlice", "StridedSliceGrad", "Tile",
+    "TruncatedNormal", "UnsortedSegmentMax", "UnsortedSegmentMin",
     "UnsortedSegmentProd", "UnsortedSegmentSum",
 ])  # fmt: skip
 """Those that know what to do where only shapes, or sizes, of ragged rows are given."""
@@ -26,6 +27,10 @@ TAKERS = frozenset([
 """Ops that hand ragged rows on to functions of theirs, which are converted for them."""
 SOURCES: dict[str, Rule] = {}
 """By op type: what makes rows of different shapes of others."""
+
+
+LARGE: dict[str, int] = {}
+"""By op type: elements of a dense row from which on the kernel, row by row, beats the rule."""
 
 
 def rule_of(op_type: str) -> Rule | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -11,10 +12,10 @@ from tf_pfor.core.checked import checked
 from tf_pfor.core.conversion import Inputs
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import Outcome
-from tf_pfor.core.values import Results
+from tf_pfor.core.values import Results, is_static
 from tf_pfor.fallback import selections, uneven_regions
 from tf_pfor.layouts.ragged import is_ragged
-from tf_pfor.layouts.ragged_rules import OF_SHAPES, SOURCES, TAKERS, Rule, rule_of
+from tf_pfor.layouts.ragged_rules import LARGE, OF_SHAPES, SOURCES, TAKERS, Rule, rule_of
 
 
 def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
@@ -60,6 +61,10 @@ def from_source(
             return None
         members, _, _ = uneven_regions.spread(op, walker, in_loop=False)
         others = members - {op}
+        rows = [v.inner_shape for v in Call(op, inputs, walker).flat_inputs()]
+        largest = max((math.prod(r) for r in rows if r is not None and is_static(r)), default=0)
+        if any(largest >= LARGE.get(o.type, largest + 1) for o in members):
+            return None
         if not all(rule_of(o.type) or o.type in SOURCES or o.type in TAKERS for o in others):
             return None
         try:

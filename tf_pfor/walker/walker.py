@@ -406,7 +406,7 @@ class Walker:
                 return self.loop_together(
                     op, joined, uneven_regions.reason(joined, uneven, reason), uneven
                 )
-            looped = self.loop_over_rows(op, inputs)
+            looped = row_loop.loop_op(op, inputs, self)
         except uneven_regions.Leaves as why:
             raise uneven_regions.Leaves(f"{why}: {reason}") from None
         except CannotVectorize as why:
@@ -454,7 +454,8 @@ class Walker:
         self._inner.update((op, hidden) for op in hidden)
 
     def loop_over_rows(self, op: tf.Operation, inputs: Inputs, **options: bool) -> list[Value]:
-        """Runs one op in a sequential loop (``fallback.loop_op``)."""
+        """Runs one op in a sequential loop, for a converter (``row_loop.loop_op``)."""
+        uneven_regions.check_alone(op, self)
         return row_loop.loop_op(op, inputs, self, **options)
 
     def loop_again(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:

@@ -318,3 +318,17 @@ def lin_space(call: Call, start: Value, stop: Value, num: Value) -> Any:
     width = call.emit("RealDiv", call.emit("Sub", last, first), gaps)
     head = call.emit("AddV2", first, call.emit("Mul", width, steps))  # [n, num - 1]
     return call.emit("ConcatV2", [head, last], 1)
+
+
+@RegisterPFor("BroadcastGradientArgs", ())
+def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
+    """As it is; constants where both shapes are, which gradients reduce by."""
+    first, second = s0.constant, s1.constant
+    if first is None or second is None:
+        return [Value.unstacked(t) for t in call.rebuild()]
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            return [Value.unstacked(t) for t in call.rebuild()]
+        found = tf.raw_ops.BroadcastGradientArgs(s0=tf.constant(first), s1=tf.constant(second))
+        arrays = [f.numpy() for f in found]
+    return [Value.unstacked(call.emit.constant(a), a) for a in arrays]

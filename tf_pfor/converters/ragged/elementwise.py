@@ -27,7 +27,7 @@ from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
 
 
 @family_rule("elementwise")
-@ragged_rule("Add AddV2 OnesLike ReluGrad SelectV2 SigmoidGrad TanhGrad ZerosLike")
+@ragged_rule("Add AddV2 Equal NotEqual OnesLike ReluGrad SelectV2 SigmoidGrad TanhGrad ZerosLike")
 def elementwise(call: Call, *inputs: Value) -> Any:
     """Packed where sizes are shared, or of one element; else padded."""
     if not any(isinstance(v, Ragged) for v in inputs):

@@ -25,7 +25,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, mask_of
-from tf_pfor.layouts.ragged_rules import ragged_rule
+from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
 def _entries(
@@ -90,7 +90,11 @@ def _checked(call: Call, first: Ragged, sizes: list[Any], axis: int) -> Ragged:
     return Ragged.packed(first.tensor, sizes_now, first.origin)
 
 
-@ragged_rule("UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum")
+_SEGMENTS = "UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum"
+
+
+@ragged_rule(_SEGMENTS)
+@source(_SEGMENTS)
 def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments: Value) -> Any:
     """The segments of all rows follow each other."""
     if rank_of(segment_ids) < 1:
@@ -98,7 +102,7 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
     if isinstance(num_segments, RowSize):
         return _own_number(call, data, segment_ids, num_segments.size)
     if num_segments.is_stacked:
-        raise CannotVectorize("how many segments there are differs between iterations")
+        return _own_number(call, data, segment_ids, _counts(call, num_segments))
     (values, ids), rows, mask = _entries(call, [data, segment_ids], rank_of(segment_ids))
     count = tf.cast(num_segments.tensor, ids.dtype)
     real = ids < count if mask is None else (ids < count) | ~mask
@@ -113,6 +117,15 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
     total = tf.cast(tf.cast(n, ids.dtype) * count, num_segments.dtype)
     made = call.rebuild(data=values, segment_ids=places, num_segments=total)
     return _of_rows(call, made, count)
+
+
+def _counts(call: Call, number: Value) -> RowSizes:
+    """Numbers of the rows as sizes, which must not be negative."""
+    counts = tf.cast(number.tensor, tf.int32)
+    text = "the number of segments is negative in some iterations. They are"
+    counts = after_check(call, counts >= 0, text, [counts], counts)
+    counts.set_shape([call.loop.static_length])
+    return RowSizes.of(counts)
 
 
 def _own_number(call: Call, data: Value, segment_ids: Value, sizes: RowSizes) -> Value:

@@ -158,11 +158,12 @@ def transpose(call: Call, x: Ragged, perm: Value) -> Any:
 
 
 @ragged_rule("Reshape")
+@source("Reshape")
 def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     """Other sizes for the same elements, in the same order."""
     if not uses_packed(call):
         raise CannotVectorize("a reshape, under jit_compile")
-    target = _target(call, shape, 1)
+    target = target_sizes(call, shape, 1)
     own = sizes_of(tensor) if isinstance(tensor, Ragged) else list(tensor.inner_shape or ())
     if not isinstance(tensor, Ragged) and (tensor.inner_shape is None or None in own):
         raise CannotVectorize("the shape of the input is not known")
@@ -170,6 +171,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     if isinstance(tensor, Ragged) and same_sizes(target, own):
         return tensor
     flat = tensor.tensor if isinstance(tensor, Ragged) else call.stacked(tensor)
+    flat = _after_count(call, own, target, flat)
     last = max((i for i, s in enumerate(target) if isinstance(s, RowSizes)), default=-1)
     if last < 0:
         n: Any = call.loop.length
@@ -181,7 +183,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     return from_packed(call, made, target[: last + 1])
 
 
-def _target(call: Call, shape: Value, at: int) -> list[Any]:
+def target_sizes(call: Call, shape: Value, at: int) -> list[Any]:
     """The sizes that a shape, input ``at``, says; -1 for one that follows from the others."""
     if isinstance(shape, RowShape):
         return sizes_from(call, shape)
@@ -232,6 +234,24 @@ def _without_unknown(target: list[Any], own: list[Any]) -> list[Any]:
     return [*target[:at], RowSizes.of(count // divisor), *target[at + 1 :]]
 
 
+def _after_count(call: Call, own: list[Any], target: list[Any], tensor: Any) -> Any:
+    """``tensor``, after a check that each row has as many elements as its new shape."""
+    before, after = list(own), list(target)
+    for size in own:  # what both have cancels
+        at = next((i for i, s in enumerate(after) if s is size), None)
+        if at is not None:
+            del after[at]
+            del before[next(i for i, s in enumerate(before) if s is size)]
+    if all(isinstance(s, int) for s in (*before, *after)) and np.prod(before) == np.prod(after):
+        return tensor
+    counts = [tf.convert_to_tensor(_product(sizes), tf.int32) for sizes in (own, target)]
+    text = (
+        "a reshape to a shape that has another number of elements than what is reshaped, in some "
+        "iterations. The numbers of elements are"
+    )
+    return after_check(call, tf.equal(counts[0], counts[1]), text, counts, tensor)
+
+
 def _product(sizes: Sequence[Any]) -> Any:
     total: Any = 1
     for each in sizes:
@@ -250,7 +270,7 @@ def fill(call: Call, dims: Value, value: Value) -> Any:
 @source("Fill")
 def full_of_numbers(call: Call, dims: Value, value: Value) -> Any:
     """A shape of numbers of the row: tf.ones([k])."""
-    return _full(call, _target(call, dims, 0), value)
+    return _full(call, target_sizes(call, dims, 0), value)
 
 
 def _full(call: Call, sizes: list[Any], value: Value) -> Any:
@@ -278,10 +298,18 @@ def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
             found[0].append(i)
         elif is_one(b) and (not is_one(a) or i < rank_ - len(second)):
             found[1].append(i)
-        elif a is not b and not (isinstance(a, int) and a == b):
+        elif not (a is b or (isinstance(a, int) and a == b) or _were_checked(call, a, b)):
             raise CannotVectorize("sizes that differ between iterations are not known to agree")
     arrays = [np.asarray(f, call.output_dtype(k).as_numpy_dtype) for k, f in enumerate(found)]
     return [Value.unstacked(call.emit.constant(a), a) for a in arrays]
+
+
+def _were_checked(call: Call, a: Any, b: Any) -> bool:
+    """Whether what was broadcast has checked two sizes when it ran.
+
+    The gradient is reshaped to the sizes of each, which fails where one element was repeated.
+    """
+    return isinstance(a, RowSizes) and isinstance(b, RowSizes) and uses_packed(call)
 
 
 def _numbers(call: Call, name: str, value: Value) -> list[Any]:
