@@ -1,7 +1,10 @@
 """tf_pfor: TensorFlow code written for one example runs on a whole batch at once."""
 
+from tf_pfor.frontends import quiet as _quiet
+
 try:
-    import tensorflow as _tensorflow  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    with _quiet.start_up():
+        import tensorflow as _tensorflow  # noqa: F401  # pyright: ignore[reportUnusedImport]
 except ModuleNotFoundError as _why:
     if _why.name != "tensorflow":
         raise
@@ -14,6 +17,7 @@ from tf_pfor import converters as converters
 from tf_pfor.api.check import CheckReport, check
 from tf_pfor.api.explain import explain
 from tf_pfor.api.maps import for_loop, pfor, vectorized_map
+from tf_pfor.api.report import Report
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core import registry as registry
 from tf_pfor.core import shapes as shapes
@@ -36,9 +40,9 @@ from tf_pfor.core.errors import (
     NotVectorizableError,
     PforError,
     RegistrationError,
+    VerificationError,
 )
 from tf_pfor.core.registry import RegisterPFor
-from tf_pfor.core.report import Report
 from tf_pfor.derivatives.functional import hessian, hessian_diag, hvp, jacfwd, jacrev, laplacian
 from tf_pfor.derivatives.indexed_slices import BatchedIndexedSlices
 from tf_pfor.derivatives.jacobians import (
@@ -52,6 +56,8 @@ from tf_pfor.derivatives.per_example import (
     gradient_norms,
     per_example_gradients,
 )
+from tf_pfor.frontends import saved_model as saved_model
+from tf_pfor.frontends.coverage import Coverage, coverage
 from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
 from tf_pfor.tracing.caching import CacheInfo, cache_info, clear_cache
 from tf_pfor.version import __version__
@@ -64,12 +70,14 @@ __all__ = [
     "CannotVectorize",
     "CheckReport",
     "ConversionError",
+    "Coverage",
     "FallbackWarning",
     "NotVectorizableError",
     "PforError",
     "RegisterPFor",
     "RegistrationError",
     "Report",
+    "VerificationError",
     "__version__",
     "all_gather",
     "axis_index",
@@ -79,6 +87,7 @@ __all__ = [
     "check",
     "clear_cache",
     "clipped_gradient_sum",
+    "coverage",
     "disable_drop_in",
     "drop_in",
     "enable_drop_in",
@@ -99,6 +108,7 @@ __all__ = [
     "pmin",
     "ppermute",
     "psum",
+    "saved_model",
     "tape_batch_jacobian",
     "tape_jacobian",
     "vectorized_map",

@@ -8,11 +8,8 @@ from __future__ import annotations
 import collections
 import pathlib
 
-import tensorflow as tf
-
 import tf_pfor  # noqa: F401  (registers all converters)
-from tf_pfor import _tf
-from tf_pfor.core.registry import REGISTRY, Outcome, describe
+from tf_pfor.frontends import coverage
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "coverage.md"
 
@@ -23,10 +20,7 @@ tf_pfor. Do not edit.
 
 | what happens to an op that differs between iterations | op types |
 |---|---:|
-| a converter takes it | {converted} |
-| a sequential loop, on purpose | {on_purpose} |
-| the fallback, a sequential loop (a warning tells; or an error, as the caller chose) | {looped} |
-| stateful, without a converter: looped in order where that is safe, else refused | {stateful} |
+{rows}
 | all | {total} |
 
 An op that is the same in every iteration is emitted once, whatever its type, unless it is
@@ -37,62 +31,34 @@ stateful.
 """
 
 
-def op_types() -> list[str]:
-    """All op types that this TensorFlow offers to Python."""
-    return sorted(n for n in dir(tf.raw_ops) if n[0].isupper() and _tf.schema(n) is not None)
-
-
 def page() -> str:
     """The text of docs/coverage.md."""
-    names = op_types()
-    topics: dict[str, list[str]] = collections.defaultdict(list)
-    on_purpose: set[str] = set()
-    for name in names:
-        rules = REGISTRY.rules(name)
-        if not rules:
-            continue
-        if all(r.outcome is Outcome.LOOPED for r in rules):
-            on_purpose.add(name)
-        topics[pathlib.Path(rules[0].where.rsplit(":", 1)[0]).stem].append(_row(name))
-    free = [n for n in names if n not in REGISTRY]
-    stateful = [n for n in free if _is_stateful(n)]
-    looped = [n for n in free if not _is_stateful(n)]
+    found = coverage.coverage()
+    totals = found.totals
     parts = [
         HEAD.format(
-            version=".".join(tf.__version__.split(".")[:2]),
-            converted=len(names) - len(free) - len(on_purpose),
-            on_purpose=len(on_purpose),
-            looped=len(looped),
-            stateful=len(stateful),
-            total=len(names),
+            version=".".join(found.tensorflow.split(".")[:2]),
+            rows="\n".join(f"| {says} | {totals[s]} |" for s, says in coverage.STATES.items()),
+            total=len(found.ops),
         )
     ]
-    for topic in sorted(topics):
-        rows = topics[topic]
+    for topic, ops in found.topics.items():
         parts += [
-            f"## {topic.replace('_', ' ').capitalize()}: {len(rows)}\n",
+            f"## {topic.replace('_', ' ').capitalize()}: {len(ops)}\n",
             "| op type | family or converter, and what may be stacked |",
             "|---|---|",
-            *rows,
+            *map(_row, ops),
             "",
         ]
-    parts += ["## In the fallback\n", *_columns(looped), "", "## Stateful, without a converter\n"]
-    parts += _columns(stateful)
+    parts += ["## In the fallback\n", *_columns(found.in_state("fallback"))]
+    parts += ["", "## Stateful, without a converter\n"]
+    parts += _columns(found.in_state("stateful"))
     return "\n".join(parts) + "\n"
 
 
-def _row(name: str) -> str:
-    cells: list[str] = []
-    for rule in REGISTRY.rules(name):
-        stacked = describe(rule.stacked).strip("[]").replace("'", "")
-        note = f", a loop: {rule.note}" if rule.outcome is Outcome.LOOPED else ""
-        cells.append(f"{rule.family} ({stacked or 'none'}){note}")
-    return f"| {name} | {'; '.join(cells)} |"
-
-
-def _is_stateful(name: str) -> bool:
-    schema = _tf.schema(name)
-    return schema is not None and schema.is_stateful
+def _row(op: coverage.OpCoverage) -> str:
+    cells = [f"{family} ({stacked}){note and ', ' + note}" for family, stacked, note in op.rules]
+    return f"| {op.op_type} | {'; '.join(cells)} |"
 
 
 def _columns(names: list[str]) -> list[str]:

@@ -61,6 +61,8 @@ def test_of_specs_and_unknown_n():
     report = tf_pfor.explain(body, tf.TensorSpec([None, 2]))
     assert report.n is None
     assert "n = unknown" in str(report)
+    report = tf_pfor.explain(lambda x: x * 2.0, tf.TensorSpec(None))
+    assert found(report, "Mul") == {Outcome.VECTORIZED}
 
 
 def test_nothing_runs():

@@ -1,18 +1,25 @@
 """The examples in docstrings and pages run, and what they print is what stands there."""
 
+import contextlib
 import doctest
 import importlib
 import inspect
+import io
 import re
+import shlex
 
 import pytest
 
 import tf_pfor
 from tf_pfor.core.registry import REGISTRY
+from tf_pfor.frontends import command_line
 from tools import check_links, coverage
 
 PAGES = [p for p in check_links.pages() if "```python" in p.read_text()]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# (\w+\.py)\n")
+COMMAND = "$ python -m tf_pfor "
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
 def _public():
@@ -23,7 +30,7 @@ def _public():
 def test_doctests(name):
     item = getattr(tf_pfor, name)
     finder = doctest.DocTestFinder(recurse=False)
-    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    runner = doctest.DocTestRunner(optionflags=FLAGS)
     module = importlib.import_module(item.__module__) if hasattr(item, "__module__") else tf_pfor
     for test in finder.find(item, name, module=module, globs={}):
         runner.run(test)
@@ -38,15 +45,39 @@ def test_public_functions_have_an_example(name):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_pages_run(page):
-    """All Python blocks of a page, one after the other, in one namespace."""
+def test_pages_run(page, tmp_path, monkeypatch):
+    """All Python blocks of a page, one after the other, in one namespace; and its commands.
+
+    In an empty folder. A block that begins with the name of a file is written to it, too.
+    """
+    monkeypatch.chdir(tmp_path)
     text = page.read_text()
     namespace = {"__name__": "page"}
     with REGISTRY.temporary():
         for found in BLOCK.finditer(text):
+            kind, block = found.groups()
             line = text[: found.start()].count("\n") + 1
-            code = "\n" * line + found.group(1)  # so that tracebacks name the page's lines
+            if kind == "console":
+                _check_commands(block, f"{page.name}:{line}")
+                continue
+            if file := FILE.match(block):
+                (tmp_path / file.group(1)).write_text(block)
+            code = "\n" * line + block  # so that tracebacks name the page's lines
             exec(compile(code, str(page), "exec"), namespace)
+
+
+def _check_commands(block, where):
+    """Each command of a console block prints what stands below it."""
+    commands = block.split(COMMAND)
+    assert not commands.pop(0), where
+    for text in commands:
+        argv, _, expected = text.partition("\n")
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            code = command_line.main(shlex.split(argv))
+        checker = doctest.OutputChecker()
+        same = checker.check_output(expected.strip() + "\n", out.getvalue().strip() + "\n", FLAGS)
+        assert same, f"{where}: {argv} (exit code {code}) prints\n{out.getvalue()}"
 
 
 def test_readme_shows_an_example_first():

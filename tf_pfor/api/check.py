@@ -364,7 +364,7 @@ def _first(
 ) -> tuple[tf.Tensor | None, Difference | None]:
     for i, (tensor, whole) in enumerate(zip(chosen, found)):
         pairs = [(row[i], whole[k]) for k, row in enumerate(expected)]
-        wrong = [k for k, (a, b) in enumerate(pairs) if not _is_close(a, b, rtol, atol)]
+        wrong = [k for k, (a, b) in enumerate(pairs) if not is_close(a, b, rtol, atol)]
         if wrong:
             a, b = pairs[wrong[0]]
             op = tensor.op
@@ -375,7 +375,15 @@ def _first(
     return None, None
 
 
-def _is_close(a: np.ndarray, b: np.ndarray, rtol: float, atol: float) -> bool:
+def is_close(a: np.ndarray, b: np.ndarray, rtol: float = 1e-4, atol: float = 1e-5) -> bool:
+    """Whether ``b`` is ``a`` up to rounding; integers, bools and text exactly.
+
+    Args:
+      a: what is right.
+      b: an array of its dtype.
+      rtol: relative tolerance, not less than 8 units of the last place.
+      atol: absolute tolerance, of values up to 1; above that of the largest value.
+    """
     if np.shape(a) != np.shape(b):
         return False
     if not tf.as_dtype(a.dtype).is_floating and not tf.as_dtype(a.dtype).is_complex:

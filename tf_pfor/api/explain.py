@@ -11,14 +11,15 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.api import composites, maps
+from tf_pfor.api import body_graph, composites, maps
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.options import settings_of
+from tf_pfor.api.report import Report, records
 from tf_pfor.api.run import convert_body
 from tf_pfor.core import nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, NotVectorizableError
-from tf_pfor.core.report import Recorder, Report, records
+from tf_pfor.core.report import Recorder
 from tf_pfor.tracing.trace import autographed, trace
 
 
@@ -88,6 +89,7 @@ def describe(
         body_constants=sum(op.type == "Const" for op, _, _ in recorder.entries),
         emitted_ops=sum(t not in ("Const", "Placeholder") for t in emitted),
         emitted_constants=emitted.count("Const"),
+        graphs=body_graph.graphs(body, recorder),
     )
 
 
@@ -120,9 +122,8 @@ def arguments(
 def _is_count(arg: Any) -> bool:
     if isinstance(arg, (numbers.Integral, float)):
         return True
-    return isinstance(arg, (tf.Tensor, tf.Variable, np.ndarray, tf.TensorSpec)) and (
-        tuple(arg.shape) == () if arg.shape is not None else False
-    )
+    is_array = isinstance(arg, (tf.Tensor, tf.Variable, np.ndarray, tf.TensorSpec))
+    return is_array and tf.TensorShape(arg.shape).rank == 0
 
 
 def _placeholder(leaf: Any) -> Any:

@@ -44,6 +44,10 @@ class ConversionError(PforError, RuntimeError):
     """A converter broke its promise (count, dtype or shape of a result): a bug in a converter."""
 
 
+class VerificationError(PforError, ValueError):
+    """What was vectorized gives other results than the same for one example after the other."""
+
+
 class RegistrationError(PforError, ValueError):
     """A converter was registered twice, or for inputs or attributes that the op does not have."""
 

@@ -1,0 +1,214 @@
+"""python -m tf_pfor: mostly main(argv) in this process."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import tf_pfor
+from tests.fallback.test_fallback import unregistered
+from tf_pfor.frontends import bench, command_line, doctor
+from tools import coverage as page
+from tools import imports
+
+F = "tests.frontends.functions"
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*argv):
+        code = command_line.main(argv)
+        found = capsys.readouterr()
+        return code, found.out, found.err
+
+    return call
+
+
+def test_explain(run):
+    code, out, err = run("explain", f"{F}:linear", "--input", "float32[None,3]")
+    assert (code, err) == (0, "")
+    assert out.startswith("linear, n = unknown\n")
+    assert "functions.py:11" in out
+    code, out, _ = run("explain", f"{F}:Holder.linear", "-n", "4", "--input", "float32[2,3]")
+    assert code == 0
+    assert "n = 4" in out
+
+
+def test_explain_with_shared_inputs_and_formats(run):
+    shared = ("--input", "float32[3]", "shared:float32[3]")
+    code, out, _ = run("explain", f"{F}:product", *shared, "--format", "json")
+    assert code == 0
+    assert json.loads(out)["totals"]["vectorized"] == 2
+    code, out, _ = run("explain", f"{F}:product", *shared, "--format", "markdown")
+    assert "| `Mul` | 1 | vectorized |" in out
+
+
+def test_explain_a_pfor_body(run):
+    code, out, _ = run("explain", f"{F}:square", "-n", "5")
+    assert code == 0
+    assert "Mul" in out
+
+
+def test_explain_says_what_loops(run):
+    code, out, err = run("explain", f"{F}:looped", "--input", "float32")
+    assert (code, err) == (1, "")  # the report has it: no warning besides
+    assert "looped" in out
+    with unregistered():
+        code, out, _ = run("explain", f"{F}:incomplete_beta", "--input", "float32", "--strict")
+    assert code == 1
+    assert "rejected" in out
+
+
+def test_a_file(run, tmp_path):
+    file = tmp_path / "mine_of_a_file.py"
+    file.write_text("def double(x):\n    if x > 0.0:\n        x = x * 2.0\n    return x\n")
+    code, out, _ = run("explain", f"{file}:double", "--input", "float32", "-n", "3")
+    assert code == 0, out
+    assert "mine_of_a_file.py" in out
+    sys.modules.pop("mine_of_a_file")
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("explain", "linear"), "Cannot read 'linear'"),
+        (("explain", f"{F}:linear"), "It needs --input"),
+        (("explain", f"{F}:missing", "-n", "3"), "linear"),
+        (("explain", f"{F}:NUMBER", "-n", "3"), "is a int"),
+        (("explain", "no_such_module:f", "-n", "3"), "no module 'no_such_module'"),
+        (("explain", "no_such_file.py:f", "-n", "3"), "no file"),
+        (("explain", f"{F}:linear", "--input", "float32[x]"), "Cannot read the input"),
+        (("explain", f"{F}:linear", "-n", "many"), "not a number of rows"),
+        (("explain", f"{F}:product", "--input", "shared:float32[3]"), "nothing to map over"),
+        (("explain", f"{F}:broken", "--input", "float32[3]"), "KeyError"),
+        (("bench", f"{F}:square", "-n", "0"), "at least 1"),
+        (("coverage", "Matmul"), "Did you mean MatMul"),
+        (("nothing",), "invalid choice"),
+        ((), "required"),
+        (("doctor", "--color"), "unrecognized"),
+    ],
+    ids=lambda x: " ".join(x)[:40] if isinstance(x, tuple) else "",
+)
+def test_wrong_use(run, argv, says):
+    code, _, err = run(*argv)
+    assert code == 2
+    assert says in err
+
+
+def test_coverage_of_ops(run):
+    code, out, _ = run("coverage", "Cumsum", "Conv2D")
+    assert code == 0
+    assert "axis_input: x may be stacked" in out
+    code, out, _ = run("coverage", "EagerPyFunc", "Cumsum")
+    assert code == 1
+    assert out.startswith("EagerPyFunc: a sequential loop, on purpose")
+    code, out, _ = run("coverage", "Cumsum", "--format", "json")
+    assert json.loads(out)["ops"][0]["state"] == "converter"
+
+
+def test_coverage_of_all_is_what_the_page_says(run):
+    code, out, _ = run("coverage")
+    assert code == 0
+    found = tf_pfor.coverage()
+    text = page.page()
+    assert f"| {found.totals['converter']} |" in text
+    assert sum(found.totals.values()) == len(found.ops) > 1400
+    assert f"{found.totals['fallback']:5}  the fallback" in out
+    for op in found.ops:
+        if op.topic:
+            assert f"| {op.op_type} | " in text
+
+
+def test_doctor(run, monkeypatch):
+    code, out, _ = run("doctor")
+    assert "a map         works" in out
+    assert f"tf_pfor       {tf_pfor.__version__}" in out
+    assert code == 0, out
+    monkeypatch.setattr(doctor, "NEWEST", (2, 10))
+    monkeypatch.setitem(doctor._CHECKS, "a map", lambda: False)
+    code, out, _ = run("doctor", "--format", "json")
+    assert code == 1
+    problems = json.loads(out)["problems"]
+    assert "2.16 to 2.21" in problems[0]
+    assert problems[-1] == "a map does not work: the numbers are wrong"
+
+
+def test_bench(run, monkeypatch):
+    monkeypatch.setattr(bench, "_SECONDS", 0.0)
+    given = ("--input", "ragged:float32[None,3]", "-n", "3")
+    code, out, _ = run("bench", f"{F}:linear", *given, "--format", "json")
+    assert code == 0, out
+    found = json.loads(out)
+    assert [t["way"] for t in found["timings"]] == ["tf_pfor", "tf.map_fn", "Python loop"]
+    assert all(t["equal"] for t in found["timings"])
+    assert found["ratios"]["tf_pfor"] == 1.0
+    assert found["ratios"]["Python loop"] > 0
+    with unregistered():
+        code, out, _ = run("bench", f"{F}:incomplete_beta", "--input", "float32", "-n", "2")
+    assert code == 1
+    assert "In a sequential loop inside of tf_pfor: Betainc." in out
+    code, out, _ = run("bench", f"{F}:square", "-n", "4")
+    assert code == 0, out
+
+
+def test_bench_sees_other_numbers(run, monkeypatch):
+    monkeypatch.setattr(bench, "_SECONDS", 0.0)
+    monkeypatch.setattr(bench, "vmap", lambda fn, in_axes: lambda x: x + 1.0)
+    code, out, _ = run("bench", f"{F}:grows", "--input", "float32", "-n", "4")
+    assert code == 1
+    assert "other numbers" in out
+
+
+def _process(*argv, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-m", "tf_pfor", *argv], capture_output=True, text=True, check=False,
+        cwd=imports.ROOT, timeout=300, **kwargs,
+    )  # fmt: skip
+
+
+def test_a_process_is_quiet():
+    """TensorFlow's start-up messages stay out of both streams."""
+    clean = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    found = _process("explain", f"{F}:linear", "--input", "float32[3]", env=clean)
+    assert found.returncode == 2  # a vector by a matrix: the user's own mistake is shown
+    assert "functions.py" in found.stderr
+    assert "oneDNN" not in found.stderr
+    found = _process("explain", f"{F}:linear", "--input", "float32[4,3]", env=clean)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.startswith("linear, n = unknown\n")
+
+
+def test_help_of_a_process():
+    found = _process("--help")
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.startswith("usage: python -m tf_pfor [-h]")
+    for command in ("explain", "coverage", "doctor", "bench"):
+        assert f"\n    {command} " in found.stdout
+
+
+def test_other_programs_hear_tensorflow():
+    code = "import tf_pfor.frontends.quiet as q; print(q.is_command())"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=imports.ROOT
+    )
+    assert found.stdout == "False\n"
+
+
+def test_what_is_held_back_is_shown_with_an_error():
+    code = (
+        "import os\n"
+        "from tf_pfor.frontends import quiet\n"
+        "with quiet.held_back():\n"
+        "    os.write(2, b'unseen')\n"
+        "with quiet.held_back():\n"
+        "    os.write(2, b'the reason')\n"
+        "    raise ImportError('broken')\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=imports.ROOT
+    )
+    assert "the reason" in found.stderr
+    assert "broken" in found.stderr
+    assert "unseen" not in found.stderr

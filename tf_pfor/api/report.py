@@ -1,0 +1,234 @@
+"""``Report``: what ``explain`` found, as text, Markdown, HTML or JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import linecache
+import os
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from tf_pfor import _tf
+from tf_pfor.api import report_page
+from tf_pfor.api.body_graph import BodyGraph
+from tf_pfor.core.registry import Outcome
+from tf_pfor.core.report import Recorder
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpRecord:
+    """All ops of one type that ended the same way.
+
+    Attributes:
+      op_type: the OpDef name.
+      count: how many there are in the body.
+      outcome: what happened to them.
+      reason: why, for those that were not simply kept or vectorized.
+      line: ``file:line`` in the user's code of the first of them; "" if unknown.
+      source: what stands there.
+    """
+
+    op_type: str
+    count: int
+    outcome: Outcome
+    reason: str
+    line: str
+    source: str = ""
+
+
+# The order of the table: what needs attention first.
+_ORDER = (
+    Outcome.REJECTED,
+    Outcome.LOOPED,
+    Outcome.TILED,
+    Outcome.VECTORIZED,
+    Outcome.KEPT,
+)
+
+
+def records(recorder: Recorder) -> list[OpRecord]:
+    """The entries of a recorder by op type, outcome and reason; constants are left out."""
+    groups: dict[tuple[str, Outcome, str], list[Any]] = {}
+    for op, outcome, reason in recorder.entries:
+        if op.type != "Const":
+            groups.setdefault((op.type, outcome, reason), []).append(op)
+    found = [
+        OpRecord(op_type, len(ops), outcome, reason, line, _source(line))
+        for (op_type, outcome, reason), ops in groups.items()
+        for line in [_tf.user_line(ops[0])]
+    ]
+    return sorted(found, key=lambda r: (_ORDER.index(r.outcome), -r.count, r.op_type))
+
+
+def _source(line: str) -> str:
+    """What stands in the user's code at ``file:line``; "" if that cannot be read."""
+    file, _, number = line.rpartition(":")
+    return linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """What becomes of each op of a body: made by ``explain``.
+
+    ``str(report)`` is a table of at most 100 columns; a notebook shows a table with the user's
+    lines and a picture of the body's graph, and ``save`` writes that as a page.
+
+    Attributes:
+      name: the function.
+      n: the number of iterations, None if it is known only when running.
+      records: the rows of the table, what needs attention first.
+      body_ops: how many ops of the body were looked at, those of functions it calls included;
+        constants and arguments apart.
+      body_constants: how many constants it has.
+      emitted_ops: how many ops the vectorized graph has, constants apart; a sequential loop
+        counts as the few ops that call it.
+      emitted_constants: how many constants it has.
+      graphs: what the picture shows: the body, and the functions in it.
+    """
+
+    name: str
+    n: int | None
+    records: tuple[OpRecord, ...]
+    body_ops: int
+    body_constants: int
+    emitted_ops: int
+    emitted_constants: int
+    graphs: tuple[BodyGraph, ...] = dataclasses.field(default=(), repr=False, compare=False)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """How many ops ended how, by the value of ``Outcome``."""
+        return {
+            o.value: sum(r.count for r in self.records if r.outcome is o) for o in reversed(_ORDER)
+        }
+
+    @property
+    def is_complete(self) -> bool:
+        """True when nothing was rejected."""
+        return not self.totals[Outcome.REJECTED.value]
+
+    def text(self, width: int = 100) -> str:
+        """A table for a terminal, of at most ``width`` columns (80 or more)."""
+        rows = [(r.op_type, str(r.count), r.outcome.value, _short(r.line)) for r in self.records]
+        head = ("op type", "count", "outcome", "first line")
+        size = [max(len(row[i]) for row in [head, *rows]) for i in range(4)]
+        size[0], size[3] = min(size[0], width // 4 + 7), min(size[3], width // 4)
+        room = max(width - sum(size) - 8, 16)
+        notes = [r.reason for r in self.records]
+        rule = "-" * min(width, sum(size) + 8 + min(room, max([3, *map(len, notes)])))
+        lines = [self._title(), "", *_row(head, "why", size, room), rule]
+        for row, note in zip(rows, notes):
+            lines += _row(row, note, size, room)
+        ends = [part for line in self._summary() for part in textwrap.wrap(line, width)]
+        return "\n".join([*lines, rule, *ends])
+
+    def markdown(self) -> str:
+        """The same as a Markdown table."""
+        head = ["| op type | count | outcome | first line | why |", "|---|--:|---|---|---|"]
+        body = [
+            f"| `{r.op_type}` | {r.count} | {r.outcome.value} | "
+            f"{f'`{_short(r.line)}`' if r.line else ''} | {_escaped(r.reason)} |"
+            for r in self.records
+        ]
+        return "\n".join([f"**{_escaped(self._title())}**", "", *head, *body, "", *self._summary()])
+
+    def html(self, *, pictures: bool = True) -> str:
+        """A table as HTML, and below it pictures of the graphs; to be put into a page."""
+        rows = [
+            (r.op_type, r.count, r.outcome.value, _short(r.line), r.line, r.source, r.reason)
+            for r in self.records
+        ]
+        graphs = self.graphs if pictures else ()
+        return report_page.content(self._title(), rows, self._summary(), graphs)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes one HTML file that needs no other: the table, and the graph coloured by outcome.
+
+        Args:
+          path: where to; a file that is there is replaced.
+
+        >>> import os
+        >>> import tempfile
+        >>> import tensorflow as tf
+        >>> import tf_pfor
+        >>> report = tf_pfor.explain(tf.reduce_sum, tf.ones([8, 2]))  # doctest: +ELLIPSIS
+        reduce_sum, n = 8
+        ...
+        >>> file = os.path.join(tempfile.mkdtemp(), "report.html")
+        >>> report.save(file)
+        >>> open(file).read(15)
+        '<!doctype html>'
+        """
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(report_page.page(self._title(), self.html()))
+
+    def _repr_html_(self) -> str:
+        return self.html(pictures=sum(len(g.nodes) for g in self.graphs) <= _FEW)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as dicts, lists, strings and numbers, ready for JSON."""
+        return {
+            "name": self.name,
+            "n": self.n,
+            "ops": [
+                {
+                    "op_type": r.op_type,
+                    "count": r.count,
+                    "outcome": r.outcome.value,
+                    "reason": r.reason,
+                    "line": r.line,
+                    "source": r.source,
+                }
+                for r in self.records
+            ],
+            "totals": self.totals,
+            "body": {"ops": self.body_ops, "constants": self.body_constants},
+            "emitted": {"ops": self.emitted_ops, "constants": self.emitted_constants},
+        }
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _title(self) -> str:
+        return f"{self.name}, n = {'unknown' if self.n is None else self.n}"
+
+    def _summary(self) -> list[str]:
+        totals = self.totals
+        parts = ", ".join(f"{totals[o.value]} {o.value}" for o in _ORDER if totals[o.value])
+        body = f"{_ops(self.body_ops, self.body_constants)}: {parts or 'nothing to do'}"
+        if self.is_complete:
+            emitted = _ops(self.emitted_ops, self.emitted_constants)
+        else:
+            emitted = "nothing: some ops were rejected, and what depends on them was not looked at"
+        return [f"In the body: {body}.", f"Emitted: {emitted}."]
+
+
+_FEW = 300  # nodes that a notebook shows
+
+
+def _ops(ops: int, constants: int) -> str:
+    return (
+        f"{ops} op{'' if ops == 1 else 's'} and {constants} constant{'' if constants == 1 else 's'}"
+    )
+
+
+def _row(cells: Sequence[str], note: str, size: Sequence[int], room: int) -> list[str]:
+    """The lines of one row: long cells are cut at the left or right, a long note is wrapped."""
+    name, count, outcome, line = cells
+    name = name if len(name) <= size[0] else name[: size[0] - 2] + ".."
+    line = line if len(line) <= size[3] else ".." + line[2 - size[3] :]
+    first, *more = textwrap.wrap(note, room) or [""]
+    start = (
+        f"{name:<{size[0]}}  {count:>{size[1]}}  {outcome:<{size[2]}}  {line:<{size[3]}}  {first}"
+    )
+    return [start.rstrip(), *(" " * (sum(size) + 8) + text for text in more)]
+
+
+def _short(line: str) -> str:
+    """``file:line`` without the directories."""
+    return line.rsplit("/", 1)[-1].rsplit("\\", 1)[-1]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")

@@ -1,0 +1,148 @@
+"""A report as HTML: a table with what needs attention first, and pictures of the graphs."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+from tf_pfor.api.body_graph import BodyGraph, Node
+from tf_pfor.api.layered_drawing import Box, svg
+
+_MOST = 250  # boxes in one picture
+_KINDS = {
+    "rejected": "refused: it can be neither vectorized nor looped",
+    "looped": "runs in a sequential loop",
+    "tiled": "vectorized after repeating what all rows share",
+    "vectorized": "all rows at once",
+    "kept": "the same for all rows: computed once",
+    "unread": "not looked at, since something else was refused",
+}
+_ATTENTION = ("rejected", "looped")
+
+_STYLE = """
+.tfp { font: 14px/1.45 system-ui, sans-serif; color: #1d2530; max-width: 1200px; }
+.tfp h1 { font-size: 20px; margin: 0 0 4px; } .tfp h2 { font-size: 15px; margin: 24px 0 6px; }
+.tfp td:last-child { min-width: 180px; }
+.tfp table { border-collapse: collapse; margin: 12px 0; width: 100%; }
+.tfp th, .tfp td { text-align: left; vertical-align: top; padding: 5px 10px; border: 0;
+  border-bottom: 1px solid #dfe4ea; background: none; color: inherit; }
+.tfp td.count { text-align: right; }
+.tfp code { font: 12.5px ui-monospace, monospace; color: inherit; background: none; padding: 0; }
+.tfp code.source { overflow-wrap: anywhere; }
+.tfp .where { color: #5c6876; font-size: 12.5px; }
+.tfp .key { display: inline-block; padding: 1px 8px; border-radius: 9px; border: 1px solid; }
+.tfp .picture { overflow: auto; max-height: 900px; border: 1px solid #dfe4ea; border-radius: 6px; }
+.tfp svg { display: block; margin: 0 auto; background: #fff; }
+.tfp svg path { fill: none; stroke: #9aa5b1; }
+.tfp svg text { font: 12px ui-monospace, monospace; text-anchor: middle; fill: #1d2530; }
+.tfp svg text.small { font-size: 10px; fill: #5c6876; }
+.tfp svg rect { fill: #fff; stroke: #9aa5b1; }
+.tfp svg .input rect, .tfp svg .result rect { fill: #e8f0fb; stroke: #6f9bd8; }
+.tfp svg .call rect { stroke-dasharray: 2 2; }
+.tfp .key.kept { background: #eef1f4; border-color: #9aa5b1; }
+.tfp svg .kept rect { fill: #eef1f4; stroke: #9aa5b1; }
+.tfp .key.vectorized { background: #dff3e4; border-color: #4c9a63; }
+.tfp svg .vectorized rect { fill: #dff3e4; stroke: #4c9a63; }
+.tfp .key.tiled { background: #fdf6d3; border-color: #b99b1d; }
+.tfp svg .tiled rect { fill: #fdf6d3; stroke: #b99b1d; }
+.tfp .key.looped { background: #fde3c8; border-color: #d9731a; }
+.tfp svg .looped rect { fill: #fde3c8; stroke: #d9731a; stroke-width: 2; stroke-dasharray: 6 3; }
+.tfp .key.rejected { background: #fbd5d5; border-color: #c62828; }
+.tfp svg .rejected rect { fill: #fbd5d5; stroke: #c62828; stroke-width: 3; }
+"""
+
+
+def page(title: str, body: str) -> str:
+    """A file that needs no other."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{_text(title)}: tf_pfor</title>\n</head>\n"
+        f'<body style="margin: 24px; background: #fff">\n{body}\n</body>\n</html>\n'
+    )
+
+
+def content(
+    title: str,
+    rows: Sequence[tuple[str, int, str, str, str, str, str]],
+    summary: Sequence[str],
+    graphs: Sequence[BodyGraph],
+) -> str:
+    """What stands in a page or a notebook.
+
+    Args:
+      title: the function.
+      rows: op type, count, outcome, file and line, the same with the directories, what stands in
+        that line, and why; in the order in which they are shown.
+      summary: lines of text.
+      graphs: the body and the functions in it.
+    """
+    parts = [f'<div class="tfp"><style>{_STYLE}</style>', f"<h1>{_text(title)}</h1>"]
+    parts += [f"<div>{_text(line)}</div>" for line in summary]
+    parts += [
+        "<table><thead><tr><th>op type</th><th>count</th><th>outcome</th><th>your code</th>"
+        "<th>why</th></tr></thead><tbody>",
+        *map(_row, rows),
+        "</tbody></table>",
+    ]
+    used = {node.kind for graph in graphs for node in graph.nodes}
+    if graphs:
+        keys = [f"{_key(k)} {_text(says)}" for k, says in _KINDS.items() if k in used]
+        parts += ["<h2>The graph</h2>", f"<div>{' &ensp; '.join(keys)}</div>"]
+    for i, graph in enumerate(graphs):
+        parts += [f"<h2>{_text(graph.title)}</h2>"] if i else []
+        parts.append(_picture(graph))
+    return "\n".join([*parts, "</div>"])
+
+
+def _row(row: tuple[str, int, str, str, str, str, str]) -> str:
+    op_type, count, outcome, short, line, source, reason = row
+    where = f'<div class="where" title="{_text(line)}">{_text(short)}</div>' if line else ""
+    code = f'<code class="source">{_text(source)}</code>' if source else ""
+    name = f"<code>{_text(op_type)}</code>"
+    if outcome in _ATTENTION:
+        name = f"<strong>{name}</strong>"
+    return (
+        f'<tr><td>{name}</td><td class="count">{count}</td><td>{_key(outcome)}</td>'
+        f"<td>{code}{where}</td><td>{_text(reason)}</td></tr>"
+    )
+
+
+def _key(kind: str) -> str:
+    return f'<span class="key {_text(kind)}">{_text(kind)}</span>'
+
+
+def _picture(graph: BodyGraph) -> str:
+    nodes, left_out = _few(graph.nodes)
+    boxes = [
+        Box((n.label, n.shape) if n.shape else (n.label,), n.kind, _tip(n), n.inputs) for n in nodes
+    ]
+    note = ""
+    if left_out:
+        note = f"<div>{left_out} more ops are not drawn; those that need attention are.</div>"
+    return f'{note}<div class="picture">{svg(boxes, f"the graph of {graph.title}")}</div>'
+
+
+def _few(nodes: Sequence[Node]) -> tuple[list[Node], int]:
+    """At most ``_MOST`` nodes, those that need attention first, and how many are left out."""
+    if len(nodes) <= _MOST:
+        return list(nodes), 0
+    ranks = {kind: i for i, kind in enumerate(_KINDS)}
+    order = sorted(range(len(nodes)), key=lambda i: (ranks.get(nodes[i].kind, 3), i))
+    kept = sorted(order[:_MOST])
+    numbers = {i: k for k, i in enumerate(kept)}
+    return [_renumbered(nodes[i], numbers) for i in kept], len(nodes) - _MOST
+
+
+def _renumbered(node: Node, numbers: dict[int, int]) -> Node:
+    inputs = tuple(numbers[i] for i in node.inputs if i in numbers)
+    return Node(node.label, node.name, node.kind, node.shape, node.reason, node.line, inputs)
+
+
+def _tip(node: Node) -> str:
+    kind = _KINDS.get(node.kind, node.kind)
+    return "\n".join(t for t in (node.name, kind, node.reason, node.line) if t)
+
+
+def _text(text: str) -> str:
+    return html.escape(text, quote=True)

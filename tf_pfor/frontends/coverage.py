@@ -1,0 +1,159 @@
+"""``coverage``: what happens to each op type of the installed TensorFlow."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import difflib
+import os
+import textwrap
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.registry import REGISTRY, Outcome, Rule, describe
+
+STATES = {
+    "converter": "a converter takes it",
+    "loop": "a sequential loop, on purpose",
+    "fallback": "the fallback, a sequential loop (a warning tells; or an error, as the caller "
+    "chose)",
+    "stateful": "stateful, without a converter: looped in order where that is safe, else refused",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpCoverage:
+    """What happens to an op type whose inputs differ between iterations.
+
+    Attributes:
+      op_type: the OpDef name.
+      state: "converter", "loop", "fallback" or "stateful"; ``STATES`` says what that means.
+      topic: the file of its converters, "" if it has none.
+      rules: for each rule the family or converter, the inputs that may be stacked, and a note.
+    """
+
+    op_type: str
+    state: str
+    topic: str
+    rules: tuple[tuple[str, str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Coverage:
+    """What happens to some op types, or to all: made by ``coverage``.
+
+    Attributes:
+      tensorflow: the version.
+      ops: one entry for each op type, sorted.
+    """
+
+    tensorflow: str
+    ops: tuple[OpCoverage, ...]
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """How many op types are in which state."""
+        return {s: sum(op.state == s for op in self.ops) for s in STATES}
+
+    def in_state(self, state: str) -> list[str]:
+        """The op types in a state."""
+        return [op.op_type for op in self.ops if op.state == state]
+
+    @property
+    def topics(self) -> dict[str, list[OpCoverage]]:
+        """The op types that have converters, by topic."""
+        found: dict[str, list[OpCoverage]] = collections.defaultdict(list)
+        for op in self.ops:
+            if op.topic:
+                found[op.topic].append(op)
+        return dict(sorted(found.items()))
+
+    def text(self, width: int = 100) -> str:
+        """For a terminal: each op if they are few, else the counts and the names by topic."""
+        if len(self.ops) <= 40:
+            return "\n".join(line for op in self.ops for line in _lines(op, width))
+        lines = [f"TensorFlow {self.tensorflow}, {len(self.ops)} op types", ""]
+        for state, count in self.totals.items():
+            lines += textwrap.wrap(f"{count:5}  {STATES[state]}", width, subsequent_indent=" " * 7)
+        for topic, ops in self.topics.items():
+            names = ", ".join(op.op_type for op in ops)
+            lines += ["", f"{topic.replace('_', ' ')} ({len(ops)})"]
+            lines += textwrap.wrap(names, width, initial_indent="  ", subsequent_indent="  ")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as dicts, lists, strings and numbers, ready for JSON."""
+        return {
+            "tensorflow": self.tensorflow,
+            "totals": self.totals,
+            "ops": [dataclasses.asdict(op) for op in self.ops],
+        }
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def coverage(*op_types: str) -> Coverage:
+    """What happens to op types whose inputs differ between iterations.
+
+    Args:
+      *op_types: OpDef names, such as "MatMul"; none for all that this TensorFlow has.
+
+    Returns:
+      The ``Coverage``: ``print`` shows it, ``to_dict()`` has it for programs. docs/coverage.md is
+      made of it.
+
+    Raises:
+      ArgumentError: if this TensorFlow has no such op type.
+
+    >>> import tf_pfor
+    >>> print(tf_pfor.coverage("Cumsum", "MatrixLogarithm"))
+    Cumsum: a converter takes it
+      axis_input: x may be stacked
+    MatrixLogarithm: a converter takes it
+      native_batch: any inputs may be stacked
+    """
+    known = op_types_of_tensorflow()
+    for name in op_types:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 3, 0.7)
+            hint = f" Did you mean {' or '.join(close)}?" if close else ""
+            raise ArgumentError(
+                f"TensorFlow {tf.__version__} has no op type {name!r}.{hint} Expected: the name of "
+                "an OpDef, such as MatMul or Conv2D; explain and warnings show them."
+            )
+    return Coverage(tf.__version__, tuple(_of(name) for name in op_types or known))
+
+
+def op_types_of_tensorflow() -> list[str]:
+    """All op types that this TensorFlow offers to Python."""
+    return sorted(n for n in dir(tf.raw_ops) if n[0].isupper() and _tf.schema(n) is not None)
+
+
+def _of(name: str) -> OpCoverage:
+    rules = REGISTRY.rules(name)
+    if not rules:
+        schema = _tf.schema(name)
+        is_stateful = schema is not None and schema.is_stateful
+        return OpCoverage(name, "stateful" if is_stateful else "fallback", "", ())
+    loops = all(r.outcome is Outcome.LOOPED for r in rules)
+    topic = os.path.splitext(os.path.basename(rules[0].where.rsplit(":", 1)[0]))[0]
+    return OpCoverage(name, "loop" if loops else "converter", topic, tuple(map(_rule, rules)))
+
+
+def _rule(rule: Rule) -> tuple[str, str, str]:
+    stacked = describe(rule.stacked).strip("[]").replace("'", "")
+    note = f"a loop: {rule.note}" if rule.outcome is Outcome.LOOPED else ""
+    return rule.family, stacked or "none", note
+
+
+def _lines(op: OpCoverage, width: int) -> list[str]:
+    lines = textwrap.wrap(f"{op.op_type}: {STATES[op.state]}", width, subsequent_indent="  ")
+    for family, stacked, note in op.rules:
+        what = {"any": "any inputs", "always": "any inputs, or none,", "none": "no input"}
+        text = f"{family}: {what.get(stacked, stacked)} may be stacked" + (note and f"; {note}")
+        lines += textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
+    return lines

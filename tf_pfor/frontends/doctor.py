@@ -1,0 +1,165 @@
+"""``doctor``: what is installed, which devices there are, whether it works, what to know."""
+
+from __future__ import annotations
+
+import glob
+import importlib.metadata
+import os
+import platform
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.api.vmap import vmap
+from tf_pfor.derivatives.functional import jacrev
+from tf_pfor.version import __version__
+
+OLDEST, NEWEST = (2, 16), (2, 21)
+_PACKAGES = ("keras", "tf-keras", "tensorflow-probability", "tqdm", "jax")
+
+# What TensorFlow itself does wrong, as far as it concerns who writes loops: the versions in which
+# it was seen (first, last), and what it is. None of it is met by what tf_pfor emits.
+_FACTS: tuple[tuple[tuple[int, int], tuple[int, int], str], ...] = (
+    (
+        (2, 21), (2, 21),
+        "On CPUs a BatchMatMulV2 of a rank-4 by a rank-2 operand ends the process. tf_pfor makes "
+        "none of it; tf.vectorized_map without tf_pfor.drop_in() does (Keras' MultiHeadAttention).",
+    ),
+    (
+        (2, 21), (2, 21),
+        "Constant folding of tensors without elements may divide by zero and end the process, as "
+        "in a hessian of tf.reduce_sum(x**2) ** 3 over no rows, outside of tf_pfor.",
+    ),
+)  # fmt: skip
+
+
+class Doctor:
+    """What ``python -m tf_pfor doctor`` finds.
+
+    Attributes:
+      versions: by package.
+      devices: the physical devices of TensorFlow.
+      checks: for each thing that was tried "works", or what was wrong.
+      problems: what must be changed here.
+      facts: known faults of this TensorFlow, that need no change.
+    """
+
+    def __init__(self) -> None:
+        self.versions = _versions()
+        self.devices = [d.name.removeprefix("/physical_device:") for d in _devices()]
+        self.checks = {name: _tried(check) for name, check in _CHECKS.items()}
+        self.problems = _problems()
+        self.problems += [f"{k} does not work: {v}" for k, v in self.checks.items() if v != _WORKS]
+        at = _version()
+        self.facts = [text for first, last, text in _FACTS if first <= at <= last]
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing must be changed."""
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as dicts, lists and strings, ready for JSON."""
+        names = ("versions", "devices", "checks", "problems", "facts")
+        return {name: getattr(self, name) for name in names}
+
+    def text(self, width: int = 100) -> str:
+        """For a terminal."""
+        pairs = {**self.versions, "devices": ", ".join(self.devices), **self.checks}
+        wide = max(map(len, pairs))
+        lines = [f"{name:<{wide}}  {text}" for name, text in pairs.items()]
+        for title, texts in (("Problems", self.problems), ("Known of this TensorFlow", self.facts)):
+            lines += ["", f"{title}: {'none' if not texts else ''}".rstrip()]
+            for text in texts:
+                lines += textwrap.wrap(text, width, initial_indent="- ", subsequent_indent="  ")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def _version() -> tuple[int, int]:
+    major, minor = tf.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _devices() -> list[Any]:
+    return tf.config.list_physical_devices()
+
+
+def _versions() -> dict[str, str]:
+    gpu = "with" if tf.test.is_built_with_gpu_support() else "no"
+    found = {
+        "tf_pfor": __version__,
+        "Python": f"{platform.python_version()}, {platform.system()} {platform.machine()}",
+        "TensorFlow": f"{tf.__version__}, {gpu} GPU support",
+        "numpy": np.__version__,
+    }
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _problems() -> list[str]:
+    found: list[str] = []
+    if not OLDEST <= _version() <= NEWEST:
+        found.append(
+            f"TensorFlow {tf.__version__} is not one of 2.16 to 2.21, on which tf_pfor is tested: "
+            'pip install "tensorflow>=2.16,<2.22".'
+        )
+    if os.environ.get("TF_USE_LEGACY_KERAS", "0") not in ("", "0", "False", "false"):
+        found.append(
+            "TF_USE_LEGACY_KERAS is set: tf.keras is Keras 2, and tf_pfor is made for Keras 3. "
+            "Unset it unless a library (TensorFlow Probability) asks for it."
+        )
+    if glob.glob("/dev/nvidia[0-9]*") and not tf.config.list_physical_devices("GPU"):
+        found.append(
+            "This machine has an NVIDIA GPU, and TensorFlow sees none: pip install "
+            '"tf-pfor[gpu]" brings what it needs; TF_CPP_MIN_LOG_LEVEL=0 shows what it misses.'
+        )
+    return found
+
+
+# ---------------------------------------------------------------------------
+# What is tried
+# ---------------------------------------------------------------------------
+
+_WORKS = "works"
+_ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def _one(x: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.tanh(x) * x)
+
+
+def _map() -> bool:
+    return np.allclose(vmap(_one)(_ROWS), (np.tanh(_ROWS) * _ROWS).sum(1), 1e-5)
+
+
+def _compiled() -> bool:
+    return np.allclose(vmap(_one, jit_compile=True)(_ROWS), (np.tanh(_ROWS) * _ROWS).sum(1), 1e-5)
+
+
+def _gradient() -> bool:
+    slope = np.tanh(_ROWS) + _ROWS * (1 - np.tanh(_ROWS) ** 2)
+    return np.allclose(vmap(jacrev(_one))(_ROWS), slope, 1e-4, 1e-5)
+
+
+_CHECKS: dict[str, Callable[[], bool]] = {
+    "a map": _map,
+    "its gradient": _gradient,
+    "jit_compile": _compiled,
+}
+
+
+def _tried(check: Callable[[], bool]) -> str:
+    try:
+        return _WORKS if check() else "the numbers are wrong"
+    except Exception as why:  # whatever it is: it is what was asked
+        return f"{type(why).__name__}: {str(why).splitlines()[0]}"

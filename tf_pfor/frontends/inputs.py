@@ -1,0 +1,245 @@
+"""What one example of a function or of a model looks like: which inputs, of which kind.
+
+An input that differs between rows has n in front in the batch; a shared one is the same for all
+rows; a ragged one has a size of its own in each row: in the batch it is padded, with its sizes in
+an input of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.api.explain import describe
+from tf_pfor.api.report import Report
+from tf_pfor.core.errors import ArgumentError
+from tf_pfor.tracing.trace import autographed
+
+KINDS = ("row", "shared", "ragged")
+LENGTHS = "_lengths"  # behind the name of a ragged input or output: its sizes
+_SPEC = re.compile(r"(?:(?P<kind>\w+):)?(?P<dtype>\w+)(?:\[(?P<dims>[^\]]*)\])?")
+_no_autograph = tf.autograph.experimental.do_not_convert
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Input:
+    """One input of a function of one example.
+
+    Attributes:
+      name: how messages call it.
+      spec: shape and dtype in one example.
+      kind: "row": another value in each row; "shared": the same for all rows; "ragged": a row
+        has its own size in each dimension that ``spec`` does not know.
+    """
+
+    name: str
+    spec: tf.TensorSpec
+    kind: str = "row"
+
+    @property
+    def open_axes(self) -> list[int]:
+        """The axes of which a ragged row has its own size."""
+        return [i for i, size in enumerate(self.spec.shape) if size is None]
+
+    def batched(self, n: int | None) -> list[tf.TensorSpec]:
+        """What stands for it in a batch of n rows: one tensor, or two if it is ragged.
+
+        The sizes of ragged rows are int64: [n], or [n, axes] where several axes are open.
+        """
+        if self.kind == "shared":
+            return [tf.TensorSpec(self.spec.shape, self.spec.dtype, self.name)]
+        shape = self.spec.shape
+        whole: Any = None if shape.rank is None else [n, *shape]
+        found = [tf.TensorSpec(whole, self.spec.dtype, self.name)]
+        if self.kind == "ragged":
+            axes = self.open_axes
+            sizes = [n] if len(axes) == 1 else [n, len(axes)]
+            found.append(tf.TensorSpec(sizes, tf.int64, self.name + LENGTHS))
+        return found
+
+    @property
+    def axes(self) -> list[int | None]:
+        """The mapped axis of each tensor of ``batched``."""
+        return [None] if self.kind == "shared" else [0] * (1 + (self.kind == "ragged"))
+
+
+def checked(name: str, spec: tf.TensorSpec, kind: str) -> Input:
+    """An input, after a check that it may be of this kind.
+
+    Raises:
+      ArgumentError: if a ragged input knows all of its sizes, or none.
+    """
+    found = Input(name, spec, kind)
+    if kind == "ragged" and (spec.shape.rank is None or not found.open_axes):
+        raise ArgumentError(
+            f"Input {name} is said to be ragged, and has shape {spec.shape}. Expected: a known "
+            "number of axes, at least one of unknown size (None): of that each row has its own."
+        )
+    return found
+
+
+def parse(text: str, name: str = "") -> Input:
+    """An input as the command line has it: ``float32[None,3]``, ``shared:int32[8]``.
+
+    Args:
+      text: ``dtype[dimensions]``, of one example; without brackets a scalar. ``shared:`` or
+        ``ragged:`` may stand in front.
+      name: how messages call it.
+
+    Raises:
+      ArgumentError: if it is none of these.
+    """
+    found = _SPEC.fullmatch(text.strip())
+    if found is None or (found["kind"] or "row") not in KINDS:
+        raise _bad(text, "it is not of this form")
+    try:
+        dtype = tf.as_dtype(found["dtype"])
+    except TypeError:
+        raise _bad(text, f"TensorFlow has no dtype {found['dtype']!r}") from None
+    sizes: list[int | None] = []
+    for size in (found["dims"] or "").split(",") if (found["dims"] or "").strip() else []:
+        size = size.strip()
+        if size != "None" and not size.isdecimal():
+            raise _bad(text, f"{size!r} is neither a size nor None")
+        sizes.append(None if size == "None" else int(size))
+    return checked(name or text, tf.TensorSpec(sizes, dtype), found["kind"] or "row")
+
+
+def _bad(text: str, why: str) -> ArgumentError:
+    return ArgumentError(
+        f"Cannot read the input {text!r}: {why}. Expected: what one example looks like, such as "
+        "float32[None,3], int32[8] or string; with shared: in front if all rows share it, with "
+        "ragged: if each row has its own size where None stands."
+    )
+
+
+# ---------------------------------------------------------------------------
+# Functions of flat tensors
+# ---------------------------------------------------------------------------
+
+
+def of_flat(fn: Callable[..., Any], inputs: Sequence[Input]) -> Callable[..., Any]:
+    """``fn`` of the tensors of one row: one for each input, and the sizes of ragged ones."""
+    converted = autographed(fn)
+
+    @_no_autograph
+    def of_row(*flat: tf.Tensor) -> Any:
+        supply, args = iter(flat), list[tf.Tensor]()
+        for x in inputs:
+            given = next(supply)
+            args.append(_cut(given, next(supply), x) if x.kind == "ragged" else given)
+        return converted(*args)
+
+    of_row.__name__ = of_row.__qualname__ = name_of(fn)
+    return of_row
+
+
+def name_of(fn: Any) -> str:
+    """The name of a function, for reports."""
+    found: Any = getattr(fn, "__qualname__", None) or getattr(fn, "name", "")
+    return found.split("<locals>.")[-1] if isinstance(found, str) and found else type(fn).__name__
+
+
+def _cut(padded: tf.Tensor, sizes: tf.Tensor, given: Input) -> tf.Tensor:
+    """A ragged row as large as it is."""
+    axes = given.open_axes
+    ends: list[Any] = [sizes] if len(axes) == 1 else tf.unstack(sizes, len(axes))
+    index = [slice(None)] * (axes[-1] + 1)
+    for axis, end in zip(axes, ends):
+        index[axis] = slice(None, end)
+    return padded[tuple(index)]
+
+
+def in_axes(inputs: Sequence[Input]) -> tuple[int | None, ...]:
+    """The mapped axis of each flat tensor."""
+    return tuple(axis for x in inputs for axis in x.axes)
+
+
+def explained(
+    fn: Callable[..., Any], inputs: Sequence[Input], n: int | None = None, *, may_loop: bool = True
+) -> Report:
+    """The ``Report`` of a function of one example; of a ``pfor`` body if it has no inputs.
+
+    Args:
+      fn: of one tensor for each input.
+      inputs: what one example looks like.
+      n: the number of rows, None if it is known only when running.
+      may_loop: whether ops without a converter may run in a sequential loop.
+
+    Raises:
+      ArgumentError: if no input differs between rows.
+    """
+    if not inputs:
+        return describe(fn, n, fallback_to_while_loop=may_loop)
+    if all(x.kind == "shared" for x in inputs):
+        raise ArgumentError("All inputs are shared: there is nothing to map over.")
+    flat = of_flat(fn, inputs)
+    axes = in_axes(inputs)
+    specs = [spec for x in inputs for spec in x.batched(n)]
+    with _tf.FuncGraph("shared").as_default():
+        shared = [
+            tf.compat.v1.placeholder(spec.dtype, spec.shape) if axis is None else None
+            for spec, axis in zip(specs, axes)
+        ]
+
+        @_no_autograph
+        def of_rows(*rows: tf.Tensor) -> Any:
+            supply = iter(rows)
+            return flat(*[next(supply) if x is None else x for x in shared])
+
+        of_rows.__qualname__ = name_of(fn)
+        rows = [spec for spec, axis in zip(specs, axes) if axis is not None]
+        return describe(of_rows, *rows, fallback_to_while_loop=may_loop)
+
+
+# ---------------------------------------------------------------------------
+# Numbers
+# ---------------------------------------------------------------------------
+
+_WORDS = np.asarray([b"", b"a", b"one", b"two words", b"3.5"], object)
+_OPEN = 4  # the size of a dimension that is not known
+
+
+def made(inputs: Sequence[Input], n: int, seed: int = 0) -> list[np.ndarray]:
+    """Values for the flat tensors of n rows.
+
+    Floats are normal, integers 0 or 1, text some short words; open dimensions have 4 elements,
+    those of a ragged row 0 to 4, with zeros behind its end.
+    """
+    rng = np.random.default_rng(seed)
+    found: list[np.ndarray] = []
+    for x in inputs:
+        if x.spec.shape.rank is None:
+            raise ArgumentError(f"Input {x.name} has unknown rank: values for it must be given.")
+        lead = [] if x.kind == "shared" else [n]
+        shape = [*lead, *(_OPEN if size is None else size for size in x.spec.shape)]
+        values = _values(rng, x.spec.dtype, shape)
+        found.append(values)
+        if x.kind == "ragged":
+            sizes = rng.integers(0, _OPEN + 1, [n, len(x.open_axes)])
+            for row, ends in zip(values, sizes):
+                for axis, end in zip(x.open_axes, ends):
+                    row[(slice(None),) * axis + (slice(end, None),)] = (
+                        0 if row.dtype != object else b""
+                    )
+            found.append(sizes[:, 0] if len(x.open_axes) == 1 else sizes)
+    return found
+
+
+def _values(rng: np.random.Generator, dtype: tf.DType, shape: Sequence[int]) -> np.ndarray:
+    if dtype == tf.string:
+        return rng.choice(_WORDS, shape)
+    if dtype == tf.bool:
+        return rng.integers(0, 2, shape).astype(bool)
+    if dtype.is_complex:
+        parts = rng.standard_normal([2, *shape])
+        return np.asarray(parts[0] + 1j * parts[1], dtype.as_numpy_dtype)
+    if dtype.is_floating:
+        return np.asarray(rng.standard_normal(shape), dtype.as_numpy_dtype)
+    return np.asarray(rng.integers(0, 2, shape), dtype.as_numpy_dtype)

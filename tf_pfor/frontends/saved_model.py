@@ -1,0 +1,326 @@
+"""``tf_pfor.saved_model``: a model exported for one example becomes one for a batch."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.api.check import is_close
+from tf_pfor.api.report import Report
+from tf_pfor.core.errors import ArgumentError, VerificationError
+from tf_pfor.core.registry import Outcome
+from tf_pfor.frontends import inputs as described
+from tf_pfor.frontends.inputs import LENGTHS, Input
+from tf_pfor.frontends.signatures import Batched, Row, name_of, served_name, text_of
+
+_DEFAULT = "serving_default"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BatchedModel:
+    """What ``batch`` has written.
+
+    Attributes:
+      path: where it is.
+      signature: the name of the signature.
+      inputs: for each input of one example, the inputs of the batch that stand for it.
+      outputs: likewise.
+      report: what became of each op.
+      verified: how many rows were compared with the model of one example; 0 if none.
+    """
+
+    path: str
+    signature: str
+    inputs: dict[str, tuple[tf.TensorSpec, ...]]
+    outputs: dict[str, tuple[tf.TensorSpec, ...]]
+    report: Report
+    verified: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as dicts, lists, strings and numbers, ready for JSON."""
+
+        def texts(specs: Mapping[str, tuple[tf.TensorSpec, ...]]) -> dict[str, dict[str, str]]:
+            return {k: {name_of(s): text_of(s) for s in found} for k, found in specs.items()}
+
+        return {
+            "path": self.path, "signature": self.signature, "inputs": texts(self.inputs),
+            "outputs": texts(self.outputs), "report": self.report.to_dict(),
+            "verified": self.verified,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        lines = [f"{self.path}: signature {self.signature}"]
+        for kind, specs in (("input", self.inputs), ("output", self.outputs)):
+            for found in specs.values():
+                lines += [f"  {kind:<6}  {name_of(s)}: {text_of(s)}" for s in found]
+        rows = f"The same on {self.verified} rows as the model of one example."
+        return "\n".join([*lines, *([rows] if self.verified else []), "", str(self.report)])
+
+
+def batch(
+    in_dir: str | os.PathLike[str],
+    out_dir: str | os.PathLike[str],
+    *,
+    signature: str | None = None,
+    shared: Iterable[str] = (),
+    ragged: Iterable[str] = (),
+    batch_of_one: bool = False,
+    max_batch: int | None = None,
+    verify: int | Mapping[str, Any] = 0,
+    fallback: Any = "loop",
+) -> BatchedModel:
+    """Writes a SavedModel of which one signature takes a batch, from one that takes an example.
+
+    Each input of the signature gets a first axis of any size, and so does each output, also one
+    that is the same for all rows (as TensorFlow Serving expects). Names, variables, tables, assets,
+    other signatures and functions stay. To load the result needs TensorFlow only.
+    docs/saved_model.md has more.
+
+    Args:
+      in_dir: the SavedModel, of ``tf.saved_model.save`` or Keras' ``model.export``.
+      out_dir: where the other one goes: a path that does not exist, or an empty folder.
+      signature: the name of the signature; "serving_default", or the only one, if None.
+      shared: the inputs that are the same for all rows: they stay as they are.
+      ragged: the inputs of which each row has its own size in the dimensions that the signature
+        leaves open. They are padded in the batch, and an input NAME_lengths has the sizes: int64
+        [n]; [n, k] for k such dimensions. Outputs whose shape differs between rows come likewise.
+      batch_of_one: the signature has a batch axis already, of size 1 (or open, but made for 1): the
+        batch takes its place, in inputs that are not shared and in outputs, which must have it.
+      max_batch: a larger batch is computed in blocks of so many rows, one after the other, to bound
+        memory. None: all at once.
+      verify: how many rows of made values are run through both models and compared; or the values:
+        a dict with an array for each input of the batch.
+      fallback: as for ``vmap``: what ops may run in a sequential loop; "error": none.
+
+    Returns:
+      What was written, with a report of what became of each op.
+
+    Raises:
+      ArgumentError: if an argument is wrong, or the model refuses made values.
+      NotVectorizableError: if ops cannot be vectorized.
+      VerificationError: if the models differ. Nothing is written then.
+
+    >>> import tempfile
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> model = tf.Module()
+    >>> model.w = tf.Variable([[1., 2.], [3., 4.], [5., 6.]])
+    >>> model.one = tf.function(lambda x: {"y": tf.linalg.matvec(model.w, x)})
+    >>> one = model.one.get_concrete_function(tf.TensorSpec([2], tf.float32, "x"))
+    >>> folder = tempfile.mkdtemp()
+    >>> tf.saved_model.save(model, folder + "/one", signatures=one)
+    >>> made = tf_pfor.saved_model.batch(folder + "/one", folder + "/many", verify=4)
+    >>> served = tf.saved_model.load(folder + "/many").signatures["serving_default"]
+    >>> served(x=tf.ones([5, 2]))["y"].shape
+    TensorShape([5, 3])
+    """
+    source, target = _source(in_dir), _target(out_dir)
+    model = _loaded(source)
+    name, one = _signature(model, signature, source)
+    row = Row(one, shared, ragged, batch_of_one)
+    batched = Batched(row, _block(max_batch), fallback)
+    report = described.explained(row, row.inputs, may_loop=fallback != "error")
+    concrete = batched.concrete()
+    rows = batched.rows(verify)
+    parent = os.path.dirname(target)
+    os.makedirs(parent, exist_ok=True)
+    work = tempfile.mkdtemp(prefix=".tf_pfor_", dir=parent)
+    try:
+        others = {key: model.signatures[key] for key in model.signatures if key != name}
+        _save(model, work, {**others, name: concrete}, report)
+        if rows:
+            _compare(tf.saved_model.load(work).signatures[name], batched, rows)
+        if os.path.isdir(target):
+            os.rmdir(target)  # it is empty
+        os.chmod(work, 0o755)  # as other folders are
+        os.rename(work, target)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return BatchedModel(
+        target, name, {x.name: tuple(x.batched(None)) for x in row.inputs},
+        batched.outputs, dataclasses.replace(report, name=name), _count(rows, row.inputs),
+    )  # fmt: skip
+
+
+def explain(
+    path: str | os.PathLike[str],
+    *,
+    signature: str | None = None,
+    shared: Iterable[str] = (),
+    ragged: Iterable[str] = (),
+    batch_of_one: bool = False,
+    fallback: Any = "loop",
+) -> Report:
+    """What would become of each op of a SavedModel that takes one example, if it took a batch.
+
+    Args:
+      path: the SavedModel.
+      signature: as for ``batch``.
+      shared: as for ``batch``.
+      ragged: as for ``batch``.
+      batch_of_one: as for ``batch``.
+      fallback: "loop"; or "error" for a report in which what would loop is refused.
+
+    Returns:
+      The ``Report``. Nothing is written, printed or run.
+
+    Raises:
+      ArgumentError: if an argument is wrong.
+    """
+    source = _source(path)
+    model = _loaded(source)  # the signature does not keep its variables
+    name, one = _signature(model, signature, source)
+    row = Row(one, shared, ragged, batch_of_one)
+    report = described.explained(row, row.inputs, may_loop=fallback != "error")
+    return dataclasses.replace(report, name=name)
+
+
+def _save(model: Any, path: str, signatures: dict[str, Any], report: Report) -> None:
+    """Saves with the gradients of tf.custom_gradient, where all that is in them has one.
+
+    A sequential loop is such a function, and may be of ops that have no gradient.
+    """
+    looped = [r.op_type for r in report.records if r.outcome is Outcome.LOOPED]
+    if all(_tf.has_gradient_function(op_type) for op_type in looped):
+        try:
+            tf.saved_model.save(model, path, signatures=signatures)
+            return
+        except ValueError as why:
+            if "tracing gradients" not in str(why):
+                raise
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(model, path, signatures=signatures, options=options)
+
+
+# ---------------------------------------------------------------------------
+# Checks
+# ---------------------------------------------------------------------------
+
+
+def _source(path: Any) -> str:
+    source = os.path.abspath(os.fspath(path))
+    if not tf.saved_model.contains_saved_model(source):
+        raise ArgumentError(
+            f"{source} is no SavedModel. Expected: a folder that tf.saved_model.save or Keras' "
+            "model.export has written (it has a file saved_model.pb)."
+        )
+    return source
+
+
+def _target(path: Any) -> str:
+    target = os.path.abspath(os.fspath(path))
+    if os.path.exists(target) and not (os.path.isdir(target) and not os.listdir(target)):
+        raise ArgumentError(
+            f"{target} exists already. Expected: a new folder, or an empty one. Nothing is "
+            "overwritten: remove it first, or choose another."
+        )
+    return target
+
+
+def _loaded(source: str) -> Any:
+    if not tf.executing_eagerly():
+        raise ArgumentError("A SavedModel is made outside of tf.function and of tf.Graph contexts.")
+    return tf.saved_model.load(source)
+
+
+def _signature(model: Any, name: str | None, source: str) -> tuple[str, Any]:
+    known = list(model.signatures)
+    if name is None and _DEFAULT not in known and len(known) == 1:
+        name = known[0]
+    chosen = _DEFAULT if name is None else name
+    if chosen in known:
+        return chosen, model.signatures[chosen]
+    if not known:
+        raise ArgumentError(
+            f"{source} has no signatures. Save it with some: tf.saved_model.save(model, path, "
+            "signatures=model.function.get_concrete_function(tf.TensorSpec(...)))."
+        )
+    raise ArgumentError(f"{source} has no signature {chosen!r}. It has: {', '.join(known)}.")
+
+
+def _block(max_batch: Any) -> int | None:
+    if max_batch is None:
+        return None
+    if isinstance(max_batch, numbers.Integral) and max_batch is not True and int(max_batch) > 0:
+        return int(max_batch)
+    raise ArgumentError(f"max_batch must be a positive int or None, found {max_batch!r}.")
+
+
+# ---------------------------------------------------------------------------
+# Comparing
+# ---------------------------------------------------------------------------
+
+
+def _count(rows: Sequence[np.ndarray], inputs: Sequence[Input]) -> int:
+    axes = described.in_axes(inputs)
+    return next((len(x) for x, axis in zip(rows, axes) if axis is not None), 0)
+
+
+def _compare(many: Any, batched: Batched, rows: Sequence[np.ndarray]) -> None:
+    """Runs all rows through both.
+
+    Raises:
+      ArgumentError: if the model of one example refuses a row.
+      VerificationError: if a row of the batch is not what it gave.
+    """
+    specs, axes = batched.specs, described.in_axes(batched.row.inputs)
+    flat = [tf.constant(x, spec.dtype) for x, spec in zip(rows, specs)]
+    of_row = described.of_flat(batched.row, batched.row.inputs)
+    expected: list[dict[str, np.ndarray]] = []
+    for i in range(_count(rows, batched.row.inputs)):
+        try:
+            row = of_row(*[x if axis is None else x[i] for x, axis in zip(flat, axes)])
+        except tf.errors.OpError as why:
+            raise ArgumentError(
+                f"The model of one example refuses row {i} of the values to verify with: "
+                f"{_reason(why)}. Give some that it takes: verify={{name: array}}."
+            ) from why
+        expected.append({name: x.numpy() for name, x in row.items()})
+    args = {served_name(arg, s): arg for arg, s in many.structured_input_signature[1].items()}
+    try:
+        found = many(**{args[name_of(s)]: x for s, x in zip(specs, flat)})
+    except tf.errors.OpError as why:
+        raise VerificationError(
+            f"The model of a batch fails where that of one example does not: {_reason(why)}. "
+            "Nothing was written."
+        ) from why
+    for i, row in enumerate(expected):
+        for name, wanted in row.items():
+            _compare_row(i, name, wanted, found, batched.open_axes.get(name, []))
+
+
+def _compare_row(
+    i: int, name: str, wanted: np.ndarray, found: Mapping[str, tf.Tensor], axes: Sequence[int]
+) -> None:
+    """Compares one output of one row, which is cut to its sizes."""
+    row = np.asarray(found[name][i].numpy())
+    sizes = found[name + LENGTHS][i].numpy().reshape([-1]) if axes else []
+    for axis, size in zip(axes, sizes):
+        row = row[(slice(None),) * axis + (slice(int(size)),)]
+    if not is_close(np.asarray(wanted), row):
+        raise VerificationError(
+            f"Output {name} of row {i} differs: the model of one example gives {_shown(wanted)}, "
+            f"that of a batch {_shown(row)}. Nothing was written. A model that draws random "
+            "numbers, or changes its variables, may differ; else tf_pfor.check finds the op: "
+            "please report it."
+        )
+
+
+def _reason(why: tf.errors.OpError) -> str:
+    """The last line of TensorFlow's message, without the names of ops around it."""
+    lines = re.split(r"\s*\[\[\{\{node", why.message)[0].strip().splitlines()
+    return lines[-1].strip() if lines else type(why).__name__
+
+
+def _shown(x: Any) -> str:
+    return np.array2string(np.asarray(x), threshold=8, edgeitems=2, precision=5).replace("\n", "")
