@@ -401,6 +401,14 @@ def _place(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair:
     return 0, np.inf if size is None else size - 1
 
 
+def _pieces(op: tf.Operation, tensor: tf.Tensor, _: Bounds) -> _Pair | None:
+    """What is known of a split text: how many texts there are, the first size of its shape."""
+    count = op.inputs[0].shape[0] if op.inputs[0].shape.rank == 1 else None
+    if tensor.value_index != 2 or count is None:
+        return None
+    return np.asarray([count, 0]), np.asarray([count, np.inf])
+
+
 def _drawn(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair | None:
     """Random integers from the last but one input on and below the last."""
     low, high = (bounds.of(t) for t in op.inputs[-2:])
@@ -424,6 +432,8 @@ _RULES: dict[str, Callable[[tf.Operation, tf.Tensor, Bounds], _Pair | None]] = {
     "Size": _size,
     "StatelessRandomUniformInt": _drawn,
     "StatelessRandomUniformIntV2": _drawn,
+    "StringSplit": _pieces,
+    "StringSplitV2": _pieces,
 }
 
 

@@ -10,6 +10,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.checked import checked
 from tf_pfor.core.conversion import Inputs
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.regions import key
 from tf_pfor.core.registry import Outcome
 from tf_pfor.core.values import Results
 from tf_pfor.fallback import selections, uneven_regions
@@ -58,8 +59,8 @@ def from_source(
         rule = SOURCES.get(op.type)
         if rule is None:
             return None
-        members, _, _ = uneven_regions.spread(op, walker, in_loop=False)
-        others = members - {op}
+        members, uneven, _ = uneven_regions.spread(op, walker, in_loop=False)
+        others = [o for o in members - {op} if any(key(t) in uneven for t in o.inputs)]
         if not all(rule_of(o.type) or o.type in SOURCES or o.type in TAKERS for o in others):
             return None
         try:

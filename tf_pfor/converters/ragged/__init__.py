@@ -19,6 +19,9 @@ from tf_pfor.converters.ragged import (
     sets,
     shapes,
     slices,
+    tables,
+    tensors,
+    text,
 )
 
 __all__ = [
@@ -34,4 +37,7 @@ __all__ = [
     "sets",
     "shapes",
     "slices",
+    "tables",
+    "tensors",
+    "text",
 ]

@@ -154,6 +154,8 @@ def _of_rows(call: Call, made: tf.Tensor, count: Any) -> Value:
 @ragged_rule("DenseBincount")
 def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any:
     """How often each number is there; a number that is too large is left out."""
+    if isinstance(size, RowSize):
+        return _own_bins(call, input, size.size, weights)
     bins = size.tensor if not size.is_stacked else None
     if bins is None:
         known = call.walker.bounds.constant(call.op.inputs[1])
@@ -182,6 +184,23 @@ def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any
         found = tf.math.unsorted_segment_max(tf.ones(tf.shape(numbers), dtype), places, total)
         return _of_rows(call, tf.maximum(found, 0), bins)
     return _of_rows(call, tf.math.unsorted_segment_sum(each, places, total), bins)
+
+
+def _own_bins(call: Call, input: Value, sizes: RowSizes, weights: Value) -> Value:
+    """As many bins in each row as the row says."""
+    if not isinstance(input, Ragged) or rank_of(input) != 1 or not uses_packed(call):
+        raise CannotVectorize("the number of bins, and so the shape, may differ")
+    if call.attr("binary_output") or not is_one(_count_or_one(weights)):
+        raise CannotVectorize("weights, in bins whose number differs between iterations")
+    rows, numbers = row_ids(input.sizes), tf.cast(input.tensor, tf.int64)
+    text = "a number is negative in some iterations"
+    numbers = after_check(call, numbers >= 0, text, [numbers], numbers)
+    is_kept = numbers < tf.cast(tf.gather(sizes.tensor, rows), tf.int64)
+    places = numbers + tf.cast(tf.gather(sizes.starts, rows), tf.int64)
+    each = tf.ones(tf.shape(rows), call.output_dtype())
+    total = tf.reduce_sum(sizes.tensor)
+    made = tf.math.unsorted_segment_sum(each, tf.where(is_kept, places, -1), total)
+    return from_packed(call, made, [sizes])
 
 
 def _count_or_one(weights: Value) -> Any:
