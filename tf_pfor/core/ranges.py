@@ -290,6 +290,20 @@ def _sliced(op: tf.Operation, x: Sequence[np.ndarray], says: Any, _: int) -> np.
         return np.zeros([0])
 
 
+def _cut(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair | None:
+    """A slice; the first column of the indices of pieces says of which text each is."""
+    source, says = op.inputs[0], [bounds.constant(t) for t in op.inputs[1:]]
+    if source.op.type in _SPLITS and source.value_index == 0 and tensor.shape.rank == 1:
+        texts = source.op.inputs[0].shape
+        column = op.get_attr("shrink_axis_mask") == 2 and op.get_attr("new_axis_mask") == 0
+        if column and says[0] is not None and says[0][1] == 0 and texts.rank == 1:
+            return 0, np.inf if texts[0] is None else max(texts[0] - 1, 0)
+    return _moves(_sliced, [1, 2, 3])(op, tensor, bounds)
+
+
+_SPLITS = ("StringSplit", "StringSplitV2")
+
+
 def _taken(op: tf.Operation, x: Sequence[np.ndarray], says: Any, _: int) -> np.ndarray:
     places, axis = says
     if op.get_attr("batch_dims") or not ((places >= 0) & (places < x[0].shape[int(axis)])).all():
@@ -316,7 +330,7 @@ _MOVES: dict[str, Any] = {
     "Pack": _moves(lambda op, x, says, i: np.stack(x, op.get_attr("axis"))),
     "Reshape": _moves(_as_shape, [1]),
     "Squeeze": _moves(_as_shape),
-    "StridedSlice": _moves(_sliced, [1, 2, 3]),
+    "StridedSlice": _cut,
     "Unpack": _moves(lambda op, x, says, i: np.take(x[0], i, op.get_attr("axis"))),
 }
 
@@ -432,8 +446,7 @@ _RULES: dict[str, Callable[[tf.Operation, tf.Tensor, Bounds], _Pair | None]] = {
     "Size": _size,
     "StatelessRandomUniformInt": _drawn,
     "StatelessRandomUniformIntV2": _drawn,
-    "StringSplit": _pieces,
-    "StringSplitV2": _pieces,
+    **dict.fromkeys(_SPLITS, _pieces),
 }
 
 

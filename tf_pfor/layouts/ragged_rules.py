@@ -13,9 +13,9 @@ RULES: dict[str, Rule] = {}
 FAMILIES: dict[str, Rule] = {}
 """The same, by the family of the op's rules for stacked inputs."""
 OF_SHAPES = frozenset([
-    "BroadcastGradientArgs", "BroadcastTo", "Cast", "ConcatV2", "DenseBincount", "DynamicStitch",
-    "ExpandDims", "Fill", "GatherV2", "Identity", "Minimum", "Mul", "Pack", "Prod", "Reshape",
-    "Slice", "StridedSlice", "StridedSliceGrad", "Tile", "UnsortedSegmentMax",
+    "BroadcastGradientArgs", "BroadcastTo", "Cast", "ConcatV2", "Cumsum", "DenseBincount",
+    "DynamicStitch", "ExpandDims", "Fill", "GatherV2", "Identity", "Minimum", "Mul", "Pack",
+    "Prod", "Reshape", "Slice", "StridedSlice", "StridedSliceGrad", "Tile", "UnsortedSegmentMax",
     "UnsortedSegmentMin", "UnsortedSegmentProd", "UnsortedSegmentSum",
 ])  # fmt: skip
 """Those that know what to do where only shapes, or sizes, of ragged rows are given."""

@@ -10,7 +10,7 @@ from tf_pfor.converters.ragged._forms import after_check, rank_of, uses_packed
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Value
-from tf_pfor.layouts.ragged import Ragged, RowSizes, Size
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, shape_value
 
 
 def flat_of(call: Call, value: Value) -> tuple[tf.Tensor, Size]:
@@ -68,8 +68,11 @@ def own_splits(
       output: what they are in the body.
       sizes: one more than ``many``, where there is such an object.
     """
-    first = tf.gather(splits, starts_of(call, many))
     n: Any = call.loop.length
+    if isinstance(many, int) and many == 1:
+        sizes = RowSizes.of(tf.cast(splits[1:] - splits[:-1], tf.int32))
+        return shape_value(call.emit, [0, sizes], splits.dtype), sizes
+    first = tf.gather(splits, starts_of(call, many))
     if isinstance(many, RowSizes):
         sizes = sizes or RowSizes.of(many.tensor + 1)
         at = tf.range(tf.shape(sizes.rows)[0]) - sizes.rows
@@ -96,6 +99,10 @@ def joint_splits(call: Call, splits: Value, count: Size) -> tuple[tf.Tensor, Siz
       splits: of each row.
       count: how many values each row has.
     """
+    if isinstance(splits, RowShape) and splits.sizes == (0, count):
+        assert isinstance(count, RowSizes)
+        end = tf.reduce_sum(count.tensor)[None]
+        return tf.cast(tf.concat([count.starts, end], 0), splits.dtype), 1
     own, room = flat_of(call, splits)
     begin = tf.cast(starts_of(call, count), own.dtype)
     n: Any = call.loop.length
