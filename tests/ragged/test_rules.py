@@ -365,6 +365,9 @@ BEYOND = {
     "range to what is before": lambda i: tf.range(5, i),
     "range of floats": lambda i: tf.range(0.0, tf.cast(i, tf.float32) - 2.0),
     "segments": lambda i: tf.math.segment_sum(tf.ones([3]), tf.stack([2 - i, 3, 4])),
+    "reshaped": lambda i: tf.reshape(tf.range(2 * i), [3]),
+    "reshaped to its own": lambda i: tf.reshape(tf.range(i), [i // 2, 2]),
+    "reshaped with a rest": lambda i: tf.reshape(tf.range(i + 1), [-1, 2]),
     "multiples": lambda i: tf.tile(tf.ones([2]), [i - 1]),
 }
 

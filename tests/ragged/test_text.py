@@ -81,6 +81,7 @@ OF_TEXTS = {
     "number": lambda s: tf.size(split(s)),
     "pairs of two": lambda s: strings.join([split(s), split(s)], "_"),
     "prefixes": lambda s: strings.join(["w:", split(s), s]),
+    "raw": lambda s: tf.io.decode_raw(s, tf.uint8),
     "replaced": lambda s: strings.regex_replace(split(s), tf.constant("l+"), "L"),
     "selected": lambda s: tf.boolean_mask(split(s), tf.not_equal(split(s), "a")),
     "split at commas": lambda s: split(s, ","),
@@ -218,3 +219,137 @@ def test_values(group, name, site):
         found = SITES[site](fn, rows)
     count = {"one row": slice(2, 3), "no rows": slice(0), "no rows, unknown": slice(0)}
     assert_rows(found, fn, rows[count.get(site, slice(N))])
+
+
+NUMBERS = tf.constant([[1, 2, 0], [0, 3, 3], [3, 1, 9], [2, 1, 1]])
+X = tf.random.stateless_normal([4, 3], [3, 4])
+NORMALIZATION = L.Normalization(mean=1.0, variance=2.0)
+NORMALIZATION.build([None, 3])
+SALTED = L.Hashing(num_bins=3, salt=[1, 2])
+LAYERS = {
+    **{
+        f"IntegerLookup, {mode}": (L.IntegerLookup(vocabulary=[1, 2, 3], output_mode=mode), NUMBERS)
+        for mode in MODES
+    },
+    **{f"StringLookup, {m}": (layer, tf.as_string(NUMBERS)) for m, layer in LOOKUPS.items()},
+    **{
+        f"Discretization, {mode}": (
+            L.Discretization(bin_boundaries=[0.0, 1.0], output_mode=mode), X)
+        for mode in MODES
+    },
+    **{
+        f"CategoryEncoding, {mode}": (
+            L.CategoryEncoding(num_tokens=10, output_mode=mode), NUMBERS)
+        for mode in MODES[1:]
+    },
+    "Hashing": (HASHING, NUMBERS),
+    "Hashing of texts, salted": (SALTED, tf.as_string(NUMBERS)),
+    "IntegerLookup of one": (L.IntegerLookup(vocabulary=[1, 2, 3]), NUMBERS[:, 0]),
+    "Normalization": (NORMALIZATION, X),
+    "StringLookup, inverted": (L.StringLookup(vocabulary=WORDS, invert=True), NUMBERS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers(name):
+    """In a data set, and eagerly: nothing may loop."""
+    layer, rows = LAYERS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", tf_pfor.FallbackWarning)
+        assert_rows(mapped(lambda x: layer(x), rows), layer, rows)
+        assert_rows(in_a_data_set(lambda x: layer(x), rows), layer, rows)
+
+
+def new_table():
+    return tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+
+
+@pytest.mark.parametrize("site", ["eager", "unknown", "no rows"])
+def test_inserts_of_tokens(site):
+    """In the order of the rows: of equal keys the last one stays."""
+
+    def body(v):
+        table.insert(v, tf.range(tf.size(v, tf.int64)))
+        return tf.size(v)
+
+    def remove(v):
+        table.remove(v[:1])
+        return tf.size(v)
+
+    rows, tables = TOKENS[:0] if site == "no rows" else TOKENS, []
+    for run in (SITES[site], lambda fn, rows: [fn(TOKENS[i]) for i in range(int(rows.nrows()))]):
+        table = new_table()
+        run(body, rows)
+        inserted = table.export()
+        run(remove, rows)
+        exports = (inserted, table.export())
+        tables.append([dict(zip(k.numpy(), v.numpy())) for k, v in exports])
+    assert tables[0] == tables[1]
+
+
+WRONG = {
+    "ends early": lambda v: tf.raw_ops.UnicodeEncode(
+        input_values=tf.range(97, 97 + tf.size(v)), input_splits=tf.stack([0, tf.size(v) - 1]),
+        output_encoding="UTF-8",
+    ),
+    "begins late": lambda v: tf.raw_ops.StringNGrams(
+        data=v, data_splits=tf.stack([1, tf.size(v)]), separator=" ", ngram_widths=[2],
+        left_pad="", right_pad="", pad_width=0, preserve_short_sequences=False,
+    )[0],
+    "a segment too far": lambda v: strings.unsorted_segment_join(v, tf.range(tf.size(v)), 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_row_refuses_is_an_error(name):
+    rows = tf.ragged.constant([["a", "b", "c"], ["hello"]])
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        WRONG[name](rows[0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_text.py:\d+"):
+        tf_pfor.vectorized_map(WRONG[name], rows, fallback_to_while_loop=False)
+
+
+def test_gradients_of_embeddings():
+    """Through the words of each text, to the table that all share."""
+
+    def loss(s):
+        return tf.reduce_sum(tf.gather(EMBEDDINGS, ids(s)) ** 2)
+
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(mapped(loss, TEXTS))
+    found = tf.convert_to_tensor(tape.gradient(total, EMBEDDINGS))
+    with tf.GradientTape() as tape:
+        total = tf.add_n([loss(s) for s in TEXTS])
+    np.testing.assert_allclose(
+        found, tf.convert_to_tensor(tape.gradient(total, EMBEDDINGS)), rtol=1e-5
+    )
+
+
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+@pytest.mark.parametrize("name", ["bag", "number", "texts, count", "joined again"])
+def test_in_a_map_of_a_map(name):
+    fn = OF_TEXTS[name]
+    rows = tf.reshape(TEXTS[:4], [2, 2])
+    found = tf_pfor.vectorized_map(lambda r: tf_pfor.vectorized_map(fn, r), rows)
+    for i in range(2):
+        assert_rows(found[i], fn, rows[i])
+
+
+@pytest.mark.parametrize("where", ["branch", "loop"])
+def test_in_control_flow(where):
+    def branch(s):
+        words = split(s)
+        return tf.cond(
+            tf.size(words) > 1, lambda: strings.length(words[1]), lambda: tf.constant(-1)
+        )
+
+    def loop(s):
+        words, total = split(s), tf.constant("")
+        for k in tf.range(tf.size(words)):
+            total = strings.join([words[k], total])
+        return total
+
+    body = {"branch": branch, "loop": tf.autograph.to_graph(loop)}[where]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", tf_pfor.FallbackWarning)
+        assert_rows(mapped(body, TEXTS), body, TEXTS)

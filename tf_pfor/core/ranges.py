@@ -295,9 +295,11 @@ def _cut(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair | None:
     source, says = op.inputs[0], [bounds.constant(t) for t in op.inputs[1:]]
     if source.op.type in _SPLITS and source.value_index == 0 and tensor.shape.rank == 1:
         texts = source.op.inputs[0].shape
+        count = texts[0] if texts.rank == 1 else None
+        most = np.inf if count is None else max(count - 1, 0)
         column = op.get_attr("shrink_axis_mask") == 2 and op.get_attr("new_axis_mask") == 0
-        if column and says[0] is not None and says[0][1] == 0 and texts.rank == 1:
-            return 0, np.inf if texts[0] is None else max(texts[0] - 1, 0)
+        if column and says[0] is not None and says[0][1] == 0:
+            return 0, most
     return _moves(_sliced, [1, 2, 3])(op, tensor, bounds)
 
 

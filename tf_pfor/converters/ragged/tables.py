@@ -21,6 +21,8 @@ def find(call: Call, table_handle: Value, keys: Value, default_value: Value) -> 
         raise CannotVectorize("'default_value' differs between iterations")
     made = call.rebuild(keys=keys.tensor)
     if made.shape.rank is None:  # the default has the shape of a value
+        if keys.tensor.shape.rank != 1:
+            raise CannotVectorize("whether its keys are vectors is not known")
         made.set_shape(keys.tensor.shape.concatenate(default_value.inner_shape))
     return from_packed(call, made, keys.sizes)
 
