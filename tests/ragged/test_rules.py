@@ -337,7 +337,7 @@ def test_reshapes_to_another_number_of_elements(name):
     x, k, m = X[:2], tf.constant([2, 4]), tf.constant([4, 2])
     if name == "what is left":
         k = tf.constant([3, 5])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="number of elements|6 values"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many elements|6 values"):
         tf_pfor.vectorized_map(lambda e: RESHAPES[name](*e), (x, k, m))
 
 
@@ -499,6 +499,9 @@ BEYOND = {
     "range to what is before": lambda i: tf.range(5, i),
     "range of floats": lambda i: tf.range(0.0, tf.cast(i, tf.float32) - 2.0),
     "segments": lambda i: tf.math.segment_sum(tf.ones([3]), tf.stack([2 - i, 3, 4])),
+    "reshaped": lambda i: tf.reshape(tf.range(2 * i), [3]),
+    "reshaped to its own": lambda i: tf.reshape(tf.range(i), [i // 2, 2]),
+    "reshaped with a rest": lambda i: tf.reshape(tf.range(i + 1), [-1, 2]),
     "multiples": lambda i: tf.tile(tf.ones([2]), [i - 1]),
 }
 

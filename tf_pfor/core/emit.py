@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
+from tf_pfor.core.ranges import Bounds
 from tf_pfor.core.values import Value, dims, is_static
 
 Dim = int | tf.Tensor
@@ -282,6 +283,7 @@ def folded(op: tf.Operation, values: Sequence[Value]) -> np.ndarray | None:
         inputs = [emit.constant(a, t.dtype) for a, t in zip(arrays, op.inputs, strict=True)]
         try:
             made = emit.create(op.type, inputs, _tf.attr_map(op))
-            return _tf.static_value(made.outputs[0])
+            found = _tf.static_value(made.outputs[0])
+            return Bounds().constant(made.outputs[0]) if found is None else found
         except (ValueError, tf.errors.OpError):  # it fails when it runs, and says so there
             return None

@@ -13,11 +13,11 @@ RULES: dict[str, Rule] = {}
 FAMILIES: dict[str, Rule] = {}
 """The same, by the family of the op's rules for stacked inputs."""
 OF_SHAPES = frozenset([
-    "BroadcastGradientArgs", "BroadcastTo", "Cast", "ConcatV2", "DynamicStitch", "ExpandDims",
-    "Fill", "GatherV2", "Identity", "Pack", "Prod", "Reshape", "RandomStandardNormal",
-    "RandomUniform", "RandomUniformInt", "Slice", "StridedSlice", "StridedSliceGrad", "Tile",
-    "TruncatedNormal", "UnsortedSegmentMax", "UnsortedSegmentMin",
-    "UnsortedSegmentProd", "UnsortedSegmentSum",
+    "BroadcastGradientArgs", "BroadcastTo", "Cast", "ConcatV2", "Cumsum", "DenseBincount",
+    "DynamicStitch", "ExpandDims", "Fill", "GatherV2", "Identity", "Minimum", "Mul", "Pack",
+    "Prod", "RandomStandardNormal", "RandomUniform", "RandomUniformInt", "Reshape", "Slice",
+    "StridedSlice", "StridedSliceGrad", "Tile", "TruncatedNormal", "UnsortedSegmentMax",
+    "UnsortedSegmentMin", "UnsortedSegmentProd", "UnsortedSegmentSum",
 ])  # fmt: skip
 """Those that know what to do where only shapes, or sizes, of ragged rows are given."""
 TAKERS = frozenset([

@@ -11,6 +11,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.checked import checked
 from tf_pfor.core.conversion import Inputs
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.regions import key
 from tf_pfor.core.registry import Outcome
 from tf_pfor.core.values import Results, is_static
 from tf_pfor.fallback import selections, uneven_regions
@@ -59,8 +60,8 @@ def from_source(
         rule = SOURCES.get(op.type)
         if rule is None:
             return None
-        members, _, _ = uneven_regions.spread(op, walker, in_loop=False)
-        others = members - {op}
+        members, uneven, _ = uneven_regions.spread(op, walker, in_loop=False)
+        others = [o for o in members - {op} if any(key(t) in uneven for t in o.inputs)]
         rows = [v.inner_shape for v in Call(op, inputs, walker).flat_inputs()]
         largest = max((math.prod(r) for r in rows if r is not None and is_static(r)), default=0)
         if any(largest >= LARGE.get(o.type, largest + 1) for o in members):

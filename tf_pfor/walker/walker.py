@@ -244,7 +244,7 @@ class Walker:
             return self._legacy_call(op)
         if op.type == "Const":
             return [self._constant(op, _tf.static_value(op.outputs[0]))], []
-        if matching.is_shape_arithmetic(op) and not schema.is_stateful:
+        if matching.makes_integers(op) and not schema.is_stateful:
             known = self.bounds.constant(op.outputs[0])
             if known is None:
                 known = folded(op, [self._values[_key(t)] for t in op.inputs])

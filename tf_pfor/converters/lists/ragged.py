@@ -76,7 +76,7 @@ def within_own(call: Call, listed: Value, index: tf.Tensor) -> tf.Tensor:
     if lengths is None or _tf.in_xla_context(call.emit.graph) or call.emit.is_trial:
         return index
     own = pick(call, listed, lengths)
-    text = "an item is read that is behind the end of the list in some iterations. Index and lengths"
+    text = "an item behind the end of the list is read in some iterations. Index and lengths"
     with call.emit.graph.as_default():
         return after_check(call, index < own, text, [index, own], index)
 

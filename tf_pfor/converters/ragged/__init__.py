@@ -21,6 +21,9 @@ from tf_pfor.converters.ragged import (
     sets,
     shapes,
     slices,
+    tables,
+    tensors,
+    text,
 )
 
 __all__ = [
@@ -38,4 +41,7 @@ __all__ = [
     "sets",
     "shapes",
     "slices",
+    "tables",
+    "tensors",
+    "text",
 ]

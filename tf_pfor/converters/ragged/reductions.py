@@ -135,9 +135,13 @@ def softmax(call: Call, logits: Ragged) -> Any:
 
 
 @ragged_rule("Cumsum")
-def cumsum(call: Call, x: Ragged, axis: Value) -> Any:
-    """Zeros in the padding change no sum."""
+def cumsum(call: Call, x: Value, axis: Value) -> Any:
+    """Zeros in the padding change no sum; of one size, that size."""
     del axis
+    if not isinstance(x, Ragged):
+        if not isinstance(x, RowShape) or len(x.sizes) != 1 or call.attr("exclusive"):
+            raise CannotVectorize("numbers of one shape")
+        return x
     (at,) = constant_axes(call, "axis", rank_of(x))
     if at >= x.n_leading and uses_packed(call):
         made = call.rebuild(x=x.tensor, axis=np.int32(at - x.n_leading + 1))

@@ -24,7 +24,7 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, mask_of
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, mask_of, shape_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
@@ -167,6 +167,11 @@ def _of_rows(call: Call, made: tf.Tensor, count: Any) -> Value:
 @ragged_rule("DenseBincount")
 def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any:
     """How often each number is there; a number that is too large is left out."""
+    if isinstance(size, RowSize):
+        return _own_bins(call, input, size.size, weights)
+    if _is_size(call, input, weights):
+        assert isinstance(input, Ragged)
+        return shape_value(call.emit, input.sizes, call.output_dtype())
     bins = size.tensor if not size.is_stacked else None
     if bins is None:
         known = call.walker.bounds.constant(call.op.inputs[1])
@@ -176,6 +181,8 @@ def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any
     if not isinstance(input, Ragged) or rank_of(input) != 1:
         raise CannotVectorize("counts of a matrix")
     weighted = isinstance(weights, Ragged) or not is_one(_count_or_one(weights))
+    if not weighted and uses_packed(call):
+        return _counted(call, input, bins)
     given = [input, weights] if weighted else [input]
     (numbers, *others), rows, mask = _entries(call, given, 1)
     bins = tf.cast(bins, numbers.dtype)
@@ -195,6 +202,52 @@ def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any
         found = tf.math.unsorted_segment_max(tf.ones(tf.shape(numbers), dtype), places, total)
         return _of_rows(call, tf.maximum(found, 0), bins)
     return _of_rows(call, tf.math.unsorted_segment_sum(each, places, total), bins)
+
+
+def _counted(call: Call, input: Ragged, bins: Any) -> Value:
+    """The kernel for rows of their own lengths, which begin where their splits say."""
+    numbers, (size,) = input.tensor, input.sizes
+    assert isinstance(size, RowSizes)
+    text = "a number is negative in some iterations"
+    numbers = after_check(call, numbers >= 0, text, [numbers], numbers)
+    end = tf.shape(numbers)
+    made = tf.raw_ops.RaggedBincount(
+        splits=tf.cast(tf.concat([size.starts, end], 0), tf.int64),
+        values=numbers,
+        size=tf.cast(bins, numbers.dtype),
+        weights=tf.zeros([0], call.output_dtype()),
+        binary_output=call.attr("binary_output"),
+    )
+    return call.like(made)
+
+
+def _is_size(call: Call, input: Value, weights: Value) -> bool:
+    """Whether nothing but zeros is counted, in one bin: that is how many there are."""
+    bins, numbers = call.walker.bounds, call.op.inputs[0]
+    if bins.constant(call.op.inputs[1]) != 1 or numbers.shape.rank != 1:
+        return False
+    found = bins.of(numbers)
+    if found is None or found.low.any() or found.high.any() or not found.high.size:
+        return False
+    is_plain = not call.attr("binary_output") and weights.inner_shape == (0,)
+    return is_plain and isinstance(input, Ragged)
+
+
+def _own_bins(call: Call, input: Value, sizes: RowSizes, weights: Value) -> Value:
+    """As many bins in each row as the row says."""
+    if not isinstance(input, Ragged) or rank_of(input) != 1 or not uses_packed(call):
+        raise CannotVectorize("the number of bins, and so the shape, may differ")
+    if call.attr("binary_output") or not is_one(_count_or_one(weights)):
+        raise CannotVectorize("weights, in bins whose number differs between iterations")
+    rows, numbers = row_ids(input.sizes), tf.cast(input.tensor, tf.int64)
+    text = "a number is negative in some iterations"
+    numbers = after_check(call, numbers >= 0, text, [numbers], numbers)
+    is_kept = numbers < tf.cast(tf.gather(sizes.tensor, rows), tf.int64)
+    places = numbers + tf.cast(tf.gather(sizes.starts, rows), tf.int64)
+    each = tf.ones(tf.shape(rows), call.output_dtype())
+    total = tf.reduce_sum(sizes.tensor)
+    made = tf.math.unsorted_segment_sum(each, tf.where(is_kept, places, -1), total)
+    return from_packed(call, made, [sizes])
 
 
 def _count_or_one(weights: Value) -> Any:

@@ -167,20 +167,40 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     own = sizes_of(tensor) if isinstance(tensor, Ragged) else list(tensor.inner_shape or ())
     if not isinstance(tensor, Ragged) and (tensor.inner_shape is None or None in own):
         raise CannotVectorize("the shape of the input is not known")
+    has_unknown = -1 in [s for s in target if isinstance(s, int)]
     target = _without_unknown(target, own)
     if isinstance(tensor, Ragged) and same_sizes(target, own):
         return tensor
     flat = tensor.tensor if isinstance(tensor, Ragged) else call.stacked(tensor)
-    flat = _after_count(call, own, target, flat)
+    n: Any = call.loop.length
+    if not _holds_as_many(own, target, has_unknown=has_unknown):
+        before, after = (tf.broadcast_to(_product(s), tf.stack([n])) for s in (own, target))
+        text = "a row has not as many elements as its new shape. Elements, and of the new shape"
+        flat = after_check(call, tf.equal(before, after), text, [before, after], flat)
     last = max((i for i, s in enumerate(target) if isinstance(s, RowSizes)), default=-1)
     if last < 0:
-        n: Any = call.loop.length
         made = tf.reshape(flat, tf.stack([n, *target]))
         return call.like(made)
     made = tf.reshape(flat, tf.stack([-1, *target[last + 1 :]]))
     rest = [s if isinstance(s, int) else None for s in target[last + 1 :]]
     made.set_shape([None, *rest])
     return from_packed(call, made, target[: last + 1])
+
+
+def _holds_as_many(own: list[Any], target: list[Any], *, has_unknown: bool) -> bool:
+    """Whether two shapes are known to have as many elements, in every row."""
+    ints = [int(np.prod([s for s in each if isinstance(s, int)] or [1])) for each in (own, target)]
+    rows, new = ([s for s in each if not isinstance(s, int)] for each in (own, target))
+    for size in list(rows):
+        at = next((i for i, s in enumerate(new) if s is size), None)
+        if at is not None:
+            new.pop(at)
+            rows.pop(next(i for i, s in enumerate(rows) if s is size))
+    if not rows and not new:
+        return ints[0] == ints[1]
+    # One size that follows from the others, without a rest.
+    follows = has_unknown and len(rows) == 1 and len(new) == 1
+    return follows and ints[1] > 0 and ints[0] % ints[1] == 0
 
 
 def target_sizes(call: Call, shape: Value, at: int) -> list[Any]:
@@ -232,24 +252,6 @@ def _without_unknown(target: list[Any], own: list[Any]) -> list[Any]:
         return [*target[:at], found, *target[at + 1 :]]
     count, divisor = _product(left), _product(top)
     return [*target[:at], RowSizes.of(count // divisor), *target[at + 1 :]]
-
-
-def _after_count(call: Call, own: list[Any], target: list[Any], tensor: Any) -> Any:
-    """``tensor``, after a check that each row has as many elements as its new shape."""
-    before, after = list(own), list(target)
-    for size in own:  # what both have cancels
-        at = next((i for i, s in enumerate(after) if s is size), None)
-        if at is not None:
-            del after[at]
-            del before[next(i for i, s in enumerate(before) if s is size)]
-    if all(isinstance(s, int) for s in (*before, *after)) and np.prod(before) == np.prod(after):
-        return tensor
-    counts = [tf.convert_to_tensor(_product(sizes), tf.int32) for sizes in (own, target)]
-    text = (
-        "a reshape to a shape that has another number of elements than what is reshaped, in some "
-        "iterations. The numbers of elements are"
-    )
-    return after_check(call, tf.equal(counts[0], counts[1]), text, counts, tensor)
 
 
 def _product(sizes: Sequence[Any]) -> Any:

@@ -39,6 +39,7 @@ class Item:
       end: the same.
       stride: of a range.
       name: equal for ranges of an axis that have the same bounds.
+      size: what the end is, of a row whose size it is.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class Item:
     end: Any = None
     stride: int = 1
     name: Any = None
+    size: Any = None
 
     @property
     def is_static(self) -> bool:
@@ -68,6 +70,8 @@ def _bound(value: Value, known: Form, at: int) -> Any:
     """One entry of a begin or an end."""
     if known.known is not None:
         return known.known
+    if value.constant is not None:
+        return int(value.constant[at])
     tensor = tf.cast(value.tensor, tf.int32)
     return tensor[:, at] if value.is_stacked else tensor[at]
 
@@ -106,7 +110,8 @@ def items_of(call: Call, rank: int) -> list[Item]:
             name = (
                 None if first is None else begins[p], None if last is None else ends[p], stride
             )  # fmt: skip
-            out.append(Item("range", first, last, stride, name))
+            size = end.sizes[p] if isinstance(end, RowShape) and last is not None else None
+            out.append(Item("range", first, last, stride, name, size))
     return out + [Item("all")] * (rank - sum(i.kind != "new" for i in out))
 
 
@@ -397,6 +402,9 @@ def _range(call: Call, x: Ragged, item: Item) -> Value:
     """x[a:b] of each row."""
     (size,) = x.sizes
     assert isinstance(size, RowSizes)
+    is_from_0 = item.begin is None or (isinstance(item.begin, int) and item.begin == 0)
+    if is_from_0 and item.size is size and item.stride == 1:
+        return x
     if item.stride < 1:
         if item.stride == -1 and item.begin is None and item.end is None:
             return _reversed(call, x, size)
