@@ -4,8 +4,10 @@ It may import `converters/ragged` and below: what rows hold may have a length of
 may import it. Strings that stay strings are in `converters/strings`.
 """
 
-from tf_pfor.converters.parsing import examples
+from tf_pfor.converters.parsing import examples, raw, text
 
 __all__ = [
     "examples",
+    "raw",
+    "text",
 ]

@@ -166,10 +166,14 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     own = sizes_of(tensor) if isinstance(tensor, Ragged) else list(tensor.inner_shape or ())
     if not isinstance(tensor, Ragged) and (tensor.inner_shape is None or None in own):
         raise CannotVectorize("the shape of the input is not known")
-    target = _without_unknown(target, own)
+    target, is_exact = _without_unknown(target, own)
     if isinstance(tensor, Ragged) and same_sizes(target, own):
         return tensor
     flat = tensor.tensor if isinstance(tensor, Ragged) else call.stacked(tensor)
+    if not is_exact:  # as many elements in all rows together say nothing about each
+        counts = [_product(own), _product(target)]
+        text = "the elements of a row do not fill its new shape. Elements, and those of the shape"
+        flat = after_check(call, tf.equal(*counts), text, counts, flat)
     last = max((i for i, s in enumerate(target) if isinstance(s, RowSizes)), default=-1)
     if last < 0:
         n: Any = call.loop.length
@@ -203,21 +207,26 @@ def _target(call: Call, shape: Value, at: int) -> list[Any]:
     return target
 
 
-def _without_unknown(target: list[Any], own: list[Any]) -> list[Any]:
-    """A shape with the size that -1 stands for."""
-    if not any(isinstance(s, int) and s == -1 for s in target):
-        return target
-    at = next(i for i, s in enumerate(target) if isinstance(s, int) and s == -1)
+def _without_unknown(target: list[Any], own: list[Any]) -> tuple[list[Any], bool]:
+    """A shape with the size that -1 stands for; and whether as many elements are known to fill it.
+
+    Args:
+      target: the new sizes.
+      own: those of the input.
+    """
+    at = next((i for i, s in enumerate(target) if isinstance(s, int) and s == -1), None)
     left, top = list(own), [s for i, s in enumerate(target) if i != at]
     for size in list(top):  # what both have cancels
-        same = [x for x in left if x is size]
-        if same and isinstance(size, RowSizes):
-            left.remove(same[0])
-            top = [s for s in top if s is not size]
+        same = [i for i, x in enumerate(left) if x is size]
+        if same and not isinstance(size, int):
+            left.pop(same[0])
+            top.pop(next(i for i, x in enumerate(top) if x is size))
     ints = int(np.prod([s for s in left if isinstance(s, int)] or [1]))
     over = int(np.prod([s for s in top if isinstance(s, int)] or [1]))
     rows = [s for s in left if not isinstance(s, int)]
     others = [s for s in top if not isinstance(s, int)]
+    if at is None:
+        return target, not rows and not others and ints == over
     if not others and len(rows) <= 1 and over and ints % over == 0:
         factor = ints // over
         found: Any = factor if not rows else rows[0] if factor == 1 else None
@@ -227,9 +236,9 @@ def _without_unknown(target: list[Any], own: list[Any]) -> list[Any]:
             made = numbers * factor
             is_row = isinstance(rows[0], RowSizes)
             found = RowSizes.of(made, None if most is None else most * factor) if is_row else made
-        return [*target[:at], found, *target[at + 1 :]]
+        return [*target[:at], found, *target[at + 1 :]], True
     count, divisor = _product(left), _product(top)
-    return [*target[:at], RowSizes.of(count // divisor), *target[at + 1 :]]
+    return [*target[:at], RowSizes.of(count // divisor), *target[at + 1 :]], False
 
 
 def _product(sizes: Sequence[Any]) -> Any:
