@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -11,10 +12,18 @@ from tf_pfor.core.checked import checked
 from tf_pfor.core.conversion import Inputs
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import Outcome
-from tf_pfor.core.values import Results
+from tf_pfor.core.values import Results, is_static
 from tf_pfor.fallback import selections, uneven_regions
 from tf_pfor.layouts.ragged import is_ragged
-from tf_pfor.layouts.ragged_rules import OF_SHAPES, SOURCES, TAKERS, Rule, rule_of
+from tf_pfor.layouts.ragged_rules import (
+    BY_KERNEL,
+    OF_SHAPES,
+    ROW_KERNELS,
+    SOURCES,
+    TAKERS,
+    Rule,
+    rule_of,
+)
 
 
 def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
@@ -75,11 +84,24 @@ def from_source(
     return selections.masked(op, inputs, walker, reason, otherwise)
 
 
+def by_kernel(op: tf.Operation, values: Iterable[Any]) -> bool:
+    """Whether a loop over rows is what one expects of an op, and runs in parallel: no warning.
+
+    Args:
+      op: what it was made for.
+      values: its results.
+    """
+    return op.type in ROW_KERNELS and all(is_static(v.inner_shape) for v in values)
+
+
 def _applied(rule: Rule, op: tf.Operation, inputs: Inputs, walker: Any) -> Results:
     call, graph = Call(op, inputs, walker), walker.emit.graph
     before = len(graph.get_operations())
     with graph.as_default():
         results = checked(call, None, rule(call, *inputs.values()))
     walker.emit.operations += graph.get_operations()[before:]
-    walker.recorder.add(op, Outcome.VECTORIZED)
+    if op.type in ROW_KERNELS:
+        walker.recorder.add(op, Outcome.LOOPED, BY_KERNEL, on_purpose=True)
+    else:
+        walker.recorder.add(op, Outcome.VECTORIZED)
     return results

@@ -411,7 +411,8 @@ class Walker:
             raise uneven_regions.Leaves(f"{why}: {reason}") from None
         except CannotVectorize as why:
             raise self._rejected(op, f"{reason}; {why}") from None
-        self.recorder.add(op, Outcome.LOOPED, reason)
+        is_expected = ragged_ops.by_kernel(op, looped)
+        self.recorder.add(op, Outcome.LOOPED, reason, on_purpose=is_expected)
         return checked(Call(op, inputs, self), None, looped)
 
     def _in_order(
@@ -442,9 +443,8 @@ class Walker:
         for handle in region.handles:  # a while loop hands it on
             self._values[_key(handle)] = self._values[_key(handle.op.inputs[handle.value_index])]
         for op in new:
-            self.recorder.add(
-                op, Outcome.LOOPED, reason, on_purpose=bool(uneven) and op is not first
-            )
+            is_expected = (bool(uneven) and op is not first) or ragged_ops.by_kernel(first, made)
+            self.recorder.add(op, Outcome.LOOPED, reason, on_purpose=is_expected)
             self._done[op] = self.emit.operations[mark:] if uneven else []
         self.hide(new, region.hidden(new))
         return [self._values.get(_key(t)) for t in first.outputs]

@@ -4,10 +4,11 @@ It may import `converters/ragged` and below: what rows hold may have a length of
 may import it. Strings that stay strings are in `converters/strings`.
 """
 
-from tf_pfor.converters.parsing import examples, raw, text
+from tf_pfor.converters.parsing import examples, media, raw, text
 
 __all__ = [
     "examples",
+    "media",
     "raw",
     "text",
 ]

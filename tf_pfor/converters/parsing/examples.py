@@ -322,7 +322,7 @@ def _shape(call: Call, sizes: Sequence[Any]) -> Value:
 
 
 def _blocks(
-    call: Call, values: tf.Tensor, counts: tf.Tensor, feature: Dense
+    call: Call, values: tf.Tensor, counts: Any, feature: Dense
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Values as blocks [total, ...] of the shape behind the first axis, and how many there are."""
     rest: Any = feature.shape[1:]

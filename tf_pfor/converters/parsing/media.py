@@ -1,0 +1,141 @@
+"""Images, sounds and tensors that are encoded or decoded: ops that have no kernel for batches.
+
+``MapDefun`` runs the kernel for all rows in parallel (decision 0006), as ``tf.data`` would with
+``num_parallel_calls``. Results of one shape are stacked by it. Of others each row gives its
+elements as a variant, and its shape: what lies in the variants is joined, which is the packed form
+of ragged rows. Where an op that reads these has no rule for ragged rows, all of that shares one
+such loop (``fallback``): an image that is decoded and resized leaves its small form behind only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.parsing._batches import emitting, sizes_of
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.regions import Region, key
+from tf_pfor.core.registry import ANY, Outcome, RegisterPFor
+from tf_pfor.core.values import Value, dims, is_static
+from tf_pfor.layouts.ragged import Ragged
+from tf_pfor.layouts.ragged_rules import BY_KERNEL, ROW_KERNELS, source
+
+_ATTRS = {
+    "DecodeAndCropJpeg": (
+        "channels", "ratio", "fancy_upscaling", "try_recover_truncated",
+        "acceptable_fraction", "dct_method",
+    ),
+    "DecodeBmp": ("channels",),
+    "DecodeGif": (),
+    "DecodeImage": ("channels", "dtype", "expand_animations"),
+    "DecodeJpeg": (
+        "channels", "ratio", "fancy_upscaling", "try_recover_truncated",
+        "acceptable_fraction", "dct_method",
+    ),
+    "DecodeJxl": (),
+    "DecodePng": ("channels", "dtype"),
+    "DecodeWav": ("desired_channels", "desired_samples"),
+    "DecodeWebP": ("channels", "dtype"),
+    "EncodeJpeg": (
+        "format", "quality", "progressive", "optimize_size", "chroma_downsampling",
+        "density_unit", "x_density", "y_density", "xmp_metadata",
+    ),
+    "EncodeJpegVariableQuality": (),
+    "EncodePng": ("compression",),
+    "EncodeWav": (),
+    "ExtractJpegShape": ("output_type",),
+    "ParseTensor": ("out_type",),
+    "SerializeTensor": (),
+}  # fmt: skip
+assert _ATTRS.keys() == ROW_KERNELS
+
+
+def of_one_shape(call: Call, *_: Value) -> Any:
+    """Results whose shape is known."""
+    if not all(is_static(dims(t)) for t in call.op.outputs):
+        raise CannotVectorize(
+            "it has no kernel for batches, and its result may have another shape in each iteration "
+            "(tf.ensure_shape says that it has not)"
+        )
+    return _by_kernel(call)
+
+
+for op_type, attrs in _ATTRS.items():
+    RegisterPFor(op_type, ANY, attrs=attrs, outcome=Outcome.LOOPED, note=BY_KERNEL)(of_one_shape)
+
+
+@source(" ".join(sorted(ROW_KERNELS)))
+def of_own_shape(call: Call, *_: Value) -> Any:
+    """Results of which each row has its own shape."""
+    if any(t.shape.rank is None for t in call.op.outputs):
+        raise CannotVectorize("the rank of its result is unknown (tf.ensure_shape says it)")
+    return _by_kernel(call)
+
+
+def _by_kernel(call: Call) -> list[Value]:
+    """All rows by one kernel.
+
+    Raises:
+      CannotVectorize: in the body of another map, where the fallback makes one loop of both.
+    """
+    if _tf.in_body(call.emit.graph) or _tf.in_xla_context(call.emit.graph):
+        raise CannotVectorize("its kernel cannot run in the body of another map, or under XLA")
+    region = Region.of([call.op], call.op.outputs)
+    known = {key(t): v for t, v in zip(call.op.inputs, call.flat_inputs(), strict=True)}
+    values = [known[key(t)] for t in region.inputs]
+    order = sorted(range(len(values)), key=lambda i: not values[i].is_stacked)
+    rows = sum(v.is_stacked for v in values)
+    outputs = call.op.outputs
+
+    def one(*given: tf.Tensor) -> list[tf.Tensor]:
+        inputs = dict(zip(order, given, strict=True))
+        made = region.copy(*[inputs[i] for i in range(len(given))])
+        shapes = [tf.shape(x) for x, t in zip(made, outputs) if not is_static(dims(t))]
+        return [*[_element(x, t) for x, t in zip(made, outputs)], *shapes]
+
+    specs = [tf.TensorSpec(values[i].inner_shape, values[i].dtype) for i in order]
+    function = tf.function(one, autograph=False).get_concrete_function(*specs)
+    with emitting(call):
+        function.add_to_graph(tf.compat.v1.get_default_graph())
+        tensors = [values[i].tensor for i in order]
+        made = tf.raw_ops.MapDefun(
+            arguments=tensors[:rows],
+            captured_inputs=tensors[rows:],
+            output_types=[t.dtype for t in function.outputs],
+            output_shapes=[t.shape for t in function.outputs],
+            f=function,
+        )
+        shapes = iter(made[len(outputs) :])
+        return [
+            Value.stacked(x) if is_static(dims(t)) else _joined(call, x, next(shapes), t)
+            for x, t in zip(made, outputs)
+        ]
+
+
+def _element(tensor: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
+    """A result of one row: as it is, or all of its elements in a scalar."""
+    if is_static(dims(output)):
+        return tf.ensure_shape(tensor, output.shape)
+    return tf.raw_ops.RaggedTensorToVariant(
+        rt_nested_splits=[], rt_dense_values=tf.reshape(tensor, [-1]), batched_input=False
+    )
+
+
+def _joined(call: Call, rows: tf.Tensor, shapes: tf.Tensor, output: tf.Tensor) -> Value:
+    """Elements of all rows, of the shapes int32 [n, rank]."""
+    _, flat = tf.raw_ops.RaggedTensorFromVariant(
+        encoded_ragged=rows, input_ragged_rank=0, output_ragged_rank=1,
+        Tvalues=output.dtype, Tsplits=tf.int64,
+    )  # fmt: skip
+    known: Sequence[int | None] = tuple(output.shape)
+    count = max(i for i, size in enumerate(known) if size is None) + 1
+    sizes = [
+        sizes_of(call, shapes[:, i]) if size is None else size
+        for i, size in enumerate(known[:count])
+    ]
+    packed = tf.reshape(flat, [-1, *known[count:]])
+    return Ragged.packed(packed, sizes, output)
