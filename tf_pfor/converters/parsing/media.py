@@ -20,7 +20,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import Region, key
 from tf_pfor.core.registry import ANY, Outcome, RegisterPFor
-from tf_pfor.core.values import Value, dims, is_static
+from tf_pfor.core.values import Shape, Value, dims, is_static
 from tf_pfor.layouts.ragged import Ragged
 from tf_pfor.layouts.ragged_rules import BY_KERNEL, ROW_KERNELS, source
 
@@ -56,7 +56,7 @@ assert _ATTRS.keys() == ROW_KERNELS
 
 def of_one_shape(call: Call, *_: Value) -> Any:
     """Results whose shape is known."""
-    if not all(is_static(dims(t)) for t in call.op.outputs):
+    if not all(is_static(_shape(call, t)) for t in call.op.outputs):
         raise CannotVectorize(
             "it has no kernel for batches, and its result may have another shape in each iteration "
             "(tf.ensure_shape says that it has not)"
@@ -71,7 +71,7 @@ for op_type, attrs in _ATTRS.items():
 @source(" ".join(sorted(ROW_KERNELS)))
 def of_own_shape(call: Call, *_: Value) -> Any:
     """Results of which each row has its own shape."""
-    if any(t.shape.rank is None for t in call.op.outputs):
+    if any(_shape(call, t) is None for t in call.op.outputs):
         raise CannotVectorize("the rank of its result is unknown (tf.ensure_shape says it)")
     return _by_kernel(call)
 
@@ -90,14 +90,16 @@ def _by_kernel(call: Call) -> list[Value]:
     order = sorted(range(len(values)), key=lambda i: not values[i].is_stacked)
     rows = sum(v.is_stacked for v in values)
     outputs = call.op.outputs
+    inner = [_shape(call, t) for t in outputs]
 
     def one(*given: tf.Tensor) -> list[tf.Tensor]:
         inputs = dict(zip(order, given, strict=True))
         made = region.copy(*[inputs[i] for i in range(len(given))])
-        shapes = [tf.shape(x) for x, t in zip(made, outputs) if not is_static(dims(t))]
-        return [*[_element(x, t) for x, t in zip(made, outputs)], *shapes]
+        shapes = [tf.shape(x) for x, known in zip(made, inner) if not is_static(known)]
+        return [*[_element(x, known) for x, known in zip(made, inner)], *shapes]
 
-    specs = [tf.TensorSpec(values[i].inner_shape, values[i].dtype) for i in order]
+    given: Any = [(v.inner_shape, v.dtype) for v in values]
+    specs = [tf.TensorSpec(*given[i]) for i in order]
     function = tf.function(one, autograph=False).get_concrete_function(*specs)
     with emitting(call):
         function.add_to_graph(tf.compat.v1.get_default_graph())
@@ -111,15 +113,26 @@ def _by_kernel(call: Call) -> list[Value]:
         )
         shapes = iter(made[len(outputs) :])
         return [
-            Value.stacked(x) if is_static(dims(t)) else _joined(call, x, next(shapes), t)
-            for x, t in zip(made, outputs)
+            Value.stacked(x) if is_static(known) else _joined(call, x, next(shapes), t)
+            for x, known, t in zip(made, inner, outputs)
         ]
 
 
-def _element(tensor: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
+def _shape(call: Call, output: tf.Tensor) -> Shape:
+    """The shape of a result, also where it is the ops that read it that say all of it."""
+    own = dims(output)
+    readers = output.consumers()
+    if is_static(own) or call.walker.is_asked(output) or not readers:
+        return own
+    said = {dims(op.outputs[0]) if op.type == "EnsureShape" else None for op in readers}
+    known = said.pop()
+    return own if said or not is_static(known) else known
+
+
+def _element(tensor: tf.Tensor, known: Shape) -> tf.Tensor:
     """A result of one row: as it is, or all of its elements in a scalar."""
-    if is_static(dims(output)):
-        return tf.ensure_shape(tensor, output.shape)
+    if is_static(known):
+        return tf.ensure_shape(tensor, known)
     return tf.raw_ops.RaggedTensorToVariant(
         rt_nested_splits=[], rt_dense_values=tf.reshape(tensor, [-1]), batched_input=False
     )
