@@ -53,6 +53,15 @@ def keys(call: Call, name: str) -> list[bytes]:
     return list(call.constant(name).reshape([-1]))
 
 
+def listed(call: Call, name: str) -> list[bytes]:
+    """The keys of an input that is a list of scalars."""
+    values: Any = call.inputs[name]
+    found = [v.constant for v in values]
+    if any(key is None for key in found):
+        raise CannotVectorize(f"input '{name}' is not a constant")
+    return [key.item() for key in found]
+
+
 def strings(call: Call, texts: Sequence[bytes]) -> tf.Tensor:
     """A constant vector of strings."""
     array = np.empty([len(texts)], object)

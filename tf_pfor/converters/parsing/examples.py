@@ -18,15 +18,16 @@ from tf_pfor.converters.parsing._batches import (
     differences,
     emitting,
     keys,
+    listed,
     names_of,
     need_packed,
     nothing,
     packed,
     same_for_all,
-    sizes_between,
     sizes_of,
     strings,
 )
+from tf_pfor.converters.parsing._features import ragged_vector, sparse_vector
 from tf_pfor.converters.ragged._forms import after_check, from_padded, masked
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
@@ -134,7 +135,7 @@ def parse_examples(call: Call, serialized: Value, names: Value, *_: Any) -> Any:
     """A vector of examples in each row."""
     del names
     same_for_all(call, "sparse_keys", "dense_keys", "dense_defaults")
-    sparse, dense = (_listed(call, name) for name in ("sparse_keys", "dense_keys"))
+    sparse, dense = (listed(call, name) for name in ("sparse_keys", "dense_keys"))
     types = call.attr("sparse_types")
     features = Features(tuple(zip(sparse, types, strict=True)), _dense(call, dense), ())
     return _converted(call, serialized, "names", features)
@@ -152,15 +153,6 @@ def parse_single_example(call: Call, serialized: Value, dense_defaults: list[Val
     sparse = zip(call.attr("sparse_keys"), call.attr("sparse_types"), strict=True)
     features = Features(tuple(sparse), _dense(call, call.attr("dense_keys")), ())
     return _converted(call, serialized, None, features)
-
-
-def _listed(call: Call, name: str) -> list[bytes]:
-    """The keys of an input that is a list of scalars."""
-    values: Any = call.inputs[name]
-    found = [v.constant for v in values]
-    if any(key is None for key in found):
-        raise CannotVectorize(f"input '{name}' is not a constant")
-    return [key.item() for key in found]
 
 
 def _dense(call: Call, names: Sequence[bytes]) -> tuple[Dense, ...]:
@@ -239,13 +231,8 @@ class _Singles:
         return Value.stacked(tensor)
 
     def sparse(self, values: tf.Tensor, splits: tf.Tensor, at: int) -> list[Value]:
-        """Indices [k, 1], values [k] and the shape [k] of each row."""
-        call, size = self.call, sizes_between(self.call, splits)
-        places: Any = tf.range(tf.shape(values)[0]) - tf.gather(splits, size.rows)
-        indices = tf.cast(places[:, None], tf.int64)
-        indices.set_shape([None, 1])
-        elements = packed(call, values, [size], at)
-        return [packed(call, indices, [size], at), elements, _shape(call, [size])]
+        """Indices, values and the shape of each row."""
+        return sparse_vector(self.call, values, splits, at)
 
     def of_own_length(self, values: tf.Tensor, splits: tf.Tensor, feature: Dense, at: int) -> Value:
         """[length, ...] of each row."""
@@ -254,8 +241,7 @@ class _Singles:
 
     def ragged(self, values: tf.Tensor, splits: tf.Tensor, dtype: tf.DType, at: int) -> list[Value]:
         """Values of each row, and no splits: that is what the kernel returns."""
-        size = sizes_between(self.call, splits)
-        return [packed(self.call, values, [size], at), nothing(self.call, dtype)]
+        return [ragged_vector(self.call, values, splits, at), nothing(self.call, dtype)]
 
 
 class _Vectors:
