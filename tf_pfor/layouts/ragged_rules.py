@@ -25,7 +25,7 @@ TAKERS = frozenset([
 ])  # fmt: skip
 """Ops that hand ragged rows on to functions of theirs, which are converted for them."""
 ROW_KERNELS = frozenset([
-    "DecodeAndCropJpeg", "DecodeBmp", "DecodeGif", "DecodeImage", "DecodeJpeg", "DecodeJxl",
+    "DecodeAndCropJpeg", "DecodeBmp", "DecodeGif", "DecodeImage", "DecodeJpeg",
     "DecodePng", "DecodeWav", "DecodeWebP", "EncodeJpeg", "EncodeJpegVariableQuality", "EncodePng",
     "EncodeWav", "ExtractJpegShape", "ParseTensor", "SerializeTensor",
 ])  # fmt: skip

@@ -36,7 +36,6 @@ _ATTRS = {
         "channels", "ratio", "fancy_upscaling", "try_recover_truncated",
         "acceptable_fraction", "dct_method",
     ),
-    "DecodeJxl": (),
     "DecodePng": ("channels", "dtype"),
     "DecodeWav": ("desired_channels", "desired_samples"),
     "DecodeWebP": ("channels", "dtype"),
