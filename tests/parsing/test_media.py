@@ -30,6 +30,17 @@ def resized(x):
     return image / 255.0, tf.reduce_mean(image)
 
 
+def cropped(x):
+    image = tf.io.decode_png(x, channels=3)
+    return tf.cast(image[:4, :2], tf.float32) * 0.5
+
+
+def middle(x):
+    image = tf.io.decode_jpeg(x, channels=3)
+    start = (tf.shape(image)[:2] - 2) // 2
+    return tf.slice(image, [start[0], start[1], 0], [2, 2, 3])
+
+
 def sized(x):
     image = tf.io.decode_png(x, channels=1)
     image.set_shape([4, 5, 1])
@@ -49,6 +60,12 @@ BODIES = {
     "ensured": (lambda x: tf.ensure_shape(tf.io.decode_png(x, channels=3), [4, 5, 3]), PNG_EVEN),
     "ensured, of unknown rank": (
         lambda x: tf.ensure_shape(tf.io.decode_image(x, channels=3), [4, 5, 3]), PNG_EVEN),
+    "cropped": (cropped, PNG),
+    "cropped to one shape": (middle, JPEG),
+    "flipped": (lambda x: tf.reverse(tf.io.decode_png(x, channels=3), [1]), PNG),
+    "padded": (lambda x: tf.pad(tf.io.decode_png(x, channels=1), [[1, 1], [0, 2], [0, 0]]), PNG),
+    "beside each other": (
+        lambda x: tf.concat([tf.io.decode_png(x, channels=3)] * 2, 1), PNG),
     "wide numbers": (lambda x: tf.io.decode_png(x, channels=3, dtype=tf.uint16), PNG),
     "sizes only": (tf.io.extract_jpeg_shape, JPEG),
     "part of a jpeg": (

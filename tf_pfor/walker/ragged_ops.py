@@ -13,10 +13,11 @@ from tf_pfor.core.conversion import Inputs
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import Outcome
 from tf_pfor.core.values import Results, is_static
-from tf_pfor.fallback import selections, uneven_regions
+from tf_pfor.fallback import ragged_rows, selections, uneven_regions
 from tf_pfor.layouts.ragged import is_ragged
 from tf_pfor.layouts.ragged_rules import (
     BY_KERNEL,
+    OF_ONE_AXIS,
     OF_SHAPES,
     ROW_KERNELS,
     SOURCES,
@@ -69,6 +70,8 @@ def from_source(
             return None
         members, _, _ = uneven_regions.spread(op, walker, in_loop=False)
         others = members - {op}
+        if _is_cut(op, others):
+            return None
         if not all(rule_of(o.type) or o.type in SOURCES or o.type in TAKERS for o in others):
             return None
         try:
@@ -84,14 +87,26 @@ def from_source(
     return selections.masked(op, inputs, walker, reason, otherwise)
 
 
-def by_kernel(op: tf.Operation, values: Iterable[Any]) -> bool:
+def _is_cut(op: tf.Operation, others: Iterable[tf.Operation]) -> bool:
+    """Whether images are read by ops whose rules take rows that differ along one axis only."""
+    axes = [t.shape.as_list().count(None) for t in op.outputs if t.shape.rank is not None]
+    return max(axes, default=0) > 1 and any(o.type in OF_ONE_AXIS for o in others)
+
+
+def by_kernel(op: tf.Operation, values: Iterable[Any], graph: Any, region: Any = None) -> bool:
     """Whether a loop over rows is what one expects of an op, and runs in parallel: no warning.
 
     Args:
       op: what it was made for.
       values: its results.
+      graph: where it runs.
+      region: what is looped over, None for the op alone.
     """
-    return op.type in ROW_KERNELS and all(is_static(v.inner_shape) for v in values)
+    if op.type not in ROW_KERNELS:
+        return False
+    if region is not None and region.uneven:
+        return ragged_rows.may_run_by_kernel(region, graph)
+    return all(is_static(v.inner_shape) for v in values)
 
 
 def _applied(rule: Rule, op: tf.Operation, inputs: Inputs, walker: Any) -> Results:

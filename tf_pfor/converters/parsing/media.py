@@ -9,19 +9,18 @@ such loop (``fallback``): an image that is decoded and resized leaves its small 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.converters.parsing._batches import emitting, sizes_of
+from tf_pfor.converters.parsing._batches import emitting
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import Region, key
 from tf_pfor.core.registry import ANY, Outcome, RegisterPFor
 from tf_pfor.core.values import Shape, Value, dims, is_static
-from tf_pfor.layouts.ragged import Ragged
+from tf_pfor.layouts import row_kernels
 from tf_pfor.layouts.ragged_rules import BY_KERNEL, ROW_KERNELS, source
 
 _ATTRS = {
@@ -93,28 +92,13 @@ def _by_kernel(call: Call) -> list[Value]:
 
     def one(*given: tf.Tensor) -> list[tf.Tensor]:
         inputs = dict(zip(order, given, strict=True))
-        made = region.copy(*[inputs[i] for i in range(len(given))])
-        shapes = [tf.shape(x) for x, known in zip(made, inner) if not is_static(known)]
-        return [*[_element(x, known) for x, known in zip(made, inner)], *shapes]
+        return region.copy(*[inputs[i] for i in range(len(given))])
 
-    given: Any = [(v.inner_shape, v.dtype) for v in values]
-    specs = [tf.TensorSpec(*given[i]) for i in order]
-    function = tf.function(one, autograph=False).get_concrete_function(*specs)
     with emitting(call):
-        function.add_to_graph(tf.compat.v1.get_default_graph())
         tensors = [values[i].tensor for i in order]
-        made = tf.raw_ops.MapDefun(
-            arguments=tensors[:rows],
-            captured_inputs=tensors[rows:],
-            output_types=[t.dtype for t in function.outputs],
-            output_shapes=[t.shape for t in function.outputs],
-            f=function,
+        return row_kernels.all_rows(
+            one, tensors[:rows], tensors[rows:], outputs, inner, call.loop.static_length
         )
-        shapes = iter(made[len(outputs) :])
-        return [
-            Value.stacked(x) if is_static(known) else _joined(call, x, next(shapes), t)
-            for x, known, t in zip(made, inner, outputs)
-        ]
 
 
 def _shape(call: Call, output: tf.Tensor) -> Shape:
@@ -126,28 +110,3 @@ def _shape(call: Call, output: tf.Tensor) -> Shape:
     said = {dims(op.outputs[0]) if op.type == "EnsureShape" else None for op in readers}
     known = said.pop()
     return own if said or not is_static(known) else known
-
-
-def _element(tensor: tf.Tensor, known: Shape) -> tf.Tensor:
-    """A result of one row: as it is, or all of its elements in a scalar."""
-    if is_static(known):
-        return tf.ensure_shape(tensor, known)
-    return tf.raw_ops.RaggedTensorToVariant(
-        rt_nested_splits=[], rt_dense_values=tf.reshape(tensor, [-1]), batched_input=False
-    )
-
-
-def _joined(call: Call, rows: tf.Tensor, shapes: tf.Tensor, output: tf.Tensor) -> Value:
-    """Elements of all rows, of the shapes int32 [n, rank]."""
-    _, flat = tf.raw_ops.RaggedTensorFromVariant(
-        encoded_ragged=rows, input_ragged_rank=0, output_ragged_rank=1,
-        Tvalues=output.dtype, Tsplits=tf.int64,
-    )  # fmt: skip
-    known: Sequence[int | None] = tuple(output.shape)
-    count = max(i for i, size in enumerate(known) if size is None) + 1
-    sizes = [
-        sizes_of(call, shapes[:, i]) if size is None else size
-        for i, size in enumerate(known[:count])
-    ]
-    packed = tf.reshape(flat, [-1, *known[count:]])
-    return Ragged.packed(packed, sizes, output)
