@@ -29,6 +29,7 @@ BELOW = {
     "converters/nn": "converters/math",
     "converters/ragged": "converters/arrays",
     "converters/sparse": "converters/arrays",
+    "converters/parsing": "converters/ragged",
     "converters/strings": "converters/arrays",
     "converters/state": "converters/math fallback",
     "converters/control_flow": (

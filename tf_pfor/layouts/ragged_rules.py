@@ -25,6 +25,15 @@ TAKERS = frozenset([
     "StatelessWhile", "While",
 ])  # fmt: skip
 """Ops that hand ragged rows on to functions of theirs, which are converted for them."""
+OF_ONE_AXIS = frozenset(["ConcatV2", "GatherV2", "Pad", "Slice", "StridedSlice"])
+"""Ops whose rules take rows that differ along one axis only, in general."""
+ROW_KERNELS = frozenset([
+    "DecodeAndCropJpeg", "DecodeBmp", "DecodeGif", "DecodeImage", "DecodeJpeg",
+    "DecodePng", "DecodeWav", "DecodeWebP", "EncodeJpeg", "EncodeJpegVariableQuality", "EncodePng",
+    "EncodeWav", "ExtractJpegShape", "ParseTensor", "SerializeTensor",
+])  # fmt: skip
+"""Ops that have no kernel for batches: one for all rows in parallel is the best there is."""
+BY_KERNEL = "it has no kernel for batches: its kernel for one runs for all rows in parallel"
 SOURCES: dict[str, Rule] = {}
 """By op type: what makes rows of different shapes of others."""
 

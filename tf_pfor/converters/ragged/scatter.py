@@ -17,8 +17,11 @@ from tf_pfor.converters.ragged._forms import (
     from_packed,
     is_one,
     rank_of,
+    row_counts,
     row_ids,
+    row_starts,
     size_at,
+    sizes_from,
     uses_packed,
 )
 from tf_pfor.core.call import Call
@@ -313,16 +316,51 @@ def sparse_to_dense(
     default_value: Value,
 ) -> Any:  # fmt: skip
     """Elements of a sparse tensor, among a default that all rows share."""
-    if output_shape.is_stacked or default_value.is_stacked or rank_of(sparse_indices) != 2:
-        raise CannotVectorize("the shape, or the default, differs between iterations")
+    if default_value.is_stacked or rank_of(sparse_indices) != 2:
+        raise CannotVectorize("the default differs between iterations")
+    if isinstance(output_shape, RowShape):
+        return _sparse_into_rows(call, sparse_indices, output_shape, sparse_values)
+    if output_shape.is_stacked:
+        raise CannotVectorize("the shape differs between iterations")
     if not isinstance(sparse_values, Ragged):
         raise CannotVectorize("the values have one shape in all iterations")
     n: Any = call.loop.length
     shape = output_shape.tensor
-    full = tf.concat([[tf.cast(n + 1, shape.dtype)], shape], 0)
     places, values = _places(call, sparse_indices, sparse_values)
+    if uses_packed(call):  # in order: the kernel sees what is wrong with them
+        full = tf.concat([[tf.cast(n, shape.dtype)], shape], 0)
+        changes = {"sparse_indices": places, "output_shape": full, "sparse_values": values}
+        return call.like(call.rebuild(**changes))
+    full = tf.concat([[tf.cast(n + 1, shape.dtype)], shape], 0)
     made = tf.tensor_scatter_nd_update(tf.fill(full, default_value.tensor), places, values)
     return call.like(made[:n])
+
+
+def _sparse_into_rows(call: Call, indices: Value, shape: RowShape, values: Value) -> Value:
+    """Into rows of their own shapes: at the places that the elements have in the packed form."""
+    sizes = sizes_from(call, shape)
+    if not uses_packed(call) or not isinstance(indices, Ragged) or not isinstance(values, Ragged):
+        raise CannotVectorize("the shape differs between iterations")
+    if indices.n_leading != 1 or call.op.inputs[0].shape[1] != len(sizes):
+        raise CannotVectorize("how many axes are indexed differs between iterations")
+    (at, flat), rows, _ = _entries(call, [indices, values], 1)
+    dtype, place = at.dtype, tf.zeros([], at.dtype)
+    limits = [tf.gather(s.tensor, rows) if isinstance(s, RowSizes) else s for s in sizes]
+    limits = [tf.cast(limit, dtype) for limit in limits]
+    columns = tf.unstack(at, num=len(sizes), axis=1)
+    inside = [(x >= 0) & (x < limit) for x, limit in zip(columns, limits)]
+    for x, limit in zip(columns, limits):
+        place = place * limit + x
+    text = "an index is out of bounds in some iterations. The shapes are"
+    place = after_check(call, tf.stack(inside), text, [shape.tensor], place)
+    place += tf.gather(tf.cast(row_starts(sizes), dtype), rows)
+    total = tf.cast(tf.reduce_sum(row_counts(sizes)), dtype)
+    made = call.rebuild(sparse_indices=place[:, None], output_shape=total[None], sparse_values=flat)
+    last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
+    rest = sizes[last + 1 :]
+    made = tf.reshape(made, tf.stack([-1, *rest])) if rest else made
+    made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
+    return from_packed(call, made, sizes[: last + 1])
 
 
 def _places(call: Call, indices: Value, updates: Value) -> tuple[tf.Tensor, tf.Tensor]:

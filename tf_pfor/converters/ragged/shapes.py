@@ -167,13 +167,12 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     own = sizes_of(tensor) if isinstance(tensor, Ragged) else list(tensor.inner_shape or ())
     if not isinstance(tensor, Ragged) and (tensor.inner_shape is None or None in own):
         raise CannotVectorize("the shape of the input is not known")
-    has_unknown = -1 in [s for s in target if isinstance(s, int)]
-    target = _without_unknown(target, own)
+    target, is_exact = _without_unknown(target, own)
     if isinstance(tensor, Ragged) and same_sizes(target, own):
         return tensor
     flat = tensor.tensor if isinstance(tensor, Ragged) else call.stacked(tensor)
     n: Any = call.loop.length
-    if not _holds_as_many(own, target, has_unknown=has_unknown):
+    if not is_exact:  # as many elements in all rows together say nothing about each
         before, after = (tf.broadcast_to(_product(s), tf.stack([n])) for s in (own, target))
         text = "a row has not as many elements as its new shape. Elements, and of the new shape"
         flat = after_check(call, tf.equal(before, after), text, [before, after], flat)
@@ -185,22 +184,6 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     rest = [s if isinstance(s, int) else None for s in target[last + 1 :]]
     made.set_shape([None, *rest])
     return from_packed(call, made, target[: last + 1])
-
-
-def _holds_as_many(own: list[Any], target: list[Any], *, has_unknown: bool) -> bool:
-    """Whether two shapes are known to have as many elements, in every row."""
-    ints = [int(np.prod([s for s in each if isinstance(s, int)] or [1])) for each in (own, target)]
-    rows, new = ([s for s in each if not isinstance(s, int)] for each in (own, target))
-    for size in list(rows):
-        at = next((i for i, s in enumerate(new) if s is size), None)
-        if at is not None:
-            new.pop(at)
-            rows.pop(next(i for i, s in enumerate(rows) if s is size))
-    if not rows and not new:
-        return ints[0] == ints[1]
-    # One size that follows from the others, without a rest.
-    follows = has_unknown and len(rows) == 1 and len(new) == 1
-    return follows and ints[1] > 0 and ints[0] % ints[1] == 0
 
 
 def target_sizes(call: Call, shape: Value, at: int) -> list[Any]:
@@ -225,21 +208,26 @@ def target_sizes(call: Call, shape: Value, at: int) -> list[Any]:
     return target
 
 
-def _without_unknown(target: list[Any], own: list[Any]) -> list[Any]:
-    """A shape with the size that -1 stands for."""
-    if not any(isinstance(s, int) and s == -1 for s in target):
-        return target
-    at = next(i for i, s in enumerate(target) if isinstance(s, int) and s == -1)
+def _without_unknown(target: list[Any], own: list[Any]) -> tuple[list[Any], bool]:
+    """A shape with the size that -1 stands for; and whether as many elements are known to fill it.
+
+    Args:
+      target: the new sizes.
+      own: those of the input.
+    """
+    at = next((i for i, s in enumerate(target) if isinstance(s, int) and s == -1), None)
     left, top = list(own), [s for i, s in enumerate(target) if i != at]
     for size in list(top):  # what both have cancels
-        same = [x for x in left if x is size]
-        if same and isinstance(size, RowSizes):
-            left.remove(same[0])
-            top = [s for s in top if s is not size]
+        same = [i for i, x in enumerate(left) if x is size]
+        if same and not isinstance(size, int):
+            left.pop(same[0])
+            top.pop(next(i for i, x in enumerate(top) if x is size))
     ints = int(np.prod([s for s in left if isinstance(s, int)] or [1]))
     over = int(np.prod([s for s in top if isinstance(s, int)] or [1]))
     rows = [s for s in left if not isinstance(s, int)]
     others = [s for s in top if not isinstance(s, int)]
+    if at is None:
+        return target, not rows and not others and ints == over
     if not others and len(rows) <= 1 and over and ints % over == 0:
         factor = ints // over
         found: Any = factor if not rows else rows[0] if factor == 1 else None
@@ -249,9 +237,9 @@ def _without_unknown(target: list[Any], own: list[Any]) -> list[Any]:
             made = numbers * factor
             is_row = isinstance(rows[0], RowSizes)
             found = RowSizes.of(made, None if most is None else most * factor) if is_row else made
-        return [*target[:at], found, *target[at + 1 :]]
+        return [*target[:at], found, *target[at + 1 :]], True
     count, divisor = _product(left), _product(top)
-    return [*target[:at], RowSizes.of(count // divisor), *target[at + 1 :]]
+    return [*target[:at], RowSizes.of(count // divisor), *target[at + 1 :]], False
 
 
 def _product(sizes: Sequence[Any]) -> Any:
