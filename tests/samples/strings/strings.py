@@ -53,10 +53,6 @@ SAMPLES = [
     one("StringUpper", texts(), label="scalar"),
     one("UnicodeScript", ints(2, 3, low=60, high=1000)),
     one("UnicodeTranscode", input_encoding="UTF-8", output_encoding="UTF-16-BE"),
-    sample(
-        "DecodeCSV", lambda x: tf.io.decode_csv(x, [[0.5], [7], ["-"]], na_value="?"),
-        texts(3, of=[b"1,2,a", b"?,3,", b"4,,b"]), **PLAIN,
-    ),
     joined([0], 3), joined([0, 1], 2, 3, label="rows first"),
     joined([-1, 0], 2, 3, label="columns first"), joined([1], 2, 3, label="kept", keep_dims=True),
     sample(

@@ -17,7 +17,6 @@ from tf_pfor.converters.ragged._forms import (
     aligned,
     constant_axes,
     from_packed,
-    from_padded,
     rank_of,
     row_ids,
     row_starts,
@@ -83,36 +82,6 @@ def decode(call: Call, input: Value) -> Any:
     own, sizes = own_splits(call, splits, many, call.op.outputs[0])
     made = [Ragged.packed(t, [sizes], o) for t, o in zip(parts, call.op.outputs[1:])]
     return [own, *made]
-
-
-@source("DecodeRaw")
-@ragged_rule("DecodeRaw")
-def decode_raw(call: Call, bytes: Value) -> Any:
-    """The numbers that the bytes of each row are, with zeros behind those of shorter ones."""
-    dtype, known = call.output_dtype(), call.output_shape()
-    if rank_of(bytes) or dtype not in _PADDED or not uses_packed(call):
-        raise CannotVectorize("several texts, of one length in each row, or of a dtype")
-    n: Any = call.loop.length
-    lengths = tf.strings.length(bytes.tensor)
-    text = f"the number of bytes is no multiple of {dtype.size}. The numbers are"
-    lengths = after_check(call, tf.equal(lengths % dtype.size, 0), text, [lengths], lengths)
-    sizes = lengths // dtype.size
-    if known and known[0] is not None:
-        text = f"not the shape that the body says: [{known[0]}]. The sizes are"
-        sizes = after_check(call, tf.equal(sizes, known[0]), text, [sizes], sizes)
-    most = tf.reduce_max(tf.concat([sizes, [1]], 0)) * dtype.size
-    with tf.control_dependencies([sizes]):
-        made = tf.io.decode_raw(bytes.tensor, dtype, call.attr("little_endian"), fixed_length=most)
-    if known and known[0] is not None:
-        return call.like(tf.reshape(made[:, : known[0]], tf.stack([n, known[0]])))
-    sizes.set_shape([call.loop.static_length])
-    return from_padded(call, made, [RowSizes.of(sizes)], is_clean=True)
-
-
-_PADDED = (
-    tf.float16, tf.float32, tf.float64, tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16,
-)  # fmt: skip
-"""What the kernel makes that pads."""
 
 
 @source("StringNGrams")

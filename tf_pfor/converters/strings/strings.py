@@ -36,14 +36,6 @@ elementwise(
     }
 )  # fmt: skip
 
-_OF_CSV = ("OUT_TYPE", "field_delim", "use_quote_delim", "na_value", "select_cols")
-
-
-@RegisterPFor("DecodeCSV", ("records",), attrs=_OF_CSV)
-def decode_csv(call: Call, records: Value, record_defaults: list[Value]) -> Any:
-    """Each field of the records of all rows."""
-    return call.rebuild(records=records.tensor)
-
 
 @RegisterPFor("RegexFullMatch", ("input",))
 @RegisterPFor("RegexReplace", ("input",), attrs=("replace_global",))
