@@ -52,6 +52,7 @@ from tf_pfor.derivatives.per_example import (
     gradient_norms,
     per_example_gradients,
 )
+from tf_pfor.frontends import data as data
 from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
 from tf_pfor.tracing.caching import CacheInfo, cache_info, clear_cache
 from tf_pfor.version import __version__
