@@ -11,6 +11,7 @@ except ModuleNotFoundError as _why:
     ) from _why
 
 from tf_pfor import converters as converters
+from tf_pfor import data as data
 from tf_pfor.api.check import CheckReport, check
 from tf_pfor.api.explain import explain
 from tf_pfor.api.maps import for_loop, pfor, vectorized_map
@@ -52,7 +53,6 @@ from tf_pfor.derivatives.per_example import (
     gradient_norms,
     per_example_gradients,
 )
-from tf_pfor.frontends import data as data
 from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
 from tf_pfor.tracing.caching import CacheInfo, cache_info, clear_cache
 from tf_pfor.version import __version__

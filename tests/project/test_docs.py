@@ -1,6 +1,7 @@
 """The examples in docstrings and pages run, and what they print is what stands there."""
 
 import doctest
+import functools
 import importlib
 import inspect
 import re
@@ -16,12 +17,17 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def _public():
-    return [name for name in tf_pfor.__all__ if name != "__version__"]
+    names = [name for name in tf_pfor.__all__ if name != "__version__"]
+    return [*names, *(f"data.{name}" for name in tf_pfor.data.__all__)]
+
+
+def _item(name):
+    return functools.reduce(getattr, name.split("."), tf_pfor)
 
 
 @pytest.mark.parametrize("name", _public())
 def test_doctests(name):
-    item = getattr(tf_pfor, name)
+    item = _item(name)
     finder = doctest.DocTestFinder(recurse=False)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     module = importlib.import_module(item.__module__) if hasattr(item, "__module__") else tf_pfor
@@ -32,7 +38,7 @@ def test_doctests(name):
 
 @pytest.mark.parametrize("name", _public())
 def test_public_functions_have_an_example(name):
-    item = getattr(tf_pfor, name)
+    item = _item(name)
     if inspect.isfunction(item) or name == "RegisterPFor":
         assert ">>>" in (item.__doc__ or ""), f"{name} has no example"
 

@@ -1,4 +1,4 @@
-"""``choose="auto"``: the loop's form of a pipeline beside the vectorized one, and which is faster."""
+"""``choose``: the form of a loop beside the vectorized one, and which of both is faster."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor import _tf
+from tf_pfor.core.accesses import Accesses
 from tf_pfor.core.errors import ArgumentError
-from tf_pfor.frontends.data._elements import may_differ
+from tf_pfor.frontends.data._elements import arguments, may_differ
 from tf_pfor.frontends.data._results import Padding
+from tf_pfor.tracing.trace import autographed
 
 _LOG = logging.getLogger("tf_pfor.data")
 _TRIAL = 8  # batches of the dataset that both forms are timed on, again and again
@@ -19,7 +22,8 @@ _SECONDS = 0.3  # for each form in each round
 _ROUNDS = 2
 _WARM = 2  # batches that are not timed
 _RAGGED: Any = tf.RaggedTensor
-Form = Callable[[tf.data.Dataset], tf.data.Dataset]
+Form = Callable[[Any], Any]
+"""From a dataset to a dataset."""
 
 
 # ---------------------------------------------------------------------------
@@ -28,14 +32,14 @@ Form = Callable[[tf.data.Dataset], tf.data.Dataset]
 
 
 def batched_as(
-    dataset: tf.data.Dataset, size: Any, spec: Any, padding: Padding, *, drop_remainder: bool
-) -> tf.data.Dataset:
+    dataset: tf.data.Dataset[Any], size: Any, spec: Any, padding: Padding, *, drop_remainder: bool
+) -> tf.data.Dataset[Any]:
     """The results of a function of one element, in batches such as the vectorized form makes.
 
     Args:
       dataset: of the results.
       size: of a batch.
-      spec: the ``element_spec`` of the vectorized form.
+      spec: the ``element_spec`` of the vectorized form; None if there is none.
       padding: of results of different shapes.
       drop_remainder: as in ``Dataset.batch``.
     """
@@ -52,16 +56,23 @@ def batched_as(
         batch = components if is_tuple else components[0]
         if padding.is_on:
             batch = padding.of_batch(batch)
+        if spec is None:
+            return batch
         made = [_as(x, s) for x, s in zip(tf.nest.flatten(batch), tf.nest.flatten(spec))]
         return tf.nest.pack_sequence_as(batch, made)
 
-    return batches if batches.element_spec == spec else batches.map(as_vectorized)
+    return (
+        batches
+        if batches.element_spec == spec and not padding.is_on
+        else batches.map(as_vectorized)
+    )
 
 
 def _as(batch: Any, spec: Any) -> Any:
     """One component of a batch in the form that ``spec`` says."""
     if isinstance(spec, tf.RaggedTensorSpec):
-        return _of_ragged_rank(batch, spec.ragged_rank)
+        ragged: Any = spec
+        return _of_ragged_rank(batch, ragged.ragged_rank)
     if not isinstance(spec, tf.TensorSpec):
         return batch
     return tf.ensure_shape(_of_ragged_rank(batch, 0), spec.shape)
@@ -87,7 +98,24 @@ def _of_ragged_rank(x: Any, rank: int) -> Any:
 # ---------------------------------------------------------------------------
 
 
-def is_faster(first: Form, second: Form, dataset: tf.data.Dataset, size: Any) -> bool:
+def check_stateless(fn: Callable[..., Any], spec: Any) -> None:
+    """Refuses functions that change variables: a trial would change them.
+
+    Raises:
+      ArgumentError: if it does; it names the line.
+    """
+    traced = tf.function(autographed(fn), autograph=False).get_concrete_function(*arguments(spec))
+    for access in Accesses(traced.graph).all:
+        if access.writes:
+            line = _tf.user_line(access.op) or "line unknown"
+            raise ArgumentError(
+                'choose="auto" runs the function on the first batches, which would change the '
+                f'variable that {access.op.type} ({line}) writes. Choose "vectorized" or '
+                '"loop".'
+            )
+
+
+def is_faster(first: Form, second: Form, dataset: tf.data.Dataset[Any], size: Any) -> bool:
     """Whether ``first`` makes more batches in a second, on the first elements of a dataset.
 
     These are read once and kept in memory, so that the time of the source counts for neither.
@@ -114,7 +142,7 @@ def is_faster(first: Form, second: Form, dataset: tf.data.Dataset, size: Any) ->
     return rates[0] >= rates[1]
 
 
-def _rate(batches: tf.data.Dataset) -> float:
+def _rate(batches: tf.data.Dataset[Any]) -> float:
     """Batches in a second, of a dataset; an endless one need not end."""
     began, count = time.perf_counter(), 0
     for count, _ in enumerate(batches, 1 - _WARM):

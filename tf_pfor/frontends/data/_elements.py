@@ -13,8 +13,7 @@ import tensorflow as tf
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
-_COMPONENTS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec, type(None))
-_RAGGED: Any = tf.RaggedTensor
+_COMPONENTS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
 
 
 class Uneven(NamedTuple):
@@ -35,14 +34,9 @@ class Uneven(NamedTuple):
     @property
     def cut(self) -> tf.Tensor:
         """Of a row: the element."""
-        sizes = self.tensor.shape.as_list()
-        row = self.tensor[
-            tuple(
-                slice(None, self.sizes[i]) if k is None else slice(None)
-                for i, k in enumerate(sizes)
-            )
-        ]
-        return row
+        static = self.tensor.shape.as_list()
+        ends = [self.sizes[i] if k is None else None for i, k in enumerate(static)]
+        return self.tensor[tuple(slice(None, end) for end in ends)]
 
 
 def arguments(element: Any) -> tuple[Any, ...]:
@@ -54,20 +48,17 @@ def check_components(spec: Any) -> None:
     """Refuses datasets whose elements cannot be batched.
 
     Raises:
-      ArgumentTypeError: if a component is a dataset, an optional or the like, or there is none.
+      ArgumentTypeError: if a component is a dataset, an optional or the like.
     """
-    leaves = [x for x in tf.nest.flatten(spec) if not _is_none(x)]
-    for leaf in leaves:
+    for leaf in tf.nest.flatten(spec):
+        if _is_none(leaf):
+            continue
         if not isinstance(leaf, _COMPONENTS) or getattr(leaf, "dtype", None) == tf.variant:
             raise ArgumentTypeError(
                 f"A component of the dataset's elements is a {leaf}, expected tensors, "
                 "RaggedTensors and SparseTensors. Make tensors of it first, or use "
                 "Dataset.map(fn)."
             )
-    if not leaves:
-        raise ArgumentTypeError(
-            f"The elements of the dataset hold no tensor: {spec}. Expected at least one."
-        )
 
 
 def _is_none(spec: Any) -> bool:
@@ -80,8 +71,8 @@ def may_differ(spec: Any) -> bool:
 
 
 def in_batches(
-    dataset: tf.data.Dataset, size: Any, *, drop_remainder: bool, may_be_ragged: bool
-) -> tf.data.Dataset:
+    dataset: tf.data.Dataset[Any], size: Any, *, drop_remainder: bool, may_be_ragged: bool
+) -> tf.data.Dataset[Any]:
     """The dataset in batches; dense components of different shapes are ``Uneven``.
 
     Args:

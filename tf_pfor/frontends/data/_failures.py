@@ -41,11 +41,11 @@ class Failure:
 
 
 @tf.autograph.experimental.do_not_convert
-def find_failure(fn: Callable[..., Any], dataset: tf.data.Dataset) -> Failure | None:
+def find_failure(fn: Callable[..., Any], dataset: Any) -> Failure | None:
     """Calls ``fn`` for one element after the other, and tells the first for which it fails.
 
-    tf.data says of an error that it was in a ``map``, and hardly more: this tells the element, the op
-    and the line. It is slow, and state that ``fn`` changes is changed.
+    tf.data says of an error that it was in a ``map``, and hardly more: this tells the element, the
+    op and the line. It is slow, and state that ``fn`` changes is changed.
 
     Args:
       fn: as for ``map_and_batch``.
@@ -88,15 +88,13 @@ def _failure(index: int, element: Any, graph: Any, why: tf.errors.OpError) -> Fa
 
 def _found(graph: Any, name: str) -> tf.Operation | None:
     """The op of this name, in a graph or the functions of its ops."""
-    seen: set[str] = set()
+    seen: list[Any] = []
     graphs = [graph]
     while graphs:
         here = graphs.pop()
+        seen.append(here)
         for op in here.get_operations():
             if op.name == name:
                 return op
-            for function in _tf.functions_of(op):
-                if function not in seen:
-                    seen.add(function)
-                    graphs.append(_tf.function_graph(here, function))
+            graphs += [g for g in _tf.functions_of(op) if all(g is not x for x in [*seen, *graphs])]
     return None

@@ -9,7 +9,6 @@ import tensorflow as tf
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
-
 # ---------------------------------------------------------------------------
 # Of one element
 # ---------------------------------------------------------------------------
@@ -95,8 +94,8 @@ class Padding:
         self.is_on = padded_shapes is not None or out_shapes == "padded"
         if padded_shapes is not None and out_shapes == "dense":
             raise ArgumentError(
-                'padded_shapes is given and out_shapes is "dense", which says that all results have '
-                'one shape. Leave one of them out, or choose out_shapes="padded".'
+                'padded_shapes is given and out_shapes is "dense", which says that all results '
+                'have one shape. Leave one of them out, or choose out_shapes="padded".'
             )
         if padding_values is not None and not self.is_on:
             raise ArgumentError(
@@ -153,9 +152,9 @@ def _shape_of(given: Any, x: Any, name: str) -> tf.TensorShape:
         return tf.TensorShape([None] * (x.shape.rank - 1))
     try:
         known = tf.get_static_value(given) if isinstance(given, tf.Tensor) else given
-        if isinstance(given, tf.Tensor):
-            known = [None if k < 0 else int(k) for k in known]  # type: ignore[union-attr]
-        shape = tf.TensorShape([None if k == -1 else k for k in tf.TensorShape(known)])
+        if isinstance(known, str):
+            raise TypeError("a string")
+        shape = tf.TensorShape([None if k in (None, -1) else int(k) for k in known])
     except (TypeError, ValueError) as why:
         raise ArgumentError(f"{name} must be a shape, found {given!r}.") from why
     if shape.rank != x.shape.rank - 1:
@@ -196,6 +195,5 @@ def _default(x: Any, value: Any) -> Any:
 def _check_fits(found: tf.Tensor, wanted: int, axis: int, name: str) -> Any:
     return tf.debugging.assert_less_equal(
         found, wanted,
-        f"{name} has {wanted} for axis {axis} of a result, and the largest of this batch is larger.",
+        f"{name} has {wanted} for axis {axis} of a result, and one of this batch is larger.",
     )  # fmt: skip
-

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-import numbers
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
-from tf_pfor.frontends.data import _choice, _elements, _results
+from tf_pfor.core.errors import ArgumentError
+from tf_pfor.frontends.data import _choice, _results
+from tf_pfor.frontends.data._options import Options, Transformation
 from tf_pfor.frontends.data._results import Padding
 from tf_pfor.frontends.data._vectorized import of_batch, padded
 from tf_pfor.tracing.trace import autographed
 
 _no_autograph = tf.autograph.experimental.do_not_convert
-Transformation = Callable[[tf.data.Dataset], tf.data.Dataset]
 
 
 @_no_autograph
@@ -78,7 +76,9 @@ def map_and_batch(
     >>> [batch.numpy().tolist() for batch in ds]
     [[0, 1], [4, 9], [16]]
     """
-    how = _How(batch_size, num_parallel_calls, drop_remainder, deterministic, ragged, choose)
+    how = Options(
+        batch_size, num_parallel_calls, drop_remainder, deterministic, ragged, choose, randomness
+    )  # fmt: skip
     padding = Padding(out_shapes, padded_shapes, padding_values)
     mapped = of_batch(
         fn, _results.as_dataset_reads, fallback=fallback, randomness=randomness,
@@ -87,14 +87,14 @@ def map_and_batch(
     )  # fmt: skip
     of_padded = padded(mapped, padding)
 
-    def vectorized(dataset: tf.data.Dataset) -> tf.data.Dataset:
-        return how.mapped(how.batched(dataset), of_padded)
+    def vectorized(dataset: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
+        return how.mapped(how.batched(dataset), of_padded, fn)
 
-    def looped(dataset: tf.data.Dataset, spec: Any) -> tf.data.Dataset:
-        made = how.mapped(dataset, fn)
+    def looped(dataset: tf.data.Dataset[Any], spec: Any) -> tf.data.Dataset[Any]:
+        made = how.mapped(dataset, fn, fn)
         return _choice.batched_as(made, how.size, spec, padding, drop_remainder=how.drop_remainder)
 
-    return how.chosen(vectorized, looped, randomness)
+    return how.chosen(fn, vectorized, looped)
 
 
 @_no_autograph
@@ -156,7 +156,9 @@ def filter_map_and_batch(
     >>> [batch.numpy().tolist() for batch in ds]
     [[1, 4], [16, 25], [49]]
     """
-    how = _How(batch_size, num_parallel_calls, drop_remainder, deterministic, ragged, choose)
+    how = Options(
+        batch_size, num_parallel_calls, drop_remainder, deterministic, ragged, choose, randomness
+    )  # fmt: skip
     padding = Padding(out_shapes, padded_shapes, padding_values)
     if not refill and choose != "vectorized":
         raise ArgumentError(f"choose is {choose!r}, which needs refill=True; found {refill!r}.")
@@ -167,18 +169,22 @@ def filter_map_and_batch(
     )  # fmt: skip
     kept = _kept(mapped)
 
-    def vectorized(dataset: tf.data.Dataset) -> tf.data.Dataset:
-        made = how.mapped(how.batched(dataset, drop=how.drop_remainder and not refill), kept)
+    def vectorized(dataset: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
+        made = how.mapped(how.batched(dataset, drop=how.drop_remainder and not refill), kept, fn)
         if refill:
             made = made.rebatch(how.size, how.drop_remainder)
         return made.map(_of_element(padding.of_batch, made)) if padding.is_on else made
 
-    def looped(dataset: tf.data.Dataset, spec: Any) -> tf.data.Dataset:
-        made = how.mapped(dataset, _in_pair(fn)).filter(lambda keep, _: keep)
+    def looped(dataset: tf.data.Dataset[Any], spec: Any) -> tf.data.Dataset[Any]:
+        made = how.mapped(dataset, _in_pair(fn), fn).filter(_keep)
         made = made.map(lambda _, result: result)
         return _choice.batched_as(made, how.size, spec, padding, drop_remainder=how.drop_remainder)
 
-    return how.chosen(vectorized, looped, randomness)
+    return how.chosen(fn, vectorized, looped)
+
+
+def _keep(*pair: Any) -> Any:
+    return pair[0]
 
 
 def _kept(mapped: Callable[..., Any]) -> Callable[..., Any]:
@@ -190,7 +196,7 @@ def _kept(mapped: Callable[..., Any]) -> Callable[..., Any]:
     return kept
 
 
-def _of_element(of: Callable[[Any], Any], dataset: tf.data.Dataset) -> Callable[..., Any]:
+def _of_element(of: Callable[[Any], Any], dataset: tf.data.Dataset[Any]) -> Callable[..., Any]:
     """A function of a whole element as ``Dataset.map`` calls it."""
     is_tuple = type(dataset.element_spec) is tuple
 
@@ -210,94 +216,3 @@ def _in_pair(fn: Callable[..., Any]) -> Callable[..., Any]:
         return _results.kept_and_result(converted(*components))
 
     return pair
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _How:
-    """The options that say how a dataset is batched and mapped, checked.
-
-    Attributes:
-      size: of a batch.
-      parallel: as ``num_parallel_calls``.
-      drop_remainder: as in ``Dataset.batch``.
-      deterministic: as in ``Dataset.map``.
-      ragged: whether elements may have different shapes.
-      choose: "vectorized", "loop" or "auto".
-    """
-
-    size: Any
-    parallel: Any
-    drop_remainder: bool
-    deterministic: bool | None
-    ragged: bool
-    choose: str
-
-    def __post_init__(self) -> None:
-        _check_size(self.size)
-        if self.choose not in ("vectorized", "loop", "auto"):
-            raise ArgumentError(
-                f"choose must be 'vectorized', 'loop' or 'auto', found {self.choose!r}."
-            )
-        if not isinstance(self.ragged, bool):
-            raise ArgumentTypeError(f"ragged must be a bool, found {self.ragged!r}.")
-
-    def batched(self, dataset: tf.data.Dataset, *, drop: bool | None = None) -> tf.data.Dataset:
-        """In batches, before the function of a batch."""
-        drop = self.drop_remainder if drop is None else drop
-        return _elements.in_batches(
-            dataset, self.size, drop_remainder=drop, may_be_ragged=self.ragged
-        )
-
-    def mapped(self, dataset: tf.data.Dataset, fn: Callable[..., Any]) -> tf.data.Dataset:
-        """``Dataset.map``, in parallel as the options say."""
-        if self.parallel is None:
-            return dataset.map(fn)
-        return dataset.map(fn, self.parallel, self.deterministic)
-
-    def chosen(
-        self,
-        vectorized: Transformation,
-        looped: Callable[[tf.data.Dataset, Any], tf.data.Dataset],
-        randomness: str,
-    ) -> Transformation:
-        """One of two forms of a transformation, as ``choose`` says.
-
-        Args:
-          vectorized: the one.
-          looped: the other, which is given the ``element_spec`` of the first.
-          randomness: the option.
-        """
-        if self.choose != "vectorized" and randomness == "same":
-            raise ArgumentError(
-                f'randomness="same" is one draw for a batch, which a loop (choose={self.choose!r}) '
-                'cannot make. Leave one of them out, or choose="vectorized".'
-            )
-
-        def apply(dataset: tf.data.Dataset) -> tf.data.Dataset:
-            if not isinstance(dataset, tf.data.Dataset):
-                raise ArgumentTypeError(
-                    f"Expected a tf.data.Dataset, as in ds.apply(...), found {dataset!r}."
-                )
-            made = vectorized(dataset)
-            if self.choose == "vectorized":
-                return made
-            loop = looped(dataset, made.element_spec)
-            if self.choose == "loop":
-                return loop
-            spec = made.element_spec
-            is_faster = _choice.is_faster(vectorized, lambda ds: looped(ds, spec), dataset, self.size)
-            return made if is_faster else loop
-
-        return apply
-
-
-def _check_size(size: Any) -> None:
-    """Refuses batch sizes that are no positive integers; of a tensor tf.data says so later."""
-    if isinstance(size, tf.Tensor):
-        if not size.dtype.is_integer or size.shape.rank not in (0, None):
-            raise ArgumentTypeError(f"batch_size must be an integer scalar, found {size}.")
-        return
-    if isinstance(size, bool) or not isinstance(size, numbers.Integral):
-        raise ArgumentTypeError(f"batch_size must be an integer, found {size!r}.")
-    if size < 1:
-        raise ArgumentError(f"batch_size must be positive, found {size}.")

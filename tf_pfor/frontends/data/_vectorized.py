@@ -1,4 +1,4 @@
-"""``vectorize``: a function of one element as a function of a batch, as ``Dataset.map`` calls it."""
+"""``vectorize``: a function of one element as a function of a batch, for ``Dataset.map``."""
 
 from __future__ import annotations
 
