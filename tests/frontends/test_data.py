@@ -294,6 +294,19 @@ class TestPlaces:
         dataset = of_range(4).with_options(options).apply(map_and_batch(lambda i: i, 2))
         assert dataset.options().deterministic is False
 
+    def test_distributed(self):
+        strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+        dataset = of_range(8).apply(map_and_batch(lambda i: i * i, 4, drop_remainder=True))
+        found = list(strategy.experimental_distribute_dataset(dataset))
+        assert_rows(rows(found), [[i * i] for i in np.arange(8)])
+
+    def test_a_map_in_the_function(self):
+        def fn(x):
+            return tf_pfor.vectorized_map(lambda v: v * tf.reduce_max(x), x)
+
+        found = Dataset.from_tensor_slices(X).apply(map_and_batch(fn, 4, fallback="error"))
+        assert_rows(rows(found), [[x * x.max()] for x in X])
+
 
 class TestUnknownShapes:
     def test_all_of_one_shape(self):
@@ -345,6 +358,25 @@ class TestVectorize:
     def test_eagerly(self):
         found = vectorize(lambda x: tf.reduce_sum(x))(tf.constant(X))
         np.testing.assert_allclose(found, X.sum(1), rtol=1e-5)
+
+    def test_compiled_and_with_gradients(self):
+        mapped = vectorize(lambda x, w: tf.reduce_sum(tf.tanh(x) * w), fallback="error")
+        x, w = tf.constant(X), tf.constant(X[::-1])
+        for run in (mapped, tf.function(mapped, jit_compile=True)):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                found = run(x, w)
+            np.testing.assert_allclose(found, (np.tanh(X) * X[::-1]).sum(1), rtol=1e-4, atol=1e-5)
+            wanted = (1 - np.tanh(X) ** 2) * X[::-1]
+            np.testing.assert_allclose(tape.gradient(found, x), wanted, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("n", [0, 1])
+    def test_no_and_one_row(self, n):
+        found = vectorize(lambda x: (tf.reduce_sum(x), tf.range(tf.cast(x[0], tf.int32))))(
+            tf.ones([n, 3])
+        )
+        assert found[0].numpy().tolist() == [3.0] * n
+        assert found[1].to_list() == [[0]] * n
 
     def test_in_blocks(self):
         found = of_range(10).batch(8).map(vectorize(lambda i: i + 1, chunk_size=3))

@@ -164,6 +164,15 @@ class TestFilter:
         )
         assert [b.shape.as_list() for b in found] == [[2, 9], [3, 9], [1, 9]]
 
+    def test_the_same_for_all(self):
+        found = Dataset.range(5).apply(filter_map_and_batch(lambda i: (True, i), 2))
+        assert_rows(rows(found), [[i] for i in np.arange(5)])
+
+    def test_elements_of_own_shape(self):
+        dataset = Dataset.range(6).map(tf.range)
+        found = dataset.apply(filter_map_and_batch(lambda r: (tf.size(r) > 2, r[1:]), 2))
+        assert_rows(rows(found), [[np.arange(1, i)] for i in range(3, 6)])
+
     def test_a_tuple_of_results(self):
         found = Dataset.range(5).apply(filter_map_and_batch(lambda i: (i > 1, (i, -i)), 2))
         assert_rows(rows(found), [[i, -i] for i in np.arange(2, 5)])

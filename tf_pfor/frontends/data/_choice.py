@@ -131,10 +131,9 @@ def is_faster(first: Form, second: Form, dataset: tf.data.Dataset[Any], size: An
     trial = dataset.take(_TRIAL * int(size)).cache()
     if not any([True for _ in trial]):  # all of them: then the cache is complete
         return True
-    rates = [0.0, 0.0]
+    rates, forms = [0.0, 0.0], [first(trial.repeat()), second(trial.repeat())]
     for _ in range(_ROUNDS):
-        for i, form in enumerate((first, second)):
-            rates[i] = max(rates[i], _rate(form(trial.repeat())))
+        rates = [max(rate, _rate(form)) for rate, form in zip(rates, forms)]
     _LOG.info(
         "choose='auto': %.0f batches in a second vectorized, %.0f in a loop: %s.",
         *rates, "vectorized" if rates[0] >= rates[1] else "loop",

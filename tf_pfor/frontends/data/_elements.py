@@ -25,18 +25,21 @@ class Uneven(NamedTuple):
 
     tensor: Any
     sizes: Any
+    axes: dict[int, tuple[()]]  # the axes that differ: keys without leaves, known to the structure
 
     @classmethod
     def of(cls, tensor: Any) -> Uneven:
         """Of an element of the dataset."""
-        return cls(tensor, tf.shape(tensor))
+        axes = [i for i, size in enumerate(tensor.shape.as_list()) if size is None]
+        return cls(tensor, tf.shape(tensor), {i: () for i in axes})
 
     @property
     def cut(self) -> tf.Tensor:
         """Of a row: the element."""
-        static = self.tensor.shape.as_list()
-        ends = [self.sizes[i] if k is None else None for i, k in enumerate(static)]
-        return self.tensor[tuple(slice(None, end) for end in ends)]
+        slices = [slice(None)] * self.tensor.shape.rank
+        for axis in self.axes:
+            slices[axis] = slice(None, self.sizes[axis])
+        return self.tensor[tuple(slices)]
 
 
 def arguments(element: Any) -> tuple[Any, ...]:
@@ -127,7 +130,7 @@ def _padded(*batch: Any) -> Any:
         after = tf.concat([[0], missing], 0)
         padded = tf.pad(dense, tf.stack([tf.zeros_like(after), after], 1))
         padded.set_shape(x.tensor.shape)
-        return Uneven(padded, x.sizes)
+        return Uneven(padded, x.sizes, x.axes)
 
     return nests.replaced(batch, Uneven, of)
 
