@@ -2,10 +2,18 @@
 
 from tf_pfor.frontends.data import (
     Failure,
+    explain,
     filter_map_and_batch,
     find_failure,
     map_and_batch,
     vectorize,
 )
 
-__all__ = ["Failure", "filter_map_and_batch", "find_failure", "map_and_batch", "vectorize"]
+__all__ = [
+    "Failure",
+    "explain",
+    "filter_map_and_batch",
+    "find_failure",
+    "map_and_batch",
+    "vectorize",
+]

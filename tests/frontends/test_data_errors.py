@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.frontends.datasets import Dataset
-from tf_pfor.data import filter_map_and_batch, find_failure, map_and_batch, vectorize
+from tf_pfor.data import explain, filter_map_and_batch, find_failure, map_and_batch, vectorize
 
 
 def identity(x):
@@ -141,3 +141,29 @@ class TestFindFailure:
         rows = Dataset.from_tensor_slices(tf.ragged.constant([[1], [], [2]]))
         failure = find_failure(lambda r, none: r[0], rows.map(lambda r: (r, None)))
         assert (failure.index, failure.op_type) == (1, "StridedSlice")
+
+
+class TestExplain:
+    @pytest.mark.parametrize(
+        "dataset",
+        [
+            Dataset.range(20).map(lambda i: (i, tf.range(i))),
+            Dataset.range(20).map(lambda i: (i, tf.RaggedTensor.from_row_lengths([i], [1]))),
+            Dataset.range(1).map(lambda i: (i, {"a": i})),
+        ],
+    )
+    def test_totals(self, dataset, capsys):
+        def fn(i, x):
+            return [i * 2, tf.py_function(lambda v: v, [i], tf.int64)]
+
+        report = explain(fn, dataset)
+        assert report.totals["looped"] == 1
+        assert report.totals["rejected"] == 0
+        assert "EagerPyFunc" in capsys.readouterr().out
+        assert report.name == "fn"
+
+    def test_refused(self):
+        with pytest.raises(tf_pfor.ArgumentError, match="no elements"):
+            explain(identity, Dataset.range(0))
+        with pytest.raises(tf_pfor.ArgumentTypeError, match=r"must be a tf\.data\.Dataset"):
+            explain(identity, tf.range(3))
