@@ -131,6 +131,34 @@ def test_a_list_in_the_results_is_a_tensor():
     assert_rows(rows(found), [[i, np.array([i, -i])] for i in np.arange(4)])
 
 
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, collections.defaultdict])
+def test_lists_in_mappings(kind):
+    def fn(i):
+        made = kind(list) if kind is collections.defaultdict else kind()
+        made["b"] = [i, -i]
+        made["a"] = {"c": (i, [i])}
+        return made
+
+    found = of_range(4).apply(map_and_batch(fn, 2))
+    assert found.element_spec["b"].shape.as_list() == [None, 2]
+    assert_rows(rows(found), [[i, np.array([i]), np.array([i, -i])] for i in np.arange(4)])
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "bfloat16", "half", "float64", "complex64", "int8", "uint16", "string"]
+)
+def test_dtypes_of_own_shapes(dtype):
+    def row(i):
+        x = tf.range(i)
+        return tf.strings.as_string(x) if dtype == "string" else tf.cast(x, dtype)
+
+    dataset = of_range(5).map(row)
+    found = dataset.apply(map_and_batch(lambda x: (x[::-1], tf.size(x)), 3, fallback="error"))
+    for (got, size), want in zip(rows(found), dataset, strict=True):
+        assert size == len(want)
+        assert (np.asarray(got) == want.numpy()[::-1]).all()
+
+
 def test_none_is_none():
     dataset = of_range(4).map(lambda i: (i, None))
     found = dataset.apply(map_and_batch(lambda i, none: {"i": i, "none": none}, 2))

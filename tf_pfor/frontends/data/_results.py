@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -20,9 +22,7 @@ def as_dataset_reads(result: Any) -> Any:
     Raises:
       ArgumentTypeError: for a result that cannot be stacked, such as a dataset.
     """
-    if type(result) is list:
-        result = tuple(result)
-    made = nests.replaced(result, list, tf.convert_to_tensor)
+    made = _without_lists(tuple(result) if isinstance(result, list) else result)
     for leaf in tf.nest.flatten(nests.from_user(made)):
         if isinstance(leaf, (tf.data.Dataset, tf.experimental.Optional, tf.TensorArray)):
             raise ArgumentTypeError(
@@ -31,6 +31,18 @@ def as_dataset_reads(result: Any) -> Any:
                 "TensorArray: .stack()), or use Dataset.map(fn)."
             )
     return made
+
+
+def _without_lists(result: Any) -> Any:
+    """Lists as tensors, in tuples, namedtuples, mappings (which become dicts) and dataclasses."""
+
+    def of(x: Any) -> Any:
+        if isinstance(x, list):
+            return tf.convert_to_tensor(x)
+        made = {key: _without_lists(value) for key, value in x.items()}
+        return OrderedDict(made) if isinstance(x, OrderedDict) else made
+
+    return nests.replaced(result, (list, Mapping), of)
 
 
 def kept_and_result(result: Any) -> tuple[Any, Any]:
