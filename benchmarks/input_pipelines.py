@@ -25,7 +25,7 @@ import tf_pfor
 from benchmarks import timing
 
 AUTOTUNE = tf.data.AUTOTUNE
-SECONDS = 0.3  # for each form in each round
+SECONDS = 0.25  # for each form in each round
 ROUNDS = 3
 WARM = 3  # batches that are not timed
 RNG = np.random.default_rng(0)
