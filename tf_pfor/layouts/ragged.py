@@ -202,7 +202,8 @@ class Ragged(Value):
             else:
                 sizes.append(tf.reduce_max(tf.concat([size.tensor, [0]], 0)))
         rest = [-1] * (_rank(self.in_rows) - 1 - len(sizes))
-        return tf.slice(self.in_rows, [0] * _rank(self.in_rows), tf.stack([-1, *sizes, *rest]))
+        all_sizes = tf.stack([self.in_rows.shape[0] or -1, *sizes, *rest])
+        return tf.slice(self.in_rows, [0] * _rank(self.in_rows), all_sizes)
 
     @property
     def name(self) -> str:

@@ -18,6 +18,7 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
     uses_packed,
 )
+from tf_pfor.converters.ragged._windows import packed_range, packed_window
 from tf_pfor.converters.ragged.shapes import with_new_axis
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -189,9 +190,13 @@ def _cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: boo
     if last == 0 and uses_packed(call):
         return from_packed(
             call,
-            _packed_range(whole, starts[0], sizes[0], items[0], is_stacked=is_stacked),
+            packed_range(whole, starts[0], sizes[0], items[0].stride, is_stacked=is_stacked),
             sizes[:1],
         )
+    if uses_packed(call) and any(start is not None for start in starts[: last + 1]):
+        strides = [item.stride for item in items[: last + 1]]
+        packed = packed_window(whole, starts, sizes[: last + 1], strides, is_stacked=is_stacked)
+        return from_packed(call, packed, sizes[: last + 1])
     x = whole if is_stacked else call.stacked(Value.unstacked(whole))
     for axis in range(last + 1):
         if isinstance(sizes[axis], RowSizes):
@@ -230,27 +235,6 @@ def _range_of(call: Call, item: Item, room: Any) -> tuple[tf.Tensor | None, RowS
     if key is not None:
         memo[key] = found
     return found
-
-
-def _packed_range(
-    whole: tf.Tensor, start: Any, lengths: RowSizes, item: Item, *, is_stacked: bool
-) -> tf.Tensor:
-    """The elements of ranges of axis 0, one row behind the other: one gather."""
-    shape = tf.shape(whole)
-    if is_stacked:
-        rest = whole.shape[2:]
-        flat = tf.reshape(whole, tf.concat([shape[:1] * shape[1], shape[2:]], 0))
-        flat.set_shape([None, *rest])
-        if start is None and item.stride == 1:
-            mask = tf.range(shape[1]) < lengths.tensor[:, None]
-            return tf.gather(flat, tf.where(tf.reshape(mask, [-1]))[:, 0])
-        whole = flat
-    rows = lengths.rows
-    at = tf.range(tf.shape(rows)[0]) - tf.gather(lengths.starts, rows)
-    at = at * item.stride if item.stride != 1 else at
-    if start is not None:
-        at += tf.gather(start, rows)
-    return tf.gather(whole, at + rows * shape[1] if is_stacked else at)
 
 
 def _moved(x: tf.Tensor, axis: int, start: Any, stride: int, lengths: RowSizes) -> tf.Tensor:
