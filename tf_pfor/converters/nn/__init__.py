@@ -5,7 +5,7 @@ The loop is folded into the batch or the channels of the kernels. It may import
 belong into `converters/math`.
 """
 
-from tf_pfor.converters.nn import conv, image, losses, normalization, pool
+from tf_pfor.converters.nn import conv, image, losses, normalization, pool, quantization
 
 __all__ = [
     "conv",
@@ -13,4 +13,5 @@ __all__ = [
     "losses",
     "normalization",
     "pool",
+    "quantization",
 ]
