@@ -18,7 +18,8 @@ MATH: list[Case] = [
     *each(
         "tf.math",
         "abs asinh atan atanh ceil cos cosh digamma erf erfc exp expm1 floor is_finite is_inf "
-        "is_nan lgamma log log1p log_sigmoid negative rint round rsqrt sigmoid sign sin sinh softplus "
+        "is_nan lgamma log log1p log_sigmoid "
+        "negative rint round rsqrt sigmoid sign sin sinh softplus "
         "softsign sqrt square tan tanh reciprocal reciprocal_no_nan ndtri erfinv erfcinv bessel_i0 "
         "bessel_i0e bessel_i1 bessel_i1e acos asin conj real imag angle",
         positive(4),

@@ -8,30 +8,38 @@ that is `converters/sparse`.
 
 from tf_pfor.converters.ragged import (
     blocks,
+    counts,
     elementwise,
     gather,
     moves,
     numbers,
     padding,
+    partitions,
     products,
     reductions,
     scatter,
     sets,
     shapes,
     slices,
+    sparse,
+    sparse_sets,
 )
 
 __all__ = [
     "blocks",
+    "counts",
     "elementwise",
     "gather",
     "moves",
     "numbers",
     "padding",
+    "partitions",
     "products",
     "reductions",
     "scatter",
     "sets",
     "shapes",
     "slices",
+    "sparse",
+    "sparse_sets",
 ]

@@ -38,6 +38,11 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
     if isinstance(params, RowShape):
         return _some_sizes(call, params, indices)
     (at,) = constant_axes(call, "axis", rank_of(params))
+    is_behind = isinstance(params, Ragged) and at >= params.n_leading and not indices.is_stacked
+    if is_behind and not call.attr("batch_dims") and uses_packed(call):  # an axis that all share
+        assert isinstance(params, Ragged)
+        made = tf.gather(params.tensor, indices.tensor, axis=at - params.n_leading + 1)
+        return from_packed(call, made, params.sizes)
     if at or call.attr("batch_dims") or not uses_packed(call):
         raise CannotVectorize("along another axis than the first")
     if isinstance(indices, Ragged) and not isinstance(params, Ragged):
