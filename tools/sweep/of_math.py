@@ -52,7 +52,7 @@ MATH: list[Case] = [
     *each(
         "tf.math",
         "reduce_sum reduce_max reduce_mean argmax cumsum",
-        floats(3, 4),
+        floats(3, 3),
         axis=integers(low=0, high=2),
         label="axis of the row",
     ),

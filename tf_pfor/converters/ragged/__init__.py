@@ -22,6 +22,7 @@ from tf_pfor.converters.ragged import (
     shapes,
     slices,
     sparse,
+    sparse_segments,
     sparse_sets,
 )
 
@@ -41,5 +42,6 @@ __all__ = [
     "shapes",
     "slices",
     "sparse",
+    "sparse_segments",
     "sparse_sets",
 ]

@@ -25,7 +25,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, mask_of
-from tf_pfor.layouts.ragged_rules import ragged_rule
+from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
 def _entries(
@@ -113,6 +113,44 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
     total = tf.cast(tf.cast(n, ids.dtype) * count, num_segments.dtype)
     made = call.rebuild(data=values, segment_ids=places, num_segments=total)
     return _of_rows(call, made, count)
+
+
+@source("UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum")
+def own_number_of_segments(call: Call, data: Value, segment_ids: Value, num_segments: Value) -> Any:
+    """Of rows of one shape, into as many segments as each row says."""
+    if not num_segments.is_stacked or not uses_packed(call):
+        raise CannotVectorize("how many segments there are, under jit_compile")
+    number = tf.cast(num_segments.tensor, tf.int32)
+    text = "the number of segments is negative in some iterations. They are"
+    number = after_check(call, number >= 0, text, [number], number)
+    number.set_shape([call.loop.static_length])
+    return _own_number(call, data, segment_ids, RowSizes.of(number))
+
+
+@source("DenseBincount")
+def own_number_of_bins(call: Call, input: Value, size: Value, weights: Value) -> Any:
+    """How often each number is there, of as many as the row says."""
+    is_plain = not isinstance(input, Ragged) and rank_of(input) == 1 and size.is_stacked
+    if not is_plain or not uses_packed(call):
+        raise CannotVectorize("the number of bins, and so the shape, may differ")
+    shape = weights.inner_shape
+    if shape is None or None in shape:
+        raise CannotVectorize("the shape of the weights is unknown")
+    bins = tf.cast(size.tensor, tf.int32)
+    numbers, dtype = call.stacked(input), call.output_dtype()
+    right = tf.reduce_all(numbers >= 0) & tf.reduce_all(bins >= 0)
+    text = "a number is negative in some iterations"
+    numbers = after_check(call, right, text, [numbers, bins], numbers)
+    bins.set_shape([call.loop.static_length])
+    sizes = RowSizes.of(bins)
+    at = tf.cast(numbers, tf.int32)
+    places = tf.where(at < bins[:, None], at + sizes.starts[:, None], -1)
+    each = tf.ones(tf.shape(at), dtype) if 0 in shape else call.stacked(weights)
+    total = tf.reduce_sum(bins)
+    if call.attr("binary_output"):
+        found = tf.math.unsorted_segment_max(tf.ones(tf.shape(at), dtype), places, total)
+        return from_packed(call, tf.maximum(found, 0), [sizes])
+    return from_packed(call, tf.math.unsorted_segment_sum(each, places, total), [sizes])
 
 
 def _own_number(call: Call, data: Value, segment_ids: Value, sizes: RowSizes) -> Value:

@@ -41,11 +41,15 @@ def _full(call: Call, name: str) -> tf.Tensor:
 @RegisterPFor("SetSize", ANY, attrs=("validate_indices",))
 def set_size(call: Call, set_indices: Value, set_values: Value, set_shape: Value) -> Any:
     """One more leading axis."""
-    return call.rebuild(
+    made = call.rebuild(
         set_indices=_places(call, set_indices),
         set_values=fold(call, set_values),
         set_shape=_full(call, "set_shape"),
     )
+    known = call.maybe_constant("set_shape")  # the op's own shape function knows no rank
+    inner = [None] * (_rank(set_indices) - 1) if known is None else known[:-1].tolist()
+    made.set_shape([call.loop.static_length, *inner])
+    return made
 
 
 @RegisterPFor("EditDistance", ANY, attrs=("normalize",))
@@ -54,6 +58,8 @@ def edit_distance(
     truth_indices: Value, truth_values: Value, truth_shape: Value,
 ) -> Any:  # fmt: skip
     """One more leading axis."""
+    if call.loop.static_length in (None, 0):
+        raise CannotVectorize("the kernel refuses to have no rows")
     return call.rebuild(
         hypothesis_indices=_places(call, hypothesis_indices),
         hypothesis_values=fold(call, hypothesis_values),
