@@ -29,10 +29,9 @@ def _fold(call: Call, value: Value) -> tf.Tensor:
 def _unfold(call: Call, tensor: tf.Tensor, like: Value, index: int) -> Value:
     """The inverse, of output number ``index``."""
     batch, *_ = inner_dims(call, like)
-    shape = call.output_shape(index)
-    if shape is None:  # of NearestNeighbors TensorFlow does not know that these are matrices
+    if tensor.shape.rank is None:  # of NearestNeighbors TensorFlow knows no shape: a matrix
         tensor.set_shape([None, None])
-        shape = (None, None)
+    shape = call.output_shape(index) or (None, None)
     emit, rows = call.emit, product(call, [call.loop.length, batch])
     rest = [emit.dim(tensor, i) for i in range(1, len(shape))]
     if call.loop.static_length in (None, 0):

@@ -32,6 +32,14 @@ def _has_weights(weights: Value) -> bool:
     return 0 not in weights.inner_shape
 
 
+def _one_more(call: Call, tensor: tf.Tensor) -> tf.Tensor:
+    """With one row of zeros more where there may be none: the kernels refuse that."""
+    if call.loop.static_length not in (None, 0):
+        return tensor
+    rank = tensor.shape.rank or 1
+    return tf.pad(tensor, [[0, 1], *[[0, 0]] * (rank - 1)])
+
+
 def _counted(call: Call, made: Any, rows: tf.Tensor, values: tf.Tensor, axis: Any) -> list[Value]:
     """Counts of all rows as those of each.
 
@@ -44,6 +52,9 @@ def _counted(call: Call, made: Any, rows: tf.Tensor, values: tf.Tensor, axis: An
     """
     n: Any = call.loop.length
     indices, counts, _ = made
+    total = tf.cast(n, tf.int64) if axis is None else axis.total
+    is_own = indices[:, 0] < total  # not of a row that only stands where there may be none
+    indices, counts = tf.boolean_mask(indices, is_own), tf.boolean_mask(counts, is_own)
     if axis is None:
         of, own = indices[:, 0], indices[:, 1:]
         first: list[Any] = []
@@ -72,9 +83,27 @@ def counts_of_dense(call: Call, values: Value, weights: Value) -> Any:
     each = weights.tensor
     if _has_weights(weights):
         each = tf.reshape(call.stacked(weights), [-1, shape[-1]])
-    made = call.rebuild(values=wide, weights=each)
+        each = _one_more(call, each)
+    made = call.rebuild(values=_one_more(call, wide), weights=each)
     axis = FirstAxis(call, shape[1]) if rank_of(values) == 2 else None
     return _counted(call, made, rows, tf.reshape(x, [-1]), axis)
+
+
+@ragged_rule("DenseCountSparseOutput")
+def counts_of_ragged(call: Call, values: Value, weights: Value) -> Any:
+    """The kernel of ragged tensors counts the rows apart."""
+    if rank_of(values) != 1:
+        raise CannotVectorize("matrices that differ in shape")
+    weighted = _has_weights(weights)
+    entries = Entries(call, *([values, weights] if weighted else [values]))
+    lengths = sizes_by(call, entries.rows).tensor
+    made = tf.raw_ops.RaggedCountSparseOutput(
+        splits=tf.cast(tf.concat([[0], tf.cumsum(_one_more(call, lengths))], 0), tf.int64),
+        values=entries.flat[0],
+        weights=entries.flat[1] if weighted else tf.zeros([0], weights.dtype),
+        **{k: call.attr(k) for k in ("minlength", "maxlength", "binary_output")},
+    )
+    return _counted(call, made, entries.rows, entries.flat[0], None)
 
 
 @source("SparseCountSparseOutput")
@@ -92,6 +121,7 @@ def counts_of_sparse(
     else:
         at, full = axis.merged(entries), tf.concat([[axis.total], shape[1:]], 0)
     each = entries.flat[2] if weighted else tf.zeros([0], weights.dtype)
+    full += tf.concat([[1], tf.zeros_like(full[1:])], 0)  # kernels refuse to have no rows
     made = call.rebuild(indices=at, values=entries.flat[1], dense_shape=full, weights=each)
     return _counted(call, made, entries.rows, entries.flat[1], axis)
 

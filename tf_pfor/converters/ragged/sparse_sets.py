@@ -102,14 +102,18 @@ def edit_distance(
         Entries(call, hypothesis_indices, hypothesis_values),
         Entries(call, truth_indices, truth_values),
     )
-    return call.rebuild(
+    sizes = [with_n(call, shared(s, "shape")) for s in (hypothesis_shape, truth_shape)]
+    more = tf.concat([[1], tf.zeros_like(sizes[0][1:])], 0)  # the kernel refuses to have no rows
+    made = call.rebuild(
         hypothesis_indices=found.places,
         hypothesis_values=found.flat[1],
-        hypothesis_shape=with_n(call, shared(hypothesis_shape, "hypothesis_shape")),
+        hypothesis_shape=sizes[0] + more,
         truth_indices=right.places,
         truth_values=right.flat[1],
-        truth_shape=with_n(call, shared(truth_shape, "truth_shape")),
+        truth_shape=sizes[1] + more,
     )
+    n: Any = call.loop.length
+    return call.like(made[:n])
 
 
 @source("ListDiff")

@@ -58,16 +58,18 @@ def edit_distance(
     truth_indices: Value, truth_values: Value, truth_shape: Value,
 ) -> Any:  # fmt: skip
     """One more leading axis."""
-    if call.loop.static_length in (None, 0):
-        raise CannotVectorize("the kernel refuses to have no rows")
-    return call.rebuild(
+    emit, rank = call.emit, _rank(hypothesis_indices)
+    more = emit.constant(np.asarray([1, *[0] * rank], np.int64))  # it refuses to have no rows
+    made = call.rebuild(
         hypothesis_indices=_places(call, hypothesis_indices),
         hypothesis_values=fold(call, hypothesis_values),
-        hypothesis_shape=_full(call, "hypothesis_shape"),
+        hypothesis_shape=emit("AddV2", _full(call, "hypothesis_shape"), more),
         truth_indices=_places(call, truth_indices),
         truth_values=fold(call, truth_values),
-        truth_shape=_full(call, "truth_shape"),
+        truth_shape=emit("AddV2", _full(call, "truth_shape"), more),
     )
+    size = emit.shape_vector([call.loop.length, *[-1] * (rank - 1)])
+    return call.like(emit("Slice", made, np.zeros([rank], np.int32), size))
 
 
 def _weights(call: Call, weights: Value) -> tf.Tensor:
