@@ -13,6 +13,8 @@ import tensorflow as tf
 import tf_pfor  # noqa: F401  (registers all converters)
 from tf_pfor import _tf
 from tf_pfor.core.registry import REGISTRY, Outcome, describe
+from tf_pfor.layouts.ragged_rules import SOURCES
+from tools.verdicts import verdict
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "coverage.md"
 
@@ -24,10 +26,13 @@ tf_pfor. Do not edit.
 | what happens to an op that differs between iterations | op types |
 |---|---:|
 | a converter takes it | {converted} |
+| rows of different shapes come out of it, in one op (docs/ragged.md) | {ragged} |
 | a sequential loop, on purpose | {on_purpose} |
 | the fallback, a sequential loop (a warning tells; or an error, as the caller chose) | {looped} |
 | stateful, without a converter: looped in order where that is safe, else refused | {stateful} |
 | all | {total} |
+
+{decided} op types without a converter have a verdict with its reason, at the end of this page.
 
 An op that is the same in every iteration is emitted once, whatever its type, unless it is
 stateful.
@@ -54,13 +59,16 @@ def page() -> str:
         if all(r.outcome is Outcome.LOOPED for r in rules):
             on_purpose.add(name)
         topics[pathlib.Path(rules[0].where.rsplit(":", 1)[0]).stem].append(_row(name))
-    free = [n for n in names if n not in REGISTRY]
+    ragged = [n for n in names if n in SOURCES and n not in REGISTRY]
+    free = [n for n in names if n not in REGISTRY and n not in SOURCES]
     stateful = [n for n in free if _is_stateful(n)]
     looped = [n for n in free if not _is_stateful(n)]
     parts = [
         HEAD.format(
             version=".".join(tf.__version__.split(".")[:2]),
-            converted=len(names) - len(free) - len(on_purpose),
+            converted=len(names) - len(free) - len(ragged) - len(on_purpose),
+            ragged=len(ragged),
+            decided=f"{sum(verdict(n) is not None for n in free)} of the {len(free)}",
             on_purpose=len(on_purpose),
             looped=len(looped),
             stateful=len(stateful),
@@ -76,8 +84,8 @@ def page() -> str:
             *rows,
             "",
         ]
-    parts += ["## In the fallback\n", *_columns(looped), "", "## Stateful, without a converter\n"]
-    parts += _columns(stateful)
+    parts += [f"## Ragged results: {len(ragged)}\n", *_columns(ragged), ""]
+    parts += _verdicts(free)
     return "\n".join(parts) + "\n"
 
 
@@ -88,6 +96,21 @@ def _row(name: str) -> str:
         note = f", a loop: {rule.note}" if rule.outcome is Outcome.LOOPED else ""
         cells.append(f"{rule.family} ({stacked or 'none'}){note}")
     return f"| {name} | {'; '.join(cells)} |"
+
+
+def _verdicts(free: list[str]) -> list[str]:
+    """Op types without a converter, by what becomes of them and why."""
+    groups: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    for name in free:
+        groups[verdict(name) or ("a loop, or refused", "nobody has decided")].append(name)
+    lines = [
+        "## Without a converter\n",
+        "| what becomes of them, and why | op types |",
+        "|---|---|",
+    ]
+    for (what, why), names in sorted(groups.items()):
+        lines.append(f"| **{what}**: {why} | {', '.join(names)} |")
+    return lines
 
 
 def _is_stateful(name: str) -> bool:
