@@ -27,6 +27,10 @@ LOOPED: tuple[str, ...] = (
     "EncodeWav[0]",
     "EncodeWav[1]",
     "ExtractJpegShape[0]",
+    # Of a batch the kernels compute the first image only.
+    "FusedPadConv2D-REFLECT[0]",
+    "FusedPadConv2D-SYMMETRIC[0]",
+    "FusedResizeAndPadConv2D[0]",
     # Boxes are suppressed one after the other.
     "NonMaxSuppressionV4[0,1]",
     "NonMaxSuppressionV4[0]",

@@ -36,6 +36,12 @@ IN_PLACE = {
     "TensorListStack": "TfPforStackInPlace",
 }
 
+PLAIN = {
+    tf.qint8: tf.int8, tf.quint8: tf.uint8, tf.qint16: tf.int16, tf.quint16: tf.uint16,
+    tf.qint32: tf.int32,
+}  # fmt: skip
+"""Quantized numbers as plain ones: most kernels that only move elements do not take the former."""
+
 _FOLDED = 64  # elements of an input of what is computed here
 _SALT: contextvars.ContextVar[int] = contextvars.ContextVar("tf_pfor_salt", default=0)
 
@@ -222,6 +228,9 @@ class Emitter:
 
     def repeated(self, tensor: tf.Tensor, length: Dim) -> tf.Tensor:
         """[length, ...]: ``tensor`` so often."""
+        if tensor.dtype in PLAIN:
+            plain = self("Bitcast", tensor, type=PLAIN[tensor.dtype])
+            return self("Bitcast", self.repeated(plain, length), type=tensor.dtype)
         shape = dims(tensor)
         if is_static(shape):
             target = self.shape_vector([length, *shape])  # type: ignore[misc]

@@ -131,6 +131,32 @@ def _counts(call: Call, number: Value) -> RowSizes:
     return RowSizes.of(counts)
 
 
+@source("DenseBincount")
+def own_number_of_bins(call: Call, input: Value, size: Value, weights: Value) -> Any:
+    """How often each number is there, of as many as the row says."""
+    is_plain = not isinstance(input, Ragged) and rank_of(input) == 1 and size.is_stacked
+    if not is_plain or not uses_packed(call):
+        raise CannotVectorize("the number of bins, and so the shape, may differ")
+    shape = weights.inner_shape
+    if shape is None or None in shape:
+        raise CannotVectorize("the shape of the weights is unknown")
+    bins = tf.cast(size.tensor, tf.int32)
+    numbers, dtype = call.stacked(input), call.output_dtype()
+    right = tf.reduce_all(numbers >= 0) & tf.reduce_all(bins >= 0)
+    text = "a number is negative in some iterations"
+    numbers = after_check(call, right, text, [numbers, bins], numbers)
+    bins.set_shape([call.loop.static_length])
+    sizes = RowSizes.of(bins)
+    at = tf.cast(numbers, tf.int32)
+    places = tf.where(at < bins[:, None], at + sizes.starts[:, None], -1)
+    each = tf.ones(tf.shape(at), dtype) if 0 in shape else call.stacked(weights)
+    total = tf.reduce_sum(bins)
+    if call.attr("binary_output"):
+        found = tf.math.unsorted_segment_max(tf.ones(tf.shape(at), dtype), places, total)
+        return from_packed(call, tf.maximum(found, 0), [sizes])
+    return from_packed(call, tf.math.unsorted_segment_sum(each, places, total), [sizes])
+
+
 def _own_number(call: Call, data: Value, segment_ids: Value, sizes: RowSizes) -> Value:
     """As many segments in each row as the row says."""
     if not uses_packed(call):

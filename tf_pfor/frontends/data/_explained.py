@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tf_pfor.api import explain as _of_rows
 from tf_pfor.api.maps import check_callable
+from tf_pfor.api.report import Report
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
-from tf_pfor.core.report import Report
 from tf_pfor.frontends.data import _elements
 from tf_pfor.frontends.data._results import as_dataset_reads
 from tf_pfor.tracing.trace import autographed
