@@ -2,8 +2,35 @@
 
 # Samples that run in a sequential loop, or are refused with the fallback off: why stands beside.
 LOOPED: tuple[str, ...] = (
+    # There is no kernel for batches: that for one runs for all rows in parallel.
+    "DecodeAndCropJpeg[0,1]",
+    "DecodeAndCropJpeg[0]",
+    "DecodeAndCropJpeg[1]",
+    "DecodeBmp[0]",
+    "DecodeGif[0]",
+    "DecodeImage-floats[0]",
+    "DecodeImage[0]",
+    "DecodeJpeg[0]",
+    "DecodePng[0]",
+    "DecodeWav[0]",
+    "DecodeWebP[0]",
     # Python is called for each iteration in its turn.
     "EagerPyFunc[0]",
+    # There is no kernel for batches: that for one runs for all rows in parallel.
+    "EncodeJpegVariableQuality[0,1]",
+    "EncodeJpegVariableQuality[0]",
+    "EncodeJpegVariableQuality[1]",
+    "EncodeJpeg[0]",
+    "EncodePng-several[0]",
+    "EncodePng[0]",
+    "EncodeWav[0,1]",
+    "EncodeWav[0]",
+    "EncodeWav[1]",
+    "ExtractJpegShape[0]",
+    # Of a batch the kernels compute the first image only.
+    "FusedPadConv2D-REFLECT[0]",
+    "FusedPadConv2D-SYMMETRIC[0]",
+    "FusedResizeAndPadConv2D[0]",
     # Boxes are suppressed one after the other.
     "NonMaxSuppressionV4[0,1]",
     "NonMaxSuppressionV4[0]",
@@ -11,11 +38,16 @@ LOOPED: tuple[str, ...] = (
     "NonMaxSuppressionV5[0,1]",
     "NonMaxSuppressionV5[0]",
     "NonMaxSuppressionV5[1]",
+    # There is no kernel for batches: that for one runs for all rows in parallel.
+    "ParseTensor[0]",
     # Python is called for each iteration in its turn.
     "PyFuncStateless[0]",
     "PyFunc[0]",
     # The kernels' own arithmetic draws what a loop would draw, bit for bit.
     "RandomIndexShuffle[0]",
+    # There is no kernel for batches: that for one runs for all rows in parallel.
+    "SerializeTensor[0]",
+    # The kernels' own arithmetic draws what a loop would draw, bit for bit.
     "SobolSample[0]",
     # Each draw moves the generator on.
     "StatefulRandomBinomial[0]",

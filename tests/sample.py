@@ -130,7 +130,7 @@ class Sample:
 
 def _differ(rows: Any) -> bool:
     """Whether not all rows are the same; of rows without elements none can differ."""
-    return rows[0].size == 0 or any(np.any(rows[0] != row) for row in rows[1:])
+    return np.size(rows[0]) == 0 or any(np.any(rows[0] != row) for row in rows[1:])
 
 
 def sample(op_type: str, fn: Callable[..., Any], *inputs: In, **options: Any) -> Sample:

@@ -17,6 +17,7 @@ except ModuleNotFoundError as _why:
     ) from _why
 
 from tf_pfor import converters as converters
+from tf_pfor import data as data
 from tf_pfor.api.check import CheckReport, check
 from tf_pfor.api.explain import explain
 from tf_pfor.api.maps import for_loop, pfor, vectorized_map

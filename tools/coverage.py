@@ -23,6 +23,8 @@ tf_pfor. Do not edit.
 {rows}
 | all | {total} |
 
+Op types without a converter have a verdict with its reason, at the end of this page.
+
 An op that is the same in every iteration is emitted once, whatever its type, unless it is
 stateful.
 
@@ -50,10 +52,24 @@ def page() -> str:
             *map(_row, ops),
             "",
         ]
-    parts += ["## In the fallback\n", *_columns(found.in_state("fallback"))]
-    parts += ["", "## Stateful, without a converter\n"]
-    parts += _columns(found.in_state("stateful"))
+    parts += ["## Ragged results\n", *_columns(found.in_state("ragged")), ""]
+    parts += _verdicts([op for op in found.ops if op.state in ("fallback", "stateful")])
     return "\n".join(parts) + "\n"
+
+
+def _verdicts(ops: list[coverage.OpCoverage]) -> list[str]:
+    """Op types without a converter, by what becomes of them and why."""
+    groups: dict[str, list[str]] = collections.defaultdict(list)
+    for op in ops:
+        groups[op.verdict or "a loop, or refused: nobody has decided"].append(op.op_type)
+    lines = [
+        "## Without a converter\n",
+        "| what becomes of them, and why | op types |",
+        "|---|---|",
+    ]
+    for verdict, names in sorted(groups.items()):
+        lines.append(f"| {verdict} | {', '.join(names)} |")
+    return lines
 
 
 def _row(op: coverage.OpCoverage) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import doctest
+import functools
 import importlib
 import inspect
 import io
@@ -23,12 +24,17 @@ FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
 def _public():
-    return [name for name in tf_pfor.__all__ if name != "__version__"]
+    names = [name for name in tf_pfor.__all__ if name != "__version__"]
+    return [*names, *(f"data.{name}" for name in tf_pfor.data.__all__)]
+
+
+def _item(name):
+    return functools.reduce(getattr, name.split("."), tf_pfor)
 
 
 @pytest.mark.parametrize("name", _public())
 def test_doctests(name):
-    item = getattr(tf_pfor, name)
+    item = _item(name)
     finder = doctest.DocTestFinder(recurse=False)
     runner = doctest.DocTestRunner(optionflags=FLAGS)
     module = importlib.import_module(item.__module__) if hasattr(item, "__module__") else tf_pfor
@@ -39,7 +45,7 @@ def test_doctests(name):
 
 @pytest.mark.parametrize("name", _public())
 def test_public_functions_have_an_example(name):
-    item = getattr(tf_pfor, name)
+    item = _item(name)
     if inspect.isfunction(item) or name == "RegisterPFor":
         assert ">>>" in (item.__doc__ or ""), f"{name} has no example"
 

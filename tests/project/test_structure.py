@@ -29,6 +29,7 @@ BELOW = {
     "converters/nn": "converters/math",
     "converters/ragged": "converters/arrays",
     "converters/sparse": "converters/arrays",
+    "converters/parsing": "converters/ragged",
     "converters/strings": "converters/arrays",
     "converters/state": "converters/math fallback",
     "converters/control_flow": (
@@ -89,7 +90,9 @@ def _graph():
 
 def test_each_module_is_in_a_room():
     outside = {m for m in _graph() if not _room(m)}
-    assert outside <= {"tf_pfor", "tf_pfor.__main__", "tf_pfor.converters", "tf_pfor.version"}
+    front_doors = {"tf_pfor.data"}  # public names of a front end
+    top = {"tf_pfor", "tf_pfor.__main__", "tf_pfor.converters", "tf_pfor.version"}
+    assert outside <= top | front_doors
 
 
 def test_imports_between_rooms_go_down():

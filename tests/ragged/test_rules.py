@@ -43,6 +43,27 @@ def group_means(x, k):
     return tf.math.unsorted_segment_mean(x, places, tf.size(keys))
 
 
+def kernel(x, k):
+    r = x[:k]
+    return tf.matmul(r, r, transpose_b=True) + 2.0 * tf.eye(k)
+
+
+def causal(r):
+    scores = tf.matmul(r @ W, r @ W, transpose_b=True)
+    length = tf.shape(r)[0]
+    seen = tf.linalg.band_part(tf.ones([length, length]), -1, 0)
+    return tf.nn.softmax(tf.where(seen > 0.0, scores, -1e9)) @ r
+
+
+def written(x, k):
+    made = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[D])
+    total = V
+    for t in tf.range(k):
+        total = total * 0.5 + x[t]
+        made = made.write(t, total)
+    return made.stack()
+
+
 # name -> (body of a row [T, D] and its length, whether it stands empty rows)
 BODIES = {
     "square": (lambda x, k: x[:k] ** 2, True),
@@ -168,6 +189,40 @@ BODIES = {
     "pairs": (lambda x, k: tf.reduce_sum((x[:k, None] - x[None, :k]) ** 2, -1), True),
     "cast sizes": (
         lambda x, k: x[:k] / tf.cast(tf.shape(x[:k], tf.int64)[0], tf.float32), True),
+    "reversed by its axis": (lambda x, k: tf.reverse(x[:k], [0]) * 2.0, True),
+    "reversed both ways": (lambda x, k: tf.reverse(x[:k, : k // 2 + 1], [0, 1]) * 2.0, True),
+    "reversed columns": (lambda x, k: tf.reverse(x[:k], [1]) * 2.0, True),
+    "equal to one of others": (
+        lambda x, k: tf.reduce_any(PLACES[:k, None] == PLACES[None, : k // 2 + 1] + 1, 1), True),
+    "not equal": (lambda x, k: tf.cast(PLACES[:k] != k // 2, tf.float32) * x[:k, 0], True),
+    "identity": (lambda x, k: tf.eye(k) * x[0, 0], True),
+    "kernel": (lambda x, k: kernel(x, k), True),
+    "cholesky": (lambda x, k: tf.linalg.cholesky(kernel(x, k)), True),
+    "inverse": (lambda x, k: tf.linalg.inv(kernel(x, k)), True),
+    "log determinant": (lambda x, k: tf.linalg.logdet(kernel(x, k)), True),
+    "solved": (lambda x, k: tf.linalg.solve(kernel(x, k), x[:k]), True),
+    "solved by a triangle": (
+        lambda x, k: tf.linalg.triangular_solve(tf.linalg.cholesky(kernel(x, k)), x[:k]), True),
+    "least squares": (
+        lambda x, k: tf.linalg.lstsq(x[:k, :2], x[:k, 2:], l2_regularizer=0.5), True),
+    "many small ones": (
+        lambda x, k: tf.linalg.solve(x[:k, :, None] * x[:k, None] + tf.eye(D), x[:k, :, None]),
+        True),
+    "band": (lambda x, k: tf.linalg.band_part(x[:k] @ tf.transpose(x[:k]), -1, 0), True),
+    "causal attention": (lambda x, k: causal(x[:k]), True),
+    "diagonal": (lambda x, k: tf.linalg.diag_part(kernel(x, k)) * 2.0, True),
+    "set diagonal": (
+        lambda x, k: tf.linalg.set_diag(kernel(x, k), x[:k, 0]) * 2.0, True),
+    "transforms": (lambda x, k: tf.abs(tf.signal.rfft(x[:k])), True),
+    "spectrogram": (
+        lambda x, k: tf.abs(tf.signal.stft(tf.reshape(x, [-1])[: k + 7], 6, 2)), True),
+    "mapped items": (lambda x, k: tf.map_fn(lambda r: tf.reduce_sum(r * r), x[:k]), False),
+    "scanned items": (lambda x, k: tf.scan(lambda a, r: a * 0.5 + r, x[:k], V), False),
+    "folded items": (lambda x, k: tf.foldl(lambda a, r: a * 0.5 + r, x[:k], V), False),
+    "written items": (lambda x, k: written(x, k), True),
+    "parts": (lambda x, k: tf.dynamic_partition(x, tf.cast(x[:, 0] > 0, tf.int32), 2)[1], True),
+    "segments of own number": (
+        lambda x, k: tf.math.unsorted_segment_sum(x, tf.range(T) % (k + 1), k + 1), True),
     "numbered": (lambda x, k: x[:k, 0] * tf.cast(tf.range(tf.size(x[:k, 0])), tf.float32), True),
 }  # fmt: skip
 LOOPED = ("jacobian", "soft cross entropy")  # what is made of shapes that differ
@@ -268,6 +323,85 @@ def test_sizes_that_do_not_fit():
         tf_pfor.vectorized_map(lambda e: e[0][: e[1]] * X[1][: e[1] - 1], (X, K))
 
 
+RESHAPES = {
+    "as many in all": lambda x, k, m: tf.reshape(x[:k, 0], [m, 1]),
+    "to one shape": lambda x, k, m: tf.reshape(x[:k, 0], [3]),
+    "what is left": lambda x, k, m: tf.reshape(x[:k, 0], [-1, 2]),
+    "of dense rows": lambda x, k, m: tf.reshape(x[:, 0], [k, m]),
+}
+
+
+@pytest.mark.parametrize("name", RESHAPES)
+def test_reshapes_to_another_number_of_elements(name):
+    """A row fails; it must not take elements of the row beside it."""
+    x, k, m = X[:2], tf.constant([2, 4]), tf.constant([4, 2])
+    if name == "what is left":
+        k = tf.constant([3, 5])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many elements|6 values"):
+        tf_pfor.vectorized_map(lambda e: RESHAPES[name](*e), (x, k, m))
+
+
+def test_a_reshape_of_no_elements_may_name_any_size():
+    k, m = tf.constant([0, 2]), tf.constant([5, D])
+    found = tf_pfor.vectorized_map(lambda e: tf.reshape(e[0][: e[1]], [e[1], e[2]]), (X[:2], k, m))
+    np.testing.assert_allclose(found[1].to_tensor(), X[1, :2])
+    assert found[0].to_list() == []
+
+
+def test_dense_rows_reshaped_to_own_sizes():
+    a, b = tf.constant([2, 3, 1]), tf.constant([3, 2, 6])
+    found = tf_pfor.vectorized_map(
+        lambda e: tf.reshape(e[0][:, 0], [e[1], e[2]]) * 2.0, (X[:3], a, b),
+        fallback_to_while_loop=False,
+    )  # fmt: skip
+    for got, row, rows, columns in zip(found, X, a, b):
+        np.testing.assert_allclose(got.to_tensor(), tf.reshape(row[:, 0] * 2.0, [rows, columns]))
+
+
+IMAGES = tf.random.stateless_uniform([4, 9, 8, 3], [1, 9])
+HEIGHT_WIDTH = tf.constant([[4, 5], [9, 8], [1, 3], [7, 1]])
+NEW = tf.constant([[3, 9], [2, 2], [7, 1], [5, 5]])
+RESIZED = {
+    "to one size": lambda im, s, new: tf.image.resize(im[: s[0], : s[1]], [4, 6]),
+    "nearest": lambda im, s, new: tf.image.resize(im[: s[0], : s[1]], [4, 6], method="nearest"),
+    "to own sizes": lambda im, s, new: tf.image.resize(im, new),
+    "own to own sizes": lambda im, s, new: tf.image.resize(im[: s[0], : s[1]], new),
+    "corners": lambda im, s, new: tf.compat.v1.image.resize_bilinear(
+        im[None, : s[0], : s[1]], [4, 6], align_corners=True),
+    "nearest corners": lambda im, s, new: tf.compat.v1.image.resize_nearest_neighbor(
+        im[None, : s[0], : s[1]], new, align_corners=True),
+    "of integers": lambda im, s, new: tf.image.resize(
+        tf.cast(im[: s[0], : s[1]] * 250.0, tf.uint8), [4, 6]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RESIZED)
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_resized_images(name, n):
+    given = (IMAGES[:n], HEIGHT_WIDTH[:n], NEW[:n])
+
+    def run(images):
+        return tf_pfor.vectorized_map(
+            lambda e: RESIZED[name](*e), (images, *given[1:]), fallback_to_while_loop=False
+        )
+
+    with tf.GradientTape() as tape:
+        tape.watch(given[0])
+        found = run(given[0])
+        total = tf.reduce_sum(tf.cast(flat(found), tf.float32) ** 2)
+    gradient = tape.gradient(total, given[0], unconnected_gradients="zero")
+    assert (found.nrows() if isinstance(found, tf.RaggedTensor) else found.shape[0]) == n
+    for i, got in enumerate(found):
+        with tf.GradientTape() as tape:
+            tape.watch(IMAGES)
+            want = RESIZED[name](IMAGES[i], HEIGHT_WIDTH[i], NEW[i])
+            total = tf.reduce_sum(tf.cast(want, tf.float32) ** 2)
+        got = got.to_tensor() if isinstance(got, tf.RaggedTensor) else got
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        wanted = tape.gradient(total, IMAGES, unconnected_gradients="zero")[i]
+        np.testing.assert_allclose(gradient[i], wanted, rtol=1e-3, atol=1e-3)
+
+
 def test_what_has_no_form_under_xla_is_refused():
     with pytest.raises(tf_pfor.NotVectorizableError, match="under jit_compile"):
         tf.function(
@@ -365,6 +499,9 @@ BEYOND = {
     "range to what is before": lambda i: tf.range(5, i),
     "range of floats": lambda i: tf.range(0.0, tf.cast(i, tf.float32) - 2.0),
     "segments": lambda i: tf.math.segment_sum(tf.ones([3]), tf.stack([2 - i, 3, 4])),
+    "reshaped": lambda i: tf.reshape(tf.range(2 * i), [3]),
+    "reshaped to its own": lambda i: tf.reshape(tf.range(i), [i // 2, 2]),
+    "reshaped with a rest": lambda i: tf.reshape(tf.range(i + 1), [-1, 2]),
     "multiples": lambda i: tf.tile(tf.ones([2]), [i - 1]),
 }
 

@@ -184,7 +184,8 @@ def assembled(result: Any) -> Any:
 def _packed(rows: Any, counts: tf.Tensor) -> tf.Tensor:
     """[n, most, ...] or ragged -> [total, ...]: the first elements of each row."""
     if isinstance(rows, tf.RaggedTensor):
-        return rows.values  # type: ignore[return-value]
+        values: Any = rows.values  # of an unknown number of axes: indices that all are as long
+        return values.to_tensor() if isinstance(values, tf.RaggedTensor) else values
     shape, mask = tf.shape(rows), tf.sequence_mask(counts, tf.shape(rows)[1])
     flat = tf.reshape(rows, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))
     made = tf.gather(flat, tf.where(tf.reshape(mask, [-1]))[:, 0])

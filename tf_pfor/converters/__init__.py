@@ -6,7 +6,18 @@ converters as tests/project/test_structure.py draws it; nothing but the top of t
 imports it. A converter that stands in no room does not belong here.
 """
 
-from tf_pfor.converters import arrays, control_flow, lists, math, nn, ragged, sparse, state, strings
+from tf_pfor.converters import (
+    arrays,
+    control_flow,
+    lists,
+    math,
+    nn,
+    parsing,
+    ragged,
+    sparse,
+    state,
+    strings,
+)
 
 __all__ = [
     "arrays",
@@ -14,6 +25,7 @@ __all__ = [
     "lists",
     "math",
     "nn",
+    "parsing",
     "ragged",
     "sparse",
     "state",

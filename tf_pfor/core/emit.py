@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
+from tf_pfor.core.ranges import Bounds
 from tf_pfor.core.values import Value, dims, is_static
 
 Dim = int | tf.Tensor
@@ -34,6 +35,12 @@ IN_PLACE = {
     "TensorListFromTensor": "TfPforListInPlace",
     "TensorListStack": "TfPforStackInPlace",
 }
+
+PLAIN = {
+    tf.qint8: tf.int8, tf.quint8: tf.uint8, tf.qint16: tf.int16, tf.quint16: tf.uint16,
+    tf.qint32: tf.int32,
+}  # fmt: skip
+"""Quantized numbers as plain ones: most kernels that only move elements do not take the former."""
 
 _FOLDED = 64  # elements of an input of what is computed here
 _SALT: contextvars.ContextVar[int] = contextvars.ContextVar("tf_pfor_salt", default=0)
@@ -221,6 +228,9 @@ class Emitter:
 
     def repeated(self, tensor: tf.Tensor, length: Dim) -> tf.Tensor:
         """[length, ...]: ``tensor`` so often."""
+        if tensor.dtype in PLAIN:
+            plain = self("Bitcast", tensor, type=PLAIN[tensor.dtype])
+            return self("Bitcast", self.repeated(plain, length), type=tensor.dtype)
         shape = dims(tensor)
         if is_static(shape):
             target = self.shape_vector([length, *shape])  # type: ignore[misc]
@@ -282,6 +292,7 @@ def folded(op: tf.Operation, values: Sequence[Value]) -> np.ndarray | None:
         inputs = [emit.constant(a, t.dtype) for a, t in zip(arrays, op.inputs, strict=True)]
         try:
             made = emit.create(op.type, inputs, _tf.attr_map(op))
-            return _tf.static_value(made.outputs[0])
+            found = _tf.static_value(made.outputs[0])
+            return Bounds().constant(made.outputs[0]) if found is None else found
         except (ValueError, tf.errors.OpError):  # it fails when it runs, and says so there
             return None

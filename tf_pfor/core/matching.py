@@ -41,7 +41,12 @@ def group(
 
 def is_shape_arithmetic(op: tf.Operation) -> bool:
     """Integer scalars and vectors made from others: of little use but in shapes and indices."""
-    if len(op.outputs) != 1 or not op.inputs or op.control_inputs or op.device:
+    return makes_integers(op) and not op.device
+
+
+def makes_integers(op: tf.Operation) -> bool:
+    """The same, on any device: where it is a constant nobody need know on which."""
+    if len(op.outputs) != 1 or not op.inputs or op.control_inputs:
         return False
     output = op.outputs[0]
     return output.dtype in (tf.int32, tf.int64) and output.shape.rank in (0, 1)

@@ -290,6 +290,22 @@ def _sliced(op: tf.Operation, x: Sequence[np.ndarray], says: Any, _: int) -> np.
         return np.zeros([0])
 
 
+def _cut(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair | None:
+    """A slice; the first column of the indices of pieces says of which text each is."""
+    source, says = op.inputs[0], [bounds.constant(t) for t in op.inputs[1:]]
+    if source.op.type in _SPLITS and source.value_index == 0 and tensor.shape.rank == 1:
+        texts = source.op.inputs[0].shape
+        count = texts[0] if texts.rank == 1 else None
+        most = np.inf if count is None else max(count - 1, 0)
+        column = op.get_attr("shrink_axis_mask") == 2 and op.get_attr("new_axis_mask") == 0
+        if column and says[0] is not None and says[0][1] == 0:
+            return 0, most
+    return _moves(_sliced, [1, 2, 3])(op, tensor, bounds)
+
+
+_SPLITS = ("StringSplit", "StringSplitV2")
+
+
 def _taken(op: tf.Operation, x: Sequence[np.ndarray], says: Any, _: int) -> np.ndarray:
     places, axis = says
     if op.get_attr("batch_dims") or not ((places >= 0) & (places < x[0].shape[int(axis)])).all():
@@ -316,7 +332,7 @@ _MOVES: dict[str, Any] = {
     "Pack": _moves(lambda op, x, says, i: np.stack(x, op.get_attr("axis"))),
     "Reshape": _moves(_as_shape, [1]),
     "Squeeze": _moves(_as_shape),
-    "StridedSlice": _moves(_sliced, [1, 2, 3]),
+    "StridedSlice": _cut,
     "Unpack": _moves(lambda op, x, says, i: np.take(x[0], i, op.get_attr("axis"))),
 }
 
@@ -401,6 +417,14 @@ def _place(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair:
     return 0, np.inf if size is None else size - 1
 
 
+def _pieces(op: tf.Operation, tensor: tf.Tensor, _: Bounds) -> _Pair | None:
+    """What is known of a split text: how many texts there are, the first size of its shape."""
+    count = op.inputs[0].shape[0] if op.inputs[0].shape.rank == 1 else None
+    if tensor.value_index != 2 or count is None:
+        return None
+    return np.asarray([count, 0]), np.asarray([count, np.inf])
+
+
 def _drawn(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair | None:
     """Random integers from the last but one input on and below the last."""
     low, high = (bounds.of(t) for t in op.inputs[-2:])
@@ -424,6 +448,7 @@ _RULES: dict[str, Callable[[tf.Operation, tf.Tensor, Bounds], _Pair | None]] = {
     "Size": _size,
     "StatelessRandomUniformInt": _drawn,
     "StatelessRandomUniformIntV2": _drawn,
+    **dict.fromkeys(_SPLITS, _pieces),
 }
 
 

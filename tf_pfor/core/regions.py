@@ -16,6 +16,9 @@ from tf_pfor.core.registry import REGISTRY
 _SMALL = 32  # elements of a constant that each row may hold
 
 
+_OTHER_KERNELS = frozenset(["QuantizeV2"])  # oneDNN's and Eigen's differ by one
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Region:
     """Ops of the body that run together, once for each row.
@@ -39,6 +42,11 @@ class Region:
         default_factory=dict[tf.Operation, tf.Tensor]
     )
     like: tuple[tf.Tensor, ...] = ()
+
+    @property
+    def needs_graph(self) -> bool:
+        """Whether kernels that only an optimized graph gets round otherwise than MapDefun's."""
+        return any(op.type in _OTHER_KERNELS for op in self.ops)
 
     @classmethod
     def of(cls, ops: Sequence[tf.Operation], outputs: Iterable[tf.Tensor] | None = None) -> Region:

@@ -14,6 +14,7 @@ from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import Region
 from tf_pfor.core.values import Value, dims
+from tf_pfor.layouts import row_kernels
 from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, row_of
 from tf_pfor.layouts.row_shapes import padded, stacked_rows
 
@@ -88,6 +89,8 @@ def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
     region = loop.region
     outputs = region.outputs
     differ = [k for k in region.uneven if outputs[k].shape.rank]
+    if not loop.in_order and may_run_by_kernel(region, tf.compat.v1.get_default_graph()):
+        return _by_kernel(loop, tensors)
     n = loop.n_rows(tensors)
     trips = n
     rows = [_flat_spec(t).shape[1:] if k in differ else t.shape for k, t in enumerate(outputs)]
@@ -123,6 +126,53 @@ def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
         stacked.set_shape(loop.full(dims(output)))
         values.append(Value.stacked(stacked).with_inner_shape(dims(output)))
     return values
+
+
+def may_run_by_kernel(region: Region, graph: Any) -> bool:
+    """Whether a loop whose results may differ in shape may run by a kernel for all rows.
+
+    That has no gradient, and runs on CPUs, as all that reads strings does.
+
+    Args:
+      region: what is looped over.
+      graph: where it runs.
+    """
+    given = [t.dtype for t in region.inputs if t.op.type != "Const"]
+    if tf.string not in given or region.is_stateful:
+        return False
+    if any(d.is_floating or d.is_complex or d in (tf.resource, tf.variant) for d in given):
+        return False
+    if _tf.in_body(graph):
+        return False
+    for k, output in enumerate(region.outputs):
+        shape = dims(output)
+        if shape is None or output.dtype == tf.variant:
+            return False
+        if None in shape and k not in region.uneven:
+            return False
+    return True
+
+
+def _by_kernel(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
+    """``results``, without a loop that the graph sees."""
+    region, stacked = loop.region, loop.stacked
+    order = sorted(range(len(tensors)), key=lambda i: not stacked[i])
+    given = [tensors[i] for i in order]
+
+    def one(*row: tf.Tensor) -> list[tf.Tensor]:
+        inputs = dict(zip(order, row, strict=True))
+        return region.copy(*[inputs[i] for i in range(len(row))])
+
+    count, outputs = sum(stacked), region.outputs
+    values = row_kernels.all_rows(
+        one, given[:count], given[count:], outputs, [dims(t) for t in outputs],
+        loop.loop.static_length,
+    )  # fmt: skip
+    likes = region.like or outputs
+    return [
+        dataclasses.replace(v, origin=like) if isinstance(v, Ragged) else v
+        for v, like in zip(values, likes, strict=True)
+    ]
 
 
 def _ragged(array: tf.TensorArray, shapes: tf.Tensor, output: tf.Tensor) -> Ragged:

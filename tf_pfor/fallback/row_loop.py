@@ -293,7 +293,7 @@ class RowLoop:
 
         def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
             shapes_known = all(is_static(dims(t)) for t in self.region.outputs)
-            if not (shapes_known or self.loop.static_length):
+            if self.region.needs_graph or not (shapes_known or self.loop.static_length):
                 return self._while_loop(*tensors)
             specs, outputs = _specs(tensors), self.region.outputs
             kernel = self._traced(lambda *x: self._kernel(one, *x), specs, tensors)

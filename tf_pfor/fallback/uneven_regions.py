@@ -109,6 +109,15 @@ def spread(
     return members, uneven, varies
 
 
+def check_alone(op: tf.Operation, walker: Conversion) -> None:
+    """Raises CannotVectorize if an op may not have a loop of its own: its results are uneven."""
+    if all(is_static(dims(t)) for t in op.outputs) or has_effects(op):
+        return
+    _, uneven, _ = spread(op, walker)
+    if any(key(t) in uneven for t in op.outputs):
+        raise CannotVectorize("the shape of its result may differ between iterations")
+
+
 @contextlib.contextmanager
 def being_converted(members: set[tf.Operation], walker: Conversion) -> Generator[None]:
     """While the inputs of a region are converted, what needs its results joins it.

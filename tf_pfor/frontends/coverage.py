@@ -14,9 +14,12 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.registry import REGISTRY, Outcome, Rule, describe
+from tf_pfor.frontends.verdicts import verdict
+from tf_pfor.layouts.ragged_rules import SOURCES
 
 STATES = {
     "converter": "a converter takes it",
+    "ragged": "rows of different shapes come out of it, in one op",
     "loop": "a sequential loop, on purpose",
     "fallback": "the fallback, a sequential loop (a warning tells; or an error, as the caller "
     "chose)",
@@ -30,15 +33,17 @@ class OpCoverage:
 
     Attributes:
       op_type: the OpDef name.
-      state: "converter", "loop", "fallback" or "stateful"; ``STATES`` says what that means.
+      state: "converter", "ragged", "loop", "fallback" or "stateful": see ``STATES``.
       topic: the file of its converters, "" if it has none.
       rules: for each rule the family or converter, the inputs that may be stacked, and a note.
+      verdict: of one without a converter, what becomes of it and why; "" if nobody has decided.
     """
 
     op_type: str
     state: str
     topic: str
     rules: tuple[tuple[str, str, str], ...]
+    verdict: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,9 +141,12 @@ def op_types_of_tensorflow() -> list[str]:
 def _of(name: str) -> OpCoverage:
     rules = REGISTRY.rules(name)
     if not rules:
+        if name in SOURCES:
+            return OpCoverage(name, "ragged", "", ())
         schema = _tf.schema(name)
         is_stateful = schema is not None and schema.is_stateful
-        return OpCoverage(name, "stateful" if is_stateful else "fallback", "", ())
+        what = ": ".join(verdict(name) or ())
+        return OpCoverage(name, "stateful" if is_stateful else "fallback", "", (), what)
     loops = all(r.outcome is Outcome.LOOPED for r in rules)
     topic = os.path.splitext(os.path.basename(rules[0].where.rsplit(":", 1)[0]))[0]
     return OpCoverage(name, "loop" if loops else "converter", topic, tuple(map(_rule, rules)))
@@ -152,6 +160,8 @@ def _rule(rule: Rule) -> tuple[str, str, str]:
 
 def _lines(op: OpCoverage, width: int) -> list[str]:
     lines = textwrap.wrap(f"{op.op_type}: {STATES[op.state]}", width, subsequent_indent="  ")
+    if op.verdict:
+        lines += textwrap.wrap(op.verdict, width, initial_indent="  ", subsequent_indent="    ")
     for family, stacked, note in op.rules:
         what = {"any": "any inputs", "always": "any inputs, or none,", "none": "no input"}
         text = f"{family}: {what.get(stacked, stacked)} may be stacked" + (note and f"; {note}")

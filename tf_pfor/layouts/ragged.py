@@ -45,23 +45,20 @@ class RowSizes:
       most: what none is above, where that is known before running.
       full: of windows of one length: what all are that do not reach past an edge.
       is_number: it is a number of the row, that may be negative, and the size of nothing yet.
+      rows: of which row each entry of the packed form is, where that is known.
     """
 
     __slots__ = ("__weakref__", "_made", "_rows", "_starts", "cell", "full", "is_number", "most")
 
     def __init__(
-        self,
-        cell: Cell,
-        most: int | None = None,
-        full: int | None = None,
-        *,
-        is_number: bool = False,
-    ):
+        self, cell: Cell, most: int | None = None, full: int | None = None, *,
+        is_number: bool = False, rows: tf.Tensor | None = None,
+    ):  # fmt: skip
         self.cell = cell
         self.most = most
         self.full = full
         self.is_number = is_number
-        self._rows = Cell(None, lambda: _beside(self.tensor, self._make_rows))
+        self._rows = Cell(rows, lambda: _beside(self.tensor, self._make_rows))
         self._starts = Cell(
             None, lambda: _beside(self.tensor, lambda: tf.cumsum(self.tensor, exclusive=True))
         )
@@ -205,7 +202,8 @@ class Ragged(Value):
             else:
                 sizes.append(tf.reduce_max(tf.concat([size.tensor, [0]], 0)))
         rest = [-1] * (_rank(self.in_rows) - 1 - len(sizes))
-        return tf.slice(self.in_rows, [0] * _rank(self.in_rows), tf.stack([-1, *sizes, *rest]))
+        all_sizes = tf.stack([self.in_rows.shape[0] or -1, *sizes, *rest])
+        return tf.slice(self.in_rows, [0] * _rank(self.in_rows), all_sizes)
 
     @property
     def name(self) -> str:

@@ -13,10 +13,11 @@ RULES: dict[str, Rule] = {}
 FAMILIES: dict[str, Rule] = {}
 """The same, by the family of the op's rules for stacked inputs."""
 OF_SHAPES = frozenset([
-    "BroadcastGradientArgs", "BroadcastTo", "Cast", "ConcatV2", "DynamicStitch", "ExpandDims",
-    "Fill", "GatherV2", "Identity", "Pack", "Prod", "Reshape", "Slice", "StridedSlice",
-    "StridedSliceGrad", "Tile", "UnsortedSegmentMax", "UnsortedSegmentMin",
-    "UnsortedSegmentProd", "UnsortedSegmentSum",
+    "BroadcastGradientArgs", "BroadcastTo", "Cast", "ConcatV2", "Cumsum", "DenseBincount",
+    "DynamicStitch", "ExpandDims", "Fill", "GatherV2", "Identity", "Minimum", "Mul", "Pack",
+    "Prod", "RandomStandardNormal", "RandomUniform", "RandomUniformInt", "Reshape", "Slice",
+    "StridedSlice", "StridedSliceGrad", "Tile", "TruncatedNormal", "UnsortedSegmentMax",
+    "UnsortedSegmentMin", "UnsortedSegmentProd", "UnsortedSegmentSum",
 ])  # fmt: skip
 """Those that know what to do where only shapes, or sizes, of ragged rows are given."""
 TAKERS = frozenset([
@@ -24,8 +25,21 @@ TAKERS = frozenset([
     "StatelessWhile", "While",
 ])  # fmt: skip
 """Ops that hand ragged rows on to functions of theirs, which are converted for them."""
+OF_ONE_AXIS = frozenset(["ConcatV2", "GatherV2", "Pad", "Slice", "StridedSlice"])
+"""Ops whose rules take rows that differ along one axis only, in general."""
+ROW_KERNELS = frozenset([
+    "DecodeAndCropJpeg", "DecodeBmp", "DecodeGif", "DecodeImage", "DecodeJpeg",
+    "DecodePng", "DecodeWav", "DecodeWebP", "EncodeJpeg", "EncodeJpegVariableQuality", "EncodePng",
+    "EncodeWav", "ExtractJpegShape", "ParseTensor", "SerializeTensor",
+])  # fmt: skip
+"""Ops that have no kernel for batches: one for all rows in parallel is the best there is."""
+BY_KERNEL = "it has no kernel for batches: its kernel for one runs for all rows in parallel"
 SOURCES: dict[str, Rule] = {}
 """By op type: what makes rows of different shapes of others."""
+
+
+LARGE: dict[str, int] = {}
+"""By op type: elements of a dense row from which on the kernel, row by row, beats the rule."""
 
 
 def rule_of(op_type: str) -> Rule | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -10,11 +12,22 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.checked import checked
 from tf_pfor.core.conversion import Inputs
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.regions import key
 from tf_pfor.core.registry import Outcome
-from tf_pfor.core.values import Results
-from tf_pfor.fallback import selections, uneven_regions
+from tf_pfor.core.values import Results, is_static
+from tf_pfor.fallback import ragged_rows, selections, uneven_regions
 from tf_pfor.layouts.ragged import is_ragged
-from tf_pfor.layouts.ragged_rules import OF_SHAPES, SOURCES, TAKERS, Rule, rule_of
+from tf_pfor.layouts.ragged_rules import (
+    BY_KERNEL,
+    LARGE,
+    OF_ONE_AXIS,
+    OF_SHAPES,
+    ROW_KERNELS,
+    SOURCES,
+    TAKERS,
+    Rule,
+    rule_of,
+)
 
 
 def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
@@ -58,8 +71,13 @@ def from_source(
         rule = SOURCES.get(op.type)
         if rule is None:
             return None
-        members, _, _ = uneven_regions.spread(op, walker, in_loop=False)
-        others = members - {op}
+        members, uneven, _ = uneven_regions.spread(op, walker, in_loop=False)
+        others = [o for o in members - {op} if any(key(t) in uneven for t in o.inputs)]
+        rows = [v.inner_shape for v in Call(op, inputs, walker).flat_inputs()]
+        largest = max((math.prod(r) for r in rows if r is not None and is_static(r)), default=0)
+        is_large = any(largest >= LARGE.get(o.type, largest + 1) for o in members)
+        if is_large or _is_cut(op, others):
+            return None
         if not all(rule_of(o.type) or o.type in SOURCES or o.type in TAKERS for o in others):
             return None
         try:
@@ -75,11 +93,36 @@ def from_source(
     return selections.masked(op, inputs, walker, reason, otherwise)
 
 
+def _is_cut(op: tf.Operation, others: Iterable[tf.Operation]) -> bool:
+    """Whether images are read by ops whose rules take rows that differ along one axis only."""
+    axes = [t.shape.as_list().count(None) for t in op.outputs if t.shape.rank is not None]
+    return max(axes, default=0) > 1 and any(o.type in OF_ONE_AXIS for o in others)
+
+
+def by_kernel(op: tf.Operation, values: Iterable[Any], graph: Any, region: Any = None) -> bool:
+    """Whether a loop over rows is what one expects of an op, and runs in parallel: no warning.
+
+    Args:
+      op: what it was made for.
+      values: its results.
+      graph: where it runs.
+      region: what is looped over, None for the op alone.
+    """
+    if op.type not in ROW_KERNELS:
+        return False
+    if region is not None and region.uneven:
+        return ragged_rows.may_run_by_kernel(region, graph)
+    return all(is_static(v.inner_shape) for v in values)
+
+
 def _applied(rule: Rule, op: tf.Operation, inputs: Inputs, walker: Any) -> Results:
     call, graph = Call(op, inputs, walker), walker.emit.graph
     before = len(graph.get_operations())
     with graph.as_default():
         results = checked(call, None, rule(call, *inputs.values()))
     walker.emit.operations += graph.get_operations()[before:]
-    walker.recorder.add(op, Outcome.VECTORIZED)
+    if op.type in ROW_KERNELS:
+        walker.recorder.add(op, Outcome.LOOPED, BY_KERNEL, on_purpose=True)
+    else:
+        walker.recorder.add(op, Outcome.VECTORIZED)
     return results

@@ -244,7 +244,7 @@ class Walker:
             return self._legacy_call(op)
         if op.type == "Const":
             return [self._constant(op, _tf.static_value(op.outputs[0]))], []
-        if matching.is_shape_arithmetic(op) and not schema.is_stateful:
+        if matching.makes_integers(op) and not schema.is_stateful:
             known = self.bounds.constant(op.outputs[0])
             if known is None:
                 known = folded(op, [self._values[_key(t)] for t in op.inputs])
@@ -406,12 +406,13 @@ class Walker:
                 return self.loop_together(
                     op, joined, uneven_regions.reason(joined, uneven, reason), uneven
                 )
-            looped = self.loop_over_rows(op, inputs)
+            looped = row_loop.loop_op(op, inputs, self)
         except uneven_regions.Leaves as why:
             raise uneven_regions.Leaves(f"{why}: {reason}") from None
         except CannotVectorize as why:
             raise self._rejected(op, f"{reason}; {why}") from None
-        self.recorder.add(op, Outcome.LOOPED, reason)
+        expected = ragged_ops.by_kernel(op, looped, self.emit.graph)
+        self.recorder.add(op, Outcome.LOOPED, reason, on_purpose=expected)
         return checked(Call(op, inputs, self), None, looped)
 
     def _in_order(
@@ -424,8 +425,7 @@ class Walker:
 
     def became(self, operations: Iterable[tf.Operation], made: list[tf.Operation]) -> None:
         """Says what operations that were converted together became."""
-        for op in operations:
-            self._done[op] = made
+        self._done.update(dict.fromkeys(operations, made))
 
     def loop_together(
         self, first: tf.Operation, ops: list[tf.Operation], reason: str, uneven: Any = ()
@@ -441,10 +441,10 @@ class Walker:
             self._hold(tensor, shaped(Call(tensor.op, {}, self), None, value, dims(tensor)))
         for handle in region.handles:  # a while loop hands it on
             self._values[_key(handle)] = self._values[_key(handle.op.inputs[handle.value_index])]
+        by_kernel = ragged_ops.by_kernel(first, made, self.emit.graph, region)
         for op in new:
-            self.recorder.add(
-                op, Outcome.LOOPED, reason, on_purpose=bool(uneven) and op is not first
-            )
+            expected = by_kernel or (bool(uneven) and op is not first)
+            self.recorder.add(op, Outcome.LOOPED, reason, on_purpose=expected)
             self._done[op] = self.emit.operations[mark:] if uneven else []
         self.hide(new, region.hidden(new))
         return [self._values.get(_key(t)) for t in first.outputs]
@@ -454,7 +454,8 @@ class Walker:
         self._inner.update((op, hidden) for op in hidden)
 
     def loop_over_rows(self, op: tf.Operation, inputs: Inputs, **options: bool) -> list[Value]:
-        """Runs one op in a sequential loop (``fallback.loop_op``)."""
+        """Runs one op in a sequential loop, for a converter."""
+        uneven_regions.check_alone(op, self)
         return row_loop.loop_op(op, inputs, self, **options)
 
     def loop_again(self, op: tf.Operation, values: Sequence[Value]) -> list[Value]:

@@ -74,4 +74,21 @@ SAMPLES = [
     sample("UnravelIndex", lambda i: tf.unravel_index(i, [3, 4]), ints(5, high=12), xla=False),
     sample("UnravelIndex", lambda i: tf.unravel_index(i, [3, 4]), ints(high=12), label="scalar",
            xla=False),
+    sample("UnravelIndex", lambda i, d: tf.unravel_index(i, d), ints(5, high=12),
+           ints(2, low=4, high=6), label="own", xla=False, max_ops=24),
+    *[
+        sample("GatherV2", lambda x, i, a: tf.gather(x, i, axis=a), normal(3, 3, 3), at,
+               ints(low=-3, high=3), label=f"own-axis-{label}", max_ops=40, xla=False)
+        for label, at in (("one", ints(high=3)), ("three", ints(3, high=3)))
+    ],
+    *[
+        sample(name, lambda x, i, v, name=name: getattr(raw, name)(x=x + 0.0, i=i, v=v),
+               normal(4, 2), drawn((2,), lambda r: r.permutation(4)[:2].astype(np.int32)),
+               normal(2, 2), grad=False, xla=False, max_ops=20)
+        for name in ("InplaceAdd", "InplaceSub", "InplaceUpdate")
+    ],
+    sample("DynamicPartition", lambda x: tf.dynamic_partition(x, [0, 1, 0, 2], 3), normal(4, 2),
+           xla=False),
+    sample("DynamicPartition", lambda x: tf.dynamic_partition(x, [[0, 1], [1, 1]], 2),
+           normal(2, 2, dtype=np.float64), label="matrix", xla=False),
 ]  # fmt: skip

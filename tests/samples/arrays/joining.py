@@ -32,4 +32,6 @@ SAMPLES = [
     sample("Unpack", lambda x: tf.unstack(x), normal(2, 3)),
     sample("Unpack", lambda x: tf.unstack(x, axis=-1), normal(2, 3), label="last"),
     sample("Unpack", lambda x: tf.unstack(x), normal(3), label="vector"),
+    sample("ParallelConcat", lambda x, y: tf.concat([x, y], 0) if tf.executing_eagerly() else
+           raw.ParallelConcat(values=[x, y], shape=[2, 3]), normal(1, 3), normal(1, 3), grad=False),
 ]  # fmt: skip

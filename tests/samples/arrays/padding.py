@@ -45,4 +45,6 @@ SAMPLES = [
            label="axes", max_ops=14),
     sample("Roll", lambda x, s: tf.roll(x[None], s, 1), drawn((3,), lambda r: r.normal(size=3)),
            fixed(2), label="folded", max_ops=3),
+    sample("ReverseV2", lambda x, a: tf.reverse(x, a), normal(2, 3, 2), ints(1, low=-3, high=3),
+           label="own-axis", max_ops=30, xla=False),
 ]  # fmt: skip

@@ -14,6 +14,10 @@ def _sorted_ids(size, high):
     return drawn((size,), lambda r: np.sort(r.integers(0, high, size)).astype(np.int32))
 
 
+def _texts(*shape):
+    return drawn(shape, lambda r: r.choice(np.asarray([b"a", b"", b"bc"], object), shape))
+
+
 def _sparse(name, **options):
     """Samples of a reduction of indexed rows: ids constant, and ids of each row."""
 
@@ -77,6 +81,11 @@ SAMPLES = [
         for name in ("UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd",
                      "UnsortedSegmentSum")
     ],
+    sample("UnsortedSegmentJoin", lambda x, i: tf.strings.unsorted_segment_join(x, i, 5, "-"),
+           _texts(4, 2), ints(4), grad=False, xla=False, max_ops=20),
+    sample("UnsortedSegmentJoin",
+           lambda x, i, k: tf.strings.unsorted_segment_join(x, i, k), _texts(2, 3), ints(2, 3),
+           fixed(np.int64(6)), label="count", grad=False, xla=False, max_ops=20),
     sample("UnsortedSegmentSum", lambda x, i, k: tf.math.unsorted_segment_sum(x, i, k),
            normal(4, dtype=np.float64), ints(4, dtype=np.int64), fixed(5), label="count",
            xla=False, max_ops=20),

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.sample import fixed, ints, normal, sample, uniform
+from tests.sample import drawn, fixed, ints, normal, sample, uniform
 
 raw = tf.raw_ops
 
@@ -65,4 +65,7 @@ SAMPLES = [
     sample("Transpose", lambda x: tf.transpose(x[None], [0, 2, 1]) + 0.5, normal(2, 3),
            label="folded", max_ops=3),
     sample("Transpose", lambda x: tf.transpose(x), normal(), label="scalar"),
+    sample("Transpose", lambda x, p: tf.transpose(x, p), normal(2, 2, 2),
+           drawn((3,), lambda r: r.permutation(3).astype(np.int32)), label="own", max_ops=30,
+           xla=False),
 ]  # fmt: skip

@@ -24,6 +24,11 @@ SAMPLES = [
            ints(4), xla=False),
     sample("InTopKV2", lambda p, t: raw.InTopKV2(predictions=p, targets=t, k=2), normal(4, 5),
            ints(4)),
+    sample("InTopKV2", lambda p, t, k: raw.InTopKV2(predictions=p, targets=t, k=k),
+           drawn((4, 5), lambda r: np.where(r.random((4, 5)) < 0.1, np.inf, r.normal(size=(4, 5)))
+                 .astype(np.float32)),
+           ints(4, low=-1, high=7), ints(low=1, high=5), label="own", max_ops=24, grad=False,
+           xla=False),  # XLA's own differs for targets out of range
     sample("LowerBound", search("LowerBound"), ascending(1, 6), ints(1, 4, high=9)),
     sample("LowerBound", search("LowerBound"), ascending(2, 6), ints(2, 4, high=9),
            label="rows"),

@@ -13,6 +13,14 @@ def dynamic(x, axis):
     return tf.reduce_sum(x, axis, keepdims=True)
 
 
+def _own_axis(first, second=None, name="axis"):
+    """An axis and what to reduce; of one tensor alone the axis depends on it."""
+    if second is not None:
+        return {"input": second, name: first}
+    is_high = first[0, 0] if first.dtype == tf.bool else first[0, 0] > 0
+    return {"input": first, name: tf.cast(is_high, tf.int32)}
+
+
 SAMPLES = [
     sample("Sum", lambda x: tf.reduce_sum(x, [0, -1]), X),
     sample("Sum", lambda x: tf.reduce_sum(x, []), X, label="no axes"),
@@ -64,4 +72,30 @@ SAMPLES = [
         )
     ],
     sample("Cumsum", lambda x: tf.cumsum(x, -1), X, label="negative"),
-]
+    *[
+        sample(name, lambda *args, name=name, more=more: getattr(tf.raw_ops, name)(
+                   **_own_axis(*args), **more), *inputs, label=f"own-axis-{label}", max_ops=40,
+               xla=False)
+        for name, draw, more in (
+            ("All", bools, {"keep_dims": False}), ("Any", bools, {}), ("EuclideanNorm", normal, {}),
+            ("Max", normal, {}), ("Mean", normal, {}), ("Min", normal, {}), ("Prod", normal, {}),
+            ("Sum", normal, {}),
+        )
+        for label, inputs in (("both", (draw(3, 3),)),
+                              ("axis", (ints(low=-2, high=2), draw(3, 3).fixed)))
+    ],
+    *[
+        sample(name, lambda *args, name=name: getattr(tf.raw_ops, name)(
+                   **_own_axis(*args, name="dimension")), *inputs, label=f"own-axis-{label}",
+               max_ops=40, xla=False)
+        for name in ("ArgMax", "ArgMin")
+        for label, inputs in (("both", (normal(3, 3),)),
+                              ("axis", (ints(low=-2, high=2), normal(3, 3).fixed)))
+    ],
+    *[
+        sample(name, lambda x, a, name=name: getattr(tf.raw_ops, name)(
+                   x=x, axis=a, exclusive=True, reverse=True),
+               normal(2, 2, 2), ints(low=-3, high=3), label="own-axis", max_ops=40, xla=False)
+        for name in ("Cumprod", "Cumsum", "CumulativeLogsumexp")
+    ],
+]  # fmt: skip

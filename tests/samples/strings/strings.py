@@ -24,6 +24,15 @@ def one(op_type, *inputs, label="", of=TEXTS, **attrs):
     return sample(op_type, fn, *(inputs or [texts(2, 3, of=of)]), label=label, **PLAIN)
 
 
+def joined(axes, *shape, label="", **attrs):
+    """A sample of ReduceJoin."""
+    return sample(
+        "ReduceJoin",
+        lambda x: raw.ReduceJoin(inputs=x, reduction_indices=axes, separator="-", **attrs),
+        texts(*shape), label=label, **PLAIN,
+    )  # fmt: skip
+
+
 SAMPLES = [
     one("AsString", normal(2, 3), precision=3),
     one("AsString", ints(4), width=5, fill="0", label="integers"),
@@ -42,7 +51,10 @@ SAMPLES = [
     one("StringToNumber", of=[b"1", b"-2"], out_type=tf.int64, label="integers"),
     one("StringUpper"),
     one("StringUpper", texts(), label="scalar"),
+    one("UnicodeScript", ints(2, 3, low=60, high=1000)),
     one("UnicodeTranscode", input_encoding="UTF-8", output_encoding="UTF-16-BE"),
+    joined([0], 3), joined([0, 1], 2, 3, label="rows first"),
+    joined([-1, 0], 2, 3, label="columns first"), joined([1], 2, 3, label="kept", keep_dims=True),
     sample(
         "RegexFullMatch",
         lambda x, pattern: raw.RegexFullMatch(input=x, pattern=pattern),

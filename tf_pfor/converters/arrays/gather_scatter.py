@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.arrays._indexing import (
     Index,
     affine,
@@ -17,6 +18,7 @@ from tf_pfor.converters.arrays._indexing import (
     window,
     with_row,
 )
+from tf_pfor.converters.math._axis_by_row import checked, cube_rank, own_axis, to_front, to_place
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
@@ -95,6 +97,26 @@ def gather_by_row(call: Call, params: Value, indices: Value, axis: Any = None) -
     return _gather(call, params.tensor, indices.tensor, where + 1, batch + 1)
 
 
+@RegisterPFor("GatherV2", ("axis",), attrs=("batch_dims",))
+@RegisterPFor("GatherV2", ("axis", "indices"), attrs=("batch_dims",))
+@RegisterPFor("GatherV2", ("axis", "params"), attrs=("batch_dims",))
+@RegisterPFor("GatherV2", ("axis", "indices", "params"), attrs=("batch_dims",))
+def gather_along_own_axis(call: Call, params: Value, indices: Value, axis: Value) -> Any:
+    """Along an axis of the row, moved to the front; and back, where as much is taken as there is.
+
+    One index takes the axis away: nothing moves back.
+    """
+    rank = cube_rank(call, params)
+    if call.attr("batch_dims") or call.require_rank(indices, "'indices'") > 1:
+        raise CannotVectorize("an axis that differs, with several axes of indices")
+    if indices.inner_rank and indices.inner_shape != (params.inner_shape or ())[:1] and rank > 1:
+        raise CannotVectorize("the axis, and so the shape, may differ between iterations")
+    own = own_axis(call, axis, rank)
+    moved = to_front(call, call.stacked(params), own, rank)
+    made = _gather(call, moved, indices.tensor, 1, int(indices.is_stacked))
+    return to_place(call, made, own, rank) if indices.inner_rank else made
+
+
 @RegisterPFor("GatherNd", ("indices",), attrs=("bad_indices_policy",))
 def gather_nd_from_shared(call: Call, params: Value, indices: Value) -> Any:
     """One GatherNd from the shared tensor."""
@@ -155,9 +177,35 @@ def scatter_into(call: Call, tensor: Value, indices: Value, updates: Value) -> A
     )
 
 
+_IN_PLACE = {
+    "InplaceAdd": "TensorScatterAdd",
+    "InplaceSub": "TensorScatterSub",
+    "InplaceUpdate": "TensorScatterUpdate",
+}
+
+
+@RegisterPFor("InplaceAdd", ANY)
+@RegisterPFor("InplaceSub", ANY)
+@RegisterPFor("InplaceUpdate", ANY)
+def in_place(call: Call, x: Value, i: Value, v: Value) -> Any:
+    """Places of the first axis with the row in front, of a tensor that nobody else sees."""
+    rows = call.emit("ExpandDims", call.stacked(i), np.int32(-1))  # [n, k, 1]
+    places = with_row(call, Value.stacked(rows))
+    return call.emit(_IN_PLACE[call.op_type], call.stacked(x), places, call.stacked(v))
+
+
 # ---------------------------------------------------------------------------
-# Stitching
+# Stitching and partitions
 # ---------------------------------------------------------------------------
+
+
+@RegisterPFor("DynamicPartition", ("data",), attrs=("num_partitions",))
+def dynamic_partition(call: Call, data: Value, partitions: Value) -> Any:
+    """The loop moves behind the axes of the partitions: [n, k..., rest] -> [k..., n, rest]."""
+    moved = move_axis(call, data.tensor, 0, call.require_rank(partitions, "'partitions'"))
+    made = call.rebuild(data=moved)  # [size, n, rest] each
+    parts = made if isinstance(made, list) else [made]
+    return [move_axis(call, part, 1, 0) for part in parts]
 
 
 @RegisterPFor("DynamicStitch", ("data",))
@@ -237,6 +285,30 @@ def unravel_index(call: Call, indices: Value, dims: Value) -> Any:
     made = call.emit("Slice", call.rebuild(indices=more), [0, 0], total)  # [rank, n*k]
     split = call.emit.reshape(made, [rank, call.loop.length, *parts])
     return transpose(call, split, [1, 0, *range(2, 2 + len(parts))])
+
+
+@RegisterPFor("UnravelIndex", ("dims",))
+@RegisterPFor("UnravelIndex", ("dims", "indices"))
+def unravel_by_row(call: Call, indices: Value, dims: Value) -> Any:
+    """(index // stride) % size along each axis of the row: [n, rank, k]."""
+    emit, dtype = call.emit, indices.dtype
+    rank, parts = inner_dims(call, dims)[0], inner_dims(call, indices)
+    if len(parts) > 1:
+        raise CannotVectorize("indices of several axes")
+    sizes, at = dims.tensor, call.stacked(indices)
+    last = np.int32(1)
+    strides = emit("Cumprod", sizes, last, exclusive=True, reverse=True)  # [n, rank]
+    total = emit.reshape(emit("Prod", sizes, last), [call.loop.length, *[1] * len(parts)])
+    is_in = emit("LogicalAnd", emit("GreaterEqual", at, emit.constant(0, dtype)),
+                 emit("Less", at, total))  # fmt: skip
+    if not _tf.in_xla_context(emit.graph):
+        inside = emit("All", is_in, np.arange(1, len(parts) + 1, dtype=np.int32))
+        text = "an index is out of bounds of the sizes in some iterations. They are:"
+        sizes = checked(call, inside, text, sizes)
+    wide = emit("ExpandDims", at, np.int32(1))  # [n, 1, k]
+    shape = [call.loop.length, rank, *[1] * len(parts)]
+    steps, sizes = emit.reshape(strides, shape), emit.reshape(sizes, shape)
+    return emit("FloorMod", emit("FloorDiv", wide, steps), sizes)
 
 
 @RegisterPFor("DataFormatVecPermute", ANY, attrs=("dst_format", "src_format"))

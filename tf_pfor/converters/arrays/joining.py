@@ -108,3 +108,9 @@ def split_v(call: Call, value: Value, size_splits: Value, split_dim: Value) -> A
     form = leading(call, [value], where)
     made = call.rebuild(value=form.tensors[0], split_dim=np.int32(form.axis(where)))
     return _results(call, form, made)
+
+
+@RegisterPFor("ParallelConcat", ANY, attrs=("shape",))
+def parallel_concat(call: Call, values: list[Value]) -> Any:
+    """A plain concatenation along the first inner axis: its parts are there already."""
+    return call.emit("ConcatV2", [call.stacked(v) for v in values], np.int32(1))

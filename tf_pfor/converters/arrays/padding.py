@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.arrays import _row_windows
 from tf_pfor.converters.arrays._indexing import as_dtype, gather_rows
+from tf_pfor.converters.math._axis_by_row import own_axis
 from tf_pfor.converters.math._families import axis_input, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -185,6 +186,20 @@ def mirror_pad(call: Call, input: Value, paddings: Value) -> Any:
 # ---------------------------------------------------------------------------
 
 axis_input(table("ReverseV2"), "tensor", "axis")
+
+
+@RegisterPFor("ReverseV2", ("axis",))
+@RegisterPFor("ReverseV2", ("axis", "tensor"))
+def reverse_by_row(call: Call, tensor: Value, axis: Value) -> Any:
+    """Along an axis of the row: which of the reversed tensors a row has is selected."""
+    rank, emit, x = call.require_rank(tensor), call.emit, call.stacked(tensor)
+    own = own_axis(call, axis, rank)
+    wide = emit.reshape(own, [call.loop.length, *[1] * rank])
+    made = x
+    for k in range(rank):
+        turned = call.rebuild(tensor=x, axis=np.asarray([k + 1], np.int32))
+        made = emit("SelectV2", emit("Equal", wide, emit.constant(k, tf.int32)), turned, made)
+    return made
 
 
 @RegisterPFor("Reverse", ("tensor",))

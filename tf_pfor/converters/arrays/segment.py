@@ -97,6 +97,18 @@ def unsorted_segment(call: Call, data: Value, segment_ids: Value, num_segments: 
     return _split(call, made, count)
 
 
+@RegisterPFor("UnsortedSegmentJoin", ANY, attrs=("separator",))
+def segment_join(call: Call, inputs: Value, segment_ids: Value, num_segments: Value) -> Any:
+    """Texts in place of numbers; an id that is out of range is an error of the kernel."""
+    count = _count(call, "num_segments")
+    made = call.rebuild(
+        inputs=fold(call, inputs, call.require_rank(segment_ids, "'segment_ids'")),
+        segment_ids=_moved(call, "segment_ids", count),
+        num_segments=times_n(call, count, num_segments.dtype),
+    )
+    return _split(call, made, count)
+
+
 def _sorted_count(call: Call) -> Dim:
     """The number of segments of sorted, loop-invariant ids: the last one plus one."""
     ids = call.inputs["segment_ids"]
@@ -230,7 +242,11 @@ def bincount(call: Call, arr: Value, size: Value, weights: Value) -> Any:
 def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any:
     """The kernel counts the rows of a matrix apart: [n, k], or [n*b, k]."""
     if size.is_stacked:
-        raise CannotVectorize("the number of bins, and so the shape, may differ")
+        known = call.walker.bounds.constant(call.op.inputs[1])
+        if known is None:
+            raise CannotVectorize("the number of bins, and so the shape, may differ")
+        inputs = {**call.inputs, "size": Value.unstacked(call.emit.constant(known))}
+        return dense_bincount(call.again(call.op, inputs), input, inputs["size"], weights)
     rank = call.require_rank(input)
     if rank == 1:
         return call.rebuild(input=_rows(call, input), weights=_weights(call, weights))

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.arrays._indexing import affine, column
+from tf_pfor.converters.math._axis_by_row import checked, cube_rank
 from tf_pfor.converters.math._families import prepend_shape, shape_query, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
@@ -122,6 +124,29 @@ def squeeze(call: Call, input: Value) -> Any:
 
 
 @RegisterPFor("ConjugateTranspose", ("x",))
+@RegisterPFor("Transpose", ("perm",))
+@RegisterPFor("Transpose", ("perm", "x"))
+def transpose_by_row(call: Call, x: Value, perm: Value) -> Any:
+    """A gather: the element at (i, j ...) lies at the sum of each times the stride of its axis."""
+    rank, emit = cube_rank(call, x), call.emit
+    if rank == 0 or _tf.in_xla_context(emit.graph):
+        raise CannotVectorize("a permutation that cannot be checked, under jit_compile")
+    size = (x.inner_shape or ())[0] or 0
+    order = emit("Cast", perm.tensor, DstT=tf.int32)  # [n, rank]
+    negative = emit("Less", order, emit.constant(0, tf.int32))
+    order = emit("SelectV2", negative, emit("AddV2", order, emit.constant(rank, tf.int32)), order)
+    used = emit("OneHot", order, np.int32(rank), emit.constant(1), emit.constant(0), axis=-1)
+    is_good = emit("All", emit("Equal", emit("Sum", used, np.int32(1)), emit.constant(1)), [1])
+    order = checked(call, is_good, "no permutation of the axes in some iterations:", order)
+    strides = emit.constant(np.asarray([size ** (rank - 1 - a) for a in range(rank)], np.int32))
+    own = emit("GatherV2", strides, order, np.int32(0))  # [n, rank]
+    grid = np.indices([size] * rank).reshape([rank, -1]).astype(np.int32)
+    at = emit("MatMul", own, emit.constant(grid))  # [n, size ** rank]
+    flat = emit.reshape(call.stacked(x), [call.loop.length, size**rank])
+    made = emit("GatherV2", flat, at, np.int32(1), batch_dims=1)
+    return emit.reshape(made, [call.loop.length, *[size] * rank])
+
+
 @RegisterPFor("Transpose", ("x",))
 def transpose_by(call: Call, x: Value, perm: Value) -> Any:
     """By [0, perm + 1]; axes that stay in front may stay folded."""
@@ -318,3 +343,17 @@ def lin_space(call: Call, start: Value, stop: Value, num: Value) -> Any:
     width = call.emit("RealDiv", call.emit("Sub", last, first), gaps)
     head = call.emit("AddV2", first, call.emit("Mul", width, steps))  # [n, num - 1]
     return call.emit("ConcatV2", [head, last], 1)
+
+
+@RegisterPFor("BroadcastGradientArgs", ())
+def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
+    """As it is; constants where both shapes are, which gradients reduce by."""
+    first, second = s0.constant, s1.constant
+    if first is None or second is None:
+        return [Value.unstacked(t) for t in call.rebuild()]
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            return [Value.unstacked(t) for t in call.rebuild()]
+        found = tf.raw_ops.BroadcastGradientArgs(s0=tf.constant(first), s1=tf.constant(second))
+        arrays = [f.numpy() for f in found]
+    return [Value.unstacked(call.emit.constant(a), a) for a in arrays]

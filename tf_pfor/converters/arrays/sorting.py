@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from tf_pfor.converters.arrays._indexing import column
 from tf_pfor.core.call import Call
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, leading, product, transpose, unfold
@@ -53,6 +55,23 @@ def in_top_k(call: Call, predictions: Value, targets: Value, k: Value | None = N
     """Each row of [batch, classes] is for itself: fold the loop into the batch."""
     made = call.rebuild(predictions=fold(call, predictions), targets=fold(call, targets))
     return unfold(call, made, predictions)
+
+
+@RegisterPFor("InTopKV2", ANY)
+def in_own_top_k(call: Call, predictions: Value, targets: Value, k: Value) -> Any:
+    """Fewer than k are above the target's: where one is not finite nothing is among them."""
+    emit, classes = call.emit, call.emit.dim(predictions.tensor, -1)
+    x, at = call.stacked(predictions), call.stacked(targets)  # [n, b, c], [n, b]
+    last, dtype = np.int32(-1), targets.dtype
+    size = emit("Cast", emit.as_tensor(classes), DstT=dtype)
+    zero = emit.constant(0, dtype)
+    is_in = emit("LogicalAnd", emit("GreaterEqual", at, zero), emit("Less", at, size))
+    own = emit("GatherV2", x, emit("ExpandDims", emit("SelectV2", is_in, at, zero), last),
+               np.int32(2), batch_dims=2)  # fmt: skip
+    above = emit("Sum", emit("Cast", emit("Greater", x, own), DstT=k.dtype), last)
+    is_among = emit("Less", above, column(call, k, 1))
+    is_known = emit("LogicalAnd", is_in, emit("All", emit("IsFinite", x), last))
+    return emit("LogicalAnd", is_among, is_known)
 
 
 @RegisterPFor("LowerBound", ("values",))

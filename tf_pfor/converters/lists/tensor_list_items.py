@@ -36,6 +36,7 @@ from tf_pfor.converters.lists._unpacked_lists import keeps
 from tf_pfor.converters.lists._unpacked_lists import popped as popped_open
 from tf_pfor.converters.lists._unpacked_lists import pushed as pushed_open
 from tf_pfor.converters.lists._unpacked_optionals import is_opened
+from tf_pfor.converters.lists.ragged import within_own
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.stacked_lists import StackedList, known_rows, rows_of
@@ -51,7 +52,7 @@ def get_item(call: Call, input_handle: Value, index: Value, element_shape: Value
     shape = shape_input(
         call, "element_shape", size_of_rows(call, source), known=call.output_shape()
     )
-    filled, at = reachable(call, source, index.tensor)
+    filled, at = reachable(call, source, within_own(call, source, index.tensor))
     item = call.rebuild(input_handle=filled.tensor, index=at, element_shape=shape)
     if item.dtype == tf.variant:
         return taken(call, source, item, call.op.outputs[0])

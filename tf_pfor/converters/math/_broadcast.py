@@ -300,3 +300,14 @@ def _cost(call: Call, groups: Sequence[_Group], k: int) -> int:
         for i in range(len(groups[k].present))
         if groups[k].present[i] != groups[k + 1].present[i]
     )
+
+
+def absorbed(call: Call, x: Value, y: Value) -> Value | None:
+    """The x of min(x, max(x, z)), integers; None for another minimum."""
+    if not x.dtype.is_integer or x.inner_rank != 0 or y.inner_rank != 0:
+        return None
+    first, second = call.op.inputs
+    for value, own, other in ((x, first, second), (y, second, first)):
+        if other.op.type == "Maximum" and any(t is own for t in other.op.inputs):
+            return value
+    return None

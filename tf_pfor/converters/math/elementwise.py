@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.lists._row_packs import zeros_of
 from tf_pfor.converters.lists._unpacked_optionals import opened_value
-from tf_pfor.converters.math._broadcast import broadcast, scaled
+from tf_pfor.converters.math._broadcast import absorbed, broadcast, scaled
 from tf_pfor.converters.math._broadcast import same_shape as same_shape_of_all
 from tf_pfor.converters.math._families import elementwise, same_shape, table
 from tf_pfor.core.call import Call
@@ -51,11 +51,19 @@ elementwise(
     table("""
         Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan FloorDiv FloorMod
         Greater GreaterEqual Igamma IgammaGradA Igammac LeftShift Less LessEqual LogicalAnd
-        LogicalOr Maximum Minimum Mod Mul MulNoNan NextAfter Polygamma Pow RandomGammaGrad RealDiv
+        LogicalOr Maximum Mod Mul MulNoNan NextAfter Polygamma Pow RandomGammaGrad RealDiv
         RightShift SquaredDifference Sub TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta
     """)
 )
 elementwise(table("SelectV2"), max_groups=8, max_rank=8)
+
+
+@RegisterPFor("Minimum", ANY)
+def minimum(call: Call, x: Value, y: Value) -> Any:
+    """min(x, y); of numbers min(x, max(x, z)) is x, as sizes of counts and splits are written."""
+    found = absorbed(call, x, y)
+    return broadcast(call) if found is None else found
+
 
 # Kernels that do not broadcast --------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tf_pfor.converters.math._axis_by_row import cube_rank, own_axis, to_front, to_place
 from tf_pfor.converters.math._families import axis_input, reduction, shifted_axes, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -15,6 +16,41 @@ from tf_pfor.core.values import Value, is_static
 
 reduction(table("All Any EuclideanNorm Max Mean Min Prod Sum", "keep_dims"))
 axis_input(table("Cumprod Cumsum CumulativeLogsumexp", "exclusive", "reverse"), "x", "axis")
+
+
+def _reduce_by_row(call: Call, *_: Value) -> Any:
+    """Along an axis of the row, moved to the front."""
+    (name_x, x), (name_axis, axis) = call.inputs.items()
+    assert isinstance(x, Value)
+    assert isinstance(axis, Value)
+    if "keep_dims" in call.attrs and call.attr("keep_dims"):
+        raise CannotVectorize("the axis that is kept differs between iterations")
+    rank = cube_rank(call, x)
+    moved = to_front(call, call.stacked(x), own_axis(call, axis, rank), rank)
+    return call.rebuild(**{name_x: moved, name_axis: np.int32(1)})
+
+
+def _scan_by_row(call: Call, x: Value, axis: Value) -> Any:
+    """Along an axis of the row, moved to the front and back."""
+    rank = cube_rank(call, x)
+    own = own_axis(call, axis, rank)
+    made = call.rebuild(x=to_front(call, call.stacked(x), own, rank), axis=np.int32(1))
+    return to_place(call, made, own, rank)
+
+
+for _op_type in table("All Any EuclideanNorm Max Mean Min Prod Sum"):
+    for _stacked in (("reduction_indices",), ("input", "reduction_indices")):
+        RegisterPFor(_op_type, _stacked, attrs=("keep_dims",), family="reduction_by_row")(
+            _reduce_by_row
+        )
+for _op_type in table("ArgMax ArgMin"):
+    for _stacked in (("dimension",), ("input", "dimension")):
+        RegisterPFor(_op_type, _stacked, family="reduction_by_row")(_reduce_by_row)
+for _op_type in table("Cumprod Cumsum CumulativeLogsumexp"):
+    for _stacked in (("axis",), ("x", "axis")):
+        RegisterPFor(_op_type, _stacked, attrs=("exclusive", "reverse"), family="axis_by_row")(
+            _scan_by_row
+        )
 
 _ARG_MAX_RANK = 7  # the kernels take no more
 

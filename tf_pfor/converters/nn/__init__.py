@@ -5,12 +5,14 @@ The loop is folded into the batch or the channels of the kernels. It may import
 belong into `converters/math`.
 """
 
-from tf_pfor.converters.nn import conv, image, losses, normalization, pool
+from tf_pfor.converters.nn import cells, conv, image, losses, normalization, pool, quantization
 
 __all__ = [
+    "cells",
     "conv",
     "image",
     "losses",
     "normalization",
     "pool",
+    "quantization",
 ]

@@ -14,7 +14,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
-from tf_pfor.core.shapes import fold, inner_dims, product, unfold
+from tf_pfor.core.shapes import fold, inner_dims, product, transpose, unfold
 from tf_pfor.core.values import Value, is_static
 
 native_batch(table("HSVToRGB RGBToHSV"))
@@ -38,6 +38,43 @@ fold_batch(
 )
 fold_batch(table("CombinedNonMaxSuppression", "pad_per_class", "clip_boxes"), ("boxes", "scores"))
 fold_batch(table("DrawBoundingBoxes DrawBoundingBoxesV2"), ("images", "boxes"))
+fold_batch(
+    table(
+        "Mfcc", "upper_frequency_limit", "lower_frequency_limit", "filterbank_channel_count",
+        "dct_coefficient_count",
+    ),
+    "spectrogram",
+)  # fmt: skip
+
+
+@RegisterPFor("ExtractGlimpse", ("input", "offsets"),
+              attrs=("centered", "normalized", "uniform_noise", "noise"))  # fmt: skip
+@RegisterPFor("ExtractGlimpseV2", ("input", "offsets"),
+              attrs=("centered", "normalized", "uniform_noise", "noise"))  # fmt: skip
+def extract_glimpse(call: Call, input: Value, size: Value, offsets: Value) -> Any:
+    """The loop goes into the batch; what is random beyond the edge is of each iteration its own."""
+    if call.attr("noise") not in ("zero", b"zero"):
+        raise CannotVectorize("beyond the edge each iteration draws noise of its own")
+    made = call.rebuild(input=fold(call, input), offsets=fold(call, offsets))
+    return unfold(call, made, input)
+
+
+@RegisterPFor("AudioSpectrogram", ("input",), attrs=("window_size", "stride", "magnitude_squared"))
+def audio_spectrogram(call: Call, input: Value) -> Any:
+    """The channels are independent: [n, s, c] -> [s, n*c] -> [n*c, frames, bins]."""
+    emit, n = call.emit, call.loop.length
+    samples, channels = inner_dims(call, input)
+    rows = product(call, [n, channels])
+    wide = emit.reshape(transpose(call, input.tensor, [1, 0, 2]), [samples, rows])
+    if call.loop.static_length in (None, 0):  # the kernel refuses to have no channels
+        wide = emit("Pad", wide, np.asarray([[0, 0], [0, 1]], np.int32))
+    made = call.rebuild(input=wide)
+    frames, bins = (emit.dim(made, i) for i in (1, 2))
+    if call.loop.static_length in (None, 0):
+        target = emit.shape_vector([rows, frames, bins])
+        made = emit("Slice", made, np.zeros([3], np.int32), target)
+    return emit.reshape(made, [n, channels, frames, bins])
+
 
 loop_on_purpose(
     table("NonMaxSuppressionV4 NonMaxSuppressionV5", "pad_to_max_output_size"),

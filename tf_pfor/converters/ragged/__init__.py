@@ -1,37 +1,57 @@
 """Rules for rows of different shapes: what each kind of op does with an axis that differs.
 
 They read and make `layouts/ragged.py: Ragged`. It may import `converters/arrays` and below; nobody
-but control flow may import it. An op that has no rule here runs row by row, its result is ragged
-again. What TensorFlow calls ragged in the body, ops on values and splits, does not belong here:
-that is `converters/sparse`.
+but lists and control flow may import it. An op that has no rule here runs row by row, its result
+is ragged again. What TensorFlow calls ragged in the body, ops on values and splits, does not
+belong here: that is `converters/sparse`.
 """
 
 from tf_pfor.converters.ragged import (
     blocks,
+    counts,
     elementwise,
     gather,
+    image,
+    linalg,
     moves,
     numbers,
     padding,
+    partitions,
     products,
     reductions,
     scatter,
     sets,
     shapes,
     slices,
+    sparse,
+    sparse_segments,
+    sparse_sets,
+    tables,
+    tensors,
+    text,
 )
 
 __all__ = [
     "blocks",
+    "counts",
     "elementwise",
     "gather",
+    "image",
+    "linalg",
     "moves",
     "numbers",
     "padding",
+    "partitions",
     "products",
     "reductions",
     "scatter",
     "sets",
     "shapes",
     "slices",
+    "sparse",
+    "sparse_segments",
+    "sparse_sets",
+    "tables",
+    "tensors",
+    "text",
 ]

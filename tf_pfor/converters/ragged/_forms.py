@@ -79,8 +79,49 @@ def unified(
     return found
 
 
+def agreed(call: Call, *places: tuple[Value, int]) -> list[Value]:
+    """Values whose sizes along an axis of each must be equal, after a check where nothing says so.
+
+    Args:
+      call: the call.
+      places: the values, and an inner axis of each.
+    """
+    sizes = [size_at(v, axis) for v, axis in places]
+    known = {id(s): s for s in sizes if isinstance(s, RowSizes)}
+    if len(known) < 2 or not all(isinstance(s, RowSizes) for s in sizes):
+        broadcast_size(sizes, places[0][1]) if known else None
+        return [v for v, _ in places]
+    common = _common(call, [*known.values()], places[0][1], broadcasts=False)
+    found: list[Value] = []
+    for value, axis in places:
+        assert isinstance(value, Ragged)
+        found.append(_resized(call, value, axis, common))
+    return found
+
+
+def as_large(call: Call, value: Value, axis: int, size: RowSizes) -> tuple[Value, RowSizes]:
+    """A value whose rows have ``size`` along an axis, or one element; and that size, checked."""
+    own = size_at(value, axis)
+    assert isinstance(value, Ragged)
+    assert isinstance(own, RowSizes)
+    common = _common(call, [own, size], axis, broadcasts=True)
+    return _resized(call, value, axis, common), common
+
+
 def _common(call: Call, sizes: Sequence[RowSizes], axis: int, *, broadcasts: bool) -> RowSizes:
-    """The sizes of what is broadcast together, which must fit in each row."""
+    """The sizes of what is broadcast together: the same for all that ask for them."""
+    graph = call.emit.graph
+    key = ("sizes that agree", id(graph), frozenset(map(id, sizes)), broadcasts)
+    if key not in call.memo:  # what the key names must live as long as it does
+        made = _checked_sizes(call, sizes, axis, broadcasts=broadcasts)
+        call.memo[key] = (made, graph, [*sizes])
+    return call.memo[key][0]
+
+
+def _checked_sizes(
+    call: Call, sizes: Sequence[RowSizes], axis: int, *, broadcasts: bool
+) -> RowSizes:
+    """Sizes after a check that they fit in each row."""
     if not uses_packed(call):
         raise CannotVectorize(
             "two inputs differ in size, which cannot be checked under jit_compile"

@@ -36,6 +36,27 @@ def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value
     return from_packed(call, call.rebuild(indices=indices.tensor, axis=-1), indices.sizes)
 
 
+@source("OneHot")
+def one_hot_of_own_depth(
+    call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value
+) -> Any:
+    """As deep as the row says: as deep as the deepest, and cut."""
+    rank = rank_of(indices)
+    if not depth.is_stacked or not uses_packed(call) or on_value.is_stacked or off_value.is_stacked:
+        raise CannotVectorize("its depth or its values differ between iterations")
+    if call.attr("axis") not in (-1, rank):
+        raise CannotVectorize("the new axis is not the last one")
+    own: Any = tf.cast(depth.tensor, tf.int32)
+    text = "the depth is negative in some iterations. They are"
+    own = after_check(call, own >= 0, text, [own], own)
+    own.set_shape([call.loop.static_length])
+    most = tf.reduce_max(tf.concat([own, [0]], 0))
+    at = call.stacked(indices)
+    wide = call.rebuild(indices=at, depth=most, axis=-1)
+    sizes = [call.emit.dim(at, i + 1) for i in range(rank)]
+    return from_padded(call, wide, [*sizes, RowSizes.of(own)])
+
+
 @ragged_rule("SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits")
 def cross_entropy(call: Call, features: Value, labels: Value) -> Any:
     """Packed: one loss for each element."""

@@ -6,12 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.converters.math._broadcast import absorbed
 from tf_pfor.converters.math._families import table
 from tf_pfor.converters.ragged._forms import (
     aligned,
     broadcast_size,
     from_packed,
     from_padded,
+    is_one,
     padded,
     rank_of,
     repeated,
@@ -22,7 +24,7 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
 
 
@@ -61,6 +63,34 @@ _FINITE_AT_ZERO = frozenset(
         ReluGrad SelectV2 Sigmoid Sign Sin Softplus Square SquaredDifference Sub Tanh ZerosLike
     """)
 )
+
+
+@ragged_rule("Equal NotEqual")
+def equal(call: Call, x: Value, y: Value) -> Any:
+    """Elementwise, unless shapes that do not fit are no error: these make one False of a row."""
+    rank = max(rank_of(x), rank_of(y))
+    pairs = ([size_at(v, i - rank + rank_of(v)) for v in (x, y)] for i in range(rank))
+    fits = all(is_one(a) or is_one(b) or same_sizes([a], [b]) for a, b in pairs)
+    if not fits and not call.attr("incompatible_shape_error"):
+        raise CannotVectorize("whether two shapes fit may differ between iterations")
+    return elementwise(call, x, y)
+
+
+@ragged_rule("Minimum Mul")
+def elements_or_sizes(call: Call, x: Value, y: Value) -> Any:
+    """Elementwise; a size times one, or min(size, max(size, z)), is that size."""
+    if isinstance(x, Ragged) or isinstance(y, Ragged):
+        return elementwise(call, x, y)
+    found = absorbed(call, x, y) if call.op_type == "Minimum" else None
+    if call.op_type == "Mul":
+        found = next((a for a, b in ((x, y), (y, x)) if _is_number_one(b)), None)
+    if not isinstance(found, RowSize):
+        raise CannotVectorize("numbers of one shape")
+    return found
+
+
+def _is_number_one(value: Value) -> bool:
+    return value.constant is not None and value.constant.ndim == 0 and value.constant == 1
 
 
 @family_rule("same_shape")

@@ -10,6 +10,7 @@ from tf_pfor.converters.ragged._forms import (
     after_check,
     constant_axes,
     from_packed,
+    from_padded,
     rank_of,
     row_ids,
     row_starts,
@@ -38,6 +39,17 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
     if isinstance(params, RowShape):
         return _some_sizes(call, params, indices)
     (at,) = constant_axes(call, "axis", rank_of(params))
+    is_behind = isinstance(params, Ragged) and at >= params.n_leading and not indices.is_stacked
+    if is_behind and not call.attr("batch_dims") and uses_packed(call):  # an axis that all share
+        assert isinstance(params, Ragged)
+        made = tf.gather(params.tensor, indices.tensor, axis=at - params.n_leading + 1)
+        return from_packed(call, made, params.sizes)
+    if _is_shared_axis(params, indices, at) and not call.attr("batch_dims"):
+        assert isinstance(params, Ragged)
+        made = tf.gather(params.in_rows, indices.tensor, axis=at + 1)
+        sizes = [*params.sizes]
+        sizes[at] = call.emit.dim(made, at + 1)
+        return from_padded(call, made, sizes, is_clean=True)
     if at or call.attr("batch_dims") or not uses_packed(call):
         raise CannotVectorize("along another axis than the first")
     if isinstance(indices, Ragged) and not isinstance(params, Ragged):
@@ -62,6 +74,13 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
     elements, begins = params.begins()
     sizes, starts = (tf.reshape(t, shape) for t in (size.tensor, begins))
     return Value.stacked(tf.gather(elements, _checked(call, places, sizes, size) + starts))
+
+
+def _is_shared_axis(params: Value, indices: Value, axis: int) -> bool:
+    """Whether shared indices take from an axis that is as long in all rows, of several axes."""
+    if not isinstance(params, Ragged) or indices.is_stacked or rank_of(indices) != 1:
+        return False
+    return axis < params.n_leading and not isinstance(params.sizes[axis], RowSizes)
 
 
 def _rows_like(tensor: tf.Tensor, sizes: tuple[Size, ...]) -> tf.Tensor:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_pfor.converters.ragged import slices
 from tf_pfor.converters.ragged._forms import (
     after_check,
+    as_large,
     constant_axes,
     from_packed,
     from_padded,
@@ -21,7 +22,7 @@ from tf_pfor.converters.ragged._forms import (
     sizes_from,
     uses_packed,
 )
-from tf_pfor.converters.ragged.shapes import without_axes
+from tf_pfor.converters.ragged.shapes import target_sizes, without_axes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
@@ -54,6 +55,26 @@ def roll(call: Call, input: Value, shift: Value, axis: Value) -> Any:
     return from_packed(call, tf.gather(input.tensor, first + place), [size])
 
 
+@ragged_rule("ReverseV2")
+def reverse(call: Call, tensor: Value, axis: Value) -> Any:
+    """Each row by itself: from its own last element on."""
+    del axis
+    if not isinstance(tensor, Ragged):
+        raise CannotVectorize("the axes differ between iterations")
+    axes = constant_axes(call, "axis", rank_of(tensor))
+    behind = [a - tensor.n_leading + 1 for a in axes if a >= tensor.n_leading]
+    if len(behind) == len(axes) and uses_packed(call):
+        return from_packed(call, tf.reverse(tensor.tensor, behind), tensor.sizes)
+    made, sizes = tensor.in_rows, tensor.sizes
+    for a in axes:
+        size = sizes[a] if a < len(sizes) else None
+        if isinstance(size, RowSizes):
+            made = tf.reverse_sequence(made, size.tensor, a + 1, 0)
+        else:
+            made = tf.reverse(made, [a + 1])
+    return from_padded(call, made, sizes)
+
+
 @ragged_rule("BroadcastTo Tile")
 def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
     """One element of each row, or what is shared, repeated to a shape of the row."""
@@ -62,9 +83,16 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
         if known is not None:
             return repeated(call, input, [int(m) for m in known])
     if not isinstance(shape, RowShape):
-        raise CannotVectorize("what is repeated differs in shape")
+        if not isinstance(input, Ragged):
+            raise CannotVectorize("what is repeated differs in shape")
+        wanted = target_sizes(call, shape, 1)
+        if call.op_type == "Tile":
+            wanted = _repeated_sizes(input, wanted)
+        return broadcast(call, input, wanted)
     if call.op_type == "BroadcastTo" and (isinstance(input, Ragged) or not uses_packed(call)):
         return broadcast(call, input, sizes_from(call, shape))
+    if isinstance(input, Ragged) and len(shape.sizes) == rank_of(input):
+        return broadcast(call, input, _repeated_sizes(input, sizes_from(call, shape)))
     if isinstance(input, Ragged) or not uses_packed(call):
         raise CannotVectorize("what is repeated differs in shape")
     sizes: list[Any] = sizes_from(call, shape)
@@ -88,6 +116,14 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
     return from_packed(call, packed, sizes[: last + 1])
 
 
+def _repeated_sizes(x: Ragged, multiples: list[Any]) -> list[Any]:
+    """The sizes of rows that are repeated along axes of one element only."""
+    mine = [size_at(x, i) for i in range(len(multiples))]
+    if not all(is_one(m) or is_one(t) for m, t in zip(mine, multiples)):
+        raise CannotVectorize("what is repeated has more than one element along that axis")
+    return [t if is_one(m) else m for m, t in zip(mine, multiples)]
+
+
 def repeated(call: Call, x: Ragged, multiples: list[int]) -> Value:
     """Ragged rows repeated a number of times that all share."""
     if not uses_packed(call) or x.n_leading != 1:
@@ -109,10 +145,13 @@ def repeated(call: Call, x: Ragged, multiples: list[int]) -> Value:
 
 def broadcast(call: Call, x: Value, sizes: list[Any]) -> Value:
     """To a shape of the row, in the padded form."""
-    missing = len(sizes) - rank_of(x)
+    sizes, missing = list(sizes), len(sizes) - rank_of(x)
     room: list[Any] = []
     for i, size in enumerate(sizes):
         mine = size_at(x, i - missing)
+        if isinstance(mine, RowSizes) and isinstance(size, RowSizes) and mine is not size:
+            x, size = as_large(call, x, i - missing, size)
+            mine = sizes[i] = size
         if not (is_one(mine) or mine is size or (isinstance(mine, int) and mine == size)):
             raise CannotVectorize("what is repeated has more than one element along that axis")
         if not isinstance(size, RowSizes):

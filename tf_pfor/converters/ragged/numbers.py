@@ -11,10 +11,12 @@ from tf_pfor.converters.ragged._forms import (
     after_check,
     from_packed,
     rank_of,
+    row_counts,
     row_ids,
     row_starts,
     uses_packed,
 )
+from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
@@ -103,3 +105,40 @@ def where_of_ragged(call: Call, input: Value) -> Any:
     most = None if rank_of(input) > 1 else size.most
     places = tf.concat([first[:, None], found[:, 1:]], 1)
     return from_packed(call, places, [RowSizes.of(counts, most)])
+
+
+_DRAWS = "RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal"
+
+
+@ragged_rule(_DRAWS)
+@source(_DRAWS)
+def draw(call: Call, shape: Value, *limits: Value) -> Any:
+    """As many numbers as the rows have, in one draw."""
+    sizes = target_sizes(call, shape, 0)
+    last = max((i for i, s in enumerate(sizes) if isinstance(s, RowSizes)), default=-1)
+    if last < 0 or not uses_packed(call) or any(v.is_stacked for v in limits):
+        raise CannotVectorize("the shape, or the range, differs between iterations")
+    total = tf.reduce_sum(row_counts(sizes[: last + 1]))
+    rest = sizes[last + 1 :]
+    made = call.rebuild(shape=tf.stack([total, *rest]))
+    made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
+    return from_packed(call, made, sizes[: last + 1])
+
+
+@source("DynamicPartition")
+def dynamic_partition(call: Call, data: Value, partitions: Value) -> Any:
+    """The elements of each part, in the order of the rows: one partition of all."""
+    if not uses_packed(call):
+        raise CannotVectorize("how large the parts are is not known, under jit_compile")
+    x, parts = call.stacked(data), tf.convert_to_tensor(call.stacked(partitions))
+    rank = rank_of(partitions)
+    rest = tf.shape(x)[rank + 1 :]
+    flat = tf.reshape(x, tf.concat([[-1], rest], 0))
+    flat.set_shape([None, *x.shape[rank + 1 :]])
+    made = call.rebuild(data=flat, partitions=tf.reshape(parts, [-1]))
+    axes, found = list(range(1, rank + 1)), list[Value]()
+    for k, (tensor, output) in enumerate(zip(made, call.op.outputs)):
+        counts = tf.reduce_sum(tf.cast(tf.equal(parts, k), tf.int32), axes)
+        counts.set_shape([call.loop.static_length])
+        found.append(Ragged.packed(tensor, [RowSizes.of(counts)], output))
+    return found

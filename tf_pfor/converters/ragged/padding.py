@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import after_check, from_packed, from_padded, uses_packed
@@ -19,6 +20,12 @@ from tf_pfor.layouts.ragged_rules import ragged_rule, source
 def pad(call: Call, input: Value, paddings: Value) -> Any:
     """The gradient of a Slice to a size of the row: zeros around, up to one shape."""
     target, known = call.output_shape(), forms(call.op.inputs[1])
+    amounts: Any = call.maybe_constant("paddings")
+    if isinstance(input, Ragged) and amounts is not None and uses_packed(call):
+        count = input.n_leading
+        if not amounts[:count].any():  # behind the axes that differ
+            behind = np.concatenate([[[0, 0]], amounts[count:]])
+            return from_packed(call, tf.pad(input.tensor, behind), input.sizes)
     if not isinstance(input, Ragged) or known is None or len(input.ragged_axes) != 1:
         raise CannotVectorize("rows of several axes that differ are padded")
     (axis,) = input.ragged_axes

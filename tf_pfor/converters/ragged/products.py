@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import (
+    agreed,
     broadcast_size,
     from_packed,
     from_padded,
@@ -44,12 +45,12 @@ def matmul(call: Call, a: Value, b: Value) -> Any:
         broadcast_size([size_at(a, i - rank + rank_a), size_at(b, i - rank + rank_b)], i)
         for i in range(rank - 2)
     ]
+    inner = (rank_a - 2 if flip_a else rank_a - 1), (rank_b - 1 if flip_b else rank_b - 2)
+    a, b = agreed(call, (a, inner[0]), (b, inner[1]))
     rows_a, inner_a = (size_at(a, rank_a - 2), size_at(a, rank_a - 1))
     inner_b, cols_b = (size_at(b, rank_b - 2), size_at(b, rank_b - 1))
-    rows, inner_a = (inner_a, rows_a) if flip_a else (rows_a, inner_a)
-    inner_b, cols = (cols_b, inner_b) if flip_b else (inner_b, cols_b)
-    if isinstance(inner_a, RowSizes) or isinstance(inner_b, RowSizes):
-        broadcast_size([inner_a, inner_b], rank - 1)
+    rows = inner_a if flip_a else rows_a
+    cols = inner_b if flip_b else cols_b
     sizes = _known([*batch, rows, cols])
     x, y = (padded(call, v, rank) for v in (a, b))
     return from_padded(call, tf.matmul(x, y, adjoint_a=flip_a, adjoint_b=flip_b), sizes)

@@ -44,9 +44,8 @@ def reduction(call: Call, x: Any, axis: Value) -> Any:
             left.append(size)
         elif keep:
             left.append(1)
-    if call.op_type == "Sum" and count == 1 and 0 in axes and uses_packed(call):
-        made = _sum_of_rows(call, x, axes, keep=keep)
-        return Value.stacked(made)
+    if call.op_type == "Sum" and _are_whole_rows(call, x, axes):
+        return Value.stacked(_sum_of_rows(call, x, axes, keep=keep))
     if call.op_type == "Mean":
         return _mean(call, x, axes, left)
     other = _identity(call.op_type, x.dtype)
@@ -72,9 +71,14 @@ def _reduced(call: Call, tensor: tf.Tensor, axes: list[int]) -> tf.Tensor:
     return call.rebuild(**{name_x: tensor, name_axis: np.asarray(axes, np.int32)})
 
 
+def _are_whole_rows(call: Call, x: Ragged, axes: list[int]) -> bool:
+    """Whether all elements that lie together in the packed form are reduced, row by row."""
+    return uses_packed(call) and set(range(x.n_leading)) <= {*axes}
+
+
 def _sum_of_rows(call: Call, x: Ragged, axes: list[int], *, keep: bool) -> tf.Tensor:
     """[n, ...]: the sums of the packed form by rows, after those over other axes."""
-    others = [a for a in axes if a]
+    others = [a - x.n_leading + 1 for a in axes if a >= x.n_leading]
     tensor = x.tensor
     if others:
         tensor = tf.reduce_sum(tensor, others, keepdims=keep)
@@ -85,7 +89,7 @@ def _sum_of_rows(call: Call, x: Ragged, axes: list[int], *, keep: bool) -> tf.Te
     missing = tf.maximum(n - tf.shape(made)[0], 0)
     made = tf.pad(made, [[0, missing], *[[0, 0]] * (rank - 1)])
     made.set_shape([call.loop.static_length, *tensor.shape[1:]])
-    return made[:, None] if keep else made
+    return made[(slice(None), *[None] * x.n_leading)] if keep else made
 
 
 def _identity(op_type: str, dtype: tf.DType) -> Any:
@@ -115,7 +119,10 @@ def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
         if size is None:
             size = tf.shape(x.tensor)[a - x.n_leading + 1]
         count = count * (size.tensor if isinstance(size, RowSizes) else size)
-    total = tf.reduce_sum(x.in_rows, [a + 1 for a in axes], keepdims=keep)
+    if x.n_leading > 1 and _are_whole_rows(call, x, axes):
+        total = _sum_of_rows(call, x, axes, keep=keep)
+    else:
+        total = tf.reduce_sum(x.in_rows, [a + 1 for a in axes], keepdims=keep)
     count = tf.cast(count, x.dtype)
     if count.shape.rank:
         rest = tf.ones([total.shape.rank - 1], tf.int32)  # type: ignore[operator]
@@ -135,9 +142,13 @@ def softmax(call: Call, logits: Ragged) -> Any:
 
 
 @ragged_rule("Cumsum")
-def cumsum(call: Call, x: Ragged, axis: Value) -> Any:
-    """Zeros in the padding change no sum."""
+def cumsum(call: Call, x: Value, axis: Value) -> Any:
+    """Zeros in the padding change no sum; of one size, that size."""
     del axis
+    if not isinstance(x, Ragged):
+        if not isinstance(x, RowShape) or len(x.sizes) != 1 or call.attr("exclusive"):
+            raise CannotVectorize("numbers of one shape")
+        return x
     (at,) = constant_axes(call, "axis", rank_of(x))
     if at >= x.n_leading and uses_packed(call):
         made = call.rebuild(x=x.tensor, axis=np.int32(at - x.n_leading + 1))

@@ -17,15 +17,18 @@ from tf_pfor.converters.ragged._forms import (
     from_packed,
     is_one,
     rank_of,
+    row_counts,
     row_ids,
+    row_starts,
     size_at,
+    sizes_from,
     uses_packed,
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, mask_of
-from tf_pfor.layouts.ragged_rules import ragged_rule
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, mask_of, shape_value
+from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
 def _entries(
@@ -90,7 +93,11 @@ def _checked(call: Call, first: Ragged, sizes: list[Any], axis: int) -> Ragged:
     return Ragged.packed(first.tensor, sizes_now, first.origin)
 
 
-@ragged_rule("UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum")
+_SEGMENTS = "UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum"
+
+
+@ragged_rule(_SEGMENTS)
+@source(_SEGMENTS)
 def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments: Value) -> Any:
     """The segments of all rows follow each other."""
     if rank_of(segment_ids) < 1:
@@ -98,7 +105,7 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
     if isinstance(num_segments, RowSize):
         return _own_number(call, data, segment_ids, num_segments.size)
     if num_segments.is_stacked:
-        raise CannotVectorize("how many segments there are differs between iterations")
+        return _own_number(call, data, segment_ids, _counts(call, num_segments))
     (values, ids), rows, mask = _entries(call, [data, segment_ids], rank_of(segment_ids))
     count = tf.cast(num_segments.tensor, ids.dtype)
     real = ids < count if mask is None else (ids < count) | ~mask
@@ -113,6 +120,41 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
     total = tf.cast(tf.cast(n, ids.dtype) * count, num_segments.dtype)
     made = call.rebuild(data=values, segment_ids=places, num_segments=total)
     return _of_rows(call, made, count)
+
+
+def _counts(call: Call, number: Value) -> RowSizes:
+    """Numbers of the rows as sizes, which must not be negative."""
+    counts = tf.cast(number.tensor, tf.int32)
+    text = "the number of segments is negative in some iterations. They are"
+    counts = after_check(call, counts >= 0, text, [counts], counts)
+    counts.set_shape([call.loop.static_length])
+    return RowSizes.of(counts)
+
+
+@source("DenseBincount")
+def own_number_of_bins(call: Call, input: Value, size: Value, weights: Value) -> Any:
+    """How often each number is there, of as many as the row says."""
+    is_plain = not isinstance(input, Ragged) and rank_of(input) == 1 and size.is_stacked
+    if not is_plain or not uses_packed(call):
+        raise CannotVectorize("the number of bins, and so the shape, may differ")
+    shape = weights.inner_shape
+    if shape is None or None in shape:
+        raise CannotVectorize("the shape of the weights is unknown")
+    bins = tf.cast(size.tensor, tf.int32)
+    numbers, dtype = call.stacked(input), call.output_dtype()
+    right = tf.reduce_all(numbers >= 0) & tf.reduce_all(bins >= 0)
+    text = "a number is negative in some iterations"
+    numbers = after_check(call, right, text, [numbers, bins], numbers)
+    bins.set_shape([call.loop.static_length])
+    sizes = RowSizes.of(bins)
+    at = tf.cast(numbers, tf.int32)
+    places = tf.where(at < bins[:, None], at + sizes.starts[:, None], -1)
+    each = tf.ones(tf.shape(at), dtype) if 0 in shape else call.stacked(weights)
+    total = tf.reduce_sum(bins)
+    if call.attr("binary_output"):
+        found = tf.math.unsorted_segment_max(tf.ones(tf.shape(at), dtype), places, total)
+        return from_packed(call, tf.maximum(found, 0), [sizes])
+    return from_packed(call, tf.math.unsorted_segment_sum(each, places, total), [sizes])
 
 
 def _own_number(call: Call, data: Value, segment_ids: Value, sizes: RowSizes) -> Value:
@@ -154,6 +196,11 @@ def _of_rows(call: Call, made: tf.Tensor, count: Any) -> Value:
 @ragged_rule("DenseBincount")
 def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any:
     """How often each number is there; a number that is too large is left out."""
+    if isinstance(size, RowSize):
+        return _own_bins(call, input, size.size, weights)
+    if _is_size(call, input, weights):
+        assert isinstance(input, Ragged)
+        return shape_value(call.emit, input.sizes, call.output_dtype())
     bins = size.tensor if not size.is_stacked else None
     if bins is None:
         known = call.walker.bounds.constant(call.op.inputs[1])
@@ -163,6 +210,8 @@ def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any
     if not isinstance(input, Ragged) or rank_of(input) != 1:
         raise CannotVectorize("counts of a matrix")
     weighted = isinstance(weights, Ragged) or not is_one(_count_or_one(weights))
+    if not weighted and uses_packed(call):
+        return _counted(call, input, bins)
     given = [input, weights] if weighted else [input]
     (numbers, *others), rows, mask = _entries(call, given, 1)
     bins = tf.cast(bins, numbers.dtype)
@@ -182,6 +231,52 @@ def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any
         found = tf.math.unsorted_segment_max(tf.ones(tf.shape(numbers), dtype), places, total)
         return _of_rows(call, tf.maximum(found, 0), bins)
     return _of_rows(call, tf.math.unsorted_segment_sum(each, places, total), bins)
+
+
+def _counted(call: Call, input: Ragged, bins: Any) -> Value:
+    """The kernel for rows of their own lengths, which begin where their splits say."""
+    numbers, (size,) = input.tensor, input.sizes
+    assert isinstance(size, RowSizes)
+    text = "a number is negative in some iterations"
+    numbers = after_check(call, numbers >= 0, text, [numbers], numbers)
+    end = tf.shape(numbers)
+    made = tf.raw_ops.RaggedBincount(
+        splits=tf.cast(tf.concat([size.starts, end], 0), tf.int64),
+        values=numbers,
+        size=tf.cast(bins, numbers.dtype),
+        weights=tf.zeros([0], call.output_dtype()),
+        binary_output=call.attr("binary_output"),
+    )
+    return call.like(made)
+
+
+def _is_size(call: Call, input: Value, weights: Value) -> bool:
+    """Whether nothing but zeros is counted, in one bin: that is how many there are."""
+    bins, numbers = call.walker.bounds, call.op.inputs[0]
+    if bins.constant(call.op.inputs[1]) != 1 or numbers.shape.rank != 1:
+        return False
+    found = bins.of(numbers)
+    if found is None or found.low.any() or found.high.any() or not found.high.size:
+        return False
+    is_plain = not call.attr("binary_output") and weights.inner_shape == (0,)
+    return is_plain and isinstance(input, Ragged)
+
+
+def _own_bins(call: Call, input: Value, sizes: RowSizes, weights: Value) -> Value:
+    """As many bins in each row as the row says."""
+    if not isinstance(input, Ragged) or rank_of(input) != 1 or not uses_packed(call):
+        raise CannotVectorize("the number of bins, and so the shape, may differ")
+    if call.attr("binary_output") or not is_one(_count_or_one(weights)):
+        raise CannotVectorize("weights, in bins whose number differs between iterations")
+    rows, numbers = row_ids(input.sizes), tf.cast(input.tensor, tf.int64)
+    text = "a number is negative in some iterations"
+    numbers = after_check(call, numbers >= 0, text, [numbers], numbers)
+    is_kept = numbers < tf.cast(tf.gather(sizes.tensor, rows), tf.int64)
+    places = numbers + tf.cast(tf.gather(sizes.starts, rows), tf.int64)
+    each = tf.ones(tf.shape(rows), call.output_dtype())
+    total = tf.reduce_sum(sizes.tensor)
+    made = tf.math.unsorted_segment_sum(each, tf.where(is_kept, places, -1), total)
+    return from_packed(call, made, [sizes])
 
 
 def _count_or_one(weights: Value) -> Any:
@@ -247,16 +342,51 @@ def sparse_to_dense(
     default_value: Value,
 ) -> Any:  # fmt: skip
     """Elements of a sparse tensor, among a default that all rows share."""
-    if output_shape.is_stacked or default_value.is_stacked or rank_of(sparse_indices) != 2:
-        raise CannotVectorize("the shape, or the default, differs between iterations")
+    if default_value.is_stacked or rank_of(sparse_indices) != 2:
+        raise CannotVectorize("the default differs between iterations")
+    if isinstance(output_shape, RowShape):
+        return _sparse_into_rows(call, sparse_indices, output_shape, sparse_values)
+    if output_shape.is_stacked:
+        raise CannotVectorize("the shape differs between iterations")
     if not isinstance(sparse_values, Ragged):
         raise CannotVectorize("the values have one shape in all iterations")
     n: Any = call.loop.length
     shape = output_shape.tensor
-    full = tf.concat([[tf.cast(n + 1, shape.dtype)], shape], 0)
     places, values = _places(call, sparse_indices, sparse_values)
+    if uses_packed(call):  # in order: the kernel sees what is wrong with them
+        full = tf.concat([[tf.cast(n, shape.dtype)], shape], 0)
+        changes = {"sparse_indices": places, "output_shape": full, "sparse_values": values}
+        return call.like(call.rebuild(**changes))
+    full = tf.concat([[tf.cast(n + 1, shape.dtype)], shape], 0)
     made = tf.tensor_scatter_nd_update(tf.fill(full, default_value.tensor), places, values)
     return call.like(made[:n])
+
+
+def _sparse_into_rows(call: Call, indices: Value, shape: RowShape, values: Value) -> Value:
+    """Into rows of their own shapes: at the places that the elements have in the packed form."""
+    sizes = sizes_from(call, shape)
+    if not uses_packed(call) or not isinstance(indices, Ragged) or not isinstance(values, Ragged):
+        raise CannotVectorize("the shape differs between iterations")
+    if indices.n_leading != 1 or call.op.inputs[0].shape[1] != len(sizes):
+        raise CannotVectorize("how many axes are indexed differs between iterations")
+    (at, flat), rows, _ = _entries(call, [indices, values], 1)
+    dtype, place = at.dtype, tf.zeros([], at.dtype)
+    limits = [tf.gather(s.tensor, rows) if isinstance(s, RowSizes) else s for s in sizes]
+    limits = [tf.cast(limit, dtype) for limit in limits]
+    columns = tf.unstack(at, num=len(sizes), axis=1)
+    inside = [(x >= 0) & (x < limit) for x, limit in zip(columns, limits)]
+    for x, limit in zip(columns, limits):
+        place = place * limit + x
+    text = "an index is out of bounds in some iterations. The shapes are"
+    place = after_check(call, tf.stack(inside), text, [shape.tensor], place)
+    place += tf.gather(tf.cast(row_starts(sizes), dtype), rows)
+    total = tf.cast(tf.reduce_sum(row_counts(sizes)), dtype)
+    made = call.rebuild(sparse_indices=place[:, None], output_shape=total[None], sparse_values=flat)
+    last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
+    rest = sizes[last + 1 :]
+    made = tf.reshape(made, tf.stack([-1, *rest])) if rest else made
+    made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
+    return from_packed(call, made, sizes[: last + 1])
 
 
 def _places(call: Call, indices: Value, updates: Value) -> tuple[tf.Tensor, tf.Tensor]:

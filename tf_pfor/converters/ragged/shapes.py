@@ -158,21 +158,26 @@ def transpose(call: Call, x: Ragged, perm: Value) -> Any:
 
 
 @ragged_rule("Reshape")
+@source("Reshape")
 def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     """Other sizes for the same elements, in the same order."""
     if not uses_packed(call):
         raise CannotVectorize("a reshape, under jit_compile")
-    target = _target(call, shape, 1)
+    target = target_sizes(call, shape, 1)
     own = sizes_of(tensor) if isinstance(tensor, Ragged) else list(tensor.inner_shape or ())
     if not isinstance(tensor, Ragged) and (tensor.inner_shape is None or None in own):
         raise CannotVectorize("the shape of the input is not known")
-    target = _without_unknown(target, own)
+    target, is_exact = _without_unknown(target, own)
     if isinstance(tensor, Ragged) and same_sizes(target, own):
         return tensor
     flat = tensor.tensor if isinstance(tensor, Ragged) else call.stacked(tensor)
+    n: Any = call.loop.length
+    if not is_exact:  # as many elements in all rows together say nothing about each
+        before, after = (tf.broadcast_to(_product(s), tf.stack([n])) for s in (own, target))
+        text = "a row has not as many elements as its new shape. Elements, and of the new shape"
+        flat = after_check(call, tf.equal(before, after), text, [before, after], flat)
     last = max((i for i, s in enumerate(target) if isinstance(s, RowSizes)), default=-1)
     if last < 0:
-        n: Any = call.loop.length
         made = tf.reshape(flat, tf.stack([n, *target]))
         return call.like(made)
     made = tf.reshape(flat, tf.stack([-1, *target[last + 1 :]]))
@@ -181,7 +186,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     return from_packed(call, made, target[: last + 1])
 
 
-def _target(call: Call, shape: Value, at: int) -> list[Any]:
+def target_sizes(call: Call, shape: Value, at: int) -> list[Any]:
     """The sizes that a shape, input ``at``, says; -1 for one that follows from the others."""
     if isinstance(shape, RowShape):
         return sizes_from(call, shape)
@@ -203,21 +208,26 @@ def _target(call: Call, shape: Value, at: int) -> list[Any]:
     return target
 
 
-def _without_unknown(target: list[Any], own: list[Any]) -> list[Any]:
-    """A shape with the size that -1 stands for."""
-    if not any(isinstance(s, int) and s == -1 for s in target):
-        return target
-    at = next(i for i, s in enumerate(target) if isinstance(s, int) and s == -1)
+def _without_unknown(target: list[Any], own: list[Any]) -> tuple[list[Any], bool]:
+    """A shape with the size that -1 stands for; and whether as many elements are known to fill it.
+
+    Args:
+      target: the new sizes.
+      own: those of the input.
+    """
+    at = next((i for i, s in enumerate(target) if isinstance(s, int) and s == -1), None)
     left, top = list(own), [s for i, s in enumerate(target) if i != at]
     for size in list(top):  # what both have cancels
-        same = [x for x in left if x is size]
-        if same and isinstance(size, RowSizes):
-            left.remove(same[0])
-            top = [s for s in top if s is not size]
+        same = [i for i, x in enumerate(left) if x is size]
+        if same and not isinstance(size, int):
+            left.pop(same[0])
+            top.pop(next(i for i, x in enumerate(top) if x is size))
     ints = int(np.prod([s for s in left if isinstance(s, int)] or [1]))
     over = int(np.prod([s for s in top if isinstance(s, int)] or [1]))
     rows = [s for s in left if not isinstance(s, int)]
     others = [s for s in top if not isinstance(s, int)]
+    if at is None:
+        return target, not rows and not others and ints == over
     if not others and len(rows) <= 1 and over and ints % over == 0:
         factor = ints // over
         found: Any = factor if not rows else rows[0] if factor == 1 else None
@@ -227,9 +237,9 @@ def _without_unknown(target: list[Any], own: list[Any]) -> list[Any]:
             made = numbers * factor
             is_row = isinstance(rows[0], RowSizes)
             found = RowSizes.of(made, None if most is None else most * factor) if is_row else made
-        return [*target[:at], found, *target[at + 1 :]]
+        return [*target[:at], found, *target[at + 1 :]], True
     count, divisor = _product(left), _product(top)
-    return [*target[:at], RowSizes.of(count // divisor), *target[at + 1 :]]
+    return [*target[:at], RowSizes.of(count // divisor), *target[at + 1 :]], False
 
 
 def _product(sizes: Sequence[Any]) -> Any:
@@ -250,7 +260,7 @@ def fill(call: Call, dims: Value, value: Value) -> Any:
 @source("Fill")
 def full_of_numbers(call: Call, dims: Value, value: Value) -> Any:
     """A shape of numbers of the row: tf.ones([k])."""
-    return _full(call, _target(call, dims, 0), value)
+    return _full(call, target_sizes(call, dims, 0), value)
 
 
 def _full(call: Call, sizes: list[Any], value: Value) -> Any:
@@ -278,10 +288,18 @@ def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
             found[0].append(i)
         elif is_one(b) and (not is_one(a) or i < rank_ - len(second)):
             found[1].append(i)
-        elif a is not b and not (isinstance(a, int) and a == b):
+        elif not (a is b or (isinstance(a, int) and a == b) or _were_checked(call, a, b)):
             raise CannotVectorize("sizes that differ between iterations are not known to agree")
     arrays = [np.asarray(f, call.output_dtype(k).as_numpy_dtype) for k, f in enumerate(found)]
     return [Value.unstacked(call.emit.constant(a), a) for a in arrays]
+
+
+def _were_checked(call: Call, a: Any, b: Any) -> bool:
+    """Whether what was broadcast has checked two sizes when it ran.
+
+    The gradient is reshaped to the sizes of each, which fails where one element was repeated.
+    """
+    return isinstance(a, RowSizes) and isinstance(b, RowSizes) and uses_packed(call)
 
 
 def _numbers(call: Call, name: str, value: Value) -> list[Any]:

@@ -18,6 +18,7 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
     uses_packed,
 )
+from tf_pfor.converters.ragged._windows import packed_range, packed_window
 from tf_pfor.converters.ragged.shapes import with_new_axis
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -39,6 +40,7 @@ class Item:
       end: the same.
       stride: of a range.
       name: equal for ranges of an axis that have the same bounds.
+      size: what the end is, of a row whose size it is.
     """
 
     kind: str
@@ -46,6 +48,7 @@ class Item:
     end: Any = None
     stride: int = 1
     name: Any = None
+    size: Any = None
 
     @property
     def is_static(self) -> bool:
@@ -68,6 +71,8 @@ def _bound(value: Value, known: Form, at: int) -> Any:
     """One entry of a begin or an end."""
     if known.known is not None:
         return known.known
+    if value.constant is not None:
+        return int(value.constant[at])
     tensor = tf.cast(value.tensor, tf.int32)
     return tensor[:, at] if value.is_stacked else tensor[at]
 
@@ -106,7 +111,8 @@ def items_of(call: Call, rank: int) -> list[Item]:
             name = (
                 None if first is None else begins[p], None if last is None else ends[p], stride
             )  # fmt: skip
-            out.append(Item("range", first, last, stride, name))
+            size = end.sizes[p] if isinstance(end, RowShape) and last is not None else None
+            out.append(Item("range", first, last, stride, name, size))
     return out + [Item("all")] * (rank - sum(i.kind != "new" for i in out))
 
 
@@ -184,9 +190,13 @@ def _cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: boo
     if last == 0 and uses_packed(call):
         return from_packed(
             call,
-            _packed_range(whole, starts[0], sizes[0], items[0], is_stacked=is_stacked),
+            packed_range(whole, starts[0], sizes[0], items[0].stride, is_stacked=is_stacked),
             sizes[:1],
         )
+    if uses_packed(call) and any(start is not None for start in starts[: last + 1]):
+        strides = [item.stride for item in items[: last + 1]]
+        packed = packed_window(whole, starts, sizes[: last + 1], strides, is_stacked=is_stacked)
+        return from_packed(call, packed, sizes[: last + 1])
     x = whole if is_stacked else call.stacked(Value.unstacked(whole))
     for axis in range(last + 1):
         if isinstance(sizes[axis], RowSizes):
@@ -225,27 +235,6 @@ def _range_of(call: Call, item: Item, room: Any) -> tuple[tf.Tensor | None, RowS
     if key is not None:
         memo[key] = found
     return found
-
-
-def _packed_range(
-    whole: tf.Tensor, start: Any, lengths: RowSizes, item: Item, *, is_stacked: bool
-) -> tf.Tensor:
-    """The elements of ranges of axis 0, one row behind the other: one gather."""
-    shape = tf.shape(whole)
-    if is_stacked:
-        rest = whole.shape[2:]
-        flat = tf.reshape(whole, tf.concat([shape[:1] * shape[1], shape[2:]], 0))
-        flat.set_shape([None, *rest])
-        if start is None and item.stride == 1:
-            mask = tf.range(shape[1]) < lengths.tensor[:, None]
-            return tf.gather(flat, tf.where(tf.reshape(mask, [-1]))[:, 0])
-        whole = flat
-    rows = lengths.rows
-    at = tf.range(tf.shape(rows)[0]) - tf.gather(lengths.starts, rows)
-    at = at * item.stride if item.stride != 1 else at
-    if start is not None:
-        at += tf.gather(start, rows)
-    return tf.gather(whole, at + rows * shape[1] if is_stacked else at)
 
 
 def _moved(x: tf.Tensor, axis: int, start: Any, stride: int, lengths: RowSizes) -> tf.Tensor:
@@ -397,6 +386,9 @@ def _range(call: Call, x: Ragged, item: Item) -> Value:
     """x[a:b] of each row."""
     (size,) = x.sizes
     assert isinstance(size, RowSizes)
+    is_from_0 = item.begin is None or (isinstance(item.begin, int) and item.begin == 0)
+    if is_from_0 and item.size is size and item.stride == 1:
+        return x
     if item.stride < 1:
         if item.stride == -1 and item.begin is None and item.end is None:
             return _reversed(call, x, size)

@@ -5,9 +5,10 @@ They are parts (indices, values, splits), which keep their own layouts. It may i
 differ between rows are a layout and belong into `layouts`.
 """
 
-from tf_pfor.converters.sparse import ragged, sparse
+from tf_pfor.converters.sparse import counts, ragged, sparse
 
 __all__ = [
+    "counts",
     "ragged",
     "sparse",
 ]

@@ -28,6 +28,7 @@ elementwise(
         "StringToHashBucketStrong": ("num_buckets", "key"),
         "StringToNumber": ("out_type",),
         "StringUpper": ("encoding",),
+        "UnicodeScript": (),
         "UnicodeTranscode": (
             "input_encoding", "output_encoding", "errors", "replacement_char",
             "replace_control_characters",
@@ -41,6 +42,15 @@ elementwise(
 def pattern(call: Call, text: Value, *_: Value) -> Any:
     """The pattern, and what to put in its place, are the same in all rows."""
     return call.rebuild(input=text.tensor)
+
+
+@RegisterPFor("ReduceJoin", ("inputs",), attrs=("keep_dims", "separator"))
+def reduce_join(call: Call, inputs: Value, reduction_indices: Value) -> Any:
+    """The axes move by one, in their order."""
+    axes = call.constant("reduction_indices")
+    rank = call.require_rank(inputs)
+    moved = np.where(axes < 0, axes + rank, axes) + 1
+    return call.rebuild(inputs=inputs.tensor, reduction_indices=moved.astype(axes.dtype))
 
 
 @RegisterPFor("StringJoin", ANY, attrs=("separator",))

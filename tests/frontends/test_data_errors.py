@@ -1,0 +1,169 @@
+"""``tf_pfor.data``: what is refused, what errors say, and ``find_failure``."""
+
+import functools
+
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.frontends.datasets import Dataset
+from tf_pfor.data import explain, filter_map_and_batch, find_failure, map_and_batch, vectorize
+
+
+def identity(x):
+    return x
+
+
+ARGUMENTS = {
+    "fn": (lambda: map_and_batch(3, 2), TypeError, "fn must be a function"),
+    "fn of vectorize": (lambda: vectorize(None), TypeError, "fn must be a function"),
+    "zero": (lambda: map_and_batch(identity, 0), ValueError, "batch_size must be positive"),
+    "float": (lambda: map_and_batch(identity, 2.0), TypeError, "batch_size must be an integer"),
+    "bool": (lambda: map_and_batch(identity, True), TypeError, "batch_size must be an integer"),
+    "tensor": (
+        lambda: map_and_batch(identity, tf.constant([2])), TypeError, "must be an integer scalar",
+    ),
+    "choose": (
+        lambda: map_and_batch(identity, 2, choose="fast"), ValueError,
+        "choose must be 'vectorized', 'loop' or 'auto', found 'fast'",
+    ),
+    "ragged": (lambda: map_and_batch(identity, 2, ragged="yes"), TypeError, "ragged must be"),
+    "fallback": (
+        lambda: filter_map_and_batch(identity, 2, fallback="no"), ValueError, "fallback must be",
+    ),
+    "randomness": (
+        lambda: map_and_batch(identity, 2, randomness="none"), ValueError, "randomness must be",
+    ),
+    "out_shapes": (
+        lambda: vectorize(identity, out_shapes="flat"), ValueError, "out_shapes must be",
+    ),
+    "dataset": (
+        lambda: map_and_batch(identity, 2)(tf.range(3)), TypeError, r"Expected a tf\.data\.Dataset",
+    ),
+    "dataset of find_failure": (
+        lambda: find_failure(identity, [1]), TypeError, r"dataset must be a tf\.data\.Dataset",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments(name):
+    call, kind, text = ARGUMENTS[name]
+    with pytest.raises(kind, match=text) as found:
+        call()
+    assert isinstance(found.value, tf_pfor.PforError)
+
+
+ELEMENTS = {
+    "datasets": lambda: Dataset.range(4).window(2),
+    "optionals": lambda: Dataset.from_tensors(tf.experimental.Optional.from_value(1)),
+}
+
+
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_elements_that_cannot_be_batched(name):
+    with pytest.raises(
+        tf_pfor.ArgumentTypeError, match=r"A component of the dataset's elements is a"
+    ):
+        ELEMENTS[name]().apply(map_and_batch(identity, 2))
+
+
+RESULTS = {
+    "dataset": Dataset.range,
+    "array": lambda i: tf.TensorArray(tf.int64, 1).write(0, i),
+    "optional": tf.experimental.Optional.from_value,
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_that_cannot_be_stacked(name):
+    with pytest.raises(tf_pfor.ArgumentTypeError, match="function of one element returned a"):
+        Dataset.range(4).apply(map_and_batch(RESULTS[name], 2))
+
+
+def test_a_refusal_names_the_line():
+    v = tf.Variable(0, dtype=tf.int64)
+
+    def fn(i):
+        v.assign(i)
+        return i
+
+    with pytest.raises(tf_pfor.NotVectorizableError, match=r"test_data_errors.py:\d+"):
+        Dataset.range(4).apply(map_and_batch(fn, 2))
+
+
+def test_an_error_names_the_function_and_the_rows():
+    def small(i):
+        tf.debugging.assert_less(i, tf.constant(6, tf.int64))
+        return i
+
+    found = Dataset.range(10).apply(map_and_batch(small, 4))
+    name = f"small_of_test_data_errors_py_line_{small.__code__.co_firstlineno}"
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        list(found)
+    assert name in str(error.value)
+    assert "Failed in the iterations:] [2 3]" in str(error.value)
+
+
+@pytest.mark.parametrize("fn", [functools.partial(tf.add, 1), tf.keras.layers.Rescaling(2)])
+def test_functions_without_a_line(fn):
+    dataset = Dataset.range(3).map(lambda i: tf.cast(i, tf.int32)).apply(map_and_batch(fn, 3))
+    assert next(iter(dataset)).shape == [3]
+
+
+class TestFindFailure:
+    def test_none(self):
+        assert find_failure(identity, Dataset.range(5)) is None
+
+    def test_an_op(self):
+        def fn(i, names):
+            return tf.gather([1, 2, 3], i), names["a"]
+
+        dataset = Dataset.range(5).map(lambda i: (i, {"a": i}))
+        failure = find_failure(fn, dataset)
+        assert (failure.index, failure.op_type) == (3, "GatherV2")
+        assert failure.line == f"{__file__}:{fn.__code__.co_firstlineno + 1}"
+        assert "3 is not in [0, 3)" in failure.error
+        assert failure.element[0].numpy() == 3
+        assert str(failure).startswith("Element 3 fails in GatherV2 (")
+
+    def test_an_assert_in_a_branch(self):
+        def fn(r):
+            if tf.size(r) > 2:
+                tf.debugging.assert_less(tf.size(r), 4)
+            return r
+
+        failure = find_failure(fn, Dataset.range(7).map(tf.range))
+        assert (failure.index, failure.op_type) == (4, "Assert")
+        assert "test_data_errors.py" in failure.line
+
+    def test_ragged_and_none(self):
+        rows = Dataset.from_tensor_slices(tf.ragged.constant([[1], [], [2]]))
+        failure = find_failure(lambda r, none: r[0], rows.map(lambda r: (r, None)))
+        assert (failure.index, failure.op_type) == (1, "StridedSlice")
+
+
+class TestExplain:
+    @pytest.mark.parametrize(
+        "dataset",
+        [
+            Dataset.range(20).map(lambda i: (i, tf.range(i))),
+            Dataset.range(20).map(lambda i: (i, tf.RaggedTensor.from_row_lengths([i], [1]))),
+            Dataset.range(1).map(lambda i: (i, {"a": i})),
+        ],
+    )
+    def test_totals(self, dataset, capsys):
+        def fn(i, x):
+            return [i * 2, tf.py_function(lambda v: v, [i], tf.int64)]
+
+        report = explain(fn, dataset)
+        assert report.totals["looped"] == 1
+        assert report.totals["rejected"] == 0
+        assert "EagerPyFunc" in capsys.readouterr().out
+        assert report.name == "fn"
+
+    def test_refused(self):
+        with pytest.raises(tf_pfor.ArgumentError, match="no elements"):
+            explain(identity, Dataset.range(0))
+        with pytest.raises(tf_pfor.ArgumentTypeError, match=r"must be a tf\.data\.Dataset"):
+            explain(identity, tf.range(3))

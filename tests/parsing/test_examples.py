@@ -1,0 +1,293 @@
+"""Examples that are parsed in a body: one parse for all rows, against a Python loop over them."""
+
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.parsing.rows import SITES, check
+
+Fixed, Var, Ragged = tf.io.FixedLenFeature, tf.io.VarLenFeature, tf.io.RaggedFeature
+Sequence = tf.io.FixedLenSequenceFeature
+
+
+def text(*values):
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+
+
+def floats(*values):
+    return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+
+
+def ints(*values):
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def serialized(**features):
+    found = tf.train.Features(feature=features)
+    return tf.train.Example(features=found).SerializeToString()
+
+
+def example(i):
+    features = {
+        "x": floats(i + 0.5, -1.0, 2.0 * i),
+        "name": text(b"row %d" % i),
+        "ids": ints(*range(i % 4)),
+        "weights": floats(*[k + 0.25 for k in range(i % 4)]),
+        "words": text(*[b"w%d" % k for k in range((i + 1) % 3)]),
+        "pairs": floats(*[float(k) for k in range(2 * (i % 3))]),
+        "splits": ints(*[0, i % 4 // 2, i % 4]),
+    }
+    if i % 2:
+        features["label"] = ints(i)
+        del features["words"]
+    return serialized(**features)
+
+
+EXAMPLES = tf.constant([example(i) for i in range(7)])
+TABLE = tf.reshape(tf.range(24.0), [8, 3])
+
+
+def one(s, **features):
+    return tf.io.parse_single_example(s, features)
+
+
+def dense(s):
+    return one(
+        s, x=Fixed([3], tf.float32), name=Fixed([], tf.string), label=Fixed([], tf.int64, -1)
+    )
+
+
+def doubled(s):
+    row = dense(s)
+    return row["x"] * 2.0, tf.strings.join([row["name"], "!"]), tf.one_hot(row["label"], 4)
+
+
+def columns(s):
+    row = one(s, ids=Var(tf.int64), weights=Var(tf.float32), x=Fixed([3], tf.float32))
+    vectors = tf.gather(TABLE, row["ids"].values) * row["weights"].values[:, None]
+    return tf.reduce_sum(vectors, 0) + row["x"]
+
+
+def partitions(s):
+    by_splits = Ragged(tf.int64, "ids", [Ragged.RowSplits("splits")])
+    return one(s, r=by_splits)["r"]
+
+
+BODIES = {
+    "dense": dense,
+    "dense, computed with": doubled,
+    "the values of a sparse one": lambda s: one(s, ids=Var(tf.int64))["ids"].values,
+    "a sparse one": lambda s: one(s, words=Var(tf.string), weights=Var(tf.float32)),
+    "made dense": lambda s: tf.sparse.to_dense(one(s, weights=Var(tf.float32))["weights"], -1.0),
+    "text made dense": lambda s: tf.sparse.to_dense(one(s, words=Var(tf.string))["words"], "-"),
+    "how many": lambda s: one(s, ids=Var(tf.int64))["ids"].dense_shape[0],
+    "ragged": lambda s: one(s, ids=Ragged(tf.int64), words=Ragged(tf.string)),
+    "ragged, int64 splits": lambda s: one(s, ids=Ragged(tf.int64, row_splits_dtype=tf.int64)),
+    "of own length": lambda s: one(s, ids=Sequence([], tf.int64, allow_missing=True))["ids"],
+    "pairs": lambda s: one(s, pairs=Sequence([2], tf.float32, allow_missing=True))["pairs"] + 1.0,
+    "missing": lambda s: one(
+        s, none=Var(tf.int64), also=Ragged(tf.float32), some=Sequence([2], tf.int64, True)),
+    "all kinds": lambda s: one(
+        s, x=Fixed([3, 1], tf.float32), ids=Var(tf.int64), words=Ragged(tf.string),
+        weights=Sequence([], tf.float32, allow_missing=True)),
+    "embedded": columns,
+    "sums": lambda s: tf.reduce_sum(one(s, weights=Ragged(tf.float32))["weights"]),
+    "buckets": lambda s: tf.strings.to_hash_bucket_fast(
+        one(s, words=Var(tf.string))["words"].values, 5),
+    "a vector": lambda s: tf.io.parse_example(
+        tf.stack([s, s]), {"x": Fixed([3], tf.float32), "name": Fixed([], tf.string)}),
+    "one by parse_example": lambda s: tf.io.parse_example(s, {"x": Fixed([3], tf.float32)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("name", BODIES)
+def test_values(name, site):
+    check(BODIES[name], EXAMPLES, site, fallback_to_while_loop=False)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+@pytest.mark.parametrize("name", BODIES)
+def test_few_rows(name, n):
+    for site in ("eager", "unknown n"):
+        check(BODIES[name], EXAMPLES[3 : 3 + n], site, fallback_to_while_loop=False)
+
+
+def several(s, **features):
+    return tf.io.parse_example(s, features)
+
+
+def of_vectors(s):
+    """Of a vector of examples in each row."""
+    return several(
+        s, x=Fixed([3], tf.float32), ids=Var(tf.int64), words=Ragged(tf.string),
+        weights=Sequence([], tf.float32, allow_missing=True, default_value=-3.0),
+        pairs=Sequence([2], tf.float32, allow_missing=True, default_value=9.0),
+    )  # fmt: skip
+
+
+def flat(nest):
+    return tuple(tf.nest.flatten(nest))
+
+
+def version_1(s):
+    return flat(tf.raw_ops.ParseExample(
+        serialized=s, names=[], sparse_keys=["words", "ids"], dense_keys=["label", "x"],
+        dense_defaults=[tf.constant(-1, tf.int64), tf.constant([], tf.float32)],
+        sparse_types=[tf.string, tf.int64], dense_shapes=[[], [3]],
+    ))  # fmt: skip
+
+
+def version_1_of_one(s):
+    return flat(tf.raw_ops.ParseSingleExample(
+        serialized=s, dense_defaults=[tf.constant(-1, tf.int64), tf.constant([], tf.float32)],
+        num_sparse=2, sparse_keys=["words", "ids"], dense_keys=["label", "x"],
+        sparse_types=[tf.string, tf.int64], dense_shapes=[[], [3]],
+    ))  # fmt: skip
+
+
+VECTORS = {
+    "all kinds": of_vectors,
+    "made dense": lambda s: tf.sparse.to_dense(several(s, ids=Var(tf.int64))["ids"]),
+    "version 1": version_1,
+}
+
+
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("name", VECTORS)
+def test_vectors(name, site):
+    check(VECTORS[name], tf.reshape(EXAMPLES[1:], [3, 2]), site, fallback_to_while_loop=False)
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_few_vectors(name):
+    for shape in ([0, 2], [1, 4], [2, 1]):
+        count = shape[0] * shape[1]
+        texts = tf.reshape(EXAMPLES[:count], shape)
+        check(VECTORS[name], texts, "unknown n", fallback_to_while_loop=False)
+
+
+def test_vectors_of_no_examples():
+    texts = tf.reshape(EXAMPLES[:0], [2, 0])
+    check(of_vectors, texts, "eager", fallback_to_while_loop=False)
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_single_version_1(site):
+    check(version_1_of_one, EXAMPLES, site, fallback_to_while_loop=False)
+
+
+def test_names():
+    """Names of the examples stand in errors."""
+
+    def named(s):
+        return tf.compat.v1.io.parse_single_example(
+            s, {"none": Fixed([], tf.int64)}, name=None, example_names=tf.constant("mine")
+        )
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="mine"):
+        tf_pfor.vectorized_map(named, EXAMPLES)
+
+
+ERRORS = {
+    "missing": {"label": Fixed([], tf.int64)},
+    "of another type": {"x": Fixed([3], tf.int64)},
+    "of another type, sparse": {"x": Var(tf.int64)},
+    "of another type, ragged": {"x": Ragged(tf.string)},
+    "too few": {"x": Fixed([4], tf.float32)},
+    "no pairs": {"x": Sequence([2], tf.float32, allow_missing=True)},
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors(name):
+    """What is an error in one example is one in the map."""
+
+    def body(s):
+        return tf.io.parse_single_example(s, ERRORS[name])
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        body(EXAMPLES[0])
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf_pfor.vectorized_map(body, EXAMPLES)
+
+
+def test_broken_example():
+    texts = tf.concat([EXAMPLES[:2], [b"no example"]], 0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Could not parse"):
+        tf_pfor.vectorized_map(dense, texts)
+
+
+def test_indices_of_a_sparse_one_are_checked():
+    """An index beyond the shape is an error, as in the op; it does not reach the next row."""
+
+    def body(s):
+        found = one(s, weights=Var(tf.float32))["weights"]
+        wrong = tf.SparseTensor(found.indices + 1, found.values, found.dense_shape)
+        return tf.sparse.to_dense(wrong)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="out of bounds"):
+        tf_pfor.vectorized_map(body, EXAMPLES, fallback_to_while_loop=False)
+
+
+def test_repeated_indices_are_an_error():
+    def body(s):
+        found = one(s, weights=Var(tf.float32))["weights"]
+        wrong = tf.SparseTensor(found.indices * 0, found.values, [4])
+        return tf.sparse.to_dense(wrong)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="repeated"):
+        tf_pfor.vectorized_map(body, EXAMPLES, fallback_to_while_loop=False)
+
+
+def test_gradient_of_an_embedding():
+    """Of the sum of vectors of the ids of each example."""
+
+    def loss(table, mapped):
+        def body(s):
+            ids = one(s, ids=Var(tf.int64))["ids"].values
+            return tf.reduce_sum(tf.sin(tf.nn.embedding_lookup(table, ids)), 0)
+
+        return tf.reduce_sum(mapped(body) * tf.range(3.0))
+
+    def by_map(body):
+        return tf_pfor.vectorized_map(body, EXAMPLES, fallback_to_while_loop=False)
+
+    def by_loop(body):
+        return tf.stack([body(s) for s in EXAMPLES])
+
+    found = []
+    for mapped in (by_map, by_loop):
+        table = tf.Variable(TABLE / 24.0)
+        with tf.GradientTape() as tape:
+            total = loss(table, mapped)
+        found.append(tf.convert_to_tensor(tape.gradient(total, table)))
+    tf.debugging.assert_near(*found)
+
+
+def test_xla_is_refused():
+    mapped = tf.function(lambda x: tf_pfor.vectorized_map(dense, x), jit_compile=True)
+    with pytest.raises(TypeError, match="XLA compiles numbers only"):
+        mapped(EXAMPLES)
+
+
+def test_maps_in_maps():
+    """Two axes of examples."""
+    texts = tf.reshape(EXAMPLES[:6], [3, 2])
+
+    def inner(row):
+        return tf_pfor.vectorized_map(doubled, row, fallback_to_while_loop=False)
+
+    found = tf_pfor.vectorized_map(inner, texts, fallback_to_while_loop=False)
+    expected = tf_pfor.vectorized_map(doubled, EXAMPLES[:6])
+    for a, b in zip(found, expected, strict=True):
+        assert tf.reduce_all(tf.reshape(a, b.shape) == b)
+
+
+def test_one_parse():
+    """One op parses all rows, whatever n is."""
+    run = tf.function(lambda x: tf_pfor.vectorized_map(BODIES["all kinds"], x))
+    graph = run.get_concrete_function(tf.TensorSpec([None], tf.string)).graph
+    found = [op for op in graph.get_operations() if "Parse" in op.type]
+    assert [op.type for op in found] == ["ParseExampleV2"]
+    assert found[0].inputs[0].shape.as_list() == [None]

@@ -1,0 +1,1 @@
+"""Samples of tf_pfor/converters/strings."""

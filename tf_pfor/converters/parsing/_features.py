@@ -1,0 +1,34 @@
+"""Features of own length, as one example in each row sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.converters.parsing._batches import packed, sizes_between
+from tf_pfor.core.call import Call
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import shape_value
+
+
+def sparse_vector(call: Call, values: tf.Tensor, splits: tf.Tensor, at: int = 0) -> list[Value]:
+    """Indices [k, 1], values [k] and the shape [k] of each row.
+
+    Args:
+      call: the call.
+      values: of all examples, one behind the other.
+      splits: int32 [n + 1], where those of each begin.
+      at: the output that the values are, for errors.
+    """
+    size = sizes_between(call, splits)
+    places: Any = tf.range(tf.shape(values)[0]) - tf.gather(splits, size.rows)
+    indices = tf.cast(places[:, None], tf.int64)
+    indices.set_shape([None, 1])
+    shape = shape_value(call.emit, [size], tf.int64)
+    return [packed(call, indices, [size], at), packed(call, values, [size], at), shape]
+
+
+def ragged_vector(call: Call, values: tf.Tensor, splits: tf.Tensor, at: int = 0) -> Value:
+    """Values of each row: one example has no splits."""
+    return packed(call, values, [sizes_between(call, splits)], at)

@@ -1,0 +1,93 @@
+"""Bytes that are numbers: ``tf.io.decode_raw``.
+
+The kernel takes strings of one length. Where rows have their own, all bytes are joined, decoded at
+once and cut again: the order of bytes is that of each number, which no cut goes through.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters.parsing._batches import (
+    emitting,
+    need_packed,
+    packed,
+    sizes_of,
+)
+from tf_pfor.converters.ragged._forms import after_check, from_packed
+from tf_pfor.core.call import Call
+from tf_pfor.core.emit import Dim
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.registry import RegisterPFor
+from tf_pfor.core.shapes import fold, inner_dims, product
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged
+from tf_pfor.layouts.ragged_rules import ragged_rule
+
+
+@RegisterPFor("DecodePaddedRaw", ("input_bytes",), attrs=("out_type", "little_endian"))
+def decode_padded_raw(call: Call, input_bytes: Value, fixed_length: Value) -> Any:
+    """One length, to which strings are cut or padded: any shape of strings."""
+    del fixed_length
+    return call.rebuild(input_bytes=input_bytes.tensor)
+
+
+@ragged_rule("DecodePaddedRaw")
+def decode_padded_raw_of_ragged(call: Call, input_bytes: Value, fixed_length: Value) -> Any:
+    """As many strings as each row has."""
+    if fixed_length.is_stacked or not isinstance(input_bytes, Ragged):
+        raise CannotVectorize("the length differs between iterations")
+    need_packed(call)
+    return from_packed(call, call.rebuild(input_bytes=input_bytes.tensor), input_bytes.sizes)
+
+
+@RegisterPFor("DecodeRaw", ("bytes",), attrs=("out_type", "little_endian"))
+def decode_raw(call: Call, bytes: Value) -> Any:
+    """[n, ...] strings -> [n, ..., numbers], as many as the strings of a row have."""
+    rank = call.require_rank(bytes)
+    shape = call.output_shape()
+    if shape is not None and None not in shape:  # by set_shape
+        return _of_one_length(call, bytes, shape)
+    need_packed(call)
+    lead = inner_dims(call, bytes)
+    flat = fold(call, bytes, rank)
+    width = call.output_dtype().size
+    with emitting(call):
+        lengths = tf.strings.length(flat)
+        text = f"the length of a string is no multiple of {width}, the size of a number. They are"
+        is_right = tf.equal(lengths % width, 0)
+        checked: Any = after_check(call, is_right, text, [lengths], lengths)
+        own = checked // width
+        if rank:
+            own = _equal_in_rows(call, own, lead)
+        with tf.control_dependencies([own]):
+            numbers = call.rebuild(bytes=tf.strings.reduce_join(flat))
+        return packed(call, numbers, [*lead, sizes_of(call, own)], 0)
+
+
+def _equal_in_rows(call: Call, counts: tf.Tensor, lead: list[Dim]) -> tf.Tensor:
+    """[n * k] -> [n]: the numbers of each string, which must be as many in all of a row."""
+    grid = call.emit.shape_vector([call.loop.length, product(call, lead)])
+    each: Any = tf.reshape(counts, grid)
+    largest = tf.reduce_max(tf.pad(each, [[0, 0], [0, 1]]), 1)
+    text = "the strings of an iteration differ in length. The numbers of values are"
+    return after_check(call, tf.equal(each, largest[:, None]), text, [each], largest)
+
+
+def _of_one_length(call: Call, bytes: Value, shape: Any) -> Any:
+    """The length that the body says is checked by the strings.
+
+    Of no strings the kernel makes no numbers, however many one would be: a Reshape tells. Before it
+    a check of the shape would be optimized away, since the Reshape says what that must be.
+    """
+    with emitting(call):
+        lengths = tf.strings.length(bytes.tensor)
+        size = shape[-1] * call.output_dtype().size
+        text = f"the body says that a string has {size} bytes. The lengths are"
+        right = tf.equal(lengths, size)
+        made = call.rebuild(bytes=after_check(call, right, text, [lengths], bytes.tensor))
+        lead = tf.shape(bytes.tensor)[:1]
+        return tf.reshape(made, tf.concat([lead, np.asarray(shape, np.int32)], 0))

@@ -1,0 +1,124 @@
+"""Vectors of all rows as one, as kernels take them that put parts of many one behind the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.converters.ragged._forms import after_check, rank_of, uses_packed
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Cell, Value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, shape_value
+
+
+def flat_of(call: Call, value: Value) -> tuple[tf.Tensor, Size]:
+    """[n, k] or ragged -> [total]; and how many elements each row has."""
+    if rank_of(value) != 1:
+        raise CannotVectorize("what it takes is no vector")
+    if not uses_packed(call):
+        raise CannotVectorize("how many pieces there are, in a map of a map")
+    if isinstance(value, Ragged):
+        return value.tensor, value.sizes[0]
+    x = call.stacked(value)
+    known = x.shape[1]
+    return tf.reshape(x, [-1]), tf.shape(x)[1] if known is None else known
+
+
+def rows_of(at: tf.Tensor, many: Size) -> tuple[tf.Tensor, tf.Tensor]:
+    """Of elements of all rows, int32 [p]: in which row each is, and at which place of it."""
+    if isinstance(many, RowSizes):
+        rows = tf.gather(many.rows, at)
+        return rows, at - tf.gather(many.starts, rows)
+    if isinstance(many, int) and many == 1:
+        return at, tf.zeros_like(at)
+    rows = at // tf.maximum(many, 1)
+    return rows, at - rows * many
+
+
+def counted(call: Call, rows: tf.Tensor) -> RowSizes:
+    """The sizes of rows of which each element says its row, in order."""
+    none = tf.zeros([0], tf.int32)
+    counts = tf.raw_ops.DenseBincount(input=rows, size=call.loop.length, weights=none)
+    counts.set_shape([call.loop.static_length])
+    return RowSizes(Cell(counts), rows=rows)
+
+
+def starts_of(call: Call, many: Size) -> Any:
+    """int32 [n]: where the rows begin."""
+    n: Any = call.loop.length
+    return many.starts if isinstance(many, RowSizes) else tf.range(n) * many
+
+
+def numbers_of(many: Size) -> Any:
+    """How many each row has, int32 [n], or all of them."""
+    return many.tensor if isinstance(many, RowSizes) else many
+
+
+def own_splits(
+    call: Call, splits: tf.Tensor, many: Size, output: tf.Tensor, sizes: RowSizes | None = None
+) -> tuple[Value, RowSizes]:
+    """Row splits of all rows as those of each, which begin with 0; and what they split.
+
+    Args:
+      call: the call.
+      splits: [total + 1].
+      many: how many parts each row has.
+      output: what they are in the body.
+      sizes: one more than ``many``, where there is such an object.
+    """
+    n: Any = call.loop.length
+    if isinstance(many, int) and many == 1:
+        sizes = RowSizes.of(tf.cast(splits[1:] - splits[:-1], tf.int32))
+        return shape_value(call.emit, [0, sizes], splits.dtype), sizes
+    first = tf.gather(splits, starts_of(call, many))
+    if isinstance(many, RowSizes):
+        sizes = sizes or RowSizes.of(many.tensor + 1)
+        at = tf.range(tf.shape(sizes.rows)[0]) - sizes.rows
+        own = tf.gather(splits, at) - tf.gather(first, sizes.rows)
+        made: Value = Ragged.packed(own, [sizes], output)
+        last = tf.gather(splits, many.starts + many.tensor)
+    else:
+        at = tf.range(n)[:, None] * many + tf.range(many + 1)[None]
+        wide = tf.gather(splits, at)
+        made, last = Value.stacked(wide - first[:, None]), wide[:, -1]
+    lengths = tf.cast(last - first, tf.int32)
+    lengths.set_shape([call.loop.static_length])
+    return made, RowSizes.of(lengths)
+
+
+def joint_splits(call: Call, splits: Value, count: Size) -> tuple[tf.Tensor, Size]:
+    """Row splits of all rows, [total + 1], and how many parts each row has.
+
+    The splits of a row must begin with 0 and end with the number of its values, as the kernels
+    demand of all of them.
+
+    Args:
+      call: the call.
+      splits: of each row.
+      count: how many values each row has.
+    """
+    if isinstance(splits, RowShape) and splits.sizes == (0, count):
+        assert isinstance(count, RowSizes)
+        end = tf.reduce_sum(count.tensor)[None]
+        return tf.cast(tf.concat([count.starts, end], 0), splits.dtype), 1
+    own, room = flat_of(call, splits)
+    begin = tf.cast(starts_of(call, count), own.dtype)
+    n: Any = call.loop.length
+    if isinstance(room, RowSizes):
+        many: Size = RowSizes.of(room.tensor - 1)
+        first = tf.gather(own, room.starts)
+        last = tf.gather(own, room.starts + room.tensor - 1)
+        at = tf.range(tf.shape(many.rows)[0]) + many.rows
+        parts = tf.gather(own, at) + tf.gather(begin, many.rows)
+    else:
+        many = room - 1
+        wide = tf.reshape(own, tf.stack([n, room]))
+        first, last = wide[:, 0], wide[:, -1]
+        parts = tf.reshape(wide[:, :-1] + begin[:, None], [-1])
+    total = tf.broadcast_to(tf.cast(numbers_of(count), own.dtype), tf.stack([n]))
+    right = tf.equal(first, 0) & tf.equal(last, total)
+    text = "row splits must begin with 0 and end with the number of values. First and last are"
+    parts = after_check(call, right, text, [first, last], parts)
+    return tf.concat([parts, tf.reduce_sum(total)[None]], 0), many

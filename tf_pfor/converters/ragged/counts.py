@@ -1,0 +1,187 @@
+"""Counts as sparse tensors, ranges of their own length, ragged tensors that become sparse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.converters.ragged._entries import (
+    Entries,
+    FirstAxis,
+    by_row,
+    require_packed,
+    shared,
+    sizes_by,
+    with_n,
+)
+from tf_pfor.converters.ragged._forms import rank_of
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged
+from tf_pfor.layouts.ragged_rules import ragged_rule, source
+
+
+def _has_weights(weights: Value) -> bool:
+    """Whether each number has a weight; a tensor without elements means that none has."""
+    if isinstance(weights, Ragged):
+        return True
+    if weights.inner_shape is None or None in weights.inner_shape:
+        raise CannotVectorize("the shape of the weights is unknown")
+    return 0 not in weights.inner_shape
+
+
+def _one_more(call: Call, tensor: tf.Tensor) -> tf.Tensor:
+    """With one row of zeros more where there may be none: the kernels refuse that."""
+    if call.loop.static_length not in (None, 0):
+        return tensor
+    rank = tensor.shape.rank or 1
+    return tf.pad(tensor, [[0, 1], *[[0, 0]] * (rank - 1)])
+
+
+def _counted(call: Call, made: Any, rows: tf.Tensor, values: tf.Tensor, axis: Any) -> list[Value]:
+    """Counts of all rows as those of each.
+
+    Args:
+      call: the call.
+      made: what the kernel gives for all rows.
+      rows: of which row each number is.
+      values: the numbers.
+      axis: the first axis that was merged with the row, None if the row stands in front.
+    """
+    n: Any = call.loop.length
+    indices, counts, _ = made
+    total = tf.cast(n, tf.int64) if axis is None else axis.total
+    is_own = indices[:, 0] < total  # not of a row that only stands where there may be none
+    indices, counts = tf.boolean_mask(indices, is_own), tf.boolean_mask(counts, is_own)
+    if axis is None:
+        of, own = indices[:, 0], indices[:, 1:]
+        first: list[Any] = []
+    else:
+        of, own = axis.split(indices)
+        first = [tf.fill([n], axis.size)]
+    least, most = call.attr("minlength"), call.attr("maxlength")
+    if most >= 0:
+        last = tf.fill([n], tf.constant(most, tf.int64))
+    else:
+        largest = tf.math.unsorted_segment_max(
+            tf.cast(values, tf.int64), tf.cast(rows, tf.int32), n
+        )
+        last = tf.maximum(tf.maximum(largest, 0) + 1, least)
+    return [*by_row(call, of, [own, counts]), Value.stacked(tf.stack([*first, last], 1))]
+
+
+@source("DenseCountSparseOutput")
+def counts_of_dense(call: Call, values: Value, weights: Value) -> Any:
+    """The kernel counts the rows of a matrix apart."""
+    require_packed(call)
+    x = call.stacked(values)
+    shape = tf.shape(x)
+    rows = tf.repeat(tf.range(shape[0]), tf.reduce_prod(shape[1:]))
+    wide = tf.reshape(x, [-1, shape[-1]])
+    each = weights.tensor
+    if _has_weights(weights):
+        each = tf.reshape(call.stacked(weights), [-1, shape[-1]])
+        each = _one_more(call, each)
+    made = call.rebuild(values=_one_more(call, wide), weights=each)
+    axis = FirstAxis(call, shape[1]) if rank_of(values) == 2 else None
+    return _counted(call, made, rows, tf.reshape(x, [-1]), axis)
+
+
+@ragged_rule("DenseCountSparseOutput")
+def counts_of_ragged(call: Call, values: Value, weights: Value) -> Any:
+    """The kernel of ragged tensors counts the rows apart."""
+    if rank_of(values) != 1:
+        raise CannotVectorize("matrices that differ in shape")
+    weighted = _has_weights(weights)
+    entries = Entries(call, *([values, weights] if weighted else [values]))
+    lengths = sizes_by(call, entries.rows).tensor
+    made = tf.raw_ops.RaggedCountSparseOutput(
+        splits=tf.cast(tf.concat([[0], tf.cumsum(_one_more(call, lengths))], 0), tf.int64),
+        values=entries.flat[0],
+        weights=entries.flat[1] if weighted else tf.zeros([0], weights.dtype),
+        **{k: call.attr(k) for k in ("minlength", "maxlength", "binary_output")},
+    )
+    return _counted(call, made, entries.rows, entries.flat[0], None)
+
+
+@source("SparseCountSparseOutput")
+@ragged_rule("SparseCountSparseOutput")
+def counts_of_sparse(
+    call: Call, indices: Value, values: Value, dense_shape: Value, weights: Value
+) -> Any:
+    """The first axis is a batch, which takes all rows."""
+    shape, weighted = shared(dense_shape, "dense_shape"), _has_weights(weights)
+    given = [indices, values, weights] if weighted else [indices, values]
+    entries = Entries(call, *given)
+    axis = FirstAxis(call, shape[0]) if indices.inner_shape[1] == 2 else None  # type: ignore[index]
+    if axis is None:
+        at, full = entries.places, with_n(call, shape)
+    else:
+        at, full = axis.merged(entries), tf.concat([[axis.total], shape[1:]], 0)
+    each = entries.flat[2] if weighted else tf.zeros([0], weights.dtype)
+    full += tf.concat([[1], tf.zeros_like(full[1:])], 0)  # kernels refuse to have no rows
+    made = call.rebuild(indices=at, values=entries.flat[1], dense_shape=full, weights=each)
+    return _counted(call, made, entries.rows, entries.flat[1], axis)
+
+
+@ragged_rule("SparseBincount")
+def sparse_bincount(
+    call: Call, indices: Value, values: Value, dense_shape: Value, size: Value, weights: Value
+) -> Any:
+    """The first axis is a batch, which takes all rows."""
+    shape, weighted = shared(dense_shape, "dense_shape"), _has_weights(weights)
+    bins = shared(size, "size")
+    given = [indices, values, weights] if weighted else [indices, values]
+    entries = Entries(call, *given)
+    axis = FirstAxis(call, shape[0]) if indices.inner_shape[1] == 2 else None  # type: ignore[index]
+    if axis is None:
+        at, full = entries.places, with_n(call, shape)
+    else:
+        at, full = axis.merged(entries), tf.concat([[axis.total], shape[1:]], 0)
+    each = entries.flat[2] if weighted else tf.zeros([0], weights.dtype)
+    made = call.rebuild(indices=at, values=entries.flat[1], dense_shape=full, weights=each)
+    first = [] if axis is None else [tf.cast(axis.size, tf.int32)]
+    sizes = [call.loop.length, *first, tf.cast(bins, tf.int32)]
+    return call.like(tf.reshape(made, tf.stack(sizes)))
+
+
+@source("RaggedRange")
+def ragged_range(call: Call, starts: Value, limits: Value, deltas: Value) -> Any:
+    """The ranges of all rows, one behind the other."""
+    require_packed(call)
+    many = next((v for v in (starts, limits, deltas) if rank_of(v)), None)
+    wide = []
+    count = 1 if many is None else tf.shape(call.stacked(many))[1]
+    n: Any = call.loop.length
+    for value in (starts, limits, deltas):
+        tensor = call.stacked(value)
+        tensor = tensor if rank_of(value) else tf.broadcast_to(tensor[:, None], [n, count])
+        wide.append(tf.reshape(tensor, [-1]))
+    splits, values = call.rebuild(starts=wide[0], limits=wide[1], deltas=wide[2])
+    ends = tf.reshape(splits[1:], [n, count])
+    begins = tf.reshape(splits[:-1], [n, count])[:, :1]
+    own = tf.concat([tf.zeros_like(begins), ends - begins], 1)
+    lengths = tf.reduce_sum(ends - tf.reshape(splits[:-1], [n, count]), 1)
+    rows = tf.repeat(tf.range(n), lengths)
+    return [Value.stacked(own), Ragged.packed(values, [sizes_by(call, rows)], call.op.outputs[1])]
+
+
+@source("RaggedTensorToSparse")
+def ragged_to_sparse(call: Call, rt_nested_splits: list[Value], rt_dense_values: Value) -> Any:
+    """The rows of all rows, as many in each, one behind the other."""
+    require_packed(call)
+    if len(rt_nested_splits) != 1 or rank_of(rt_dense_values) != 1:
+        raise CannotVectorize("of several ragged axes, or of rows that are no numbers")
+    splits, values = call.stacked(rt_nested_splits[0]), call.stacked(rt_dense_values)
+    shape = tf.shape(values)
+    n, count = shape[0], tf.shape(splits)[1] - 1
+    first = tf.cast(tf.range(n) * shape[1], splits.dtype)[:, None]
+    joined = tf.concat([[0], tf.reshape(splits[:, 1:] + first, [-1])], 0)
+    made = call.rebuild(rt_nested_splits=[joined], rt_dense_values=tf.reshape(values, [-1]))
+    axis = FirstAxis(call, count)
+    rows, own = axis.split(made[0])
+    longest = tf.cast(tf.reduce_max(splits[:, 1:] - splits[:, :-1], 1), tf.int64)
+    sizes = tf.stack([tf.fill([n], axis.size), tf.maximum(longest, 0)], 1)
+    return [*by_row(call, rows, [own, made[1]]), Value.stacked(sizes)]

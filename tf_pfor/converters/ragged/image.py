@@ -1,0 +1,87 @@
+"""Images of own height and width, and images that are resized to a size of their own.
+
+A resize reads two places of each axis, which depend on the row's own sizes: it gathers from the
+padded form, one axis after the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters.ragged._forms import from_padded, rank_of, size_at, uses_packed
+from tf_pfor.converters.ragged.shapes import target_sizes
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged_rules import LARGE, ragged_rule, source
+
+_RESIZES = "ResizeBilinear ResizeNearestNeighbor"
+
+
+# Elements of an image from which on the kernel, row by row, is faster than gathers of all rows.
+LARGE.update(dict.fromkeys(_RESIZES.split(), 1 << 10))
+
+
+@ragged_rule(_RESIZES)
+@source(_RESIZES)
+def resize(call: Call, images: Value, size: Value) -> Any:
+    """[b, h_i, w_i, c] to [b, H, W, c], or to [b, H_i, W_i, c]."""
+    if rank_of(images) != 4 or not isinstance(size_at(images, 0), int):
+        raise CannotVectorize("the number of images is not known")
+    out = target_sizes(call, size, 1)
+    if any(isinstance(s, RowSizes) for s in out) and not uses_packed(call):
+        raise CannotVectorize("the new size differs between iterations, under jit_compile")
+    x = images.in_rows if isinstance(images, Ragged) else call.stacked(images)
+    x = _along_rows(call, x, size_at(images, 1), out[0])  # [n, b, H, w, c]
+    flipped = tf.transpose(x, [0, 1, 3, 2, 4])
+    x = tf.transpose(_along_rows(call, flipped, size_at(images, 2), out[1]), [0, 1, 3, 2, 4])
+    return from_padded(call, x, [size_at(images, 0), *out])
+
+
+def _along_rows(call: Call, x: tf.Tensor, old: Any, new: Any) -> tf.Tensor:
+    """[n, b, h, ...] resized along axis 2, from ``old`` to ``new`` elements."""
+    if old is None:
+        old = tf.shape(x)[2]
+    room: Any = new
+    if isinstance(new, RowSizes):
+        room = tf.reduce_max(tf.concat([new.tensor, [0]], 0))
+    at = _places(call, _column(old), _column(new), room)  # [1 or n, room]
+    at = tf.broadcast_to(at, tf.stack([tf.shape(x)[0], room]))
+    last = tf.maximum(tf.minimum(_column(old), tf.shape(x)[2]) - 1, 0)
+
+    def read(index: tf.Tensor) -> tf.Tensor:
+        places = tf.clip_by_value(tf.cast(index, tf.int32), 0, last)
+        return tf.gather(x, places, axis=2, batch_dims=1)
+
+    if call.op_type == "ResizeNearestNeighbor":
+        return read(at)
+    below = tf.floor(at)
+    part = tf.reshape(at - below, tf.stack([-1, 1, room, 1, 1]))
+    low, high = (tf.cast(read(i), tf.float32) for i in (below, tf.math.ceil(at)))
+    return low + (high - low) * part
+
+
+def _column(size: Any) -> Any:
+    """int32 [n, 1] of own sizes; a number of what all share."""
+    return size.tensor[:, None] if isinstance(size, RowSizes) else size
+
+
+def _places(call: Call, old: Any, new: Any, room: Any) -> tf.Tensor:
+    """float32 [1 or n, room]: where the elements of the result lie in what is resized."""
+    i = tf.cast(tf.range(room), tf.float32)[None]
+    old, new = (tf.cast(s, tf.float32) for s in (old, new))
+    aligns, is_nearest = call.attr("align_corners"), call.op_type == "ResizeNearestNeighbor"
+    scale = old / tf.maximum(new, 1.0)
+    if aligns:
+        scale = tf.where(new > 1.0, (old - 1.0) / tf.maximum(new - 1.0, 1.0), scale)
+    if call.attr("half_pixel_centers"):
+        at = (i + np.float32(0.5)) * scale
+        return tf.floor(at) if is_nearest else at - np.float32(0.5)
+    at = i * scale
+    if is_nearest:  # as C rounds: halves away from zero
+        return tf.floor(at + 0.5) if aligns else tf.floor(at)
+    return at

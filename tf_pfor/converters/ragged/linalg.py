@@ -1,0 +1,198 @@
+"""Matrices of rows of different shapes: many of one size in each row, or one of a size of its own.
+
+Where the last axes are the same in all rows, the packed form is a batch of matrices. A square
+matrix of own size is padded with ones on the diagonal: a block-diagonal matrix, whose factors,
+inverse, determinant and solutions are those of the row and of the identity beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters.math._families import table
+from tf_pfor.converters.ragged._forms import (
+    agreed,
+    aligned,
+    from_padded,
+    masked,
+    rank_of,
+    uses_packed,
+)
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged_rules import ragged_rule
+
+_OF_MATRICES = """
+    Cholesky LogMatrixDeterminant MatrixDeterminant MatrixInverse
+    Lu MatrixExponential MatrixLogarithm MatrixSquareRoot Qr SelfAdjointEigV2 Svd
+    FFT2D IFFT2D
+"""
+_OF_VECTORS = "FFT IFFT"
+_BY_LENGTH = "RFFT IRFFT"
+
+# What they make of a block-diagonal matrix with the identity below is that of the row above.
+_BLOCKWISE = frozenset(table("Cholesky LogMatrixDeterminant MatrixDeterminant MatrixInverse"))
+
+
+@ragged_rule(table(_OF_MATRICES))
+def of_matrices(call: Call, input: Value) -> Any:
+    """Packed, if the matrices are of one size; else beside the identity."""
+    if not isinstance(input, Ragged):
+        raise CannotVectorize("it is not a tensor that differs in shape")
+    name = next(iter(call.inputs))
+    if input.n_leading <= rank_of(input) - 2 and uses_packed(call):
+        return _packed(call, input, call.rebuild(**{name: input.tensor}))
+    if call.op_type not in _BLOCKWISE:
+        raise CannotVectorize("the matrices differ in size")
+    made = call.rebuild(**{name: _beside_identity(input)})
+    if call.op_type in ("Cholesky", "MatrixInverse"):
+        return from_padded(call, made, input.sizes)
+    return _leading(call, input, made)
+
+
+@ragged_rule(_OF_VECTORS)
+def of_vectors(call: Call, input: Value) -> Any:
+    """Packed: the last axis must be the same in all rows."""
+    if not isinstance(input, Ragged) or input.n_leading == rank_of(input) or not uses_packed(call):
+        raise CannotVectorize("the length of the transform differs between iterations")
+    return _packed(call, input, call.rebuild(input=input.tensor))
+
+
+@ragged_rule(_BY_LENGTH)
+def of_length(call: Call, input: Value, fft_length: Value) -> Any:
+    """Packed: the last axis, and the length of the transform, must be the same in all rows."""
+    shared = isinstance(input, Ragged) and input.n_leading < rank_of(input)
+    if not shared or fft_length.is_stacked or not uses_packed(call):
+        raise CannotVectorize("the length of the transform differs between iterations")
+    assert isinstance(input, Ragged)
+    return _packed(call, input, call.rebuild(input=input.tensor))
+
+
+@ragged_rule("MatrixSolve MatrixTriangularSolve")
+def solve(call: Call, matrix: Value, rhs: Value) -> Any:
+    """Packed, if both are of one size; else the matrix beside the identity, zeros on the right."""
+    rank = rank_of(matrix)
+    if rank_of(rhs) != rank or not isinstance(rhs, Ragged):
+        raise CannotVectorize("the two sides differ in rank, or one has the same shape in all rows")
+    if not isinstance(matrix, Ragged):
+        raise CannotVectorize("the matrix has the same shape in all iterations")
+    if rhs.n_leading <= rank - 2 and matrix.n_leading <= rank - 2 and uses_packed(call):
+        both = [aligned(call, v, rhs.sizes, rank) for v in (matrix, rhs)]
+        if all(t is not None for t in both):
+            return _packed(call, rhs, call.rebuild(matrix=both[0], rhs=both[1]))
+    size = _square(matrix)
+    if len(rhs.sizes) < rank - 1 or not isinstance(rhs.sizes[rank - 2], RowSizes):
+        raise CannotVectorize("the sizes of the two sides are not known to be the same")
+    if rhs.sizes[rank - 2] is not size:  # both axes of the matrix become those of the other side
+        matrix, _ = agreed(call, (matrix, rank - 2), (rhs, rank - 2))
+        matrix, rhs = agreed(call, (matrix, rank - 1), (rhs, rank - 2))
+    assert isinstance(matrix, Ragged)
+    assert isinstance(rhs, Ragged)
+    wide = _beside_identity(matrix)
+    return from_padded(call, call.rebuild(matrix=wide, rhs=rhs.in_rows), rhs.sizes)
+
+
+@ragged_rule("MatrixBandPart")
+def band_part(call: Call, input: Value, num_lower: Value, num_upper: Value) -> Any:
+    """Zeros outside of the band stay zeros beside the row."""
+    if not isinstance(input, Ragged) or num_lower.is_stacked or num_upper.is_stacked:
+        raise CannotVectorize("the band differs between iterations")
+    if input.n_leading <= rank_of(input) - 2 and uses_packed(call):
+        return _packed(call, input, call.rebuild(input=input.tensor))
+    return from_padded(call, call.rebuild(input=input.in_rows), input.sizes)
+
+
+@ragged_rule("MatrixDiagV3")
+def matrix_diag(call: Call, diagonal: Value, *_: Value) -> Any:
+    """The main diagonal of a square matrix of the row's own size."""
+    if not isinstance(diagonal, Ragged) or not _is_plain(call, "k", "padding_value"):
+        raise CannotVectorize("it is not the main diagonal")
+    if not all(call.maybe_constant(name) == -1 for name in ("num_rows", "num_cols")):
+        raise CannotVectorize("the matrix is of a size that is given")
+    rank = rank_of(diagonal)
+    if diagonal.n_leading < rank and uses_packed(call):
+        return _packed(call, diagonal, call.rebuild(diagonal=diagonal.tensor))
+    made = call.rebuild(diagonal=diagonal.in_rows)
+    return from_padded(call, made, [*diagonal.sizes, diagonal.sizes[-1]])
+
+
+@ragged_rule("MatrixDiagPartV3")
+def diag_part(call: Call, input: Value, *_: Value) -> Any:
+    """The main diagonal of a square matrix."""
+    if not isinstance(input, Ragged) or not _is_plain(call, "k", "padding_value"):
+        raise CannotVectorize("it is not the main diagonal")
+    if input.n_leading <= rank_of(input) - 2 and uses_packed(call):
+        return _packed(call, input, call.rebuild(input=input.tensor))
+    _square(input)
+    made = call.rebuild(input=input.in_rows)
+    return from_padded(call, made, input.sizes[:-1])
+
+
+@ragged_rule("MatrixSetDiagV3")
+def set_diag(call: Call, input: Value, diagonal: Value, *_: Value) -> Any:
+    """The main diagonal of a square matrix, of as many numbers."""
+    if not isinstance(input, Ragged) or not isinstance(diagonal, Ragged):
+        raise CannotVectorize("one of its inputs has the same shape in all iterations")
+    if not _is_plain(call, "k"):
+        raise CannotVectorize("it is not the main diagonal")
+    matrix, numbers, last = input, diagonal, rank_of(input) - 1
+    if numbers.sizes[-1] is not _square(matrix):
+        matrix = agreed(call, (matrix, last - 1), (numbers, last - 1))[0]
+        matrix, numbers = agreed(call, (matrix, last), (numbers, last - 1))
+    assert isinstance(matrix, Ragged)
+    assert isinstance(numbers, Ragged)
+    made = call.rebuild(input=matrix.in_rows, diagonal=numbers.in_rows)
+    return from_padded(call, made, matrix.sizes)
+
+
+def _is_plain(call: Call, *names: str) -> bool:
+    """Whether some inputs are zero: the main diagonal, and nothing else beside it."""
+    found = [call.maybe_constant(name) for name in names]
+    return all(x is not None and np.all(np.asarray(x) == 0) for x in found)
+
+
+def _packed(call: Call, input: Ragged, made: Any) -> Any:
+    """Results of the packed form, which keep the axes that differ."""
+    several = isinstance(made, (list, tuple))
+    tensors = list(made) if several else [made]
+    found = [
+        Ragged.packed(t, input.sizes, o) for t, o in zip(tensors, call.op.outputs, strict=True)
+    ]
+    return found if several else found[0]
+
+
+def _leading(call: Call, input: Ragged, made: Any) -> Any:
+    """Results without the matrix axes."""
+    rest = input.sizes[:-2]
+    if isinstance(made, (list, tuple)):
+        return [from_padded(call, t, rest) for t in made]
+    return from_padded(call, made, rest)
+
+
+def _square(input: Ragged) -> RowSizes:
+    """The size of the square matrices, the only axes that differ.
+
+    Raises:
+      CannotVectorize: if they are not known to be square.
+    """
+    size = input.sizes[-1]
+    own = len(input.sizes) == rank_of(input) and isinstance(size, RowSizes)
+    if not own or input.sizes[-2] is not size or len(input.ragged_axes) != 2:
+        raise CannotVectorize("the matrices are not known to be square")
+    assert isinstance(size, RowSizes)
+    return size
+
+
+def _beside_identity(input: Ragged) -> tf.Tensor:
+    """[n, ..., L, L]: the matrices, and the identity in the block below, to the largest size."""
+    size = _square(input)
+    x = masked(input.in_rows, input.sizes)
+    room = tf.shape(x)[-1]
+    outside = tf.cast(tf.range(room)[None] >= size.tensor[:, None], x.dtype)  # [n, L]
+    shape = [-1, *[1] * (rank_of(input) - 2), room]
+    return x + tf.linalg.diag(tf.reshape(outside, tf.stack(shape)))

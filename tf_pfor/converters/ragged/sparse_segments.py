@@ -1,0 +1,84 @@
+"""Segments of indexed rows of a table, and of a ragged tensor, as many as each row has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.converters.ragged._entries import Entries, own_ends, require_packed
+from tf_pfor.converters.ragged._forms import after_check, rank_of
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged_rules import ragged_rule, source
+
+
+def _of_table(
+    call: Call, data: Value, indices: tf.Tensor, rows: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The table of all rows and the places in it, which must be inside of the row's own."""
+    rows = tf.cast(rows, tf.int32)
+    if isinstance(data, Ragged):
+        (size,) = data.sizes
+        if not isinstance(size, RowSizes):
+            raise CannotVectorize("the table differs along several axes")
+        table, sizes, starts = data.tensor, tf.gather(size.tensor, rows), size.starts
+    elif data.is_stacked:
+        shape = tf.shape(data.tensor)
+        table = tf.reshape(data.tensor, tf.concat([shape[:1] * shape[1], shape[2:]], 0))
+        table.set_shape([None, *data.tensor.shape[2:]])
+        sizes, starts = shape[1], tf.range(shape[0]) * shape[1]
+    else:
+        return data.tensor, indices
+    right = (indices >= 0) & (indices < tf.cast(sizes, indices.dtype))
+    text = "an index is out of bounds of the table in some iterations. They are"
+    at = after_check(call, right, text, [indices], indices)
+    return table, at + tf.cast(tf.gather(starts, rows), at.dtype)
+
+
+@source("SparseSegmentMean SparseSegmentSqrtN SparseSegmentSum")
+@ragged_rule("SparseSegmentMean SparseSegmentSqrtN SparseSegmentSum")
+def sparse_segments(call: Call, data: Value, indices: Value, segment_ids: Value) -> Any:
+    """As many segments in each row as its last id says: those of all rows follow each other."""
+    entries = Entries(call, indices, segment_ids)
+    at, ids = entries.flat
+    text = "a segment id is negative in some iterations. They are"
+    ids = after_check(call, ids >= 0, text, [ids], ids)
+    counts = tf.cast(own_ends(call, entries.rows, ids), tf.int32)
+    counts.set_shape([call.loop.static_length])
+    sizes = RowSizes.of(counts)
+    table, places = _of_table(call, data, at, entries.rows)
+    moved = ids + tf.cast(tf.gather(sizes.starts, entries.rows), ids.dtype)
+    made = call.rebuild(data=table, indices=places, segment_ids=moved)
+    return Ragged.packed(made, [sizes], call.op.outputs[0])
+
+
+@source("RaggedGather")
+def ragged_gather(
+    call: Call, params_nested_splits: list[Value], params_dense_values: Value, indices: Value
+) -> Any:
+    """The rows that the indices name, one behind the other."""
+    require_packed(call)
+    if len(params_nested_splits) != 1 or rank_of(indices) != 1:
+        raise CannotVectorize("of several ragged axes, or by indices of several axes")
+    splits, values = call.stacked(params_nested_splits[0]), call.stacked(params_dense_values)
+    at = call.stacked(indices)  # [n, k]
+    shape, count = tf.shape(values), tf.shape(splits)[1] - 1
+    right = (at >= 0) & (at < tf.cast(count, at.dtype))
+    text = "an index is out of bounds in some iterations. They are"
+    at = after_check(call, right, text, [at], at)
+    begins = tf.gather(splits, at, batch_dims=1)
+    lengths = tf.gather(splits, at + 1, batch_dims=1) - begins
+    ends = tf.cumsum(lengths, axis=1)
+    own = tf.concat([tf.zeros_like(ends[:, :1]), ends], 1)
+    flat = tf.reshape(values, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))
+    flat.set_shape([None, *values.shape[2:]])
+    first = begins + tf.cast(tf.range(shape[0]) * shape[1], begins.dtype)[:, None]
+    each, many = tf.reshape(first, [-1]), tf.reshape(lengths, [-1])
+    numbers = tf.range(tf.reduce_sum(many)) - tf.repeat(tf.cumsum(many, exclusive=True), many)
+    made = tf.gather(flat, tf.repeat(each, many) + numbers)
+    sizes = tf.cast(tf.reduce_sum(lengths, 1), tf.int32)
+    sizes.set_shape([call.loop.static_length])
+    return [Value.stacked(own), Ragged.packed(made, [RowSizes.of(sizes)], call.op.outputs[1])]

@@ -1,0 +1,51 @@
+"""Lookup tables with rows of different shapes: the keys of all rows at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tf_pfor.converters.ragged._forms import from_packed, uses_packed
+from tf_pfor.core.accesses import changes_what_it_reads
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged, same_sizes
+from tf_pfor.layouts.ragged_rules import ragged_rule
+
+
+@ragged_rule("LookupTableFindV2")
+def find(call: Call, table_handle: Value, keys: Value, default_value: Value) -> Any:
+    """One find of the keys of all rows."""
+    del table_handle
+    if default_value.is_stacked or not isinstance(keys, Ragged) or not uses_packed(call):
+        raise CannotVectorize("'default_value' differs between iterations")
+    made = call.rebuild(keys=keys.tensor)
+    if made.shape.rank is None:  # the default has the shape of a value
+        if keys.tensor.shape.rank != 1:
+            raise CannotVectorize("whether its keys are vectors is not known")
+        made.set_shape(keys.tensor.shape.concatenate(default_value.inner_shape))
+    return from_packed(call, made, keys.sizes)
+
+
+@ragged_rule("LookupTableInsertV2")
+def insert(call: Call, table_handle: Value, keys: Value, values: Value) -> None:
+    """One insert, in the order of the iterations: of equal keys the last one stays."""
+    del table_handle
+    if changes_what_it_reads(call.op, call.memo):
+        raise CannotVectorize("what it inserts into a table depends on what that table holds")
+    if not isinstance(keys, Ragged) or not isinstance(values, Ragged) or not uses_packed(call):
+        raise CannotVectorize("the keys, or the values, are as many in all iterations")
+    if not same_sizes(keys.sizes, values.sizes):
+        raise CannotVectorize("the keys and the values are not known to be of one number")
+    call.rebuild(keys=keys.tensor, values=values.tensor)
+
+
+@ragged_rule("LookupTableRemoveV2")
+def remove(call: Call, table_handle: Value, keys: Value) -> None:
+    """One removal of the keys of all iterations."""
+    del table_handle
+    if changes_what_it_reads(call.op, call.memo):
+        raise CannotVectorize("what it removes from a table depends on what that table holds")
+    if not isinstance(keys, Ragged) or not uses_packed(call):
+        raise CannotVectorize("the keys, in a map of a map")
+    call.rebuild(keys=keys.tensor)

@@ -1,0 +1,163 @@
+"""RaggedTensors of the body, values and splits of own number in each row: made dense, counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.converters.ragged._forms import (
+    after_check,
+    from_packed,
+    from_padded,
+    rank_of,
+    row_ids,
+    uses_packed,
+)
+from tf_pfor.converters.ragged._joint_rows import flat_of, joint_splits
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, Size
+from tf_pfor.layouts.ragged_rules import ragged_rule, source
+
+
+@source("RaggedTensorToTensor")
+@ragged_rule("RaggedTensorToTensor")
+def to_tensor(
+    call: Call, shape: Value, values: Value, default_value: Value,
+    row_partition_tensors: list[Value],
+) -> Any:  # fmt: skip
+    """All rows as one RaggedTensor, which becomes as wide as the widest row; each row is cut."""
+    del shape
+    if default_value.is_stacked or not uses_packed(call):
+        raise CannotVectorize("'default_value' differs between iterations, or in a map of a map")
+    flat, count = _values(call, values)
+    partition, counts, lengths = _partition(call, row_partition_tensors, count)
+    many = counts[0]
+    sizes: list[Any] = [many, *_widths(call, lengths, counts)]
+    given = [-1, *[s if isinstance(s, int) else -1 for s in sizes[1:]]]
+    rest = flat.shape[1:]
+    if not rest.is_fully_defined():
+        raise CannotVectorize("the shape of the values is not known")
+    wide = call.rebuild(
+        shape=call.emit.constant([*given, *rest], tf.int64),
+        values=flat,
+        row_partition_tensors=partition,
+    )  # [total, ...]
+    differ = [s for s in sizes[1:] if isinstance(s, RowSizes)]
+    if isinstance(many, RowSizes):
+        packed = from_packed(call, wide, [many])
+        if not differ:
+            return packed
+        assert isinstance(packed, Ragged)
+        return from_padded(call, packed.in_rows, sizes)
+    full = tf.concat([[call.loop.length, many], tf.shape(wide)[1:]], 0)
+    made = tf.reshape(wide, full)
+    known = [many if isinstance(many, int) else None, *wide.shape[1:]]
+    made.set_shape([call.loop.static_length, *known])
+    return from_padded(call, made, sizes) if differ else call.like(made)
+
+
+def _values(call: Call, values: Value) -> tuple[tf.Tensor, Size]:
+    """[total, ...], and how many each row has."""
+    if isinstance(values, Ragged):
+        if values.n_leading != 1:
+            raise CannotVectorize("the values differ along several axes")
+        return values.tensor, values.sizes[0]
+    x = call.stacked(values)
+    known = x.shape[1]
+    flat = tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], 0))
+    flat.set_shape([None, *x.shape[2:]])
+    return flat, tf.shape(x)[1] if known is None else known
+
+
+def _partition(
+    call: Call, given: list[Value], count: Size
+) -> tuple[list[tf.Tensor], list[Size], list[tf.Tensor]]:
+    """The partition of all rows; by levels, how many parts each row has, and their lengths."""
+    kinds = call.attr("row_partition_types")
+    if all(kind == "ROW_SPLITS" for kind in kinds):
+        tensors: list[tf.Tensor] = []
+        counts: list[Size] = []
+        for splits in reversed(given):
+            joint, count = joint_splits(call, splits, count)
+            tensors.insert(0, joint)
+            counts.insert(0, count)
+        return tensors, counts, [t[1:] - t[:-1] for t in tensors]
+    if len(kinds) != 2 or kinds[1] != "VALUE_ROWIDS":
+        raise CannotVectorize("the rows of several levels are given by the numbers of their values")
+    many = _number(given[0])
+    ids, room = flat_of(call, given[1])
+    if room is not count and not (isinstance(room, int) and room == count):
+        raise CannotVectorize("values and the numbers of their rows are not known to be as many")
+    n: Any = call.loop.length
+    if isinstance(many, RowSizes):
+        rows = row_ids([count]) if isinstance(count, RowSizes) else tf.repeat(tf.range(n), count)
+        limit, first = tf.gather(many.tensor, rows), tf.gather(many.starts, rows)
+        total: Any = tf.reduce_sum(many.tensor)
+    else:
+        rows = row_ids([count]) if isinstance(count, RowSizes) else tf.repeat(tf.range(n), count)
+        limit, first, total = tf.convert_to_tensor(many), rows * many, n * many
+    limit, first = (tf.cast(t, ids.dtype) for t in (limit, first))
+    text = "the number of a row is out of bounds in some iterations. They are"
+    ids = first + after_check(call, (ids >= 0) & (ids < limit), text, [ids], ids)
+    total = tf.cast(total, ids.dtype)
+    lengths = tf.math.unsorted_segment_sum(tf.ones_like(ids), ids, total)
+    return [total, ids], [many], [lengths]
+
+
+def _number(value: Value) -> Size:
+    """A number of rows."""
+    if isinstance(value, RowSize):
+        return value.size
+    if value.constant is not None:
+        return int(value.constant)
+    number = tf.cast(value.tensor, tf.int32)
+    return RowSizes.of(number) if value.is_stacked else number
+
+
+def _widths(call: Call, lengths: list[tf.Tensor], counts: list[Size]) -> list[Size]:
+    """The dense sizes of the ragged axes: those given, else those of the longest in each row."""
+    shape = call.maybe_constant("shape")
+    if shape is None:
+        raise CannotVectorize("the shape is not known before running")
+    given = [int(s) for s in shape] if shape.ndim else [-1] * (len(lengths) + 1)
+    if given[0] >= 0 and not (isinstance(counts[0], int) and counts[0] == given[0]):
+        raise CannotVectorize("so many rows, where there may be others")
+    n: Any = call.loop.length
+    found: list[Size] = []
+    for size, own, many in zip(given[1:], lengths, counts):
+        if size >= 0:
+            found.append(size)
+            continue
+        rows = many.rows if isinstance(many, RowSizes) else tf.repeat(tf.range(n), many)
+        most = tf.math.unsorted_segment_max(tf.cast(own, tf.int32), rows, n)
+        most = tf.maximum(most, 0)
+        most.set_shape([call.loop.static_length])
+        found.append(RowSizes.of(most))
+    return found
+
+
+@source("RaggedBincount")
+@ragged_rule("RaggedBincount")
+def bincount(call: Call, splits: Value, values: Value, size: Value, weights: Value) -> Any:
+    """The counts of the parts of all rows."""
+    bins = call.walker.bounds.constant(call.op.inputs[2])
+    if bins is None and size.is_stacked:
+        raise CannotVectorize("the number of bins, and so the shape, may differ")
+    flat, count = flat_of(call, values)
+    joint, many = joint_splits(call, splits, count)
+    if weights.inner_shape == (0,) and not weights.is_stacked:
+        weigh = weights.tensor
+    elif isinstance(weights, Ragged) and isinstance(count, RowSizes):
+        if weights.sizes[0] is not count or rank_of(weights) != 1:
+            raise CannotVectorize("weights of another number than there are numbers")
+        weigh = weights.tensor
+    else:
+        raise CannotVectorize("weights of one number in all iterations")
+    width = size.tensor if bins is None else call.emit.constant(bins)
+    made = call.rebuild(splits=joint, values=flat, size=width, weights=weigh)
+    if isinstance(many, RowSizes):
+        return from_packed(call, made, [many])
+    return call.like(tf.reshape(made, tf.stack([call.loop.length, many, tf.cast(width, tf.int32)])))

@@ -1,0 +1,217 @@
+"""Text that comes apart: as many pieces, characters or n-grams in each row as the row has.
+
+The kernels take many texts at once and put the pieces one behind the other, as the packed form
+does: one call for the texts of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters.ragged._forms import (
+    after_check,
+    aligned,
+    constant_axes,
+    from_packed,
+    rank_of,
+    row_ids,
+    row_starts,
+    unified,
+    uses_packed,
+)
+from tf_pfor.converters.ragged._joint_rows import (
+    counted,
+    flat_of,
+    joint_splits,
+    numbers_of,
+    own_splits,
+    rows_of,
+)
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Cell, Value
+from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, same_sizes, shape_value
+from tf_pfor.layouts.ragged_rules import ragged_rule, source
+
+# ---------------------------------------------------------------------------
+# Pieces
+# ---------------------------------------------------------------------------
+
+
+@source("StringSplit StringSplitV2")
+@ragged_rule("StringSplit StringSplitV2")
+def split(call: Call, input: Value, separator: Value) -> Any:
+    """The pieces of all texts; the first column of their indices says of which text."""
+    if separator.is_stacked:
+        raise CannotVectorize("the separator differs between iterations")
+    texts, many = flat_of(call, input)
+    indices, pieces, _ = call.rebuild(input=texts)
+    columns = tf.cast(indices, tf.int32)
+    rows, place = rows_of(columns[:, 0], many)
+    sizes = counted(call, rows)
+    own = tf.stack([tf.cast(place, tf.int64), indices[:, 1]], 1)
+
+    def most() -> tf.Tensor:
+        n = call.loop.length
+        found = tf.math.unsorted_segment_max(columns[:, 1] + 1, rows, n)
+        return tf.maximum(found, 0)  # of no pieces
+
+    longest = RowSizes(Cell(None, lambda: _in_graph(call, most)))
+    return [
+        Ragged.packed(own, [sizes], call.op.outputs[0]),
+        Ragged.packed(pieces, [sizes], call.op.outputs[1]),
+        shape_value(call.emit, [many, longest], tf.int64),
+    ]
+
+
+def _in_graph(call: Call, make: Any) -> tf.Tensor:
+    with call.emit.graph.as_default():
+        return make()
+
+
+@source("UnicodeDecode UnicodeDecodeWithOffsets")
+@ragged_rule("UnicodeDecode UnicodeDecodeWithOffsets")
+def decode(call: Call, input: Value) -> Any:
+    """The characters of all texts, and with each where it begins."""
+    texts, many = flat_of(call, input)
+    splits, *parts = call.rebuild(input=texts)
+    own, sizes = own_splits(call, splits, many, call.op.outputs[0])
+    made = [Ragged.packed(t, [sizes], o) for t, o in zip(parts, call.op.outputs[1:])]
+    return [own, *made]
+
+
+@source("StringNGrams")
+@ragged_rule("StringNGrams")
+def ngrams(call: Call, data: Value, data_splits: Value) -> Any:
+    """The n-grams of all rows."""
+    flat, count = flat_of(call, data)
+    splits, many = joint_splits(call, data_splits, count)
+    made, ends = call.rebuild(data=flat, data_splits=splits)
+    if call.attr("pad_width") and (call.attr("left_pad") or call.attr("right_pad")):
+        made, ends = _of_rows_with_data(call, made, ends, count, many)
+    room = data_splits.sizes[0] if isinstance(data_splits, Ragged) else None
+    assert not isinstance(room, (int, tf.Tensor))
+    own, sizes = own_splits(call, ends, many, call.op.outputs[1], room)
+    return [Ragged.packed(made, [sizes], call.op.outputs[0]), own]
+
+
+@source("UnicodeEncode")
+@ragged_rule("UnicodeEncode")
+def encode(call: Call, input_values: Value, input_splits: Value) -> Any:
+    """The texts of all rows, of their characters."""
+    flat, count = flat_of(call, input_values)
+    splits, many = joint_splits(call, input_splits, count)
+    made = call.rebuild(input_values=flat, input_splits=splits)
+    if isinstance(many, RowSizes):
+        return from_packed(call, made, [many])
+    return call.like(tf.reshape(made, tf.stack([call.loop.length, many])))
+
+
+def _of_rows_with_data(
+    call: Call, made: tf.Tensor, ends: tf.Tensor, count: Size, many: Size
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Without n-grams of nothing but padding in rows that have no data: the kernel makes none."""
+    n: Any = call.loop.length
+    has_data = tf.broadcast_to(numbers_of(count) > 0, tf.stack([n]))
+    kept = tf.repeat(has_data, numbers_of(many))  # of the parts of all rows
+    counts = ends[1:] - ends[:-1]
+    made = tf.boolean_mask(made, tf.repeat(kept, counts))
+    ends = tf.cumsum(tf.where(kept, counts, tf.zeros_like(counts)))
+    return made, tf.concat([tf.zeros([1], ends.dtype), ends], 0)
+
+
+# ---------------------------------------------------------------------------
+# Joined, and elementwise
+# ---------------------------------------------------------------------------
+
+
+@ragged_rule("ReduceJoin")
+def reduce_join(call: Call, inputs: Ragged, reduction_indices: Value) -> Any:
+    """Over axes that all rows share: packed. Over all, or the one that differs: by rows."""
+    del reduction_indices
+    rank, count = rank_of(inputs), inputs.n_leading
+    axes = constant_axes(call, "reduction_indices", rank)
+    if call.attr("keep_dims") or not uses_packed(call):
+        raise CannotVectorize("joined axes stay as axes of size 1, or in a map of a map")
+    behind = [a for a in axes if a >= count]
+    x, separator = inputs.tensor, call.attr("separator")
+    if axes[: len(behind)] != behind:
+        raise CannotVectorize("the first axes are joined before the last ones")
+    if behind:
+        moved = np.asarray([a - count + 1 for a in behind], np.int32)
+        x = call.rebuild(inputs=x, reduction_indices=moved)
+    left = axes[len(behind) :]
+    if not left:
+        return from_packed(call, x, inputs.sizes)
+    if left != list(range(count))[::-1]:
+        raise CannotVectorize("some of the axes that differ are joined")
+    rows = row_ids(inputs.sizes)
+    if separator:  # the kernel for segments leaves it out behind an empty text
+        place = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts(inputs.sizes), rows)
+        x = tf.strings.join([tf.where(place > 0, separator, ""), x])
+    return call.like(tf.strings.unsorted_segment_join(x, rows, call.loop.length))
+
+
+@ragged_rule("UnsortedSegmentJoin")
+def segment_join(call: Call, inputs: Value, segment_ids: Value, num_segments: Value) -> Any:
+    """The segments of all rows follow each other."""
+    if num_segments.is_stacked or not isinstance(segment_ids, Ragged) or not uses_packed(call):
+        raise CannotVectorize("how many segments there are differs between iterations")
+    if not isinstance(inputs, Ragged) or rank_of(inputs) != 1 or rank_of(segment_ids) != 1:
+        raise CannotVectorize("what is joined is no vector of the row's own length")
+    ids, count = segment_ids.tensor, tf.cast(num_segments.tensor, segment_ids.dtype)
+    if not same_sizes(inputs.sizes, segment_ids.sizes):
+        a, b = (numbers_of(v.sizes[0]) for v in (inputs, segment_ids))
+        text = "texts and segment ids differ in number in some iterations. The numbers are"
+        ids = after_check(call, tf.equal(a, b), text, [a, b], ids)
+    text = "a segment id is negative, or not below the number of segments. They are"
+    ids = after_check(call, (ids >= 0) & (ids < count), text, [ids], ids)
+    n: Any = call.loop.length
+    places = ids + tf.cast(row_ids(inputs.sizes), ids.dtype) * count
+    total = tf.cast(tf.cast(n, ids.dtype) * count, num_segments.dtype)
+    made = call.rebuild(inputs=inputs.tensor, segment_ids=places, num_segments=total)
+    return call.like(tf.reshape(made, tf.stack([n, tf.cast(count, tf.int32)])))
+
+
+@ragged_rule("StringJoin")
+def join(call: Call, inputs: list[Value]) -> Any:
+    """Packed: texts of the same sizes, and scalars."""
+    operands, sizes = _alike(call, inputs)
+    return from_packed(call, call.rebuild(inputs=operands), sizes)
+
+
+@ragged_rule("Substr")
+def substr(call: Call, *values: Value) -> Any:
+    """Packed: places and lengths are of one shape for the kernel."""
+    operands, sizes = _alike(call, values)
+    if operands[1].shape.rank != operands[2].shape.rank or not isinstance(values[0], Ragged):
+        like = next(t for t, v in zip(operands, values) if isinstance(v, Ragged))
+        operands = [tf.broadcast_to(t, tf.shape(like)) for t in operands]
+    return from_packed(call, call.rebuild(**dict(zip(call.inputs, operands))), sizes)
+
+
+@ragged_rule("RegexFullMatch RegexReplace")
+def pattern(call: Call, text: Value, *others: Value) -> Any:
+    """Packed: the pattern, and what to put in its place, are the same in all rows."""
+    if not isinstance(text, Ragged) or any(v.is_stacked for v in others) or not uses_packed(call):
+        raise CannotVectorize("the pattern differs between iterations")
+    return from_packed(call, call.rebuild(input=text.tensor), text.sizes)
+
+
+def _alike(call: Call, values: Sequence[Value]) -> tuple[list[tf.Tensor], tuple[Size, ...]]:
+    """Operands that are ragged with the same sizes, or scalars, in the packed form."""
+    if not uses_packed(call):
+        raise CannotVectorize("its inputs differ in shape, in a map of a map")
+    rank = max(map(rank_of, values))
+    if any(rank_of(v) not in (0, rank) for v in values):
+        raise CannotVectorize("its inputs have different shapes")
+    values = unified(call, values, rank, broadcasts=False)
+    sizes = next(v.sizes for v in values if isinstance(v, Ragged))
+    found = [aligned(call, v, sizes, rank) for v in values]
+    if any(t is None for t in found):
+        raise CannotVectorize("its inputs have different shapes")
+    return [t for t in found if t is not None], sizes

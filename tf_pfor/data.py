@@ -1,0 +1,19 @@
+"""tf.data: functions of one element that run on whole batches (docs/data.md)."""
+
+from tf_pfor.frontends.data import (
+    Failure,
+    explain,
+    filter_map_and_batch,
+    find_failure,
+    map_and_batch,
+    vectorize,
+)
+
+__all__ = [
+    "Failure",
+    "explain",
+    "filter_map_and_batch",
+    "find_failure",
+    "map_and_batch",
+    "vectorize",
+]

@@ -1,0 +1,153 @@
+"""``choose``: the form of a loop beside the vectorized one, and which of both is faster."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core.accesses import Accesses
+from tf_pfor.core.errors import ArgumentError
+from tf_pfor.frontends.data._elements import arguments, may_differ
+from tf_pfor.frontends.data._results import Padding
+from tf_pfor.tracing.trace import autographed
+
+_LOG = logging.getLogger("tf_pfor.data")
+_TRIAL = 8  # batches of the dataset that both forms are timed on, again and again
+_SECONDS = 0.3  # for each form in each round
+_ROUNDS = 2
+_WARM = 2  # batches that are not timed
+_RAGGED: Any = tf.RaggedTensor
+Form = Callable[[Any], Any]
+"""From a dataset to a dataset."""
+
+
+# ---------------------------------------------------------------------------
+# The loop
+# ---------------------------------------------------------------------------
+
+
+def batched_as(
+    dataset: tf.data.Dataset[Any], size: Any, spec: Any, padding: Padding, *, drop_remainder: bool
+) -> tf.data.Dataset[Any]:
+    """The results of a function of one element, in batches such as the vectorized form makes.
+
+    Args:
+      dataset: of the results.
+      size: of a batch.
+      spec: the ``element_spec`` of the vectorized form; None if there is none.
+      padding: of results of different shapes.
+      drop_remainder: as in ``Dataset.batch``.
+    """
+    leaves = tf.nest.flatten(dataset.element_spec)
+    is_dense = padding.out_shapes == "dense" or not any(map(may_differ, leaves))
+    if is_dense or any(may_differ(x) and x.shape.rank is None for x in leaves):
+        batches = dataset.batch(size, drop_remainder)
+    else:
+        batches = dataset.ragged_batch(size, drop_remainder)
+    is_tuple = type(batches.element_spec) is tuple
+
+    @tf.autograph.experimental.do_not_convert
+    def as_vectorized(*components: Any) -> Any:
+        batch = components if is_tuple else components[0]
+        if padding.is_on:
+            batch = padding.of_batch(batch)
+        if spec is None:
+            return batch
+        made = [_as(x, s) for x, s in zip(tf.nest.flatten(batch), tf.nest.flatten(spec))]
+        return tf.nest.pack_sequence_as(batch, made)
+
+    return (
+        batches
+        if batches.element_spec == spec and not padding.is_on
+        else batches.map(as_vectorized)
+    )
+
+
+def _as(batch: Any, spec: Any) -> Any:
+    """One component of a batch in the form that ``spec`` says."""
+    if isinstance(spec, tf.RaggedTensorSpec):
+        ragged: Any = spec
+        return _of_ragged_rank(batch, ragged.ragged_rank)
+    if not isinstance(spec, tf.TensorSpec):
+        return batch
+    return tf.ensure_shape(_of_ragged_rank(batch, 0), spec.shape)
+
+
+def _of_ragged_rank(x: Any, rank: int) -> Any:
+    """The same rows with more or fewer ragged axes; axes that are none must be of one size."""
+    if not isinstance(x, tf.RaggedTensor):
+        return x if rank == 0 else _RAGGED.from_tensor(x, ragged_rank=rank)
+    ragged: Any = x
+    if rank > 0:
+        return ragged.with_values(_of_ragged_rank(ragged.values, rank - 1))
+    dense = ragged.to_tensor()
+    check = tf.debugging.assert_equal(
+        tf.size(dense), tf.size(ragged.flat_values), "Results of different shapes in one batch."
+    )
+    with tf.control_dependencies([check]):
+        return tf.identity(dense)
+
+
+# ---------------------------------------------------------------------------
+# Which is faster
+# ---------------------------------------------------------------------------
+
+
+def check_stateless(fn: Callable[..., Any], spec: Any) -> None:
+    """Refuses functions that change variables: a trial would change them.
+
+    Raises:
+      ArgumentError: if it does; it names the line.
+    """
+    traced = tf.function(autographed(fn), autograph=False).get_concrete_function(*arguments(spec))
+    for access in Accesses(traced.graph).all:
+        if access.writes:
+            line = _tf.user_line(access.op) or "line unknown"
+            raise ArgumentError(
+                'choose="auto" runs the function on the first batches, which would change the '
+                f'variable that {access.op.type} ({line}) writes. Choose "vectorized" or '
+                '"loop".'
+            )
+
+
+def is_faster(first: Form, second: Form, dataset: tf.data.Dataset[Any], size: Any) -> bool:
+    """Whether ``first`` makes more batches in a second, on the first elements of a dataset.
+
+    These are read once and kept in memory, so that the time of the source counts for neither.
+
+    Raises:
+      ArgumentError: where a dataset cannot be run: in a function.
+    """
+    if not tf.executing_eagerly():
+        raise ArgumentError(
+            'choose="auto" runs the first batches, which a tf.function cannot do. Make the dataset '
+            'outside of the function, or choose "vectorized" or "loop".'
+        )
+    trial = dataset.take(_TRIAL * int(size)).cache()
+    if not any([True for _ in trial]):  # all of them: then the cache is complete
+        return True
+    rates, forms = [0.0, 0.0], [first(trial.repeat()), second(trial.repeat())]
+    for _ in range(_ROUNDS):
+        rates = [max(rate, _rate(form)) for rate, form in zip(rates, forms)]
+    _LOG.info(
+        "choose='auto': %.0f batches in a second vectorized, %.0f in a loop: %s.",
+        *rates, "vectorized" if rates[0] >= rates[1] else "loop",
+    )  # fmt: skip
+    return rates[0] >= rates[1]
+
+
+def _rate(batches: tf.data.Dataset[Any]) -> float:
+    """Batches in a second, of a dataset; an endless one need not end."""
+    began, count = time.perf_counter(), 0
+    for count, _ in enumerate(batches, 1 - _WARM):
+        now = time.perf_counter()
+        if count == 0:
+            began = now
+        if now - began > _SECONDS and count > 0:
+            break
+    return count / (time.perf_counter() - began) if count > 0 else 0.0

@@ -1,0 +1,140 @@
+"""Elements of a dataset as batches, whatever their structure, and rows of a batch as elements.
+
+A dense component whose shape is not fully known may have another shape in each element: it is
+padded, and its sizes go along, so that the function of one element gets it as it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tf_pfor.core import nests
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+
+_COMPONENTS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
+
+
+class Uneven(NamedTuple):
+    """A dense component whose elements have their own shapes.
+
+    In an element of the dataset: the tensor, and its shape. In a batch: padded, [n, largest, ...],
+    and the shapes, [n, rank]. In a row: padded, and its shape.
+    """
+
+    tensor: Any
+    sizes: Any
+    axes: dict[int, tuple[()]]  # the axes that differ: keys without leaves, known to the structure
+
+    @classmethod
+    def of(cls, tensor: Any) -> Uneven:
+        """Of an element of the dataset."""
+        axes = [i for i, size in enumerate(tensor.shape.as_list()) if size is None]
+        return cls(tensor, tf.shape(tensor), {i: () for i in axes})
+
+    @property
+    def cut(self) -> tf.Tensor:
+        """Of a row: the element."""
+        slices = [slice(None)] * self.tensor.shape.rank
+        for axis in self.axes:
+            slices[axis] = slice(None, self.sizes[axis])
+        return self.tensor[tuple(slices)]
+
+
+def arguments(element: Any) -> tuple[Any, ...]:
+    """How ``Dataset.map`` calls a function: ``fn(*element)`` of a tuple, else ``fn(element)``."""
+    return element if type(element) is tuple else (element,)
+
+
+def check_components(spec: Any) -> None:
+    """Refuses datasets whose elements cannot be batched.
+
+    Raises:
+      ArgumentTypeError: if a component is a dataset, an optional or the like.
+    """
+    for leaf in tf.nest.flatten(spec):
+        if _is_none(leaf):
+            continue
+        if not isinstance(leaf, _COMPONENTS) or getattr(leaf, "dtype", None) == tf.variant:
+            raise ArgumentTypeError(
+                f"A component of the dataset's elements is a {leaf}, expected tensors, "
+                "RaggedTensors and SparseTensors. Make tensors of it first, or use "
+                "Dataset.map(fn)."
+            )
+
+
+def _is_none(spec: Any) -> bool:
+    return spec is None or type(spec).__name__ == "NoneTensorSpec"
+
+
+def may_differ(spec: Any) -> bool:
+    """Whether elements with this component's spec may have different shapes."""
+    return isinstance(spec, tf.TensorSpec) and not spec.shape.is_fully_defined()
+
+
+def in_batches(
+    dataset: tf.data.Dataset[Any], size: Any, *, drop_remainder: bool, may_be_ragged: bool
+) -> tf.data.Dataset[Any]:
+    """The dataset in batches; dense components of different shapes are ``Uneven``.
+
+    Args:
+      dataset: of single elements.
+      size: of a batch.
+      drop_remainder: as in ``Dataset.batch``.
+      may_be_ragged: whether elements may have different shapes where their spec does not know.
+
+    Raises:
+      ArgumentError: if a component of unknown rank stands beside others of unknown sizes.
+    """
+    check_components(dataset.element_spec)
+    leaves = tf.nest.flatten(dataset.element_spec)
+    uneven = [x for x in leaves if may_differ(x)]
+    if not may_be_ragged or all(x.shape.rank is None for x in uneven):
+        return dataset.batch(size, drop_remainder)
+    if any(x.shape.rank is None for x in uneven):
+        raise ArgumentError(
+            f"Components of the dataset's elements have unknown sizes and unknown ranks: {uneven}. "
+            "Say their ranks before, with tf.ensure_shape(x, [None, ...]); or, if all elements "
+            "have one shape, pass ragged=False."
+        )
+    measured = dataset.map(_with_sizes)
+    spec = nests.replaced(measured.element_spec, Uneven, lambda _: None)
+    if any(may_differ(x) for x in tf.nest.flatten(spec)):
+        raise ArgumentTypeError(
+            "The dataset's elements have tensors of unknown sizes in a structure that is neither "
+            f"a tuple, a namedtuple, a dict nor a dataclass: {dataset.element_spec}. Make one of "
+            "these of it first; or, if all elements have one shape, pass ragged=False."
+        )
+    if all(isinstance(x, tf.TensorSpec) or _is_none(x) for x in leaves):
+        return measured.padded_batch(size, drop_remainder=drop_remainder)
+    return measured.ragged_batch(size, drop_remainder).map(_padded)
+
+
+@tf.autograph.experimental.do_not_convert
+def _with_sizes(*element: Any) -> Any:
+    def of(x: Any) -> Any:
+        return x if x.shape.is_fully_defined() else Uneven.of(x)
+
+    return nests.replaced(element, tf.Tensor, of)
+
+
+@tf.autograph.experimental.do_not_convert
+def _padded(*batch: Any) -> Any:
+    """Of ragged batches, where other components are ragged or sparse themselves."""
+
+    def of(x: Uneven) -> Uneven:
+        dense: Any = x.tensor.to_tensor()
+        # A ragged tensor does not know the sizes of rows without elements.
+        missing = tf.maximum(tf.reduce_max(x.sizes, 0) - tf.shape(dense)[1:], 0)
+        after = tf.concat([[0], missing], 0)
+        padded = tf.pad(dense, tf.stack([tf.zeros_like(after), after], 1))
+        padded.set_shape(x.tensor.shape)
+        return Uneven(padded, x.sizes, x.axes)
+
+    return nests.replaced(batch, Uneven, of)
+
+
+def rows(batch_row: Any) -> Any:
+    """In an iteration: the element as the user's function gets it."""
+    return nests.replaced(batch_row, Uneven, lambda x: x.cut)

@@ -1,0 +1,64 @@
+"""``explain`` for a function of one element of a dataset."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.api import explain as _of_rows
+from tf_pfor.api.maps import check_callable
+from tf_pfor.api.report import Report
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.frontends.data import _elements
+from tf_pfor.frontends.data._results import as_dataset_reads
+from tf_pfor.tracing.trace import autographed
+
+_ROWS = 8  # of the batch that is read
+
+
+@tf.autograph.experimental.do_not_convert
+def explain(fn: Callable[..., Any], dataset: Any, *, ragged: bool = True) -> Report:
+    """Prints what becomes of each op of ``fn`` in ``map_and_batch``: what loops, and why.
+
+    Args:
+      fn: as for ``map_and_batch``. It is traced, not run.
+      dataset: of single elements, of which the first few are read.
+      ragged: as for ``map_and_batch``.
+
+    Returns:
+      The ``tf_pfor.Report``, which was printed.
+
+    Raises:
+      ArgumentTypeError, ArgumentError: if an argument is wrong, or the dataset has no elements.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> ds = tf.data.Dataset.range(10)
+    >>> report = tf_pfor.data.explain(lambda i: i * i, ds)  # doctest: +ELLIPSIS
+    <lambda>, n = 8
+    ...
+    >>> report.totals["looped"]
+    0
+    """
+    check_callable(fn, "fn")
+    if not isinstance(dataset, tf.data.Dataset):
+        raise ArgumentTypeError(f"dataset must be a tf.data.Dataset, found {dataset!r}.")
+    batches = _elements.in_batches(
+        dataset.take(_ROWS), _ROWS, drop_remainder=False, may_be_ragged=ragged
+    )
+    batch = next(iter(batches), None)
+    if batch is None:
+        raise ArgumentError("dataset has no elements; explain reads the first few of them.")
+    converted = autographed(fn)
+
+    @functools.wraps(fn, ("__name__", "__qualname__"), ())
+    @tf.autograph.experimental.do_not_convert
+    def one(*components: Any) -> Any:
+        return as_dataset_reads(converted(*_elements.rows(components)))
+
+    report = _of_rows.describe(one, *_elements.arguments(batch))
+    print(report)
+    return report

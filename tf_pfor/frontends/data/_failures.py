@@ -1,0 +1,100 @@
+"""``find_failure``: the first element of a dataset for which a function fails."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.api.maps import check_callable
+from tf_pfor.core.errors import ArgumentTypeError
+from tf_pfor.frontends.data._elements import arguments
+from tf_pfor.tracing.trace import autographed
+
+_NODE = "[[{{node "  # in messages, before the name of an op
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failure:
+    """An element for which a function fails.
+
+    Attributes:
+      index: its place in the dataset, from 0.
+      element: the element.
+      op_type: of the op that failed, "" if unknown.
+      line: ``file:line`` of the user's code that made the op, "" if unknown.
+      error: what TensorFlow says.
+    """
+
+    index: int
+    element: Any
+    op_type: str
+    line: str
+    error: str
+
+    def __str__(self) -> str:
+        what = f"{self.op_type or 'an op'} ({self.line or 'line unknown'})"
+        return f"Element {self.index} fails in {what}: {self.error}"
+
+
+@tf.autograph.experimental.do_not_convert
+def find_failure(fn: Callable[..., Any], dataset: Any) -> Failure | None:
+    """Calls ``fn`` for one element after the other, and tells the first for which it fails.
+
+    tf.data says of an error that it was in a ``map``, and hardly more: this tells the element, the
+    op and the line. It is slow, and state that ``fn`` changes is changed.
+
+    Args:
+      fn: as for ``map_and_batch``.
+      dataset: of single elements, finite.
+
+    Returns:
+      The ``Failure``, or None if ``fn`` fails for none of the elements.
+
+    Raises:
+      ArgumentTypeError: if an argument is wrong.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> ds = tf.data.Dataset.from_tensor_slices(["1", "2", "three"])
+    >>> failure = tf_pfor.data.find_failure(tf.strings.to_number, ds)
+    >>> failure.index, failure.op_type
+    (2, 'StringToNumber')
+    """
+    check_callable(fn, "fn")
+    if not isinstance(dataset, tf.data.Dataset):
+        raise ArgumentTypeError(f"dataset must be a tf.data.Dataset, found {dataset!r}.")
+    signature = arguments(dataset.element_spec)
+    traced = tf.function(autographed(fn), signature, autograph=False)
+    for index, element in enumerate(dataset):
+        try:
+            traced(*arguments(element))
+        except tf.errors.OpError as why:
+            return _failure(index, element, traced.get_concrete_function().graph, why)
+    return None
+
+
+def _failure(index: int, element: Any, graph: Any, why: tf.errors.OpError) -> Failure:
+    """Of an error whose message has the name of an op of the graph, or of a function it calls."""
+    *before, after = why.message.rsplit(_NODE, 1) if _NODE in why.message else [why.message]
+    op = None if not before else _found(graph, after.split("}}")[0])
+    lines = [line.strip() for line in (before or [after])[0].splitlines() if line.strip()]
+    what = lines[-1] if lines else why.message
+    return Failure(index, element, op.type if op else "", _tf.user_line(op) if op else "", what)
+
+
+def _found(graph: Any, name: str) -> tf.Operation | None:
+    """The op of this name, in a graph or the functions of its ops."""
+    seen: list[Any] = []
+    graphs = [graph]
+    while graphs:
+        here = graphs.pop()
+        seen.append(here)
+        for op in here.get_operations():
+            if op.name == name:
+                return op
+            graphs += [g for g in _tf.functions_of(op) if all(g is not x for x in [*seen, *graphs])]
+    return None

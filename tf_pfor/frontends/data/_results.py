@@ -1,0 +1,211 @@
+"""What functions of one element return, as tf.data reads it, and batches of it padded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.core import nests
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+
+# ---------------------------------------------------------------------------
+# Of one element
+# ---------------------------------------------------------------------------
+
+
+def as_dataset_reads(result: Any) -> Any:
+    """A list that the function returns is a tuple; lists in it are tensors, as in ``Dataset.map``.
+
+    Raises:
+      ArgumentTypeError: for a result that cannot be stacked, such as a dataset.
+    """
+    made = _without_lists(tuple(result) if isinstance(result, list) else result)
+    for leaf in tf.nest.flatten(nests.from_user(made)):
+        if isinstance(leaf, (tf.data.Dataset, tf.experimental.Optional, tf.TensorArray)):
+            raise ArgumentTypeError(
+                f"The function of one element returned a {type(leaf).__name__}, expected tensors, "
+                "RaggedTensors or SparseTensors, which can be stacked. Return what it holds (of a "
+                "TensorArray: .stack()), or use Dataset.map(fn)."
+            )
+    return made
+
+
+def _without_lists(result: Any) -> Any:
+    """Lists as tensors, in tuples, namedtuples, mappings (which become dicts) and dataclasses."""
+
+    def of(x: Any) -> Any:
+        if isinstance(x, list):
+            return tf.convert_to_tensor(x)
+        made = {key: _without_lists(value) for key, value in x.items()}
+        return OrderedDict(made) if isinstance(x, OrderedDict) else made
+
+    return nests.replaced(result, (list, Mapping), of)
+
+
+def kept_and_result(result: Any) -> tuple[Any, Any]:
+    """What a function of ``filter_map_and_batch`` returned, checked.
+
+    Raises:
+      ArgumentError: if it is no pair of a scalar bool and a result.
+    """
+    keep = result[0] if isinstance(result, (tuple, list)) and len(result) == 2 else None
+    if keep is None or isinstance(keep, (tuple, list, dict)):
+        raise ArgumentError(
+            "The function of filter_map_and_batch must return a pair (keep, result), keep a scalar "
+            f"bool; found {result!r}."
+        )
+    keep = tf.convert_to_tensor(keep)
+    if keep.dtype != tf.bool or keep.shape.rank not in (0, None):
+        raise ArgumentError(
+            "The function of filter_map_and_batch must return a pair (keep, result), keep a scalar "
+            f"bool; found keep of dtype {keep.dtype.name} and shape {keep.shape}."
+        )
+    return tf.ensure_shape(keep, []), as_dataset_reads(result[1])
+
+
+# ---------------------------------------------------------------------------
+# Of a batch
+# ---------------------------------------------------------------------------
+
+
+def selected(batch: Any, keep: tf.Tensor) -> Any:
+    """The rows of a batch that are kept, of dense, ragged and sparse components."""
+
+    def of(x: Any) -> Any:
+        if isinstance(x, tf.SparseTensor):
+            return _selected_sparse(x, keep)
+        if isinstance(x, tf.RaggedTensor):
+            return tf.ragged.boolean_mask(x, keep)
+        return tf.boolean_mask(x, keep)
+
+    return nests.replaced(batch, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor), of)
+
+
+def _selected_sparse(x: Any, keep: tf.Tensor) -> Any:
+    numbers = tf.cumsum(tf.cast(keep, tf.int64)) - 1  # of each row among those that are kept
+    is_kept = tf.gather(keep, x.indices[:, 0])
+    indices = tf.boolean_mask(x.indices, is_kept)
+    indices = tf.concat([tf.gather(numbers, indices[:, :1]), indices[:, 1:]], 1)
+    count = tf.math.count_nonzero(keep, keepdims=True)
+    shape = tf.concat([count, x.dense_shape[1:]], 0)
+    return tf.SparseTensor(indices, tf.boolean_mask(x.values, is_kept), shape)
+
+
+class Padding:
+    """To which shapes, and with what, results of different shapes are padded.
+
+    Attributes:
+      is_on: whether anything is padded.
+    """
+
+    def __init__(self, out_shapes: str, padded_shapes: Any, padding_values: Any):
+        self._shapes, self._values, self._out_shapes = padded_shapes, padding_values, out_shapes
+        self.is_on = padded_shapes is not None or out_shapes == "padded"
+        if padded_shapes is not None and out_shapes == "dense":
+            raise ArgumentError(
+                'padded_shapes is given and out_shapes is "dense", which says that all results '
+                'have one shape. Leave one of them out, or choose out_shapes="padded".'
+            )
+        if padding_values is not None and not self.is_on:
+            raise ArgumentError(
+                "padding_values is given, and nothing is padded. Expected with it: "
+                'out_shapes="padded", or padded_shapes.'
+            )
+
+    @property
+    def out_shapes(self) -> str:
+        """What the function of a batch makes, before ``of_batch``."""
+        if not self.is_on:
+            return self._out_shapes
+        return "padded" if self._values is None else "ragged"
+
+    def of_batch(self, batch: Any) -> Any:
+        """The batch with its ragged components padded, and dense ones to the wanted shapes."""
+        return self._padded(batch, self._shapes, self._values, "padded_shapes")
+
+    def _padded(self, x: Any, shapes: Any, values: Any, name: str) -> Any:
+        def inner(key: Any, item: Any, place: str) -> Any:
+            return self._padded(
+                item, _part(shapes, key, x, name), _part(values, key, x, ""), name + place
+            )
+
+        if isinstance(x, tuple) and hasattr(x, "_fields"):
+            fields: Any = getattr(x, "_fields")  # noqa: B009
+            return type(x)(*[inner(i, y, f".{f}") for i, (f, y) in enumerate(zip(fields, x))])
+        if isinstance(x, tuple):
+            return tuple(inner(i, y, f"[{i}]") for i, y in enumerate(x))
+        if isinstance(x, dict):
+            return type(x)((k, inner(k, y, f"[{k!r}]")) for k, y in x.items())
+        if not isinstance(x, (tf.Tensor, tf.RaggedTensor)):
+            return x
+        return _padded_to(x, _shape_of(shapes, x, name), values, name)
+
+
+def _part(given: Any, key: Any, structure: Any, name: str) -> Any:
+    """The part of a nest of options for one component; one value is for all of them."""
+    is_names = isinstance(structure, dict)
+    is_nest = isinstance(given, dict) if is_names else type(given) is type(structure)
+    if given is None or (not is_nest and not name):
+        return given
+    if not is_nest or len(given) != len(structure) or (is_names and key not in given):
+        raise ArgumentError(
+            f"{name or 'padding_values'} is {given!r}, expected the nest of what the function "
+            f"returns, a shape (or None) for each component: {nests.paths(structure, 'result')}."
+        )
+    return given[key]
+
+
+def _shape_of(given: Any, x: Any, name: str) -> tf.TensorShape:
+    """The wanted shape of one row."""
+    if given is None:
+        return tf.TensorShape([None] * (x.shape.rank - 1))
+    try:
+        known = tf.get_static_value(given) if isinstance(given, tf.Tensor) else given
+        if isinstance(known, str):
+            raise TypeError("a string")
+        shape = tf.TensorShape([None if k in (None, -1) else int(k) for k in known])
+    except (TypeError, ValueError) as why:
+        raise ArgumentError(f"{name} must be a shape, found {given!r}.") from why
+    if shape.rank != x.shape.rank - 1:
+        raise ArgumentError(
+            f"{name} is {shape}, and an element of the result has {x.shape.rank - 1} axes. "
+            "Expected: a size, or None for the largest in the batch, for each of them."
+        )
+    return shape
+
+
+def _padded_to(x: Any, shape: tf.TensorShape, value: Any, name: str) -> tf.Tensor:
+    """A batch [n, ...] with rows of this shape."""
+    if value is not None:
+        value = tf.cast(value, x.dtype) if x.dtype != tf.string else tf.convert_to_tensor(value)
+    static = tf.TensorShape(x.shape[:1]).concatenate(shape)
+    if isinstance(x, tf.RaggedTensor):
+        ragged: Any = x
+        x = ragged.to_tensor(default_value=value)
+    sizes = [i for i, k in enumerate(shape, 1) if k is not None and x.shape[i] != k]
+    if not sizes:
+        return x
+    found, paddings = tf.shape(x), []
+    for i in range(x.shape.rank):
+        missing = static[i] - found[i] if i in sizes else 0
+        paddings.append([0, missing])
+    with tf.control_dependencies([_check_fits(found[i], static[i], i - 1, name) for i in sizes]):
+        made = tf.pad(x, paddings, constant_values=_default(x, value))
+    made.set_shape(static)
+    return made
+
+
+def _default(x: Any, value: Any) -> Any:
+    if value is not None:
+        return value
+    return tf.constant("") if x.dtype == tf.string else tf.zeros([], x.dtype)
+
+
+def _check_fits(found: tf.Tensor, wanted: int, axis: int, name: str) -> Any:
+    return tf.debugging.assert_less_equal(
+        found, wanted,
+        f"{name} has {wanted} for axis {axis} of a result, and one of this batch is larger.",
+    )  # fmt: skip

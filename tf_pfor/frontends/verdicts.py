@@ -1,0 +1,130 @@
+"""Why an op type has no converter: a verdict for each, by the first pattern that fits its name."""
+
+from __future__ import annotations
+
+import re
+
+VERDICTS: tuple[tuple[str, str, str], ...] = (
+    (
+        "cannot be in a body",
+        "TensorFlow makes it no more: another op has taken its place",
+        "AdjustContrast|BatchCholesky|BatchCholeskyGrad|BatchI?FFT[23D]*|BatchMatrix.*|"
+        "BatchNormWithGlobal.*|BatchSelfAdjointEig.*|BatchSvd|Conv3DBackprop(Filter|Input)|"
+        "MatrixExponential|QuantizeAndDequantize|RandomCrop|RandomPoisson|SelfAdjointEig|"
+        "StatefulStandardNormal|TileGrad|TopK|Placeholder(V2)?",
+    ),
+    (
+        "refused",
+        "control flow of TensorFlow 1: use tf.while_loop and tf.cond",
+        "Abort|ControlTrigger|(Ref)?(Enter|Exit|Merge|NextIteration|Switch)|LoopCond|RefIdentity|"
+        "RefSelect|SymbolicGradient|For",
+    ),
+    (
+        "refused",
+        "variables, lists and stacks of TensorFlow 1, known by reference",
+        "(Sparse)?Apply.*|Assign(Add|Sub)?|Scatter(Add|Div|Max|Min|Mul|Nd.*|Sub|Update)|CountUpTo|"
+        "StridedSliceAssign|(Destroy)?TemporaryVariable|Variable(V2)?|IsVariableInitialized|"
+        "TensorArray.*|Stack.*|.*Accumulator.*",
+    ),
+    (
+        "refused",
+        "datasets and iterators are made and read outside of the loop",
+        ".*(Dataset|Iterator|MemoryCache|SeedGenerator|IterationCounter).*|"
+        ".*(MultiDevice|StatsAggregator|ThreadPoolHandle).*|(Unc|C)ompressElement|"
+        "ComputeBatchSize|GetOptions|GetElementAtIndex",
+    ),
+    (
+        "refused",
+        "queues, staging areas, readers, locks and files are shared by all iterations",
+        ".*(Queue|Barrier|Reader|Mutex|[Ss]tage|Snapshot).*|(Ordered)?Map(Clear|Peek|Size|Incomplete.*)|"
+        "Unbatch(Grad)?|Batch|BatchFunction|Restore.*|Save.*|DistributedSave|MergeV2Checkpoints|"
+        "(Get|Delete)Session.*|RecordInput|WriteFile|FileSystem.*|DisableCopyOnRead|"
+        "ConsumeMutexLock|(Ordered)?MapUnstage.*",
+    ),
+    (
+        "refused",
+        "it talks to other devices or machines",
+        ".*(TPU|Collective|Nccl|Infeed|Outfeed|SparseCore|XlaSparse|CooTensor|Minibatch).*|"
+        "AllToAll|CrossReplicaSum|CheckPinned|DeviceIndex|(Xla|ReadVariableXla|AssignVariableXla)"
+        "(Concat|Split)ND|Prelinearize(Tuple)?|Recv|Send|RemoteCall|SyncDevice|WorkerHeartbeat|"
+        "RpcCall|GlobalIterId|StoreMinibatch.*|ExecuteTPU.*",
+    ),
+    (
+        "looped in order",
+        "an optimizer's update of a variable depends on those before it",
+        "Resource(Sparse)?Apply.*",
+    ),
+    (
+        "looped in order",
+        "each iteration draws a sample of its own from what the op keeps",
+        ".*CandidateSampler|SampleDistortedBoundingBox(V2)?|Timestamp",
+    ),
+    (
+        "a loop",
+        "no kernel on a CPU, or under XLA only: nothing to be vectorized was run",
+        "Cudnn.*|CTCLossV2|Conv2DBackprop(Filter|Input)V2|I?R?FFTND|GenerateBoundingBoxProposals|"
+        "MaxPoolGradGradWithArgmax|Segment(Max|Min|Prod|Sum)V2|QuantizedReluX|"
+        "SparseMatrix(Add|Mul|Softmax(Grad)?|Zeros)|DebugIdentityV3",
+    ),
+    (
+        "a loop",
+        "the range of the result, or what the kernel demands of it, is of all its data",
+        "QuantizeDownAndShrinkRange|Requantiz.*PerChannel|RequantizationRange|Quantized.*|"
+        "UniformQuantizedConvolution(Hybrid)?",
+    ),
+    (
+        "a loop",
+        "a handle in a scalar stands for one matrix, map or composite of a row",
+        ".*CSRSparse.*|SparseMatrix.*|(Empty)?TensorMap.*|CompositeTensorVariant.*|"
+        "RaggedTensor(From|To)Variant.*|(De)?[Ss]erialize(Many)?Sparse|.*SparseTo?TensorsMap|"
+        ".*SparseFromTensorsMap",
+    ),
+    (
+        "a loop",
+        "decided step by step: what comes next depends on what was chosen before",
+        "NonMaxSuppression.*|KMC2.*|KmeansPlusPlus.*|BoostedTrees.*|IsBoosted.*|Sdca.*|"
+        "StatelessSampleDistortedBoundingBox",
+    ),
+    (
+        "a loop",
+        "sums over the batch of shared weights: one row's sum is not to be had from the kernel",
+        "BlockLSTMGrad(V2)?",
+    ),
+    (
+        "a loop",
+        "arithmetic of shapes, which are the same in all rows of all but the rarest bodies",
+        "BroadcastArgs|BroadcastGradientArgs",
+    ),
+    (
+        "kept, or run once",
+        "it reads nothing of the iteration",
+        "Const|ImmutableConst|NoOp|FakeParam|Fact|(Anonymous)?(Mutable)?(Dense)?HashTable.*|"
+        "(Anonymous)?Mutable.*HashTable.*|InitializeTable.*|LookupTable.*|LoadAndRemapMatrix|"
+        "Create(Summary).*|SummaryWriter|ImportEvent",
+    ),
+    (
+        "a loop",
+        "text, encoded data or files: each row is taken apart or put together by itself",
+        "Decode.*|Encode.*|Parse.*|Serialize.*|ReadFile|MatchingFiles|GenerateVocab.*|Unicode.*|"
+        "String.*|ReduceJoin|Sharded.*|UnsortedSegmentJoin|Fingerprint|ExtractJpegShape|"
+        "RaggedCross",
+    ),
+    (
+        "a loop",
+        "summaries and debugging: each iteration reports by itself",
+        "(Audio|Histogram|Image|Merge|Scalar|Tensor)Summary(V2)?|Debug.*|Copy(Host)?",
+    ),
+    (
+        "a loop",
+        "its result is as large as the data of the row says, along several axes",
+        "MapDefun",
+    ),
+)  # fmt: skip
+
+
+def verdict(op_type: str) -> tuple[str, str] | None:
+    """What becomes of an op type without a converter, and why; None if nobody has decided."""
+    for what, why, pattern in VERDICTS:
+        if re.fullmatch(pattern, op_type):
+            return what, why
+    return None
