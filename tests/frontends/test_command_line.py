@@ -104,7 +104,7 @@ def test_coverage_of_ops(run):
     code, out, _ = run("coverage", "EagerPyFunc", "Cumsum")
     assert code == 1
     assert out.startswith("EagerPyFunc: a sequential loop, on purpose")
-    code, out, _ = run("coverage", "Cumsum", "--format", "json")
+    code, out, _ = run("coverage", "Cholesky", "--format", "json")
     assert json.loads(out)["ops"][0]["state"] == "converter"
 
 

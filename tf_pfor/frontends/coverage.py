@@ -115,9 +115,9 @@ def coverage(*op_types: str) -> Coverage:
       ArgumentError: if this TensorFlow has no such op type.
 
     >>> import tf_pfor
-    >>> print(tf_pfor.coverage("Cumsum", "MatrixLogarithm"))
-    Cumsum: a converter takes it
-      axis_input: x may be stacked
+    >>> print(tf_pfor.coverage("Cholesky", "MatrixLogarithm"))
+    Cholesky: a converter takes it
+      native_batch: any inputs may be stacked
     MatrixLogarithm: a converter takes it
       native_batch: any inputs may be stacked
     """
