@@ -28,9 +28,9 @@ BELOW = {
     "converters/arrays": "converters/math",
     "converters/nn": "converters/math",
     "converters/ragged": "converters/arrays",
-    "converters/sparse": "converters/arrays",
+    "converters/sparse": "converters/ragged",
     "converters/parsing": "converters/ragged",
-    "converters/strings": "converters/arrays",
+    "converters/strings": "converters/sparse",
     "converters/state": "converters/math fallback",
     "converters/control_flow": (
         "converters/arrays converters/nn converters/ragged converters/sparse converters/state"

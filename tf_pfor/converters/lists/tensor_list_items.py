@@ -36,7 +36,6 @@ from tf_pfor.converters.lists._unpacked_lists import keeps
 from tf_pfor.converters.lists._unpacked_lists import popped as popped_open
 from tf_pfor.converters.lists._unpacked_lists import pushed as pushed_open
 from tf_pfor.converters.lists._unpacked_optionals import is_opened
-from tf_pfor.converters.lists.ragged import within_own
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.stacked_lists import StackedList, known_rows, rows_of
@@ -52,11 +51,28 @@ def get_item(call: Call, input_handle: Value, index: Value, element_shape: Value
     shape = shape_input(
         call, "element_shape", size_of_rows(call, source), known=call.output_shape()
     )
-    filled, at = reachable(call, source, within_own(call, source, index.tensor))
+    filled, at = reachable(call, source, _within_own(call, source, index.tensor))
     item = call.rebuild(input_handle=filled.tensor, index=at, element_shape=shape)
     if item.dtype == tf.variant:
         return taken(call, source, item, call.op.outputs[0])
     return pick(call, source, item)  # [n, ...]
+
+
+def _within_own(call: Call, listed: Value, index: tf.Tensor) -> tf.Tensor:
+    """An index that is the same for all rows, after a check that all of their lists reach there.
+
+    A list is as long as the longest: a row must not read the zeros behind its own end.
+    """
+    lengths = known_lengths(listed)
+    if lengths is None or _tf.in_xla_context(call.emit.graph) or call.emit.is_trial:
+        return index
+    own = pick(call, listed, lengths)
+    where = _tf.user_line(call.op) or "line unknown"
+    text = f"{where}: an item behind the end of a list is read in some iterations. Index, lengths:"
+    with call.emit.graph.as_default():
+        check = tf.debugging.Assert(tf.reduce_all(index < own), [text, index, own], 20)
+        with tf.control_dependencies([check]):
+            return tf.identity(index)
 
 
 def _get_per_row(call: Call, source: Value, index: Value) -> Any:

@@ -1,18 +1,18 @@
 """Rules for rows of different shapes: what each kind of op does with an axis that differs.
 
 They read and make `layouts/ragged.py: Ragged`. It may import `converters/arrays` and below; nobody
-but lists and control flow may import it. An op that has no rule here runs row by row, its result
-is ragged again. What TensorFlow calls ragged in the body, ops on values and splits, does not
-belong here: that is `converters/sparse`.
+but `parsing`, `sparse` and control flow may import it. An op that has no rule here runs row by
+row, its result is ragged again. What TensorFlow calls ragged in the body, ops on values and
+splits, does not belong here: that is `converters/sparse`.
 """
 
 from tf_pfor.converters.ragged import (
     blocks,
-    counts,
     elementwise,
     gather,
     image,
     linalg,
+    lists,
     moves,
     numbers,
     padding,
@@ -23,21 +23,15 @@ from tf_pfor.converters.ragged import (
     sets,
     shapes,
     slices,
-    sparse,
-    sparse_segments,
-    sparse_sets,
-    tables,
-    tensors,
-    text,
 )
 
 __all__ = [
     "blocks",
-    "counts",
     "elementwise",
     "gather",
     "image",
     "linalg",
+    "lists",
     "moves",
     "numbers",
     "padding",
@@ -48,10 +42,4 @@ __all__ = [
     "sets",
     "shapes",
     "slices",
-    "sparse",
-    "sparse_segments",
-    "sparse_sets",
-    "tables",
-    "tensors",
-    "text",
 ]

@@ -123,22 +123,3 @@ def draw(call: Call, shape: Value, *limits: Value) -> Any:
     made = call.rebuild(shape=tf.stack([total, *rest]))
     made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
     return from_packed(call, made, sizes[: last + 1])
-
-
-@source("DynamicPartition")
-def dynamic_partition(call: Call, data: Value, partitions: Value) -> Any:
-    """The elements of each part, in the order of the rows: one partition of all."""
-    if not uses_packed(call):
-        raise CannotVectorize("how large the parts are is not known, under jit_compile")
-    x, parts = call.stacked(data), tf.convert_to_tensor(call.stacked(partitions))
-    rank = rank_of(partitions)
-    rest = tf.shape(x)[rank + 1 :]
-    flat = tf.reshape(x, tf.concat([[-1], rest], 0))
-    flat.set_shape([None, *x.shape[rank + 1 :]])
-    made = call.rebuild(data=flat, partitions=tf.reshape(parts, [-1]))
-    axes, found = list(range(1, rank + 1)), list[Value]()
-    for k, (tensor, output) in enumerate(zip(made, call.op.outputs)):
-        counts = tf.reduce_sum(tf.cast(tf.equal(parts, k), tf.int32), axes)
-        counts.set_shape([call.loop.static_length])
-        found.append(Ragged.packed(tensor, [RowSizes.of(counts)], output))
-    return found

@@ -1,14 +1,29 @@
 """Converters of sparse and ragged tensors as ops of TensorFlow see them.
 
-They are parts (indices, values, splits), which keep their own layouts. It may import
-`converters/arrays` and below; nobody but control flow may import it. Values whose sizes
-differ between rows are a layout and belong into `layouts`.
+They are parts (indices, values, splits), which keep their own layouts, or are rows of their own
+number of entries. It may import `converters/ragged` and below; text and control flow may import
+it. What a row of its own shape does in ops of dense tensors does not belong here: that is
+`converters/ragged`.
 """
 
-from tf_pfor.converters.sparse import counts, ragged, sparse
+from tf_pfor.converters.sparse import (
+    counts,
+    ragged,
+    ragged_tensors,
+    row_counts,
+    rows,
+    segments,
+    sets,
+    sparse,
+)
 
 __all__ = [
     "counts",
     "ragged",
+    "ragged_tensors",
+    "row_counts",
+    "rows",
+    "segments",
+    "sets",
     "sparse",
 ]

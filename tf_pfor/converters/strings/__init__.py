@@ -1,11 +1,13 @@
-"""Converters of ops of text.
+"""Converters of ops of text, also of text that splits into pieces of own number, and of tables.
 
-It may import `converters/arrays` and below; nobody but control flow may import it. Text that
-splits into pieces, whose number differs between rows, is not here: that is a layout.
+It may import `converters/sparse` and below; nobody may import it. Bytes that are parsed or
+decoded do not belong here: that is `converters/parsing`.
 """
 
-from tf_pfor.converters.strings import strings
+from tf_pfor.converters.strings import strings, tables, text
 
 __all__ = [
     "strings",
+    "tables",
+    "text",
 ]

@@ -15,7 +15,7 @@ from tf_pfor import _tf
 from tf_pfor.converters.lists._list_rows import from_zero, known_lengths, pick
 from tf_pfor.converters.lists._lists import shape_input, size_of_rows, swap
 from tf_pfor.converters.lists._row_packs import holds_packs
-from tf_pfor.converters.ragged._forms import after_check, from_padded
+from tf_pfor.converters.ragged._forms import from_padded
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.stacked_lists import ListRows, StackedList
@@ -65,20 +65,6 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     static = call.loop.static_length
     padded.set_shape([static, None, *shape[1:]])
     return from_padded(call, padded, [size])
-
-
-def within_own(call: Call, listed: Value, index: tf.Tensor) -> tf.Tensor:
-    """An index that is the same for all rows, after a check that all of their lists reach there.
-
-    A list is as long as the longest: a row must not read the zeros behind its own end.
-    """
-    lengths = known_lengths(listed)
-    if lengths is None or _tf.in_xla_context(call.emit.graph) or call.emit.is_trial:
-        return index
-    own = pick(call, listed, lengths)
-    text = "an item behind the end of the list is read in some iterations. Index and lengths"
-    with call.emit.graph.as_default():
-        return after_check(call, index < own, text, [index, own], index)
 
 
 def _sizes(call: Call) -> dict[int, tuple[tf.Tensor, RowSizes]]:

@@ -23,7 +23,7 @@ from tf_pfor.converters.ragged._forms import (
     unified,
     uses_packed,
 )
-from tf_pfor.converters.ragged._joint_rows import (
+from tf_pfor.converters.sparse._joint_rows import (
     counted,
     flat_of,
     joint_splits,

@@ -14,7 +14,7 @@ from tf_pfor.converters.ragged._forms import (
     row_ids,
     uses_packed,
 )
-from tf_pfor.converters.ragged._joint_rows import flat_of, joint_splits
+from tf_pfor.converters.sparse._joint_rows import flat_of, joint_splits
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value

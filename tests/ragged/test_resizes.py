@@ -1,0 +1,93 @@
+"""Reshapes of rows of own length, and images resized from and to own sizes, against a loop."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+D = 3
+X = tf.random.stateless_normal([5, 6, D], [1, 2])
+
+
+def flat(result):
+    return result.flat_values if isinstance(result, tf.RaggedTensor) else result
+
+
+RESHAPES = {
+    "as many in all": lambda x, k, m: tf.reshape(x[:k, 0], [m, 1]),
+    "to one shape": lambda x, k, m: tf.reshape(x[:k, 0], [3]),
+    "what is left": lambda x, k, m: tf.reshape(x[:k, 0], [-1, 2]),
+    "of dense rows": lambda x, k, m: tf.reshape(x[:, 0], [k, m]),
+}
+
+
+@pytest.mark.parametrize("name", RESHAPES)
+def test_reshapes_to_another_number_of_elements(name):
+    """A row fails; it must not take elements of the row beside it."""
+    x, k, m = X[:2], tf.constant([2, 4]), tf.constant([4, 2])
+    if name == "what is left":
+        k = tf.constant([3, 5])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many elements|6 values"):
+        tf_pfor.vectorized_map(lambda e: RESHAPES[name](*e), (x, k, m))
+
+
+def test_a_reshape_of_no_elements_may_name_any_size():
+    k, m = tf.constant([0, 2]), tf.constant([5, D])
+    found = tf_pfor.vectorized_map(lambda e: tf.reshape(e[0][: e[1]], [e[1], e[2]]), (X[:2], k, m))
+    np.testing.assert_allclose(found[1].to_tensor(), X[1, :2])
+    assert found[0].to_list() == []
+
+
+def test_dense_rows_reshaped_to_own_sizes():
+    a, b = tf.constant([2, 3, 1]), tf.constant([3, 2, 6])
+    found = tf_pfor.vectorized_map(
+        lambda e: tf.reshape(e[0][:, 0], [e[1], e[2]]) * 2.0, (X[:3], a, b),
+        fallback_to_while_loop=False,
+    )  # fmt: skip
+    for got, row, rows, columns in zip(found, X, a, b):
+        np.testing.assert_allclose(got.to_tensor(), tf.reshape(row[:, 0] * 2.0, [rows, columns]))
+
+
+IMAGES = tf.random.stateless_uniform([4, 9, 8, 3], [1, 9])
+HEIGHT_WIDTH = tf.constant([[4, 5], [9, 8], [1, 3], [7, 1]])
+NEW = tf.constant([[3, 9], [2, 2], [7, 1], [5, 5]])
+RESIZED = {
+    "to one size": lambda im, s, new: tf.image.resize(im[: s[0], : s[1]], [4, 6]),
+    "nearest": lambda im, s, new: tf.image.resize(im[: s[0], : s[1]], [4, 6], method="nearest"),
+    "to own sizes": lambda im, s, new: tf.image.resize(im, new),
+    "own to own sizes": lambda im, s, new: tf.image.resize(im[: s[0], : s[1]], new),
+    "corners": lambda im, s, new: tf.compat.v1.image.resize_bilinear(
+        im[None, : s[0], : s[1]], [4, 6], align_corners=True),
+    "nearest corners": lambda im, s, new: tf.compat.v1.image.resize_nearest_neighbor(
+        im[None, : s[0], : s[1]], new, align_corners=True),
+    "of integers": lambda im, s, new: tf.image.resize(
+        tf.cast(im[: s[0], : s[1]] * 250.0, tf.uint8), [4, 6]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RESIZED)
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_resized_images(name, n):
+    given = (IMAGES[:n], HEIGHT_WIDTH[:n], NEW[:n])
+
+    def run(images):
+        return tf_pfor.vectorized_map(
+            lambda e: RESIZED[name](*e), (images, *given[1:]), fallback_to_while_loop=False
+        )
+
+    with tf.GradientTape() as tape:
+        tape.watch(given[0])
+        found = run(given[0])
+        total = tf.reduce_sum(tf.cast(flat(found), tf.float32) ** 2)
+    gradient = tape.gradient(total, given[0], unconnected_gradients="zero")
+    assert (found.nrows() if isinstance(found, tf.RaggedTensor) else found.shape[0]) == n
+    for i, got in enumerate(found):
+        with tf.GradientTape() as tape:
+            tape.watch(IMAGES)
+            want = RESIZED[name](IMAGES[i], HEIGHT_WIDTH[i], NEW[i])
+            total = tf.reduce_sum(tf.cast(want, tf.float32) ** 2)
+        got = got.to_tensor() if isinstance(got, tf.RaggedTensor) else got
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        wanted = tape.gradient(total, IMAGES, unconnected_gradients="zero")[i]
+        np.testing.assert_allclose(gradient[i], wanted, rtol=1e-3, atol=1e-3)
