@@ -78,6 +78,8 @@ BODIES = {
     "dense, computed with": doubled,
     "the values of a sparse one": lambda s: one(s, ids=Var(tf.int64))["ids"].values,
     "a sparse one": lambda s: one(s, words=Var(tf.string), weights=Var(tf.float32)),
+    "a sparse one of keys": lambda s: one(
+        s, both=tf.io.SparseFeature("ids", "weights", tf.float32, 8))["both"],
     "made dense": lambda s: tf.sparse.to_dense(one(s, weights=Var(tf.float32))["weights"], -1.0),
     "text made dense": lambda s: tf.sparse.to_dense(one(s, words=Var(tf.string))["words"], "-"),
     "how many": lambda s: one(s, ids=Var(tf.int64))["ids"].dense_shape[0],
@@ -238,6 +240,19 @@ def test_repeated_indices_are_an_error():
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="repeated"):
         tf_pfor.vectorized_map(body, EXAMPLES, fallback_to_while_loop=False)
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_sorted_elements(site):
+    """Elements in the reverse order, which the op sorts."""
+
+    def body(s):
+        found = one(s, weights=Var(tf.float32))["weights"]
+        places = found.dense_shape[0] - 1 - found.indices
+        return tf.sparse.reorder(tf.SparseTensor(places, found.values, found.dense_shape))
+
+    check(body, EXAMPLES, site, fallback_to_while_loop=False)
+    check(body, EXAMPLES[:0], site if site != "dataset" else "eager", fallback_to_while_loop=False)
 
 
 def test_gradient_of_an_embedding():

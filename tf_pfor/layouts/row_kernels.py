@@ -1,8 +1,9 @@
 """A function of one row, run by ``MapDefun`` for all rows in parallel: results may differ in shape.
 
-Results of one shape are stacked by it. Of others each row gives its elements as a variant, and its
-shape: what lies in the variants is joined, which is the packed form of ragged rows. TensorFlow has
-that for CPUs, outside of XLA, and without a gradient.
+Results of one shape are stacked by it. Of others each row gives a list of one tensor, its
+elements, and its shape. The lists are joined to one of all rows, by pairs, which copies no element;
+its tensors behind each other are the packed form of ragged rows. TensorFlow has that for CPUs,
+outside of XLA, and without a gradient.
 """
 
 from __future__ import annotations
@@ -62,19 +63,39 @@ def _element(tensor: tf.Tensor, shape: Shape) -> tf.Tensor:
     """A result of one row: as it is, or all of its elements in a scalar."""
     if is_static(shape):
         return tf.ensure_shape(tensor, shape)
-    return tf.raw_ops.RaggedTensorToVariant(
-        rt_nested_splits=[], rt_dense_values=tf.reshape(tensor, [-1]), batched_input=False
-    )
+    return tf.raw_ops.TensorListFromTensor(tensor=tf.reshape(tensor, [1, -1]), element_shape=[-1])
+
+
+def _in_one_list(rows: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Lists [n] -> a list of what is in them, in order: in log2(n) steps."""
+
+    def joined(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+        return tf.raw_ops.TensorListConcatLists(input_a=a, input_b=b, element_dtype=dtype)
+
+    def step(lists: Any, behind: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        n: Any = tf.shape(lists)[0]
+        even = n // 2 * 2
+        behind = tf.cond(n > even, lambda: joined(lists[n - 1], behind), lambda: behind)
+        return joined(lists[0:even:2], lists[1:even:2]), behind
+
+    empty = tf.raw_ops.EmptyTensorList(element_shape=[-1], max_num_elements=-1, element_dtype=dtype)
+    _, found = tf.while_loop(
+        lambda lists, _: tf.shape(lists)[0] > 0, step, (rows, empty),
+        shape_invariants=(tf.TensorShape([None]), tf.TensorShape([])),
+    )  # fmt: skip
+    return found
 
 
 def _joined(
     rows: tf.Tensor, shapes: tf.Tensor, output: tf.Tensor, shape: Shape, length: int | None
 ) -> Value:
     """Elements of all rows, of the shapes int32 [n, rank]."""
-    _, flat = tf.raw_ops.RaggedTensorFromVariant(
-        encoded_ragged=rows, input_ragged_rank=0, output_ragged_rank=1,
-        Tvalues=output.dtype, Tsplits=tf.int64,
-    )  # fmt: skip
+    flat, _ = tf.raw_ops.TensorListConcatV2(
+        input_handle=_in_one_list(rows, output.dtype),
+        element_shape=[-1],
+        leading_dims=tf.constant([], tf.int64),
+        element_dtype=output.dtype,
+    )
     assert shape is not None
     count = max(i for i, size in enumerate(shape) if size is None) + 1
     sizes: list[Any] = []

@@ -1,10 +1,9 @@
 """Images, sounds and tensors that are encoded or decoded: ops that have no kernel for batches.
 
-``MapDefun`` runs the kernel for all rows in parallel (decision 0006), as ``tf.data`` would with
-``num_parallel_calls``. Results of one shape are stacked by it. Of others each row gives its
-elements as a variant, and its shape: what lies in the variants is joined, which is the packed form
-of ragged rows. Where an op that reads these has no rule for ragged rows, all of that shares one
-such loop (``fallback``): an image that is decoded and resized leaves its small form behind only.
+``MapDefun`` runs the kernel for all rows in parallel (``layouts/row_kernels``), as ``tf.data``
+would with ``num_parallel_calls``. Where an op that reads what has another shape in each row has no
+rule for ragged rows, all of that shares one such loop (``fallback``): an image that is decoded and
+resized leaves its small form behind only.
 """
 
 from __future__ import annotations
