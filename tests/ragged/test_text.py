@@ -309,6 +309,34 @@ def test_what_a_row_refuses_is_an_error(name):
         tf_pfor.vectorized_map(WRONG[name], rows, fallback_to_while_loop=False)
 
 
+@pytest.mark.parametrize("site", ["eager", "fixed", "no rows"])
+def test_sums_over_the_words_of_each_of_two_texts(site):
+    def body(v):
+        return tf.reduce_sum(strings.length(split(v)), 1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", tf_pfor.FallbackWarning)
+        assert_rows(SITES[site](body, PAIRS), body, PAIRS[:0] if site == "no rows" else PAIRS)
+
+
+@pytest.mark.parametrize("site", ["eager", "unknown", "no rows"])
+def test_a_shape_that_set_shape_claims_is_checked(site):
+    def numbers(s):
+        found = strings.to_number(split(s, "-"))
+        found.set_shape([3])
+        return found
+
+    days = tf.constant(["2020-01-02", "2021-10-12"])
+    found = SITES[site](numbers, days)
+    assert isinstance(found, tf.Tensor)
+    expected = [] if site == "no rows" else [[2020.0, 1.0, 2.0], [2021.0, 10.0, 12.0]]
+    assert found.numpy().tolist() == expected
+    assert found.shape == [len(expected), 3]
+    if site != "no rows":
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"body says(.|\n)*test_text.py"):
+            SITES[site](numbers, tf.constant(["2020-01-02", "2021-10"]))
+
+
 def test_gradients_of_embeddings():
     """Through the words of each text, to the table that all share."""
 

@@ -7,7 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.core.values import dims, is_static
+from tf_pfor.core.values import Value, dims, is_static
+from tf_pfor.layouts.ragged import Ragged
 
 
 def of_known_shape(tensor: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
@@ -26,6 +27,24 @@ def of_known_shape(tensor: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
     is_right = tf.equal(tf.size(shape), known.rank) & tf.reduce_all(is_equal)
     with tf.control_dependencies([tf.debugging.Assert(is_right, [message, shape])]):
         return tf.identity(tensor)
+
+
+def dense_of_known_shape(value: Ragged, output: tf.Tensor) -> Value:
+    """Rows of different shapes that the body says to have one, by ``set_shape`` say: checked.
+
+    Args:
+      value: the rows.
+      output: what they are in the body, of a shape that is fully known.
+    """
+    known: Any = output.shape
+    message = f"Not the shape that the body says of {_named(output)}. Expected: {known}. Found"
+    shapes = value.shape_tensor()
+    is_right = tf.reduce_all(tf.equal(shapes, known.as_list()))
+    with tf.control_dependencies([tf.debugging.Assert(is_right, [message, shapes], 99)]):
+        n = tf.shape(shapes)[:1]
+        dense = tf.reshape(value.trimmed(), tf.concat([n, known.as_list()], 0))
+    dense.set_shape([shapes.shape[0], *known])
+    return Value.stacked(dense)
 
 
 def _named(output: tf.Tensor) -> str:

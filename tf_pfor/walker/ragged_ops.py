@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.core.call import Call
 from tf_pfor.core.checked import checked
 from tf_pfor.core.conversion import Inputs
@@ -16,7 +17,7 @@ from tf_pfor.core.regions import key
 from tf_pfor.core.registry import Outcome
 from tf_pfor.core.values import Results, is_static
 from tf_pfor.fallback import ragged_rows, selections, uneven_regions
-from tf_pfor.layouts.ragged import is_ragged
+from tf_pfor.layouts.ragged import Ragged, is_ragged
 from tf_pfor.layouts.ragged_rules import (
     BY_KERNEL,
     LARGE,
@@ -28,6 +29,7 @@ from tf_pfor.layouts.ragged_rules import (
     Rule,
     rule_of,
 )
+from tf_pfor.layouts.row_shapes import dense_of_known_shape
 
 
 def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
@@ -120,9 +122,18 @@ def _applied(rule: Rule, op: tf.Operation, inputs: Inputs, walker: Any) -> Resul
     before = len(graph.get_operations())
     with graph.as_default():
         results = checked(call, None, rule(call, *inputs.values()))
+        if not _tf.in_xla_context(graph):
+            results = [_of_known_shape(v, t) for v, t in zip(results, op.outputs)]
     walker.emit.operations += graph.get_operations()[before:]
     if op.type in ROW_KERNELS:
         walker.recorder.add(op, Outcome.LOOPED, BY_KERNEL, on_purpose=True)
     else:
         walker.recorder.add(op, Outcome.VECTORIZED)
     return results
+
+
+def _of_known_shape(value: Any, output: tf.Tensor) -> Any:
+    """A result; dense where the body knows its shape, of what ``set_shape`` has said."""
+    if isinstance(value, Ragged) and output.shape.is_fully_defined():
+        return dense_of_known_shape(value, output)
+    return value

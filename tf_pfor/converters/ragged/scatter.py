@@ -247,7 +247,9 @@ def _counted(call: Call, input: Ragged, bins: Any) -> Value:
         weights=tf.zeros([0], call.output_dtype()),
         binary_output=call.attr("binary_output"),
     )
-    return call.like(made)
+    known = tf.get_static_value(bins)
+    made.set_shape([call.loop.static_length, None if known is None else int(known)])
+    return Value.stacked(made)
 
 
 def _is_size(call: Call, input: Value, weights: Value) -> bool:
