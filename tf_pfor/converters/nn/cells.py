@@ -99,7 +99,7 @@ def block_lstm(call: Call, *_: Value) -> Any:
     )
     x = call.inputs["x"]
     assert isinstance(x, Value)
-    frames, batch, _ = inner_dims(call, x)
+    frames, batch = inner_dims(call, x)[:2]
     found: list[tf.Tensor] = []
     for tensor in made:
         split = [frames, call.loop.length, batch, call.emit.dim(tensor, 2)]
