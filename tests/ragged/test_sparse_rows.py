@@ -80,6 +80,9 @@ BODIES = {
         lambda x: tf.sparse.bincount(numbers(x), minlength=5, maxlength=5).values, X),
     "counts of a matrix": (lambda ids: dense_counts(ids), IDS),
     "counts of a vector": (lambda ids: dense_counts(ids[0], minlength=6), IDS),
+    "counts of a ragged one": (
+        lambda ids: list(raw.RaggedCountSparseOutput(
+            splits=[0, 3, 3, 4], values=ids[0], weights=tf.ones([4]), binary_output=False)), IDS),
     "cross": (lambda x: parts(tf.sparse.cross_hashed([numbers(x), numbers(x)], 11)), X),
     "cwise": (lambda x: parts(sparse(x) * (1.0 + tf.reshape(tf.range(12.0), [3, 4]))), X),
     "difference of lists": (
@@ -131,6 +134,10 @@ BODIES = {
     "sum, sparse": (
         lambda x: parts(tf.sparse.reduce_sum(
             sparse(x), [0], keepdims=True, output_is_sparse=True)), X),
+    "table's gradient": (
+        lambda ids: list(raw.SparseSegmentMeanGradV2(
+            grad=TABLE[:4] * tf.cast(ids[0][:, None], tf.float32), indices=ids[0],
+            segment_ids=tf.sort(ids[1]), dense_output_dim0=5)), IDS),
     "to dense": (lambda x: tf.sparse.to_dense(sparse(x), 9.0), X),
     "transposed": (lambda x: parts(tf.sparse.transpose(sparse(x), [1, 0])), X),
 }  # fmt: skip

@@ -221,4 +221,33 @@ SAMPLES = [
     sample("QuantizedConcat", lambda x, y: _plain(raw.QuantizedConcat(
                concat_dim=1, values=[_q(x), _q(y)], input_mins=[0.0, 0.0],
                input_maxes=[1.0, 2.0])), ints(2, 3, **_BYTES), ints(2, 2, **_BYTES), **_QUIET),
+    *[
+        sample(name, lambda x, y, name=name: _plain(getattr(raw, name)(
+                   x=_q(x), y=_q(y), min_x=-1.0, max_x=1.0, min_y=0.0, max_y=2.0)),
+               ints(2, 3, **_BYTES), ints(2, 3, **_BYTES), **_QUIET)
+        for name in ("QuantizedAdd", "QuantizedMul")
+    ],
+    *[
+        sample(name, lambda x, name=name: _plain(getattr(raw, name)(
+                   a=_q(x), b=_q(_KERNEL.reshape([3, 8]), tf.qint8),
+                   bias=np.arange(8.0, dtype=np.float32),
+                   min_a=0.0, max_a=1.0, min_b=-1.0, max_b=1.0, input_quant_mode="SCALED")),
+               ints(2, 3, **_BYTES), **_QUIET)
+        for name in ("QuantizedMatMulWithBias", "QuantizedMatMulWithBiasAndRelu")
+    ],
+    sample("QuantizedBatchNormWithGlobalNormalization",
+           lambda x: _plain(raw.QuantizedBatchNormWithGlobalNormalization(
+               t=_q(x), t_min=-1.0, t_max=1.0, out_type=tf.qint32, variance_epsilon=1e-3,
+               scale_after_normalization=True,
+               **{k: _q([3, 200]) for k in ("m", "v", "beta", "gamma")},
+               **{f"{k}_min": 0.1 for k in ("m", "v", "beta", "gamma")},
+               **{f"{k}_max": 2.0 for k in ("m", "v", "beta", "gamma")})), _IMAGE, **_QUIET),
+    sample("UniformQuantizedConvolution", lambda x: _plain(raw.UniformQuantizedConvolution(
+               lhs=_q(x, tf.qint8), rhs=_q(_KERNEL.reshape([3, 2, 2, 2]), tf.qint8),
+               Tout=tf.qint32, padding="SAME", window_strides=[2, 1], **_SCALES, **_THREE)),
+           ints(1, 2, 4, 4), **_QUIET),
+    sample("UniformQuantizedConvolutionHybrid", lambda x: raw.UniformQuantizedConvolutionHybrid(
+               lhs=x, rhs=_q(_KERNEL.reshape([3, 2, 2, 2]), tf.qint8), rhs_scales=0.1,
+               rhs_zero_points=1, Tout=tf.float32, padding="VALID", **_uniform("rhs_")),
+           normal(1, 2, 4, 4), rtol=1e-4, **_QUIET),
 ]  # fmt: skip

@@ -109,6 +109,21 @@ def segment_join(call: Call, inputs: Value, segment_ids: Value, num_segments: Va
     return _split(call, made, count)
 
 
+@RegisterPFor("SegmentMaxV2", ANY)
+@RegisterPFor("SegmentMinV2", ANY)
+@RegisterPFor("SegmentProdV2", ANY)
+@RegisterPFor("SegmentSumV2", ANY)
+def segment_of_number(call: Call, data: Value, segment_ids: Value, num_segments: Value) -> Any:
+    """The same of sorted ids, which stay sorted; only XLA computes it."""
+    count = _count(call, "num_segments")
+    made = call.rebuild(
+        data=fold(call, data),
+        segment_ids=_moved(call, "segment_ids", count),
+        num_segments=times_n(call, count, num_segments.dtype),
+    )
+    return _split(call, made, count)
+
+
 def _sorted_count(call: Call) -> Dim:
     """The number of segments of sorted, loop-invariant ids: the last one plus one."""
     ids = call.inputs["segment_ids"]

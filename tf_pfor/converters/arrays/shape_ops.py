@@ -129,10 +129,9 @@ def squeeze(call: Call, input: Value) -> Any:
 def transpose_by_row(call: Call, x: Value, perm: Value) -> Any:
     """A gather: the element at (i, j ...) lies at the sum of each times the stride of its axis."""
     rank, emit = cube_rank(call, x), call.emit
-    if rank == 0 or _tf.in_xla_context(emit.graph):
+    if not x.inner_shape or _tf.in_xla_context(emit.graph):
         raise CannotVectorize("a permutation that cannot be checked, under jit_compile")
-    shape: Any = x.inner_shape
-    size = shape[0] or 0
+    size = x.inner_shape[0] or 0
     order = emit("Cast", perm.tensor, DstT=tf.int32)  # [n, rank]
     negative = emit("Less", order, emit.constant(0, tf.int32))
     order = emit("SelectV2", negative, emit("AddV2", order, emit.constant(rank, tf.int32)), order)

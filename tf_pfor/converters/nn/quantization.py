@@ -416,12 +416,27 @@ def _in_batch(op_type: str, data: str, attrs: str) -> None:
 _in_batch("QuantizedAvgPool", "input", "ksize strides padding")
 _in_batch("QuantizedConv2D", "input", "out_type strides padding dilations")
 _in_batch("QuantizedMatMul", "a", "Toutput transpose_b Tactivation")
+_in_batch("QuantizedMatMulWithBias", "a", "Toutput transpose_b input_quant_mode")
+_in_batch("QuantizedMatMulWithBiasAndRelu", "a", "Toutput transpose_b input_quant_mode")
+_in_batch(
+    "QuantizedBatchNormWithGlobalNormalization",
+    "t",
+    "out_type variance_epsilon scale_after_normalization",
+)
 _in_batch("QuantizedMaxPool", "input", "ksize strides padding")
 _in_batch("QuantizedResizeBilinear", "images", "align_corners half_pixel_centers")
 _in_batch(
     "UniformQuantizedDot", "lhs",
     " ".join(["Tout", *(a for k in ("lhs_", "rhs_", "output_") for a in _uniform(k))]),
 )  # fmt: skip
+_WINDOWS = (  # without dimension_numbers the batch is axis 0
+    "Tout window_strides padding explicit_padding lhs_dilation rhs_dilation feature_group_count"
+)
+_in_batch(
+    "UniformQuantizedConvolution", "lhs",
+    " ".join([_WINDOWS, *(a for k in ("lhs_", "rhs_", "output_") for a in _uniform(k))]),
+)  # fmt: skip
+_in_batch("UniformQuantizedConvolutionHybrid", "lhs", " ".join([_WINDOWS, *_uniform("rhs_")]))
 _in_batch("UniformQuantizedDotHybrid", "lhs", " ".join(["Tout", *_uniform("rhs_")]))
 
 
@@ -458,4 +473,14 @@ def quantized_concat(
         concat_dim=np.int32(axis if axis < 0 else axis + 1),
         values=[call.stacked(v) for v in values],
     )
+    return [made, Value.unstacked(low), Value.unstacked(high)]
+
+
+@RegisterPFor("QuantizedAdd", ("x", "y"), attrs=("Toutput",))
+@RegisterPFor("QuantizedMul", ("x", "y"), attrs=("Toutput",))
+def of_two(call: Call, x: Value, y: Value, *ranges: Value) -> Any:
+    """Element by element of one shape: the kernels broadcast a vector, and no other shape."""
+    if x.inner_shape is None or x.inner_shape != y.inner_shape or None in x.inner_shape:
+        raise CannotVectorize("the operands are not known to have one shape")
+    made, low, high = call.rebuild()
     return [made, Value.unstacked(low), Value.unstacked(high)]

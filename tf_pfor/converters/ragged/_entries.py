@@ -178,6 +178,7 @@ class FirstAxis:
 
     def split(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Of which row each index [total, m] is, and the index in that row."""
-        size = tf.maximum(self.size, 1)
-        first: Any = indices[:, 0]
-        return first // size, tf.concat([(first % size)[:, None], indices[:, 1:]], 1)
+        size: Any = tf.maximum(self.size, 1)
+        rows = indices[:, 0] // size
+        own = indices[:, 0] - rows * size
+        return rows, tf.concat([own[:, None], indices[:, 1:]], 1)

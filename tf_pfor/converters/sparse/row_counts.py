@@ -106,6 +106,24 @@ def counts_of_ragged(call: Call, values: Value, weights: Value) -> Any:
     return _counted(call, made, entries.rows, entries.flat[0], None)
 
 
+@source("RaggedCountSparseOutput")
+def counts_of_splits(call: Call, splits: Value, values: Value, weights: Value) -> Any:
+    """The ragged rows of all rows, one behind the other."""
+    require_packed(call)
+    weighted = _has_weights(weights)
+    x, ends = call.stacked(values), call.stacked(splits)
+    shape, count = tf.shape(x), tf.shape(ends)[1] - 1
+    first = tf.cast(tf.range(shape[0]) * shape[1], ends.dtype)[:, None]
+    joined = tf.concat([[0], tf.reshape(ends[:, 1:] + first, [-1])], 0)
+    if call.loop.static_length in (None, 0):
+        joined = tf.concat([joined, joined[-1:]], 0)  # the kernel refuses to have no rows
+    each = tf.reshape(call.stacked(weights), [-1]) if weighted else tf.zeros([0], weights.dtype)
+    flat = tf.reshape(x, [-1])
+    made = call.rebuild(splits=joined, values=flat, weights=each)
+    return _counted(call, made, tf.repeat(tf.range(shape[0]), shape[1]), flat,
+                    FirstAxis(call, count))  # fmt: skip
+
+
 @source("SparseCountSparseOutput")
 @ragged_rule("SparseCountSparseOutput")
 def counts_of_sparse(

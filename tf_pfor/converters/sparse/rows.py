@@ -342,8 +342,8 @@ def fill_empty_rows(
     return [*made, call.like(empty).with_inner_shape(call.output_shape(2) or (None,)), own_places]
 
 
-@source("SparseFillEmptyRowsGrad")
-@ragged_rule("SparseFillEmptyRowsGrad")
+@source("RaggedFillEmptyRowsGrad SparseFillEmptyRowsGrad")
+@ragged_rule("RaggedFillEmptyRowsGrad SparseFillEmptyRowsGrad")
 def fill_empty_rows_gradient(call: Call, reverse_index_map: Value, grad_values: Value) -> Any:
     """Gradients of what was there, and of the default the sum of all others."""
     require_packed(call)

@@ -6,7 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._entries import Entries, own_ends, require_packed
+from tf_pfor.converters.ragged._entries import (
+    Entries,
+    by_row,
+    own_ends,
+    require_packed,
+    shared,
+    sizes_by,
+)
 from tf_pfor.converters.ragged._forms import after_check, rank_of
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -53,6 +60,34 @@ def sparse_segments(call: Call, data: Value, indices: Value, segment_ids: Value)
     moved = ids + tf.cast(tf.gather(sizes.starts, entries.rows), ids.dtype)
     made = call.rebuild(data=table, indices=places, segment_ids=moved)
     return Ragged.packed(made, [sizes], call.op.outputs[0])
+
+
+@source("SparseSegmentMeanGradV2 SparseSegmentSqrtNGradV2 SparseSegmentSumGradV2")
+def table_gradient(
+    call: Call, grad: Value, indices: Value, segment_ids: Value, dense_output_dim0: Value
+) -> Any:
+    """Rows of the table that were read, with their gradients: those of all rows in order."""
+    size = tf.cast(shared(dense_output_dim0, "dense_output_dim0"), tf.int64)
+    entries, upstream = Entries(call, indices, segment_ids), Entries(call, grad)
+    at, ids = (tf.cast(t, tf.int64) for t in entries.flat)
+    right = (at >= 0) & (at < size)
+    text = "an index is out of bounds of the table in some iterations. They are"
+    at = after_check(call, right, text, [at], at)
+    counts = tf.cast(sizes_by(call, upstream.rows).tensor, tf.int64)
+    starts = tf.cumsum(counts, exclusive=True)
+    right = (ids >= 0) & (ids < tf.gather(counts, entries.rows))
+    text = "a segment id is out of bounds in some iterations. They are"
+    ids = after_check(call, right, text, [ids], ids) + tf.gather(starts, entries.rows)
+    places = at + entries.rows * size
+    n: Any = call.loop.length
+    made, found = call.rebuild(
+        grad=upstream.flat[0],
+        indices=places,
+        segment_ids=ids,
+        dense_output_dim0=tf.cast(tf.cast(n, tf.int64) * size, dense_output_dim0.dtype),
+    )
+    own = tf.cast(found % tf.maximum(size, 1), call.output_dtype(1))
+    return by_row(call, found // tf.maximum(size, 1), [made, own])
 
 
 @source("RaggedGather")
