@@ -150,18 +150,6 @@ def softmax(call: Call, sp_indices: Value, sp_values: Value, sp_shape: Value) ->
     return entries.back(made, 0)
 
 
-@ragged_rule("SparseReorder")
-def reorder(call: Call, input_indices: Value, input_values: Value, input_shape: Value) -> Any:
-    """Sorted by row, then as the entries of each row are sorted."""
-    entries = Entries(call, input_indices, input_values)
-    indices, values = call.rebuild(
-        input_indices=entries.places,
-        input_values=entries.flat[1],
-        input_shape=with_n(call, shared(input_shape, "input_shape")),
-    )
-    return [entries.back(indices[:, 1:], 0), entries.back(values, 1)]
-
-
 @ragged_rule("SparseReshape")
 def reshape(call: Call, input_indices: Value, input_shape: Value, new_shape: Value) -> Any:
     """Each index alone."""
