@@ -104,6 +104,11 @@ VERDICTS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "a loop",
+        "docs/adding_an_op.md writes its converter, as an example",
+        "AudioSpectrogram",
+    ),
+    (
+        "a loop",
         "text, encoded data or files: each row is taken apart or put together by itself",
         "Decode.*|Encode.*|Parse.*|Serialize.*|ReadFile|MatchingFiles|GenerateVocab.*|Unicode.*|"
         "String.*|ReduceJoin|Sharded.*|UnsortedSegmentJoin|Fingerprint|ExtractJpegShape|"

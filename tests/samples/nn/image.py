@@ -194,11 +194,6 @@ SIGNALS = [
                normal(2, 6, 6, 1), uniform(2, 2, low=-0.3, high=0.3), grad=False, xla=False)
         for name in ("ExtractGlimpse", "ExtractGlimpseV2")
     ],
-    sample("AudioSpectrogram", lambda x: raw.AudioSpectrogram(input=x, window_size=8, stride=4),
-           normal(24, 2), grad=False, xla=False, rtol=1e-4),
-    sample("AudioSpectrogram", lambda x: raw.AudioSpectrogram(
-               input=x, window_size=8, stride=8, magnitude_squared=True),
-           normal(24, 1), label="squared", grad=False, xla=False, rtol=1e-4),
     sample("Mfcc", lambda x: raw.Mfcc(
                spectrogram=x, sample_rate=8000, filterbank_channel_count=5,
                dct_coefficient_count=3, upper_frequency_limit=3000.0),

@@ -57,9 +57,6 @@ def in_top_k(call: Call, predictions: Value, targets: Value, k: Value | None = N
     return unfold(call, made, predictions)
 
 
-@RegisterPFor("InTopKV2", ("k",))
-@RegisterPFor("InTopKV2", ("k", "predictions"))
-@RegisterPFor("InTopKV2", ("k", "targets"))
 @RegisterPFor("InTopKV2", ("k", "predictions", "targets"))
 def in_own_top_k(call: Call, predictions: Value, targets: Value, k: Value) -> Any:
     """Fewer than k are above the target's: where one is not finite nothing is among them."""

@@ -14,7 +14,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
-from tf_pfor.core.shapes import fold, inner_dims, product, transpose, unfold
+from tf_pfor.core.shapes import fold, inner_dims, product, unfold
 from tf_pfor.core.values import Value, is_static
 
 native_batch(table("HSVToRGB RGBToHSV"))
@@ -57,23 +57,6 @@ def extract_glimpse(call: Call, input: Value, size: Value, offsets: Value) -> An
         raise CannotVectorize("beyond the edge each iteration draws noise of its own")
     made = call.rebuild(input=fold(call, input), offsets=fold(call, offsets))
     return unfold(call, made, input)
-
-
-@RegisterPFor("AudioSpectrogram", ("input",), attrs=("window_size", "stride", "magnitude_squared"))
-def audio_spectrogram(call: Call, input: Value) -> Any:
-    """The channels are independent: [n, s, c] -> [s, n*c] -> [n*c, frames, bins]."""
-    emit, n = call.emit, call.loop.length
-    samples, channels = inner_dims(call, input)
-    rows = product(call, [n, channels])
-    wide = emit.reshape(transpose(call, input.tensor, [1, 0, 2]), [samples, rows])
-    if call.loop.static_length in (None, 0):  # the kernel refuses to have no channels
-        wide = emit("Pad", wide, np.asarray([[0, 0], [0, 1]], np.int32))
-    made = call.rebuild(input=wide)
-    frames, bins = (emit.dim(made, i) for i in (1, 2))
-    if call.loop.static_length in (None, 0):
-        target = emit.shape_vector([rows, frames, bins])
-        made = emit("Slice", made, np.zeros([3], np.int32), target)
-    return emit.reshape(made, [n, channels, frames, bins])
 
 
 loop_on_purpose(
