@@ -165,23 +165,6 @@ def test_jit_compile():
     np.testing.assert_allclose(run(X), np.maximum(X, 0).sum(1), 1e-5)
 
 
-def test_only_what_depends_on_the_sizes_is_looped():
-    def body(x):
-        y = tf.nn.relu(x) @ tf.ones([4, 4])
-        return tf.reduce_sum(tf.reverse(_positive(tf.tanh(y)[0]), [0])) * tf.exp(y)
-
-    x = tf.constant(X)[:, None]
-    report = tf_pfor.explain(body, x)
-    looped = {r.op_type for r in report.records if r.outcome.value == "looped"}
-    assert looped == {"GatherV2", "ReverseV2", "Squeeze", "Sum", "Where"}
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        tf_pfor.vectorized_map(body, x)
-    (text,) = [str(w.message) for w in caught if w.category is tf_pfor.FallbackWarning]
-    assert "Where" in text
-    assert "with it 4 ops that depend on it" in text
-
-
 # ---------------------------------------------------------------------------
 # Ragged elements
 # ---------------------------------------------------------------------------
@@ -278,13 +261,6 @@ def test_effects_in_the_loop_are_refused():
         tf_pfor.vectorized_map(body, X)
     for part in ("Where", "test_jagged.py:", "may differ between iterations", "PyFunc"):
         assert part in str(info.value)
-
-
-def test_the_fallback_is_off():
-    with pytest.raises(tf_pfor.NotVectorizableError, match="Where"):
-        tf_pfor.vectorized_map(
-            lambda x: tf.reduce_sum(tf.reverse(_positive(x), [0])), X, fallback_to_while_loop=False
-        )
 
 
 def test_prints(capfd):

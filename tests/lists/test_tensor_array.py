@@ -144,12 +144,13 @@ def test_scatter_push_and_pop_of_lists_of_different_length():
     check(body, X, PLACE + 1)
 
 
-def test_stack_of_lists_of_different_length_is_refused():
+def test_stack_of_lists_of_different_length_is_ragged():
     def body(x, i):
         return tf.TensorArray(tf.float32, size=i, element_shape=[2]).stack()
 
-    with pytest.raises(tf_pfor.NotVectorizableError, match="differs between iterations"):
-        tf_pfor.vectorized_map(lambda a: body(*a), (X, PLACE), fallback_to_while_loop=False)
+    found = tf_pfor.vectorized_map(lambda a: body(*a), (X, PLACE), fallback_to_while_loop=False)
+    np.testing.assert_array_equal(found.row_lengths(), PLACE)
+    np.testing.assert_array_equal(found.flat_values, 0.0)
 
 
 def test_an_invariant_list_stays_unstacked():

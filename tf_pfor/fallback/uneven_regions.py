@@ -23,7 +23,7 @@ from tf_pfor.core.matching import group
 from tf_pfor.core.regions import key
 from tf_pfor.core.registry import REGISTRY
 from tf_pfor.core.values import dims, is_static
-from tf_pfor.layouts.ragged import RowShape, RowSize, is_ragged
+from tf_pfor.layouts.ragged import RowShape, RowSize, differ_in_shape, is_ragged
 
 _SOME_SIZES = (6, 1)  # in place of one that is unknown, but the same in all iterations
 # Inputs that say where: another number in their place would be another shape, or none.
@@ -112,6 +112,8 @@ def spread(
 def check_alone(op: tf.Operation, walker: Conversion) -> None:
     """Raises CannotVectorize if an op may not have a loop of its own: its results are uneven."""
     if all(is_static(dims(t)) for t in op.outputs) or has_effects(op):
+        return
+    if differ_in_shape(walker.value_of(t) for t in op.inputs):  # which the loop knows
         return
     _, uneven, _ = spread(op, walker)
     if any(key(t) in uneven for t in op.outputs):

@@ -89,6 +89,9 @@ def from_source(
 
     if any(is_ragged(v) for v in Call(op, inputs, walker).flat_inputs()):
         return None, reason
+    if op.type == "TensorListStack":  # of more ops beside a mask than there are rules
+        made, reason = selections.masked(op, inputs, walker, reason, otherwise)
+        return made or ragged(), reason
     made = None if otherwise is not None else ragged()
     if made is not None or op.type not in selections.SOURCES:
         return made, reason

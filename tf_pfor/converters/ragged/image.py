@@ -48,7 +48,7 @@ def _along_rows(call: Call, x: tf.Tensor, old: Any, new: Any) -> tf.Tensor:
         old = tf.shape(x)[2]
     room: Any = new
     if isinstance(new, RowSizes):
-        room = tf.reduce_max(tf.concat([new.tensor, [0]], 0))
+        room = tf.reduce_max(tf.concat([new.tensor, [1]], 0))  # gathers of nothing have no gradient
     at = _places(call, _column(old), _column(new), room)  # [1 or n, room]
     at = tf.broadcast_to(at, tf.stack([tf.shape(x)[0], room]))
     last = tf.maximum(tf.minimum(_column(old), tf.shape(x)[2]) - 1, 0)

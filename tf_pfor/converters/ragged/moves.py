@@ -221,9 +221,13 @@ def slice_gradient(
         at = after_check(call, is_there, text, [size.tensor], at)
         packed, places = call.stacked(dy), starts + at
     else:
-        if not isinstance(dy, Ragged) or dy.n_leading != 1 or first.stride < 1:
+        is_reversed = first.stride == -1 and first.begin is None and first.end is None
+        if not isinstance(dy, Ragged) or dy.n_leading != 1 or not (first.stride > 0 or is_reversed):
             raise CannotVectorize("the gradient of a slice of several kinds")
-        first_of_row, lengths = slices.bounds_in_row(call, first, size)
+        if is_reversed:
+            first_of_row, lengths = size.tensor - 1, size
+        else:
+            first_of_row, lengths = slices.bounds_in_row(call, first, size)
         rows = row_ids(dy.sizes)
         inside = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts(dy.sizes), rows)
         places = tf.gather(starts + first_of_row, rows) + inside * first.stride
