@@ -1,6 +1,5 @@
 """Values whose size differs between iterations: one loop over rows, until sizes are equal again."""
 
-import warnings
 
 import numpy as np
 import pytest
