@@ -18,7 +18,6 @@ from tf_pfor.core.errors import FallbackWarning, PforError
 BRANCHES = "give results of different shapes, (6, 4) and (3, 4)"
 OPTIONAL = "a loop changes an optional"
 NO_CONVERTER = "no converter"
-RESHAPE = "the new shape differs between iterations"
 SAME_SHAPE = "one of its inputs has the same shape in all iterations"
 SIZES = "which differ between iterations, are not known to be the same"
 SLICE = "the length of the slice may differ between iterations"
@@ -30,9 +29,6 @@ GROWN = "the length of the list differs between iterations, so its stack would b
 LOOPED = {
     ("beam_search", "gradients"): BRANCHES,
     ("beam_search", "gradients in two maps"): BRANCHES,
-    ("greedy_decoding", "gradients"): GROWN,
-    ("greedy_decoding", "gradients in two maps"): GROWN,
-    ("greedy_decoding", "tape around"): GROWN,
     ("growing_attention_by_row", "gradients"): GROWN,
     ("growing_vector_by_row", "one row"): SAME_SHAPE,
     ("map_to_ragged", "gradients"): SLICE,
@@ -45,11 +41,6 @@ LOOPED = {
     ("optional", "values"): OPTIONAL,
     ("ragged_tensor", "gradients"): SIZES,
     ("ragged_tensor", "gradients in two maps"): NO_CONVERTER,
-    ("tangent_of_a_network", "gradients"): RESHAPE,
-    ("tangent_of_a_network", "gradients in two maps"): RESHAPE,
-    ("words_of_a_sentence", "tape around"): NO_CONVERTER,
-    ("words_of_a_sentence", "two maps"): NO_CONVERTER,
-    ("words_of_a_sentence", "values"): NO_CONVERTER,
 }
 
 STRINGS = "Under jit_compile the body reads"
