@@ -88,9 +88,12 @@ LOOPED: tuple[str, ...] = (
 # off; their values are compared with the fallback on. Without any shape these need to know the
 # number of axes, of channels or of rows, or the shape of a filter.
 SITES_LOOPED: tuple[tuple[str, str, str], ...] = (
+    ("All-own-axis-both", "outer", "all None"),
     ("BatchMatMulV2-unknown_by_matrix", "argument", "all None"),
     ("BatchToSpace", "outer", "all None"),
     ("BatchToSpaceND", "argument", "all None"),
+    ("ConjugateTranspose", "constant", "eager"),
+    ("ConjugateTranspose", "constant", "saved"),
     ("Conv2D", "variable", "all None"),
     ("Conv2D-dilated", "numpy", "all None"),
     ("Conv2D-explicit", "argument", "all None"),
@@ -104,19 +107,25 @@ SITES_LOOPED: tuple[tuple[str, str, str], ...] = (
     ("DepthwiseConv2dNativeBackpropFilter-valid-stride", "outer", "all None"),
     ("Dilation2D", "captured", "all None"),
     ("Dilation2DBackpropFilter", "variable", "all None"),
+    ("EditDistance", "argument", "all None"),
+    ("EditDistance", "outer", "all None"),
     ("FusedBatchNorm-inference", "variable", "all None"),
     ("FusedBatchNormGrad-inference", "argument", "all None"),
     ("FusedBatchNormV2-training", "numpy", "all None"),
     ("FusedBatchNormV3-inference-half", "numpy", "all None"),
     ("FusedBatchNormV3-training-space", "outer", "all None"),
     ("MatrixSetDiagV3", "constant", "saved"),
-    ("RaggedTensorToTensor-levels", "captured", "all None"),
+    ("Min-own-axis-both", "captured", "all None"),
+    ("Prod-own-axis-both", "variable", "all None"),
+    ("RaggedBincount", "variable", "all None"),
     ("ScatterNd-shape", "captured", "all None"),
+    ("SparseBincount", "captured", "all None"),
     ("SparseDenseCwiseMul", "argument", "all None"),
     ("SparseReduceSum-all", "argument", "all None"),
     ("SparseReorder", "variable", "all None"),
     ("SparseSoftmax", "outer", "all None"),
     ("SparseTensorDenseMatMul", "captured", "all None"),
+    ("Sum-own-axis-both", "constant", "all None"),
 )
 
 # The same that fail: a part of the error. What is TensorFlow's own: it cannot save a function whose
@@ -130,6 +139,7 @@ SITES_FAIL: dict[tuple[str, str, str], str] = {
     ("FractionalMaxPoolGrad", "constant", "functional"): "tensor_out_dup is not the same",
     ("FusedBatchNormGrad-training", "captured", "all None"): "Mismatch in function retval shape",
     ("FusedBatchNormGradV2-inference", "constant", "all None"): "Mismatch in function retval shape",
+    ("FusedPadConv2D-REFLECT", "captured", "saved"): "Error when tracing gradients for SavedModel",
     ("Less-groups", "argument", "all None"): "is not supported yet",
     ("MatrixDiagV2", "variable", "saved"): "Binding inputs to tf.function failed",
     ("OptionalFromValue", "outer", "saved"): "Failed to add concrete function",

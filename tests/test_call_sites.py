@@ -21,6 +21,8 @@ from tf_pfor.core import nests
 STATEFUL = ("debug", "generator", "random", "variables", "variables_scatter")
 # Keras has no inputs of these dtypes.
 NOT_FOR_KERAS = ("complex64", "complex128", "object", "string")
+# Nor outputs of bytes in a sum.
+TEXT_OUT = ("Encode", "SerializeTensor")
 # XLA compiles what these become, not the ops themselves.
 NOT_KEPT_BY_XLA = ("TensorListConcat", "TensorListConcatV2")
 # In a tf.data map of batches of unknown size these kernels of TensorFlow's give zeros now and then,
@@ -45,7 +47,7 @@ def fits(name, origin, site):
     if site == "dataset" and name.startswith(RACES):
         return False
     if site in ("fit", "functional"):
-        if TOPIC_OF[name] == "strings":
+        if TOPIC_OF[name] == "strings" or name.startswith(TEXT_OUT):
             return False
         return not dtypes_of(name) & set(NOT_FOR_KERAS) and (site == "functional" or not s.random)
     return True

@@ -1,6 +1,5 @@
 """Values whose size differs between iterations: one loop over rows, until sizes are equal again."""
 
-
 import numpy as np
 import pytest
 import tensorflow as tf
