@@ -92,8 +92,6 @@ SITES_LOOPED: tuple[tuple[str, str, str], ...] = (
     ("BatchMatMulV2-unknown_by_matrix", "argument", "all None"),
     ("BatchToSpace", "outer", "all None"),
     ("BatchToSpaceND", "argument", "all None"),
-    ("ConjugateTranspose", "constant", "eager"),
-    ("ConjugateTranspose", "constant", "saved"),
     ("Conv2D", "variable", "all None"),
     ("Conv2D-dilated", "numpy", "all None"),
     ("Conv2D-explicit", "argument", "all None"),

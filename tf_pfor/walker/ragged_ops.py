@@ -101,7 +101,11 @@ def from_source(
 def _is_cut(op: tf.Operation, others: Iterable[tf.Operation]) -> bool:
     """Whether images are read by ops whose rules take rows that differ along one axis only."""
     axes = [t.shape.as_list().count(None) for t in op.outputs if t.shape.rank is not None]
-    return max(axes, default=0) > 1 and any(o.type in OF_ONE_AXIS for o in others)
+    return (
+        op.type in ROW_KERNELS
+        and max(axes, default=0) > 1
+        and any(o.type in OF_ONE_AXIS for o in others)
+    )
 
 
 def by_kernel(op: tf.Operation, values: Iterable[Any], graph: Any, region: Any = None) -> bool:

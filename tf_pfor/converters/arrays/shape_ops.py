@@ -123,7 +123,6 @@ def squeeze(call: Call, input: Value) -> Any:
 # ---------------------------------------------------------------------------
 
 
-@RegisterPFor("ConjugateTranspose", ("x",))
 @RegisterPFor("Transpose", ("perm",))
 @RegisterPFor("Transpose", ("perm", "x"))
 def transpose_by_row(call: Call, x: Value, perm: Value) -> Any:
@@ -147,6 +146,7 @@ def transpose_by_row(call: Call, x: Value, perm: Value) -> Any:
     return emit.reshape(made, [call.loop.length, *[size] * rank])
 
 
+@RegisterPFor("ConjugateTranspose", ("x",))
 @RegisterPFor("Transpose", ("x",))
 def transpose_by(call: Call, x: Value, perm: Value) -> Any:
     """By [0, perm + 1]; axes that stay in front may stay folded."""
