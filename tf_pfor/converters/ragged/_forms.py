@@ -89,7 +89,8 @@ def agreed(call: Call, *places: tuple[Value, int]) -> list[Value]:
     sizes = [size_at(v, axis) for v, axis in places]
     known = {id(s): s for s in sizes if isinstance(s, RowSizes)}
     if len(known) < 2 or not all(isinstance(s, RowSizes) for s in sizes):
-        broadcast_size(sizes, places[0][1]) if known else None
+        if known:
+            broadcast_size(sizes, places[0][1])
         return [v for v, _ in places]
     common = _common(call, [*known.values()], places[0][1], broadcasts=False)
     found: list[Value] = []
