@@ -144,6 +144,22 @@ class BodyGraph(FuncGraph):
         )
 
 
+_ROWS = "_tf_pfor_rows"
+
+
+def mark_rows(tensor: tf.Tensor) -> None:
+    """Says of a slice ``values[start:end]`` that the rows of all iterations are all of the values.
+
+    Those of one iteration end where those of the next one begin.
+    """
+    tensor.op._set_attr(_ROWS, AttrValue(b=True))
+
+
+def are_rows(op: tf.Operation) -> bool:
+    """Whether ``mark_rows`` was called for what an op makes."""
+    return op.type == "StridedSlice" and _ROWS in op.node_def.attr
+
+
 @functools.cache
 def _creates_plainly(graph_type: type) -> bool:
     """Whether graphs of a type create ops as function graphs do."""

@@ -1,18 +1,22 @@
 """Ragged and sparse tensors as elements and as results: taken apart, and put together again.
 
-An element becomes dense tensors with a length for each row, which the body cuts; a row is what
-``rt[i]`` is: a dense tensor of its own length, or a RaggedTensor of one rank less; a SparseTensor
-of one axis less. A result of the body becomes its parts; the parts of all iterations are stacked
-as ``tf.ragged.stack`` and ``tf.sparse.concat`` of expanded tensors would.
+A row is what ``rt[i]`` is: a dense tensor of its own length, or a RaggedTensor of one rank less; a
+SparseTensor of one axis less. Of a RaggedTensor the elements of the map say where each row begins
+and ends in its values, which the body cuts, and captures as they are: no copy, no padding. In the
+body of another map, where all tensors have one shape, in blocks, and of SparseTensors the rows are
+padded, beside their lengths. A result of the body becomes its parts; the parts of all iterations
+are stacked as ``tf.ragged.stack`` and ``tf.sparse.concat`` of expanded tensors would.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tf_pfor import _tf
+from tf_pfor._tf import _graphs
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError
 
@@ -24,51 +28,68 @@ _RAGGED: Any = tf.RaggedTensor
 # ---------------------------------------------------------------------------
 
 
-class _Rows(NamedTuple):
-    """Rows of own lengths."""
+Supply = Iterator[tf.Tensor]
+"""The values that rows are cut from, in the order in which the rows were opened."""
+
+
+class _Packed(NamedTuple):
+    """Where rows begin and end in values that all iterations see."""
+
+    start: Any  # [] in an iteration, [n] outside
+    end: Any
+
+    def cut(self, values: Supply) -> tf.Tensor:
+        """In an iteration: the row."""
+        row = next(values)[self.start : self.end]
+        if tf.is_symbolic_tensor(row):
+            _graphs.mark_rows(row)
+        return row
+
+
+class _Padded(NamedTuple):
+    """Rows of own lengths, padded."""
 
     padded: Any  # [longest, ...] in an iteration, [n, longest, ...] outside
     length: Any  # [], [n]
 
     @classmethod
-    def of(cls, ragged: Any) -> _Rows:
+    def of(cls, ragged: Any) -> _Padded:
         """Of a RaggedTensor of ragged rank 1."""
         return cls(ragged.to_tensor(), ragged.row_lengths())
 
-    @property
-    def cut(self) -> tf.Tensor:
+    def cut(self, values: Supply) -> tf.Tensor:
         """In an iteration: the row."""
+        del values
         return self.padded[: self.length]
 
 
 class _RaggedRows(NamedTuple):
     """Rows of a RaggedTensor of ragged rank 2 or more."""
 
-    flat: _Rows
-    lengths: tuple[_Rows, ...]
+    lengths: tuple[Any, ...]
+    flat: Any
 
     @classmethod
-    def of(cls, ragged: Any) -> _RaggedRows:
-        """Of the RaggedTensor."""
-        splits, lengths, inner = ragged.row_splits, list[_Rows](), ragged.values
+    def of(cls, ragged: Any, rows: Callable[[Any, Any], Any]) -> _RaggedRows:
+        """Of the RaggedTensor; ``rows`` of values and splits."""
+        splits, lengths, inner = ragged.row_splits, list[Any](), ragged.values
         while isinstance(inner, tf.RaggedTensor):
             level: Any = inner
-            lengths.append(_Rows.of(_RAGGED.from_row_splits(level.row_lengths(), splits)))
+            lengths.append(rows(level.row_lengths(), splits))
             splits, inner = tf.gather(level.row_splits, splits), level.values
-        return cls(_Rows.of(_RAGGED.from_row_splits(inner, splits)), tuple(lengths))
+        return cls(tuple(lengths), rows(inner, splits))
 
-    @property
-    def cut(self) -> Any:
+    def cut(self, values: Supply) -> Any:
         """In an iteration: the RaggedTensor of the row."""
-        lengths = [level.cut for level in self.lengths]
-        return _RAGGED.from_nested_row_lengths(self.flat.cut, lengths, validate=False)
+        lengths = [level.cut(values) for level in self.lengths]
+        return _RAGGED.from_nested_row_lengths(self.flat.cut(values), lengths, validate=False)
 
 
 class _SparseRows(NamedTuple):
     """Rows of a SparseTensor."""
 
-    indices: _Rows
-    values: _Rows
+    indices: _Padded
+    values: _Padded
     shape: Any  # no elements, of the shape of a row and one axis more
 
     @classmethod
@@ -78,37 +99,60 @@ class _SparseRows(NamedTuple):
         n, numbers = sparse.dense_shape[0], sparse.indices[:, 0]
         counts = tf.math.unsorted_segment_sum(tf.ones_like(numbers), numbers, n)
         indices, values = (
-            _Rows.of(_RAGGED.from_row_lengths(x, counts))
+            _Padded.of(_RAGGED.from_row_lengths(x, counts))
             for x in (sparse.indices[:, 1:], sparse.values)
         )
         shape = tf.zeros(tf.concat([sparse.dense_shape, [0]], 0), tf.bool)
         shape.set_shape([*sparse.shape, 0])
         return cls(indices, values, shape)
 
-    @property
-    def cut(self) -> Any:
+    def cut(self, values: Supply) -> Any:
         """In an iteration: the SparseTensor of the row."""
         shape = tf.shape(self.shape, tf.int64)[:-1]
-        return tf.SparseTensor(self.indices.cut, self.values.cut, shape)
+        return tf.SparseTensor(self.indices.cut(values), self.values.cut(values), shape)
 
 
-def opened(nest: Any) -> Any:
-    """A nest with dense tensors in place of ragged and sparse ones; itself if it has none."""
+_KINDS = (_Packed, _Padded, _RaggedRows, _SparseRows)
+
+
+def opened(
+    nest: Any, *, of: tuple[type, ...] = (tf.RaggedTensor, tf.SparseTensor), in_blocks: bool = False
+) -> tuple[Any, Callable[[Any], Any]]:
+    """A nest with dense tensors in place of ragged and sparse ones, and what cuts one iteration.
+
+    Args:
+      nest: the nest; it is returned itself if it has none.
+      of: what to open.
+      in_blocks: whether only some of the rows run at once.
+    """
     found: list[Any] = []
+    held: list[tf.Tensor] = []
+    graph = tf.compat.v1.get_default_graph()
+    is_packed = not (in_blocks or _tf.in_body(graph) or _tf.in_xla_context(graph))
+
+    def of_splits(values: Any, splits: Any) -> Any:
+        if not is_packed:
+            return _Padded.of(_RAGGED.from_row_splits(values, splits))
+        held.append(values)
+        return _Packed(splits[:-1], splits[1:])
 
     def rows(x: Any) -> Any:
         found.append(x)
         if isinstance(x, tf.SparseTensor):
             return _SparseRows.of(x)
-        return _Rows.of(x) if x.ragged_rank == 1 else _RaggedRows.of(x)
+        if x.ragged_rank > 1:
+            return _RaggedRows.of(x, of_splits)
+        return of_splits(x.values, x.row_splits)
 
-    made = nests.replaced(nest, (tf.RaggedTensor, tf.SparseTensor), rows)
-    return made if found else nest
+    made = nests.replaced(nest, of, rows)
+    if not found:
+        return nest, lambda row: row
 
+    def cut(row: Any) -> Any:
+        values = iter(held)
+        return nests.replaced(row, _KINDS, lambda x: x.cut(values))
 
-def cut(row: Any) -> Any:
-    """One iteration of what ``opened`` made: the rows as they are."""
-    return nests.replaced(row, (_Rows, _RaggedRows, _SparseRows), lambda x: x.cut)
+    return made, cut
 
 
 # ---------------------------------------------------------------------------

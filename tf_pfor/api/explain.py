@@ -107,13 +107,14 @@ def arguments(
         n = maps.check_iters(args[0])
         return fn, [Element(None)], n
     nests.check_rows(args[0] if len(args) == 1 else tuple(args), "elems")
-    given = nests.from_user(composites.opened(tuple(args) if len(args) > 1 else args[0]))
+    opened, cut = composites.opened(tuple(args) if len(args) > 1 else args[0])
+    given = nests.from_user(opened)
     structure, tensors = maps.check_elems(tf.nest.map_structure(make, given))
     n, elements = maps.align(structure, tensors)
     converted = autographed(fn)
 
     def of_flat(*leaves: tf.Tensor) -> Any:
-        rows = composites.cut(nests.to_user(maps.with_rows(structure, leaves)))
+        rows = cut(nests.to_user(maps.with_rows(structure, leaves)))
         return converted(*rows) if len(args) > 1 else converted(rows)
 
     return of_flat, elements, n

@@ -250,7 +250,7 @@ def vectorized_map(
     [3.0, 7.0]
     """
     check_callable(fn, "fn")
-    fn, elems = _of_dense(fn, elems)
+    fn, elems = _of_dense(fn, elems, (tf.SparseTensor,))
     settings = settings_of(
         fallback, randomness, while_strategy, out_shapes, may_loop=fallback_to_while_loop
     )
@@ -272,6 +272,7 @@ def _vectorized_map(
     block: int | str | None,
     budget: int | None,
 ) -> Any:
+    fn, elems = _of_dense(fn, elems, (tf.RaggedTensor,), in_blocks=block is not None)
     structure, tensors = check_elems(elems)
     n, elements = align(structure, tensors)
     converted = autographed(fn)
@@ -290,16 +291,18 @@ def with_rows(structure: Any, rows: Sequence[tf.Tensor]) -> Any:
     return nests.pack(structure, leaves)
 
 
-def _of_dense(fn: Callable[[Any], Any], elems: Any) -> tuple[Callable[[Any], Any], Any]:
-    """``fn`` and ``elems`` with dense tensors in place of ragged and sparse ones."""
-    opened = composites.opened(elems)
+def _of_dense(
+    fn: Callable[[Any], Any], elems: Any, kinds: tuple[type, ...], *, in_blocks: bool = False
+) -> tuple[Callable[[Any], Any], Any]:
+    """``fn`` and ``elems`` with dense tensors in place of ragged or sparse ones."""
+    opened, cut = composites.opened(elems, of=kinds, in_blocks=in_blocks)
     if opened is elems:
         return fn, elems
     converted = autographed(fn)
 
     @_no_autograph
     def of_rows(row: Any) -> Any:
-        return converted(composites.cut(row))
+        return converted(cut(row))
 
     return functools.update_wrapper(of_rows, fn, ("__name__", "__qualname__"), ()), opened
 

@@ -167,7 +167,7 @@ def _map(
     )
     if found is not None:
         return found
-    one, args = _of_dense(autographed(fn), args, in_axes)
+    one, args = _of_dense(autographed(fn), args, in_axes, in_blocks=block is not None)
     plan = Plan(args, kwargs, in_axes, axis_size)
     job = Job(
         plan.of_rows(one),
@@ -208,11 +208,15 @@ def _gradients_of_rows(
 
 
 def _of_dense(
-    fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Axes
+    fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Axes, *, in_blocks: bool
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """``fn`` and arguments with dense tensors in place of ragged and sparse ones to map over."""
     entries: Any = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
-    opened = tuple(a if axis is None else composites.opened(a) for a, axis in zip(args, entries))
+    pairs = [
+        (a, lambda row: row) if axis is None else composites.opened(a, in_blocks=in_blocks)
+        for a, axis in zip(args, entries)
+    ]
+    opened = tuple(a for a, _ in pairs)
     if len(entries) != len(args) or all(a is b for a, b in zip(args, opened)):
         return fn, args
     for i, (a, b, axis) in enumerate(zip(args, opened, entries)):
@@ -221,7 +225,11 @@ def _of_dense(
                 f"args[{i}] has a ragged or a sparse tensor, whose entry of in_axes is {axis!r}. "
                 "Expected: 0, or None if all examples share it."
             )
-    return lambda *rows, **kwargs: fn(*composites.cut(rows), **kwargs), opened
+
+    def of_rows(*rows: Any, **kwargs: Any) -> Any:
+        return fn(*[cut(row) for row, (_, cut) in zip(rows, pairs)], **kwargs)
+
+    return of_rows, opened
 
 
 def _check_axes(axes: Axes, name: str) -> None:

@@ -358,10 +358,11 @@ class _ClippedSum:
         _check_batch(batch)
         self._variables = _tensors(variables)
         self._clip_norm = clip_norm
-        self._plan = plan = Plan(tuple(composites.opened(x) for x in batch), {}, 0, None)
+        opened, cut = composites.opened(tuple(batch), in_blocks=True)
+        self._plan = plan = Plan(opened, {}, 0, None)
 
         def parts(*example: Any) -> Any:
-            grads, loss, aux = one(*composites.cut(example))
+            grads, loss, aux = one(*cut(example))
             return [_parts(_factored(g)) for g in grads], (loss, aux)
 
         size = plan.n if isinstance(plan.n, int) else None

@@ -46,13 +46,14 @@ class RowSizes:
       full: of windows of one length: what all are that do not reach past an edge.
       is_number: it is a number of the row, that may be negative, and the size of nothing yet.
       rows: of which row each entry of the packed form is, where that is known.
+      starts: where the rows begin in the packed form, where that is known.
     """
 
     __slots__ = ("__weakref__", "_made", "_rows", "_starts", "cell", "full", "is_number", "most")
 
     def __init__(
         self, cell: Cell, most: int | None = None, full: int | None = None, *,
-        is_number: bool = False, rows: tf.Tensor | None = None,
+        is_number: bool = False, rows: tf.Tensor | None = None, starts: tf.Tensor | None = None,
     ):  # fmt: skip
         self.cell = cell
         self.most = most
@@ -60,7 +61,7 @@ class RowSizes:
         self.is_number = is_number
         self._rows = Cell(rows, lambda: _beside(self.tensor, self._make_rows))
         self._starts = Cell(
-            None, lambda: _beside(self.tensor, lambda: tf.cumsum(self.tensor, exclusive=True))
+            starts, lambda: _beside(self.tensor, lambda: tf.cumsum(self.tensor, exclusive=True))
         )
         self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 

@@ -114,6 +114,8 @@ def _spec(x: Any) -> Any:
     """What is noted of an argument; objects are held weakly."""
     if isinstance(x, (tf.Tensor, np.ndarray, np.generic)):
         return tf.TensorSpec(x.shape, tf.as_dtype(x.dtype))
+    if isinstance(x, tf.RaggedTensor):
+        return tf.type_spec_from_value(x)
     return x if x is None or isinstance(x, _BY_VALUE) else weakref.ref(x)
 
 
@@ -284,8 +286,7 @@ class _Trace:
             return [x for x in leaves if x is not None]
 
         compiled = tf.function(build, autograph=False, jit_compile=call.jit_compile)
-        specs = [tf.TensorSpec(t.shape, t.dtype) for t in walk.inputs]
-        self._concrete: Any = compiled.get_concrete_function(*specs)
+        self._concrete: Any = compiled.get_concrete_function(*walk.specs)
         self._captured = self._concrete.captured_inputs
         self.reason = (
             "tracing it changes what it reads"

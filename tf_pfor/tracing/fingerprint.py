@@ -58,6 +58,7 @@ class Walk:
     def __init__(self, placeholders: Iterable[tf.Tensor] = ()):
         self.parts: list[Any] = []
         self.inputs: list[tf.Tensor] = []
+        self.specs: list[tf.TensorSpec] = []  # of these
         self.known: list[Any] = []
         self.hot: set[int] = set()
         self.numbers: dict[int, int] = {}
@@ -121,12 +122,16 @@ class Walk:
         self.tokens.append(number)
         self.parts += ("token", number)
 
+    def may_be_input(self, x: Any) -> bool:
+        """Whether a tensor has a value, or is a placeholder of the trace that is being made."""
+        return id(x) in self._placeholders or isinstance(x, tf.__internal__.EagerTensor)
+
     def tensor(self, x: Any, mode: int) -> None:
         """Adds a tensor: as an input, by value or by identity."""
         if vars(x).get("_keras_mask") is not None:
             raise Uncacheable("it holds a tensor with a Keras mask")
         if id(x) not in self._placeholders:
-            if not isinstance(x, tf.__internal__.EagerTensor):
+            if not self.may_be_input(x):
                 raise Uncacheable("it holds a tensor of a graph")
             dtype = x.dtype
             if mode == BY_IDENTITY or dtype in (tf.resource, tf.variant):
@@ -144,8 +149,8 @@ class Walk:
                 return None
         return self.input(x, x)
 
-    def input(self, x: Any, tensor: tf.Tensor) -> None:
-        """Adds ``x``, which is an input with the value of ``tensor``."""
+    def input(self, x: Any, tensor: tf.Tensor, shape: Any = None) -> None:
+        """Adds ``x``, which is an input with the value of ``tensor``, of which a shape is kept."""
         self.uses += 1
         number = self.numbers.get(id(x))
         if number is not None:
@@ -153,8 +158,9 @@ class Walk:
             return
         self.numbers[id(x)] = number = len(self.inputs)
         self.inputs.append(tensor)
+        self.specs.append(tf.TensorSpec(tensor.shape if shape is None else shape, tensor.dtype))
         self._alive.append(x)
-        self.parts += ("input", number, tensor.dtype, tuple(tensor.shape))
+        self.parts += ("input", number, tensor.dtype, tuple(self.specs[-1].shape))
 
     def chain(self, value: Any, attributes: Chain, mode: int) -> None:
         """Adds what code reads from a name: through modules only what it names."""
@@ -345,6 +351,20 @@ def _tensor(walk: Walk, x: Any, mode: int) -> None:
     walk.tensor(x, mode)
 
 
+def _ragged(walk: Walk, x: tf.RaggedTensor, mode: int) -> None:
+    """Rows of their own lengths as an argument: any lengths, of the same number of rows."""
+    parts: list[Any] = tf.nest.flatten(x, expand_composites=True)
+    if mode != ARGUMENT or not all(map(walk.may_be_input, parts)):
+        raise Uncacheable("it holds a RaggedTensor, whose state is not known")
+    if walk.enter(x, mode):
+        uses = walk.uses
+        walk.parts += ("ragged", repr(tf.type_spec_from_value(x)))
+        for part in parts:
+            is_fixed = part is x.row_splits or not part.shape.rank
+            walk.input(part, part, part.shape if is_fixed else [None, *part.shape[1:]])
+        walk.leave(x, mode, uses)
+
+
 def _function(walk: Walk, x: Any, mode: int) -> None:
     walk.function(x, mode)
 
@@ -442,6 +462,8 @@ def _visitor(x: Any) -> _Visitor:
     """How to visit an object whose type is not in the table."""
     if isinstance(x, tf.Tensor):
         return _tensor
+    if isinstance(x, tf.RaggedTensor):
+        return _ragged
     if isinstance(x, _functions.PolymorphicFunction) and transformed(x) is not None:
         return _compiled
     if isinstance(x, np.generic):

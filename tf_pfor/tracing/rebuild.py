@@ -54,6 +54,9 @@ class Rebuilt:
             return items
         if isinstance(x, tuple):
             return type(x)(*map(self, x)) if hasattr(x, "_fields") else tuple(map(self, x))
+        if isinstance(x, tf.RaggedTensor):
+            parts = tf.nest.flatten(x, expand_composites=True)
+            return tf.nest.pack_sequence_as(x, [*map(self, parts)], expand_composites=True)
         fields = [f for f in dataclasses.fields(x) if f.init]
         return type(x)(**{f.name: self(getattr(x, f.name)) for f in fields})
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor._tf import _graphs
 from tf_pfor.converters.ragged._forms import (
     after_check,
     from_packed,
@@ -22,7 +23,7 @@ from tf_pfor.converters.ragged._windows import packed_range, packed_window
 from tf_pfor.converters.ragged.shapes import with_new_axis
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.linear import Form, forms
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value, size_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
@@ -119,7 +120,10 @@ def items_of(call: Call, rank: int) -> list[Item]:
 @source("StridedSlice")
 def sliced(call: Call, input: Value, begin: Value, end: Value, strides: Value) -> Any:
     """x[:k], x[a:b, :w]: ranges whose bounds differ between rows."""
-    del begin, end, strides
+    if _graphs.are_rows(call.op) and not input.is_stacked and uses_packed(call):
+        if call.loop.is_whole and not call.loop.is_block:
+            return from_packed(call, input.tensor, [_row_sizes(begin, end)])
+    del strides
     items = items_of(call, rank_of(input))
     if any(i.kind == "index" and not i.is_static for i in items):
         raise CannotVectorize("an index differs between iterations, beside a range that does")
@@ -130,6 +134,12 @@ def sliced(call: Call, input: Value, begin: Value, end: Value, strides: Value) -
     whole = input.tensor[tuple([*lead, *python])]
     left = [i for i in items if i.kind != "index"]
     return _cut(call, whole, left, is_stacked=input.is_stacked)
+
+
+def _row_sizes(begin: Value, end: Value) -> RowSizes:
+    """Of rows that lie one behind the other."""
+    starts, ends = (tf.cast(v.tensor[:, 0], tf.int32) for v in (begin, end))
+    return RowSizes(Cell(ends - starts), starts=starts)
 
 
 @source("Slice")
