@@ -12,10 +12,7 @@ form is *padded*, [n, largest, ...]; what lies in the padding is zero.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import operator
-import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,83 +32,8 @@ from tf_pfor.core.values import (
     capturing,
     dims,
 )
-
-
-class RowSizes:
-    """How large the rows are along one axis.
-
-    Args:
-      cell: int32 [n].
-      most: what none is above, where that is known before running.
-      full: of windows of one length: what all are that do not reach past an edge.
-      is_number: it is a number of the row, that may be negative, and the size of nothing yet.
-      rows: of which row each entry of the packed form is, where that is known.
-      starts: where the rows begin in the packed form, where that is known.
-    """
-
-    __slots__ = ("__weakref__", "_made", "_rows", "_starts", "cell", "full", "is_number", "most")
-
-    def __init__(
-        self, cell: Cell, most: int | None = None, full: int | None = None, *,
-        is_number: bool = False, rows: tf.Tensor | None = None, starts: tf.Tensor | None = None,
-    ):  # fmt: skip
-        self.cell = cell
-        self.most = most
-        self.full = full
-        self.is_number = is_number
-        self._rows = Cell(rows, lambda: _beside(self.tensor, self._make_rows))
-        self._starts = Cell(
-            starts, lambda: _beside(self.tensor, lambda: tf.cumsum(self.tensor, exclusive=True))
-        )
-        self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-
-    @classmethod
-    def of(cls, tensor: tf.Tensor, most: int | None = None, full: int | None = None) -> RowSizes:
-        """From a tensor int32 [n]."""
-        return cls(Cell(tensor), most, full)
-
-    @property
-    def tensor(self) -> tf.Tensor:
-        """int32 [n]."""
-        return self.cell.get()
-
-    @property
-    def rows(self) -> tf.Tensor:
-        """int32 [total]: of which row each entry of the packed form is."""
-        return self._rows.get()
-
-    @property
-    def starts(self) -> tf.Tensor:
-        """int32 [n]: where the rows begin in the packed form."""
-        return self._starts.get()
-
-    def _make_rows(self) -> tf.Tensor:
-        return tf.repeat(tf.range(tf.shape(self.tensor)[0]), self.tensor)
-
-    def select(self, loop: Rows) -> RowSizes:
-        """Those of the rows of ``loop``: the same object whenever it is asked."""
-        if loop.rows is None:
-            return self
-        if loop not in self._made:
-            rows, emit = loop.rows, loop.emit
-
-            def make() -> tf.Tensor:
-                return emit("GatherV2", self.tensor, rows, emit.constant(0, tf.int32))
-
-            number = self.is_number
-            self._made[loop] = RowSizes(Cell(None, make), self.most, self.full, is_number=number)
-        return self._made[loop]
-
-    def seen_from(self, graph: Any, see: Any) -> RowSizes:
-        """The same for ops of another graph: the same object whenever it is asked."""
-        if graph not in self._made:
-            cell = self.cell.seen_from(graph, see)
-            self._made[graph] = RowSizes(cell, self.most, self.full, is_number=self.is_number)
-        return self._made[graph]
-
-
-Size = int | tf.Tensor | RowSizes
-"""Of the rows along one axis: an int, int32 [] where all are equal, or what differs."""
+from tf_pfor.layouts.packing import cleaned, pack, pad
+from tf_pfor.layouts.row_sizes import RowSizes, Size, count_of, dim, later
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +43,8 @@ class Ragged(Value):
     Attributes:
       sizes: of the inner axes up to the last one that differs.
       padded: its padded form.
+      loose: the padded form as it was made, with anything in its padding; None if that is clean.
+      is_tame: whether what ``loose`` has in its padding is finite.
       origin: the tensor of the body that it is, for errors.
       whole: of rows that were selected: of what, and int32 [n], which.
     """
@@ -130,24 +54,39 @@ class Ragged(Value):
 
     sizes: tuple[Size, ...]
     padded: Cell
+    loose: tf.Tensor | None = None
+    is_tame: bool = False
     origin: Any = None
     whole: tuple[Ragged, tf.Tensor] | None = None
 
     @classmethod
     def packed(cls, tensor: tf.Tensor, sizes: Sequence[Size], origin: Any = None) -> Ragged:
         """From the packed form; axes behind the last one that differs are those of ``tensor``."""
-        padded = _later(tensor, lambda: _pad(tensor, sizes))
+        padded = later(tensor, lambda: pad(tensor, sizes))
         inner = _inner_shape(sizes, dims(tensor))
-        return cls(Cell(tensor), inner, tensor.dtype, tuple(sizes), padded, origin)
+        return cls(Cell(tensor), inner, tensor.dtype, tuple(sizes), padded, origin=origin)
 
     @classmethod
-    def from_padded(cls, tensor: tf.Tensor, sizes: Sequence[Size], origin: Any = None) -> Ragged:
-        """From the padded form [n, largest, ...], with zeros in the padding."""
+    def from_padded(
+        cls, tensor: tf.Tensor, sizes: Sequence[Size], origin: Any = None, *,
+        is_clean: bool = True, is_tame: bool = False,
+    ) -> Ragged:  # fmt: skip
+        """From the padded form [n, largest, ...].
+
+        Args:
+          tensor: the padded form.
+          sizes: of the inner axes up to the last one that differs.
+          origin: the tensor of the body that it is.
+          is_clean: whether there are zeros in the padding; else they are put there when asked for.
+          is_tame: whether all in the padding is finite.
+        """
         shape = dims(tensor)
         assert shape is not None
         inner = _inner_shape(sizes, (None, *shape[len(sizes) + 1 :]))
-        cell = _later(tensor, lambda: _pack(tensor, sizes))
-        return cls(cell, inner, tensor.dtype, tuple(sizes), Cell(tensor), origin)
+        cell = later(tensor, lambda: pack(tensor, sizes))
+        clean = Cell(tensor) if is_clean else later(tensor, lambda: cleaned(tensor, cell, sizes))
+        loose = None if is_clean else tensor
+        return cls(cell, inner, tensor.dtype, tuple(sizes), clean, loose, is_tame, origin)
 
     @property
     def n_leading(self) -> int:
@@ -164,10 +103,20 @@ class Ragged(Value):
         """The padded form, [n, largest, ...], with zeros in the padding."""
         return self.padded.get()
 
+    @property
+    def in_any_rows(self) -> tf.Tensor:
+        """The padded form with anything in the padding."""
+        return self.in_rows if self.loose is None else self.loose
+
+    @property
+    def in_tame_rows(self) -> tf.Tensor:
+        """The padded form with finite numbers in the padding."""
+        return self.in_any_rows if self.is_tame else self.in_rows
+
     def shape_tensor(self) -> tf.Tensor:
         """int32 [n, inner rank]: the shape of each row."""
-        rest = [_dim(self.tensor, k) for k in range(1, _rank(self.tensor))]
-        n = _count(self.sizes)
+        rest = [dim(self.tensor, k) for k in range(1, _rank(self.tensor))]
+        n = count_of(self.sizes)
         columns = [_column(s, n) for s in (*self.sizes, *rest)]
         return tf.stack(columns, 1)
 
@@ -236,7 +185,7 @@ class Ragged(Value):
         for size in self.sizes:
             counts.append(so_far)
             so_far = _times(so_far, size)
-        n = _count(self.sizes)
+        n = count_of(self.sizes)
         for size, count in zip(reversed(self.sizes), reversed(counts)):
             if isinstance(size, RowSizes):
                 lengths = size.tensor if _is_one(count) else tf.repeat(size.tensor, count)
@@ -258,15 +207,15 @@ class Ragged(Value):
             None, lambda: emit("GatherV2", self.in_rows, rows, emit.constant(0, tf.int32))
         )
 
-        def pack() -> tf.Tensor:
+        def made() -> tf.Tensor:
             with emit.graph.as_default():
-                return _pack(padded.get(), sizes)
+                return pack(padded.get(), sizes)
 
         first, taken = self.whole or (self, None)
         if taken is not None:
             rows = emit("GatherV2", taken, rows, emit.constant(0, tf.int32))
         return dataclasses.replace(
-            self, cell=Cell(None, pack), sizes=sizes, padded=padded, whole=(first, rows)
+            self, cell=Cell(None, made), sizes=sizes, padded=padded, loose=None, whole=(first, rows)
         )
 
     def begins(self) -> tuple[tf.Tensor, tf.Tensor]:
@@ -293,20 +242,9 @@ class Ragged(Value):
             s.seen_from(graph, see) if isinstance(s, RowSizes) else see(s) for s in self.sizes
         )
         cell, padded = (c.seen_from(graph, see) for c in (self.cell, self.padded))
-        return dataclasses.replace(self, cell=cell, sizes=sizes, padded=padded, whole=None)
-
-
-def _later(tensor: tf.Tensor, make: Callable[[], tf.Tensor]) -> Cell:
-    """What is made of a tensor when it is read, in the graph of that."""
-    return Cell(None, lambda: _beside(tensor, make))
-
-
-def _beside(tensor: tf.Tensor, make: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """What is made of a tensor, in its graph: a loop or a branch may be the first to ask."""
-    if not tf.is_symbolic_tensor(tensor):
-        return make()
-    with tensor.graph.as_default():
-        return make()
+        return dataclasses.replace(
+            self, cell=cell, sizes=sizes, padded=padded, loose=None, whole=None
+        )
 
 
 _RAGGED: Any = tf.RaggedTensor
@@ -324,11 +262,6 @@ def _rank(tensor: tf.Tensor) -> int:
     return rank
 
 
-def _dim(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
-    known = tensor.shape[axis]
-    return tf.shape(tensor)[axis] if known is None else known
-
-
 def _tensor_of(size: Any) -> tf.Tensor:
     return size.tensor if isinstance(size, RowSizes) else tf.convert_to_tensor(size, tf.int32)
 
@@ -343,80 +276,8 @@ def _times(a: Any, b: Any) -> Any:
     return a * (b.tensor if isinstance(b, RowSizes) else b)
 
 
-def _count(sizes: Sequence[Size]) -> tf.Tensor | int:
-    """n, of the rows."""
-    first = next(s for s in sizes if isinstance(s, RowSizes)).tensor
-    return _dim(first, 0)
-
-
 def _column(size: Size, n: Any) -> tf.Tensor:
     return size.tensor if isinstance(size, RowSizes) else tf.fill([n], _tensor_of(size))
-
-
-def _largest(size: Size) -> Any:
-    """The room that the padded form has along an axis."""
-    if not isinstance(size, RowSizes):
-        return size
-    if size.most is not None:
-        return size.most
-    return tf.reduce_max(tf.concat([size.tensor, [0]], 0))
-
-
-def mask_of(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
-    """bool [n, *room]: which elements of the padded form a row has."""
-    masks: list[tf.Tensor] = []
-    for axis, (size, most) in enumerate(zip(sizes, room)):
-        if isinstance(size, RowSizes):
-            own = tf.range(most) < size.tensor[:, None]  # [n, room]
-            shape = [1] * len(sizes)
-            shape[axis] = -1
-            masks.append(tf.reshape(own, tf.concat([tf.shape(own)[:1], shape], 0)))
-    found = functools.reduce(operator.and_, masks)
-    n = tf.shape(found)[0]
-    return tf.broadcast_to(found, tf.stack([n, *room]))
-
-
-def _places(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
-    """int32: where in the flattened padded form the elements of the packed form lie, in order."""
-    mask = mask_of(sizes, room)
-    return tf.cast(tf.where(tf.reshape(mask, [-1]))[:, 0], tf.int32)
-
-
-def _pack(padded: tf.Tensor, sizes: Sequence[Size]) -> tf.Tensor:
-    """[n, largest, ...] -> [total, ...]."""
-    count = len(sizes)
-    room = [_dim(padded, k) for k in range(1, count + 1)]
-    rest = [_dim(padded, k) for k in range(count + 1, _rank(padded))]
-    flat = tf.reshape(padded, tf.stack([-1, *rest])) if rest else tf.reshape(padded, [-1])
-    packed = tf.gather(flat, _places(sizes, room))
-    packed.set_shape([None, *padded.shape[count + 1 :]])
-    return packed
-
-
-def _pad(packed: tf.Tensor, sizes: Sequence[Size]) -> tf.Tensor:
-    """[total, ...] -> [n, largest, ...], with zeros in the padding."""
-    room = [_largest(s) for s in sizes]
-    n = _count(sizes)
-    rest = [_dim(packed, k) for k in range(1, _rank(packed))]
-    if 0 in packed.shape[1:]:  # of which the kernel makes an error
-        return tf.zeros(tf.stack([n, *room, *rest]), packed.dtype)
-    places = _places(sizes, room)
-    if None in packed.shape[1:]:
-        some = tf.where(tf.reduce_prod(tf.stack(rest)) > 0, tf.shape(packed)[0], 0)
-        places, packed = places[:some], packed[:some]
-    size: Any = n
-    for most in room:
-        size = size * most
-    if packed.dtype == tf.string:
-        at = tf.scatter_nd(places[:, None], tf.range(tf.shape(places)[0]) + 1, tf.stack([size]))
-        empty = tf.zeros(tf.concat([[1], tf.shape(packed)[1:]], 0), packed.dtype)
-        flat = tf.gather(tf.concat([empty, packed], 0), at)
-    else:
-        flat = tf.scatter_nd(places[:, None], packed, tf.stack([size, *rest]))
-    made = tf.reshape(flat, tf.stack([n, *room, *rest]))
-    known = [x if isinstance(x, int) else None for x in (n, *room, *rest)]
-    made.set_shape(known)
-    return made
 
 
 def row_of(padded: tf.Tensor, sizes: Sequence[Any]) -> tf.Tensor:
@@ -471,7 +332,7 @@ def shape_value(emit: Any, sizes: Sequence[Size], dtype: tf.DType) -> Value:
 
     def make() -> tf.Tensor:
         with emit.graph.as_default():
-            n = _count(sizes)
+            n = count_of(sizes)
             return tf.cast(tf.stack([_column(s, n) for s in sizes], 1), dtype)
 
     return RowShape(Cell(None, make), (len(sizes),), dtype, sizes=tuple(sizes))

@@ -28,13 +28,14 @@ from tf_pfor.converters.parsing._batches import (
     strings,
 )
 from tf_pfor.converters.parsing._features import ragged_vector, sparse_vector
-from tf_pfor.converters.ragged._forms import after_check, from_padded, masked
+from tf_pfor.converters.ragged._forms import after_check, from_padded
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import RowSizes, shape_value
 
 

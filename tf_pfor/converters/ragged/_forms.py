@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
@@ -13,7 +12,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, mask_of, same_sizes
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes
 
 
 def rank_of(value: Value) -> int:
@@ -294,35 +293,26 @@ def repeated(value: Value) -> Value:
     return Value.stacked(x)
 
 
-def masked(tensor: tf.Tensor, sizes: Sequence[Size], other: Any = 0) -> tf.Tensor:
-    """[n, largest, ...] with ``other`` in the padding; no gradient comes back from there."""
-    count, rank = len(sizes), tensor.shape.rank
-    assert rank is not None
-    shape = tf.shape(tensor)
-    room = [
-        tensor.shape[i + 1] if tensor.shape[i + 1] is not None else shape[i + 1]
-        for i in range(count)
-    ]
-    mask = mask_of(sizes, room)
-    mask = tf.reshape(mask, tf.concat([tf.shape(mask), [1] * (rank - 1 - count)], 0))
-    if tensor.dtype == tf.string:
-        filler: Any = tf.constant("")
-    else:
-        filler = tf.constant(np.asarray(other, tensor.dtype.as_numpy_dtype))
-    return tf.where(mask, tensor, filler)
-
-
 def from_padded(
-    call: Call, tensor: tf.Tensor, sizes: Sequence[Size], *, is_clean: bool = False
-) -> Value:
-    """A result from its padded form: ragged, or dense if no size differs."""
+    call: Call, tensor: tf.Tensor, sizes: Sequence[Size], *,
+    is_clean: bool = False, is_tame: bool = False,
+) -> Value:  # fmt: skip
+    """A result from its padded form: ragged, or dense if no size differs.
+
+    Args:
+      call: the call.
+      tensor: [n, largest, ...].
+      sizes: of its inner axes.
+      is_clean: whether there are zeros in the padding.
+      is_tame: whether all in the padding is finite.
+    """
     sizes = list(sizes)
     while sizes and not isinstance(sizes[-1], RowSizes):
         sizes.pop()
     if not sizes:
         return Value.stacked(tensor)
-    made = tensor if is_clean else masked(tensor, sizes)
-    return Ragged.from_padded(made, sizes, call.op.outputs[0])
+    origin = call.op.outputs[0]
+    return Ragged.from_padded(tensor, sizes, origin, is_clean=is_clean, is_tame=is_tame)
 
 
 def from_packed(call: Call, tensor: tf.Tensor, sizes: Sequence[Size]) -> Value:

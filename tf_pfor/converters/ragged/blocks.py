@@ -11,7 +11,6 @@ from tf_pfor.converters.ragged._forms import (
     after_check,
     from_packed,
     from_padded,
-    masked,
     rank_of,
     unified,
     uses_packed,
@@ -21,6 +20,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Value, is_static
 from tf_pfor.layouts.linear import forms
+from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes, shape_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 

@@ -17,13 +17,13 @@ from tf_pfor.converters.ragged._forms import (
     agreed,
     aligned,
     from_padded,
-    masked,
     rank_of,
     uses_packed,
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule
 

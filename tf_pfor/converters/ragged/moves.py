@@ -26,7 +26,8 @@ from tf_pfor.converters.ragged.shapes import target_sizes, without_axes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, mask_of, same_sizes
+from tf_pfor.layouts.packing import mask_of
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 

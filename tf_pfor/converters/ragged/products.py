@@ -37,6 +37,8 @@ def matmul(call: Call, a: Value, b: Value) -> Any:
     if is_packed_product(call, a, b, flip_a):
         assert isinstance(a, Ragged)
         made = tf.matmul(_as_matrix(a), b.tensor, adjoint_b=flip_b)
+        if a.tensor.shape.rank == 2:
+            return from_packed(call, made, a.sizes)
         shape = tf.concat([tf.shape(a.tensor)[:-1], tf.shape(made)[-1:]], 0)
         full = tf.reshape(made, shape)
         full.set_shape([*a.tensor.shape[:-1], made.shape[-1]])
@@ -52,8 +54,20 @@ def matmul(call: Call, a: Value, b: Value) -> Any:
     rows = inner_a if flip_a else rows_a
     cols = inner_b if flip_b else cols_b
     sizes = _known([*batch, rows, cols])
-    x, y = (padded(call, v, rank) for v in (a, b))
+    x, y = (padded(call, v, rank) for v in _contracted(a, b))
     return from_padded(call, tf.matmul(x, y, adjoint_a=flip_a, adjoint_b=flip_b), sizes)
+
+
+def _contracted(a: Value, b: Value) -> tuple[Value, Value]:
+    """Both in their padded form, of which one has zeros in the padding, the other finite numbers.
+
+    So has the gradient of each: what flows back from the padding of the result is zero.
+    """
+    if isinstance(a, Ragged) and a.is_tame and isinstance(b, Ragged):
+        return Value.stacked(a.in_any_rows), b
+    if isinstance(b, Ragged) and b.is_tame and isinstance(a, Ragged):
+        return a, Value.stacked(b.in_any_rows)
+    return a, b
 
 
 def is_packed_product(call: Call, a: Value, b: Value, flip_a: bool) -> bool:

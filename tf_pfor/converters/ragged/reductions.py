@@ -12,7 +12,6 @@ from tf_pfor.converters.ragged._forms import (
     constant_axes,
     from_packed,
     from_padded,
-    masked,
     rank_of,
     row_ids,
     uses_packed,
@@ -21,8 +20,10 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.packing import mask_of, masked
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, size_value
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
+from tf_pfor.layouts.row_sizes import dim
 
 
 @family_rule("reduction")
@@ -137,8 +138,26 @@ def softmax(call: Call, logits: Ragged) -> Any:
         return from_packed(call, call.rebuild(logits=logits.tensor), logits.sizes)
     if rank_of(logits) > logits.n_leading:
         return from_padded(call, call.rebuild(logits=logits.in_rows), logits.sizes)
-    open_ = masked(logits.in_rows, logits.sizes, -np.inf)
-    return from_padded(call, call.rebuild(logits=open_), logits.sizes)
+    made = call.rebuild(logits=_open(logits))
+    is_tame = call.op_type == "Softmax"
+    return from_padded(call, made, logits.sizes, is_tame=is_tame)
+
+
+def _open(x: Ragged) -> tf.Tensor:
+    """The padded form with no more along the last axis than a row has, and finite elsewhere.
+
+    That is zero in rows that are none, and of no elements.
+    """
+    size, loose = x.sizes[-1], x.in_any_rows
+    assert isinstance(size, RowSizes)
+    rank, room = rank_of(x), dim(loose, rank_of(x))
+    own = mask_of([size], [room])  # [n, room]
+    is_none = tf.equal(size.tensor, 0)[:, None]
+    low = tf.constant(-np.inf, x.dtype)
+    others = tf.where(own | is_none, tf.zeros([], x.dtype), low)
+    others = others[(slice(None), *[tf.newaxis] * (rank - 1), slice(None))]
+    mask = mask_of(x.sizes, [dim(loose, k + 1) for k in range(rank)])
+    return tf.where(mask, loose, others)
 
 
 @ragged_rule("Cumsum")

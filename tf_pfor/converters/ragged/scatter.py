@@ -27,7 +27,8 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, mask_of, shape_value
+from tf_pfor.layouts.packing import mask_of
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, shape_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 

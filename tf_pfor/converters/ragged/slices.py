@@ -120,9 +120,9 @@ def items_of(call: Call, rank: int) -> list[Item]:
 @source("StridedSlice")
 def sliced(call: Call, input: Value, begin: Value, end: Value, strides: Value) -> Any:
     """x[:k], x[a:b, :w]: ranges whose bounds differ between rows."""
-    if _graphs.are_rows(call.op) and not input.is_stacked and uses_packed(call):
-        if call.loop.is_whole and not call.loop.is_block:
-            return from_packed(call, input.tensor, [_row_sizes(begin, end)])
+    is_all = call.loop.is_whole and not call.loop.is_block
+    if _graphs.are_rows(call.op) and is_all and not input.is_stacked and uses_packed(call):
+        return from_packed(call, input.tensor, [_row_sizes(begin, end)])
     del strides
     items = items_of(call, rank_of(input))
     if any(i.kind == "index" and not i.is_static for i in items):
@@ -138,8 +138,9 @@ def sliced(call: Call, input: Value, begin: Value, end: Value, strides: Value) -
 
 def _row_sizes(begin: Value, end: Value) -> RowSizes:
     """Of rows that lie one behind the other."""
-    starts, ends = (tf.cast(v.tensor[:, 0], tf.int32) for v in (begin, end))
-    return RowSizes(Cell(ends - starts), starts=starts)
+    starts, ends = (tf.cast(v.tensor, tf.int32) for v in (begin, end))
+    splits = tf.concat([tf.zeros([1], tf.int32), ends[:, 0]], 0)
+    return RowSizes(Cell((ends - starts)[:, 0]), splits=splits)
 
 
 @source("Slice")
@@ -197,6 +198,9 @@ def _cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: boo
         sizes.append(lengths)
         starts.append(start)
     last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
+    is_front = starts[0] is None and items[0].stride == 1 and is_stacked
+    if last == 0 and is_front and uses_packed(call):
+        return from_padded(call, _moved(whole, 0, None, 1, sizes[0]), sizes[:1])
     if last == 0 and uses_packed(call):
         return from_packed(
             call,
@@ -229,8 +233,11 @@ def _range_of(call: Call, item: Item, room: Any) -> tuple[tf.Tensor | None, RowS
     begin = None if item.begin is None else clamped(item.begin)
     end: Any = tf.convert_to_tensor(room, tf.int32) if item.end is None else clamped(item.end)
     many = end if begin is None else end - begin
-    length = tf.maximum((many + (item.stride - 1)) // item.stride, 0)
-    length = tf.broadcast_to(length, tf.stack([n]))
+    if item.stride != 1:
+        many = (many + (item.stride - 1)) // item.stride
+    length = many if begin is None and item.stride == 1 else tf.maximum(many, 0)
+    if length.shape.rank == 0:
+        length = tf.broadcast_to(length, tf.stack([n]))
     length.set_shape([call.loop.static_length])
     start = None if begin is None else tf.broadcast_to(begin, tf.stack([n]))
     most = -(-room // item.stride) if isinstance(room, int) else None
@@ -255,6 +262,8 @@ def _moved(x: tf.Tensor, axis: int, start: Any, stride: int, lengths: RowSizes) 
     if lengths.most is not None:
         most = lengths.most
     if start is None and stride == 1:
+        if most is room:
+            return x
         keep = [slice(None)] * (axis + 1)
         return x[tuple([*keep, slice(0, most)])]
     at: Any = (tf.range(most) * stride)[None]

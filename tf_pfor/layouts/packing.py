@@ -1,0 +1,224 @@
+"""The two forms of ragged rows made of each other, with one set of masks and places for all.
+
+A row in the padded form is one piece of memory, and ``RaggedTensorToTensor`` copies it as such:
+three times as fast as a scatter of its elements. It runs on CPUs, and its own gradient is slow.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.core.values import Cell
+from tf_pfor.layouts.row_sizes import RowSizes, Size, beside, count_of, dim
+
+
+def largest(size: Size) -> Any:
+    """The room that the padded form has along an axis."""
+    if not isinstance(size, RowSizes):
+        return size
+    if size.most is not None:
+        return size.most
+    return _shared([size], "largest", lambda: tf.reduce_max(tf.concat([size.tensor, [0]], 0)))
+
+
+def _shared(sizes: Sequence[Size], key: Any, make: Callable[[], tf.Tensor]) -> tf.Tensor:
+    """What is made of sizes: one tensor, beside the first of them that differs between rows."""
+    first = next(s for s in sizes if isinstance(s, RowSizes))
+    if any(isinstance(s, tf.Tensor) for s in sizes) or not tf.is_symbolic_tensor(first.tensor):
+        return make()
+    names = (key, *[id(s) if isinstance(s, RowSizes) else ("int", s) for s in sizes])
+    if names not in first.shared:  # what is named by its id must live as long
+        first.shared[names] = (beside(first.tensor, make), [*sizes])
+    return first.shared[names][0]
+
+
+def _shared_in(
+    sizes: Sequence[Size], room: Sequence[Any], key: str, make: Callable[[], tf.Tensor]
+) -> tf.Tensor:
+    """The same, of a padded form, where it is known how much room that has."""
+    if not all(isinstance(most, int) for most in room):
+        return make()
+    return _shared(sizes, (key, *room), make)
+
+
+def mask_of(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
+    """bool [n, *room]: which elements of the padded form a row has."""
+
+    def make() -> tf.Tensor:
+        masks: list[tf.Tensor] = []
+        is_whole = True
+        for axis, (size, most) in enumerate(zip(sizes, room)):
+            if isinstance(size, RowSizes):
+                at: Any = np.arange(most, dtype=np.int32) if isinstance(most, int) else None
+                own = (tf.range(most) if at is None else at) < size.tensor[:, None]
+                where: list[Any] = [tf.newaxis] * len(sizes)
+                where[axis] = slice(None)
+                masks.append(own[(slice(None), *where)])
+            else:
+                is_whole = is_whole and isinstance(most, int) and most == 1
+        found = functools.reduce(operator.and_, masks)
+        return found if is_whole else tf.broadcast_to(found, tf.stack([tf.shape(found)[0], *room]))
+
+    return _shared_in(sizes, room, "mask", make)
+
+
+def places_of(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
+    """int64 [total, 1 + axes]: where the elements of the packed form lie in the padded one."""
+    return _shared_in(sizes, room, "places", lambda: tf.where(mask_of(sizes, room)))
+
+
+def masked(tensor: tf.Tensor, sizes: Sequence[Size], other: Any = 0) -> tf.Tensor:
+    """[n, largest, ...] with ``other`` in the padding; no gradient comes back from there."""
+    count = len(sizes)
+    mask = mask_of(sizes, _room_in(tensor, count))
+    mask = mask[(..., *[tf.newaxis] * (_rank(tensor) - 1 - count))]
+    if tensor.dtype == tf.string:
+        return tf.where(mask, tensor, tf.constant(""))
+    return tf.where(mask, tensor, tf.constant(np.asarray(other, tensor.dtype.as_numpy_dtype)))
+
+
+def cleaned(padded: tf.Tensor, packed: Cell, sizes: Sequence[Size]) -> tf.Tensor:
+    """The padded form with zeros in the padding, of one with anything there.
+
+    To copy what is there takes no longer than to choose what is not, where pieces are long.
+
+    Args:
+      padded: the padded form.
+      packed: the same packed, perhaps made already.
+      sizes: of the rows.
+    """
+    rest = padded.shape[len(sizes) + 1 :]
+    is_wide = packed.is_made or (rest.num_elements() or 0) >= _WIDE
+    if _copies(padded.dtype, sizes, rest) and is_wide:
+        return pad(packed.get(), sizes, _room_in(padded, len(sizes)))
+    return masked(padded, sizes)
+
+
+_WIDE = 8
+
+
+def pack(padded: tf.Tensor, sizes: Sequence[Size]) -> tf.Tensor:
+    """[n, largest, ...] -> [total, ...]."""
+    count = len(sizes)
+    room = _room_in(padded, count)
+    at = places_of(sizes, room)
+
+    def gathered(x: tf.Tensor) -> tf.Tensor:
+        made = tf.gather_nd(x, at)
+        made.set_shape([None, *padded.shape[count + 1 :]])
+        return made
+
+    return _with_gradient(gathered, padded, lambda dy: pad(dy, sizes, room))
+
+
+def pad(packed: tf.Tensor, sizes: Sequence[Size], room: Sequence[Any] | None = None) -> tf.Tensor:
+    """[total, ...] -> [n, largest, ...], with zeros in the padding.
+
+    Args:
+      packed: the packed form.
+      sizes: of its rows.
+      room: the sizes of the axes of the result; just enough for the largest rows if None.
+    """
+    room = [largest(s) for s in sizes] if room is None else room
+    n = count_of(sizes)
+    rest = [dim(packed, k) for k in range(1, _rank(packed))]
+    if 0 in packed.shape[1:]:  # of which the kernel makes an error
+        return tf.zeros(tf.stack([n, *room, *rest]), packed.dtype)
+
+    def scattered(x: tf.Tensor) -> tf.Tensor:
+        made = _scattered(x, sizes, n, room, rest)
+        made.set_shape([x if isinstance(x, int) else None for x in (n, *room, *rest)])
+        return made
+
+    return _with_gradient(scattered, packed, lambda dy: pack(dy, sizes))
+
+
+def _scattered(
+    packed: tf.Tensor, sizes: Sequence[Size], n: Any, room: Sequence[Any], rest: Sequence[Any]
+) -> tf.Tensor:
+    if _copies(packed.dtype, sizes, packed.shape[1:]):
+        differ = [k for k, s in enumerate(sizes) if isinstance(s, RowSizes)]
+        size: Any = sizes[differ[0]]
+        made = tf.raw_ops.RaggedTensorToTensor(
+            shape=tf.stack([n, room[differ[0]], *rest]),
+            values=packed,
+            default_value=tf.zeros([], packed.dtype),
+            row_partition_tensors=[size.splits],
+            row_partition_types=["ROW_SPLITS"],
+        )
+        others = [tf.newaxis if k not in differ else slice(None) for k in range(len(sizes))]
+        return made if len(sizes) == 1 else made[(slice(None), *others)]
+    at = places_of(sizes, room)
+    if None in packed.shape[1:]:
+        some = tf.where(tf.reduce_prod(tf.stack(rest)) > 0, tf.shape(packed)[0], 0)
+        at, packed = at[:some], packed[:some]
+    if packed.dtype != tf.string:
+        return tf.scatter_nd(at, packed, tf.cast(tf.stack([n, *room, *rest]), tf.int64))
+    shape = tf.cast(tf.stack([n, *room]), tf.int64)
+    numbers = tf.scatter_nd(at, tf.range(tf.shape(at)[0]) + 1, shape)
+    empty = tf.zeros(tf.concat([[1], tf.shape(packed)[1:]], 0), packed.dtype)
+    return tf.gather(tf.concat([empty, packed], 0), numbers)
+
+
+_DTYPES = frozenset([
+    tf.bool, tf.complex128, tf.complex64, tf.float16, tf.float32, tf.float64, tf.int16, tf.int32,
+    tf.int64, tf.int8, tf.string, tf.uint16, tf.uint8,
+])  # fmt: skip
+
+
+def _copies(dtype: tf.DType, sizes: Sequence[Size], rest: tf.TensorShape) -> bool:
+    """Whether the kernel that copies row by row takes it, and nobody has to convert that."""
+    others = [s for s in sizes if not isinstance(s, RowSizes)]
+    is_one = len(others) == len(sizes) - 1 and all(isinstance(s, int) and s == 1 for s in others)
+    is_known = rest.is_fully_defined() and 0 not in rest
+    return is_one and is_known and dtype in _DTYPES and not _is_converted() and not _has_gpu()
+
+
+def _is_converted() -> bool:
+    """Whether XLA, or a map around, makes something else of what is emitted."""
+    graph = tf.compat.v1.get_default_graph()
+    return _tf.in_xla_context(graph) or _tf.in_body(graph)
+
+
+@functools.cache
+def _has_gpu() -> bool:
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
+def _with_gradient(
+    make: Callable[[tf.Tensor], tf.Tensor],
+    x: tf.Tensor,
+    gradient: Callable[[tf.Tensor], tf.Tensor],
+) -> tf.Tensor:
+    """``make(x)`` and its gradient, that of the kernels where others convert what is emitted."""
+    if not (x.dtype.is_floating or x.dtype.is_complex) or _is_converted():
+        return make(x)
+    shape = x.shape
+
+    @tf.custom_gradient
+    def made(t: tf.Tensor) -> Any:
+        def back(dy: tf.Tensor) -> tf.Tensor:
+            found = gradient(dy)
+            found.set_shape(shape)
+            return found
+
+        return make(t), back
+
+    return made(x)
+
+
+def _room_in(padded: tf.Tensor, count: int) -> list[Any]:
+    return [dim(padded, k) for k in range(1, count + 1)]
+
+
+def _rank(tensor: tf.Tensor) -> int:
+    rank = tensor.shape.rank
+    assert rank is not None
+    return rank

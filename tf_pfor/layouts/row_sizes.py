@@ -1,0 +1,132 @@
+"""How large rows are along an axis that differs between them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.core.values import Cell, Rows
+
+
+class RowSizes:
+    """How large the rows are along one axis.
+
+    Args:
+      cell: int32 [n].
+      most: what none is above, where that is known before running.
+      full: of windows of one length: what all are that do not reach past an edge.
+      is_number: it is a number of the row, that may be negative, and the size of nothing yet.
+      rows: of which row each entry of the packed form is, where that is known.
+      splits: int32 [n + 1], where the rows begin in the packed form, and the end, where known.
+
+    ``shared`` has what is made of the sizes, once for all that ask (``packing``).
+    """
+
+    __slots__ = (
+        "__weakref__", "_made", "_rows", "_splits", "_starts", "cell", "full", "is_number", "most",
+        "shared",
+    )  # fmt: skip
+
+    def __init__(
+        self, cell: Cell, most: int | None = None, full: int | None = None, *,
+        is_number: bool = False, rows: tf.Tensor | None = None, splits: tf.Tensor | None = None,
+    ):  # fmt: skip
+        self.cell = cell
+        self.most = most
+        self.full = full
+        self.is_number = is_number
+        self._rows = Cell(rows, lambda: beside(self.tensor, self._make_rows))
+        self._splits = Cell(splits, lambda: beside(self.tensor, self._make_splits))
+        self._starts = Cell(None, lambda: beside(self.tensor, lambda: self.splits[:-1]))
+        self.shared: dict[Any, Any] = {}
+        self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, tensor: tf.Tensor, most: int | None = None, full: int | None = None) -> RowSizes:
+        """From a tensor int32 [n]."""
+        return cls(Cell(tensor), most, full)
+
+    @property
+    def tensor(self) -> tf.Tensor:
+        """int32 [n]."""
+        return self.cell.get()
+
+    @property
+    def rows(self) -> tf.Tensor:
+        """int32 [total]: of which row each entry of the packed form is."""
+        return self._rows.get()
+
+    @property
+    def starts(self) -> tf.Tensor:
+        """int32 [n]: where the rows begin in the packed form."""
+        return self._starts.get()
+
+    @property
+    def splits(self) -> tf.Tensor:
+        """int32 [n + 1]: where the rows begin in the packed form, and where the last one ends."""
+        return self._splits.get()
+
+    def _make_splits(self) -> tf.Tensor:
+        made = tf.concat([[0], tf.cumsum(self.tensor)], 0)
+        n = self.tensor.shape[0]
+        made.set_shape([None if n is None else n + 1])
+        return made
+
+    def _make_rows(self) -> tf.Tensor:
+        """Counts the beginnings of rows, of which several fall together where rows are empty."""
+        begins, total = self.splits[1:-1], self.splits[-1]
+        marks = tf.scatter_nd(begins[:, None], tf.ones_like(begins), tf.stack([total + 1]))
+        return tf.cumsum(marks)[:total]
+
+    def select(self, loop: Rows) -> RowSizes:
+        """Those of the rows of ``loop``: the same object whenever it is asked."""
+        if loop.rows is None:
+            return self
+        if loop not in self._made:
+            rows, emit = loop.rows, loop.emit
+
+            def make() -> tf.Tensor:
+                return emit("GatherV2", self.tensor, rows, emit.constant(0, tf.int32))
+
+            number = self.is_number
+            self._made[loop] = RowSizes(Cell(None, make), self.most, self.full, is_number=number)
+        return self._made[loop]
+
+    def seen_from(self, graph: Any, see: Any) -> RowSizes:
+        """The same for ops of another graph: the same object whenever it is asked."""
+        if graph not in self._made:
+            cell = self.cell.seen_from(graph, see)
+            self._made[graph] = RowSizes(cell, self.most, self.full, is_number=self.is_number)
+        return self._made[graph]
+
+
+Size = int | tf.Tensor | RowSizes
+"""Of the rows along one axis: an int, int32 [] where all are equal, or what differs."""
+
+
+def later(tensor: tf.Tensor, make: Callable[[], tf.Tensor]) -> Cell:
+    """What is made of a tensor when it is read, in the graph of that."""
+    return Cell(None, lambda: beside(tensor, make))
+
+
+def beside(tensor: tf.Tensor, make: Callable[[], tf.Tensor]) -> tf.Tensor:
+    """What is made of a tensor, in its graph: a loop or a branch may be the first to ask."""
+    if not tf.is_symbolic_tensor(tensor):
+        return make()
+    with tensor.graph.as_default():
+        return make()
+
+
+def count_of(sizes: Sequence[Size]) -> tf.Tensor | int:
+    """n, of the rows."""
+    first = next(s for s in sizes if isinstance(s, RowSizes)).tensor
+    return dim(first, 0)
+
+
+def dim(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
+    """The size of an axis, an int where it is known."""
+    known = tensor.shape[axis]
+    return tf.shape(tensor)[axis] if known is None else known
