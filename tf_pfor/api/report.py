@@ -24,7 +24,8 @@ class OpRecord:
       op_type: the OpDef name.
       count: how many there are in the body.
       outcome: what happened to them.
-      reason: why, for those that were not simply kept or vectorized.
+      reason: why, for those that were not simply kept or vectorized; of rows of their own shapes
+        the form (packed: one behind the other; padded), and how large they may be.
       line: ``file:line`` in the user's code of the first of them; "" if unknown.
       source: what stands there.
     """

@@ -104,6 +104,11 @@ class Ragged(Value):
         return self.padded.get()
 
     @property
+    def is_packed(self) -> bool:
+        """Whether its packed form is there, and not only the padded one."""
+        return self.cell.is_made
+
+    @property
     def in_any_rows(self) -> tf.Tensor:
         """The padded form with anything in the padding."""
         return self.in_rows if self.loose is None else self.loose

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,7 +17,7 @@ from tf_pfor.core.regions import key
 from tf_pfor.core.registry import Outcome
 from tf_pfor.core.values import Results, is_static
 from tf_pfor.fallback import ragged_rows, selections, uneven_regions
-from tf_pfor.layouts.ragged import Ragged, is_ragged
+from tf_pfor.layouts.ragged import Ragged, RowSizes, is_ragged
 from tf_pfor.layouts.ragged_rules import (
     BY_KERNEL,
     LARGE,
@@ -135,8 +135,21 @@ def _applied(rule: Rule, op: tf.Operation, inputs: Inputs, walker: Any) -> Resul
     if op.type in ROW_KERNELS:
         walker.recorder.add(op, Outcome.LOOPED, BY_KERNEL, on_purpose=True)
     else:
-        walker.recorder.add(op, Outcome.VECTORIZED)
+        given = [v for v in call.flat_inputs() if isinstance(v, Ragged)]
+        note = _forms([v for v in results if isinstance(v, Ragged)] or given)
+        walker.recorder.add(op, Outcome.VECTORIZED, note)
     return results
+
+
+def _forms(values: Sequence[Ragged]) -> str:
+    """In which form rows are, and how large they may be, for a report."""
+    found: list[str] = []
+    for value in values:
+        sizes = [s for s in value.sizes if isinstance(s, RowSizes)]
+        known = [str(s.most) for s in sizes if s.most is not None]
+        largest = f", {' x '.join(known)} at most" if len(known) == len(sizes) else ""
+        found.append(f"{'packed' if value.is_packed else 'padded'} rows{largest}")
+    return "; ".join(dict.fromkeys(found))
 
 
 def _of_known_shape(value: Any, output: tf.Tensor) -> Any:

@@ -17,6 +17,7 @@ from tf_pfor.converters.ragged._forms import (
     unified,
     uses_packed,
 )
+from tf_pfor.converters.ragged.numbers import SET
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
@@ -56,8 +57,10 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
         if not params.is_stacked:
             made = tf.gather(params.tensor, indices.tensor)
             return from_packed(call, made, indices.sizes)
-        rows = _rows_like(indices.tensor, indices.sizes)
-        where = tf.stack([rows, indices.tensor], -1)
+        where = _set_places(indices)
+        if where is None:
+            rows = _rows_like(indices.tensor, indices.sizes)
+            where = tf.stack([rows, indices.tensor], -1)
         return from_packed(call, tf.gather_nd(params.tensor, where), indices.sizes)
     if not isinstance(params, Ragged) or params.n_leading != 1:
         raise CannotVectorize("what is gathered from differs along several axes")
@@ -74,6 +77,17 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
     elements, begins = params.begins()
     sizes, starts = (tf.reshape(t, shape) for t in (size.tensor, begins))
     return Value.stacked(tf.gather(elements, _checked(call, places, sizes, size) + starts))
+
+
+def _set_places(indices: Ragged) -> tf.Tensor | None:
+    """[total, 2]: the rows and places that ``tf.where`` has found, if the indices are its own."""
+    (size,) = indices.sizes[:1]
+    known = size.shared.get(SET, {}) if isinstance(size, RowSizes) else {}
+    tensor = indices.tensor
+    while tensor.op.type in ("Identity", "Squeeze") and tensor.ref() not in known:
+        tensor = tensor.op.inputs[0]
+    found = known.get(tensor.ref())
+    return found if found is not None and found.shape[1] == 2 else None
 
 
 def _is_shared_axis(params: Value, indices: Value, axis: int) -> bool:

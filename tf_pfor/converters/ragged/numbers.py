@@ -66,7 +66,14 @@ def where(call: Call, input: Value) -> Any:
     x = input.tensor
     axes = list(range(1, rank_of(input) + 1))
     is_set = x if x.dtype == tf.bool else tf.not_equal(x, tf.zeros([], x.dtype))
-    return from_packed(call, tf.where(is_set)[:, 1:], [_numbers_set(call, input, is_set, axes)])
+    found = tf.where(is_set)
+    size, places = _numbers_set(call, input, is_set, axes), found[:, 1:]
+    size.shared.setdefault(SET, {})[places.ref()] = found
+    return from_packed(call, places, [size])
+
+
+SET = "places that are set"
+"""In ``RowSizes.shared``: for places in rows, [total, axes], the same with the row in front."""
 
 
 def _numbers_set(call: Call, input: Value, is_set: tf.Tensor, axes: list[int]) -> RowSizes:
