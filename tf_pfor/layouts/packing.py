@@ -204,8 +204,8 @@ def _with_gradient(
 
     @tf.custom_gradient
     def made(t: tf.Tensor) -> Any:
-        def back(dy: tf.Tensor) -> tf.Tensor:
-            found = gradient(dy)
+        def back(dy: Any) -> tf.Tensor:
+            found = gradient(tf.convert_to_tensor(dy))  # it may be slices
             found.set_shape(shape)
             return found
 
