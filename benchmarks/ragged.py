@@ -251,11 +251,14 @@ def line(name: str, size: Size, *, both: bool, seconds: float, by_map_fn: bool) 
         who: lambda f=f: tf.nest.map_structure(lambda t: t.numpy(), f())
         for who, f in compiled.items()
     }
-    times = timing.interleaved(runs, seconds=seconds)
+    what, of = f"{name}, gradient" if both else name, " x ".join(map(str, size))
+    try:
+        times = timing.interleaved(runs, seconds=seconds)
+    except tf_pfor.FallbackWarning as why:
+        return [what, of, "a loop", str(why)[:60]]
     others = [f"{timing.ratio(times, 'tf_pfor', w):.2f} {w}" for w in runs if w != "tf_pfor"]
-    what = f"{name}, gradient" if both else name
     mine = f"{timing.milliseconds(times, 'tf_pfor'):.1f}"
-    return [what, " x ".join(map(str, size)), mine, ", ".join(others)]
+    return [what, of, mine, ", ".join(others)]
 
 
 # ---------------------------------------------------------------------------

@@ -9,10 +9,10 @@ import tf_pfor
 N, T, D = 6, 5, 3
 LENGTHS = tf.constant([3, 0, 5, 1, 2, 0])
 OTHERS = tf.constant([0, 4, 2, 0, 5, 0])
-X = tf.random.stateless_normal([N, T, D], [5, 1], tf.float64)
-Y = tf.random.stateless_normal([N, T, D], [5, 2], tf.float64)
-W = [tf.random.stateless_normal([D, D], [5, 3 + k], tf.float64) for k in range(3)]
-KERNEL = tf.random.stateless_normal([3, D, D], [5, 6], tf.float64)
+X = tf.random.stateless_normal([N, T, D], [5, 1], dtype=tf.float64)
+Y = tf.random.stateless_normal([N, T, D], [5, 2], dtype=tf.float64)
+W = [tf.random.stateless_normal([D, D], [5, 3 + k], dtype=tf.float64) for k in range(3)]
+KERNEL = tf.random.stateless_normal([3, D, D], [5, 6], dtype=tf.float64)
 
 
 def attention(x, y):
@@ -60,7 +60,7 @@ def with_gradients(run, x, y):
 @pytest.mark.parametrize("body", [attention, convolved, of_two_softmaxes, logarithms])
 def test_nothing_comes_out_of_the_padding(body, bad, by):
     keep = [tf.sequence_mask(k, T)[..., None] for k in (LENGTHS, OTHERS)]
-    bad = tf.constant(bad, tf.float64)
+    bad = tf.constant(bad, dtype=tf.float64)
     x, y = (tf.where(m, t, bad) for m, t in zip(keep, (X, Y)))
 
     def one_by_one():

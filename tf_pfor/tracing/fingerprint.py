@@ -352,17 +352,9 @@ def _tensor(walk: Walk, x: Any, mode: int) -> None:
 
 
 def _ragged(walk: Walk, x: tf.RaggedTensor, mode: int) -> None:
-    """Rows of their own lengths as an argument: any lengths, of the same number of rows."""
-    parts: list[Any] = tf.nest.flatten(x, expand_composites=True)
-    if mode != ARGUMENT or not all(map(walk.may_be_input, parts)):
-        raise Uncacheable("it holds a RaggedTensor, whose state is not known")
-    if walk.enter(x, mode):
-        uses = walk.uses
-        walk.parts += ("ragged", repr(tf.type_spec_from_value(x)))
-        for part in parts:
-            is_fixed = part is x.row_splits or not part.shape.rank
-            walk.input(part, part, part.shape if is_fixed else [None, *part.shape[1:]])
-        walk.leave(x, mode, uses)
+    if mode != ARGUMENT:
+        return objects.visit_object(walk, x)
+    return objects.visit_rows(walk, x, mode)
 
 
 def _function(walk: Walk, x: Any, mode: int) -> None:

@@ -47,6 +47,20 @@ _Visitor = Callable[[Any, Any], None]
 _visitors: dict[type, _Visitor] = {}
 
 
+def visit_rows(walk: Any, x: tf.RaggedTensor, mode: int) -> None:
+    """Adds an argument with rows of their own lengths: any lengths, of the same number of rows."""
+    parts: list[Any] = tf.nest.flatten(x, expand_composites=True)
+    if not all(map(walk.may_be_input, parts)):
+        raise Uncacheable("it holds a RaggedTensor of a graph")
+    if walk.enter(x, mode):
+        uses = walk.uses
+        walk.parts += ("ragged", repr(tf.type_spec_from_value(x)))
+        for part in parts:
+            is_fixed = part is x.row_splits or not part.shape.rank
+            walk.input(part, part, part.shape if is_fixed else [None, *part.shape[1:]])
+        walk.leave(x, mode, uses)
+
+
 def visit_object(walk: Any, x: Any) -> None:
     """Adds an instance: its class and its attributes, and its identity where that counts.
 
