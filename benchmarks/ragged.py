@@ -318,10 +318,12 @@ def main() -> None:
                 continue
             if given.memory:
                 rows.append(memory(name, at))
+                print(*rows[-1], sep=" | ", flush=True)
                 continue
             for both in (False, True) if name != "mask" else (False,):
                 options = {"seconds": given.seconds, "by_map_fn": not given.no_map_fn}
                 rows.append(line(name, sizes[at], both=both, **options))
+                print(*rows[-1], sep=" | ", flush=True)
     print(timing.table(rows, head))
     if given.sizes is None and len(given.work) == len(WORK):
         timing.save("ragged_memory" if given.memory else "ragged", rows)

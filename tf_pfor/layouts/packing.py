@@ -115,7 +115,7 @@ def pack(padded: tf.Tensor, sizes: Sequence[Size]) -> tf.Tensor:
         made.set_shape([None, *padded.shape[count + 1 :]])
         return made
 
-    return _with_gradient(gathered, padded, lambda dy: pad(dy, sizes, room))
+    return _with_gradient(gathered, padded, sizes, room, pad)
 
 
 def pad(packed: tf.Tensor, sizes: Sequence[Size], room: Sequence[Any] | None = None) -> tf.Tensor:
@@ -137,7 +137,7 @@ def pad(packed: tf.Tensor, sizes: Sequence[Size], room: Sequence[Any] | None = N
         made.set_shape([x if isinstance(x, int) else None for x in (n, *room, *rest)])
         return made
 
-    return _with_gradient(scattered, packed, lambda dy: pack(dy, sizes))
+    return _with_gradient(scattered, packed, sizes, room, lambda dy, own, _: pack(dy, own))
 
 
 def _scattered(
@@ -195,23 +195,40 @@ def _has_gpu() -> bool:
 def _with_gradient(
     make: Callable[[tf.Tensor], tf.Tensor],
     x: tf.Tensor,
-    gradient: Callable[[tf.Tensor], tf.Tensor],
+    sizes: Sequence[Size],
+    room: Sequence[Any],
+    gradient: Callable[[tf.Tensor, Sequence[Size], Sequence[Any]], tf.Tensor],
 ) -> tf.Tensor:
-    """``make(x)`` and its gradient, that of the kernels where others convert what is emitted."""
+    """``make(x)`` and its gradient, that of the kernels where others convert what is emitted.
+
+    Numbers that the gradient needs are inputs as well: it may be asked for in another graph, and
+    its own gradient in a third one.
+    """
     if not (x.dtype.is_floating or x.dtype.is_complex) or _is_converted():
         return make(x)
-    shape = x.shape
+    shape, all_of = x.shape, (*sizes, *room)
+    given = [s.tensor if isinstance(s, RowSizes) else s for s in all_of if not isinstance(s, int)]
 
     @tf.custom_gradient
-    def made(t: tf.Tensor) -> Any:
-        def back(dy: Any) -> tf.Tensor:
-            found = gradient(tf.convert_to_tensor(dy))  # it may be slices
+    def made(t: tf.Tensor, *numbers: tf.Tensor) -> Any:
+        def back(dy: Any) -> Any:
+            own: list[Any] = [*all_of]
+            graph = tf.compat.v1.get_default_graph()
+            if not all(tf.is_symbolic_tensor(n) and n.graph is graph for n in numbers):
+                supply = iter([tf.identity(n) for n in numbers])
+                own = [s if isinstance(s, int) else _like(s, next(supply)) for s in all_of]
+            dy = tf.convert_to_tensor(dy)  # it may be slices
+            found = gradient(dy, own[: len(sizes)], own[len(sizes) :])
             found.set_shape(shape)
-            return found
+            return (found, *[None] * len(numbers))
 
         return make(t), back
 
-    return made(x)
+    return made(x, *given)
+
+
+def _like(size: Any, number: tf.Tensor) -> Any:
+    return RowSizes.of(number, size.most) if isinstance(size, RowSizes) else number
 
 
 def _room_in(padded: tf.Tensor, count: int) -> list[Any]:
