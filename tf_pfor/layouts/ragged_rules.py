@@ -16,8 +16,10 @@ OF_SHAPES = frozenset([
     "BroadcastGradientArgs", "BroadcastTo", "Cast", "ConcatV2", "Cumsum", "DenseBincount",
     "DynamicStitch", "ExpandDims", "Fill", "GatherV2", "Identity", "Minimum", "Mul", "Pack",
     "Prod", "RandomStandardNormal", "RandomUniform", "RandomUniformInt", "Reshape", "Slice",
-    "StridedSlice", "StridedSliceGrad", "Tile", "TruncatedNormal", "UnsortedSegmentMax",
-    "UnsortedSegmentMin", "UnsortedSegmentProd", "UnsortedSegmentSum",
+    "StatelessRandomNormalV2", "StatelessRandomUniformFullIntV2", "StatelessRandomUniformIntV2",
+    "StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "StridedSlice", "StridedSliceGrad",
+    "Tile", "TruncatedNormal", "UnsortedSegmentMax", "UnsortedSegmentMin",
+    "UnsortedSegmentProd", "UnsortedSegmentSum",
 ])  # fmt: skip
 """Those that know what to do where only shapes, or sizes, of ragged rows are given."""
 TAKERS = frozenset([

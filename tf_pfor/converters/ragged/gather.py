@@ -14,6 +14,7 @@ from tf_pfor.converters.ragged._forms import (
     rank_of,
     row_ids,
     row_starts,
+    size_at,
     unified,
     uses_packed,
 )
@@ -50,8 +51,10 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
         sizes = [*params.sizes]
         sizes[at] = call.emit.dim(made, at + 1)
         return from_padded(call, made, sizes, is_clean=True)
-    if at or call.attr("batch_dims") or not uses_packed(call):
+    if at or call.attr("batch_dims"):
         raise CannotVectorize("along another axis than the first")
+    if not uses_packed(call):
+        return _side_by_side(call, params, indices)
     if isinstance(indices, Ragged) and not isinstance(params, Ragged):
         if not params.is_stacked:
             made = tf.gather(params.tensor, indices.tensor)
@@ -74,6 +77,23 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
     elements, begins = params.begins()
     sizes, starts = (tf.reshape(t, shape) for t in (size.tensor, begins))
     return Value.stacked(tf.gather(elements, _checked(call, places, sizes, size) + starts))
+
+
+def _side_by_side(call: Call, params: Value, indices: Value) -> Any:
+    """Along the first axis, in the padded form: what the padding of indices reads is dropped."""
+    if not isinstance(indices, Ragged):
+        raise CannotVectorize("from rows of different shapes, under jit_compile")
+    is_empty = size_at(params, 0) in (0, None)
+    if is_empty or (isinstance(params, Ragged) and params.n_leading != 1):
+        raise CannotVectorize("from a tensor that may have no rows, under jit_compile")
+    at = indices.in_rows
+    if isinstance(params, Ragged):
+        made = tf.gather(params.in_rows, at, batch_dims=1)
+    elif params.is_stacked:
+        made = tf.gather(params.tensor, at, batch_dims=1)
+    else:
+        made = tf.gather(params.tensor, at)
+    return from_padded(call, made, indices.sizes)
 
 
 def _is_shared_axis(params: Value, indices: Value, axis: int) -> bool:

@@ -91,7 +91,8 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
         return broadcast(call, input, wanted)
     if call.op_type == "BroadcastTo" and (isinstance(input, Ragged) or not uses_packed(call)):
         return broadcast(call, input, sizes_from(call, shape))
-    if isinstance(input, Ragged) and len(shape.sizes) == rank_of(input):
+    is_wide = isinstance(input, Ragged) or not uses_packed(call)
+    if is_wide and len(shape.sizes) == rank_of(input):
         return broadcast(call, input, _repeated_sizes(input, sizes_from(call, shape)))
     if isinstance(input, Ragged) or not uses_packed(call):
         raise CannotVectorize("what is repeated differs in shape")
@@ -116,7 +117,7 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
     return from_packed(call, packed, sizes[: last + 1])
 
 
-def _repeated_sizes(x: Ragged, multiples: list[Any]) -> list[Any]:
+def _repeated_sizes(x: Value, multiples: list[Any]) -> list[Any]:
     """The sizes of rows that are repeated along axes of one element only."""
     mine = [size_at(x, i) for i in range(len(multiples))]
     if not all(is_one(m) or is_one(t) for m, t in zip(mine, multiples)):
