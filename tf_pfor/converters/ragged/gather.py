@@ -188,6 +188,37 @@ def _joined_shapes(call: Call, values: list[Value]) -> Any:
     return shape_value(call.emit, sizes, call.output_dtype())
 
 
+@ragged_rule("ConcatOffset")
+def concat_offset(call: Call, concat_dim: Value, shape: list[Value]) -> Any:
+    """Where the parts of a concatenation begin: sums of their sizes along its axis."""
+    del concat_dim
+    (at,) = call.constant("concat_dim").reshape([-1])
+    found, offset = list[Any](), 0
+    for value in shape:
+        if isinstance(value, RowShape):
+            sizes: Any = value.sizes
+        elif value.constant is not None:
+            sizes = [int(s) for s in value.constant]
+        else:
+            raise CannotVectorize("a part of the shape is not known")
+        place: list[Any] = [0] * len(sizes)
+        place[at] = offset
+        found.append(shape_value(call.emit, place, call.output_dtype()))
+        offset = _sum_of_sizes(offset, sizes[at])
+    return found
+
+
+def _sum_of_sizes(a: Any, b: Any) -> Any:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    if isinstance(a, int) and not a:
+        return b
+    bounds = [s.most if isinstance(s, RowSizes) else s for s in (a, b)]
+    numbers = [s.tensor if isinstance(s, RowSizes) else s for s in (a, b)]
+    is_known = all(isinstance(s, int) for s in bounds)
+    return RowSizes.of(numbers[0] + numbers[1], sum(bounds) if is_known else None)
+
+
 def _some_sizes(call: Call, params: RowShape, indices: Value) -> Any:
     """Some numbers of a shape."""
     known = indices.constant
