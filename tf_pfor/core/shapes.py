@@ -30,11 +30,6 @@ from tf_pfor.core.values import (
 )
 
 
-def shift_axis(axis: int, inner_rank: int) -> int:
-    """The axis of the stacked tensor that is ``axis`` of the inner one (negative ones too)."""
-    return axis + 1 + (inner_rank if axis < 0 else 0)
-
-
 def inner_dims(call: Call, value: Value) -> list[Dim]:
     """The inner dimensions of a value; a scalar tensor for each one not known statically."""
     if value.inner_shape is None:

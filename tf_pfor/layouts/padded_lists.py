@@ -3,8 +3,7 @@
 A map in the body of another one reads the rows of a list from one tensor [T, ...]. If T differs
 between the iterations of the outer map, that tensor is as long as the longest list, with zeros
 behind the end of the others. Only where nothing depends on T: for what the inner map emits by
-itself, which reads each row before its end, adds up all of them, or makes a list of the old length;
-and beside a mask (``masked_selections``).
+itself, which reads each row before its end, adds up all of them, or makes a list of the old length.
 
 A list under XLA has room for more items than it holds, and ends where the last one was pushed. One
 that is made of a tensor ends at its room. So the gradient of a stack is added to zeros of the list
@@ -38,13 +37,6 @@ def padded_stack(emit: Emitter, handle: tf.Tensor, shape: Any, dtype: tf.DType) 
         protos["_gradient_op_type"] = _tf.attr_value("string", _GRADIENT)
     flat = [handle, emit.as_tensor(shape)]
     return emit.create("TensorListStack", flat, protos).outputs[0]
-
-
-def marked_stack(handle: tf.Tensor, shape: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """TensorListStack in the graph of one row, to be padded when that is vectorized."""
-    emit = Emitter()
-    protos = {"element_dtype": emit.type_attr(dtype), _MARK: _tf.attr_value("bool", True)}
-    return emit.create("TensorListStack", [handle, shape], protos).outputs[0]
 
 
 def equally_long(emit: Emitter, wholes: Sequence[tf.Tensor], axis: int = 0) -> list[tf.Tensor]:

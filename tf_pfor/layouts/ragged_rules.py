@@ -13,11 +13,13 @@ RULES: dict[str, Rule] = {}
 FAMILIES: dict[str, Rule] = {}
 """The same, by the family of the op's rules for stacked inputs."""
 OF_SHAPES = frozenset([
-    "BroadcastGradientArgs", "BroadcastTo", "Cast", "ConcatV2", "Cumsum", "DenseBincount",
-    "DynamicStitch", "ExpandDims", "Fill", "GatherV2", "Identity", "Minimum", "Mul", "Pack",
+    "BroadcastGradientArgs", "BroadcastTo", "Cast", "ConcatOffset", "ConcatV2", "Cumsum",
+    "DenseBincount", "DynamicStitch", "ExpandDims", "Fill", "GatherV2", "Identity", "Minimum", "Mul", "Pack",
     "Prod", "RandomStandardNormal", "RandomUniform", "RandomUniformInt", "Reshape", "Slice",
-    "StridedSlice", "StridedSliceGrad", "Tile", "TruncatedNormal", "UnsortedSegmentMax",
-    "UnsortedSegmentMin", "UnsortedSegmentProd", "UnsortedSegmentSum",
+    "StatelessRandomNormalV2", "StatelessRandomUniformFullIntV2", "StatelessRandomUniformIntV2",
+    "StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "StridedSlice", "StridedSliceGrad",
+    "Tile", "TruncatedNormal", "UnsortedSegmentMax", "UnsortedSegmentMin",
+    "UnsortedSegmentProd", "UnsortedSegmentSum",
 ])  # fmt: skip
 """Those that know what to do where only shapes, or sizes, of ragged rows are given."""
 TAKERS = frozenset([

@@ -15,8 +15,8 @@ from tf_pfor.core.conversion import Inputs
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import key
 from tf_pfor.core.registry import Outcome
-from tf_pfor.core.values import Results, is_static
-from tf_pfor.fallback import ragged_rows, selections, uneven_regions
+from tf_pfor.core.values import Results, dims, is_static
+from tf_pfor.fallback import ragged_rows, uneven_regions
 from tf_pfor.layouts.ragged import Ragged, RowSizes, is_ragged
 from tf_pfor.layouts.ragged_rules import (
     BY_KERNEL,
@@ -30,6 +30,12 @@ from tf_pfor.layouts.ragged_rules import (
     rule_of,
 )
 from tf_pfor.layouts.row_shapes import dense_of_known_shape
+
+_UNDER_XLA = (
+    "under jit_compile a slice has one length: a window x[k:k + 3] must begin inside of the "
+    "tensor, by tf.clip_by_value(k, 0, size - 3); for x[:k] mask the rest, by "
+    "tf.where(tf.range(size) < k, x, 0); or leave out jit_compile"
+)
 
 
 def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
@@ -77,6 +83,8 @@ def from_source(
         others = [o for o in members - {op} if any(key(t) in uneven for t in o.inputs)]
         rows = [v.inner_shape for v in Call(op, inputs, walker).flat_inputs()]
         largest = max((math.prod(r) for r in rows if r is not None and is_static(r)), default=0)
+        if otherwise is not None and (not members or _leaves(members, uneven, walker)):
+            return None  # a window of one length, dense
         is_large = any(largest >= LARGE.get(o.type, largest + 1) for o in members)
         if is_large or _is_cut(op, others):
             return None
@@ -89,13 +97,23 @@ def from_source(
 
     if any(is_ragged(v) for v in Call(op, inputs, walker).flat_inputs()):
         return None, reason
-    if op.type == "TensorListStack":  # of more ops beside a mask than there are rules
-        made, reason = selections.masked(op, inputs, walker, reason, otherwise)
-        return made or ragged(), reason
-    made = None if otherwise is not None else ragged()
-    if made is not None or op.type not in selections.SOURCES:
-        return made, reason
-    return selections.masked(op, inputs, walker, reason, otherwise)
+    results = ragged()
+    if results is not None:
+        return results, reason
+    is_known = is_static(dims(op.outputs[0]))  # by tf.ensure_shape or set_shape
+    if op.type == "StridedSlice" and not is_known and _tf.in_xla_context(walker.emit.graph):
+        walker.recorder.add(op, Outcome.REJECTED, f"{reason}; {_UNDER_XLA}")
+        raise walker.Failed
+    if otherwise is None:
+        return None, reason
+    results = checked(Call(op, inputs, walker), None, otherwise())
+    walker.recorder.add(op, Outcome.VECTORIZED, "checked when it runs: it is inside of the tensor")
+    return results, reason
+
+
+def _leaves(members: Iterable[tf.Operation], uneven: set[Any], walker: Any) -> bool:
+    """Whether a tensor whose shape may differ is asked of the walker."""
+    return any(key(t) in uneven and walker.is_asked(t) for o in members for t in o.outputs)
 
 
 def _is_cut(op: tf.Operation, others: Iterable[tf.Operation]) -> bool:

@@ -22,6 +22,7 @@ from tf_pfor.converters.ragged import (
     scatter,
     sets,
     shapes,
+    sized_slices,
     slices,
 )
 
@@ -41,5 +42,6 @@ __all__ = [
     "scatter",
     "sets",
     "shapes",
+    "sized_slices",
     "slices",
 ]

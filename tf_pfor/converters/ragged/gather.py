@@ -14,6 +14,7 @@ from tf_pfor.converters.ragged._forms import (
     rank_of,
     row_ids,
     row_starts,
+    size_at,
     unified,
     uses_packed,
 )
@@ -51,8 +52,10 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
         sizes = [*params.sizes]
         sizes[at] = call.emit.dim(made, at + 1)
         return from_padded(call, made, sizes, is_clean=True)
-    if at or call.attr("batch_dims") or not uses_packed(call):
+    if at or call.attr("batch_dims"):
         raise CannotVectorize("along another axis than the first")
+    if not uses_packed(call):
+        return _side_by_side(call, params, indices)
     if isinstance(indices, Ragged) and not isinstance(params, Ragged):
         if not params.is_stacked:
             made = tf.gather(params.tensor, indices.tensor)
@@ -88,6 +91,23 @@ def _set_places(indices: Ragged) -> tf.Tensor | None:
         tensor = tensor.op.inputs[0]
     found = known.get(tensor.ref())
     return found if found is not None and found.shape[1] == 2 else None
+
+
+def _side_by_side(call: Call, params: Value, indices: Value) -> Any:
+    """Along the first axis, in the padded form: what the padding of indices reads is dropped."""
+    if not isinstance(indices, Ragged):
+        raise CannotVectorize("from rows of different shapes, under jit_compile")
+    is_empty = size_at(params, 0) in (0, None)
+    if is_empty or (isinstance(params, Ragged) and params.n_leading != 1):
+        raise CannotVectorize("from a tensor that may have no rows, under jit_compile")
+    at = indices.in_rows
+    if isinstance(params, Ragged):
+        made = tf.gather(params.in_rows, at, batch_dims=1)
+    elif params.is_stacked:
+        made = tf.gather(params.tensor, at, batch_dims=1)
+    else:
+        made = tf.gather(params.tensor, at)
+    return from_padded(call, made, indices.sizes)
 
 
 def _is_shared_axis(params: Value, indices: Value, axis: int) -> bool:
@@ -180,6 +200,37 @@ def _joined_shapes(call: Call, values: list[Value]) -> Any:
         else:
             raise CannotVectorize("a part of the shape is not known")
     return shape_value(call.emit, sizes, call.output_dtype())
+
+
+@ragged_rule("ConcatOffset")
+def concat_offset(call: Call, concat_dim: Value, shape: list[Value]) -> Any:
+    """Where the parts of a concatenation begin: sums of their sizes along its axis."""
+    del concat_dim
+    (at,) = call.constant("concat_dim").reshape([-1])
+    found, offset = list[Any](), 0
+    for value in shape:
+        if isinstance(value, RowShape):
+            sizes: Any = value.sizes
+        elif value.constant is not None:
+            sizes = [int(s) for s in value.constant]
+        else:
+            raise CannotVectorize("a part of the shape is not known")
+        place: list[Any] = [0] * len(sizes)
+        place[at] = offset
+        found.append(shape_value(call.emit, place, call.output_dtype()))
+        offset = _sum_of_sizes(offset, sizes[at])
+    return found
+
+
+def _sum_of_sizes(a: Any, b: Any) -> Any:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    if isinstance(a, int) and not a:
+        return b
+    bounds = [s.most if isinstance(s, RowSizes) else s for s in (a, b)]
+    numbers = [s.tensor if isinstance(s, RowSizes) else s for s in (a, b)]
+    is_known = all(isinstance(s, int) for s in bounds)
+    return RowSizes.of(numbers[0] + numbers[1], sum(bounds) if is_known else None)
 
 
 def _some_sizes(call: Call, params: RowShape, indices: Value) -> Any:

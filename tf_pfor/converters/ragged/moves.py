@@ -92,7 +92,8 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
         return broadcast(call, input, wanted)
     if call.op_type == "BroadcastTo" and (isinstance(input, Ragged) or not uses_packed(call)):
         return broadcast(call, input, sizes_from(call, shape))
-    if isinstance(input, Ragged) and len(shape.sizes) == rank_of(input):
+    is_wide = isinstance(input, Ragged) or not uses_packed(call)
+    if is_wide and len(shape.sizes) == rank_of(input):
         return broadcast(call, input, _repeated_sizes(input, sizes_from(call, shape)))
     if isinstance(input, Ragged) or not uses_packed(call):
         raise CannotVectorize("what is repeated differs in shape")
@@ -117,7 +118,7 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
     return from_packed(call, packed, sizes[: last + 1])
 
 
-def _repeated_sizes(x: Ragged, multiples: list[Any]) -> list[Any]:
+def _repeated_sizes(x: Value, multiples: list[Any]) -> list[Any]:
     """The sizes of rows that are repeated along axes of one element only."""
     mine = [size_at(x, i) for i in range(len(multiples))]
     if not all(is_one(m) or is_one(t) for m, t in zip(mine, multiples)):
@@ -208,10 +209,8 @@ def slice_gradient(
     (size, *rest), first = sizes, items[0]
     if not isinstance(size, RowSizes) or not uses_packed(call):
         raise CannotVectorize("the gradient of a slice of several axes that differ")
-    if any(isinstance(s, RowSizes) for s in rest) or any(k.kind == "new" for k in items):
+    if any(isinstance(s, RowSizes) for s in rest) or first.kind == "new":
         raise CannotVectorize("the gradient of a slice of several axes that differ")
-    if any(k.kind != "all" for k in items[1:]):
-        raise CannotVectorize("the gradient of a slice of several axes")
     total = tf.reduce_sum(size.tensor)
     starts = row_starts([size])
     if first.kind == "index":
@@ -220,7 +219,7 @@ def slice_gradient(
         is_there = (at >= 0) & (at < size.tensor)
         text = "an index is out of bounds in some iterations. The sizes are"
         at = after_check(call, is_there, text, [size.tensor], at)
-        packed, places = call.stacked(dy), starts + at
+        packed, places = _around(call.stacked(dy), rest, items[1:]), starts + at
     else:
         is_reversed = first.stride == -1 and first.begin is None and first.end is None
         if not isinstance(dy, Ragged) or dy.n_leading != 1 or not (first.stride > 0 or is_reversed):
@@ -232,9 +231,25 @@ def slice_gradient(
         rows = row_ids(dy.sizes)
         inside = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts(dy.sizes), rows)
         places = tf.gather(starts + first_of_row, rows) + inside * first.stride
-        packed, is_there = dy.tensor, inside < tf.gather(lengths.tensor, rows)
+        packed = _around(dy.tensor, rest, items[1:])
+        is_there = inside < tf.gather(lengths.tensor, rows)
     behind = tf.shape(packed)[1:]
     places = tf.where(is_there, places, total)
     made = tf.scatter_nd(places[:, None], packed, tf.concat([[total + 1], behind], 0))[:-1]
     made.set_shape([None, *packed.shape[1:]])
     return from_packed(call, made, [size])
+
+
+def _around(dy: tf.Tensor, sizes: list[Any], items: list[slices.Item]) -> tf.Tensor:
+    """[m, ...] among zeros: the gradient of a slice of the axes behind the first, [m, *sizes]."""
+    if all(k.kind == "all" for k in items):
+        return dy
+    if not all(isinstance(s, int) for s in sizes) or not all(k.is_static for k in items):
+        raise CannotVectorize("the gradient of a slice of several axes")
+    count = int(np.prod(sizes))
+    read = np.arange(count).reshape(sizes)[tuple(k.python for k in items)].ravel()
+    places = np.full([count], read.size, np.int32)  # of which nothing was read: the zero behind
+    places[read] = np.arange(read.size)
+    flat = tf.pad(tf.reshape(dy, [-1, read.size]), [[0, 0], [0, 1]])
+    made = tf.gather(flat, places, axis=1)
+    return tf.reshape(made, [-1, *sizes]) if count else made

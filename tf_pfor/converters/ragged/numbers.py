@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     from_packed,
+    from_padded,
     rank_of,
     row_counts,
     row_ids,
@@ -61,19 +62,35 @@ def _counted(call: Call, limit: RowSize) -> Value:
 @source("Where")
 def where(call: Call, input: Value) -> Any:
     """The places of what is true, or not zero."""
-    if not uses_packed(call):
-        raise CannotVectorize("how many are true is not known, under jit_compile")
     x = input.tensor
     axes = list(range(1, rank_of(input) + 1))
     is_set = x if x.dtype == tf.bool else tf.not_equal(x, tf.zeros([], x.dtype))
+    size = _numbers_set(call, input, is_set, axes)
+    if not uses_packed(call):
+        return _in_front(call, is_set, size)
     found = tf.where(is_set)
-    size, places = _numbers_set(call, input, is_set, axes), found[:, 1:]
+    places = found[:, 1:]
     size.shared.setdefault(SET, {})[places.ref()] = found
     return from_packed(call, places, [size])
 
 
 SET = "places that are set"
 """In ``RowSizes.shared``: for places in rows, [total, axes], the same with the row in front."""
+
+
+def _in_front(call: Call, is_set: tf.Tensor, counts: RowSizes) -> Value:
+    """The places of what is true in [n, ...], padded to as many as a row has elements."""
+    shape = is_set.shape[1:]
+    if not shape.is_fully_defined():
+        raise CannotVectorize("how many may be true is not known, under jit_compile")
+    count = shape.num_elements()
+    flat = tf.reshape(is_set, [-1, count])
+    places = tf.sort(tf.where(flat, tf.range(count), count))  # of what is true, then the rest
+    columns: list[tf.Tensor] = []
+    for size in reversed(shape):
+        columns.insert(0, places % max(size, 1))
+        places //= max(size, 1)
+    return from_padded(call, tf.cast(tf.stack(columns, 2), tf.int64), [counts])
 
 
 def _numbers_set(call: Call, input: Value, is_set: tf.Tensor, axes: list[int]) -> RowSizes:
@@ -98,11 +115,16 @@ def _numbers_set(call: Call, input: Value, is_set: tf.Tensor, axes: list[int]) -
 @ragged_rule("Where")
 def where_of_ragged(call: Call, input: Value) -> Any:
     """The places of what is true in rows of their own lengths."""
-    if not isinstance(input, Ragged) or input.n_leading != 1 or not uses_packed(call):
+    if not isinstance(input, Ragged) or input.n_leading != 1:
         raise CannotVectorize("it selects by a matrix that differs along several axes")
-    (size,), x = input.sizes, input.tensor
+    is_packed = uses_packed(call)
+    (size,), x = input.sizes, input.tensor if is_packed else input.in_rows
     assert isinstance(size, RowSizes)
     is_set = x if x.dtype == tf.bool else tf.not_equal(x, tf.zeros([], x.dtype))
+    if not is_packed:  # nothing is true in the padding
+        axes = list(range(1, rank_of(input) + 1))
+        counts = tf.reduce_sum(tf.cast(is_set, tf.int32), axes)
+        return _in_front(call, is_set, RowSizes.of(counts, is_set.shape[1:].num_elements()))
     found = tf.where(is_set)  # [m, 1 + rest], of the packed form
     rows = tf.gather(size.rows, found[:, 0])
     first = found[:, 0] - tf.cast(tf.gather(size.starts, rows), tf.int64)
@@ -128,5 +150,28 @@ def draw(call: Call, shape: Value, *limits: Value) -> Any:
     total = tf.reduce_sum(row_counts(sizes[: last + 1]))
     rest = sizes[last + 1 :]
     made = call.rebuild(shape=tf.stack([total, *rest]))
+    made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
+    return from_packed(call, made, sizes[: last + 1])
+
+
+_SEEDED = (
+    "StatelessRandomNormalV2 StatelessRandomUniformFullIntV2 StatelessRandomUniformIntV2 "
+    "StatelessRandomUniformV2 StatelessTruncatedNormalV2"
+)
+
+
+@ragged_rule(_SEEDED)
+@source(_SEEDED)
+def seeded_draw(call: Call, shape: Value, *others: Value) -> Any:
+    """One draw for the largest row: the same seed begins with the same numbers in each."""
+    sizes = target_sizes(call, shape, 0)
+    last = max((i for i, s in enumerate(sizes) if isinstance(s, RowSizes)), default=-1)
+    if last < 0 or not uses_packed(call) or any(v.is_stacked for v in others):
+        raise CannotVectorize("the seed, or the range, differs between iterations")
+    counts, rest = row_counts(sizes[: last + 1]), sizes[last + 1 :]
+    most = tf.reduce_max(tf.concat([counts, [0]], 0))
+    drawn = call.rebuild(shape=tf.stack([most, *rest]))
+    rows, starts = row_ids(sizes[: last + 1]), row_starts(sizes[: last + 1])
+    made = tf.gather(drawn, tf.range(tf.shape(rows)[0]) - tf.gather(starts, rows))
     made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
     return from_packed(call, made, sizes[: last + 1])

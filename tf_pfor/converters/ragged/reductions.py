@@ -160,19 +160,25 @@ def _open(x: Ragged) -> tf.Tensor:
     return tf.where(mask, loose, others)
 
 
-@ragged_rule("Cumsum")
-def cumsum(call: Call, x: Value, axis: Value) -> Any:
-    """Zeros in the padding change no sum; of one size, that size."""
+_NEUTRAL = {"Cumprod": 1, "Cumsum": 0, "CumulativeLogsumexp": -np.inf}
+
+
+@ragged_rule(_NEUTRAL)
+def cumulative(call: Call, x: Value, axis: Value) -> Any:
+    """What is neutral in the padding changes nothing, also in reverse; of one size, that size."""
     del axis
     if not isinstance(x, Ragged):
-        if not isinstance(x, RowShape) or len(x.sizes) != 1 or call.attr("exclusive"):
+        is_size = isinstance(x, RowShape) and len(x.sizes) == 1 and call.op_type == "Cumsum"
+        if not is_size or call.attr("exclusive"):
             raise CannotVectorize("numbers of one shape")
         return x
     (at,) = constant_axes(call, "axis", rank_of(x))
     if at >= x.n_leading and uses_packed(call):
         made = call.rebuild(x=x.tensor, axis=np.int32(at - x.n_leading + 1))
         return from_packed(call, made, x.sizes)
-    return from_padded(call, call.rebuild(x=x.in_rows, axis=np.int32(at + 1)), x.sizes)
+    neutral = _NEUTRAL[call.op_type]
+    rows = masked(x.in_rows, x.sizes, neutral) if neutral else x.in_rows
+    return from_padded(call, call.rebuild(x=rows, axis=np.int32(at + 1)), x.sizes)
 
 
 @ragged_rule("ArgMax ArgMin")

@@ -162,7 +162,7 @@ def transpose(call: Call, x: Ragged, perm: Value) -> Any:
 def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     """Other sizes for the same elements, in the same order."""
     if not uses_packed(call):
-        raise CannotVectorize("a reshape, under jit_compile")
+        return _with_other_axes_behind(call, tensor, target_sizes(call, shape, 1))
     target = target_sizes(call, shape, 1)
     own = sizes_of(tensor) if isinstance(tensor, Ragged) else list(tensor.inner_shape or ())
     if not isinstance(tensor, Ragged) and (tensor.inner_shape is None or None in own):
@@ -184,6 +184,21 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     rest = [s if isinstance(s, int) else None for s in target[last + 1 :]]
     made.set_shape([None, *rest])
     return from_packed(call, made, target[: last + 1])
+
+
+def _with_other_axes_behind(call: Call, tensor: Value, target: list[Any]) -> Value:
+    """A reshape in the padded form, of the axes behind the last one that differs."""
+    if not isinstance(tensor, Ragged):
+        raise CannotVectorize("a reshape to sizes that differ, under jit_compile")
+    own, count = sizes_of(tensor), tensor.n_leading
+    target, is_exact = _without_unknown(target, own)
+    if not is_exact or not same_sizes(target[:count], own[:count]):
+        raise CannotVectorize("a reshape of axes that differ, under jit_compile")
+    padded = tensor.in_rows
+    made = tf.reshape(padded, tf.concat([tf.shape(padded)[: count + 1], target[count:]], 0))
+    known = [s if isinstance(s, int) else None for s in target[count:]]
+    made.set_shape([*padded.shape[: count + 1], *known])
+    return from_padded(call, made, target, is_clean=True)
 
 
 def target_sizes(call: Call, shape: Value, at: int) -> list[Any]:

@@ -16,7 +16,6 @@ from tf_pfor.converters.ragged._forms import (
     rank_of,
     row_ids,
     row_starts,
-    size_at,
     uses_packed,
 )
 from tf_pfor.converters.ragged._windows import packed_range, packed_window
@@ -68,7 +67,7 @@ class Item:
         return slice(self.begin, self.end, self.stride)
 
 
-def _bound(value: Value, known: Form, at: int) -> Any:
+def bound(value: Value, known: Form, at: int) -> Any:
     """One entry of a begin or an end."""
     if known.known is not None:
         return known.known
@@ -101,10 +100,10 @@ def items_of(call: Call, rank: int) -> list[Item]:
         elif has("new_axis", p):
             out.append(Item("new"))
         elif has("shrink_axis", p):
-            out.append(Item("index", _bound(begin, begins[p], p)))
+            out.append(Item("index", bound(begin, begins[p], p)))
         else:
-            first = None if has("begin", p) else _bound(begin, begins[p], p)
-            last = None if has("end", p) else _bound(end, ends[p], p)
+            first = None if has("begin", p) else bound(begin, begins[p], p)
+            last = None if has("end", p) else bound(end, ends[p], p)
             stride = int(strides[p])
             if first is None and last is None and stride == 1:
                 out.append(Item("all"))
@@ -133,7 +132,7 @@ def sliced(call: Call, input: Value, begin: Value, end: Value, strides: Value) -
     lead = [slice(None)] if input.is_stacked else []
     whole = input.tensor[tuple([*lead, *python])]
     left = [i for i in items if i.kind != "index"]
-    return _cut(call, whole, left, is_stacked=input.is_stacked)
+    return cut(call, whole, left, is_stacked=input.is_stacked)
 
 
 def _row_sizes(begin: Value, end: Value) -> RowSizes:
@@ -143,44 +142,7 @@ def _row_sizes(begin: Value, end: Value) -> RowSizes:
     return RowSizes(Cell((ends - starts)[:, 0]), splits=splits)
 
 
-@source("Slice")
-def sliced_by_size(call: Call, input: Value, begin: Value, size: Value) -> Any:
-    """tf.slice with begins or sizes that differ."""
-    begins, sizes = (forms(t) for t in call.op.inputs[1:3])
-    if begins is None or sizes is None:
-        raise CannotVectorize("how many axes the slice has is not known")
-    items: list[Item] = []
-    for p, (b, s) in enumerate(zip(begins, sizes)):
-        first = _bound(begin, b, p)
-        if s.known == -1:
-            is_all = isinstance(first, int) and first == 0
-            items.append(Item("all") if is_all else Item("range", first, None, 1, (b, None, 1)))
-        else:
-            known = input.inner_shape and input.inner_shape[p]
-            room: Any = tf.shape(input.tensor)[p + int(input.is_stacked)]
-            many = _checked_size(call, first, _bound(size, s, p), room if known is None else known)
-            items.append(Item("range", first, first + many, 1, (b, b.plus(s, 1), 1)))
-    if all(i.is_static for i in items):
-        raise CannotVectorize("nothing differs between iterations")
-    lead = [slice(None)] if input.is_stacked else []
-    whole = input.tensor[tuple([*lead, *[i.python for i in items]])]
-    return _cut(call, whole, items, is_stacked=input.is_stacked)
-
-
-def _checked_size(call: Call, first: Any, many: Any, room: Any) -> Any:
-    """How much a tf.slice takes, which must be there; all the rest for -1."""
-    if isinstance(first, int) and isinstance(many, int):
-        return many
-    many = many if isinstance(many, int) else tf.where(tf.equal(many, -1), room - first, many)
-    if not uses_packed(call):
-        raise CannotVectorize("a size of the row, which cannot be checked under jit_compile")
-    first = tf.convert_to_tensor(first)
-    fits = (first >= 0) & (many >= 0) & (first + many <= room)
-    text = "it reaches out of the tensor in some iterations. Begins and sizes are"
-    return after_check(call, fits, text, [first, many], many)
-
-
-def _cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool) -> Value:
+def cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool) -> Value:
     """The ranges that differ, of a tensor [n, ...] from which all others have been cut."""
     lead = int(is_stacked)
     sizes: list[Any] = []
@@ -286,32 +248,10 @@ def slice_of_ragged(call: Call, input: Value, begin: Value, end: Value, strides:
     if not isinstance(input, Ragged):
         raise CannotVectorize("the bounds are shapes that differ between iterations")
     del begin, end, strides
-    return _of_items(call, input, items_of(call, rank_of(input)))
+    return of_items(call, input, items_of(call, rank_of(input)))
 
 
-@ragged_rule("Slice")
-def sized_slice_of_ragged(call: Call, input: Value, begin: Value, size: Value) -> Any:
-    """As a range from each begin on; what has a size must be there."""
-    del begin, size
-    first, many = call.maybe_constant("begin"), call.maybe_constant("size")
-    if isinstance(input, RowShape) and first is not None and many is not None:
-        (b,), (s,) = first.tolist(), many.tolist()
-        end = len(input.sizes) if s == -1 else b + s
-        return shape_value(call.emit, input.sizes[b:end], input.dtype)
-    if not isinstance(input, Ragged) or first is None or many is None:
-        raise CannotVectorize("where the slice begins, or how long it is, is not known")
-    items: list[Item] = []
-    for axis, (b, s) in enumerate(zip(first.tolist(), many.tolist())):
-        if axis < input.n_leading and s != -1:
-            raise CannotVectorize("so many elements of an axis that differs")
-        is_all = b == 0 and s in (-1, size_at(input, axis))
-        end = None if s == -1 else b + s
-        name = (Form(frozenset(), b), None if end is None else Form(frozenset(), end), 1)
-        items.append(Item("all") if is_all else Item("range", b, end, 1, name))
-    return _of_items(call, input, items)
-
-
-def _of_items(call: Call, input: Ragged, items: list[Item]) -> Any:
+def of_items(call: Call, input: Ragged, items: list[Item]) -> Any:
     if not uses_packed(call):
         return _of_padded(call, input, items)
     count, seen, x = input.n_leading, 0, input

@@ -1,0 +1,113 @@
+"""tf.slice: so many elements from a place on, which must be there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.converters.ragged._forms import after_check, from_packed, size_at, uses_packed
+from tf_pfor.converters.ragged.slices import Item, bound, cut, of_items
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value, is_static
+from tf_pfor.layouts.linear import Form, forms
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value
+from tf_pfor.layouts.ragged_rules import ragged_rule, source
+
+
+@source("Slice")
+def sliced_by_size(call: Call, input: Value, begin: Value, size: Value) -> Any:
+    """tf.slice with begins or sizes that differ."""
+    begins, sizes = (forms(t) for t in call.op.inputs[1:3])
+    if begins is None or sizes is None:
+        raise CannotVectorize("how many axes the slice has is not known")
+    items: list[Item] = []
+    for p, (b, s) in enumerate(zip(begins, sizes)):
+        first = bound(begin, b, p)
+        if s.known == -1:
+            is_all = isinstance(first, int) and first == 0
+            items.append(Item("all") if is_all else Item("range", first, None, 1, (b, None, 1)))
+        else:
+            known = input.inner_shape and input.inner_shape[p]
+            room: Any = tf.shape(input.tensor)[p + int(input.is_stacked)]
+            many = _checked_size(call, first, bound(size, s, p), room if known is None else known)
+            items.append(Item("range", first, first + many, 1, (b, b.plus(s, 1), 1)))
+    if all(i.is_static for i in items):
+        raise CannotVectorize("nothing differs between iterations")
+    lead = [slice(None)] if input.is_stacked else []
+    whole = input.tensor[tuple([*lead, *[i.python for i in items]])]
+    return cut(call, whole, items, is_stacked=input.is_stacked)
+
+
+def _checked_size(call: Call, first: Any, many: Any, room: Any) -> Any:
+    """How much a tf.slice takes, which must be there; all the rest for -1."""
+    if isinstance(first, int) and isinstance(many, int):
+        return many
+    many = many if isinstance(many, int) else tf.where(tf.equal(many, -1), room - first, many)
+    if not uses_packed(call):
+        raise CannotVectorize("a size of the row, which cannot be checked under jit_compile")
+    first = tf.convert_to_tensor(first)
+    fits = (first >= 0) & (many >= 0) & (first + many <= room)
+    text = "it reaches out of the tensor in some iterations. Begins and sizes are"
+    return after_check(call, fits, text, [first, many], many)
+
+
+@ragged_rule("Slice")
+def sized_slice_of_ragged(call: Call, input: Value, begin: Value, size: Value) -> Any:
+    """As a range from each begin on."""
+    first, many = call.maybe_constant("begin"), call.maybe_constant("size")
+    if isinstance(input, RowShape) and first is not None and many is not None:
+        (b,), (s,) = first.tolist(), many.tolist()
+        end = len(input.sizes) if s == -1 else b + s
+        return shape_value(call.emit, input.sizes[b:end], input.dtype)
+    if not isinstance(input, Ragged):
+        raise CannotVectorize("numbers of one shape")
+    items = list[Item]()
+    for axis, (b, s) in enumerate(zip(_numbers(begin, first), _numbers(size, many))):
+        own = size_at(input, axis)
+        if _is(b, 0) and (s is own or _is(s, -1) or _is(s, own)):
+            items.append(Item("all"))
+        elif not (isinstance(b, int) and isinstance(s, int)):
+            items.append(Item("part", b, s))
+        elif axis < input.n_leading and s != -1:
+            raise CannotVectorize("so many elements of an axis that differs")
+        else:
+            end = None if s == -1 else b + s
+            name = (Form(frozenset(), b), None if end is None else Form(frozenset(), end), 1)
+            items.append(Item("range", b, end, 1, name))
+    parts = [i for i, item in enumerate(items) if item.kind == "part"]
+    if not parts:
+        return of_items(call, input, items)
+    if parts != [0] or any(i.kind != "all" for i in items[1:]):
+        raise CannotVectorize("a slice of a size of the row, along an axis behind the first")
+    return _part(call, input, items[0].begin, items[0].end)
+
+
+def _is(size: Any, number: Any) -> bool:
+    return isinstance(size, int) and isinstance(number, int) and size == number
+
+
+def _numbers(value: Value, known: Any) -> list[Any]:
+    """Those of a begin or a size: ints, or what differs between rows."""
+    if isinstance(value, RowShape):
+        return [*value.sizes]
+    if known is not None:
+        return known.tolist()
+    if not value.is_stacked or not is_static(value.inner_shape):
+        raise CannotVectorize("where the slice begins, or how long it is, is not known")
+    return [RowSizes.of(t) for t in tf.unstack(tf.cast(value.tensor, tf.int32), axis=1)]
+
+
+def _part(call: Call, x: Ragged, first: Any, many: Any) -> Value:
+    """A part of what was joined: so many elements of a row from a place on."""
+    size = x.sizes[0]
+    if x.n_leading != 1 or not uses_packed(call) or not isinstance(many, RowSizes):
+        raise CannotVectorize("a slice of a size of the row")
+    assert isinstance(size, RowSizes)
+    start = first.tensor if isinstance(first, RowSizes) else first
+    fits = (start >= 0) & (many.tensor >= 0) & (start + many.tensor <= size.tensor)
+    text = "it reaches out of the tensor in some iterations. Its sizes are"
+    begin = after_check(call, fits, text, [many.tensor], size.starts + start)
+    inside = tf.range(tf.shape(many.rows)[0]) - tf.gather(many.starts, many.rows)
+    return from_packed(call, tf.gather(x.tensor, tf.gather(begin, many.rows) + inside), [many])
