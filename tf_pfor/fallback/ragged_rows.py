@@ -15,8 +15,8 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import Region
 from tf_pfor.core.values import Value, dims
 from tf_pfor.layouts import row_kernels
-from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, row_of
-from tf_pfor.layouts.row_shapes import padded, stacked_rows
+from tf_pfor.layouts.ragged import Ragged, RowSizes, Size
+from tf_pfor.layouts.row_shapes import padded, row_of, stacked_rows
 
 
 def cut(region: Region, values: Sequence[Value], walker: Conversion) -> tuple[Region, list[Value]]:

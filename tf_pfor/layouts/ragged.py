@@ -46,18 +46,22 @@ class RowSizes:
       full: of windows of one length: what all are that do not reach past an edge.
       is_number: it is a number of the row, that may be negative, and the size of nothing yet.
       rows: of which row each entry of the packed form is, where that is known.
+      whole: of rows that were selected: what they were selected from.
     """
 
-    __slots__ = ("__weakref__", "_made", "_rows", "_starts", "cell", "full", "is_number", "most")
+    __slots__ = (
+        "__weakref__", "_made", "_rows", "_starts", "cell", "full", "is_number", "most", "whole",
+    )  # fmt: skip
 
     def __init__(
         self, cell: Cell, most: int | None = None, full: int | None = None, *,
-        is_number: bool = False, rows: tf.Tensor | None = None,
+        is_number: bool = False, rows: tf.Tensor | None = None, whole: RowSizes | None = None,
     ):  # fmt: skip
         self.cell = cell
         self.most = most
         self.full = full
         self.is_number = is_number
+        self.whole = whole
         self._rows = Cell(rows, lambda: _beside(self.tensor, self._make_rows))
         self._starts = Cell(
             None, lambda: _beside(self.tensor, lambda: tf.cumsum(self.tensor, exclusive=True))
@@ -98,7 +102,9 @@ class RowSizes:
                 return emit("GatherV2", self.tensor, rows, emit.constant(0, tf.int32))
 
             number = self.is_number
-            self._made[loop] = RowSizes(Cell(None, make), self.most, self.full, is_number=number)
+            self._made[loop] = RowSizes(
+                Cell(None, make), self.most, self.full, is_number=number, whole=self
+            )
         return self._made[loop]
 
     def seen_from(self, graph: Any, see: Any) -> RowSizes:
@@ -416,16 +422,6 @@ def _pad(packed: tf.Tensor, sizes: Sequence[Size]) -> tf.Tensor:
     known = [x if isinstance(x, int) else None for x in (n, *room, *rest)]
     made.set_shape(known)
     return made
-
-
-def row_of(padded: tf.Tensor, sizes: Sequence[Any]) -> tf.Tensor:
-    """One row of the padded form, cut to its sizes (ints and int32 [])."""
-    rest = [-1] * (_rank(padded) - len(sizes))
-    row = tf.slice(padded, [0] * _rank(padded), tf.stack([*sizes, *rest]))
-    row.set_shape(
-        [s if isinstance(s, int) else None for s in sizes] + list(padded.shape[len(sizes) :])
-    )
-    return row
 
 
 def is_ragged(value: Any) -> bool:
