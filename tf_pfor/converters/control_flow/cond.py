@@ -166,9 +166,7 @@ def _same(found: Sequence[np.ndarray | None]) -> np.ndarray | None:
     return first if agree else None
 
 
-def _handed(
-    call: Call, regions: Sequence[Region], args: Sequence[Value], *, by_row: bool
-) -> Handed:
+def _handed(call: Call, regions: list[Region], args: list[Value], *, by_row: bool) -> Handed:
     """The outputs whose shape may differ between rows."""
     wanted = [
         k
