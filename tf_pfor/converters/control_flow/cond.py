@@ -180,11 +180,11 @@ def _handed(call: Call, regions: list[Region], args: list[Value], *, by_row: boo
     forms = forms_of_branches(
         call, regions, args, wanted, lambda r: r.trial(args, length), by_row=by_row
     )
-    if forms and in_xla:
-        shapes = {str(dims(r.graph.outputs[k])) for k in forms for r in regions}
+    for k in forms if in_xla else ():
+        shapes = dict.fromkeys(str(dims(r.graph.outputs[k])) for r in regions)
         raise Refused(
-            f"branches give results of different shapes under jit_compile, {' and '.join(shapes)}: "
-            "give them one shape, e.g. by padding"
+            "branches that rows choose between give results of different shapes, "
+            f"{' and '.join(shapes)}: give them one shape, e.g. by padding"
         )
     return Handed(forms)
 
