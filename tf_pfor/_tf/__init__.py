@@ -264,7 +264,7 @@ def function_graph(graph: Any, name: str, shapes: Any = None) -> Any:
         return found.graph
     definition = _definitions.with_calls(found.cached_definition, lambda x: find_function(graph, x))
     with graph.as_default():  # where the functions that it calls are looked for
-        return _function_def_to_graph.function_def_to_graph(definition, shapes)
+        return _function_def_to_graph.function_def_to_graph(definition, input_shapes=shapes)
 
 
 def functions_of(op: Operation) -> list[Any]:

@@ -86,9 +86,10 @@ def loop_op(
     }
     region = Region.of([op], [t for i, t in enumerate(op.outputs) if i not in handed_on])
     if differ_in_shape(values):
-        region = _may_differ(region)
-    chosen = [known[key(t)] for t in region.inputs]
-    made = iter(loop_region(region, chosen, walker, in_order=in_order))
+        region = ragged_rows.may_differ(region)
+    made = iter(
+        loop_region(region, [known[key(t)] for t in region.inputs], walker, in_order=in_order)
+    )
     return [handed_on[i] if i in handed_on else next(made) for i in range(len(op.outputs))]
 
 
@@ -98,7 +99,6 @@ def loop_region(
     """Runs a region in a sequential loop over the stacked ones of its inputs."""
     in_order = in_order or region.is_stateful
     if any(is_ragged(v) for v in values):
-        region = region if region.uneven else _may_differ(region)
         region, values = ragged_rows.cut(region, values, walker)
     _check_rows(values)
     no_handles = in_order or _tf.in_xla_context(walker.emit.graph)
@@ -116,12 +116,6 @@ def loop_region(
     run = rows if in_order and region.has_variables else rows.differentiable
     made = _emitting(walker, lambda: run(*tensors))
     return [Value.stacked(t).with_inner_shape(dims(old)) for t, old in zip(made, region.outputs)]
-
-
-def _may_differ(region: Region) -> Region:
-    """The region, of which all results differ in shape whose shape is not known."""
-    uneven = tuple(i for i, t in enumerate(region.outputs) if not is_static(dims(t)))
-    return dataclasses.replace(region, uneven=uneven)
 
 
 def _check_sizes(region: Region, walker: Conversion) -> None:

@@ -160,7 +160,7 @@ def in_order(
 
 
 def of_one_inner_shape(
-    pieces: list[tf.Tensor], inner: tf.TensorShape, origin: tf.Tensor
+    pieces: list[tf.Tensor], inner: tf.TensorShape, origin: tf.Tensor, *, is_read: bool = True
 ) -> list[tf.Tensor]:
     """Gives pieces without rows the inner shape of the others, checked, where it is not static.
 
@@ -168,8 +168,9 @@ def of_one_inner_shape(
       pieces: tensors [k, ...].
       inner: their static inner shape.
       origin: the tensor of the body that they are, for the error.
+      is_read: whether somebody reads it.
     """
-    if inner.is_fully_defined():
+    if not is_read or inner.is_fully_defined():
         return pieces
     shapes = [tf.shape(p) for p in pieces]
     inside = shapes[0][1:]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.control_flow._subgraphs import OWN, SOME_SIZES, Region, Trial
+from tf_pfor.converters.control_flow._subgraphs import OWN, SOME_SIZES, Region, Trial, stitched
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, dims, is_static
 from tf_pfor.layouts.ragged import Ragged, RowSizes
-from tf_pfor.layouts.ragged_parts import Form, sizes_of
+from tf_pfor.layouts.ragged_parts import Form, in_order, sizes_of
 
 
 class Handed:
@@ -117,3 +118,30 @@ def _in_numbers(region: Region, args: Sequence[Value], k: int, axes: Sequence[An
         (a,) * len(SOME_SIZES) if isinstance(a, int) else tuple(t and t[i] for t in tried)
         for i, a in enumerate(axes)
     ]
+
+
+def put_in_order(
+    call: Call,
+    parts: Sequence[tf.Tensor],
+    sizes: Sequence[Sequence[tf.Tensor]],
+    sides: Sequence[Sequence[tf.Tensor]],
+    handed: Handed,
+    results: list[Any],
+) -> None:
+    """Sets the results whose shape differs between rows, where these chose the branch.
+
+    Args:
+      call: the conditional.
+      parts: the rows of each branch.
+      sizes: the sizes of all of them that each branch has handed on, and what follows.
+      sides: the results of each branch.
+      handed: which they are.
+      results: of all rows.
+    """
+    put, at = functools.partial(stitched, call.emit), 0
+    for k, form in handed.forms.items():
+        tensors = [[side[k], *own[at : at + form.n_sizes]] for side, own in zip(sides, sizes)]
+        same, n = handed.same(k, by_row=True), call.loop.static_length
+        with call.emit.graph.as_default():
+            results[k] = in_order(form, parts, tensors, same, put, n, call.op.outputs[k])
+        at += form.n_sizes

@@ -139,7 +139,7 @@ def of_one_shape(
 
 def keep_shapes(
     carries: Sequence[Carry], given: Sequence[Value], body: Region,
-    shapes: Callable[[list[int]], list[Shape]],
+    seen: Callable[[], Sequence[Value]], length: int | None,
 ) -> None:  # fmt: skip
     """Gives the variables that no trip reshapes the static shape with which they begin.
 
@@ -149,14 +149,15 @@ def keep_shapes(
       carries: the variables; their ``inner`` is set, and ``may_grow``.
       given: the inputs of the loop.
       body: its body.
-      shapes: the static shapes of variables after a trip, by position, as they are set now.
+      seen: what its inputs are, as they are set now.
+      length: the number of rows, None if it is not known before running.
     """
     before = {c.index: c.inner for c in carries}
     known = [c for c in carries if c.may_grow and is_static(given[c.index].inner_shape)]
     for c in known:
         c.inner = given[c.index].inner_shape
     while known:
-        made = shapes([c.index for c in known])
+        made = body.shapes(seen(), length, [c.index for c in known])
         changed = [c for c, shape in zip(known, made) if shape != c.inner]
         for c in changed:
             c.inner = before[c.index]

@@ -26,7 +26,7 @@ from tf_pfor.converters.analysis._loop_graphs import input_passed, is_read, plac
 from tf_pfor.converters.analysis._loop_graphs import source as passed_on
 from tf_pfor.converters.analysis._safety import is_linear, writes_state
 from tf_pfor.converters.analysis._variant_types import BRANCHES
-from tf_pfor.converters.control_flow._branch_forms import Handed, forms_of_branches
+from tf_pfor.converters.control_flow._branch_forms import Handed, forms_of_branches, put_in_order
 from tf_pfor.converters.control_flow._branch_lists import (
     list_of_items,
     lists_of_branches,
@@ -68,7 +68,7 @@ from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.registry import ALWAYS, ANY, RegisterPFor
 from tf_pfor.core.stacked_lists import ListRows, rows_of
 from tf_pfor.core.values import Layout, Value, dims, is_static
-from tf_pfor.layouts.ragged_parts import in_order, of_one_inner_shape
+from tf_pfor.layouts.ragged_parts import of_one_inner_shape
 
 # Elements from which on nobody looks whether all branches give the same constant.
 _SMALL = 16
@@ -461,9 +461,13 @@ def _split(
             continue
         whole = tf.TensorShape([n]).concatenate(output.shape)
         with emit.graph.as_default():
-            pieces = of_one_inner_shape([side[k] for side in sides], output.shape, output)
+            pieces = of_one_inner_shape(
+                [side[k] for side in sides], output.shape, output,
+                is_read=is_read(output, call.walker.is_asked),
+            )  # fmt: skip
         results.append(stitched(emit, parts, pieces, whole))
-    _put_in_order(call, parts, sides, outputs, results)
+    at = len(call.op.outputs) + 2 * len(optionals)
+    put_in_order(call, parts, [side[at:] for side in sides], sides, handed, results)
     return results
 
 
@@ -479,21 +483,3 @@ def _parts(call: Call, which: Value, count: int) -> tuple[tf.Tensor, list[tf.Ten
         parts = tf.dynamic_partition(positions(call, call.loop), index, count)  # int32 [k_b]
         found = call.emit.memo[key] = (index, parts)
     return found
-
-
-def _put_in_order(
-    call: Call,
-    parts: Sequence[tf.Tensor],
-    sides: Sequence[Sequence[tf.Tensor]],
-    outputs: Outputs,
-    results: list[Any],
-) -> None:
-    """Sets the results whose shape differs between rows."""
-    at = len(call.op.outputs) + 2 * len(outputs.optionals)
-    for k, form in outputs.ragged.forms.items():
-        tensors = [[side[k], *side[at : at + form.n_sizes]] for side in sides]
-        same, origin = outputs.ragged.same(k, by_row=True), call.op.outputs[k]
-        put = functools.partial(stitched, call.emit)
-        with call.emit.graph.as_default():
-            results[k] = in_order(form, parts, tensors, same, put, call.loop.static_length, origin)
-        at += form.n_sizes
