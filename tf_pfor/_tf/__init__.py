@@ -251,8 +251,8 @@ def attr_map(op: Operation) -> Any:
 # ---------------------------------------------------------------------------
 
 
-def function_graph(graph: Any, name: str, shapes: Any = None) -> Any:
-    """The graph of a function known to ``graph`` or around it; anew for inputs of ``shapes``.
+def function_graph(graph: Any, name: str) -> Any:
+    """The graph of the function ``name`` known to ``graph`` or to a graph around it.
 
     Raises:
       KeyError: if no such function is known.
@@ -260,11 +260,11 @@ def function_graph(graph: Any, name: str, shapes: Any = None) -> Any:
     found = find_function(graph, name)
     if found is None:
         raise KeyError(name)
-    if getattr(found, "graph", None) is not None and shapes is None:
+    if getattr(found, "graph", None) is not None:
         return found.graph
     definition = _definitions.with_calls(found.cached_definition, lambda x: find_function(graph, x))
     with graph.as_default():  # where the functions that it calls are looked for
-        return _function_def_to_graph.function_def_to_graph(definition, input_shapes=shapes)
+        return _function_def_to_graph.function_def_to_graph(definition)
 
 
 def functions_of(op: Operation) -> list[Any]:

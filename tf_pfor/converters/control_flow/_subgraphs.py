@@ -21,6 +21,7 @@ from tf_pfor.converters.lists._lists import stack_list, swap
 from tf_pfor.converters.lists._row_packs import holds_packs
 from tf_pfor.converters.lists._unpacked_lists import keeps
 from tf_pfor.converters.lists._unpacked_optionals import kept_in
+from tf_pfor.core import regions
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
@@ -135,16 +136,12 @@ class Region:
         key = ("shapes for a size", self.graph, size, tuple(a.inner_shape for a in args))
         if key not in self.call.memo:
             shapes = [
-                placeholder.shape
-                if a.inner_shape is None or placeholder.dtype in (tf.resource, tf.variant)
+                p.shape
+                if a.inner_shape is None or p.dtype in (tf.resource, tf.variant)
                 else tf.TensorShape([size if d is None else d for d in a.inner_shape])
-                for placeholder, a in zip(self.graph.inputs, args)
+                for p, a in zip(self.graph.inputs, args)
             ]
-            try:
-                made = _tf.function_graph(self.call.op.graph, self.name, shapes)
-                self.call.memo[key] = [dims(t) for t in made.outputs]
-            except (TypeError, ValueError):
-                self.call.memo[key] = [None] * len(self.graph.outputs)
+            self.call.memo[key] = regions.shapes_for(self.graph, shapes)
         return self.call.memo[key][k]
 
     def _tried(
