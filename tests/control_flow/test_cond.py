@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.comparisons import check, notes, vectorized
-from tf_pfor import FallbackWarning, NotVectorizableError, vectorized_map
+from tf_pfor import NotVectorizableError, vectorized_map
 
 pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
 
@@ -197,7 +197,7 @@ def test_gradient_inside_of_a_list_that_branches_write():
 
 @pytest.mark.parametrize("branches", ["few linear ops", "others"])
 def test_branches_of_different_shapes(branches):
-    """No rule takes them; a loop over rows does, but not under XLA."""
+    """Each leaves its rows packed; not under XLA."""
 
     def f(p, x):
         y = x if branches == "few linear ops" else tf.sin(x)
@@ -207,8 +207,7 @@ def test_branches_of_different_shapes(branches):
         return vectorized_map(lambda a: f(*a), (p, x))
 
     for p in (P, P[:0]):
-        with pytest.warns(FallbackWarning, match=r"shapes, \(2,\) and \(3,\)"):
-            found = tf.function(run)(tf.constant(p), tf.constant(X[: len(p)]))
+        found = tf.function(run)(tf.constant(p), tf.constant(X[: len(p)]))
         np.testing.assert_allclose(found, [f(a, x) for a, x in zip(p, X)], rtol=1e-6)
     with pytest.raises(NotVectorizableError, match=r"shapes, \(2,\) and \(3,\)"):
         tf.function(run, jit_compile=True)(tf.constant(P), tf.constant(X))
@@ -226,8 +225,7 @@ def test_gradient_of_an_embedding_that_one_branch_reads(n):
         return tf.convert_to_tensor(tape.gradient(y, table))
 
     args = tf.constant(P[:n]), tf.constant(X[:n])
-    with pytest.warns(FallbackWarning, match="results of different shapes"):
-        found = tf.function(vectorized_map)(f, args, out_shapes="dense")
+    found = tf.function(vectorized_map)(f, args, fallback_to_while_loop=False)
     expected = [tf.function(f)((args[0][i], args[1][i])) for i in range(n)]
     assert len(found) == n
     np.testing.assert_allclose(found, np.reshape(expected, found.shape), rtol=1e-6)

@@ -400,7 +400,7 @@ def words_in_sentences(d):
     return d.row_lengths()
 
 
-# What runs in a loop ------------------------------------------------------------
+# Branches ---------------------------------------------------------------------
 
 
 @_over(X, LENGTHS)
@@ -411,6 +411,9 @@ def branches_of_other_shapes(x, k):
 @_over(X, LENGTHS)
 def branches_of_own_length(x, k):
     return tf.cond(k > 2, lambda: x[:k], lambda: 2.0 * x[:k])
+
+
+# What runs in a loop ------------------------------------------------------------
 
 
 @_over(LENGTHS)

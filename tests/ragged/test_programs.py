@@ -13,8 +13,6 @@ from tests.ragged.programs import PROGRAMS
 LOOPED = {
     "boxes_suppressed": "NonMaxSuppressionV3",
     "boxes_suppressed_with_scores": "NonMaxSuppressionV5",
-    "branches_of_other_shapes": "StatelessIf",
-    "branches_of_own_length": "StatelessIf",
 }
 
 

@@ -1,5 +1,6 @@
 """Reshapes of rows of different shapes: each row must fill its own new shape."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -31,3 +32,21 @@ def test_rows_that_fill_it():
     assert found.numpy().tolist() == [[[0, 1], [2, 3]]] * 2
     found = mapped(lambda k: tf.reshape(tf.range(k), [-1, 2]), [4, 2])
     assert found.to_list() == [[[0, 1], [2, 3]], [[0, 1]]]
+
+
+def test_gradients_of_rows_that_were_repeated():
+    """What one element was broadcast to is added up, in the rows where there is one."""
+    x = tf.range(1.0, 6.0)
+
+    def body(k, m):
+        a, b = tf.sin(x[:k]), tf.cos(x[:m])
+        with tf.GradientTape() as tape:
+            tape.watch([a, b])
+            product = a * b
+        return tape.gradient(product, [a, b])
+
+    ks, ms = tf.constant([3, 1, 4, 1, 2]), tf.constant([1, 5, 4, 1, 2])
+    found = tf_pfor.vectorized_map(lambda e: body(*e), (ks, ms), fallback_to_while_loop=False)
+    for i in range(5):
+        for got, want in zip(found, body(ks[i], ms[i]), strict=True):
+            np.testing.assert_allclose(got[i], want, rtol=1e-6)

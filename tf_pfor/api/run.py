@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.api import composites
+from tf_pfor.api.blocks import Kind, followed_by, in_turn, join, of_one_shape, several, sized, split
 from tf_pfor.api.function import called, is_pushed_forward, numbers
 from tf_pfor.api.inputs import (
     Element,
@@ -27,10 +27,9 @@ from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.emit import Dim, salted
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
 from tf_pfor.core.report import Recorder, refusal, warn_of_loops
-from tf_pfor.core.values import Value, dims
+from tf_pfor.core.values import Value
 from tf_pfor.fallback import nested_maps
 from tf_pfor.layouts.ragged import Ragged
-from tf_pfor.layouts.row_shapes import stacked_rows
 from tf_pfor.tracing import memory, row_links
 from tf_pfor.tracing.trace import Body, leaves_of, trace
 from tf_pfor.walker.walker import Failed, Settings, Walker
@@ -262,7 +261,7 @@ def _tensor_of(walker: Walker, value: Value) -> Any:
         with walker.emit.graph.as_default():
             if chosen == "padded":
                 return value.trimmed()
-            if chosen == "ragged" and not value.is_full:
+            if chosen == "parts" or (chosen == "ragged" and not value.is_full):
                 return value.ragged_tensor()
     return walker.tile(value).tensor
 
@@ -298,7 +297,8 @@ def _fitting(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> int |
 
     def build(rows: int) -> list[tf.Tensor]:
         kept = convert_body(body, stand_ins(elements, rows), rows, job.settings, Recorder())
-        return [x for x in kept if isinstance(x, tf.Tensor)]
+        kept = [x for x in kept if isinstance(x, (tf.Tensor, tf.RaggedTensor))]
+        return tf.nest.flatten(kept, expand_composites=True)
 
     return memory.fitting_block(n if isinstance(n, int) else None, build, job.budget)
 
@@ -321,56 +321,82 @@ class _Blocks:
 
     def run(self) -> list[Any]:
         """The leaves; those that all iterations share unstacked."""
-        n, block, count = self.n, self.block, len(self.body.outputs)
+        n, block = self.n, self.block
         # A remainder of no rows is not run: fused kernels of TensorFlow's fail on empty batches.
         full = n // block if isinstance(n, int) else tf.maximum((n - 1) // block, 0)
         done = full * block
-        given = mapped(self.elements)
-        signature = tuple(several(t, block) for t in self.body.outputs)
-        signature = signature or (tf.TensorSpec([], tf.int32),)
+        given, kinds = mapped(self.elements), self._kinds()
+        signature = [spec for kind in kinds for spec in kind.specs]
+        signature = signature or [tf.TensorSpec([], tf.int32)]
 
         blocks, _ = in_turn(
-            lambda rows, _: (self._convert(rows[0], rows[1:], block) or rows[:1], []),
-            [tf.range(full) * block, *[_split(x, full, block) for x in given]],
+            lambda rows, _: (self._handed(kinds, rows[0], rows[1:], block) or rows[:1], []),
+            [tf.range(full) * block, *[split(x, full, block) for x in given]],
             signature,
             full,
+            are_joined=[x for kind in kinds for x in kind.are_joined],
         )
-        outputs = [join(t, block) for t in blocks[:count]]
+        supply = iter(blocks)
+        made = [[next(supply) for _ in kind.specs] for kind in kinds]
+        made = [[join(t, block) for t in x] if k.flat is None else x for k, x in zip(kinds, made)]
         if not (isinstance(n, int) and n == done):
             with tf.control_dependencies(blocks), salted(1):  # or both need memory at once
                 first = tf.identity(tf.convert_to_tensor(done, tf.int32))
-                rest = self._convert(first, [tf.identity(x[done:]) for x in given], n - done)
-            outputs = [_sized(followed_by(a, b), n) for a, b in zip(outputs, rest)]
-        supply = iter(outputs)
-        leaves = [next(supply) if isinstance(x, tf.Tensor) else None for x in self.body.leaves]
-        return [x[0] if i in self.shared else x for i, x in enumerate(leaves)]  # type: ignore[index]
+                last = [tf.identity(x[done:]) for x in given]
+                rest = iter(self._handed(kinds, first, last, n - done))
+            made = [[followed_by(t, next(rest)) for t in x] for x in made]
+        outputs = iter([self._whole(*x) for x in zip(kinds, made, self.body.outputs)])
+        leaves = [next(outputs) if isinstance(x, tf.Tensor) else None for x in self.body.leaves]
+        return [x[0] if i in self.shared else x for i, x in enumerate(leaves)]
 
-    def _convert(self, first: tf.Tensor, rows: Sequence[tf.Tensor], size: Dim) -> list[tf.Tensor]:
-        """The results of one block, stacked."""
-        inner = Recorder() if self.recorder.entries else self.recorder
+    def _kinds(self) -> list[Kind]:
+        """How each result comes out of a block; seen in a conversion that is thrown away."""
+        specs = [several(t, self.block) for t in self.body.outputs]
+        graph = tf.compat.v1.get_default_graph()
+        if _tf.in_xla_context(graph) or all(s.shape.is_fully_defined() for s in specs):
+            return [Kind(s) for s in specs]
+        with _tf.FuncGraph("pfor_results").as_default():
+            first = tf.compat.v1.placeholder(tf.int32, [])
+            rows = mapped(stand_ins(self.elements, self.block))
+            made = self._convert(first, rows, self.block, Recorder())
+        return [Kind.of(x, s) for x, s in zip(made, specs, strict=True)]
+
+    def _handed(
+        self, kinds: Sequence[Kind], first: tf.Tensor, rows: Sequence[tf.Tensor], size: Dim
+    ) -> list[tf.Tensor]:
+        """What one block hands on of its results."""
+        recorder = Recorder() if self.recorder.entries else self.recorder
+        made = self._convert(first, rows, size, recorder)
+        return [t for kind, x in zip(kinds, made, strict=True) for t in kind.tensors(x)]
+
+    def _convert(
+        self, first: tf.Tensor, rows: Sequence[tf.Tensor], size: Dim, recorder: Recorder
+    ) -> list[Any]:
+        """The results of one block, stacked; a RaggedTensor where their shape may differ."""
+        settings, is_known = self.job.settings, _tf.in_xla_context(tf.compat.v1.get_default_graph())
+        if settings.out_shapes != "ragged" and not is_known:
+            settings = dataclasses.replace(settings, out_shapes="parts")
         leaves = convert_body(
-            self.body, with_mapped(self.elements, rows), size, self.job.settings, inner,
+            self.body, with_mapped(self.elements, rows), size, settings, recorder,
             (first, self.n), self.shared,
         )  # fmt: skip
-        if any(isinstance(x, tf.RaggedTensor) for x in leaves):
-            raise ArgumentError(
-                "With blocks of iterations (chunk_size, parallel_iterations) results must have one "
-                "shape, and the shape of one may differ between iterations. Say its shape with "
-                'tf.ensure_shape, choose out_shapes="dense", or leave blocks out.'
-            )
         return [
             tf.repeat(x[None], size, 0) if i in self.shared else x
             for i, x in enumerate(leaves)
-            if isinstance(x, tf.Tensor)
+            if isinstance(x, (tf.Tensor, tf.RaggedTensor))
         ]
 
-
-def several(tensor: tf.Tensor, block: int | None) -> tf.TensorSpec:
-    """What ``block`` iterations give of an output; one iteration if None."""
-    shape: Any = tensor.shape
-    if block is not None:
-        shape = None if shape.rank is None else [block, *shape]
-    return tf.TensorSpec(shape, tensor.dtype)
+    def _whole(self, kind: Kind, tensors: Sequence[tf.Tensor], output: tf.Tensor) -> Any:
+        """A result, of what all blocks handed on, as the caller wants it."""
+        made = kind.whole(tensors, self.n)
+        if isinstance(made, tf.Tensor):
+            return sized(made, self.n)
+        if self.job.settings.out_shapes == "ragged":
+            return made
+        if self.job.settings.out_shapes == "padded":
+            return sized(made.to_tensor(), self.n)
+        name = f"{output.op.type} ({_tf.user_line(output.op) or 'line unknown'})"
+        return sized(of_one_shape(made, name), self.n)
 
 
 def _may_run_plain(body: Body, elements: Sequence[Element], job: Job) -> bool:
@@ -381,6 +407,8 @@ def _may_run_plain(body: Body, elements: Sequence[Element], job: Job) -> bool:
     may_repeat = not job.once and job.settings.randomness == "different"
     is_xla = _tf.in_xla_context(tf.compat.v1.get_default_graph())
     is_linked = any(e.is_link for e in elements)
+    if not all(t.shape.is_fully_defined() for t in body.outputs):  # rows may differ in shape
+        return False
     return may_repeat and not is_xla and not is_linked and not has_collective(body.graph)
 
 
@@ -396,93 +424,4 @@ def _one_by_one(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> li
 
     signature = [*(several(t, None) for t in body.outputs), tf.TensorSpec([], tf.int32)]
     supply = iter(in_turn(one, [tf.range(n), *mapped(elements)], signature, n)[0])
-    return [_sized(next(supply), n) if isinstance(x, tf.Tensor) else None for x in body.leaves]
-
-
-def _split(x: tf.Tensor, full: Dim, block: int) -> tf.Tensor:
-    """The rows of the full blocks: [n, ...] -> [full, block, ...]."""
-    shape = dims(x)
-    inner: Any = tf.shape(x)[1:]
-    if shape is not None and None not in shape[1:]:
-        inner = tf.constant(np.asarray(shape[1:], np.int32))
-    out = tf.reshape(x[: full * block], tf.concat([[full, block], inner], 0))
-    if shape is not None:
-        out.set_shape([full if isinstance(full, int) else None, block, *shape[1:]])
-    return out
-
-
-def join(x: tf.Tensor, block: int) -> tf.Tensor:
-    """[full, block, ...] -> [full * block, ...]."""
-    shape = dims(x)
-    if shape is not None and None not in shape:
-        return tf.reshape(x, [shape[0] * block, *shape[2:]])  # type: ignore[operator]
-    dynamic = tf.shape(x)
-    out = tf.reshape(x, tf.concat([dynamic[:1] * block, dynamic[2:]], 0))
-    if shape is not None:
-        out.set_shape([None, *shape[2:]])
-    return out
-
-
-def in_turn(
-    fn: Callable[[list[tf.Tensor], list[tf.Tensor]], tuple[Sequence[tf.Tensor], Any]],
-    rows: Sequence[tf.Tensor],
-    signature: Sequence[tf.TensorSpec],
-    trips: Dim,
-    carried: Sequence[tf.Tensor] = (),
-) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """``tf.map_fn``, also where there are no rows and the shapes of results are not known.
-
-    Args:
-      fn: from a row and what is carried to the results for the row and what is carried on.
-      rows: tensors [trips, ...].
-      signature: of the results for one row.
-      trips: how many rows.
-      carried: what the first call is given.
-
-    Returns:
-      The results [trips, ...], and what the last call carries on.
-    """
-    size = _at_least_one(trips)
-    if size is not trips:
-        rows = [readable(x, trips)[:size] for x in rows]
-    given = [tf.TensorArray(x.dtype, size).unstack(x) for x in rows]
-    empty = [
-        tf.TensorArray(s.dtype, size, element_shape=s.shape, infer_shape=False) for s in signature
-    ]
-
-    def step(i: tf.Tensor, arrays: list[Any], carried: list[tf.Tensor]) -> Any:
-        made, carried = fn([a.read(i) for a in given], carried)
-        return i + 1, [a.write(i, x) for a, x in zip(arrays, made)], carried
-
-    _, arrays, last = tf.while_loop(
-        lambda i, *_: i < trips, step, (tf.constant(0), empty, list(carried)),
-        parallel_iterations=1, maximum_iterations=size,
-    )  # fmt: skip
-    made = [stacked_rows(a, s, size) for a, s in zip(arrays, signature)]
-    return made if size is trips else [x[:trips] for x in made], last
-
-
-def _at_least_one(n: Dim) -> Dim:
-    """``n``; under XLA, which compiles reads that do not run, one where it may be zero."""
-    is_known = isinstance(n, int) or not _tf.in_xla_context(tf.compat.v1.get_default_graph())
-    return n if is_known else tf.maximum(n, 1)
-
-
-def readable(x: tf.Tensor, n: Dim) -> tf.Tensor:
-    """[n, ...]; with a row of zeros more where XLA could not compile a read of it."""
-    if _at_least_one(n) is n:
-        return x
-    return tf.concat([x, tf.zeros(tf.concat([[1], tf.shape(x)[1:]], 0), x.dtype)], 0)
-
-
-def followed_by(x: tf.Tensor, rest: tf.Tensor) -> tf.Tensor:
-    """The rows of all blocks, and the rest; without blocks x does not know its shape."""
-    if not x.shape[1:].is_fully_defined():
-        x = tf.reshape(x, tf.concat([tf.shape(x)[:1], tf.shape(rest)[1:]], 0))
-    return tf.concat([x, rest], 0)
-
-
-def _sized(x: tf.Tensor, n: Dim) -> tf.Tensor:
-    if isinstance(n, int):
-        x.set_shape([n, *x.shape[1:]] if x.shape.rank is not None else None)
-    return x
+    return [sized(next(supply), n) if isinstance(x, tf.Tensor) else None for x in body.leaves]

@@ -12,6 +12,7 @@ from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.registry import REGISTRY
+from tf_pfor.core.values import Shape, dims
 
 _SMALL = 32  # elements of a constant that each row may hold
 
@@ -296,3 +297,20 @@ def _fits(op: tf.Operation, joined: dict[tf.Operation, None], walker: Conversion
         return True
     walker.visit([op])
     return False
+
+
+def shapes_for(graph: Any, shapes: Sequence[tf.TensorShape]) -> list[Shape]:
+    """The static shapes of the outputs of a function for inputs of these; None where they clash."""
+    with tf.Graph().as_default():
+        scratch = _tf.FuncGraph("shapes")
+    with scratch.as_default():
+        inputs = [
+            tf.compat.v1.placeholder(t.dtype, s) for t, s in zip(graph.inputs, shapes, strict=True)
+        ]
+        for old, new in zip(graph.inputs, inputs):
+            if old.dtype in (tf.resource, tf.variant):
+                _tf.copy_handle_data(old, new)
+        try:
+            return [dims(t) for t in Region.of_graph(graph).copy(*inputs)]
+        except (TypeError, ValueError):
+            return [None] * len(graph.outputs)

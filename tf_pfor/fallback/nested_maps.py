@@ -100,6 +100,8 @@ def convert_body(
             setattr(outer, _LEFT, getattr(outer, _LEFT, frozenset()) | left)
             raise
         recorder.extend(tried)
+        if any(isinstance(x, tf.RaggedTensor) for x in made):  # of which pairs would be other parts
+            return made
         _remember(body, elements, made, n, settings, outer.get_operations()[first:])
         return made
 

@@ -13,10 +13,16 @@ from tf_pfor._tf import _graphs
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import Region
-from tf_pfor.core.values import Value, dims
+from tf_pfor.core.values import Value, dims, is_static
 from tf_pfor.layouts import row_kernels
-from tf_pfor.layouts.ragged import Ragged, RowSizes, Size, row_of
-from tf_pfor.layouts.row_shapes import padded, stacked_rows
+from tf_pfor.layouts.ragged import Ragged, RowSizes, Size
+from tf_pfor.layouts.row_shapes import padded, row_of, stacked_rows
+
+
+def may_differ(region: Region) -> Region:
+    """The region, of which all results differ in shape whose shape is not known."""
+    uneven = tuple(i for i, t in enumerate(region.outputs) if not is_static(dims(t)))
+    return dataclasses.replace(region, uneven=uneven)
 
 
 def cut(region: Region, values: Sequence[Value], walker: Conversion) -> tuple[Region, list[Value]]:
@@ -32,6 +38,7 @@ def cut(region: Region, values: Sequence[Value], walker: Conversion) -> tuple[Re
     """
     if _tf.in_xla_context(walker.emit.graph):
         raise CannotVectorize("under jit_compile its inputs must have the same shape in all rows")
+    region = region if region.uneven else may_differ(region)
     flat: list[Value] = []
     specs: list[tf.TensorSpec] = []
 

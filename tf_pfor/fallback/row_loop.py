@@ -86,10 +86,10 @@ def loop_op(
     }
     region = Region.of([op], [t for i, t in enumerate(op.outputs) if i not in handed_on])
     if differ_in_shape(values):
-        uneven = tuple(i for i, t in enumerate(region.outputs) if not is_static(dims(t)))
-        region = dataclasses.replace(region, uneven=uneven)
-    chosen = [known[key(t)] for t in region.inputs]
-    made = iter(loop_region(region, chosen, walker, in_order=in_order))
+        region = ragged_rows.may_differ(region)
+    made = iter(
+        loop_region(region, [known[key(t)] for t in region.inputs], walker, in_order=in_order)
+    )
     return [handed_on[i] if i in handed_on else next(made) for i in range(len(op.outputs))]
 
 

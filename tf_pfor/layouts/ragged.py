@@ -285,16 +285,6 @@ def _column(size: Size, n: Any) -> tf.Tensor:
     return size.tensor if isinstance(size, RowSizes) else tf.fill([n], _tensor_of(size))
 
 
-def row_of(padded: tf.Tensor, sizes: Sequence[Any]) -> tf.Tensor:
-    """One row of the padded form, cut to its sizes (ints and int32 [])."""
-    rest = [-1] * (_rank(padded) - len(sizes))
-    row = tf.slice(padded, [0] * _rank(padded), tf.stack([*sizes, *rest]))
-    row.set_shape(
-        [s if isinstance(s, int) else None for s in sizes] + list(padded.shape[len(sizes) :])
-    )
-    return row
-
-
 def is_ragged(value: Any) -> bool:
     """Whether a value's shape differs between rows."""
     return isinstance(value, Ragged)

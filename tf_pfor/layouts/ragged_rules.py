@@ -14,7 +14,8 @@ FAMILIES: dict[str, Rule] = {}
 """The same, by the family of the op's rules for stacked inputs."""
 OF_SHAPES = frozenset([
     "BroadcastGradientArgs", "BroadcastTo", "Cast", "ConcatOffset", "ConcatV2", "Cumsum",
-    "DenseBincount", "DynamicStitch", "ExpandDims", "Fill", "GatherV2", "Identity", "Minimum", "Mul", "Pack",
+    "DenseBincount", "DynamicStitch", "ExpandDims", "Fill", "GatherV2", "Identity", "Minimum",
+    "Mul", "Pack",
     "Prod", "RandomStandardNormal", "RandomUniform", "RandomUniformInt", "Reshape", "Slice",
     "StatelessRandomNormalV2", "StatelessRandomUniformFullIntV2", "StatelessRandomUniformIntV2",
     "StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "StridedSlice", "StridedSliceGrad",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -81,3 +82,15 @@ def padded(tensor: tf.Tensor, n: Any) -> tf.Tensor:
     out = tf.cond(tf.equal(n, 0), lambda: tf.zeros(row, tensor.dtype), lambda: tensor)
     out.set_shape(tf.TensorShape([None]).concatenate(tensor.shape[1:]))
     return out
+
+
+def row_of(padded: tf.Tensor, sizes: Sequence[Any]) -> tf.Tensor:
+    """One row of the padded form, cut to its sizes (ints and int32 [])."""
+    rank = padded.shape.rank
+    assert rank is not None
+    rest = [-1] * (rank - len(sizes))
+    row = tf.slice(padded, [0] * rank, tf.stack([*sizes, *rest]))
+    row.set_shape(
+        [s if isinstance(s, int) else None for s in sizes] + list(padded.shape[len(sizes) :])
+    )
+    return row

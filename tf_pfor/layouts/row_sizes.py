@@ -21,23 +21,26 @@ class RowSizes:
       is_number: it is a number of the row, that may be negative, and the size of nothing yet.
       rows: of which row each entry of the packed form is, where that is known.
       splits: int32 [n + 1], where the rows begin in the packed form, and the end, where known.
+      whole: of rows that were selected: what they were selected from.
 
     ``shared`` has what is made of the sizes, once for all that ask (``packing``).
     """
 
     __slots__ = (
         "__weakref__", "_made", "_rows", "_splits", "_starts", "cell", "full", "is_number", "most",
-        "shared",
+        "shared", "whole",
     )  # fmt: skip
 
     def __init__(
         self, cell: Cell, most: int | None = None, full: int | None = None, *,
         is_number: bool = False, rows: tf.Tensor | None = None, splits: tf.Tensor | None = None,
+        whole: RowSizes | None = None,
     ):  # fmt: skip
         self.cell = cell
         self.most = most
         self.full = full
         self.is_number = is_number
+        self.whole = whole
         self._rows = Cell(rows, lambda: beside(self.tensor, self._make_rows))
         self._splits = Cell(splits, lambda: beside(self.tensor, self._make_splits))
         self._starts = Cell(None, lambda: beside(self.tensor, lambda: self.splits[:-1]))
@@ -92,7 +95,9 @@ class RowSizes:
                 return emit("GatherV2", self.tensor, rows, emit.constant(0, tf.int32))
 
             number = self.is_number
-            self._made[loop] = RowSizes(Cell(None, make), self.most, self.full, is_number=number)
+            self._made[loop] = RowSizes(
+                Cell(None, make), self.most, self.full, is_number=number, whole=self
+            )
         return self._made[loop]
 
     def seen_from(self, graph: Any, see: Any) -> RowSizes:

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.converters.control_flow._branch_forms import Handed
 from tf_pfor.converters.control_flow._branch_lists import Element, ends_of, items_of
 from tf_pfor.converters.control_flow._guarded_branch import run_if_any
 from tf_pfor.converters.control_flow._lists_written import Threads
@@ -35,6 +36,7 @@ class Outputs:
       uneven: those of them whose rows are known to differ in length; branches add to it.
       optionals: which are optionals.
       kept: what a branch would put into optionals that are not made (``_unpacked_optionals``).
+      ragged: those whose shape differs between rows.
     """
 
     threads: Threads
@@ -42,6 +44,7 @@ class Outputs:
     optionals: Collection[int] = ()
     kept: Mapping[int, Sequence[Kept]] = dataclasses.field(default_factory=dict)
     uneven: set[int] = dataclasses.field(default_factory=set)
+    ragged: Handed = dataclasses.field(default_factory=lambda: Handed({}))
 
     @property
     def all_kept(self) -> list[Kept]:
@@ -60,8 +63,9 @@ def on_some_rows(
 ) -> list[tf.Tensor]:
     """A branch on ``rows``, stacked outputs; zeros if ``flag`` is False.
 
-    Then come the rows of the outputs that are optionals, two tensors for each, the lengths of the
-    lists that are growing, and where the lists of the rows end that it has made.
+    Then come the rows of the outputs that are optionals, two tensors for each, the sizes of those
+    that are ragged, the lengths of the lists that are growing, and where the lists of the rows end
+    that it has made.
     """
     emit, growing = call.emit, outputs.threads.growing
 
@@ -75,11 +79,14 @@ def on_some_rows(
         for k in outputs.optionals:
             tensors[k], *more = with_rows(made[k].call, made[k].value, k)
             tensors += more
+        for k in outputs.ragged.forms:
+            tensors[k], *more = made[k].ready(outputs.ragged.tensors(k, made[k].rows))
+            tensors += more
         tensors += [lengths_of(made[k].call, made[k].value) for k in growing]
         return [*tensors, *ends]
 
     like, dtypes = _like(call, rows, outputs)
-    like += [tf.TensorShape([None])] * (2 * len(outputs.optionals))
+    like += [tf.TensorShape([None])] * (2 * len(outputs.optionals) + outputs.ragged.n_sizes)
     like += [known_lengths(outputs.threads.lists[k]) for k in growing]
     like += [tf.TensorShape([None])] * len(outputs.lists)
     dtypes += [tf.int32] * (len(like) - len(dtypes))
@@ -118,12 +125,12 @@ def on_all_rows(
 
 
 def _tensors(made: Sequence[Converted], outputs: Outputs, *, may_differ: bool) -> list[tf.Tensor]:
-    """The outputs; those that are optionals come in another way."""
+    """The outputs; those that are optionals or ragged come in another way."""
     return [
         items_of(m, outputs.lists[k], may_differ=may_differ)
         if k in outputs.lists
         else tf.constant(0)
-        if k in outputs.optionals or k in outputs.kept
+        if k in outputs.optionals or k in outputs.kept or k in outputs.ragged.forms
         else m.as_layout(Layout.STACKED_LIST if m.value.dtype == tf.variant else Layout.STACKED)
         for k, m in enumerate(made)
     ]
@@ -140,6 +147,8 @@ def _like(call: Call, rows: tf.Tensor, outputs: Outputs) -> tuple[list[Any], lis
             like[k] = tf.TensorShape([lead, length, *element])
         elif k in outputs.threads.lists:
             like[k] = outputs.threads.lists[k].tensor
+        elif k in outputs.ragged.forms:
+            like[k] = outputs.ragged.forms[k].shapes()[0]
         elif k in outputs.kept:
             like[k], dtypes[k] = tf.TensorShape([]), tf.int32
         elif output.dtype == tf.variant:

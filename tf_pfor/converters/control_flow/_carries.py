@@ -83,8 +83,7 @@ class Plan:
         self.by_row: dict[int, Value] = {}
         self._blank: dict[int, Value] = {}
         self.is_late = self.is_variant = False
-        size = call.loop.static_length
-        keep_shapes(self.carries, args, lambda i: self.body.shapes(self.as_seen(), size, i))
+        keep_shapes(self.carries, args, self.body, self.as_seen, call.loop.static_length)
         self._settle()
 
     def _live(self, popped: Mapping[int, Repeats]) -> list[Carry]:

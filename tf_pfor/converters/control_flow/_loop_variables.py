@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.control_flow._accumulators import Accumulator
 from tf_pfor.converters.control_flow._repeated_pushes import Repeats
-from tf_pfor.converters.control_flow._subgraphs import full_shape
+from tf_pfor.converters.control_flow._subgraphs import SOME_SIZES, Region, full_shape
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import ConversionError
@@ -39,6 +39,7 @@ class Carry:
       factors: of a sum of products: what is collected in its place.
       repeats: of a list of one invariant tensor: its count is carried.
       may_grow: a tensor of which trips may change the shape.
+      grows: a tensor of which trips are known to change the shape, or the loop says that they may.
     """
 
     index: int
@@ -52,6 +53,7 @@ class Carry:
     factors: Accumulator | None = None
     repeats: Repeats | None = None
     may_grow: bool = False
+    grows: bool = False
 
     @property
     def is_uniform(self) -> bool:
@@ -136,8 +138,9 @@ def of_one_shape(
 
 
 def keep_shapes(
-    carries: Sequence[Carry], given: Sequence[Value], shapes: Callable[[list[int]], list[Shape]]
-) -> None:
+    carries: Sequence[Carry], given: Sequence[Value], body: Region,
+    seen: Callable[[], Sequence[Value]], length: int | None,
+) -> None:  # fmt: skip
     """Gives the variables that no trip reshapes the static shape with which they begin.
 
     The bodies of TensorFlow 1 know no shapes, and invariants may be wider than need be.
@@ -145,14 +148,16 @@ def keep_shapes(
     Args:
       carries: the variables; their ``inner`` is set, and ``may_grow``.
       given: the inputs of the loop.
-      shapes: the static shapes of variables after a trip, by position, as they are set now.
+      body: its body.
+      seen: what its inputs are, as they are set now.
+      length: the number of rows, None if it is not known before running.
     """
     before = {c.index: c.inner for c in carries}
     known = [c for c in carries if c.may_grow and is_static(given[c.index].inner_shape)]
     for c in known:
         c.inner = given[c.index].inner_shape
     while known:
-        made = shapes([c.index for c in known])
+        made = body.shapes(seen(), length, [c.index for c in known])
         changed = [c for c, shape in zip(known, made) if shape != c.inner]
         for c in changed:
             c.inner = before[c.index]
@@ -161,6 +166,23 @@ def keep_shapes(
         known = [c for c in known if c not in changed]
     for c in known:
         c.may_grow = False
+    for c in carries:
+        if c.may_grow and c.inner is not None and given[c.index].dtype != tf.variant:
+            c.grows = _is_known_to_grow(given, body, c.index)
+
+
+def _is_known_to_grow(given: Sequence[Value], body: Region, i: int) -> bool:
+    """Whether variable ``i`` changes its shape, or begins with one that the loop does not keep."""
+    start = given[i].inner_shape
+    if start is None:
+        return False
+    if is_static(start):
+        return True
+    for size in SOME_SIZES:
+        made = body.shape_for(given, i, size)
+        if is_static(made) and made != tuple(size if d is None else d for d in start):
+            return True
+    return False
 
 
 def known_integers(args: Sequence[Value]) -> dict[int, int]:

@@ -21,6 +21,7 @@ from tf_pfor.converters.lists._lists import stack_list, swap
 from tf_pfor.converters.lists._row_packs import holds_packs
 from tf_pfor.converters.lists._unpacked_lists import keeps
 from tf_pfor.converters.lists._unpacked_optionals import kept_in
+from tf_pfor.core import regions
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
@@ -47,6 +48,11 @@ from tf_pfor.layouts import row_major
 from tf_pfor.layouts.ragged import Ragged, RowSizes, is_ragged
 from tf_pfor.layouts.repeated import RepeatedList
 
+OWN = "own"
+"""In place of the size of an axis that differs between rows."""
+SOME_SIZES = (6, 7)
+"""In place of sizes that are unknown, but the same in all rows."""
+
 
 class Region:
     """One function of the body's graph."""
@@ -56,6 +62,7 @@ class Region:
         self.name = name
         self.graph = _tf.function_graph(call.op.graph, name)
         self.unread: frozenset[int] = frozenset()  # lists that it returns and nobody reads
+        self.may_differ = False  # whether rows of what it returns may differ in shape
 
     @property
     def controls(self) -> list[tf.Operation]:
@@ -105,7 +112,8 @@ class Region:
         after = walker.done(self.controls)
         call = Call(self.call.op, self.call.inputs, walker)
         values = [next(made) if is_read else nothing(emit) for is_read in is_wanted]
-        return [Converted(_plain(v, emit), call, after, t) for v, t in zip(values, tensors)]
+        values = [_plain(v, emit, may_differ=self.may_differ) for v in values]
+        return [Converted(v, call, after, t) for v, t in zip(values, tensors)]
 
     def layouts(
         self, tensors: Sequence[tf.Tensor], args: Sequence[Value], length: int | None
@@ -122,6 +130,19 @@ class Region:
         made = self._tried(args, length, [self.graph.outputs[i] for i in outputs])
         found = [(dims(m.value.tensor), isinstance(m.value, Stacked)) for m in made]
         return [shape if shape is None else shape[int(lead) :] for shape, lead in found]
+
+    def shape_for(self, args: Sequence[Value], k: int, size: int) -> Shape:
+        """The static shape of output ``k`` where unknown sizes of the arguments are ``size``."""
+        key = ("shapes for a size", self.graph, size, tuple(a.inner_shape for a in args))
+        if key not in self.call.memo:
+            shapes = [
+                p.shape
+                if a.inner_shape is None or p.dtype in (tf.resource, tf.variant)
+                else tf.TensorShape([size if d is None else d for d in a.inner_shape])
+                for p, a in zip(self.graph.inputs, args)
+            ]
+            self.call.memo[key] = regions.shapes_for(self.graph, shapes)
+        return self.call.memo[key][k]
 
     def _tried(
         self, args: Sequence[Value], length: int | None, tensors: Sequence[tf.Tensor]
@@ -152,7 +173,7 @@ class Region:
             made = self._tried(args, length, [self.graph.outputs[i] for i in wanted])
             values = [m.value for m in made]
             found = [
-                Trial(v.layout, _has_lengths(v), _has_rows(v), holds_packs(v), keeps(v))
+                Trial(v.layout, _has_lengths(v), _has_rows(v), holds_packs(v), keeps(v), _axes(v))
                 for v in values
             ]
             self.call.memo[key] = found
@@ -175,6 +196,8 @@ class Trial:
       has_rows: of a list, whether it holds others than the rows of the loop, or so.
       holds_packs: of a list of lists, whether it holds packs.
       keeps: of a list of optionals that are not made, what these would hold.
+      axes: the sizes of a row, None if the rank is unknown: an int, None for one that is unknown
+        and the same in all rows, ``OWN``, or (int,) of windows of one length.
     """
 
     layout: Layout
@@ -182,6 +205,7 @@ class Trial:
     has_rows: bool
     holds_packs: bool
     keeps: tuple[Kept, ...]
+    axes: tuple[Any, ...] | None
 
 
 class Converted:
@@ -205,12 +229,19 @@ class Converted:
 
     def as_layout(self, layout: Layout) -> tf.Tensor:
         """Its tensor in this layout, ready only after the region's side effects."""
-        value = as_layout(self.call, self.value, layout)
-        tensor = value.tensor
-        if self._after:
-            with tf.control_dependencies(self._after):
-                tensor = tf.identity(tensor)
-        return tensor
+        return self.ready([as_layout(self.call, self.value, layout).tensor])[0]
+
+    def ready(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Tensors that are made of it, ready only after the region's side effects."""
+        if not self._after:
+            return [*tensors]
+        with tf.control_dependencies(self._after):
+            return [tf.identity(t) for t in tensors]
+
+    @property
+    def rows(self) -> Ragged | tf.Tensor:
+        """Its rows, of different shapes, or a tensor [n, ...]."""
+        return self.value if isinstance(self.value, Ragged) else self.call.stacked(self.value)
 
     def as_layout_of_rows(self) -> tf.Tensor:
         """A scalar bool as [n]."""
@@ -249,6 +280,8 @@ def while_loop(
 
 def as_layout(call: Call, value: Value, layout: Layout) -> Value:
     """``value``, stacked if it must be."""
+    if isinstance(value, Ragged) and value.layout is not layout and not value.is_full:
+        raise CannotVectorize("a tensor whose shape differs between iterations")
     if layout is Layout.STACKED:
         return Value.stacked(call.stacked(value)).with_inner_shape(value.inner_shape)
     if layout is Layout.STACKED_LIST:
@@ -303,6 +336,17 @@ def received(
     return Value.unstacked(tensor)
 
 
+def _axes(value: Value) -> tuple[Any, ...] | None:
+    """The sizes of a row, for ``Trial``."""
+    if not isinstance(value, Ragged) or value.inner_shape is None:
+        return value.inner_shape
+    own = [
+        ((s.full,) if value.is_full else OWN) if isinstance(s, RowSizes) else d
+        for s, d in zip(value.sizes, value.inner_shape)
+    ]
+    return (*own, *value.inner_shape[value.n_leading :])
+
+
 def _has_lengths(value: Value) -> bool:
     return known_rows(value).lengths is not None
 
@@ -317,9 +361,9 @@ def _has_rows(value: Value) -> bool:
     return rows is not None and (rows.ids is not None or rows.holds_packs or _has_lengths(value))
 
 
-def _plain(value: Value, emit: Emitter) -> Value:
+def _plain(value: Value, emit: Emitter, *, may_differ: bool) -> Value:
     """What a region returns: a list of one invariant tensor is made there."""
-    if is_ragged(value):
+    if is_ragged(value) and not may_differ:
         raise CannotVectorize("a branch returns a tensor whose shape differs between iterations")
     return value.standard(emit) if isinstance(value, RepeatedList) else value
 

@@ -26,6 +26,7 @@ from tf_pfor.converters.analysis._loop_graphs import input_passed, is_read, plac
 from tf_pfor.converters.analysis._loop_graphs import source as passed_on
 from tf_pfor.converters.analysis._safety import is_linear, writes_state
 from tf_pfor.converters.analysis._variant_types import BRANCHES
+from tf_pfor.converters.control_flow._branch_forms import Handed, forms_of_branches, put_in_order
 from tf_pfor.converters.control_flow._branch_lists import (
     list_of_items,
     lists_of_branches,
@@ -66,7 +67,8 @@ from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.registry import ALWAYS, ANY, RegisterPFor
 from tf_pfor.core.stacked_lists import ListRows, rows_of
-from tf_pfor.core.values import Layout, Value, dims, is_static, merge
+from tf_pfor.core.values import Layout, Value, dims, is_static
+from tf_pfor.layouts.ragged_parts import of_one_inner_shape
 
 # Elements from which on nobody looks whether all branches give the same constant.
 _SMALL = 16
@@ -97,6 +99,7 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
     if which.dtype == tf.string:
         raise CannotVectorize("the predicate is a string")
     for region in regions:
+        region.may_differ = True
         region.unread = frozenset(
             k for k, o in enumerate(call.op.outputs)
             if o.dtype == tf.variant and not is_read(o, call.walker.is_asked)
@@ -115,8 +118,10 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
     if not which.is_stacked:
         call.note("cond: one for all rows")
         return _one(call, which, regions, args)
-    _check_shapes(call, regions)
-    if all(is_linear(r.graph) for r in regions):
+    handed = _handed(call, regions, args, by_row=True)
+    if handed.forms:
+        way, run = "split", functools.partial(_split, handed=handed)
+    elif all(is_linear(r.graph) for r in regions):
         way, run = "select", _select
     elif _tf.in_xla_context(call.emit.graph) or _is_static_in_body(call, regions):
         way, run = "padded", _padded
@@ -161,19 +166,27 @@ def _same(found: Sequence[np.ndarray | None]) -> np.ndarray | None:
     return first if agree else None
 
 
-def _check_shapes(call: Call, regions: Sequence[Region]) -> None:
-    """Results that are read and whose shape differs between rows need a loop over them."""
-    for k, output in enumerate(call.op.outputs):
-        shapes = [dims(r.graph.outputs[k]) for r in regions]
-        try:
-            functools.reduce(merge, shapes)
-        except ValueError:
-            if is_read(output, call.walker.is_asked):
-                error = Refused if _tf.in_xla_context(call.emit.graph) else CannotVectorize
-                raise error(
-                    "branches that rows choose between give results of different shapes, "
-                    f"{' and '.join(map(str, shapes))}: give them one shape, e.g. by padding"
-                ) from None
+def _handed(call: Call, regions: list[Region], args: list[Value], *, by_row: bool) -> Handed:
+    """The outputs whose shape may differ between rows."""
+    wanted = [
+        k
+        for k, o in enumerate(call.op.outputs)
+        if o.dtype not in (tf.variant, tf.resource) and is_read(o, call.walker.is_asked)
+    ]
+    in_xla = _tf.in_xla_context(call.emit.graph)
+    if in_xla:
+        wanted = [k for k in wanted if not is_static(dims(call.op.outputs[k]))]
+    length = None if by_row else call.loop.static_length
+    forms = forms_of_branches(
+        call, regions, args, wanted, lambda r: r.trial(args, length), by_row=by_row
+    )
+    for k in forms if in_xla else ():
+        shapes = dict.fromkeys(str(dims(r.graph.outputs[k])) for r in regions)
+        raise Refused(
+            "branches that rows choose between give results of different shapes, "
+            f"{' and '.join(shapes)}: give them one shape, e.g. by padding"
+        )
+    return Handed(forms)
 
 
 def _left_open(call: Call, regions: Sequence[Region]) -> Opened:
@@ -216,7 +229,10 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
     """An invariant predicate: one conditional, the layouts of its outputs made equal."""
     opened = _left_open(call, regions)
     optionals = optionals_of(call, regions, opened)
+    handed = _handed(call, regions, args, by_row=False)
     layouts, rowed = _layouts(call, regions, args, optionals)
+    for k in handed.forms:
+        layouts[k] = Layout.RAGGED
     kept = {k: list(dict.fromkeys(itertools.chain(*each))) for k, each in opened.items()}
 
     def branch(b: int, region: Region) -> Any:
@@ -226,7 +242,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
             inner = [loop.take(a) for a in args]
             made = region.convert(inner, loop, emit)
             tensors = [
-                tf.constant(0) if k in opened else m.as_layout(layout)
+                tf.constant(0) if k in opened or k in handed.forms else m.as_layout(layout)
                 for k, (m, layout) in enumerate(zip(made, layouts))
             ]
             for k in rowed:
@@ -235,6 +251,9 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
                     value = among(value, b, optionals[k])
                 tensors[k], *rows = with_rows(made[k].call, value, k)
                 tensors += rows
+            for k in handed.forms:
+                tensors[k], *sizes = made[k].ready(handed.tensors(k, made[k].rows))
+                tensors += sizes
             for k, alternatives in kept.items():
                 tensors += tensors_of(made[k].call, made[k].value, alternatives)
             return [*tensors, tf.constant(0)]
@@ -266,9 +285,15 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
         ends.set_shape([None])
         ids.set_shape([call.loop.static_length])
         rows[k] = ListRows(call.emit.dim(ends, 0), ids=ids, lengths=ends)
-    beside = as_opened(
-        call, {k: [each] for k, each in kept.items()}, made[count + 2 * len(rowed) :]
-    )
+    rest = iter(made[count + 2 * len(rowed) :])
+    ragged: dict[int, Value] = {}
+    for k, form in handed.forms.items():
+        sizes = [next(rest) for _ in range(form.n_sizes)]
+        same = handed.same(k, by_row=False)
+        for size in sizes:
+            size.set_shape([call.loop.static_length])
+        ragged[k] = form.value([made[k], *sizes], same, call.op.outputs[k])
+    beside = as_opened(call, {k: [each] for k, each in kept.items()}, [*rest]) | ragged
     return [
         beside.get(k) or received(t, layout, dims(o), rows.get(k))
         for k, (t, layout, o) in enumerate(zip(made[:count], layouts, call.op.outputs))
@@ -379,8 +404,11 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
     return results
 
 
-def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
+def _split(
+    call: Call, which: Value, regions: list[Region], args: list[Value], handed: Handed | None = None
+) -> Any:
     """Partition, run each branch on its rows, stitch."""
+    handed = handed or Handed({})
     count, emit, n = len(regions), call.emit, call.loop.static_length
     if any(o.shape.rank is None and o.dtype != tf.variant for o in call.op.outputs):
         raise CannotVectorize("the rank of an output is unknown")
@@ -402,7 +430,7 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
 
     sides: list[list[tf.Tensor]] = []
     threads = Threads(call, regions, sources, args, growing)
-    outputs = Outputs(threads, lists_made, optionals)
+    outputs = Outputs(threads, lists_made, optionals, ragged=handed)
     for b, (region, rows) in enumerate(zip(regions, parts)):
         flag = emit("Greater", emit.as_tensor(emit.dim(rows, 0)), np.int32(0))
         if b == 0 and n is None and not all(is_static(dims(o)) for o in call.op.outputs):
@@ -417,6 +445,9 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
         if k in sources:
             results.append(threads.lists[k])
             continue
+        if k in handed.forms:
+            results.append(None)
+            continue
         if k in optionals:
             at = len(call.op.outputs) + 2 * list(optionals).index(k)
             made = [[side[k], *side[at : at + 2]] for side in sides]
@@ -428,9 +459,15 @@ def _split(call: Call, which: Value, regions: list[Region], args: list[Value]) -
             is_uneven = k in outputs.uneven
             results.append(put_together(call, parts, pieces, ends, lists_made[k], is_uneven))
             continue
-        pieces = _same_inner([side[k] for side in sides], output.shape)
-        whole = stitched(emit, parts, pieces, tf.TensorShape([n]).concatenate(output.shape))
-        results.append(whole)
+        whole = tf.TensorShape([n]).concatenate(output.shape)
+        with emit.graph.as_default():
+            pieces = of_one_inner_shape(
+                [side[k] for side in sides], output.shape, output,
+                is_read=is_read(output, call.walker.is_asked),
+            )  # fmt: skip
+        results.append(stitched(emit, parts, pieces, whole))
+    at = len(call.op.outputs) + 2 * len(optionals)
+    put_in_order(call, parts, [side[at:] for side in sides], sides, handed, results)
     return results
 
 
@@ -446,17 +483,3 @@ def _parts(call: Call, which: Value, count: int) -> tuple[tf.Tensor, list[tf.Ten
         parts = tf.dynamic_partition(positions(call, call.loop), index, count)  # int32 [k_b]
         found = call.emit.memo[key] = (index, parts)
     return found
-
-
-def _same_inner(pieces: list[tf.Tensor], inner: tf.TensorShape) -> list[tf.Tensor]:
-    """Gives pieces without rows the inner shape of the others, where it is not static."""
-    if inner.is_fully_defined():
-        return pieces
-    shapes = [tf.shape(p) for p in pieces]
-    inside = shapes[0][1:]
-    for shape in shapes[1:]:
-        inside = tf.where(shape[0] > 0, shape[1:], inside)
-    return [
-        tf.reshape(p, tf.concat([s[:1], tf.where(s[0] > 0, s[1:], inside)], 0))
-        for p, s in zip(pieces, shapes)
-    ]

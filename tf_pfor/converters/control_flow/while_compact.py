@@ -29,6 +29,7 @@ from tf_pfor.core.emit import Emitter
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.values import Layout, Shape, Value, dims, is_static
 from tf_pfor.layouts import row_major
+from tf_pfor.layouts.ragged_parts import Form, in_order
 
 State = list[list[tf.Tensor]]
 
@@ -55,6 +56,7 @@ class _Compact:
         self.call = plan.call
         self.carries = plan.carries
         self.leaving = [c for c in plan.carries if c.is_read and not (c.stays or c.is_clock)]
+        self.growing = [c for c in self.leaving if c.grows and not plan.is_late]
         self.own = 3 if plan.is_late else 1
 
     def run(self) -> list[Value]:
@@ -78,10 +80,11 @@ class _Compact:
             *own,
             *(_new_list(emit, (), tf.int32) for _ in own),
             *(_new_list(emit, *self._element(c)) for c in self.leaving),
+            *(_new_list(emit, (len(c.inner or ()),), tf.int32) for c in self.growing),
             *(_apart(emit, t) for tensors in start for t in tensors),
         ]
         shapes: list[Any] = [tf.TensorShape([None])] * (1 + self.own)
-        shapes += [tf.TensorShape([])] * (self.own + len(self.leaving))
+        shapes += [tf.TensorShape([])] * (self.own + len(self.leaving) + len(self.growing))
         shapes += [s for c in self.carries for s in c.shapes(None)]
         if plan.is_late:
             flat.append(emit.constant(np.int32(0)))  # the number of the trip
@@ -121,7 +124,8 @@ class _Compact:
         """What is known of rows, lists of what has left, the tensors of carries, trips if late."""
         supply = iter(flat)
         own = [next(supply) for _ in range(self.own)]
-        lists = [next(supply) for _ in range(self.own + len(self.leaving))]
+        count = self.own + len(self.leaving) + len(self.growing)
+        lists = [next(supply) for _ in range(count)]
         state = [[next(supply) for _ in c.shapes(None)] for c in self.carries]
         return own, lists, state, list(supply)
 
@@ -156,7 +160,8 @@ class _Compact:
         before = state
         state = [plan.tensors_of(c, m, spread) for c, m in zip(self.carries, made)]
         for c, tensors, old in zip(self.carries, state, before):
-            if c.may_grow and (c in self.leaving or plan.is_late):
+            is_kept = c in self.leaving and c not in self.growing
+            if c.may_grow and (is_kept or plan.is_late):
                 tensors[0] = self._of_one_shape(emit, own[0], c, tensors[0], old[0])
         if plan.is_late:
             still = emit("Fill", emit.shape_of(waiting[0]), np.bool_(True))
@@ -210,9 +215,10 @@ class _Compact:
         left: dict[int, tf.Tensor],
         own: Sequence[tf.Tensor],
     ) -> list[tf.Tensor]:
+        shapes = [_shapes_of_rows(emit, left[c.index]) for c in self.growing]
         flat = {c.index: emit.reshape(left[c.index], [-1]) for c in self.leaving if c.may_grow}
         left = {**left, **flat}
-        items = [*own, *(left[c.index] for c in self.leaving)]
+        items = [*own, *(left[c.index] for c in self.leaving), *shapes]
         return [emit("TensorListPushBack", x, item) for x, item in zip(lists, items)]
 
     # After the loop -------------------------------------------------------
@@ -229,24 +235,29 @@ class _Compact:
         parts = [self._all_left(own, lists, last) for own, lists, last, _ in unpacked]
         orders, *pieces = [list(p) for p in zip(*parts)]
 
-        def in_order(pieces: list[tf.Tensor], inner: Shape = ()) -> tf.Tensor:
+        def put(pieces: list[tf.Tensor], inner: Shape = ()) -> tf.Tensor:
             """[n, ...] of what rows left with."""
             shape = full_shape(Layout.STACKED, inner, self.call.loop.static_length)
             return stitched(emit, orders, pieces, shape)
 
         ends = began = None
         if plan.is_late:
-            ends, began = (in_order(p) for p in pieces[: self.own - 1])
+            ends, began = (put(p) for p in pieces[: self.own - 1])
             began = emit("Maximum", began, np.int32(0))
-        left = dict(zip((c.index for c in self.leaving), pieces[self.own - 1 :]))
+        pieces = pieces[self.own - 1 :]
+        left = dict(zip((c.index for c in self.leaving), pieces))
+        ends_of_growing = dict(zip((c.index for c in self.growing), pieces[len(self.leaving) :]))
         found: dict[int, Value] = {}
         for c, tensors in zip(self.carries, state):
             if not c.is_read:
                 continue
             value = ends if c.is_clock else None
-            if c.index in left:
-                value = in_order(left[c.index], () if c.is_list else c.inner)
-            if c.is_list or c.stays:
+            if c.index in left and c not in self.growing:
+                value = put(left[c.index], () if c.is_list else c.inner)
+            if c in self.growing:
+                (flat,), (shapes,) = left[c.index], ends_of_growing[c.index]
+                found[c.index] = self._ragged(c, orders[0], flat, shapes)
+            elif c.is_list or c.stays:
                 found[c.index] = plan.after(c, tensors, value, began)
             else:
                 assert value is not None
@@ -267,12 +278,35 @@ class _Compact:
             if c in self.leaving
         }
         lists = self._pushed(emit, lists, last, own)
-        elements = [((), tf.int32)] * self.own + [self._element(c) for c in self.leaving]
+        elements: list[Any] = [((), tf.int32)] * self.own
+        elements += [self._element(c) for c in self.leaving]
+        elements += [((len(c.inner or ()),), tf.int32) for c in self.growing]
         made = [_concat(emit, x, *element) for x, element in zip(lists, elements)]
         for i, c in enumerate(self.leaving, self.own):
-            if c.may_grow:
+            if c.may_grow and c not in self.growing:
                 made[i] = _shaped(emit, made[i], made[0], last[c.index])
         return made
+
+    def _ragged(self, carry: Carry, order: tf.Tensor, flat: tf.Tensor, shapes: tf.Tensor) -> Value:
+        """A variable with which rows left in different shapes.
+
+        Args:
+          carry: the variable.
+          order: int32 [n], the rows in the order in which they left.
+          flat: all that they had.
+          shapes: int32 [n, rank], of what shape.
+        """
+        inner, n = carry.inner, self.call.loop.static_length
+        assert inner is not None
+        form = Form.of(inner)
+        count, origin = len(form.sizes), self.call.op.outputs[carry.index]
+        put = functools.partial(stitched, self.call.emit)
+        with self.call.emit.graph.as_default():
+            total = tf.reduce_sum(tf.reduce_prod(shapes[:, :count], 1))
+            packed = tf.reshape(flat, tf.stack([total, *form.rest]))
+            own = [shapes[:, i] for i, size in enumerate(form.sizes) if size is None]
+            same: list[Any] = [None] * count
+            return in_order(form, [order], [[packed, *own]], same, put, n, origin)
 
 
 def _joined(
@@ -337,6 +371,13 @@ def _element_shape(inner: Shape) -> np.ndarray:
     if inner is None:
         return np.asarray(-1, np.int32)
     return np.asarray([-1, *(-1 if d is None else d for d in inner)], np.int32)
+
+
+def _shapes_of_rows(emit: Emitter, tensor: tf.Tensor) -> tf.Tensor:
+    """[k, ...] -> int32 [k, rank]: the shape of each row."""
+    with emit.graph.as_default():
+        shape = tf.shape(tensor)
+        return tf.tile(shape[None, 1:], tf.stack([shape[0], 1]))
 
 
 def _repeat(emit: Emitter, tensor: tf.Tensor, count: tf.Tensor) -> tf.Tensor:

@@ -13,6 +13,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes
+from tf_pfor.layouts.ragged_parts import packed_to, row_counts
 
 
 def rank_of(value: Value) -> int:
@@ -208,15 +209,6 @@ def row_ids(sizes: Sequence[Size]) -> tf.Tensor:
     return tf.repeat(tf.range(tf.shape(counts)[0]), counts)
 
 
-def row_counts(sizes: Sequence[Size]) -> tf.Tensor:
-    """int32 [n]: how many entries of the packed form each row has."""
-    found: Any = None
-    for size in sizes:
-        own = size.tensor if isinstance(size, RowSizes) else size
-        found = own if found is None else found * own
-    return found
-
-
 def row_starts(sizes: Sequence[Size]) -> tf.Tensor:
     """int32 [n]: where the rows begin in the packed form."""
     if len(sizes) == 1 and isinstance(sizes[0], RowSizes):
@@ -247,7 +239,7 @@ def aligned(call: Call, value: Value, sizes: Sequence[Size], rank: int) -> tf.Te
     if isinstance(value, Ragged) and not all(is_one(s) for s in mine):
         if missing or not same_sizes(mine, sizes):
             return None
-        return _merged(value, count)
+        return packed_to(value, count)
     if not all(is_one(s) for s in mine):
         return None
     leading = max(count - missing, 0)  # its own axes of size one
@@ -257,18 +249,6 @@ def aligned(call: Call, value: Value, sizes: Sequence[Size], rank: int) -> tf.Te
     fixed = Value.stacked(tf.squeeze(tensor, [*range(1, leading + 1)]) if leading else tensor)
     wide = expand_to_rank(call, fixed, rank - count)
     return tf.gather(wide, row_ids(sizes))
-
-
-def _merged(value: Ragged, count: int) -> tf.Tensor:
-    """The packed form of a value with so many axes merged, more than it needs."""
-    more = count - value.n_leading
-    if not more:
-        return value.tensor
-    shape = tf.shape(value.tensor)
-    rest = value.tensor.shape[more + 1 :]
-    made = tf.reshape(value.tensor, tf.concat([[-1], shape[more + 1 :]], 0))
-    made.set_shape([None, *rest])
-    return made
 
 
 def padded(call: Call, value: Value, rank: int) -> tf.Tensor:

@@ -12,7 +12,6 @@ from tf_pfor.converters.ragged._forms import (
     from_packed,
     from_padded,
     rank_of,
-    row_counts,
     row_ids,
     row_starts,
     uses_packed,
@@ -22,6 +21,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes
+from tf_pfor.layouts.ragged_parts import row_counts
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 

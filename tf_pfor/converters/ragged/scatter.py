@@ -17,7 +17,6 @@ from tf_pfor.converters.ragged._forms import (
     from_packed,
     is_one,
     rank_of,
-    row_counts,
     row_ids,
     row_starts,
     size_at,
@@ -29,6 +28,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import mask_of
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, shape_value
+from tf_pfor.layouts.ragged_parts import row_counts
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 

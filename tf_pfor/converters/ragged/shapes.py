@@ -19,6 +19,7 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
     sizes_from,
     uses_packed,
+    with_room,
 )
 from tf_pfor.converters.ragged.elementwise import elementwise
 from tf_pfor.core.call import Call
@@ -170,6 +171,8 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     target, is_exact = _without_unknown(target, own)
     if isinstance(tensor, Ragged) and same_sizes(target, own):
         return tensor
+    if isinstance(tensor, Ragged) and _may_sum(call, own, target):
+        return _summed(call, tensor, target)
     flat = tensor.tensor if isinstance(tensor, Ragged) else call.stacked(tensor)
     n: Any = call.loop.length
     if not is_exact:  # as many elements in all rows together say nothing about each
@@ -199,6 +202,36 @@ def _with_other_axes_behind(call: Call, tensor: Value, target: list[Any]) -> Val
     known = [s if isinstance(s, int) else None for s in target[count:]]
     made.set_shape([*padded.shape[: count + 1], *known])
     return from_padded(call, made, target, is_clean=True)
+
+
+def _may_sum(call: Call, own: list[Any], target: list[Any]) -> bool:
+    """Whether this gives a gradient the shape of what rows may have been broadcast from."""
+    source = call.op.inputs[0].op
+    return (
+        source.type == "Sum"
+        and source.inputs[1].op.type == "BroadcastGradientArgs"
+        and len(own) == len(target)
+        and all(
+            same_sizes([a], [b]) or (isinstance(a, RowSizes) and isinstance(b, RowSizes))
+            for a, b in zip(own, target)
+        )
+    )
+
+
+def _summed(call: Call, gradient: Ragged, target: list[Any]) -> Value:
+    """A gradient, added up in the rows where one element was repeated along an axis."""
+    found, text = gradient.in_rows, "the gradient does not fit what was broadcast. Sizes"
+    for axis, size in enumerate(target[: gradient.n_leading]):
+        own = gradient.sizes[axis]
+        if size is own or not isinstance(size, RowSizes) or not isinstance(own, RowSizes):
+            continue
+        is_one = tf.equal(size.tensor, 1)
+        fits, sizes = is_one | tf.equal(size.tensor, own.tensor), [own.tensor, size.tensor]
+        found = after_check(call, fits, text, sizes, with_room(found, axis + 1, 1))
+        rank = found.shape.rank
+        total = tf.reduce_sum(found, axis + 1, keepdims=True)
+        found = tf.where(tf.reshape(is_one, [-1, *[1] * (rank - 1)]), total, found)
+    return from_padded(call, found, target)
 
 
 def target_sizes(call: Call, shape: Value, at: int) -> list[Any]:
@@ -312,7 +345,7 @@ def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
 def _were_checked(call: Call, a: Any, b: Any) -> bool:
     """Whether what was broadcast has checked two sizes when it ran.
 
-    The gradient is reshaped to the sizes of each, which fails where one element was repeated.
+    The gradient is reshaped to the sizes of each, and added up where one element was repeated.
     """
     return isinstance(a, RowSizes) and isinstance(b, RowSizes) and uses_packed(call)
 
