@@ -77,7 +77,7 @@ def places_of(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
 def masked(tensor: tf.Tensor, sizes: Sequence[Size], other: Any = 0) -> tf.Tensor:
     """[n, largest, ...] with ``other`` in the padding; no gradient comes back from there."""
     count = len(sizes)
-    mask = mask_of(sizes, _room_in(tensor, count))
+    mask: Any = mask_of(sizes, _room_in(tensor, count))
     mask = mask[(..., *[tf.newaxis] * (_rank(tensor) - 1 - count))]
     if tensor.dtype == tf.string:
         return tf.where(mask, tensor, tf.constant(""))
