@@ -44,7 +44,8 @@ class Kind:
         uniform, level = list[int | None](), leaf
         while isinstance(level, tf.RaggedTensor):
             length: Any = level.uniform_row_length
-            uniform.append(None if length is None else _tf.static_value(length))
+            known = None if length is None else _tf.static_value(length)
+            uniform.append(None if known is None else int(known))
             level = level.values
         inner: Any = level.shape[1:]
         return cls(spec, tf.TensorSpec([None, *inner], level.dtype), tuple(uniform))

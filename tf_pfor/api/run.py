@@ -346,7 +346,9 @@ class _Blocks:
                 rest = iter(self._handed(kinds, first, last, n - done))
             made = [[followed_by(t, next(rest)) for t in x] for x in made]
         outputs = iter([self._whole(*x) for x in zip(kinds, made, self.body.outputs)])
-        leaves = [next(outputs) if isinstance(x, tf.Tensor) else None for x in self.body.leaves]
+        leaves: list[Any] = [
+            next(outputs) if isinstance(x, tf.Tensor) else None for x in self.body.leaves
+        ]
         return [x[0] if i in self.shared else x for i, x in enumerate(leaves)]
 
     def _kinds(self) -> list[Kind]:

@@ -223,14 +223,12 @@ def concat_offset(call: Call, concat_dim: Value, shape: list[Value]) -> Any:
 
 
 def _sum_of_sizes(a: Any, b: Any) -> Any:
-    if isinstance(a, int) and isinstance(b, int):
-        return a + b
-    if isinstance(a, int) and not a:
-        return b
-    bounds = [s.most if isinstance(s, RowSizes) else s for s in (a, b)]
-    numbers = [s.tensor if isinstance(s, RowSizes) else s for s in (a, b)]
+    if isinstance(a, int) and (isinstance(b, int) or not a):
+        return a + b if isinstance(b, int) else b
+    bounds: list[Any] = [s.most if isinstance(s, RowSizes) else s for s in (a, b)]
+    numbers: list[Any] = [s.tensor if isinstance(s, RowSizes) else s for s in (a, b)]
     is_known = all(isinstance(s, int) for s in bounds)
-    return RowSizes.of(numbers[0] + numbers[1], sum(bounds) if is_known else None)
+    return RowSizes.of(numbers[0] + numbers[1], bounds[0] + bounds[1] if is_known else None)
 
 
 def _some_sizes(call: Call, params: RowShape, indices: Value) -> Any:

@@ -80,7 +80,7 @@ SET = "places that are set"
 
 def _in_front(call: Call, is_set: tf.Tensor, counts: RowSizes) -> Value:
     """The places of what is true in [n, ...], padded to as many as a row has elements."""
-    shape = is_set.shape[1:]
+    shape: Any = is_set.shape[1:]
     if not shape.is_fully_defined():
         raise CannotVectorize("how many may be true is not known, under jit_compile")
     count = shape.num_elements()
