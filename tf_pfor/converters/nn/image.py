@@ -59,12 +59,6 @@ def extract_glimpse(call: Call, input: Value, size: Value, offsets: Value) -> An
     return unfold(call, made, input)
 
 
-loop_on_purpose(
-    table("NonMaxSuppressionV4 NonMaxSuppressionV5", "pad_to_max_output_size"),
-    "which boxes are suppressed is decided one after the other",
-)
-
-
 # ---------------------------------------------------------------------------
 # Crops
 # ---------------------------------------------------------------------------

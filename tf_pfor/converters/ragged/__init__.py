@@ -23,6 +23,7 @@ from tf_pfor.converters.ragged import (
     sets,
     shapes,
     slices,
+    suppression,
 )
 
 __all__ = [
@@ -42,4 +43,5 @@ __all__ = [
     "sets",
     "shapes",
     "slices",
+    "suppression",
 ]
