@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.math import _row_kernels as row_kernels
-from tf_pfor.converters.math._families import fold_batch, loop_on_purpose, native_batch, table
+from tf_pfor.converters.math._families import fold_batch, native_batch, table
 from tf_pfor.converters.nn._channels import from_axis, into_axis
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
