@@ -11,8 +11,6 @@ from tests.ragged.programs import PROGRAMS
 
 # What still runs in a sequential loop, with a part of the reason that the warning gives.
 LOOPED = {
-    "boxes_suppressed": "NonMaxSuppressionV3",
-    "boxes_suppressed_with_scores": "NonMaxSuppressionV5",
     "branches_of_other_shapes": "StatelessIf",
     "branches_of_own_length": "StatelessIf",
     "numbers_between": "Slice",

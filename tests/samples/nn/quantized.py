@@ -35,8 +35,7 @@ def _requantized(name, **given):
     key = "Toutput" if "MatMul" in name else "out_type"
     if "AndRequantize" not in name:
         return {**given, key: tf.qint32}
-    return {**given, key: tf.quint8 if "Relu" in name or key == "Toutput" else tf.qint8,
-            **_FROZEN}
+    return {**given, key: tf.quint8 if "Relu" in name or key == "Toutput" else tf.qint8, **_FROZEN}
 
 
 _FROZEN = {"min_freezed_output": -1e5, "max_freezed_output": 1e5}

@@ -120,13 +120,11 @@ def isotonic_regression(call: Call, input: Value) -> Any:
     ]
 
 
-
-
 def _fused_convolution(call: Call, image: Value, *_: Value) -> Any:
-    """The ops that it fuses, one after the other: of a batch the kernel computes the first image."""
+    """The ops that it fuses, one after the other; the kernel computes one image of a batch."""
     if image.inner_shape is None or image.inner_shape[0] != 1:
-        raise CannotVectorize("of a batch of several images the kernel computes the first one only")
-    emit, x = call.emit, fold(call, image)
+        raise CannotVectorize("of several images the kernel computes the first one only")
+    emit, x = call.emit, _fold(call, image)
     shared = {k: v.tensor for k, v in call.inputs.items() if isinstance(v, Value)}
     if "size" in shared:
         align = call.attr("resize_align_corners")
@@ -134,7 +132,7 @@ def _fused_convolution(call: Call, image: Value, *_: Value) -> Any:
     x = emit("MirrorPad", x, shared["paddings"], mode=call.attr("mode"))
     strides, padding = call.attr("strides"), call.attr("padding")
     made = emit("Conv2D", x, shared["filter"], strides=strides, padding=padding)
-    return unfold(call, made, image)
+    return _unfold(call, made, image, 0)
 
 
 _PADDED = ("mode", "strides", "padding")

@@ -84,7 +84,9 @@ def _crops(call: Call, tall: Any, wide: Any) -> tuple[list[tf.Tensor], tf.Tensor
         return tf.cast(tf.floor(u * tf.cast(tf.maximum(count, 0), tf.float64)), tf.int32)
 
     lowest, highest = (tf.cast(tf.round(tf.sqrt(a / ratio)), tf.int32) for a in (least, most))
-    fitting = tf.cast((tf.cast(wide, tf.float64) + 0.4999999) / tf.cast(ratio, tf.float64), tf.int32)
+    fitting = tf.cast(
+        (tf.cast(wide, tf.float64) + 0.4999999) / tf.cast(ratio, tf.float64), tf.int32
+    )
     fitting = tf.where(width_of(fitting) > wide, fitting - 1, fitting)
     highest = tf.where(width_of(highest) > wide, fitting, highest)
     highest = tf.minimum(highest, tall)
@@ -100,7 +102,7 @@ def _crops(call: Call, tall: Any, wide: Any) -> tuple[list[tf.Tensor], tf.Tensor
 
 
 def _objects(call: Call, boxes: Any, tall: Any, wide: Any) -> list[Any]:
-    """The four sides of objects in pixels, int32 [n, 1, boxes] each; the image if there are none."""
+    """The sides of objects in pixels, int32 [n, 1, boxes] each; the image if there are none."""
     count = boxes.shape[1] * boxes.shape[2]
     if count == 0:
         none = tf.zeros_like(tall)[:, None]

@@ -360,7 +360,9 @@ def uniform_clip(
 
 
 @RegisterPFor(
-    "UniformRequantize", ("input",), attrs=("Tout", *uniform_attrs("input_"), *uniform_attrs("output_"))
+    "UniformRequantize",
+    ("input",),
+    attrs=("Tout", *uniform_attrs("input_"), *uniform_attrs("output_")),
 )
 def uniform_requantize(call: Call, input: Value, *_: Value) -> Any:
     """The axes move by one."""

@@ -216,7 +216,10 @@ def _bound(call: Call, name: str, dtype: tf.DType) -> Any:
 
 def _overlaps(call: Call, scores: tf.Tensor) -> Overlaps:
     """How much boxes overlap one of each row; as many as there are scores."""
-    value, given = call.inputs["overlaps" if _has_overlaps(call) else "boxes"], call.inputs["scores"]
+    value, given = (
+        call.inputs["overlaps" if _has_overlaps(call) else "boxes"],
+        call.inputs["scores"],
+    )
     assert isinstance(value, Value)
     assert isinstance(given, Value)
     if isinstance(value, Ragged) or isinstance(given, Ragged):

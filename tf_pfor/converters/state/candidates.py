@@ -67,7 +67,7 @@ def sample(call: Call, true_classes: Value) -> Any:
 
 
 def _expected(law: _Law, classes: tf.Tensor, tries: Any, count: int) -> tf.Tensor:
-    """How often classes [n, ...] are expected: 1 - (1 - p)^tries, or p times the number of draws."""
+    """How often classes [n, ...] are expected: 1 - (1 - p)^tries, or p times the draws."""
     chance = law.chance(classes)
     often = chance * count
     if tries is not None:
@@ -156,8 +156,10 @@ def _unigram_law(call: Call) -> _Law:
     last = int(np.nonzero(weights)[0][-1])
 
     def draw(u: Any) -> tf.Tensor:
-        flat = tf.searchsorted(tf.constant(ends), tf.reshape(u, [-1]), "right", tf.int64)
-        return tf.reshape(tf.minimum(flat, last), tf.shape(u))
+        found = tf.raw_ops.UpperBound(
+            sorted_inputs=tf.constant(ends[None]), values=tf.reshape(u, [1, -1]), out_type=tf.int64
+        )
+        return tf.reshape(tf.minimum(found, last), tf.shape(u))
 
     return _Law(int(np.count_nonzero(weights)), draw, lambda ids: tf.gather(chances, ids))
 
