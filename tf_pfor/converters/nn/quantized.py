@@ -29,6 +29,8 @@ def _in_batch(op_type: str, data: str, attrs: str) -> None:
         emit = call.emit
         more = call.loop.static_length in (None, 0)
         folded: dict[str, tf.Tensor] = {}
+        rows: Any = None
+        batch, others = rows, list[Any]()
         for name in reversed(names):
             value = call.inputs[name]
             assert isinstance(value, Value)

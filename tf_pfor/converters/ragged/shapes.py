@@ -287,8 +287,9 @@ def broadcast_args(call: Call, s0: Value, s1: Value) -> Any:
     before = len(graph.get_operations())
     with graph.as_default():
         wide: list[Any] = []
-        for value, count in zip((s0, s1), counts):
-            missing = max(*counts) - count
+        for value, count, other in zip((s0, s1), counts, counts[::-1]):
+            assert count is not None
+            missing = max(other or 0, count) - count
             wide.append(tf.pad(call.stacked(value), [[0, 0], [missing, 0]], constant_values=1))
         a, b = wide
         agree = tf.equal(a, b) | tf.equal(a, 1) | tf.equal(b, 1)

@@ -200,8 +200,8 @@ def _scores(call: Call) -> tf.Tensor:
     scores = tf.stop_gradient(scores)
     if scores.shape[1]:
         return scores
-    more = tf.maximum(1 - tf.shape(scores)[1], 0)
-    return tf.pad(scores, [[0, 0], [0, more]], constant_values=nothing)
+    paddings: Any = [[0, 0], [0, tf.maximum(1 - tf.shape(scores)[1], 0)]]
+    return tf.pad(scores, paddings, constant_values=nothing)
 
 
 def _bound(call: Call, name: str, dtype: tf.DType) -> Any:

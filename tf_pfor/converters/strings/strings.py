@@ -49,8 +49,8 @@ def fingerprints(call: Call, input: Value) -> Any:
 @RegisterPFor("ShardedFilespec", ANY)
 def name_of_shard(call: Call, basename: Value, *numbers: Value) -> Any:
     """The name, the shard and the number of shards, which have five digits."""
-    emit, filled = call.emit, {"width": 5, "fill": "0"}
-    digits = [emit("AsString", v.tensor, **filled) for v in numbers]
+    emit = call.emit
+    digits = [emit("AsString", v.tensor, width=5, fill="0") for v in numbers]
     which = [emit.constant("?????"), *digits][-2]
     parts = [basename.tensor, emit.constant("-"), which, emit.constant("-of-"), digits[-1]]
     return emit("StringJoin", parts)
