@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor.converters.nn._quantized_values import as_dtype, plain, uniform_attrs
 from tf_pfor.core.call import Call
-from tf_pfor.core.emit import PLAIN, Dim
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import inner_dims, product, transpose
@@ -22,15 +23,6 @@ from tf_pfor.core.values import Value
 # ---------------------------------------------------------------------------
 # Rows as channels
 # ---------------------------------------------------------------------------
-
-
-def as_dtype(call: Call, tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """The same bits as another dtype."""
-    return tensor if tensor.dtype == dtype else call.emit("Bitcast", tensor, type=dtype)
-
-
-def plain(call: Call, tensor: tf.Tensor) -> tf.Tensor:
-    return as_dtype(call, tensor, PLAIN.get(tensor.dtype, tensor.dtype))
 
 
 class _Channels:
@@ -314,12 +306,6 @@ def quantize(call: Call, input: Value, min_range: Value, max_range: Value) -> An
 # ---------------------------------------------------------------------------
 # Uniform quantization
 # ---------------------------------------------------------------------------
-
-
-def uniform_attrs(name: str) -> tuple[str, ...]:
-    """The attributes of the tensor ``name`` ("" for the only one, else "lhs_" ...)."""
-    ends = ("axis", "min_val", "max_val")
-    return tuple(f"{name}quantization_{end}" for end in ends)
 
 
 @RegisterPFor("UniformQuantize", ANY, attrs=("Tout", *uniform_attrs("")))

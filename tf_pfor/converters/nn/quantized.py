@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters.nn.quantization import as_dtype, plain, uniform_attrs
+from tf_pfor.converters.nn._quantized_values import as_dtype, plain, uniform_attrs
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import RegisterPFor
