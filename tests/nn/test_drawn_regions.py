@@ -63,7 +63,9 @@ def test_fractional_pool_has_gradients_and_stands_in_maps_of_maps():
     found = tape.gradient(pooled, IMAGES)
     assert np.sum(found) == pytest.approx(np.size(pooled))
     pairs = tf.reshape(IMAGES[:4], [2, 2, *IMAGES.shape[1:]])
-    nested = mapped(lambda xs: mapped(lambda x: tf.nn.fractional_avg_pool(x, 1.5)[0], xs), pairs)
+    nested = mapped(
+        lambda xs: mapped(lambda x: tf.nn.fractional_avg_pool(x, [1, 1.5, 1.5, 1])[0], xs), pairs
+    )
     assert nested.shape == [2, 2, 2, 4, 6, 3]
 
 
