@@ -93,6 +93,7 @@ class Sample:
       more_ops: other op types of the body that may loop without failing the sample.
       random: outputs are random: check shapes and dtypes, and that rows differ.
       unknown: whether to check with n unknown.
+      steps: what a loop in the result steps through, which are not the rows; "" for none.
     """
 
     op_type: str
@@ -106,6 +107,7 @@ class Sample:
     max_ops: int = 12
     random: bool = False
     unknown: bool = True
+    steps: str = ""
 
     @property
     def name(self) -> str:

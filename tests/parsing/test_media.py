@@ -191,3 +191,18 @@ def test_a_training_example():
     expected = tf.stack([one(x)[0] for x in texts])
     tf.debugging.assert_near(images, expected, rtol=1e-5, atol=1e-5)
     assert labels.numpy().tolist() == [0, 1, 2, 3]
+
+
+def test_files(tmp_path):
+    names = [str(tmp_path / f"{i}.jpg") for i in range(4)]
+    for name, content in zip(names, JPEG.numpy()):
+        (tmp_path / name).write_bytes(content)
+    pattern = str(tmp_path / "[01].jpg")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", tf_pfor.FallbackWarning)
+        found = tf_pfor.vectorized_map(tf.io.read_file, tf.constant(names))
+        small = tf_pfor.vectorized_map(lambda x: resized(tf.io.read_file(x)), tf.constant(names))
+        listed = tf_pfor.vectorized_map(tf.io.matching_files, tf.constant([pattern, names[3]]))
+    assert found.numpy().tolist() == JPEG.numpy().tolist()
+    assert small[0].shape == [4, 4, 4, 3]
+    assert listed.to_list() == [[n.encode() for n in names[:2]], [names[3].encode()]]

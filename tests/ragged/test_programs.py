@@ -10,10 +10,7 @@ import tf_pfor
 from tests.ragged.programs import PROGRAMS
 
 # What still runs in a sequential loop, with a part of the reason that the warning gives.
-LOOPED = {
-    "boxes_suppressed": "NonMaxSuppressionV3",
-    "boxes_suppressed_with_scores": "NonMaxSuppressionV5",
-}
+LOOPED = {}
 
 
 def mapped(name, **options):

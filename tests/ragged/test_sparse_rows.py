@@ -268,3 +268,35 @@ def test_index_out_of_bounds_is_of_its_row():
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="out of bounds"):
         tf_pfor.vectorized_map(body, at)
+
+
+FEW = tf.constant(_RNG.integers(0, 9, (N, 3, 4)))
+LENGTHS = tf.constant([[1, 2, 0], [4, 0, 3], [0, 0, 0], [2, 2, 2]], tf.int64)
+
+
+def lists(x, lengths):
+    """Values and splits without a selection, which would be a loop of its own."""
+    count = tf.reduce_sum(lengths)
+    return tf.RaggedTensor.from_row_lengths(tf.reshape(x, [-1])[:count], lengths)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x, k: tf.ragged.cross([lists(x, k), lists(x + 1, k)]),
+        lambda x, k: tf.ragged.cross_hashed([lists(x, k), x], 10),
+        lambda x, k: tf.nn.safe_embedding_lookup_sparse(
+            tf.reshape(tf.range(40.0), [10, 4]), lists(x, k), default_id=9
+        ),
+    ],
+    ids=["cross", "cross_hashed", "safe_embedding"],
+)
+def test_ragged_tensors(body):
+    found = tf_pfor.vectorized_map(lambda row: body(*row), (FEW, LENGTHS), warn=False)
+    one = tf.function(body)
+    for i in range(N):
+        want, got = one(FEW[i], LENGTHS[i]), found[i]
+        if isinstance(want, tf.RaggedTensor):
+            assert got.to_list() == want.to_list()
+        else:
+            np.testing.assert_allclose(got, want)

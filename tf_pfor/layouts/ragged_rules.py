@@ -33,7 +33,8 @@ OF_ONE_AXIS = frozenset(["ConcatV2", "GatherV2", "Pad", "Slice", "StridedSlice"]
 ROW_KERNELS = frozenset([
     "DecodeAndCropJpeg", "DecodeBmp", "DecodeGif", "DecodeImage", "DecodeJpeg",
     "DecodePng", "DecodeWav", "DecodeWebP", "EncodeJpeg", "EncodeJpegVariableQuality", "EncodePng",
-    "EncodeWav", "ExtractJpegShape", "ParseTensor", "SerializeTensor",
+    "EncodeWav", "ExtractJpegShape", "MatchingFiles", "ParseTensor", "ReadFile", "SerializeTensor",
+    "StatelessSampleDistortedBoundingBox",
 ])  # fmt: skip
 """Ops that have no kernel for batches: one for all rows in parallel is the best there is."""
 BY_KERNEL = "it has no kernel for batches: its kernel for one runs for all rows in parallel"

@@ -11,6 +11,9 @@ raw = tf.raw_ops
 _K = fixed(2)  # x[:k] has a dimension that is not known before running
 
 SAMPLES = [
+    sample("BroadcastArgs", lambda a, b: tf.raw_ops.BroadcastArgs(s0=a, s1=b),
+           drawn((2,), lambda r: np.int32([3, r.integers(1, 3) * 4 - 3])),
+           drawn((3,), lambda r: np.int32([r.integers(0, 9), 1, 5])), max_ops=40, xla=False),
     sample("BroadcastTo", lambda x: tf.broadcast_to(x, [2, 4, 3]), normal(1, 3)),
     sample("BroadcastTo", lambda x: tf.broadcast_to(x, [2, 3]), normal(), label="scalar"),
     sample("BroadcastTo", lambda x: tf.broadcast_to(x, [2, 3]), normal(2, 3), label="same",

@@ -155,9 +155,9 @@ BOXES = [
     ),
     # What XLA leaves in the padding differs from what the kernel does.
     sample("NonMaxSuppressionV4", suppressed("V4"), boxes(6), uniform(6), grad=False,
-           xla=False),
+           xla=False, max_ops=60, steps="boxes, the best one of each row that is left"),
     sample("NonMaxSuppressionV5", suppressed("V5"), boxes(6), uniform(6), grad=False,
-           xla=False),
+           xla=False, max_ops=60, steps="boxes, the best one of each row that is left"),
 ]  # fmt: skip
 
 TRANSFORMS = [

@@ -79,4 +79,10 @@ SAMPLES = [
         texts(of=TENSORS), **PLAIN,
     ),
     sample("SerializeTensor", tf.io.serialize_tensor, normal(2, 3), **PLAIN),
+    sample(
+        "StatelessSampleDistortedBoundingBox",
+        lambda seed: list(tf.image.stateless_sample_distorted_bounding_box(
+            [30, 40, 3], np.float32([[[0.1, 0.1, 0.8, 0.8]]]), seed)),
+        ints(2, high=1000), **PLAIN,
+    ),
 ]  # fmt: skip

@@ -37,8 +37,12 @@ elementwise(
 elementwise(
     {
         "Bucketize": ("boundaries",),
+        "Copy": ("tensor_name", "debug_ops_spec"),
+        "CopyHost": ("tensor_name", "debug_ops_spec"),
         "Cast": ("Truncate",),
         "DataFormatDimMap": ("src_format", "dst_format"),
+        "DebugGradientIdentity": (),
+        "DebugIdentity": ("device_name", "tensor_name", "debug_urls", "gated_grpc"),
         "FakeQuantWithMinMaxArgs": ("min", "max", "num_bits", "narrow_range"),
         "LeakyRelu": ("alpha",),
         "PreventGradient": ("message",),

@@ -5,14 +5,28 @@ The loop is folded into the batch or the channels of the kernels. It may import
 belong into `converters/math`.
 """
 
-from tf_pfor.converters.nn import cells, conv, image, losses, normalization, pool, quantization
+from tf_pfor.converters.nn import (
+    cells,
+    conv,
+    distortion,
+    fractional,
+    image,
+    losses,
+    normalization,
+    pool,
+    quantization,
+    quantized,
+)
 
 __all__ = [
     "cells",
     "conv",
+    "distortion",
+    "fractional",
     "image",
     "losses",
     "normalization",
     "pool",
     "quantization",
+    "quantized",
 ]

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters.math._families import loop_on_purpose, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import RegisterPFor
@@ -121,10 +120,23 @@ def isotonic_regression(call: Call, input: Value) -> Any:
     ]
 
 
-loop_on_purpose(
-    {
-        **table("FusedPadConv2D", "mode", "strides", "padding"),
-        **table("FusedResizeAndPadConv2D", "resize_align_corners", "mode", "strides", "padding"),
-    },
-    "of a batch the kernel computes the first image only",
+def _fused_convolution(call: Call, image: Value, *_: Value) -> Any:
+    """The ops that it fuses, one after the other; the kernel computes one image of a batch."""
+    if image.inner_shape is None or image.inner_shape[0] != 1:
+        raise CannotVectorize("of several images the kernel computes the first one only")
+    emit, x = call.emit, _fold(call, image)
+    shared = {k: v.tensor for k, v in call.inputs.items() if isinstance(v, Value)}
+    if "size" in shared:
+        align = call.attr("resize_align_corners")
+        x = emit("ResizeBilinear", x, shared["size"], align_corners=align)
+    x = emit("MirrorPad", x, shared["paddings"], mode=call.attr("mode"))
+    strides, padding = call.attr("strides"), call.attr("padding")
+    made = emit("Conv2D", x, shared["filter"], strides=strides, padding=padding)
+    return _unfold(call, made, image, 0)
+
+
+_PADDED = ("mode", "strides", "padding")
+RegisterPFor("FusedPadConv2D", ("input",), attrs=_PADDED)(_fused_convolution)
+RegisterPFor("FusedResizeAndPadConv2D", ("input",), attrs=(*_PADDED, "resize_align_corners"))(
+    _fused_convolution
 )

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.math import _row_kernels as row_kernels
-from tf_pfor.converters.math._families import fold_batch, loop_on_purpose, native_batch, table
+from tf_pfor.converters.math._families import fold_batch, native_batch, table
 from tf_pfor.converters.nn._channels import from_axis, into_axis
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
@@ -57,12 +57,6 @@ def extract_glimpse(call: Call, input: Value, size: Value, offsets: Value) -> An
         raise CannotVectorize("beyond the edge each iteration draws noise of its own")
     made = call.rebuild(input=fold(call, input), offsets=fold(call, offsets))
     return unfold(call, made, input)
-
-
-loop_on_purpose(
-    table("NonMaxSuppressionV4 NonMaxSuppressionV5", "pad_to_max_output_size"),
-    "which boxes are suppressed is decided one after the other",
-)
 
 
 # ---------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters.math._families import fold_batch, loop_on_purpose, table
+from tf_pfor.converters.math._families import fold_batch, table
 from tf_pfor.converters.nn._channels import at_least_one, folded_rows, scaled, unfolded_rows
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -112,16 +112,9 @@ def image_offsets(call: Call, input: Value, dtype: tf.DType) -> Callable[[], tf.
 
 
 # ---------------------------------------------------------------------------
-# Fractional pools: with the same regions for all iterations or not at all
+# Gradients of fractional pools: with the same regions for all iterations
 # ---------------------------------------------------------------------------
 
-_FRACTIONAL = (
-    "pooling_ratio", "pseudo_random", "overlapping", "deterministic", "seed", "seed2",
-)  # fmt: skip
-loop_on_purpose(
-    table("FractionalAvgPool FractionalMaxPool", *_FRACTIONAL),
-    "every iteration draws pooling regions of its own",
-)
 _BACK = ("orig_input", "orig_output", "out_backprop")
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor.converters.nn._quantized_values import as_dtype, plain, uniform_attrs
 from tf_pfor.core.call import Call
-from tf_pfor.core.emit import PLAIN, Dim
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import inner_dims, product, transpose
@@ -22,15 +23,6 @@ from tf_pfor.core.values import Value
 # ---------------------------------------------------------------------------
 # Rows as channels
 # ---------------------------------------------------------------------------
-
-
-def _as(call: Call, tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """The same bits as another dtype."""
-    return tensor if tensor.dtype == dtype else call.emit("Bitcast", tensor, type=dtype)
-
-
-def _plain(call: Call, tensor: tf.Tensor) -> tf.Tensor:
-    return _as(call, tensor, PLAIN.get(tensor.dtype, tensor.dtype))
 
 
 class _Channels:
@@ -65,22 +57,22 @@ class _Channels:
     def folded(self, value: Value, *, last: bool = False) -> tf.Tensor:
         """[n*d, all the rest], or [all the rest, n*d]."""
         call = self.call
-        moved = transpose(call, _plain(call, call.stacked(value)), self._order)
+        moved = transpose(call, plain(call, call.stacked(value)), self._order)
         flat = call.emit.reshape(moved, [self.rows, product(call, self.others)])
         if last:
             return transpose(call, flat, [1, 0])
         if self.more:
             flat = call.emit("Pad", flat, np.asarray([[0, 2], [0, 0]], np.int32))
-        return _as(call, flat, value.dtype)
+        return as_dtype(call, flat, value.dtype)
 
     def unfolded(self, tensor: tf.Tensor, *, last: bool = False) -> tf.Tensor:
         """Back to [n, ...]."""
         call, dtype = self.call, tensor.dtype
-        tensor = transpose(call, tensor, [1, 0]) if last else self._own(_plain(call, tensor))
+        tensor = transpose(call, tensor, [1, 0]) if last else self._own(plain(call, tensor))
         own = [] if self.axis is None else [self.size]
         wide = call.emit.reshape(tensor, [call.loop.length, *own, *self.others])
         back = [int(i) for i in np.argsort(self._order)]
-        return _as(call, transpose(call, wide, back), dtype)
+        return as_dtype(call, transpose(call, wide, back), dtype)
 
     def _own(self, tensor: tf.Tensor) -> tf.Tensor:
         """Without the channels that no row has."""
@@ -265,7 +257,7 @@ def _not_empty(call: Call, input: Value, changes: dict[str, Any]) -> tf.Tensor:
         return call.rebuild(**changes)
     emit, rank = call.emit, call.require_rank(input)
     more = np.asarray([[0, 1], *[[0, 0]] * rank], np.int32)
-    wide = _as(call, emit("Pad", _plain(call, input.tensor), more), input.dtype)
+    wide = as_dtype(call, emit("Pad", plain(call, input.tensor), more), input.dtype)
     size = emit.shape_vector([call.loop.length, *[-1] * rank])
     made = call.rebuild(input=wide, **changes)
     return emit("Slice", made, np.zeros([rank + 1], np.int32), size)
@@ -316,14 +308,8 @@ def quantize(call: Call, input: Value, min_range: Value, max_range: Value) -> An
 # ---------------------------------------------------------------------------
 
 
-def _uniform(name: str) -> tuple[str, ...]:
-    """The attributes of the tensor ``name`` ("" for the only one, else "lhs_" ...)."""
-    ends = ("axis", "min_val", "max_val")
-    return tuple(f"{name}quantization_{end}" for end in ends)
-
-
-@RegisterPFor("UniformQuantize", ANY, attrs=("Tout", *_uniform("")))
-@RegisterPFor("UniformDequantize", ANY, attrs=("Tout", *_uniform("")))
+@RegisterPFor("UniformQuantize", ANY, attrs=("Tout", *uniform_attrs("")))
+@RegisterPFor("UniformDequantize", ANY, attrs=("Tout", *uniform_attrs("")))
 def uniform_quantize(call: Call, input: Value, scales: Value, zero_points: Value) -> Any:
     """Scales of the rows are those of channels."""
     axis = _axis_of(call, "quantization_axis")
@@ -339,7 +325,7 @@ def uniform_quantize(call: Call, input: Value, scales: Value, zero_points: Value
     return channels.unfolded(made)
 
 
-@RegisterPFor("UniformQuantizedClipByValue", ANY, attrs=_uniform(""))
+@RegisterPFor("UniformQuantizedClipByValue", ANY, attrs=uniform_attrs(""))
 def uniform_clip(
     call: Call, operand: Value, min: Value, max: Value, scales: Value, zero_points: Value
 ) -> Any:
@@ -360,7 +346,9 @@ def uniform_clip(
 
 
 @RegisterPFor(
-    "UniformRequantize", ("input",), attrs=("Tout", *_uniform("input_"), *_uniform("output_"))
+    "UniformRequantize",
+    ("input",),
+    attrs=("Tout", *uniform_attrs("input_"), *uniform_attrs("output_")),
 )
 def uniform_requantize(call: Call, input: Value, *_: Value) -> Any:
     """The axes move by one."""
@@ -371,7 +359,7 @@ def uniform_requantize(call: Call, input: Value, *_: Value) -> Any:
 
 @RegisterPFor(
     "UniformQuantizedAdd", ("lhs", "rhs"),
-    attrs=(*_uniform("lhs_"), *_uniform("rhs_"), *_uniform("output_")),
+    attrs=(*uniform_attrs("lhs_"), *uniform_attrs("rhs_"), *uniform_attrs("output_")),
 )  # fmt: skip
 def uniform_add(call: Call, lhs: Value, rhs: Value, *_: Value) -> Any:
     """Elementwise with one scale for each tensor; ranks must agree, as the kernel aligns them."""
@@ -380,107 +368,3 @@ def uniform_add(call: Call, lhs: Value, rhs: Value, *_: Value) -> Any:
         raise CannotVectorize("the operands differ in rank")
     axes = {k: _axis_of(call, k) for k in names}
     return call.rebuild(**{k: a + 1 for k, a in axes.items() if a is not None})
-
-
-# ---------------------------------------------------------------------------
-# Eight-bit numbers with a range: data in the batch, ranges that all rows share
-# ---------------------------------------------------------------------------
-
-
-def _in_batch(op_type: str, data: str, attrs: str) -> None:
-    """Registers an op with one batch dimension, whose further outputs depend on ranges only."""
-
-    def convert(call: Call, *_: Value) -> Any:
-        value, emit = call.inputs[data], call.emit
-        assert isinstance(value, Value)
-        batch, *others = inner_dims(call, value)
-        rows = product(call, [call.loop.length, batch])
-        wide = emit.reshape(_plain(call, value.tensor), [rows, *others])
-        more = call.loop.static_length in (None, 0)
-        if more:  # the kernels refuse an empty batch
-            wide = emit("Pad", wide, np.asarray([[0, 1], *[[0, 0]] * len(others)], np.int32))
-        made = call.rebuild(**{data: _as(call, wide, value.dtype)})
-        first, *ranges = made if isinstance(made, list) else [made]
-        dtype, first = first.dtype, _plain(call, first)
-        rank = first.shape.rank or 0
-        if more:
-            size = emit.shape_vector([rows, *[-1] * (rank - 1)])
-            first = emit("Slice", first, np.zeros([rank], np.int32), size)
-        rest = [emit.dim(first, i) for i in range(1, rank)]
-        first = _as(call, emit.reshape(first, [call.loop.length, batch, *rest]), dtype)
-        return [first, *map(Value.unstacked, ranges)]
-
-    RegisterPFor(op_type, (data,), attrs=attrs.split(), family="quantized_in_batch")(convert)
-
-
-_in_batch("QuantizedAvgPool", "input", "ksize strides padding")
-_in_batch("QuantizedConv2D", "input", "out_type strides padding dilations")
-_in_batch("QuantizedMatMul", "a", "Toutput transpose_b Tactivation")
-_in_batch("QuantizedMatMulWithBias", "a", "Toutput transpose_b input_quant_mode")
-_in_batch("QuantizedMatMulWithBiasAndRelu", "a", "Toutput transpose_b input_quant_mode")
-_in_batch(
-    "QuantizedBatchNormWithGlobalNormalization",
-    "t",
-    "out_type variance_epsilon scale_after_normalization",
-)
-_in_batch("QuantizedMaxPool", "input", "ksize strides padding")
-_in_batch("QuantizedResizeBilinear", "images", "align_corners half_pixel_centers")
-_in_batch(
-    "UniformQuantizedDot", "lhs",
-    " ".join(["Tout", *(a for k in ("lhs_", "rhs_", "output_") for a in _uniform(k))]),
-)  # fmt: skip
-_WINDOWS = (  # without dimension_numbers the batch is axis 0
-    "Tout window_strides padding explicit_padding lhs_dilation rhs_dilation feature_group_count"
-)
-_in_batch(
-    "UniformQuantizedConvolution", "lhs",
-    " ".join([_WINDOWS, *(a for k in ("lhs_", "rhs_", "output_") for a in _uniform(k))]),
-)  # fmt: skip
-_in_batch("UniformQuantizedConvolutionHybrid", "lhs", " ".join([_WINDOWS, *_uniform("rhs_")]))
-_in_batch("UniformQuantizedDotHybrid", "lhs", " ".join(["Tout", *_uniform("rhs_")]))
-
-
-@RegisterPFor("QuantizedBiasAdd", ("input",), attrs=("out_type",))
-@RegisterPFor("QuantizedRelu", ("features",), attrs=("out_type",))
-@RegisterPFor("QuantizedRelu6", ("features",), attrs=("out_type",))
-@RegisterPFor("Requantize", ("input",), attrs=("out_type",))
-def by_shared_ranges(call: Call, *_: Value) -> Any:
-    """Element by element, or along the last axis: the ranges that come out are shared."""
-    made, low, high = call.rebuild()
-    return [made, Value.unstacked(low), Value.unstacked(high)]
-
-
-@RegisterPFor("QuantizedReshape", ("tensor",))
-def quantized_reshape(
-    call: Call, tensor: Value, shape: Value, input_min: Value, input_max: Value
-) -> Any:
-    """A Reshape; the range stays."""
-    target = call.output_shape()
-    if target is None or None in target:
-        raise CannotVectorize("the new shape is unknown")
-    made = call.emit.reshape(tensor.tensor, [call.loop.length, *target])  # type: ignore[list-item]
-    return [made, Value.unstacked(input_min.tensor), Value.unstacked(input_max.tensor)]
-
-
-@RegisterPFor("QuantizedConcat", ("values",))
-def quantized_concat(
-    call: Call, concat_dim: Value, values: list[Value], input_mins: list[Value],
-    input_maxes: list[Value],
-) -> Any:  # fmt: skip
-    """The axis moves by one; the range that comes out depends on the ranges only."""
-    axis = int(call.constant("concat_dim"))
-    made, low, high = call.rebuild(
-        concat_dim=np.int32(axis if axis < 0 else axis + 1),
-        values=[call.stacked(v) for v in values],
-    )
-    return [made, Value.unstacked(low), Value.unstacked(high)]
-
-
-@RegisterPFor("QuantizedAdd", ("x", "y"), attrs=("Toutput",))
-@RegisterPFor("QuantizedMul", ("x", "y"), attrs=("Toutput",))
-def of_two(call: Call, x: Value, y: Value, *ranges: Value) -> Any:
-    """Element by element of one shape: the kernels broadcast a vector, and no other shape."""
-    if x.inner_shape is None or x.inner_shape != y.inner_shape or None in x.inner_shape:
-        raise CannotVectorize("the operands are not known to have one shape")
-    made, low, high = call.rebuild()
-    return [made, Value.unstacked(low), Value.unstacked(high)]

@@ -4,11 +4,12 @@ It may import `converters/ragged` and below: what rows hold may have a length of
 may import it. Strings that stay strings are in `converters/strings`.
 """
 
-from tf_pfor.converters.parsing import examples, media, raw, sequences, text
+from tf_pfor.converters.parsing import examples, media, protos, raw, sequences, text
 
 __all__ = [
     "examples",
     "media",
+    "protos",
     "raw",
     "sequences",
     "text",

@@ -1,4 +1,4 @@
-"""Images, sounds and tensors that are encoded or decoded: ops that have no kernel for batches.
+"""Images, sounds, tensors and files that are encoded or decoded: ops without kernels for batches.
 
 ``MapDefun`` runs the kernel for all rows in parallel (``layouts/row_kernels``), as ``tf.data``
 would with ``num_parallel_calls``. Where an op that reads what has another shape in each row has no
@@ -45,8 +45,13 @@ _ATTRS = {
     "EncodePng": ("compression",),
     "EncodeWav": (),
     "ExtractJpegShape": ("output_type",),
+    "MatchingFiles": (),
     "ParseTensor": ("out_type",),
+    "ReadFile": (),
     "SerializeTensor": (),
+    "StatelessSampleDistortedBoundingBox": (
+        "aspect_ratio_range", "area_range", "max_attempts", "use_image_if_no_bounding_boxes",
+    ),
 }  # fmt: skip
 assert _ATTRS.keys() == ROW_KERNELS
 

@@ -24,6 +24,7 @@ from tf_pfor.converters.ragged import (
     shapes,
     sized_slices,
     slices,
+    suppression,
 )
 
 __all__ = [
@@ -44,4 +45,5 @@ __all__ = [
     "shapes",
     "sized_slices",
     "slices",
+    "suppression",
 ]

@@ -14,11 +14,11 @@ from tf_pfor.converters.ragged._forms import (
     row_ids,
     uses_packed,
 )
-from tf_pfor.converters.sparse._joint_rows import flat_of, joint_splits
+from tf_pfor.converters.sparse._joint_rows import flat_of, joint_splits, own_splits
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, Size
+from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, Size, same_sizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
@@ -161,3 +161,36 @@ def bincount(call: Call, splits: Value, values: Value, size: Value, weights: Val
     if isinstance(many, RowSizes):
         return from_packed(call, made, [many])
     return call.like(tf.reshape(made, tf.stack([call.loop.length, many, tf.cast(width, tf.int32)])))
+
+
+@source("RaggedCross")
+@ragged_rule("RaggedCross")
+def cross(
+    call: Call, ragged_values: list[Value], ragged_row_splits: list[Value],
+    sparse_indices: list[Value], sparse_values: list[Value], sparse_shape: list[Value],
+    dense_inputs: list[Value],
+) -> Any:  # fmt: skip
+    """The ragged rows of all rows are one after the other, and so are those of matrices."""
+    if sparse_indices or sparse_values or sparse_shape:
+        raise CannotVectorize("sparse tensors are crossed with others")
+    numbers: list[Size] = []
+    flat: list[tf.Tensor] = []
+    splits: list[tf.Tensor] = []
+    for values, own in zip(ragged_values, ragged_row_splits):
+        data, count = flat_of(call, values)
+        joint, many = joint_splits(call, own, count)
+        flat.append(data)
+        splits.append(joint)
+        numbers.append(many)
+    dense: list[tf.Tensor] = []
+    for value in dense_inputs:
+        x: Any = call.stacked(value)
+        if isinstance(value, Ragged) or x.shape.rank != 3 or None in x.shape[1:]:
+            raise CannotVectorize("the shape of a dense input is not known before running")
+        dense.append(tf.reshape(x, [-1, x.shape[2]]))
+        numbers.append(x.shape[1])
+    if not all(same_sizes([m], numbers[:1]) for m in numbers):
+        raise CannotVectorize("its inputs are not known to have as many rows")
+    made, ends = call.rebuild(ragged_values=flat, ragged_row_splits=splits, dense_inputs=dense)
+    own, sizes = own_splits(call, ends, numbers[0], call.op.outputs[1])
+    return [Ragged.packed(made, [sizes], call.op.outputs[0]), own]

@@ -330,6 +330,31 @@ def fill_empty_rows(
     return [*made, call.like(empty).with_inner_shape(call.output_shape(2) or (None,)), own_places]
 
 
+@source("RaggedFillEmptyRows")
+@ragged_rule("RaggedFillEmptyRows")
+def fill_empty_ragged_rows(
+    call: Call, value_rowids: Value, values: Value, nrows: Value, default_value: Value
+) -> Any:
+    """The ragged rows of all rows are one after the other."""
+    size: Any = tf.maximum(shared(nrows, "nrows"), 1)
+    shared(default_value, "default_value")
+    entries = Entries(call, value_rowids, values)
+    at, total = entries.flat[0], tf.cast(call.loop.length, tf.int64) * nrows.tensor
+    is_in = (at >= 0) & (at < nrows.tensor)
+    ids = tf.where(is_in, at + entries.rows * size, total)
+    ids, filled, is_empty, places = call.rebuild(
+        value_rowids=ids, values=entries.flat[1], nrows=total
+    )
+    rows = ids // size
+    made = by_row(call, rows, [ids - rows * size, filled])
+    assert isinstance(made[0], Ragged)
+    (sizes,) = made[0].sizes
+    starts = tf.cast(tf.cumsum(sizes.tensor, exclusive=True), tf.int64)  # type: ignore[union-attr]
+    empty = tf.reshape(is_empty, tf.stack([call.loop.length, tf.cast(nrows.tensor, tf.int32)]))
+    own_places = entries.back(places - tf.gather(starts, entries.rows), 3)
+    return [*made, call.like(empty).with_inner_shape(call.output_shape(2) or (None,)), own_places]
+
+
 @source("RaggedFillEmptyRowsGrad SparseFillEmptyRowsGrad")
 @ragged_rule("RaggedFillEmptyRowsGrad SparseFillEmptyRowsGrad")
 def fill_empty_rows_gradient(call: Call, reverse_index_map: Value, grad_values: Value) -> Any:

@@ -200,12 +200,23 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
 
 @source("ComputeAccidentalHits")
 def accidental_hits(call: Call, true_classes: Value, sampled_candidates: Value) -> Any:
-    """The batch takes all rows, which share the candidates."""
+    """The batch takes all rows; candidates of a row are classes of its own, behind the others'."""
     require_packed(call)
-    shared(sampled_candidates, "sampled_candidates")
-    wide = call.stacked(true_classes)
-    shape = tf.shape(wide)
+    wide: Any = call.stacked(true_classes)
+    shape: Any = tf.shape(wide)
+    candidates: Any = sampled_candidates.tensor
+    count = tf.shape(candidates, tf.int64)[-1]
+    if sampled_candidates.is_stacked:
+        low = tf.minimum(tf.reduce_min(wide), tf.reduce_min(candidates))
+        high = tf.maximum(tf.reduce_max(wide), tf.reduce_max(candidates))
+        first = tf.range(shape[0], dtype=tf.int64) * (high - low + 1)
+        wide = wide + first[:, None, None]
+        candidates = tf.reshape(candidates + first[:, None], [-1])
     flat = tf.reshape(wide, [shape[0] * shape[1], shape[2]])
-    at, ids, weights = call.rebuild(true_classes=flat)
+    number = call.attr("num_true")
+    at, ids, weights = tf.raw_ops.ComputeAccidentalHits(
+        true_classes=flat, sampled_candidates=candidates, num_true=number
+    )
     size = tf.maximum(shape[1], 1)
+    ids = ids % count if sampled_candidates.is_stacked else ids
     return by_row(call, at // size, [at % size, ids, weights])

@@ -6,6 +6,7 @@ import it. Who reads and writes what in a graph is told by `core/accesses.py`.
 """
 
 from tf_pfor.converters.state import (
+    candidates,
     debug,
     generator,
     lookup,
@@ -16,6 +17,7 @@ from tf_pfor.converters.state import (
 )
 
 __all__ = [
+    "candidates",
     "debug",
     "generator",
     "lookup",

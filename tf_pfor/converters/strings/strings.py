@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from tf_pfor.converters.math._families import elementwise
+from tf_pfor.converters.math._families import elementwise, fold_batch, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
-from tf_pfor.core.shapes import inner_dims
+from tf_pfor.core.shapes import fold, inner_dims, unfold
 from tf_pfor.core.values import Value
 
 elementwise(
@@ -35,6 +35,25 @@ elementwise(
         ),
     }
 )  # fmt: skip
+
+fold_batch(table("Fingerprint"), "data")
+
+
+@RegisterPFor("SdcaFprint", ("input",))
+def fingerprints(call: Call, input: Value) -> Any:
+    """Two numbers for each text of a vector: [n*m] -> [n*m, 2]."""
+    return unfold(call, call.rebuild(input=fold(call, input)), input)
+
+
+@RegisterPFor("ShardedFilename", ANY)
+@RegisterPFor("ShardedFilespec", ANY)
+def name_of_shard(call: Call, basename: Value, *numbers: Value) -> Any:
+    """The name, the shard and the number of shards, which have five digits."""
+    emit = call.emit
+    digits = [emit("AsString", v.tensor, width=5, fill="0") for v in numbers]
+    which = [emit.constant("?????"), *digits][-2]
+    parts = [basename.tensor, emit.constant("-"), which, emit.constant("-of-"), digits[-1]]
+    return emit("StringJoin", parts)
 
 
 @RegisterPFor("RegexFullMatch", ("input",))

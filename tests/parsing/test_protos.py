@@ -1,0 +1,57 @@
+"""Protocol buffers, decoded: fields as long as the longest of the row."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.example import feature_pb2
+from tensorflow.core.framework import versions_pb2
+
+import tf_pfor
+
+LISTS = [feature_pb2.Int64List(value=range(k)).SerializeToString() for k in (3, 0, 1, 2)]
+VERSIONS = [
+    versions_pb2.VersionDef(producer=3, bad_consumers=[1, 2]).SerializeToString(),
+    versions_pb2.VersionDef(min_consumer=4).SerializeToString(),
+    b"",
+    versions_pb2.VersionDef(bad_consumers=[5]).SerializeToString(),
+]
+
+
+def decoded(texts):
+    made = tf.raw_ops.DecodeProtoV2(
+        bytes=texts, message_type="tensorflow.VersionDef",
+        field_names=["producer", "min_consumer", "bad_consumers"],
+        output_types=[tf.int32, tf.int32, tf.int32],
+    )  # fmt: skip
+    return [made.sizes, *made.values]
+
+
+def of_lists(texts):
+    made = tf.raw_ops.DecodeProtoV2(
+        bytes=texts, message_type="tensorflow.Int64List", field_names=["value"],
+        output_types=[tf.int64],
+    )  # fmt: skip
+    return [made.sizes, made.values[0] + 1]
+
+
+def again(texts):
+    sizes, values = of_lists(texts)
+    return tf.raw_ops.EncodeProto(
+        sizes=sizes, values=[values], field_names=["value"], message_type="tensorflow.Int64List"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "pairs"),
+    [(decoded, False), (decoded, True), (of_lists, False), (of_lists, True), (again, True)],
+)
+def test_messages(body, pairs):
+    texts = tf.constant(VERSIONS if body is decoded else LISTS)
+    rows = tf.reshape(texts, [2, 2]) if pairs else texts
+    found = tf_pfor.vectorized_map(body, rows, fallback_to_while_loop=False)
+    one = tf.function(body)
+    for i in range(rows.shape[0]):
+        row = tf.nest.map_structure(lambda t, i=i: t[i], found)
+        for got, want in zip(tf.nest.flatten(row), tf.nest.flatten(one(rows[i]))):
+            got = got.to_tensor() if isinstance(got, tf.RaggedTensor) else got
+            np.testing.assert_array_equal(got, want)
