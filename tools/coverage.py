@@ -1,7 +1,7 @@
 """Writes docs/coverage.md: every op type of the installed TensorFlow, and what happens to it.
 
-Run by ``make docs``. The facts come from TensorFlow's op registry and from ours, and what is said of
-endpoints from the table that ``python -m tools.sweep`` writes.
+Run by ``make docs``. The facts come from TensorFlow's op registry and from ours; what is said of
+endpoints is from the table that ``python -m tools.sweep`` writes.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def coverage(*names: str) -> Coverage:
 
 
 def _is_op_type(name: str) -> bool:
-    return "." not in name or name.startswith("tf.raw_ops.") and name not in measured()
+    return "." not in name or (name.startswith("tf.raw_ops.") and name not in measured())
 
 
 def op_types_of_tensorflow() -> list[str]:

@@ -1,6 +1,6 @@
 """What became of endpoints of TensorFlow's public API when they were measured.
 
-``endpoints.csv`` is written by ``python -m tools.sweep`` from a clone: calls of each endpoint, mapped
+``python -m tools.sweep``, from a clone, writes ``endpoints.csv``: calls of each endpoint, mapped
 over rows and held against a Python loop.
 """
 
@@ -25,6 +25,7 @@ VERDICTS = {
     "looped": "a sequential loop",
     "refused": "an error says what cannot be vectorized",
     "wrong": "other numbers than a loop gives: a bug",
+    "fails": "TensorFlow fails in a plain loop as well, on a CPU",
     "not measured": "nobody has measured it: explain shows what becomes of a call",
 }
 

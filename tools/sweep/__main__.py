@@ -3,7 +3,7 @@
 Each case is mapped over three rows, with the fallback off and on, and compared with a Python loop
 over them. ``PART`` selects the endpoints whose names contain one of them. What is found is written
 into ``tf_pfor/frontends/endpoints.csv``, which ``tf_pfor.coverage`` and docs/coverage.md read.
-A case that fails in the loop as well is TensorFlow's own error, and is not written.
+A case that fails in the loop as well is TensorFlow's own error.
 """
 
 from __future__ import annotations

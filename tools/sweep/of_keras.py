@@ -167,7 +167,7 @@ LAYERS: list[Case] = [
     layer("Rescaling", _IMAGE, scale=2.0),
     layer("Resizing", _IMAGE, height=4, width=5),
     layer("Resizing", _IMAGE, height=4, width=5, crop_to_aspect_ratio=True, label="cropped"),
-    layer("STFTSpectrogram", positive(64), frame_length=16, frame_step=8),
+    layer("STFTSpectrogram", positive(64, 1), frame_length=16, frame_step=8),
     layer("MelSpectrogram", positive(64), fft_length=16, sequence_stride=8, num_mel_bins=4),
     layer("Solarization", _IMAGE, kwargs={"training": True}, value_range=(0, 1)),
     layer("StringLookup", _TOKENS, vocabulary=["to", "be"]),

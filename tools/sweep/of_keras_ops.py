@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -30,7 +32,7 @@ _OF_ONE = (
     "log1p log2 log_sigmoid log_softmax logsumexp nan_to_num ndim negative nonzero norm ones_like "
     "rad2deg ravel real reciprocal relu relu6 round rsqrt selu shape sigmoid sign signbit silu sin "
     "sinc sinh size soft_shrink softmax softplus softsign sort argsort sparse_plus sparse_sigmoid "
-    "sparsemax sqrt square squareplus squeeze stop_gradient swish tan tanh tanh_shrink threshold "
+    "sparsemax sqrt square squareplus squeeze stop_gradient swish tan tanh tanh_shrink "
     "transpose trapezoid trunc unique vander zeros_like normalize rms_normalization "
     "layer_normalization convert_to_tensor"
 )
@@ -47,8 +49,27 @@ _OF_TWO = (
     "subtract true_divide vdot correlate"
 )
 
+
+def _counted(x: Any) -> Any:
+    def is_small(v: Any) -> Any:
+        return v < 3.0
+
+    def more(v: Any) -> Any:
+        return (v + 1.0,)
+
+    return _ops.while_loop(is_small, more, (x,))
+
+
+def _powers(x: Any) -> Any:
+    def step(i: Any, v: Any) -> Any:
+        return v * x
+
+    return _ops.fori_loop(0, 3, step, x)
+
+
 KERAS_OPS: list[Case] = [
     *each(OPS, _OF_ONE, positive(4)),
+    call(f"{OPS}.threshold", floats(4), 0.5, 0.0),
     call(f"{OPS}.arccosh", positive(4, low=1.1, high=3.0)),
     *each(OPS, _REDUCTIONS, floats(3, 4)),
     *each(OPS, _REDUCTIONS, floats(3, 4), axis=1, label="axis"),
@@ -165,7 +186,7 @@ KERAS_OPS: list[Case] = [
     # Control flow.
     body(f"{OPS}.cond", lambda x: _ops.cond(x > 0, lambda: x, lambda: -x), floats()),
     call(f"{OPS}.associative_scan", lambda a, b: a + b, floats(4)),
-    body(f"{OPS}.fori_loop", lambda x: _ops.fori_loop(0, 3, lambda i, v: v * x, x), floats()),
+    body(f"{OPS}.fori_loop", _powers, floats()),
     body(f"{OPS}.map", lambda x: _ops.map(lambda e: e * 2.0, x), floats(3)),
     body(f"{OPS}.scan", lambda x: _ops.scan(lambda c, e: (c + e, c), x[0], x), floats(3)),
     body(
@@ -177,7 +198,7 @@ KERAS_OPS: list[Case] = [
     body(f"{OPS}.vectorized_map", lambda x: _ops.vectorized_map(lambda e: e * 2.0, x), floats(3)),
     body(
         f"{OPS}.while_loop",
-        lambda x: _ops.while_loop(lambda v: v < 3.0, lambda v: v + 1.0, [x]),
+        _counted,
         floats(),
     ),
     # Networks.

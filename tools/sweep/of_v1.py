@@ -113,8 +113,7 @@ V1_CASES: list[Case] = [
         _IMAGE,
         [3, 3],
         floats(1, 2),
-        uniform_noise=False,
-        noise="zero",
+        random=True,
     ),
     call(f"{V1}.extract_image_patches", _IMAGE, [1, 2, 2, 1], [1, 2, 2, 1], [1, 1, 1, 1], "VALID"),
     call(

@@ -57,11 +57,11 @@ def modules() -> dict[str, list[Case]]:
     }
 
 
-def row_of(name: str, outcomes: Sequence[tuple[str, Outcome]]) -> list[str] | None:
-    """The table's row of an endpoint from its cases (label, outcome); None if none of them ran."""
+def row_of(name: str, outcomes: Sequence[tuple[str, Outcome]]) -> list[str]:
+    """The table's row of an endpoint, from its cases: label and outcome."""
     ran = [(label, what) for label, what in outcomes if what.state != ERROR]
     if not ran:
-        return None
+        return [name, "fails", "", ""]
     states = {what.state for _, what in ran}
     verdict = next(s for s in ("wrong", "refused", "looped", "vectorized") if s in states)
     if verdict == "looped" and "vectorized" in states:
@@ -76,10 +76,7 @@ def write(found: Mapping[str, Sequence[tuple[str, Outcome]]], *, keep: bool) -> 
     """Writes the table; ``keep`` what it says of other endpoints."""
     rows = {row[0]: row for row in read()} if keep else {}
     for name, outcomes in found.items():
-        row = row_of(name, outcomes)
-        rows.pop(name, None)
-        if row is not None:
-            rows[name] = row
+        rows[name] = row_of(name, outcomes)
     with TABLE.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(HEAD)
