@@ -206,8 +206,7 @@ _LOSSES = (
     "binary_crossentropy binary_focal_crossentropy categorical_crossentropy "
     "categorical_focal_crossentropy categorical_hinge cosine_similarity dice hinge huber "
     "kl_divergence log_cosh mean_absolute_error mean_absolute_percentage_error mean_squared_error "
-    "mean_squared_logarithmic_error poisson squared_hinge tversky "
-    "categorical_generalized_cross_entropy"
+    "mean_squared_logarithmic_error poisson squared_hinge tversky"
 )
 _LOSS_CLASSES = (
     "BinaryCrossentropy BinaryFocalCrossentropy CategoricalCrossentropy "
@@ -238,6 +237,12 @@ FUNCTIONS: list[Case] = [
     call(f"{K}.activations.threshold", floats(4), 0.5, 0.0),
     *each(f"{K}.activations", "softmax log_softmax sparsemax", floats(2, 4)),
     *[call(f"{K}.losses.{k}", positive(2, 4), positive(2, 4)) for k in _aliased(_LOSSES)],
+    call(
+        f"{K}.losses.categorical_generalized_cross_entropy",
+        integers(2, high=4),
+        positive(2, 4),
+        0.5,
+    ),
     call(f"{K}.losses.sparse_categorical_crossentropy", integers(2, high=4), positive(2, 4)),
     *[
         body(

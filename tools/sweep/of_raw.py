@@ -130,14 +130,21 @@ RAW: list[Case] = [
     call(f"{R}.AvgPoolGrad", orig_input_shape=[1, 6, 6, 2], grad=_OUT, **_POOL),
     call(f"{R}.LRNGrad", input_grads=_MAP, input_image=_MAP, output_image=_MAP),
     call(f"{R}.FusedBatchNormV3", x=_MAP, scale=floats(2), offset=floats(2), mean=[], variance=[]),
-    call(
+    body(
         f"{R}.FusedBatchNormGradV3",
-        y_backprop=_MAP,
-        x=_MAP,
-        scale=floats(2),
-        reserve_space_1=positive(2),
-        reserve_space_2=positive(2),
-        reserve_space_3=[],
+        lambda dy, x, scale, mean, variance: tf.raw_ops.FusedBatchNormGradV3(
+            y_backprop=dy,
+            x=x,
+            scale=scale,
+            reserve_space_1=mean,
+            reserve_space_2=variance,
+            reserve_space_3=[],
+        )[:3],  # what else it returns, nobody reads, and has another shape than it says
+        _MAP,
+        _MAP,
+        floats(2),
+        positive(2),
+        positive(2),
     ),
     call(
         f"{R}.Dilation2DBackpropInput",

@@ -65,7 +65,7 @@ _UNARY: dict[str, Callable[..., Any]] = {
         s, tf.ones([3, 2]), adjoint_a=True
     ),
     "to_indicator": lambda s: tf.sparse.to_indicator(
-        tf.sparse.map_values(lambda v: tf.cast(v, tf.int64), s), 4
+        tf.sparse.map_values(lambda v: tf.cast(tf.abs(v), tf.int64), s), 4
     ),
     "transpose": tf.sparse.transpose,
     "bincount": lambda s: tf.sparse.bincount(

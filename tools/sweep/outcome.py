@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
+from tf_pfor.api.explain import describe
 from tools.sweep.cases import Case, N, Rows
 
 STATES = ("vectorized", "looped", "refused", "wrong", "an error in a plain loop as well")
@@ -56,14 +57,17 @@ def outcome(case: Case) -> Outcome:
         made = _op_types(looped.get_concrete_function(given[0]).graph.as_graph_def())
     except Exception as why:  # any error of any endpoint is a result here
         return Outcome(STATES[4], _line(why))
-    loops = ""
+    try:
+        loops = _loops(one, rows)
+    except Exception as why:
+        return Outcome("refused", _line(why), made)
     for fallback in ("error", "loop"):
         try:
             found = tf_pfor.vectorized_map(one, rows, warn=False, fallback=fallback)
         except tf_pfor.NotVectorizableError as why:
             if fallback == "loop":
                 return Outcome("refused", _line(why), made)
-            loops = " ".join(sorted({f.split()[0] for f in why.failures}))
+            loops |= {f.split()[0] for f in why.failures}
             continue
         except Exception as why:
             return Outcome("refused", _line(why), made)
@@ -72,7 +76,13 @@ def outcome(case: Case) -> Outcome:
             return Outcome("wrong", f"fallback {fallback}: {problem}", made)
         if not _has_own_shapes(found):
             break  # where all rows have one shape, what is vectorized is so with the fallback on
-    return Outcome("looped" if loops else "vectorized", loops, made)
+    return Outcome("looped" if loops else "vectorized", " ".join(sorted(loops)), made)
+
+
+def _loops(one: Any, rows: list[Any]) -> set[str]:
+    """The op types that run in a loop, also where that is no warning: kernels that take one row."""
+    records = describe(one, rows).records
+    return {r.op_type for r in records if r.outcome.value in ("looped", "rejected")}
 
 
 def _has_own_shapes(found: Any) -> bool:
