@@ -65,10 +65,12 @@ def _endpoints(found: coverage.Coverage) -> list[str]:
     counts = ", ".join(f"{count} {verdict}" for verdict, count in found.verdicts.items())
     lines = [
         f"## Endpoints of the public API: {len(found.endpoints)}\n",
-        f"Small calls of each, mapped over three rows and held against a Python loop, with the "
-        f"fallback off and on, by `python -m tools.sweep`: {counts}. "
+        "Small calls of each, mapped over three rows with the fallback off (and on, where that is "
+        "refused or rows have shapes of their own) and held against a Python loop by "
+        f"`python -m tools.sweep`: {counts}. "
         "`python -m tf_pfor coverage tf.image.resize` tells which op types an endpoint is made of. "
-        "What loops says so in brackets: which call, and the op types that do.\n",
+        "What loops over rows says so in brackets: which call, and the op types that do (kernels "
+        "of images and sounds in parallel, without a warning).\n",
     ]
     modules: dict[str, dict[str, list[str]]] = collections.defaultdict(
         lambda: collections.defaultdict(list)

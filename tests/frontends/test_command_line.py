@@ -121,7 +121,7 @@ def test_coverage_of_endpoints(run):
         "coverage", "tf.strings.format", "tf.strings.regex_replace", "tf.saved_model.load"
     )
     assert code == 1
-    assert "tf.strings.format: a sequential loop\n  loops: StringFormat" in out
+    assert "tf.strings.format: a loop over rows\n  loops: StringFormat" in out
     assert "loops: rewrite of the row: RegexReplace" in out
     assert "tf.saved_model.load: nobody has measured it" in out
     code, out, _ = run("coverage", "tf.raw_ops.MatMul", "tf.sort", "--format", "json")

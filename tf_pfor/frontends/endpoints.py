@@ -21,8 +21,8 @@ from tf_pfor.core.errors import ArgumentError
 TABLE = pathlib.Path(__file__).parent / "endpoints.csv"
 VERDICTS = {
     "vectorized": "all calls that were measured are vectorized",
-    "partly": "vectorized, but for calls that run in a sequential loop",
-    "looped": "a sequential loop",
+    "partly": "vectorized, but for calls that run in a loop over rows",
+    "looped": "a loop over rows",
     "refused": "an error says what cannot be vectorized",
     "wrong": "other numbers than a loop gives: a bug",
     "fails": "TensorFlow fails in a plain loop as well, on a CPU",

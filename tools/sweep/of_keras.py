@@ -187,7 +187,7 @@ LAYERS: list[Case] = [
     layer("RandomCrop", _IMAGE, height=3, width=3, kwargs={"training": True}),
     *[
         layer(f"Random{k}", _IMAGE, kwargs={"training": True})
-        for k in words("Flip Shear Perspective ElasticTransform GaussianBlur")
+        for k in words("Flip Shear Perspective GaussianBlur")
     ],
     layer(
         "RandomTranslation", _IMAGE, height_factor=0.2, width_factor=0.2, kwargs={"training": True}

@@ -73,8 +73,9 @@ def row_of(name: str, outcomes: Sequence[tuple[str, Outcome]]) -> list[str]:
 
 
 def write(found: Mapping[str, Sequence[tuple[str, Outcome]]], *, keep: bool) -> None:
-    """Writes the table; ``keep`` what it says of other endpoints."""
-    rows = {row[0]: row for row in read()} if keep else {}
+    """Writes the table; ``keep`` what it says of other endpoints of the sweep."""
+    swept = {case.name for cases in modules().values() for case in cases}
+    rows = {row[0]: row for row in read() if row[0] in swept} if keep else {}
     for name, outcomes in found.items():
         rows[name] = row_of(name, outcomes)
     with TABLE.open("w", newline="") as file:
