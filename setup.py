@@ -27,7 +27,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10",
     packages=find_packages(include=["tf_pfor", "tf_pfor.*"]),
-    package_data={"tf_pfor": ["py.typed"]},
+    package_data={"tf_pfor": ["py.typed", "frontends/endpoints.csv"]},
     # TensorFlow comes with an extra: nobody gets a second build of it by installing tf_pfor.
     install_requires=["absl-py>=1.0", "numpy>=1.23"],
     extras_require={

@@ -1,6 +1,7 @@
 """Writes docs/coverage.md: every op type of the installed TensorFlow, and what happens to it.
 
-Run by ``make docs``. The facts come from TensorFlow's op registry and from ours.
+Run by ``make docs``. The facts come from TensorFlow's op registry and from ours; what is said of
+endpoints is from the table that ``python -m tools.sweep`` writes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import pathlib
 
 import tf_pfor  # noqa: F401  (registers all converters)
 from tf_pfor.frontends import coverage
+from tf_pfor.frontends.endpoints import VERDICTS
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "coverage.md"
 
@@ -53,8 +55,36 @@ def page() -> str:
             "",
         ]
     parts += ["## Ragged results\n", *_columns(found.in_state("ragged")), ""]
+    parts += _endpoints(found)
     parts += _verdicts([op for op in found.ops if op.state in ("fallback", "stateful")])
     return "\n".join(parts) + "\n"
+
+
+def _endpoints(found: coverage.Coverage) -> list[str]:
+    """The endpoints that were measured, by module and verdict."""
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in found.verdicts.items())
+    lines = [
+        f"## Endpoints of the public API: {len(found.endpoints)}\n",
+        "Small calls of each, mapped over three rows with the fallback off (and on, where that is "
+        "refused or rows have shapes of their own) and held against a Python loop by "
+        f"`python -m tools.sweep`: {counts}. "
+        "`python -m tf_pfor coverage tf.image.resize` tells which op types an endpoint is made of. "
+        "What loops over rows says so in brackets: which call, and the op types that do (kernels "
+        "of images and sounds in parallel, without a warning).\n",
+    ]
+    modules: dict[str, dict[str, list[str]]] = collections.defaultdict(
+        lambda: collections.defaultdict(list)
+    )
+    for e in found.endpoints:
+        loops = f" ({e.loops})" if e.loops else ""
+        modules[e.module][e.verdict].append(e.name.rpartition(".")[2] + loops)
+    for module, verdicts in sorted(modules.items()):
+        lines.append(f"### {module}: {sum(map(len, verdicts.values()))}\n")
+        for verdict in VERDICTS:
+            if verdict in verdicts:
+                names = verdicts[verdict]
+                lines += [f"{verdict} ({len(names)}): {', '.join(names)}.", ""]
+    return lines
 
 
 def _verdicts(ops: list[coverage.OpCoverage]) -> list[str]:

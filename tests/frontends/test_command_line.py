@@ -85,6 +85,8 @@ def test_a_file(run, tmp_path):
         (("explain", f"{F}:broken", "--input", "float32[3]"), "KeyError"),
         (("bench", f"{F}:square", "-n", "0"), "at least 1"),
         (("coverage", "Matmul"), "Did you mean MatMul"),
+        (("coverage", "tf.image.resiz"), "Did you mean tf.image.resize"),
+        (("coverage", "numpy.abs"), "no endpoint"),
         (("nothing",), "invalid choice"),
         ((), "required"),
         (("doctor", "--color"), "unrecognized"),
@@ -108,6 +110,27 @@ def test_coverage_of_ops(run):
     assert json.loads(out)["ops"][0]["state"] == "converter"
 
 
+def test_coverage_of_endpoints(run):
+    code, out, _ = run("coverage", "tf.abs", "keras.ops.abs")  # tf.math.abs by another name
+    assert code == 0
+    assert out.startswith(
+        "tf.math.abs: all calls that were measured are vectorized\n  op types: Abs"
+    )
+    assert "tf.keras.ops.abs: all calls" in out
+    code, out, _ = run(
+        "coverage", "tf.strings.format", "tf.strings.regex_replace", "tf.saved_model.load"
+    )
+    assert code == 1
+    assert "tf.strings.format: a loop over rows\n  loops: StringFormat" in out
+    assert "loops: rewrite of the row: RegexReplace" in out
+    assert "tf.saved_model.load: nobody has measured it" in out
+    code, out, _ = run("coverage", "tf.raw_ops.MatMul", "tf.sort", "--format", "json")
+    found = json.loads(out)
+    assert found["ops"][0]["op_type"] == "MatMul"
+    assert found["endpoints"][0]["verdict"] == "vectorized"
+    assert "TopKV2" in found["endpoints"][0]["op_types"]
+
+
 def test_coverage_of_all_is_what_the_page_says(run):
     code, out, _ = run("coverage")
     assert code == 0
@@ -116,6 +139,8 @@ def test_coverage_of_all_is_what_the_page_says(run):
     assert f"| {found.totals['converter']} |" in text
     assert sum(found.totals.values()) == len(found.ops) > 1400
     assert f"{found.totals['fallback']:5}  the fallback" in out
+    assert f"{len(found.endpoints)} endpoints of the public API were measured" in out
+    assert f"## Endpoints of the public API: {len(found.endpoints)}" in text
     for op in found.ops:
         if op.topic:
             assert f"| {op.op_type} | " in text

@@ -166,3 +166,27 @@ def test_results_meet_other_ragged_tensors():
     images = tf_pfor.pfor(lambda i: tf.ones([i, 2, i]), 3)
     assert images.shape.as_list() == [3, None, 2, None]
     assert (images * 2.0).to_list() == [[], [[[2.0], [2.0]]], [[[2.0, 2.0]] * 2] * 2]
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_what_must_be_of_one_shape_is_dense(n):
+    """Kernels that do not broadcast, one of whose inputs has the same shape in all rows."""
+    x = tf.reshape(tf.range(12.0), [3, 4])[:n]
+    mask = tf.constant([[1, 0, 1, 0], [0, 0, 1, 1], [1, 1, 0, 0]])[:n] > 0
+
+    def two(row, m):
+        kept = tf.boolean_mask(row, m)  # [2], which nobody knows
+        chosen = tf.raw_ops.Select(condition=m[:2], x=kept, y=tf.zeros_like(kept))
+        return chosen, tf.add_n([kept, row[:2]])
+
+    found = tf_pfor.vectorized_map(lambda e: two(*e), (x, mask), fallback="error")
+    for i in range(n):
+        for f, e in zip(found, two(x[i], mask[i])):
+            np.testing.assert_array_equal(f[i], e)
+    assert [f.shape for f in found] == [[n, 2]] * 2
+
+
+def test_what_must_be_of_one_shape_but_is_not():
+    x = tf.reshape(tf.range(6.0), [2, 3])
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf_pfor.vectorized_map(lambda r: tf.add_n([tf.boolean_mask(r, r > 1.0), r]), x)

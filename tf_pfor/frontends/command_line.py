@@ -127,9 +127,10 @@ def _add_explain(commands: Any) -> None:
 
 
 def _add_coverage(commands: Any) -> None:
-    says = "show which op types of this TensorFlow are vectorized, and how"
+    says = "show which op types and endpoints of this TensorFlow are vectorized, and how"
     command = _command(commands, "coverage", _coverage, says)
-    command.add_argument("ops", nargs="*", metavar="OP", help="op types; all if left out")
+    says = "op types or endpoints, such as MatMul or tf.image.resize; all if left out"
+    command.add_argument("names", nargs="*", metavar="NAME", help=says)
     _add_format(command, "text", "json")
 
 
@@ -253,9 +254,9 @@ def _arrays(path: str) -> dict[str, Any]:
 def _coverage(args: argparse.Namespace) -> int:
     from tf_pfor.frontends.coverage import coverage
 
-    found = coverage(*args.ops)
+    found = coverage(*args.names)
     _print(found, args.format)
-    return int(bool(args.ops) and found.totals["converter"] < len(found.ops))
+    return int(bool(args.names) and not found.is_vectorized)
 
 
 def _doctor(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``coverage``: what happens to each op type of the installed TensorFlow."""
+"""``coverage``: what happens to op types and endpoints of the installed TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.registry import REGISTRY, Outcome, Rule, describe
+from tf_pfor.frontends.endpoints import EndpointCoverage, endpoint, measured
 from tf_pfor.frontends.verdicts import verdict
 from tf_pfor.layouts.ragged_rules import SOURCES
 
@@ -48,20 +49,34 @@ class OpCoverage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Coverage:
-    """What happens to some op types, or to all: made by ``coverage``.
+    """What happens to some op types and endpoints, or to all: made by ``coverage``.
 
     Attributes:
       tensorflow: the version.
       ops: one entry for each op type, sorted.
+      endpoints: one entry for each endpoint of the public API that was asked for or measured.
     """
 
     tensorflow: str
     ops: tuple[OpCoverage, ...]
+    endpoints: tuple[EndpointCoverage, ...] = ()
 
     @property
     def totals(self) -> dict[str, int]:
         """How many op types are in which state."""
         return {s: sum(op.state == s for op in self.ops) for s in STATES}
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        """How many endpoints have which verdict."""
+        return dict(collections.Counter(e.verdict for e in self.endpoints).most_common())
+
+    @property
+    def is_vectorized(self) -> bool:
+        """Whether converters take all of these op types, and all endpoints are vectorized."""
+        return all(op.state == "converter" for op in self.ops) and all(
+            e.verdict == "vectorized" for e in self.endpoints
+        )
 
     def in_state(self, state: str) -> list[str]:
         """The op types in a state."""
@@ -78,8 +93,9 @@ class Coverage:
 
     def text(self, width: int = 100) -> str:
         """For a terminal: each op if they are few, else the counts and the names by topic."""
-        if len(self.ops) <= 40:
-            return "\n".join(line for op in self.ops for line in _lines(op, width))
+        if len(self.ops) + len(self.endpoints) <= 40:
+            lines = [line for op in self.ops for line in _lines(op, width)]
+            return "\n".join([*lines, *(x for e in self.endpoints for x in e.lines(width))])
         lines = [f"TensorFlow {self.tensorflow}, {len(self.ops)} op types", ""]
         for state, count in self.totals.items():
             lines += textwrap.wrap(f"{count:5}  {STATES[state]}", width, subsequent_indent=" " * 7)
@@ -87,6 +103,8 @@ class Coverage:
             names = ", ".join(op.op_type for op in ops)
             lines += ["", f"{topic.replace('_', ' ')} ({len(ops)})"]
             lines += textwrap.wrap(names, width, initial_indent="  ", subsequent_indent="  ")
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.items())
+        lines += ["", f"{len(self.endpoints)} endpoints of the public API were measured: {counts}"]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,24 +113,27 @@ class Coverage:
             "tensorflow": self.tensorflow,
             "totals": self.totals,
             "ops": [dataclasses.asdict(op) for op in self.ops],
+            "endpoints": [dataclasses.asdict(e) for e in self.endpoints],
         }
 
     def __str__(self) -> str:
         return self.text()
 
 
-def coverage(*op_types: str) -> Coverage:
-    """What happens to op types whose inputs differ between iterations.
+def coverage(*names: str) -> Coverage:
+    """What happens to op types whose inputs differ between iterations, and to endpoints.
 
     Args:
-      *op_types: OpDef names, such as "MatMul"; none for all that this TensorFlow has.
+      *names: OpDef names, such as "MatMul", or endpoints of the public API, such as
+        "tf.image.resize"; none for all op types that this TensorFlow has, and all endpoints that
+        were measured.
 
     Returns:
       The ``Coverage``: ``print`` shows it, ``to_dict()`` has it for programs. docs/coverage.md is
       made of it.
 
     Raises:
-      ArgumentError: if this TensorFlow has no such op type.
+      ArgumentError: if this TensorFlow has no such op type or endpoint.
 
     >>> import tf_pfor
     >>> print(tf_pfor.coverage("Cholesky", "MatrixLogarithm"))
@@ -120,17 +141,29 @@ def coverage(*op_types: str) -> Coverage:
       native_batch: any inputs may be stacked
     MatrixLogarithm: a converter takes it
       native_batch: any inputs may be stacked
+    >>> tf_pfor.coverage("tf.linalg.cholesky").endpoints[0].verdict
+    'vectorized'
     """
     known = op_types_of_tensorflow()
+    if not names:
+        every = tuple(measured().values())
+        return Coverage(tf.__version__, tuple(map(_of, known)), every)
+    op_types = [name.removeprefix("tf.raw_ops.") for name in names if _is_op_type(name)]
     for name in op_types:
         if name not in known:
             close = difflib.get_close_matches(name, known, 3, 0.7)
             hint = f" Did you mean {' or '.join(close)}?" if close else ""
             raise ArgumentError(
                 f"TensorFlow {tf.__version__} has no op type {name!r}.{hint} Expected: the name of "
-                "an OpDef, such as MatMul or Conv2D; explain and warnings show them."
+                "an OpDef, such as MatMul or Conv2D, or an endpoint, such as tf.image.resize; "
+                "explain and warnings show op types."
             )
-    return Coverage(tf.__version__, tuple(_of(name) for name in op_types or known))
+    found = tuple(endpoint(name) for name in names if not _is_op_type(name))
+    return Coverage(tf.__version__, tuple(map(_of, op_types)), found)
+
+
+def _is_op_type(name: str) -> bool:
+    return "." not in name or (name.startswith("tf.raw_ops.") and name not in measured())
 
 
 def op_types_of_tensorflow() -> list[str]:

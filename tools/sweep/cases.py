@@ -25,7 +25,9 @@ class Rows:
     """
 
     def __init__(self, values: Any):
-        self.values = tf.constant(np.asarray(values))
+        array = np.asarray(values)
+        # Fixed-size bytes of numpy lose the zeros at their ends.
+        self.values = tf.constant(values if array.dtype.kind in "SU" else array)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +77,12 @@ def body(
 
 def each(prefix: str, names: str, *args: Any, **kwargs: Any) -> list[Case]:
     """The same arguments for several endpoints of one module."""
-    return [call(f"{prefix}.{name}", *args, **kwargs) for name in names.split()]
+    return [call(f"{prefix}.{name}", *args, **kwargs) for name in words(names)]
+
+
+def words(names: str) -> list[str]:
+    """The names in a text."""
+    return names.split()
 
 
 _RNG = np.random.default_rng(7)

@@ -10,14 +10,16 @@ BANDED = positive(3, 5)
 LINALG: list[Case] = [
     *each(
         "tf.linalg",
-        "cholesky det logdet inv slogdet svd eigh eigvalsh lu qr expm logm sqrtm trace pinv "
-        "matrix_transpose adjoint diag_part matrix_rank normalize norm global_norm",
+        "cholesky det logdet inv slogdet svd eigh eigvalsh lu qr expm sqrtm trace pinv "
+        "matrix_transpose adjoint diag_part matrix_rank normalize norm",
         spd(3),
     ),
     call("tf.linalg.eig", spd(3)),
+    body("tf.linalg.logm", lambda x: tf.linalg.logm(tf.complex(x, 0.0 * x)), spd(3)),
+    call("tf.linalg.global_norm", [floats(3), floats(2)]),
     call("tf.linalg.eigvals", spd(3)),
     *each("tf.linalg", "solve lstsq triangular_solve matmul", spd(3), floats(3, 2)),
-    call("tf.linalg.lstsq", floats(4, 2), floats(4, 1), fast=False),
+    call("tf.linalg.lstsq", floats(4, 2), floats(4, 1), fast=False, label="slow"),
     call("tf.linalg.cholesky_solve", spd(3), floats(3, 2)),
     call("tf.linalg.matvec", spd(3), floats(3)),
     call("tf.linalg.band_part", spd(3), 1, 0),
@@ -29,9 +31,9 @@ LINALG: list[Case] = [
     call("tf.linalg.tridiagonal_matmul", floats(3, 5), floats(5, 2)),
     call("tf.linalg.cross", floats(3), floats(3)),
     call("tf.linalg.diag", floats(3)),
-    call("tf.linalg.diag", floats(3), k=1),
+    call("tf.linalg.diag", floats(3), k=1, label="k"),
     call("tf.linalg.diag", floats(3), k=integers(low=-1, high=2), label="k of the row"),
-    call("tf.linalg.diag_part", floats(3, 3), k=(-1, 1)),
+    call("tf.linalg.diag_part", floats(3, 3), k=(-1, 1), label="k"),
     call(
         "tf.linalg.diag_part", floats(3, 3), k=1, padding_value=floats(), label="padding of the row"
     ),

@@ -121,5 +121,5 @@ MATH: list[Case] = [
     call("tf.math.softmax", floats(4)),
     call("tf.math.log_softmax", floats(4)),
     call("tf.math.scalar_mul", floats(), floats(4)),
-    call("tf.math.cumsum", floats(4), reverse=True),
+    call("tf.math.cumsum", floats(4), reverse=True, label="reverse"),
 ]

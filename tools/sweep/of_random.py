@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import tensorflow as tf
 
-from tools.sweep.cases import Case, call, each, floats, integers, positive
+from tools.sweep.cases import Case, body, call, each, floats, integers, positive
 
 _RANDOM = {"shape": [4], "seed": integers(2)}
 RANDOM: list[Case] = [
@@ -25,7 +26,13 @@ RANDOM: list[Case] = [
     call("tf.random.experimental.stateless_shuffle", floats(5), integers(2)),
     call("tf.random.experimental.stateless_fold_in", [1, 2], integers()),
     call("tf.random.experimental.stateless_split", integers(2), 2),
-    call("tf.random.experimental.index_shuffle", integers(), [1, 2, 3], 9),
+    body(
+        "tf.random.experimental.index_shuffle",
+        lambda i: tf.random.experimental.index_shuffle(
+            i, tf.constant([1, 2], tf.uint32), tf.constant(9, tf.int32)
+        ),
+        integers(),
+    ),
     *each("tf.random", "normal uniform truncated_normal", [4], random=True),
     call("tf.random.gamma", [2], positive(4), random=True),
     call("tf.random.poisson", [2], positive(4), random=True),

@@ -37,9 +37,9 @@ _UNARY: dict[str, Callable[..., Any]] = {
     "fill_empty_rows": lambda s: tf.sparse.fill_empty_rows(s, 1.0),
     "map_values": lambda s: tf.sparse.map_values(tf.square, s),
     "mask": lambda s: tf.sparse.retain(s, s.values > 0),
-    "maximum": lambda s: tf.sparse.maximum(s, _other(s.values[:1] * tf.ones([3]))),
-    "minimum": lambda s: tf.sparse.minimum(s, _other(s.values[:1] * tf.ones([3]))),
-    "add": lambda s: tf.sparse.add(s, _other(s.values[:1] * tf.ones([3]))),
+    "maximum": lambda s: tf.sparse.maximum(s, _other(tf.reduce_sum(s.values) * tf.ones([3]))),
+    "minimum": lambda s: tf.sparse.minimum(s, _other(tf.reduce_sum(s.values) * tf.ones([3]))),
+    "add": lambda s: tf.sparse.add(s, _other(tf.reduce_sum(s.values) * tf.ones([3]))),
     "add dense": lambda s: tf.sparse.add(s, tf.ones([3, 4])),
     "concat": lambda s: tf.sparse.concat(1, [s, s]),
     "multiply dense": lambda s: s * tf.ones([3, 4]),
@@ -65,11 +65,14 @@ _UNARY: dict[str, Callable[..., Any]] = {
         s, tf.ones([3, 2]), adjoint_a=True
     ),
     "to_indicator": lambda s: tf.sparse.to_indicator(
-        tf.sparse.map_values(lambda v: tf.cast(v, tf.int64), s), 4
+        tf.sparse.map_values(lambda v: tf.cast(tf.abs(v), tf.int64), s), 4
     ),
     "transpose": tf.sparse.transpose,
     "bincount": lambda s: tf.sparse.bincount(
-        tf.sparse.map_values(lambda v: tf.cast(v, tf.int64), s), minlength=4, maxlength=4, axis=-1
+        tf.sparse.map_values(lambda v: tf.cast(tf.abs(v), tf.int64), s),
+        minlength=4,
+        maxlength=4,
+        axis=-1,
     ),
     "cross_hashed": lambda s: tf.sparse.cross_hashed(
         [tf.sparse.map_values(lambda v: tf.cast(v, tf.int64), s)] * 2, 7

@@ -49,6 +49,29 @@ def of_every_matrix(call: Call, *_: Value) -> Any:
     return call.rebuild()
 
 
+@RegisterPFor("MatrixDiagPartV2", ("input", "padding_value"))
+@RegisterPFor("MatrixDiagPartV3", ("input", "padding_value"), attrs=("align",))
+@RegisterPFor("MatrixDiagV2", ("diagonal", "padding_value"))
+@RegisterPFor("MatrixDiagV3", ("diagonal", "padding_value"), attrs=("align",))
+def padded_by_row(call: Call, *_: Value) -> Any:
+    """Padded with zeros; then the row's own number wherever the same of ones has a zero.
+
+    As in TensorFlow, the padding has no gradient.
+    """
+    emit, first = call.emit, next(iter(call.inputs))  # "diagonal", or "input"
+    given, padding = call.inputs[first], call.inputs["padding_value"]
+    assert isinstance(given, Value)
+    assert isinstance(padding, Value)
+    rank = call.op.outputs[0].shape.rank
+    if rank is None or not (given.dtype.is_floating or given.dtype.is_integer):
+        raise CannotVectorize("which diagonals there are is unknown, or they are no real numbers")
+    zero = emit.constant(0, given.dtype)
+    made = call.rebuild(padding_value=zero)
+    ones = call.rebuild(**{first: emit("OnesLike", given.tensor), "padding_value": zero})
+    own = emit("StopGradient", column(call, padding, rank))
+    return emit("SelectV2", emit("NotEqual", ones, zero), made, own)
+
+
 @RegisterPFor("MatrixSetDiagV2", ("diagonal", "input"))
 @RegisterPFor("MatrixSetDiagV3", ("diagonal", "input"), attrs=("align",))
 def set_band_of_every_matrix(call: Call, input: Value, diagonal: Value, k: Value) -> Any:

@@ -23,7 +23,7 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
 
@@ -103,9 +103,9 @@ def same_shape(call: Call, *inputs: Any) -> Any:
         raise CannotVectorize("numbers of one shape")
     if any(rank_of(v) != rank_of(first) for v in flat):
         raise CannotVectorize("its inputs are of different rank")
-    if not all(isinstance(v, Ragged) for v in flat):
-        raise CannotVectorize("one of its inputs has the same shape in all iterations")
     del inputs
+    if not all(isinstance(v, Ragged) for v in flat):
+        return _same_as_dense(call, flat)
     flat = unified(call, flat, rank_of(first), broadcasts=False)
     sizes = [broadcast_size([size_at(v, i) for v in flat], i) for i in range(first.n_leading)]
     is_packed = uses_packed(call)
@@ -119,6 +119,20 @@ def same_shape(call: Call, *inputs: Any) -> Any:
     }
     made = call.rebuild(**changes)
     return (from_packed if is_packed else from_padded)(call, made, sizes)
+
+
+def _same_as_dense(call: Call, flat: list[Value]) -> Any:
+    """One input has the same shape in all rows, so the rows of the others must have it too."""
+    shape = next(v.inner_shape for v in flat if not isinstance(v, Ragged))
+    if not is_static(shape):
+        raise CannotVectorize("one of its inputs has the same shape in all iterations")
+    known = [_of_shape(call, v, shape) if isinstance(v, Ragged) else call.stacked(v) for v in flat]
+    supply = iter(known)
+    changes = {
+        name: [next(supply) for _ in v] if isinstance(v, list) else next(supply)
+        for name, v in call.inputs.items()
+    }
+    return call.rebuild(**changes)
 
 
 @ragged_rule("Identity StopGradient")
@@ -155,10 +169,13 @@ def elementwise_sum(call: Call, x: Value, y: Value) -> Any:
 def ensure_shape(call: Call, value: Ragged) -> Any:
     """Dense, after a check, where all of the shape is known."""
     known: Any = call.op.outputs[0].shape
-    if not known.is_fully_defined():
-        return value
+    return _of_shape(call, value, known.as_list()) if known.is_fully_defined() else value
+
+
+def _of_shape(call: Call, value: Ragged, known: Any) -> tf.Tensor:
+    """Dense rows, after a check that each has this shape."""
     dense = value.standard(call.emit).tensor
     shape = tf.shape(dense)  # if there are no rows, nobody knows how large one would be
-    inner = tf.where(shape[0] > 0, shape[1:], known.as_list())
+    inner = tf.where(shape[0] > 0, shape[1:], known)
     made = tf.reshape(dense, tf.concat([shape[:1], inner], 0))
-    return tf.ensure_shape(made, [call.loop.static_length, *known.as_list()])
+    return tf.ensure_shape(made, [call.loop.static_length, *known])

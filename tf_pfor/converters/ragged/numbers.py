@@ -1,4 +1,4 @@
-"""Numbers of own count in each row: ranges, places of what is true, shapes that broadcast."""
+"""Numbers of own count in each row: ranges, places of what is true, or among sorted ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from tf_pfor.converters.ragged._forms import (
     after_check,
     from_packed,
     from_padded,
+    is_one,
+    masked,
+    padded,
     rank_of,
     row_ids,
     row_starts,
+    size_at,
     uses_packed,
 )
 from tf_pfor.converters.ragged.shapes import target_sizes
@@ -135,6 +139,33 @@ def where_of_ragged(call: Call, input: Value) -> Any:
     most = None if rank_of(input) > 1 else size.most
     places = tf.concat([first[:, None], found[:, 1:]], 1)
     return from_packed(call, places, [RowSizes.of(counts, most)])
+
+
+@ragged_rule("LowerBound UpperBound")
+def search(call: Call, sorted_inputs: Value, values: Value) -> Any:
+    """Places among one row of sorted numbers, [1, m], for values [1, k], of which either is own.
+
+    Behind the numbers of a row stands the largest there is: no place lies beyond its length.
+    """
+    if not all(rank_of(v) == 2 and is_one(size_at(v, 0)) for v in (sorted_inputs, values)):
+        raise CannotVectorize("several sequences in each row, of which one has lengths of its own")
+    if isinstance(values, Ragged) and not sorted_inputs.is_stacked and uses_packed(call):
+        made = call.rebuild(values=tf.reshape(values.tensor, [1, -1]))
+        return from_packed(call, tf.reshape(made, [-1]), values.sizes)
+    if not sorted_inputs.is_stacked:
+        sorted_inputs = Value.stacked(call.stacked(sorted_inputs))
+    if not values.is_stacked:
+        values = Value.stacked(call.stacked(values))
+    numbers, among = padded(call, values, 2), padded(call, sorted_inputs, 2)  # [n, 1, k or m]
+    size = size_at(sorted_inputs, 1)
+    if isinstance(sorted_inputs, Ragged):
+        dtype = among.dtype
+        among = masked(among, sorted_inputs.sizes, np.inf if dtype.is_floating else dtype.max)
+    made = call.rebuild(sorted_inputs=tf.squeeze(among, 1), values=tf.squeeze(numbers, 1))
+    if isinstance(size, RowSizes):
+        made = tf.minimum(made, tf.cast(size.tensor, made.dtype)[:, None])
+    made = tf.expand_dims(made, 1)
+    return from_padded(call, made, values.sizes) if isinstance(values, Ragged) else made
 
 
 _DRAWS = "RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal"
