@@ -56,7 +56,7 @@ def fitted(model, weights=None, **options):
 
 @pytest.mark.parametrize(
     ("size", "weights", "jit_compile"),
-    [(1, None, True), (1, WEIGHTS, False), (2, None, False)],
+    [(1, WEIGHTS, True), (2, None, False)],
 )
 def test_a_step_is_that_of_a_loop(size, weights, jit_compile):
     model = small()
@@ -89,14 +89,13 @@ def test_without_clipping_it_is_fit(tmp_path):
     whole = PerExample(models[0], clip_norm=1e9)
     for model in (whole, models[1]):
         model.compile(keras.optimizers.SGD(RATE), "mse", metrics=["mae"], jit_compile=False)
-        histories.append(model.fit(X, Y, 4, epochs=2, shuffle=False, verbose=0).history)
+        histories.append(model.fit(X, Y, 3, shuffle=False, verbose=0).history)
     for name, values in histories[0].items():
         np.testing.assert_allclose(values, histories[1][name], 1e-5)
     for a, b in zip(*[m.get_weights() for m in models], strict=True):
         np.testing.assert_allclose(a, b, 1e-4, 1e-5)
-    np.testing.assert_allclose(
-        whole.evaluate(X, Y, verbose=0), models[1].evaluate(X, Y, verbose=0), 1e-5
-    )
+    mse, mae = np.mean((model(X) - Y) ** 2), np.abs(model(X) - Y).mean()
+    np.testing.assert_allclose(whole.evaluate(X, Y, verbose=0), [mse, mae], 1e-4)
     whole.save(tmp_path / "m.keras")
     again = keras.models.load_model(tmp_path / "m.keras")
     np.testing.assert_allclose(again(X), whole(X), 1e-6)
@@ -117,15 +116,17 @@ def test_mixed_precision():
 
 
 def test_noise_is_as_large_as_said():
-    model = small()
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(300), keras.layers.Dense(2)])
     noisy = PerExample(model, clip_norm=CLIP, noise_multiplier=2.0, seed=3)
     clean = PerExample(model, clip_norm=CLIP)
+    found = []
     for whole in (noisy, clean):
         whole.compile("sgd", "mse")
-    without = clean.gradients(X, Y)[0][0]
-    draws = [noisy.gradients(X, Y)[0][0] - without for _ in range(40)]
-    np.testing.assert_allclose(np.std(draws), 2.0 * CLIP / len(X), rtol=0.15)
-    assert abs(np.mean(draws)) < 0.02
+        found.append(np.concatenate([np.ravel(g) for g in whole.gradients(X, Y)[0]]))
+    noise = found[0] - found[1]  # of 1802 weights
+    np.testing.assert_allclose(np.std(noise), 2.0 * CLIP / len(X), rtol=0.07)
+    assert abs(np.mean(noise)) < 0.01
 
 
 def test_outputs_and_losses_in_nests():
@@ -165,7 +166,7 @@ def test_what_is_refused():
 
 def test_the_example_trains_as_by_hand():
     """A layer of one example, with masks, and the same layer written for batches."""
-    by_example, by_hand = keras_sequences.main(count=24, longest=5, epochs=3, batch=8)
+    by_example, by_hand = keras_sequences.main(count=16, longest=4, epochs=3, batch=8, units=4)
     np.testing.assert_allclose(by_example, by_hand, 1e-4)
     assert by_example[-1] < by_example[0]
 

@@ -79,16 +79,18 @@ class PerExampleGradientModel(keras.Model):
         if model.built:
             self.built = True
 
-    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+    def call(self, inputs: Any, training: Any = None) -> Any:
         """The outputs of a batch."""
-        return self.model(inputs, training=training, mask=mask)
+        return self.model(inputs, training=training)
 
     @property
     def losses(self) -> list[Any]:
         """As in ``keras.Model``; in the loss of an example without the penalties of weights."""
         found = super().losses
-        penalties = len(self._get_regularization_losses()) if self._only_of_examples else 0
-        return found[: len(found) - penalties]
+        if not self._only_of_examples:
+            return found
+        penalties = [w for w in self.trainable_weights if w.regularizer is not None]
+        return found[: len(found) - len(penalties)]  # Keras puts them at the end
 
     def gradients(
         self, x: Any, y: Any, sample_weight: Any = None, scale: Any = 1.0

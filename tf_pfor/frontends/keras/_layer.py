@@ -206,7 +206,7 @@ class Vectorized(keras.layers.Layer):
         autocast = _scopes.autocast_dtype()
         outputs = outputs_of(self._wrapped, args, kwargs, masks, training, autocast)
         return keras.tree.map_structure(
-            lambda spec: keras.KerasTensor((size, *spec.shape), spec.dtype.name), outputs
+            lambda spec: spec and keras.KerasTensor((size, *spec.shape), spec.dtype.name), outputs
         )
 
     def compute_output_shape(self, input_shape: Any) -> Any:

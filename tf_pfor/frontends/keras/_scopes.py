@@ -17,6 +17,7 @@ from tf_pfor.tracing.trace import autographed
 keras: Any = importlib.import_module("keras")
 _state: Any = importlib.import_module("keras.src.backend.common.global_state")
 _variables: Any = importlib.import_module("keras.src.backend.common.variables")
+_AutocastScope: Any = getattr(_variables, "AutocastScope", None) or _variables.AutoCastScope
 _layer: Any = importlib.import_module("keras.src.layers.layer")
 _CONTEXT, _AUTOCAST = "current_call_ctx", "autocast_scope"
 
@@ -67,7 +68,7 @@ def inside_of_a_layer(training: Any, autocast: str | None) -> Generator[None]:
         context.training = training
         _state.set_global_attribute(_CONTEXT, context)
     try:
-        with _variables.AutocastScope(autocast):
+        with _AutocastScope(autocast):
             yield
     finally:
         _state.set_global_attribute(_CONTEXT, held)
@@ -101,7 +102,7 @@ def with_autograph(layers: Sequence[Any]) -> Generator[None]:
     own = [
         layer
         for layer in all_layers(layers)
-        if not type(layer).__module__.startswith(("keras.", "tf_pfor."))
+        if not type(layer).__module__.startswith(("keras.", "keras_", "tf_pfor."))
         and "call" not in vars(layer)
     ]
     for layer in own:
