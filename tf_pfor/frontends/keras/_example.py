@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.core.axes import Axis, entered
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.frontends.keras import _scopes
 from tf_pfor.frontends.keras._scopes import keras
@@ -28,6 +29,7 @@ class Wrapped:
       tracked: these, and variables.
       takes: which of "training" and "mask" it has as an argument.
       batch_of_one: whether it is called with a batch of one example.
+      axis_name: by which collectives in it name the batch, "" if it has no name.
     """
 
     fn: Callable[..., Any]
@@ -35,9 +37,12 @@ class Wrapped:
     tracked: tuple[Any, ...]
     takes: frozenset[str]
     batch_of_one: bool
+    axis_name: str
 
     @classmethod
-    def of(cls, fn: Callable[..., Any], uses: Sequence[Any], batch_of_one: bool) -> Wrapped:
+    def of(
+        cls, fn: Callable[..., Any], uses: Sequence[Any], batch_of_one: bool, axis_name: str | None
+    ) -> Wrapped:
         """Looks at what ``fn`` is."""
         is_layer = isinstance(fn, keras.layers.Layer)
         tracked = (fn,) if is_layer else tuple(uses)
@@ -47,7 +52,8 @@ class Wrapped:
             names = frozenset(inspect.signature(call).parameters)
         except (TypeError, ValueError):
             names = frozenset[str]()
-        return cls(fn, layers, tracked, names & {"training", "mask"}, batch_of_one)
+        takes = names & {"training", "mask"}
+        return cls(fn, layers, tracked, takes, batch_of_one, axis_name or "")
 
     @property
     def is_layer(self) -> bool:
@@ -168,7 +174,7 @@ def outputs_of(
     """
     with keras.StatelessScope(), keras.SymbolicScope():
         graph = _tf.FuncGraph("keras_example")
-        with graph.as_default():
+        with graph.as_default(), entered(Axis(wrapped.axis_name)):
             args, kwargs, masks = keras.tree.map_structure(_placeholder, (args, kwargs, masks))
             outputs, _ = wrapped.called(args, kwargs, masks, training, autocast)
             return keras.tree.map_structure(_spec, outputs)

@@ -110,7 +110,7 @@ class Vectorized(keras.layers.Layer):
 
     @property
     def _wrapped(self) -> Wrapped:
-        return Wrapped.of(self.fn, self.uses, self.batch_of_one)
+        return Wrapped.of(self.fn, self.uses, self.batch_of_one, self._options.axis_name)
 
     @property
     def _hands_masks_on(self) -> bool:
