@@ -1,5 +1,8 @@
 """tf_pfor: TensorFlow code written for one example runs on a whole batch at once."""
 
+import importlib as _importlib
+import typing as _typing
+
 from tf_pfor.frontends import command_line as _command_line
 from tf_pfor.frontends import quiet as _quiet
 
@@ -65,6 +68,17 @@ from tf_pfor.frontends.coverage import Coverage, coverage
 from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
 from tf_pfor.tracing.caching import CacheInfo, cache_info, clear_cache
 from tf_pfor.version import __version__
+
+if _typing.TYPE_CHECKING:
+    from tf_pfor import keras as keras
+
+
+def __getattr__(name: str) -> _typing.Any:
+    """``tf_pfor.keras``, which imports Keras, is imported when it is first asked for."""
+    if name == "keras":
+        return _importlib.import_module("tf_pfor.keras")
+    raise AttributeError(f"module 'tf_pfor' has no attribute {name!r}")
+
 
 __all__ = [
     "ArgumentError",

@@ -25,7 +25,8 @@ FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 def _public():
     names = [name for name in tf_pfor.__all__ if name != "__version__"]
-    return [*names, *(f"data.{name}" for name in tf_pfor.data.__all__)]
+    fronts = {"data": tf_pfor.data, "keras": tf_pfor.keras}
+    return [*names, *(f"{front}.{name}" for front, m in fronts.items() for name in m.__all__)]
 
 
 def _item(name):

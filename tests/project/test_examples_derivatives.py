@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf_pfor
 from examples import demo_digits, dp_sgd, heat_equation, rnn_fixed_points
 
 # -- fixed points of a recurrent network -----------------------------------------------------------
@@ -84,7 +85,9 @@ def test_the_network_learns_the_solution(capsys):
 
 def dp_model(chunk_size=None, clip_norm=0.5, noise_multiplier=0.0):
     keras.utils.set_random_seed(1)
-    model = dp_sgd.DPModel(demo_digits.make_model(), clip_norm, noise_multiplier, chunk_size)
+    model = tf_pfor.keras.PerExampleGradientModel(
+        demo_digits.make_model(), clip_norm, noise_multiplier, chunk_size=chunk_size
+    )
     model.compile(
         keras.optimizers.SGD(1.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     )
@@ -108,12 +111,13 @@ def test_clipped_sums(chunk_size):
         grads = tape.gradient(loss, [v.value for v in model.trainable_variables])
         scale = min(1.0, 0.5 / float(tf.linalg.global_norm(grads)))
         expected = [e + scale * g.numpy() for e, g in zip(expected, grads)]
-        alone, _ = model.clipped_sum(image[None], label[None])
+        alone, *_ = model.gradients(image[None], label[None])
         assert float(tf.linalg.global_norm(alone)) <= 0.5 * (1 + 1e-5)
-    found, losses = model.clipped_sum(x, y)
+    found, losses, outputs = model.gradients(x, y)
     for f, e in zip(found, expected):
-        np.testing.assert_allclose(f, e, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(12 * f, e, rtol=1e-4, atol=1e-5)
     assert losses.shape == [12]
+    np.testing.assert_allclose(outputs, model(x), rtol=1e-4, atol=1e-5)
 
 
 def test_noise_has_the_size_that_was_asked_for():

@@ -33,7 +33,8 @@ def explain(
     """Prints what becomes of each op of ``fn`` when it is vectorized, and runs nothing.
 
     Args:
-      fn: the body of a ``pfor``, or a function of one row.
+      fn: the body of a ``pfor``, or a function of one row; of a ``tf_pfor.keras.Vectorized``
+        layer what it wraps.
       *args: for a ``pfor`` body the number of iterations, an int or a scalar integer tensor. For
         a function of one row its elements: a nest of tensors, [n, ...] each, or of
         ``tf.TensorSpec``s where there is no data yet; as many as ``fn`` has arguments.
@@ -70,6 +71,7 @@ def describe(
     while_strategy: str = "auto",
 ) -> Report:
     """``explain`` without printing."""
+    fn = getattr(fn, "of_one_example", fn)  # what a layer of batches maps
     settings = settings_of(None, "different", while_strategy, may_loop=fallback_to_while_loop)
     scratch = _tf.FuncGraph("explain")
     with scratch.as_default():

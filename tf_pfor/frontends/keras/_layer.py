@@ -1,0 +1,436 @@
+"""``Vectorized``: a layer or a function of one example, as a layer of batches."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.api.explain import explain as explain_function
+from tf_pfor.api.report import Report
+from tf_pfor.api.vmap import vmap
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.frontends.keras import _rows, _scopes, _specs
+from tf_pfor.frontends.keras._example import Wrapped, outputs_of
+from tf_pfor.frontends.keras._scopes import keras
+
+_no_autograph = tf.autograph.experimental.do_not_convert
+
+
+class _Memo:
+    """What a layer remembers of how it was called; no attribute that Keras would track."""
+
+    def __init__(self) -> None:
+        self.specs: Any = None  # ((inputs, *args), kwargs, masks) of one example
+        self.given: Any = None  # the same, of the call that is about to build the layer
+        self.full: dict[str, Any] = {}  # outputs of an example of full length, by its specs
+
+
+@keras.saving.register_keras_serializable("tf_pfor")
+class Vectorized(keras.layers.Layer):
+    """A Keras layer that runs a layer or a function of ONE example on each example of a batch.
+
+    All examples run at once, without a loop (``tf_pfor.vmap``). The layer is as any other: in
+    Functional, Sequential and subclassed models, trained by ``fit``, saved and loaded. What it
+    wraps gets ``x[i]`` of each input, without the batch axis, and may hold Python control flow on
+    tensors.
+
+    A Keras mask [batch, time]: each example is cut to the steps that are valid (``x[:length]`` of
+    a mask with the padding at the end). If what is wrapped has an argument ``mask``, the example
+    stays whole, and its mask [time] is handed over. Results of own lengths are padded with zeros,
+    and have a Keras mask.
+
+    Args:
+      fn: a ``keras.layers.Layer`` whose ``call`` takes one example, or a function; an argument
+        ``training`` is passed on.
+      uses: layers and ``keras.Variable``s that a function ``fn`` uses, to be trained. A model with
+        these cannot be saved as ``.keras``: write a layer.
+      batch_of_one: call ``fn`` with ``x[i][None]``, a batch of one example, and take ``[0]`` of the
+        results: for layers and models of Keras, which take batches.
+      masks: "cut": to the valid steps; "pass": hand the mask on; "auto": as ``fn`` has an argument.
+      axis_name: by which collectives (``tf_pfor.psum`` ...) in ``fn`` may name the batch.
+      chunk_size: as for ``tf_pfor.vmap``.
+      memory_budget: as for ``tf_pfor.vmap``.
+      fallback: as for ``tf_pfor.vmap``.
+      randomness: as for ``tf_pfor.vmap``; also of ``keras.random.SeedGenerator``.
+      while_strategy: as for ``tf_pfor.vmap``.
+      out_shapes: "padded": see above; "dense": rows of different shapes are an error.
+      supports_jit: whether Keras may compile models with this layer by XLA. Not by default: "auto",
+        the default of ``compile``, would do so, and shapes that depend on data are refused then.
+      **kwargs: as for any layer: ``name``, ``dtype``, ``trainable``, ``activity_regularizer``.
+
+    Raises:
+      ArgumentError, ArgumentTypeError: if an argument is wrong.
+
+    >>> import keras
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> class Halve(keras.layers.Layer):
+    ...     def call(self, x):  # [3]: one example
+    ...         while tf.reduce_sum(x) > 1.0:
+    ...             x = x / 2.0
+    ...         return x
+    >>> layer = tf_pfor.keras.Vectorized(Halve())
+    >>> layer(tf.constant([[4., 0., 0.], [0., 1., 2.]])).numpy().tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.25, 0.5]]
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        uses: Sequence[Any] = (),
+        batch_of_one: bool = False,
+        masks: str = "auto",
+        axis_name: str | None = None,
+        chunk_size: int | str | None = None,
+        memory_budget: int | None = None,
+        fallback: Any = "loop",
+        randomness: str = "different",
+        while_strategy: str = "auto",
+        out_shapes: str = "padded",
+        supports_jit: bool = False,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        _check(fn, uses, masks, out_shapes)
+        self.fn = fn
+        self.uses = list(uses)
+        self.batch_of_one = bool(batch_of_one)
+        self.masks = masks
+        self.out_shapes = out_shapes
+        self.supports_jit = bool(supports_jit)
+        self._options = _Options(
+            axis_name, chunk_size, memory_budget, _plain(fallback), randomness, while_strategy
+        )
+        self._options.mapped(fn, out_shapes)  # says what is wrong with the options
+        self._memo = _Memo()
+
+    @property
+    def _wrapped(self) -> Wrapped:
+        return Wrapped.of(self.fn, self.uses, self.batch_of_one, self._options.axis_name)
+
+    @property
+    def _hands_masks_on(self) -> bool:
+        takes_one = "mask" in self._wrapped.takes
+        return self.masks == "pass" or (self.masks == "auto" and takes_one)
+
+    @property
+    def of_one_example(self) -> Callable[..., Any]:
+        """What is wrapped as a function of one example: what ``tf_pfor.explain`` looks at."""
+        wrapped, autocast = self._wrapped, _autocast(self)
+
+        @_no_autograph
+        def of_one_example(*args: Any) -> Any:
+            return wrapped.called(args, {}, None, False, autocast)[0]
+
+        of_one_example.__qualname__ = wrapped.name
+        return of_one_example
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Of a batch. Builds what is wrapped by the shapes and dtypes of one example."""
+        if not args and "inputs" in kwargs:
+            args = (kwargs.pop("inputs"),)
+        if not self.built:
+            self._memo.given = _specs.of_call(self, args, kwargs, self._hands_masks_on)
+        return super().__call__(*args, **kwargs)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the variables of what is wrapped; ``input_shape`` is that of a batch."""
+        specs = self._memo.given or _specs.of_shapes(self, input_shape)
+        self._memo.given = None
+        if specs is None:
+            return
+        self._memo.specs = specs
+        args, kwargs, masks = specs
+        outputs_of(self._wrapped, args, kwargs, masks, False, _autocast(self))
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        """Shapes and dtypes of one example."""
+        return None if self._memo.specs is None else {"example": _specs.encoded(self._memo.specs)}
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        """Builds the layer as it was when it was saved."""
+        if "example" in config:
+            self._memo.given = _specs.decoded(config["example"])
+            self.build()
+
+    @_no_autograph
+    def call(
+        self, inputs: Any, *args: Any, training: Any = None, mask: Any = None, **kwargs: Any
+    ) -> Any:
+        """Runs all examples of a batch at once."""
+        if _scopes.is_symbolic():  # Keras asks an outer layer for shapes
+            found = self.compute_output_spec(inputs, *args, training=training, mask=mask, **kwargs)
+            return keras.tree.map_structure(_specs.zeros, found)
+        is_cut = not self._hands_masks_on
+        batch = _Batch.of(self._wrapped, ((inputs, *args), kwargs), mask, is_cut)
+        autocast = _scopes.autocast_dtype()
+        shapes = "ragged" if self.out_shapes == "padded" else self.out_shapes
+        mapped = self._options.mapped(_of_rows(self._wrapped, batch, training, autocast), shapes)
+        with _scopes.outside_of_layers():
+            outputs, masks, losses = mapped(batch.rows, batch.lengths, batch.masks)
+        for loss in losses:
+            count = tf.cast(tf.shape(loss)[0], loss.dtype)
+            self.add_loss(tf.math.divide_no_nan(tf.reduce_sum(loss), count))
+        return self._with_masks(outputs, masks, batch, training, autocast)
+
+    def _with_masks(
+        self, outputs: Any, masks: list[Any], batch: _Batch, training: Any, autocast: Any
+    ) -> Any:
+        """Dense outputs; those of own lengths as long as for an example of full length."""
+        leaves = _rows.flat(outputs)
+        sizes: list[Any] = [None] * len(leaves)
+        if batch.is_cut and any(isinstance(y, tf.RaggedTensor) for y in leaves):
+            stand_ins, specs = batch.full_specs()
+            key, full = repr((specs, training, autocast)), self._memo.full
+            if key not in full:
+                args, kwargs = specs
+                full[key] = outputs_of(self._wrapped, args, kwargs, None, training, autocast)
+            sizes = [
+                _rows.full_sizes(spec, batch.cuts, stand_ins) for spec in _rows.flat(full[key])
+            ]
+        name = f"Vectorized({self._wrapped.name})"
+        done = [_rows.finished(*given, name) for given in zip(leaves, masks, sizes)]
+        return keras.tree.pack_sequence_as(outputs, done)
+
+    def compute_output_spec(
+        self, inputs: Any, *args: Any, training: Any = None, mask: Any = None, **kwargs: Any
+    ) -> Any:
+        """Shapes and dtypes of the outputs, from one example: no batch is traced."""
+        size = _specs.batch_size((inputs, args, kwargs))
+        args, kwargs = _specs.of_batch(((inputs, *args), kwargs))
+        masks = _specs.of_batch(mask) if self._hands_masks_on else None
+        autocast = _scopes.autocast_dtype()
+        outputs = outputs_of(self._wrapped, args, kwargs, masks, training, autocast)
+        return keras.tree.map_structure(
+            lambda spec: spec and keras.KerasTensor((size, *spec.shape), spec.dtype.name), outputs
+        )
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """The shapes of the outputs, for inputs of the layer's dtype."""
+        inputs = keras.tree.map_shape_structure(
+            lambda shape: keras.KerasTensor(shape, self.compute_dtype), input_shape
+        )
+        return keras.tree.map_structure(lambda x: x.shape, self.compute_output_spec(inputs))
+
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
+        """Nothing beside the masks that ``call`` hangs on what it returns."""
+
+    def explain(self) -> Report:
+        """Prints and returns what becomes of each op, of the inputs that the layer was built for.
+
+        Raises:
+          ArgumentError: if it was not built.
+        """
+        if (specs := self._memo.specs) is None:
+            raise ArgumentError(f"{self.name!r} was not built yet. Call it, or its model, before.")
+        wrapped, autocast, leaves = self._wrapped, _autocast(self), _rows.flat(specs)
+        slots = [i for i, x in enumerate(leaves) if isinstance(x, tf.TypeSpec)]
+
+        @_no_autograph
+        def of_leaves(rows: list[Any]) -> Any:
+            given = list(leaves)
+            for slot, x in zip(slots, rows):
+                given[slot] = x
+            args, kwargs, masks = keras.tree.pack_sequence_as(specs, given)
+            return wrapped.called(args, kwargs, masks, False, autocast)[0]
+
+        of_leaves.__qualname__ = wrapped.name
+        return explain_function(of_leaves, [_specs.in_batch(leaves[i]) for i in slots])
+
+    def get_config(self) -> dict[str, Any]:
+        """What ``from_config`` makes the layer of.
+
+        Raises:
+          ArgumentError: if it has ``uses``: a function cannot be saved together with its layers.
+        """
+        if self.uses:
+            raise ArgumentError(
+                f"{self.name!r} wraps {self._wrapped.name}, a function with layers of its own "
+                "(uses=[...]), which cannot be saved with it. Make it a keras.layers.Layer that "
+                "holds them. Weights alone can be saved (save_weights), and models be exported."
+            )
+        own = {name: getattr(self, name) for name in ("batch_of_one", "masks", "out_shapes")}
+        return {
+            **super().get_config(),
+            "fn": keras.saving.serialize_keras_object(self.fn),
+            **own,
+            "supports_jit": self.supports_jit,
+            **dataclasses.asdict(self._options),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Vectorized:
+        """The layer that ``get_config`` has described."""
+        config = dict(config)
+        fn = keras.saving.deserialize_keras_object(config.pop("fn"), custom_objects=custom_objects)
+        return cls(fn, **config)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """Those of ``tf_pfor.vmap`` that a layer passes on."""
+
+    axis_name: str | None
+    chunk_size: int | str | None
+    memory_budget: int | None
+    fallback: Any
+    randomness: str
+    while_strategy: str
+
+    def mapped(self, fn: Callable[..., Any], out_shapes: str) -> Callable[..., Any]:
+        return vmap(fn, out_shapes=out_shapes, **dataclasses.asdict(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Batch:
+    """What a layer was called with.
+
+    Attributes:
+      structure: ((inputs, *args), kwargs).
+      kept: its leaves, None in the place of those to map over.
+      slots: which these are.
+      given: the tensors to map over.
+      cuts: what was made of them by masks, else None.
+      masks: their Keras masks, to be handed on, else None.
+    """
+
+    structure: Any
+    kept: tuple[Any, ...]
+    slots: tuple[int, ...]
+    given: tuple[Any, ...]
+    cuts: tuple[_rows.Cut | None, ...]
+    masks: list[Any]
+
+    @classmethod
+    def of(cls, wrapped: Wrapped, structure: Any, mask: Any, is_cut: bool) -> _Batch:
+        """Splits the arguments, and cuts what is to be cut."""
+        leaves = _rows.flat(structure)
+        valid = [_scopes.mask_of(x) for x in leaves]
+        for i, own in enumerate(_rows.flat(mask)):
+            valid[i] = own if own is not None else valid[i]
+        slots = tuple(i for i, x in enumerate(leaves) if tf.is_tensor(x) and x.shape.rank != 0)
+        cuts = tuple(
+            _rows.cut(leaves[i], valid[i], f"An input of Vectorized({wrapped.name})")
+            if is_cut and valid[i] is not None
+            else None
+            for i in slots
+        )
+        return cls(
+            structure=keras.tree.map_structure(lambda x: None, structure),
+            kept=tuple(None if i in slots else x for i, x in enumerate(leaves)),
+            slots=slots,
+            given=tuple(leaves[i] for i in slots),
+            cuts=cuts,
+            masks=[None if is_cut else valid[i] for i in slots],
+        )
+
+    @property
+    def is_cut(self) -> bool:
+        return any(c is not None for c in self.cuts)
+
+    @property
+    def rows(self) -> list[Any]:
+        """What to map over."""
+        return [x if c is None else c.rows for x, c in zip(self.given, self.cuts)]
+
+    @property
+    def lengths(self) -> list[Any]:
+        """The length of each row, where rows are cut."""
+        return [None if c is None else c.lengths for c in self.cuts]
+
+    def full_specs(self) -> tuple[list[int | None], Any]:
+        """An example from which nothing is cut; which sizes stand for unknown ones in it."""
+        stand_ins = _rows.probes(self.cuts)
+        leaves = list(self.kept)
+        for slot, x, size in zip(self.slots, self.given, stand_ins):
+            spec = _specs.of_row(x)
+            if size is not None:
+                spec = tf.TensorSpec([size, *spec.shape[1:]], spec.dtype)
+            leaves[slot] = spec
+        return stand_ins, keras.tree.pack_sequence_as(self.structure, leaves)
+
+
+def _of_rows(wrapped: Wrapped, batch: _Batch, training: Any, autocast: Any) -> Callable[..., Any]:
+    """The function of one example that is mapped."""
+    structure, kept, slots = batch.structure, batch.kept, batch.slots
+
+    @_no_autograph
+    def of_rows(rows: list[Any], lengths: list[Any], masks: list[Any]) -> Any:
+        leaves = list(kept)
+        for slot, x, length, mask in zip(slots, rows, lengths, masks):
+            leaves[slot] = x if length is None else x[:length]
+            if mask is not None:
+                _scopes.set_mask(x, mask)
+        args, kwargs = keras.tree.pack_sequence_as(structure, leaves)
+        own = keras.tree.map_structure(_scopes.mask_of, args[0])
+        own = own if any(m is not None for m in _rows.flat(own)) else None
+        outputs, losses = wrapped.called(args, kwargs, own, training, autocast)
+        return outputs, [_scopes.mask_of(y) for y in _rows.flat(outputs)], losses
+
+    return of_rows
+
+
+def explain(model: Any) -> dict[str, Report]:
+    """Prints what becomes of each op in the ``Vectorized`` layers of a model that has been built.
+
+    Args:
+      model: a model or a layer, which was called before or built.
+
+    Returns:
+      The report of each ``Vectorized`` layer, by its name.
+
+    Raises:
+      ArgumentError: if there is no such layer, or one that was not built.
+
+    >>> import keras
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> layer = tf_pfor.keras.Vectorized(lambda x: tf.cumsum(x), name="sums")
+    >>> model = keras.Sequential([keras.Input([3]), layer])
+    >>> reports = tf_pfor.keras.explain(model)  # doctest: +ELLIPSIS
+    <lambda>, n = unknown
+    ...
+    >>> reports["sums"].totals["looped"]
+    0
+    """
+    found = [x for x in _scopes.all_layers([model]) if isinstance(x, Vectorized)]
+    if not found:
+        raise ArgumentError(f"{model.name!r} holds no tf_pfor.keras.Vectorized layer to explain.")
+    reports: dict[str, Report] = {}
+    for layer in found:
+        reports[layer.name] = layer.explain()
+    return reports
+
+
+def _check(fn: Any, uses: Any, masks: str, out_shapes: str) -> None:
+    if not callable(fn):
+        raise ArgumentTypeError(
+            f"Vectorized expects a layer or a function of one example, found {fn!r}."
+        )
+    if masks not in ("auto", "cut", "pass"):
+        raise ArgumentError(f"masks must be 'auto', 'cut' or 'pass', found {masks!r}.")
+    if out_shapes not in ("padded", "dense"):
+        raise ArgumentError(
+            f"out_shapes must be 'padded' or 'dense' in a Keras layer, found {out_shapes!r}."
+        )
+    if uses and isinstance(fn, keras.layers.Layer):
+        raise ArgumentError("uses is for functions; a layer holds what it uses itself.")
+    for x in uses:
+        if not isinstance(x, (keras.layers.Layer, keras.Variable)):
+            raise ArgumentTypeError(
+                f"uses holds {x!r}. Expected: layers of Keras and keras.Variables; Keras does not "
+                "train others."
+            )
+
+
+def _plain(fallback: Any) -> Any:
+    """A set of op types as a list, which can be saved."""
+    return sorted(fallback) if isinstance(fallback, (set, frozenset)) else fallback
+
+
+def _autocast(layer: Any) -> str | None:
+    return layer.compute_dtype if layer.compute_dtype != layer.variable_dtype else None

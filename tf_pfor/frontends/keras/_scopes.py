@@ -1,0 +1,125 @@
+"""What Keras keeps while layers run: masks, losses, the training flag.
+
+All that is private in Keras is here. Keras has no type stubs, so that it is ``Any``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.tracing.trace import autographed
+
+keras: Any = importlib.import_module("keras")
+_state: Any = importlib.import_module("keras.src.backend.common.global_state")
+_variables: Any = importlib.import_module("keras.src.backend.common.variables")
+_AutocastScope: Any = getattr(_variables, "AutocastScope", None) or _variables.AutoCastScope
+_layer: Any = importlib.import_module("keras.src.layers.layer")
+_CONTEXT, _AUTOCAST = "current_call_ctx", "autocast_scope"
+
+
+def mask_of(x: Any) -> Any:
+    """The Keras mask of a tensor, or None."""
+    return getattr(x, "_keras_mask", None)
+
+
+def set_mask(x: Any, mask: Any) -> None:
+    """Hangs a Keras mask on a tensor."""
+    x._keras_mask = mask
+
+
+def is_symbolic() -> bool:
+    """Whether Keras only asks for shapes: nothing is run, and variables have no values yet."""
+    return _state.get_global_attribute("symbolic_scope") is not None
+
+
+def autocast_dtype() -> str | None:
+    """To what variables are cast where they are read."""
+    scope = _state.get_global_attribute(_AUTOCAST)
+    return None if scope is None else scope.dtype
+
+
+@contextlib.contextmanager
+def outside_of_layers() -> Generator[None]:
+    """As if no layer were running: an eager trace that knows no outer layer can be kept."""
+    if not tf.executing_eagerly():
+        yield
+        return
+    held = {name: _state.get_global_attribute(name) for name in (_CONTEXT, _AUTOCAST)}
+    try:
+        for name in held:
+            _state.set_global_attribute(name, None)
+        yield
+    finally:
+        for name, value in held.items():
+            _state.set_global_attribute(name, value)
+
+
+@contextlib.contextmanager
+def inside_of_a_layer(training: Any, autocast: str | None) -> Generator[None]:
+    """Gives the layers that are called the training flag, and variables their dtype."""
+    held = _state.get_global_attribute(_CONTEXT)
+    if held is None:
+        context: Any = _layer.CallContext(entry_layer=None)
+        context.training = training
+        _state.set_global_attribute(_CONTEXT, context)
+    try:
+        with _AutocastScope(autocast):
+            yield
+    finally:
+        _state.set_global_attribute(_CONTEXT, held)
+
+
+def all_layers(layers: Sequence[Any]) -> list[Any]:
+    """The layers and all layers in them, each once."""
+    found = {id(x): x for layer in layers for x in (layer, *layer._flatten_layers())}
+    return list(found.values())
+
+
+@contextlib.contextmanager
+def losses_of(layers: Sequence[Any]) -> Generator[list[tf.Tensor]]:
+    """A list that has, at the end, what ``add_loss`` was called with; the layers forget it."""
+    found: list[tf.Tensor] = []
+    every = all_layers(layers)
+    held = [list(layer._losses) for layer in every]
+    for layer in every:
+        layer._losses.clear()
+    try:
+        yield found
+        found.extend(loss for layer in every for loss in layer._losses)
+    finally:
+        for layer, losses in zip(every, held):
+            layer._losses[:] = losses
+
+
+@contextlib.contextmanager
+def with_autograph(layers: Sequence[Any]) -> Generator[None]:
+    """Python control flow on tensors in the ``call`` of the user's layers: Keras converts none."""
+    own = [
+        layer
+        for layer in all_layers(layers)
+        if not type(layer).__module__.startswith(("keras.", "keras_", "tf_pfor."))
+        and "call" not in vars(layer)
+    ]
+    for layer in own:
+        object.__setattr__(layer, "call", autographed(layer.call))
+    try:
+        yield
+    finally:
+        for layer in own:
+            object.__delattr__(layer, "call")
+
+
+def strays(graph: Any, tracked: Sequence[Any]) -> list[Any]:
+    """Trainable variables that a body has read and that belong to none of what is tracked."""
+    known = {id(v._value) for x in tracked for v in _variables_of(x)}
+    watched = getattr(graph, "_watched_variables", ())
+    return [v for v in watched if v.trainable and id(v) not in known]
+
+
+def _variables_of(x: Any) -> list[Any]:
+    return [x] if isinstance(x, keras.Variable) else x.variables
