@@ -20,7 +20,6 @@ Outside = Callable[[tf.Tensor], tf.Tensor | None]
 """What an input of the loop is in the graph that the loop is to stand in; None if unknown."""
 
 _SLICE_OF_LIST = "TensorListSetItem"
-_LISTS = (_SLICE_OF_LIST, "TensorListPushBack", "TensorListScatterIntoExistingList")
 _HARMLESS = frozenset([  # stateful ops that mean the same, all trips at once
     *READS, "Assert", "CheckNumerics", "CheckNumericsV2", "Placeholder", "VarHandleOp",
     "VariableShape",
@@ -116,6 +115,7 @@ class Analysis:
         self.body = _tf.function_graph(op.graph, op.get_attr("body").name)
         self._cond = _tf.function_graph(op.graph, op.get_attr("cond").name)
         self._places = {id(t): i for i, t in enumerate(self.body.inputs)}
+        _check_end(self._cond.outputs[0])
         _check_effects(self.body, set())
         _check_effects(self._cond, set())
         found = [outside(t) for t in op.inputs]
@@ -187,8 +187,8 @@ class Analysis:
     def _written(self, i: int, after: tf.Tensor) -> Written:
         op = after.op
         if op.type != _SLICE_OF_LIST:
-            how = "appends to" if op.type == "TensorListPushBack" else "changes"
-            raise Dependent(f"a trip {how} a list{_at(op)}, expected: one write of one slice")
+            how = "in some cases only, or otherwise than" if op.type in _CONTAINERS else "by more than"
+            raise Dependent(f"a trip writes a list{_at(op)} {how} one slice that a counter tells")
         handle, index, item = op.inputs
         if self.place(handle) != i:
             raise Dependent(f"a trip writes more than one slice of a list{_at(op)}")
@@ -219,12 +219,14 @@ class Analysis:
             return None
         for k in (0, 1):
             inner, other = self._affine(op.inputs[k]), self._known(op.inputs[1 - k])
-            if inner is None or other is None or (op.type == "Sub" and k == 1):
+            if inner is None or other is None:
                 continue
             counter, factor, offset = inner
             if op.type == "Mul":
                 return counter, factor * other, offset * other
-            return counter, factor, offset + (-other if op.type == "Sub" else other)
+            if op.type != "Sub":
+                return counter, factor, offset + other
+            return (counter, factor, offset - other) if k == 0 else (counter, -factor, other - offset)
         return None
 
     # What a trip reads ----------------------------------------------------
@@ -281,12 +283,7 @@ class Analysis:
                 yield from self._bounds(tensor)
             return
         if op.type not in ("Less", "LessEqual", "Greater", "GreaterEqual"):
-            early = op.type in ("If", "StatelessIf", "LogicalNot")
-            raise Dependent(
-                "it may end early (break, return, or a condition on what is computed)"
-                if early
-                else f"its condition is more than a counter below a limit: {op.type}{_at(op)}"
-            )
+            raise Dependent(f"its condition is more than a counter below a limit: {op.type}{_at(op)}")
         left, right = op.inputs
         is_less, is_inclusive = op.type.startswith("Less"), op.type.endswith("Equal")
         counter, limit = self._side(left), self._limit(right)
@@ -317,6 +314,16 @@ class Analysis:
 def _at(op: tf.Operation) -> str:
     line = _tf.user_line(op)
     return f" ({line})" if line else ""
+
+
+def _check_end(predicate: tf.Tensor) -> None:
+    """Refuses loops with a break or a return: a part of their condition is what trips say."""
+    op = source(predicate).op
+    if op.type == "LogicalAnd":
+        for tensor in op.inputs:
+            _check_end(tensor)
+    elif op.type in ("If", "StatelessIf", "LogicalNot"):
+        raise Dependent("it may end early (break, return, or a condition on what is computed)")
 
 
 def _check_effects(graph: Any, seen: set[int]) -> None:

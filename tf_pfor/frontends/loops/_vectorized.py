@@ -30,6 +30,7 @@ from tf_pfor.tracing.trace import Body
 from tf_pfor.walker.walker import Failed, Walker
 
 _SETTINGS = Settings("error", warn=False)
+_NO_LOOP = "; the fallback loop is off"
 
 
 def results(found: Analysis) -> list[tf.Tensor]:
@@ -138,7 +139,7 @@ def _converted(
         return nested_maps.convert_body(body, elements, n, _SETTINGS, recorder, attempt)
     except PforError as why:
         lines = [line.strip(" -") for line in str(why).splitlines() if line.strip()]
-        failures = getattr(why, "failures", ())
+        failures = [f.removesuffix(_NO_LOOP) for f in getattr(why, "failures", ())]
         raise Dependent(f"it cannot be vectorized: {'; '.join(failures) or lines[0]}") from None
 
 
@@ -233,7 +234,7 @@ def _list(
         )
     with tf.control_dependencies([c for c in checks if c is not None]):
         return tf.raw_ops.TensorListScatterIntoExistingList(
-            input_handle=before, tensor=items, element_shape=shape, indices=tf.identity(indices)
+            input_handle=before, tensor=items, indices=tf.identity(indices)
         )
 
 
