@@ -28,7 +28,8 @@ def held(fn, *args, vectorized=1, kept=0, has_gradient=True, specs=None):
         gradients = tape.gradient(loss, floats) if has_gradient else []
         results.append([*found, *map(tf.convert_to_tensor, gradients)])
     for wanted, got in zip(*results, strict=True):
-        assert wanted.dtype == got.dtype and wanted.shape == got.shape
+        assert wanted.dtype == got.dtype
+        assert wanted.shape == got.shape
         if wanted.dtype == tf.string:
             assert (wanted.numpy() == got.numpy()).all()
         else:
@@ -63,7 +64,8 @@ def rows_of(xs):
 
 def test_for_over_rows():
     report = held(rows_of, XS)
-    assert report.records[0].kind == "for" and report.records[0].source == "for x in xs:"
+    assert report.records[0].kind == "for"
+    assert report.records[0].source == "for x in xs:"
     assert "test_loops.py" in report.records[0].line
 
 
@@ -176,7 +178,8 @@ def test_writes_beyond_the_end_fail():
         return out.stack()
 
     fast = tf_pfor.optimize(tf.function(fn, input_signature=[OPEN]))
-    assert fast(XS[:3]).shape == [3, 3] and fast.report.vectorized
+    assert fast(XS[:3]).shape == [3, 3]
+    assert fast.report.vectorized
     with pytest.raises(tf.errors.InvalidArgumentError, match="beyond the end"):
         fast(XS)
 
@@ -399,7 +402,8 @@ def test_called_functions():
     before = inner(tf.constant(XS))
     fast = tf_pfor.optimize(lambda xs: inner(xs) * 2.0)
     np.testing.assert_allclose(fast(tf.constant(XS)), before * 2.0, rtol=1e-6)
-    assert fast.report.vectorized and not fast.report.kept
+    assert fast.report.vectorized
+    assert not fast.report.kept
     types = _op_types(inner.get_concrete_function(tf.constant(XS)).graph)
     assert "StatelessWhile" in types or "While" in types  # its own traces are as they were
 
@@ -500,7 +504,8 @@ def test_methods_and_decorators():
     assert Model.rows.report.vectorized
     fast = tf_pfor.optimize(two.other)
     np.testing.assert_allclose(fast(XS), XS + 2.0, rtol=1e-6)
-    assert fast.report.vectorized and fast.input_signature == (OPEN,)
+    assert fast.report.vectorized
+    assert fast.input_signature == (OPEN,)
 
 
 def test_in_a_dataset_and_in_a_map():
@@ -539,7 +544,8 @@ def test_explain_runs_nothing():
 
     report = tf_pfor.optimize(fn).explain(OPEN)
     assert [r.kind for r in report.records] == ["tf.scan", "tf.map_fn"]
-    assert "1 of 2 loops vectorized" in str(report) and "kept" in str(report)
+    assert "1 of 2 loops vectorized" in str(report)
+    assert "kept" in str(report)
     assert report.to_dict()["loops"][0]["kind"] == "tf.scan"
     assert "tf.scan" in report._repr_html_()
 

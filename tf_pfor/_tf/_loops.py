@@ -117,14 +117,20 @@ def is_compiled_by_xla(function: Any) -> bool:
     return bool(function._jit_compile)
 
 
-def with_flow(array: Any, flow: tf.Tensor) -> Any:
-    """A TensorArray like another one, whose list is ``flow``."""
-    return tensor_array_ops.build_ta_with_new_flow(array, flow)
+class _StackedArray(tensor_array_ops._GraphTensorArrayV2):
+    """A TensorArray that is known to hold the rows of a tensor: to stack it costs nothing."""
+
+    def stack(self, name: str | None = None) -> tf.Tensor:
+        return tf.identity(self.rows, name)
 
 
-def is_graph_array(array: Any) -> bool:
-    """Whether a TensorArray is a list in a graph."""
-    return isinstance(array._implementation, tensor_array_ops._GraphTensorArrayV2)
+def with_flow(array: Any, flow: tf.Tensor, rows: tf.Tensor | None) -> Any:
+    """A TensorArray like another one, whose list is ``flow``, made of ``rows`` if they are given."""
+    made: Any = tensor_array_ops.build_ta_with_new_flow(array, flow)
+    if rows is not None:
+        made._implementation.__class__ = _StackedArray
+        made._implementation.rows = rows
+    return made
 
 
 PLAIN_FUNCTION: Any = _functions.PolymorphicFunction
@@ -137,4 +143,6 @@ def python_function(function: Any) -> Any:
 
 def is_graph_only(function: Any) -> bool:
     """Whether a function cannot be traced anew: it is a graph, or was loaded."""
-    return isinstance(function, (function_lib.ConcreteFunction, function_deserialization.RestoredFunction))
+    return isinstance(
+        function, (function_lib.ConcreteFunction, function_deserialization.RestoredFunction)
+    )

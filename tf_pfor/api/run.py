@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.api import composites
+from tf_pfor._tf import _patience
+from tf_pfor.api import composites, progress
 from tf_pfor.api.function import called, is_pushed_forward, numbers
 from tf_pfor.api.inputs import (
     Element,
@@ -21,16 +21,16 @@ from tf_pfor.api.inputs import (
     with_mapped,
     with_unknown_number,
 )
+from tf_pfor.api.rows_in_turn import followed_by, in_turn, join, several, sized, split
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis
 from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.emit import Dim, salted
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
 from tf_pfor.core.report import Recorder, refusal, warn_of_loops
-from tf_pfor.core.values import Value, dims
+from tf_pfor.core.values import Value
 from tf_pfor.fallback import nested_maps
 from tf_pfor.layouts.ragged import Ragged
-from tf_pfor.layouts.row_shapes import stacked_rows
 from tf_pfor.tracing import memory, row_links
 from tf_pfor.tracing.trace import Body, leaves_of, trace
 from tf_pfor.walker.walker import Failed, Settings, Walker
@@ -45,6 +45,7 @@ class Job:
       settings: what the caller chose.
       block: iterations to run at once; None for all; "auto" for as many as fit into memory.
       budget: bytes for "auto"; None for half of what is free.
+      shown: what shows how many iterations are done; None for nothing.
       once: ``fn`` must not be called again after it was traced.
       warn: whether to warn of ops that run in a sequential loop.
       out_axes: where the loop axis goes in each output: an int, None for an output that must be
@@ -61,6 +62,7 @@ class Job:
     axis_name: str | None = ""
     budget: int | None = None
     once: bool = False
+    shown: progress.Bar | progress.Lines | None = None
 
 
 def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
@@ -69,9 +71,19 @@ def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
     Returns:
       The nest that the body returns, every tensor with the loop on axis 0.
     """
-    build = _in_function if tf.executing_eagerly() else _build
+    is_eager = tf.executing_eagerly()
+    build = _in_function if is_eager else _build
+    name = getattr(job.fn, "__name__", "a function")
     job = dataclasses.replace(job, fn=composites.by_parts(job.fn))
-    return composites.assembled(build(job, elements, n))
+    if not job.settings.progress:
+        with _patience.watched(name):
+            return composites.assembled(build(job, elements, n))
+    shown = progress.Bar(name) if is_eager else progress.Lines(name)
+    try:
+        job = dataclasses.replace(job, shown=shown)
+        return composites.assembled(build(job, elements, n))
+    finally:
+        shown.close()
 
 
 def _in_function(job: Job, elements: Sequence[Element], n: Dim, body: Body | None = None) -> Any:
@@ -329,9 +341,13 @@ class _Blocks:
         signature = tuple(several(t, block) for t in self.body.outputs)
         signature = signature or (tf.TensorSpec([], tf.int32),)
 
+        def step(rows: list[tf.Tensor], _: Any) -> Any:
+            made = self._convert(rows[0], rows[1:], block) or rows[:1]
+            return after(self.job, made, rows[0] + block, n, block), []
+
         blocks, _ = in_turn(
-            lambda rows, _: (self._convert(rows[0], rows[1:], block) or rows[:1], []),
-            [tf.range(full) * block, *[_split(x, full, block) for x in given]],
+            step,
+            [tf.range(full) * block, *[split(x, full, block) for x in given]],
             signature,
             full,
         )
@@ -340,7 +356,8 @@ class _Blocks:
             with tf.control_dependencies(blocks), salted(1):  # or both need memory at once
                 first = tf.identity(tf.convert_to_tensor(done, tf.int32))
                 rest = self._convert(first, [tf.identity(x[done:]) for x in given], n - done)
-            outputs = [_sized(followed_by(a, b), n) for a, b in zip(outputs, rest)]
+                rest = after(self.job, rest, tf.convert_to_tensor(n, tf.int32), n, block)
+            outputs = [sized(followed_by(a, b), n) for a, b in zip(outputs, rest)]
         supply = iter(outputs)
         leaves = [next(supply) if isinstance(x, tf.Tensor) else None for x in self.body.leaves]
         return [x[0] if i in self.shared else x for i, x in enumerate(leaves)]  # type: ignore[index]
@@ -365,12 +382,11 @@ class _Blocks:
         ]
 
 
-def several(tensor: tf.Tensor, block: int | None) -> tf.TensorSpec:
-    """What ``block`` iterations give of an output; one iteration if None."""
-    shape: Any = tensor.shape
-    if block is not None:
-        shape = None if shape.rank is None else [block, *shape]
-    return tf.TensorSpec(shape, tensor.dtype)
+def after(
+    job: Job, results: list[tf.Tensor], done: tf.Tensor, n: Dim, block: int
+) -> list[tf.Tensor]:
+    """``results``, which show that so many of n iterations are done, if the caller asked for it."""
+    return results if job.shown is None else job.shown.after(results, done, n, block)
 
 
 def _may_run_plain(body: Body, elements: Sequence[Element], job: Job) -> bool:
@@ -392,97 +408,9 @@ def _one_by_one(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> li
         leaves = leaves_of(job.fn(*[given[0] if e.tensor is None else e.tensor for e in rows]))
         with tf.control_dependencies([x for x in leaves if isinstance(x, tf.Operation)]):
             made = [tf.identity(x) for x in leaves if isinstance(x, tf.Tensor)]
-            return [*made, tf.identity(given[0])], []
+            made = after(job, [*made, tf.identity(given[0])], given[0] + 1, n, 1)
+            return made, []
 
     signature = [*(several(t, None) for t in body.outputs), tf.TensorSpec([], tf.int32)]
     supply = iter(in_turn(one, [tf.range(n), *mapped(elements)], signature, n)[0])
-    return [_sized(next(supply), n) if isinstance(x, tf.Tensor) else None for x in body.leaves]
-
-
-def _split(x: tf.Tensor, full: Dim, block: int) -> tf.Tensor:
-    """The rows of the full blocks: [n, ...] -> [full, block, ...]."""
-    shape = dims(x)
-    inner: Any = tf.shape(x)[1:]
-    if shape is not None and None not in shape[1:]:
-        inner = tf.constant(np.asarray(shape[1:], np.int32))
-    out = tf.reshape(x[: full * block], tf.concat([[full, block], inner], 0))
-    if shape is not None:
-        out.set_shape([full if isinstance(full, int) else None, block, *shape[1:]])
-    return out
-
-
-def join(x: tf.Tensor, block: int) -> tf.Tensor:
-    """[full, block, ...] -> [full * block, ...]."""
-    shape = dims(x)
-    if shape is not None and None not in shape:
-        return tf.reshape(x, [shape[0] * block, *shape[2:]])  # type: ignore[operator]
-    dynamic = tf.shape(x)
-    out = tf.reshape(x, tf.concat([dynamic[:1] * block, dynamic[2:]], 0))
-    if shape is not None:
-        out.set_shape([None, *shape[2:]])
-    return out
-
-
-def in_turn(
-    fn: Callable[[list[tf.Tensor], list[tf.Tensor]], tuple[Sequence[tf.Tensor], Any]],
-    rows: Sequence[tf.Tensor],
-    signature: Sequence[tf.TensorSpec],
-    trips: Dim,
-    carried: Sequence[tf.Tensor] = (),
-) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """``tf.map_fn``, also where there are no rows and the shapes of results are not known.
-
-    Args:
-      fn: from a row and what is carried to the results for the row and what is carried on.
-      rows: tensors [trips, ...].
-      signature: of the results for one row.
-      trips: how many rows.
-      carried: what the first call is given.
-
-    Returns:
-      The results [trips, ...], and what the last call carries on.
-    """
-    size = _at_least_one(trips)
-    if size is not trips:
-        rows = [readable(x, trips)[:size] for x in rows]
-    given = [tf.TensorArray(x.dtype, size).unstack(x) for x in rows]
-    empty = [
-        tf.TensorArray(s.dtype, size, element_shape=s.shape, infer_shape=False) for s in signature
-    ]
-
-    def step(i: tf.Tensor, arrays: list[Any], carried: list[tf.Tensor]) -> Any:
-        made, carried = fn([a.read(i) for a in given], carried)
-        return i + 1, [a.write(i, x) for a, x in zip(arrays, made)], carried
-
-    _, arrays, last = tf.while_loop(
-        lambda i, *_: i < trips, step, (tf.constant(0), empty, list(carried)),
-        parallel_iterations=1, maximum_iterations=size,
-    )  # fmt: skip
-    made = [stacked_rows(a, s, size) for a, s in zip(arrays, signature)]
-    return made if size is trips else [x[:trips] for x in made], last
-
-
-def _at_least_one(n: Dim) -> Dim:
-    """``n``; under XLA, which compiles reads that do not run, one where it may be zero."""
-    is_known = isinstance(n, int) or not _tf.in_xla_context(tf.compat.v1.get_default_graph())
-    return n if is_known else tf.maximum(n, 1)
-
-
-def readable(x: tf.Tensor, n: Dim) -> tf.Tensor:
-    """[n, ...]; with a row of zeros more where XLA could not compile a read of it."""
-    if _at_least_one(n) is n:
-        return x
-    return tf.concat([x, tf.zeros(tf.concat([[1], tf.shape(x)[1:]], 0), x.dtype)], 0)
-
-
-def followed_by(x: tf.Tensor, rest: tf.Tensor) -> tf.Tensor:
-    """The rows of all blocks, and the rest; without blocks x does not know its shape."""
-    if not x.shape[1:].is_fully_defined():
-        x = tf.reshape(x, tf.concat([tf.shape(x)[:1], tf.shape(rest)[1:]], 0))
-    return tf.concat([x, rest], 0)
-
-
-def _sized(x: tf.Tensor, n: Dim) -> tf.Tensor:
-    if isinstance(n, int):
-        x.set_shape([n, *x.shape[1:]] if x.shape.rank is not None else None)
-    return x
+    return [sized(next(supply), n) if isinstance(x, tf.Tensor) else None for x in body.leaves]

@@ -10,7 +10,8 @@ import tensorflow as tf
 from tf_pfor.api import composites
 from tf_pfor.api.inputs import Element, mapped, stand_ins, with_mapped
 from tf_pfor.api.maps import check_blocks, check_callable
-from tf_pfor.api.run import convert_body, followed_by, in_turn, join, readable, several
+from tf_pfor.api.rows_in_turn import followed_by, in_turn, join, readable, several
+from tf_pfor.api.run import convert_body
 from tf_pfor.api.vmap import Plan, vmap
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis

@@ -187,7 +187,11 @@ class Analysis:
     def _written(self, i: int, after: tf.Tensor) -> Written:
         op = after.op
         if op.type != _SLICE_OF_LIST:
-            how = "in some cases only, or otherwise than" if op.type in _CONTAINERS else "by more than"
+            how = (
+                "in some cases only, or otherwise than"
+                if op.type in _CONTAINERS
+                else "by more than"
+            )
             raise Dependent(f"a trip writes a list{_at(op)} {how} one slice that a counter tells")
         handle, index, item = op.inputs
         if self.place(handle) != i:
@@ -226,7 +230,9 @@ class Analysis:
                 return counter, factor * other, offset * other
             if op.type != "Sub":
                 return counter, factor, offset + other
-            return (counter, factor, offset - other) if k == 0 else (counter, -factor, other - offset)
+            return (
+                (counter, factor, offset - other) if k == 0 else (counter, -factor, other - offset)
+            )
         return None
 
     # What a trip reads ----------------------------------------------------
@@ -283,7 +289,9 @@ class Analysis:
                 yield from self._bounds(tensor)
             return
         if op.type not in ("Less", "LessEqual", "Greater", "GreaterEqual"):
-            raise Dependent(f"its condition is more than a counter below a limit: {op.type}{_at(op)}")
+            raise Dependent(
+                f"its condition is more than a counter below a limit: {op.type}{_at(op)}"
+            )
         left, right = op.inputs
         is_less, is_inclusive = op.type.startswith("Less"), op.type.endswith("Equal")
         counter, limit = self._side(left), self._limit(right)

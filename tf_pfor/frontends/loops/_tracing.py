@@ -75,7 +75,9 @@ class Tracer:
         """A while loop: vectorized, or as TensorFlow makes it."""
         kind, line = _loops.kind_of_loop(), _stacks.user_line()
         if kwargs.get("back_prop") is False:
-            return self._kept(LoopRecord(kind, line, False, "back_prop is False"), own, args, kwargs)
+            return self._kept(
+                LoopRecord(kind, line, False, "back_prop is False"), own, args, kwargs
+            )
         given = args[2] if len(args) > 2 else kwargs["loop_vars"]
         if not any(isinstance(x, tf.TensorArray) for x in tf.nest.flatten(given)):
             why = "it fills no TensorArray: what it computes is carried from trip to trip"
@@ -110,9 +112,7 @@ def with_tracer(fn: Callable[..., Any], tracer: Tracer, jit_compile: bool) -> Ca
     return nests.named_as(_no_autograph(traced), fn)
 
 
-def _vectorized_loop(
-    own: Callable[..., Any], args: Any, kwargs: dict[str, Any]
-) -> tuple[Any, str]:
+def _vectorized_loop(own: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Any, str]:
     """What a loop returns, vectorized, and its line.
 
     It is made in a graph of its own to look at it, and nothing of that is left.
@@ -138,7 +138,7 @@ def _vectorized_loop(
     for leaf in _leaves(kept["result"]):
         tensor = leaf if isinstance(leaf, tf.Tensor) else leaf.flow
         place = _output(tensor)
-        leaves.append(_like(leaf, made[place]))
+        leaves.append(_like(leaf, *made[place]))
     same = kwargs.get("return_same_structure", True)
     return (nests.pack(kept["result"], leaves) if same or len(leaves) > 1 else leaves[0]), line
 
@@ -147,10 +147,10 @@ def _leaves(result: Any) -> list[Any]:
     return tf.nest.flatten(result, expand_composites=True)
 
 
-def _like(leaf: Any, made: tf.Tensor) -> Any:
+def _like(leaf: Any, made: tf.Tensor, rows: tf.Tensor | None) -> Any:
     """A result in the place of a leaf of the loop's: a TensorArray, or a tensor of its shape."""
     if isinstance(leaf, tf.TensorArray):
-        return _loops.with_flow(leaf, made)
+        return _loops.with_flow(leaf, made, rows)
     made = tf.identity(made)
     made.set_shape(leaf.shape)
     return made

@@ -33,7 +33,11 @@ _SETTINGS = Settings("error", warn=False)
 _NO_LOOP = "; the fallback loop is off"
 
 
-def results(found: Analysis) -> list[tf.Tensor]:
+Result = tuple[tf.Tensor, tf.Tensor | None]
+"""A variable after the loop; of a list that is the rows of a tensor, that tensor, else None."""
+
+
+def results(found: Analysis) -> list[Result]:
     """What the variables of a loop are after it, computed in the current graph.
 
     Raises:
@@ -45,16 +49,16 @@ def results(found: Analysis) -> list[tf.Tensor]:
     wanted = found.wanted()
     values = _converted(found, wanted, n, exact)
     supply = iter(values)
-    made: list[tf.Tensor] = []
+    made: list[Result] = []
     for before, variable in zip(found.inputs, found.variables, strict=True):
         if isinstance(variable, Counter):
-            made.append(variable.start + tf.cast(n, before.dtype) * variable.step)
+            made.append((variable.start + tf.cast(n, before.dtype) * variable.step, None))
         elif isinstance(variable, Written):
             made.append(_list(variable, next(supply), next(supply), n, exact))
         elif isinstance(variable, Overwritten):
-            made.append(_last(variable.before, next(supply)))
+            made.append((_last(variable.before, next(supply)), None))
         else:
-            made.append(before)
+            made.append((before, None))
     return made
 
 
@@ -73,12 +77,22 @@ def _trips(bounds: Sequence[Bound]) -> tuple[Dim, list[tf.Tensor]]:
         if isinstance(limit, tf.Tensor):
             known = static_int(limit)
             limit = limit if known is None else known
-        key = (start, bound.step, limit if isinstance(limit, int) else id(limit), bound.is_inclusive)
+        key = (
+            start,
+            bound.step,
+            limit if isinstance(limit, int) else id(limit),
+            bound.is_inclusive,
+        )
         if start is not None and key in seen:
             continue
         seen.append(key)
         counts.append(_count(bound, start, limit))
-        if start == 0 and bound.step == 1 and not bound.is_inclusive and isinstance(limit, tf.Tensor):
+        if (
+            start == 0
+            and bound.step == 1
+            and not bound.is_inclusive
+            and isinstance(limit, tf.Tensor)
+        ):
             plain.append(limit)
     if all(isinstance(c, int) for c in counts):
         return min(counts), []
@@ -158,9 +172,7 @@ def _rows(walker: Walker, value: Value) -> tf.Tensor:
     return walker.tile(value).tensor
 
 
-def _slices(
-    found: Analysis, n: Dim, exact: list[tf.Tensor]
-) -> list[tuple[tf.Tensor, tf.Tensor]]:
+def _slices(found: Analysis, n: Dim, exact: list[tf.Tensor]) -> list[tuple[tf.Tensor, tf.Tensor]]:
     """Reads of the slices of lists: pairs (tensor of the body, its rows)."""
     made: list[tuple[tf.Tensor, tf.Tensor]] = []
     for op in found.body.get_operations():
@@ -211,7 +223,7 @@ def _is_size(number: tf.Tensor, rows: tf.Tensor) -> bool:
 
 def _list(
     written: Written, index: tf.Tensor, items: tf.Tensor, n: Dim, exact: list[tf.Tensor]
-) -> tf.Tensor:
+) -> Result:
     """The list with all slices written."""
     before = written.before
     origin, shape = source(before), _shape_of(_tf.list_element(before), items)
@@ -220,7 +232,7 @@ def _list(
         known = static_int(size)
         is_all = known == n if isinstance(n, int) else any(t is source(size) for t in exact)
         if is_all:
-            return tf.raw_ops.TensorListFromTensor(tensor=items, element_shape=shape)
+            return tf.raw_ops.TensorListFromTensor(tensor=items, element_shape=shape), items
     if _tf.in_xla_context(tf.compat.v1.get_default_graph()):
         raise Dependent(
             "it may make fewer trips than the list that it writes has slices, which XLA cannot do"
@@ -233,9 +245,10 @@ def _list(
             tf.debugging.assert_less(indices, length, "A loop writes beyond the end of a list.")
         )
     with tf.control_dependencies([c for c in checks if c is not None]):
-        return tf.raw_ops.TensorListScatterIntoExistingList(
+        scattered = tf.raw_ops.TensorListScatterIntoExistingList(
             input_handle=before, tensor=items, indices=tf.identity(indices)
         )
+        return scattered, None
 
 
 def _shape_of(known: tuple[tf.DType, tf.TensorShape] | None, items: tf.Tensor) -> tf.Tensor:
