@@ -125,7 +125,7 @@ class _StackedArray(tensor_array_ops._GraphTensorArrayV2):
 
 
 def with_flow(array: Any, flow: tf.Tensor, rows: tf.Tensor | None) -> Any:
-    """A TensorArray like another one, whose list is ``flow``, made of ``rows`` if they are given."""
+    """A TensorArray like another one with the list ``flow``, of ``rows`` if these are given."""
     made: Any = tensor_array_ops.build_ta_with_new_flow(array, flow)
     if rows is not None:
         made._implementation.__class__ = _StackedArray

@@ -106,6 +106,7 @@ def followed_by(x: tf.Tensor, rest: tf.Tensor) -> tf.Tensor:
 
 
 def sized(x: tf.Tensor, n: Dim) -> tf.Tensor:
+    """Sets that there are n rows, where that is known."""
     if isinstance(n, int):
         x.set_shape([n, *x.shape[1:]] if x.shape.rank is not None else None)
     return x

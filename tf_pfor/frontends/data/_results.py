@@ -115,6 +115,11 @@ class Padding:
                 'out_shapes="padded", or padded_shapes.'
             )
 
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Padding:
+        """Of all options."""
+        return cls(options["out_shapes"], options["padded_shapes"], options["padding_values"])
+
     @property
     def out_shapes(self) -> str:
         """What the function of a batch makes, before ``of_batch``."""

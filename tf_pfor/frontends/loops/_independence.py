@@ -188,11 +188,9 @@ class Analysis:
         op = after.op
         if op.type != _SLICE_OF_LIST:
             how = (
-                "in some cases only, or otherwise than"
-                if op.type in _CONTAINERS
-                else "by more than"
+                "in some cases only, or otherwise than" if op.type in _CONTAINERS else "another way"
             )
-            raise Dependent(f"a trip writes a list{_at(op)} {how} one slice that a counter tells")
+            raise Dependent(f"a trip writes a list{_at(op)} {how}, expected: one slice of it")
         handle, index, item = op.inputs
         if self.place(handle) != i:
             raise Dependent(f"a trip writes more than one slice of a list{_at(op)}")
@@ -289,9 +287,7 @@ class Analysis:
                 yield from self._bounds(tensor)
             return
         if op.type not in ("Less", "LessEqual", "Greater", "GreaterEqual"):
-            raise Dependent(
-                f"its condition is more than a counter below a limit: {op.type}{_at(op)}"
-            )
+            raise Dependent(f"its condition is more than a counter and a limit: {op.type}{_at(op)}")
         left, right = op.inputs
         is_less, is_inclusive = op.type.startswith("Less"), op.type.endswith("Equal")
         counter, limit = self._side(left), self._limit(right)

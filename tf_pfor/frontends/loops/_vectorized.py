@@ -13,7 +13,7 @@ from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import PforError
 from tf_pfor.core.report import Recorder, refusal
 from tf_pfor.core.settings import Settings
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Value, dims
 from tf_pfor.fallback import nested_maps
 from tf_pfor.frontends.loops._independence import (
     Analysis,
@@ -192,10 +192,11 @@ def _slices(found: Analysis, n: Dim, exact: list[tf.Tensor]) -> list[tuple[tf.Te
 
 def _first(rows: tf.Tensor, n: Dim, exact: list[tf.Tensor]) -> tf.Tensor:
     """The first n rows, of which there must be as many."""
-    if isinstance(n, int) and rows.shape.rank is not None and rows.shape[0] is not None:
-        if rows.shape[0] < n:
-            raise Dependent(f"it reads {n} slices of a list that has {rows.shape[0]}")
-        return rows if rows.shape[0] == n else rows[:n]
+    known = (dims(rows) or (None,))[0]
+    if isinstance(n, int) and known is not None:
+        if known < n:
+            raise Dependent(f"it reads {n} slices of a list that has {known}")
+        return rows if known == n else rows[:n]
     if any(_is_size(t, rows) for t in exact):
         return rows
     check = tf.debugging.assert_less_equal(
@@ -253,7 +254,8 @@ def _list(
 
 def _shape_of(known: tuple[tf.DType, tf.TensorShape] | None, items: tf.Tensor) -> tf.Tensor:
     """The shape of a list's elements, as far as it is known; -1 for what is not."""
-    shape = tf.TensorShape(None) if known is None else known[1]
+    nothing: Any = None
+    shape = tf.TensorShape(nothing) if known is None else known[1]
     if items.shape.rank is not None:
         if not shape.is_compatible_with(items.shape[1:]):
             raise Dependent(f"it writes items of shape {items.shape[1:]} to a list of {shape}")
