@@ -127,7 +127,8 @@ def _einsum(op: tf.Operation) -> float | None:
 _PRODUCTS: dict[str, Callable[[tf.Operation], float | None]] = {
     "BatchMatMulV2": _matmul, "BatchMatMulV3": _matmul, "Cholesky": _cubic, "Conv2D": _convolution,
     "Conv3D": _convolution, "DepthwiseConv2dNative": _convolution, "Einsum": _einsum,
-    "FFT": _transform, "FFT2D": _transform, "IFFT": _transform, "IRFFT": _transform, "MatMul": _matmul,
+    "FFT": _transform, "FFT2D": _transform, "IFFT": _transform, "IRFFT": _transform,
+    "MatMul": _matmul,
     "MatrixDeterminant": _cubic, "MatrixInverse": _cubic, "MatrixSolve": _cubic, "Qr": _cubic,
     "RFFT": _transform, "SelfAdjointEigV2": _cubic, "Svd": _cubic,
 }  # fmt: skip
