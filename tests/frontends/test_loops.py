@@ -571,3 +571,22 @@ def test_nothing_of_tensorflow_stays_replaced():
     with pytest.raises(Exception, match="division"):
         tf_pfor.optimize(lambda xs: tf.map_fn(lambda x: x / (1 // 0), xs))(tf.constant(XS))
     assert own == (while_v2.while_loop, type(tf.function(abs)).__call__)
+
+
+def test_ragged_rows_and_writes_that_must_fail():
+    rows = tf.ragged.constant([[1.0, 2.0], [3.0], []])
+    fast = tf_pfor.optimize(lambda x: tf.map_fn(tf.reduce_sum, x, fn_output_signature=tf.float32))
+    np.testing.assert_allclose(fast(rows), [3.0, 3.0, 0.0])
+    assert fast.report.records
+
+    def too_many(xs, is_wanted):
+        out = tf.TensorArray(tf.float32, 2, element_shape=[3])
+        if is_wanted:
+            for i in tf.range(5):
+                out = out.write(i, xs[i])
+        return out.stack()
+
+    fast = tf_pfor.optimize(too_many)
+    np.testing.assert_allclose(fast(XS, tf.constant(False)), np.zeros([2, 3]))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        fast(XS, tf.constant(True))

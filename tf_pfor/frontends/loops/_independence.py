@@ -335,11 +335,13 @@ def _check_effects(graph: Any, seen: set[int]) -> None:
     seen.add(id(graph))
     for op in graph.get_operations():
         schema = _tf.schema(op.type)
-        if op.type in _CONTAINERS or schema is None:
+        if schema is None:
+            raise Dependent(f"{op.type}{_at(op)} is an op that this TensorFlow does not know")
+        if any("func" in kind for kind in schema.attr_types.values()):
             for inner in _tf.functions_of(op):
                 if id(inner) not in seen:
                     _check_effects(inner, seen)
-        elif schema.is_stateful and op.type not in _HARMLESS:
+        if schema.is_stateful and op.type not in _HARMLESS and op.type not in _CONTAINERS:
             raise Dependent(
                 f"{op.type}{_at(op)} has side effects or random numbers, which come in the order "
                 "of the trips"

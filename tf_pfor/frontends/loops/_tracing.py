@@ -134,6 +134,10 @@ def _vectorized_loop(own: Callable[..., Any], args: Any, kwargs: dict[str, Any])
     except Dependent as why:
         vars(why)["line"] = line
         raise
+    except tf.errors.InvalidArgumentError as failed:  # a check that can be told to fail before
+        why = Dependent(f"it would fail when it runs: {failed.message}")
+        vars(why)["line"] = line
+        raise why from None
     leaves: list[Any] = []
     for leaf in _leaves(kept["result"]):
         tensor = leaf if isinstance(leaf, tf.Tensor) else leaf.flow

@@ -185,6 +185,8 @@ def _slices(found: Analysis, n: Dim, exact: list[tf.Tensor]) -> list[tuple[tf.Te
         if not tf.is_symbolic_tensor(stacked) or stacked.op.type != "TensorListFromTensor":
             raise Dependent("it reads a list of which the items may have different shapes")
         rows = stacked.op.inputs[0]
+        if rows.dtype in (tf.variant, tf.resource):
+            raise Dependent("it goes through ragged or sparse tensors, or through handles")
         if found.is_trip(op.inputs[1]):
             made.append((op.outputs[0], _first(rows, n, exact)))
     return made
