@@ -38,6 +38,12 @@ def elements(tensor: tf.Tensor) -> int | None:
     return None if found is None else int(found)
 
 
+def _sizes(tensor: tf.Tensor) -> list[int] | None:
+    """The static shape; None if it is not fully known."""
+    shape = tensor.shape
+    return [int(k) for k in shape if k is not None] if shape.is_fully_defined() else None
+
+
 def of_row(op: tf.Operation) -> tuple[float, float] | None:
     """Arithmetic operations and bytes of the results of an op in one iteration.
 
@@ -94,16 +100,16 @@ def _matmul(op: tf.Operation) -> float | None:
 
 def _convolution(op: tf.Operation) -> float | None:
     """Each result is a product of a filter, all of it but the channels that it makes."""
-    filters, out = op.inputs[1].shape, elements(op.outputs[0])
-    if out is None or not filters.is_fully_defined():
+    filters, out = _sizes(op.inputs[1]), elements(op.outputs[0])
+    if out is None or filters is None:
         return None
     is_depthwise = op.type.startswith("Depthwise")
     return 2.0 * out * math.prod(filters[:-2]) * (1 if is_depthwise else filters[-2])
 
 
 def _cubic(op: tf.Operation) -> float | None:
-    shape = op.inputs[0].shape
-    if not shape.is_fully_defined() or shape.rank is None or shape.rank < 2:
+    shape = _sizes(op.inputs[0])
+    if shape is None or len(shape) < 2:
         return None
     return 2.0 * math.prod(shape) * shape[-1]
 
@@ -118,9 +124,10 @@ def _einsum(op: tf.Operation) -> float | None:
     terms = op.get_attr("equation").decode().split("->")[0].split(",")
     known: dict[str, int] = {}
     for term, tensor in zip(terms, op.inputs):
-        if "..." in term or not tensor.shape.is_fully_defined():
+        sizes = _sizes(tensor)
+        if "..." in term or sizes is None:
             return None
-        known.update(zip(term.strip(), tensor.shape))
+        known.update(zip(term.strip(), sizes))
     return 2.0 * math.prod(known.values())
 
 

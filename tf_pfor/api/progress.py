@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from collections.abc import Sequence
@@ -63,11 +64,11 @@ class Bar:
 
     def _made(self, total: int) -> Any:
         try:
-            from tqdm import tqdm  # pyright: ignore[reportMissingModuleSource]
+            tqdm: Any = importlib.import_module("tqdm")
         except ImportError:
             self._is_keras = True
             return tf.keras.utils.Progbar(total, unit_name="iteration")
-        return tqdm(total=total, desc=self._name)
+        return tqdm.tqdm(total=total, desc=self._name)
 
     def close(self) -> None:
         """Ends the bar, also where the call has failed."""

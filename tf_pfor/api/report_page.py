@@ -61,7 +61,7 @@ class Row(NamedTuple):
     """A row of the table; estimates are texts, "" where nothing is known."""
 
     op_type: str
-    count: int
+    ops: int  # how many
     outcome: str
     short: str  # file and line
     line: str  # the same with the directories

@@ -52,7 +52,8 @@ def _batched(fn: Any, specs: Any) -> Any:
                 "a batch."
             )
         shape: Any = spec.shape
-        return tf.TensorSpec(None if shape.rank is None else [None, *shape], spec.dtype)
+        whole: Any = None if shape.rank is None else [None, *shape]
+        return tf.TensorSpec(whole, spec.dtype)
 
     if not tf.nest.flatten(specs):
         raise ArgumentError(f"{fn!r} takes no arguments: there is nothing to make a batch of.")

@@ -143,9 +143,9 @@ def is_faster(first: Form, second: Form, dataset: tf.data.Dataset[Any], size: An
         speeds = [_larger(best, _speed(form)) for best, form in zip(speeds, forms)]
     scores = [rate * of_work for rate, of_work in speeds]
     _LOG.info(
-        "choose='auto': %.0f batches in a second vectorized, %.0f in a loop; %.0f and %.0f in a "
-        "second of one processor: %s.", speeds[0][0], speeds[1][0], speeds[0][1], speeds[1][1],
-        "vectorized" if scores[0] >= scores[1] else "loop",
+        "choose='auto': batches in a second and in a second of one processor: %.0f and %.0f "
+        "vectorized, %.0f and %.0f in a loop: %s.",
+        *speeds[0], *speeds[1], "vectorized" if scores[0] >= scores[1] else "loop",
     )  # fmt: skip
     return scores[0] >= scores[1]
 
