@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import sys
+import inspect
 import threading
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
@@ -87,7 +87,7 @@ def replaced(hooks: Hooks) -> Generator[None]:
 
 def kind_of_loop() -> str:
     """What the user has written, of a loop that is asked for now."""
-    frame: Any = sys._getframe(1)
+    frame: Any = inspect.currentframe()
     while frame is not None and _tf.is_machinery(frame.f_code.co_filename):
         if frame.f_code.co_name in _NAMES:
             return _NAMES[frame.f_code.co_name]
@@ -117,7 +117,10 @@ def is_compiled_by_xla(function: Any) -> bool:
     return bool(function._jit_compile)
 
 
-class _StackedArray(tensor_array_ops._GraphTensorArrayV2):
+_GraphArray: Any = tensor_array_ops._GraphTensorArrayV2
+
+
+class _StackedArray(_GraphArray):
     """A TensorArray that is known to hold the rows of a tensor: to stack it costs nothing."""
 
     def stack(self, name: str | None = None) -> tf.Tensor:
