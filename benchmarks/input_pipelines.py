@@ -1,6 +1,6 @@
 """Input pipelines as people write them: ``map_and_batch`` beside ``map(...).batch(...)``.
 
-    python -m benchmarks.input_pipelines [name ...]
+    python -m benchmarks.input_pipelines [--auto] [name ...]
 
 Twelve functions of one element. The peer is ``ds.map(fn, AUTOTUNE).batch(n).prefetch(AUTOTUNE)``
 (``padded_batch`` where results have their own lengths). The source is in memory. Both forms take
@@ -49,9 +49,11 @@ class Pipeline(NamedTuple):
             return made.batch(self.batch).prefetch(AUTOTUNE)
         return made.padded_batch(self.batch, self.padded_shapes).prefetch(AUTOTUNE)
 
-    def vectorized(self) -> Any:
-        """Batched first."""
-        form = tf_pfor.data.map_and_batch(self.fn, self.batch, padded_shapes=self.padded_shapes)
+    def vectorized(self, choose: str) -> Any:
+        """Batched first, or what ``choose`` says."""
+        form = tf_pfor.data.map_and_batch(
+            self.fn, self.batch, padded_shapes=self.padded_shapes, choose=choose
+        )
         return Dataset.from_tensor_slices(self.elements).repeat().apply(form).prefetch(AUTOTUNE)
 
 
@@ -338,12 +340,12 @@ def rate(batches: Any, size: int) -> tuple[float, float]:
     )
 
 
-def line(name: str) -> list[str]:
+def line(name: str, choose: str) -> list[str]:
     """One line of the table."""
     pipeline = PIPELINES[name]()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", tf_pfor.FallbackWarning)
-        vectorized = pipeline.vectorized()
+        vectorized = pipeline.vectorized(choose)
     looped = [str(w.message) for w in caught if w.category is tf_pfor.FallbackWarning]
     types = sorted({text.split("of type ")[1].split(" ")[0] for text in looped})
     loop = pipeline.loop()
@@ -366,14 +368,16 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser("python -m benchmarks.input_pipelines")
     parser.add_argument("names", nargs="*", help=f"some of: {', '.join(PIPELINES)}")
-    chosen = parser.parse_args().names
-    rows = [line(name) for name in PIPELINES if not chosen or name in chosen]
+    parser.add_argument("--auto", action="store_true", help='choose="auto" in place of batches')
+    given = parser.parse_args()
+    chosen, choose = given.names, "auto" if given.auto else "vectorized"
+    rows = [line(name, choose) for name in PIPELINES if not chosen or name in chosen]
     head = [
         "pipeline", "batch", "map.batch, 1/s", "tf_pfor, 1/s", "ratio",
         "map.batch, CPU us", "tf_pfor, CPU us", "ratio", "difference", "looped",
     ]  # fmt: skip
     print(timing.table(rows, head))
-    if not chosen:
+    if not chosen and not given.auto:
         timing.save("input_pipelines", rows)
 
 

@@ -66,6 +66,7 @@ from tf_pfor.derivatives.per_example import (
 from tf_pfor.frontends import saved_model as saved_model
 from tf_pfor.frontends.coverage import Coverage, coverage
 from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
+from tf_pfor.frontends.loops import LoopRecord, LoopReport, OptimizedFunction, optimize
 from tf_pfor.tracing.caching import CacheInfo, cache_info, clear_cache
 from tf_pfor.version import __version__
 
@@ -90,7 +91,10 @@ __all__ = [
     "ConversionError",
     "Coverage",
     "FallbackWarning",
+    "LoopRecord",
+    "LoopReport",
     "NotVectorizableError",
+    "OptimizedFunction",
     "PforError",
     "RegisterPFor",
     "RegistrationError",
@@ -119,6 +123,7 @@ __all__ = [
     "jacobian",
     "jacrev",
     "laplacian",
+    "optimize",
     "per_example_gradients",
     "pfor",
     "pmax",

@@ -1,7 +1,9 @@
 """tf.data: functions of one element that run on whole batches (docs/data.md)."""
 
 from tf_pfor.frontends.data import (
+    BatchOptions,
     Failure,
+    RowOptions,
     explain,
     filter_map_and_batch,
     find_failure,
@@ -10,7 +12,9 @@ from tf_pfor.frontends.data import (
 )
 
 __all__ = [
+    "BatchOptions",
     "Failure",
+    "RowOptions",
     "explain",
     "filter_map_and_batch",
     "find_failure",

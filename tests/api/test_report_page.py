@@ -72,7 +72,16 @@ def test_the_table_begins_with_what_loops(report):
     page = Page(report._repr_html_())
     assert not page.open
     head, first, *rows = page.rows
-    assert head == ["op type", "count", "outcome", "your code", "why"]
+    assert head == [
+        "op type",
+        "count",
+        "outcome",
+        "your code",
+        "why",
+        "results",
+        "operations",
+        "time",
+    ]
     assert first[:3] == ["Betainc", "1", "looped"]
     assert "tf.math.betainc(tf.abs(x) + 1.0, 2.0, 0.4)  # looks like <b>this</b>" in first[3]
     assert "test_report_page.py:" in first[3]

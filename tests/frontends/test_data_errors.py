@@ -1,6 +1,7 @@
 """``tf_pfor.data``: what is refused, what errors say, and ``find_failure``."""
 
 import functools
+import inspect
 
 import pytest
 import tensorflow as tf
@@ -167,3 +168,68 @@ class TestExplain:
             explain(identity, Dataset.range(0))
         with pytest.raises(tf_pfor.ArgumentTypeError, match=r"must be a tf\.data\.Dataset"):
             explain(identity, tf.range(3))
+
+
+def _number(text):
+    return tf.strings.to_number(text) * 2.0
+
+
+NUMBERS = ["1", "2", "3", "four", "5"]
+
+
+@pytest.mark.parametrize("also", [lambda ds: ds, lambda ds: ds.prefetch(1)])
+def test_errors_name_the_element(also):
+    source = Dataset.from_tensor_slices(NUMBERS)
+    iterator = iter(also(source.apply(map_and_batch(_number, 2))))
+    assert next(iterator).numpy().tolist() == [2.0, 4.0]
+    with pytest.raises(tf.errors.InvalidArgumentError) as found:
+        next(iterator)
+    assert "Element 3 fails in StringToNumber" in found.value.message
+    assert "test_data_errors.py" in found.value.message
+    kept = source.apply(filter_map_and_batch(lambda x: (True, _number(x)), 2, refill=False))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Element 3 fails"):
+        list(kept)
+
+
+def test_errors_of_functions_that_change_variables_name_the_batch():
+    count = tf.Variable(0.0)
+
+    def counted(text):
+        count.assign_add(1.0)
+        return _number(text)
+
+    ds = Dataset.from_tensor_slices(NUMBERS).apply(map_and_batch(counted, 2))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="In batch 1 of the dataset"):
+        list(ds)
+
+
+def test_datasets_stay_what_they_are(tmp_path):
+    ds = Dataset.from_tensor_slices(NUMBERS[:3]).apply(map_and_batch(_number, 2))
+    iterator = iter(ds)
+    next(iterator)
+    path = tf.train.Checkpoint(it=iterator).write(str(tmp_path / "it"))
+    other = iter(ds)
+    tf.train.Checkpoint(it=other).read(path)
+    assert next(other).numpy().tolist() == [6.0]
+    assert isinstance(iterator, tf.data.Iterator)
+
+    @tf.function
+    def total(it):
+        return tf.reduce_sum(next(it))
+
+    assert total(iter(ds)) == 6.0
+    assert sum(float(tf.reduce_sum(x)) for x in ds.unbatch().batch(3)) == 12.0
+
+
+def test_options_have_one_place():
+    for function, names in (
+        (map_and_batch, ["fn", "batch_size"]),
+        (filter_map_and_batch, ["fn", "batch_size", "refill"]),
+        (vectorize, ["fn"]),
+    ):
+        found = inspect.signature(function).parameters
+        defaults = [] if function is vectorize else ["choose", "num_parallel_calls"]
+        assert set(found) >= {*names, *defaults, "fallback", "padded_shapes"}
+        assert found["out_shapes"].default == "ragged"
+        with pytest.raises(tf_pfor.ArgumentTypeError, match="no option 'falback'.*fallback"):
+            function(identity, *[2][: len(names) - 1], falback="error")

@@ -11,6 +11,6 @@ LOOPED = {"CSV lines", "tf.Example", "text, vocabulary", "image, augment"}
 @pytest.mark.parametrize("name", input_pipelines.PIPELINES)
 def test_as_map_and_batch(name, recwarn):
     pipeline = input_pipelines.PIPELINES[name]()
-    vectorized, loop = pipeline.vectorized(), pipeline.loop()
+    vectorized, loop = pipeline.vectorized("vectorized"), pipeline.loop()
     assert not recwarn.list or name in LOOPED
     assert input_pipelines.largest_difference(vectorized, loop, 2) < 1e-5

@@ -13,7 +13,7 @@ from tools import imports
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNER = "tests/__main__.py"
 # Packages that are imported under another name than their own.
-MODULES = {"scikit-learn": "sklearn"}
+MODULES = {"absl_py": "absl", "scikit-learn": "sklearn"}
 # What a BUILD file is made of; all of it means the same in Python. No statements but calls,
 # assignments and comprehensions: Bazel refuses def, if, for and f-strings at the top of a file.
 SYNTAX = (

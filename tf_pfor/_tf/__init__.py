@@ -456,6 +456,11 @@ def innermost(frames: Sequence[Any]) -> str:
     return ""
 
 
+def is_machinery(filename: str) -> bool:
+    """Whether a file is one of TensorFlow's or of this package."""
+    return filename.startswith((_TF_ROOT, _OWN_ROOT))
+
+
 def user_stack_level() -> int:
     """The ``stacklevel`` of a warning that its caller issues, so that it shows the user's line."""
     frame, level = inspect.currentframe(), 0
@@ -467,9 +472,7 @@ def user_stack_level() -> int:
 
 
 def _is_library(filename: str) -> bool:
-    return filename.startswith((_TF_ROOT, _OWN_ROOT)) or any(
-        mark in filename for mark in _LIBRARY_MARKS
-    )
+    return is_machinery(filename) or any(mark in filename for mark in _LIBRARY_MARKS)
 
 
 def static_value(tensor: tf.Tensor) -> np.ndarray | None:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx as _ag_ctx
 from tensorflow.python.autograph.core import converter as _ag_converter
 from tensorflow.python.eager.polymorphic_function import autograph_util as _autograph_util
+from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete
 from tensorflow.python.eager.polymorphic_function import polymorphic_function as _polymorphic
 from tensorflow.python.ops import script_ops
 
@@ -43,3 +44,16 @@ def is_gradient(op: Any) -> bool:
     registry: Any = script_ops._py_funcs
     function = registry._funcs.get(op.get_attr("token").decode())
     return bool(getattr(function, "_is_grad_func", False))
+
+
+def signature_of(function: Any) -> tuple[tuple[Any, ...] | None, dict[str, Any]]:
+    """Positional and named arguments of a function that is made for some: (None, {}) for others.
+
+    Those of a concrete function, or the ``input_signature`` of a ``tf.function``.
+    """
+    if isinstance(function, _concrete.ConcreteFunction):
+        found: Any = function.structured_input_signature
+        return tuple(found[0]), dict(found[1])
+    if type(function) is PolymorphicFunction and function.input_signature is not None:
+        return tuple(function.input_signature), {}
+    return None, {}

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf import AttrValue, FuncGraph, _stacks
+from tf_pfor._tf import AttrValue, FuncGraph, _patience, _stacks
 
 _NAME = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
 
@@ -133,6 +133,7 @@ class BodyGraph(FuncGraph):
         compute_device: bool = True,
     ) -> tf.Operation:
         inputs = _in_safe_order(op_type, inputs)
+        _patience.working("tracing", _stacks.user_line)
         if (
             compute_device
             and _is_plain(self)

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.api import body_graph, composites, maps
+from tf_pfor.api import body_graph, composites, maps, signature_elements
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.options import settings_of
 from tf_pfor.api.report import Report, records
@@ -34,10 +34,14 @@ def explain(
 
     Args:
       fn: the body of a ``pfor``, or a function of one row; of a ``tf_pfor.keras.Vectorized``
-        layer what it wraps.
+        layer what it wraps; also a concrete function, such as a signature of a SavedModel that
+        takes one example, or a ``tf.function``.
       *args: for a ``pfor`` body the number of iterations, an int or a scalar integer tensor. For
         a function of one row its elements: a nest of tensors, [n, ...] each, or of
-        ``tf.TensorSpec``s where there is no data yet; as many as ``fn`` has arguments.
+        ``tf.TensorSpec``s where there is no data yet; as many as ``fn`` has arguments. Nothing for
+        a concrete function, or a ``tf.function`` with an ``input_signature``: what these say of one
+        example counts then, for an unknown number of rows. A function of named inputs, such as a
+        signature, takes a dict of them.
       fallback_to_while_loop: as for ``pfor``. Ops that are refused are part of the report.
       while_strategy: as for ``vmap``.
 
@@ -73,6 +77,8 @@ def describe(
     """``explain`` without printing."""
     fn = getattr(fn, "of_one_example", fn)  # what a layer of batches maps
     settings = settings_of(None, "different", while_strategy, may_loop=fallback_to_while_loop)
+    name = getattr(fn, "__qualname__", getattr(fn, "name", type(fn).__name__))
+    fn, args = signature_elements.opened(fn, args)
     scratch = _tf.FuncGraph("explain")
     with scratch.as_default():
         body_fn, elements, n = arguments(fn, args, _placeholder)
@@ -84,7 +90,7 @@ def describe(
         emitted = [op.type for op in scratch.get_operations()[before:]]
     known = n if isinstance(n, int) else tf.get_static_value(n)
     return Report(
-        name=getattr(fn, "__qualname__", type(fn).__name__).split("<locals>.")[-1],
+        name=str(name).split("<locals>.")[-1],
         n=None if known is None else int(known),
         records=tuple(records(recorder)),
         body_ops=sum(op.type != "Const" for op, _, _ in recorder.entries),

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_pfor.api import composites
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.options import settings_of
+from tf_pfor.api.progress import check_progress
 from tf_pfor.api.run import Job, run
 from tf_pfor.core import axes, nests
 from tf_pfor.core.emit import Dim
@@ -40,6 +41,7 @@ def pfor(
     while_strategy: str = "auto",
     memory_budget: int | None = None,
     out_shapes: str = "ragged",
+    progress: bool = False,
 ) -> Any:
     """Runs ``loop_fn(i)`` for i in 0 ... iters - 1, all at once (papers/001 section 3.1).
 
@@ -59,6 +61,7 @@ def pfor(
       while_strategy: as for ``vmap``: "auto", "compact" or "mask".
       memory_budget: bytes for "auto", as for ``vmap``.
       out_shapes: as for ``vmap``: "ragged", "dense" or "padded".
+      progress: as for ``vmap``: whether to show how many iterations are done, of blocks.
 
     Returns:
       The nest that ``loop_fn`` returns, each tensor of shape [iters] + its shape in ``loop_fn``; a
@@ -74,12 +77,13 @@ def pfor(
     """
     check_callable(loop_fn, "loop_fn")
     n = check_iters(iters)
-    settings = settings_of(
-        fallback, randomness, while_strategy, out_shapes, may_loop=fallback_to_while_loop
-    )
     block, budget = check_blocks(parallel_iterations, memory_budget, "parallel_iterations")
+    settings = settings_of(
+        fallback, randomness, while_strategy, out_shapes, may_loop=fallback_to_while_loop,
+        progress=check_progress(progress, block, "parallel_iterations"),
+    )  # fmt: skip
     options = (n, settings, block, bool(warn), axes.check_name(axis_name), budget)
-    if tf.executing_eagerly():
+    if tf.executing_eagerly() and not progress:
         result = EagerCall(_pfor, (loop_fn,), (), options)()
         if result is not UNCACHED:
             return result
@@ -95,7 +99,8 @@ def _pfor(
     name: str,
     budget: int | None,
 ) -> Any:
-    job = Job(autographed(loop_fn), settings, block, warn, axis_name=name, budget=budget)
+    body = nests.named_as(autographed(loop_fn), loop_fn)
+    job = Job(body, settings, block, warn, axis_name=name, budget=budget)
     return run(job, [Element(None)], n)
 
 
@@ -214,6 +219,7 @@ def vectorized_map(
     randomness: str = "different",
     while_strategy: str = "auto",
     out_shapes: str = "ragged",
+    progress: bool = False,
 ) -> Any:
     """Applies ``fn`` to each row of ``elems``, all rows at once (papers/001 section 3.1).
 
@@ -234,6 +240,7 @@ def vectorized_map(
       randomness: as for ``vmap``: "different", "same" or "error".
       while_strategy: as for ``vmap``: "auto", "compact" or "mask".
       out_shapes: as for ``vmap``: "ragged", "dense" or "padded".
+      progress: as for ``vmap``: whether to show how many iterations are done, of blocks.
 
     Returns:
       The nest that ``fn`` returns, each tensor of shape [n] + its shape in ``fn``; a RaggedTensor
@@ -251,12 +258,13 @@ def vectorized_map(
     """
     check_callable(fn, "fn")
     fn, elems = _of_dense(fn, elems, (tf.SparseTensor,))
-    settings = settings_of(
-        fallback, randomness, while_strategy, out_shapes, may_loop=fallback_to_while_loop
-    )
     blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
+    settings = settings_of(
+        fallback, randomness, while_strategy, out_shapes, may_loop=fallback_to_while_loop,
+        progress=check_progress(progress, blocks[0], "chunk_size"),
+    )  # fmt: skip
     options = (settings, bool(warn), axes.check_name(axis_name), *blocks)
-    if tf.executing_eagerly():
+    if tf.executing_eagerly() and not progress:
         result = EagerCall(_vectorized_map, (fn,), (elems,), options)()
         if result is not UNCACHED:
             return result
@@ -280,7 +288,7 @@ def _vectorized_map(
     def of_flat(*rows: tf.Tensor) -> Any:
         return converted(nests.to_user(with_rows(structure, rows)))
 
-    job = Job(of_flat, settings, block, warn, axis_name=name, budget=budget)
+    job = Job(nests.named_as(of_flat, fn), settings, block, warn, axis_name=name, budget=budget)
     return run(job, elements, n)
 
 

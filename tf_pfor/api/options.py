@@ -16,6 +16,7 @@ def settings_of(
     out_shapes: Any = "dense",
     *,
     may_loop: bool = True,
+    progress: bool = False,
 ) -> Settings:
     """What the caller chose.
 
@@ -25,6 +26,7 @@ def settings_of(
       randomness: "different", "same" or "error".
       while_strategy: "auto", "compact" or "mask".
       out_shapes: "ragged", "dense" or "padded".
+      progress: whether blocks show how many iterations are done.
       may_loop: the ``fallback_to_while_loop`` of TensorFlow's own functions.
 
     Raises:
@@ -47,7 +49,7 @@ def settings_of(
         )
     return Settings(
         check_fallback(fallback), while_strategy, randomness=check_randomness(randomness),
-        out_shapes=out_shapes,
+        out_shapes=out_shapes, progress=progress,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tf_pfor import _tf
-from tf_pfor.api import report_page
+from tf_pfor.api import estimates, report_page
 from tf_pfor.api.body_graph import BodyGraph
 from tf_pfor.core.registry import Outcome
 from tf_pfor.core.report import Recorder
@@ -28,6 +28,8 @@ class OpRecord:
         the form (packed: one behind the other; padded), and how large they may be.
       line: ``file:line`` in the user's code of the first of them; "" if unknown.
       source: what stands there.
+      flops: an estimate of their arithmetic operations, in one iteration; None if it is not known.
+      bytes: an estimate of the bytes of their results, likewise. A trip of a loop counts once.
     """
 
     op_type: str
@@ -36,6 +38,8 @@ class OpRecord:
     reason: str
     line: str
     source: str = ""
+    flops: float | None = None
+    bytes: float | None = None
 
 
 # The order of the table: what needs attention first.
@@ -55,11 +59,19 @@ def records(recorder: Recorder) -> list[OpRecord]:
         if op.type != "Const":
             groups.setdefault((op.type, outcome, reason), []).append(op)
     found = [
-        OpRecord(op_type, len(ops), outcome, reason, line, _source(line))
+        OpRecord(op_type, len(ops), outcome, reason, line, _source(line), *_estimated(ops))
         for (op_type, outcome, reason), ops in groups.items()
         for line in [_tf.user_line(ops[0])]
     ]
     return sorted(found, key=lambda r: (_ORDER.index(r.outcome), -r.count, r.op_type))
+
+
+def _estimated(ops: Sequence[Any]) -> tuple[float | None, float | None]:
+    """Arithmetic and bytes of some ops, as far as their sizes are known."""
+    known = [found for op in ops if (found := estimates.of_row(op)) is not None]
+    if not known:
+        return None, None
+    return sum(flops for flops, _ in known), sum(made for _, made in known)
 
 
 def _source(line: str) -> str:
@@ -105,6 +117,21 @@ class Report:
         }
 
     @property
+    def time_shares(self) -> tuple[float, ...]:
+        """An estimate for each record: its share of the time, 0 to 1.
+
+        From the arithmetic, the bytes and the number of ops, for a plain processor; a sequential
+        loop starts its ops n times (256 where n is not known).
+        """
+        n = self.n or _ROWS
+        found = [
+            estimates.seconds(r.flops or 0.0, r.bytes or 0.0, r.count, n, r.outcome)
+            for r in self.records
+        ]
+        total = sum(found) or 1.0
+        return tuple(x / total for x in found)
+
+    @property
     def is_complete(self) -> bool:
         """True when nothing was rejected."""
         return not self.totals[Outcome.REJECTED.value]
@@ -137,9 +164,14 @@ class Report:
     def html(self, *, pictures: bool = True) -> str:
         """A table as HTML, and below it pictures of the graphs; to be put into a page."""
         rows = [
-            (r.op_type, r.count, r.outcome.value, _short(r.line), r.line, r.source, r.reason)
-            for r in self.records
-        ]
+            report_page.Row(
+                r.op_type, r.count, r.outcome.value, _short(r.line), r.line, r.source, r.reason,
+                "" if r.bytes is None else estimates.text_of_bytes(r.bytes * self._rows(r)),
+                "" if r.flops is None else estimates.text_of_flops(r.flops * self._rows(r)),
+                f"{share:.0%}",
+            )
+            for r, share in zip(self.records, self.time_shares)
+        ]  # fmt: skip
         graphs = self.graphs if pictures else ()
         return report_page.content(self._title(), rows, self._summary(), graphs)
 
@@ -180,8 +212,9 @@ class Report:
                     "reason": r.reason,
                     "line": r.line,
                     "source": r.source,
+                    "estimate": {"bytes": r.bytes, "flops": r.flops, "time_share": share},
                 }
-                for r in self.records
+                for r, share in zip(self.records, self.time_shares)
             ],
             "totals": self.totals,
             "body": {"ops": self.body_ops, "constants": self.body_constants},
@@ -202,9 +235,29 @@ class Report:
             emitted = _ops(self.emitted_ops, self.emitted_constants)
         else:
             emitted = "nothing: some ops were rejected, and what depends on them was not looked at"
-        return [f"In the body: {body}.", f"Emitted: {emitted}."]
+        return [f"In the body: {body}.", f"Emitted: {emitted}.", self._estimates()]
+
+    def _rows(self, record: OpRecord) -> int:
+        """For how many iterations the ops of a record compute, as estimates show it."""
+        return 1 if record.outcome is Outcome.KEPT else self.n or 1
+
+    def _estimates(self) -> str:
+        """All in one line, said to be an estimate."""
+        made = sum((r.bytes or 0.0) * self._rows(r) for r in self.records)
+        flops = sum((r.flops or 0.0) * self._rows(r) for r in self.records)
+        shares: dict[str, float] = {}
+        for record, share in zip(self.records, self.time_shares):
+            shares[record.op_type] = shares.get(record.op_type, 0.0) + share
+        first = sorted(shares.items(), key=lambda x: -x[1])[:3]
+        most = ", ".join(f"{name} {share:.0%}" for name, share in first)
+        size = "one row" if self.n is None else f"n = {self.n}"
+        return (
+            f"Estimated for {size}: results of {estimates.text_of_bytes(made)}, "
+            f"{estimates.text_of_flops(flops)} operations; most of the time: {most or 'none'}."
+        )
 
 
+_ROWS = 256  # where it is not known how many there are
 _FEW = 300  # nodes that a notebook shows
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tf_pfor.api.body_graph import BodyGraph, Node
 from tf_pfor.api.layered_drawing import Box, svg
@@ -18,11 +19,15 @@ _KINDS = {
     "unread": "not looked at, since something else was refused",
 }
 _ATTENTION = ("rejected", "looped")
+_ROUGH = (
+    "Results (bytes), operations (arithmetic) and time (share) are estimates from static shapes; a "
+    "trip of a loop counts once, and nothing was run."
+)
 
 _STYLE = """
 .tfp { font: 14px/1.45 system-ui, sans-serif; color: #1d2530; max-width: 1200px; }
 .tfp h1 { font-size: 20px; margin: 0 0 4px; } .tfp h2 { font-size: 15px; margin: 24px 0 6px; }
-.tfp td:last-child { min-width: 180px; }
+.tfp td.why { min-width: 180px; } .tfp td.rough { color: #5c6876; text-align: right; }
 .tfp table { border-collapse: collapse; margin: 12px 0; width: 100%; }
 .tfp th, .tfp td { text-align: left; vertical-align: top; padding: 5px 10px; border: 0;
   border-bottom: 1px solid #dfe4ea; background: none; color: inherit; }
@@ -52,6 +57,21 @@ _STYLE = """
 """
 
 
+class Row(NamedTuple):
+    """A row of the table; estimates are texts, "" where nothing is known."""
+
+    op_type: str
+    ops: int  # how many
+    outcome: str
+    short: str  # file and line
+    line: str  # the same with the directories
+    source: str
+    reason: str
+    size: str = ""  # of the results
+    work: str = ""  # arithmetic operations
+    share: str = ""  # of the time
+
+
 def page(title: str, body: str) -> str:
     """A file that needs no other."""
     return (
@@ -64,7 +84,7 @@ def page(title: str, body: str) -> str:
 
 def content(
     title: str,
-    rows: Sequence[tuple[str, int, str, str, str, str, str]],
+    rows: Sequence[Row],
     summary: Sequence[str],
     graphs: Sequence[BodyGraph],
 ) -> str:
@@ -72,8 +92,7 @@ def content(
 
     Args:
       title: the function.
-      rows: op type, count, outcome, file and line, the same with the directories, what stands in
-        that line, and why; in the order in which they are shown.
+      rows: of the table, in the order in which they are shown.
       summary: lines of text.
       graphs: the body and the functions in it.
     """
@@ -81,9 +100,10 @@ def content(
     parts += [f"<div>{_text(line)}</div>" for line in summary]
     parts += [
         "<table><thead><tr><th>op type</th><th>count</th><th>outcome</th><th>your code</th>"
-        "<th>why</th></tr></thead><tbody>",
+        "<th>why</th><th>results</th><th>operations</th><th>time</th></tr></thead><tbody>",
         *map(_row, rows),
         "</tbody></table>",
+        f"<div>{_ROUGH}</div>",
     ]
     used = {node.kind for graph in graphs for node in graph.nodes}
     if graphs:
@@ -95,8 +115,8 @@ def content(
     return "\n".join([*parts, "</div>"])
 
 
-def _row(row: tuple[str, int, str, str, str, str, str]) -> str:
-    op_type, count, outcome, short, line, source, reason = row
+def _row(row: Row) -> str:
+    op_type, count, outcome, short, line, source, reason, *rough = row
     where = f'<div class="where" title="{_text(line)}">{_text(short)}</div>' if line else ""
     code = f'<code class="source">{_text(source)}</code>' if source else ""
     name = f"<code>{_text(op_type)}</code>"
@@ -104,7 +124,9 @@ def _row(row: tuple[str, int, str, str, str, str, str]) -> str:
         name = f"<strong>{name}</strong>"
     return (
         f'<tr><td>{name}</td><td class="count">{count}</td><td>{_key(outcome)}</td>'
-        f"<td>{code}{where}</td><td>{_text(reason)}</td></tr>"
+        f'<td>{code}{where}</td><td class="why">{_text(reason)}</td>'
+        + "".join(f'<td class="rough">{_text(x)}</td>' for x in rough)
+        + "</tr>"
     )
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.api import composites
+from tf_pfor._tf import _patience
+from tf_pfor.api import composites, progress
 from tf_pfor.api.blocks import Kind, followed_by, in_turn, join, of_one_shape, several, sized, split
 from tf_pfor.api.function import called, is_pushed_forward, numbers
 from tf_pfor.api.inputs import (
@@ -44,6 +45,7 @@ class Job:
       settings: what the caller chose.
       block: iterations to run at once; None for all; "auto" for as many as fit into memory.
       budget: bytes for "auto"; None for half of what is free.
+      shown: what shows how many iterations are done; None for nothing.
       once: ``fn`` must not be called again after it was traced.
       warn: whether to warn of ops that run in a sequential loop.
       out_axes: where the loop axis goes in each output: an int, None for an output that must be
@@ -60,6 +62,7 @@ class Job:
     axis_name: str | None = ""
     budget: int | None = None
     once: bool = False
+    shown: progress.Bar | progress.Lines | None = None
 
 
 def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
@@ -68,9 +71,19 @@ def run(job: Job, elements: Sequence[Element], n: Dim) -> Any:
     Returns:
       The nest that the body returns, every tensor with the loop on axis 0.
     """
-    build = _in_function if tf.executing_eagerly() else _build
+    is_eager = tf.executing_eagerly()
+    build = _in_function if is_eager else _build
+    name = getattr(job.fn, "__name__", "a function")
     job = dataclasses.replace(job, fn=composites.by_parts(job.fn))
-    return composites.assembled(build(job, elements, n))
+    if not job.settings.progress:
+        with _patience.watched(name):
+            return composites.assembled(build(job, elements, n))
+    shown = progress.Bar(name) if is_eager else progress.Lines(name)
+    try:
+        job = dataclasses.replace(job, shown=shown)
+        return composites.assembled(build(job, elements, n))
+    finally:
+        shown.close()
 
 
 def _in_function(job: Job, elements: Sequence[Element], n: Dim, body: Body | None = None) -> Any:
@@ -329,8 +342,12 @@ class _Blocks:
         signature = [spec for kind in kinds for spec in kind.specs]
         signature = signature or [tf.TensorSpec([], tf.int32)]
 
+        def step(rows: list[tf.Tensor], _: Any) -> Any:
+            made = self._handed(kinds, rows[0], rows[1:], block) or rows[:1]
+            return after(self.job, made, rows[0] + block, n, block), []
+
         blocks, _ = in_turn(
-            lambda rows, _: (self._handed(kinds, rows[0], rows[1:], block) or rows[:1], []),
+            step,
             [tf.range(full) * block, *[split(x, full, block) for x in given]],
             signature,
             full,
@@ -343,7 +360,9 @@ class _Blocks:
             with tf.control_dependencies(blocks), salted(1):  # or both need memory at once
                 first = tf.identity(tf.convert_to_tensor(done, tf.int32))
                 last = [tf.identity(x[done:]) for x in given]
-                rest = iter(self._handed(kinds, first, last, n - done))
+                made_last = self._handed(kinds, first, last, n - done)
+                ended = tf.convert_to_tensor(n, tf.int32)
+                rest = iter(after(self.job, made_last, ended, n, block))
             made = [[followed_by(t, next(rest)) for t in x] for x in made]
         outputs = iter([self._whole(*x) for x in zip(kinds, made, self.body.outputs)])
         leaves: list[Any] = [
@@ -401,6 +420,13 @@ class _Blocks:
         return sized(of_one_shape(made, name), self.n)
 
 
+def after(
+    job: Job, results: list[tf.Tensor], done: tf.Tensor, n: Dim, block: int
+) -> list[tf.Tensor]:
+    """``results``, which show that so many of n iterations are done, if the caller asked for it."""
+    return results if job.shown is None else job.shown.after(results, done, n, block)
+
+
 def _may_run_plain(body: Body, elements: Sequence[Element], job: Job) -> bool:
     """Whether the body means the same when it runs by itself, once for each iteration.
 
@@ -422,7 +448,8 @@ def _one_by_one(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> li
         leaves = leaves_of(job.fn(*[given[0] if e.tensor is None else e.tensor for e in rows]))
         with tf.control_dependencies([x for x in leaves if isinstance(x, tf.Operation)]):
             made = [tf.identity(x) for x in leaves if isinstance(x, tf.Tensor)]
-            return [*made, tf.identity(given[0])], []
+            made = after(job, [*made, tf.identity(given[0])], given[0] + 1, n, 1)
+            return made, []
 
     signature = [*(several(t, None) for t in body.outputs), tf.TensorSpec([], tf.int32)]
     supply = iter(in_turn(one, [tf.range(n), *mapped(elements)], signature, n)[0])

@@ -14,6 +14,7 @@ from tf_pfor.api import composites
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.maps import check_blocks
 from tf_pfor.api.options import settings_of
+from tf_pfor.api.progress import check_progress
 from tf_pfor.api.run import Job, run
 from tf_pfor.core import nests
 from tf_pfor.core.axes import check_name
@@ -45,6 +46,7 @@ def vmap(
     while_strategy: str = "auto",
     out_shapes: str = "ragged",
     jit_compile: bool | None = None,
+    progress: bool = False,
 ) -> Callable[..., Any]:
     """Makes a function of one example work on a batch, without a loop (papers/000 section 5.2).
 
@@ -79,6 +81,9 @@ def vmap(
         RaggedTensor; "dense" a tensor, after a check when it runs that all are equal; "padded" a
         tensor with zeros behind what is smaller. ``tf.ensure_shape`` in ``fn`` makes one dense.
       jit_compile: as in ``tf.function``.
+      progress: whether to show how many examples are done, which needs ``chunk_size``: a bar (of
+        tqdm, if that is installed) in an eager call, which is traced anew then; lines on stderr in
+        a graph.
 
     Returns:
       A function with the arguments of ``fn``.
@@ -98,7 +103,7 @@ def vmap(
             vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size, axis_name=axis_name,
             chunk_size=chunk_size, memory_budget=memory_budget, fallback=fallback,
             randomness=randomness, while_strategy=while_strategy, out_shapes=out_shapes,
-            jit_compile=jit_compile,
+            jit_compile=jit_compile, progress=progress,
         )  # fmt: skip
     if not callable(fn):
         raise ArgumentTypeError(
@@ -108,7 +113,10 @@ def vmap(
     _check_axes(out_axes, "out_axes")
     _check_size(axis_size, "axis_size", 0)
     block, budget = check_blocks(chunk_size, memory_budget, "chunk_size")
-    settings = settings_of(fallback, randomness, while_strategy, out_shapes)
+    is_shown = check_progress(progress, block, "chunk_size")
+    if is_shown and jit_compile:
+        raise ArgumentError("progress=True and jit_compile=True: XLA cannot show text.")
+    settings = settings_of(fallback, randomness, while_strategy, out_shapes, progress=is_shown)
     name = check_name(axis_name)
     return _make(fn, in_axes, out_axes, axis_size, block, settings, name, budget, jit_compile)
 
@@ -123,6 +131,7 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
       *options: axis_size, chunk_size, settings, axis_name, memory_budget, jit_compile.
     """
     jit_compile: bool | None = options[-1]
+    settings: Settings = options[2]
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
         return _map(fn, in_axes, out_axes, args, kwargs, *options)
@@ -136,6 +145,8 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
     @tf.autograph.experimental.do_not_convert
     def call(noted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         _check_rows(args, in_axes)
+        if tf.executing_eagerly() and settings.progress:
+            return mapped(*args, **kwargs)
         if tf.executing_eagerly():
             closures = (fn, in_axes, out_axes)
             eager = EagerCall(_map, closures, (args, kwargs), options, jit_compile, own, noted)
@@ -170,7 +181,7 @@ def _map(
     one, args = _of_dense(autographed(fn), args, in_axes, in_blocks=block is not None)
     plan = Plan(args, kwargs, in_axes, axis_size)
     job = Job(
-        plan.of_rows(one),
+        nests.named_as(plan.of_rows(one), fn),
         settings,
         block,
         out_axes=out_axes,

@@ -98,6 +98,11 @@ def as_function(fn: Callable[..., Any], jit_compile: bool | None = None) -> Call
     return call
 
 
+def named_as(fn: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+    """``fn`` with the name and the signature of another function, which may be any callable."""
+    return functools.update_wrapper(fn, other, ("__name__", "__qualname__", "__doc__"), ())
+
+
 def flatten(structure: Any) -> list[Any]:
     """Leaves; composites are opened, None stays a leaf."""
     return tf.nest.flatten(structure, expand_composites=True)

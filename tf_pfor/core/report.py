@@ -7,6 +7,7 @@ import warnings
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _patience
 from tf_pfor.core.errors import FallbackWarning, NotVectorizableError, UnsupportedStateError
 from tf_pfor.core.registry import Outcome
 
@@ -25,6 +26,7 @@ class Recorder:
         """Records one op; ``on_purpose`` for a loop that a rule decided on: no warning."""
         if on_purpose:
             self._on_purpose.add(op)
+        _patience.working("vectorizing", lambda: _tf.user_line(op))
         note = self._notes.pop(op, "")
         self.entries.append((op, outcome, reason or note))
 

@@ -20,6 +20,7 @@ class Settings:
       out_shapes: what results become whose shape may differ between iterations: "ragged": a
         RaggedTensor; "dense": a tensor, after a check that they are equal; "padded": a tensor with
         zeros behind what is smaller.
+      progress: whether blocks of iterations show how many are done.
     """
 
     fallback: str | frozenset[str] = "loop"
@@ -27,6 +28,7 @@ class Settings:
     warn: bool = True
     randomness: str = "different"
     out_shapes: str = "dense"
+    progress: bool = False
 
     def may_loop(self, op_type: str) -> bool:
         """Whether ops of this type may run in a sequential loop."""

@@ -12,7 +12,6 @@ from tf_pfor.converters.ragged._forms import (
     from_packed,
     from_padded,
     is_one,
-    masked,
     padded,
     rank_of,
     row_ids,
@@ -25,6 +24,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.values import Value, is_static
+from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes
 from tf_pfor.layouts.ragged_parts import row_counts
 from tf_pfor.layouts.ragged_rules import ragged_rule, source

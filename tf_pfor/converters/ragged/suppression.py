@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.converters.ragged._forms import after_check, masked, rank_of, uses_packed, with_room
+from tf_pfor.converters.ragged._forms import after_check, rank_of, uses_packed, with_room
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import Ragged, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 

@@ -35,6 +35,10 @@ class Failure:
     line: str
     error: str
 
+    def at(self, index: int) -> Failure:
+        """The same failure, of an element at another place."""
+        return dataclasses.replace(self, index=index)
+
     def __str__(self) -> str:
         what = f"{self.op_type or 'an op'} ({self.line or 'line unknown'})"
         return f"Element {self.index} fails in {what}: {self.error}"

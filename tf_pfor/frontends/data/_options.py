@@ -1,23 +1,118 @@
-"""The options of the transformations that say how a dataset is batched and mapped."""
+"""The options of the transformations: their names and defaults, and how they are followed."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import numbers
 import pathlib
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict, TypeVar
 
 import tensorflow as tf
 
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
 from tf_pfor.frontends.data import _elements
 from tf_pfor.frontends.data._choice import check_stateless, is_faster
+from tf_pfor.frontends.data._located import located
 
+F = TypeVar("F", bound=Callable[..., Any])
 Transformation = Callable[[Any], Any]
 """From a dataset to a dataset."""
+
+
+class RowOptions(TypedDict, total=False):
+    """How a function of one element is vectorized, and what its results become.
+
+    Attributes:
+      fallback: as for ``tf_pfor.vmap``: "loop", "error", or op types that may loop.
+      randomness: as for ``tf_pfor.vmap``: "different", "same" or "error".
+      while_strategy: as for ``tf_pfor.vmap``: "auto", "compact" or "mask".
+      chunk_size: as for ``tf_pfor.vmap``: elements of a batch to run at once.
+      memory_budget: as for ``tf_pfor.vmap``: bytes for ``chunk_size="auto"``.
+      out_shapes: as for ``tf_pfor.vmap``: "ragged", "dense" or "padded".
+      padded_shapes: as in ``Dataset.padded_batch``: to which shapes results are padded, in the nest
+        that ``fn`` returns; None in a shape for the largest of the batch.
+      padding_values: as in ``Dataset.padded_batch``: with what; zeros and empty strings if None.
+    """
+
+    fallback: Any
+    randomness: str
+    while_strategy: str
+    chunk_size: int | str | None
+    memory_budget: int | None
+    out_shapes: str
+    padded_shapes: Any
+    padding_values: Any
+
+
+class BatchOptions(RowOptions, total=False):
+    """How a dataset is batched and mapped, beside ``RowOptions``.
+
+    Attributes:
+      num_parallel_calls: as in ``Dataset.map``: how many batches at once.
+      drop_remainder: as in ``Dataset.batch``; when True the batch size is a static shape.
+      deterministic: as in ``Dataset.map``: whether the order of the batches is kept.
+      ragged: whether elements may have different shapes where the dataset's ``element_spec`` has
+        unknown sizes; False says that all have one, as for ``Dataset.batch``.
+      choose: "vectorized"; "loop" for ``map(fn).batch(n)``; or "auto": times both, on the first
+        batches, and keeps the faster one (docs/data.md).
+    """
+
+    num_parallel_calls: Any
+    drop_remainder: bool
+    deterministic: bool | None
+    ragged: bool
+    choose: str
+
+
+OF_ROWS: RowOptions = {
+    "fallback": "loop", "randomness": "different", "while_strategy": "auto", "chunk_size": None,
+    "memory_budget": None, "out_shapes": "ragged", "padded_shapes": None, "padding_values": None,
+}  # fmt: skip
+OF_BATCHES: BatchOptions = {
+    "num_parallel_calls": tf.data.AUTOTUNE, "drop_remainder": False, "deterministic": None,
+    "ragged": True, "choose": "vectorized", **OF_ROWS,
+}  # fmt: skip
+
+
+def takes(defaults: Mapping[str, Any]) -> Callable[[F], F]:
+    """A decorator for ``function(..., **options)``: they are completed by the defaults.
+
+    Others are refused; ``help`` and ``inspect.signature`` show names and defaults.
+    """
+
+    def decorated(function: Any) -> Any:
+        @tf.autograph.experimental.do_not_convert
+        @functools.wraps(function)
+        def called(*args: Any, **options: Any) -> Any:
+            unknown = sorted(set(options) - set(defaults) - own)
+            if unknown:
+                raise ArgumentTypeError(
+                    f"{function.__name__} has no option {unknown[0]!r}. Expected: "
+                    f"{', '.join([*own - {'fn', 'batch_size'}, *defaults])}."
+                )
+            return function(*args, **{**defaults, **options})
+
+        plain = inspect.signature(function)
+        kept = [x for x in plain.parameters.values() if x.kind is not x.VAR_KEYWORD]
+        own = {x.name for x in kept}
+        more = [
+            inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v)
+            for k, v in defaults.items()
+        ]
+        vars(called)["__signature__"] = plain.replace(parameters=[*kept, *more])
+        return called
+
+    return decorated
+
+
+def of_vmap(options: RowOptions) -> dict[str, Any]:
+    """The options that ``vmap`` has."""
+    names = ("fallback", "randomness", "while_strategy", "chunk_size", "memory_budget")
+    return {name: options.get(name) for name in names}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,6 +136,15 @@ class Options:
     ragged: bool
     choose: str
     randomness: str
+
+    @classmethod
+    def of(cls, size: Any, given: BatchOptions) -> Options:
+        """Of a batch size and all options."""
+        return cls(
+            size, given.get("num_parallel_calls"), bool(given.get("drop_remainder")),
+            given.get("deterministic"), given.get("ragged", True), given.get("choose", ""),
+            given.get("randomness", ""),
+        )  # fmt: skip
 
     def __post_init__(self) -> None:
         _check_size(self.size)
@@ -78,6 +182,8 @@ class Options:
         fn: Callable[..., Any],
         vectorized: Transformation,
         looped: Callable[[Any, Any], Any],
+        *,
+        in_order: bool,
     ) -> Transformation:
         """One of two forms of a transformation, as ``choose`` says.
 
@@ -86,6 +192,7 @@ class Options:
           vectorized: the one.
           looped: the other, which is given the ``element_spec`` of the first, None if ``fn`` cannot
             be vectorized.
+          in_order: whether batch i is of elements i * size and those behind it.
         """
 
         def apply(dataset: Any) -> tf.data.Dataset[Any]:
@@ -94,7 +201,7 @@ class Options:
                     f"Expected a tf.data.Dataset, as in ds.apply(...), found {dataset!r}."
                 )
             if self.choose == "vectorized":
-                return vectorized(dataset)
+                return with_errors(vectorized(dataset), dataset)
             try:
                 made = vectorized(dataset)
             except NotVectorizableError:
@@ -105,7 +212,12 @@ class Options:
                 return loop
             check_stateless(fn, dataset.element_spec)
             wins = is_faster(vectorized, lambda ds: looped(ds, spec), dataset, self.size)
-            return made if wins else loop
+            return with_errors(made, dataset) if wins else loop
+
+        def with_errors(made: Any, dataset: Any) -> Any:
+            if not in_order or self.deterministic is False:
+                return made
+            return located(made, fn, dataset, self.size)
 
         return apply
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -115,6 +115,11 @@ class Padding:
                 'out_shapes="padded", or padded_shapes.'
             )
 
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Padding:
+        """Of all options."""
+        return cls(options["out_shapes"], options["padded_shapes"], options["padding_values"])
+
     @property
     def out_shapes(self) -> str:
         """What the function of a batch makes, before ``of_batch``."""
@@ -124,24 +129,50 @@ class Padding:
 
     def of_batch(self, batch: Any) -> Any:
         """The batch with its ragged components padded, and dense ones to the wanted shapes."""
-        return self._padded(batch, self._shapes, self._values, "padded_shapes")
 
-    def _padded(self, x: Any, shapes: Any, values: Any, name: str) -> Any:
-        def inner(key: Any, item: Any, place: str) -> Any:
-            return self._padded(
-                item, _part(shapes, key, x, name), _part(values, key, x, ""), name + place
-            )
+        def of(x: Any, shape: Any, value: Any, name: str) -> Any:
+            if not isinstance(x, (tf.Tensor, tf.RaggedTensor)):
+                return x
+            return _padded_to(x, _shape_of(shape, x.shape.rank - 1, name), value, name)
 
-        if isinstance(x, tuple) and hasattr(x, "_fields"):
-            fields: Any = getattr(x, "_fields")  # noqa: B009
-            return type(x)(*[inner(i, y, f".{f}") for i, (f, y) in enumerate(zip(fields, x))])
-        if isinstance(x, tuple):
-            return tuple(inner(i, y, f"[{i}]") for i, y in enumerate(x))
-        if isinstance(x, dict):
-            return type(x)((k, inner(k, y, f"[{k!r}]")) for k, y in x.items())
-        if not isinstance(x, (tf.Tensor, tf.RaggedTensor)):
-            return x
-        return _padded_to(x, _shape_of(shapes, x, name), values, name)
+        return _mapped(of, batch, self._shapes, self._values, "padded_shapes")
+
+    def batched(
+        self, dataset: tf.data.Dataset[Any], size: Any, *, drop_remainder: bool
+    ) -> tf.data.Dataset[Any] | None:
+        """The results of elements, batched and padded in one go; None where they are not dense."""
+        spec: Any = dataset.element_spec
+        leaves = tf.nest.flatten(spec)
+        if not all(isinstance(x, tf.TensorSpec) and x.shape.rank is not None for x in leaves):
+            return None
+        given = (self._shapes, self._values, "padded_shapes")
+        shapes = _mapped(lambda x, s, _, k: _shape_of(s, x.shape.rank, k), spec, *given)
+        values = _mapped(lambda x, _, v, __: _cast(v, x.dtype), spec, *given)
+        return dataset.padded_batch(size, shapes, values, drop_remainder)
+
+
+def _mapped(make: Callable[..., Any], x: Any, shapes: Any, values: Any, name: str) -> Any:
+    """``make(leaf, shape, value, name)`` of each component, in the nest ``x``."""
+
+    def inner(key: Any, item: Any, place: str) -> Any:
+        shape, value = _part(shapes, key, x, name), _part(values, key, x, "")
+        return _mapped(make, item, shape, value, name + place)
+
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        fields: Any = getattr(x, "_fields")  # noqa: B009
+        return type(x)(*[inner(i, y, f".{f}") for i, (f, y) in enumerate(zip(fields, x))])
+    if isinstance(x, tuple):
+        return tuple(inner(i, y, f"[{i}]") for i, y in enumerate(x))
+    if isinstance(x, dict):
+        return type(x)((k, inner(k, y, f"[{k!r}]")) for k, y in x.items())
+    return make(x, shapes, values, name)
+
+
+def _cast(value: Any, dtype: tf.DType) -> Any:
+    """A value to pad with as a tensor; None stays."""
+    if value is None:
+        return None
+    return tf.convert_to_tensor(value) if dtype == tf.string else tf.cast(value, dtype)
 
 
 def _part(given: Any, key: Any, structure: Any, name: str) -> Any:
@@ -158,10 +189,10 @@ def _part(given: Any, key: Any, structure: Any, name: str) -> Any:
     return given[key]
 
 
-def _shape_of(given: Any, x: Any, name: str) -> tf.TensorShape:
-    """The wanted shape of one row."""
+def _shape_of(given: Any, rank: int, name: str) -> tf.TensorShape:
+    """The wanted shape of one row with so many axes."""
     if given is None:
-        return tf.TensorShape([None] * (x.shape.rank - 1))
+        return tf.TensorShape([None] * rank)
     try:
         known = tf.get_static_value(given) if isinstance(given, tf.Tensor) else given
         if isinstance(known, str):
@@ -169,9 +200,9 @@ def _shape_of(given: Any, x: Any, name: str) -> tf.TensorShape:
         shape = tf.TensorShape([None if k in (None, -1) else int(k) for k in known])
     except (TypeError, ValueError) as why:
         raise ArgumentError(f"{name} must be a shape, found {given!r}.") from why
-    if shape.rank != x.shape.rank - 1:
+    if shape.rank != rank:
         raise ArgumentError(
-            f"{name} is {shape}, and an element of the result has {x.shape.rank - 1} axes. "
+            f"{name} is {shape}, and an element of the result has {rank} axes. "
             "Expected: a size, or None for the largest in the batch, for each of them."
         )
     return shape
@@ -179,8 +210,7 @@ def _shape_of(given: Any, x: Any, name: str) -> tf.TensorShape:
 
 def _padded_to(x: Any, shape: tf.TensorShape, value: Any, name: str) -> tf.Tensor:
     """A batch [n, ...] with rows of this shape."""
-    if value is not None:
-        value = tf.cast(value, x.dtype) if x.dtype != tf.string else tf.convert_to_tensor(value)
+    value = _cast(value, x.dtype)
     static = tf.TensorShape(x.shape[:1]).concatenate(shape)
     if isinstance(x, tf.RaggedTensor):
         ragged: Any = x

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.frontends.data import _choice, _results
-from tf_pfor.frontends.data._options import Options, Transformation
+from tf_pfor.frontends.data._options import OF_BATCHES, BatchOptions, Options, Transformation, takes
 from tf_pfor.frontends.data._results import Padding
 from tf_pfor.frontends.data._vectorized import of_batch, padded
 from tf_pfor.tracing.trace import autographed
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 _no_autograph = tf.autograph.experimental.do_not_convert
 
 
-@_no_autograph
+@takes(OF_BATCHES)
 def map_and_batch(
     fn: Callable[..., Any],
     batch_size: Any,
-    *,
-    num_parallel_calls: Any = tf.data.AUTOTUNE,
-    drop_remainder: bool = False,
-    deterministic: bool | None = None,
-    ragged: bool = True,
-    choose: str = "vectorized",
-    fallback: Any = "loop",
-    randomness: str = "different",
-    while_strategy: str = "auto",
-    chunk_size: int | str | None = None,
-    memory_budget: int | None = None,
-    out_shapes: str = "ragged",
-    padded_shapes: Any = None,
-    padding_values: Any = None,
+    **options: Unpack[BatchOptions],
 ) -> Transformation:
     """As ``ds.map(fn).batch(n)``, but batched first: ``ds.apply(map_and_batch(fn, n))``.
 
@@ -42,22 +32,7 @@ def map_and_batch(
       fn: as for ``Dataset.map``: called as ``fn(*element)`` of a tuple, else ``fn(element)``;
         returns a nest of tensors, RaggedTensors and SparseTensors. Traced once, with AutoGraph.
       batch_size: how many elements: an int, or an int64 scalar.
-      num_parallel_calls: as in ``Dataset.map``: how many batches at once.
-      drop_remainder: as in ``Dataset.batch``; when True the batch size is a static shape.
-      deterministic: as in ``Dataset.map``: whether the order of the batches is kept.
-      ragged: whether elements may have different shapes where the dataset's ``element_spec`` has
-        unknown sizes; False says that all have one, as for ``Dataset.batch``.
-      choose: "vectorized"; "loop" for ``map(fn).batch(n)``; or "auto": times both here, on the
-        first batches, and keeps the faster one (docs/data.md).
-      fallback: as for ``tf_pfor.vmap``: "loop", "error", or op types that may loop.
-      randomness: as for ``tf_pfor.vmap``: "different", "same" or "error".
-      while_strategy: as for ``tf_pfor.vmap``: "auto", "compact" or "mask".
-      chunk_size: as for ``tf_pfor.vmap``: elements of a batch to run at once.
-      memory_budget: as for ``tf_pfor.vmap``: bytes for ``chunk_size="auto"``.
-      out_shapes: as for ``tf_pfor.vmap``: "ragged", "dense" or "padded".
-      padded_shapes: as in ``Dataset.padded_batch``: to which shapes results are padded, in the nest
-        that ``fn`` returns; None in a shape for the largest of the batch.
-      padding_values: as in ``Dataset.padded_batch``: with what; zeros and empty strings if None.
+      **options: those of ``BatchOptions`` and ``RowOptions``, as in tf.data and ``tf_pfor.vmap``.
 
     Returns:
       A function from a dataset to one of batches: the nest that ``fn`` returns, [n, ...] each; a
@@ -76,15 +51,8 @@ def map_and_batch(
     >>> [batch.numpy().tolist() for batch in ds]
     [[0, 1], [4, 9], [16]]
     """
-    how = Options(
-        batch_size, num_parallel_calls, drop_remainder, deterministic, ragged, choose, randomness
-    )  # fmt: skip
-    padding = Padding(out_shapes, padded_shapes, padding_values)
-    mapped = of_batch(
-        fn, _results.as_dataset_reads, fallback=fallback, randomness=randomness,
-        while_strategy=while_strategy, chunk_size=chunk_size, memory_budget=memory_budget,
-        out_shapes=padding.out_shapes,
-    )  # fmt: skip
+    how, padding = Options.of(batch_size, options), Padding.of(options)
+    mapped = of_batch(fn, _results.as_dataset_reads, options, padding.out_shapes)
     of_padded = padded(mapped, padding)
 
     def vectorized(dataset: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
@@ -94,28 +62,16 @@ def map_and_batch(
         made = how.mapped(dataset, fn, fn)
         return _choice.batched_as(made, how.size, spec, padding, drop_remainder=how.drop_remainder)
 
-    return how.chosen(fn, vectorized, looped)
+    return how.chosen(fn, vectorized, looped, in_order=True)
 
 
-@_no_autograph
+@takes(OF_BATCHES)
 def filter_map_and_batch(
     fn: Callable[..., Any],
     batch_size: Any,
     *,
     refill: bool = True,
-    num_parallel_calls: Any = tf.data.AUTOTUNE,
-    drop_remainder: bool = False,
-    deterministic: bool | None = None,
-    ragged: bool = True,
-    choose: str = "vectorized",
-    fallback: Any = "loop",
-    randomness: str = "different",
-    while_strategy: str = "auto",
-    chunk_size: int | str | None = None,
-    memory_budget: int | None = None,
-    out_shapes: str = "ragged",
-    padded_shapes: Any = None,
-    padding_values: Any = None,
+    **options: Unpack[BatchOptions],
 ) -> Transformation:
     """As ``map_and_batch`` of a function that says which elements are kept.
 
@@ -126,20 +82,8 @@ def filter_map_and_batch(
       batch_size: how many elements: an int, or an int64 scalar.
       refill: whether batches are filled up again, as those of ``map(fn).filter(...).batch(n)`` are;
         False: each has what is left of ``batch_size`` elements, which may be none.
-      num_parallel_calls: as for ``map_and_batch``.
-      drop_remainder: as in ``Dataset.batch``. Without ``refill`` it is for the last elements of the
-        dataset before any is dropped.
-      deterministic: as for ``map_and_batch``.
-      ragged: as for ``map_and_batch``.
-      choose: as for ``map_and_batch``; without ``refill`` "vectorized" only.
-      fallback: as for ``tf_pfor.vmap``.
-      randomness: as for ``tf_pfor.vmap``.
-      while_strategy: as for ``tf_pfor.vmap``.
-      chunk_size: as for ``tf_pfor.vmap``.
-      memory_budget: as for ``tf_pfor.vmap``.
-      out_shapes: as for ``tf_pfor.vmap``.
-      padded_shapes: as for ``map_and_batch``.
-      padding_values: as for ``map_and_batch``.
+      **options: as for ``map_and_batch``. ``drop_remainder`` without ``refill`` is for the last
+        elements of the dataset before any is dropped; without it ``choose`` must be "vectorized".
 
     Returns:
       A function from a dataset to one of batches of the results that are kept.
@@ -156,17 +100,11 @@ def filter_map_and_batch(
     >>> [batch.numpy().tolist() for batch in ds]
     [[1, 4], [16, 25], [49]]
     """
-    how = Options(
-        batch_size, num_parallel_calls, drop_remainder, deterministic, ragged, choose, randomness
-    )  # fmt: skip
-    padding = Padding(out_shapes, padded_shapes, padding_values)
-    if not refill and choose != "vectorized":
-        raise ArgumentError(f"choose is {choose!r}, which needs refill=True; found {refill!r}.")
-    mapped = of_batch(
-        fn, _results.kept_and_result, fallback=fallback, randomness=randomness,
-        while_strategy=while_strategy, chunk_size=chunk_size, memory_budget=memory_budget,
-        out_shapes="ragged" if padding.is_on else padding.out_shapes,
-    )  # fmt: skip
+    how, padding = Options.of(batch_size, options), Padding.of(options)
+    if not refill and how.choose != "vectorized":
+        raise ArgumentError(f"choose is {how.choose!r}, which needs refill=True; found {refill!r}.")
+    shapes = "ragged" if padding.is_on else padding.out_shapes
+    mapped = of_batch(fn, _results.kept_and_result, options, shapes)
     kept = _kept(mapped)
 
     def vectorized(dataset: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
@@ -180,7 +118,7 @@ def filter_map_and_batch(
         made = made.map(lambda _, result: result)
         return _choice.batched_as(made, how.size, spec, padding, drop_remainder=how.drop_remainder)
 
-    return how.chosen(fn, vectorized, looped)
+    return how.chosen(fn, vectorized, looped, in_order=not refill)
 
 
 def _keep(*pair: Any) -> Any:

@@ -1,0 +1,99 @@
+"""Errors of a dataset of batches that name the element: its place, the op and the line."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.core.errors import PforError
+from tf_pfor.frontends.data._choice import check_stateless
+from tf_pfor.frontends.data._failures import Failure, find_failure
+
+Find = Callable[[int], Failure | None]
+"""From the number of a batch to the first of its elements for which the function fails."""
+
+
+def located(
+    made: tf.data.Dataset[Any],
+    fn: Callable[..., Any],
+    elements: tf.data.Dataset[Any],
+    size: Any,
+) -> tf.data.Dataset[Any]:
+    """The dataset ``made``; where it fails for a batch, the elements of that are tried by ``fn``.
+
+    That is done in a Python loop over it, also behind ``prefetch`` and ``with_options``. What
+    other transformations make of it, and loops in a graph (``Model.fit``), say what TensorFlow
+    says; ``find_failure`` is for those.
+
+    Args:
+      made: of batches, in the order of the elements.
+      fn: of one element.
+      elements: of which ``made`` was made.
+      size: of a batch.
+    """
+    if not tf.executing_eagerly():
+        return made
+
+    def find(batch: int) -> Failure | None:
+        try:
+            check_stateless(fn, elements.element_spec)
+        except PforError:
+            return None  # to run it once more would change variables
+        first = batch * int(size)
+        found = find_failure(fn, elements.skip(first).take(int(size)))
+        return found and found.at(found.index + first)
+
+    return _with_errors(made, find)
+
+
+def _with_errors(made: Any, find: Find) -> Any:
+    made.__class__ = _kind_of_dataset(type(made))
+    made._tf_pfor_find = find
+    return made
+
+
+@functools.cache
+def _kind_of_dataset(kind: Any) -> Any:
+    """A subclass whose iterators name the element that fails."""
+
+    def iterator(self: Any) -> Any:
+        found = kind.__iter__(self)
+        if tf.executing_eagerly():
+            found.__class__ = _kind_of_iterator(type(found))
+            found._tf_pfor_find, found._tf_pfor_batch = self._tf_pfor_find, 0
+        return found
+
+    def prefetch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _with_errors(kind.prefetch(self, *args, **kwargs), self._tf_pfor_find)
+
+    def with_options(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _with_errors(kind.with_options(self, *args, **kwargs), self._tf_pfor_find)
+
+    members = {"__iter__": iterator, "prefetch": prefetch, "with_options": with_options}
+    return type(kind.__name__, (kind,), members)
+
+
+@functools.cache
+def _kind_of_iterator(kind: Any) -> Any:
+    def following(self: Any) -> Any:
+        batch = self._tf_pfor_batch
+        self._tf_pfor_batch += 1
+        try:
+            return kind.__next__(self)
+        except (StopIteration, tf.errors.OutOfRangeError, tf.errors.CancelledError):
+            raise
+        except tf.errors.OpError as why:
+            raise _named(why, self._tf_pfor_find(batch), batch) from None
+
+    return type(kind.__name__, (kind,), {"__next__": following})
+
+
+def _named(why: tf.errors.OpError, found: Failure | None, batch: int) -> tf.errors.OpError:
+    """The error with the element in front of what TensorFlow says."""
+    where = f"In batch {batch} of the dataset." if found is None else f"{found}."
+    kind: Any = type(why)
+    is_plain = kind is tf.errors.OpError  # whose constructor needs more than a message
+    return why if is_plain else kind(why.node_def, why.op, f"{where}\n{why.message}")

@@ -1,0 +1,102 @@
+"""``optimize``: a function whose loops over independent trips run all trips at once."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from tf_pfor._tf import _functions, _loops
+from tf_pfor.api.maps import check_callable
+from tf_pfor.core.errors import ArgumentTypeError
+from tf_pfor.frontends.loops._report import LoopReport, in_order
+from tf_pfor.frontends.loops._tracing import Tracer, with_tracer
+
+_LOCK = threading.RLock()
+
+
+class OptimizedFunction(_functions.PolymorphicFunction):
+    """What ``optimize`` returns: a ``tf.function``, and a report of its loops."""
+
+    def __init__(self, fn: Callable[..., Any], options: dict[str, Any], tracer: Tracer):
+        name = getattr(fn, "__name__", type(fn).__name__)
+        traced = with_tracer(fn, tracer, bool(options.get("jit_compile")))
+        super().__init__(traced, name, autograph=False, **options)
+        self.__name__ = name
+        self.__doc__ = getattr(fn, "__doc__", None)
+        self._fn, self._options, self._tracer = fn, options, tracer
+        self._methods: Any = weakref.WeakKeyDictionary()
+
+    @property
+    def report(self) -> LoopReport:
+        """What became of the loops; empty until the function was called, and so traced."""
+        return LoopReport(self.__name__, in_order(self._tracer.records))
+
+    def explain(self, *args: Any, **kwargs: Any) -> LoopReport:
+        """Traces the function for some arguments, or specs of them, and returns the report."""
+        self.get_concrete_function(*args, **kwargs)
+        return self.report
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """The function as a method."""
+        if instance is None:
+            return self
+        with _LOCK:
+            made = self._methods.get(instance)
+            if made is None:
+                method = self._fn.__get__(instance, owner)
+                made = OptimizedFunction(method, self._options, self._tracer)
+                self._methods[instance] = made
+        return made
+
+
+def optimize(fn: Callable[..., Any]) -> OptimizedFunction:
+    """A function whose loops over independent trips run all trips at once (papers/000 section 7).
+
+    Looked at are the loops that AutoGraph makes of ``for`` and ``while``, ``tf.map_fn``,
+    ``tf.while_loop`` and what is built on it, also in ``tf.function``s that ``fn`` calls. A loop is
+    vectorized where each trip reads slice t of its inputs and writes one slice of its own of
+    TensorArrays, and nothing else is carried but counters. Any other stays as it was; ``report``
+    says why, and where it stands. ``docs/loops.md`` has more.
+
+    Args:
+      fn: a Python function, a ``tf.function``, a method or a Keras model. It is traced anew:
+        variables and captured tensors are those of ``fn``.
+
+    Returns:
+      A ``tf.function`` with the arguments of ``fn`` (and its ``input_signature``, ``jit_compile``
+      and ``reduce_retracing``). Its attribute ``report`` is a ``LoopReport``.
+
+    Raises:
+      ArgumentTypeError: if ``fn`` cannot be traced anew: a concrete function, or a function of a
+        model that was loaded.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> def norms(rows):
+    ...     out = tf.TensorArray(tf.float32, size=len(rows))
+    ...     i = 0
+    ...     for row in rows:
+    ...         out = out.write(i, tf.norm(row))
+    ...         i += 1
+    ...     return out.stack()
+    >>> fast = tf_pfor.optimize(norms)
+    >>> fast(tf.constant([[3., 4.], [6., 8.]])).numpy().tolist()
+    [5.0, 10.0]
+    >>> len(fast.report.vectorized), len(fast.report.kept)
+    (1, 0)
+    """
+    check_callable(fn, "fn")
+    if isinstance(fn, OptimizedFunction):
+        return fn
+    if _loops.is_graph_only(fn):
+        raise ArgumentTypeError(
+            f"fn is {fn!r}: a graph without the Python code that it was made of. Expected: a "
+            "Python function, a tf.function, a method or a Keras model. Optimize that, and make "
+            "the concrete function or the SavedModel of the result."
+        )
+    options: dict[str, Any] = {}
+    if type(fn) is _loops.PLAIN_FUNCTION:
+        options, fn = _loops.options_of(fn), _loops.python_function(fn)
+    return OptimizedFunction(fn, options, Tracer())

@@ -1,0 +1,79 @@
+"""What became of the loops of a function: a line for each."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import linecache
+from collections.abc import Sequence
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoopRecord:
+    """One loop of the user's code.
+
+    Attributes:
+      kind: how it is written: "for", "while", "tf.map_fn", "tf.while_loop" ...
+      line: ``file:line`` in the user's code; "" if unknown.
+      is_vectorized: whether all its trips run at once; else it is the loop that it was.
+      reason: why it is a loop; "" for those that are vectorized.
+    """
+
+    kind: str
+    line: str
+    is_vectorized: bool
+    reason: str = ""
+
+    @property
+    def source(self) -> str:
+        """What stands in the line; "" if that cannot be read."""
+        file, _, number = self.line.rpartition(":")
+        return linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
+
+    def __str__(self) -> str:
+        what = "vectorized" if self.is_vectorized else f"kept: {self.reason}"
+        return f"{self.kind} ({self.line or 'line unknown'}): {what}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoopReport:
+    """What became of the loops that a function had when it was traced.
+
+    Attributes:
+      name: the function.
+      records: its loops, those that were kept first, in the order in which they were found.
+    """
+
+    name: str
+    records: tuple[LoopRecord, ...]
+
+    @property
+    def vectorized(self) -> tuple[LoopRecord, ...]:
+        """The loops whose trips run at once."""
+        return tuple(r for r in self.records if r.is_vectorized)
+
+    @property
+    def kept(self) -> tuple[LoopRecord, ...]:
+        """The loops that are as they were."""
+        return tuple(r for r in self.records if not r.is_vectorized)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as dicts, lists and strings, ready for JSON."""
+        return {"name": self.name, "loops": [dataclasses.asdict(r) for r in self.records]}
+
+    def __str__(self) -> str:
+        if not self.records:
+            return f"{self.name}: no loops were found."
+        head = f"{self.name}: {len(self.vectorized)} of {len(self.records)} loops vectorized"
+        return "\n".join([head, *(f"  {r}" for r in self.records)])
+
+    def _repr_html_(self) -> str:
+        lines = [f"<li>{html.escape(str(r))}</li>" for r in self.records]
+        return f"<div>{html.escape(str(self).splitlines()[0])}<ul>{''.join(lines)}</ul></div>"
+
+
+def in_order(records: Sequence[LoopRecord]) -> tuple[LoopRecord, ...]:
+    """One for each loop: what was said of it last; those that were kept first."""
+    last = {(r.kind, r.line, r.line or i): r for i, r in enumerate(records)}
+    return tuple(sorted(last.values(), key=lambda r: r.is_vectorized))

@@ -1,0 +1,224 @@
+"""A function traced with its loops vectorized: each is looked at when it is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Generator
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor._tf import _graphs, _loops, _stacks
+from tf_pfor.core import nests
+from tf_pfor.frontends.loops import _vectorized
+from tf_pfor.frontends.loops._independence import Analysis, Dependent, source
+from tf_pfor.frontends.loops._report import LoopRecord
+from tf_pfor.tracing.trace import autographed
+
+_no_autograph = tf.autograph.experimental.do_not_convert
+_under_xla: contextvars.ContextVar[bool] = contextvars.ContextVar("tf_pfor_xla", default=False)
+
+
+class Tracer:
+    """Vectorizes the loops that a function asks for, and those of functions that it calls.
+
+    Attributes:
+      records: what became of each loop.
+    """
+
+    def __init__(self) -> None:
+        self.records: list[LoopRecord] = []
+        self._functions: dict[int, tuple[Any, Any]] = {}  # id -> the function, the one traced here
+
+    @contextlib.contextmanager
+    def active(self, *, jit_compile: bool) -> Generator[None]:
+        """In the ``with`` block loops are looked at."""
+        token = _under_xla.set(_under_xla.get() or jit_compile)
+        try:
+            with _loops.replaced(_loops.Hooks(self._loop, self._call)):
+                yield
+        finally:
+            _under_xla.reset(token)
+
+    def note_others(self, graph: Any) -> None:
+        """Records the loops of a traced graph that were in it before: in concrete functions."""
+        known = {r.line for r in self.records}
+        for op in _while_ops(graph, set()):
+            line = _tf.user_line(op)
+            if line not in known or not line:
+                why = "it is in a function that was traced before (a concrete function, a model "
+                self.records.append(LoopRecord("while", line, False, why + "that was loaded)"))
+
+    # Functions ------------------------------------------------------------
+
+    def _call(self, own: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+        """A call of a ``tf.function``: of a copy of it, whose loops are looked at."""
+        is_ours = type(function) is not _loops.PLAIN_FUNCTION
+        if is_ours or tf.executing_eagerly() or id(function) in self._copies():
+            return own(function, *args, **kwargs)
+        if id(function) not in self._functions:
+            made = _loops.traced_apart(function, self._traced(function))
+            self._functions[id(function)] = (function, made)
+        return own(self._functions[id(function)][1], *args, **kwargs)
+
+    def _copies(self) -> set[int]:
+        return {id(made) for _, made in self._functions.values()}
+
+    def _traced(self, function: Any) -> Callable[..., Any]:
+        return with_tracer(function.python_function, self, _loops.is_compiled_by_xla(function))
+
+    # Loops ----------------------------------------------------------------
+
+    def _loop(self, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A while loop: vectorized, or as TensorFlow makes it."""
+        kind, line = _loops.kind_of_loop(), _stacks.user_line()
+        if kwargs.get("back_prop") is False:
+            return self._kept(
+                LoopRecord(kind, line, False, "back_prop is False"), own, args, kwargs
+            )
+        given = args[2] if len(args) > 2 else kwargs["loop_vars"]
+        if not any(isinstance(x, tf.TensorArray) for x in tf.nest.flatten(given)):
+            why = "it fills no TensorArray: what it computes is carried from trip to trip"
+            return self._kept(LoopRecord(kind, line, False, why), own, args, kwargs)
+        if _under_xla.get():
+            _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
+        try:
+            made, line = _vectorized_loop(own, args, kwargs)
+        except Dependent as why:
+            line = getattr(why, "line", "") or line
+            return self._kept(LoopRecord(kind, line, False, str(why)), own, args, kwargs)
+        self.records.append(LoopRecord(kind, line, True))
+        return made
+
+    def _kept(
+        self, record: LoopRecord, own: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        self.records.append(record)
+        return own(*args, **kwargs)
+
+
+def with_tracer(fn: Callable[..., Any], tracer: Tracer, jit_compile: bool) -> Callable[..., Any]:
+    """``fn`` with Python control flow on tensors converted, and its loops vectorized."""
+    converted = autographed(fn)
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        with tracer.active(jit_compile=jit_compile):
+            result = converted(*args, **kwargs)
+        tracer.note_others(tf.compat.v1.get_default_graph())
+        return result
+
+    return nests.named_as(_no_autograph(traced), fn)
+
+
+def _vectorized_loop(own: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Any, str]:
+    """What a loop returns, vectorized, and its line.
+
+    It is made in a graph of its own to look at it, and nothing of that is left.
+    """
+    kept: dict[str, Any] = {}
+
+    def loop() -> list[tf.Tensor]:
+        kept["result"] = own(*args, **{**kwargs, "return_same_structure": True})
+        return [x if isinstance(x, tf.Tensor) else x.flow for x in _leaves(kept["result"])]
+
+    trial = _graphs.trace("pfor_body", loop, [])
+    op, outside = _found(trial)
+    line = _tf.user_line(op)
+    try:
+        found = Analysis(op, outside)
+        with _tf.FuncGraph("loops_trial").as_default():
+            _vectorized.results(found)  # nothing is emitted where it cannot be
+        made = _vectorized.results(found)
+    except Dependent as why:
+        vars(why)["line"] = line
+        raise
+    except tf.errors.InvalidArgumentError as failed:  # a check that can be told to fail before
+        why = Dependent(f"it would fail when it runs: {failed.message}")
+        vars(why)["line"] = line
+        raise why from None
+    leaves: list[Any] = []
+    for leaf in _leaves(kept["result"]):
+        tensor = leaf if isinstance(leaf, tf.Tensor) else leaf.flow
+        place = _output(tensor)
+        leaves.append(_like(leaf, *made[place]))
+    same = kwargs.get("return_same_structure", True)
+    return (nests.pack(kept["result"], leaves) if same or len(leaves) > 1 else leaves[0]), line
+
+
+def _leaves(result: Any) -> list[Any]:
+    return tf.nest.flatten(result, expand_composites=True)
+
+
+def _like(leaf: Any, made: tf.Tensor, rows: tf.Tensor | None) -> Any:
+    """A result in the place of a leaf of the loop's: a TensorArray, or a tensor of its shape."""
+    if isinstance(leaf, tf.TensorArray):
+        return _loops.with_flow(leaf, made, rows)
+    made = tf.identity(made)
+    made.set_shape(leaf.shape)
+    return made
+
+
+def _output(tensor: tf.Tensor) -> int:
+    """Which output of the loop, or of the call that holds it, a result is."""
+    return source(tensor).value_index
+
+
+def _found(trial: Any) -> tuple[tf.Operation, Any]:
+    """The loop of a graph that was traced to look at it, and what its inputs are outside.
+
+    Where a tape watches, TensorFlow puts it into a function.
+    """
+    holders = [op for op in trial.get_operations() if _is_loop_or_holder(op)]
+    if len(holders) != 1:
+        raise Dependent("its variables are made by other loops or functions")
+    holder = holders[0]
+    captured = {id(inside): outer for outer, inside in trial.captures}
+
+    def outside(tensor: tf.Tensor) -> tf.Tensor | None:
+        tensor = source(tensor)
+        if id(tensor) in captured:
+            return captured[id(tensor)]
+        known = _tf.static_value(tensor)
+        return None if known is None else tf.constant(known, tensor.dtype)
+
+    if holder.type in _tf.LOOPS:
+        return holder, outside
+    inner = _tf.functions_of(holder)[0]
+    loops = [op for op in inner.get_operations() if op.type in _tf.LOOPS]
+    places = {id(t): i for i, t in enumerate(inner.inputs)}
+    if len(loops) != 1 or [source(t).op for t in inner.outputs] != [loops[0]] * len(inner.outputs):
+        raise Dependent("its variables are made by other loops or functions")
+
+    def outside_of_holder(tensor: tf.Tensor) -> tf.Tensor | None:
+        place = places.get(id(source(tensor)))
+        return outside(tensor if place is None else holder.inputs[place])
+
+    return loops[0], outside_of_holder
+
+
+def _is_loop_or_holder(op: tf.Operation) -> bool:
+    if op.type in _tf.LOOPS:
+        return True
+    return op.type in _tf.CALLS and any(
+        inner.type in _tf.LOOPS for g in _tf.functions_of(op) for inner in g.get_operations()
+    )
+
+
+def _while_ops(graph: Any, seen: set[int]) -> list[tf.Operation]:
+    """The loops of a graph and of the functions in it."""
+    found: list[tf.Operation] = []
+    seen.add(id(graph))
+    for op in graph.get_operations():
+        if op.type in _tf.LOOPS:
+            found.append(op)
+        for inner in _tf.functions_of(op) if _has_functions(op) else ():
+            if id(inner) not in seen:
+                found += _while_ops(inner, seen)
+    return found
+
+
+def _has_functions(op: tf.Operation) -> bool:
+    schema = _tf.schema(op.type)
+    return schema is not None and any("func" in kind for kind in schema.attr_types.values())
