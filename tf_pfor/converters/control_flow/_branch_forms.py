@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.control_flow._subgraphs import OWN, SOME_SIZES, Region, Trial, stitched
+from tf_pfor.converters.control_flow._subgraphs import (
+    OWN,
+    SOME_SIZES,
+    Converted,
+    Region,
+    Trial,
+    stitched,
+)
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, dims, is_static
-from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged import RowSizes
 from tf_pfor.layouts.ragged_parts import Form, in_order, sizes_of
 
 
@@ -32,10 +39,32 @@ class Handed:
         """How many tensors of sizes there are for all of them."""
         return sum(form.n_sizes for form in self.forms.values())
 
-    def tensors(self, k: int, value: Ragged | tf.Tensor) -> list[tf.Tensor]:
-        """The tensors of result ``k`` of a branch."""
-        self._sizes[k].append(sizes_of(value, len(self.forms[k].sizes)))
-        return self.forms[k].tensors(value)
+    def hand_on(self, made: Sequence[Converted], tensors: list[tf.Tensor]) -> None:
+        """Sets the tensors of these results, that a branch has made, and appends their sizes."""
+        for k, form in self.forms.items():
+            rows = made[k].rows
+            self._sizes[k].append(sizes_of(rows, len(form.sizes)))
+            tensors[k], *sizes = made[k].ready(form.tensors(rows))
+            tensors += sizes
+
+    def values(
+        self, call: Call, made: Sequence[tf.Tensor], sizes: Iterator[tf.Tensor]
+    ) -> dict[int, Value]:
+        """These results, where all rows take one branch.
+
+        Args:
+          call: the conditional.
+          made: the results of the branch.
+          sizes: the sizes of all of them, and what follows.
+        """
+        found: dict[int, Value] = {}
+        for k, form in self.forms.items():
+            own = [next(sizes) for _ in range(form.n_sizes)]
+            for size in own:
+                size.set_shape([call.loop.static_length])
+            same = self.same(k, by_row=False)
+            found[k] = form.value([made[k], *own], same, call.op.outputs[k])
+        return found
 
     def same(self, k: int, *, by_row: bool) -> list[RowSizes | None]:
         """For each axis the sizes of all rows that every branch has, or has selected from."""

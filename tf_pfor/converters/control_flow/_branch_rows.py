@@ -79,9 +79,7 @@ def on_some_rows(
         for k in outputs.optionals:
             tensors[k], *more = with_rows(made[k].call, made[k].value, k)
             tensors += more
-        for k in outputs.ragged.forms:
-            tensors[k], *more = made[k].ready(outputs.ragged.tensors(k, made[k].rows))
-            tensors += more
+        outputs.ragged.hand_on(made, tensors)
         tensors += [lengths_of(made[k].call, made[k].value) for k in growing]
         return [*tensors, *ends]
 

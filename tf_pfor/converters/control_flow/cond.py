@@ -251,9 +251,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
                     value = among(value, b, optionals[k])
                 tensors[k], *rows = with_rows(made[k].call, value, k)
                 tensors += rows
-            for k in handed.forms:
-                tensors[k], *sizes = made[k].ready(handed.tensors(k, made[k].rows))
-                tensors += sizes
+            handed.hand_on(made, tensors)
             for k, alternatives in kept.items():
                 tensors += tensors_of(made[k].call, made[k].value, alternatives)
             return [*tensors, tf.constant(0)]
@@ -274,6 +272,20 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
         made = tf.cond(_as_bool(which.tensor), runs[1], runs[0])
     else:
         made = tf.switch_case(which.tensor, runs)
+    return _results_of_one(call, regions, args, handed, layouts, rowed, kept, made)
+
+
+def _results_of_one(
+    call: Call,
+    regions: list[Region],
+    args: list[Value],
+    handed: Handed,
+    layouts: list[Layout],
+    rowed: list[int],
+    kept: dict[int, list[Any]],
+    made: list[tf.Tensor],
+) -> list[Value]:
+    """The outputs of one conditional for all rows, of what its branches hand on."""
     count = len(call.op.outputs)
     rows: dict[int, ListRows | None] = {}
     for k, layout in enumerate(layouts):
@@ -286,13 +298,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
         ids.set_shape([call.loop.static_length])
         rows[k] = ListRows(call.emit.dim(ends, 0), ids=ids, lengths=ends)
     rest = iter(made[count + 2 * len(rowed) :])
-    ragged: dict[int, Value] = {}
-    for k, form in handed.forms.items():
-        sizes = [next(rest) for _ in range(form.n_sizes)]
-        same = handed.same(k, by_row=False)
-        for size in sizes:
-            size.set_shape([call.loop.static_length])
-        ragged[k] = form.value([made[k], *sizes], same, call.op.outputs[k])
+    ragged = handed.values(call, made, rest)
     beside = as_opened(call, {k: [each] for k, each in kept.items()}, [*rest]) | ragged
     return [
         beside.get(k) or received(t, layout, dims(o), rows.get(k))
@@ -459,16 +465,21 @@ def _split(
             is_uneven = k in outputs.uneven
             results.append(put_together(call, parts, pieces, ends, lists_made[k], is_uneven))
             continue
-        whole = tf.TensorShape([n]).concatenate(output.shape)
-        with emit.graph.as_default():
-            pieces = of_one_inner_shape(
-                [side[k] for side in sides], output.shape, output,
-                is_read=is_read(output, call.walker.is_asked),
-            )  # fmt: skip
-        results.append(stitched(emit, parts, pieces, whole))
+        results.append(_stitched(call, parts, [side[k] for side in sides], output))
     at = len(call.op.outputs) + 2 * len(optionals)
     put_in_order(call, parts, [side[at:] for side in sides], sides, handed, results)
     return results
+
+
+def _stitched(
+    call: Call, parts: list[tf.Tensor], pieces: list[tf.Tensor], output: tf.Tensor
+) -> tf.Tensor:
+    """An output of one shape, of what the branches made of it."""
+    is_wanted = is_read(output, call.walker.is_asked)
+    with call.emit.graph.as_default():
+        pieces = of_one_inner_shape(pieces, output.shape, output, is_read=is_wanted)
+    shape = tf.TensorShape([call.loop.static_length]).concatenate(output.shape)
+    return stitched(call.emit, parts, pieces, shape)
 
 
 def _parts(call: Call, which: Value, count: int) -> tuple[tf.Tensor, list[tf.Tensor]]:
