@@ -3,17 +3,16 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.example import feature_pb2
-from tensorflow.core.framework import versions_pb2
 
 import tf_pfor
 
-LISTS = [feature_pb2.Int64List(value=range(k)).SerializeToString() for k in (3, 0, 1, 2)]
+VersionDef = type(tf.compat.v1.GraphDef().versions)
+LISTS = [tf.train.Int64List(value=range(k)).SerializeToString() for k in (3, 0, 1, 2)]
 VERSIONS = [
-    versions_pb2.VersionDef(producer=3, bad_consumers=[1, 2]).SerializeToString(),
-    versions_pb2.VersionDef(min_consumer=4).SerializeToString(),
+    VersionDef(producer=3, bad_consumers=[1, 2]).SerializeToString(),
+    VersionDef(min_consumer=4).SerializeToString(),
     b"",
-    versions_pb2.VersionDef(bad_consumers=[5]).SerializeToString(),
+    VersionDef(bad_consumers=[5]).SerializeToString(),
 ]
 
 

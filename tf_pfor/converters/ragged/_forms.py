@@ -15,6 +15,9 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes
 from tf_pfor.layouts.ragged_parts import packed_to, row_counts
 
+SET = "places that are set"
+"""In ``RowSizes.shared``: for places in rows, [total, axes], the same with the row in front."""
+
 
 def rank_of(value: Value) -> int:
     """The inner rank, which must be known."""

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import (
+    SET,
     after_check,
     constant_axes,
     from_packed,
@@ -18,7 +19,6 @@ from tf_pfor.converters.ragged._forms import (
     unified,
     uses_packed,
 )
-from tf_pfor.converters.ragged.numbers import SET
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value

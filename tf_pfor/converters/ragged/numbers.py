@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import (
+    SET,
     after_check,
     from_packed,
     from_padded,
@@ -77,10 +78,6 @@ def where(call: Call, input: Value) -> Any:
     places = found[:, 1:]
     size.shared.setdefault(SET, {})[places.ref()] = found
     return from_packed(call, places, [size])
-
-
-SET = "places that are set"
-"""In ``RowSizes.shared``: for places in rows, [total, axes], the same with the row in front."""
 
 
 def _in_front(call: Call, is_set: tf.Tensor, counts: RowSizes) -> Value:
