@@ -8,6 +8,7 @@ splits, does not belong here: that is `converters/sparse`.
 
 from tf_pfor.converters.ragged import (
     blocks,
+    convolutions,
     elementwise,
     gather,
     image,
@@ -29,6 +30,7 @@ from tf_pfor.converters.ragged import (
 
 __all__ = [
     "blocks",
+    "convolutions",
     "elementwise",
     "gather",
     "image",

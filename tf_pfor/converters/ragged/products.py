@@ -1,11 +1,10 @@
-"""Products of matrices, convolutions: with zeros where rows have no more elements."""
+"""Products of matrices: with zeros where rows have no more elements."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import (
@@ -21,7 +20,7 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Value, is_static
+from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes, Size
 from tf_pfor.layouts.ragged_rules import ragged_rule
 
@@ -118,48 +117,3 @@ def einsum(call: Call, inputs: list[Value]) -> Any:
     marked = [(row if v.is_stacked else "") + t for t, v in zip(terms, inputs)]
     made = tf.einsum(",".join(marked) + "->" + row + result, *tensors)
     return from_padded(call, made, _known([sizes[c] for c in result]))
-
-
-@ragged_rule("Conv2D")
-def convolution(call: Call, input: Value, filter: Value) -> Any:
-    """One filter for all rows, zeros behind the end of each."""
-    if not isinstance(input, Ragged) or filter.is_stacked or rank_of(input) != 4:
-        raise CannotVectorize("the filter differs between iterations")
-    if call.attr("data_format") != "NHWC" or call.attr("padding") not in ("SAME", "VALID"):
-        raise CannotVectorize("the channels are not the last axis, or paddings are given")
-    kernel = filter.inner_shape
-    images, channels = size_at(input, 0), size_at(input, 3)
-    if not is_static(kernel) or not isinstance(images, int) or isinstance(channels, RowSizes):
-        raise CannotVectorize("the number of images, or the filter, is not known")
-    strides, dilations = call.attr("strides"), call.attr("dilations")
-    is_same = call.attr("padding") == "SAME"
-    out: list[Any] = [images]
-    for axis in (1, 2):
-        size, stride = size_at(input, axis), strides[axis]
-        reach = (kernel[axis - 1] - 1) * dilations[axis] + 1
-        out.append(_convolved(size, reach, stride, is_same=is_same))
-    x = input.in_rows
-    shape = tf.shape(x)
-    folded = tf.reshape(x, tf.concat([[-1], shape[2:]], 0))
-    folded.set_shape([None, *x.shape[2:]])
-    made = call.rebuild(input=folded)
-    full = tf.reshape(made, tf.concat([shape[:2], tf.shape(made)[1:]], 0))
-    full.set_shape([x.shape[0], images, *made.shape[1:]])
-    return from_padded(call, full, _known(out))
-
-
-def _convolved(size: Any, reach: int, stride: int, *, is_same: bool) -> Any:
-    """The size of an axis after a convolution."""
-    if not isinstance(size, RowSizes):
-        if not isinstance(size, int):
-            raise CannotVectorize("the size of an axis is not known before running")
-        return -(-size // stride) if is_same else max(-(-(size - reach + 1) // stride), 0)
-    if is_same and stride == 1:
-        return size
-    if is_same:
-        raise CannotVectorize("the padding of a row depends on its size")
-    if reach == 1 and stride == 1:
-        return size
-    most = None if size.most is None else max(-(-(size.most - reach + 1) // stride), 0)
-    made = tf.maximum(-(-(size.tensor - (reach - 1)) // stride), np.int32(0))
-    return RowSizes.of(made, most)

@@ -282,6 +282,10 @@ def of_items(call: Call, input: Ragged, items: list[Item]) -> Any:
 
 def _of_padded(call: Call, x: Ragged, items: list[Item]) -> Value:
     """Under XLA: slices behind the sizes, an element (clamped, as XLA does) or a range in front."""
+    sizes = _sizes_of_slice(x, items)
+    if sizes is not None:
+        made = x.in_rows[tuple([slice(None), *[i.python for i in items]])]
+        return from_padded(call, made, sizes, is_clean=True)
     if x.n_leading != 1 or any(i.kind == "new" for i in items) or not items:
         raise CannotVectorize("several leading axes, under jit_compile")
     (size,), (first, *behind) = x.sizes, items
@@ -289,8 +293,6 @@ def _of_padded(call: Call, x: Ragged, items: list[Item]) -> Value:
     if not all(i.is_static for i in behind):
         raise CannotVectorize("a range whose bounds differ, behind an axis that differs")
     rows = x.in_rows[tuple([slice(None), slice(None), *[i.python for i in behind]])]
-    if first.kind == "all":
-        return from_padded(call, rows, [size], is_clean=True)
     if first.kind == "index":
         at = tf.convert_to_tensor(first.begin, tf.int32)
         at = tf.broadcast_to(tf.where(at < 0, at + size.tensor, at), tf.shape(size.tensor))
@@ -300,6 +302,27 @@ def _of_padded(call: Call, x: Ragged, items: list[Item]) -> Value:
         raise CannotVectorize("a slice with a negative stride, under jit_compile")
     begin, lengths = bounds_in_row(call, first, size)
     return from_padded(call, _moved(rows, 0, begin, first.stride, lengths), [lengths])
+
+
+def _sizes_of_slice(x: Ragged, items: Sequence[Item]) -> list[Any] | None:
+    """The sizes after a slice that is the same in all rows, of axes that all share; else None."""
+    sizes, left = list[Any](), list(x.sizes)
+    for item in items:
+        if item.kind == "new":
+            sizes.append(1)
+            continue
+        if not item.is_static:
+            return None
+        size = left.pop(0) if left else None
+        if size is None:  # an axis behind the sizes
+            continue
+        if item.kind == "all":
+            sizes.append(size)
+        elif not isinstance(size, int):
+            return None
+        elif item.kind == "range":
+            sizes.append(len(range(*item.python.indices(size))))
+    return sizes
 
 
 def _without_ones(x: Ragged, leading: list[Item]) -> tuple[Ragged, list[Item]]:

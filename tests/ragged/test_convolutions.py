@@ -1,0 +1,107 @@
+"""Convolutions and pooling of images of own height and width, against a loop."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+HEIGHTS, WIDTHS = tf.constant([9, 4, 7, 3]), tf.constant([8, 6, 3, 10])
+IMAGES = tf.random.stateless_normal([4, 11, 10, 3], [1, 2])
+FILTER = tf.random.stateless_normal([3, 2, 3, 4], [1, 3])
+OF_CHANNELS = tf.random.stateless_normal([3, 3, 3, 2], [1, 4])
+
+OPS = {
+    "convolution": lambda x, s, pad: tf.nn.conv2d(x, FILTER, s, pad),
+    "depthwise": lambda x, s, pad: tf.nn.depthwise_conv2d(x, OF_CHANNELS, [1, s, s, 1], pad),
+    "largest": lambda x, s, pad: tf.nn.max_pool2d(x, [3, 2], s, pad),
+    "average": lambda x, s, pad: tf.nn.avg_pool2d(x, [3, 2], s, pad),
+}
+
+
+def cut(e):
+    return e[0][: e[1], : e[2]][None]
+
+
+def compared(body, images=IMAGES):
+    """Values and gradients of a map, without a loop, and of a loop."""
+    every = (images, HEIGHTS, WIDTHS)
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        found = tf_pfor.vectorized_map(body, every, fallback="error")
+        flat = found.flat_values if isinstance(found, tf.RaggedTensor) else found
+        total = tf.reduce_sum(tf.sin(flat))
+    with tf.GradientTape() as again:
+        again.watch(images)
+        wanted = [body(row) for row in zip(*map(tf.unstack, every))]
+        of_rows = tf.add_n([tf.reduce_sum(tf.sin(w)) for w in wanted])
+    for got, want in zip(found, wanted, strict=True):
+        dense = got.to_tensor() if isinstance(got, tf.RaggedTensor) else got
+        np.testing.assert_allclose(dense, want, rtol=1e-4, atol=1e-5)
+    expected = again.gradient(of_rows, images)
+    np.testing.assert_allclose(tape.gradient(total, images), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("pad", ["SAME", "VALID"])
+@pytest.mark.parametrize("name", OPS)
+def test_values_and_gradients(name, pad, stride):
+    compared(lambda e: OPS[name](cut(e), stride, pad)[0])
+
+
+def network(e):
+    made = tf.nn.relu(tf.nn.conv2d(cut(e), FILTER, 2, "SAME"))
+    return tf.reduce_mean(tf.nn.max_pool2d(made, 2, 2, "SAME")[0], [0, 1])
+
+
+def test_a_network():
+    compared(network)
+
+
+def test_compiled():
+    every = (IMAGES, HEIGHTS, WIDTHS)
+    run = tf.function(lambda *e: tf_pfor.vectorized_map(network, e), jit_compile=True)
+    wanted = tf.stack([network(row) for row in zip(*map(tf.unstack, every))])
+    np.testing.assert_allclose(run(*every), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_few_rows(n):
+    found = tf_pfor.vectorized_map(network, (IMAGES[:n], HEIGHTS[:n], WIDTHS[:n]), fallback="error")
+    wanted = [network((IMAGES[i], HEIGHTS[i], WIDTHS[i])) for i in range(n)]
+    np.testing.assert_allclose(found, np.reshape(wanted, [n, 4]), rtol=1e-4, atol=1e-5)
+
+
+def test_sounds_of_own_length():
+    weights = FILTER[:, 0]
+    compared(lambda e: tf.nn.conv1d(e[0][:, 0][: e[1]][None], weights, 2, "SAME")[0])
+    compared(lambda e: tf.nn.max_pool1d(e[0][:, 0][: e[1]][None], 2, 2, "SAME")[0])
+
+
+def test_nothing_comes_from_behind_the_end():
+    """Numbers behind the end of a row, also NaN, reach neither results nor gradients."""
+    seen = (tf.range(11)[:, None] < HEIGHTS[:, None, None]) & (tf.range(10) < WIDTHS[:, None, None])
+    poisoned = tf.where(seen[..., None], IMAGES, np.nan)
+    for pad in ("SAME", "VALID"):
+        for name, op in OPS.items():
+            with tf.GradientTape() as tape:
+                tape.watch(poisoned)
+                made = tf_pfor.vectorized_map(
+                    lambda e, op=op, pad=pad: op(cut(e), 2, pad)[0],
+                    (poisoned, HEIGHTS, WIDTHS), fallback="error",
+                )  # fmt: skip
+                total = tf.reduce_sum(made.flat_values)
+            assert np.isfinite(total), name
+            slopes = tape.gradient(total, poisoned).numpy()
+            assert np.isfinite(slopes).all(), name
+            assert not slopes[~seen.numpy()].any(), name
+
+
+def test_integers():
+    images = tf.cast(IMAGES * 100, tf.int32)
+    found = tf_pfor.vectorized_map(
+        lambda e: tf.nn.max_pool2d(cut(e), 2, 2, "SAME")[0], (images, HEIGHTS, WIDTHS),
+        fallback="error",
+    )  # fmt: skip
+    for got, row in zip(found, zip(images, HEIGHTS, WIDTHS), strict=True):
+        np.testing.assert_array_equal(got.to_tensor(), tf.nn.max_pool2d(cut(row), 2, 2, "SAME")[0])

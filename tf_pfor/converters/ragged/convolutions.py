@@ -1,0 +1,146 @@
+"""Convolutions and pooling of images of own height and width, and of rows of own length.
+
+They run on the padded form. What lies behind the end of a row is neutral: zeros, or for a maximum
+the least number. Where strides let the paddings of ``SAME`` depend on the size of a row, each row
+stands behind paddings of its own, and the op is ``VALID``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor.converters.ragged._forms import from_padded, rank_of, size_at
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.values import Value, is_static
+from tf_pfor.layouts.packing import masked
+from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged_rules import ragged_rule
+
+
+@ragged_rule("Conv2D DepthwiseConv2dNative")
+def convolution(call: Call, input: Value, filter: Value) -> Any:
+    """One filter for all rows, zeros behind the end of each."""
+    if not isinstance(input, Ragged) or filter.is_stacked or not is_static(filter.inner_shape):
+        raise CannotVectorize("the filter differs between iterations, or its size is not known")
+    dilations = call.attr("dilations")
+    reach = [(k - 1) * dilations[i + 1] + 1 for i, k in enumerate(filter.inner_shape[:2])]
+    windows = _Windows(call, input, reach)
+    return windows.result(call.rebuild(input=windows.framed(0), padding=windows.padding))
+
+
+@ragged_rule("MaxPool")
+def max_pool(call: Call, input: Ragged) -> Any:
+    """The least number behind the end of each row."""
+    dtype = input.dtype
+    least = -np.inf if dtype.is_floating else dtype.min
+    windows = _Windows(call, input, call.attr("ksize")[1:3])
+    return windows.result(call.rebuild(input=windows.framed(least), padding=windows.padding))
+
+
+@ragged_rule("AvgPool")
+def average_pool(call: Call, value: Ragged) -> Any:
+    """Sums of what is there, by how much of it there is."""
+    windows = _Windows(call, value, call.attr("ksize")[1:3])
+    made = call.rebuild(value=windows.framed(0), padding=windows.padding)
+    if windows.padding == "SAME" or windows.may_be_cut:  # a window at the edge has less in it
+        ones = tf.ones_like(value.in_rows[:, :, :, :, :1])
+        there = call.rebuild(value=windows.framed(0, ones), padding=windows.padding)
+        made = tf.math.divide_no_nan(made, there)
+    return windows.result(made)
+
+
+class _Windows:
+    """The windows of images [n, images, height, width, channels], the sizes of which may differ.
+
+    Args:
+      call: the op.
+      input: its images.
+      reach: the height and width of a window, with its dilations.
+
+    Attributes:
+      padding: of the op on framed images.
+      may_be_cut: whether a window may reach past the edge of an image.
+    """
+
+    def __init__(self, call: Call, input: Ragged, reach: Sequence[int]):
+        if call.attr("data_format") != "NHWC" or call.attr("padding") not in ("SAME", "VALID"):
+            raise CannotVectorize("the channels are not the last axis, or paddings are given")
+        self._strides = call.attr("strides")[1:3]
+        sizes = [size_at(input, axis) for axis in range(4)] if rank_of(input) == 4 else []
+        is_known = sizes and not any(isinstance(s, RowSizes) for s in (sizes[0], sizes[3]))
+        if not is_known or not all(isinstance(s, (int, RowSizes)) for s in sizes[:3]):
+            raise CannotVectorize("the number of images, or the size of an axis, is not known")
+        self._call, self._input, self._reach = call, input, reach
+        self._images, self._sizes = sizes[0], sizes[1:3]
+        self.may_be_cut = call.attr("padding") == "SAME"
+        self._frames = self.may_be_cut and any(
+            isinstance(s, RowSizes) and stride > 1 for s, stride in zip(self._sizes, self._strides)
+        )
+        self.padding = "VALID" if self._frames else call.attr("padding")
+
+    def framed(self, filler: Any, images: tf.Tensor | None = None) -> tf.Tensor:
+        """[n * images, height, width, channels], with a filler behind the end of each row.
+
+        Args:
+          filler: a number.
+          images: in place of the input, with anything in the padding.
+        """
+        x = self._input.in_rows if images is None else images
+        if filler != 0 or images is not None:
+            x = masked(x, self._input.sizes, filler)
+        if self._frames:
+            for axis in (0, 1):
+                x = self._behind_paddings(x, axis, filler)
+        shape = tf.shape(x)
+        folded = tf.reshape(x, tf.concat([[-1], shape[2:]], 0))
+        folded.set_shape([None, *x.shape[2:]])
+        return folded
+
+    def _behind_paddings(self, x: tf.Tensor, axis: int, filler: Any) -> tf.Tensor:
+        """With the paddings of SAME around an axis: as large as the size of the row asks for."""
+        size, stride, reach = self._sizes[axis], self._strides[axis], self._reach[axis]
+        at = axis + 2
+        number = tf.constant(np.asarray(filler, x.dtype.as_numpy_dtype))
+        if not isinstance(size, RowSizes) or stride == 1:
+            room = size if isinstance(size, int) else 1  # of stride 1, whatever the size
+            total = max((-(-room // stride) - 1) * stride + reach - room, 0)
+            front = total // 2
+            around = [[front, total - front] if k == at else [0, 0] for k in range(5)]
+            return tf.pad(x, around, constant_values=number)
+        rest = size.tensor % stride
+        total = tf.maximum(reach - tf.where(tf.equal(rest, 0), stride, rest), 0)
+        room = tf.shape(x)[at]
+        places: Any = tf.range(room + reach - 1)[None] - (total // 2)[:, None]
+        is_there = (places >= 0) & (places < size.tensor[:, None])
+        more = tf.pad(x, [[0, 1] if k == at else [0, 0] for k in range(5)], constant_values=number)
+        return tf.gather(more, tf.where(is_there, places, room), axis=at, batch_dims=1)
+
+    def result(self, made: tf.Tensor) -> Value:
+        """The rows, of what the op made of framed images."""
+        n = self._input.in_rows.shape[0]
+        count = tf.shape(self._input.in_rows)[0]
+        full = tf.reshape(made, tf.concat([[count, self._images], tf.shape(made)[1:]], 0))
+        full.set_shape([n, self._images, *made.shape[1:]])
+        out = [self._of_windows(axis) for axis in (0, 1)]
+        return from_padded(self._call, full, [self._images, *out])
+
+    def _of_windows(self, axis: int) -> Any:
+        """How many windows there are along an axis."""
+        size, stride, reach = self._sizes[axis], self._strides[axis], self._reach[axis]
+        less = 0 if self.may_be_cut else reach - 1
+        if isinstance(size, int):
+            return max(-(-(size - less) // stride), 0)
+        if stride == 1 and not less:
+            return size
+        most = None if size.most is None else max(-(-(size.most - less) // stride), 0)
+        memo = self._call.walker.memo.setdefault("numbers of windows", {})
+        key = (id(size), stride, less)
+        if key not in memo:  # rows of the same sizes have as many windows
+            many = tf.maximum(-(-(size.tensor - less) // stride), np.int32(0))
+            memo[key] = (size, RowSizes.of(many, most))
+        return memo[key][1]
