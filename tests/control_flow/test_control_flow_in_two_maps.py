@@ -115,25 +115,27 @@ def gradients(model):
     return one
 
 
-def of_both(one):
+def of_both(one, **options):
     """Two maps: ``m`` is of the rows of the outer one, ``j`` of those of the inner one only."""
+
+    options = options or {"fallback_to_while_loop": False}
 
     def rows(k, x, steps, m, j):
         def outer(row):
             k, x, steps, m = row
             inner = lambda r: one(*r[:3], m, r[3])  # noqa: E731
-            return tf_pfor.vectorized_map(inner, (k, x, steps, j), fallback_to_while_loop=False)
+            return tf_pfor.vectorized_map(inner, (k, x, steps, j), **options)
 
-        return tf_pfor.vectorized_map(outer, (k, x, steps, m), fallback_to_while_loop=False)
+        return tf_pfor.vectorized_map(outer, (k, x, steps, m), **options)
 
     return rows
 
 
-def check(model, n=4, columns=3):
+def check(model, n=4, columns=3, **options):
     one = gradients(model)
     alone = tf.function(one)
     args = K[:n, :columns], X[:n, :columns], STEPS[:n, :columns], M[:n], J[:columns]
-    found = tf.function(of_both(one), autograph=False)(*args)
+    found = tf.function(of_both(one, **options), autograph=False)(*args)
     expected = [
         [alone(*(a[i, c] for a in args[:3]), M[i], J[c]) for c in range(columns)] for i in range(n)
     ]
@@ -209,7 +211,8 @@ def test_what_is_kept_without_a_static_shape():
 
         return loop(k, body, x, shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])))
 
-    check(model, 2, 2)
+    with pytest.warns(tf_pfor.FallbackWarning, match="While"):  # in maps of maps only
+        check(model, 2, 2, out_shapes="dense")
 
 
 def test_second_gradients_of_loops_in_loops():

@@ -49,8 +49,13 @@ def total(model):
 
 def looped(one, k, x):
     """A map of which the gradient loop runs in a loop over the rows."""
-    with pytest.warns(tf_pfor.FallbackWarning, match="a loop variable whose shape differs"):
+
+    @tf.function(autograph=False)
+    def run(k, x):
         return tf_pfor.vectorized_map(lambda row: one(*row), (k, x), out_shapes="dense")
+
+    with pytest.warns(tf_pfor.FallbackWarning, match="a loop variable whose shape differs"):
+        return run(k, x)
 
 
 def check(one, k, x=X, run=mapped, **options):
