@@ -15,9 +15,10 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor.core.conversion import Conversion
+from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.core.regions import reached
 from tf_pfor.core.report import refusal, warn_of_loops
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Layout, Value
 
 # Ops through which a gradient passes linearly, and the inputs of theirs that count: "one" of the
 # inputs, "all" of them, or the first "only".
@@ -174,7 +175,7 @@ class CustomGradient:
         self.is_shared = not any(values[i].is_stacked for i in self.results) and self._is_linear()
         if not self.is_shared:
             for i in self.results:
-                self.values[i] = walker.tile(values[i])
+                self.values[i] = values[i] if _has_sizes(values[i]) else walker.tile(values[i])
 
     def emit(self) -> list[Value]:
         """The values, with the gradient attached to the results."""
@@ -200,6 +201,10 @@ class CustomGradient:
         out = list(self.values)
         for i, tensor in zip(self.results, made):
             old = self.values[i]
+            if _has_sizes(old):
+                ragged: Any = old
+                out[i] = ragged.with_elements(tensor)
+                continue
             new = Value.stacked(tensor) if old.is_stacked else Value.unstacked(tensor)
             out[i] = new.with_inner_shape(old.inner_shape)
         return out
@@ -209,16 +214,33 @@ class CustomGradient:
         graph, connected = self._traced()
         later = self.walker.later()
         make = Value.unstacked if self.is_shared else Value.stacked
-        args = [make(_tf.captured(t)) for t in upstream]
+        args = [
+            self._seen(later, i).with_elements(_tf.captured(t))
+            if _has_sizes(self.values[i])
+            else make(_tf.captured(t))
+            for i, t in zip(self.results, upstream)
+        ]
         made = iter(convert_later(later, graph, args))
         return [
             self._gathered(later, next(made), self.values[i]) if connected[i] else None
             for i in self.floats
         ]
 
+    def _seen(self, later: Conversion, i: int) -> Any:
+        """Input ``i`` in the current graph."""
+        return _value_of(later, self.op.inputs[i])
+
     def _gathered(self, later: Conversion, gradient: Value, value: Value) -> tf.Tensor:
         """The gradient in the layout of the value: summed over the iterations that share it."""
         loop = later.loop
+        if _has_sizes(value):
+            if not _has_sizes(gradient) or loop.real is not None:
+                raise NotVectorizableError(
+                    f"The gradient of a tf.custom_gradient ({_tf.user_line(self.op)}) has another "
+                    "shape than its argument, whose shape differs between iterations. Give it the "
+                    "shape of the argument, for instance by tf.zeros_like(x) + gradient."
+                )
+            return gradient.tensor
         if not (value.is_stacked or gradient.is_stacked):
             if self.is_shared:
                 return gradient.tensor
@@ -296,6 +318,11 @@ def _is_linear(graph: Any, needed: set[tf.Operation], count: int) -> bool:
             return False
         depends.update(id(t) for t in op.outputs)
     return all(id(t) in depends or _is_zero(t) for t in graph.outputs)
+
+
+def _has_sizes(value: Any) -> bool:
+    """Whether the shape of a value differs between the rows."""
+    return value.layout is Layout.RAGGED
 
 
 def _is_zero(tensor: tf.Tensor) -> bool:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor.core.conversion import Conversion
-from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.core.regions import Region
 from tf_pfor.core.values import Value, dims, is_static
 from tf_pfor.layouts import row_kernels
@@ -126,13 +126,42 @@ def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
         if k in differ:
             found = shapes[k].stack()[:n]
             found.set_shape([loop.loop.static_length, output.shape.rank])
-            values.append(_ragged(array, found, region.like[k] if region.like else output))
+            made = _ragged(array, found, region.like[k] if region.like else output)
+            values.append(made.with_elements(_guarded(region, made.tensor)))
             continue
         stacked = stacked_rows(array, output, trips)
         stacked = stacked if trips is n else stacked[:n]
         stacked.set_shape(loop.full(dims(output)))
-        values.append(Value.stacked(stacked).with_inner_shape(dims(output)))
+        values.append(Value.stacked(_guarded(region, stacked)).with_inner_shape(dims(output)))
     return values
+
+
+def gradient_error(own: tf.Operation) -> NotVectorizableError:
+    """That an op with a tf.custom_gradient was copied into a loop over rows."""
+    return NotVectorizableError(
+        f"tf.custom_gradient ({_tf.user_line(own) or 'line unknown'}) is applied in a "
+        "sequential loop, to values whose shapes may differ between iterations, and cannot "
+        "be differentiated there. Apply it to values of one shape, for instance with the "
+        "op that makes the shapes differ inside of it"
+    )
+
+
+def _guarded(region: Region, tensor: tf.Tensor) -> tf.Tensor:
+    """A result, of which the gradient is an error if copies of the region have another one."""
+    own = region.own_gradient
+    if own is None or not (tensor.dtype.is_floating or tensor.dtype.is_complex):
+        return tensor
+
+    @tf.custom_gradient
+    def identity(x: tf.Tensor) -> Any:
+        def gradient(*_: Any) -> Any:
+            raise gradient_error(own)
+
+        return tf.identity(x), gradient
+
+    made = identity(tensor)
+    made.set_shape(tensor.shape)
+    return made
 
 
 def may_run_by_kernel(region: Region, graph: Any) -> bool:

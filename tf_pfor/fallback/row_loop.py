@@ -452,12 +452,7 @@ class RowLoop:
         """The graph of the gradient of one row, and which gradients there are."""
         own = self.region.own_gradient
         if own is not None:
-            raise NotVectorizableError(
-                f"tf.custom_gradient ({_tf.user_line(own) or 'line unknown'}) is applied in a "
-                "sequential loop, to values whose shapes may differ between iterations, and cannot "
-                "be differentiated there. Apply it to values of one shape, for instance with the "
-                "op that makes the shapes differ inside of it"
-            )
+            raise ragged_rows.gradient_error(own)
         specs = [tf.TensorSpec(t.shape, t.dtype) for t in self.region.inputs]
         specs += [tf.TensorSpec(t.shape, t.dtype) for t in self.region.outputs]
         connected: list[bool] = []

@@ -88,6 +88,10 @@ class Ragged(Value):
         loose = None if is_clean else tensor
         return cls(cell, inner, tensor.dtype, tuple(sizes), clean, loose, is_tame, origin)
 
+    def with_elements(self, tensor: tf.Tensor) -> Ragged:
+        """Rows of the same sizes, of another packed form."""
+        return Ragged.packed(tensor, self.sizes, self.origin)
+
     @property
     def n_leading(self) -> int:
         """How many inner axes are merged in the packed form."""

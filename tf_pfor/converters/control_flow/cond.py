@@ -99,7 +99,7 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
     if which.dtype == tf.string:
         raise CannotVectorize("the predicate is a string")
     for region in regions:
-        region.may_differ = True
+        region.may_differ = call.walker.inner_map is None  # else one map over pairs does better
         region.unread = frozenset(
             k for k, o in enumerate(call.op.outputs)
             if o.dtype == tf.variant and not is_read(o, call.walker.is_asked)
@@ -168,6 +168,8 @@ def _same(found: Sequence[np.ndarray | None]) -> np.ndarray | None:
 
 def _handed(call: Call, regions: list[Region], args: list[Value], *, by_row: bool) -> Handed:
     """The outputs whose shape may differ between rows."""
+    if call.walker.inner_map is not None:
+        return Handed({})
     wanted = [
         k
         for k, o in enumerate(call.op.outputs)

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.math._broadcast import absorbed
 from tf_pfor.converters.math._families import table
 from tf_pfor.converters.ragged._forms import (
@@ -179,3 +180,11 @@ def _of_shape(call: Call, value: Ragged, known: Any) -> tf.Tensor:
     inner = tf.where(shape[0] > 0, shape[1:], known)
     made = tf.reshape(dense, tf.concat([shape[:1], inner], 0))
     return tf.ensure_shape(made, [call.loop.static_length, *known])
+
+
+@ragged_rule("IdentityN")
+def identity_n(call: Call, input: list[Value]) -> Any:
+    """The same, with the gradient of a tf.custom_gradient if they come from one."""
+    if _tf.has_own_gradient(call.op) and not uses_packed(call):
+        raise CannotVectorize("a tf.custom_gradient, under jit_compile")
+    return call.with_custom_gradient(input)
