@@ -100,8 +100,8 @@ def from_source(
     results = ragged()
     if results is not None:
         return results, reason
-    is_known = is_static(dims(op.outputs[0]))  # by tf.ensure_shape or set_shape
-    if op.type == "StridedSlice" and not is_known and _tf.in_xla_context(walker.emit.graph):
+    is_unknown = op.type == "StridedSlice" and not is_static(dims(op.outputs[0]))
+    if is_unknown and _tf.in_xla_context(walker.emit.graph):
         walker.recorder.add(op, Outcome.REJECTED, f"{reason}; {_UNDER_XLA}")
         raise walker.Failed
     if otherwise is None:
