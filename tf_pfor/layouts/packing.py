@@ -224,7 +224,7 @@ def _with_gradient(
 
         return make(t), back
 
-    return made(x, *given)
+    return made(*[_tf.captured(t) for t in (x, *given)])  # in a branch, as its gradient sees them
 
 
 def _like(size: Any, number: tf.Tensor) -> Any:

@@ -264,7 +264,10 @@ def padded(call: Call, value: Value, rank: int) -> tf.Tensor:
 
 
 def repeated(value: Value) -> Value:
-    """A value with elements of the row in its padding: what is finite there stays finite."""
+    """A value with elements of the row in its padding: what is finite there stays finite.
+
+    Rows of no elements have ones.
+    """
     if not isinstance(value, Ragged):
         return value
     x = value.in_rows
@@ -273,6 +276,10 @@ def repeated(value: Value) -> Value:
             room = tf.shape(x)[axis + 1]
             at: Any = tf.minimum(tf.range(room)[None], tf.maximum(size.tensor - 1, 0)[:, None])
             x = tf.gather(x, at, axis=axis + 1, batch_dims=1)
+    if x.dtype != tf.string:
+        is_empty: Any = tf.equal(row_counts(value.sizes), 0)
+        ones = tf.ones([], x.dtype)
+        x = tf.where(tf.reshape(is_empty, [-1, *[1] * rank_of(value)]), ones, x)
     return Value.stacked(x)
 
 

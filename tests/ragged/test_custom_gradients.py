@@ -1,0 +1,108 @@
+"""tf.custom_gradient on rows of different shapes, and gradients across branches."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+X = tf.random.stateless_normal([4, 5, 3], [1, 2])
+LENGTHS = tf.constant([4, 2, 0, 5])
+W = tf.random.stateless_normal([3, 3], [1, 3])
+
+
+@tf.custom_gradient
+def clipped(x):
+    return x * 2.0, lambda dy: tf.clip_by_value(dy, -0.5, 0.5)
+
+
+@tf.custom_gradient
+def of_small_norm(x):
+    return x * 1.0, lambda dy: tf.clip_by_norm(dy, 0.5)
+
+
+@tf.custom_gradient
+def of_two(a, b):
+    return a * b, lambda dy: (tf.clip_by_value(dy * b, -0.5, 0.5), dy * a * 3.0)
+
+
+PROGRAMS = {
+    "clipped": clipped,
+    "of small norm": of_small_norm,
+    "of two": lambda x: of_two(x, tf.tanh(x)),
+    "recomputed": lambda x: tf.recompute_grad(lambda y: tf.sin(y) * y)(x),
+    "reduced": lambda x: tf.reduce_sum(clipped(x) ** 2, 0),
+    "silu": lambda x: tf.nn.silu(x @ W),
+    "straight through": lambda x: tf.grad_pass_through(tf.round)(x) * 2.0,
+    "twice": lambda x: clipped(clipped(x)),
+}
+
+
+def gradient(run):
+    """Of the sum of the sines of what a function makes of all rows, with respect to them."""
+    with tf.GradientTape() as tape:
+        tape.watch(X)
+        made = run()
+        parts = made if isinstance(made, list) else [made]
+        flat = [p.flat_values if isinstance(p, tf.RaggedTensor) else p for p in parts]
+        total = tf.add_n([tf.reduce_sum(tf.sin(p)) for p in flat])
+    return tape.gradient(total, X)
+
+
+def cut(e):
+    return e[0][: e[1]]
+
+
+def by_rows(body):
+    return gradient(lambda: [body(row) for row in zip(tf.unstack(X), tf.unstack(LENGTHS))])
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_tape_around(name, in_function):
+    def body(e):
+        return PROGRAMS[name](cut(e))
+
+    def run():
+        return gradient(lambda: tf_pfor.vectorized_map(body, (X, LENGTHS), fallback="error"))
+
+    found = tf.function(run, autograph=False)() if in_function else run()
+    np.testing.assert_allclose(found, by_rows(body), rtol=1e-4, atol=1e-5)
+
+
+def test_ragged_elements():
+    rows = tf.RaggedTensor.from_tensor(X, lengths=LENGTHS)
+    values = rows.values
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        made = tf_pfor.vectorized_map(clipped, rows.with_values(values), fallback="error")
+        total = tf.reduce_sum(made.flat_values**2)
+    np.testing.assert_allclose(tape.gradient(total, values), np.clip(4 * values, -0.5, 0.5))
+
+
+def test_a_branch_for_all_rows():
+    chosen = tf.Variable(True)
+
+    def body(e):
+        x = cut(e)
+        return tf.cond(chosen, lambda: x * 3.0, lambda: tf.reverse(x, [0]))
+
+    found = gradient(lambda: tf_pfor.vectorized_map(body, (X, LENGTHS)))
+    np.testing.assert_allclose(found, by_rows(body), rtol=1e-4, atol=1e-5)
+
+
+def test_integers_are_not_divided_by_padding():
+    def body(n):
+        return tf.range(n)[:, None] // (tf.range(n)[None] + 1)
+
+    found = tf_pfor.vectorized_map(body, tf.constant([0, 2, 3]), fallback="error")
+    for got, n in zip(found, [0, 2, 3], strict=True):
+        np.testing.assert_array_equal(got.to_tensor(shape=[n, n]), body(n))
+
+
+def test_no_texts():
+    def body(s):
+        return tf.concat([s[None], tf.zeros([0], tf.string)], 0)
+
+    found = tf_pfor.vectorized_map(body, tf.constant(["a", "b"]))
+    assert found.numpy().tolist() == [[b"a"], [b"b"]]
