@@ -60,7 +60,7 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
         if not params.is_stacked:
             made = tf.gather(params.tensor, indices.tensor)
             return from_packed(call, made, indices.sizes)
-        where = _set_places(indices)
+        where = _set_places(indices) if rank_of(indices) == 1 else None
         if where is None:
             rows = _rows_like(indices.tensor, indices.sizes)
             where = tf.stack([rows, indices.tensor], -1)
