@@ -121,9 +121,19 @@ def test_per_example_gradients():
         np.testing.assert_allclose(got, tape.gradient(y, layer.kernel.value), rtol=1e-4, atol=1e-5)
 
 
-def test_blocks_are_refused():
-    with pytest.raises(ValueError, match="With blocks of iterations"):
-        tf_pfor.vectorized_map(lambda i: tf.range(i), tf.range(4), chunk_size=2)
+@pytest.mark.parametrize("n", [0, 1, 5])
+@pytest.mark.parametrize("out_shapes", ["ragged", "padded"])
+def test_blocks(n, out_shapes):
+    """The last block is shorter than the others."""
+
+    def run(numbers):
+        return tf_pfor.vectorized_map(tf.range, numbers, chunk_size=2, out_shapes=out_shapes)
+
+    found = run(tf.range(n))
+    assert found.shape[0] == n
+    for i, got in enumerate(found):
+        np.testing.assert_array_equal(got[:i], np.arange(i))
+        assert out_shapes == "padded" or len(got) == i
 
 
 def test_an_index_beyond_the_end_of_a_row_is_an_error():
