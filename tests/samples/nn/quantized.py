@@ -63,21 +63,6 @@ def _convolution(name):
     return fn
 
 
-def _with_summand(name):
-    given = {"bias": _BIAS, **_RANGES, **_OF_FILTER, **_WINDOW}
-    given |= _requantized(name)
-    dtype = tf.qint8 if "Signed" in name else tf.quint8
-    if "Requantize" in name:
-        given |= {"min_summand": -1.0 if "Signed" in name else 0.0, "max_summand": 1.0}
-
-    def fn(x, y):
-        summand = _q(y, dtype) if "Requantize" in name else tf.cast(y, tf.float32)
-        image, filters = _q(x, tf.quint8), _q(_FILTER, tf.qint8)
-        return _results(getattr(raw, name)(input=image, filter=filters, summand=summand, **given))
-
-    return sample(name, fn, _IMAGE, ints(1, 4, 4, 4, high=100), **_QUIET)
-
-
 def _product(name):
     given = _requantized(name, bias=_BIAS, min_a=0.0, max_a=1.0, min_b=-1.0, max_b=1.0,
                          input_quant_mode="SCALED")  # fmt: skip
@@ -98,12 +83,6 @@ SAMPLES = [
             "Conv2DWithBiasAndReluAndRequantize", "Conv2DWithBiasAndRequantize",
             "DepthwiseConv2D", "DepthwiseConv2DWithBias", "DepthwiseConv2DWithBiasAndRelu",
             "DepthwiseConv2DWithBiasAndReluAndRequantize",
-        )
-    ],
-    *[
-        _with_summand(f"QuantizedConv2DWithBias{name}")
-        for name in (
-            "SignedSumAndReluAndRequantize", "SumAndRelu", "SumAndReluAndRequantize",
         )
     ],
     *[

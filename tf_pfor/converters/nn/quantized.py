@@ -73,12 +73,6 @@ for _op_type in (
     "QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize",
 ):
     _in_batch(_op_type, "input", "out_type strides padding dilations padding_list")
-for _op_type in (
-    "QuantizedConv2DWithBiasSignedSumAndReluAndRequantize",
-    "QuantizedConv2DWithBiasSumAndRelu",
-    "QuantizedConv2DWithBiasSumAndReluAndRequantize",
-):
-    _in_batch(_op_type, "input summand", "out_type strides padding dilations padding_list")
 _in_batch("QuantizedMatMul", "a", "Toutput transpose_b Tactivation")
 for _op_type in (
     "QuantizedMatMulWithBias",
