@@ -482,7 +482,7 @@ def static_value(tensor: tf.Tensor) -> np.ndarray | None:
         is_known = shape.is_fully_defined()
         return np.asarray(shape.as_list(), tensor.dtype.as_numpy_dtype) if is_known else None
     no_text = tensor.dtype == tf.string and tensor.shape.num_elements() == 0
-    found = np.empty(tensor.shape, object) if no_text else tf.get_static_value(tensor)
+    found = np.empty(tensor.shape.as_list(), object) if no_text else tf.get_static_value(tensor)
     if found is None and tf.is_symbolic_tensor(tensor) and tensor.op.type in CALLS:
         return _returned_constant(tensor)
     return found
