@@ -478,11 +478,13 @@ def _is_library(filename: str) -> bool:
 def static_value(tensor: tf.Tensor) -> np.ndarray | None:
     """The constant value of a graph tensor, or None if it is not known before running."""
     if tf.is_symbolic_tensor(tensor) and tensor.op.type == "ShapeN":  # TensorFlow's own looks away
-        shape = tensor.op.inputs[tensor.value_index].shape
-        is_known = shape.is_fully_defined()
-        return np.asarray(shape.as_list(), tensor.dtype.as_numpy_dtype) if is_known else None
-    no_text = tensor.dtype == tf.string and tensor.shape.num_elements() == 0
-    found = np.empty(tensor.shape.as_list(), object) if no_text else tf.get_static_value(tensor)
+        of = tensor.op.inputs[tensor.value_index].shape
+        return (
+            np.asarray(of.as_list(), tensor.dtype.as_numpy_dtype) if of.is_fully_defined() else None
+        )
+    if tensor.dtype == tf.string and tensor.shape.num_elements() == 0:
+        return np.empty(tuple(tensor.shape), object)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    found = tf.get_static_value(tensor)
     if found is None and tf.is_symbolic_tensor(tensor) and tensor.op.type in CALLS:
         return _returned_constant(tensor)
     return found
