@@ -187,10 +187,9 @@ def captured(tensor: tf.Tensor, graph: Any = None) -> tf.Tensor:
     """``tensor`` as a function graph (the current one) sees it: captured if it comes from outside.
 
     A gradient function that closes over a tensor of an outer graph makes gradients of higher
-    order refer to a graph that is gone; the captured one is passed on from graph to graph.
-    The gradient of a branch captures from its forward graph and from the graph around it only, and
-    TensorFlow feeds one of two captures that are the same tensor around the branch. So a tensor is
-    what the forward graph sees of it, and what that does not see is captured graph by graph.
+    order refer to a graph that is gone; the captured one is passed on from graph to graph. That of
+    a branch captures from its forward graph and the one around it only: a tensor is what the
+    forward graph sees of it, and what that does not see is captured graph by graph.
     """
     graph = tf.compat.v1.get_default_graph() if graph is None else graph
     if getattr(tensor, "graph", None) is graph or not hasattr(graph, "capture"):
@@ -478,10 +477,8 @@ def _is_library(filename: str) -> bool:
 def static_value(tensor: tf.Tensor) -> np.ndarray | None:
     """The constant value of a graph tensor, or None if it is not known before running."""
     if tf.is_symbolic_tensor(tensor) and tensor.op.type == "ShapeN":  # TensorFlow's own looks away
-        of = tensor.op.inputs[tensor.value_index].shape
-        return (
-            np.asarray(of.as_list(), tensor.dtype.as_numpy_dtype) if of.is_fully_defined() else None
-        )
+        own, dtype = tensor.op.inputs[tensor.value_index].shape, tensor.dtype.as_numpy_dtype
+        return np.asarray(own.as_list(), dtype) if own.is_fully_defined() else None
     if tensor.dtype == tf.string and tensor.shape.num_elements() == 0:
         return np.empty(tuple(tensor.shape), object)  # pyright: ignore[reportCallIssue, reportArgumentType]
     found = tf.get_static_value(tensor)
