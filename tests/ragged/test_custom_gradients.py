@@ -80,6 +80,16 @@ def test_ragged_elements():
     np.testing.assert_allclose(tape.gradient(total, values), np.clip(4 * values, -0.5, 0.5))
 
 
+def test_a_copy_in_a_loop_has_no_other_gradient():
+    """LRN has no rule for ragged rows: what was cut for it is copied into the loop with it."""
+
+    def body(e):
+        return tf.nn.lrn(clipped(cut(e))[None, None])[0, 0]
+
+    with pytest.raises(tf_pfor.NotVectorizableError, match="tf.custom_gradient.*cannot be diff"):
+        gradient(lambda: tf_pfor.vectorized_map(body, (X, LENGTHS), warn=False))
+
+
 def test_a_branch_for_all_rows():
     chosen = tf.Variable(True)
 

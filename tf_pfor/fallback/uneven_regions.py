@@ -124,7 +124,7 @@ def check_alone(op: tf.Operation, walker: Conversion) -> None:
 def being_converted(members: set[tf.Operation], walker: Conversion) -> Generator[None]:
     """While the inputs of a region are converted, what needs its results joins it.
 
-    Two selections may need each other: the gradient of ``f(a) * g(b)`` by a needs g(b).
+    Two of them may need each other: the gradient of ``f(a) * g(b)`` by a needs g(b).
     """
     regions_that_wait = walker.memo.setdefault(_OPEN, [])
     regions_that_wait.append(members)
@@ -218,7 +218,7 @@ def _lists(members: Iterable[tf.Operation], varies: set[Any]) -> set[Any]:
 def copies(members: set[tf.Operation], walker: Conversion) -> set[tf.Operation]:
     """What made the lists that members read, if they were converted: once more, for each row.
 
-    And what became part of something else on the way, as slices that a mask selects do.
+    And what became part of something else on the way.
     """
     found: set[tf.Operation] = set()
     todo = list(members)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes
@@ -172,15 +172,9 @@ _DRAWS = "RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal"
 @source(_DRAWS)
 def draw(call: Call, shape: Value, *limits: Value) -> Any:
     """As many numbers as the rows have, in one draw."""
-    sizes = target_sizes(call, shape, 0)
-    last = max((i for i, s in enumerate(sizes) if isinstance(s, RowSizes)), default=-1)
-    if last < 0 or not uses_packed(call) or any(v.is_stacked for v in limits):
-        raise CannotVectorize("the shape, or the range, differs between iterations")
-    total = tf.reduce_sum(row_counts(sizes[: last + 1]))
-    rest = sizes[last + 1 :]
-    made = call.rebuild(shape=tf.stack([total, *rest]))
-    made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
-    return from_packed(call, made, sizes[: last + 1])
+    leading, rest = _own_shape(call, shape, limits)
+    total = tf.reduce_sum(row_counts(leading))
+    return _drawn(call, call.rebuild(shape=tf.stack([total, *rest])), leading, rest)
 
 
 _SEEDED = (
@@ -193,36 +187,23 @@ _SEEDED = (
 @source(_SEEDED)
 def seeded_draw(call: Call, shape: Value, *others: Value) -> Any:
     """One draw for the largest row: the same seed begins with the same numbers in each."""
+    leading, rest = _own_shape(call, shape, others)
+    most = tf.reduce_max(tf.concat([row_counts(leading), [0]], 0))
+    drawn = call.rebuild(shape=tf.stack([most, *rest]))
+    rows, starts = row_ids(leading), row_starts(leading)
+    made = tf.gather(drawn, tf.range(tf.shape(rows)[0]) - tf.gather(starts, rows))
+    return _drawn(call, made, leading, rest)
+
+
+def _own_shape(call: Call, shape: Value, others: Sequence[Value]) -> tuple[list[Any], list[Any]]:
+    """The sizes up to the last one that differs, and those behind; all else must be shared."""
     sizes = target_sizes(call, shape, 0)
     last = max((i for i, s in enumerate(sizes) if isinstance(s, RowSizes)), default=-1)
     if last < 0 or not uses_packed(call) or any(v.is_stacked for v in others):
-        raise CannotVectorize("the seed, or the range, differs between iterations")
-    counts, rest = row_counts(sizes[: last + 1]), sizes[last + 1 :]
-    most = tf.reduce_max(tf.concat([counts, [0]], 0))
-    drawn = call.rebuild(shape=tf.stack([most, *rest]))
-    rows, starts = row_ids(sizes[: last + 1]), row_starts(sizes[: last + 1])
-    made = tf.gather(drawn, tf.range(tf.shape(rows)[0]) - tf.gather(starts, rows))
+        raise CannotVectorize("the shape, or the seed or range, differs between iterations")
+    return sizes[: last + 1], sizes[last + 1 :]
+
+
+def _drawn(call: Call, made: tf.Tensor, leading: list[Any], rest: list[Any]) -> Value:
     made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
-    return from_packed(call, made, sizes[: last + 1])
-
-
-@RegisterPFor("BroadcastArgs", ANY)
-def broadcast_args(call: Call, s0: Value, s1: Value) -> Any:
-    """A size of one gives way to that of the other shape; others must agree, in each row."""
-    counts = [(v.inner_shape or (None,))[0] for v in (s0, s1)]
-    if counts[0] is None or counts[1] is None:
-        raise CannotVectorize("the ranks of the shapes are not known before running")
-    graph = call.emit.graph
-    before = len(graph.get_operations())
-    with graph.as_default():
-        wide: list[Any] = []
-        for value, count, other in zip((s0, s1), counts, counts[::-1]):
-            assert count is not None
-            missing = max(other or 0, count) - count
-            wide.append(tf.pad(call.stacked(value), [[0, 0], [missing, 0]], constant_values=1))
-        a, b = wide
-        agree = tf.equal(a, b) | tf.equal(a, 1) | tf.equal(b, 1)
-        text = "shapes cannot be broadcast. They are"
-        made = after_check(call, agree, text, wide, tf.where(tf.equal(a, 1), b, a))
-    call.emit.operations += graph.get_operations()[before:]
-    return made
+    return from_packed(call, made, leading)

@@ -1,0 +1,50 @@
+"""Seeded draws of own shape, numbers between two ends, and gradients of what was joined."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+NUMBERS = tf.constant([3, 0, 5, 1])
+SEED = [1, 2]
+DRAWS = {
+    "normal": lambda k: tf.random.stateless_normal([k], SEED),
+    "normal, double": lambda k: tf.random.stateless_normal([k * k, 3], SEED, dtype=tf.float64),
+    "many": lambda k: tf.random.stateless_normal([k * 4001], SEED),
+    "uniform": lambda k: tf.random.stateless_uniform([k, 3], SEED),
+    "integers": lambda k: tf.random.stateless_uniform([2, k], SEED, maxval=100, dtype=tf.int32),
+    "all integers": lambda k: tf.random.stateless_uniform([k], SEED, None, None, tf.int64),
+    "truncated": lambda k: tf.random.stateless_truncated_normal([k + 100, 7], SEED),
+    "between": lambda k: tf.linspace(0.0, 1.0, k + 1),
+}
+
+
+def dense(row):
+    return row.to_tensor() if isinstance(row, tf.RaggedTensor) else row
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_rows_are_those_of_a_loop(name):
+    found = tf_pfor.vectorized_map(DRAWS[name], NUMBERS, fallback="error")
+    for got, k in zip(found, NUMBERS, strict=True):
+        wanted = DRAWS[name](k).numpy()
+        got = np.reshape(dense(got), wanted.shape)  # a RaggedTensor of no columns has none
+        compare = np.testing.assert_allclose if name == "between" else np.testing.assert_array_equal
+        compare(got, wanted)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_gradients_of_joined_parts(axis):
+    x = tf.random.stateless_normal([6, 3], SEED)
+
+    def gradient(k):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            other = x[k:] if axis == 0 else x[:k]
+            y = tf.reduce_sum(tf.concat([x[:k], other**2, x[:k]], axis) ** 3)
+        return tape.gradient(y, x)
+
+    found = tf_pfor.vectorized_map(gradient, NUMBERS, fallback="error")
+    for got, k in zip(found, NUMBERS, strict=True):
+        np.testing.assert_allclose(got, gradient(k), rtol=1e-5)
