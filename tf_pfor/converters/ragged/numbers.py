@@ -24,6 +24,7 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes
@@ -207,3 +208,25 @@ def _own_shape(call: Call, shape: Value, others: Sequence[Value]) -> tuple[list[
 def _drawn(call: Call, made: tf.Tensor, leading: list[Any], rest: list[Any]) -> Value:
     made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
     return from_packed(call, made, leading)
+
+
+@RegisterPFor("BroadcastArgs", ANY)
+def broadcast_args(call: Call, s0: Value, s1: Value) -> Any:
+    """A size of one gives way to that of the other shape; others must agree, in each row."""
+    counts = [(v.inner_shape or (None,))[0] for v in (s0, s1)]
+    if counts[0] is None or counts[1] is None:
+        raise CannotVectorize("the ranks of the shapes are not known before running")
+    graph = call.emit.graph
+    before = len(graph.get_operations())
+    with graph.as_default():
+        wide: list[Any] = []
+        for value, count, other in zip((s0, s1), counts, counts[::-1]):
+            assert count is not None
+            missing = max(other or 0, count) - count
+            wide.append(tf.pad(call.stacked(value), [[0, 0], [missing, 0]], constant_values=1))
+        a, b = wide
+        agree = tf.equal(a, b) | tf.equal(a, 1) | tf.equal(b, 1)
+        text = "shapes cannot be broadcast. They are"
+        made = after_check(call, agree, text, wide, tf.where(tf.equal(a, 1), b, a))
+    call.emit.operations += graph.get_operations()[before:]
+    return made
