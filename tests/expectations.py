@@ -84,6 +84,7 @@ SITES_LOOPED: tuple[tuple[str, str, str], ...] = (
     ("BatchMatMulV2-unknown_by_matrix", "argument", "all None"),
     ("BatchToSpace", "outer", "all None"),
     ("BatchToSpaceND", "argument", "all None"),
+    ("BroadcastArgs", "numpy", "all None"),
     ("Conv2D", "variable", "all None"),
     ("Conv2D-dilated", "numpy", "all None"),
     ("Conv2D-explicit", "argument", "all None"),
