@@ -56,6 +56,19 @@ def test_fractional_pool_of_a_seed_draws_the_same_regions():
             np.testing.assert_array_equal(got[i], want)
 
 
+def test_rows_and_columns_are_drawn_apart():
+    def body(x):
+        _, rows, columns = tf.nn.fractional_max_pool(x, [1.0, 1.5, 1.5, 1.0])
+        return rows, columns
+
+    try:
+        tf.random.set_seed(1)
+        rows, columns = mapped(body, tf.zeros([400, 1, 8, 8, 1]))
+    finally:
+        tf.random.set_seed(None)
+    assert 0.1 < np.mean((rows == columns).numpy().all(1)) < 0.3  # 10 ways to draw each
+
+
 def test_fractional_pool_has_gradients_and_stands_in_maps_of_maps():
     with tf.GradientTape() as tape:
         tape.watch(IMAGES)

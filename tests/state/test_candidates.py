@@ -18,6 +18,15 @@ SAMPLERS = {
 }
 
 
+@pytest.fixture(autouse=True, params=["chance", "global seed"])
+def seeded(request):
+    """Under a seed, two ops of the same seeds draw the same numbers."""
+    if request.param == "global seed":
+        tf.random.set_seed(1)
+    yield
+    tf.random.set_seed(None)
+
+
 def mapped(body, rows):
     return tf_pfor.vectorized_map(body, rows, fallback_to_while_loop=False)
 

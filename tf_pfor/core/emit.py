@@ -56,6 +56,16 @@ def salted(salt: int) -> Generator[None]:
         _SALT.reset(token)
 
 
+def seeds(seed: int, seed2: int, draw: int = 0) -> dict[str, int]:
+    """The seeds of draw number ``draw`` of an op: two ops of the same seeds draw the same numbers.
+
+    Seeds of zero mean that TensorFlow picks some, other ones for each op.
+    """
+    if seed or seed2:
+        seed2 = (seed2 + _SALT.get() * 0x9E3779B9 + draw * 0x7F4A7C15) % 2**31
+    return {"seed": seed, "seed2": seed2}
+
+
 class Emitter:
     """Adds ops to one graph.
 
@@ -120,12 +130,9 @@ class Emitter:
         self, op_type: str, flat: list[tf.Tensor], protos: dict[str, Any], name: str | None = None
     ) -> tf.Operation:
         """Emits one op from flat inputs and complete attributes."""
-        salt = _SALT.get()
-        if salt and _tf.draws_randomly(op_type) and "seed2" in protos:
-            seed, seed2 = (protos[k].i if k in protos else 0 for k in ("seed", "seed2"))
-            if seed or seed2:
-                changed = (seed2 + salt * 0x9E3779B9) % 2**31
-                protos = {**protos, "seed2": _tf.attr_value("int", changed)}
+        if _SALT.get() and _tf.draws_randomly(op_type) and "seed2" in protos:
+            own = seeds(*(protos[k].i if k in protos else 0 for k in ("seed", "seed2")))
+            protos = {**protos, "seed2": _tf.attr_value("int", own["seed2"])}
         if op_type in IN_PLACE and _tf.in_xla_context(self.graph):
             own = _tf.attr_value("string", IN_PLACE[op_type])
             protos = {**protos, "_gradient_op_type": own}

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.core.call import Call
+from tf_pfor.core.emit import seeds
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ALWAYS, RegisterPFor
 from tf_pfor.core.values import Value, is_static, size_of
@@ -65,9 +66,9 @@ def _results(call: Call, crop: Any, size: Any) -> list[tf.Tensor]:
 def _crops(call: Call, tall: Any, wide: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
     """The four sides of crops, int32 [n, attempts] each, and whether they keep to the bounds."""
     n: Any = call.loop.length
-    seeds = {name: call.attr(name) for name in ("seed", "seed2")}
+    own = seeds(call.attr("seed"), call.attr("seed2"))
     shape = tf.stack([4, n, call.attr("max_attempts")])
-    drawn = tf.unstack(tf.raw_ops.RandomUniform(shape=shape, dtype=tf.float64, **seeds))
+    drawn = tf.unstack(tf.raw_ops.RandomUniform(shape=shape, dtype=tf.float64, **own))
     low, high = call.attr("aspect_ratio_range")
     ratio = tf.cast(drawn[0], tf.float32) * (high - low) + low
     pixels = tf.cast(wide, tf.float32), tf.cast(tall, tf.float32)

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tf_pfor.converters.nn._channels import folded_rows, unfolded_rows
 from tf_pfor.core.call import Call
+from tf_pfor.core.emit import seeds
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.registry import ALWAYS, RegisterPFor
 from tf_pfor.core.values import Value
@@ -35,8 +36,8 @@ def fractional_pool(call: Call, value: Value) -> Any:
     if shape is None or None in shape:
         raise CannotVectorize("the shape of its images is not known before running")
     with _emitting(call):
-        sides = [_Side(call, size or 0, ratio)
-                 for size, ratio in zip(shape[1:3], call.attr("pooling_ratio")[1:3])]  # fmt: skip
+        ratios = call.attr("pooling_ratio")
+        sides = [_Side(call, axis, shape[axis] or 0, ratios[axis]) for axis in (1, 2)]
         made = _pooled(call, call.stacked(value), sides)
         return [made, *(_of_own_length(s.ends) for s in sides)]
 
@@ -78,11 +79,11 @@ class _Side:
       counted: whether a place is no repetition.
     """
 
-    def __init__(self, call: Call, size: int, ratio: float):
+    def __init__(self, call: Call, axis: int, size: int, ratio: float):
         self.pooled = math.floor(size / ratio)
         if self.pooled < 1:
             raise CannotVectorize("the pooling ratio is larger than the image")
-        lengths = _lengths(call, size, self.pooled)
+        lengths = _lengths(call, axis, size, self.pooled)
         self.ends: Any = tf.cumsum(tf.pad(lengths, [[0, 0], [1, 0]]), 1)
         self.ends.set_shape([call.loop.static_length, self.pooled + 1])
         overlaps = int(call.attr("overlapping"))
@@ -93,20 +94,20 @@ class _Side:
         self.counted = at <= last
 
 
-def _lengths(call: Call, size: int, pooled: int) -> tf.Tensor:
+def _lengths(call: Call, axis: int, size: int, pooled: int) -> tf.Tensor:
     """int64 [n, pooled]: the lengths of regions; each is one of two numbers that follow."""
     n: Any = call.loop.length
     least, longer = divmod(size, pooled)
-    seeds = {name: call.attr(name) for name in ("seed", "seed2")}
+    own = seeds(call.attr("seed"), call.attr("seed2"), axis)
     if call.attr("pseudo_random"):
         alpha = size / pooled
         most = min((least + 2) / alpha - 1, (size + 1 - least) / alpha - (pooled - 1))
-        u = tf.raw_ops.RandomUniform(shape=tf.stack([n, 1]), dtype=tf.float64, **seeds) * most
+        u = tf.raw_ops.RandomUniform(shape=tf.stack([n, 1]), dtype=tf.float64, **own) * most
         inner = tf.math.ceil(alpha * (tf.range(1, pooled, dtype=tf.float64) + u))
         ends = tf.pad(tf.cast(inner, tf.int64), [[0, 0], [1, 0]], constant_values=1)
         ends = tf.pad(ends, [[0, 0], [0, 1]], constant_values=size + 1)
         return ends[:, 1:] - ends[:, :-1]
-    keys = tf.raw_ops.RandomUniform(shape=tf.stack([n, pooled]), dtype=tf.float64, **seeds)
+    keys = tf.raw_ops.RandomUniform(shape=tf.stack([n, pooled]), dtype=tf.float64, **own)
     _, order = tf.math.top_k(keys, pooled)
     counts = np.full([pooled], least, np.int64)
     counts[:longer] += 1

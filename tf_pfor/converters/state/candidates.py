@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core.call import Call
+from tf_pfor.core.emit import seeds
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ALWAYS, RegisterPFor
 from tf_pfor.core.values import Value
@@ -77,9 +78,9 @@ def _expected(law: _Law, classes: tf.Tensor, tries: Any, count: int) -> tf.Tenso
     return tf.cast(often, tf.float32)
 
 
-def _uniform(call: Call, shape: Any) -> tf.Tensor:
-    seeds = {name: call.attr(name) for name in ("seed", "seed2")}
-    return tf.raw_ops.RandomUniform(shape=shape, dtype=tf.float64, **seeds)
+def _uniform(call: Call, shape: Any, draw: int = 0) -> tf.Tensor:
+    own = seeds(call.attr("seed"), call.attr("seed2"), draw)
+    return tf.raw_ops.RandomUniform(shape=shape, dtype=tf.float64, **own)
 
 
 def _distinct(call: Call, law: _Law, count: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -95,7 +96,7 @@ def _distinct(call: Call, law: _Law, count: int) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.cumsum(tf.cast(tf.gather(is_new, places, batch_dims=1), tf.int32), 1)
 
     def more(drawn: Any, seen: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        drawn = tf.concat([drawn, law.draw(_uniform(call, tf.shape(drawn)))], 1)
+        drawn = tf.concat([drawn, law.draw(_uniform(call, tf.shape(drawn), 1))], 1)
         return drawn, found(drawn)
 
     first = law.draw(_uniform(call, tf.stack([n, 2 * count])))
