@@ -32,7 +32,7 @@ from tf_pfor.core.values import (
     capturing,
     dims,
 )
-from tf_pfor.layouts.packing import cleaned, pack, pad
+from tf_pfor.layouts.packing import cleaned, masked, pack, pad
 from tf_pfor.layouts.row_sizes import RowSizes, Size, count_of, dim, later
 
 
@@ -111,6 +111,18 @@ class Ragged(Value):
     def is_packed(self) -> bool:
         """Whether its packed form is there, and not only the padded one."""
         return self.cell.is_made
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether its padded form is there, perhaps with anything in the padding."""
+        return self.loose is not None or self.padded.is_made
+
+    @property
+    def in_masked_rows(self) -> tf.Tensor:
+        """``in_rows``, chosen in one pass where the padded form is all there is."""
+        if self.loose is None or self.is_packed or self.padded.is_made:
+            return self.in_rows
+        return masked(self.loose, self.sizes)
 
     @property
     def in_any_rows(self) -> tf.Tensor:

@@ -228,6 +228,12 @@ def uses_packed(call: Call) -> bool:
     return not (_tf.in_xla_context(graph) or _tf.in_body(graph))
 
 
+def takes_packed(call: Call, *values: Value) -> bool:
+    """Whether the packed form of one of some values is there, for what is as cheap in either."""
+    known = [v for v in values if isinstance(v, Ragged)]
+    return uses_packed(call) and any(v.is_packed or not v.is_padded for v in known)
+
+
 def aligned(call: Call, value: Value, sizes: Sequence[Size], rank: int) -> tf.Tensor | None:
     """``value`` so that it broadcasts with the packed form of these sizes; None if it does not.
 

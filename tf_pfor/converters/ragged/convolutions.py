@@ -90,8 +90,10 @@ class _Windows:
           filler: a number.
           images: in place of the input, with anything in the padding.
         """
-        x = self._input.in_rows if images is None else images
-        if filler != 0 or images is not None:
+        if images is None and filler == 0:
+            x = self._input.in_rows
+        else:
+            x = self._input.in_any_rows if images is None else images
             x = masked(x, self._input.sizes, filler)
         if self._frames:
             for axis in (0, 1):

@@ -19,6 +19,7 @@ from tf_pfor.converters.ragged._forms import (
     rank_of,
     repeated,
     size_at,
+    takes_packed,
     unified,
     uses_packed,
 )
@@ -47,6 +48,10 @@ def elementwise(call: Call, *inputs: Value) -> Any:
     while not isinstance(sizes[-1], RowSizes):
         sizes.pop()
     names = list(call.inputs)
+    if call.op_type in _OF_ANYTHING and not takes_packed(call, *inputs):
+        (x,) = inputs
+        assert isinstance(x, Ragged)
+        return from_padded(call, call.rebuild(**{names[0]: x.in_any_rows}), sizes)
     if uses_packed(call):
         operands = [aligned(call, v, sizes, rank) for v in inputs]
         if all(t is not None for t in operands):
@@ -57,6 +62,8 @@ def elementwise(call: Call, *inputs: Value) -> Any:
     return from_padded(call, call.rebuild(**dict(zip(names, operands))), sizes)
 
 
+# Cheap, and no gradient comes back from what is zero, whatever is in the padding.
+_OF_ANYTHING = ("LeakyRelu", "Neg", "Relu", "Relu6")
 _FINITE_AT_ZERO = frozenset(
     table("""
         Abs Add AddV2 Cast Cos Elu Equal Erf Exp Expm1 Greater GreaterEqual Less LessEqual
@@ -151,19 +158,14 @@ def bias_add(call: Call, value: Value, bias: Value) -> Any:
     """A vector added to the last axis, which is the same in all rows."""
     if call.attr("data_format") != "NHWC" or not isinstance(value, Ragged):
         raise CannotVectorize("the channels are not the last axis")
-    return elementwise_sum(call, value, bias)
-
-
-def elementwise_sum(call: Call, x: Value, y: Value) -> Any:
-    """x + y, by broadcasting."""
-    rank, sizes = rank_of(x), x.sizes if isinstance(x, Ragged) else ()
-    if isinstance(y, Ragged) or len(sizes) == rank:
+    rank, sizes = rank_of(value), value.sizes
+    if isinstance(bias, Ragged) or len(sizes) == rank:
         raise CannotVectorize("the channels differ between iterations")
-    if uses_packed(call):
-        operand = aligned(call, y, sizes, rank)
+    if takes_packed(call, value):
+        operand = aligned(call, bias, sizes, rank)
         if operand is not None:
-            return from_packed(call, x.tensor + operand, sizes)
-    return from_padded(call, padded(call, x, rank) + padded(call, y, rank), sizes)
+            return from_packed(call, value.tensor + operand, sizes)
+    return from_padded(call, value.in_any_rows + padded(call, bias, rank), sizes)
 
 
 @ragged_rule("EnsureShape")

@@ -24,8 +24,11 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes, Size
 from tf_pfor.layouts.ragged_rules import ragged_rule
 
+_PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+_NARROW = 32  # columns
 
-@ragged_rule("MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3")
+
+@ragged_rule(" ".join(_PRODUCTS))
 def matmul(call: Call, a: Value, b: Value) -> Any:
     """By a matrix that all rows share: packed. Else padded; zeros on both sides are contracted."""
     is_mat_mul = call.op_type == "MatMul"
@@ -35,6 +38,9 @@ def matmul(call: Call, a: Value, b: Value) -> Any:
     rank = max(rank_a, rank_b)
     if is_packed_product(call, a, b, flip_a):
         assert isinstance(a, Ragged)
+        if _stays_padded(call, a):
+            made = tf.matmul(a.in_rows, b.tensor, adjoint_b=flip_b)
+            return from_padded(call, made, a.sizes, is_clean=True)
         made = tf.matmul(_as_matrix(a), b.tensor, adjoint_b=flip_b)
         if a.tensor.shape.rank == 2:
             return from_packed(call, made, a.sizes)
@@ -54,7 +60,8 @@ def matmul(call: Call, a: Value, b: Value) -> Any:
     cols = inner_b if flip_b else cols_b
     sizes = _known([*batch, rows, cols])
     x, y = (padded(call, v, rank) for v in _contracted(a, b))
-    return from_padded(call, tf.matmul(x, y, adjoint_a=flip_a, adjoint_b=flip_b), sizes)
+    made = tf.matmul(x, y, adjoint_a=flip_a, adjoint_b=flip_b)
+    return from_padded(call, made, sizes, is_tame=True)  # of numbers that are finite where rows are
 
 
 def _contracted(a: Value, b: Value) -> tuple[Value, Value]:
@@ -74,6 +81,25 @@ def is_packed_product(call: Call, a: Value, b: Value, flip_a: bool) -> bool:
     if not uses_packed(call) or not isinstance(a, Ragged) or b.is_stacked or flip_a:
         return False
     return rank_of(b) == 2 and a.n_leading < rank_of(a)
+
+
+def _stays_padded(call: Call, a: Value) -> bool:
+    """Whether a narrow product is only read by products of two ragged values, as in attention.
+
+    These need the padded form. Where ``a`` is in that form alone, the two copies that would
+    change the form take longer than multiplying the padding.
+    """
+    assert isinstance(a, Ragged)
+    width = size_at(a, rank_of(a) - 1)
+    if not a.is_padded or not isinstance(width, int) or width > _NARROW:
+        return False
+    (output,) = call.op.outputs
+    readers = output.consumers()
+    return bool(readers) and all(
+        reader.type in _PRODUCTS
+        and all(x.op.type in (*_PRODUCTS, "Softmax") for x in reader.inputs if x is not output)
+        for reader in readers
+    )
 
 
 def _as_matrix(a: Ragged) -> tf.Tensor:

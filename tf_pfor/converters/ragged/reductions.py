@@ -14,6 +14,7 @@ from tf_pfor.converters.ragged._forms import (
     from_padded,
     rank_of,
     row_ids,
+    takes_packed,
     uses_packed,
     with_room,
 )
@@ -50,7 +51,7 @@ def reduction(call: Call, x: Any, axis: Value) -> Any:
     if call.op_type == "Mean":
         return _mean(call, x, axes, left)
     other = _identity(call.op_type, x.dtype)
-    tensor = x.in_rows if other == 0 else masked(x.in_rows, x.sizes, other)
+    tensor = x.in_masked_rows if other == 0 else masked(x.in_any_rows, x.sizes, other)
     return from_padded(call, _reduced(call, tensor, [a + 1 for a in axes]), left)
 
 
@@ -74,7 +75,7 @@ def _reduced(call: Call, tensor: tf.Tensor, axes: list[int]) -> tf.Tensor:
 
 def _are_whole_rows(call: Call, x: Ragged, axes: list[int]) -> bool:
     """Whether all elements that lie together in the packed form are reduced, row by row."""
-    return uses_packed(call) and set(range(x.n_leading)) <= {*axes}
+    return takes_packed(call, x) and set(range(x.n_leading)) <= {*axes}
 
 
 def _sum_of_rows(call: Call, x: Ragged, axes: list[int], *, keep: bool) -> tf.Tensor:
@@ -123,7 +124,7 @@ def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
     if x.n_leading > 1 and _are_whole_rows(call, x, axes):
         total = _sum_of_rows(call, x, axes, keep=keep)
     else:
-        total = tf.reduce_sum(x.in_rows, [a + 1 for a in axes], keepdims=keep)
+        total = tf.reduce_sum(x.in_masked_rows, [a + 1 for a in axes], keepdims=keep)
     count = tf.cast(count, x.dtype)
     if count.shape.rank:
         rest = tf.ones([total.shape.rank - 1], tf.int32)  # type: ignore[operator]
@@ -156,6 +157,8 @@ def _open(x: Ragged) -> tf.Tensor:
     low = tf.constant(-np.inf, x.dtype)
     others = tf.where(own | is_none, tf.zeros([], x.dtype), low)
     others = others[(slice(None), *[tf.newaxis] * (rank - 1), slice(None))]
+    if x.loose is None or x.is_tame:
+        return loose + others
     mask = mask_of(x.sizes, [dim(loose, k + 1) for k in range(rank)])
     return tf.where(mask, loose, others)
 

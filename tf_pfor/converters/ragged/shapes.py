@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from tf_pfor.converters.ragged._forms import (
     row_ids,
     size_at,
     sizes_from,
+    takes_packed,
     uses_packed,
     with_room,
 )
@@ -31,6 +32,7 @@ from tf_pfor.layouts.ragged import (
     RowShape,
     RowSize,
     RowSizes,
+    Size,
     same_sizes,
     shape_value,
     size_value,
@@ -100,12 +102,21 @@ def with_new_axis(call: Call, x: Ragged, at: int) -> Value:
     """``x`` with an axis of size one at this place."""
     if at < x.n_leading:
         sizes = [*x.sizes[:at], 1, *x.sizes[at:]]
-        if uses_packed(call):
+        if takes_packed(call, x):
             return from_packed(call, x.tensor, sizes)
-        return from_padded(call, tf.expand_dims(x.in_rows, at + 1), sizes, is_clean=True)
-    if uses_packed(call):
+        return _as_padded(call, x, lambda t: tf.expand_dims(t, at + 1), sizes)
+    if takes_packed(call, x):
         return from_packed(call, tf.expand_dims(x.tensor, at - x.n_leading + 1), x.sizes)
-    return from_padded(call, tf.expand_dims(x.in_rows, at + 1), x.sizes, is_clean=True)
+    return _as_padded(call, x, lambda t: tf.expand_dims(t, at + 1), x.sizes)
+
+
+def _as_padded(
+    call: Call, x: Ragged, change: Callable[[tf.Tensor], tf.Tensor], sizes: Sequence[Size]
+) -> Value:
+    """Of its padded form, with what is in the padding now."""
+    is_clean = x.loose is None
+    made = change(x.in_any_rows)
+    return from_padded(call, made, sizes, is_clean=is_clean, is_tame=x.is_tame)
 
 
 @ragged_rule("Cast")
@@ -135,9 +146,9 @@ def without_axes(call: Call, x: Ragged, axes: Sequence[int]) -> Value:
     """``x`` without some axes of size one."""
     sizes = [s for i, s in enumerate(x.sizes) if i not in axes]
     behind = [a - x.n_leading + 1 for a in axes if a >= x.n_leading]
-    if uses_packed(call):
+    if takes_packed(call, x):
         return from_packed(call, tf.squeeze(x.tensor, behind) if behind else x.tensor, sizes)
-    return from_padded(call, tf.squeeze(x.in_rows, [a + 1 for a in axes]), sizes, is_clean=True)
+    return _as_padded(call, x, lambda t: tf.squeeze(t, [a + 1 for a in axes]), sizes)
 
 
 @ragged_rule("Transpose")
