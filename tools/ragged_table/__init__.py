@@ -1,1 +1,1 @@
-"""What may be done with rows of different shapes, beside RaggedTensors and torch's nested tensors."""
+"""What may be done with rows of different shapes, here and elsewhere."""

@@ -1,4 +1,7 @@
-"""``python -m tools.ragged_table [PART...]``: writes docs/ragged_coverage.md; prints what is not vectorized."""
+"""``python -m tools.ragged_table [PART...]``: writes docs/ragged_coverage.md.
+
+It prints what is not vectorized; with parts of names only these, and nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +10,31 @@ import sys
 import warnings
 
 from tools.ragged_table.cases import CASES
-from tools.ragged_table.outcome import Row, outcome
+from tools.ragged_table.outcome import NONE, YES, Row, outcome
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "ragged_coverage.md"
 
 HEAD = """# What may be done with rows of different shapes
 
-Written by `python -m tools.ragged_table`; tests measure some of its lines again in each run. Do not edit.
+Written by `python -m tools.ragged_table`; tests measure some of its lines again. Do not edit.
 
-Each operation is called on rows of own length (on images of own height and width, on matrices of own size) in a
-function of one row, mapped with the fallback off and held against a Python loop: its result; the gradient of a tape around
-the map; and a sum of the result under `jit_compile`. Beside it: whether TensorFlow takes the same call on a
-`tf.RaggedTensor` of all rows (its operators, and the functions that it dispatches), called in the same run; and whether the operator
-stands in torch's table of operators of jagged nested tensors (`torch/nested/_internal/ops.py`, 2.5), read, not run.
+Each operation is called on rows of own length (images of own height and width, matrices of own
+size) in a function of one row, mapped with the fallback off and held against a Python loop: its
+result; the gradient of a tape around the map; and a sum of the result under `jit_compile`. Beside
+it: whether TensorFlow takes the same call on a `tf.RaggedTensor` of all rows (its operators, and
+the functions that it dispatches), called in the same run; and whether the operator stands in
+torch's table of operators of jagged nested tensors (`torch/nested/_internal/ops.py`, 2.5), which
+was read, not run.
 
-✓ in one op for all rows · loop: a sequential loop over the rows, with a warning · ✗ refused · – a row by itself has none.
+yes: in one op for all rows. loop: a sequential loop over the rows, with a warning. no: refused.
+Where nothing stands, a row by itself has none.
 
 {totals}
 """
 
 
 def main(parts: list[str]) -> None:
-    """Measures the cases whose names contain one of ``parts``, or all of them, and writes the page."""
+    """Measures the cases whose names contain one of ``parts``; or all, and writes the page."""
     warnings.simplefilter("ignore")
     rows: list[Row] = []
     for case in CASES:
@@ -36,7 +42,7 @@ def main(parts: list[str]) -> None:
             continue
         row = outcome(case)
         rows.append(row)
-        if parts or {row.forward, row.gradient, row.xla} - {"✓", "–"} or row.why:
+        if parts or {row.forward, row.gradient, row.xla} - {YES, NONE} or row.why:
             print(f"{case.name}: {row.forward} {row.gradient} {row.xla} {row.why}", flush=True)
     if not parts:
         PAGE.write_text(page(rows), encoding="utf-8")
@@ -45,12 +51,12 @@ def main(parts: list[str]) -> None:
 def page(rows: list[Row]) -> str:
     """The text of the page."""
     columns = ("forward", "gradient", "xla", "ragged_tensor", "torch")
-    counts = [sum(getattr(row, c) == "✓" for row in rows) for c in columns]
+    counts = [sum(getattr(row, c) == YES for row in rows) for c in columns]
     op_types = sorted(set().union(*(row.op_types for row in rows)))
     totals = (
-        f"Of {len(rows)} operations ({len(op_types)} op types): {counts[0]} run in one op for all rows, "
-        f"{counts[1]} with their gradient, {counts[2]} under `jit_compile`; `tf.RaggedTensor` takes "
-        f"{counts[3]}, torch {counts[4]}."
+        f"Of {len(rows)} operations ({len(op_types)} op types) {counts[0]} run in one op for all "
+        f"rows, {counts[1]} with their gradient, {counts[2]} under `jit_compile`;\n"
+        f"`tf.RaggedTensor` takes {counts[3]}, torch {counts[4]}."
     )
     parts = [HEAD.format(totals=totals)]
     for kind in dict.fromkeys(row.kind for row in rows):

@@ -12,7 +12,7 @@ import tf_pfor
 from tf_pfor.api.explain import describe
 from tools.ragged_table.cases import LENGTHS, RaggedCase
 
-YES, LOOP, NO, NONE = "✓", "loop", "✗", "–"
+YES, LOOP, NO, NONE = "yes", "loop", "no", ""
 
 
 @dataclasses.dataclass(frozen=True)
