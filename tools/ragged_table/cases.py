@@ -149,7 +149,7 @@ _BITS = """tf.bitwise.bitwise_and tf.bitwise.bitwise_or tf.bitwise.bitwise_xor
 tf.bitwise.left_shift tf.bitwise.right_shift tf.truncatediv tf.truncatemod"""
 
 _STRINGS = """tf.strings.lower tf.strings.upper tf.strings.strip tf.strings.length
-tf.io.encode_base64 tf.strings.unicode_script"""
+tf.io.encode_base64"""
 
 CASES: list[RaggedCase] = [
     *_elementwise(_UNARY),

@@ -140,6 +140,9 @@ def _gradient(case: RaggedCase, why: list[str]) -> str:
 
 
 def _under_xla(case: RaggedCase, why: list[str]) -> str:
+    if case.data.dtype == tf.string:  # of which XLA knows nothing
+        return NONE
+
     def total(x: Any, k: Any) -> tf.Tensor:
         y = case.row(case.cut(x, k))
         return tf.reduce_sum(tf.cast(y, tf.float32))

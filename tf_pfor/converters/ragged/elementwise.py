@@ -102,7 +102,7 @@ def _is_number_one(value: Value) -> bool:
 
 
 @family_rule("same_shape")
-@ragged_rule("AddN Select")
+@ragged_rule("AddN Betainc Select")
 def same_shape(call: Call, *inputs: Any) -> Any:
     """Kernels that do not broadcast: all inputs are of the same sizes."""
     flat = call.flat_inputs()
@@ -166,6 +166,22 @@ def bias_add(call: Call, value: Value, bias: Value) -> Any:
         if operand is not None:
             return from_packed(call, value.tensor + operand, sizes)
     return from_padded(call, value.in_any_rows + padded(call, bias, rank), sizes)
+
+
+@ragged_rule("AdjustHue AdjustSaturation Bitcast CheckNumerics CheckNumericsV2 HSVToRGB RGBToHSV")
+def of_elements(call: Call, x: Value, number: Value | None = None) -> Any:
+    """Kernels that keep the sizes, of elements or of the pixels behind them: packed."""
+    if not isinstance(x, Ragged) or (number is not None and number.is_stacked):
+        raise CannotVectorize("its number differs between iterations")
+    if call.op_type == "Bitcast" and call.output_dtype().size != x.dtype.size:
+        raise CannotVectorize("to a type of another size")
+    is_of_pixels = call.op_type != "Bitcast" and "Numerics" not in call.op_type
+    if is_of_pixels and x.n_leading == rank_of(x):
+        raise CannotVectorize("the number of channels differs between iterations")
+    (name, *_) = call.inputs
+    if uses_packed(call):
+        return from_packed(call, call.rebuild(**{name: x.tensor}), x.sizes)
+    return from_padded(call, call.rebuild(**{name: x.in_rows}), x.sizes)
 
 
 @ragged_rule("EnsureShape")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -56,16 +57,22 @@ def reduction(call: Call, x: Any, axis: Value) -> Any:
 
 
 def _product_of_sizes(call: Call, x: RowShape) -> Any:
-    """How many elements some axes have, where at most one of them differs."""
-    ints = int(np.prod([s for s in x.sizes if isinstance(s, int)] or [1]))
-    others = [s for s in x.sizes if not isinstance(s, int)]
-    if call.op_type != "Prod" or call.attr("keep_dims") or len(others) > 1:
+    """How many elements some axes have: the same object for the same sizes."""
+    others = [s for s in x.sizes if not (isinstance(s, int) and s == 1)]
+    is_known = all(isinstance(s, (int, RowSizes)) for s in others)
+    if call.op_type != "Prod" or call.attr("keep_dims") or not is_known:
         raise CannotVectorize("numbers of one shape")
-    if not others:
-        return size_value(call.emit, ints, x.dtype)
-    if ints != 1:
-        raise CannotVectorize("numbers of one shape")
-    return size_value(call.emit, others[0], x.dtype)
+    ints = math.prod(s for s in others if isinstance(s, int))
+    if len(others) == 1 or all(isinstance(s, int) for s in others):
+        return size_value(call.emit, others[0] if len(others) == 1 else ints, x.dtype)
+    key = ("product of sizes", *[s if isinstance(s, int) else id(s) for s in others])
+    if key not in call.memo:  # what the key names must live as long as it does
+        with call.emit.graph.as_default():
+            many: Any = math.prod(s.tensor if isinstance(s, RowSizes) else s for s in others)
+        most = [s.most if isinstance(s, RowSizes) else s for s in others]
+        bound = None if None in most else math.prod(b for b in most if b is not None)
+        call.memo[key] = (RowSizes.of(many, bound), others)
+    return size_value(call.emit, call.memo[key][0], x.dtype)
 
 
 def _reduced(call: Call, tensor: tf.Tensor, axes: list[int]) -> tf.Tensor:
@@ -130,6 +137,17 @@ def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
         rest = tf.ones([total.shape.rank - 1], tf.int32)  # type: ignore[operator]
         count = tf.reshape(count, tf.concat([tf.shape(count), rest], 0))
     return from_padded(call, total / count, left)
+
+
+@ragged_rule("L2Loss")
+def l2_loss(call: Call, t: Ragged) -> Any:
+    """Half the sum of squares of each row."""
+    axes = list(range(rank_of(t)))
+    if takes_packed(call, t):
+        total = _sum_of_rows(call, t.with_elements(tf.square(t.tensor)), axes, keep=False)
+    else:
+        total = tf.reduce_sum(tf.square(t.in_masked_rows), [a + 1 for a in axes])
+    return Value.stacked(total / 2)
 
 
 @ragged_rule("LogSoftmax Softmax")

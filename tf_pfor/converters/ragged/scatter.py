@@ -16,6 +16,7 @@ from tf_pfor.converters.ragged._forms import (
     after_check,
     from_packed,
     is_one,
+    padded,
     rank_of,
     row_ids,
     row_starts,
@@ -27,7 +28,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import mask_of
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, shape_value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, is_ragged, shape_value
 from tf_pfor.layouts.ragged_parts import row_counts
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
@@ -429,16 +430,34 @@ def _places(call: Call, indices: Value, updates: Value) -> tuple[tf.Tensor, tf.T
 
 @ragged_rule("GatherNd")
 def gather_nd(call: Call, params: Value, indices: Value) -> Any:
-    """Elements of a tensor of one shape at ragged indices."""
-    if isinstance(params, Ragged) or not isinstance(indices, Ragged) or not uses_packed(call):
-        raise CannotVectorize("what is gathered from differs in shape")
+    """Elements at ragged indices, or of ragged rows, which must have them."""
+    if not uses_packed(call):
+        raise CannotVectorize("under jit_compile, places that differ in number, or in their bounds")
+    if not isinstance(indices, Ragged):
+        at: Any = call.stacked(indices)
+        at = _inside(call, params, at, tf.range(tf.shape(at)[0])) if is_ragged(params) else at
+        return Value.stacked(tf.gather_nd(padded(call, params, rank_of(params)), at, 1))
     if indices.n_leading > rank_of(indices) - 1:
         raise CannotVectorize("how many axes are indexed differs between iterations")
-    at = indices.tensor
+    at, rows = indices.tensor, row_ids(indices.sizes)
+    if isinstance(params, Ragged):
+        at = _inside(call, params, at, rows)
     if params.is_stacked:
         rank = at.shape.rank
         assert rank is not None
-        rows = tf.reshape(tf.cast(row_ids(indices.sizes), at.dtype), [-1, *[1] * (rank - 1)])
+        rows = tf.reshape(tf.cast(rows, at.dtype), [-1, *[1] * (rank - 1)])
         rows = tf.broadcast_to(rows, tf.concat([tf.shape(at)[:-1], [1]], 0))
         at = tf.concat([rows, at], -1)
-    return from_packed(call, tf.gather_nd(params.tensor, at), indices.sizes)
+    made = tf.gather_nd(padded(call, params, rank_of(params)), at)
+    return from_packed(call, made, indices.sizes)
+
+
+def _inside(call: Call, params: Any, at: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Places [k, ..., axes] in ragged rows, after a check that row ``rows[k]`` has them."""
+    rank, axes = at.shape.rank, at.shape[-1]
+    if rank is None or axes is None or axes < params.n_leading:
+        raise CannotVectorize("some of the axes that differ are not indexed")
+    shapes = tf.cast(tf.gather(params.shape_tensor()[:, :axes], rows), at.dtype)
+    room = tf.reshape(shapes, tf.stack([-1, *[1] * (rank - 2), axes]))
+    text = "an index is out of bounds in some iterations. The shapes of rows are"
+    return after_check(call, (at >= 0) & (at < room), text, [shapes], at)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_pfor.converters.ragged._entries import own_ends, require_packed, sizes_by
 from tf_pfor.converters.ragged._forms import (
+    agreed,
     from_packed,
     rank_of,
     row_ids,
@@ -95,7 +96,24 @@ def partition(call: Call, data: Value, partitions: Value) -> Any:
     require_packed(call)
     rank = rank_of(partitions)
     rows, ids = _rows(call, partitions), _flat(call, partitions, rank)
-    parts = call.rebuild(data=_flat(call, data, rank), partitions=ids)
+    return _parts(call, _flat(call, data, rank), ids, rows)
+
+
+@ragged_rule("DynamicPartition")
+def partition_of_ragged(call: Call, data: Value, partitions: Value) -> Any:
+    """The same, of ragged rows."""
+    require_packed(call)
+    both = [data, partitions]
+    if rank_of(partitions) != 1 or any(not isinstance(v, Ragged) or v.n_leading != 1 for v in both):
+        raise CannotVectorize("the partitions of several axes, or of an axis that all rows share")
+    data, partitions = agreed(call, (data, 0), (partitions, 0))
+    assert isinstance(partitions, Ragged)
+    return _parts(call, data.tensor, partitions.tensor, row_ids(partitions.sizes))
+
+
+def _parts(call: Call, data: tf.Tensor, ids: tf.Tensor, rows: tf.Tensor) -> list[Value]:
+    """The parts of entries of all rows; ``rows`` says of which row each is."""
+    parts = call.rebuild(data=data, partitions=ids)
     count = call.attr("num_partitions")
     of = tf.dynamic_partition(rows, ids, count)
     parts = parts if isinstance(parts, list) else [parts]

@@ -269,39 +269,85 @@ def of_items(call: Call, input: Ragged, items: list[Item]) -> Any:
     count = x.n_leading
     differs = [i for i in leading if i.kind not in ("all", "new")]
     if differs and (count != 1 or len(leading) != 1):
-        raise CannotVectorize("one of several leading axes is sliced")
+        return _in_front(call, x, x.in_rows, leading)
     if differs:
         (item,) = differs
         return _element(call, x, item) if item.kind == "index" else _range(call, x, item)
-    made_: Any = x
+    made: Any = x
     for at, item in enumerate(leading):
-        if item.kind == "new":
-            made_ = with_new_axis(call, made_, at)
-    return made_
+        made = with_new_axis(call, made, at) if item.kind == "new" else made
+    return made
 
 
 def _of_padded(call: Call, x: Ragged, items: list[Item]) -> Value:
-    """Under XLA: slices behind the sizes, an element (clamped, as XLA does) or a range in front."""
+    """Under XLA, and in maps of maps: of the padded form."""
     sizes = _sizes_of_slice(x, items)
     if sizes is not None:
         made = x.in_rows[tuple([slice(None), *[i.python for i in items]])]
         return from_padded(call, made, sizes, is_clean=True)
-    if x.n_leading != 1 or any(i.kind == "new" for i in items) or not items:
-        raise CannotVectorize("several leading axes, under jit_compile")
-    (size,), (first, *behind) = x.sizes, items
-    assert isinstance(size, RowSizes)
+    seen, count = 0, x.n_leading
+    leading: list[Item] = []
+    for item in items:
+        if seen == count:
+            break
+        leading.append(item)
+        seen += item.kind != "new"
+    behind = items[len(leading) :]
     if not all(i.is_static for i in behind):
         raise CannotVectorize("a range whose bounds differ, behind an axis that differs")
-    rows = x.in_rows[tuple([slice(None), slice(None), *[i.python for i in behind]])]
-    if first.kind == "index":
-        at = tf.convert_to_tensor(first.begin, tf.int32)
-        at = tf.broadcast_to(tf.where(at < 0, at + size.tensor, at), tf.shape(size.tensor))
-        at = tf.clip_by_value(at, 0, tf.maximum(size.tensor - 1, 0))  # as XLA's gathers do
-        return Value.stacked(tf.gather(rows, at, axis=1, batch_dims=1))
-    if first.stride < 1:
-        raise CannotVectorize("a slice with a negative stride, under jit_compile")
-    begin, lengths = bounds_in_row(call, first, size)
-    return from_padded(call, _moved(rows, 0, begin, first.stride, lengths), [lengths])
+    keep = [slice(None)] * (count + 1)
+    rows = x.in_rows[tuple([*keep, *[i.python for i in behind]])]
+    return _in_front(call, x, rows, leading)
+
+
+def _in_front(call: Call, x: Ragged, rows: tf.Tensor, items: Sequence[Item]) -> Value:
+    """Slices of all leading axes, one after the other, of ``rows``: the padded form of ``x``."""
+    sizes, left = list[Any](), list(x.sizes)
+    for item in items:
+        at = len(sizes)
+        if item.kind == "new":
+            rows = tf.expand_dims(rows, at + 1)
+            sizes.append(1)
+            continue
+        size = left.pop(0)
+        if item.kind == "all":
+            sizes.append(size)
+        elif isinstance(size, RowSizes) and item.kind == "index":
+            place = _place(call, item, size)
+            rows = tf.gather(rows, place, axis=at + 1, batch_dims=1)
+        elif isinstance(size, RowSizes):
+            rows, lengths = _in_padded(call, rows, at, item, size)
+            sizes.append(lengths)
+        elif not item.is_static or not isinstance(size, int):
+            raise CannotVectorize("a range whose bounds differ, of an axis that all rows share")
+        else:
+            rows = rows[tuple([*[slice(None)] * (at + 1), item.python])]
+            if item.kind == "range":
+                sizes.append(len(range(*item.python.indices(size))))
+    return from_padded(call, rows, sizes)
+
+
+def _in_padded(
+    call: Call, rows: tf.Tensor, axis: int, item: Item, size: RowSizes
+) -> tuple[tf.Tensor, RowSizes]:
+    """A range of one axis that differs, in the padded form."""
+    if item.stride >= 1:
+        begin, lengths = bounds_in_row(call, item, size)
+        return _moved(rows, axis, begin, item.stride, lengths), lengths
+    if item.stride != -1 or item.begin is not None or item.end is not None:
+        raise CannotVectorize("a slice with a negative stride")
+    at: Any = size.tensor[:, None] - 1 - tf.range(tf.shape(rows)[axis + 1])
+    return tf.gather(rows, tf.maximum(at, 0), axis=axis + 1, batch_dims=1), size
+
+
+def _place(call: Call, item: Item, size: RowSizes) -> tf.Tensor:
+    """int32 [n]: where an index is in each row, which must have it; clamped under XLA, as there."""
+    at = tf.convert_to_tensor(item.begin, tf.int32)
+    at = tf.broadcast_to(tf.where(at < 0, at + size.tensor, at), tf.shape(size.tensor))
+    if not uses_packed(call):
+        return tf.clip_by_value(at, 0, tf.maximum(size.tensor - 1, 0))
+    text = "an index is out of bounds in some iterations. The sizes are"
+    return after_check(call, (at >= 0) & (at < size.tensor), text, [size.tensor], at)
 
 
 def _sizes_of_slice(x: Ragged, items: Sequence[Item]) -> list[Any] | None:
@@ -356,10 +402,7 @@ def _element(call: Call, x: Ragged, item: Item) -> Value:
     """x[i]: an element that each row must have."""
     (size,) = x.sizes
     assert isinstance(size, RowSizes)
-    at = tf.convert_to_tensor(item.begin, tf.int32)
-    at = tf.where(at < 0, at + size.tensor, at)
-    text = "an index is out of bounds in some iterations. The sizes are"
-    at = after_check(call, (at >= 0) & (at < size.tensor), text, [size.tensor], at)
+    at = _place(call, item, size)
     elements, starts = x.begins()
     return Value.stacked(tf.gather(elements, starts + at))
 
