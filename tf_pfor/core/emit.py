@@ -294,6 +294,11 @@ def folded(op: tf.Operation, values: Sequence[Value]) -> np.ndarray | None:
     arrays = [value.constant for value in values]
     if any(array is None or array.size > _FOLDED or array.dtype == object for array in arrays):
         return None
+    if op.type == "InvertPermutation":
+        (array,) = arrays
+        assert array is not None
+        is_right = np.array_equal(np.sort(array), np.arange(array.size))
+        return np.argsort(array).astype(array.dtype) if is_right else None
     with tf.Graph().as_default() as graph:
         emit = Emitter(graph)
         inputs = [emit.constant(a, t.dtype) for a, t in zip(arrays, op.inputs, strict=True)]

@@ -28,7 +28,7 @@ TAKERS = frozenset([
     "StatelessWhile", "While",
 ])  # fmt: skip
 """Ops that hand ragged rows on to functions of theirs, which are converted for them."""
-OF_ONE_AXIS = frozenset(["ConcatV2", "GatherV2", "Pad", "Slice", "StridedSlice"])
+OF_ONE_AXIS = frozenset(["GatherV2", "Slice"])
 """Ops whose rules take rows that differ along one axis only, in general."""
 ROW_KERNELS = frozenset([
     "DecodeAndCropJpeg", "DecodeBmp", "DecodeGif", "DecodeImage", "DecodeJpeg",

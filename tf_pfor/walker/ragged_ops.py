@@ -74,6 +74,7 @@ def from_source(
       reason: why no rule takes it.
       otherwise: makes it of one shape, checked when it runs, of a ``PastEdge``.
     """
+    missing: list[tf.Operation] = []
 
     def ragged() -> Results | None:
         rule = SOURCES.get(op.type)
@@ -88,7 +89,11 @@ def from_source(
         is_large = any(largest >= LARGE.get(o.type, largest + 1) for o in members)
         if is_large or _is_cut(op, others):
             return None
-        if not all(rule_of(o.type) or o.type in SOURCES or o.type in TAKERS for o in others):
+        without = [
+            o for o in others if not (rule_of(o.type) or o.type in SOURCES or o.type in TAKERS)
+        ]
+        if without:
+            missing.append(min(without, key=lambda o: o.name))
             return None
         try:
             return _applied(rule, op, inputs, walker)
@@ -100,6 +105,9 @@ def from_source(
     results = ragged()
     if results is not None:
         return results, reason
+    for o in missing:
+        where = _tf.user_line(o) or "line unknown"
+        reason += f"; {o.type} ({where}), which reads it, has no rule for rows of different shapes"
     is_unknown = op.type == "StridedSlice" and not is_static(dims(op.outputs[0]))
     if is_unknown and _tf.in_xla_context(walker.emit.graph):
         walker.recorder.add(op, Outcome.REJECTED, f"{reason}; {_UNDER_XLA}")

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_pfor.converters.ragged._forms import (
     after_check,
+    agreed,
     from_packed,
     from_padded,
     rank_of,
@@ -61,13 +62,25 @@ def one_hot_of_own_depth(
 def cross_entropy(call: Call, features: Value, labels: Value) -> Any:
     """Packed: one loss for each element."""
     both = isinstance(features, Ragged) and isinstance(labels, Ragged)
-    if not both or not uses_packed(call):
+    if not both:
         raise CannotVectorize("the logits or the labels have one shape in all iterations")
     logits, targets = _of_same_sizes(call, features, labels)
     if logits.n_leading != 1:
         raise CannotVectorize("the classes differ between iterations")
+    if not uses_packed(call):
+        return _padded_cross_entropy(call, logits, targets)
     made = call.rebuild(features=logits.tensor, labels=targets.tensor)
     return [Ragged.packed(t, logits.sizes, o) for t, o in zip(made, call.op.outputs)]
+
+
+def _padded_cross_entropy(call: Call, logits: Ragged, targets: Ragged) -> list[Value]:
+    """The same, also of padding, where all numbers are zero."""
+    x, y = (tf.reshape(v.in_rows, tf.concat([[-1], tf.shape(v.in_rows)[2:]], 0))
+            for v in (logits, targets))  # fmt: skip
+    made = call.rebuild(features=x, labels=y)
+    shape = tf.shape(logits.in_rows)
+    wide = [tf.reshape(made[0], shape[:2]), tf.reshape(made[1], shape)]
+    return [from_padded(call, t, logits.sizes, is_tame=True) for t in wide]
 
 
 def _of_same_sizes(call: Call, a: Value, b: Value) -> tuple[Ragged, Ragged]:
@@ -75,9 +88,9 @@ def _of_same_sizes(call: Call, a: Value, b: Value) -> tuple[Ragged, Ragged]:
     assert isinstance(a, Ragged)
     assert isinstance(b, Ragged)
     if not same_sizes(a.sizes, b.sizes):
-        if a.n_leading != 1 or b.n_leading != 1 or rank_of(a) != rank_of(b):
+        if a.n_leading != 1 or b.n_leading != 1:
             raise CannotVectorize("sizes that differ between iterations are not known to agree")
-        first, second = unified(call, [a, b], rank_of(a), broadcasts=False)
+        first, second = agreed(call, (a, 0), (b, 0))
         assert isinstance(first, Ragged)
         assert isinstance(second, Ragged)
         return first, second

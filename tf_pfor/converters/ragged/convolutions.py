@@ -18,8 +18,9 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.packing import masked
-from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule
+from tf_pfor.layouts.row_sizes import dim
 
 
 @ragged_rule("Conv2D DepthwiseConv2dNative")
@@ -31,6 +32,60 @@ def convolution(call: Call, input: Value, filter: Value) -> Any:
     reach = [(k - 1) * dilations[i + 1] + 1 for i, k in enumerate(filter.inner_shape[:2])]
     windows = _Windows(call, input, reach)
     return windows.result(call.rebuild(input=windows.framed(0), padding=windows.padding))
+
+
+@ragged_rule("Conv2DBackpropFilter")
+def filter_gradient(call: Call, input: Value, filter_sizes: Value, out_backprop: Value) -> Any:
+    """[n, kh, kw, c, c']: what each window of a row has seen, by what flows back to it."""
+    del filter_sizes
+    height, width, depth, channels = (int(s) for s in call.constant("filter_sizes"))
+    if not isinstance(input, Ragged) or not isinstance(out_backprop, Ragged):
+        raise CannotVectorize("the images, or what flows back, have one shape")
+    if size_at(input, 3) != depth:
+        raise CannotVectorize("the filter is of groups of channels")
+    rates = call.attr("dilations")
+    reach = [(k - 1) * rates[i + 1] + 1 for i, k in enumerate((height, width))]
+    windows = _Windows(call, input, reach)
+    patches = tf.image.extract_patches(
+        windows.framed(0), [1, height, width, 1], call.attr("strides"), rates, windows.padding
+    )
+    there = windows.unfolded(patches)  # [n, images, height, width, kh * kw * c]
+    shape = tf.shape(there)
+    back = out_backprop.in_rows[:, :, : shape[2], : shape[3]]
+    missing = [tf.maximum(shape[k] - tf.shape(back)[k], 0) for k in (2, 3)]
+    around: Any = [[0, 0], [0, 0], [0, missing[0]], [0, missing[1]], [0, 0]]
+    back = tf.pad(back, around)
+    flat = [tf.reshape(t, [shape[0], -1, size]) for t, size in
+            ((there, height * width * depth), (back, channels))]  # fmt: skip
+    made = tf.matmul(flat[0], flat[1], transpose_a=True)
+    full = tf.reshape(made, [shape[0], height, width, depth, channels])
+    full.set_shape([call.loop.static_length, height, width, depth, channels])
+    return Value.stacked(full)
+
+
+@ragged_rule("Conv2DBackpropInput")
+def input_gradient(call: Call, input_sizes: Value, filter: Value, out_backprop: Value) -> Any:
+    """Of stride one, where the paddings are the same for all rows."""
+    is_known = isinstance(input_sizes, RowShape) and is_static(filter.inner_shape)
+    if not is_known or filter.is_stacked or not isinstance(out_backprop, Ragged):
+        raise CannotVectorize("the filter differs between iterations, or its size is not known")
+    if call.attr("strides") != [1, 1, 1, 1] or call.attr("padding") not in ("SAME", "VALID"):
+        raise CannotVectorize("the gradient of a convolution with strides, or paddings of its own")
+    if call.attr("data_format") != "NHWC":
+        raise CannotVectorize("the channels are not the last axis")
+    assert isinstance(input_sizes, RowShape)
+    sizes, dy = input_sizes.sizes, out_backprop.in_rows
+    room = [dim(dy, k) for k in (2, 3)]
+    if call.attr("padding") == "VALID":
+        rates, window = call.attr("dilations")[1:3], filter.inner_shape or ()
+        room = [r + (k - 1) * d for r, k, d in zip(room, window, rates)]
+    shape = tf.shape(dy)
+    folded = tf.reshape(dy, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))
+    folded.set_shape([None, *dy.shape[2:]])
+    whole = tf.stack([shape[0] * shape[1], *room, sizes[3]])
+    made = call.rebuild(input_sizes=whole, out_backprop=folded)
+    full = tf.reshape(made, tf.stack([shape[0], shape[1], *room, sizes[3]]))
+    return from_padded(call, full, sizes[:3])
 
 
 @ragged_rule("MaxPool")
@@ -122,12 +177,17 @@ class _Windows:
         more = tf.pad(x, [[0, 1] if k == at else [0, 0] for k in range(5)], constant_values=number)
         return tf.gather(more, tf.where(is_there, places, room), axis=at, batch_dims=1)
 
-    def result(self, made: tf.Tensor) -> Value:
-        """The rows, of what the op made of framed images."""
+    def unfolded(self, made: tf.Tensor) -> tf.Tensor:
+        """[n, images, ...] of what the op made of framed images."""
         n = self._input.in_rows.shape[0]
         count = tf.shape(self._input.in_rows)[0]
         full = tf.reshape(made, tf.concat([[count, self._images], tf.shape(made)[1:]], 0))
         full.set_shape([n, self._images, *made.shape[1:]])
+        return full
+
+    def result(self, made: tf.Tensor) -> Value:
+        """The rows, of what the op made of framed images."""
+        full = self.unfolded(made)
         out = [self._of_windows(axis) for axis in (0, 1)]
         return from_padded(self._call, full, [self._images, *out])
 

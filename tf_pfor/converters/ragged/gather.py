@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import tensorflow as tf
@@ -9,9 +10,11 @@ import tensorflow as tf
 from tf_pfor.converters.ragged._forms import (
     SET,
     after_check,
+    broadcast_size,
     constant_axes,
     from_packed,
     from_padded,
+    padded,
     rank_of,
     row_ids,
     row_starts,
@@ -22,6 +25,7 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import (
     Ragged,
     RowShape,
@@ -32,6 +36,7 @@ from tf_pfor.layouts.ragged import (
     size_value,
 )
 from tf_pfor.layouts.ragged_rules import ragged_rule
+from tf_pfor.layouts.row_sizes import dim
 
 
 @ragged_rule("GatherV2")
@@ -143,24 +148,28 @@ def resource_gather(call: Call, resource: Value, indices: Value) -> Any:
 
 @ragged_rule("ConcatV2")
 def concat(call: Call, values: list[Value], axis: Value) -> Any:
-    """Along the axis that differs, or one behind it; of shapes, a shape."""
+    """Along an axis that differs, or one behind these; of shapes, a shape."""
     del axis
     if any(isinstance(v, RowShape) for v in values):
         return _joined_shapes(call, values)
     rank = rank_of(values[0])
     (at,) = constant_axes(call, "axis", rank)
     first = next((v for v in values if isinstance(v, Ragged)), None)
-    if first is None or first.n_leading != 1 or not uses_packed(call):
-        raise CannotVectorize("what is joined differs along several axes")
-    if at >= 1:
-        if all(isinstance(v, Ragged) and v.n_leading == 1 for v in values):
+    if first is None:
+        raise CannotVectorize("numbers of one shape")
+    count = first.n_leading
+    if uses_packed(call) and at >= count:
+        if all(isinstance(v, Ragged) and v.n_leading == count for v in values):
             values = unified(call, values, rank, broadcasts=False)
             first = values[0]
             assert isinstance(first, Ragged)
         same = [isinstance(v, Ragged) and same_sizes(v.sizes, first.sizes) for v in values]
         if not all(same):
             raise CannotVectorize("the sizes of what is joined are not known to be the same")
-        return from_packed(call, tf.concat([v.tensor for v in values], at), first.sizes)
+        made = tf.concat([v.tensor for v in values], at - count + 1)
+        return from_packed(call, made, first.sizes)
+    if count != 1 or not uses_packed(call) or not all(_is_of_rows(v) for v in values):
+        return _joined_padded(call, values, rank, at)
     parts = [_as_rows(call, v) for v in values]
     lengths = [size.tensor for _, size in parts]
     bounds = [size.most for _, size in parts]
@@ -175,6 +184,53 @@ def concat(call: Call, values: list[Value], axis: Value) -> Any:
     joined = tf.concat([tensor for tensor, _ in parts], 0)
     order = tf.math.invert_permutation(tf.concat(places, 0))
     return from_packed(call, tf.gather(joined, order), [total])
+
+
+def _is_of_rows(value: Value) -> bool:
+    """Whether at most the first axis differs."""
+    return not isinstance(value, Ragged) or value.n_leading == 1
+
+
+def _joined_padded(call: Call, values: list[Value], rank: int, at: int) -> Value:
+    """In the padded form: each place of the result reads its part where that has it."""
+    sizes: list[Any] = [broadcast_size([size_at(v, k) for v in values], k) if k != at else None
+             for k in range(rank)]  # fmt: skip
+    rows = [padded(call, v if v.is_stacked else call.like(call.stacked(v)), rank) for v in values]
+    lengths = [size_at(v, at) for v in values]
+    if None in lengths or any(s is None for k, s in enumerate(sizes) if k != at):
+        raise CannotVectorize("the size of what is joined is not known")
+    for k in range(1, rank):  # they may have room of different sizes
+        if k != at + 1 and isinstance(sizes[k - 1], RowSizes):
+            room = largest(sizes[k - 1])
+            rows = [_with_room(x, k, room) for x in rows]
+    wide = tf.concat(rows, at + 1)
+    if not any(isinstance(s, RowSizes) for s in lengths):
+        whole = sum(lengths) if all(isinstance(s, int) for s in lengths) else tf.add_n(lengths)
+        return from_padded(call, wide, [*sizes[:at], whole, *sizes[at + 1 :]])
+    total = functools.reduce(_sum_of_sizes, lengths, 0)
+    place: Any = tf.range(largest(total))[None]
+    source, begin, room = tf.zeros_like(place), 0, 0
+    for length, x in zip(lengths, rows):
+        own = length.tensor[:, None] if isinstance(length, RowSizes) else length
+        is_mine = (place >= begin) & (place < begin + own)
+        source = tf.where(is_mine, place - begin + room, source)
+        begin, room = begin + own, room + dim(x, at + 1)
+    made = tf.gather(wide, source, axis=at + 1, batch_dims=1)
+    return from_padded(call, made, [*sizes[:at], total, *sizes[at + 1 :]])
+
+
+def _with_room(x: tf.Tensor, axis: int, room: Any) -> tf.Tensor:
+    """With exactly so much room along an axis."""
+    own = dim(x, axis)
+    if isinstance(own, int) and isinstance(room, int) and own == room:
+        return x
+    keep = [slice(None)] * axis
+    x = x[tuple([*keep, slice(0, room)])]
+    rank = x.shape.rank
+    assert rank is not None
+    more = tf.maximum(room - tf.shape(x)[axis], 0)
+    around: Any = [[0, more if k == axis else 0] for k in range(rank)]
+    return tf.pad(x, around)
 
 
 def _as_rows(call: Call, value: Value) -> tuple[tf.Tensor, RowSizes]:

@@ -26,7 +26,7 @@ from tf_pfor.converters.ragged.shapes import target_sizes, without_axes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.packing import mask_of
+from tf_pfor.layouts.packing import largest, mask_of
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
@@ -129,7 +129,7 @@ def _repeated_sizes(x: Value, multiples: list[Any]) -> list[Any]:
 def repeated(call: Call, x: Ragged, multiples: list[int]) -> Value:
     """Ragged rows repeated a number of times that all share."""
     if not uses_packed(call) or x.n_leading != 1:
-        raise CannotVectorize("rows that differ along several axes are repeated")
+        return _repeated_padded(call, x, multiples)
     first, *others = multiples
     tensor = tf.tile(x.tensor, [1, *others]) if set(others) - {1} else x.tensor
     if first == 1:
@@ -143,6 +143,25 @@ def repeated(call: Call, x: Ragged, multiples: list[int]) -> Value:
     place = tf.math.floormod(place, tf.gather(size.tensor, rows))
     packed = tf.gather(tensor, tf.gather(row_starts([size]), rows) + place)
     return from_packed(call, packed, [made])
+
+
+def _repeated_padded(call: Call, x: Ragged, multiples: list[int]) -> Value:
+    """In the padded form, one axis after the other."""
+    rows, sizes = x.in_rows, [*x.sizes]
+    for axis, many in enumerate(multiples):
+        size = sizes[axis] if axis < len(sizes) else None
+        if many == 1:
+            continue
+        if not isinstance(size, RowSizes):
+            rows = tf.tile(rows, [many if k == axis + 1 else 1 for k in range(len(rows.shape))])
+            if size is not None:
+                sizes[axis] = size * many
+            continue
+        most = None if size.most is None else size.most * many
+        sizes[axis] = total = RowSizes.of(size.tensor * many, most)
+        at: Any = tf.range(largest(total))[None] % tf.maximum(size.tensor, 1)[:, None]
+        rows = tf.gather(rows, at, axis=axis + 1, batch_dims=1)
+    return from_padded(call, rows, sizes)
 
 
 def broadcast(call: Call, x: Value, sizes: list[Any]) -> Value:

@@ -26,12 +26,16 @@ def pad(call: Call, input: Value, paddings: Value) -> Any:
         if not amounts[:count].any():  # behind the axes that differ
             behind = np.concatenate([[[0, 0]], amounts[count:]])
             return from_packed(call, tf.pad(input.tensor, behind), input.sizes)
+    if isinstance(input, Ragged) and amounts is not None and len(input.ragged_axes) > 1:
+        return _around(call, input, amounts)
     if not isinstance(input, Ragged) or known is None or len(input.ragged_axes) != 1:
-        raise CannotVectorize("rows of several axes that differ are padded")
+        raise CannotVectorize("rows of several axes that differ are padded by numbers of the row")
     (axis,) = input.ragged_axes
     known = [[_resolved(call, amount) for amount in row] for row in known]
     others = [amount.known for i, row in enumerate(known) if i != axis for amount in row]
     if any(amount != 0 for amount in others):
+        if amounts is not None:
+            return _around(call, input, amounts)
         raise CannotVectorize("other axes are padded as well")
     amounts = tf.cast(call.stacked(paddings), tf.int32)[:, axis]
     one = target[axis] if is_static(target) else _one_size(call, input, axis, known[axis])
@@ -46,6 +50,23 @@ def pad(call: Call, input: Value, paddings: Value) -> Any:
     room = tf.reduce_max(tf.concat([lengths.tensor, [0]], 0))
     made = placed(input, axis, amounts[:, 0], room)
     return from_padded(call, made, [*input.sizes[:axis], lengths], is_clean=True)
+
+
+def _around(call: Call, x: Ragged, amounts: Any) -> Value:
+    """Zeros around rows, as many as all share, of several axes."""
+    rows, sizes = x.in_rows, list[Any](x.sizes)
+    for axis, (front, back) in enumerate(amounts):
+        size = sizes[axis] if axis < len(sizes) else None
+        if isinstance(size, RowSizes):
+            # zeros lie behind the end of each row already
+            sizes[axis] = RowSizes.of(
+                size.tensor + int(front + back),
+                None if size.most is None else size.most + int(front + back),
+            )
+        elif size is not None:
+            sizes[axis] = size + int(front + back)
+    rows = tf.pad(rows, [[0, 0], *[[int(a), int(b)] for a, b in amounts]])
+    return from_padded(call, rows, sizes, is_clean=True)
 
 
 def _resolved(call: Call, amount: Form) -> Form:

@@ -69,8 +69,8 @@ def _product_of_sizes(call: Call, x: RowShape) -> Any:
     if key not in call.memo:  # what the key names must live as long as it does
         with call.emit.graph.as_default():
             many: Any = math.prod(s.tensor if isinstance(s, RowSizes) else s for s in others)
-        most = [s.most if isinstance(s, RowSizes) else s for s in others]
-        bound = None if None in most else math.prod(b for b in most if b is not None)
+        most: list[Any] = [s.most if isinstance(s, RowSizes) else s for s in others]
+        bound = None if None in most else math.prod(most)
         call.memo[key] = (RowSizes.of(many, bound), others)
     return size_value(call.emit, call.memo[key][0], x.dtype)
 
@@ -137,6 +137,18 @@ def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
         rest = tf.ones([total.shape.rank - 1], tf.int32)  # type: ignore[operator]
         count = tf.reshape(count, tf.concat([tf.shape(count), rest], 0))
     return from_padded(call, total / count, left)
+
+
+@ragged_rule("BiasAddGrad")
+def bias_gradient(call: Call, out_backprop: Ragged) -> Any:
+    """The sums over all axes but the last, of each row."""
+    rank = rank_of(out_backprop)
+    if call.attr("data_format") != "NHWC" or out_backprop.n_leading == rank:
+        raise CannotVectorize("the channels are not the last axis")
+    axes = list(range(rank - 1))
+    if takes_packed(call, out_backprop):
+        return Value.stacked(_sum_of_rows(call, out_backprop, axes, keep=False))
+    return Value.stacked(tf.reduce_sum(out_backprop.in_masked_rows, [a + 1 for a in axes]))
 
 
 @ragged_rule("L2Loss")

@@ -243,14 +243,14 @@ def _overlaps(call: Call, scores: tf.Tensor) -> Overlaps:
 
 def _intersections(boxes: Any, batch_dims: int) -> Overlaps:
     """Intersection over union of boxes [boxes, 4], or [n, boxes, 4]."""
-    a, b, c, d = tf.unstack(boxes, axis=-1)
+    a, b, c, d = tf.unstack(boxes, num=4, axis=-1)
     y1, x1, y2, x2 = tf.minimum(a, c), tf.minimum(b, d), tf.maximum(a, c), tf.maximum(b, d)
     area = (y2 - y1) * (x2 - x1)
     table = tf.stack([y1, x1, y2, x2, area], -1)
 
     def overlaps(place: tf.Tensor) -> tf.Tensor:
         chosen = tf.gather(table, place, axis=batch_dims, batch_dims=batch_dims)[:, None]
-        top, left, bottom, right, own = tf.unstack(chosen, axis=-1)  # [n, 1]
+        top, left, bottom, right, own = tf.unstack(chosen, num=5, axis=-1)  # [n, 1]
         height = tf.maximum(tf.minimum(y2, bottom) - tf.maximum(y1, top), 0.0)
         width = tf.maximum(tf.minimum(x2, right) - tf.maximum(x1, left), 0.0)
         both = height * width
