@@ -372,6 +372,22 @@ def test_values_of_unknown_length(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
+def test_values_of_unknown_sizes(name):
+    """Of which only the ranks are known when the map is traced."""
+    body, *args = CASES[name]
+    compiled = tf.function(lambda *a: tf.nest.flatten(body(*a)), jit_compile=True)
+    specs = [tf.TensorSpec([ROWS, *[None] * (a.ndim - 1)], a.dtype) for a in args]
+
+    @tf.function(jit_compile=True, input_signature=specs)
+    def all_patterns(*given):
+        return [mapped(body, given, stacked) for stacked in patterns(args)]
+
+    for stacked, found in zip(patterns(args), all_patterns(*args), strict=True):
+        compare(found, expected(compiled, args, stacked))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_nested(name):
     """The outer map has all inputs stacked, the inner one the first input or all but that."""
     body, *args = CASES[name]

@@ -35,10 +35,11 @@ def xla_self_adjoint_eig(call: Call, a: Value) -> Any:
 def xla_svd(call: Call, a: Value) -> Any:
     """Native batch: [..., m, k] -> [..., min(m, k)], [..., m, m], [..., k, k]."""
     made: list[tf.Tensor] = call.rebuild()
-    if not is_static(a.inner_shape):
+    if a.inner_shape is None:
         return made
     *batch, m, k = a.inner_shape
-    shapes = ((*batch, min(m, k)), (*batch, m, m), (*batch, k, k))
+    least = None if m is None or k is None else min(m, k)
+    shapes = ((*batch, least), (*batch, m, m), (*batch, k, k))
     return [of_shape(call, t, shape) for t, shape in zip(made, shapes, strict=True)]
 
 
