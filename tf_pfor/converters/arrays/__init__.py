@@ -15,6 +15,7 @@ from tf_pfor.converters.arrays import (
     shape_ops,
     slicing,
     sorting,
+    xla_moves,
     xla_slices,
 )
 
@@ -28,5 +29,6 @@ __all__ = [
     "shape_ops",
     "slicing",
     "sorting",
+    "xla_moves",
     "xla_slices",
 ]

@@ -5,7 +5,16 @@
 it. What only moves elements belongs into `converters/arrays`.
 """
 
-from tf_pfor.converters.math import elementwise, fft, linalg, matmul, reductions, sums
+from tf_pfor.converters.math import (
+    elementwise,
+    fft,
+    linalg,
+    matmul,
+    reductions,
+    sums,
+    xla_products,
+    xla_reductions,
+)
 
 __all__ = [
     "elementwise",
@@ -14,4 +23,6 @@ __all__ = [
     "matmul",
     "reductions",
     "sums",
+    "xla_products",
+    "xla_reductions",
 ]
