@@ -285,7 +285,6 @@ def ordering(call: Call, input: Value) -> Any:
 @_emitting
 def cholesky(call: Call, input: Value, permutation: Value) -> Any:
     """A factor for each matrix of the batch; where there is none, of the unit matrix."""
-    _require_batch(call)
     if isinstance(permutation, Ragged):
         raise CannotVectorize("the permutations differ in size")
     matrices, order = _matrices(call, input, call.attr("type")), call.stacked(permutation)
