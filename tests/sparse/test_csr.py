@@ -118,12 +118,15 @@ def test_unknown_number_of_rows(use):
 @pytest.mark.parametrize("use", [_attention, _convolution], ids=["attention", "convolution"])
 def test_gradients_of_a_map(use):
     graphs, nodes = tf.constant(GRAPHS), tf.constant(NODES)
-    found = []
-    for of in (lambda: _mapped(use, graphs, nodes), lambda: _looped(use, graphs, nodes)):
+
+    def gradients(of):
         with tf.GradientTape() as tape:
             tape.watch([graphs, nodes])
-            loss = tf.reduce_sum(tf.sin(of()))
-        found.append(tape.gradient(loss, [graphs, nodes]))
+            loss = tf.reduce_sum(tf.sin(of(use, graphs, nodes)))
+        return tape.gradient(loss, [graphs, nodes])
+
+    # TensorFlow cannot differentiate a tf.function with such matrices from outside of a graph
+    found = [tf.function(gradients)(of) for of in (_mapped, _looped)]
     for one, other in zip(*found):
         np.testing.assert_allclose(one, other, 1e-4, 1e-5)
 
@@ -142,7 +145,7 @@ def test_the_gradient_of_a_product_of_sparse_matrices():
             right = _csr(tf.linalg.matmul(nodes, nodes, transpose_b=True))
             made = raw.SparseMatrixSparseMatMul(a=_csr(graph), b=right, type=F)
             loss = tf.reduce_sum(tf.sin(_dense(made)))
-        return tape.gradient(loss, graph)
+        return tf.ensure_shape(tape.gradient(loss, graph), [5, 5])
 
     full = GRAPHS + 2.0
     with pytest.warns(tf_pfor.FallbackWarning):
@@ -151,7 +154,7 @@ def test_the_gradient_of_a_product_of_sparse_matrices():
 
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
-@pytest.mark.parametrize("kind", ["batch", "branch", "call", "loop", "nested", "ragged", "stacked"])
+@pytest.mark.parametrize("kind", ["batch", "branch", "call", "loop", "nested", "stacked"])
 def test_what_runs_row_by_row(kind):
     """A batch in the body, and a matrix that a branch, a loop or a function reads."""
 
@@ -165,9 +168,6 @@ def test_what_runs_row_by_row(kind):
             return tf.function(lambda m: _times(m, nodes))(matrix)
         if kind == "nested":
             return tf_pfor.vectorized_map(lambda x: _times(_csr(graph * x[0]), nodes), nodes)
-        if kind == "ragged":
-            size = 2 + tf.cast(graph[0, 0] > 0, tf.int32)
-            return tf.reduce_sum(_times(_csr(graph[:size, :size]), nodes[:size]))
         if kind == "stacked":
             return _dense(tf.stack([matrix, matrix])[1])
         return tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, _times(matrix, x)),
