@@ -145,6 +145,8 @@ class Region:
                 made = copied(op, given)
             copies[op] = graph.get_operations()[mark:]
             for old, one in zip(op.outputs, made):
+                if not one.shape.is_fully_defined():
+                    one.set_shape(old.shape)  # a kernel may ask for more than its op infers
                 new[key(old)] = one
         return [new[key(t)] for t in self.outputs]
 

@@ -33,6 +33,7 @@ class Layout(enum.Enum):
     STACKED_LIST = "stacked_list"  # a scalar TensorList whose elements are stacked
     BY_ROW = "by_row"  # a TensorList of the items of row 0, then those of row 1 ... (row_major.py)
     RAGGED = "ragged"  # rows of their own shapes (ragged.py)
+    CSR = "csr"  # a sparse matrix of each row, as the handle of a batch (csr_rows.py)
     REPEATED = (
         "repeated"  # a TensorList that holds one invariant tensor in all places (repeated.py)
     )

@@ -72,6 +72,7 @@ def cut(region: Region, values: Sequence[Value], walker: Conversion) -> tuple[Re
                 _tf.copy_handle_data(tensor, row)
             if sizes:
                 row = row_of(row, [given[s[0]] if isinstance(s, list) else s for s in sizes])
+                row.set_shape(tensor.shape)
             rows.append(row)
         return region.copy(*rows)
 

@@ -88,7 +88,7 @@ def row_of(padded: tf.Tensor, sizes: Sequence[Any]) -> tf.Tensor:
     """One row of the padded form, cut to its sizes (ints and int32 [])."""
     rank = padded.shape.rank
     assert rank is not None
-    rest = [-1] * (rank - len(sizes))
+    rest = [-1 if d is None else d for d in padded.shape[len(sizes) :]]  # for shape functions
     row = tf.slice(padded, [0] * rank, tf.stack([*sizes, *rest]))
     row.set_shape(
         [s if isinstance(s, int) else None for s in sizes] + list(padded.shape[len(sizes) :])

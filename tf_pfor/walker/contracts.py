@@ -32,6 +32,7 @@ from tf_pfor.core.values import (
     merge,
     size_of,
 )
+from tf_pfor.layouts.csr_rows import CsrRows
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.layouts.row_major import RowMajorList
@@ -331,6 +332,12 @@ CONTRACTS: dict[type[Value], tuple[Clause, ...]] = {
         Clause(
             "each row has the same number of items of one static shape",
             lambda v, p: _is_count(v.items.count) and is_static(v.items.shape),
+        ),
+    ),
+    CsrRows: (
+        Clause(
+            "it is the handle of one batch",
+            lambda v, p: _made(v) is None or (_made(v).dtype, dims(_made(v))) == (tf.variant, ()),  # type: ignore[union-attr,arg-type]
         ),
     ),
     RepeatedList: (

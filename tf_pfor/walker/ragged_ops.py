@@ -12,11 +12,13 @@ from tf_pfor import _tf
 from tf_pfor.core.call import Call
 from tf_pfor.core.checked import checked
 from tf_pfor.core.conversion import Inputs
+from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import key
 from tf_pfor.core.registry import Outcome
-from tf_pfor.core.values import Results, dims, is_static
+from tf_pfor.core.values import Results, Value, dims, is_static
 from tf_pfor.fallback import ragged_rows, uneven_regions
+from tf_pfor.layouts.csr_rows import READERS, CsrRows
 from tf_pfor.layouts.ragged import Ragged, RowSizes, is_ragged
 from tf_pfor.layouts.ragged_rules import (
     BY_KERNEL,
@@ -29,6 +31,7 @@ from tf_pfor.layouts.ragged_rules import (
     Rule,
     rule_of,
 )
+from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.layouts.row_shapes import dense_of_known_shape
 
 _UNDER_XLA = (
@@ -60,6 +63,19 @@ def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
     if not has_rows:
         return None
     return walker.fall_back(op, inputs, reason)
+
+
+def known_forms(op: tf.Operation, values: Sequence[Value], emit: Emitter) -> list[Value]:
+    """The inputs of an op, those in standard form whose layout its rules do not take.
+
+    Raises:
+      CannotVectorize: if one has no standard form.
+    """
+    if op.type in (*_tf.CALLS, *_tf.LOOPS):
+        kept: Any = (Ragged, RepeatedList)
+    else:
+        kept = (Ragged, CsrRows) if op.type in READERS else Ragged
+    return [v if isinstance(v, kept) else v.standard(emit) for v in values]
 
 
 def from_source(

@@ -33,9 +33,8 @@ from tf_pfor.fallback import nested_maps, ordered_updates, row_loop, uneven_regi
 from tf_pfor.fallback.randomness import draws, why_not_drawn
 from tf_pfor.layouts import row_major, row_reads
 from tf_pfor.layouts.list_handles import only_passes_lists
-from tf_pfor.layouts.ragged import Ragged, differ_in_shape, is_ragged
+from tf_pfor.layouts.ragged import differ_in_shape, is_ragged
 from tf_pfor.layouts.ragged_rules import TAKERS
-from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.walker import contracts, ragged_ops
 
 
@@ -262,9 +261,10 @@ class Walker:
             found = self._by_row(op, inputs)
             if found is not None:
                 return found, self.emit.operations[mark:]
-            takes_lists = op.type in (*_tf.CALLS, *_tf.LOOPS)
-            kept = (Ragged, RepeatedList) if takes_lists else Ragged
-            values = [v if isinstance(v, kept) else v.standard(self.emit) for v in values]
+            try:
+                values = ragged_ops.known_forms(op, values, self.emit)
+            except CannotVectorize as why:
+                return self.fall_back(op, inputs, str(why)), self.emit.operations[mark:]
             inputs = matching.group(op, schema, values)
         stacked = frozenset(name for name, v in inputs.items() if matching.any_stacked(v))
         if self.settings.randomness != "different" and draws(op):

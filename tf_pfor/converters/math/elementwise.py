@@ -21,13 +21,14 @@ from tf_pfor.core.registry import ALWAYS, ANY, Outcome, RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, unfold
 from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Cell, Unstacked, Value, is_static, size_of
+from tf_pfor.layouts.csr_rows import CsrRows
 
 # Unary ------------------------------------------------------------------------------------------
 
 elementwise(
     table("""
         Abs Acos Acosh Angle Asin Asinh Atan Atanh BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0
-        BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Ceil ComplexAbs Conj Cos
+        BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Ceil ComplexAbs Cos
         Cosh Dawsn Digamma Elu Erf Erfc Erfinv Exp Expint Expm1 Floor FresnelCos FresnelSin Imag
         Inv Invert IsFinite IsInf IsNan Lgamma Log Log1p LogicalNot Ndtri Neg PopulationCount Real
         Reciprocal Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh Snapshot Softplus
@@ -200,6 +201,16 @@ def stop_gradient(call: Call, input: Value) -> Any:
     if input.dtype != tf.variant:
         return broadcast(call)
     return dataclasses.replace(input, cell=Cell(call.rebuild()))
+
+
+@RegisterPFor("Conj", ANY, family="elementwise")
+def conjugate(call: Call, input: Value) -> Any:
+    """Elementwise; of a batch of sparse matrices, each."""
+    if input.dtype != tf.variant:
+        return broadcast(call)
+    if not isinstance(input, CsrRows):
+        raise CannotVectorize("a loop made the sparse matrix (CSR) of each row")
+    return CsrRows.of(call.rebuild())
 
 
 @RegisterPFor("DeepCopy", ALWAYS)

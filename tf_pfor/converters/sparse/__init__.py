@@ -8,6 +8,7 @@ it. What a row of its own shape does in ops of dense tensors does not belong her
 
 from tf_pfor.converters.sparse import (
     counts,
+    csr,
     ragged,
     ragged_tensors,
     row_counts,
@@ -19,6 +20,7 @@ from tf_pfor.converters.sparse import (
 
 __all__ = [
     "counts",
+    "csr",
     "ragged",
     "ragged_tensors",
     "row_counts",
