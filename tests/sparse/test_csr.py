@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.ops.linalg.sparse import sparse_csr_matrix_ops as csr
 
 import tf_pfor
 
@@ -33,7 +32,7 @@ def _convolution(graph, nodes):
 
 def _attention(graph, nodes):
     """Softmax along the edges of the graph, then a product with what stands at their ends."""
-    edges = csr.csr_sparse_matrix_to_sparse_tensor(_csr(graph), F)
+    edges = raw.CSRSparseMatrixToSparseTensor(sparse_matrix=_csr(graph), type=F)
     weights = tf.sparse.softmax(tf.SparseTensor(edges.indices, edges.values, [5, 5]))
     matrix = raw.SparseTensorToCSRSparseMatrix(
         indices=weights.indices, values=weights.values, dense_shape=weights.dense_shape
@@ -136,7 +135,7 @@ def _looped(use, *elems):
 
 
 def test_the_gradient_of_a_product_of_sparse_matrices():
-    """GatherNd of rows of their own sizes runs in a loop; the products do not."""
+    """It gathers from rows of their own sizes."""
 
     @tf.function  # TensorFlow asks for shapes that an eager matrix does not have
     def gradient(graph, nodes):
@@ -148,8 +147,7 @@ def test_the_gradient_of_a_product_of_sparse_matrices():
         return tf.ensure_shape(tape.gradient(loss, graph), [5, 5])
 
     full = GRAPHS + 2.0
-    with pytest.warns(tf_pfor.FallbackWarning):
-        found = _mapped(gradient, tf.constant(full), tf.constant(NODES), fallback=True)
+    found = _mapped(gradient, tf.constant(full), tf.constant(NODES))
     _check(found, gradient, full, NODES)
 
 

@@ -243,13 +243,12 @@ class Walker:
             return self._legacy_call(op)
         if op.type == "Const":
             return [self._constant(op, _tf.static_value(op.outputs[0]))], []
+        values = [self._values[_key(t)] for t in op.inputs]
         if matching.makes_integers(op) and not schema.is_stateful:
             known = self.bounds.constant(op.outputs[0])
-            if known is None:
-                known = folded(op, [self._values[_key(t)] for t in op.inputs])
+            known = folded(op, values) if known is None else known
             if known is not None:
                 return [self._constant(op, known)], []
-        values = [self._values[_key(t)] for t in op.inputs]
         inputs = matching.group(op, schema, values)
         if differ_in_shape(values) and op.type not in TAKERS:
             mark = len(self.emit.operations)

@@ -77,7 +77,8 @@ def input_gradient(call: Call, input_sizes: Value, filter: Value, out_backprop: 
     sizes, dy = input_sizes.sizes, out_backprop.in_rows
     room = [dim(dy, k) for k in (2, 3)]
     if call.attr("padding") == "VALID":
-        rates, window = call.attr("dilations")[1:3], filter.inner_shape or ()
+        rates: Any = call.attr("dilations")[1:3]
+        window: Any = filter.inner_shape
         room = [r + (k - 1) * d for r, k, d in zip(room, window, rates)]
     shape = tf.shape(dy)
     folded = tf.reshape(dy, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))
