@@ -159,3 +159,25 @@ def test_rows_of_their_own_length():
     np.testing.assert_allclose(found, tf.stack(expected), rtol=1e-4, atol=1e-6)
     norms = tf_pfor.gradient_norms(loss, w, rows)
     np.testing.assert_allclose(norms, [tf.norm(g) for g in expected], rtol=1e-4)
+
+
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_embeddings_of_own_many_ids(chunk):
+    """The slices of a table are as many as an example has ids, perhaps none."""
+    ids = tf.ragged.constant([[1, 2, 1], [3], [], [5, 0]], dtype=tf.int32)
+    table = tf.Variable(tf.random.stateless_normal([6, 4], [1, 2]))
+    w = tf.Variable(tf.random.stateless_normal([4, 2], [1, 3]))
+
+    def loss(row):
+        return (tf.reduce_sum(tf.gather(table, row) @ w) - 1.0) ** 2
+
+    expected = [tf.zeros([6, 4]), tf.zeros([4, 2])]
+    for row in ids:
+        with tf.GradientTape() as tape:
+            y = loss(row)
+        one = [tf.convert_to_tensor(g) for g in tape.gradient(y, [table, w])]
+        one, _ = tf.clip_by_global_norm(one, 0.5)
+        expected = [a + b for a, b in zip(expected, one)]
+    total, _ = clipped(loss, [table, w], ids, clip_norm=0.5, chunk_size=chunk)
+    for got, want in zip(total, expected):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

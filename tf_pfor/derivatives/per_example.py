@@ -402,7 +402,9 @@ class _ClippedSum:
           place: for one of several blocks, its first example and how many there are in all.
         """
         recorder = Recorder() if self._recorder.entries else self._recorder
-        made = convert_body(self._body, elements, n, Settings(), recorder, place)
+        # slices of a table are as many as an example has ids: what is padded is zero, and adds none
+        padded = Settings(out_shapes="padded")
+        made = convert_body(self._body, elements, n, padded, recorder, place)
         grads, stacked = nests.pack(self._body.structure, made)
         grads = [_whole(g, v) for g, v in zip(grads, self._variables)]
         grads = [_flat(g, n) for g in grads]
