@@ -1,6 +1,6 @@
 """``python -m tools.ragged_table [PART...]``: writes docs/ragged_coverage.md.
 
-It prints what is not vectorized; with parts of names only these, and nothing is written.
+It prints what is not vectorized. With parts of names only these are measured, and all else stays.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import pathlib
 import sys
 import warnings
+from collections.abc import Iterable
 
 from tools.ragged_table.cases import CASES
 from tools.ragged_table.outcome import NONE, YES, Row, outcome
@@ -36,23 +37,37 @@ Where nothing stands, a row by itself has none.
 def main(parts: list[str]) -> None:
     """Measures the cases whose names contain one of ``parts``; or all, and writes the page."""
     warnings.simplefilter("ignore")
+    known = read() if parts else {}
     rows: list[Row] = []
     for case in CASES:
         if parts and not any(part in case.name for part in parts):
+            rows += [known[case.name]] if case.name in known else []
             continue
         row = outcome(case)
         rows.append(row)
         if parts or {row.forward, row.gradient, row.xla} - {YES, NONE} or row.why:
             print(f"{case.name}: {row.forward} {row.gradient} {row.xla} {row.why}", flush=True)
-    if not parts:
-        PAGE.write_text(page(rows), encoding="utf-8")
+    PAGE.write_text(page(rows, _op_types() if parts else ()), encoding="utf-8")
 
 
-def page(rows: list[Row]) -> str:
-    """The text of the page."""
+def read() -> dict[str, Row]:
+    """The rows that the page has, by name."""
+    kinds = {case.name: case.kind for case in CASES}
+    lines = PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else []
+    cells = [[c.strip() for c in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
+    return {c[0]: Row(kinds[c[0]], *c) for c in cells if c[0] in kinds}
+
+
+def _op_types() -> list[str]:
+    """The op types that the page names."""
+    return PAGE.read_text(encoding="utf-8").rstrip(".\n").splitlines()[-1].split(", ")
+
+
+def page(rows: list[Row], more: Iterable[str] = ()) -> str:
+    """The text of the page; ``more`` op types than those of the rows."""
     columns = ("forward", "gradient", "xla", "ragged_tensor", "torch")
     counts = [sum(getattr(row, c) == YES for row in rows) for c in columns]
-    op_types = sorted(set().union(*(row.op_types for row in rows)))
+    op_types = sorted(set(more).union(*(row.op_types for row in rows)))
     totals = (
         f"Of {len(rows)} operations ({len(op_types)} op types) {counts[0]} run in one op for all "
         f"rows, {counts[1]} with their gradient, {counts[2]} under `jit_compile`;\n"
