@@ -178,7 +178,8 @@ def has_effects(op: tf.Operation) -> bool:
     inner = _tf.functions_of(op)
     if inner:
         return any(has_effects(o) for graph in inner for o in graph.get_operations())
-    is_harmless = op.type in (*READS, *QUERIES, "Assert", "Placeholder")
+    checks = ("Assert", "CheckNumerics", "CheckNumericsV2")
+    is_harmless = op.type in (*READS, *QUERIES, *checks, "Empty", "Placeholder")
     return not (is_harmless or _tf.draws_randomly(op.type))
 
 
