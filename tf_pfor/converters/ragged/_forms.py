@@ -103,6 +103,20 @@ def agreed(call: Call, *places: tuple[Value, int]) -> list[Value]:
     return found
 
 
+def squared(call: Call, value: Ragged) -> Ragged:
+    """Matrices with the same sizes along both of their axes, after a check if nothing says so."""
+    rank = rank_of(value)
+    sizes = [size_at(value, axis) for axis in (rank - 2, rank - 1)]
+    if sizes[0] is sizes[1] or not all(isinstance(s, RowSizes) for s in sizes):
+        return value
+    common = _common(call, sizes, rank - 1, broadcasts=False)
+    for axis in (rank - 2, rank - 1):
+        found = _resized(call, value, axis, common)
+        assert isinstance(found, Ragged)
+        value = found
+    return value
+
+
 def as_large(call: Call, value: Value, axis: int, size: RowSizes) -> tuple[Value, RowSizes]:
     """A value whose rows have ``size`` along an axis, or one element; and that size, checked."""
     own = size_at(value, axis)

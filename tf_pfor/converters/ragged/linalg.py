@@ -18,6 +18,7 @@ from tf_pfor.converters.ragged._forms import (
     aligned,
     from_padded,
     rank_of,
+    squared,
     uses_packed,
 )
 from tf_pfor.core.call import Call
@@ -49,6 +50,7 @@ def of_matrices(call: Call, input: Value) -> Any:
         return _packed(call, input, call.rebuild(**{name: input.tensor}))
     if call.op_type not in _BLOCKWISE:
         raise CannotVectorize("the matrices differ in size")
+    input = squared(call, input)
     made = call.rebuild(**{name: _beside_identity(input)})
     if call.op_type in ("Cholesky", "MatrixInverse"):
         return from_padded(call, made, input.sizes)
@@ -85,6 +87,7 @@ def solve(call: Call, matrix: Value, rhs: Value) -> Any:
         both = [aligned(call, v, rhs.sizes, rank) for v in (matrix, rhs)]
         if all(t is not None for t in both):
             return _packed(call, rhs, call.rebuild(matrix=both[0], rhs=both[1]))
+    matrix = squared(call, matrix)
     size = _square(matrix)
     if len(rhs.sizes) < rank - 1 or not isinstance(rhs.sizes[rank - 2], RowSizes):
         raise CannotVectorize("the sizes of the two sides are not known to be the same")
@@ -128,6 +131,7 @@ def diag_part(call: Call, input: Value, *_: Value) -> Any:
         raise CannotVectorize("it is not the main diagonal")
     if input.n_leading <= rank_of(input) - 2 and uses_packed(call):
         return _packed(call, input, call.rebuild(input=input.tensor))
+    input = squared(call, input)
     _square(input)
     made = call.rebuild(input=input.in_rows)
     return from_padded(call, made, input.sizes[:-1])
@@ -140,7 +144,7 @@ def set_diag(call: Call, input: Value, diagonal: Value, *_: Value) -> Any:
         raise CannotVectorize("one of its inputs has the same shape in all iterations")
     if not _is_plain(call, "k"):
         raise CannotVectorize("it is not the main diagonal")
-    matrix, numbers, last = input, diagonal, rank_of(input) - 1
+    matrix, numbers, last = squared(call, input), diagonal, rank_of(input) - 1
     if numbers.sizes[-1] is not _square(matrix):
         matrix = agreed(call, (matrix, last - 1), (numbers, last - 1))[0]
         matrix, numbers = agreed(call, (matrix, last), (numbers, last - 1))
