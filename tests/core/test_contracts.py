@@ -17,6 +17,7 @@ from tf_pfor.core.pending import (
 )
 from tf_pfor.core.stacked_lists import ListRows, StackedList
 from tf_pfor.core.values import Cell, Folded, RowSource, Stacked, Unstacked, Value
+from tf_pfor.layouts.csr_rows import CsrRows
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.layouts.row_major import Items, RowMajorList
@@ -100,6 +101,7 @@ BROKEN = {
         Cell(LIST), (5,), tf.float32, ListRows(N), Items(tf.float32, (), -5)
     ),
     "the item is loop-invariant": RepeatedList.of(stacked(), Value.unstacked(tf.constant(4))),
+    "it is the handle of one batch": CsrRows(Cell(tf.zeros([N])), (), tf.variant),
 }
 
 
