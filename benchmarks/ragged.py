@@ -287,7 +287,9 @@ def memory(name: str, at: int) -> list[str]:
         if who == "map_fn":
             continue
         command = [sys.executable, "-m", "benchmarks.ragged", "--child", name, str(at), who]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        # without oneDNN the allocator of TensorFlow keeps no statistics
+        known = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=known)
         lines = [x for x in done.stdout.splitlines() if x.startswith("{")]
         found.append(f"{json.loads(lines[-1])['MB']:.1f} {who}" if lines else f"failed {who}")
     return [name, " x ".join(map(str, size)), ", ".join(found)]

@@ -66,7 +66,7 @@ def test_rows_and_columns_are_drawn_apart():
         rows, columns = mapped(body, tf.zeros([400, 1, 8, 8, 1]))
     finally:
         tf.random.set_seed(None)
-    assert 0.1 < np.mean((rows == columns).numpy().all(1)) < 0.3  # 10 ways to draw each
+    assert 0.03 < np.mean((rows == columns).numpy().all(1)) < 0.25  # 10 ways to draw each
 
 
 def test_fractional_pool_has_gradients_and_stands_in_maps_of_maps():
