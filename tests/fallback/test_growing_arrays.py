@@ -52,6 +52,7 @@ PROGRAMS = {
     "bias": lambda s: tf.reduce_sum(tf.nn.bias_add(s @ V, [1.0, 2.0]) ** 2, 0),
     "attention": attention,
     "einsum": lambda s: tf.einsum("t,td->d", tf.nn.softmax(tf.einsum("td,d->t", s, U)), s),
+    "tensordot": lambda s: tf.reduce_mean(tf.tensordot(s, V, 1), 0),
     "log of a sum of exp": lambda s: tf.reduce_logsumexp(s, 0),
     "centred": centred,
     "columns": lambda s: tf.reduce_sum(s[:, 1:] ** 2) + tf.reduce_sum(s[..., 0]),
@@ -87,7 +88,6 @@ FOR_FEW = (
 )  # fmt: skip
 # The same numbers, with a loop over rows in the gradient.
 LOOPED = {
-    "tensordot": lambda s: tf.reduce_mean(tf.tensordot(s, V, 1), 0),
     "sorted": lambda s: tf.reduce_sum(tf.sort(s, 0) * s, 0),
 }
 
