@@ -131,8 +131,8 @@ class Emitter:
     ) -> tf.Operation:
         """Emits one op from flat inputs and complete attributes."""
         if _SALT.get() and _tf.draws_randomly(op_type) and "seed2" in protos:
-            own = seeds(*(protos[k].i if k in protos else 0 for k in ("seed", "seed2")))
-            protos = {**protos, "seed2": _tf.attr_value("int", own["seed2"])}
+            changed = seeds(*(protos[k].i if k in protos else 0 for k in ("seed", "seed2")))
+            protos = {**protos, "seed2": _tf.attr_value("int", changed["seed2"])}
         if op_type in IN_PLACE and _tf.in_xla_context(self.graph):
             own = _tf.attr_value("string", IN_PLACE[op_type])
             protos = {**protos, "_gradient_op_type": own}

@@ -292,7 +292,7 @@ def clipped_gradient_sum(
 
     Returns:
       (sums, losses), or (sums, losses, aux): the nest of ``variables`` with tensors of the
-      variables' shapes; [n] losses; aux stacked.
+      variables' shapes; [n] losses; aux stacked, zeros behind what is smaller in some examples.
 
     >>> import tensorflow as tf
     >>> import tf_pfor

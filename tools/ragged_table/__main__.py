@@ -27,8 +27,9 @@ the functions that it dispatches), called in the same run; and whether the opera
 torch's table of operators of jagged nested tensors (`torch/nested/_internal/ops.py`, 2.5), which
 was read, not run.
 
-yes: in one op for all rows. loop: a sequential loop over the rows, with a warning. no: refused.
-Where nothing stands, a row by itself has none.
+yes: all rows at once, a loop over the items of a row being one loop for all rows. loop: a
+sequential loop over the rows, with a warning. no: refused. Where nothing stands, a row by itself
+has none.
 
 {totals}
 """
@@ -69,8 +70,8 @@ def page(rows: list[Row], more: Iterable[str] = ()) -> str:
     counts = [sum(getattr(row, c) == YES for row in rows) for c in columns]
     op_types = sorted(set(more).union(*(row.op_types for row in rows)))
     totals = (
-        f"Of {len(rows)} operations ({len(op_types)} op types) {counts[0]} run in one op for all "
-        f"rows, {counts[1]} with their gradient, {counts[2]} under `jit_compile`;\n"
+        f"Of {len(rows)} operations ({len(op_types)} op types) {counts[0]} run for all rows at "
+        f"once, {counts[1]} with their gradient, {counts[2]} under `jit_compile`;\n"
         f"`tf.RaggedTensor` takes {counts[3]}, torch {counts[4]}."
     )
     parts = [HEAD.format(totals=totals)]

@@ -28,7 +28,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import mask_of
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, is_ragged, shape_value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, shape_value
 from tf_pfor.layouts.ragged_parts import row_counts
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
@@ -434,9 +434,10 @@ def gather_nd(call: Call, params: Value, indices: Value) -> Any:
     if not uses_packed(call):
         raise CannotVectorize("under jit_compile, places that differ in number, or in their bounds")
     if not isinstance(indices, Ragged):
+        assert isinstance(params, Ragged)
         at: Any = call.stacked(indices)
-        at = _inside(call, params, at, tf.range(tf.shape(at)[0])) if is_ragged(params) else at
-        return Value.stacked(tf.gather_nd(padded(call, params, rank_of(params)), at, 1))
+        at = _inside(call, params, at, tf.range(tf.shape(at)[0]))
+        return Value.stacked(tf.gather_nd(params.in_rows, at, 1))
     if indices.n_leading > rank_of(indices) - 1:
         raise CannotVectorize("how many axes are indexed differs between iterations")
     at, rows = indices.tensor, row_ids(indices.sizes)
@@ -452,7 +453,7 @@ def gather_nd(call: Call, params: Value, indices: Value) -> Any:
     return from_packed(call, made, indices.sizes)
 
 
-def _inside(call: Call, params: Any, at: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+def _inside(call: Call, params: Ragged, at: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """Places [k, ..., axes] in ragged rows, after a check that row ``rows[k]`` has them."""
     rank, axes = at.shape.rank, at.shape[-1]
     if rank is None or axes is None or axes < params.n_leading:

@@ -158,19 +158,12 @@ def of_sparse(call: Call, indices: Value, values: Value, dense_shape: Value) -> 
 
 
 @RegisterPFor("CSRSparseMatrixToDense", ANY)
-@_emitting
-def to_dense(call: Call, sparse_input: Value) -> Any:
-    """A batch of dense matrices."""
-    del sparse_input
-    _require_batch(call)
-    return _of_rows(call, call.rebuild())
-
-
 @RegisterPFor("SparseMatrixNNZ", ANY)
+@RegisterPFor("SparseMatrixOrderingAMD", ANY)
 @_emitting
-def count_of_entries(call: Call, sparse_matrix: Value) -> Any:
-    """One number for each matrix of the batch."""
-    del sparse_matrix
+def of_each_matrix(call: Call, matrix: Value) -> Any:
+    """A dense matrix, a number or a permutation for each matrix of the batch."""
+    del matrix
     _require_batch(call)
     return _of_rows(call, call.rebuild())
 
@@ -270,15 +263,6 @@ def transposed(call: Call, input: Value) -> Any:
 # ---------------------------------------------------------------------------
 # Factors
 # ---------------------------------------------------------------------------
-
-
-@RegisterPFor("SparseMatrixOrderingAMD", ANY)
-@_emitting
-def ordering(call: Call, input: Value) -> Any:
-    """A permutation for each matrix of the batch."""
-    del input
-    _require_batch(call)
-    return _of_rows(call, call.rebuild())
 
 
 @RegisterPFor("SparseMatrixSparseCholesky", ANY, attrs=("type",))
