@@ -10,6 +10,7 @@ of them, and nothing else. ``TF_PFOR_RECORD=file`` writes how long each test too
 import gc
 import json
 import os
+import sys
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -127,6 +128,14 @@ def _free_graphs():
     """Graphs are reference cycles: without this a long run keeps them for minutes."""
     yield
     gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def _no_caching_device():
+    """``tf.map_fn`` leaves one behind when its function raises, and breaks tf.recompute_grad."""
+    yield
+    if (tf := sys.modules.get("tensorflow")) is not None:
+        tf.compat.v1.get_variable_scope()._caching_device = None
 
 
 @pytest.fixture

@@ -354,6 +354,21 @@ def test_an_error_in_the_body_is_the_users_own():
         tf_pfor.vectorized_map(body, X)
 
 
+def test_an_error_in_a_map_fn_leaves_nothing_behind():
+    """TensorFlow's map_fn leaves a caching device, with which no recompute_grad works."""
+
+    def wrong(x):
+        raise ValueError("mine")
+
+    def body(row):
+        return tf.map_fn(wrong, row)
+
+    with pytest.raises(ValueError, match="mine"):
+        tf_pfor.vectorized_map(body, tf.zeros([2, 3]))
+    assert tf.compat.v1.get_variable_scope().caching_device is None
+    np.testing.assert_equal(tf.recompute_grad(tf.square)(tf.constant(3.0)).numpy(), 9.0)
+
+
 @pytest.mark.parametrize("passed", ["mapped", "captured", "in two maps"])
 def test_strings_under_jit_compile(passed):
     """XLA has none, and ends the process where a loop over rows gets some."""

@@ -327,14 +327,19 @@ def _input(graph: Any, spec: tf.TensorSpec) -> tf.Tensor:
 
 @contextlib.contextmanager
 def _own_variables() -> Generator[None]:
-    """Variables of TensorFlow 1 (get_variable) are resources, as in a tf.function."""
+    """Variables of TensorFlow 1 (get_variable) are resources, as in a tf.function.
+
+    The scope is the thread's. ``tf.map_fn`` and ``tf.scan`` leave a caching device in it when their
+    function raises, and no ``tf.recompute_grad`` called eagerly works after that: it is put back.
+    """
     scope = tf.compat.v1.get_variable_scope()
-    before = scope.use_resource
+    before, caching_device = scope.use_resource, scope.caching_device
     scope.set_use_resource(True)
     try:
         yield
     finally:
         scope.set_use_resource(before)
+        scope.set_caching_device(caching_device)
 
 
 class _ControlDependencies(_tf.AutomaticControlDependencies):
