@@ -18,6 +18,8 @@ os.environ.setdefault("TF_PFOR_CONTRACTS", "1")
 # TensorFlow's own default depends on the processor; without it dilated convolutions have no
 # gradients on CPUs.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+# Products of ten bits on GPUs: none could be compared.
+os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
 if "PYTEST_XDIST_WORKER" in os.environ:  # as many threads as cores, over all workers
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 

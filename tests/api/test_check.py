@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.devices import of_cpus
 from tf_pfor.core.errors import ArgumentError, NotVectorizableError
 from tf_pfor.core.registry import ANY, REGISTRY
 
@@ -159,6 +160,7 @@ def test_what_fails_in_the_vectorized_version_only_is_found(failing_atan, capsys
     assert found.error in said
 
 
+@of_cpus
 def test_what_fails_in_the_loop_as_well_is_raised():
     with pytest.raises(tf.errors.InvalidArgumentError, match="= 5 is not in"):
         tf_pfor.check(lambda x: tf.gather(x, tf.cast(x[0] * 0, tf.int32) + 5), X)

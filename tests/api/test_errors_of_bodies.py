@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.api.test_errors import call, check  # noqa: F401  (a fixture)
+from tests.devices import of_cpus
 from tf_pfor.core.errors import UnsupportedStateError
 
 X = np.ones([3, 2], np.float32)
@@ -47,6 +48,7 @@ def _lines_of(error):
 
 @pytest.mark.parametrize("where", ["eager", "function", "unknown n"])
 @pytest.mark.parametrize("way", [tf_pfor.vectorized_map, lambda fn, x: tf_pfor.vmap(fn)(x)])
+@of_cpus
 def test_an_error_when_it_runs_names_the_users_line(where, way):
     def body(x):
         y = tf.exp(x)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.devices import HAS_GPU, of_cpus
 from tests.harness import LOOP_OPS
 
 
@@ -71,6 +72,8 @@ def test_length_known_only_when_running(read, n):
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("unknown", [False, True])
 def test_too_many_iterations_are_an_error(read, unknown):
+    if HAS_GPU and "gather" in read:
+        pytest.skip("tf.gather makes zeros of what is out of range there")
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
         _run(READS[read], 6, _array(5, 3), unknown=unknown)
 
@@ -123,6 +126,7 @@ def test_slices_whose_length_varies_are_ragged(fn):
         np.testing.assert_allclose(row, fn(i, x))
 
 
+@of_cpus
 def test_segment_ids_do_not_leak_into_the_next_row():
     data, ids = _array(2, 3), np.array([[0, -1, 1], [-1, 0, -1]], np.int32)
     _check(lambda i, data, ids: tf.math.unsorted_segment_sum(data[i], ids[i], 2), 2, data, ids)
@@ -134,6 +138,7 @@ def test_segment_ids_do_not_leak_into_the_next_row():
             )  # fmt: skip
 
 
+@of_cpus
 def test_sparse_segment_indices_do_not_leak_into_the_next_row():
     data = _array(2, 3, 1)
     for bad in ([[0, 3], [0, 0]], [[0, 0], [-1, 0]]):

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.comparisons import check, notes, vectorized
+from tests.devices import of_cpus
 from tf_pfor import _tf
 from tf_pfor.converters.control_flow import while_compact
 
@@ -30,6 +31,7 @@ def steps(k, x):
     "lengths",
     [[2, 0, 4, 1, 4], [0, 0, 0, 0, 0], [0, 0, 3, 3, 3], [3, 3, 0, 0, 0], [1, 2], [4], []],
 )
+@of_cpus
 def test_values(always, lengths):
     k = np.array(lengths, np.int32)
     check(steps, k, X[: len(k)], while_strategy="compact", xla=False)
@@ -63,6 +65,7 @@ def _loops(fn, *args):
     return sum(op.type in ("While", "StatelessWhile") for op in graph.get_operations())
 
 
+@of_cpus
 def test_one_loop_where_gradients_are_recorded(monkeypatch):
     """Two loops would each add up gradients of the weights."""
     monkeypatch.setattr(while_compact, "_LARGE", 0)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.comparisons import all_ops, notes
+from tests.devices import of_cpus
 from tf_pfor.converters.control_flow import while_compact
 
 T, WIDTH = 6, 40
@@ -257,6 +258,7 @@ def test_gradients_of_reads_are_added_in_place(body):
 
 @pytest.mark.parametrize("n", [2, 5])
 @pytest.mark.parametrize("body", [array, sliced, listed, partial])
+@of_cpus
 def test_two_loops_of_half_of_the_rows(body, n, monkeypatch):
     monkeypatch.setattr(while_compact, "_LARGE_BY_ROW", 0)
     args = [t[:n] for t in (X, AT, TRIPS)]

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.comparisons import all_ops
+from tests.devices import of_cpus
 from tf_pfor.converters.math import _weights
 
 pytestmark = pytest.mark.usefixtures("weights_are_large")
@@ -122,6 +123,7 @@ def test_no_rows_and_one():
 
 @pytest.mark.parametrize("step", [gates, unequal])
 @pytest.mark.parametrize("add", ["add", "bias_add", "bias_first"])
+@of_cpus
 def test_nothing_joins_what_a_split_takes_apart(step, add):
     types = ops_in_trip(loop(step, add))
     assert not [t for t in types if t.startswith("Split")]
@@ -134,6 +136,7 @@ def ops_in_trip(one):
     return [op.type for op in all_ops(graph) if op.graph is not graph]
 
 
+@of_cpus
 def test_a_bias_is_taken_apart_before_the_loop():
     assert "SplitV" not in ops_in_trip(loop(gates))
     assert "SplitV" in ops_in_trip(loop(gates, "of_the_body"))

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.comparisons import all_ops
+from tests.devices import of_cpus
 from tests.math.test_products import emitted
 from tf_pfor.converters.math import _weights
 
@@ -70,6 +71,7 @@ def _products(fn):
     return emitted(fn.get_concrete_function(*ARGS).graph)["MatMul"]
 
 
+@of_cpus
 def test_one_product_in_a_step():
     """Forward three in a step, back one; the first step needs no product by U when only x asks."""
     assert _products(jacobians(unrolled, tf_pfor.tape_jacobian, (0, 1, 2))) == 3 * T + T

@@ -411,7 +411,7 @@ def _is_in(graph: Any, name: str) -> bool:
 def draws_randomly(op_type: str) -> bool:
     """True for TensorFlow's stateful randomness: ops with a graph seed and an op seed."""
     known = schema(op_type)
-    if known is None or not known.is_stateful or "Dataset" in op_type:
+    if known is None or not known.is_stateful or any(x in op_type for x in ("Dataset", "Cudnn")):
         return False
     return {"seed", "seed2"} <= set(known.attr_types) or op_type == "NonDeterministicInts"
 

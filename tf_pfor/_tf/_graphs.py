@@ -291,6 +291,41 @@ def call_row_loop(
     return list(create_op(graph, "PartitionedCall", list(inputs), protos, "rows").outputs)
 
 
+def by_device(
+    on_cpu: Any, elsewhere: Any, inputs: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape]
+) -> list[tf.Tensor]:
+    """Calls one of two functions of the current graph: the first where the op runs on a CPU.
+
+    XLA takes the second. The branches are lowered, as those of ``tf.cond`` are: without it all ops
+    of the chosen one run on the device of the Case, whether they have a kernel there or not, and
+    int32 inputs on a GPU lie where its functions do not look for them.
+
+    Args:
+      on_cpu: a concrete function.
+      elsewhere: another one, with the same inputs and outputs.
+      inputs: of both.
+      shapes: of the outputs.
+    """
+    graph: Any = tf.compat.v1.get_default_graph()
+    made = tf.raw_ops.StatelessCase(
+        branch_index=tf.raw_ops.DeviceIndex(device_names=["CPU"]), input=list(inputs),
+        Tout=[t.dtype for t in on_cpu.outputs], branches=[on_cpu, elsewhere],
+        output_shapes=list(shapes),
+    )  # fmt: skip
+    if not _tf.in_xla_context(graph):
+        made[0].op._set_attr("_lower_using_switch_merge", _tf.attr_value("bool", True))
+    return list(made)
+
+
+def keep_from_folding(op: tf.Operation) -> None:
+    """Makes no constant of an op without inputs, and of what reads it.
+
+    A list of variants that is a constant cannot be copied to a GPU ("GPU copy from non-DMA variant
+    tensor"). TensorFlow folds no op with this attribute; empty, it says nothing else.
+    """
+    op._set_attr("_scoped_allocator", _tf.attr_value("list(int)", []))
+
+
 # ---------------------------------------------------------------------------
 # Tracing
 # ---------------------------------------------------------------------------

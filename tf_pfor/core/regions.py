@@ -161,6 +161,9 @@ def copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]
     assert schema is not None
     protos = {k: v for k, v in _tf.attr_map(op).items() if k in schema.attr_types}
     _tf.add_functions(op.graph, graph, protos)
+    if op.type.startswith("CudnnRNNBackprop"):  # it writes to what its forward op reserved
+        at = [a.name for a in schema.inputs].index("reserve_space")
+        inputs = [tf.raw_ops.DeepCopy(x=x) if i == at else x for i, x in enumerate(inputs)]
     return _graphs.create_op(graph, op.type, list(inputs), protos, op.name).outputs
 
 

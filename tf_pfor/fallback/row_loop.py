@@ -297,13 +297,9 @@ class RowLoop:
                 return self._while_loop(*tensors)
             specs, outputs = _specs(tensors), self.region.outputs
             kernel = self._traced(lambda *x: self._kernel(one, *x), specs, tensors)
-            return tf.raw_ops.StatelessCase(
-                branch_index=tf.raw_ops.DeviceIndex(device_names=["CPU"]),
-                input=list(tensors),
-                Tout=[t.dtype for t in outputs],
-                branches=[kernel, self._traced(self._while_loop, specs, tensors)],
-                output_shapes=[self.full(dims(t)) for t in outputs],
-            )
+            loop = self._traced(self._while_loop, specs, tensors)
+            shapes = [self.full(dims(t)) for t in outputs]
+            return _graphs.by_device(kernel, loop, tensors, shapes)
 
         return run
 

@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _devices
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.values import dims, size_of
 
@@ -55,13 +56,9 @@ def default_budget() -> int:
 
 
 def _free_on_gpu() -> int:
-    """Bytes of the first GPU, where a limit was set for it; 0 if unknown."""
-    device = tf.config.list_physical_devices("GPU")[0]
-    parts = tf.config.get_logical_device_configuration(device) or []
-    limit = next((p.memory_limit for p in parts if p.memory_limit), None)
-    if limit is None:
-        return 0
-    return limit * 2**20 - tf.config.experimental.get_memory_info("GPU:0")["current"]
+    """Bytes of the first GPU that TensorFlow may still take; 0 if unknown."""
+    limit = _devices.memory_limit("GPU:0")
+    return limit - tf.config.experimental.get_memory_info("GPU:0")["current"] if limit else 0
 
 
 def _free_memory() -> int:

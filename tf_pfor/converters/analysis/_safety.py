@@ -95,6 +95,7 @@ _HARMLESS = (READS | QUERIES).union(
         "Assert",
         "CheckNumerics",
         "CheckNumericsV2",
+        *[f"CudnnRNN{kind}{v}" for kind in ("", "Backprop") for v in ("", "V2", "V3")],
         "Placeholder",
         "RandomStandardNormal",
         "RandomUniform",

@@ -266,9 +266,18 @@ def starts(call: Call, x: Value, axis: int, index: Index, reach: Reach | None = 
             "AddV2", at, emit.constant(reach.span, dtype)
         )  # fmt: skip
         at = emit("SelectV2", emit("Less", end, emit.constant(0, dtype)), wrapped, at)
+    if reach is None and _reads_zeros_outside(call):
+        reach = Reach(1)
     if reach is not None and reach.count and is_inside(call, x, axis, index, reach) is not True:
         at = _kept_inside(call, x, axis, at, reach)
     return at
+
+
+def _reads_zeros_outside(call: Call) -> bool:
+    """Whether the gather of an index out of range makes zeros, where the op itself is an error."""
+    if call.op_type == "GatherV2" or _tf.in_xla_context(call.emit.graph):
+        return False  # tf.gather makes zeros on GPUs, too
+    return bool(tf.config.list_logical_devices("GPU"))
 
 
 def is_inside(call: Call, x: Value, axis: int, index: Index, reach: Reach) -> bool | None:

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _graphs
 from tf_pfor.core.call import Call
 from tf_pfor.core.stacked_lists import ListRows, StackedList
 from tf_pfor.core.values import Value
@@ -36,6 +37,7 @@ def list_of(handles: Sequence[tf.Tensor], before: tf.Tensor | None = None) -> tf
         made = tf.raw_ops.EmptyTensorList(
             element_shape=SCALAR, max_num_elements=-1, element_dtype=tf.variant
         )
+        _graphs.keep_from_folding(made.op)
     for handle in handles:
         made = tf.raw_ops.TensorListPushBack(input_handle=made, tensor=handle)
     return made

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _graphs
 from tf_pfor.core.call import Call
 
 Rows = Callable[..., tf.Tensor]
@@ -53,13 +54,10 @@ def by_device(
             output_shapes=[tf.TensorShape(shape)], f=one,
         )  # fmt: skip
 
-    branches = [_function(by_kernel, specs), _function(lambda *x: [formula(*x)], specs)]
-    for branch in branches:
+    on_cpu, elsewhere = _function(by_kernel, specs), _function(lambda *x: [formula(*x)], specs)
+    for branch in (on_cpu, elsewhere):
         branch.add_to_graph(tf.compat.v1.get_default_graph())
-    (made,) = tf.raw_ops.StatelessCase(
-        branch_index=tf.raw_ops.DeviceIndex(device_names=["CPU"]), input=list(tensors),
-        Tout=[dtype], branches=branches, output_shapes=[full],
-    )  # fmt: skip
+    (made,) = _graphs.by_device(on_cpu, elsewhere, tensors, [full])
     made.set_shape(full)
     return made
 

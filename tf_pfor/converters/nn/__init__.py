@@ -8,6 +8,7 @@ belong into `converters/math`.
 from tf_pfor.converters.nn import (
     cells,
     conv,
+    cudnn_rnn,
     distortion,
     fractional,
     image,
@@ -21,6 +22,7 @@ from tf_pfor.converters.nn import (
 __all__ = [
     "cells",
     "conv",
+    "cudnn_rnn",
     "distortion",
     "fractional",
     "image",

@@ -1,0 +1,20 @@
+"""What TensorFlow knows of the devices of this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.client import pywrap_tf_session
+from tensorflow.python.eager import context
+
+
+def memory_limit(name: str) -> int:
+    """Bytes that TensorFlow may take of the device whose name ends so; 0 if it has no such one."""
+    current: Any = context.context()
+    current.ensure_initialized()
+    devices = pywrap_tfe.TFE_ContextListDevices(current._handle)
+    for i in range(pywrap_tfe.TF_DeviceListCount(devices)):
+        if pywrap_tfe.TF_DeviceListName(devices, i).endswith(f":{name}"):
+            return int(pywrap_tf_session.TF_DeviceListMemoryBytes(devices, i))
+    return 0
