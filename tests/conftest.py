@@ -18,8 +18,6 @@ os.environ.setdefault("TF_PFOR_CONTRACTS", "1")
 # TensorFlow's own default depends on the processor; without it dilated convolutions have no
 # gradients on CPUs.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-# Products of ten bits on GPUs: none could be compared.
-os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
 if "PYTEST_XDIST_WORKER" in os.environ:  # as many threads as cores, over all workers
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
@@ -123,6 +121,13 @@ def _rank(item: pytest.Item) -> tuple[int, str]:
     name = item.path.name
     case = item.nodeid.partition("[")[2] if name in LAST else ""
     return FIRST.index(name) if name in FIRST else len(FIRST) + (name in LAST), case
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _whole_products():
+    """No products of ten bits on GPUs: they could not be compared."""
+    if (tf := sys.modules.get("tensorflow")) is not None:
+        tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
 @pytest.fixture(autouse=True, scope="module")

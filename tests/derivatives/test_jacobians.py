@@ -115,7 +115,9 @@ def test_keras_recurrent_layers(layer, unroll):
 
 def test_keras_bidirectional():
     keras.utils.set_random_seed(0)
-    made = keras.layers.Bidirectional(keras.layers.LSTM(2, dtype="float64"), dtype="float64")
+    made = keras.layers.Bidirectional(
+        keras.layers.LSTM(2, dtype="float64", use_cudnn=False), dtype="float64"
+    )
     x = normal(2, 3, 2)
     made.build(x.shape)
     compare(lambda: made(x), [x, *[v.value for v in made.trainable_variables]])
@@ -125,7 +127,7 @@ def test_keras_bidirectional():
 def test_keras_dynamic_length(layer):
     """The number of steps is known when it runs only."""
     keras.utils.set_random_seed(0)
-    made = getattr(keras.layers, layer)(2, dtype="float64")
+    made = getattr(keras.layers, layer)(2, dtype="float64", use_cudnn=False)
     made.build([None, None, 2])
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, 2], tf.float64)], autograph=False)

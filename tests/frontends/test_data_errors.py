@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.devices import of_cpus
 from tests.frontends.datasets import Dataset
 from tf_pfor.data import explain, filter_map_and_batch, find_failure, map_and_batch, vectorize
 
@@ -116,6 +117,7 @@ class TestFindFailure:
     def test_none(self):
         assert find_failure(identity, Dataset.range(5)) is None
 
+    @of_cpus
     def test_an_op(self):
         def fn(i, names):
             return tf.gather([1, 2, 3], i), names["a"]

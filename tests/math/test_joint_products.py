@@ -145,6 +145,7 @@ def gated_unrolled(x, s, y):
 
 @pytest.mark.parametrize("which", [(0,), (2,), (0, 2)])
 @pytest.mark.parametrize("model", [gated, gated_unrolled])
+@of_cpus
 def test_rows_that_are_joined_of_parts_stay_apart(model, which, weights_are_large):
     found = jacobians(model, tf_pfor.tape_jacobian, which)
     for a, b in zip(found(*ARGS), jacobians(model, by_loop, which)(*ARGS)):

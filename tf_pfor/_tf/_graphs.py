@@ -18,6 +18,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import AttrValue, FuncGraph, _patience, _stacks
 
+_CONTROL_FLOW = ("Case", "If", "StatelessCase", "StatelessIf", "StatelessWhile", "While")
 _NAME = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
 
 
@@ -59,6 +60,8 @@ def create_op(
       name: the op's name, made unique; the op type when None.
     """
     op = add_op(graph, op_type, inputs, attrs, name)
+    if op_type in _CONTROL_FLOW:
+        lower(op)
     if _tf.execute.must_record_gradient():
         known = _tf.schema(op_type)
         flat: list[Any] = []
@@ -291,14 +294,22 @@ def call_row_loop(
     return list(create_op(graph, "PartitionedCall", list(inputs), protos, "rows").outputs)
 
 
+def lower(op: tf.Operation) -> None:
+    """Has branches or a loop run in the graph around them, as those of ``tf.cond`` do.
+
+    Without it all ops in there run on the device of this one, whether they have a kernel for it or
+    not, and int32 tensors on a GPU lie where they do not look for them, which ends the process.
+    """
+    if not _tf.in_xla_context(op.graph):
+        op._set_attr("_lower_using_switch_merge", _tf.attr_value("bool", True))
+
+
 def by_device(
     on_cpu: Any, elsewhere: Any, inputs: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape]
 ) -> list[tf.Tensor]:
     """Calls one of two functions of the current graph: the first where the op runs on a CPU.
 
-    XLA takes the second. The branches are lowered, as those of ``tf.cond`` are: without it all ops
-    of the chosen one run on the device of the Case, whether they have a kernel there or not, and
-    int32 inputs on a GPU lie where its functions do not look for them.
+    XLA takes the second.
 
     Args:
       on_cpu: a concrete function.
@@ -306,14 +317,12 @@ def by_device(
       inputs: of both.
       shapes: of the outputs.
     """
-    graph: Any = tf.compat.v1.get_default_graph()
     made = tf.raw_ops.StatelessCase(
         branch_index=tf.raw_ops.DeviceIndex(device_names=["CPU"]), input=list(inputs),
         Tout=[t.dtype for t in on_cpu.outputs], branches=[on_cpu, elsewhere],
         output_shapes=list(shapes),
     )  # fmt: skip
-    if not _tf.in_xla_context(graph):
-        made[0].op._set_attr("_lower_using_switch_merge", _tf.attr_value("bool", True))
+    lower(made[0].op)
     return list(made)
 
 
