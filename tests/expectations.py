@@ -33,7 +33,6 @@ LOOPED: tuple[str, ...] = (
     "PyFuncStateless[0]",
     "PyFunc[0]",
     # The kernels' own arithmetic draws what a loop would draw, bit for bit.
-    "RandomIndexShuffle[0]",
     # There is no kernel for batches: that for one runs for all rows in parallel.
     "SerializeTensor[0]",
     # The kernels' own arithmetic draws what a loop would draw, bit for bit.

@@ -185,6 +185,10 @@ CASES = {
     "XlaBroadcastHelper": (helper, normal(4, 3), normal(3)),
     "XlaBroadcastHelper of a smaller left side": (helper, normal(3), normal(4, 3)),
     "XlaBroadcastHelper of scalars": (xla.add, normal(4), normal()),
+    "XlaConcatND": (
+        lambda a, b: tf.raw_ops.XlaConcatND(inputs=[a, b], num_concats=[1, 2], paddings=[0, 1]),
+        normal(2, 3), normal(2, 3),
+    ),
     "XlaConv": (conv(), normal(2, 6, 5, 4), normal(2, 3, 4, 6)),
     "XlaConv in another order": (
         conv("cxby", "oxyi", "xbyc"), normal(4, 6, 2, 5), normal(6, 2, 3, 4),
@@ -257,6 +261,13 @@ CASES = {
     "XlaSetBound": (lambda x: xla.set_bound(x, 9) * 2, integers(0, 9)),
     "XlaSharding": (sharding, normal(4, 3)),
     "XlaSort": (xla.sort, normal(2, 5)),
+    "XlaSplitND": (
+        lambda x: tf.raw_ops.XlaSplitND(input=x, N=4, num_splits=[2, 2]), normal(4, 6),
+    ),
+    "XlaSplitND of padded blocks": (
+        lambda x: tf.raw_ops.XlaSplitND(input=x, N=2, num_splits=[1, 2], paddings=[1, 1]),
+        normal(2, 3),
+    ),
     "XlaSvd": (svd, normal(4, 3)),
     "XlaVariadicReduce": (argmax_of_one_type, normal(4, 3), normal(4, 3)),
     "XlaVariadicReduceV2": (argmax, normal(4, 3), integers(0, 99, 4, 3)),

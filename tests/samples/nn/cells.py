@@ -42,7 +42,27 @@ def _block(name, **options):
     )
 
 
+def _block_grad(name, **options):
+    def body(x, cs, h, dcs, dh):
+        layer = getattr(raw, name)(
+            seq_len_max=np.int64(T), x=x, cs_prev=cs, h_prev=h, **LSTM, **options
+        )
+        return list(
+            getattr(raw, name.replace("LSTM", "LSTMGrad"))(
+                seq_len_max=np.int64(T), x=x, cs_prev=cs, h_prev=h, cs_grad=dcs, h_grad=dh,
+                use_peephole=False, **LSTM, **layer._asdict(),
+            )
+        )[:3]  # fmt: skip
+
+    return body
+
+
 SAMPLES = [
+    *[
+        sample(name.replace("LSTM", "LSTMGrad"), _block_grad(name), normal(T, B, K), STATE, STATE,
+               normal(T, B, C), normal(T, B, C), **{**_QUIET, "max_ops": 60})
+        for name in ("BlockLSTM", "BlockLSTMV2")
+    ],
     sample("LSTMBlockCell", lambda x, cs, h: list(raw.LSTMBlockCell(
                x=x, cs_prev=cs, h_prev=h, forget_bias=0.5, cell_clip=1.0, use_peephole=True,
                **LSTM)), normal(B, K), STATE, STATE, **_QUIET),

@@ -120,10 +120,28 @@ NORMAL = [
     ),
 ]
 
-LOOPED = [
+_CATEGORICAL = (
+    (tf.float32, 4, tf.int64), (tf.float64, 1, tf.int32), (tf.half, 7, tf.int64),
+)  # fmt: skip
+CHOICES = [
     _drawn("RandomIndexShuffle",
-           lambda s: r.RandomIndexShuffle(index=3, seed=tf.concat([s, s[:1]], 0), max_index=10),
-           SEED),
+           lambda i, s, m: r.RandomIndexShuffle(
+               index=i, seed=tf.concat([s, s[:1]], 0), max_index=m, rounds=4),
+           ints(high=9), SEED, ints(low=10, high=20)),
+    *[
+        _drawn("StatelessMultinomial",
+               lambda s, p, d=d, k=k, o=o: r.StatelessMultinomial(
+                   logits=tf.cast(p, d), num_samples=k, seed=s, output_dtype=o),
+               SEED, normal(1, 5), label=f"{d.name}, {k}")
+        for d, k, o in _CATEGORICAL
+    ],
+    _drawn("StatelessMultinomial",
+           lambda s, p: r.StatelessMultinomial(
+               logits=tf.where(p > 1.0, -np.inf, p), num_samples=9, seed=s),
+           LONG_SEED, normal(1, 6), label="masked"),
+]  # fmt: skip
+
+LOOPED = [
     _drawn("SobolSample",
            lambda k: r.SobolSample(dim=2, num_results=3, skip=k), ints(high=9)),
     _drawn("StatelessMultinomial",
@@ -163,5 +181,6 @@ SAMPLES = [
     _drawn("StatelessRandomGetKeyCounterAlg", _key_counter_alg, LONG_SEED),
     *UNIFORM,
     *NORMAL,
+    *CHOICES,
     *(dataclasses.replace(s, unknown=s.op_type != "StatelessShuffle") for s in LOOPED),
 ]

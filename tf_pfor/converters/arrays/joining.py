@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tf_pfor.converters.math._column_blocks import joined_columns, split_columns
 from tf_pfor.core.call import Call
@@ -35,6 +36,35 @@ def pack(call: Call, values: list[Value]) -> Any:
         )
     form = leading(call, values, axis)
     return form.result(call.rebuild(values=form.tensors, axis=form.axis(axis)))
+
+
+@RegisterPFor("XlaSplitND", ("input",), attrs=("N", "num_splits", "paddings"))
+def split_grid(call: Call, input: Value) -> Any:
+    """A grid of blocks of each row: one block along the first axis."""
+    counts, paddings = _grid(call, "num_splits", call.require_rank(input))
+    made: list[tf.Tensor] = call.rebuild(num_splits=[1, *counts], paddings=[0, *paddings])
+    shape: Any = input.inner_shape
+    for tensor in made:  # TensorFlow knows no shape of them
+        sizes = zip(shape, counts, paddings, strict=True)
+        block = [None if d is None else (d + more) // k for d, k, more in sizes]
+        tensor.set_shape([call.loop.static_length, *block])
+    return made
+
+
+@RegisterPFor("XlaConcatND", ANY, attrs=("num_concats", "paddings"))
+def concat_grid(call: Call, inputs: list[Value]) -> Any:
+    """A grid of blocks, joined for each row."""
+    counts, paddings = _grid(call, "num_concats", call.require_rank(inputs[0]))
+    blocks = [call.stacked(v) for v in inputs]
+    made: tf.Tensor = call.rebuild(inputs=blocks, num_concats=[1, *counts], paddings=[0, *paddings])
+    sizes = zip(blocks[0].shape[1:], counts, paddings, strict=True)
+    made.set_shape([call.loop.static_length, *[d and d * k - less for d, k, less in sizes]])
+    return made
+
+
+def _grid(call: Call, name: str, rank: int) -> tuple[list[int], list[int]]:
+    """How many blocks there are along each axis, and how much of the last ones is padding."""
+    return call.attr(name), call.attr("paddings") or [0] * rank
 
 
 @RegisterPFor("Unpack", ANY, attrs=("axis", "num"))

@@ -17,7 +17,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.shapes import fold, inner_dims, product, transpose, unfold
-from tf_pfor.core.values import Shape, Value, is_static
+from tf_pfor.core.values import Shape, Stacked, Value, is_static
 
 
 def is_last(call: Call) -> bool:
@@ -103,6 +103,22 @@ def first_rows_of(call: Call, x: tf.Tensor, n: Dim) -> tf.Tensor:
     end = call.emit.shape_vector([n])
     zero, one = np.zeros(1, np.int32), np.ones(1, np.int32)
     return call.emit("StridedSlice", x, zero, end, one, begin_mask=1)
+
+
+def is_read(tensor: tf.Tensor) -> bool:
+    """Whether another op, or the function itself, uses an output of an op of the body."""
+    graph: Any = tensor.graph
+    return bool(tensor.consumers()) or any(t is tensor for t in getattr(graph, "outputs", ()))
+
+
+def unread(call: Call, index: int) -> Value:
+    """In place of an output that is not read, and cannot be told for each row."""
+    why = f"output {index} of {call.op_type} is not known for each row"
+
+    def refuse() -> tf.Tensor:
+        raise CannotVectorize(why)
+
+    return Stacked.deferred(refuse, call.output_shape(index), call.output_dtype(index))
 
 
 def image_dims(call: Call, tensor: tf.Tensor, channels: int | None) -> list[Dim]:

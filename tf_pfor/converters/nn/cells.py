@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor.converters.nn._channels import is_read, unread
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import RegisterPFor
@@ -104,6 +105,28 @@ def block_lstm(call: Call, *_: Value) -> Any:
         split = [frames, call.loop.length, batch, call.emit.dim(tensor, 2)]
         found.append(transpose(call, call.emit.reshape(tensor, split), [1, 0, 2, 3]))
     return found
+
+
+_LSTM_BATCHED = ("x", "cs_prev", "h_prev")
+_OF_ROWS = (*_LSTM_BATCHED, *_STATES, "h", "cs_grad", "h_grad")
+
+
+@RegisterPFor("BlockLSTMGrad", _OF_ROWS, attrs=("use_peephole",))
+@RegisterPFor("BlockLSTMGradV2", _OF_ROWS, attrs=("use_peephole",))
+def block_lstm_gradient(call: Call, *_: Value) -> Any:
+    """The gradients of inputs and states; those of the weights are sums over a batch."""
+    if any(is_read(t) for t in call.op.outputs[len(_LSTM_BATCHED) :]):
+        raise CannotVectorize("the gradients of the weights are sums over the batch")
+    inputs: Any = call.inputs
+    axes = {k: 0 if k in _LSTM_BATCHED[1:] else 1 for k in _OF_ROWS}
+    made = call.rebuild(**{k: _side_by_side(call, inputs[k], axis) for k, axis in axes.items()})
+    frames, batch = inner_dims(call, inputs["x"])[:2]
+    split = [frames, call.loop.length, batch, call.emit.dim(made[0], 2)]
+    steps = transpose(call, call.emit.reshape(made[0], split), [1, 0, 2, 3])
+    states = [
+        unfold(call, made[i], inputs["cs_prev"], inner_shape=call.output_shape(i)) for i in (1, 2)
+    ]
+    return [steps, *states, *[unread(call, i) for i in range(3, len(made))]]
 
 
 # Others ------------------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.nn._channels import from_axis, into_axis
+from tf_pfor.converters.nn._channels import from_axis, into_axis, is_read, unread
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ALWAYS, RegisterPFor
-from tf_pfor.core.values import Stacked, Value, is_static
+from tf_pfor.core.values import Value, is_static
 
 _ATTRS = ("rnn_mode", "input_mode", "direction", "dropout", "seed", "seed2")
 _BATCHED = ("input", "input_h", "input_c", "sequence_lengths")
@@ -52,26 +52,11 @@ def _apart(call: Call, made: tf.Tensor, index: int, name: str) -> Value:
     return Value.stacked(from_axis(call, made, list(shape), _batch_axis(call, name)))
 
 
-def _unread(call: Call, index: int) -> Value:
-    """In place of an output that no op of the body reads."""
-    why = f"output {index} of {call.op_type} is not known for each row"
-
-    def refuse() -> tf.Tensor:
-        raise CannotVectorize(why)
-
-    return Stacked.deferred(refuse, call.output_shape(index), call.output_dtype(index))
-
-
-def _is_read(tensor: tf.Tensor) -> bool:
-    graph: Any = tensor.graph
-    return bool(tensor.consumers()) or any(t is tensor for t in getattr(graph, "outputs", ()))
-
-
 def _is_for_gradients(op: tf.Operation) -> bool:
     """Whether this is a gradient that ``cudnn_rnn_gradient`` takes for all rows at once."""
     if op.type == "ZerosLike":  # TensorFlow makes one for each output, and reads none
         return True
-    return op.type.startswith("CudnnRNNBackprop") and not _is_read(op.outputs[_PARAMS_GRADIENT])
+    return op.type.startswith("CudnnRNNBackprop") and not is_read(op.outputs[_PARAMS_GRADIENT])
 
 
 @RegisterPFor("CudnnRNN", ALWAYS, attrs=(*_ATTRS, "is_training"))
@@ -83,11 +68,11 @@ def cudnn_rnn(call: Call, *_: Value) -> Any:
         return [Value.unstacked(t) for t in call.rebuild()]
     _check(call)
     kept = call.op.outputs[len(_STATES) :]
-    if any(_is_read(t) and not all(map(_is_for_gradients, t.consumers())) for t in kept):
+    if any(is_read(t) and not all(map(_is_for_gradients, t.consumers())) for t in kept):
         raise CannotVectorize("a gradient reads what it keeps for each row")
     made = call.rebuild(**_joined(call, _BATCHED))
     rows = [_apart(call, made[i], i, name) for i, name in enumerate(_STATES)]
-    return [*rows, *[_unread(call, i + len(rows)) for i in range(len(kept))]]
+    return [*rows, *[unread(call, i + len(rows)) for i in range(len(kept))]]
 
 
 @RegisterPFor("CudnnRNNBackprop", ALWAYS, attrs=_ATTRS)
@@ -101,7 +86,7 @@ def cudnn_rnn_gradient(call: Call, *_: Value) -> Any:
         made = call.rebuild(reserve_space=call.emit("DeepCopy", space.tensor))
         return [Value.unstacked(t) for t in made]
     _check(call)
-    if _is_read(call.op.outputs[_PARAMS_GRADIENT]):
+    if is_read(call.op.outputs[_PARAMS_GRADIENT]):
         raise CannotVectorize("the gradient of the weights is a sum over a batch")
     batch = _joined(call, _BATCHED)
     given = [batch.get(k, v.tensor) for k, v in call.inputs.items() if k in (*_BATCHED, "params")]  # type: ignore[union-attr]
@@ -112,4 +97,4 @@ def cudnn_rnn_gradient(call: Call, *_: Value) -> Any:
     made = call.rebuild(**batch, **kept, **upstream)
     names = [name for name in _BATCHED if name != "sequence_lengths"]
     rows = [_apart(call, made[i], i, name) for i, name in enumerate(names)]
-    return [*rows, _unread(call, _PARAMS_GRADIENT)]
+    return [*rows, unread(call, _PARAMS_GRADIENT)]
