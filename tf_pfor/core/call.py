@@ -96,7 +96,10 @@ class Call:
         position = [a.name for a in self.schema.inputs].index(name)  # type: ignore[union-attr]
         tensor = self.op.inputs[self._flat_position(position)]
         found = _tf.static_value(tensor)
-        return self._walker.bounds.constant(tensor) if found is None else found
+        found = self._walker.bounds.constant(tensor) if found is None else found
+        if found is None and tensor.dtype.is_integer:  # more may be known of shapes than was
+            found = _tf.static_value(value.tensor)
+        return found
 
     def _flat_position(self, position: int) -> int:
         values = list(self.inputs.values())[:position]

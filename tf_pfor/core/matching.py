@@ -49,7 +49,7 @@ def makes_integers(op: tf.Operation) -> bool:
     if len(op.outputs) != 1 or not op.inputs or op.control_inputs:
         return False
     output = op.outputs[0]
-    return output.dtype in (tf.int32, tf.int64) and output.shape.rank in (0, 1)
+    return output.dtype in (tf.int32, tf.int64, tf.bool) and output.shape.rank in (0, 1)
 
 
 def any_stacked(value: Value | list[Value]) -> bool:

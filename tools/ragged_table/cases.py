@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+import tf_pfor
 from tools.sweep.cases import resolve, words
 
 N, T, D = 4, 6, 4
@@ -214,6 +215,9 @@ CASES: list[RaggedCase] = [
          lambda x: tf.nn.conv1d(x, KERNEL, 1, "SAME")),
         ("tf.nn.conv1d with strides", lambda x: tf.nn.conv1d(x[None], KERNEL, 2, "SAME")[0],
          lambda x: tf.nn.conv1d(x, KERNEL, 2, "SAME")),
+        ("tf.nn.convolution with dilations",
+         lambda x: tf.nn.convolution(x[None], KERNEL, 1, "SAME", dilations=2)[0],
+         lambda x: tf.nn.convolution(x, KERNEL, 1, "SAME", dilations=2)),
         ("tf.nn.max_pool1d", lambda x: tf.nn.max_pool1d(x[None], 2, 2, "SAME")[0],
          lambda x: tf.nn.max_pool1d(x, 2, 2, "SAME")),
         ("tf.nn.avg_pool1d", lambda x: tf.nn.avg_pool1d(x[None], 2, 2, "SAME")[0],
@@ -274,6 +278,8 @@ CASES: list[RaggedCase] = [
         ("tf.roll", lambda x: tf.roll(x, 1, 0), lambda x: tf.roll(x, 1, 1)),
         ("tf.pad", lambda x: tf.pad(x, [[1, 0], [0, 0]]),
          lambda x: tf.pad(x, [[0, 0], [1, 0], [0, 0]])),
+        ("tf.pad, mirrored", lambda x: tf.pad(x, [[1, 1], [0, 0]], "SYMMETRIC"),
+         lambda x: tf.pad(x, [[0, 0], [1, 1], [0, 0]], "SYMMETRIC")),
         ("tf.shape", tf.shape, tf.shape, "sym_size"),
         ("tf.size", tf.size, tf.size, "numel"),
         ("tf.broadcast_to", lambda x: tf.broadcast_to(x[:, :1], tf.shape(x)), None, "expand"),
@@ -326,6 +332,10 @@ CASES: list[RaggedCase] = [
         "orders and cumulative ops", FLOATS,
         ("tf.math.top_k of a dense axis", lambda x: tf.math.top_k(x, 2)[0],
          lambda x: tf.math.top_k(x, 2)[0]),
+        ("tf.math.top_k of own k",
+         lambda x: tf.math.top_k(x[:, 0], (tf.shape(x)[0] + 1) // 2)[0], None),
+        ("a jacobian", lambda x: tf_pfor.jacrev(lambda y: tf.reduce_sum(tf.tanh(y @ W), 0))(x),
+         None),
         ("tf.sort along the ragged axis", lambda x: tf.sort(x, 0), lambda x: tf.sort(x, 1)),
         ("tf.math.cumprod", lambda x: tf.math.cumprod(x), lambda x: tf.math.cumprod(x, 1)),
         ("tf.math.cumulative_logsumexp", lambda x: tf.math.cumulative_logsumexp(x),

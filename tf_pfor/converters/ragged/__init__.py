@@ -24,6 +24,7 @@ from tf_pfor.converters.ragged import (
     shapes,
     sized_slices,
     slices,
+    space_to_batch,
     suppression,
 )
 
@@ -45,5 +46,6 @@ __all__ = [
     "shapes",
     "sized_slices",
     "slices",
+    "space_to_batch",
     "suppression",
 ]

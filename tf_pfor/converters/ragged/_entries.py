@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._forms import row_ids, uses_packed
+from tf_pfor.converters.ragged._forms import after_check, row_ids, uses_packed
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
@@ -47,16 +47,15 @@ class Entries:
     def __init__(self, call: Call, *values: Value):
         require_packed(call)
         ragged = [v for v in values if isinstance(v, Ragged)]
-        if ragged and (
-            len(ragged) < len(values)
-            or any(v.n_leading != 1 or not same_sizes(v.sizes, ragged[0].sizes) for v in ragged)
-        ):
+        if ragged and (len(ragged) < len(values) or any(v.n_leading != 1 for v in ragged)):
             raise CannotVectorize("indices and values are not known to have as many entries")
         self.call = call
         self.flat: list[tf.Tensor] = []
         for value in values:
             tensor = value.tensor if isinstance(value, Ragged) else _joined(call.stacked(value))
             self.flat.append(tensor)
+        for value in ragged[1:]:
+            self._check(ragged[0], value)
         if ragged:
             self.sizes: tuple[Size, ...] = ragged[0].sizes
             self.rows: Any = tf.cast(row_ids(self.sizes), tf.int64)
@@ -65,6 +64,17 @@ class Entries:
             known = (values[0].inner_shape or (None,))[0]
             self.sizes = (shape[1] if known is None else known,)
             self.rows = tf.repeat(tf.range(tf.cast(shape[0], tf.int64)), shape[1])
+
+    def _check(self, first: Ragged, other: Ragged) -> None:
+        """That rows have as many entries of one value as of another."""
+        a, b = first.sizes[0], other.sizes[0]
+        if same_sizes([a], [b]):
+            return
+        if not isinstance(a, RowSizes) or not isinstance(b, RowSizes):
+            raise CannotVectorize("indices and values are not known to have as many entries")
+        text, sizes = "indices and values differ in number. They are", [a.tensor, b.tensor]
+        is_right = tf.equal(a.tensor, b.tensor)
+        self.flat[0] = after_check(self.call, is_right, text, sizes, self.flat[0])
 
     @property
     def places(self) -> tf.Tensor:

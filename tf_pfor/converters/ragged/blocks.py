@@ -13,6 +13,7 @@ from tf_pfor.converters.ragged._forms import (
     from_packed,
     from_padded,
     rank_of,
+    size_at,
     unified,
     uses_packed,
     with_room,
@@ -28,8 +29,10 @@ from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 @ragged_rule("OneHot")
 def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value) -> Any:
-    """Packed: the new axis is the last one."""
-    shared = not any(v.is_stacked for v in (depth, on_value, off_value))
+    """Packed: the new axis is the last one; padded where it is as deep as the row says."""
+    if depth.is_stacked:
+        return _one_hot_of_own_depth(call, indices, depth, on_value, off_value)
+    shared = not on_value.is_stacked and not off_value.is_stacked
     if not isinstance(indices, Ragged) or not shared or not uses_packed(call):
         raise CannotVectorize("its depth or its values differ between iterations")
     if call.attr("axis") not in (-1, rank_of(indices)):
@@ -38,7 +41,7 @@ def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value
 
 
 @source("OneHot")
-def one_hot_of_own_depth(
+def _one_hot_of_own_depth(
     call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value
 ) -> Any:
     """As deep as the row says: as deep as the deepest, and cut."""
@@ -47,15 +50,25 @@ def one_hot_of_own_depth(
         raise CannotVectorize("its depth or its values differ between iterations")
     if call.attr("axis") not in (-1, rank):
         raise CannotVectorize("the new axis is not the last one")
-    own: Any = tf.cast(depth.tensor, tf.int32)
+    last = _own_depth(call, indices, depth)
+    most = tf.reduce_max(tf.concat([last.tensor, [0]], 0))
+    at = indices.in_rows if isinstance(indices, Ragged) else call.stacked(indices)
+    wide = call.rebuild(indices=at, depth=most, axis=-1)
+    sizes = [size_at(indices, i) for i in range(rank)]
+    known = [call.emit.dim(at, i + 1) if s is None else s for i, s in enumerate(sizes)]
+    return from_padded(call, wide, [*known, last])
+
+
+def _own_depth(call: Call, indices: Value, depth: Value) -> RowSizes:
+    """How deep each row is: as deep as it is long, where these are known to be the same."""
+    own: Any = depth.tensor if depth.dtype == tf.int32 else tf.cast(depth.tensor, tf.int32)
+    for size in indices.sizes if isinstance(indices, Ragged) else ():
+        if isinstance(size, RowSizes) and size.tensor is own:
+            return size
     text = "the depth is negative in some iterations. They are"
     own = after_check(call, own >= 0, text, [own], own)
     own.set_shape([call.loop.static_length])
-    most = tf.reduce_max(tf.concat([own, [0]], 0))
-    at = call.stacked(indices)
-    wide = call.rebuild(indices=at, depth=most, axis=-1)
-    sizes = [call.emit.dim(at, i + 1) for i in range(rank)]
-    return from_padded(call, wide, [*sizes, RowSizes.of(own)])
+    return RowSizes.of(own)
 
 
 @ragged_rule("SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits")
@@ -186,13 +199,28 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
         made = call.rebuild(input=x, k=tf.shape(x)[-1])
         return [from_padded(call, t, input.sizes) for t in made]
     count = call.maybe_constant("k")
-    if count is None or not uses_packed(call):
+    if not uses_packed(call):
         raise CannotVectorize("how many are taken is not known, or cannot be checked")
+    if count is None:
+        own: Any = _number(call, k)
+        text = "as many are taken as there are not in some iterations. These, and sizes, are"
+        is_right = (own >= 0) & (own <= size.tensor)
+        own = after_check(call, is_right, text, [own, size.tensor], own)
+        own.set_shape([call.loop.static_length])
+        made = call.rebuild(input=x, k=tf.shape(x)[-1])
+        return [from_padded(call, t, [*input.sizes[:-1], RowSizes.of(own)]) for t in made]
     text = f"some iterations have less than {int(count)} elements. The sizes"
     x = after_check(call, size.tensor >= int(count), text, [size.tensor], x)
     x = with_room(x, rank_of(input), int(count))  # if there are no rows
     made = call.rebuild(input=x, k=np.int32(count))
     return [from_padded(call, t, [*input.sizes[:-1], int(count)]) for t in made]
+
+
+def _number(call: Call, value: Value) -> tf.Tensor:
+    """int32 [n]: a number of each row."""
+    if isinstance(value, RowSize):
+        return value.size.tensor
+    return tf.cast(call.stacked(value), tf.int32)
 
 
 def _top_k_packed(call: Call, input: Value, k: Value) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._forms import from_padded, rank_of, size_at
+from tf_pfor.converters.ragged._forms import from_padded, rank_of, size_at, with_room
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
@@ -154,6 +154,10 @@ class _Windows:
         if self._frames:
             for axis in (0, 1):
                 x = self._behind_paddings(x, axis, filler)
+        if self.padding == "VALID" and self._call.loop.static_length in (None, 0):
+            for axis, size in enumerate(self._sizes):  # without rows there is no room for a window
+                if isinstance(size, RowSizes):
+                    x = with_room(x, axis + 2, self._reach[axis])
         shape = tf.shape(x)
         folded = tf.reshape(x, tf.concat([[-1], shape[2:]], 0))
         folded.set_shape([None, *x.shape[2:]])

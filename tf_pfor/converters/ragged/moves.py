@@ -102,7 +102,9 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
     last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
     mine = [size_at(input, i - missing) for i in range(len(sizes))]
     if any(not is_one(s) for s in mine[: last + 1]):
-        raise CannotVectorize("what is repeated has more than one element along that axis")
+        if call.op_type == "Tile":
+            sizes = _repeated_sizes(input, sizes)
+        return broadcast(call, input, sizes)
     if call.op_type == "Tile":
         sizes = [t if is_one(m) else m * t for t, m in zip(sizes, mine)]
     rest = mine[last + 1 :]

@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._forms import after_check, from_packed, from_padded, uses_packed
+from tf_pfor.converters.ragged._forms import (
+    after_check,
+    from_packed,
+    from_padded,
+    row_ids,
+    row_starts,
+    uses_packed,
+)
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
@@ -16,9 +23,13 @@ from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
-@ragged_rule("Pad")
-def pad(call: Call, input: Value, paddings: Value) -> Any:
+@ragged_rule("Pad PadV2")
+def pad(call: Call, input: Value, paddings: Value, *constant: Value) -> Any:
     """The gradient of a Slice to a size of the row: zeros around, up to one shape."""
+    if constant:
+        filled = call.maybe_constant("constant_values")
+        if filled is None or filled != 0:
+            raise CannotVectorize("rows of different shapes are padded by other numbers than zero")
     target, known = call.output_shape(), forms(call.op.inputs[1])
     amounts: Any = call.maybe_constant("paddings")
     if isinstance(input, Ragged) and amounts is not None and uses_packed(call):
@@ -50,6 +61,43 @@ def pad(call: Call, input: Value, paddings: Value) -> Any:
     room = tf.reduce_max(tf.concat([lengths.tensor, [0]], 0))
     made = placed(input, axis, amounts[:, 0], room)
     return from_padded(call, made, [*input.sizes[:axis], lengths], is_clean=True)
+
+
+@ragged_rule("MirrorPad")
+def mirror_pad(call: Call, input: Value, paddings: Value) -> Any:
+    """Rows with their own elements around them, in reverse order."""
+    del paddings
+    amounts: Any = call.constant("paddings")
+    if not isinstance(input, Ragged) or not uses_packed(call) or input.n_leading != 1:
+        raise CannotVectorize("rows of several axes that differ are mirrored, or padded by numbers")
+    packed, (size,) = input.tensor, input.sizes
+    assert isinstance(size, RowSizes)
+    edge = int("REFLECT" in str(call.attr("mode")))  # which is not repeated
+    for axis, (front, back) in enumerate(amounts):
+        if axis and front + back:  # the kernel takes nothing that is empty
+            all_of_it: Any = tf.shape(packed)[axis]
+            at = _mirrored(tf.range(all_of_it + int(front + back)) - int(front), all_of_it, edge)
+            packed = tf.gather(packed, at, axis=axis)
+    front, back = map(int, amounts[0])
+    if not front + back:
+        return from_packed(call, packed, [size])
+    least = max(front, back) + edge
+    text = f"a row has fewer than {least} elements, and cannot be mirrored. Sizes are"
+    own = after_check(call, size.tensor >= least, text, [size.tensor], size.tensor)
+    own.set_shape(size.tensor.shape)
+    most = None if size.most is None else size.most + front + back
+    wide = RowSizes.of(own + front + back, most)
+    rows = row_ids([wide])
+    length = tf.gather(own, rows)
+    at: Any = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([wide]), rows) - front
+    at = tf.gather(size.starts, rows) + _mirrored(at, length, edge)
+    return from_packed(call, tf.gather(packed, at), [wide])
+
+
+def _mirrored(at: Any, size: Any, edge: int) -> Any:
+    """Places before the first and behind the last element as those that stand there."""
+    at = tf.where(at < 0, edge - 1 - at, at)
+    return tf.where(at >= size, 2 * size - edge - 1 - at, at)
 
 
 def _around(call: Call, x: Ragged, amounts: Any) -> Value:

@@ -16,6 +16,7 @@ from tf_pfor.converters.ragged._entries import (
     sparse_results,
     with_n,
 )
+from tf_pfor.converters.ragged._forms import row_starts
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
@@ -117,6 +118,7 @@ def edit_distance(
 
 
 @source("ListDiff")
+@ragged_rule("ListDiff")
 def list_difference(call: Call, x: Value, y: Value) -> Any:
     """Of pairs of a row and an element."""
     first, second = Entries(call, x), Entries(call, y)
@@ -127,8 +129,12 @@ def list_difference(call: Call, x: Value, y: Value) -> Any:
     count = tf.shape(first.rows)[0]
     left = tf.raw_ops.ListDiff(x=pairs[:count], y=pairs[count:], out_idx=tf.int64)
     rows = tf.gather(first.rows, left.idx)
-    width = tf.cast(tf.shape(call.stacked(x))[1], tf.int64)
-    own = tf.cast(left.idx - rows * width, call.output_dtype(1))
+    starts = (
+        tf.cast(row_starts(first.sizes), tf.int64)
+        if isinstance(x, Ragged)
+        else (tf.range(tf.cast(call.loop.length_tensor, tf.int64)) * first.sizes[0])
+    )
+    own = tf.cast(left.idx - tf.gather(starts, rows), call.output_dtype(1))
     return by_row(call, rows, [tf.gather(first.flat[0], left.idx), own])
 
 

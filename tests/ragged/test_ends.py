@@ -1,0 +1,109 @@
+"""What depends on where rows end: mirrored edges, paddings of the row, dilations, the largest k."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+LENGTHS = [5, 3, 6, 4, 7]
+RANDOM = np.random.default_rng(0)
+SERIES = tf.RaggedTensor.from_row_lengths(RANDOM.normal(size=[sum(LENGTHS), 2]), LENGTHS)
+WAVES = SERIES.with_values(SERIES.values[:, 0])
+IDS = tf.RaggedTensor.from_row_lengths(RANDOM.integers(0, 6, sum(LENGTHS)), LENGTHS)
+FILTER = tf.constant(RANDOM.normal(size=[2, 2, 3]))
+
+
+def layer(**options):
+    keras.utils.set_random_seed(1)
+    made = keras.layers.Conv1D(2, 3, dtype="float64", **options)
+    made.build([None, None, 2])
+    return lambda x: made(x[None])[0]
+
+
+LAYERS = [layer(padding="causal", dilation_rate=d) for d in (1, 2, 4)]
+
+
+def temporal(x):
+    """A temporal convolutional network: dilated causal layers, and what they are added to."""
+    for each in LAYERS:
+        x = x + tf.nn.relu(each(x))
+    return tf.reduce_mean(x, 0)
+
+
+PROGRAMS = {
+    "reflected": (lambda x: tf.pad(x, [[2, 1]], mode="REFLECT"), WAVES),
+    "symmetric": (lambda x: tf.pad(x, [[0, 3], [1, 0]], mode="SYMMETRIC"), SERIES),
+    "mirrored inside": (lambda x: tf.pad(x, [[0, 0], [1, 1]], mode="REFLECT"), SERIES),
+    "frames to the end": (lambda x: tf.signal.frame(x, 3, 2, pad_end=True), WAVES),
+    "centered spectra": (
+        lambda x: tf.abs(keras.ops.stft(tf.cast(x, tf.float32), 4, 2, 4)[0]), WAVES,
+    ),
+    "largest half": (lambda x: tf.math.top_k(x, tf.shape(x)[0] // 2).values, WAVES),
+    "without some": (lambda x: tf.raw_ops.ListDiff(x=x, y=[1, 2])[0], IDS),
+    "places without some": (lambda x: tf.raw_ops.ListDiff(x=x, y=[0, 3])[1], IDS),
+    "what is missing": (lambda x: tf.raw_ops.ListDiff(x=tf.range(6, dtype=x.dtype), y=x)[0], IDS),
+    "dilated": (layer(padding="same", dilation_rate=2), SERIES),
+    "dilated by three": (layer(padding="same", dilation_rate=3), SERIES),
+    "dilated, causal": (layer(padding="causal", dilation_rate=2), SERIES),
+    "dilated by an op": (
+        lambda x: tf.nn.convolution(tf.pad(x, [[2, 0], [0, 0]])[None], FILTER, dilations=[2])[0],
+        SERIES,
+    ),
+    "temporal network": (temporal, SERIES),
+}  # fmt: skip
+
+
+def dense(row):
+    return row.to_tensor() if isinstance(row, tf.RaggedTensor) else row
+
+
+@pytest.mark.parametrize("unknown", [False, True], ids=["known n", "unknown n"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values(name, unknown):
+    function, elements = PROGRAMS[name]
+
+    def mapped(x):
+        return tf_pfor.vectorized_map(function, x, fallback="error")
+
+    if unknown:
+        spec = tf.RaggedTensorSpec([None, *elements.shape[1:]], elements.dtype, 1)
+        mapped = tf.function(mapped, input_signature=[spec])
+        assert dense(mapped(elements[:0])).shape[0] == 0
+    found = mapped(elements)
+    for i in range(len(LENGTHS)):
+        np.testing.assert_allclose(dense(found[i]), function(elements[i]), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [n for n, (_, x) in PROGRAMS.items() if x is not IDS])
+def test_gradients_around(name):
+    function, elements = PROGRAMS[name]
+
+    def gradient(run):
+        with tf.GradientTape() as tape:
+            tape.watch(elements.flat_values)
+            total = sum(tf.reduce_sum(tf.sin(x)) for x in run(elements))
+        return tf.convert_to_tensor(tape.gradient(total, elements.flat_values))
+
+    def mapped(rows):
+        found = tf_pfor.vectorized_map(function, rows, fallback="error")
+        return [found.flat_values if isinstance(found, tf.RaggedTensor) else found]
+
+    def looped(rows):
+        return [function(x) for x in tf.split(rows.flat_values, LENGTHS)]
+
+    np.testing.assert_allclose(gradient(mapped), gradient(looped), rtol=1e-5, atol=1e-6)
+
+
+def test_rows_that_are_too_short_to_be_mirrored():
+    """The row by itself is an error as well."""
+    function, _ = PROGRAMS["reflected"]
+    short = tf.RaggedTensor.from_row_lengths(tf.range(5.0), [3, 2])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="fewer than 3 elements"):
+        tf_pfor.vectorized_map(function, short)
+
+
+def test_more_than_there_is():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many are taken as there are not"):
+        tf_pfor.vectorized_map(lambda x: tf.math.top_k(x, tf.shape(x)[0] + 1).values, WAVES)

@@ -1,0 +1,99 @@
+"""Jacobians, hessians and laplacians of rows of own length: as many units as a row is long."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+LENGTHS = [3, 1, 4, 0, 2]
+RANDOM = np.random.default_rng(0)
+VECTORS = tf.RaggedTensor.from_row_lengths(RANDOM.normal(size=[sum(LENGTHS)]), LENGTHS)
+MATRICES = tf.RaggedTensor.from_row_lengths(RANDOM.normal(size=[sum(LENGTHS), 2]), LENGTHS)
+W = tf.constant(RANDOM.normal(size=[2, 3]))
+
+
+def energy(x):
+    return tf.reduce_sum(tf.sin(x) * tf.cumsum(x))
+
+
+def attention(x):
+    """Of a row of steps to itself, and a mean."""
+    scores = tf.nn.softmax(tf.matmul(x, x, transpose_b=True))
+    return tf.reduce_mean(scores @ x @ W, 0)
+
+
+def with_tape(function):
+    def jacobian(x):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            y = function(x)
+        return tf_pfor.tape_jacobian(tape, y, x)
+
+    return jacobian
+
+
+def running(x):
+    return tf.cumsum(tf.sin(x))
+
+
+def pooled(x):
+    return tf.reduce_sum(tf.tanh(x @ W), 0)
+
+
+PROGRAMS = {
+    "jacrev": (tf_pfor.jacrev(running), VECTORS),
+    "jacfwd": (tf_pfor.jacfwd(running), VECTORS),
+    "jacrev to a vector": (tf_pfor.jacrev(pooled), MATRICES),
+    "jacfwd to a vector": (tf_pfor.jacfwd(pooled), MATRICES),
+    "jacrev of attention": (tf_pfor.jacrev(attention), MATRICES),
+    "tape_jacobian": (with_tape(running), VECTORS),
+    "tape_jacobian to a vector": (with_tape(pooled), MATRICES),
+    "hessian": (tf_pfor.hessian(energy), VECTORS),
+    "laplacian": (tf_pfor.laplacian(energy), VECTORS),
+}
+
+
+@pytest.mark.parametrize("unknown", [False, True], ids=["known n", "unknown n"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values(name, unknown):
+    function, elements = PROGRAMS[name]
+
+    def mapped(x):
+        return tf_pfor.vectorized_map(function, x, fallback="error")
+
+    if unknown:
+        spec = tf.RaggedTensorSpec([None, *elements.shape[1:]], elements.dtype, 1)
+        mapped = tf.function(mapped, input_signature=[spec])
+    found = mapped(elements)
+    for i in range(len(LENGTHS)):
+        row, expected = found[i], function(elements[i])
+        row = row.to_tensor() if isinstance(row, tf.RaggedTensor) else row
+        if tf.size(expected) == 0:
+            assert tf.size(row) == 0
+            continue
+        np.testing.assert_allclose(row, expected, rtol=1e-8, atol=1e-10)
+
+
+def test_a_gradient_of_jacobians():
+    """A penalty on the jacobian of each row, as regularizers have it."""
+
+    def penalty(values, mapped):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            total = mapped(MATRICES.with_values(values))
+        return tape.gradient(total, values)
+
+    def one(x):
+        return tf.reduce_sum(tf_pfor.jacrev(pooled)(x) ** 2)
+
+    found = penalty(
+        MATRICES.values,
+        lambda rows: tf.reduce_sum(tf_pfor.vectorized_map(one, rows, fallback="error")),
+    )
+    rows = [tf.shape(MATRICES[i])[0] for i in range(len(LENGTHS))]
+    expected = penalty(
+        MATRICES.values,
+        lambda r: sum(one(x) for x in tf.split(r.values, rows)),
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
