@@ -1,7 +1,9 @@
 """explain, and the Report it returns."""
 
 import json
+import sys
 import threading
+import types
 
 import pytest
 import tensorflow as tf
@@ -19,6 +21,15 @@ def body(x):
 
 def found(report, op_type):
     return {r.outcome for r in report.records if r.op_type == op_type}
+
+
+def test_a_notebook_shows_what_is_returned(capsys, monkeypatch):
+    """And nothing twice."""
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    report = tf_pfor.explain(body, tf.ones([8, 2]))
+    assert capsys.readouterr().out == ""
+    assert "MatMul" in report._repr_html_()
 
 
 def test_of_a_map(capsys):

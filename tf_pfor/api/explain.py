@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,6 +32,8 @@ def explain(
     while_strategy: str = "auto",
 ) -> Report:
     """Prints what becomes of each op of ``fn`` when it is vectorized, and runs nothing.
+
+    A notebook shows the report that is returned, as a table; nothing is printed there.
 
     Args:
       fn: the body of a ``pfor``, or a function of one row; of a ``tf_pfor.keras.Vectorized``
@@ -64,8 +67,15 @@ def explain(
     report = describe(
         fn, *args, fallback_to_while_loop=fallback_to_while_loop, while_strategy=while_strategy
     )
-    print(report)
+    if not _is_shown():
+        print(report)
     return report
+
+
+def _is_shown() -> bool:
+    """Whether this is a notebook, which shows what the last line of a cell returns."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 def describe(

@@ -27,13 +27,13 @@ _ROUGH = (
 _STYLE = """
 .tfp { font: 14px/1.45 system-ui, sans-serif; color: #1d2530; max-width: 1200px; }
 .tfp h1 { font-size: 20px; margin: 0 0 4px; } .tfp h2 { font-size: 15px; margin: 24px 0 6px; }
-.tfp td.why { min-width: 180px; } .tfp td.rough { color: #5c6876; text-align: right; }
-.tfp table { border-collapse: collapse; margin: 12px 0; width: 100%; }
+.tfp td.why { min-width: 120px; } .tfp td.rough { color: #5c6876; text-align: right; }
+.tfp table { border-collapse: collapse; margin: 12px 0; width: 100%; table-layout: auto; }
 .tfp th, .tfp td { text-align: left; vertical-align: top; padding: 5px 10px; border: 0;
   border-bottom: 1px solid #dfe4ea; background: none; color: inherit; }
 .tfp td.count { text-align: right; }
 .tfp code { font: 12.5px ui-monospace, monospace; color: inherit; background: none; padding: 0; }
-.tfp code.source { overflow-wrap: anywhere; }
+.tfp code.source { display: block; min-width: 200px; overflow-wrap: anywhere; }
 .tfp .where { color: #5c6876; font-size: 12.5px; }
 .tfp .key { display: inline-block; padding: 1px 8px; border-radius: 9px; border: 1px solid; }
 .tfp .picture { overflow: auto; max-height: 900px; border: 1px solid #dfe4ea; border-radius: 6px; }
@@ -54,7 +54,7 @@ _STYLE = """
 .tfp svg .looped rect { fill: #fde3c8; stroke: #d9731a; stroke-width: 2; stroke-dasharray: 6 3; }
 .tfp .key.rejected { background: #fbd5d5; border-color: #c62828; }
 .tfp svg .rejected rect { fill: #fbd5d5; stroke: #c62828; stroke-width: 3; }
-"""
+""".replace(".tfp ", ".tfp.tfp.tfp ")  # stronger than what notebooks say of all tables
 
 
 class Row(NamedTuple):

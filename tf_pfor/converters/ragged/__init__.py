@@ -24,7 +24,6 @@ from tf_pfor.converters.ragged import (
     shapes,
     sized_slices,
     slices,
-    space_to_batch,
     suppression,
 )
 
@@ -46,6 +45,5 @@ __all__ = [
     "shapes",
     "sized_slices",
     "slices",
-    "space_to_batch",
     "suppression",
 ]

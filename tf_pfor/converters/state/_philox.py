@@ -19,6 +19,12 @@ _ROUNDS = 10
 
 Words = list[tf.Tensor]
 
+SMALL = 64
+"""Numbers drawn in one iteration up to which integer ops beat a loop over the kernel."""
+
+KERNEL = "the kernel's own arithmetic is needed for what a loop would draw, bit for bit"
+"""Why other draws loop."""
+
 
 def u64(value: int) -> Any:
     """A uint64 constant."""

@@ -9,14 +9,16 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.converters.math._families import loop_on_purpose, table
 from tf_pfor.converters.state import _philox as philox
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.values import Value
 
-_MOST = 64
-"""Choices of a row up to which integer ops beat a loop over the kernel."""
+loop_on_purpose(
+    {**table("RandomIndexShuffle", "rounds"), **table("StatelessMultinomial")}, philox.KERNEL
+)
 
 
 @RegisterPFor("StatelessMultinomial", ("seed",))
@@ -30,7 +32,7 @@ def categorical(call: Call, logits: Value, num_samples: Value, seed: Value) -> A
     if _tf.in_xla_context(call.emit.graph) or tf.config.list_logical_devices("GPU"):
         raise CannotVectorize("other kernels than that of CPUs draw other numbers")
     shape = call.output_shape()
-    if shape is None or shape[0] != 1 or shape[1] is None or shape[1] > _MOST:
+    if shape is None or shape[0] != 1 or shape[1] is None or shape[1] > philox.SMALL:
         raise CannotVectorize("not a few choices by one row of logits")
     with call.emit.graph.as_default():
         key, counter = philox.scramble(seed.tensor if seed.is_stacked else seed.tensor[None])

@@ -23,24 +23,17 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.values import Value, is_static, size_of
 
-# Numbers drawn in one iteration up to which integer ops beat a loop over the kernel.
-_SMALL = 64
-
-_KERNEL = "the kernel's own arithmetic is needed for what a loop would draw, bit for bit"
-
 run_once(table("StatelessRandomGetAlg"))
 loop_on_purpose(
     {
         **table(
-            "RandomIndexShuffle StatelessParameterizedTruncatedNormal StatelessRandomBinomial "
+            "StatelessParameterizedTruncatedNormal StatelessRandomBinomial "
             "StatelessRandomGammaV2 StatelessRandomGammaV3 StatelessRandomPoisson "
-            "StatelessShuffle StatelessTruncatedNormal StatelessTruncatedNormalV2",
-            "rounds",
+            "StatelessShuffle StatelessTruncatedNormal StatelessTruncatedNormalV2"
         ),
-        **table("StatelessMultinomial"),
         **table("SobolSample"),
     },
-    _KERNEL,
+    philox.KERNEL,
 )
 loop_on_purpose(
     table(
@@ -129,13 +122,13 @@ def _check(call: Call, shape: Value) -> int:
     if not is_static(inner):
         raise CannotVectorize("the shape is not known before running")
     count = size_of(inner)
-    if count > _SMALL:
+    if count > philox.SMALL:
         raise CannotVectorize("it draws many numbers")
     if _is_normal(call):
         if call.output_dtype() == tf.float64:
-            raise CannotVectorize(f"{_KERNEL} (float64)")
+            raise CannotVectorize(f"{philox.KERNEL} (float64)")
         if not _normal.is_exact():
-            raise CannotVectorize(f"{_KERNEL} (another C library)")
+            raise CannotVectorize(f"{philox.KERNEL} (another C library)")
     return count
 
 
