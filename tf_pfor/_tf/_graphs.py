@@ -294,6 +294,24 @@ def call_row_loop(
     return list(create_op(graph, "PartitionedCall", list(inputs), protos, "rows").outputs)
 
 
+def depending_on_nothing(graph: Any) -> Any:
+    """``control_dependencies(None)``, but in the same XLA context.
+
+    An op outside of it would be an input of what XLA compiles, and no constant.
+    """
+    context = graph._control_flow_context
+    while context is not None and not context.IsXLAContext():
+        context = context.outer_context
+    return graph.control_dependencies(None) if context is None else _inside(graph, context)
+
+
+@contextlib.contextmanager
+def _inside(graph: Any, context: Any) -> Generator[None]:
+    with graph.control_dependencies(None):  # puts back the context that it leaves
+        graph._set_control_flow_context(context)
+        yield
+
+
 def lower(op: tf.Operation) -> None:
     """Has branches or a loop run in the graph around them, as those of ``tf.cond`` do.
 

@@ -174,7 +174,7 @@ class Emitter:
             if key in self._constants:
                 return self._constants[key]
         proto = tf.make_tensor_proto(array, dtype=dtype)
-        with self.graph.control_dependencies(None):
+        with _graphs.depending_on_nothing(self.graph):
             tensor = self.create(
                 "Const",
                 [],

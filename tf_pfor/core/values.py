@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _graphs
 
 Shape = tuple[int | None, ...] | None
 """A static shape; None for an unknown dimension, and for an unknown rank."""
@@ -260,7 +261,7 @@ class Unstacked(Value):
             return Value.seen_from(self, graph, home)
 
         def make() -> tf.Tensor:
-            with graph.as_default(), tf.control_dependencies(None):
+            with graph.as_default(), _graphs.depending_on_nothing(graph):
                 return tf.constant(known, dtype)  # pyright: ignore[reportArgumentType]
 
         return dataclasses.replace(self, cell=Cell(None, make))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor._tf import _graphs
 from tf_pfor.converters.math._weights import LARGE
 from tf_pfor.core.call import Call
 from tf_pfor.core.shapes import fold
@@ -76,7 +77,7 @@ def _product(call: Call, rows: Value, matrix: tf.Tensor) -> tf.Tensor:
     widths: list[Any] = [c.shape[1] for c in columns]
     key = ("blocks", matrix.op, matrix.value_index, *widths)
     if key not in call.memo:
-        with matrix.graph.as_default(), tf.control_dependencies(None):
+        with matrix.graph.as_default(), _graphs.depending_on_nothing(matrix.graph):
             call.memo[key] = tf.split(matrix, widths, 0)
     pairs = zip(columns, call.memo[key])
     return call.emit("AddN", [call.emit("MatMul", c, block) for c, block in pairs])
@@ -117,6 +118,7 @@ class _Group:
         memo = self._call.memo
         key = ("beside", *((m.op, m.value_index) for m in self._matrices))
         if key not in memo:
-            with self._matrices[0].graph.as_default(), tf.control_dependencies(None):
+            graph = self._matrices[0].graph
+            with graph.as_default(), _graphs.depending_on_nothing(graph):
                 memo[key] = tf.concat(self._matrices, 1)
         return memo[key]

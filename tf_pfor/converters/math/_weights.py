@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _graphs
 from tf_pfor.converters.analysis._loop_graphs import effects, source
 from tf_pfor.core.accesses import QUERIES, READS
 from tf_pfor.core.call import Call
@@ -51,7 +52,7 @@ def transposed_once(call: Call, b: Value, rows: int | None) -> tf.Tensor | None:
         return None
     memo, key = call.memo, ("transposed", tensor.op, tensor.value_index)
     if key not in memo:
-        with tensor.graph.as_default(), tf.control_dependencies(None):
+        with tensor.graph.as_default(), _graphs.depending_on_nothing(tensor.graph):
             memo[key] = _transpose(tensor, b.inner_shape)
     return memo[key]
 
