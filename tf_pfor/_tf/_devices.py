@@ -14,7 +14,10 @@ def memory_limit(name: str) -> int:
     current: Any = context.context()
     current.ensure_initialized()
     devices = pywrap_tfe.TFE_ContextListDevices(current._handle)
-    for i in range(pywrap_tfe.TF_DeviceListCount(devices)):
-        if pywrap_tfe.TF_DeviceListName(devices, i).endswith(f":{name}"):
-            return int(pywrap_tf_session.TF_DeviceListMemoryBytes(devices, i))
-    return 0
+    try:
+        for i in range(pywrap_tfe.TF_DeviceListCount(devices)):
+            if pywrap_tfe.TF_DeviceListName(devices, i).endswith(f":{name}"):
+                return int(pywrap_tf_session.TF_DeviceListMemoryBytes(devices, i))
+        return 0
+    finally:
+        pywrap_tfe.TF_DeleteDeviceList(devices)

@@ -30,12 +30,15 @@ def _batch_axis(call: Call, name: str) -> int:
 
 
 def _check(call: Call) -> None:
-    if call.attr("dropout"):
-        raise CannotVectorize("cuDNN's dropout would be drawn in another order")
     params = call.inputs["params"]
     assert isinstance(params, Value)
     if params.is_stacked:
         raise CannotVectorize("the weights differ between iterations")
+
+
+def _check_dropout(call: Call) -> None:
+    if call.attr("dropout"):
+        raise CannotVectorize("each row draws a dropout of its own, in the order of the loop")
 
 
 def _joined(call: Call, names: tuple[str, ...]) -> dict[str, tf.Tensor]:
@@ -64,6 +67,7 @@ def _is_for_gradients(op: tf.Operation) -> bool:
 @RegisterPFor("CudnnRNNV3", ALWAYS, attrs=(*_ATTRS, "is_training", "num_proj", "time_major"))
 def cudnn_rnn(call: Call, *_: Value) -> Any:
     """One layer over the batch of all rows."""
+    _check_dropout(call)
     if not any(v.is_stacked for v in call.flat_inputs()):
         return [Value.unstacked(t) for t in call.rebuild()]
     _check(call)
@@ -80,6 +84,7 @@ def cudnn_rnn(call: Call, *_: Value) -> Any:
 @RegisterPFor("CudnnRNNBackpropV3", ALWAYS, attrs=(*_ATTRS, "num_proj", "time_major"))
 def cudnn_rnn_gradient(call: Call, *_: Value) -> Any:
     """The gradients of inputs and states, after another forward pass over the batch of all rows."""
+    _check_dropout(call)
     if not any(v.is_stacked for v in call.flat_inputs()):
         space = call.inputs["reserve_space"]
         assert isinstance(space, Value)

@@ -129,12 +129,11 @@ def list_difference(call: Call, x: Value, y: Value) -> Any:
     count = tf.shape(first.rows)[0]
     left = tf.raw_ops.ListDiff(x=pairs[:count], y=pairs[count:], out_idx=tf.int64)
     rows = tf.gather(first.rows, left.idx)
-    starts = (
-        tf.cast(row_starts(first.sizes), tf.int64)
-        if isinstance(x, Ragged)
-        else (tf.range(tf.cast(call.loop.length_tensor, tf.int64)) * first.sizes[0])
-    )
-    own = tf.cast(left.idx - tf.gather(starts, rows), call.output_dtype(1))
+    if isinstance(x, Ragged):
+        before = tf.gather(tf.cast(row_starts(first.sizes), tf.int64), rows)
+    else:
+        before = rows * tf.cast(tf.shape(call.stacked(x))[1], tf.int64)
+    own = tf.cast(left.idx - before, call.output_dtype(1))
     return by_row(call, rows, [tf.gather(first.flat[0], left.idx), own])
 
 
