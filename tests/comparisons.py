@@ -138,6 +138,29 @@ def mapped(one, *args, **options):
     )
 
 
+def check_ragged_rows(function, elements, *, unknown, rtol, atol):
+    """``function`` over rows of own length against a call for each; no rows too for unknown n."""
+
+    def run(x):
+        return tf_pfor.vectorized_map(function, x, fallback="error")
+
+    def dense(row):
+        return row.to_tensor() if isinstance(row, tf.RaggedTensor) else row
+
+    if unknown:
+        spec = tf.RaggedTensorSpec([None, *elements.shape[1:]], elements.dtype, 1)
+        run = tf.function(run, input_signature=[spec])
+        assert dense(run(elements[:0])).shape[0] == 0
+    found = run(elements)
+    assert found.shape[0] == elements.nrows()
+    for i in range(int(elements.nrows())):
+        row, expected = dense(found[i]), function(elements[i])
+        if tf.size(expected) == 0:
+            assert tf.size(row) == 0
+            continue
+        np.testing.assert_allclose(row, expected, rtol=rtol, atol=atol)
+
+
 def in_two_maps(one, *args):
     """``one`` over the first two axes of ``args``."""
     return mapped(lambda *rows: mapped(one, *rows), *args)

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import check_ragged_rows
 
 LENGTHS = [5, 3, 6, 4, 7]
 RANDOM = np.random.default_rng(0)
@@ -55,25 +56,10 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-def dense(row):
-    return row.to_tensor() if isinstance(row, tf.RaggedTensor) else row
-
-
 @pytest.mark.parametrize("unknown", [False, True], ids=["known n", "unknown n"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values(name, unknown):
-    function, elements = PROGRAMS[name]
-
-    def mapped(x):
-        return tf_pfor.vectorized_map(function, x, fallback="error")
-
-    if unknown:
-        spec = tf.RaggedTensorSpec([None, *elements.shape[1:]], elements.dtype, 1)
-        mapped = tf.function(mapped, input_signature=[spec])
-        assert dense(mapped(elements[:0])).shape[0] == 0
-    found = mapped(elements)
-    for i in range(len(LENGTHS)):
-        np.testing.assert_allclose(dense(found[i]), function(elements[i]), rtol=1e-6, atol=1e-6)
+    check_ragged_rows(*PROGRAMS[name], unknown=unknown, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", [n for n, (_, x) in PROGRAMS.items() if x is not IDS])

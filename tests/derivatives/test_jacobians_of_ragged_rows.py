@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import check_ragged_rows
 
 LENGTHS = [3, 1, 4, 0, 2]
 RANDOM = np.random.default_rng(0)
@@ -57,22 +58,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("unknown", [False, True], ids=["known n", "unknown n"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values(name, unknown):
-    function, elements = PROGRAMS[name]
-
-    def mapped(x):
-        return tf_pfor.vectorized_map(function, x, fallback="error")
-
-    if unknown:
-        spec = tf.RaggedTensorSpec([None, *elements.shape[1:]], elements.dtype, 1)
-        mapped = tf.function(mapped, input_signature=[spec])
-    found = mapped(elements)
-    for i in range(len(LENGTHS)):
-        row, expected = found[i], function(elements[i])
-        row = row.to_tensor() if isinstance(row, tf.RaggedTensor) else row
-        if tf.size(expected) == 0:
-            assert tf.size(row) == 0
-            continue
-        np.testing.assert_allclose(row, expected, rtol=1e-8, atol=1e-10)
+    check_ragged_rows(*PROGRAMS[name], unknown=unknown, rtol=1e-8, atol=1e-10)
 
 
 def test_a_gradient_of_jacobians():

@@ -67,15 +67,15 @@ def explain(
     report = describe(
         fn, *args, fallback_to_while_loop=fallback_to_while_loop, while_strategy=while_strategy
     )
-    if not _is_shown():
+    return shown(report)
+
+
+def shown(report: Report) -> Report:
+    """Prints a report; not in a notebook, which shows what the last line of a cell returns."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if type(shell).__name__ != "ZMQInteractiveShell":
         print(report)
     return report
-
-
-def _is_shown() -> bool:
-    """Whether this is a notebook, which shows what the last line of a cell returns."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 def describe(

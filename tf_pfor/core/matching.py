@@ -41,10 +41,10 @@ def group(
 
 def is_shape_arithmetic(op: tf.Operation) -> bool:
     """Integer scalars and vectors made from others: of little use but in shapes and indices."""
-    return makes_integers(op) and not op.device
+    return may_be_folded(op) and not op.device
 
 
-def makes_integers(op: tf.Operation) -> bool:
+def may_be_folded(op: tf.Operation) -> bool:
     """The same, on any device: where it is a constant nobody need know on which."""
     if len(op.outputs) != 1 or not op.inputs or op.control_inputs:
         return False

@@ -244,7 +244,7 @@ class Walker:
         if op.type == "Const":
             return [self._constant(op, _tf.static_value(op.outputs[0]))], []
         values = [self._values[_key(t)] for t in op.inputs]
-        if matching.makes_integers(op) and not schema.is_stateful:
+        if matching.may_be_folded(op) and not schema.is_stateful:
             known = self.bounds.constant(op.outputs[0])
             known = folded(op, values) if known is None else known
             if known is not None:

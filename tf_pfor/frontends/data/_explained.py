@@ -23,6 +23,8 @@ _ROWS = 8  # of the batch that is read
 def explain(fn: Callable[..., Any], dataset: Any, *, ragged: bool = True) -> Report:
     """Prints what becomes of each op of ``fn`` in ``map_and_batch``: what loops, and why.
 
+    A notebook shows the report that is returned, as a table; nothing is printed there.
+
     Args:
       fn: as for ``map_and_batch``. It is traced, not run.
       dataset: of single elements, of which the first few are read.
@@ -59,6 +61,4 @@ def explain(fn: Callable[..., Any], dataset: Any, *, ragged: bool = True) -> Rep
     def one(*components: Any) -> Any:
         return as_dataset_reads(converted(*_elements.rows(components)))
 
-    report = _of_rows.describe(one, *_elements.arguments(batch))
-    print(report)
-    return report
+    return _of_rows.shown(_of_rows.describe(one, *_elements.arguments(batch)))
