@@ -27,9 +27,13 @@ def test_a_notebook_shows_what_is_returned(capsys, monkeypatch):
     """And nothing twice."""
     shell = type("ZMQInteractiveShell", (), {})()
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
-    report = tf_pfor.explain(body, tf.ones([8, 2]))
+    rows = tf.ones([8, 2])
+    reports = [
+        tf_pfor.explain(body, rows),
+        tf_pfor.data.explain(body, tf.data.Dataset.from_tensor_slices(rows)),
+    ]
     assert capsys.readouterr().out == ""
-    assert "MatMul" in report._repr_html_()
+    assert all("MatMul" in report._repr_html_() for report in reports)
 
 
 def test_of_a_map(capsys):

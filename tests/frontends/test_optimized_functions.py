@@ -25,6 +25,28 @@ def test_called_functions():
     assert "StatelessWhile" in types or "While" in types  # its own traces are as they were
 
 
+def test_what_tensorflow_vectorizes_itself():
+    @tf.function
+    def inner(xs):
+        return tf.vectorized_map(tf.nn.softmax, xs)
+
+    def fn(xs):
+        with tf.GradientTape() as tape:
+            tape.watch(xs)
+            ys = tf.sin(xs) * xs
+        return tf.vectorized_map(tf.norm, xs), inner(xs), tape.batch_jacobian(ys, xs)
+
+    own = tf.vectorized_map
+    wanted = tf.function(fn)(tf.constant(XS))
+    fast = tf_pfor.optimize(fn)
+    for a, b in zip(wanted, fast(tf.constant(XS))):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    kinds = [r.kind for r in fast.report.vectorized]
+    assert sorted(kinds) == ["GradientTape.batch_jacobian", *["tf.vectorized_map"] * 2]
+    assert not fast.report.kept
+    assert tf.vectorized_map is own
+
+
 def test_concrete_functions_that_are_called():
     inner = tf.function(lambda xs: tf.map_fn(tf.nn.softmax, xs)).get_concrete_function(OPEN)
     fast = tf_pfor.optimize(lambda xs: inner(xs) * 2.0)

@@ -26,10 +26,11 @@ class Hooks(NamedTuple):
 
 
 _HOOKS: contextvars.ContextVar[Hooks | None] = contextvars.ContextVar("tf_pfor_loops", default=None)
-_NAMES = {  # who makes a loop for the user: the function that calls ``tf.while_loop``
+_NAMES = {  # who makes a loop for the user: the function that calls ``tf.while_loop``, or maps
     "_known_len_tf_for_stmt": "for", "_tf_iterator_for_stmt": "for", "_tf_range_for_stmt": "for",
     "_tf_ragged_for_stmt": "for", "foldl": "tf.foldl", "foldr": "tf.foldr", "map_fn": "tf.map_fn",
-    "scan": "tf.scan", "while_stmt": "while",
+    "scan": "tf.scan", "while_stmt": "while", "jacobian": "GradientTape.jacobian",
+    "batch_jacobian": "GradientTape.batch_jacobian",
 }  # fmt: skip
 
 
@@ -85,14 +86,14 @@ def replaced(hooks: Hooks) -> Generator[None]:
         _SWITCH.release()
 
 
-def kind_of_loop() -> str:
-    """What the user has written, of a loop that is asked for now."""
+def kind_of_loop(otherwise: str = "tf.while_loop") -> str:
+    """What the user has written, of a loop or a map that is asked for now."""
     frame: Any = inspect.currentframe()
     while frame is not None and _tf.is_machinery(frame.f_code.co_filename):
         if frame.f_code.co_name in _NAMES:
             return _NAMES[frame.f_code.co_name]
         frame = frame.f_back
-    return "tf.while_loop"
+    return otherwise
 
 
 def traced_apart(function: Any, python_function: Callable[..., Any]) -> Any:

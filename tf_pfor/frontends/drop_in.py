@@ -163,6 +163,9 @@ _OURS: dict[tuple[str, str], Callable[..., Any]] = {
 
 
 _here = contextvars.ContextVar("tf_pfor_drop_in", default=0)
+_observer: contextvars.ContextVar[Callable[[str], None] | None] = contextvars.ContextVar(
+    "tf_pfor_drop_in_observer", default=None
+)
 
 
 class _Switch:
@@ -206,8 +209,13 @@ def _pair(module: str, name: str, ours: Callable[..., Any]) -> tuple[Any, Any]:
 
     @functools.wraps(old)
     def call(*args: Any, **kwargs: Any) -> Any:
-        function: Any = ours if _SWITCH.everywhere or _here.get() else old
-        return function(*args, **kwargs)
+        if not (_SWITCH.everywhere or _here.get()):
+            return old(*args, **kwargs)
+        result = ours(*args, **kwargs)
+        observer = _observer.get()
+        if observer is not None:
+            observer(name)
+        return result
 
     return old, _no_autograph(call)
 
@@ -255,6 +263,17 @@ def drop_in() -> Generator[None]:
     finally:
         _here.reset(token)
         _SWITCH.release()
+
+
+@contextlib.contextmanager
+def observed_drop_in(observer: Callable[[str], None]) -> Generator[None]:
+    """``drop_in``, which tells ``observer`` the name of each entry point after it was called."""
+    token = _observer.set(observer)
+    try:
+        with drop_in():
+            yield
+    finally:
+        _observer.reset(token)
 
 
 def enable_drop_in() -> None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs, _loops, _stacks
 from tf_pfor.core import nests
+from tf_pfor.frontends.drop_in import observed_drop_in
 from tf_pfor.frontends.loops import _vectorized
 from tf_pfor.frontends.loops._independence import Analysis, Dependent, source
 from tf_pfor.frontends.loops._report import LoopRecord
@@ -19,6 +20,7 @@ from tf_pfor.tracing.trace import autographed
 
 _no_autograph = tf.autograph.experimental.do_not_convert
 _under_xla: contextvars.ContextVar[bool] = contextvars.ContextVar("tf_pfor_xla", default=False)
+_ENTRY_POINTS = {"vectorized_map": "tf.vectorized_map"}  # as users know them
 
 
 class Tracer:
@@ -38,7 +40,8 @@ class Tracer:
         token = _under_xla.set(_under_xla.get() or jit_compile)
         try:
             with _loops.replaced(_loops.Hooks(self._loop, self._call)):
-                yield
+                with observed_drop_in(self._mapped):
+                    yield
         finally:
             _under_xla.reset(token)
 
@@ -50,6 +53,11 @@ class Tracer:
             if line not in known or not line:
                 why = "it is in a function that was traced before (a concrete function, a model "
                 self.records.append(LoopRecord("while", line, False, why + "that was loaded)"))
+
+    def _mapped(self, entry_point: str) -> None:
+        """Records a call of TensorFlow's own vectorizer, which tf_pfor has answered."""
+        kind = _loops.kind_of_loop(_ENTRY_POINTS.get(entry_point, entry_point))
+        self.records.append(LoopRecord(kind, _stacks.user_line(), True))
 
     # Functions ------------------------------------------------------------
 
