@@ -12,30 +12,13 @@ RULES: dict[str, Rule] = {}
 """``RULES[op_type](call, *inputs)``, in the order of the OpDef, of which some are ``Ragged``."""
 FAMILIES: dict[str, Rule] = {}
 """The same, by the family of the op's rules for stacked inputs."""
-OF_SHAPES = frozenset([
-    "BroadcastGradientArgs", "BroadcastTo", "Cast", "ConcatOffset", "ConcatV2", "Cumsum",
-    "DenseBincount", "DynamicStitch", "ExpandDims", "Fill", "GatherV2", "Identity", "Minimum",
-    "Mul", "Pack",
-    "Prod", "RandomStandardNormal", "RandomUniform", "RandomUniformInt", "Reshape", "Slice",
-    "StatelessRandomNormalV2", "StatelessRandomUniformFullIntV2", "StatelessRandomUniformIntV2",
-    "StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "StridedSlice", "StridedSliceGrad",
-    "Tile", "TruncatedNormal", "UnsortedSegmentMax", "UnsortedSegmentMin",
-    "UnsortedSegmentProd", "UnsortedSegmentSum",
-])  # fmt: skip
-"""Those that know what to do where only shapes, or sizes, of ragged rows are given."""
-TAKERS = frozenset([
-    "Case", "If", "PartitionedCall", "StatefulPartitionedCall", "StatelessCase", "StatelessIf",
-    "StatelessWhile", "While",
-])  # fmt: skip
-"""Ops that hand ragged rows on to functions of theirs, which are converted for them."""
-OF_ONE_AXIS = frozenset(["GatherV2", "Slice"])
+OF_SHAPES: set[str] = set()
+"""Ops whose rules know what to do where only shapes, or sizes, of ragged rows are given."""
+OF_ONE_AXIS: set[str] = set()
 """Ops whose rules take rows that differ along one axis only, in general."""
-ROW_KERNELS = frozenset([
-    "DecodeAndCropJpeg", "DecodeBmp", "DecodeGif", "DecodeImage", "DecodeJpeg",
-    "DecodePng", "DecodeWav", "DecodeWebP", "EncodeJpeg", "EncodeJpegVariableQuality", "EncodePng",
-    "EncodeWav", "ExtractJpegShape", "MatchingFiles", "ParseTensor", "ReadFile", "SerializeTensor",
-    "StatelessSampleDistortedBoundingBox",
-])  # fmt: skip
+TAKERS: set[str] = set()
+"""Ops that hand ragged rows on to functions of theirs, which are converted for them."""
+ROW_KERNELS: set[str] = set()
 """Ops that have no kernel for batches: one for all rows in parallel is the best there is."""
 BY_KERNEL = "it has no kernel for batches: its kernel for one runs for all rows in parallel"
 SOURCES: dict[str, Rule] = {}
@@ -51,38 +34,62 @@ def rule_of(op_type: str) -> Rule | None:
     return RULES.get(op_type) or FAMILIES.get(REGISTRY.family_of(op_type))
 
 
-def family_rule(family: str) -> Callable[[Rule], Rule]:
-    """A decorator: registers a rule for all ops of a family."""
+def family_rule(family: str, *, of_shapes: str = "") -> Callable[[Rule], Rule]:
+    """A decorator: registers a rule for a family; ``of_shapes`` as for ``ragged_rule``."""
 
     def register(rule: Rule) -> Rule:
         FAMILIES[family] = rule
+        OF_SHAPES.update(of_shapes.split())
         return rule
 
     return register
 
 
-def source(op_types: str) -> Callable[[Rule], Rule]:
-    """A decorator: registers what makes ragged rows, for op types with spaces between."""
+def source(op_types: str, *, by_kernel: bool = False) -> Callable[[Rule], Rule]:
+    """A decorator: registers what makes ragged rows.
+
+    Args:
+      op_types: one or more, with spaces between.
+      by_kernel: these ops have no kernel for batches (``ROW_KERNELS``).
+    """
 
     def register(rule: Rule) -> Rule:
         SOURCES.update(dict.fromkeys(op_types.split(), rule))
+        ROW_KERNELS.update(op_types.split() if by_kernel else ())
         return rule
 
     return register
 
 
-def ragged_rule(op_types: str | Iterable[str]) -> Callable[[Rule], Rule]:
+def ragged_rule(
+    op_types: str | Iterable[str], *, of_shapes: bool | str = False, of_one_axis: bool = False
+) -> Callable[[Rule], Rule]:
     """A decorator: registers a rule for op types.
 
     Args:
       op_types: one or more, in a string with spaces between.
+      of_shapes: which of them also take shapes, or sizes, of ragged rows; True for all.
+      of_one_axis: they take rows that differ along one axis only, in general.
     """
     names = op_types.split() if isinstance(op_types, str) else list(op_types)
+    taking = of_shapes.split() if isinstance(of_shapes, str) else names if of_shapes else ()
 
     def register(rule: Rule) -> Rule:
         for name in names:
             assert name not in RULES, f"{name} has a rule"
             RULES[name] = rule
+        OF_SHAPES.update(taking)
+        OF_ONE_AXIS.update(names if of_one_axis else ())
+        return rule
+
+    return register
+
+
+def takes_ragged(op_types: str) -> Callable[[Rule], Rule]:
+    """A decorator: the converter hands ragged rows on to functions of the ops (``TAKERS``)."""
+
+    def register(rule: Rule) -> Rule:
+        TAKERS.update(op_types.split())
         return rule
 
     return register

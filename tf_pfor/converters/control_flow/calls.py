@@ -11,11 +11,13 @@ from tf_pfor.converters.control_flow import _collectives
 from tf_pfor.core.call import Call
 from tf_pfor.core.registry import ALWAYS, RegisterPFor
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged_rules import takes_ragged
 
 # Which device or compiler runs a function does not change what it computes.
 _HINTS = ("Tout", "config", "config_proto", "executor_type", "f")
 
 
+@takes_ragged("PartitionedCall StatefulPartitionedCall")
 @RegisterPFor("PartitionedCall", ALWAYS, attrs=_HINTS, family="inline")
 @RegisterPFor("StatefulPartitionedCall", ALWAYS, attrs=_HINTS, family="inline")
 def call_of_function(call: Call, args: list[Value]) -> Any:

@@ -69,6 +69,7 @@ from tf_pfor.core.registry import ALWAYS, ANY, RegisterPFor
 from tf_pfor.core.stacked_lists import ListRows, rows_of
 from tf_pfor.core.values import Layout, Value, dims, is_static
 from tf_pfor.layouts.ragged_parts import of_one_inner_shape
+from tf_pfor.layouts.ragged_rules import takes_ragged
 
 # Elements from which on nobody looks whether all branches give the same constant.
 _SMALL = 16
@@ -77,6 +78,7 @@ _IF = ("then_branch", "else_branch", "output_shapes", "Tin", "Tout")
 _CASE = ("branches", "output_shapes", "Tin", "Tout")
 
 
+@takes_ragged("Case If StatelessCase StatelessIf")
 @RegisterPFor("If", ALWAYS, attrs=_IF)
 @RegisterPFor("StatelessIf", ANY, attrs=_IF)
 def convert_if(call: Call, cond: Value, input: list[Value]) -> Any:

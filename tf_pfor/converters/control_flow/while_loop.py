@@ -30,6 +30,7 @@ from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.registry import ALWAYS, ANY, RegisterPFor
 from tf_pfor.core.values import Layout, Shape, Stacked, Unstacked, Value, is_static
 from tf_pfor.layouts.ragged import is_ragged
+from tf_pfor.layouts.ragged_rules import takes_ragged
 
 _ATTRS = ("T", "body", "cond", "output_shapes", "parallel_iterations")
 
@@ -43,6 +44,7 @@ _CHEAP_ROW = 32
 _ONE_SHAPE = "Give it the largest shape before the loop"
 
 
+@takes_ragged("While StatelessWhile")
 @RegisterPFor("While", ALWAYS, attrs=_ATTRS)
 @RegisterPFor("StatelessWhile", ANY, attrs=_ATTRS)
 def convert_while(call: Call, input: list[Value]) -> Any:

@@ -20,7 +20,7 @@ from tf_pfor.core.regions import Region, key
 from tf_pfor.core.registry import ANY, Outcome, RegisterPFor
 from tf_pfor.core.values import Shape, Value, dims, is_static
 from tf_pfor.layouts import row_kernels
-from tf_pfor.layouts.ragged_rules import BY_KERNEL, ROW_KERNELS, source
+from tf_pfor.layouts.ragged_rules import BY_KERNEL, source
 
 _ATTRS = {
     "DecodeAndCropJpeg": (
@@ -53,7 +53,6 @@ _ATTRS = {
         "aspect_ratio_range", "area_range", "max_attempts", "use_image_if_no_bounding_boxes",
     ),
 }  # fmt: skip
-assert _ATTRS.keys() == ROW_KERNELS
 
 
 def of_one_shape(call: Call, *_: Value) -> Any:
@@ -70,7 +69,7 @@ for op_type, attrs in _ATTRS.items():
     RegisterPFor(op_type, ANY, attrs=attrs, outcome=Outcome.LOOPED, note=BY_KERNEL)(of_one_shape)
 
 
-@source(" ".join(sorted(ROW_KERNELS)))
+@source(" ".join(_ATTRS), by_kernel=True)
 def of_own_shape(call: Call, *_: Value) -> Any:
     """Results of which each row has its own shape."""
     if any(_shape(call, t) is None for t in call.op.outputs):

@@ -148,7 +148,7 @@ def _behind(call: Call, value: Ragged, axis: int) -> int:
     return axis - value.n_leading + 1
 
 
-@ragged_rule("Pack")
+@ragged_rule("Pack", of_shapes=True)
 def pack(call: Call, values: list[Value]) -> Any:
     """A stack of rows of the same sizes; of numbers, some of which are sizes, a shape."""
     if not any(isinstance(v, Ragged) for v in values):

@@ -84,7 +84,7 @@ def equal(call: Call, x: Value, y: Value) -> Any:
     return elementwise(call, x, y)
 
 
-@ragged_rule("Minimum Mul")
+@ragged_rule("Minimum Mul", of_shapes=True)
 def elements_or_sizes(call: Call, x: Value, y: Value) -> Any:
     """Elementwise; a size times one, or min(size, max(size, z)), is that size."""
     if isinstance(x, Ragged) or isinstance(y, Ragged):
@@ -143,7 +143,7 @@ def _same_as_dense(call: Call, flat: list[Value]) -> Any:
     return call.rebuild(**changes)
 
 
-@ragged_rule("Identity StopGradient")
+@ragged_rule("Identity StopGradient", of_shapes="Identity")
 def identity(call: Call, value: Ragged) -> Any:
     """The value; no gradient goes through a StopGradient."""
     if call.op_type == "Identity":

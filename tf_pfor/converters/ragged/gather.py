@@ -39,7 +39,7 @@ from tf_pfor.layouts.ragged_rules import ragged_rule
 from tf_pfor.layouts.row_sizes import dim
 
 
-@ragged_rule("GatherV2")
+@ragged_rule("GatherV2", of_shapes=True, of_one_axis=True)
 def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
     """From a table or a tensor of the row by ragged indices; of ragged rows by indices."""
     del axis
@@ -146,7 +146,7 @@ def resource_gather(call: Call, resource: Value, indices: Value) -> Any:
     return from_packed(call, call.rebuild(indices=indices.tensor), indices.sizes)
 
 
-@ragged_rule("ConcatV2")
+@ragged_rule("ConcatV2", of_shapes=True)
 def concat(call: Call, values: list[Value], axis: Value) -> Any:
     """Along an axis that differs, or one behind these; of shapes, a shape."""
     del axis
@@ -258,7 +258,7 @@ def _joined_shapes(call: Call, values: list[Value]) -> Any:
     return shape_value(call.emit, sizes, call.output_dtype())
 
 
-@ragged_rule("ConcatOffset")
+@ragged_rule("ConcatOffset", of_shapes=True)
 def concat_offset(call: Call, concat_dim: Value, shape: list[Value]) -> Any:
     """Where the parts of a concatenation begin: sums of their sizes along its axis."""
     del concat_dim

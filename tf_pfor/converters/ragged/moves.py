@@ -76,7 +76,7 @@ def reverse(call: Call, tensor: Value, axis: Value) -> Any:
     return from_padded(call, made, sizes)
 
 
-@ragged_rule("BroadcastTo Tile")
+@ragged_rule("BroadcastTo Tile", of_shapes=True)
 def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
     """One element of each row, or what is shared, repeated to a shape of the row."""
     if isinstance(input, Ragged) and call.op_type == "Tile":
@@ -215,7 +215,7 @@ def _cleared(tensor: tf.Tensor, sizes: list[Any]) -> tf.Tensor:
     return tf.where(mask_of(sizes, room), tensor, tf.zeros([], tensor.dtype))
 
 
-@ragged_rule("StridedSliceGrad")
+@ragged_rule("StridedSliceGrad", of_shapes=True)
 def slice_gradient(
     call: Call, shape: Value, begin: Value, end: Value, strides: Value, dy: Value
 ) -> Any:

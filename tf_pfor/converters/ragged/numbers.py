@@ -169,7 +169,7 @@ def search(call: Call, sorted_inputs: Value, values: Value) -> Any:
 _DRAWS = "RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal"
 
 
-@ragged_rule(_DRAWS)
+@ragged_rule(_DRAWS, of_shapes=True)
 @source(_DRAWS)
 def draw(call: Call, shape: Value, *limits: Value) -> Any:
     """As many numbers as the rows have, in one draw."""
@@ -184,7 +184,7 @@ _SEEDED = (
 )
 
 
-@ragged_rule(_SEEDED)
+@ragged_rule(_SEEDED, of_shapes=True)
 @source(_SEEDED)
 def seeded_draw(call: Call, shape: Value, *others: Value) -> Any:
     """One draw for the largest row: the same seed begins with the same numbers in each."""

@@ -28,7 +28,7 @@ from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
 from tf_pfor.layouts.row_sizes import dim
 
 
-@family_rule("reduction")
+@family_rule("reduction", of_shapes="Prod")
 def reduction(call: Call, x: Any, axis: Value) -> Any:
     """Over axes that all rows share: packed. Over others: by segments, or with the identity."""
     del axis
@@ -196,7 +196,7 @@ def _open(x: Ragged) -> tf.Tensor:
 _NEUTRAL = {"Cumprod": 1, "Cumsum": 0, "CumulativeLogsumexp": -np.inf}
 
 
-@ragged_rule(_NEUTRAL)
+@ragged_rule(_NEUTRAL, of_shapes="Cumsum")
 def cumulative(call: Call, x: Value, axis: Value) -> Any:
     """What is neutral in the padding changes nothing, also in reverse; of one size, that size."""
     del axis

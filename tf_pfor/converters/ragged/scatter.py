@@ -98,7 +98,7 @@ def _checked(call: Call, first: Ragged, sizes: list[Any], axis: int) -> Ragged:
 _SEGMENTS = "UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum"
 
 
-@ragged_rule(_SEGMENTS)
+@ragged_rule(_SEGMENTS, of_shapes=True)
 @source(_SEGMENTS)
 def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments: Value) -> Any:
     """The segments of all rows follow each other."""
@@ -195,7 +195,7 @@ def _of_rows(call: Call, made: tf.Tensor, count: Any) -> Value:
     return Value.stacked(rows)
 
 
-@ragged_rule("DenseBincount")
+@ragged_rule("DenseBincount", of_shapes=True)
 def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any:
     """How often each number is there; a number that is too large is left out."""
     if isinstance(size, RowSize):

@@ -86,7 +86,7 @@ def rank(call: Call, input: Ragged) -> Any:
     return Value.unstacked(call.emit.constant(found), found)
 
 
-@ragged_rule("ExpandDims")
+@ragged_rule("ExpandDims", of_shapes=True)
 def expand_dims(call: Call, input: Value, dim: Value) -> Any:
     """A new axis: among the sizes, or in the packed form; of a size, a shape of one axis."""
     del dim
@@ -119,7 +119,7 @@ def _as_padded(
     return from_padded(call, made, sizes, is_clean=is_clean, is_tame=x.is_tame)
 
 
-@ragged_rule("Cast")
+@ragged_rule("Cast", of_shapes=True)
 def cast(call: Call, x: Value) -> Any:
     """Of elements; a shape stays a shape."""
     dtype = call.output_dtype()
@@ -169,7 +169,7 @@ def transpose(call: Call, x: Ragged, perm: Value) -> Any:
     return from_padded(call, moved, sizes, is_clean=True)
 
 
-@ragged_rule("Reshape")
+@ragged_rule("Reshape", of_shapes=True)
 @source("Reshape")
 def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     """Other sizes for the same elements, in the same order."""
@@ -308,7 +308,7 @@ def _product(sizes: Sequence[Any]) -> Any:
     return total
 
 
-@ragged_rule("Fill")
+@ragged_rule("Fill", of_shapes=True)
 def fill(call: Call, dims: Value, value: Value) -> Any:
     """A shape of the row, full of one element."""
     if not isinstance(dims, RowShape):
@@ -335,7 +335,7 @@ def _full(call: Call, sizes: list[Any], value: Value) -> Any:
     return from_packed(call, each, sizes[: last + 1])
 
 
-@ragged_rule("BroadcastGradientArgs")
+@ragged_rule("BroadcastGradientArgs", of_shapes=True)
 def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
     """Along which axes two shapes were broadcast, which is the same in all rows."""
     first, second = _numbers(call, "s0", s0), _numbers(call, "s1", s1)
@@ -370,7 +370,7 @@ def _numbers(call: Call, name: str, value: Value) -> list[Any]:
     return [int(s) for s in known]
 
 
-@ragged_rule("DynamicStitch")
+@ragged_rule("DynamicStitch", of_shapes=True)
 def stitch(call: Call, indices: list[Value], data: list[Value]) -> Any:
     """A shape with some sizes replaced, as gradients of reductions make it."""
     found: dict[int, Any] = {}

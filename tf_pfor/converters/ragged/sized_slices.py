@@ -53,7 +53,7 @@ def _checked_size(call: Call, first: Any, many: Any, room: Any) -> Any:
     return after_check(call, fits, text, [first, many], many)
 
 
-@ragged_rule("Slice")
+@ragged_rule("Slice", of_shapes=True, of_one_axis=True)
 def sized_slice_of_ragged(call: Call, input: Value, begin: Value, size: Value) -> Any:
     """As a range from each begin on."""
     first, many = call.maybe_constant("begin"), call.maybe_constant("size")

@@ -240,7 +240,7 @@ def _moved(x: tf.Tensor, axis: int, start: Any, stride: int, lengths: RowSizes) 
 # ---------------------------------------------------------------------------
 
 
-@ragged_rule("StridedSlice")
+@ragged_rule("StridedSlice", of_shapes=True)
 def slice_of_ragged(call: Call, input: Value, begin: Value, end: Value, strides: Value) -> Any:
     """Slices of the axes behind the sizes; an element or a range of the axis that differs."""
     if isinstance(input, RowShape):

@@ -58,8 +58,8 @@ def optimize(fn: Callable[..., Any]) -> OptimizedFunction:
     ``tf.while_loop`` and what is built on it, also in ``tf.function``s that ``fn`` calls. A loop is
     vectorized where each trip reads slice t of its inputs and writes one slice of its own of
     TensorArrays, and nothing else is carried but counters. Any other stays as it was; ``report``
-    says why, and where it stands. ``tf.vectorized_map`` and the jacobians of ``tf.GradientTape`` are
-    those of tf_pfor in it. ``docs/loops.md`` has more.
+    says why, and where it stands. ``tf.vectorized_map`` and the jacobians of ``tf.GradientTape``
+    are those of tf_pfor in it. ``docs/loops.md`` has more.
 
     Args:
       fn: a Python function, a ``tf.function``, a method or a Keras model. It is traced anew:

@@ -39,9 +39,9 @@ class Tracer:
         """In the ``with`` block loops are looked at."""
         token = _under_xla.set(_under_xla.get() or jit_compile)
         try:
-            with _loops.replaced(_loops.Hooks(self._loop, self._call)):
-                with observed_drop_in(self._mapped):
-                    yield
+            hooks = _loops.Hooks(self._loop, self._call)
+            with _loops.replaced(hooks), observed_drop_in(self._mapped):
+                yield
         finally:
             _under_xla.reset(token)
 
