@@ -114,10 +114,7 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
     if not _tf.in_xla_context(call.emit.graph):
         text = "a segment id is not below the number of segments in some iterations"
         ids = after_check(call, real, text, [ids], ids)
-    is_kept = (ids >= 0) & (ids < count)
-    if mask is not None:
-        is_kept &= mask
-    places = tf.where(is_kept, tf.cast(rows, ids.dtype) * count + ids, -1)
+    places = _places_in_rows(ids, count, rows, mask)
     n: Any = call.loop.length
     total = tf.cast(tf.cast(n, ids.dtype) * count, num_segments.dtype)
     made = call.rebuild(data=values, segment_ids=places, num_segments=total)
@@ -184,6 +181,16 @@ def _own_number(call: Call, data: Value, segment_ids: Value, sizes: RowSizes) ->
     return from_packed(call, made, [sizes])
 
 
+def _places_in_rows(
+    ids: tf.Tensor, count: Any, rows: tf.Tensor, mask: tf.Tensor | None
+) -> tf.Tensor:
+    """Where entries go if each row has ``count`` places; -1, which is nowhere, for all others."""
+    is_kept = (ids >= 0) & (ids < count)
+    if mask is not None:
+        is_kept &= mask
+    return tf.where(is_kept, tf.cast(rows, ids.dtype) * count + ids, -1)
+
+
 def _of_rows(call: Call, made: tf.Tensor, count: Any) -> Value:
     """[n * count, ...] -> [n, count, ...]."""
     shape = tf.shape(made)
@@ -221,10 +228,7 @@ def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any
         right = numbers >= 0 if mask is None else (numbers >= 0) | ~mask
         text = "a number is negative in some iterations"
         numbers = after_check(call, right, text, [numbers], numbers)
-    is_kept = (numbers >= 0) & (numbers < bins)
-    if mask is not None:
-        is_kept &= mask
-    places = tf.where(is_kept, tf.cast(rows, numbers.dtype) * bins + numbers, -1)
+    places = _places_in_rows(numbers, bins, rows, mask)
     dtype = call.output_dtype()
     each = others[0] if others else tf.ones(tf.shape(numbers), dtype)
     n: Any = call.loop.length
