@@ -257,3 +257,20 @@ def test_composites_that_all_rows_share(x):
     flat = x.values
     shared = vmap(lambda a, i: tf.reduce_sum(a.values) * i, (None, 0))(x, tf.range(2.0))
     _close(shared, [0, tf.reduce_sum(flat)])
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_numbers_of_rows_that_are_unknown_must_agree(jit_compile):
+    """A row too few would be broadcast to all, without a word."""
+    specs = [tf.TensorSpec([None, 2]), tf.TensorSpec([None])]
+
+    @tf.function(input_signature=specs, jit_compile=jit_compile)
+    def mapped(x, t):
+        return tf_pfor.vmap(lambda a, b: (a * b, 2.0 * b))(x, t)
+
+    for n in (0, 1, 3):
+        products, doubled = mapped(tf.ones([n, 2]), tf.ones([n]))
+        assert (products.shape, doubled.shape) == ([n, 2], [n])
+    with pytest.raises(tf.errors.InvalidArgumentError) as why:
+        mapped(tf.ones([5, 2]), tf.ones([1]))
+    assert jit_compile or "args[0], args[1] have:] [5 1]" in str(why.value)

@@ -451,3 +451,42 @@ def test_explain(capsys):
         tf_pfor.keras.explain(Vectorized(Attend()))
     with pytest.raises(tf_pfor.ArgumentError, match="holds no"):
         tf_pfor.keras.explain(keras.layers.Dense(2))
+
+
+def test_products_with_numbers_are_dense():
+    """Keras calls ``2.0 * x`` sparse."""
+    inputs = keras.Input([5])
+    layer = tf_pfor.keras.Vectorized(keras.layers.Dense(3), batch_of_one=True)
+    assert layer(2.0 * inputs).shape == (None, 3)
+    sparse = keras.Input([5], sparse=True)
+    assert tf_pfor.keras.Vectorized(tf.sparse.to_dense)(sparse).shape[0] is None
+
+
+def test_masks_of_layers_in_layers():
+    ids = np.array([[1, 2, 0], [1, 1, 1]])
+    steps = keras.layers.Embedding(9, 4, mask_zero=True)(ids)
+    inner = tf_pfor.keras.Vectorized(tf.nn.softmax)
+    for layer in (tf_pfor.keras.Vectorized(inner), keras.layers.TimeDistributed(inner)):
+        found = layer(steps)
+        np.testing.assert_allclose(found[0, :2], tf.nn.softmax(steps)[0, :2], rtol=1e-6)
+        np.testing.assert_allclose(found[1], tf.nn.softmax(steps)[1], rtol=1e-6)
+    rows = keras.layers.Masking()(np.ones([3, 4]))  # a mask [batch]
+    np.testing.assert_allclose(inner(rows), np.full([3, 4], 0.25), rtol=1e-6)
+
+
+def test_explain_knows_the_axis(capsys):
+    def center(x):
+        return x - tf_pfor.pmean(x, "batch")
+
+    layer = tf_pfor.keras.Vectorized(center, axis_name="batch")
+    keras.Sequential([keras.Input([5]), layer])
+    assert layer.explain().totals["rejected"] == 0
+
+
+def test_what_is_no_layer_and_no_batch():
+    with pytest.raises(tf_pfor.ArgumentTypeError, match="a layer or a function"):
+        tf_pfor.keras.Vectorized(keras.layers.Dense)
+    with pytest.raises(tf_pfor.ArgumentTypeError, match="found None"):
+        tf_pfor.keras.explain(None)
+    with pytest.raises(tf_pfor.ArgumentError, match="one tensor with a batch axis"):
+        tf_pfor.keras.Vectorized(tf.identity)(tf.zeros([]))

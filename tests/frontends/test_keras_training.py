@@ -1,5 +1,8 @@
 """tf_pfor.keras under fit: layers of one example, and models that clip the gradient of each."""
 
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -205,3 +208,25 @@ def test_dropout_and_moving_averages_under_fit():
     for row in rows:  # each example moves it on, one after the other
         average = 0.5 * average + 0.5 * row.mean(0)
     np.testing.assert_allclose(model.layers[0].fn.moving_mean.numpy(), average, 1e-4, 1e-5)
+
+
+def test_replicas_take_the_step_of_one():
+    """Gradients are of the whole batch, and so is the noise."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.frontends.replicas"],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert ran.stdout.strip().endswith("the same"), ran.stderr[-2000:]
+
+
+def test_it_is_exported(tmp_path):
+    net = keras.Sequential([keras.layers.Dense(3)])
+    model = tf_pfor.keras.PerExampleGradientModel(net)
+    model.compile("sgd", "mse")
+    x = np.random.default_rng(0).normal(size=[8, 5]).astype("float32")
+    model.fit(x, np.zeros([8, 3]), verbose=0)
+    for number, each in enumerate((model, tf_pfor.keras.PerExampleGradientModel(net))):
+        each(x)
+        each.export(str(tmp_path / str(number)), verbose=False)
+        served = tf.saved_model.load(str(tmp_path / str(number)))
+        np.testing.assert_allclose(served.serve(x), net(x), rtol=1e-5, atol=1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from tf_pfor.api.options import settings_of
 from tf_pfor.api.report import Report, records
 from tf_pfor.api.run import convert_body
 from tf_pfor.core import nests
+from tf_pfor.core.axes import Axis, check_name
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, NotVectorizableError
 from tf_pfor.core.report import Recorder
@@ -30,6 +32,7 @@ def explain(
     *args: Any,
     fallback_to_while_loop: bool = True,
     while_strategy: str = "auto",
+    axis_name: str | None = None,
 ) -> Report:
     """Prints what becomes of each op of ``fn`` when it is vectorized, and runs nothing.
 
@@ -47,6 +50,7 @@ def explain(
         signature, takes a dict of them.
       fallback_to_while_loop: as for ``pfor``. Ops that are refused are part of the report.
       while_strategy: as for ``vmap``.
+      axis_name: by which collectives (``psum`` ...) in ``fn`` may name the mapped axis.
 
     Returns:
       The ``Report``, which was printed.
@@ -65,7 +69,11 @@ def explain(
     (0, 0)
     """
     report = describe(
-        fn, *args, fallback_to_while_loop=fallback_to_while_loop, while_strategy=while_strategy
+        fn,
+        *args,
+        fallback_to_while_loop=fallback_to_while_loop,
+        while_strategy=while_strategy,
+        axis_name=axis_name,
     )
     return shown(report)
 
@@ -83,24 +91,26 @@ def describe(
     *args: Any,
     fallback_to_while_loop: bool = True,
     while_strategy: str = "auto",
+    axis_name: str | None = None,
 ) -> Report:
     """``explain`` without printing."""
     fn = getattr(fn, "of_one_example", fn)  # what a layer of batches maps
     settings = settings_of(None, "different", while_strategy, may_loop=fallback_to_while_loop)
-    name = getattr(fn, "__qualname__", getattr(fn, "name", type(fn).__name__))
+    name = _name_of(fn)
     fn, args = signature_elements.opened(fn, args)
     scratch = _tf.FuncGraph("explain")
     with scratch.as_default():
         body_fn, elements, n = arguments(fn, args, _placeholder)
-        body = trace(composites.by_parts(body_fn), [e.spec for e in elements])
+        known = n if isinstance(n, int) else _tf.static_value(n)
+        axis = Axis(check_name(axis_name), None if known is None else int(known))
+        body = trace(composites.by_parts(body_fn), [e.spec for e in elements], axis=axis)
         recorder = Recorder()
         before = len(scratch.get_operations())
         with contextlib.suppress(NotVectorizableError):  # what was rejected is in the records
             convert_body(body, elements, n, settings, recorder)
         emitted = [op.type for op in scratch.get_operations()[before:]]
-    known = n if isinstance(n, int) else tf.get_static_value(n)
     return Report(
-        name=str(name).split("<locals>.")[-1],
+        name=name,
         n=None if known is None else int(known),
         records=tuple(records(recorder)),
         body_ops=sum(op.type != "Const" for op, _, _ in recorder.entries),
@@ -109,6 +119,13 @@ def describe(
         emitted_constants=emitted.count("Const"),
         graphs=body_graph.graphs(body, recorder),
     )
+
+
+def _name_of(fn: Any) -> str:
+    """As the user knows it; TensorFlow calls the function f ``__inference_f_123``, in bytes."""
+    name = getattr(fn, "__qualname__", getattr(fn, "name", type(fn).__name__))
+    name = name.decode() if isinstance(name, bytes) else str(name)
+    return re.sub(r"^__inference_(.+)_\d+$", r"\1", name).split("<locals>.")[-1]
 
 
 def arguments(

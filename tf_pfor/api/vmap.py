@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -299,6 +300,9 @@ class Plan:
             self.elements.append(Element(front))
             self._slots.append(i)
         self.n = _size(sizes, self.elements, axis_size)
+        unknown = [k for k, (*_, size) in enumerate(sizes) if size is None]
+        if len(unknown) > int(isinstance(self.n, tf.Tensor)):
+            self.elements = _checked(self.elements, self.n, unknown, [x[0] for x in sizes])
 
     def of_rows(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """``fn`` as a function of the flat mapped elements of one example."""
@@ -368,6 +372,33 @@ def _move_to_front(tensor: tf.Tensor, axis: int) -> tf.Tensor:
         perm: Any = tf.concat([[axis], *others], 0)
         return tf.transpose(tensor, perm)
     return tf.transpose(tensor, [axis, *[i for i in range(tensor.shape.rank) if i != axis]])
+
+
+def _checked(
+    elements: list[Element], n: Dim, unknown: Sequence[int], names: Sequence[str]
+) -> list[Element]:
+    """Elements of which some have an unknown number of rows, which is n or an error when they run.
+
+    Not in the body of another map, whose rows may each have a number of their own.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    if tf.executing_eagerly() or _tf.in_body(graph):
+        return elements
+    tensors = [e.tensor for e in elements if e.tensor is not None]
+    if _tf.in_xla_context(graph):  # which has no checks, but refuses a wrong shape
+        for k in unknown:
+            shape = tf.concat([[n], tf.shape(tensors[k])[1:]], 0)
+            made = tf.reshape(tensors[k], shape)
+            made.set_shape(tensors[k].shape)
+            tensors[k] = made
+    else:
+        rows = tf.stack([tf.shape(t)[0] for t in tensors])
+        text = f"The arguments disagree in the size of the mapped axis. {', '.join(names)} have:"
+        check = tf.debugging.Assert(tf.reduce_all(rows == n), [text, rows], len(names))
+        with tf.control_dependencies([check]):
+            for k in unknown:
+                tensors[k] = tf.identity(tensors[k])
+    return [dataclasses.replace(e, tensor=t) for e, t in zip(elements, tensors)]
 
 
 def _size(

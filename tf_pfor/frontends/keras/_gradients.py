@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.derivatives.per_example import clipped_gradient_sum
-from tf_pfor.frontends.keras._scopes import keras
+from tf_pfor.frontends.keras._scopes import keras, unscaled_loss
 
 _no_autograph = tf.autograph.experimental.do_not_convert
 
@@ -77,7 +77,15 @@ class PerExampleGradientModel(keras.Model):
         self.noise = keras.random.SeedGenerator(seed)
         self._only_of_examples = False
         if model.built:
+            shape = getattr(model, "input_shape", None)
             self.built = True
+            if shape is not None:  # which an export asks for
+                self.build(shape)
+
+    def build(self, input_shape: Any) -> None:
+        """Makes the variables of the model inside, for a batch of this shape."""
+        if not self.model.built:
+            self.model.build(input_shape)
 
     def call(self, inputs: Any, training: Any = None) -> Any:
         """The outputs of a batch."""
@@ -107,6 +115,8 @@ class PerExampleGradientModel(keras.Model):
           (gradients, losses, outputs): one gradient for each of ``trainable_weights``, times
           ``scale``; the loss of each example, or of each microbatch; the outputs of the batch.
         """
+        if not self.model.built:
+            self(x)  # makes the variables
         _refuse_batch_statistics(self.model)
         weights = self.trainable_weights
         groups = tf.nest.map_structure(self._in_groups, (x, y, sample_weight))
@@ -116,7 +126,7 @@ class PerExampleGradientModel(keras.Model):
             outputs = self(x, training=True)
             self._only_of_examples = True
             try:
-                loss = self.compute_loss(x, y, outputs, sample_weight)
+                loss = unscaled_loss(self.compute_loss(x, y, outputs, sample_weight))
             finally:
                 self._only_of_examples = False
             kept[:] = [tf.nest.map_structure(lambda t: None, outputs)]
@@ -127,7 +137,7 @@ class PerExampleGradientModel(keras.Model):
             loss_of_group, weights, *groups, clip_norm=limit, has_aux=True,
             chunk_size=self.chunk_size,
         )  # fmt: skip
-        count = tf.shape(losses)[0]
+        count = _over_replicas(tf.shape(losses)[0])
         gradients = [self._noisy(s, limit) / tf.cast(count, s.dtype) for s in sums]
         penalties = self._gradients_of_penalties(scale)
         gradients = [
@@ -161,14 +171,23 @@ class PerExampleGradientModel(keras.Model):
     def _noisy(self, total: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
         if not self.noise_multiplier:
             return total
-        noise = keras.random.normal(tf.shape(total), dtype=total.dtype, seed=self.noise)
-        return total + noise * tf.cast(self.noise_multiplier * limit, total.dtype)
+        replicas, shape = _replicas(), tf.shape(total)
+        if replicas == 1:
+            noise = keras.random.normal(shape, dtype=total.dtype, seed=self.noise)
+        else:  # all replicas have the same seed, and their noises are added up
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            seed = tf.random.experimental.stateless_fold_in(
+                tf.cast(self.noise.next(), tf.int32), replica
+            )
+            noise = tf.random.stateless_normal(shape, seed, dtype=total.dtype)
+        deviation = self.noise_multiplier * limit / replicas**0.5
+        return total + noise * tf.cast(deviation, total.dtype)
 
     def _gradients_of_penalties(self, scale: Any) -> list[Any]:
         weights = self.trainable_weights
         with tf.GradientTape() as tape:
             penalties = _penalties(weights, tf.float32)
-            total = tf.add_n(penalties or [tf.zeros([])]) * scale
+            total = tf.add_n(penalties or [tf.zeros([])]) * scale / _replicas()
         return tape.gradient(total, [w.value for w in weights])
 
     @_no_autograph
@@ -203,6 +222,18 @@ class PerExampleGradientModel(keras.Model):
             config.pop("model"), custom_objects=custom_objects
         )
         return cls(model, **config)
+
+
+def _replicas() -> int:
+    """Of a ``tf.distribute`` strategy; the optimizer adds up their gradients."""
+    return int(tf.distribute.get_strategy().num_replicas_in_sync)
+
+
+def _over_replicas(count: tf.Tensor) -> tf.Tensor:
+    """The number of examples in all replicas."""
+    if _replicas() == 1:
+        return count
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, count)
 
 
 def _penalties(weights: list[Any], dtype: tf.DType) -> list[tf.Tensor]:

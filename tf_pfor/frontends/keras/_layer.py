@@ -114,7 +114,8 @@ class Vectorized(keras.layers.Layer):
 
     @property
     def _hands_masks_on(self) -> bool:
-        takes_one = "mask" in self._wrapped.takes
+        is_own = isinstance(self.fn, Vectorized)  # its mask would be that of its own batch
+        takes_one = "mask" in self._wrapped.takes and not is_own
         return self.masks == "pass" or (self.masks == "auto" and takes_one)
 
     @property
@@ -133,6 +134,11 @@ class Vectorized(keras.layers.Layer):
         """Of a batch. Builds what is wrapped by the shapes and dtypes of one example."""
         if not args and "inputs" in kwargs:
             args = (kwargs.pop("inputs"),)
+        if not any(len(getattr(x, "shape", ())) for x in _rows.flat((args, kwargs))):
+            raise ArgumentError(
+                f"{self.name!r} was called with {args!r}. Expected: at least one tensor with a "
+                "batch axis, [batch, ...]."
+            )
         if not self.built:
             self._memo.given = _specs.of_call(self, args, kwargs, self._hands_masks_on)
         return super().__call__(*args, **kwargs)
@@ -239,7 +245,8 @@ class Vectorized(keras.layers.Layer):
             return wrapped.called(args, kwargs, masks, False, autocast)[0]
 
         of_leaves.__qualname__ = wrapped.name
-        return explain_function(of_leaves, [_specs.in_batch(leaves[i]) for i in slots])
+        elements = [_specs.in_batch(leaves[i]) for i in slots]
+        return explain_function(of_leaves, elements, axis_name=wrapped.axis_name or None)
 
     def get_config(self) -> dict[str, Any]:
         """What ``from_config`` makes the layer of.
@@ -312,6 +319,8 @@ class _Batch:
         valid = [_scopes.mask_of(x) for x in leaves]
         for i, own in enumerate(_rows.flat(mask)):
             valid[i] = own if own is not None else valid[i]
+        # A mask [batch] says which examples count: that is for who reads the results.
+        valid = [None if m is not None and m.shape.rank == 1 else m for m in valid]
         slots = tuple(i for i, x in enumerate(leaves) if tf.is_tensor(x) and x.shape.rank != 0)
         cuts = tuple(
             _rows.cut(leaves[i], valid[i], f"An input of Vectorized({wrapped.name})")
@@ -384,7 +393,7 @@ def explain(model: Any) -> dict[str, Report]:
       The report of each ``Vectorized`` layer, by its name.
 
     Raises:
-      ArgumentError: if there is no such layer, or one that was not built.
+      ArgumentError, ArgumentTypeError: if there is no such layer, or one that was not built.
 
     >>> import keras
     >>> import tensorflow as tf
@@ -397,6 +406,8 @@ def explain(model: Any) -> dict[str, Report]:
     >>> reports["sums"].totals["looped"]
     0
     """
+    if not isinstance(model, keras.layers.Layer):
+        raise ArgumentTypeError(f"model must be a Keras model or layer, found {model!r}.")
     found = [x for x in _scopes.all_layers([model]) if isinstance(x, Vectorized)]
     if not found:
         raise ArgumentError(f"{model.name!r} holds no tf_pfor.keras.Vectorized layer to explain.")
@@ -407,7 +418,7 @@ def explain(model: Any) -> dict[str, Report]:
 
 
 def _check(fn: Any, uses: Any, masks: str, out_shapes: str) -> None:
-    if not callable(fn):
+    if not callable(fn) or (isinstance(fn, type) and issubclass(fn, keras.layers.Layer)):
         raise ArgumentTypeError(
             f"Vectorized expects a layer or a function of one example, found {fn!r}."
         )

@@ -18,6 +18,7 @@ keras: Any = importlib.import_module("keras")
 _state: Any = importlib.import_module("keras.src.backend.common.global_state")
 _variables: Any = importlib.import_module("keras.src.backend.common.variables")
 _AutocastScope: Any = getattr(_variables, "AutocastScope", None) or _variables.AutoCastScope
+_losses: Any = importlib.import_module("keras.src.losses.loss")
 _layer: Any = importlib.import_module("keras.src.layers.layer")
 _CONTEXT, _AUTOCAST = "current_call_ctx", "autocast_scope"
 
@@ -25,6 +26,20 @@ _CONTEXT, _AUTOCAST = "current_call_ctx", "autocast_scope"
 def mask_of(x: Any) -> Any:
     """The Keras mask of a tensor, or None."""
     return getattr(x, "_keras_mask", None)
+
+
+def is_sparse(x: Any) -> bool:
+    """Whether a tensor, also a symbolic one of Keras, is sparse.
+
+    Keras says so of a product with a number, ``2.0 * x``, as well: what counts are its inputs.
+    """
+    if isinstance(x, tf.SparseTensor) or not isinstance(x, keras.KerasTensor) or not x.sparse:
+        return isinstance(x, tf.SparseTensor)
+    history = getattr(x, "_keras_history", None)
+    if history is None or isinstance(history.operation, keras.layers.InputLayer):
+        return True
+    node = history.operation._inbound_nodes[history.node_index]
+    return any(map(is_sparse, node.input_tensors))
 
 
 def set_mask(x: Any, mask: Any) -> None:
@@ -35,6 +50,12 @@ def set_mask(x: Any, mask: Any) -> None:
 def is_symbolic() -> bool:
     """Whether Keras only asks for shapes: nothing is run, and variables have no values yet."""
     return _state.get_global_attribute("symbolic_scope") is not None
+
+
+def unscaled_loss(loss: tf.Tensor) -> tf.Tensor:
+    """A loss that Keras has divided by the number of replicas, as it was."""
+    undo: Any = getattr(_losses, "unscale_loss_for_distribution", None)
+    return loss if undo is None else undo(loss)
 
 
 def autocast_dtype() -> str | None:

@@ -19,7 +19,7 @@ def of_row(x: Any) -> Any:
         if not rank:
             return tf.TensorSpec(x.shape[1:], x.dtype)
         return tf.RaggedTensorSpec(x.shape[1:], x.dtype, rank, x.row_splits.dtype)
-    is_sparse = isinstance(x, tf.SparseTensor) or getattr(x, "sparse", False)
+    is_sparse = _scopes.is_sparse(x)
     if isinstance(x, keras.KerasTensor) or tf.is_tensor(x) or hasattr(x, "__array__"):
         shape: Any = tf.TensorShape(x.shape)
         dtype = keras.backend.standardize_dtype(x.dtype)
