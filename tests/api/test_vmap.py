@@ -266,7 +266,7 @@ def test_numbers_of_rows_that_are_unknown_must_agree(jit_compile):
 
     @tf.function(input_signature=specs, jit_compile=jit_compile)
     def mapped(x, t):
-        return tf_pfor.vmap(lambda a, b: (a * b, 2.0 * b))(x, t)
+        return vmap(lambda a, b: (a * b, 2.0 * b))(x, t)
 
     for n in (0, 1, 3):
         products, doubled = mapped(tf.ones([n, 2]), tf.ones([n]))

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 import tf_pfor
 from tests.fallback.test_fallback import unregistered
@@ -105,6 +106,86 @@ def test_rows_of_own_lengths(tmp_path):
     for lengths in ([1, 3], [-1, 2]):
         with pytest.raises(tf.errors.InvalidArgumentError, match="words_lengths has sizes below 0"):
             many(words=words, words_lengths=tf.constant(lengths, tf.int64))
+
+
+TWO = tf.constant(2.0)
+
+
+class Pair(tf.Module):
+    """Two inputs, of which one has a default value."""
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([2], name="x"), tf.TensorSpec([], name="t")],
+    )
+    def one(self, x, t=TWO):
+        return {"y": x * t, "twice": 2.0 * t}
+
+
+@pytest.mark.parametrize("block", [None, 2])
+def test_inputs_with_other_numbers_of_rows(tmp_path, block):
+    """One row would be broadcast to all, without a word."""
+    tf.saved_model.save(Pair(), str(tmp_path / "one"), signatures=Pair().one)
+    tf_pfor.saved_model.batch(tmp_path / "one", tmp_path / "many", max_batch=block, verify=3)
+    model = tf.saved_model.load(str(tmp_path / "many"))
+    for n in (1, 4, 6):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="in the number of rows. t, x"):
+            model.signatures["serving_default"](x=tf.ones([5, 2]), t=tf.ones([n]))
+
+
+def test_defaults_are_kept(tmp_path):
+    module = Pair()
+    signatures = {"serving_default": module.one, "other": module.one}
+    tf.saved_model.save(module, str(tmp_path / "one"), signatures=signatures)
+    for shared in ([], ["t"]):
+        target = tmp_path / f"many {len(shared)}"
+        tf_pfor.saved_model.batch(tmp_path / "one", target, shared=shared)
+        made = saved_model_pb2.SavedModel.FromString((target / "saved_model.pb").read_bytes())
+        found = made.meta_graphs[0].signature_def
+        assert list(found["other"].defaults) == ["t"]
+        assert list(found["serving_default"].defaults) == shared
+    with pytest.raises(tf_pfor.ArgumentError, match="lies in"):
+        tf_pfor.saved_model.batch(tmp_path / "one", tmp_path / "one" / "many")
+
+
+class Pooled(tf.Module):
+    """Embeddings of words, in which gradients of gathers meet."""
+
+    def __init__(self):
+        self.table = tf.Variable(tf.random.stateless_normal([5, 3], [1, 2]))
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None], tf.int32, "w"), tf.TensorSpec([], name="t")],
+    )
+    def one(self, w, t):
+        scores = tf.nn.softmax(tf.reduce_sum(tf.gather(self.table, w), 1) / t)
+        return {"p": scores, "m": tf.reduce_mean(tf.gather(self.table, w) * t, 0)}
+
+
+def test_gradients_of_rows_of_own_lengths(tmp_path):
+    """In a process without tf_pfor, in which nothing is registered."""
+    module = Pooled()
+    tf.saved_model.save(module, str(tmp_path / "one"), signatures=module.one)
+    tf_pfor.saved_model.batch(tmp_path / "one", tmp_path / "many", ragged=["w"])
+    words, t = [[1, 2], [0, 1]], tf.constant([0.7, 0.9])
+    with tf.GradientTape() as tape:
+        tape.watch(t)
+        rows = [module.one(words[0], t[0]), module.one(words[1][:1], t[1])]
+        total = sum(tf.reduce_sum(x**2) for row in rows for x in row.values())
+    code = (
+        "import sys; sys.modules['tf_pfor'] = None\n"
+        "import numpy as np, tensorflow as tf\n"
+        f"model = tf.saved_model.load({str(tmp_path / 'many')!r})\n"
+        "t = tf.constant([0.7, 0.9])\n"
+        "with tf.GradientTape() as tape:\n"
+        "    tape.watch(t)\n"
+        f"    found = model.signatures['serving_default'](w=tf.constant({words}), t=t,\n"
+        "        w_lengths=tf.constant([2, 1], tf.int64))\n"
+        "    total = tf.reduce_sum(found['p'] ** 2) + tf.reduce_sum(found['m'] ** 2)\n"
+        "print(tape.gradient(total, t).numpy().tolist())\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    np.testing.assert_allclose(json.loads(ran.stdout), tape.gradient(total, t), rtol=1e-4)
 
 
 def test_images_of_own_size_and_shared_weights(tmp_path):

@@ -1,9 +1,12 @@
-"""FunctionDefs in the form in which this package reads them."""
+"""Protocol buffers: FunctionDefs in the form in which this package reads them, SavedModels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from tensorflow.core.protobuf import saved_model_pb2
 
 
 def with_calls(definition: Any, find: Callable[[str], Any]) -> Any:
@@ -42,3 +45,29 @@ def _make_call(node: Any, signature: Any) -> None:
     for attr, args in ("Tin", signature.input_arg), ("Tout", signature.output_arg):
         node.attr[attr].list.SetInParent()
         node.attr[attr].list.type.extend(a.type for a in args)
+
+
+def copy_defaults(source: str, target: str, own: Mapping[str, Sequence[str]]) -> None:
+    """Gives the signatures of a SavedModel the default values that those of another one have.
+
+    TensorFlow does not load them, and so does not save them either.
+
+    Args:
+      source: the folder of the one.
+      target: that of the other.
+      own: for signatures of which not all inputs are what they were, those that are.
+    """
+    path = pathlib.Path(source, "saved_model.pb")
+    if not path.exists():  # a text file, which TensorFlow writes for tests only
+        return
+    old = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    found = {k: s.defaults for k, s in old.meta_graphs[0].signature_def.items() if s.defaults}
+    if not found:
+        return
+    path = pathlib.Path(target, "saved_model.pb")
+    new = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    for key, signature in new.meta_graphs[0].signature_def.items():
+        for name, value in found.get(key, {}).items():
+            if name in own.get(key, [name]):
+                signature.defaults[name].CopyFrom(value)
+    path.write_bytes(new.SerializeToString(deterministic=True))

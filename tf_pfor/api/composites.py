@@ -175,6 +175,7 @@ class _SparseResult(NamedTuple):
     values: Any
     shape: Any
     count: Any
+    known: dict[tuple[int, int], tuple[()]]  # keys: each axis and its size in a row, -1 if unknown
 
 
 def by_parts(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -187,7 +188,10 @@ def parts(result: Any) -> Any:
 
     def of(x: Any) -> Any:
         if isinstance(x, tf.SparseTensor):
-            return _SparseResult(x.indices, x.values, x.dense_shape, tf.shape(x.values)[0])
+            sizes = x.shape.as_list() if x.shape.rank is not None else []
+            known = {(i, -1 if k is None else k): () for i, k in enumerate(sizes)}
+            count = tf.shape(x.values)[0]
+            return _SparseResult(x.indices, x.values, x.dense_shape, count, known)
         lengths, flat = tuple(x.nested_row_lengths()), x.flat_values
         return _RaggedResult(flat, lengths, tuple(tf.shape(t)[0] for t in (*lengths, flat)))
 
@@ -250,4 +254,9 @@ def _sparse(x: _SparseResult) -> Any:
     numbers = tf.repeat(tf.range(n[0]), x.count)
     indices = tf.concat([numbers[:, None], _packed(x.indices, x.count)], 1)
     sizes = tf.reduce_max(tf.pad(x.shape, [[0, 1], [0, 0]]), 0)  # zeros if there are no rows
-    return tf.SparseTensor(indices, _packed(x.values, x.count), tf.concat([n, sizes], 0))
+    shape = tf.concat([n, sizes], 0)
+    if x.known:  # TensorFlow reads static sizes off the op that makes the shape
+        rows = x.count.shape[0]
+        known = [sizes[i] if size < 0 else tf.constant(size, tf.int64) for i, size in x.known]
+        shape = tf.stack([n[0] if rows is None else tf.constant(rows, tf.int64), *known])
+    return tf.SparseTensor(indices, _packed(x.values, x.count), shape)

@@ -85,7 +85,8 @@ def loop_op(
         if t.dtype == tf.resource and op.type in _tf.LOOPS
     }
     region = Region.of([op], [t for i, t in enumerate(op.outputs) if i not in handed_on])
-    if differ_in_shape(values):
+    has_ranks = any(t.shape.rank and not is_static(dims(t)) for t in region.outputs)
+    if differ_in_shape(values) or (in_order and has_ranks):
         region = ragged_rows.may_differ(region)
     made = iter(
         loop_region(region, [known[key(t)] for t in region.inputs], walker, in_order=in_order)

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tf_pfor.api.check import is_close
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import FallbackWarning
+from tf_pfor.core.registry import Outcome
 from tf_pfor.frontends import inputs as described
 from tf_pfor.frontends.inputs import Input
 
@@ -121,11 +122,11 @@ def bench(fn: Callable[..., Any], inputs: Sequence[Input], n: int, *, seed: int 
         "tf.map_fn": lambda: by_map_fn(*given),
         "Python loop": lambda: tf.nest.map_structure(_stacked, *python_loop()),
     }
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", FallbackWarning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)  # the report says it
         timings = tuple(_timed(way, call, expected) for way, call in ways.items())
-    texts = [str(w.message) for w in caught if issubclass(w.category, FallbackWarning)]
-    looped = sorted({t.split(" of type ")[1].split()[0] for t in texts if " of type " in t})
+    records = described.explained(fn, inputs, None if inputs else n).records
+    looped = sorted({r.op_type for r in records if r.outcome is Outcome.LOOPED})
     return Bench(described.name_of(fn), n, timings, tuple(looped))
 
 

@@ -192,6 +192,9 @@ def _count(text: str) -> int:
 
 
 def _explain(args: argparse.Namespace) -> int:
+    folder = os.path.dirname(os.path.abspath(args.html or "."))
+    if not os.path.isdir(folder):
+        raise ArgumentError(f"--html {args.html}: there is no folder {folder}.")
     report = _of_model(args) or _of_function(args)
     _print(report, args.format)
     if args.html:
@@ -247,8 +250,13 @@ def _arrays(path: str) -> dict[str, Any]:
     try:
         with np.load(path) as file:
             return dict(file)
-    except (OSError, ValueError) as why:
-        raise ArgumentError(f"Cannot read {path}: {why}. Expected: a file of np.savez.") from why
+    except (OSError, ValueError, TypeError) as why:
+        reason = f": {why}" if isinstance(why, OSError) else ""
+        raise ArgumentError(
+            f"Cannot read {path}{reason}. Expected: a file of np.savez with arrays of numbers and "
+            "text. Python objects are not read from files, and numpy cuts zeros at the end of "
+            "bytes: give such values to tf_pfor.saved_model.batch(verify=...) in Python."
+        ) from why
 
 
 def _coverage(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import numbers
 import os
+import pathlib
 import re
 import shutil
 import tempfile
@@ -15,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _definitions
 from tf_pfor.api.check import is_close
 from tf_pfor.api.report import Report
 from tf_pfor.core.errors import ArgumentError, VerificationError
@@ -124,7 +126,8 @@ def batch(
     >>> served(x=tf.ones([5, 2]))["y"].shape
     TensorShape([5, 3])
     """
-    source, target = _source(in_dir), _target(out_dir)
+    source = _source(in_dir)
+    target = _target(out_dir, source)
     model = _loaded(source)
     name, one = _signature(model, signature, source)
     row = Row(one, shared, ragged, batch_of_one)
@@ -138,6 +141,8 @@ def batch(
     try:
         others = {key: model.signatures[key] for key in model.signatures if key != name}
         _save(model, work, {**others, name: concrete}, report)
+        given = [x.name for x in row.inputs if x.kind == "shared"]
+        _definitions.copy_defaults(source, work, {name: given})
         if rows:
             _compare(tf.saved_model.load(work).signatures[name], batched, rows)
         if os.path.isdir(target):
@@ -217,8 +222,10 @@ def _source(path: Any) -> str:
     return source
 
 
-def _target(path: Any) -> str:
+def _target(path: Any, source: str) -> str:
     target = os.path.abspath(os.fspath(path))
+    if pathlib.Path(source) in pathlib.Path(target).parents:
+        raise ArgumentError(f"{target} lies in {source}, which is read. Choose another folder.")
     if os.path.exists(target) and not (os.path.isdir(target) and not os.listdir(target)):
         raise ArgumentError(
             f"{target} exists already. Expected: a new folder, or an empty one. Nothing is "
@@ -318,7 +325,8 @@ def _compare_row(
 
 def _reason(why: tf.errors.OpError) -> str:
     """The last line of TensorFlow's message, without the names of ops around it."""
-    lines = re.split(r"\s*\[\[\{\{node", why.message)[0].strip().splitlines()
+    text = re.sub(r"\[Op:\w+\]", "", re.split(r"\s*\[\[\{\{node", why.message)[0])
+    lines = [line for line in text.strip().splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(why).__name__
 
 

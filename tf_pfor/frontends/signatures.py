@@ -170,8 +170,14 @@ class Batched:
             raise ArgumentError(f"max_batch={self._block} cannot be: {why}") from why
 
     def _checks(self, flat: Sequence[tf.Tensor]) -> list[Any]:
-        """That the sizes of ragged rows fit into what they are padded to."""
-        supply, found = iter(flat), list[Any]()
+        """That all have equally many rows, and sizes fit into what rows are padded to."""
+        axes, names = described.in_axes(self.row.inputs), [name_of(s) for s in self.specs]
+        mapped = [k for k, axis in enumerate(axes) if axis is not None]
+        rows = tf.stack([tf.shape(flat[k])[0] for k in mapped])
+        agree = tf.reduce_all(tf.equal(rows, rows[0]))
+        text = f"The inputs differ in the number of rows. {', '.join(names[k] for k in mapped)}:"
+        found: list[Any] = [tf.debugging.Assert(agree, [text, rows], len(mapped))]
+        supply = iter(flat)
         for x in self.row.inputs:
             padded = next(supply)
             if x.kind != "ragged":
@@ -221,6 +227,13 @@ class Batched:
                 f"verify has values for {sorted(given)}. Expected: for {', '.join(names)}."
             )
         found = [np.asarray(given[name]) for name in names]
+        for i, spec in enumerate(self.specs):
+            x, dtype = found[i], spec.dtype.as_numpy_dtype
+            if x.dtype.kind in "SUO" and spec.dtype != tf.string:
+                raise ArgumentError(
+                    f"verify has {x.dtype} for {name_of(spec)}. Expected: {text_of(spec)}."
+                )
+            found[i] = x if spec.dtype == tf.string else x.astype(dtype)
         for x, spec in zip(found, self.specs):
             if not spec.shape.is_compatible_with(x.shape):
                 raise ArgumentError(

@@ -224,7 +224,11 @@ def _with_gradient(
 
         return make(t), back
 
-    return made(*[_tf.captured(t) for t in (x, *given)])  # in a branch, as its gradient sees them
+    found = made(*[_tf.captured(t) for t in (x, *given)])  # in a branch, as its gradient sees them
+    # What is loaded from a SavedModel takes dense gradients only: that of a Reshape is dense.
+    rest = found.shape[1:]
+    is_known = rest.is_fully_defined() and 0 not in rest
+    return tf.reshape(found, [-1, *rest] if is_known else tf.shape(found))
 
 
 def _like(size: Any, number: tf.Tensor) -> Any:

@@ -131,7 +131,17 @@ def _one_by_one(call: Call, *_: Any) -> Any:
     """Calls Python, or writes a summary, for each iteration in its turn."""
     if _functions.is_gradient(call.op):
         raise Refused(_OF_PY_FUNCTION)
+    for output in call.op.outputs:
+        _tell_rank(output)
     return call.loop_in_order()
+
+
+def _tell_rank(output: tf.Tensor) -> None:
+    """What tf.ensure_shape says of a result, which Python code does not tell."""
+    readers = output.consumers()
+    shapes = [op.outputs[0].shape for op in readers if op.type == "EnsureShape"]
+    if output.shape.rank is None and shapes and len(shapes) == len(readers):
+        output.set_shape(shapes[0])  # another one fails where it is read in any case
 
 
 for _name, _attrs in _IN_ORDER.items():

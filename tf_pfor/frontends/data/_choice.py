@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core.accesses import Accesses
+from tf_pfor.core.axes import Axis, entered
+from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.frontends.data._elements import arguments, may_differ
 from tf_pfor.frontends.data._results import Padding
@@ -21,6 +23,7 @@ _TRIAL = 8  # batches of the dataset that both forms are timed on, again and aga
 _SECONDS = 0.3  # for each form in each round
 _ROUNDS = 2
 _WARM = 2  # batches that are not timed
+_SEEN = ("EagerPyFunc", "PrintV2", "Print", "PyFunc", "PyFuncStateless")
 _RAGGED: Any = tf.RaggedTensor
 Form = Callable[[Any], Any]
 """From a dataset to a dataset."""
@@ -103,14 +106,20 @@ def _of_ragged_rank(x: Any, rank: int) -> Any:
 # ---------------------------------------------------------------------------
 
 
-def check_stateless(fn: Callable[..., Any], spec: Any) -> None:
-    """Refuses functions that change variables: a trial would change them.
+def _traced(fn: Callable[..., Any], spec: Any) -> Any:
+    """The graph of a function of one element."""
+    function = tf.function(autographed(fn), autograph=False)
+    return function.get_concrete_function(*arguments(spec)).graph
+
+
+def check_stateless(fn: Callable[..., Any], spec: Any) -> Any:
+    """Refuses functions that change variables: a trial would change them. Returns the graph.
 
     Raises:
       ArgumentError: if it does; it names the line.
     """
-    traced = tf.function(autographed(fn), autograph=False).get_concrete_function(*arguments(spec))
-    for access in Accesses(traced.graph).all:
+    graph = _traced(fn, spec)
+    for access in Accesses(graph).all:
         if access.writes:
             line = _tf.user_line(access.op) or "line unknown"
             raise ArgumentError(
@@ -118,14 +127,61 @@ def check_stateless(fn: Callable[..., Any], spec: Any) -> None:
                 f'variable that {access.op.type} ({line}) writes. Choose "vectorized" or '
                 '"loop".'
             )
+    return graph
 
 
-def is_faster(first: Form, second: Form, dataset: tf.data.Dataset[Any], size: Any) -> bool:
+def is_pure(fn: Callable[..., Any], spec: Any) -> bool:
+    """Whether nobody sees how often a function is called: it calls no Python, and prints nothing.
+
+    Raises:
+      ArgumentError: if it changes variables.
+    """
+    return not any(op.type in _SEEN for op in _ops(check_stateless(fn, spec)))
+
+
+def names_the_batch(fn: Callable[..., Any], spec: Any) -> bool:
+    """Whether a function uses collectives, over the elements of its batch."""
+    with entered(Axis()):
+        return has_collective(_traced(fn, spec))
+
+
+def needs_order(graph: Any) -> bool:
+    """Whether results depend on which batch comes first: state, or draws with a seed."""
+    if any(access.writes for access in Accesses(graph).all):
+        return True
+    return any(map(_is_seeded, _ops(graph)))
+
+
+def _is_seeded(op: tf.Operation) -> bool:
+    schema = _tf.schema(op.type)
+    if schema is None or not schema.is_stateful or "seed" not in schema.attr_types:
+        return False
+    return bool(op.get_attr("seed") or ("seed2" in schema.attr_types and op.get_attr("seed2")))
+
+
+def _ops(graph: Any) -> list[tf.Operation]:
+    """The ops of a graph and of the functions that they call."""
+    found: list[tf.Operation] = []
+    seen, graphs = set[int](), [graph]
+    while graphs:
+        here = graphs.pop()
+        if id(here) not in seen:
+            seen.add(id(here))
+            for op in here.get_operations():
+                found.append(op)
+                graphs += _tf.functions_of(op)
+    return found
+
+
+def is_faster(
+    first: Form, second: Form, dataset: tf.data.Dataset[Any], size: Any, *, often: bool
+) -> bool:
     """Whether ``first`` makes more batches in a second, on the first elements of a dataset.
 
     These are read once and kept in memory, so that the time of the source counts for neither. What
     counts are batches in a second and the time that all processors spend on one: where others use
-    the machine, the second is the one that can be trusted.
+    the machine, the second is the one that can be trusted. Unless ``often``, each form runs once on
+    each of these elements.
 
     Raises:
       ArgumentError: where a dataset cannot be run: in a function.
@@ -138,8 +194,9 @@ def is_faster(first: Form, second: Form, dataset: tf.data.Dataset[Any], size: An
     trial = dataset.take(_TRIAL * int(size)).cache()
     if not any([True for _ in trial]):  # all of them: then the cache is complete
         return True
-    speeds, forms = [(0.0, 0.0)] * 2, [first(trial.repeat()), second(trial.repeat())]
-    for _ in range(_ROUNDS):
+    trial = trial.repeat() if often else trial
+    speeds, forms = [(0.0, 0.0)] * 2, [first(trial), second(trial)]
+    for _ in range(_ROUNDS if often else 1):
         speeds = [_larger(best, _speed(form)) for best, form in zip(speeds, forms)]
     scores = [rate * of_work for rate, of_work in speeds]
     _LOG.info(

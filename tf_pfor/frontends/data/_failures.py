@@ -39,6 +39,11 @@ class Failure:
         """The same failure, of an element at another place."""
         return dataclasses.replace(self, index=index)
 
+    def is_same(self, other: Failure) -> bool:
+        """Whether another search has found the same."""
+        mine = (self.index, self.op_type, self.error, self.element)
+        return repr(mine) == repr((other.index, other.op_type, other.error, other.element))
+
     def __str__(self) -> str:
         what = f"{self.op_type or 'an op'} ({self.line or 'line unknown'})"
         return f"Element {self.index} fails in {what}: {self.error}"
@@ -72,12 +77,13 @@ def find_failure(fn: Callable[..., Any], dataset: Any) -> Failure | None:
     if not isinstance(dataset, tf.data.Dataset):
         raise ArgumentTypeError(f"dataset must be a tf.data.Dataset, found {dataset!r}.")
     signature = arguments(dataset.element_spec)
-    traced = tf.function(autographed(fn), signature, autograph=False)
+    function = tf.function(autographed(fn), signature, autograph=False)
+    traced = function.get_concrete_function()
     for index, element in enumerate(dataset):
         try:
             traced(*arguments(element))
         except tf.errors.OpError as why:
-            return _failure(index, element, traced.get_concrete_function().graph, why)
+            return _failure(index, element, traced.graph, why)
     return None
 
 

@@ -43,8 +43,11 @@ def located(
         except PforError:
             return None  # to run it once more would change variables
         first = batch * int(size)
-        found = find_failure(fn, elements.skip(first).take(int(size)))
-        return found and found.at(found.index + first)
+        of_batch = elements.skip(first).take(int(size))
+        found, again = find_failure(fn, of_batch), find_failure(fn, of_batch)
+        if found is None or again is None or not found.is_same(again):
+            return None  # the dataset, or the function, is another one whenever it is read
+        return found.at(found.index + first)
 
     return _with_errors(made, find)
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
 from tf_pfor.frontends.data import _elements
-from tf_pfor.frontends.data._choice import check_stateless, is_faster
+from tf_pfor.frontends.data._choice import is_faster, is_pure, names_the_batch, needs_order
 from tf_pfor.frontends.data._located import located
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,7 +52,9 @@ class BatchOptions(RowOptions, total=False):
     """How a dataset is batched and mapped, beside ``RowOptions``.
 
     Attributes:
-      num_parallel_calls: as in ``Dataset.map``: how many batches at once.
+      num_parallel_calls: as in ``Dataset.map``: how many batches at once. If it is not given,
+        ``tf.data.AUTOTUNE``; one after the other where their order changes results: ``fn`` changes
+        variables, draws from a ``tf.random.Generator``, or draws with a seed that was set.
       drop_remainder: as in ``Dataset.batch``; when True the batch size is a static shape.
       deterministic: as in ``Dataset.map``: whether the order of the batches is kept.
       ragged: whether elements may have different shapes where the dataset's ``element_spec`` has
@@ -68,12 +70,17 @@ class BatchOptions(RowOptions, total=False):
     choose: str
 
 
+class _Default(int):
+    """The default of an option: the same number, but nobody has chosen it."""
+
+
+_PARALLEL = _Default(tf.data.AUTOTUNE)
 OF_ROWS: RowOptions = {
     "fallback": "loop", "randomness": "different", "while_strategy": "auto", "chunk_size": None,
     "memory_budget": None, "out_shapes": "ragged", "padded_shapes": None, "padding_values": None,
 }  # fmt: skip
 OF_BATCHES: BatchOptions = {
-    "num_parallel_calls": tf.data.AUTOTUNE, "drop_remainder": False, "deterministic": None,
+    "num_parallel_calls": _PARALLEL, "drop_remainder": False, "deterministic": None,
     "ragged": True, "choose": "vectorized", **OF_ROWS,
 }  # fmt: skip
 
@@ -173,9 +180,19 @@ class Options:
         self, dataset: tf.data.Dataset[Any], fn: Callable[..., Any], of: Any
     ) -> tf.data.Dataset[Any]:
         """``Dataset.map``, in parallel as the options say; errors name the function ``of``."""
-        if self.parallel is None:
-            return dataset.map(fn, name=_name(of))
-        return dataset.map(fn, self.parallel, self.deterministic, name=_name(of))
+        name, seen = _name(of), list[Any]()
+
+        @tf.autograph.experimental.do_not_convert
+        def noted(*components: Any) -> Any:
+            seen[:] = [tf.compat.v1.get_default_graph()]
+            return fn(*components)
+
+        if self.parallel is not None:
+            made = dataset.map(noted, int(self.parallel), self.deterministic, name=name)
+            is_chosen = self.parallel is not _PARALLEL or self.deterministic is False
+            if is_chosen or not needs_order(seen[0]):
+                return made
+        return dataset.map(fn, name=name)
 
     def chosen(
         self,
@@ -205,14 +222,21 @@ class Options:
             try:
                 made = vectorized(dataset)
             except NotVectorizableError:
-                return looped(dataset, None)
+                return with_errors(looped(dataset, None), dataset)
             spec = made.element_spec
+            if self.choose == "auto" and names_the_batch(fn, dataset.element_spec):
+                return with_errors(made, dataset)  # a loop has no other elements to look at
             loop = looped(dataset, spec)
             if self.choose == "loop":
-                return loop
-            check_stateless(fn, dataset.element_spec)
-            wins = is_faster(vectorized, lambda ds: looped(ds, spec), dataset, self.size)
-            return with_errors(made, dataset) if wins else loop
+                return with_errors(loop, dataset)
+            often = is_pure(fn, dataset.element_spec)
+            try:
+                wins = is_faster(
+                    vectorized, lambda ds: looped(ds, spec), dataset, self.size, often=often
+                )
+            except tf.errors.OpError:
+                wins = True  # it fails for an element, which is said when it is read
+            return with_errors(made if wins else loop, dataset)
 
         def with_errors(made: Any, dataset: Any) -> Any:
             if not in_order or self.deterministic is False:

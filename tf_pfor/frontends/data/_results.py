@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor.core import nests
@@ -133,6 +134,11 @@ class Padding:
         def of(x: Any, shape: Any, value: Any, name: str) -> Any:
             if not isinstance(x, (tf.Tensor, tf.RaggedTensor)):
                 return x
+            if x.shape.rank is None:
+                raise ArgumentError(
+                    f"{name}: how many axes this result has is not known, so that it cannot be "
+                    "padded. Say it in the function: tf.ensure_shape(x, [None, ...])."
+                )
             return _padded_to(x, _shape_of(shape, x.shape.rank - 1, name), value, name)
 
         return _mapped(of, batch, self._shapes, self._values, "padded_shapes")
@@ -169,10 +175,29 @@ def _mapped(make: Callable[..., Any], x: Any, shapes: Any, values: Any, name: st
 
 
 def _cast(value: Any, dtype: tf.DType) -> Any:
-    """A value to pad with as a tensor; None stays."""
+    """A value to pad with as a tensor; None stays.
+
+    Raises:
+      ArgumentTypeError: if the dtype does not have such a value.
+    """
     if value is None:
         return None
-    return tf.convert_to_tensor(value) if dtype == tf.string else tf.cast(value, dtype)
+    if isinstance(value, tf.Tensor):
+        fits = value.dtype == dtype
+    elif dtype == tf.string:
+        fits = isinstance(value, (str, bytes))
+    else:
+        given = np.asarray(value)
+        fits = given.dtype.kind in "biufcV"
+        if fits:
+            made = given.astype(dtype.as_numpy_dtype)
+            fits = dtype.is_floating or dtype.is_complex or bool(np.all(made == given))
+    if not fits:
+        raise ArgumentTypeError(
+            f"padding_values has {value!r} for a component of dtype {dtype.name}, which cannot be "
+            "it. Expected: a value of that dtype."
+        )
+    return tf.convert_to_tensor(value, dtype)
 
 
 def _part(given: Any, key: Any, structure: Any, name: str) -> Any:
@@ -218,6 +243,12 @@ def _padded_to(x: Any, shape: tf.TensorShape, value: Any, name: str) -> tf.Tenso
     sizes = [i for i, k in enumerate(shape, 1) if k is not None and x.shape[i] != k]
     if not sizes:
         return x
+    for i in sizes:
+        if x.shape[i] is not None and x.shape[i] > shape[i - 1]:
+            raise ArgumentError(
+                f"{name} has {shape[i - 1]} for axis {i - 1} of a result, which has {x.shape[i]}. "
+                "Expected: no less than that, or None."
+            )
     found, paddings = tf.shape(x), []
     for i in range(x.shape.rank):
         missing = static[i] - found[i] if i in sizes else 0

@@ -176,9 +176,7 @@ class PerExampleGradientModel(keras.Model):
             noise = keras.random.normal(shape, dtype=total.dtype, seed=self.noise)
         else:  # all replicas have the same seed, and their noises are added up
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            seed = tf.random.experimental.stateless_fold_in(
-                tf.cast(self.noise.next(), tf.int32), replica
-            )
+            seed = tf.cast(self.noise.next(), tf.int32) + [7919 * replica, 0]
             noise = tf.random.stateless_normal(shape, seed, dtype=total.dtype)
         deviation = self.noise_multiplier * limit / replicas**0.5
         return total + noise * tf.cast(deviation, total.dtype)

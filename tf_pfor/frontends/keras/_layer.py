@@ -316,7 +316,7 @@ class _Batch:
     def of(cls, wrapped: Wrapped, structure: Any, mask: Any, is_cut: bool) -> _Batch:
         """Splits the arguments, and cuts what is to be cut."""
         leaves = _rows.flat(structure)
-        valid = [_scopes.mask_of(x) for x in leaves]
+        valid: list[Any] = [_scopes.mask_of(x) for x in leaves]
         for i, own in enumerate(_rows.flat(mask)):
             valid[i] = own if own is not None else valid[i]
         # A mask [batch] says which examples count: that is for who reads the results.

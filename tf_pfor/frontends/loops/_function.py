@@ -31,7 +31,7 @@ class OptimizedFunction(_functions.PolymorphicFunction):
     @property
     def report(self) -> LoopReport:
         """What became of the loops; empty until the function was called, and so traced."""
-        return LoopReport(self.__name__, in_order(self._tracer.records))
+        return LoopReport(self.__name__, in_order(self._tracer.records), self._tracer.is_used)
 
     def explain(self, *args: Any, **kwargs: Any) -> LoopReport:
         """Traces the function for some arguments, or specs of them, and returns the report."""

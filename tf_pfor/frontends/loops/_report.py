@@ -43,10 +43,12 @@ class LoopReport:
     Attributes:
       name: the function.
       records: its loops, those that were kept first, in the order in which they were found.
+      is_traced: whether the function was traced at all.
     """
 
     name: str
     records: tuple[LoopRecord, ...]
+    is_traced: bool = True
 
     @property
     def vectorized(self) -> tuple[LoopRecord, ...]:
@@ -63,6 +65,8 @@ class LoopReport:
         return {"name": self.name, "loops": [dataclasses.asdict(r) for r in self.records]}
 
     def __str__(self) -> str:
+        if not self.is_traced:
+            return f"{self.name}: not traced yet. Call it, or its explain(...) with arguments."
         if not self.records:
             return f"{self.name}: no loops were found."
         head = f"{self.name}: {len(self.vectorized)} of {len(self.records)} loops vectorized"

@@ -28,15 +28,18 @@ class Tracer:
 
     Attributes:
       records: what became of each loop.
+      is_used: whether it has seen the trace of a function.
     """
 
     def __init__(self) -> None:
         self.records: list[LoopRecord] = []
+        self.is_used = False
         self._functions: dict[int, tuple[Any, Any]] = {}  # id -> the function, the one traced here
 
     @contextlib.contextmanager
     def active(self, *, jit_compile: bool) -> Generator[None]:
         """In the ``with`` block loops are looked at."""
+        self.is_used = True
         token = _under_xla.set(_under_xla.get() or jit_compile)
         try:
             hooks = _loops.Hooks(self._loop, self._call)
