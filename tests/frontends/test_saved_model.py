@@ -9,11 +9,11 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 import tf_pfor
 from tests.fallback.test_fallback import unregistered
 from tests.frontends import models
+from tf_pfor._tf._definitions import saved_model_pb2
 from tf_pfor.frontends import command_line, saved_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
