@@ -143,3 +143,10 @@ def test_paddings_that_cannot_be(name):
     fn, options, says = PADDINGS[name]
     with pytest.raises((tf_pfor.ArgumentError, tf_pfor.ArgumentTypeError), match=says):
         Dataset.range(3).apply(map_and_batch(fn, 3, **options))
+
+
+def test_elements_of_unknown_rank_and_other_shapes():
+    spec = tf.TensorSpec(None, tf.float64)
+    rows = Dataset.from_generator(lambda: iter([np.ones(2), np.ones(3)]), output_signature=spec)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="say the rank before"):
+        list(rows.apply(map_and_batch(tf.reduce_sum, 2)))

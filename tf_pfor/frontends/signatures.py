@@ -143,6 +143,7 @@ class Batched:
             is_open = [k for k, x in results.items() if not x.shape.is_fully_defined()]
             return results, {k: tf.shape(results[k], tf.int64) for k in is_open}
 
+        with_sizes.__qualname__ = "the signature"
         flat, axes = described.of_flat(with_sizes, row.inputs), described.in_axes(row.inputs)
         self._mapped: Callable[..., Any] = vmap(flat, axes, chunk_size=block, fallback=fallback)
 

@@ -97,6 +97,11 @@ def _kind_of_iterator(kind: Any) -> Any:
 def _named(why: tf.errors.OpError, found: Failure | None, batch: int) -> tf.errors.OpError:
     """The error with the element in front of what TensorFlow says."""
     where = f"In batch {batch} of the dataset." if found is None else f"{found}."
+    if "Cannot batch tensors with different shapes" in why.message:
+        where += (
+            " Elements of unknown rank, or with ragged=False, must have one shape: say the rank "
+            "before, with tf.ensure_shape(x, [None, ...])."
+        )
     kind: Any = type(why)
     is_plain = kind is tf.errors.OpError  # whose constructor needs more than a message
     return why if is_plain else kind(why.node_def, why.op, f"{where}\n{why.message}")

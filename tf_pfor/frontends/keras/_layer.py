@@ -380,6 +380,7 @@ def _of_rows(wrapped: Wrapped, batch: _Batch, training: Any, autocast: Any) -> C
         outputs, losses = wrapped.called(args, kwargs, own, training, autocast)
         return outputs, [_scopes.mask_of(y) for y in _rows.flat(outputs)], losses
 
+    of_rows.__name__ = f"Vectorized({wrapped.name})"
     return of_rows
 
 
