@@ -55,7 +55,9 @@ def is_float(x: tf.Tensor) -> bool:
 
 
 def leaves(nest: Any) -> list[tf.Tensor]:
-    return [tf.convert_to_tensor(x) for x in tf.nest.flatten(nest, expand_composites=True)]
+    """Tensors; ragged results, of rows whose shape is not known before, are of one shape here."""
+    found = [x.to_tensor() if isinstance(x, tf.RaggedTensor) else x for x in tf.nest.flatten(nest)]
+    return [tf.convert_to_tensor(x) for x in tf.nest.flatten(found, expand_composites=True)]
 
 
 def total(outputs: list[tf.Tensor]) -> tf.Tensor:

@@ -16,10 +16,9 @@ from tests.programs import ALL
 from tf_pfor.core.errors import FallbackWarning, PforError
 
 BRANCHES = "give results of different shapes, (6, 4) and (3, 4)"
+BRANCH = "a branch returns a tensor whose shape differs between iterations"
 OPTIONAL = "a loop changes an optional"
-NO_CONVERTER = "no converter"
 SAME_SHAPE = "one of its inputs has the same shape in all iterations"
-SIZES = "which differ between iterations, are not known to be the same"
 SLICE = "the length of the slice may differ between iterations"
 STATE = "a loop that changes state, with trip counts that differ, inside another map"
 
@@ -27,8 +26,6 @@ GROWN = "the length of the list differs between iterations, so its stack would b
 
 # (program, mode): a part of the warning. Some of its ops run in a loop over rows.
 LOOPED = {
-    ("beam_search", "gradients"): BRANCHES,
-    ("beam_search", "gradients in two maps"): BRANCHES,
     ("growing_attention_by_row", "gradients"): GROWN,
     ("growing_vector_by_row", "one row"): SAME_SHAPE,
     ("map_to_ragged", "gradients"): SLICE,
@@ -39,8 +36,8 @@ LOOPED = {
     ("optional", "no rows"): OPTIONAL,
     ("optional", "two maps"): OPTIONAL,
     ("optional", "values"): OPTIONAL,
-    ("ragged_tensor", "gradients"): SIZES,
-    ("ragged_tensor", "gradients in two maps"): NO_CONVERTER,
+    ("ragged_tensor", "gradients"): BRANCH,
+    ("ragged_tensor", "gradients in two maps"): BRANCH,
 }
 
 STRINGS = "Under jit_compile the body reads"
