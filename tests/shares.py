@@ -35,6 +35,9 @@ BASICS = (
 )
 
 
+# Programs as users write them run whole: no other tests find what they find.
+WHOLE = ("test_programs.py",)
+
 # The rooms are the folders of tests/ that have tests. Sources of these rooms have tests in others.
 ROOMS = tuple(
     sorted(p.parent.name for p in HERE.glob("*/__init__.py") if [*p.parent.glob("test_*")])
@@ -108,7 +111,7 @@ def pick(tests: Sequence[Test], seconds: dict[str, float], budget: float, day: i
 def _always(group: list[Test], seconds: float, day: int) -> set[Test]:
     """Those tests of a function that run on a day whatever the share."""
     fast = [t for t in group if not t.is_slow]
-    if fast and fast[0].file in ("test_samples.py", "test_call_sites.py"):
+    if fast and fast[0].file in ("test_samples.py", "test_call_sites.py", *WHOLE):
         return set(fast)
     if not fast and group[0].file in BASICS:
         return set(group[:1])
