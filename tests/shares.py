@@ -111,7 +111,9 @@ def pick(tests: Sequence[Test], seconds: dict[str, float], budget: float, day: i
 def _always(group: list[Test], seconds: float, day: int) -> set[Test]:
     """Those tests of a function that run on a day whatever the share."""
     fast = [t for t in group if not t.is_slow]
-    if fast and fast[0].file in ("test_samples.py", "test_call_sites.py", *WHOLE):
+    if group[0].file in WHOLE:
+        return set(group)
+    if fast and fast[0].file in ("test_samples.py", "test_call_sites.py"):
         return set(fast)
     if not fast and group[0].file in BASICS:
         return set(group[:1])
