@@ -178,6 +178,27 @@ def test_bench(run, monkeypatch):
     assert code == 0, out
 
 
+def test_bench_without_inputs_of_a_function_of_an_example(run):
+    code, _, err = run("bench", f"{F}:linear", "-n", "2")
+    assert code == 2
+    assert "Without --input" in err
+    assert "Traceback" not in err
+
+
+def test_bench_says_that_python_code_loops(run, monkeypatch):
+    monkeypatch.setattr(bench, "_SECONDS", 0.0)
+    code, out, _ = run("bench", f"{F}:looped", "--input", "float32", "-n", "2")
+    assert code == 1
+    assert "In a sequential loop inside of tf_pfor: EagerPyFunc." in out
+
+
+def test_a_mistake_of_the_user_is_shown_by_their_own_lines(run):
+    code, _, err = run("explain", f"{F}:broken", "--input", "float32")
+    assert code == 2
+    assert "a mistake of the user" in err
+    assert "/tf_pfor/" not in err
+
+
 def test_bench_sees_other_numbers(run, monkeypatch):
     monkeypatch.setattr(bench, "_SECONDS", 0.0)
     monkeypatch.setattr(bench, "vmap", lambda fn, in_axes: lambda x: x + 1.0)

@@ -18,6 +18,7 @@ from tf_pfor.core.errors import (
     ArgumentTypeError,
     FallbackWarning,
     NotVectorizableError,
+    PforError,
     VerificationError,
 )
 from tf_pfor.version import __version__
@@ -62,9 +63,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # who reads stdout has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except Exception:  # the user's function, or a bug: the traceback tells
-        traceback.print_exc()
+    except Exception as why:  # the user's function, or a bug: the traceback tells
+        print("".join(_traceback(why)), end="", file=sys.stderr)
         return 2
+
+
+def _traceback(why: Exception) -> list[str]:
+    """The lines of the user's code that have led to an error; all if there are none."""
+    from tf_pfor._tf import is_machinery
+
+    found = traceback.TracebackException.from_exception(why)
+    frames = [f for f in found.stack if not is_machinery(f.filename)]
+    runner = ("runpy", "<frozen")
+    frames = [f for f in frames if not any(x in f.filename for x in runner)]
+    is_told = bool(frames) or "in user code:" in str(why)  # AutoGraph's errors have the lines
+    if is_told:
+        found.stack = traceback.StackSummary.from_list(frames)
+    return list(found.format(chain=not is_told))
 
 
 def check() -> None:
@@ -281,7 +296,15 @@ def _bench(args: argparse.Namespace) -> int:
     if not args.n:
         raise ArgumentError("-n must be at least 1: there is nothing to measure in no rows.")
     given = [inputs.parse(text) for text in args.inputs]
-    found = bench.bench(function_of(args.function), given, args.n, seed=args.seed)
+    try:
+        found = bench.bench(function_of(args.function), given, args.n, seed=args.seed)
+    except (TypeError, ValueError) as why:
+        if given or isinstance(why, PforError):
+            raise
+        raise ArgumentError(
+            f"Without --input {args.function} is the body of a pfor, and gets the number of an "
+            f"iteration. It failed: {why} If it takes an example, say by --input what that is like."
+        ) from why
     _print(found, args.format)
     own = found.timings[0]
     return int(bool(found.looped) or own.milliseconds is None or own.equal is False)
