@@ -251,7 +251,10 @@ class Loop:
         if known.ids is not None:
             ids = self.emit("GatherV2", known.ids, self.rows, np.int32(0))
         terms = tuple(t.select(self) for t in known.terms)
-        return dataclasses.replace(known, ids=ids, is_even=False, made_for=own, terms=terms)
+        opened = tuple([v.select(self) for v in each] for each in known.opened)
+        return dataclasses.replace(
+            known, ids=ids, is_even=False, made_for=own, terms=terms, opened=opened
+        )
 
 
 def _is_handle(dtype: tf.DType) -> bool:

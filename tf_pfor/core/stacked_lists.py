@@ -10,6 +10,10 @@ import tensorflow as tf
 
 from tf_pfor.core.values import Cell, Gather, Hold, Layout, Rows, Value, capturing, dims
 
+Kept = tuple[tuple[tf.DType, Any], ...]
+"""Dtypes and static shapes of what a branch keeps in an Optional; in place of the shape of an
+Optional what that may hold, for each branch: a tuple of such."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ListRows:
@@ -29,7 +33,9 @@ class ListRows:
         lists of all rows.
       ends: of a list that holds packs, under XLA: what stands in their place
       (``_nested_lengths.py``). terms: of an Optional that is a sum that nobody has put together
-      yet: what is added.
+      yet: what is added. opened: of an Optional that was not made: for each branch the values that
+      it would hold. keeps: of a list of such Optionals: what these would hold. It is a list of the
+        first of it; ``ends`` are those of the others.
       is_even: all active rows are as long as the list; the others may hold anything at its end.
       may_agree: whether rows may all be as long, which is only known when it runs: of what was kept
         in a list or an Optional.
@@ -47,6 +53,8 @@ class ListRows:
     holds_packs: bool = False
     ends: Sequence[tf.Tensor] = ()
     terms: Sequence[Value] = ()
+    opened: Sequence[Sequence[Value]] = ()
+    keeps: tuple[Kept, ...] = ()
     is_even: bool = False
     may_agree: bool = False
     whole: Any = None
@@ -60,6 +68,7 @@ class ListRows:
             made_for=(),
             ends=tuple(see(t) for t in self.ends),
             terms=tuple(t.seen_from(graph, home) for t in self.terms),
+            opened=tuple([v.seen_from(graph, home) for v in each] for each in self.opened),
         )
         return ListRows(**{f.name: see(getattr(rows, f.name)) for f in dataclasses.fields(rows)})
 

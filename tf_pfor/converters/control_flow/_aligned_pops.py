@@ -28,6 +28,7 @@ from tf_pfor.converters.analysis._variant_types import kind_of, uses
 from tf_pfor.converters.control_flow._loop_variables import Carry
 from tf_pfor.converters.lists._lists import set_length
 from tf_pfor.converters.lists._nested_lengths import has_ends
+from tf_pfor.converters.lists._unpacked_lists import keeps
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
@@ -93,7 +94,7 @@ def emptied(
         rows = rows_of(arg)
         if source(call.op.inputs[i]).op.type == "EmptyTensorList":
             empty.add(i)
-        elif pushed.dtype != tf.variant:
+        elif pushed.dtype != tf.variant or keeps(arg):
             continue
         elif rows is not None and rows.lengths is not None:
             out[i] = _emptied(call, arg, rows)

@@ -7,7 +7,7 @@ order of the branches. A branch may return several, if it returns what another c
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import tensorflow as tf
 
@@ -34,12 +34,14 @@ class Returned:
     is_own: bool
 
 
-def optionals_of(call: Call, regions: Sequence[Region]) -> dict[int, list[Returned]]:
-    """The outputs that are Optionals, and what each branch returns there."""
+def optionals_of(
+    call: Call, regions: Sequence[Region], opened: Collection[int]
+) -> dict[int, list[Returned]]:
+    """The outputs that are Optionals and not ``opened``, and what each branch returns there."""
     made, found = ("OptionalFromValue", "OptionalNone"), dict[int, list[Returned]]()
     for k, output in enumerate(call.op.outputs):
         ends = [r.graph.outputs[k] for r in regions]
-        if output.dtype != tf.variant or k in regions[0].unread:
+        if output.dtype != tf.variant or k in opened or k in regions[0].unread:
             continue
         if one_source(regions, k) is not None:
             continue

@@ -16,9 +16,11 @@ from tf_pfor.converters.control_flow._lists_written import Threads
 from tf_pfor.converters.control_flow._subgraphs import Converted, Region, full_shape
 from tf_pfor.converters.lists._list_rows import known_lengths, lengths_of
 from tf_pfor.converters.lists._row_packs import with_rows
+from tf_pfor.converters.lists._unpacked_optionals import flat, tensors_of, zeros
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.loop import Loop, PaddedRows
+from tf_pfor.core.stacked_lists import Kept
 from tf_pfor.core.values import Layout, Value, dims
 
 Gather = Callable[[tf.Tensor], tf.Tensor]
@@ -33,14 +35,21 @@ class Outputs:
       lists: those that each branch makes.
       uneven: those of them whose rows are known to differ in length; branches add to it.
       optionals: which are optionals.
+      kept: what a branch would put into optionals that are not made (``_unpacked_optionals``).
       ragged: those whose shape differs between rows.
     """
 
     threads: Threads
     lists: Mapping[int, Element]
     optionals: Collection[int] = ()
+    kept: Mapping[int, Sequence[Kept]] = dataclasses.field(default_factory=dict)
     uneven: set[int] = dataclasses.field(default_factory=set)
     ragged: Handed = dataclasses.field(default_factory=lambda: Handed({}))
+
+    @property
+    def all_kept(self) -> list[Kept]:
+        """What is kept in all of them."""
+        return [kept for alternatives in self.kept.values() for kept in alternatives]
 
 
 def on_some_rows(
@@ -90,14 +99,26 @@ def on_all_rows(
     flag: tf.Tensor,
     outputs: Outputs,
 ) -> list[tf.Tensor]:
-    """A branch on the rows of a mask and on those that stand in for the others."""
+    """A branch on the rows of a mask and on those that stand in for the others.
+
+    Then comes what stands beside optionals that are not made.
+    """
 
     def run() -> list[tf.Tensor]:
         loop = call.loop.padded(rows, Emitter())
         made = outputs.threads.convert(region, args, loop, loop.take)
-        return _tensors(made, outputs, may_differ=False)
+        tensors = _tensors(made, outputs, may_differ=False)
+        for k, alternatives in outputs.kept.items():
+            tensors += tensors_of(made[k].call, made[k].value, alternatives)
+        return tensors
 
     like, dtypes = _like(call, rows.rows, outputs)
+    for dtype, shape in flat(outputs.all_kept):
+        is_list = dtype == tf.variant
+        lead = dims(rows.rows)[0]  # type: ignore[index]
+        given = zeros(call, dtype, shape) if is_list else full_shape(Layout.STACKED, shape, lead)
+        like.append(given)
+        dtypes.append(dtype)
     return run_if_any(flag, run, like, dtypes, [region], call.emit.dim(rows.rows, 0))
 
 
@@ -107,7 +128,7 @@ def _tensors(made: Sequence[Converted], outputs: Outputs, *, may_differ: bool) -
         items_of(m, outputs.lists[k], may_differ=may_differ)
         if k in outputs.lists
         else tf.constant(0)
-        if k in outputs.optionals or k in outputs.ragged.forms
+        if k in outputs.optionals or k in outputs.kept or k in outputs.ragged.forms
         else m.as_layout(Layout.STACKED_LIST if m.value.dtype == tf.variant else Layout.STACKED)
         for k, m in enumerate(made)
     ]
@@ -126,6 +147,8 @@ def _like(call: Call, rows: tf.Tensor, outputs: Outputs) -> tuple[list[Any], lis
             like[k] = outputs.threads.lists[k].tensor
         elif k in outputs.ragged.forms:
             like[k] = outputs.ragged.forms[k].shapes()[0]
+        elif k in outputs.kept:
+            like[k], dtypes[k] = tf.TensorShape([]), tf.int32
         elif output.dtype == tf.variant:
             like[k] = None
     return like, dtypes

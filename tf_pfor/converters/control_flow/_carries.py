@@ -48,6 +48,7 @@ from tf_pfor.converters.lists._capacity import most_trips_given, with_room
 from tf_pfor.converters.lists._list_lengths import list_length
 from tf_pfor.converters.lists._list_rows import written
 from tf_pfor.converters.lists._row_packs import holds_packs, popped_elements, with_packs
+from tf_pfor.converters.lists._unpacked_lists import keeps, to_keep
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
@@ -78,7 +79,7 @@ class Plan:
         self._held: dict[int, RowSource] = {}
         self._inside: dict[int, Value] = {}
         self._rows: dict[int, ListRows] = {}
-        self._wholes: dict[int, Cell | None] = {}
+        self._wholes: dict[int, Cell | list[Cell] | None] = {}
         self.by_row: dict[int, Value] = {}
         self._blank: dict[int, Value] = {}
         self.is_late = self.is_variant = False
@@ -149,6 +150,9 @@ class Plan:
             found = self.body.trial(self.as_seen(), length, positions)
             for carry, trial in zip(settled, found):
                 carry.layout = join(carry.layout, trial.layout)
+                if trial.keeps:
+                    arg = self.args[carry.index]
+                    self.args[carry.index] = to_keep(self.call, arg, trial.keeps)
                 if trial.holds_packs:
                     self._with_packs(carry)
                 self._hold_packs(carry)
@@ -159,7 +163,8 @@ class Plan:
         refuse_carried(self.call, [self.body.graph.outputs[i] for i in positions])
         goes_on = self.cond.trial(self.as_seen(), length)[0].layout
         self.is_variant = self.is_late or goes_on is not Layout.UNSTACKED
-        clocks = [c for c in settled if pops_lists(self.call, self.body.graph, c.index)]
+        lists = [c for c in settled if not keeps(self.args[c.index])]
+        clocks = [c for c in lists if pops_lists(self.call, self.body.graph, c.index)]
         if not self.is_late and clocks and (self.is_variant or any(c.has_lengths for c in clocks)):
             self.is_late = True
             begin_late(self.call, self.carries, self.args, clocks)
@@ -183,12 +188,14 @@ class Plan:
 
     def _settled(self) -> list[Any]:
         args = [self.args[c.index] for c in self.carries]
-        return [(c.layout, c.has_lengths, holds_packs(a)) for c, a in zip(self.carries, args)]
+        return [
+            (c.layout, c.has_lengths, holds_packs(a), keeps(a)) for c, a in zip(self.carries, args)
+        ]
 
     def _hold_packs(self, carry: Carry) -> bool:
         """Lets a list hold packs if trips of some rows only push lists to it."""
         arg, is_some = self.args[carry.index], self.is_variant or self.call.loop.rows is not None
-        is_some = is_some and carry.is_resized and not carry.is_uniform
+        is_some = is_some and carry.is_resized and not (carry.is_uniform or keeps(arg))
         if not (is_some and gets_lists(self.call, self.body.graph, carry.index)):
             return False
         self._with_packs(carry)
@@ -335,7 +342,7 @@ class Plan:
             found = self._rows[carry.index] = dataclasses.replace(rows, lengths=lengths)
         return found
 
-    def _whole(self, carry: Carry) -> Cell | None:
+    def _whole(self, carry: Carry) -> Cell | list[Cell] | None:
         """[T, size, ...]: a list that the loop only pops, as one tensor made before it."""
         i, graph = carry.index, self.body.graph
         if i not in self._wholes:

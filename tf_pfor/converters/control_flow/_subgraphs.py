@@ -19,12 +19,15 @@ from tf_pfor.converters.analysis._loop_graphs import source
 from tf_pfor.converters.lists._list_rows import carried_on, dense
 from tf_pfor.converters.lists._lists import stack_list, swap
 from tf_pfor.converters.lists._row_packs import holds_packs
+from tf_pfor.converters.lists._unpacked_lists import keeps
+from tf_pfor.converters.lists._unpacked_optionals import kept_in
 from tf_pfor.core import regions
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop, PaddedRows
 from tf_pfor.core.stacked_lists import (
+    Kept,
     ListRows,
     StackedList,
     known_rows,
@@ -170,7 +173,7 @@ class Region:
             made = self._tried(args, length, [self.graph.outputs[i] for i in wanted])
             values = [m.value for m in made]
             found = [
-                Trial(v.layout, _has_lengths(v), _has_rows(v), holds_packs(v), _axes(v))
+                Trial(v.layout, _has_lengths(v), _has_rows(v), holds_packs(v), keeps(v), _axes(v))
                 for v in values
             ]
             self.call.memo[key] = found
@@ -192,6 +195,7 @@ class Trial:
       has_lengths: of a list, whether its rows differ in length.
       has_rows: of a list, whether it holds others than the rows of the loop, or so.
       holds_packs: of a list of lists, whether it holds packs.
+      keeps: of a list of optionals that are not made, what these would hold.
       axes: the sizes of a row, None if the rank is unknown: an int, None for one that is unknown
         and the same in all rows, ``OWN``, or (int,) of windows of one length.
     """
@@ -200,6 +204,7 @@ class Trial:
     has_lengths: bool
     has_rows: bool
     holds_packs: bool
+    keeps: tuple[Kept, ...]
     axes: tuple[Any, ...] | None
 
 
@@ -347,7 +352,8 @@ def _has_lengths(value: Value) -> bool:
 
 
 def _lists(value: Value) -> Any:
-    return (_has_lengths(value), holds_packs(value), _is_empty(value))
+    opened = () if rows_of(value) is None else tuple(map(kept_in, known_rows(value).opened))
+    return (_has_lengths(value), holds_packs(value), opened, keeps(value), _is_empty(value))
 
 
 def _has_rows(value: Value) -> bool:
@@ -397,6 +403,9 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
     if rows is not None and rows.terms:
         terms = tuple(_stand_in(t, length, emit) for t in rows.terms)
         return list_with_rows(value, dataclasses.replace(rows, terms=terms))
+    if rows is not None and rows.opened:
+        opened = tuple([_stand_in(v, length, emit) for v in each] for each in rows.opened)
+        return list_with_rows(value, dataclasses.replace(rows, opened=opened))
     if _is_empty(value):
         made = emit("EmptyTensorList", np.int32(-1), np.int32(-1), element_dtype=tf.variant)
         return received(made, value.layout, value.inner_shape)

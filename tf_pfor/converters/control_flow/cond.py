@@ -14,6 +14,7 @@ Four ways, the first that applies:
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -54,6 +55,13 @@ from tf_pfor.converters.control_flow._subgraphs import (
 from tf_pfor.converters.lists._list_gradients import known_in_gradients
 from tf_pfor.converters.lists._lists import stack_list
 from tf_pfor.converters.lists._row_packs import with_rows
+from tf_pfor.converters.lists._unpacked_optionals import (
+    Opened,
+    as_opened,
+    leave_open,
+    opened_by,
+    tensors_of,
+)
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize, Refused
@@ -101,9 +109,10 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
     if which.constant is not None and not which.is_stacked:
         call.note("cond: constant predicate, inlined")
         chosen = regions[_branch_of(which.constant, len(regions))]
+        opened = _left_open(call, regions)
         made = chosen.convert(args, call.loop, call.emit)
         values = [as_layout(m.call, m.value, m.value.layout) for m in made]
-        for k, known in optionals_of(call, regions).items():
+        for k, known in optionals_of(call, regions, opened).items():
             value = stack_list(call, values[k])
             values[k] = among(value, regions.index(chosen), known)
         return values
@@ -184,12 +193,23 @@ def _handed(call: Call, regions: list[Region], args: list[Value], *, by_row: boo
     return Handed(forms)
 
 
+def _left_open(call: Call, regions: Sequence[Region]) -> Opened:
+    """The optionals that the branches do not make, where shapes are static."""
+    graphs = [r.graph for r in regions]
+    is_static = call.is_for(_tf.in_body) or call.is_for(_tf.in_xla_context)
+    opened = opened_by(call, graphs) if is_static else {}
+    opened = {k: each for k, each in opened.items() if k not in regions[0].unread}
+    leave_open(call, graphs, opened)
+    return opened
+
+
 def _is_static_in_body(call: Call, regions: list[Region]) -> bool:
     """Inside another map whose iterations would partition their rows differently."""
     if not call.is_for(_tf.in_body) or any(writes_state(r.graph) for r in regions):
         return False
+    opened = opened_by(call, [r.graph for r in regions])
     try:
-        _, made = lists_of_branches(call, regions, {})
+        _, made = lists_of_branches(call, regions, opened)
     except CannotVectorize:
         return False
     return all(o.shape.is_fully_defined() for o in call.op.outputs) and all(
@@ -211,11 +231,13 @@ def _branch_of(index: np.ndarray, count: int) -> int:
 
 def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
     """An invariant predicate: one conditional, the layouts of its outputs made equal."""
-    optionals = optionals_of(call, regions)
+    opened = _left_open(call, regions)
+    optionals = optionals_of(call, regions, opened)
     handed = _handed(call, regions, args, by_row=False)
     layouts, rowed = _layouts(call, regions, args, optionals)
     for k in handed.forms:
         layouts[k] = Layout.RAGGED
+    kept = {k: list(dict.fromkeys(itertools.chain(*each))) for k, each in opened.items()}
 
     def branch(b: int, region: Region) -> Any:
         def run() -> list[tf.Tensor]:
@@ -224,7 +246,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
             inner = [loop.take(a) for a in args]
             made = region.convert(inner, loop, emit)
             tensors = [
-                tf.constant(0) if k in handed.forms else m.as_layout(layout)
+                tf.constant(0) if k in opened or k in handed.forms else m.as_layout(layout)
                 for k, (m, layout) in enumerate(zip(made, layouts))
             ]
             for k in rowed:
@@ -234,12 +256,14 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
                 tensors[k], *rows = with_rows(made[k].call, value, k)
                 tensors += rows
             handed.hand_on(made, tensors)
+            for k, alternatives in kept.items():
+                tensors += tensors_of(made[k].call, made[k].value, alternatives)
             return [*tensors, tf.constant(0)]
 
         return run
 
     runs = [branch(b, r) for b, r in enumerate(regions)]
-    by_loop = is_by_loop(call.loop.length, regions)
+    by_loop = is_by_loop(call.loop.length, regions) and not opened
     start = unset_outputs(call, regions, args, layouts) if by_loop else None
     if start is not None:
         made = _one_by_loops(call, which, runs, start)
@@ -252,7 +276,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
         made = tf.cond(_as_bool(which.tensor), runs[1], runs[0])
     else:
         made = tf.switch_case(which.tensor, runs)
-    return _results_of_one(call, regions, args, handed, layouts, rowed, made)
+    return _results_of_one(call, regions, args, handed, layouts, rowed, kept, made)
 
 
 def _results_of_one(
@@ -262,6 +286,7 @@ def _results_of_one(
     handed: Handed,
     layouts: list[Layout],
     rowed: list[int],
+    kept: dict[int, list[Any]],
     made: list[tf.Tensor],
 ) -> list[Value]:
     """The outputs of one conditional for all rows, of what its branches hand on."""
@@ -277,7 +302,8 @@ def _results_of_one(
         ids.set_shape([call.loop.static_length])
         rows[k] = ListRows(call.emit.dim(ends, 0), ids=ids, lengths=ends)
     rest = iter(made[count + 2 * len(rowed) :])
-    beside = handed.values(call, made, rest)
+    ragged = handed.values(call, made, rest)
+    beside = as_opened(call, {k: [each] for k, each in kept.items()}, [*rest]) | ragged
     return [
         beside.get(k) or received(t, layout, dims(o), rows.get(k))
         for k, (t, layout, o) in enumerate(zip(made[:count], layouts, call.op.outputs))
@@ -358,19 +384,24 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
         raise CannotVectorize("the shape of an output is not known before running")
     emit = call.emit
     everyone = positions(call, call.loop)
-    sources, lists_made = lists_of_branches(call, regions, {})
+    opened = _left_open(call, regions)
+    sources, lists_made = lists_of_branches(call, regions, opened)
     if any(length is None for _, _, length in lists_made.values()):
         raise Refused("branches make lists whose length is not known before running")
     threads = Threads(call, regions, sources, args)
     results: list[Any] | None = None
+    count, values = len(call.op.outputs), list[list[tf.Tensor]]()
     masks = _masks(call, which, len(regions))
-    for mask, region in zip(masks, regions):
+    for b, (mask, region) in enumerate(zip(masks, regions)):
         rows, flag = padded_rows(mask, everyone, emit), emit("Any", mask, np.int32(0))
-        outputs = Outputs(threads, lists_made)
+        kept = {k: branches[b] for k, branches in opened.items()}
+        outputs = Outputs(threads, lists_made, kept=kept)
         made = on_all_rows(call, region, threads.seen(args), rows, flag, outputs)
+        made, inside = made[:count], made[count:]
+        values.append(inside)
         threads.left(call, made, [])
         results = made if results is None else [
-            m if k in sources else emit("Select", mask, m, r)
+            m if k in sources or k in opened else emit("Select", mask, m, r)
             for k, (m, r) in enumerate(zip(made, results))
         ]  # fmt: skip
     assert results is not None
@@ -378,6 +409,8 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
         results[k] = written
     for k in lists_made:
         results[k] = list_of_items(call, results[k], lists_made[k])
+    for k, value in as_opened(call, opened, [t for made in values for t in made], masks).items():
+        results[k] = value
     return results
 
 
@@ -389,7 +422,7 @@ def _split(
     count, emit, n = len(regions), call.emit, call.loop.static_length
     if any(o.shape.rank is None and o.dtype != tf.variant for o in call.op.outputs):
         raise CannotVectorize("the rank of an output is unknown")
-    optionals = optionals_of(call, regions)
+    optionals = optionals_of(call, regions, ())
     refuse_reads(call, optionals)
     sources, lists_made = lists_of_branches(call, regions, optionals, may_grow=True)
     growing = [k for k in sources if one_source(regions, k) is None]

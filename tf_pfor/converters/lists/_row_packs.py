@@ -32,6 +32,7 @@ from tf_pfor.converters.lists._list_rows import (
 from tf_pfor.converters.lists._lists import size_of_rows, stack_list
 from tf_pfor.converters.lists._nested_lengths import has_ends, pushed, with_ends, with_own_rows
 from tf_pfor.converters.lists._optional_values import SCALAR, item_at, list_of, tell
+from tf_pfor.converters.lists._unpacked_lists import elements, keeps
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, list_with_rows, rows_of
@@ -297,8 +298,12 @@ class _Zeros:
         return tf.raw_ops.OptionalFromValue(components=[self.of(inner, path), *rest])
 
 
-def popped_elements(call: Call, graph: Any, position: int, handle: Value) -> Cell | None:
+def popped_elements(
+    call: Call, graph: Any, position: int, handle: Value
+) -> Cell | list[Cell] | None:
     """[T, size, ...]: all elements of a list that a loop only pops; None of other lists.
+
+    Several, if it is one of optionals that are not made.
 
     Args:
       call: the loop.
@@ -308,6 +313,8 @@ def popped_elements(call: Call, graph: Any, position: int, handle: Value) -> Cel
     """
     if not pops_only(graph, position):
         return None
+    if keeps(handle):
+        return elements(call, handle)
     given, emit = graph.inputs[position], call.emit
     popped = next(o for o in graph.get_operations() if pops(o, given))
     dtype, shape = popped.outputs[1].dtype, dims(popped.outputs[1])

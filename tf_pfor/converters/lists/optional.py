@@ -19,6 +19,7 @@ from tf_pfor.converters.lists._list_sums import sum_of_lists
 from tf_pfor.converters.lists._lists import list_rule, stack_list
 from tf_pfor.converters.lists._optional_values import first_with_value, item_at, of_all_rows, one_of
 from tf_pfor.converters.lists._row_packs import pack, unpack
+from tf_pfor.converters.lists._unpacked_optionals import opened_value, opened_values
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.stacked_lists import ListRows, known_rows, rows_of
@@ -28,6 +29,9 @@ from tf_pfor.core.values import Value
 @list_rule("OptionalFromValue")
 def optional_from_value(call: Call, components: list[Value]) -> Any:
     """All components stacked, so that whoever reads one knows how it is stored."""
+    opened = opened_value(call, components)
+    if opened is not None:
+        return opened
     tensors = [pack(call, v) if v.dtype == tf.variant else call.stacked(v) for v in components]
     return of_all_rows(call, call.rebuild(components=tensors))
 
@@ -36,6 +40,18 @@ def optional_from_value(call: Call, components: list[Value]) -> Any:
 def optional_none(call: Call) -> Any:
     """Nothing inside: the same for all rows."""
     return of_all_rows(call, call.rebuild())
+
+
+@list_rule("OptionalFromValue", ())
+def invariant_optional(call: Call, components: list[Value]) -> Any:
+    """As it is, unless it is not made."""
+    return opened_value(call, components) or Value.unstacked(call.rebuild())
+
+
+@list_rule("OptionalNone", ())
+def invariant_none(call: Call) -> Any:
+    """As it is, unless it is not made."""
+    return opened_value(call, []) or Value.unstacked(call.rebuild())
 
 
 @list_rule("OptionalHasValue")
@@ -52,6 +68,8 @@ def optional_has_value(call: Call, optional: Value) -> Any:
 def optional_get_value(call: Call, optional: Value) -> Any:
     """Values [n, ...]; lists as lists."""
     source = stack_list(call, optional)
+    if known_rows(source).opened:
+        return opened_values(call, known_rows(source).opened)
     if not known_rows(source).terms:
         return _values(call, source)
     found = zip(*(_values(call, term) for term in known_rows(source).terms))

@@ -32,6 +32,10 @@ from tf_pfor.converters.lists._list_rows import (
 from tf_pfor.converters.lists._lists import list_rule, shape_input, size_of_rows, stack_list
 from tf_pfor.converters.lists._nested_lengths import popped
 from tf_pfor.converters.lists._row_packs import put, taken
+from tf_pfor.converters.lists._unpacked_lists import keeps
+from tf_pfor.converters.lists._unpacked_lists import popped as popped_open
+from tf_pfor.converters.lists._unpacked_lists import pushed as pushed_open
+from tf_pfor.converters.lists._unpacked_optionals import is_opened
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.stacked_lists import StackedList, known_rows, rows_of
@@ -125,6 +129,8 @@ def _check_room(call: Call) -> None:
 @list_rule("TensorListPushBack")
 def push_back(call: Call, input_handle: Value, tensor: Value) -> Any:
     """Pushes [n, ...]."""
+    if is_opened(tensor):
+        return pushed_open(call, input_handle, tensor)
     target = stack_list(call, input_handle)
     if tensor.dtype != tf.variant:
         return push(call, target, tensor)
@@ -141,6 +147,8 @@ def push_back(call: Call, input_handle: Value, tensor: Value) -> Any:
 def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
     """Pops [n, ...]; where the lengths differ, reads each row's last element."""
     source = stack_list(call, input_handle)
+    if keeps(source):
+        return popped_open(call, source)
     rows, is_list = rows_of(source), call.attr("element_dtype") == tf.variant
     is_even = rows is None or (rows.lengths is None and (rows.is_even or not is_partial(source)))
     if is_even or is_list:

@@ -10,13 +10,14 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.lists._row_packs import zeros_of
+from tf_pfor.converters.lists._unpacked_optionals import opened_value
 from tf_pfor.converters.math._broadcast import absorbed, broadcast, scaled
 from tf_pfor.converters.math._broadcast import same_shape as same_shape_of_all
 from tf_pfor.converters.math._families import elementwise, same_shape, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.registry import ALWAYS, ANY, RegisterPFor
+from tf_pfor.core.registry import ALWAYS, ANY, Outcome, RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, unfold
 from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Cell, Unstacked, Value, is_static, size_of
@@ -256,8 +257,14 @@ def _shape_of_none(call: Call, x: tf.Tensor, shape: list[int]) -> tf.Tensor:
 def zeros_like(call: Call, x: Value) -> Any:
     """Loop-invariant where the inner shape is static."""
     if isinstance(x, StackedList):
-        return zeros_of(call, x)
+        return opened_value(call, []) or zeros_of(call, x)
     return _filled(call, x, 0)
+
+
+@RegisterPFor("ZerosLike", (), outcome=Outcome.KEPT)
+def invariant_zeros(call: Call, x: Value) -> Any:
+    """As it is, unless it is of an optional and not made."""
+    return opened_value(call, []) or Value.unstacked(call.rebuild())
 
 
 @RegisterPFor("OnesLike", ANY)
