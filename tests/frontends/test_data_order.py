@@ -150,3 +150,16 @@ def test_elements_of_unknown_rank_and_other_shapes():
     rows = Dataset.from_generator(lambda: iter([np.ones(2), np.ones(3)]), output_signature=spec)
     with pytest.raises(tf.errors.InvalidArgumentError, match="say the rank before"):
         list(rows.apply(map_and_batch(tf.reduce_sum, 2)))
+
+
+@pytest.mark.parametrize("choose", ["vectorized", "loop", "auto"])
+def test_python_control_flow_in_each_form(choose):
+    def halved(i):
+        while i > 3:
+            i = i // 2
+        if i > 1:
+            i = -i
+        return i
+
+    wanted = [halved(i) for i in range(8)]
+    assert batches(halved, 8, 4, choose=choose) == [wanted[:4], wanted[4:]]

@@ -59,7 +59,7 @@ def map_and_batch(
         return how.mapped(how.batched(dataset), of_padded, fn)
 
     def looped(dataset: tf.data.Dataset[Any], spec: Any) -> tf.data.Dataset[Any]:
-        made = how.mapped(dataset, fn, fn)
+        made = how.mapped(dataset, autographed(fn), fn)
         return _choice.batched_as(made, how.size, spec, padding, drop_remainder=how.drop_remainder)
 
     return how.chosen(fn, vectorized, looped, in_order=True)
