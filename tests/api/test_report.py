@@ -181,3 +181,13 @@ def test_bad_arguments(args, error, text):
 def test_not_a_function():
     with pytest.raises(tf_pfor.core.errors.ArgumentTypeError, match="function"):
         tf_pfor.explain(3, 4)
+
+
+def test_names_of_concrete_functions():
+    """TensorFlow has them as bytes, with a number."""
+
+    @tf.function(input_signature=[tf.TensorSpec([3])])
+    def doubled(x):
+        return 2.0 * x
+
+    assert tf_pfor.explain(doubled.get_concrete_function()).name == "doubled"

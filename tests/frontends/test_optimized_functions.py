@@ -227,3 +227,10 @@ def test_ragged_rows_and_writes_that_must_fail():
     np.testing.assert_allclose(fast(XS, tf.constant(False)), np.zeros([2, 3]))
     with pytest.raises(tf.errors.InvalidArgumentError):
         fast(XS, tf.constant(True))
+
+
+def test_a_report_before_anything_was_traced():
+    fast = tf_pfor.optimize(lambda xs: tf.map_fn(tf.sin, xs))
+    assert "not traced yet" in str(fast.report)
+    fast(tf.constant(XS))
+    assert "1 of 1 loops vectorized" in str(fast.report)
