@@ -134,7 +134,7 @@ class Vectorized(keras.layers.Layer):
         """Of a batch. Builds what is wrapped by the shapes and dtypes of one example."""
         if not args and "inputs" in kwargs:
             args = (kwargs.pop("inputs"),)
-        if not any(len(getattr(x, "shape", ())) for x in _rows.flat((args, kwargs))):
+        if not any(_may_be_batch(x) for x in _rows.flat((args, kwargs))):
             raise ArgumentError(
                 f"{self.name!r} was called with {args!r}. Expected: at least one tensor with a "
                 "batch axis, [batch, ...]."
@@ -437,6 +437,11 @@ def _check(fn: Any, uses: Any, masks: str, out_shapes: str) -> None:
                 f"uses holds {x!r}. Expected: layers of Keras and keras.Variables; Keras does not "
                 "train others."
             )
+
+
+def _may_be_batch(x: Any) -> bool:
+    """Whether an argument has an axis, or may have one: of some the rank is not known."""
+    return tf.TensorShape(getattr(x, "shape", ())).rank != 0
 
 
 def _plain(fallback: Any) -> Any:
