@@ -117,3 +117,39 @@ def test_distorted_box_refuses_boxes_beyond_the_image():
             lambda x: list(tf.image.sample_distorted_bounding_box([9, 9, 3], x)),
             tf.constant(2.0 * BOXES[None]),
         )
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_distorted_box_with_any_number_of_boxes(count):
+    """Of which none has the whole image as its object, if that is allowed."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 1, None, 4])])
+    def crops(boxes):
+        def body(x):
+            return tf.image.sample_distorted_bounding_box(
+                [30, 30, 3], x, min_object_covered=0.5, use_image_if_no_bounding_boxes=True,
+                area_range=[0.02, 0.3],
+            )[2]  # fmt: skip
+
+        return mapped(body, boxes)
+
+    boxes = np.repeat(BOXES[None, :, :count] * 0.3, 400, 0)
+    crop = crops(boxes).numpy()[:, 0, 0]
+    if count == 0:  # no crop of this area covers half of the image
+        np.testing.assert_allclose(crop, np.tile(np.float32([0, 0, 1, 1]), [400, 1]))
+        return
+    sides = np.minimum(crop[:, None, 2:], boxes[:, 0, :, 2:]) - np.maximum(
+        crop[:, None, :2], boxes[:, 0, :, :2]
+    )
+    covered = np.prod(np.maximum(sides, 0), -1) / np.prod(boxes[:, 0, :, 2:] - boxes[:, 0, :, :2], -1)
+    assert (np.max(covered, 1) > 0.3).mean() > 0.95
+
+
+def test_distorted_box_of_no_boxes_is_refused_when_it_runs():
+    @tf.function(input_signature=[tf.TensorSpec([None, 1, None, 4])])
+    def crops(boxes):
+        return mapped(lambda x: tf.image.sample_distorted_bounding_box([9, 9, 3], x)[0], boxes)
+
+    assert crops(np.zeros([0, 1, 0, 4], np.float32)).shape == [0, 3]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="No bounding boxes provided"):
+        crops(np.zeros([2, 1, 0, 4], np.float32))

@@ -12,9 +12,8 @@ import tensorflow as tf
 
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import seeds
-from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ALWAYS, RegisterPFor
-from tf_pfor.core.values import Value, is_static, size_of
+from tf_pfor.core.values import Value
 
 _ATTRS = (
     "seed", "seed2", "min_object_covered", "aspect_ratio_range", "area_range", "max_attempts",
@@ -28,11 +27,6 @@ _ATTRS = (
 )
 def distorted_box(call: Call, image_size: Value, bounding_boxes: Value, *covered: Value) -> Any:
     """[n, attempts] crops; the first that will do, or else the whole image."""
-    inner = bounding_boxes.inner_shape
-    if not is_static(inner):
-        raise CannotVectorize("how many boxes an image has is not known before running")
-    if not size_of(inner) and not call.attr("use_image_if_no_bounding_boxes"):
-        raise CannotVectorize("it is given no boxes")
     graph = call.emit.graph
     before = len(graph.get_operations())
     with graph.as_default():
@@ -103,17 +97,26 @@ def _crops(call: Call, tall: Any, wide: Any) -> tuple[list[tf.Tensor], tf.Tensor
 
 
 def _objects(call: Call, boxes: Any, tall: Any, wide: Any) -> list[Any]:
-    """The sides of objects in pixels, int32 [n, 1, boxes] each; the image if there are none."""
-    count = boxes.shape[1] * boxes.shape[2]
-    if count == 0:
-        none = tf.zeros_like(tall)[:, None]
-        return [none, none, tall[:, None], wide[:, None]]
-    boxes = tf.reshape(boxes, tf.stack([call.loop.length, count, 4]))
-    check = tf.debugging.Assert(
-        tf.reduce_all((boxes >= 0.0) & (boxes <= 1.0)),
-        ["All bounding box coordinates must be in [0.0, 1.0]:", boxes],
-    )
-    with tf.control_dependencies([check]):
+    """The sides of objects in pixels, int32 [n, 1, boxes + 1] each.
+
+    The last object is the whole image if there are no boxes, and else has no pixels.
+    """
+    n: Any = call.loop.length
+    count = tf.reduce_prod(tf.shape(boxes)[1:3])
+    boxes = tf.reshape(boxes, tf.stack([n, count, 4]))
+    is_whole: Any = tf.cast(count == 0, boxes.dtype)
+    last = tf.fill(tf.stack([n, 1, 2]), is_whole)
+    boxes = tf.concat([boxes, tf.concat([tf.zeros_like(last), last], 2)], 1)
+    checks = [
+        tf.debugging.Assert(
+            tf.reduce_all((boxes >= 0.0) & (boxes <= 1.0)),
+            ["All bounding box coordinates must be in [0.0, 1.0]:", boxes],
+        )
+    ]
+    if not call.attr("use_image_if_no_bounding_boxes"):
+        why = "No bounding boxes provided as input; use_image_if_no_bounding_boxes is not set."
+        checks.append(tf.debugging.Assert((count > 0) | tf.equal(n, 0), [why]))
+    with tf.control_dependencies(checks):
         sides = tf.unstack(tf.identity(boxes)[:, None], axis=-1)
     scales = [tf.cast(s, tf.float32)[:, None] for s in (tall, wide, tall, wide)]
     return [tf.cast(side * scale, tf.int32) for side, scale in zip(sides, scales)]
