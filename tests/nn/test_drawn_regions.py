@@ -141,7 +141,9 @@ def test_distorted_box_with_any_number_of_boxes(count):
     sides = np.minimum(crop[:, None, 2:], boxes[:, 0, :, 2:]) - np.maximum(
         crop[:, None, :2], boxes[:, 0, :, :2]
     )
-    covered = np.prod(np.maximum(sides, 0), -1) / np.prod(boxes[:, 0, :, 2:] - boxes[:, 0, :, :2], -1)
+    covered = np.prod(np.maximum(sides, 0), -1) / np.prod(
+        boxes[:, 0, :, 2:] - boxes[:, 0, :, :2], -1
+    )
     assert (np.max(covered, 1) > 0.3).mean() > 0.95
 
 
