@@ -109,7 +109,7 @@ def test_results_of_different_lengths(body):
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         _map(body, TEXTS, out_shapes="dense")
     assert "differs between iterations" in str(caught.value)
-    assert "test_text.py" in str(caught.value)
+    assert "test_text_in_loops.py" in str(caught.value)
     assert "Mismatch" not in str(caught.value)
 
 

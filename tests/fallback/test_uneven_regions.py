@@ -224,7 +224,7 @@ def test_results_of_one_shape_after_all():
 def test_results_that_differ_in_shape():
     with pytest.raises(tf.errors.InvalidArgumentError, match="differs between iterations") as info:
         tf_pfor.vectorized_map(_positive, X, out_shapes="dense")
-    for part in ("GatherV2", "test_jagged.py", "Pad it", "[[3][3][1]]"):
+    for part in ("GatherV2", "test_uneven_regions.py", "Pad it", "[[3][3][1]]"):
         assert part in str(info.value)
 
 
@@ -257,7 +257,7 @@ def test_effects_in_the_loop_are_refused():
 
     with pytest.raises(tf_pfor.NotVectorizableError) as info:
         tf_pfor.vectorized_map(body, X)
-    for part in ("Where", "test_jagged.py:", "may differ between iterations", "PyFunc"):
+    for part in ("Where", "test_uneven_regions.py:", "may differ between iterations", "PyFunc"):
         assert part in str(info.value)
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.container_programs import D
-from tests.core.test_gradients_asked_for_later import W, of_a_variable, of_results
+from tests.core.test_late_gradients import W, of_a_variable, of_results
 
 RNG = np.random.default_rng(0)
 
