@@ -21,8 +21,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 DURATIONS = HERE / "durations.json"
 UNKNOWN = 0.5  # seconds of a test that was never recorded
-SWEEP = 2.0  # seconds; of a function whose tests take longer together, some run each day
-DAILY = 1.0  # seconds of tests of such a function that run each day
+SWEEP = 1.0  # seconds; of a function whose tests take longer together, some run each day
+DAILY = 0.6  # seconds of tests of such a function that run each day
 ROOM_SECONDS = 900.0  # when changed rooms have more than this, the share decides for them too
 
 # Files whose functions each run one case every day, also where they are slow.

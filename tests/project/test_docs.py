@@ -101,3 +101,14 @@ def test_coverage_page_is_current():
 
     if tf.__version__.startswith("2.21."):
         assert coverage.PAGE.read_text() == coverage.page(), "run `make docs`"
+
+
+def test_the_architecture_page_names_what_is_there():
+    """Functions and files by which one finds the place to change."""
+    page = (check_links.ROOT / "docs" / "architecture.md").read_text()
+    files = [p for p in check_links.ROOT.glob("t*/**/*.py")]
+    words = {word for p in files for word in re.findall(r"\w+", p.read_text())}
+    words |= {part for p in files for part in p.relative_to(check_links.ROOT).with_suffix("").parts}
+    for name in re.findall(r"`([A-Za-z_][\w./]*)(?:\(\))?`", page):
+        for part in re.split(r"[./]", name.removesuffix(".py").removesuffix(".md")):
+            assert not part or part in words, name
