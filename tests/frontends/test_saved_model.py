@@ -128,7 +128,7 @@ def test_inputs_with_other_numbers_of_rows(tmp_path, block):
     tf_pfor.saved_model.batch(tmp_path / "one", tmp_path / "many", max_batch=block, verify=3)
     model = tf.saved_model.load(str(tmp_path / "many"))
     for n in (1, 4, 6):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="in the number of rows. x, t"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="in the number of rows. t, x"):
             model.signatures["serving_default"](x=tf.ones([5, 2]), t=tf.ones([n]))
 
 

@@ -31,9 +31,9 @@ class Row:
     def __init__(
         self, one: Any, shared: Iterable[str], ragged: Iterable[str], batch_of_one: bool
     ) -> None:
-        self._one, self._args = one, list(one.structured_input_signature[1])
+        self._one, self._args = one, [arg for arg, _ in _arguments(one)]
         self._of_one = batch_of_one
-        shapes = {name: x.shape for name, x in one.structured_outputs.items()}
+        shapes = {name: x.shape for name, x in sorted(one.structured_outputs.items())}
         self.shapes: dict[str, tf.TensorShape] = shapes
         if batch_of_one:
             self.shapes = {k: _without_axis("output", k, s) for k, s in shapes.items()}
@@ -64,13 +64,16 @@ def _without_axis(kind: str, name: str, shape: tf.TensorShape) -> tf.TensorShape
     return shape[1:]
 
 
+def _arguments(one: Any) -> list[tuple[str, tf.TensorSpec]]:
+    """Arguments of a signature by name: a SavedModel keeps them in a map, which has no order."""
+    return sorted(one.structured_input_signature[1].items())
+
+
 def _inputs(
     one: Any, shared: Iterable[str], ragged: Iterable[str], batch_of_one: bool
 ) -> list[Input]:
-    """The inputs of a signature, in its order, as one example has them."""
-    specs = {
-        served_name(arg, spec): spec for arg, spec in one.structured_input_signature[1].items()
-    }
+    """The inputs of a signature, in the order of their names, as one example has them."""
+    specs = {served_name(arg, spec): spec for arg, spec in _arguments(one)}
     kinds: dict[str, str] = {}
     for kind, names in (("shared", shared), ("ragged", ragged)):
         for name in [names] if isinstance(names, str) else names:
