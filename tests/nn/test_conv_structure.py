@@ -58,11 +58,12 @@ def test_no_reshape_between_the_kernels():
             assert op.inputs[0].op.type in HEAVY, f"{op.inputs[0].op.type} feeds {op.type}"
 
 
+@pytest.mark.parametrize(("channels", "features"), [(3, 5), (1, 2), (1, 5), (17, 2)])
 @pytest.mark.parametrize(("kernel", "strides"), [(1, 1), (3, 1), (3, 2), (5, 1)])
-def test_per_example_filter_gradients_have_no_loop(kernel, strides):
+def test_per_example_filter_gradients_have_no_loop(kernel, strides, channels, features):
     rng = np.random.default_rng(0)
-    x = tf.constant(rng.normal(size=[4, 9, 8, 3]), tf.float64)
-    f = tf.constant(rng.normal(size=[kernel, kernel, 3, 5]), tf.float64)
+    x = tf.constant(rng.normal(size=[4, 9, 8, channels]), tf.float64)
+    f = tf.constant(rng.normal(size=[kernel, kernel, channels, features]), tf.float64)
 
     def gradient(e):
         with tf.GradientTape() as tape:
@@ -76,6 +77,8 @@ def test_per_example_filter_gradients_have_no_loop(kernel, strides):
         tf.TensorSpec(x.shape, x.dtype),
     )
     assert not {"While", "StatelessWhile", "MapDefun"} & set(types)
+    few = channels == 1 and features <= 4  # decision 0003
+    assert types["DepthwiseConv2dNativeBackpropFilter"] == few
     found = tf_pfor.vectorized_map(gradient, x, fallback_to_while_loop=False)
     np.testing.assert_allclose(found, [gradient(e) for e in x], rtol=1e-11, atol=1e-11)
 

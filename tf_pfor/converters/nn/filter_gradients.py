@@ -261,7 +261,8 @@ def _is_of_channels(w: Window) -> bool:
     known = all(isinstance(p, int) and p >= 0 for both in w.pads for p in both)
     is_plain = len(set(w.strides)) == 1 and set(w.dilations) == {1}
     is_image = len(w.kernel) == 2 and w.depth == 1 and isinstance(w.n, int) and w.n > 0
-    return known and is_plain and is_image
+    is_narrow = isinstance(w.features, int) and w.features <= 4
+    return known and is_plain and is_image and is_narrow
 
 
 Way = Callable[[Emitter, tf.Tensor, tf.Tensor, Window], tf.Tensor]
@@ -270,8 +271,8 @@ Way = Callable[[Emitter, tf.Tensor, tf.Tensor, Window], tf.Tensor]
 def choose(w: Window) -> Way:
     """The way for this geometry, by what was measured (decision 0003).
 
-    With few channels a tap is too narrow a product; with many the strips only cost memory. One
-    channel has a kernel of its own.
+    With few channels a tap is too narrow a product; with many the strips only cost memory. From one
+    channel to few there is a kernel of its own, which is slow for many (decision 0003).
     """
     if _is_of_channels(w):
         return by_channels
