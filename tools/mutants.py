@@ -156,13 +156,18 @@ def outcome(mutant: Mutant, *, with_room: bool) -> str:
         room = mutant.room if with_room else ""
         env = {**os.environ, "TF_PFOR_BUDGET": "1", "TF_PFOR_ROOM": room, "PYTHONPATH": folder}
         begun = time.monotonic()
-        ran = subprocess.run(
-            [
-                *(sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", "--dist", "loadgroup"),
-                *("-p", "no:cacheprovider", "--deselect", "tests/project/test_structure.py"),
-            ],
-            cwd=copy, env=env, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        near = [f for f in ("tests/test_samples.py", f"tests/{mutant.room}") if (copy / f).exists()]
+        for tests in ([] if with_room else near), []:  # what is likely to see it comes first
+            ran = subprocess.run(
+                [
+                    *(sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", "--dist", "loadgroup"),
+                    *("-p", "no:cacheprovider", "--deselect", "tests/project/test_structure.py"),
+                    *tests,
+                ],
+                cwd=copy, env=env, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            if ran.returncode:
+                break
         seconds = time.monotonic() - begun
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.MULTILINE)
     seen = f"seen by {failed[1]}" if failed else "NOT SEEN" if ran.returncode == 0 else "FAILED"
