@@ -112,8 +112,8 @@ MUTANTS = {
     "fingerprint": Mutant(
         "an eager call takes the trace of another shape",
         "tracing/fingerprint.py",
-        'self.parts += ("input", number, tensor.dtype, tuple(self.specs[-1].shape))',
-        'self.parts += ("input", number, tensor.dtype, self.specs[-1].shape.rank)',
+        'self.parts += ("input", number, tensor.dtype, tuple(kept))',
+        'self.parts += ("input", number, tensor.dtype, len(tuple(kept)))',
     ),
     "clip": Mutant(
         "gradients of examples that are small are made large",

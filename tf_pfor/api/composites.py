@@ -127,11 +127,10 @@ def opened(
     """
     found: list[Any] = []
     held: list[tf.Tensor] = []
-    graph = tf.compat.v1.get_default_graph()
-    is_packed = not (in_blocks or _tf.in_body(graph) or _tf.in_xla_context(graph))
 
     def of_splits(values: Any, splits: Any) -> Any:
-        if not is_packed:
+        graph = tf.compat.v1.get_default_graph()
+        if in_blocks or _tf.in_body(graph) or _tf.in_xla_context(graph):
             return _Padded.of(_RAGGED.from_row_splits(values, splits))
         held.append(values)
         return _Packed(splits[:-1], splits[1:])
