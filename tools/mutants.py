@@ -79,10 +79,10 @@ MUTANTS = {
         "        return inner\n",
     ),
     "axis attribute": Mutant(
-        "a negative axis is moved as well",
-        "converters/math/_families.py",
-        "moved = old if old < 0 else old + 1",
-        "moved = old + 1",
+        "a negative axis of a stack counts one place further from the end",
+        "converters/arrays/joining.py",
+        "        axis += call.require_rank(values[0]) + 1\n",
+        "        axis += call.require_rank(values[0])\n",
     ),
     "row sizes": Mutant(
         "empty rows are not counted when entries are given to rows",

@@ -120,19 +120,6 @@ def axis_input(table: Table, x: str, axis: str) -> None:
     _register(table, convert, "axis_input", stacked=(x,))
 
 
-def axis_attr(table: Table, axis: str) -> None:
-    """All inputs stacked, the axis is an attribute: shift it by one (Pack, Unpack ...)."""
-
-    def convert(call: Call, *_: Any) -> Any:
-        values = call.flat_inputs()
-        old = call.attr(axis)
-        moved = old if old < 0 else old + 1  # a negative axis counts from the end: it stays
-        tensors = [call.stacked(v) for v in values]
-        return call.rebuild(**regroup(call, tensors), **{axis: moved})
-
-    _register({k: (*v, axis) for k, v in table.items()}, convert, "axis_attr")
-
-
 # ---------------------------------------------------------------------------
 # Kernels with batch dimensions
 # ---------------------------------------------------------------------------
