@@ -286,7 +286,8 @@ class _Trace:
             return [x for x in leaves if x is not None]
 
         compiled = tf.function(build, autograph=False, jit_compile=call.jit_compile)
-        self._concrete: Any = compiled.get_concrete_function(*walk.specs)
+        specs = [tf.TensorSpec(s, t.dtype) for s, t in zip(walk.shapes, walk.inputs)]
+        self._concrete: Any = compiled.get_concrete_function(*specs)
         self._captured = self._concrete.captured_inputs
         self.reason = (
             "tracing it changes what it reads"

@@ -58,7 +58,7 @@ class Walk:
     def __init__(self, placeholders: Iterable[tf.Tensor] = ()):
         self.parts: list[Any] = []
         self.inputs: list[tf.Tensor] = []
-        self._shapes: list[Any] = []  # of these
+        self.shapes: list[Any] = []  # of these, as far as they are part of the key
         self.known: list[Any] = []
         self.hot: set[int] = set()
         self.numbers: dict[int, int] = {}
@@ -159,14 +159,9 @@ class Walk:
         self.numbers[id(x)] = number = len(self.inputs)
         self.inputs.append(tensor)
         kept = tensor.shape if shape is None else shape
-        self._shapes.append(kept)
+        self.shapes.append(kept)
         self._alive.append(x)
         self.parts += ("input", number, tensor.dtype, tuple(kept))
-
-    @property
-    def specs(self) -> list[tf.TensorSpec]:
-        """Of the inputs, with the shapes that are part of the key."""
-        return [tf.TensorSpec(shape, t.dtype) for shape, t in zip(self._shapes, self.inputs)]
 
     def chain(self, value: Any, attributes: Chain, mode: int) -> None:
         """Adds what code reads from a name: through modules only what it names."""
