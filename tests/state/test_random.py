@@ -1,5 +1,7 @@
 """Randomness in a vectorized loop: independent rows, the loop's numbers and state."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -277,3 +279,13 @@ def test_the_two_ways_to_forbid_loops_agree():
     with pytest.raises(ArgumentError, match="Leave one of them out"):
         tf_pfor.vectorized_map(tf.abs, tf.zeros([N]), False, fallback="loop")
     tf_pfor.vectorized_map(tf.abs, tf.zeros([N]), False, fallback="error")
+
+
+def test_each_row_is_shuffled_in_an_order_of_its_own():
+    """All orders of three come up, as often as each other, also where all rows hold the same."""
+    same = tf_pfor.vectorized_map(lambda _: tf.random.shuffle([0, 1, 2]), tf.zeros([600]))
+    own = tf_pfor.vectorized_map(tf.random.shuffle, tf.tile([[0, 1, 2]], [600, 1]))
+    for found in (same, own):
+        orders, counts = np.unique(found, axis=0, return_counts=True)
+        assert orders.tolist() == sorted(map(list, itertools.permutations(range(3))))
+        assert counts.min() > 50  # 100 are expected, with a deviation of 9
