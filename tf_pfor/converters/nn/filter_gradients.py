@@ -261,7 +261,7 @@ def _is_of_channels(w: Window) -> bool:
     known = all(isinstance(p, int) and p >= 0 for both in w.pads for p in both)
     is_plain = len(set(w.strides)) == 1 and set(w.dilations) == {1}
     is_image = len(w.kernel) == 2 and w.depth == 1 and isinstance(w.n, int) and w.n > 0
-    is_narrow = isinstance(w.features, int) and w.features <= 4
+    is_narrow = w.features <= 4
     return known and is_plain and is_image and is_narrow
 
 
