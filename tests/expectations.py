@@ -104,6 +104,7 @@ SITES_LOOPED: tuple[tuple[str, str, str], ...] = (
     ("FusedBatchNormV2-training", "numpy", "all None"),
     ("FusedBatchNormV3-inference-half", "numpy", "all None"),
     ("FusedBatchNormV3-training-space", "outer", "all None"),
+    ("FusedPadConv2D-REFLECT", "numpy", "all None"),
     ("MatrixSetDiagV3", "constant", "saved"),
     ("Min-own-axis-both", "captured", "all None"),
     ("Prod-own-axis-both", "variable", "all None"),
