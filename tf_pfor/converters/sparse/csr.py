@@ -90,6 +90,7 @@ def _matrices(call: Call, matrix: Value, dtype: tf.DType) -> tf.Tensor:
     size, count = _size(call), tf.shape(one.values)[0]
     rows = tf.repeat(tf.range(tf.cast(size, tf.int64)), count)
     indices = tf.concat([rows[:, None], tf.tile(one.indices, [size, 1])], 1)
+    indices = tf.reshape(indices, [-1, 3])  # see of_sparse
     return tf.raw_ops.SparseTensorToCSRSparseMatrix(
         indices=indices,
         values=tf.tile(one.values, [size]),
@@ -145,9 +146,10 @@ def of_sparse(call: Call, indices: Value, values: Value, dense_shape: Value) -> 
         raise CannotVectorize("the number of axes of the sparse matrix (CSR) is unknown")
     shape = shared(dense_shape, "dense_shape")
     entries = Entries(call, indices, values)
-    lead = tf.cast(_size(call), tf.int64)
+    # A reshape, as TensorFlow infers shapes again when it runs, and must know the columns then.
+    places, lead = tf.reshape(entries.places, [-1, 3]), tf.cast(_size(call), tf.int64)
     made = call.rebuild(
-        indices=entries.places, values=entries.flat[1], dense_shape=tf.concat([[lead], shape], 0)
+        indices=places, values=entries.flat[1], dense_shape=tf.concat([[lead], shape], 0)
     )
     return CsrRows.of(made)
 
