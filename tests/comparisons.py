@@ -14,6 +14,7 @@ from tf_pfor.tracing.trace import trace
 from tf_pfor.walker.walker import Settings
 
 
+@tf.autograph.experimental.do_not_convert
 def vectorized(f, args, recorder=None, **settings):
     """``f`` over the rows of ``args``, in the current graph; nothing may loop over rows."""
     n = args[0].shape[0]
