@@ -19,7 +19,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 
 WORKERS ?= 2
 # Seconds of the long sweeps; the day decides which ones.
-BUDGET ?= 120
+BUDGET ?= 200
 # All tests of what has changed; ROOM=lists runs the tests of one room and nothing else.
 ROOM ?= changed
 # Seconds after which no further test begins; what was not run is said at the end.

@@ -1,9 +1,10 @@
 """Which tests a run picks: what always runs, a share of the rest by seconds, and rooms.
 
 Long sweeps take turns. ``durations.json`` has the seconds of one test of each function, from a
-recorded run (``TF_PFOR_RECORD``, ``python -m tools.durations``). All that takes turns is put into
-an order that only names decide and is cut into shares of ``budget`` seconds each; the day says
-which one runs, so that all of them run in so many days.
+recorded run (``TF_PFOR_RECORD``, ``python -m tools.durations``). Cheap tests run each day; of a
+function with costly ones some run, or one on some days. Besides, all tests are put into an order
+that only names decide and are cut into shares of ``budget`` seconds each; the day says which one
+runs, so that each test runs once in so many days.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 DURATIONS = HERE / "durations.json"
 UNKNOWN = 0.5  # seconds of a test that was never recorded
-SWEEP = 1.0  # seconds; of a function whose tests take longer together, some run each day
-DAILY = 0.6  # seconds of tests of such a function that run each day
+SWEEP = 0.5  # seconds; of a function whose tests take longer together, some run each day
+DAILY = 0.4  # seconds of tests of such a function that run on a day; a longer one takes turns
 ROOM_SECONDS = 900.0  # when changed rooms have more than this, the share decides for them too
 
-# Files whose functions each run one case every day, also where they are slow.
+# Files whose functions each run one case every second day, also where they are slow.
 BASICS = (
     "test_cond.py",
     "test_random.py",
@@ -85,42 +86,44 @@ def recorded() -> dict[str, float]:
 
 
 def pick(tests: Sequence[Test], seconds: dict[str, float], budget: float, day: int) -> set[Test]:
-    """What runs on a day: all that always runs, and ``budget`` seconds of what takes turns."""
+    """What runs on a day: what its function is due, and the day's share of ``budget`` seconds."""
     cost = {t: seconds.get(t.function, UNKNOWN) for t in tests}
-    chosen: set[Test] = set()
-    rest: dict[str, list[Test]] = collections.defaultdict(list)
+    units: dict[str, list[Test]] = collections.defaultdict(list)
     functions: dict[str, list[Test]] = collections.defaultdict(list)
     for t in tests:
         functions[t.function].append(t)
-    for group in functions.values():
-        always = _always(group, cost[group[0]], day)
-        chosen.update(always)
-        for t in group:
-            if t not in always:
-                rest[t.unit].append(t)
-    total = sum(cost[t] for unit in rest.values() for t in unit)
+        units[t.unit].append(t)
+    chosen = {t for group in functions.values() for t in _always(group, cost[group[0]], day)}
+    total = sum(cost.values())
     shares = max(1, round(total / budget)) if budget else 1
     begins = 0.0
-    for unit in sorted(rest, key=lambda unit: (zlib.crc32(unit.encode()), unit)):
+    for unit in sorted(units, key=lambda unit: (zlib.crc32(unit.encode()), unit)):
         if int(begins / total * shares) == day % shares:
-            chosen.update(rest[unit])
-        begins += sum(cost[t] for t in rest[unit])
+            chosen.update(units[unit])
+        begins += sum(cost[t] for t in units[unit])
     return chosen
 
 
 def _always(group: list[Test], seconds: float, day: int) -> set[Test]:
-    """Those tests of a function that run on a day whatever the share."""
+    """Those tests of a function that run on a day whatever the share.
+
+    Cheap ones run each day; costly ones so seldom that the function takes ``DAILY`` seconds of a
+    day on average.
+    """
     fast = [t for t in group if not t.is_slow]
     if group[0].file in HALVED:
         return set(group[day % 2 :: 2])
     if fast and fast[0].file in ("test_samples.py", "test_call_sites.py"):
         return set(fast)
+    turn = day + zlib.crc32(group[0].function.encode())
     if not fast and group[0].file in BASICS:
-        return set(group[:1])
+        return set(group[:1]) if turn % 2 else set()
     if len(fast) * seconds <= SWEEP:
         return set(fast)
-    count = max(1, int(DAILY / seconds))
-    return {fast[(day * count + k) % len(fast)] for k in range(count)}
+    period, count = max(1, round(seconds / DAILY)), max(1, int(DAILY / seconds))
+    if turn % period:
+        return set()
+    return {fast[(turn // period * count + k) % len(fast)] for k in range(min(count, len(fast)))}
 
 
 def rooms_of(files: Iterable[str]) -> tuple[list[str], list[str]]:
