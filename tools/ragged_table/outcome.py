@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,9 @@ def _sign(run: Any, why: list[str]) -> str:
     """What ``run(fallback)`` gives with the fallback off, else with it on."""
     for fallback in ("error", "loop"):
         try:
-            run(fallback)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", tf_pfor.FallbackWarning)
+                run(fallback)
             return YES if fallback == "error" else LOOP
         except AssertionError as error:
             why.append("WRONG: " + " ".join(str(error).split())[:150])
