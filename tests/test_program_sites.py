@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf_pfor
 from tests import call_sites
 from tests.program_modes import ATOL, RTOL, is_float
 from tests.programs import ALL
@@ -49,19 +50,18 @@ def body_of(program):
 
 CELLS = [
     pytest.param(*cell, id="-".join(cell))
-    for cell in dict.fromkeys([*call_sites.cover(sorted(ALL), fits), *SITES_FAIL])
+    for cell in dict.fromkeys([*call_sites.cover(sorted(ALL), fits), *SITES_FAIL, *SITES_LOOPED])
 ]
 
 
-def run(name, origin, site):
+def run(name, origin, site, fallback):
     program, n = ALL[name], 3
     rows = list(program.rows(n).values())
     body, shared = body_of(program)
     origin, site = call_sites.possible(body, rows, shared, origin, site)
     choice = call_sites.turn(name, origin, site)
     found = call_sites.run(
-        body, rows, shared, origin, site, api=call_sites.APIS[choice % 3],
-        fallback="loop" if name in MAY_LOOP or (name, origin, site) in SITES_LOOPED else "error",
+        body, rows, shared, origin, site, api=call_sites.APIS[choice % 3], fallback=fallback
     )  # fmt: skip
     given = shared if origin == "numpy" else [tf.constant(x) for x in shared]
     one = tf.function(lambda row: body(row, given))
@@ -77,8 +77,9 @@ def run(name, origin, site):
 
 
 def test_gaps_are_sorted_and_fit():
-    assert list(SITES_FAIL) == sorted(SITES_FAIL)
-    assert all(fits(*cell) for cell in SITES_FAIL)
+    for cells in (list(SITES_FAIL), list(SITES_LOOPED)):
+        assert cells == sorted(cells)
+        assert all(fits(*cell) for cell in cells)
 
 
 @pytest.mark.slow
@@ -87,6 +88,9 @@ def test_program_sites(name, origin, site):
     cell = (name, origin, site)
     if cell in SITES_FAIL:
         with pytest.raises(Exception, match=re.escape(SITES_FAIL[cell])):
-            run(*cell)
-    else:
-        run(*cell)
+            run(*cell, "error")
+        return
+    if cell in SITES_LOOPED:
+        with pytest.raises(tf_pfor.NotVectorizableError):
+            run(*cell, "error")
+    run(*cell, "loop" if cell in SITES_LOOPED or name in MAY_LOOP else "error")
