@@ -233,11 +233,13 @@ class Ragged(Value):
                 return pack(padded.get(), sizes)
 
         first, taken = self.whole or (self, None)
+        of_first = rows
         if taken is not None:
-            rows = emit("GatherV2", taken, rows, emit.constant(0, tf.int32))
+            of_first = emit("GatherV2", taken, rows, emit.constant(0, tf.int32))
         return dataclasses.replace(
-            self, cell=Cell(None, made), sizes=sizes, padded=padded, loose=None, whole=(first, rows)
-        )
+            self, cell=Cell(None, made), sizes=sizes, padded=padded, loose=None,
+            whole=(first, of_first),
+        )  # fmt: skip
 
     def begins(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Packed elements, and int32 [n]: where the rows begin among them, if one axis differs.

@@ -266,7 +266,8 @@ def _collapsed(
         call.emit.reshape(v.any_form, _sizes(call, groups, i)) for i, v in enumerate(values)
     ]
     while len(groups) > max_groups:
-        at = min(range(len(groups) - 1), key=lambda k: _cost(call, groups, k))
+        costs = [_cost(call, groups, k) for k in range(len(groups) - 1)]
+        at = costs.index(min(costs))
         joined = [*groups[:at], groups[at].join(groups[at + 1]), *groups[at + 2 :]]
         for i, tensor in enumerate(operands):
             lacks = [k for k in (at, at + 1) if not groups[k].present[i]]
