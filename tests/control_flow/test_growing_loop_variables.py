@@ -54,7 +54,7 @@ def looped(one, k, x):
     def run(k, x):
         return tf_pfor.vectorized_map(lambda row: one(*row), (k, x), out_shapes="dense")
 
-    with pytest.warns(tf_pfor.FallbackWarning, match="a loop variable whose shape differs"):
+    with pytest.warns(tf_pfor.FallbackWarning, match="run in a sequential loop"):
         return run(k, x)
 
 

@@ -57,7 +57,8 @@ def mapped(body, *elems, **options):
 def assert_rows(found, body, n=4):
     one = tf.function(body)
     for i in range(n):
-        np.testing.assert_allclose(found[i], one(X[i], K[i]))
+        row = found[i].to_tensor() if isinstance(found[i], tf.RaggedTensor) else found[i]
+        np.testing.assert_allclose(row, one(X[i], K[i]))
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -97,7 +98,7 @@ def test_gradients_in_the_body(body):
             result = tf.reduce_sum(body(x, k) ** 3)
         return tf.ensure_shape(tape.gradient(result, x), [5, 2])
 
-    with pytest.warns(tf_pfor.FallbackWarning, match="a loop variable whose shape differs"):
+    with pytest.warns(tf_pfor.FallbackWarning, match="run in a sequential loop"):
         found = tf_pfor.vectorized_map(lambda e: gradient(*e), (X, K))
     assert_rows(found, gradient)
 
@@ -108,18 +109,120 @@ def appended_by_some(x, k):
 
 
 def smoothed(x, k):
-    """What is carried is ragged from the start, and of the same shape in all trips."""
+    """The variable is ragged from the start, and of the same shape in all trips."""
     y = x[: k + 1]
     for _ in tf.range(3):
         y = tf.tanh(y) * 0.5 + tf.reduce_mean(y, 0)
     return y
 
 
+def smoothed_for_a_while(x, k):
+    y = x[: k + 1]
+    for _ in tf.range(k):
+        y = tf.tanh(y) * 0.5 + tf.reduce_mean(y, 0)
+    return y
+
+
+def sinkhorn(x, k):
+    """A matrix of the row's own size, until its columns sum to one."""
+    p = tf.exp(tf.matmul(x[: k + 1], x[: k + 1], transpose_b=True))
+    error = tf.constant(1.0, p.dtype)
+    while error > 1e-3:
+        p = p / tf.reduce_sum(p, 0, keepdims=True)
+        p = p / tf.reduce_sum(p, 1, keepdims=True)
+        error = tf.reduce_max(tf.abs(tf.reduce_sum(p, 0) - 1.0))
+    return p
+
+
+def pagerank(x, k):
+    """Sizes that no trip changes, but of which that is not known before running."""
+    n = k + 1
+    links = tf.exp(tf.matmul(x[:n], x[:n], transpose_b=True))
+    links = links / tf.reduce_sum(links, 0, keepdims=True)
+    rank = tf.ones([n], x.dtype) / tf.cast(n, x.dtype)
+    for _ in tf.range(4):
+        rank = 0.85 * tf.linalg.matvec(links, rank) + 0.15 / tf.cast(n, x.dtype)
+    return rank
+
+
+def farthest_points(x, k):
+    rows = x[: k + 1]
+    distance = tf.reduce_sum((rows - rows[0]) ** 2, 1)
+    found = tf.TensorArray(tf.int32, 3)
+    for t in tf.range(3):
+        i = tf.argmax(distance, output_type=tf.int32)
+        found = found.write(t, i)
+        distance = tf.minimum(distance, tf.reduce_sum((rows - rows[i]) ** 2, 1))
+    return tf.gather(rows, found.stack())
+
+
+def in_a_branch(x, k):
+    y = x[: k + 1]
+    if k > 1:
+        for i in tf.range(k):
+            if i % 2 == 0:
+                y = y * 0.5 + 1.0
+            else:
+                y = tf.sin(y)
+    return y
+
+
+def in_a_loop(x, k):
+    y = x[: k + 1]
+    for i in tf.range(k):
+        for _ in tf.range(i):
+            y = y * 0.5 + tf.reduce_max(y)
+    return tf.reduce_sum(y, 0)
+
+
+def grown(x, k):
+    """Each row begins with a length of its own, and grows by one in each trip."""
+    y = x[: k + 1]
+    for _ in tf.range(k):
+        tf.autograph.experimental.set_loop_options(shape_invariants=[(y, _SHAPE([None, 2]))])
+        y = tf.concat([y, y[:1] * 0.5], 0)
+    return y
+
+
 _NONE = tf.zeros([0], tf.int32)
+CARRIED = [
+    smoothed, smoothed_for_a_while, sinkhorn, pagerank, farthest_points, in_a_branch, in_a_loop,
+    grown,
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("body", [appended_by_some, smoothed])
+@pytest.mark.parametrize("body", [*CARRIED, appended_by_some])
 def test_ragged_rows_that_are_carried(body):
-    found = tf_pfor.vectorized_map(lambda e: body(*e), (X, K), warn=False)
-    assert isinstance(found, tf.RaggedTensor)
-    assert_rows(found, body)
+    assert_rows(mapped(body, X, K), body)
+
+
+@pytest.mark.parametrize("body", CARRIED)
+def test_gradients_around_ragged_rows_that_are_carried(body):
+    def weighted(x, k):
+        y = tf.reshape(body(x, k), [-1])
+        return tf.reduce_sum(y * tf.cos(tf.range(tf.cast(tf.size(y), y.dtype))))
+
+    one, found = tf.function(weighted), []
+    for run in (
+        lambda: mapped(weighted, X, K),
+        lambda: tf.stack([one(X[i], K[i]) for i in range(4)]),
+    ):
+        with tf.GradientTape() as tape:
+            tape.watch(X)
+            result = tf.reduce_sum(run())
+        found.append(tf.convert_to_tensor(tape.gradient(result, X)))
+    np.testing.assert_allclose(*found)
+
+
+@pytest.mark.parametrize("strategy", ["compact", "mask"])
+def test_strategies(strategy):
+    for body in (smoothed, smoothed_for_a_while):
+        assert_rows(mapped(body, X, K, while_strategy=strategy), body)
+
+
+def test_compiled():
+    def total(x, k):
+        return tf.reduce_sum(in_a_loop(x, k))
+
+    run = tf.function(lambda: mapped(total, X, K), jit_compile=True)
+    np.testing.assert_allclose(run(), [total(X[i], K[i]) for i in range(4)])

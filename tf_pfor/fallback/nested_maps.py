@@ -20,7 +20,7 @@ from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.conversion import Conversion
-from tf_pfor.core.emit import Dim
+from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.registry import Outcome
@@ -29,6 +29,8 @@ from tf_pfor.core.settings import Settings
 from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Value
 from tf_pfor.fallback.uneven_regions import has_effects
+from tf_pfor.layouts.ragged import Ragged, RowSize
+from tf_pfor.layouts.row_sizes import RowSizes, Size
 
 # Attributes of the graph of the outer body: its inner maps, and the ops of attempts that failed.
 _MAPS = "_tf_pfor_maps"
@@ -88,7 +90,7 @@ def convert_body(
       attempt: converts the body.
     """
     outer = tf.compat.v1.get_default_graph()
-    if not _tf.in_body(outer) or not _may_be_pairs(body):
+    if not _tf.in_body(outer) or not _may_be_pairs(body, n):
         return attempt(settings, recorder)
 
     def kept(chosen: Settings) -> list[Any]:
@@ -113,10 +115,11 @@ def convert_body(
     return kept(settings)
 
 
-def _may_be_pairs(body: Any) -> bool:
+def _may_be_pairs(body: Any, n: Dim) -> bool:
     """Whether pairs mean the same, and more than ops that can all be converted twice."""
     operations = body.graph.get_operations()
-    if not body.outputs or not any(_tf.functions_of(op) for op in operations):
+    is_simple = isinstance(n, int) and not any(_tf.functions_of(op) for op in operations)
+    if not body.outputs or is_simple:
         return False
     if has_collective(body.graph) or any(isinstance(x, tf.Operation) for x in body.leaves):
         return False
@@ -158,6 +161,8 @@ def convert_op(op: tf.Operation, walker: Conversion) -> None:
     if inner is None:
         walker.convert_op(op)
         return
+    if _differs(inner, walker) and _is_joined(inner, op, walker):
+        return  # rows of pairs have one shape, where those of the outer map may differ
     walker.inner_map = inner
     try:
         walker.convert_op(op)
@@ -166,12 +171,28 @@ def convert_op(op: tf.Operation, walker: Conversion) -> None:
         pass
     finally:
         walker.inner_map = None
-    if _joined(inner, walker):
+    if not _is_joined(inner, op, walker):
+        walker.convert_op(op)
+
+
+def _differs(inner: InnerMap, walker: Conversion) -> bool:
+    """Whether the outer iterations have different numbers of inner ones."""
+    if not isinstance(inner.n, tf.Tensor):
+        return False
+    walker.visit([inner.n.op])
+    value = walker.value_of(inner.n)
+    return value is not None and value.is_stacked
+
+
+def _is_joined(inner: InnerMap, op: tf.Operation, walker: Conversion) -> bool:
+    """Whether an inner map became one over pairs, which is tried once."""
+    if not walker.memo[_MAPS, inner]:
+        return False
+    walker.memo[_MAPS, inner] = made = _joined(inner, walker)
+    if made:
         why = "a map in a map: one over all pairs of iterations"
         walker.recorder.add(op, Outcome.VECTORIZED, why)
-    else:
-        walker.memo[_MAPS, inner] = False
-        walker.convert_op(op)
+    return made
 
 
 def check(walker: Conversion) -> None:
@@ -231,27 +252,26 @@ def _convert(
 ) -> tuple[list[Value], list[tf.Operation]]:
     """Its results, and what must run became."""
     outer, emit = walker.loop, walker.emit
-    n = inner.n
-    if isinstance(n, tf.Tensor):
-        n = _unstacked(_value(walker, n))
-    lengths = [outer.length, n]
-    rows = _repeated(walker, Loop(outer.length, emit).index, lengths, axis=1)
-    loop = outer.subset(rows, emit)
+    pairs = _pairs_of(inner, walker)
+    loop = outer.subset(pairs.rows, emit)
     child = walker.enter(loop.inside(emit), emit, recorder)  # lists that it makes hold all rows
     child.settings = dataclasses.replace(inner.settings, fallback="error")
     child.memo, child.inner_map, child.is_root = {}, None, True
     for placeholder, given in inner.inputs:
         if given is None:
-            value = Value.stacked(_repeated(walker, Loop(n, emit).index, lengths, axis=0))
+            value = Value.stacked(pairs.numbers)
         elif isinstance(given, tuple):
             value = loop.take(_value(walker, given[0]))
             if isinstance(value, StackedList):
                 raise CannotVectorize("a map in a map reads a list of the outer one")
         else:
-            value = _of_pairs(walker, _value(walker, given), lengths)
+            value = pairs.split(_value(walker, given), loop)
         child.bind(placeholder, value)
     made = child.convert([t for t, _ in inner.outputs], inner.waits)
-    return [_of_both(walker, child.tile(v), lengths) for v in made], child.done(inner.waits)
+    values = [v if isinstance(v, Ragged) else child.tile(v) for v in made]
+    with emit.graph.as_default():
+        joined = [pairs.joined(v) for v in values]
+    return joined, child.done(inner.waits)
 
 
 def _value(walker: Conversion, tensor: tf.Tensor) -> Value:
@@ -261,36 +281,149 @@ def _value(walker: Conversion, tensor: tf.Tensor) -> Value:
     return value
 
 
-def _unstacked(value: Value) -> tf.Tensor:
-    if value.is_stacked:
-        raise CannotVectorize("the inner map has another number of iterations in each outer one")
-    return value.tensor
+# ---------------------------------------------------------------------------
+# Pairs
+# ---------------------------------------------------------------------------
 
 
-def _repeated(walker: Conversion, x: tf.Tensor, lengths: list[Dim], axis: int) -> tf.Tensor:
-    """[m, ...] -> [n * m, ...] for each of n outer iterations, or each row m times (axis 1)."""
-    emit, inner = walker.emit, _inner(walker, x)
-    wide = emit("ExpandDims", x, np.int32(axis))
-    wide = emit("BroadcastTo", wide, emit.shape_vector([*lengths, *inner]))
-    return emit.reshape(wide, [emit.dim_math("Mul", *lengths), *inner])
+def _pairs_of(inner: InnerMap, walker: Conversion) -> _Pairs | _UnevenPairs:
+    """The pairs of iterations of a map and of the one around it."""
+    if not isinstance(inner.n, tf.Tensor):
+        return _Pairs(walker, [walker.loop.length, inner.n])
+    n = _value(walker, inner.n)
+    if not n.is_stacked:
+        return _Pairs(walker, [walker.loop.length, n.tensor])
+    mapped = [_value(walker, g) for _, g in inner.inputs if isinstance(g, tf.Tensor)]
+    own = [v.sizes[0] for v in mapped if isinstance(v, Ragged) and isinstance(v.sizes[0], RowSizes)]
+    if own:
+        return _UnevenPairs(walker.emit, own[0])
+    size = n.size if isinstance(n, RowSize) else None
+    return _UnevenPairs(
+        walker.emit, size or RowSizes.of(walker.emit("Cast", n.tensor, DstT=tf.int32))
+    )
 
 
-def _inner(walker: Conversion, x: tf.Tensor, skip: int = 1) -> list[Dim]:
-    if x.shape.rank is None:
-        raise CannotVectorize("the rank of what a map in a map reads or returns is unknown")
-    return [walker.emit.dim(x, k) for k in range(skip, x.shape.rank)]
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Pairs:
+    """The pairs, where all outer iterations have equally many inner ones.
+
+    Attributes:
+      walker: what converts the outer map.
+      lengths: the numbers of outer and of inner iterations.
+    """
+
+    walker: Conversion
+    lengths: list[Dim]
+
+    @property
+    def rows(self) -> tf.Tensor:
+        """int32 [pairs]: the outer iteration of each pair."""
+        emit = self.walker.emit
+        return self._repeated(Loop(self.lengths[0], emit).index, axis=1)
+
+    @property
+    def numbers(self) -> tf.Tensor:
+        """int32 [pairs]: the inner iteration of each pair."""
+        emit = self.walker.emit
+        return self._repeated(Loop(self.lengths[1], emit).index, axis=0)
+
+    def _repeated(self, x: tf.Tensor, axis: int) -> tf.Tensor:
+        """[m, ...] -> [n * m, ...] for each of n outer iterations, or each row m times (axis 1)."""
+        emit, inner = self.walker.emit, self._inner(x)
+        wide = emit("ExpandDims", x, np.int32(axis))
+        wide = emit("BroadcastTo", wide, emit.shape_vector([*self.lengths, *inner]))
+        return emit.reshape(wide, [emit.dim_math("Mul", *self.lengths), *inner])
+
+    def _inner(self, x: tf.Tensor, skip: int = 1) -> list[Dim]:
+        if x.shape.rank is None:
+            raise CannotVectorize("the rank of what a map in a map reads or returns is unknown")
+        return [self.walker.emit.dim(x, k) for k in range(skip, x.shape.rank)]
+
+    def split(self, value: Value, loop: Loop) -> Value:
+        """What is mapped over by the inner map, as the pairs see it."""
+        if not value.is_stacked:
+            return Value.stacked(self._repeated(value.tensor, axis=0))
+        if isinstance(value, Ragged):
+            return _split(value, loop)
+        x, emit = value.tensor, self.walker.emit
+        both = [emit.dim_math("Mul", *self.lengths), *self._inner(x, 2)]
+        return Value.stacked(emit.reshape(x, both))
+
+    def joined(self, value: Value) -> Value:
+        """A result of the pairs, [n * m, ...], as the result of the inner map in all outer rows."""
+        if isinstance(value, Ragged):
+            own = [_of_outer(s, lambda t: tf.reshape(t, self.lengths)) for s in value.sizes]
+            return Ragged.packed(value.tensor, [self.lengths[1], *own], value.origin)
+        x = value.tensor
+        return Value.stacked(self.walker.emit.reshape(x, [*self.lengths, *self._inner(x)]))
 
 
-def _of_pairs(walker: Conversion, value: Value, lengths: list[Dim]) -> Value:
-    """What is mapped over by the inner map, as the pairs see it."""
-    if not value.is_stacked:
-        return Value.stacked(_repeated(walker, value.tensor, lengths, axis=0))
-    x = value.tensor
-    both = [walker.emit.dim_math("Mul", *lengths), *_inner(walker, x, 2)]
-    return Value.stacked(walker.emit.reshape(x, both))
+@dataclasses.dataclass(frozen=True, slots=True)
+class _UnevenPairs:
+    """The pairs, where outer iterations have different numbers of inner ones.
+
+    They lie as the entries of packed rows do: those of the first outer iteration come first.
+
+    Attributes:
+      emit: adds ops to the outer map.
+      size: how many inner iterations each outer one has.
+    """
+
+    emit: Emitter
+    size: RowSizes
+
+    @property
+    def rows(self) -> tf.Tensor:
+        """int32 [pairs]: the outer iteration of each pair."""
+        return self.size.rows
+
+    @property
+    def numbers(self) -> tf.Tensor:
+        """int32 [pairs]: the inner iteration of each pair."""
+        with self.emit.graph.as_default():
+            return tf.range(tf.size(self.rows)) - tf.gather(self.size.starts, self.rows)
+
+    def split(self, value: Value, loop: Loop) -> Value:
+        """What is mapped over by the inner map, as the pairs see it."""
+        if not isinstance(value, Ragged) or value.sizes[0] is not self.size:
+            raise CannotVectorize("an inner map reads rows that are not known to be as many")
+        return _split(value, loop)
+
+    def joined(self, value: Value) -> Value:
+        """A result of the pairs as the result of the inner map in all outer rows."""
+        own: list[Size] = []
+        if isinstance(value, Ragged):
+            ragged: Any = tf.RaggedTensor
+            ragged, splits = ragged.from_row_splits, self.size.splits
+            own = [_of_outer(s, lambda t: ragged(t, splits, validate=False)) for s in value.sizes]
+        return Ragged.packed(value.tensor, [self.size, *own], getattr(value, "origin", None))
 
 
-def _of_both(walker: Conversion, value: Value, lengths: list[Dim]) -> Value:
-    """A result of the pairs, [n * m, ...], as the stacked result of the inner map."""
-    x = value.tensor
-    return Value.stacked(walker.emit.reshape(x, [*lengths, *_inner(walker, x)]))
+def _split(value: Ragged, loop: Loop) -> Value:
+    """Rows without their first axis, one for each of its items: the packed form is the same."""
+    tensor, rest = value.tensor, value.sizes[1:]
+    if not any(isinstance(s, RowSizes) for s in rest):
+        with loop.emit.graph.as_default():
+            made = tf.reshape(tensor, tf.stack([-1, *rest, *tf.unstack(tf.shape(tensor)[1:])]))
+        known = [s if isinstance(s, int) else None for s in rest]
+        made.set_shape([None, *known, *tensor.shape[1:]])
+        return Value.stacked(made)
+    sizes = [s.select(loop) if isinstance(s, RowSizes) else s for s in rest]
+    return Ragged.packed(tensor, sizes, value.origin)
+
+
+def _of_outer(size: Size, by_row: Any) -> Size:
+    """The sizes of outer rows, of those of the pairs, which are equal in each outer row."""
+    if not isinstance(size, RowSizes):
+        return size
+    each = by_row(size.tensor)
+    largest = tf.reduce_max(each, 1)
+    found = tf.maximum(largest, 0)  # no pairs at all
+    text = (
+        "The results of a map in a map differ in shape between the iterations of the inner map, "
+        "and the body expects one shape. Pad the results, or reduce them."
+    )
+    smallest = tf.reduce_min(each, 1)
+    same = tf.reduce_all(tf.equal(smallest, largest) | tf.less(largest, 0))
+    with tf.control_dependencies([tf.debugging.Assert(same, [text])]):
+        return RowSizes.of(tf.identity(found), size.most)

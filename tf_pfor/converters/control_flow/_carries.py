@@ -34,10 +34,12 @@ from tf_pfor.converters.control_flow._loop_variables import (
     known_integers,
     outputs_of,
 )
+from tf_pfor.converters.control_flow._ragged_carries import CHANGES, RaggedCarry
 from tf_pfor.converters.control_flow._repeated_pushes import Repeats, of_pushed, popped_lists
 from tf_pfor.converters.control_flow._subgraphs import (
     Converted,
     Region,
+    Trial,
     as_layout,
     blanked_value,
     join,
@@ -55,7 +57,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, rows_of
 from tf_pfor.core.values import Cell, Layout, RowSource, Stacked, Unstacked, Value, dims, is_static
-from tf_pfor.layouts.ragged import Ragged
+from tf_pfor.layouts.ragged import Ragged, is_ragged
 from tf_pfor.layouts.row_reads import steps_of
 
 
@@ -66,6 +68,7 @@ class Plan:
         self.call = call
         self.cond = Region(call, call.attr("cond").name)
         self.body = Region(call, call.attr("body").name)
+        self.body.may_differ = call.walker.inner_map is None
         self.passed = _loop_graphs.pass_through(self.body.graph)
         self.args, popped = popped_lists(call, args, self.body.graph, self.cond.graph, self.passed)
         graphs = (self.body.graph, self.cond.graph)
@@ -118,10 +121,30 @@ class Plan:
                 self.args[i].dtype == tf.variant and i not in kept,
                 known_rows(self.args[i]).lengths is not None,
                 repeats=popped.get(i),
-                may_grow=not is_static(dims(graph.inputs[i])),
+                may_grow=not is_static(dims(graph.inputs[i])) and not is_ragged(self.args[i]),
+                ragged=self._ragged(i),
             )
             for i in sorted(live - passed)
         ]
+
+    def _ragged(self, i: int) -> RaggedCarry | None:
+        """How rows of different shapes are carried, if variable ``i`` begins with such."""
+        arg = self.args[i]
+        if not isinstance(arg, Ragged):
+            return None
+        if not self.body.may_differ:  # one map over pairs does better
+            raise CannotVectorize(CHANGES)
+        return RaggedCarry.of(self.call, i, arg)
+
+    def _settle_ragged(self, carry: Carry, trial: Trial) -> None:
+        """Finds the sizes that trips keep, of a variable whose rows differ in shape."""
+        if carry.ragged is not None:
+            carry.ragged = carry.ragged.settled(trial)
+        elif trial.layout is Layout.RAGGED:
+            start = self.call.stacked(self.args[carry.index])
+            carry.ragged = RaggedCarry.becoming(self.call, carry.index, start, trial)
+            carry.may_grow = carry.grows = False
+            carry.layout = Layout.RAGGED
 
     def _find_pushed(self) -> bool:
         """Whether there are lists to which trips push what no trip changes; they settle again."""
@@ -149,6 +172,7 @@ class Plan:
             before = self._settled()
             found = self.body.trial(self.as_seen(), length, positions)
             for carry, trial in zip(settled, found):
+                self._settle_ragged(carry, trial)
                 carry.layout = join(carry.layout, trial.layout)
                 if trial.keeps:
                     arg = self.args[carry.index]
@@ -189,7 +213,8 @@ class Plan:
     def _settled(self) -> list[Any]:
         args = [self.args[c.index] for c in self.carries]
         return [
-            (c.layout, c.has_lengths, holds_packs(a), keeps(a)) for c, a in zip(self.carries, args)
+            (c.layout, c.has_lengths, holds_packs(a), keeps(a), c.ragged and c.ragged.fixed)
+            for c, a in zip(self.carries, args)
         ]
 
     def _hold_packs(self, carry: Carry) -> bool:
@@ -234,7 +259,9 @@ class Plan:
             if rows is not None and c.is_clock:
                 rows = dataclasses.replace(rows, lengths=None, is_even=True)
             layout = c.layout if c.factors is None else Layout.STACKED
-            if layout is Layout.STACKED_LIST:
+            if c.ragged is not None:
+                seen[c.index] = c.ragged.seen()
+            elif layout is Layout.STACKED_LIST:
                 cell = as_layout(self.call, arg, layout).cell
                 seen[c.index] = StackedList(cell, c.inner, arg.dtype, rows)
             elif layout is Layout.STACKED:
@@ -263,6 +290,9 @@ class Plan:
             arg = self.args[c.index]
             if c.repeats is not None:
                 out.append(c.repeats.start(self.call, arg))
+                continue
+            if c.ragged is not None:
+                out.append(c.ragged.begin())
                 continue
             stored = self.by_row.get(c.index) or as_layout(self.call, arg, c.layout)
             tensors = [stored.tensor]
@@ -297,6 +327,9 @@ class Plan:
             if c.repeats is not None:
                 count = received(tensors[0], c.layout, c.inner)
                 seen[c.index] = c.repeats.inside(self.args[c.index], count, emit)
+                continue
+            if c.ragged is not None:
+                seen[c.index] = self._inside[c.index] = c.ragged.value(tensors, loop)
                 continue
             if c.layout is Layout.BY_ROW:
                 whole = dataclasses.replace(self.by_row[c.index], cell=Cell(tensors[0]))
@@ -389,6 +422,10 @@ class Plan:
         if carry.repeats is not None:
             assert carry.repeats.count is not None
             return [carry.repeats.count, *(m.as_layout(Layout.UNSTACKED) for m in converted)]
+        if carry.ragged is not None:
+            before = self._inside[carry.index]
+            assert isinstance(before, Ragged)
+            return carry.ragged.after_trip(converted[0], before)
         made = converted[0].carrying_on(self._inside[carry.index])
         tensors = [carry.known(made.as_layout(carry.layout), made.call.emit)]
         if carry.has_lengths and not carry.is_clock:
@@ -444,6 +481,8 @@ class Plan:
             return carry.factors.total(self.call, tensors, self.args[carry.index])
         if carry.repeats is not None:
             return carry.repeats.after(received(tensors[0], carry.layout, carry.inner), tensors)
+        if carry.ragged is not None:
+            return carry.ragged.after(tensors)
         if carry.layout is Layout.BY_ROW:
             return dataclasses.replace(self.by_row[carry.index], cell=Cell(tensors[0]))
         if carry.is_list:

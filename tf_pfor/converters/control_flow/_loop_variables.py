@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.control_flow._accumulators import Accumulator
+from tf_pfor.converters.control_flow._ragged_carries import RaggedCarry
 from tf_pfor.converters.control_flow._repeated_pushes import Repeats
 from tf_pfor.converters.control_flow._subgraphs import SOME_SIZES, Region, full_shape
 from tf_pfor.core.call import Call
@@ -40,6 +41,7 @@ class Carry:
       repeats: of a list of one invariant tensor: its count is carried.
       may_grow: a tensor of which trips may change the shape.
       grows: a tensor of which trips are known to change the shape, or the loop says that they may.
+      ragged: how rows are carried whose shapes differ.
     """
 
     index: int
@@ -54,6 +56,7 @@ class Carry:
     repeats: Repeats | None = None
     may_grow: bool = False
     grows: bool = False
+    ragged: RaggedCarry | None = None
 
     @property
     def is_uniform(self) -> bool:
@@ -88,6 +91,8 @@ class Carry:
         """The static shapes of its tensors."""
         if self.factors is not None:
             return [tf.TensorShape([])] * self.factors.count
+        if self.ragged is not None:
+            return self.ragged.shapes(length)
         own = [full_shape(self.layout, self.inner, length)]
         if self.repeats is not None:
             return own + self.repeats.shapes

@@ -45,7 +45,7 @@ from tf_pfor.core.values import (
     dims,
 )
 from tf_pfor.layouts import row_major
-from tf_pfor.layouts.ragged import Ragged, RowSizes, is_ragged
+from tf_pfor.layouts.ragged import Ragged, RowSizes, is_ragged, same_sizes
 from tf_pfor.layouts.repeated import RepeatedList
 
 OWN = "own"
@@ -119,7 +119,7 @@ class Region:
         self, tensors: Sequence[tf.Tensor], args: Sequence[Value], length: int | None
     ) -> list[Layout]:
         """The layouts that some of its tensors get, for these inputs."""
-        return [m.value.layout for m in self._tried(args, length, tensors)]
+        return [m.value.layout for m in self._tried(args, length, tensors)[0]]
 
     def shapes(
         self, args: Sequence[Value], length: int | None, outputs: Sequence[int]
@@ -127,7 +127,7 @@ class Region:
         """The static shapes of some outputs, for these inputs."""
         if not outputs:
             return []
-        made = self._tried(args, length, [self.graph.outputs[i] for i in outputs])
+        made, _ = self._tried(args, length, [self.graph.outputs[i] for i in outputs])
         found = [(dims(m.value.tensor), isinstance(m.value, Stacked)) for m in made]
         return [shape if shape is None else shape[int(lead) :] for shape, lead in found]
 
@@ -146,8 +146,8 @@ class Region:
 
     def _tried(
         self, args: Sequence[Value], length: int | None, tensors: Sequence[tf.Tensor]
-    ) -> list[Converted]:
-        """A conversion in a graph that is thrown away."""
+    ) -> tuple[list[Converted], list[Value]]:
+        """A conversion in a graph that is thrown away, and what the arguments were in it."""
         with tf.Graph().as_default():  # no tape and no function sees what happens here
             scratch = _tf.FuncGraph(_tf.TRIAL)
         with scratch.as_default():
@@ -156,7 +156,7 @@ class Region:
             loop = Loop(size, emit, axes=self.call.loop.axes)
             emit.memo["sizes of stand-ins"] = {}
             stand_ins = [_stand_in(a, length, emit) for a in args]
-            return self.convert(stand_ins, loop, emit, tensors=tensors, is_trial=True)
+            return self.convert(stand_ins, loop, emit, tensors=tensors, is_trial=True), stand_ins
 
     def trial(
         self, args: Sequence[Value], length: int | None, outputs: Sequence[int] | None = None
@@ -170,12 +170,15 @@ class Region:
         )  # fmt: skip
         found = self.call.memo.get(key)
         if found is None:
-            made = self._tried(args, length, [self.graph.outputs[i] for i in wanted])
+            made, given = self._tried(args, length, [self.graph.outputs[i] for i in wanted])
             values = [m.value for m in made]
             found = [
-                Trial(v.layout, _has_lengths(v), _has_rows(v), holds_packs(v), keeps(v), _axes(v))
+                Trial(
+                    v.layout, _has_lengths(v), _has_rows(v), holds_packs(v), keeps(v), _axes(v),
+                    _kept_sizes(v, given),
+                )
                 for v in values
-            ]
+            ]  # fmt: skip
             self.call.memo[key] = found
         return found
 
@@ -198,6 +201,8 @@ class Trial:
       keeps: of a list of optionals that are not made, what these would hold.
       axes: the sizes of a row, None if the rank is unknown: an int, None for one that is unknown
         and the same in all rows, ``OWN``, or (int,) of windows of one length.
+      kept: of rows whose shapes differ: for each such input, and each leading axis, whether both
+        are known to have the same sizes.
     """
 
     layout: Layout
@@ -206,6 +211,7 @@ class Trial:
     holds_packs: bool
     keeps: tuple[Kept, ...]
     axes: tuple[Any, ...] | None
+    kept: dict[int, tuple[bool, ...]]
 
 
 class Converted:
@@ -345,6 +351,17 @@ def _axes(value: Value) -> tuple[Any, ...] | None:
         for s, d in zip(value.sizes, value.inner_shape)
     ]
     return (*own, *value.inner_shape[value.n_leading :])
+
+
+def _kept_sizes(value: Value, args: Sequence[Value]) -> dict[int, tuple[bool, ...]]:
+    if not isinstance(value, Ragged):
+        return {}
+    given = {i: a.sizes for i, a in enumerate(args) if isinstance(a, Ragged)}
+    return {
+        i: tuple(same_sizes([x], [y]) for x, y in zip(sizes, value.sizes))
+        for i, sizes in given.items()
+        if len(sizes) == len(value.sizes)
+    }
 
 
 def _has_lengths(value: Value) -> bool:

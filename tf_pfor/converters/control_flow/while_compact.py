@@ -58,6 +58,7 @@ class _Compact:
         self.leaving = [c for c in plan.carries if c.is_read and not (c.stays or c.is_clock)]
         self.growing = [c for c in self.leaving if c.grows and not plan.is_late]
         self.own = 3 if plan.is_late else 1
+        self.n_lists = self.own + sum(len(self._elements(c)) for c in self.leaving)
 
     def run(self) -> list[Value]:
         plan, call = self.plan, self.call
@@ -79,12 +80,11 @@ class _Compact:
             goes_on,
             *own,
             *(_new_list(emit, (), tf.int32) for _ in own),
-            *(_new_list(emit, *self._element(c)) for c in self.leaving),
-            *(_new_list(emit, (len(c.inner or ()),), tf.int32) for c in self.growing),
+            *(_new_list(emit, *e) for c in self.leaving for e in self._elements(c)),
             *(_apart(emit, t) for tensors in start for t in tensors),
         ]
         shapes: list[Any] = [tf.TensorShape([None])] * (1 + self.own)
-        shapes += [tf.TensorShape([])] * (self.own + len(self.leaving) + len(self.growing))
+        shapes += [tf.TensorShape([])] * self.n_lists
         shapes += [s for c in self.carries for s in c.shapes(None)]
         if plan.is_late:
             flat.append(emit.constant(np.int32(0)))  # the number of the trip
@@ -124,8 +124,7 @@ class _Compact:
         """What is known of rows, lists of what has left, the tensors of carries, trips if late."""
         supply = iter(flat)
         own = [next(supply) for _ in range(self.own)]
-        count = self.own + len(self.leaving) + len(self.growing)
-        lists = [next(supply) for _ in range(count)]
+        lists = [next(supply) for _ in range(self.n_lists)]
         state = [[next(supply) for _ in c.shapes(None)] for c in self.carries]
         return own, lists, state, list(supply)
 
@@ -137,19 +136,25 @@ class _Compact:
             due, end = due_rows(emit, goes_on, own[1])
             cut_at(self.carries, state, end, emit)
             side = emit("AddV2", side, emit("Cast", due, DstT=tf.int32))
+        before = Loop(emit.dim(own[0], 0), emit, rows=own[0], parent=self.call.loop)
         done, waiting, own = self._parted(emit, side, own)
         if plan.is_late:
             own[1] = emit("Sub", own[1], np.int32(1))
             own[2] = emit("SelectV2", emit("Less", own[2], np.int32(0)), number[0], own[2])
             number = [emit("AddV2", number[0], np.int32(1))]
         count = emit("Size", done[0], out_type=tf.int32)
-        left: dict[int, tf.Tensor] = {}
+        left: dict[int, list[tf.Tensor]] = {}
         late: dict[int, list[tf.Tensor]] = {}
         for c, tensors in zip(self.carries, state):
-            if c in self.leaving and c.layout is not Layout.STACKED:
-                left[c.index] = _repeat(emit, self._leaving_tensor(c, tensors[0], emit), count)
+            i = c.index
+            if c.ragged is not None:
+                sides = 3 if plan.is_late else 2
+                left[i], *rest, tensors[:] = c.ragged.parted(emit, side, tensors, before, sides)
+                late[i] = [t for waits in rest for t in waits]
             elif c.layout is Layout.STACKED:
-                (left[c.index],), late[c.index], tensors[:1] = self._parted(emit, side, tensors[:1])
+                left[i], late[i], tensors[:1] = self._parted(emit, side, tensors[:1])
+            elif c in self.leaving:
+                left[i] = [_repeat(emit, self._leaving_tensor(c, tensors[0], emit), count)]
         lists = self._pushed(emit, lists, left, done)
         loop = Loop(emit.dim(own[0], 0), emit, rows=own[0], parent=self.call.loop)
         seen = plan.inside(loop, emit, state)
@@ -157,9 +162,9 @@ class _Compact:
         (again,) = plan.cond.convert(plan.after_trip(seen, made), loop, emit)
         goes_on = again.as_layout_of_rows()
         spread = functools.partial(self._spread, emit, own[0])
-        before = state
+        old_state = state
         state = [plan.tensors_of(c, m, spread) for c, m in zip(self.carries, made)]
-        for c, tensors, old in zip(self.carries, state, before):
+        for c, tensors, old in zip(self.carries, state, old_state):
             is_kept = c in self.leaving and c not in self.growing
             if c.may_grow and (is_kept or plan.is_late):
                 tensors[0] = self._of_one_shape(emit, own[0], c, tensors[0], old[0])
@@ -167,11 +172,10 @@ class _Compact:
             still = emit("Fill", emit.shape_of(waiting[0]), np.bool_(True))
             goes_on, *own = _joined(emit, [still, *waiting], [goes_on, *own])
             for c, tensors in zip(self.carries, state):
-                if c.index in late:
-                    (rest,) = late[c.index]
-                    if c.may_grow:  # not at all, if somebody waits
-                        rest = _shaped(emit, rest, rest, tensors[0])
-                    tensors[:1] = _joined(emit, [rest], tensors[:1])
+                rest = late.get(c.index, [])
+                if c.may_grow:  # not at all, if somebody waits
+                    rest = [_shaped(emit, t, t, tensors[0]) for t in rest]
+                tensors[: len(rest)] = _joined(emit, rest, tensors[: len(rest)])
         return [goes_on, *own, *lists, *(t for tensors in state for t in tensors), *number]
 
     def _parted(
@@ -202,24 +206,32 @@ class _Compact:
             return emit("TensorListLength", tensor)
         return tensor
 
-    def _element(self, carry: Carry) -> tuple[Shape, tf.DType]:
-        """Shape and dtype of the pieces that rows leave with, flat where the shape may change."""
+    def _elements(self, carry: Carry) -> Sequence[tuple[Shape, tf.DType]]:
+        """Shapes and dtypes of what a row leaves with, flat where its shape may change."""
         if carry.is_list:
-            return (), tf.int32
-        return () if carry.may_grow else carry.inner, self.plan.dtype(carry)
+            return [((), tf.int32)]
+        if carry.ragged is not None:
+            return [((), self.plan.dtype(carry))] + [((), tf.int32)] * carry.ragged.n_sizes
+        rows = () if carry.may_grow else carry.inner
+        shapes = [((len(carry.inner or ()),), tf.int32)] * (carry in self.growing)
+        return [(rows, self.plan.dtype(carry)), *shapes]
+
+    def _pieces(self, carry: Carry, left: list[tf.Tensor], emit: Emitter) -> list[tf.Tensor]:
+        """What rows leave with, of their tensors of a variable."""
+        if not (carry.may_grow or carry.ragged is not None) or carry.is_list:
+            return left[:1]
+        shapes = [_shapes_of_rows(emit, left[0])] * (carry in self.growing)
+        return [emit.reshape(left[0], [-1]), *left[1:], *shapes]
 
     def _pushed(
         self,
         emit: Emitter,
         lists: list[tf.Tensor],
-        left: dict[int, tf.Tensor],
+        left: dict[int, list[tf.Tensor]],
         own: Sequence[tf.Tensor],
     ) -> list[tf.Tensor]:
-        shapes = [_shapes_of_rows(emit, left[c.index]) for c in self.growing]
-        flat = {c.index: emit.reshape(left[c.index], [-1]) for c in self.leaving if c.may_grow}
-        left = {**left, **flat}
-        items = [*own, *(left[c.index] for c in self.leaving), *shapes]
-        return [emit("TensorListPushBack", x, item) for x, item in zip(lists, items)]
+        pieces = [p for c in self.leaving for p in self._pieces(c, left[c.index], emit)]
+        return [emit("TensorListPushBack", x, p) for x, p in zip(lists, [*own, *pieces])]
 
     # After the loop -------------------------------------------------------
 
@@ -244,20 +256,19 @@ class _Compact:
         if plan.is_late:
             ends, began = (put(p) for p in pieces[: self.own - 1])
             began = emit("Maximum", began, np.int32(0))
-        pieces = pieces[self.own - 1 :]
-        left = dict(zip((c.index for c in self.leaving), pieces))
-        ends_of_growing = dict(zip((c.index for c in self.growing), pieces[len(self.leaving) :]))
+        supply = iter(pieces[self.own - 1 :])
+        left = {c.index: [next(supply) for _ in self._elements(c)] for c in self.leaving}
         found: dict[int, Value] = {}
         for c, tensors in zip(self.carries, state):
             if not c.is_read:
                 continue
+            if c.ragged is not None or c in self.growing:
+                found[c.index] = self._ragged(c, orders[0], [made for (made,) in left[c.index]])
+                continue
             value = ends if c.is_clock else None
-            if c.index in left and c not in self.growing:
-                value = put(left[c.index], () if c.is_list else c.inner)
-            if c in self.growing:
-                (flat,), (shapes,) = left[c.index], ends_of_growing[c.index]
-                found[c.index] = self._ragged(c, orders[0], flat, shapes)
-            elif c.is_list or c.stays:
+            if c.index in left:
+                value = put(left[c.index][0], () if c.is_list else c.inner)
+            if c.is_list or c.stays:
                 found[c.index] = plan.after(c, tensors, value, began)
             else:
                 assert value is not None
@@ -271,42 +282,45 @@ class _Compact:
         emit = self.call.emit
         count = emit("Size", own[0], out_type=tf.int32)
         last = {
-            c.index: tensors[0]
-            if c.layout is Layout.STACKED
-            else _repeat(emit, self._leaving_tensor(c, tensors[0], emit), count)
+            c.index: tensors
+            if c.layout in (Layout.STACKED, Layout.RAGGED)
+            else [_repeat(emit, self._leaving_tensor(c, tensors[0], emit), count)]
             for c, tensors in zip(self.carries, state)
             if c in self.leaving
         }
         lists = self._pushed(emit, lists, last, own)
         elements: list[Any] = [((), tf.int32)] * self.own
-        elements += [self._element(c) for c in self.leaving]
-        elements += [((len(c.inner or ()),), tf.int32) for c in self.growing]
+        elements += [e for c in self.leaving for e in self._elements(c)]
         made = [_concat(emit, x, *element) for x, element in zip(lists, elements)]
-        for i, c in enumerate(self.leaving, self.own):
-            if c.may_grow and c not in self.growing:
-                made[i] = _shaped(emit, made[i], made[0], last[c.index])
+        at = self.own
+        for c in self.leaving:
+            if c.may_grow and not c.is_list and c not in self.growing:
+                made[at] = _shaped(emit, made[at], made[0], last[c.index][0])
+            at += len(self._elements(c))
         return made
 
-    def _ragged(self, carry: Carry, order: tf.Tensor, flat: tf.Tensor, shapes: tf.Tensor) -> Value:
+    def _ragged(self, carry: Carry, order: tf.Tensor, pieces: list[tf.Tensor]) -> Value:
         """A variable with which rows left in different shapes.
 
         Args:
           carry: the variable.
           order: int32 [n], the rows in the order in which they left.
-          flat: all that they had.
-          shapes: int32 [n, rank], of what shape.
+          pieces: all that they had, flat; and their sizes, or int32 [n, rank] their shapes.
         """
+        flat, *own = pieces
+        if carry.ragged is not None:
+            return carry.ragged.in_order(order, flat, own)
         inner, n = carry.inner, self.call.loop.static_length
         assert inner is not None
-        form = Form.of(inner)
+        form, (shapes,) = Form.of(inner), own
         count, origin = len(form.sizes), self.call.op.outputs[carry.index]
         put = functools.partial(stitched, self.call.emit)
         with self.call.emit.graph.as_default():
             total = tf.reduce_sum(tf.reduce_prod(shapes[:, :count], 1))
             packed = tf.reshape(flat, tf.stack([total, *form.rest]))
-            own = [shapes[:, i] for i, size in enumerate(form.sizes) if size is None]
+            sizes = [shapes[:, i] for i, size in enumerate(form.sizes) if size is None]
             same: list[Any] = [None] * count
-            return in_order(form, [order], [[packed, *own]], same, put, n, origin)
+            return in_order(form, [order], [[packed, *sizes]], same, put, n, origin)
 
 
 def _joined(

@@ -16,11 +16,12 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.converters.analysis._loop_graphs import Reach, pass_through
+from tf_pfor.converters.analysis._loop_graphs import Reach
 from tf_pfor.converters.analysis._safety import is_smooth, reads_a_step, work_of, writes_state
 from tf_pfor.converters.control_flow import while_compact, while_mask
 from tf_pfor.converters.control_flow._carries import Plan
 from tf_pfor.converters.control_flow._carry_forms import collect_factors, store_by_row
+from tf_pfor.converters.control_flow._ragged_carries import CHANGES
 from tf_pfor.converters.control_flow._subgraphs import while_loop
 from tf_pfor.converters.lists._capacity import NO_BOUND, lacks_room
 from tf_pfor.converters.lists._list_gradients import known_in_gradients
@@ -29,7 +30,6 @@ from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.registry import ALWAYS, ANY, RegisterPFor
 from tf_pfor.core.values import Layout, Shape, Stacked, Unstacked, Value, is_static
-from tf_pfor.layouts.ragged import is_ragged
 from tf_pfor.layouts.ragged_rules import takes_ragged
 
 _ATTRS = ("T", "body", "cond", "output_shapes", "parallel_iterations")
@@ -49,7 +49,6 @@ _ONE_SHAPE = "Give it the largest shape before the loop"
 @RegisterPFor("StatelessWhile", ANY, attrs=_ATTRS)
 def convert_while(call: Call, input: list[Value]) -> Any:
     """x_i = body(x_i) while cond(x_i)."""
-    _check_shapes(call, input)
     plan = Plan(call, known_in_gradients(call, input))
     if _tf.in_xla_context(call.emit.graph) and _grows(plan):
         raise Refused(f"a variable of the loop changes its shape, under jit_compile. {_ONE_SHAPE}")
@@ -70,14 +69,6 @@ def convert_while(call: Call, input: list[Value]) -> Any:
     if strategy == "compact":
         return while_compact.convert(plan, halved=halved)
     return while_mask.convert(plan, padded=strategy == "mask, padded")
-
-
-def _check_shapes(call: Call, args: Sequence[Value]) -> None:
-    """Ragged rows may be read in a loop, not carried from trip to trip."""
-    if any(map(is_ragged, args)):
-        passed = pass_through(_tf.function_graph(call.op.graph, call.attr("body").name))
-        if any(is_ragged(a) for i, a in enumerate(args) if i not in passed):
-            raise CannotVectorize("a loop variable whose shape differs between iterations")
 
 
 def _require_room(plan: Plan) -> None:
@@ -118,6 +109,9 @@ def choose(plan: Plan) -> str:
         why = where if is_static else "and while_strategy is 'mask'"
         what = "a variable of a loop with trip counts that differ changes its shape"
         raise CannotVectorize(f"{what}, {why}. {_ONE_SHAPE}")
+    ragged = [c.ragged for c in plan.carries if c.ragged is not None]
+    if any(not r.is_fixed or not (safe or r.is_padded) for r in ragged):
+        raise CannotVectorize(CHANGES)  # a row that stands in for another has another size
     return "mask" if safe else "mask, padded"
 
 

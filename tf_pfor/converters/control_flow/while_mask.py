@@ -111,13 +111,17 @@ class _Mask:
             everyone = positions(self.call, outer)
             loop = outer.padded(padded_rows(active, everyone, emit), emit)
             state = [
-                [loop.rows_of(t[0], c.inner)] if c.layout is Layout.STACKED else t
+                [loop.rows_of(t[0], c.inner)] if c.layout in (Layout.STACKED, Layout.RAGGED) else t
                 for c, t in zip(self.carries, old)
             ]
             writable = None  # those that stand in for others write what these write
         else:
             state = [
-                [blanked(emit, active, t[0])] if c.layout is Layout.STACKED else t
+                [blanked(emit, active, t[0])]
+                if c.layout is Layout.STACKED
+                else [c.ragged.chosen(emit, active, t[0], None, loop)]
+                if c.ragged is not None
+                else t
                 for c, t in zip(self.carries, old)
             ]
         seen = plan.inside(loop, emit, state, writable)
@@ -148,6 +152,9 @@ class _Mask:
             return emit("Select", active, tensor, emit("ZerosLike", tensor))
 
         tensors = self.plan.tensors_of(carry, made, spread)
+        if carry.ragged is not None:
+            loop = self.call.loop.inside(emit)
+            return [carry.ragged.chosen(emit, active, tensors[0], old[0], loop)]
         if carry.layout is Layout.STACKED:
             if carry.may_grow:
                 tensors[0] = of_one_shape(self.call, emit, tensors[0], old[0])
@@ -202,7 +209,9 @@ class _Mask:
         for c, tensors in zip(self.carries, state):
             if not c.is_read:
                 continue
-            if c.is_list:
+            if c.ragged is not None:
+                found[c.index] = plan.after(c, tensors)
+            elif c.is_list:
                 value = ends if c.is_clock else last.get(c.index)
                 found[c.index] = plan.after(c, tensors, value, began)
             else:

@@ -166,12 +166,23 @@ def l2_loss(call: Call, t: Ragged) -> Any:
 def softmax(call: Call, logits: Ragged) -> Any:
     """Over the last axis: packed where that is shared, else without the padding."""
     if rank_of(logits) > logits.n_leading and uses_packed(call):
-        return from_packed(call, call.rebuild(logits=logits.tensor), logits.sizes)
+        return from_packed(call, _softmax(call, logits.tensor), logits.sizes)
     if rank_of(logits) > logits.n_leading:
-        return from_padded(call, call.rebuild(logits=logits.in_rows), logits.sizes)
-    made = call.rebuild(logits=_open(logits))
+        return from_padded(call, _softmax(call, logits.in_rows), logits.sizes)
+    made = _softmax(call, _open(logits))
     is_tame = call.op_type == "Softmax"
     return from_padded(call, made, logits.sizes, is_tame=is_tame)
+
+
+def _softmax(call: Call, x: tf.Tensor) -> tf.Tensor:
+    """Over the last axis; oneDNN has no kernel for more than five axes."""
+    rank = x.shape.rank
+    if rank is None or rank <= 5:
+        return call.rebuild(logits=x)
+    made = call.rebuild(logits=tf.reshape(x, tf.stack([-1, dim(x, rank - 1)])))
+    made = tf.reshape(made, tf.shape(x))
+    made.set_shape(x.shape)
+    return made
 
 
 def _open(x: Ragged) -> tf.Tensor:

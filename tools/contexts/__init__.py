@@ -1,0 +1,1 @@
+"""Classes of bodies by contexts of a map: which features meet, and how each cell ends."""
