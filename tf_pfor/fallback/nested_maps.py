@@ -49,6 +49,7 @@ class InnerMap:
       operations: the ops of the outer body that it became.
       n: how many iterations it has.
       settings: what its caller chose.
+      has_effects: whether its body changes state.
     """
 
     inputs: tuple[tuple[tf.Tensor, tf.Tensor | tuple[tf.Tensor] | None], ...]
@@ -57,6 +58,7 @@ class InnerMap:
     operations: frozenset[tf.Operation]
     n: Dim
     settings: Settings
+    has_effects: bool
 
     @property
     def needs(self) -> list[tf.Tensor]:
@@ -121,9 +123,10 @@ def _may_be_pairs(body: Any, n: Dim) -> bool:
     is_simple = isinstance(n, int) and not any(_tf.functions_of(op) for op in operations)
     if not body.outputs or is_simple:
         return False
-    if has_collective(body.graph) or any(isinstance(x, tf.Operation) for x in body.leaves):
+    has_operations = any(isinstance(x, tf.Operation) for x in body.leaves)
+    if isinstance(n, int) and any(has_effects(o) or _tf.draws_randomly(o.type) for o in operations):
         return False
-    return not any(has_effects(op) or _tf.draws_randomly(op.type) for op in operations)
+    return not (has_collective(body.graph) or has_operations)
 
 
 def _remember(
@@ -148,7 +151,10 @@ def _remember(
     inputs += [(inside, (of_outer(outside),)) for outside, inside in body.captures]
     outputs = tuple((t, x) for t, x in zip(body.leaves, made) if isinstance(t, tf.Tensor))
     own = frozenset(op for op in operations if op.type != "Placeholder")
-    inner = InnerMap(tuple(inputs), outputs, tuple(body.operations), own, of_outer(n), settings)
+    changes = any(has_effects(op) for op in body.graph.get_operations())
+    inner = InnerMap(
+        tuple(inputs), outputs, tuple(body.operations), own, of_outer(n), settings, changes
+    )
     setattr(outer, _MAPS, (*getattr(outer, _MAPS, ()), inner))
 
 
@@ -177,11 +183,23 @@ def convert_op(op: tf.Operation, walker: Conversion) -> None:
 
 def _differs(inner: InnerMap, walker: Conversion) -> bool:
     """Whether the outer iterations have different numbers of inner ones."""
-    if not isinstance(inner.n, tf.Tensor):
+    if not isinstance(inner.n, tf.Tensor) or not _is_at_hand(inner.n, walker):
         return False
     walker.visit([inner.n.op])
     value = walker.value_of(inner.n)
     return value is not None and value.is_stacked
+
+
+def _is_at_hand(number: tf.Tensor, walker: Conversion) -> bool:
+    """Whether a number is known but for ops that tell a size; others may be under way."""
+    if walker.value_of(number) is not None:
+        return True
+    op = number.op
+    tells = op.type in _SIZES or (op.type == "StridedSlice" and number.shape.rank == 0)
+    return tells and all(_is_at_hand(t, walker) for t in op.inputs)
+
+
+_SIZES = ("Cast", "Const", "Shape", "Size")
 
 
 def _is_joined(inner: InnerMap, op: tf.Operation, walker: Conversion) -> bool:
@@ -213,7 +231,7 @@ def _map_of(op: tf.Operation, walker: Conversion) -> InnerMap | None:
         if op in inner.operations:
             key = (_MAPS, inner)
             if key not in walker.memo:
-                walker.memo[key] = _is_closed(inner)
+                walker.memo[key] = _is_closed(inner) and _is_apart(inner)
             return inner if walker.memo[key] else None
     return None
 
@@ -229,6 +247,14 @@ def _is_closed(inner: InnerMap) -> bool:
             if is_read and key not in results:
                 return False
     return True
+
+
+def _is_apart(inner: InnerMap) -> bool:
+    """Whether nothing else of the outer body uses the state that the inner map changes."""
+    if not inner.has_effects:
+        return True
+    handles = [t for t in inner.needs if t.dtype == tf.resource]
+    return not any(op not in inner.operations for t in handles for op in t.consumers())
 
 
 def _joined(inner: InnerMap, walker: Conversion) -> bool:

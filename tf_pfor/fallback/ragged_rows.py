@@ -96,7 +96,7 @@ def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
         raise CannotVectorize("under jit_compile results must have the same shape in all rows")
     region = loop.region
     outputs = region.outputs
-    differ = [k for k in region.uneven if not is_static(dims(outputs[k]))]
+    differ = [k for k in region.uneven if outputs[k].shape.rank and not is_static(dims(outputs[k]))]
     if not loop.in_order and may_run_by_kernel(region, tf.compat.v1.get_default_graph()):
         return _by_kernel(loop, tensors)
     n = loop.n_rows(tensors)

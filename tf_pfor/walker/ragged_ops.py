@@ -15,7 +15,7 @@ from tf_pfor.core.conversion import Inputs
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import key
-from tf_pfor.core.registry import Outcome
+from tf_pfor.core.registry import REGISTRY, Outcome
 from tf_pfor.core.values import Results, Value, dims, is_static
 from tf_pfor.fallback import ragged_rows, uneven_regions
 from tf_pfor.layouts.csr_rows import READERS, CsrRows
@@ -176,6 +176,8 @@ def _applied(rule: Rule, op: tf.Operation, inputs: Inputs, walker: Any) -> Resul
     walker.emit.operations += graph.get_operations()[before:]
     if op.type in ROW_KERNELS:
         walker.recorder.add(op, Outcome.LOOPED, BY_KERNEL, on_purpose=True)
+    elif (dense := REGISTRY.rules(op.type)) and dense[0].outcome is Outcome.LOOPED:
+        walker.recorder.add(op, Outcome.LOOPED, dense[0].note, on_purpose=True)
     else:
         given = [v for v in call.flat_inputs() if isinstance(v, Ragged)]
         note = _forms([v for v in results if isinstance(v, Ragged)] or given)

@@ -20,7 +20,7 @@ PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "contexts.md"
 
 HEAD = """# Which features meet
 
-Written by `python -m tools.contexts`; tests measure some of its cells again. Do not edit.
+Written by `python -m tools.contexts`. Do not edit.
 
 Each line is a function of one row, a matrix [k, 4]. Each column is a context: where the rows come
 from, and what stands around the map. Each cell was run, and compared with a Python loop over the
@@ -31,7 +31,7 @@ rows: values, dtypes, shapes, and the state that the rows leave.
 - refused: one error says why.
 - Nothing stands where a row by itself fails too, or has no gradient.
 
-The reasons of the last columns' loops and refusals stand at the end.
+The reasons of loops and refusals stand at the end.
 
 {totals}
 """

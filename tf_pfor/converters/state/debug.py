@@ -15,13 +15,19 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, ConversionError, Refused
 from tf_pfor.core.registry import ALWAYS, ANY, Outcome, RegisterPFor
 from tf_pfor.core.values import Stacked, Value
+from tf_pfor.layouts.ragged import Ragged
+from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
 
 _FORMAT = ("placeholder", "summarize", "template")
 
 
+@ragged_rule("StringFormat")
 @RegisterPFor("StringFormat", ANY, attrs=_FORMAT)
 def string_format(call: Call, inputs: list[Value]) -> Any:
-    """For a print: left to it. It prints all iterations at once and needs no string for each."""
+    """For a print: left to it. It prints all iterations at once and needs no string for each.
+
+    Of rows of different shapes it prints the elements, one behind the other.
+    """
     readers = call.op.outputs[0].consumers()
     results = getattr(call.op.graph, "outputs", ())
     if any(o.type != "PrintV2" for o in readers) or any(t.op is call.op for t in results):
@@ -103,6 +109,13 @@ def assert_all(call: Call, condition: Value, data: list[Value]) -> Any:
     return None
 
 
+@ragged_rule("Assert")
+def assert_of_rows(call: Call, condition: Value, data: list[Value]) -> Any:
+    """As of dense rows; the message shows rows of different shapes padded with zeros."""
+    shown = [Value.stacked(v.in_rows) if isinstance(v, Ragged) else v for v in data]
+    return assert_all(call, condition, shown)
+
+
 def _text(call: Call, text: str) -> tf.Tensor:
     return call.emit.constant(np.asarray(text.encode(), object), tf.string)
 
@@ -127,6 +140,7 @@ _OF_PY_FUNCTION = (
 )
 
 
+@family_rule("loop_in_order")
 def _one_by_one(call: Call, *_: Any) -> Any:
     """Calls Python, or writes a summary, for each iteration in its turn."""
     if _functions.is_gradient(call.op):

@@ -2,7 +2,8 @@
 
 A draw reads the counter and moves it on by a number that depends on the shape only. With all
 draws of the body from one generator, the loop moves it on by their sum, the *stride*, in each
-iteration: iteration i reads base + i * stride + what the draws before it in the body need.
+iteration: iteration i reads base + the strides of those before it + what the draws before it in the
+body need. Strides may differ between iterations, of rows that differ in shape.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ class Draws:
 
     Attributes:
       base: int64 [3], its state before the loop.
-      offsets: for each op, how far it stands from the start of an iteration: uint64 scalars.
-      stride: how far an iteration moves it: a uint64 scalar.
+      offsets: for each op, how far it stands from the start of an iteration: uint64 [], or [n]
+        where that differs between iterations.
+      starts: how far each iteration stands from the start of the loop: uint64 [n].
     """
 
     base: tf.Tensor
     offsets: dict[Any, tf.Tensor]
-    stride: tf.Tensor
+    starts: tf.Tensor
 
 
 @RegisterPFor("RngReadAndSkip", ALWAYS)
@@ -91,7 +93,7 @@ def _draws(call: Call, alg: Value) -> Draws:
 
 
 def _deltas(call: Call, known: Any, group: list[Access]) -> list[tf.Tensor]:
-    """How far each draw moves the state on, as uint64 scalars."""
+    """How far each draw moves the state on: uint64 [], or [n] where that differs."""
     algorithms: set[Any] = set()
     for a in group:
         if known.is_before([x.op for x in group], a.op.inputs[2].op):
@@ -100,8 +102,6 @@ def _deltas(call: Call, known: Any, group: list[Access]) -> list[tf.Tensor]:
     if len(algorithms) != 1:
         raise Refused("the body uses one generator with several algorithms")
     values = call.converted([a.op.inputs[2] for a in group])
-    if any(v.is_stacked for v in values):
-        raise Refused("how much is drawn differs between iterations")
     with call.emit.graph.as_default():
         return [tf.cast(v.tensor, tf.uint64) for v in values]
 
@@ -121,11 +121,16 @@ def _emit(call: Call, root: Value, group: list[Access], deltas: list[tf.Tensor])
         for a, delta in zip(group, deltas):
             offsets[a.op] = stride
             stride = stride + delta
-        count = tf.cast(call.loop.length_tensor, tf.uint64)
+        n = call.loop.length_tensor
         alg = np.int32(int(call.constant(list(call.inputs)[1])))
-        total = stride * count
+        if stride.shape.rank:
+            ends = tf.cumsum(tf.cast(stride, tf.int64))
+            total = tf.reduce_max(tf.concat([ends, [0]], 0))
+            starts, total = tf.cast(ends, tf.uint64) - stride, tf.cast(total, tf.uint64)
+        else:
+            starts, total = tf.cast(tf.range(n), tf.uint64) * stride, stride * tf.cast(n, tf.uint64)
         base = call.emit("RngReadAndSkip", root.tensor, alg, total)
-    return Draws(base, offsets, stride)
+    return Draws(base, offsets, starts)
 
 
 def _states(call: Call, found: Draws, alg: int) -> tf.Tensor:
@@ -134,7 +139,7 @@ def _states(call: Call, found: Draws, alg: int) -> tf.Tensor:
         raise Refused("the algorithm is neither Philox nor ThreeFry")
     with call.emit.graph.as_default():
         n = call.loop.length_tensor
-        step = tf.cast(tf.range(n), tf.uint64) * found.stride + found.offsets[call.op]
+        step = found.starts + found.offsets[call.op]
         blocks = step * np.uint64(_BLOCKS)  # [n]
         base = tf.bitcast(found.base, tf.uint64)
         if alg == 1:

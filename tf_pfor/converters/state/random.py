@@ -17,6 +17,8 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ALWAYS, RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, product, transpose, unfold
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 SEEDS = ("seed", "seed2")
 
@@ -98,3 +100,16 @@ def random_shuffle(call: Call, value: Value) -> Any:
     _, order = emit("TopKV2", keys, size)  # [n, k]
     batch = 1 if value.is_stacked else 0
     return emit("GatherV2", value.tensor, order, np.int32(batch), batch_dims=batch)
+
+
+@ragged_rule("RandomShuffle")
+def shuffle_rows(call: Call, value: Ragged) -> Any:
+    """Sorts the elements of each row by random keys: by the keys first, then by the rows."""
+    size = value.sizes[0]
+    if len(value.sizes) != 1 or not isinstance(size, RowSizes):
+        raise CannotVectorize("rows differ in shape along other axes than the first")
+    seeds = {name: call.attr(name) for name in SEEDS}
+    keys = call.emit("RandomUniform", tf.shape(value.tensor)[:1], dtype=tf.float64, **seeds)
+    order = tf.argsort(keys)
+    by_row = tf.argsort(tf.gather(size.rows, order), stable=True)
+    return value.with_elements(tf.gather(value.tensor, tf.gather(order, by_row)))

@@ -18,6 +18,10 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.registry import ALWAYS, RegisterPFor
 from tf_pfor.core.values import Value
+from tf_pfor.fallback import ordered_updates
+from tf_pfor.layouts.ragged import Ragged, same_sizes
+from tf_pfor.layouts.ragged_parts import packed_to
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 _ND = ("bad_indices_policy", "use_locking")
 
@@ -97,6 +101,41 @@ def update_nd(call: Call, ref: Value, indices: Value, updates: Value) -> Any:
     with checked_to_differ(call, indices, indices.tensor):
         call.rebuild()
     return None
+
+
+@ragged_rule("ResourceScatterAdd ResourceScatterMax ResourceScatterMin ResourceScatterSub")
+def scatter_rows(call: Call, resource: Value, indices: Value, updates: Value) -> Any:
+    """v[k] += x for the elements k of all rows, in any order."""
+    return _of_elements(call, indices, updates, call.require_rank(indices, "'indices'"))
+
+
+@ragged_rule("ResourceScatterNdAdd ResourceScatterNdSub")
+def scatter_rows_nd(call: Call, ref: Value, indices: Value, updates: Value) -> Any:
+    """The same, where the last axis of the indices is a place in the variable."""
+    return _of_elements(call, indices, updates, call.require_rank(indices, "'indices'") - 1)
+
+
+def _of_elements(call: Call, indices: Value, updates: Value, rank: int) -> None:
+    """One scatter of the elements of all rows, which ``rank`` axes number."""
+    if ordered_updates.group_of(call.op, call.walker) is not None:
+        raise CannotVectorize("the order of what rows do to the variable counts")
+    if not isinstance(indices, Ragged) or len(indices.sizes) > rank:
+        raise CannotVectorize("what differs between rows is not how many updates there are")
+    places = packed_to(indices, rank)
+    if not isinstance(updates, Ragged):
+        if updates.is_stacked or updates.inner_shape != ():
+            raise CannotVectorize("all rows have equally many updates, but not as many indices")
+        call.rebuild(indices=places)
+        return
+    if len(updates.sizes) > rank:
+        raise CannotVectorize("an update differs in shape between rows")
+    checks: list[Any] = []
+    if not same_sizes(indices.sizes, updates.sizes):
+        same = tf.equal(indices.shape_tensor()[:, :rank], updates.shape_tensor()[:, :rank])
+        text = f"There are other numbers of indices than of updates: {indices.name}, {updates.name}"
+        checks.append(tf.debugging.Assert(tf.reduce_all(same), [text]))
+    with tf.control_dependencies(checks):
+        call.rebuild(indices=places, updates=packed_to(updates, rank))
 
 
 def _clash(call: Call) -> str:
