@@ -18,7 +18,7 @@ from tf_pfor.core.errors import FallbackWarning, PforError
 BRANCHES = "give results of different shapes, (6, 4) and (3, 4)"
 BRANCH = "a branch returns a tensor whose shape differs between iterations"
 OPTIONAL = "a loop changes an optional"
-CARRIED = "a loop variable whose shape differs between iterations"
+CARRIED = "run in a sequential loop"  # ops of its gradient, not the loop itself
 SLICE = "the length of the slice may differ between iterations"
 STATE = "a loop that changes state, with trip counts that differ, inside another map"
 
