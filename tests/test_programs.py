@@ -16,7 +16,6 @@ from tests.programs import ALL
 from tf_pfor.core.errors import FallbackWarning, PforError
 
 BRANCHES = "give results of different shapes, (6, 4) and (3, 4)"
-BRANCH = "a branch returns a tensor whose shape differs between iterations"
 OPTIONAL = "a loop changes an optional"
 CARRIED = "run in a sequential loop"  # ops of its gradient, not the loop itself
 SLICE = "the length of the slice may differ between iterations"
@@ -37,8 +36,6 @@ LOOPED = {
     ("optional", "no rows"): OPTIONAL,
     ("optional", "two maps"): OPTIONAL,
     ("optional", "values"): OPTIONAL,
-    ("ragged_tensor", "gradients"): BRANCH,
-    ("ragged_tensor", "gradients in two maps"): BRANCH,
 }
 
 STRINGS = "Under jit_compile the body reads"

@@ -24,10 +24,7 @@ _FORMAT = ("placeholder", "summarize", "template")
 @ragged_rule("StringFormat")
 @RegisterPFor("StringFormat", ANY, attrs=_FORMAT)
 def string_format(call: Call, inputs: list[Value]) -> Any:
-    """For a print: left to it. It prints all iterations at once and needs no string for each.
-
-    Of rows of different shapes it prints the elements, one behind the other.
-    """
+    """For a print: left to it. It prints all iterations at once and needs no string for each."""
     readers = call.op.outputs[0].consumers()
     results = getattr(call.op.graph, "outputs", ())
     if any(o.type != "PrintV2" for o in readers) or any(t.op is call.op for t in results):
@@ -53,13 +50,21 @@ def print_v2(call: Call, input: Value) -> Any:
     if source.type != "StringFormat" or None in values:  # the strings of a loop over rows
         tensors = [input.tensor]
     else:
-        tensors = [v.tensor for v in values if v is not None]
         given = _tf.attr_map(source)
+        tensors = [_shown(v, given) for v in values if v is not None]
         attrs = {k: given[k] for k in ("placeholder", "summarize") if k in given}
         template = given["template"] if "template" in given else "%s"  # noqa: SIM401
     text = call.emit("StringFormat", tensors, template=template, **attrs)
     once(call, lambda: call.rebuild(input=text), [text])
     return None
+
+
+def _shown(value: Value, attrs: dict[str, Any]) -> tf.Tensor:
+    """What a print shows of all iterations: the stack, or the rows as a RaggedTensor is shown."""
+    if not isinstance(value, Ragged):
+        return value.tensor
+    summarize = attrs["summarize"].i if "summarize" in attrs else 3
+    return tf.strings.format("{}", value.ragged_tensor(), summarize=summarize)
 
 
 @RegisterPFor("Print", ANY, attrs=("first_n", "message", "summarize"))
