@@ -252,9 +252,11 @@ class Loop:
             ids = self.emit("GatherV2", known.ids, self.rows, np.int32(0))
         terms = tuple(t.select(self) for t in known.terms)
         opened = tuple([v.select(self) for v in each] for each in known.opened)
+        items = tuple(s.select(self) if hasattr(s, "select") else s for s in known.items)
         return dataclasses.replace(
-            known, ids=ids, is_even=False, made_for=own, terms=terms, opened=opened
-        )
+            known, ids=ids, is_even=False, made_for=own, terms=terms, opened=opened,
+            sizes=None, items=items, all_items=known.all_items or known.items,
+        )  # fmt: skip
 
 
 def _is_handle(dtype: tf.DType) -> bool:

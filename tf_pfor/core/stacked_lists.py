@@ -26,6 +26,7 @@ class ListRows:
       mask: bool [size], the rows that may be written; None for all.
       lengths: int32 [size], where each row's list ends where that differs (the list is as long as
         the longest); None when they are equal.
+      sizes: the ``RowSizes`` whose numbers the lengths are, if they are still those.
       starts: int32 [size], where each row's list begins; None if all begin at 0.
       made_for: of an Optional that branches made, for each the rows that took it, int32 [k], and
         its own Optional; None for the rows if they are those of the loop.
@@ -39,6 +40,10 @@ class ListRows:
       is_even: all active rows are as long as the list; the others may hold anything at its end.
       may_agree: whether rows may all be as long, which is only known when it runs: of what was kept
         in a list or an Optional.
+      items: of items whose shape differs between rows: the size in the active iterations along
+        each of the first axes; nothing of others (``_ragged_items.py``).
+      all_items: the same in all ``size`` rows, where these are not the active ones.
+      are_shapes: whether the items are the shapes of such, and not they themselves.
       whole: [T, size, ...], all elements, of a list that a loop only pops.
       base: what tells the list that a loop carried in; it stays while active rows are written,
         and so says that the other rows are as they were.
@@ -48,6 +53,7 @@ class ListRows:
     ids: tf.Tensor | None = None
     mask: tf.Tensor | None = None
     lengths: tf.Tensor | None = None
+    sizes: Any = None
     starts: tf.Tensor | None = None
     made_for: Sequence[tuple[tf.Tensor | None, tf.Tensor]] = ()
     holds_packs: bool = False
@@ -57,8 +63,16 @@ class ListRows:
     keeps: tuple[Kept, ...] = ()
     is_even: bool = False
     may_agree: bool = False
+    items: tuple[Any, ...] = ()
+    all_items: tuple[Any, ...] = ()
+    are_shapes: bool = False
     whole: Any = None
     base: object | None = None
+
+    @property
+    def known_sizes(self) -> Any:
+        """Of which sizes the lengths are the numbers, None if that is not known."""
+        return self.sizes if self.sizes is not None and self.sizes.tensor is self.lengths else None
 
     def seen_from(self, graph: Any, home: Any = None) -> ListRows:
         """The same for ops of another graph."""
@@ -69,8 +83,15 @@ class ListRows:
             ends=tuple(see(t) for t in self.ends),
             terms=tuple(t.seen_from(graph, home) for t in self.terms),
             opened=tuple([v.seen_from(graph, home) for v in each] for each in self.opened),
+            sizes=_size_seen(self.sizes, graph, see),
+            items=tuple(_size_seen(s, graph, see) for s in self.items),
+            all_items=tuple(_size_seen(s, graph, see) for s in self.all_items),
         )
         return ListRows(**{f.name: see(getattr(rows, f.name)) for f in dataclasses.fields(rows)})
+
+
+def _size_seen(size: Any, graph: Any, see: Any) -> Any:
+    return size.seen_from(graph, see) if hasattr(size, "seen_from") else see(size)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

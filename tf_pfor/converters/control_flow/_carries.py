@@ -44,11 +44,13 @@ from tf_pfor.converters.control_flow._subgraphs import (
     blanked_value,
     join,
     received,
+    sizes_in,
 )
 from tf_pfor.converters.lists._append_under_xla import most_pops, on_top, set_aside
 from tf_pfor.converters.lists._capacity import most_trips_given, with_room
 from tf_pfor.converters.lists._list_lengths import list_length
 from tf_pfor.converters.lists._list_rows import written
+from tf_pfor.converters.lists._ragged_items import DIFFER, to_hold
 from tf_pfor.converters.lists._row_packs import holds_packs, popped_elements, with_packs
 from tf_pfor.converters.lists._unpacked_lists import keeps, to_keep
 from tf_pfor.core.call import Call
@@ -69,6 +71,7 @@ class Plan:
         self.cond = Region(call, call.attr("cond").name)
         self.body = Region(call, call.attr("body").name)
         self.body.may_differ = call.walker.inner_map is None
+        self.body.may_hold = True
         self.passed = _loop_graphs.pass_through(self.body.graph)
         self.args, popped = popped_lists(call, args, self.body.graph, self.cond.graph, self.passed)
         graphs = (self.body.graph, self.cond.graph)
@@ -111,7 +114,7 @@ class Plan:
                 more = reach.inputs_of(graph.outputs[i].op) - live
                 live |= more
                 todo += more
-        kept = _loop_graphs.keep_lengths(graph, op.inputs)
+        kept = self._keep_lengths = _loop_graphs.keep_lengths(graph, op.inputs)
         return [
             Carry(
                 i,
@@ -177,6 +180,8 @@ class Plan:
                 if trial.keeps:
                     arg = self.args[carry.index]
                     self.args[carry.index] = to_keep(self.call, arg, trial.keeps)
+                if trial.items:
+                    self._hold_items(carry, trial)
                 if trial.holds_packs:
                     self._with_packs(carry)
                 self._hold_packs(carry)
@@ -213,9 +218,32 @@ class Plan:
     def _settled(self) -> list[Any]:
         args = [self.args[c.index] for c in self.carries]
         return [
-            (c.layout, c.has_lengths, holds_packs(a), keeps(a), c.ragged and c.ragged.fixed)
+            (
+                c.layout,
+                c.has_lengths,
+                holds_packs(a),
+                keeps(a),
+                c.ragged and c.ragged.fixed,
+                known_rows(a).items,
+            )
             for c, a in zip(self.carries, args)
         ]
+
+    def _hold_items(self, carry: Carry, trial: Trial) -> None:
+        """Tells a list the sizes of items whose shape differs between rows."""
+        changing = {c.index: c.ragged for c in self.carries if c.ragged is not None}
+        sizes: list[Any] = []
+        for size in trial.items:
+            if isinstance(size, int):
+                sizes.append(size)
+                continue
+            i, axis = size
+            known = changing[i].fixed if i in changing else sizes_in(self.args[i])
+            if known[axis] is None:
+                raise CannotVectorize(DIFFER)
+            sizes.append(known[axis])
+        arg = self.args[carry.index]
+        self.args[carry.index] = to_hold(self.call, arg, sizes, are_shapes=trial.are_shapes)
 
     def _hold_packs(self, carry: Carry) -> bool:
         """Lets a list hold packs if trips of some rows only push lists to it."""
@@ -456,7 +484,9 @@ class Plan:
             rows = self._own_rows(carry)
             rows = dataclasses.replace(rows, lengths=for_all(self.call, rows, lengths))
         elif carry.has_lengths:
-            rows = dataclasses.replace(self._own_rows(carry), lengths=tensors[1])
+            rows = self._own_rows(carry)
+            if carry.index not in self._keep_lengths:
+                rows = dataclasses.replace(rows, lengths=tensors[1])
         elif lengths is not None:
             rows = ListRows(self.call.loop.length) if rows is None else self._own_rows(carry)
             each = _loop_graphs.pushes(self.body.graph, carry.index)

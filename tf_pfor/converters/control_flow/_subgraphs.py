@@ -45,7 +45,14 @@ from tf_pfor.core.values import (
     dims,
 )
 from tf_pfor.layouts import row_major
-from tf_pfor.layouts.ragged import Ragged, RowSizes, is_ragged, same_sizes
+from tf_pfor.layouts.ragged import (
+    Ragged,
+    RowShape,
+    RowSizes,
+    is_ragged,
+    same_sizes,
+    shape_value,
+)
 from tf_pfor.layouts.repeated import RepeatedList
 
 OWN = "own"
@@ -62,6 +69,7 @@ class Region:
         self.name = name
         self.graph = _tf.function_graph(call.op.graph, name)
         self.unread: frozenset[int] = frozenset()  # lists that it returns and nobody reads
+        self.may_hold = False  # whether lists that it returns may hold items of different shapes
         self.may_differ = False  # whether rows of what it returns may differ in shape
 
     @property
@@ -113,6 +121,8 @@ class Region:
         call = Call(self.call.op, self.call.inputs, walker)
         values = [next(made) if is_read else nothing(emit) for is_read in is_wanted]
         values = [_plain(v, emit, may_differ=self.may_differ) for v in values]
+        if not self.may_hold:
+            _require_known_items(values, args)
         return [Converted(v, call, after, t) for v, t in zip(values, tensors)]
 
     def layouts(
@@ -175,7 +185,7 @@ class Region:
             found = [
                 Trial(
                     v.layout, _has_lengths(v), _has_rows(v), holds_packs(v), keeps(v), _axes(v),
-                    _kept_sizes(v, given),
+                    _kept_sizes(v, given), _items(v, given), known_rows(v).are_shapes,
                 )
                 for v in values
             ]  # fmt: skip
@@ -203,6 +213,9 @@ class Trial:
         and the same in all rows, ``OWN``, or (int,) of windows of one length.
       kept: of rows whose shapes differ: for each such input, and each leading axis, whether both
         are known to have the same sizes.
+      items: of a list of items whose shape differs between rows: their sizes, an int or those of
+        an input, (its number, the axis).
+      are_shapes: whether the items are the shapes of such.
     """
 
     layout: Layout
@@ -212,6 +225,8 @@ class Trial:
     keeps: tuple[Kept, ...]
     axes: tuple[Any, ...] | None
     kept: dict[int, tuple[bool, ...]]
+    items: tuple[Any, ...] = ()
+    are_shapes: bool = False
 
 
 class Converted:
@@ -364,6 +379,34 @@ def _kept_sizes(value: Value, args: Sequence[Value]) -> dict[int, tuple[bool, ..
     }
 
 
+def _items(value: Value, args: Sequence[Value]) -> tuple[Any, ...]:
+    """The sizes of the items of a list, for ``Trial``."""
+    places = {id(s): (i, k) for i, a in enumerate(args) for k, s in enumerate(sizes_in(a))}
+    found = [s if isinstance(s, int) else places.get(id(s)) for s in known_rows(value).items]
+    if None in found:
+        raise CannotVectorize("the items of a list get other shapes from trip to trip")
+    return tuple(found)
+
+
+def sizes_in(value: Value) -> Sequence[Any]:
+    """The sizes of a row, or of the items of a list, by axis."""
+    return value.sizes if isinstance(value, (Ragged, RowShape)) else known_rows(value).items
+
+
+def _own_sizes(value: Value) -> list[Any]:
+    sizes = known_rows(value).known_sizes
+    return [] if sizes is None else [sizes]
+
+
+def _require_known_items(values: Sequence[Value], args: Sequence[Value]) -> None:
+    """Refuses lists that a branch fills with items of different shapes, if they held none."""
+    known = [known_rows(a).items for a in args]
+    for v in values:
+        items = known_rows(v).items
+        if items and not any(k and same_sizes(k, items) for k in known):
+            raise CannotVectorize("a branch fills a list with items of different shapes")
+
+
 def _has_lengths(value: Value) -> bool:
     return known_rows(value).lengths is not None
 
@@ -426,6 +469,15 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
     if _is_empty(value):
         made = emit("EmptyTensorList", np.int32(-1), np.int32(-1), element_dtype=tf.variant)
         return received(made, value.layout, value.inner_shape)
+    if isinstance(value, RowShape):
+        return shape_value(emit, _stand_in_sizes(value.sizes, length, emit), dtype)
+    if rows is not None and rows.items:
+        items = _stand_in_sizes(rows.items, length, emit)
+        every = _stand_in_sizes(rows.all_items, None, emit)
+        rows = dataclasses.replace(rows, items=tuple(items), all_items=tuple(every))
+    if rows is not None and rows.known_sizes is not None:
+        (own,) = _stand_in_sizes([rows.sizes], length, emit)
+        rows = dataclasses.replace(rows, lengths=own.tensor, sizes=own)
     shape = full_shape(value.layout, value.inner_shape, length)
     tensor = tf.compat.v1.placeholder(value.dtype, shape)
     if value.dtype in (tf.resource, tf.variant):
@@ -435,8 +487,15 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
 
 def _ragged_stand_in(value: Ragged, length: int | None, emit: Emitter) -> Value:
     """Ragged rows of which nothing is known but which sizes are the same."""
+    sizes, inner = _stand_in_sizes(value.sizes, length, emit), value.inner_shape
+    rest = value.tensor.shape[1:] if inner is None else inner[value.n_leading :]
+    packed = tf.compat.v1.placeholder(value.dtype, [None, *rest])
+    return Ragged.packed(packed, sizes, value.origin)
+
+
+def _stand_in_sizes(given: Sequence[Any], length: int | None, emit: Emitter) -> list[Any]:
     known, sizes = emit.memo["sizes of stand-ins"], list[Any]()
-    for size in value.sizes:
+    for size in given:
         if isinstance(size, int):
             sizes.append(size)
             continue
@@ -448,15 +507,12 @@ def _ragged_stand_in(value: Ragged, length: int | None, emit: Emitter) -> Value:
                 made = tf.compat.v1.placeholder(tf.int32, [])
             known[id(size)] = (size, made)
         sizes.append(known[id(size)][1])
-    inner = value.inner_shape
-    rest = value.tensor.shape[1:] if inner is None else inner[value.n_leading :]
-    packed = tf.compat.v1.placeholder(value.dtype, [None, *rest])
-    return Ragged.packed(packed, sizes, value.origin)
+    return sizes
 
 
 def _pattern(args: Sequence[Value]) -> Any:
-    """Which sizes of ragged arguments are the same."""
-    every = [s for a in args if isinstance(a, Ragged) for s in a.sizes]
+    """Which sizes of ragged arguments, and of items of lists, are the same."""
+    every = [s for a in args for s in (*sizes_in(a), *_own_sizes(a))]
     places = {id(s): i for i, s in reversed(list(enumerate(every)))}
     return tuple(s if isinstance(s, int) else ("own", places[id(s)]) for s in every)
 

@@ -22,6 +22,7 @@ from tf_pfor.converters.lists._lists import (
     with_size,
     without_size,
 )
+from tf_pfor.converters.lists._ragged_items import DIFFER, padded_shape
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
@@ -59,6 +60,8 @@ def shape_of_items(call: Call, value: Value, made: tf.Tensor | None = None) -> t
     The body calls it ``made``, if that is given; else ``call`` is about it.
     """
     known = _tf.list_element(value.tensor)
+    if known_rows(value).items and not known_rows(value).are_shapes:
+        return padded_shape(call, known_rows(value))
     if known is None or not known[1].is_fully_defined():
         item = as_shape(item_at(call) if made is None else declared_item(call, made))
         if is_static(item):
@@ -161,10 +164,13 @@ def own_rows(call: Call, value: Value) -> Value:
     if shape.shape.rank != 0:
         shape = with_size(call, without_size(call, shape), call.loop.length)
     lengths = known_rows(value).lengths
-    rows = None
-    if lengths is not None:
-        own, may_agree = pick(call, value, lengths), known_rows(value).may_agree
-        rows = ListRows(call.loop.length, lengths=own, may_agree=may_agree)
+    rows, known = None, known_rows(value)
+    if lengths is not None or known.items:
+        own = None if lengths is None else pick(call, value, lengths)
+        rows = ListRows(
+            call.loop.length, lengths=own, may_agree=known.may_agree, items=known.items,
+            are_shapes=known.are_shapes,
+        )  # fmt: skip
     made = call.emit("TensorListFromTensor", picked, shape)
     return StackedList.of(unpadded(call.emit, made, value.tensor), rows)
 
@@ -413,6 +419,8 @@ def carried_on(call: Call, old: Value, new: Value, made: tf.Tensor) -> Value:
     if known is None or known[0] == tf.variant:
         raise CannotVectorize("a list of lists is replaced in a loop that rows leave")
     old, new = from_zero(call, old), from_zero(call, new)
+    if known_rows(old).items or known_rows(new).items:
+        raise CannotVectorize(f"{DIFFER}, in a list that a loop replaces")
     rows = rows_of(old)
     assert rows is not None
     if known_lengths(old) is not None or known_lengths(new) is not None:

@@ -7,6 +7,7 @@ loop at hand, or lists of different lengths: see ``ListRows``. docs/decisions/00
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,13 @@ from tf_pfor.core.values import Shape, Value, dims, is_static
 FAMILY = "tensor_list"
 
 
+_OF_ANY_ITEMS = (
+    "TensorListElementShape", "TensorListGetItem", "TensorListLength", "TensorListPopBack",
+    "TensorListPushBack", "TensorListResize", "TensorListSetItem", "TensorListStack",
+)  # fmt: skip
+"""Ops whose rules take lists of items whose shape differs between rows (``_ragged_items.py``)."""
+
+
 def list_rule(
     op_type: str, stacked: Sequence[str] | Stacked = Stacked.ANY, attrs: Sequence[str] = ()
 ) -> Callable[[Any], Any]:
@@ -33,7 +41,20 @@ def list_rule(
 
     It must work when no input is stacked: ``stack_list`` calls it on ops emitted before.
     """
-    return RegisterPFor(op_type, stacked, attrs=attrs, family=FAMILY)
+    register = RegisterPFor(op_type, stacked, attrs=attrs, family=FAMILY)
+    if op_type in _OF_ANY_ITEMS:
+        return register
+
+    def of_one_shape(rule: Any) -> Any:
+        @functools.wraps(rule)
+        def checked(call: Call, *inputs: Any) -> Any:
+            if any(known_rows(v).items for v in call.flat_inputs()):
+                raise CannotVectorize("the items of a list differ in shape between iterations")
+            return rule(call, *inputs)
+
+        return register(checked)
+
+    return of_one_shape
 
 
 # ---------------------------------------------------------------------------

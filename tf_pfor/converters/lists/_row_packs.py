@@ -32,6 +32,7 @@ from tf_pfor.converters.lists._list_rows import (
 from tf_pfor.converters.lists._lists import size_of_rows, stack_list
 from tf_pfor.converters.lists._nested_lengths import has_ends, pushed, with_ends, with_own_rows
 from tf_pfor.converters.lists._optional_values import SCALAR, item_at, list_of, tell
+from tf_pfor.converters.lists._ragged_items import padded_shape
 from tf_pfor.converters.lists._unpacked_lists import elements, keeps
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -60,6 +61,8 @@ def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
     there as it is.
     """
     item, rows = stack_list(call, value), rows_of(target)
+    if known_rows(item).items:
+        raise CannotVectorize("lists whose items differ in shape between iterations, in a list")
     bare = has_ends(call, call.op.inputs[0])
     is_own = call.loop.rows is None and (rows is None or rows.ids is None)
     if bare:
@@ -142,6 +145,8 @@ def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tens
     item = stack_list(call, value)
     if _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize("a list is kept in an optional, which XLA has not")
+    if known_rows(item).items:
+        raise CannotVectorize("lists whose items differ in shape between iterations, in a list")
     if not is_container(item):
         item = from_zero(call, item)
     elif not is_kept(item) and _tf.list_element(item.tensor) is not None:  # bare lists
@@ -318,6 +323,10 @@ def popped_elements(
     given, emit = graph.inputs[position], call.emit
     popped = next(o for o in graph.get_operations() if pops(o, given))
     dtype, shape = popped.outputs[1].dtype, dims(popped.outputs[1])
+    rows = known_rows(handle)
+    if rows.items and not rows.are_shapes:
+        size = padded_shape(call, rows)
+        return Cell(None, lambda: padded_stack(emit, handle.tensor, size, dtype))
     if dtype == tf.variant or not is_static(shape):
         return None
     whole = emit.shape_vector([size_of_rows(call, handle), *shape])

@@ -6,6 +6,7 @@ elements are in ``tensor_list_items``.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,14 @@ from tf_pfor.converters.lists._lists import (
     swap,
     without_size,
 )
+from tf_pfor.converters.lists._ragged_items import asked_shape, read
 from tf_pfor.converters.lists._row_packs import holds_packs
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, rows_of
 from tf_pfor.core.values import Shape, Value
 from tf_pfor.layouts.padded_lists import is_padded, padded_stack
+from tf_pfor.layouts.ragged import RowSize, shape_value
 
 _BEYOND = (
     "Iterations scatter into a list beyond its end: give the TensorArray the size that it needs at "
@@ -91,6 +94,9 @@ def reserve(call: Call, element_shape: Value, num_elements: Value) -> Any:
         shape = call.emit.shape_vector([call.loop.length, *item])
     if num_elements.is_stacked:
         rows = ListRows(call.loop.length, lengths=length)
+        if isinstance(num_elements, RowSize):
+            sizes = num_elements.size
+            rows = dataclasses.replace(rows, lengths=sizes.tensor, sizes=sizes)
         length = _room_of(call, num_elements)
     return StackedList.of(call.rebuild(element_shape=shape, num_elements=length), rows)
 
@@ -221,7 +227,9 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
         raise CannotVectorize("the lists in a list are wanted as one tensor")
     known = call.output_shape()
     source, length = from_zero(call, input_handle), known[0] if known else None
-    shape = shape_input(call, "element_shape", size_of_rows(call, source), known=_element(call))
+    shape = asked_shape(call, source, _element(call))
+    if known_rows(source).items:
+        return _of_ragged_items(call, source, shape)
     if is_padded(call.op):
         return _padded(call, source, shape)
     may_be_longer = _tf.in_xla_context(call.emit.graph) and known_lengths(source) is not None
@@ -233,6 +241,16 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     if whole.dtype == tf.variant:
         return StackedList.of(whole, without_base(rows_of(source)))
     return swap(call, pick(call, source, whole, axis=1))
+
+
+def _of_ragged_items(call: Call, source: Value, shape: tf.Tensor) -> Value:
+    """[n, T, ...] of rows of different shapes; the lists are equally long."""
+    if known_lengths(source) is not None:
+        raise CannotVectorize("a stack of lists of own length, of items of different shapes")
+    dtype = call.output_dtype()
+    whole = padded_stack(call.emit, source.tensor, shape, dtype)  # [T, size, ...]
+    count = call.emit.dim(whole, 0)
+    return read(call, source, swap(call, pick(call, source, whole, axis=1)), [count])
 
 
 def _padded(call: Call, source: Value, shape: tf.Tensor) -> tf.Tensor:
@@ -313,6 +331,9 @@ def resize(call: Call, input_handle: Value, size: Value) -> Any:
 @list_rule("TensorListElementShape")
 def element_shape(call: Call, input_handle: Value) -> Any:
     """The declared shape without the loop axis; a constant where the body knows it."""
+    rows = known_rows(input_handle)
+    if rows.items and not rows.are_shapes and -1 not in rows.items:
+        return shape_value(call.emit, rows.items, call.output_dtype())
     declared = declared_item(call, call.op.inputs[0])
     if declared.is_fully_defined():
         shape = np.asarray(declared.as_list(), call.output_dtype().as_numpy_dtype)

@@ -31,6 +31,7 @@ from tf_pfor.converters.lists._list_rows import (
 )
 from tf_pfor.converters.lists._lists import list_rule, shape_input, size_of_rows, stack_list
 from tf_pfor.converters.lists._nested_lengths import popped
+from tf_pfor.converters.lists._ragged_items import asked_shape, read, written
 from tf_pfor.converters.lists._row_packs import put, taken
 from tf_pfor.converters.lists._unpacked_lists import keeps
 from tf_pfor.converters.lists._unpacked_lists import popped as popped_open
@@ -40,6 +41,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.stacked_lists import StackedList, known_rows, rows_of
 from tf_pfor.core.values import Value, is_static
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
 @list_rule("TensorListGetItem")
@@ -48,14 +50,12 @@ def get_item(call: Call, input_handle: Value, index: Value, element_shape: Value
     if index.is_stacked:
         return _get_per_row(call, input_handle, index)
     source = from_zero(call, input_handle)
-    shape = shape_input(
-        call, "element_shape", size_of_rows(call, source), known=call.output_shape()
-    )
+    shape = asked_shape(call, source, call.output_shape())
     filled, at = reachable(call, source, _within_own(call, source, index.tensor))
     item = call.rebuild(input_handle=filled.tensor, index=at, element_shape=shape)
     if item.dtype == tf.variant:
         return taken(call, source, item, call.op.outputs[0])
-    return pick(call, source, item)  # [n, ...]
+    return read(call, source, pick(call, source, item))  # [n, ...]
 
 
 def _within_own(call: Call, listed: Value, index: tf.Tensor) -> tf.Tensor:
@@ -83,17 +83,20 @@ def _get_per_row(call: Call, source: Value, index: Value) -> Any:
         return read_unstacked(call, source, index, call.output_shape())
     source = from_zero(call, source)
     whole = dense(call, source, _element_of_rows(call, source))  # [T, size, ...]
-    return row_items(call, source, whole, index.tensor)
+    return read(call, source, row_items(call, source, whole, index.tensor))
 
 
 def _element_of_rows(call: Call, source: Value) -> tf.Tensor:
     """int32 shape of a stacked element: [size, ...]."""
     shape, size = call.output_shape(), size_of_rows(call, source)
+    if known_rows(source).items:
+        return asked_shape(call, source, shape)
     if is_static(shape):
         return call.emit.shape_vector([size, *shape])
     return shape_input(call, "element_shape", size, tf.int32)
 
 
+@ragged_rule("TensorListSetItem", of_shapes=True)
 @list_rule("TensorListSetItem", attrs=("resize_if_index_out_of_bounds",))
 def set_item(call: Call, input_handle: Value, index: Value, item: Value) -> Any:
     """list[t][i] = item_i: one element, all rows, in place where nobody else holds the list."""
@@ -107,6 +110,7 @@ def set_item(call: Call, input_handle: Value, index: Value, item: Value) -> Any:
         target, new = put(call, target, item)
         made = call.rebuild(input_handle=target.tensor, item=new)
         return StackedList.of(made, rows_of(target))
+    target, item = written(call, target, item)
     if index.is_stacked:
         return set_rows(call, target, index.tensor, item, resizes=resizes)
     target, at = reachable(call, target, index.tensor)
@@ -126,6 +130,7 @@ def _check_room(call: Call) -> None:
             )
 
 
+@ragged_rule("TensorListPushBack", of_shapes=True)
 @list_rule("TensorListPushBack")
 def push_back(call: Call, input_handle: Value, tensor: Value) -> Any:
     """Pushes [n, ...]."""
@@ -133,7 +138,7 @@ def push_back(call: Call, input_handle: Value, tensor: Value) -> Any:
         return pushed_open(call, input_handle, tensor)
     target = stack_list(call, input_handle)
     if tensor.dtype != tf.variant:
-        return push(call, target, tensor)
+        return push(call, *written(call, target, tensor))
     if known_lengths(target) is not None:
         raise CannotVectorize(
             "lists are pushed to lists whose rows differ in length, as gradients of gradients of "
@@ -154,11 +159,10 @@ def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
     if is_even or is_list:
         if not is_even and not call.emit.is_trial:
             raise CannotVectorize("lists are popped from lists whose rows differ in length")
-        size = size_of_rows(call, source)
-        shape = shape_input(call, "element_shape", size, known=call.output_shape(1))
+        shape = asked_shape(call, source, call.output_shape(1))
         handle, item = call.rebuild(input_handle=source.tensor, element_shape=shape)
         if not is_list:
-            return [StackedList.of(handle, rows), pick(call, source, item)]
+            return [StackedList.of(handle, rows), read(call, source, pick(call, source, item))]
         own = None
         if rows is not None and rows.ends:
             rows, own = popped(call, source)
@@ -168,8 +172,8 @@ def pop_back(call: Call, input_handle: Value, element_shape: Value) -> Any:
     if known_rows(source).whole is not None:
         rows = dataclasses.replace(known_rows(source), lengths=last)
         whole = known_rows(source).whole.get()
-        return [StackedList.of(source.tensor, rows), row_items(call, source, whole, at)]
-    size = size_of_rows(call, source)
-    shape = shape_input(call, "element_shape", size, known=call.output_shape(1))
-    whole = dense(call, source, shape)  # [T, size, ...]
-    return [resized(call, source, last), row_items(call, source, whole, at)]
+        item = read(call, source, row_items(call, source, whole, at))
+        return [StackedList.of(source.tensor, rows), item]
+    whole = dense(call, source, asked_shape(call, source, call.output_shape(1)))  # [T, size, ...]
+    item = read(call, source, row_items(call, source, whole, at))
+    return [resized(call, source, last), item]

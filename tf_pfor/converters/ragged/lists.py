@@ -7,18 +7,20 @@ reads; stacked, it is padded, and the lengths are its sizes.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.lists._list_rows import from_zero, known_lengths, pick
-from tf_pfor.converters.lists._lists import shape_input, size_of_rows, swap
+from tf_pfor.converters.lists._lists import swap
+from tf_pfor.converters.lists._ragged_items import asked_shape, leading_sizes
 from tf_pfor.converters.lists._row_packs import holds_packs
 from tf_pfor.converters.ragged._forms import from_padded
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import ListRows, StackedList
+from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
@@ -26,20 +28,20 @@ from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 @ragged_rule("TensorListFromTensor")
 def from_ragged(call: Call, tensor: Value, element_shape: Value) -> Any:
-    """Rows that differ along their first axis: lists of as many items as they have."""
+    """Lists of as many items as a row has along its first axis; items may differ in shape, too."""
     del element_shape
-    if not isinstance(tensor, Ragged) or tensor.n_leading != 1:
-        raise CannotVectorize("the items of the list would differ in shape")
-    (size,) = tensor.sizes
-    assert isinstance(size, RowSizes)
+    assert isinstance(tensor, Ragged)
+    size, *inner = tensor.sizes
+    rest = [-1 if d is None else d for d in tensor.tensor.shape[1:]] if inner else []
     items = swap(call, tensor.in_rows)  # [T, n, ...]
     shape = call.emit.shape_of(items)[1:]
     made = call.emit(
         "TensorListFromTensor", items, shape if None in items.shape[1:] else items.shape[1:]
     )
-    lengths = size.tensor
-    _sizes(call)[id(lengths)] = (lengths, size)
-    return StackedList.of(made, ListRows(call.loop.length, lengths=lengths))
+    rows = ListRows(call.loop.length, items=(*inner, *rest), is_even=True)
+    if isinstance(size, RowSizes):
+        rows = dataclasses.replace(rows, lengths=size.tensor, sizes=size, is_even=False)
+    return StackedList.of(made, rows)
 
 
 @source("TensorListStack")
@@ -55,18 +57,14 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     shape = call.output_shape()
     if lengths is None or shape is None:
         raise CannotVectorize("the length of the list is not known")
-    asked = shape_input(call, "element_shape", size_of_rows(call, listed), known=shape[1:])
+    asked = asked_shape(call, listed, shape[1:])
     whole = call.emit(
         "TensorListStack", listed.tensor, asked, element_dtype=call.attr("element_dtype")
     )  # [T, size, ...]
     padded = swap(call, pick(call, listed, whole, axis=1))  # [n, T, ...]
-    own = pick(call, listed, lengths)
-    size = _sizes(call).get(id(own), (own, None))[1] or RowSizes.of(own)
+    size = known_rows(listed).known_sizes
+    if size is None or known_rows(listed).ids is not None:
+        size = RowSizes.of(pick(call, listed, lengths))
     static = call.loop.static_length
     padded.set_shape([static, None, *shape[1:]])
-    return from_padded(call, padded, [size])
-
-
-def _sizes(call: Call) -> dict[int, tuple[tf.Tensor, RowSizes]]:
-    """The sizes of rows that became the lengths of lists: what is made of these has the same."""
-    return call.walker.memo.setdefault("sizes of lists", {})
+    return from_padded(call, padded, [size, *leading_sizes(known_rows(listed))])

@@ -28,6 +28,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest, mask_of
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes
+from tf_pfor.layouts.ragged_parts import row_counts
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
@@ -228,18 +229,19 @@ def slice_gradient(
     if isinstance(dy, Ragged) and all(k.kind in ("all", "new") for k in items):
         return without_axes(call, dy, [i for i, k in enumerate(items) if k.kind == "new"])
     (size, *rest), first = sizes, items[0]
-    if not isinstance(size, RowSizes) or not uses_packed(call):
+    if not uses_packed(call):
+        raise CannotVectorize("the gradient of a slice of several axes that differ")
+    is_item = first.kind == "index" and all(k.kind == "all" for k in items[1:])
+    if is_item and isinstance(dy, Ragged) and same_sizes(dy.sizes, rest):
+        return _item_among_zeros(call, sizes, first, dy)
+    if not isinstance(size, RowSizes):
         raise CannotVectorize("the gradient of a slice of several axes that differ")
     if any(isinstance(s, RowSizes) for s in rest) or first.kind == "new":
         raise CannotVectorize("the gradient of a slice of several axes that differ")
     total = tf.reduce_sum(size.tensor)
     starts = row_starts([size])
     if first.kind == "index":
-        at: Any = tf.convert_to_tensor(first.begin, tf.int32)
-        at = tf.broadcast_to(tf.where(at < 0, at + size.tensor, at), tf.shape(size.tensor))
-        is_there = (at >= 0) & (at < size.tensor)
-        text = "an index is out of bounds in some iterations. The sizes are"
-        at = after_check(call, is_there, text, [size.tensor], at)
+        at, is_there = _index_in_row(call, first, size.tensor)
         packed, places = _around(call.stacked(dy), rest, items[1:]), starts + at
     else:
         is_reversed = first.stride == -1 and first.begin is None and first.end is None
@@ -259,6 +261,30 @@ def slice_gradient(
     made = tf.scatter_nd(places[:, None], packed, tf.concat([[total + 1], behind], 0))[:-1]
     made.set_shape([None, *packed.shape[1:]])
     return from_packed(call, made, [size])
+
+
+def _index_in_row(call: Call, item: slices.Item, own: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The index in each row, and whether the row reaches there; ``own`` are the rows' sizes."""
+    at: Any = tf.convert_to_tensor(item.begin, tf.int32)
+    at = tf.broadcast_to(tf.where(at < 0, at + own, at), tf.shape(own))
+    is_there = (at >= 0) & (at < own)
+    text = "an index is out of bounds in some iterations. The sizes are"
+    return after_check(call, is_there, text, [own], at), is_there
+
+
+def _item_among_zeros(call: Call, sizes: list[Any], item: slices.Item, dy: Ragged) -> Any:
+    """The gradient of ``x[t]`` of rows of which also the items differ in shape."""
+    rows, counts, size = row_ids(dy.sizes), row_counts(dy.sizes), sizes[0]
+    own = size.tensor if isinstance(size, RowSizes) else tf.fill(tf.shape(counts), size)
+    at, is_there = _index_in_row(call, item, own)
+    inside = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts(dy.sizes), rows)
+    places = tf.gather(row_starts(sizes) + at * counts, rows) + inside
+    total = tf.reduce_sum(row_counts(sizes))
+    places = tf.where(tf.gather(is_there, rows), places, total)
+    shape = tf.concat([[total + 1], tf.shape(dy.tensor)[1:]], 0)
+    made = tf.scatter_nd(places[:, None], dy.tensor, shape)[:-1]
+    made.set_shape([None, *dy.tensor.shape[1:]])
+    return from_packed(call, made, sizes)
 
 
 def _around(dy: tf.Tensor, sizes: list[Any], items: list[slices.Item]) -> tf.Tensor:

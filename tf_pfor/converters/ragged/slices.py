@@ -318,12 +318,12 @@ def _in_front(call: Call, x: Ragged, rows: tf.Tensor, items: Sequence[Item]) -> 
         elif isinstance(size, RowSizes):
             rows, lengths = _in_padded(call, rows, at, item, size)
             sizes.append(lengths)
-        elif not item.is_static or not isinstance(size, int):
+        elif not item.is_static:
             raise CannotVectorize("a range whose bounds differ, of an axis that all rows share")
         else:
             rows = rows[tuple([*[slice(None)] * (at + 1), item.python])]
             if item.kind == "range":
-                sizes.append(len(range(*item.python.indices(size))))
+                sizes.append(rows.shape[at + 1] or tf.shape(rows)[at + 1])
     return from_padded(call, rows, sizes)
 
 
@@ -379,7 +379,7 @@ def _without_ones(x: Ragged, leading: list[Item]) -> tuple[Ragged, list[Item]]:
             left.append(item)
             continue
         size, at = x.sizes[at], at + 1
-        if item.kind == "index" and size == 1 and item.begin in (0, -1):
+        if item.kind == "index" and isinstance(size, int) and size == 1 and item.begin in (0, -1):
             continue
         sizes.append(size)
         left.append(item)

@@ -1,0 +1,187 @@
+"""Lists of items whose shape differs between rows: what loops, map_fn and scan keep."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+ROWS = tf.ragged.constant([[0.1, 0.2], [0.3], [0.5, 0.6, -0.7], [0.8, -0.9]], dtype=tf.float64)
+K = tf.constant([2, 0, 3, 1])
+
+
+def smoothed(r, k):
+    """Each row leaves when it wants to."""
+    v = r
+    for _ in tf.range(k):
+        v = tf.nn.softmax(v * r) + tf.sin(v)
+    return tf.reduce_sum(v)
+
+
+def smoothed_thrice(r, k):
+    v = r
+    for _ in tf.range(3):
+        v = tf.sin(v) * v
+    return tf.reduce_sum(v) * tf.cast(k, tf.float64)
+
+
+def only_read(r, k):
+    s = tf.constant(0.0, tf.float64)
+    for _ in tf.range(k):
+        s += tf.reduce_sum(tf.abs(r) * s + tf.sin(r)) + tf.reduce_max(r)
+    return s
+
+
+def matrices(r, k):
+    m = tf.stack([r, r * 2], 1)
+    for _ in tf.range(k):
+        m = tf.matmul(m, tf.matmul(m, m, transpose_a=True)) * 0.1 + m
+    return tf.reduce_sum(m)
+
+
+def map_of_rows(r, k):
+    made = tf.map_fn(lambda e: tf.sin(r) * e, r)
+    return tf.reduce_sum(made**2) + tf.reduce_sum(made[-1])
+
+
+def map_of_maps(r, k):
+    return tf.reduce_sum(tf.map_fn(lambda e: tf.map_fn(lambda q: q * e * r, r), r))
+
+
+def scan_of_rows(r, k):
+    made = tf.scan(lambda c, e: c * 0.5 + e * r, r, tf.zeros_like(r))
+    return tf.reduce_sum(made**2) + tf.reduce_sum(made[-1])
+
+
+def fold_of_rows(r, k):
+    return tf.reduce_sum(tf.foldl(lambda c, e: c * 0.5 + e * r, r, tf.zeros_like(r)))
+
+
+def array_of_rows(r, k):
+    array = tf.TensorArray(tf.float64, 3, element_shape=[None], clear_after_read=False)
+    for t in tf.range(3):
+        array = array.write(t, r * tf.cast(t, tf.float64))
+    whole = array.stack()
+    return tf.reduce_sum(array.read(1) * whole[2] + whole**2)
+
+
+def growing_array(r, k):
+    array = tf.TensorArray(tf.float64, 0, dynamic_size=True, element_shape=[None])
+    array = array.write(0, r)
+    for t in tf.range(k):
+        array = array.write(t + 1, tf.sin(r) * tf.cast(t, tf.float64))
+    return tf.reduce_sum(array.stack() ** 2)
+
+
+BODIES = (
+    smoothed, smoothed_thrice, only_read, matrices, map_of_rows, scan_of_rows, fold_of_rows,
+    array_of_rows,
+)  # fmt: skip
+
+
+def with_gradient(body):
+    def run(r, k):
+        with tf.GradientTape() as tape:
+            tape.watch(r)
+            y = body(r, k)
+        return y, tape.gradient(y, r)
+
+    return run
+
+
+def mapped(body, rows, k, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", tf_pfor.FallbackWarning)
+        return tf_pfor.vectorized_map(lambda e: body(*e), (rows, k), **options)
+
+
+def assert_rows(found, body, rows=ROWS, k=K):
+    one = tf.function(body, reduce_retracing=True)
+    for i in range(k.shape[0]):
+        for each, expected in zip(
+            tf.nest.flatten([f[i] for f in found]), tf.nest.flatten(one(rows[i], k[i]))
+        ):
+            np.testing.assert_allclose(each, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("body", [*BODIES, map_of_maps, growing_array])
+def test_values(body):
+    assert_rows([mapped(body, ROWS, K)], lambda r, k: [body(r, k)])
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_gradients_in_the_body(body):
+    assert_rows(mapped(with_gradient(body), ROWS, K), with_gradient(body))
+
+
+@pytest.mark.parametrize("body", [smoothed, scan_of_rows, array_of_rows])
+def test_gradients_around_and_in_the_body(body):
+    values = tf.Variable(ROWS.flat_values)
+    inner = with_gradient(body)
+
+    def total(r, k):
+        y, dy = inner(r, k)
+        return y + tf.reduce_sum(dy**2)
+
+    with tf.GradientTape() as tape:
+        rows = ROWS.with_flat_values(tf.identity(values))
+        y = tf.reduce_sum(mapped(total, rows, K))
+    found = tape.gradient(y, values)
+    with tf.GradientTape() as tape:
+        rows = ROWS.with_flat_values(tf.identity(values))
+        y = sum(tf.function(total, reduce_retracing=True)(rows[i], K[i]) for i in range(4))
+    np.testing.assert_allclose(found, tape.gradient(y, values), rtol=1e-8)
+
+
+@pytest.mark.parametrize("body", [smoothed, map_of_rows])
+def test_chunks_and_unknown_numbers_of_rows(body):
+    run = with_gradient(body)
+    assert_rows(mapped(run, ROWS, K, chunk_size=3), run)
+    spec = (tf.RaggedTensorSpec([None, None], tf.float64), tf.TensorSpec([None], tf.int32))
+    whole = tf.function(lambda r, k: mapped(run, r, k), input_signature=spec)
+    assert_rows(whole(ROWS, K), run)
+    y, dy = whole(ROWS[:0], K[:0])
+    assert y.shape == [0]
+    assert dy.shape[0] == 0
+
+
+def test_windows_of_a_dense_row():
+    x = tf.constant(np.random.default_rng(0).normal(size=[4, 5]))
+
+    def body(e):
+        row, k = e
+        return with_gradient(smoothed)(row[: k + 1], k)[1]
+
+    found = tf_pfor.vectorized_map(body, (x, K), fallback_to_while_loop=False)
+    for i in range(4):
+        np.testing.assert_allclose(found[i], tf.function(body)((x[i], K[i])), rtol=1e-9)
+
+
+def test_maps_in_maps():
+    """Each row of a dense outer map has the same ragged rows inside."""
+    scales = tf.constant([1.0, 0.5], tf.float64)
+
+    def inner(s):
+        return mapped(lambda r, k: with_gradient(scan_of_rows)(r * s, k)[0], ROWS, K)
+
+    found = tf_pfor.vectorized_map(inner, scales, fallback_to_while_loop=True)
+    for i in range(2):
+        one = tf.function(lambda r, k, s=scales[i]: scan_of_rows(r * s, k), reduce_retracing=True)
+        expected = [one(ROWS[j], K[j]) for j in range(4)]
+        np.testing.assert_allclose(found[i], expected, rtol=1e-9)
+
+
+def test_an_array_of_items_of_two_kinds():
+    """Rows of different shapes and others of one shape: a loop, and right."""
+
+    def body(r, k):
+        array = tf.TensorArray(tf.float64, 2, element_shape=[None], infer_shape=False)
+        array = array.write(0, r)
+        array = array.write(1, tf.ones([2], tf.float64))
+        return tf.reduce_sum(array.read(0)) * tf.reduce_sum(array.read(1))
+
+    with pytest.warns(tf_pfor.FallbackWarning, match="TensorListSetItem"):
+        found = tf_pfor.vectorized_map(lambda e: body(*e), (ROWS, K))
+    assert_rows([found], lambda r, k: [body(r, k)])

@@ -1,0 +1,111 @@
+"""Lists of items whose shape differs between rows, or of the shapes of such items.
+
+An item is padded, [size, largest, ...], like any other item of a list of stacked elements. How
+large it is in each row is known beside the list (``ListRows.items``) and is the same for all of its
+items: so what is read from the list has the same sizes as what was written, and operations on both
+need no check.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor.converters.analysis._loop_graphs import source
+from tf_pfor.converters.lists._lists import cast, shape_input, size_of_rows, stack_list
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.stacked_lists import ListRows, known_rows, list_with_rows, rows_of
+from tf_pfor.core.values import Shape, Value
+from tf_pfor.layouts.packing import largest, pad
+from tf_pfor.layouts.ragged import Ragged, RowShape, same_sizes, shape_value
+from tf_pfor.layouts.row_sizes import RowSizes, Size
+
+DIFFER = "the items of a list differ in shape, between iterations and from trip to trip"
+
+
+def to_hold(call: Call, value: Value, sizes: Sequence[Size], *, are_shapes: bool = False) -> Value:
+    """A list to which nothing was written yet, as one of items of these sizes.
+
+    Raises:
+      CannotVectorize: if it holds others, or may hold others.
+    """
+    value = stack_list(call, value)
+    rows = known_rows(value)
+    if rows.items:
+        if rows.are_shapes is not are_shapes or not same_sizes(rows.items, sizes):
+            raise CannotVectorize(DIFFER)
+        return value
+    made = source(value.tensor).op.type
+    if not (call.emit.is_trial or made in ("EmptyTensorList", "TensorListReserve")):
+        raise CannotVectorize(DIFFER)
+    rows = rows_of(value) or ListRows(call.loop.length, is_even=True)
+    held = dataclasses.replace(rows, items=tuple(sizes), are_shapes=are_shapes)
+    return list_with_rows(value, held)
+
+
+def written(call: Call, target: Value, item: Value) -> tuple[Value, Value]:
+    """A list as one that holds items like ``item``, and that in the form that is written."""
+    if isinstance(item, RowShape):
+        target = to_hold(call, target, item.sizes, are_shapes=True)
+        return target, Value.stacked(item.tensor)
+    if not isinstance(item, Ragged):
+        if known_rows(target).items:
+            raise CannotVectorize(DIFFER)
+        return target, item
+    rest = [-1 if d is None else d for d in item.tensor.shape[1:]]
+    target = to_hold(call, target, [*item.sizes, *rest])
+    room = _room(known_rows(target))[: item.n_leading]
+    with call.emit.graph.as_default():
+        return target, Value.stacked(pad(item.tensor, item.sizes, room))
+
+
+def read(call: Call, source: Value, tensor: tf.Tensor, lead: Sequence[Size] = ()) -> Value:
+    """What was read from a list: [n, *lead, ...], of rows of different shapes if it holds such."""
+    rows = known_rows(source)
+    if not rows.items:
+        return Value.stacked(tensor)
+    if rows.are_shapes:
+        return shape_value(call.emit, rows.items, tensor.dtype)
+    return Ragged.from_padded(tensor, [*lead, *leading_sizes(rows)], call.op.outputs[-1])
+
+
+def leading_sizes(rows: ListRows) -> list[Size]:
+    """The sizes of an item up to the last axis along which items differ; nothing of others."""
+    if rows.are_shapes:
+        return []
+    count = max((k + 1 for k, s in enumerate(rows.items) if isinstance(s, RowSizes)), default=0)
+    return list(rows.items[:count])
+
+
+def asked_shape(call: Call, source: Value, known: Shape = None) -> tf.Tensor:
+    """int32: the shape [size, ...] of a stacked element, for an op that reads such.
+
+    Args:
+      call: an op with the input ``element_shape``.
+      source: the list.
+      known: the static shape of an item in the body.
+    """
+    rows = known_rows(source)
+    if not rows.items or rows.are_shapes:
+        return shape_input(call, "element_shape", size_of_rows(call, source), known=known)
+    given = call.inputs["element_shape"]
+    assert isinstance(given, Value)
+    return cast(call, padded_shape(call, rows), given.dtype)
+
+
+def padded_shape(call: Call, rows: ListRows) -> tf.Tensor:
+    """int32: the shape [size, ...] of an element of a list of items of different shapes."""
+    parts = [rows.size, *_room(rows)]
+    with call.emit.graph.as_default():
+        if all(isinstance(p, int) for p in parts):
+            return tf.constant(parts, tf.int32)
+        return tf.stack([tf.cast(p, tf.int32) for p in parts])
+
+
+def _room(rows: ListRows) -> list[Any]:
+    """The sizes of an item's axes in the padded form: enough for all rows of the elements."""
+    return [largest(s) for s in rows.all_items or rows.items]
