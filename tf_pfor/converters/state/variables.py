@@ -76,7 +76,7 @@ def add_all(call: Call, resource: Value, value: Value) -> Any:
 @RegisterPFor("ResourceGather", ALWAYS, attrs=("batch_dims", "validate_indices"))
 def gather(call: Call, resource: Value, indices: Value) -> Any:
     """Rows of a shared table: one gather."""
-    _no_recurrence(call)
+    recurrences.require_none(call)
     if not indices.is_stacked:
         return Value.unstacked(call.rebuild())
     if call.attr("batch_dims"):
@@ -90,14 +90,9 @@ def gather(call: Call, resource: Value, indices: Value) -> Any:
 @RegisterPFor("ResourceGatherNd", ALWAYS)
 def gather_nd(call: Call, resource: Value, indices: Value) -> Any:
     """Slices of a shared table: one gather."""
-    _no_recurrence(call)
+    recurrences.require_none(call)
     made = call.rebuild()
     return made if indices.is_stacked else Value.unstacked(made)
-
-
-def _no_recurrence(call: Call) -> None:
-    if recurrences.of(call) is not None:
-        raise Refused("it reads a variable that the body assigns a function of itself")
 
 
 @RegisterPFor("ResourceCountUpTo", ALWAYS, attrs=("limit",))
