@@ -12,8 +12,10 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes
 from tf_pfor.layouts.ragged_parts import packed_to, row_counts
+from tf_pfor.layouts.row_sizes import dim
 
 SET = "places that are set"
 """In ``RowSizes.shared``: for places in rows, [total, axes], the same with the row in front."""
@@ -199,6 +201,29 @@ def with_room(tensor: tf.Tensor, axis: int, least: int) -> tf.Tensor:
     more = tf.maximum(least - tf.shape(tensor)[axis], 0)
     paddings: Any = [[0, more if k == axis else 0] for k in range(rank)]
     return tf.pad(tensor, paddings)
+
+
+def of_room(x: tf.Tensor, axis: int, room: Any) -> tf.Tensor:
+    """With exactly so much room along an axis."""
+    own = dim(x, axis)
+    if isinstance(own, int) and isinstance(room, int) and own == room:
+        return x
+    keep = [slice(None)] * axis
+    x = x[tuple([*keep, slice(0, room)])]
+    rank = x.shape.rank
+    assert rank is not None
+    more = tf.maximum(room - tf.shape(x)[axis], 0)
+    around: Any = [[0, more if k == axis else 0] for k in range(rank)]
+    return tf.pad(x, around)
+
+
+def of_equal_room(rows: Sequence[tf.Tensor], sizes: Sequence[Any]) -> list[tf.Tensor]:
+    """Padded forms of rows of the same sizes, which may have room of different sizes."""
+    found = [*rows]
+    for axis, size in enumerate(sizes):
+        if isinstance(size, RowSizes):
+            found = [of_room(x, axis + 1, largest(size)) for x in found]
+    return found
 
 
 def _resized(call: Call, value: Ragged, axis: int, common: RowSizes) -> Value:

@@ -16,6 +16,7 @@ from tf_pfor.converters.ragged._forms import (
     constant_axes,
     from_packed,
     from_padded,
+    of_equal_room,
     padded,
     rank_of,
     row_ids,
@@ -126,6 +127,8 @@ def _padded_along(call: Call, params: Value, indices: Value, at: int, batch: int
     places: Any = padded(call, indices, rank_of(indices)) if is_own else indices.tensor
     if is_own and not indices.is_stacked:
         places = call.stacked(indices)
+    if batch:
+        table, places = of_equal_room([table, places], [size_at(params, k) for k in range(batch)])
     places = _inside(call, params, indices, at, places)
     side = int(is_own and params.is_stacked)
     made = tf.gather(table, places, axis=axis, batch_dims=batch + side)
@@ -236,10 +239,7 @@ def _joined_padded(call: Call, values: list[Value], rank: int, at: int) -> Value
     lengths = [size_at(v, at) for v in values]
     if None in lengths or any(s is None for k, s in enumerate(sizes) if k != at):
         raise CannotVectorize("the size of what is joined is not known")
-    for k in range(1, rank):  # they may have room of different sizes
-        if k != at + 1 and isinstance(sizes[k - 1], RowSizes):
-            room = largest(sizes[k - 1])
-            rows = [_with_room(x, k, room) for x in rows]
+    rows = of_equal_room(rows, sizes)
     wide = tf.concat(rows, at + 1)
     if not any(isinstance(s, RowSizes) for s in lengths):
         whole = sum(lengths) if all(isinstance(s, int) for s in lengths) else tf.add_n(lengths)
@@ -254,20 +254,6 @@ def _joined_padded(call: Call, values: list[Value], rank: int, at: int) -> Value
         begin, room = begin + own, room + dim(x, at + 1)
     made = tf.gather(wide, source, axis=at + 1, batch_dims=1)
     return from_padded(call, made, [*sizes[:at], total, *sizes[at + 1 :]])
-
-
-def _with_room(x: tf.Tensor, axis: int, room: Any) -> tf.Tensor:
-    """With exactly so much room along an axis."""
-    own = dim(x, axis)
-    if isinstance(own, int) and isinstance(room, int) and own == room:
-        return x
-    keep = [slice(None)] * axis
-    x = x[tuple([*keep, slice(0, room)])]
-    rank = x.shape.rank
-    assert rank is not None
-    more = tf.maximum(room - tf.shape(x)[axis], 0)
-    around: Any = [[0, more if k == axis else 0] for k in range(rank)]
-    return tf.pad(x, around)
 
 
 def _as_rows(call: Call, value: Value) -> tuple[tf.Tensor, RowSizes]:
