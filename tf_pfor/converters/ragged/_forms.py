@@ -258,6 +258,24 @@ def row_starts(sizes: Sequence[Size]) -> tf.Tensor:
     return tf.cumsum(row_counts(sizes), exclusive=True)
 
 
+def coordinates(sizes: Sequence[Size], at: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Of which rows some entries of the packed form are, and where these stand along each axis.
+
+    Args:
+      sizes: of the rows.
+      at: [m], numbers of entries.
+    """
+    rows: Any = tf.gather(row_ids(sizes), at)
+    left: Any = at - tf.cast(tf.gather(row_starts(sizes), rows), at.dtype)
+    found: list[tf.Tensor] = []
+    for size in sizes[:0:-1]:
+        own = tf.gather(size.tensor, rows) if isinstance(size, RowSizes) else size
+        own = tf.cast(own, at.dtype)
+        found.insert(0, left % own)
+        left //= own
+    return rows, [left, *found]
+
+
 def uses_packed(call: Call) -> bool:
     """Whether the packed form, whose size is known only when it runs, may be used.
 

@@ -26,7 +26,6 @@ from tf_pfor.converters.ragged._forms import (
     uses_packed,
     with_room,
 )
-from tf_pfor.converters.state import recurrences
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
@@ -171,19 +170,6 @@ def _checked(call: Call, at: tf.Tensor, sizes: tf.Tensor, size: RowSizes) -> tf.
     """Places that must be inside of the row."""
     text = "an index is out of bounds in some iterations. The sizes are"
     return after_check(call, (at >= 0) & (at < sizes), text, [size.tensor], at)
-
-
-@ragged_rule("ResourceGather ResourceGatherNd")
-def resource_gather(call: Call, resource: Value, indices: Value) -> Any:
-    """From a shared table by ragged indices: an embedding, or elements at places."""
-    is_nd = call.op_type == "ResourceGatherNd"
-    if not isinstance(indices, Ragged) or not uses_packed(call):
-        raise CannotVectorize("the table differs between iterations, or under jit_compile")
-    if indices.n_leading > rank_of(indices) - is_nd or (not is_nd and call.attr("batch_dims")):
-        raise CannotVectorize("how many axes are indexed differs, or axes belong together")
-    recurrences.require_none(call)
-    del resource
-    return from_packed(call, call.rebuild(indices=indices.tensor), indices.sizes)
 
 
 @ragged_rule("ConcatV2", of_shapes=True)

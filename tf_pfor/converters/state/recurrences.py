@@ -79,12 +79,6 @@ def of(call: Call) -> Scanned | None:
     return found
 
 
-def require_none(call: Call) -> None:
-    """Refuses a gather of a variable that the body assigns a function of itself."""
-    if of(call) is not None:
-        raise Refused("it reads a variable that the body assigns a function of itself")
-
-
 def assigned_before(call: Call) -> Value | None:
     """What a read sees if the body has just assigned it, and assigns something else later."""
     known = accesses(call.op.graph, call.memo)
