@@ -396,3 +396,28 @@ def test_draws_in_several_places(name):
         return lambda x: DRAWS[name](g, x), [g.state]
 
     _as_the_loop(make)
+
+
+_IDS = tf.ragged.constant([[0, 1, 1], [0], [1, 0]], dtype=tf.int32)
+
+
+def _own_rows(kind):
+    v = var([1.0, 2.0])
+
+    def fn(i):
+        g = tf.gather(v, i) if kind != "elements" else tf.gather_nd(v, i[:, None])
+        s = tf.reduce_sum(g)
+        if kind == "scatters":
+            v.scatter_sub(tf.IndexedSlices(g * 0.1, i))
+        else:
+            v.assign(0.5 * v + s)
+        return s
+
+    return fn, [v]
+
+
+@in_order
+@pytest.mark.parametrize("kind", ["gathers", "elements", "scatters"])
+def test_reads_at_own_number_of_places(kind):
+    """Which rows of a table are read is ragged: the reads belong to the updates nevertheless."""
+    _as_the_loop(lambda: _own_rows(kind), _IDS)

@@ -250,7 +250,8 @@ class Walker:
             if known is not None:
                 return [self._constant(op, known)], []
         inputs = matching.group(op, schema, values)
-        if differ_in_shape(values) and op.type not in TAKERS:
+        group = ordered_updates.group_of(op, self)
+        if group is None and differ_in_shape(values) and op.type not in TAKERS:
             mark = len(self.emit.operations)
             found = ragged_ops.convert(op, inputs, self)
             if found is not None:
@@ -279,7 +280,6 @@ class Walker:
         before = len(self.emit.graph.get_operations()) if watch else 0
         mark = len(self.emit.operations)
         fused = self._read_row(op, inputs) if stacked else None
-        group = ordered_updates.group_of(op, self)
         if group is not None:
             return self._in_order(op, group)
         if fused is not None:

@@ -12,8 +12,10 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes
 from tf_pfor.layouts.ragged_parts import packed_to, row_counts
+from tf_pfor.layouts.row_sizes import dim
 
 SET = "places that are set"
 """In ``RowSizes.shared``: for places in rows, [total, axes], the same with the row in front."""
@@ -201,6 +203,29 @@ def with_room(tensor: tf.Tensor, axis: int, least: int) -> tf.Tensor:
     return tf.pad(tensor, paddings)
 
 
+def of_room(x: tf.Tensor, axis: int, room: Any) -> tf.Tensor:
+    """With exactly so much room along an axis."""
+    own = dim(x, axis)
+    if isinstance(own, int) and isinstance(room, int) and own == room:
+        return x
+    keep = [slice(None)] * axis
+    x = x[tuple([*keep, slice(0, room)])]
+    rank = x.shape.rank
+    assert rank is not None
+    more = tf.maximum(room - tf.shape(x)[axis], 0)
+    around: Any = [[0, more if k == axis else 0] for k in range(rank)]
+    return tf.pad(x, around)
+
+
+def of_equal_room(rows: Sequence[tf.Tensor], sizes: Sequence[Any]) -> list[tf.Tensor]:
+    """Padded forms of rows of the same sizes, which may have room of different sizes."""
+    found = [*rows]
+    for axis, size in enumerate(sizes):
+        if isinstance(size, RowSizes):
+            found = [of_room(x, axis + 1, largest(size)) for x in found]
+    return found
+
+
 def _resized(call: Call, value: Ragged, axis: int, common: RowSizes) -> Value:
     """``value`` with these sizes along an axis; a row of one element repeats it."""
     own = value.sizes[axis]
@@ -231,6 +256,24 @@ def row_starts(sizes: Sequence[Size]) -> tf.Tensor:
     if len(sizes) == 1 and isinstance(sizes[0], RowSizes):
         return sizes[0].starts
     return tf.cumsum(row_counts(sizes), exclusive=True)
+
+
+def coordinates(sizes: Sequence[Size], at: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Of which rows some entries of the packed form are, and where these stand along each axis.
+
+    Args:
+      sizes: of the rows.
+      at: [m], numbers of entries.
+    """
+    rows: Any = tf.gather(row_ids(sizes), at)
+    left: Any = at - tf.cast(tf.gather(row_starts(sizes), rows), at.dtype)
+    found: list[tf.Tensor] = []
+    for size in sizes[:0:-1]:
+        own = tf.gather(size.tensor, rows) if isinstance(size, RowSizes) else size
+        own = tf.cast(own, at.dtype)
+        found.insert(0, left % own)
+        left //= own
+    return rows, [left, *found]
 
 
 def uses_packed(call: Call) -> bool:

@@ -12,6 +12,7 @@ from tf_pfor.converters.ragged._forms import (
     agreed,
     from_packed,
     from_padded,
+    of_equal_room,
     rank_of,
     size_at,
     unified,
@@ -165,6 +166,7 @@ def pack(call: Call, values: list[Value]) -> Any:
         tensors = [v.tensor for v in found]
         return from_packed(call, tf.stack(tensors, axis - count + 1), sizes[0])
     wide = [v.in_rows for v in found if isinstance(v, Ragged)]
+    wide = of_equal_room(wide, sizes[0])
     every = [*sizes[0][:axis], len(found), *sizes[0][axis:]] if axis < count else list(sizes[0])
     return from_padded(call, tf.stack(wide, axis + 1), every, is_clean=True)
 

@@ -7,13 +7,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
     SET,
     after_check,
+    agreed,
     broadcast_size,
     constant_axes,
     from_packed,
     from_padded,
+    of_equal_room,
     padded,
     rank_of,
     row_ids,
@@ -21,11 +24,12 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
     unified,
     uses_packed,
+    with_room,
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.packing import largest
+from tf_pfor.layouts.packing import largest, mask_of
 from tf_pfor.layouts.ragged import (
     Ragged,
     RowShape,
@@ -35,6 +39,7 @@ from tf_pfor.layouts.ragged import (
     shape_value,
     size_value,
 )
+from tf_pfor.layouts.ragged_parts import packed_to
 from tf_pfor.layouts.ragged_rules import ragged_rule
 from tf_pfor.layouts.row_sizes import dim
 
@@ -46,21 +51,16 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
     if isinstance(params, RowShape):
         return _some_sizes(call, params, indices)
     (at,) = constant_axes(call, "axis", rank_of(params))
+    batch: int = call.attr("batch_dims")
+    batch += rank_of(indices) if batch < 0 else 0
     is_behind = isinstance(params, Ragged) and at >= params.n_leading and not indices.is_stacked
-    if is_behind and not call.attr("batch_dims") and uses_packed(call):  # an axis that all share
+    if is_behind and not batch and uses_packed(call):  # an axis that all share
         assert isinstance(params, Ragged)
         made = tf.gather(params.tensor, indices.tensor, axis=at - params.n_leading + 1)
         return from_packed(call, made, params.sizes)
-    if _is_shared_axis(params, indices, at) and not call.attr("batch_dims"):
-        assert isinstance(params, Ragged)
-        made = tf.gather(params.in_rows, indices.tensor, axis=at + 1)
-        sizes = [*params.sizes]
-        sizes[at] = call.emit.dim(made, at + 1)
-        return from_padded(call, made, sizes, is_clean=True)
-    if at or call.attr("batch_dims"):
-        raise CannotVectorize("along another axis than the first")
-    if not uses_packed(call):
-        return _side_by_side(call, params, indices)
+    is_of_rows = not isinstance(params, Ragged) or params.n_leading == 1
+    if at or batch or not uses_packed(call) or not is_of_rows:
+        return _along(call, params, indices, at, batch)
     if isinstance(indices, Ragged) and not isinstance(params, Ragged):
         if not params.is_stacked:
             made = tf.gather(params.tensor, indices.tensor)
@@ -70,8 +70,7 @@ def gather(call: Call, params: Value, indices: Value, axis: Value) -> Any:
             rows = _rows_like(indices.tensor, indices.sizes)
             where = tf.stack([rows, indices.tensor], -1)
         return from_packed(call, tf.gather_nd(params.tensor, where), indices.sizes)
-    if not isinstance(params, Ragged) or params.n_leading != 1:
-        raise CannotVectorize("what is gathered from differs along several axes")
+    assert isinstance(params, Ragged)
     (size,) = params.sizes
     assert isinstance(size, RowSizes)
     if isinstance(indices, Ragged):
@@ -98,28 +97,64 @@ def _set_places(indices: Ragged) -> tf.Tensor | None:
     return found if found is not None and found.shape[1] == 2 else None
 
 
-def _side_by_side(call: Call, params: Value, indices: Value) -> Any:
-    """Along the first axis, in the padded form: what the padding of indices reads is dropped."""
-    if not isinstance(indices, Ragged):
-        raise CannotVectorize("from rows of different shapes, under jit_compile")
-    is_empty = size_at(params, 0) in (0, None)
-    if is_empty or (isinstance(params, Ragged) and params.n_leading != 1):
-        raise CannotVectorize("from a tensor that may have no rows, under jit_compile")
-    at = indices.in_rows
-    if isinstance(params, Ragged):
-        made = tf.gather(params.in_rows, at, batch_dims=1)
-    elif params.is_stacked:
-        made = tf.gather(params.tensor, at, batch_dims=1)
-    else:
-        made = tf.gather(params.tensor, at)
-    return from_padded(call, made, indices.sizes)
+def _along(call: Call, params: Value, indices: Value, at: int, batch: int) -> Value:
+    """Along any axis, with axes of both that belong together."""
+    for axis in range(batch):
+        if len({isinstance(size_at(v, axis), RowSizes) for v in (params, indices)}) > 1:
+            raise CannotVectorize("axes that belong together are not known to be of one size")
+        params, indices = agreed(call, (params, axis), (indices, axis))
+    both = [v for v in (params, indices) if isinstance(v, Ragged)]
+    count = max(v.n_leading for v in both)
+    if len(both) == 2 and count <= batch and uses_packed(call):
+        wide, places = (packed_to(v, count) for v in both)
+        made = tf.gather(wide, places, axis=at - count + 1, batch_dims=batch - count + 1)
+        return from_packed(call, made, next(v.sizes for v in both if v.n_leading == count))
+    return _padded_along(call, params, indices, at, batch)
 
 
-def _is_shared_axis(params: Value, indices: Value, axis: int) -> bool:
-    """Whether shared indices take from an axis that is as long in all rows, of several axes."""
-    if not isinstance(params, Ragged) or indices.is_stacked or rank_of(indices) != 1:
-        return False
-    return axis < params.n_leading and not isinstance(params.sizes[axis], RowSizes)
+def _padded_along(call: Call, params: Value, indices: Value, at: int, batch: int) -> Value:
+    """In the padded form: the padding of indices reads the first element."""
+    if not params.is_stacked and batch:
+        params = Value.stacked(call.stacked(params)).with_inner_shape(params.inner_shape)
+    axis = at + int(params.is_stacked)
+    table = params.in_any_rows if isinstance(params, Ragged) else params.tensor
+    if not table.shape[axis]:
+        if not uses_packed(call):
+            raise CannotVectorize("from an axis that may be empty, under jit_compile")
+        table = with_room(table, axis, 1)
+    is_own = indices.is_stacked or batch > 0
+    places: Any = padded(call, indices, rank_of(indices)) if is_own else indices.tensor
+    if is_own and not indices.is_stacked:
+        places = call.stacked(indices)
+    if batch:
+        table, places = of_equal_room([table, places], [size_at(params, k) for k in range(batch)])
+    places = _inside(call, params, indices, at, places)
+    side = int(is_own and params.is_stacked)
+    made = tf.gather(table, places, axis=axis, batch_dims=batch + side)
+    if not params.is_stacked:  # the rows stand where the indices do
+        rank = made.shape.rank
+        assert rank is not None
+        made = tf.transpose(made, [at, *range(at), *range(at + 1, rank)])
+    sizes = [size_at(params, k) for k in range(rank_of(params))]
+    sizes[at : at + 1] = [size_at(indices, k) for k in range(batch, rank_of(indices))]
+    sizes = [dim(made, k + 1) if s is None else s for k, s in enumerate(sizes)]
+    return from_padded(call, made, sizes)
+
+
+def _inside(call: Call, params: Value, indices: Value, at: int, places: Any) -> Any:
+    """Padded places, after a check that they are inside of the row, if rows differ there."""
+    size = size_at(params, at)
+    if not isinstance(size, RowSizes) or _tf.in_xla_context(call.emit.graph):
+        return places
+    wide = places if places.shape.rank > rank_of(indices) else places[None]
+    room = tf.reshape(tf.cast(size.tensor, wide.dtype), [-1, *[1] * rank_of(indices)])
+    is_right = (wide >= 0) & (wide < room)
+    if isinstance(indices, Ragged):
+        count = indices.n_leading
+        mask = mask_of(indices.sizes, [dim(wide, k + 1) for k in range(count)])
+        is_right |= ~mask[(..., *[tf.newaxis] * (rank_of(indices) - count))]
+    text = "an index is out of bounds in some iterations. The sizes are"
+    return after_check(call, is_right, text, [size.tensor], places)
 
 
 def _rows_like(tensor: tf.Tensor, sizes: tuple[Size, ...]) -> tf.Tensor:
@@ -135,15 +170,6 @@ def _checked(call: Call, at: tf.Tensor, sizes: tf.Tensor, size: RowSizes) -> tf.
     """Places that must be inside of the row."""
     text = "an index is out of bounds in some iterations. The sizes are"
     return after_check(call, (at >= 0) & (at < sizes), text, [size.tensor], at)
-
-
-@ragged_rule("ResourceGather")
-def resource_gather(call: Call, resource: Value, indices: Value) -> Any:
-    """From a shared table by ragged indices: an embedding."""
-    if not isinstance(indices, Ragged) or call.attr("batch_dims") or not uses_packed(call):
-        raise CannotVectorize("the table differs between iterations")
-    del resource
-    return from_packed(call, call.rebuild(indices=indices.tensor), indices.sizes)
 
 
 @ragged_rule("ConcatV2", of_shapes=True)
@@ -199,10 +225,7 @@ def _joined_padded(call: Call, values: list[Value], rank: int, at: int) -> Value
     lengths = [size_at(v, at) for v in values]
     if None in lengths or any(s is None for k, s in enumerate(sizes) if k != at):
         raise CannotVectorize("the size of what is joined is not known")
-    for k in range(1, rank):  # they may have room of different sizes
-        if k != at + 1 and isinstance(sizes[k - 1], RowSizes):
-            room = largest(sizes[k - 1])
-            rows = [_with_room(x, k, room) for x in rows]
+    rows = of_equal_room(rows, sizes)
     wide = tf.concat(rows, at + 1)
     if not any(isinstance(s, RowSizes) for s in lengths):
         whole = sum(lengths) if all(isinstance(s, int) for s in lengths) else tf.add_n(lengths)
@@ -217,20 +240,6 @@ def _joined_padded(call: Call, values: list[Value], rank: int, at: int) -> Value
         begin, room = begin + own, room + dim(x, at + 1)
     made = tf.gather(wide, source, axis=at + 1, batch_dims=1)
     return from_padded(call, made, [*sizes[:at], total, *sizes[at + 1 :]])
-
-
-def _with_room(x: tf.Tensor, axis: int, room: Any) -> tf.Tensor:
-    """With exactly so much room along an axis."""
-    own = dim(x, axis)
-    if isinstance(own, int) and isinstance(room, int) and own == room:
-        return x
-    keep = [slice(None)] * axis
-    x = x[tuple([*keep, slice(0, room)])]
-    rank = x.shape.rank
-    assert rank is not None
-    more = tf.maximum(room - tf.shape(x)[axis], 0)
-    around: Any = [[0, more if k == axis else 0] for k in range(rank)]
-    return tf.pad(x, around)
 
 
 def _as_rows(call: Call, value: Value) -> tuple[tf.Tensor, RowSizes]:

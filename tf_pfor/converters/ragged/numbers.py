@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_pfor.converters.ragged._forms import (
     SET,
     after_check,
+    coordinates,
     from_packed,
     from_padded,
     is_one,
@@ -117,26 +118,25 @@ def _numbers_set(call: Call, input: Value, is_set: tf.Tensor, axes: list[int]) -
 
 @ragged_rule("Where")
 def where_of_ragged(call: Call, input: Value) -> Any:
-    """The places of what is true in rows of their own lengths."""
-    if not isinstance(input, Ragged) or input.n_leading != 1:
-        raise CannotVectorize("it selects by a matrix that differs along several axes")
+    """The places of what is true in rows of their own shapes."""
+    if not isinstance(input, Ragged):
+        raise CannotVectorize("it selects by the shape of a row")
     is_packed = uses_packed(call)
-    (size,), x = input.sizes, input.tensor if is_packed else input.in_rows
-    assert isinstance(size, RowSizes)
+    x = input.tensor if is_packed else input.in_rows
     is_set = x if x.dtype == tf.bool else tf.not_equal(x, tf.zeros([], x.dtype))
     if not is_packed:  # nothing is true in the padding
         axes = list(range(1, rank_of(input) + 1))
         counts = tf.reduce_sum(tf.cast(is_set, tf.int32), axes)
         return _in_front(call, is_set, RowSizes.of(counts, is_set.shape[1:].num_elements()))
     found = tf.where(is_set)  # [m, 1 + rest], of the packed form
-    rows = tf.gather(size.rows, found[:, 0])
-    first = found[:, 0] - tf.cast(tf.gather(size.starts, rows), tf.int64)
+    rows, places = coordinates(input.sizes, found[:, 0])
     n: Any = call.loop.length
     counts = tf.math.bincount(rows, minlength=n, maxlength=n, dtype=tf.int32)
     counts.set_shape([call.loop.static_length])
-    most = None if rank_of(input) > 1 else size.most
-    places = tf.concat([first[:, None], found[:, 1:]], 1)
-    return from_packed(call, places, [RowSizes.of(counts, most)])
+    first = input.sizes[0]
+    most = first.most if rank_of(input) == 1 and isinstance(first, RowSizes) else None
+    made = tf.concat([tf.stack(places, 1), found[:, 1:]], 1)
+    return from_packed(call, made, [RowSizes.of(counts, most)])
 
 
 @ragged_rule("LowerBound UpperBound")

@@ -19,16 +19,15 @@ from tf_pfor.converters.ragged._forms import (
     padded,
     rank_of,
     row_ids,
-    row_starts,
     size_at,
-    sizes_from,
     uses_packed,
 )
+from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import mask_of
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes, shape_value
+from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, shape_value
 from tf_pfor.layouts.ragged_parts import row_counts
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
@@ -50,7 +49,8 @@ def _entries(
     found = list(values)
     first = next((v for v in found if isinstance(v, Ragged)), None)
     if first is None:
-        raise CannotVectorize("numbers of one shape")
+        wide = [call.stacked(v) for v in found]
+        return [_flat(w, rank) for w in wide], _row_numbers(tf.shape(wide[0])[: rank + 1]), None
     if any(isinstance(v, Ragged) and v.n_leading > rank for v in found):
         raise CannotVectorize("what is scattered differs in shape")
     for axis in range(rank):
@@ -66,16 +66,19 @@ def _entries(
     mask = mask_of(first.sizes, room[: first.n_leading])
     mask = tf.reshape(mask, tf.concat([tf.shape(mask), [1] * (rank - first.n_leading)], 0))
     mask = tf.reshape(tf.broadcast_to(mask, shape[: rank + 1]), [-1])
-    rows = tf.reshape(
-        tf.broadcast_to(tf.reshape(tf.range(shape[0]), [-1, *[1] * rank]), shape[: rank + 1]),
-        [-1],
-    )
-    flat = []
-    for w in wide:
-        each = tf.reshape(w, tf.concat([[-1], tf.shape(w)[rank + 1 :]], 0))
-        each.set_shape([None, *w.shape[rank + 1 :]])
-        flat.append(each)
-    return flat, rows, mask
+    return [_flat(w, rank) for w in wide], _row_numbers(shape[: rank + 1]), mask
+
+
+def _flat(tensor: tf.Tensor, rank: int) -> tf.Tensor:
+    """[n, d1 ... d_rank, ...] -> [total, ...]."""
+    made = tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[rank + 1 :]], 0))
+    made.set_shape([None, *tensor.shape[rank + 1 :]])
+    return made
+
+
+def _row_numbers(shape: Any) -> tf.Tensor:
+    """int32 [total]: of which row each element of a tensor [n, ...] of this shape is."""
+    return tf.repeat(tf.range(shape[0]), tf.reduce_prod(shape[1:]))
 
 
 def _checked(call: Call, first: Ragged, sizes: list[Any], axis: int) -> Ragged:
@@ -295,13 +298,23 @@ def _count_or_one(weights: Value) -> Any:
     raise CannotVectorize("weights of another number than there are numbers")
 
 
-@ragged_rule("ScatterNd")
+@ragged_rule("ScatterNd", of_shapes=True)
+@source("ScatterNd")
 def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
     """Into a tensor of one shape, or of ragged ones."""
-    if isinstance(shape, RowShape) and isinstance(indices, Ragged):
-        return _into_rows(call, indices, updates, shape)
-    if shape.is_stacked or not isinstance(indices, Ragged):
-        raise CannotVectorize("the shape differs between iterations")
+    if shape.is_stacked:
+        sizes = target_sizes(call, shape, 2)
+        at, rows, values = _kept_entries(call, indices, updates)
+        count = _indexed(at)
+        if any(isinstance(s, RowSizes) for s in sizes[count:]):
+            raise CannotVectorize("the shape of what is scattered differs between iterations")
+        place = _packed_places(call, at, rows, sizes[:count])
+        total = tf.cast(tf.reduce_sum(_counts_of(call, sizes[:count])), at.dtype)
+        rest = [tf.cast(s, at.dtype) for s in sizes[count:]]
+        made = tf.scatter_nd(place[:, None], values, tf.stack([total + 1, *rest]))[:-1]
+        return _of_own_shapes(call, made, sizes)
+    if not isinstance(indices, Ragged):
+        raise CannotVectorize("the values, of one number, differ in shape")
     n: Any = call.loop.length
     full = tf.concat([[tf.cast(n + 1, shape.dtype)], shape.tensor], 0)
     places, values = _places(call, indices, updates)
@@ -309,33 +322,84 @@ def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
     return call.like(made[:n])
 
 
-def _into_rows(call: Call, indices: Ragged, updates: Value, shape: RowShape) -> Value:
-    """Into rows that differ along the first axis, all one behind the other."""
-    (size, *rest), rank = shape.sizes, rank_of(indices) - 1
-    if not isinstance(size, RowSizes) or not all(isinstance(s, int) for s in rest):
-        raise CannotVectorize("the shape differs along several axes")
-    if not uses_packed(call) or indices.n_leading > rank:
+def _kept_entries(call: Call, indices: Value, updates: Value) -> tuple[Any, Any, Any]:
+    """Indices [total, axes], of which row each is, and values [total, ...], without padding."""
+    if not uses_packed(call):
+        raise CannotVectorize("places in rows of different shapes, under jit_compile")
+    rank = rank_of(indices) - 1
+    if isinstance(indices, Ragged) and indices.n_leading > rank:
         raise CannotVectorize("how many axes are indexed differs between iterations")
     (at, values), rows, mask = _entries(call, [indices, updates], rank)
-    if mask is not None:
-        raise CannotVectorize("what is scattered differs along several axes")
-    first = tf.cast(at[:, 0], tf.int32)
-    right = (first >= 0) & (first < tf.gather(size.tensor, rows))
-    text = "an index is out of bounds in some iterations. The sizes are"
-    first = after_check(call, right, text, [size.tensor], first)
-    first = tf.cast(first + tf.gather(size.starts, rows), at.dtype)
-    places = tf.concat([first[:, None], at[:, 1:]], 1)
-    total = tf.cast(tf.reduce_sum(size.tensor), at.dtype)
-    made = tf.scatter_nd(places, values, tf.stack([total + 1, *rest]))[:-1]
-    return from_packed(call, made, [size])
+    if mask is None:
+        return at, rows, values
+    return tuple(tf.boolean_mask(t, mask) for t in (at, rows, values))
 
 
-@ragged_rule("TensorScatterAdd TensorScatterMax TensorScatterMin TensorScatterSub")
-@ragged_rule("TensorScatterUpdate")
+def _indexed(at: tf.Tensor) -> int:
+    """How many axes are indexed."""
+    count = at.shape[-1]
+    if count is None:
+        raise CannotVectorize("how many axes are indexed is not known")
+    return count
+
+
+def _counts_of(call: Call, sizes: Sequence[Any]) -> tf.Tensor:
+    """int32 [n]: how many elements the axes of these sizes have in each row."""
+    n: Any = call.loop.length
+    return tf.broadcast_to(row_counts(sizes), tf.stack([n]))
+
+
+def _packed_places(call: Call, at: tf.Tensor, rows: tf.Tensor, sizes: Sequence[Any]) -> tf.Tensor:
+    """[total]: where in the packed form elements are, whose indices [total, axes] are checked.
+
+    Args:
+      call: the call.
+      at: indices.
+      rows: of which row each is.
+      sizes: of the rows, along the axes that are indexed.
+    """
+    dtype, place = at.dtype, tf.zeros([], at.dtype)
+    limits = [tf.gather(s.tensor, rows) if isinstance(s, RowSizes) else s for s in sizes]
+    limits = [tf.cast(limit, dtype) for limit in limits]
+    columns = tf.unstack(at, num=len(sizes), axis=1)
+    inside = [(x >= 0) & (x < limit) for x, limit in zip(columns, limits)]
+    for x, limit in zip(columns, limits):
+        place = place * limit + x
+    text = "an index is out of bounds in some iterations. The shapes are"
+    shapes = [s.tensor if isinstance(s, RowSizes) else s for s in sizes]
+    place = after_check(call, tf.stack(inside), text, shapes, place)
+    starts = tf.cumsum(_counts_of(call, sizes), exclusive=True)
+    return place + tf.gather(tf.cast(starts, dtype), rows)
+
+
+def _of_own_shapes(call: Call, made: tf.Tensor, sizes: Sequence[Any]) -> Value:
+    """A result whose elements follow each other, row by row."""
+    last = max((i for i, s in enumerate(sizes) if isinstance(s, RowSizes)), default=-1)
+    if last < 0:
+        return call.like(tf.reshape(made, tf.stack([call.loop.length, *sizes])))
+    rest = sizes[last + 1 :]
+    made = tf.reshape(made, tf.stack([-1, *rest]))
+    made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
+    return from_packed(call, made, sizes[: last + 1])
+
+
+_SCATTERS = (
+    "TensorScatterAdd TensorScatterMax TensorScatterMin TensorScatterSub TensorScatterUpdate"
+)
+
+
+@ragged_rule(_SCATTERS)
 def tensor_scatter(call: Call, tensor: Value, indices: Value, updates: Value) -> Any:
-    """Into a tensor of one shape that is there already."""
+    """Into a tensor that is there already: of one shape, or packed rows."""
     if isinstance(tensor, Ragged):
-        raise CannotVectorize("what is scattered into differs in shape")
+        at, rows, values = _kept_entries(call, indices, updates)
+        count = tensor.n_leading
+        if _indexed(at) < count:
+            raise CannotVectorize("some of the axes that differ are not indexed")
+        place = _packed_places(call, at[:, :count], rows, tensor.sizes)
+        places = tf.concat([place[:, None], at[:, count:]], 1)
+        made = call.rebuild(tensor=tensor.tensor, indices=places, updates=values)
+        return from_packed(call, made, tensor.sizes)
     n: Any = call.loop.length
     whole = call.stacked(tensor)
     more = tf.pad(whole, [[0, 1], *[[0, 0]] * rank_of(tensor)])
@@ -344,18 +408,17 @@ def tensor_scatter(call: Call, tensor: Value, indices: Value, updates: Value) ->
     return call.like(made[:n])
 
 
-@ragged_rule("SparseToDense")
+@ragged_rule("SparseToDense", of_shapes=True)
+@source("SparseToDense")
 def sparse_to_dense(
     call: Call, sparse_indices: Value, output_shape: Value, sparse_values: Value,
     default_value: Value,
 ) -> Any:  # fmt: skip
     """Elements of a sparse tensor, among a default that all rows share."""
-    if default_value.is_stacked or rank_of(sparse_indices) != 2:
+    if default_value.is_stacked or [rank_of(v) for v in (sparse_indices, sparse_values)] != [2, 1]:
         raise CannotVectorize("the default differs between iterations")
-    if isinstance(output_shape, RowShape):
-        return _sparse_into_rows(call, sparse_indices, output_shape, sparse_values)
     if output_shape.is_stacked:
-        raise CannotVectorize("the shape differs between iterations")
+        return _sparse_into_rows(call, sparse_indices, output_shape, sparse_values)
     if not isinstance(sparse_values, Ragged):
         raise CannotVectorize("the values have one shape in all iterations")
     n: Any = call.loop.length
@@ -392,31 +455,14 @@ def sparse_reorder(
     ]
 
 
-def _sparse_into_rows(call: Call, indices: Value, shape: RowShape, values: Value) -> Value:
+def _sparse_into_rows(call: Call, indices: Value, shape: Value, values: Value) -> Value:
     """Into rows of their own shapes: at the places that the elements have in the packed form."""
-    sizes = sizes_from(call, shape)
-    if not uses_packed(call) or not isinstance(indices, Ragged) or not isinstance(values, Ragged):
-        raise CannotVectorize("the shape differs between iterations")
-    if indices.n_leading != 1 or call.op.inputs[0].shape[1] != len(sizes):
-        raise CannotVectorize("how many axes are indexed differs between iterations")
-    (at, flat), rows, _ = _entries(call, [indices, values], 1)
-    dtype, place = at.dtype, tf.zeros([], at.dtype)
-    limits = [tf.gather(s.tensor, rows) if isinstance(s, RowSizes) else s for s in sizes]
-    limits = [tf.cast(limit, dtype) for limit in limits]
-    columns = tf.unstack(at, num=len(sizes), axis=1)
-    inside = [(x >= 0) & (x < limit) for x, limit in zip(columns, limits)]
-    for x, limit in zip(columns, limits):
-        place = place * limit + x
-    text = "an index is out of bounds in some iterations. The shapes are"
-    place = after_check(call, tf.stack(inside), text, [shape.tensor], place)
-    place += tf.gather(tf.cast(row_starts(sizes), dtype), rows)
-    total = tf.cast(tf.reduce_sum(row_counts(sizes)), dtype)
+    sizes = target_sizes(call, shape, 1)
+    at, rows, flat = _kept_entries(call, indices, values)
+    place = _packed_places(call, at, rows, sizes)
+    total = tf.cast(tf.reduce_sum(_counts_of(call, sizes)), at.dtype)
     made = call.rebuild(sparse_indices=place[:, None], output_shape=total[None], sparse_values=flat)
-    last = max(i for i, s in enumerate(sizes) if isinstance(s, RowSizes))
-    rest = sizes[last + 1 :]
-    made = tf.reshape(made, tf.stack([-1, *rest])) if rest else made
-    made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
-    return from_packed(call, made, sizes[: last + 1])
+    return _of_own_shapes(call, made, sizes)
 
 
 def _places(call: Call, indices: Value, updates: Value) -> tuple[tf.Tensor, tf.Tensor]:

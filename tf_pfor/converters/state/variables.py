@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.math._families import run_once, table
 from tf_pfor.converters.state import recurrences
 from tf_pfor.converters.state._state import (
@@ -17,10 +18,12 @@ from tf_pfor.converters.state._state import (
     variable_name,
 )
 from tf_pfor.core.call import Call
-from tf_pfor.core.errors import Refused
+from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.registry import ALWAYS, RegisterPFor
 from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged import Ragged
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 # The same for all iterations: asking, making.
 run_once(table("DestroyResourceOp VarIsInitializedOp VariableShape"))
@@ -93,6 +96,21 @@ def gather_nd(call: Call, resource: Value, indices: Value) -> Any:
     _no_recurrence(call)
     made = call.rebuild()
     return made if indices.is_stacked else Value.unstacked(made)
+
+
+@ragged_rule("ResourceGather ResourceGatherNd")
+def gather_own(call: Call, resource: Value, indices: Value) -> Any:
+    """From a shared table by ragged indices: an embedding, or elements at places."""
+    graph, is_nd = call.emit.graph, call.op_type == "ResourceGatherNd"
+    if not isinstance(indices, Ragged) or _tf.in_xla_context(graph) or _tf.in_body(graph):
+        raise CannotVectorize("the table differs between iterations, or under jit_compile")
+    rank = call.require_rank(indices)
+    if indices.n_leading > rank - is_nd or (not is_nd and call.attr("batch_dims")):
+        raise CannotVectorize("how many axes are indexed differs, or axes belong together")
+    _no_recurrence(call)
+    del resource
+    made = call.rebuild(indices=indices.tensor)
+    return Ragged.packed(made, indices.sizes, call.op.outputs[0])
 
 
 def _no_recurrence(call: Call) -> None:
