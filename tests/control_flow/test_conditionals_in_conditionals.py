@@ -128,3 +128,26 @@ def test_gradients(model, order):
             found = of_all(K[:n], M[:n], X[:n], p)
             for f, expected in zip(found, zip(*rows), strict=True):
                 np.testing.assert_allclose(f, tf.stack(expected)[:n], rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("in_map", [False, True])
+def test_a_shape_that_tensorflow_says_wrongly_is_refused(in_map):
+    """Two tapes around a conditional make TensorFlow take the shape of its first branch for all."""
+
+    def slope(row):
+        x, k = row
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                made = tf.cond(k > 0, lambda: x[:2] * x[0], lambda: tf.concat([x**3, x], 0))
+                y = tf.reduce_mean(made * made)
+            found = tape.gradient(y, x)
+        return outer.gradient(found, x)
+
+    def body(row):
+        return tf_pfor.vectorized_map(lambda x: slope((x, row[1])), row[0])
+
+    x, k = tf.ones([2, 4, 3]), tf.constant([0, 1])
+    with pytest.raises(tf_pfor.NotVectorizableError, match=r"returns \(2,\), but.*\(6,\)"):
+        tf_pfor.vectorized_map(body if in_map else slope, (x if in_map else x[:, 0], k))

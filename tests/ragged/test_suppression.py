@@ -68,6 +68,27 @@ def test_boxes(name):
     compare(CASES[name], BOXES, SCORES)
 
 
+def _masked_apart(boxes, scores):
+    return tf.boolean_mask(boxes, scores > 0.3), tf.boolean_mask(scores, scores > 0.3)
+
+
+def test_boxes_and_scores_that_are_masked_apart():
+    def body(boxes, scores):
+        boxes, scores = _masked_apart(boxes, scores)
+        return tf.gather(boxes, image.non_max_suppression(boxes, scores, 9, 0.4))
+
+    compare(body, BOXES, SCORES * tf.cast(tf.range(6) > 0, tf.float32)[:, None])
+
+
+def test_more_boxes_than_scores_are_an_error():
+    def body(row):
+        boxes, scores = _masked_apart(*row)
+        return image.non_max_suppression(boxes[:-1], scores, 9, 0.4)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="sizes of two inputs"):
+        tf_pfor.vectorized_map(body, (BOXES, SCORES), fallback_to_while_loop=False)
+
+
 def test_numbers_and_limits_of_the_row():
     compare(lambda b, s, m, t: image.non_max_suppression(b, s, m, t), BOXES, SCORES, CAPS, LIMITS)
 

@@ -5,7 +5,9 @@ SparseTensor of one axis less. Of a RaggedTensor the elements of the map say whe
 and ends in its values, which the body cuts, and captures as they are: no copy, no padding. In the
 body of another map, where all tensors have one shape, in blocks, and of SparseTensors the rows are
 padded, beside their lengths. A result of the body becomes its parts; the parts of all iterations
-are stacked as ``tf.ragged.stack`` and ``tf.sparse.concat`` of expanded tensors would.
+are stacked as ``tf.ragged.stack`` and ``tf.sparse.concat`` of expanded tensors would. A composite
+whose type knows how it is batched (an extension type with an encoder of its own, a
+``LinearOperator``) goes through the tensors that its type says: its parts still broadcast.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf import _graphs
+from tf_pfor._tf import _graphs, _types
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError
 
@@ -112,13 +114,53 @@ class _SparseRows(NamedTuple):
         return tf.SparseTensor(self.indices.cut(values), self.values.cut(values), shape)
 
 
-_KINDS = (_Packed, _Padded, _RaggedRows, _SparseRows)
+class _Type:
+    """The type of a composite: a key, so that it is in the structure of a nest."""
+
+    __slots__ = ("spec",)
+
+    def __init__(self, spec: Any):
+        self.spec = spec
+
+    def decoded(self, spec: Any, encoded: Any) -> Any:
+        """What such tensors stand for, as one of a type that was made of this."""
+        return self.spec.__batch_encoder__.decode(spec, encoded)
+
+
+class _Encoded(NamedTuple):
+    """The tensors that a composite's type stacks: of one iteration, or stacked."""
+
+    tensors: Any
+    known: dict[_Type, tuple[()]]
+
+    @classmethod
+    def of(cls, x: Any, encoder: Any, minimum_rank: int = 0) -> _Encoded:
+        """Of the composite."""
+        spec = tf.type_spec_from_value(x)
+        return cls(encoder.encode(spec, x, minimum_rank=minimum_rank), {_Type(spec): ()})
+
+    @property
+    def type(self) -> _Type:
+        """What the composite is."""
+        return next(iter(self.known))
+
+    def cut(self, values: Supply) -> Any:
+        """In an iteration: the composite of the row."""
+        spec = self.type.spec
+        return self.type.decoded(spec.__batch_encoder__.unbatch(spec), _cut(self.tensors, values))
+
+
+_KINDS = (_Packed, _Padded, _RaggedRows, _SparseRows, _Encoded)
+
+
+def _cut(rows: Any, values: Supply) -> Any:
+    return nests.replaced(rows, _KINDS, lambda x: x.cut(values))
 
 
 def opened(
-    nest: Any, *, of: tuple[type, ...] = (tf.RaggedTensor, tf.SparseTensor), in_blocks: bool = False
+    nest: Any, *, of: tuple[type, ...] = (_types.COMPOSITE,), in_blocks: bool = False
 ) -> tuple[Any, Callable[[Any], Any]]:
-    """A nest with dense tensors in place of ragged and sparse ones, and what cuts one iteration.
+    """A nest with dense tensors in place of composites, and what cuts one iteration.
 
     Args:
       nest: the nest; it is returned itself if it has none.
@@ -136,6 +178,13 @@ def opened(
         return _Packed(splits[:-1], splits[1:])
 
     def rows(x: Any) -> Any:
+        if not isinstance(x, (tf.RaggedTensor, tf.SparseTensor)):
+            encoder = _types.batch_encoder(x, of_rows=True)
+            if encoder is None:
+                return x
+            found.append(x)
+            made = _Encoded.of(x, encoder, minimum_rank=1)
+            return made._replace(tensors=nests.replaced(made.tensors, of, rows))
         found.append(x)
         if isinstance(x, tf.SparseTensor):
             return _SparseRows.of(x)
@@ -147,11 +196,7 @@ def opened(
     if not found:
         return nest, lambda row: row
 
-    def cut(row: Any) -> Any:
-        values = iter(held)
-        return nests.replaced(row, _KINDS, lambda x: x.cut(values))
-
-    return made, cut
+    return made, lambda row: _cut(row, iter(held))
 
 
 # ---------------------------------------------------------------------------
@@ -178,14 +223,20 @@ class _SparseResult(NamedTuple):
 
 
 def by_parts(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``fn``, returning the parts of ragged and sparse tensors."""
+    """``fn``, returning the parts of ragged and sparse tensors, and what else ``parts`` opens."""
     return lambda *rows: parts(fn(*rows))
 
 
 def parts(result: Any) -> Any:
-    """What the body returned, with the parts of ragged and sparse tensors in their place."""
+    """What the body returned, with what is stacked of composites in their place."""
 
     def of(x: Any) -> Any:
+        if not isinstance(x, (tf.RaggedTensor, tf.SparseTensor)):
+            encoder = _types.batch_encoder(x)
+            if encoder is None:
+                return x
+            made = _Encoded.of(_broadening(x), encoder)
+            return made._replace(tensors=parts(made.tensors))
         if isinstance(x, tf.SparseTensor):
             sizes = x.shape.as_list() if x.shape.rank is not None else []
             known = {(i, -1 if k is None else k): () for i, k in enumerate(sizes)}
@@ -194,11 +245,22 @@ def parts(result: Any) -> Any:
         lengths, flat = tuple(x.nested_row_lengths()), x.flat_values
         return _RaggedResult(flat, lengths, tuple(tf.shape(t)[0] for t in (*lengths, flat)))
 
-    return nests.replaced(result, (tf.RaggedTensor, tf.SparseTensor), of)
+    return nests.replaced(result, _types.COMPOSITE, of)
+
+
+def _broadening(x: Any) -> Any:
+    """A distribution or a bijector with parameters of one rank, as far as these are batches.
+
+    They still broadcast then if each has one more axis in front: TensorFlow Probability's type
+    says nothing about that, but has this for it.
+    """
+    broaden = getattr(x, "_broadcast_parameters_with_batch_shape", None)
+    shape = getattr(x, "batch_shape_tensor", None)
+    return x if broaden is None or shape is None else broaden(tf.ones_like(shape()))
 
 
 def check_axes(structure: Any, axes: list[Any]) -> None:
-    """Ragged and sparse results have the mapped axis in front.
+    """Results that are put together again have the mapped axis in front.
 
     Args:
       structure: what the body returned, by ``parts``.
@@ -211,21 +273,33 @@ def check_axes(structure: Any, axes: list[Any]) -> None:
     def check(x: Any) -> Any:
         if any(axis != 0 for axis in nests.flatten(x)):
             kind = "RaggedTensor" if isinstance(x, _RaggedResult) else "SparseTensor"
+            if isinstance(x, _Encoded):
+                kind = x.type.spec.value_type.__name__
             raise ArgumentError(
                 f"out_axes asks for an axis of a {kind} that the body returns. Expected: 0."
             )
         return x
 
-    nests.replaced(nests.pack(structure, axes), (_RaggedResult, _SparseResult), check)
+    nests.replaced(nests.pack(structure, axes), (_RaggedResult, _SparseResult, _Encoded), check)
 
 
 def assembled(result: Any) -> Any:
     """The inverse, of the parts of all iterations."""
-    return nests.replaced(
-        result,
-        (_RaggedResult, _SparseResult),
-        lambda x: _ragged(x) if isinstance(x, _RaggedResult) else _sparse(x),
-    )
+
+    def of(x: Any) -> Any:
+        if isinstance(x, _Encoded):
+            return _batched(x)
+        return _ragged(x) if isinstance(x, _RaggedResult) else _sparse(x)
+
+    return nests.replaced(result, (_RaggedResult, _SparseResult, _Encoded), of)
+
+
+def _batched(x: _Encoded) -> Any:
+    """One composite of all iterations; one that has no tensors is the same in all."""
+    spec, leaves = x.type.spec, nests.flatten(x.tensors)
+    if leaves:
+        spec = spec.__batch_encoder__.batch(spec, leaves[0].shape[0])
+    return x.type.decoded(spec, assembled(x.tensors))
 
 
 def _packed(rows: Any, counts: tf.Tensor) -> tf.Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor._tf import _types
 from tf_pfor.api import composites
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.options import settings_of
@@ -280,7 +281,7 @@ def _vectorized_map(
     block: int | str | None,
     budget: int | None,
 ) -> Any:
-    fn, elems = _of_dense(fn, elems, (tf.RaggedTensor,), in_blocks=block is not None)
+    fn, elems = _of_dense(fn, elems, (_types.COMPOSITE,), in_blocks=block is not None)
     structure, tensors = check_elems(elems)
     n, elements = align(structure, tensors)
     converted = autographed(fn)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.control_flow import _collectives
+from tf_pfor.converters.control_flow._wrong_shapes import refuse_wrong_shapes
 from tf_pfor.core.call import Call
 from tf_pfor.core.registry import ALWAYS, RegisterPFor
 from tf_pfor.core.values import Value
@@ -27,6 +28,7 @@ def call_of_function(call: Call, args: list[Value]) -> Any:
     if call.is_row_loop:
         return call.loop_again(args)
     name = _implementation(call, call.attr("f").name)
+    refuse_wrong_shapes(call, name)
     return call.convert_function(name, args, outputs=len(call.op.outputs))
 
 

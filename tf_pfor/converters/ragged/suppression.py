@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.converters.ragged._forms import after_check, rank_of, uses_packed, with_room
+from tf_pfor.converters.ragged._forms import after_check, agreed, rank_of, uses_packed, with_room
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import masked
-from tf_pfor.layouts.ragged import Ragged, RowSizes, same_sizes
+from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 Overlaps = Callable[[tf.Tensor], tf.Tensor]
@@ -226,8 +226,7 @@ def _overlaps(call: Call, scores: tf.Tensor) -> Overlaps:
     if isinstance(value, Ragged) or isinstance(given, Ragged):
         if not isinstance(value, Ragged) or not isinstance(given, Ragged) or _has_overlaps(call):
             raise CannotVectorize("boxes and scores are not as many")
-        if not same_sizes(value.sizes[:1], given.sizes):
-            raise CannotVectorize("boxes and scores are not known to be as many")
+        value, given = agreed(call, (value, 0), (given, 0))  # of each row as many boxes as scores
     boxes = value.in_rows if isinstance(value, Ragged) else value.tensor
     boxes = tf.stop_gradient(tf.cast(boxes, tf.float32))
     axis = 1 if value.is_stacked else 0

@@ -1,0 +1,124 @@
+"""Composites whose type knows how it is batched: results and elements go through its encoder."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+X = tf.random.stateless_normal([4, 3, 3], [1, 2])
+D = tf.random.stateless_normal([4, 3], [1, 3])
+ops = tf.linalg
+
+
+def _with_rank(tensor, rank):
+    return tf.reshape(tensor, tf.concat([tf.ones([rank - tensor.shape.rank], tf.int32),
+                                         tf.shape(tensor)], 0))  # fmt: skip
+
+
+class _Encoder(tf.experimental.ExtensionTypeBatchEncoder):
+    """Both parts get the larger rank, so that they broadcast with one more axis in front."""
+
+    def encode(self, spec, value, minimum_rank=0):
+        rank = max(spec.loc.shape.rank, spec.scale.shape.rank, minimum_rank)
+        made = [_with_rank(t, rank) for t in (value.loc, value.scale)]
+        if minimum_rank:
+            n = tf.maximum(*[tf.shape(t)[0] for t in made])
+            made = [tf.broadcast_to(t, tf.concat([[n], tf.shape(t)[1:]], 0)) for t in made]
+        return made
+
+    def decode(self, spec, encoded_value):
+        return Scaled(*encoded_value)
+
+    def encoding_specs(self, spec):
+        return [tf.TensorSpec(None, s.dtype) for s in (spec.loc, spec.scale)]
+
+
+class Scaled(tf.experimental.BatchableExtensionType):
+    """Numbers around ``loc``, which broadcast against ``scale``."""
+
+    loc: tf.Tensor
+    scale: tf.Tensor
+    __batch_encoder__ = _Encoder()
+
+    def total(self):
+        return tf.reduce_sum(self.loc * self.scale)
+
+
+WAYS = {
+    "eagerly": lambda fn, x: tf_pfor.vectorized_map(fn, x),
+    "in a function": lambda fn, x: tf.function(tf_pfor.vectorized_map, autograph=False)(fn, x),
+    "compiled": lambda fn, x: tf.function(lambda y: tf_pfor.vectorized_map(fn, y), autograph=False,
+                                          jit_compile=True)(x),
+    "vmap": lambda fn, x: tf_pfor.vmap(fn)(x),
+    "in chunks": lambda fn, x: tf_pfor.vectorized_map(fn, x, chunk_size=2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+@pytest.mark.parametrize("way", WAYS)
+def test_parts_of_different_ranks_still_broadcast(way, n):
+    for _ in range(2):  # the second time by the kept trace
+        made = WAYS[way](lambda row: Scaled(row, row[0]), D[:n])
+        assert (made.loc.shape, made.scale.shape) == ((n, 3), (n, 1))
+        np.testing.assert_allclose(made.loc * made.scale, D[:n] * D[:n, :1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_elements(way):
+    """What all rows share is a row's as the type says, not the number of its row."""
+    shared = tf.constant([1.0, 2.0, 3.0, 4.0])
+    batch = Scaled(tf.random.stateless_normal([4, 4], [1, 4]), shared)
+    found = WAYS[way](lambda one: one.total(), batch)
+    np.testing.assert_allclose(found, tf.reduce_sum(batch.loc * shared, 1), rtol=1e-5)
+
+
+OPERATORS = {
+    "diag": lambda x, d: ops.LinearOperatorDiag(d),
+    "identity": lambda x, d: ops.LinearOperatorScaledIdentity(3, d[0]),
+    "update": lambda x, d: ops.LinearOperatorLowRankUpdate(
+        ops.LinearOperatorDiag(d * d + 1.0), x, diag_update=d * d
+    ),
+    "shared": lambda x, d: ops.LinearOperatorLowRankUpdate(
+        ops.LinearOperatorDiag(tf.constant([1.0, 2.0, 3.0])), x
+    ),
+    "several": lambda x, d: ops.LinearOperatorComposition(
+        [ops.LinearOperatorScaledIdentity(3, d[0]), ops.LinearOperatorFullMatrix(x)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators(name):
+    body = OPERATORS[name]
+    made = tf_pfor.vectorized_map(lambda e: body(*e), (X, D), fallback_to_while_loop=False)
+    assert type(made) is type(body(X[0], D[0]))
+    assert made.shape == [4, 3, 3]
+    want = tf.stack([body(*row).to_dense() for row in zip(X, D)])
+    np.testing.assert_allclose(made.to_dense(), want, rtol=1e-5, atol=1e-6)
+    again = tf_pfor.vectorized_map(lambda op: op.matvec(tf.ones([3])), made)
+    np.testing.assert_allclose(again, tf.reduce_sum(want, -1), rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_and_maps_in_maps():
+    @tf.function(autograph=False)
+    def run(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            made = tf_pfor.vectorized_map(
+                lambda rows: tf_pfor.vectorized_map(lambda r: Scaled(r, r[0]), rows), x
+            )
+            y = tf.reduce_sum(made.loc * made.scale)
+        return made, tape.gradient(y, x)
+
+    made, found = run(X)
+    assert (made.loc.shape, made.scale.shape) == ((4, 3, 3), (4, 3, 1))
+    with tf.GradientTape() as tape:
+        tape.watch(X)
+        y = tf.reduce_sum(X * X[..., :1])
+    np.testing.assert_allclose(found, tape.gradient(y, X), rtol=1e-5)
+
+
+def test_the_mapped_axis_is_in_front():
+    with pytest.raises(tf_pfor.ArgumentError, match=r"axis of a LinearOperatorDiag.*Expected: 0"):
+        tf_pfor.vmap(ops.LinearOperatorDiag, out_axes=1)(D)

@@ -1,0 +1,41 @@
+"""Conditionals of which TensorFlow says a wrong shape: refused, since more than them is wrong.
+
+Under a tape TensorFlow adds outputs to a conditional, and says then of all the shapes that its
+first branch has. Where a function is made of it, as by a tape around a tape, these shapes are
+those of the results, and the gradients that are traced after it have them as constants.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.analysis._loop_graphs import value_of
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import Refused
+
+
+def refuse_wrong_shapes(call: Call, name: str) -> None:
+    """Looks at the results of the function ``name`` that are outputs of conditionals."""
+    graph = _tf.function_graph(call.op.graph, name)
+    for output, inside in zip(call.op.outputs, graph.outputs):
+        made = value_of(inside)
+        if made.op.type not in _BRANCHES or made.op.graph is not graph:
+            continue
+        for branch in _tf.functions_of(made.op):
+            own = branch.outputs[made.value_index]
+            if not output.shape.is_compatible_with(own.shape):
+                raise Refused(_message(output, own, made))
+
+
+_BRANCHES = ("Case", "If", "StatelessCase", "StatelessIf")
+
+
+def _message(output: tf.Tensor, own: tf.Tensor, made: tf.Tensor) -> str:
+    where = _tf.user_line(made.op) or "line unknown"
+    return (
+        f"TensorFlow says that the conditional ({where}) returns {output.shape}, but one of its "
+        f"branches returns {own.shape}. Two tapes around it make it say so, and the same outside "
+        "of a map fails in a tf.function. Let the branches return one shape, for instance the "
+        "number that is made of them"
+    )
