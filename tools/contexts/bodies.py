@@ -222,6 +222,10 @@ _plain(
     loop_until=_until,
     loop_that_writes_an_array=_written,
     loop_over_a_matrix_of_the_row=_sinkhorn,
+    map_fn_that_reads_the_row=lambda r: tf.map_fn(lambda x: tf.sin(r[:, 0]) * x[1], r),
+    scan_that_carries_the_row=lambda r: tf.scan(
+        lambda a, x: a * 0.5 + tf.linalg.matvec(r, x), r, r[:, 0]
+    ),
     map_fn=lambda r: tf.map_fn(lambda x: tf.tanh(x) * x[0], r),
     scan=lambda r: tf.scan(lambda a, x: a * 0.5 + x, r),
     map_in_the_body=lambda r: tf_pfor.vectorized_map(lambda x: tf.reduce_sum(x * x) * x, r),
@@ -241,8 +245,19 @@ def _gradient(r: tf.Tensor) -> Any:
     return tape.gradient(loss, r)
 
 
+def _gradient_of_a_loop(r: tf.Tensor) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(r)
+        v = r
+        for _ in tf.range(_ids(r)[0] % 3):
+            v = tf.nn.softmax(v, 0) * r
+        loss = tf.reduce_sum(v)
+    return tape.gradient(loss, r)
+
+
 _plain(
     "derivatives in the body",
+    gradient_of_a_loop=_gradient_of_a_loop,
     custom_gradient=_clipped,
     recomputed_gradient=lambda r: tf.recompute_grad(lambda x: tf.tanh(x @ W))(r),
     gradient=_gradient,

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
@@ -119,6 +120,34 @@ def _find_declared_item(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
         if known:
             return known[0] if all(shape == known[0] for shape in known) else as_tensor_shape(None)
     return as_tensor_shape(None)
+
+
+def kept_constant(call: Call, tensor: tf.Tensor) -> np.ndarray | None:
+    """The constant that all items of a list are from which ``tensor`` is popped.
+
+    TensorFlow's gradient of a loop keeps the axes of an op so, for the gradient of that op.
+
+    Args:
+      call: any op of the body.
+      tensor: an input of an op of the body; None of one that nothing pops.
+    """
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    if tensor.op.type == "InvertPermutation":
+        order = kept_constant(call, tensor.op.inputs[0])
+        return None if order is None else np.argsort(order)
+    if tensor.op.type != "TensorListPopBack" or not tensor.value_index:
+        return None
+    handle, found = tensor.op.inputs[0], list[np.ndarray | None]()
+    for op, same in uses(call, handle, is_list=True):
+        if op.type in _PUT and same.op is op:
+            found.append(_tf.static_value(op.inputs[_PUT[op.type]]))
+        elif op.type == "TensorListFromTensor":
+            return None
+    first = found[0] if found else None
+    if first is None or any(x is None or not np.array_equal(x, first) for x in found):
+        return None
+    return first
 
 
 def item_at(call: Call) -> tf.TensorShape:

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.converters.analysis._variant_types import kept_constant
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.shapes import expand_to_rank
@@ -375,5 +376,11 @@ def from_packed(call: Call, tensor: tf.Tensor, sizes: Sequence[Size]) -> Value:
 
 def constant_axes(call: Call, name: str, rank: int) -> list[int]:
     """An input that names axes, which must be known, from the front."""
-    found = call.constant(name).reshape([-1])
-    return [int(a) % rank if rank else 0 for a in found]
+    found = call.maybe_constant(name)
+    if found is None:
+        before = list(call.inputs.values())[: [*call.inputs].index(name)]
+        at = sum(len(v) if isinstance(v, list) else 1 for v in before)
+        found = kept_constant(call, call.op.inputs[at])
+    if found is None:
+        found = call.constant(name)  # which says that it is none
+    return [int(a) % rank if rank else 0 for a in found.reshape([-1])]
