@@ -97,6 +97,35 @@ SCATTERS = {
         lambda x, k: tf.tensor_scatter_nd_add(
             square(x, k), tf.stack([tf.range(k), tf.range(k)], 1), tf.ones([k])), SQUARES),
 }  # fmt: skip
+IDS_IN_ORDER = tf.ragged.constant([[0, 0, 2, 3], [1], [], [0, 1]], dtype=tf.int32)
+WIDE = tf.RaggedTensor.from_row_splits(tf.random.stateless_normal([7, 3], [1, 7]), IDS.row_splits)
+segment = tf.math
+SEGMENTS = {
+    "sums in order": (segment.segment_sum, (VALUES, IDS_IN_ORDER)),
+    "means in order": (segment.segment_mean, (WIDE, IDS_IN_ORDER)),
+    "largest in order": (segment.segment_max, (WIDE, IDS_IN_ORDER)),
+    "products in order": (segment.segment_prod, (VALUES, IDS_IN_ORDER)),
+    "sums in order of cut rows": (lambda x, k: segment.segment_sum(x[:k], tf.constant([0, 0, 1, 3])[:k]), None),
+    "sums in order of cut columns": (
+        lambda x, k: segment.segment_sum(x[:, :k], tf.range(4) * k // 4), None),
+    "sums of cut columns": (
+        lambda x, k: segment.unsorted_segment_sum(x[:, :k], [0, 1, 1, 3], 4), None),
+    "means of squares": (
+        lambda x, k: segment.unsorted_segment_mean(square(x, k), tf.range(k) // 2, 3), None),
+    "as many sums of cut columns as the row says": (
+        lambda x, k: segment.unsorted_segment_max(x[:, :k], tf.range(4) % k, k), None),
+    "bins": (lambda i, _: tf.math.bincount(i), (IDS, VALUES)),
+    "bins, cut": (lambda i, _: tf.math.bincount(i, maxlength=tf.size(i)), (IDS, VALUES)),
+    "bins of its length": (
+        lambda i, _: tf.math.bincount(i, minlength=tf.size(i), maxlength=tf.size(i)),
+        (IDS, VALUES)),
+}  # fmt: skip
+SEGMENTS = {name: (f, rows or (X, K)) for name, (f, rows) in SEGMENTS.items()}
+COUNTS = {
+    "weights": (
+        lambda i, v: tf.math.bincount(i, v, minlength=tf.size(i), maxlength=tf.size(i)),
+        (IDS, VALUES)),
+}  # fmt: skip
 SETS = {
     "common": (lambda i, j: tf.sparse.to_dense(tf.sets.intersection(i[None], j[None])), "pair"),
     "all of both": (lambda i, j: tf.sets.union(i[None], j[None]).values, "pair"),
@@ -118,7 +147,13 @@ def decoded(x, lengths):
     return tf.sparse.to_dense(tf.nn.ctc_greedy_decoder(x, lengths)[0][0])
 
 
-BODIES = {**GATHERS, **SCATTERS, **{name: (f, _PARTS[kind]) for name, (f, kind) in SETS.items()}}
+BODIES = {
+    **GATHERS,
+    **SCATTERS,
+    **SEGMENTS,
+    **COUNTS,
+    **{name: (f, _PARTS[kind]) for name, (f, kind) in SETS.items()},
+}
 
 
 def run_of(name, **options):
@@ -188,7 +223,7 @@ def two_maps(name, rows):
     return found[1]
 
 
-@pytest.mark.parametrize("name", sorted(BODIES))
+@pytest.mark.parametrize("name", sorted(n for n in BODIES if n not in COUNTS))
 def test_gradients_around(name):
     rows = rows_of(name)
     sources = [t for t in tf.nest.flatten(rows, expand_composites=True) if t.dtype.is_floating]
@@ -210,7 +245,7 @@ def test_gradients_around(name):
 
 
 def is_inside(name):
-    return isinstance(rows_of(name), tuple) and name not in SETS
+    return isinstance(rows_of(name), tuple) and name not in (*SETS, *COUNTS)
 
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
