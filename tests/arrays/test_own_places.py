@@ -105,7 +105,8 @@ SEGMENTS = {
     "means in order": (segment.segment_mean, (WIDE, IDS_IN_ORDER)),
     "largest in order": (segment.segment_max, (WIDE, IDS_IN_ORDER)),
     "products in order": (segment.segment_prod, (VALUES, IDS_IN_ORDER)),
-    "sums in order of cut rows": (lambda x, k: segment.segment_sum(x[:k], tf.constant([0, 0, 1, 3])[:k]), None),
+    "sums in order of cut rows": (
+        lambda x, k: segment.segment_sum(x[:k], tf.constant([0, 0, 1, 3])[:k]), None),
     "sums in order of cut columns": (
         lambda x, k: segment.segment_sum(x[:, :k], tf.range(4) * k // 4), None),
     "sums of cut columns": (
