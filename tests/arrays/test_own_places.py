@@ -56,7 +56,105 @@ GATHERS = {
     "transitions, summed": (
         lambda i: tf.reduce_sum(tf.gather_nd(V, tf.stack([i[:-1], i[1:]], 1))), IDS),
 }  # fmt: skip
-BODIES = {**GATHERS}
+
+
+def distances(x):
+    return tf.abs(x[:, None] - x[None])
+
+
+def near(x):
+    pairs = tf.where(distances(x) < 1.0)
+    return tf.reduce_sum(tf.gather(x, pairs[:, 0]) * tf.gather(x, pairs[:, 1]))
+
+
+def placed(i, v, shape):
+    return tf.scatter_nd(tf.stack([i, i], 1), v, shape)
+
+
+LINES = tf.RaggedTensor.from_row_splits(X[0, 0], [0, 3, 3, 4, 5])
+VALUES = IDS.with_flat_values(tf.random.stateless_normal([7], [1, 6]))
+SCATTERS = {
+    "pairs": (lambda x: tf.where(distances(x) < 1.0), LINES),
+    "neighbours": (near, LINES),
+    "masked pairs": (lambda x: tf.boolean_mask(distances(x), distances(x) < 1.0), LINES),
+    "places in a batch of squares": (
+        lambda x, k: tf.where(tf.stack([square(x, k), -square(x, k)]) > 0.0), SQUARES),
+    "square of a sparse tensor": (
+        lambda x: tf.sparse.to_dense(tf.sparse.from_dense(distances(x))), LINES),
+    "placed in a square": (lambda i, v: placed(i, v, [tf.size(i) + 3, 4]), (IDS, VALUES)),
+    "placed in columns": (lambda i, v: placed(i, v, [4, tf.size(i) + 3]), (IDS, VALUES)),
+    "placed in both": (
+        lambda i, v: placed(i, v, [tf.size(i) + 3, tf.size(i) + 3]), (IDS, VALUES)),
+    "rows that are placed": (
+        lambda x, k: tf.scatter_nd(tf.range(k)[:, None] * 2, x[:k], [2 * k, D]), (X, K)),
+    "one in a square": (lambda k: tf.scatter_nd([[0, 0]], [1.0], [k, k]), K),
+    "set in its row": (
+        lambda x, i: tf.tensor_scatter_nd_update(x, tf.range(tf.size(x))[:, None][:1], x[:1] * 3),
+        (LINES, IDS)),
+    "added to its row": (
+        lambda v: tf.tensor_scatter_nd_add(v, tf.range(tf.size(v))[:, None], v), VALUES),
+    "added to a square": (
+        lambda x, k: tf.tensor_scatter_nd_add(
+            square(x, k), tf.stack([tf.range(k), tf.range(k)], 1), tf.ones([k])), SQUARES),
+}  # fmt: skip
+IDS_IN_ORDER = tf.ragged.constant([[0, 0, 2, 3], [1], [], [0, 1]], dtype=tf.int32)
+WIDE = tf.RaggedTensor.from_row_splits(tf.random.stateless_normal([7, 3], [1, 7]), IDS.row_splits)
+segment = tf.math
+SEGMENTS = {
+    "sums in order": (segment.segment_sum, (VALUES, IDS_IN_ORDER)),
+    "means in order": (segment.segment_mean, (WIDE, IDS_IN_ORDER)),
+    "largest in order": (segment.segment_max, (WIDE, IDS_IN_ORDER)),
+    "products in order": (segment.segment_prod, (VALUES, IDS_IN_ORDER)),
+    "sums in order of cut rows": (
+        lambda x, k: segment.segment_sum(x[:k], tf.constant([0, 0, 1, 3])[:k]), None),
+    "sums in order of cut columns": (
+        lambda x, k: segment.segment_sum(x[:, :k], tf.range(4) * k // 4), None),
+    "sums of cut columns": (
+        lambda x, k: segment.unsorted_segment_sum(x[:, :k], [0, 1, 1, 3], 4), None),
+    "means of squares": (
+        lambda x, k: segment.unsorted_segment_mean(square(x, k), tf.range(k) // 2, 3), None),
+    "as many sums of cut columns as the row says": (
+        lambda x, k: segment.unsorted_segment_max(x[:, :k], tf.range(4) % k, k), None),
+    "bins": (lambda i, _: tf.math.bincount(i), (IDS, VALUES)),
+    "bins, cut": (lambda i, _: tf.math.bincount(i, maxlength=tf.size(i)), (IDS, VALUES)),
+    "bins of its length": (
+        lambda i, _: tf.math.bincount(i, minlength=tf.size(i), maxlength=tf.size(i)),
+        (IDS, VALUES)),
+}  # fmt: skip
+SEGMENTS = {name: (f, rows or (X, K)) for name, (f, rows) in SEGMENTS.items()}
+COUNTS = {
+    "weights": (
+        lambda i, v: tf.math.bincount(i, v, minlength=tf.size(i), maxlength=tf.size(i)),
+        (IDS, VALUES)),
+}  # fmt: skip
+SETS = {
+    "common": (lambda i, j: tf.sparse.to_dense(tf.sets.intersection(i[None], j[None])), "pair"),
+    "all of both": (lambda i, j: tf.sets.union(i[None], j[None]).values, "pair"),
+    "left over": (lambda i, _: tf.sets.difference(i[None], [[1, 2]]).indices, "pair"),
+    "of sparse and dense": (
+        lambda i, _: tf.sets.intersection(i[None], tf.sparse.from_dense([[1, 2]])).values, "pair"),
+    "sizes": (lambda i, _: tf.sets.size(tf.sparse.from_dense(i[None] + 1)), "pair"),
+    "decoded": (lambda x, k: decoded(x[:, None], [4]), "frames"),
+    "decoded, cut": (lambda x, k: decoded(x[:k, None], k[None]), "frames"),
+    "counts": (lambda i, _: tf.sparse.to_dense(tf.sparse.bincount(i)), "pair"),
+}  # fmt: skip
+_PARTS = {
+    "pair": (IDS, tf.ragged.constant([[1, 3], [0, 2], [1], []], dtype=tf.int32)),
+    "frames": (X, K),
+}
+
+
+def decoded(x, lengths):
+    return tf.sparse.to_dense(tf.nn.ctc_greedy_decoder(x, lengths)[0][0])
+
+
+BODIES = {
+    **GATHERS,
+    **SCATTERS,
+    **SEGMENTS,
+    **COUNTS,
+    **{name: (f, _PARTS[kind]) for name, (f, kind) in SETS.items()},
+}
 
 
 def run_of(name, **options):
@@ -126,7 +224,7 @@ def two_maps(name, rows):
     return found[1]
 
 
-@pytest.mark.parametrize("name", sorted(BODIES))
+@pytest.mark.parametrize("name", sorted(n for n in BODIES if n not in COUNTS))
 def test_gradients_around(name):
     rows = rows_of(name)
     sources = [t for t in tf.nest.flatten(rows, expand_composites=True) if t.dtype.is_floating]
@@ -147,31 +245,38 @@ def test_gradients_around(name):
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
 
 
+def is_inside(name):
+    return isinstance(rows_of(name), tuple) and name not in (*SETS, *COUNTS)
+
+
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
-@pytest.mark.parametrize("name", sorted(n for n in BODIES if isinstance(rows_of(n), tuple)))
+@pytest.mark.parametrize("name", sorted(n for n in BODIES if is_inside(n)))
 def test_gradients_inside(name):
     body, rows = BODIES[name]
 
-    def gradient(x, *others):
+    def gradient(*parts):
+        (x,) = [p for p in parts if p.dtype.is_floating]
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = body(x, *others)
-            total = tf.reduce_sum(y**2) if y.dtype.is_floating else 0.0 * tf.reduce_sum(x)
-        return tf.convert_to_tensor(tape.gradient(total, x))
+            y = tf.cast(body(*parts), tf.float32)
+            total = tf.reduce_sum(y**2)
+        return tf.convert_to_tensor(tape.gradient(total, x, unconnected_gradients="zero"))
 
     found = tf_pfor.vectorized_map(lambda e: gradient(*e), rows)
     assert_rows(found, [gradient(*[x[i] for x in rows]) for i in range(N)])
 
 
 BEYOND = {
+    "placed outside": lambda x, k: tf.scatter_nd([[1, 1]], [1.0], [k, k]),
+    "set outside": lambda x, k: tf.tensor_scatter_nd_update(x[:k, 0], [[1]], [1.0]),
+    "frames that are not there": lambda x, k: decoded(x[:k, None], [2]),
     "a column": lambda x, k: tf.gather(x[:, :k], [2], axis=1),
     "a column of its own": lambda x, k: tf.gather(x[:, :k], tf.range(3) - k, axis=1),
-    "one of each": lambda x, k: tf.gather(x[:k, :k], tf.range(k), axis=1, batch_dims=1) + x[0, k],
     "axes that do not fit": lambda x, k: tf.gather(x[:k], tf.range(k - 1), batch_dims=1),
 }
 
 
-@pytest.mark.parametrize("name", ["a column", "a column of its own", "axes that do not fit"])
+@pytest.mark.parametrize("name", sorted(BEYOND))
 def test_what_a_row_refuses_is_an_error(name):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_own_places.py:\d+"):
         tf_pfor.vectorized_map(lambda e: BEYOND[name](*e), (X, K), fallback="error")

@@ -110,6 +110,20 @@ def with_n(call: Call, shape: tf.Tensor) -> tf.Tensor:
     return tf.concat([[tf.cast(n, shape.dtype)], shape], 0)
 
 
+def room_for_all(call: Call, shape: Value, entries: Entries) -> tf.Tensor:
+    """[1 + m]: a shape with room for all rows, n in front.
+
+    Where each row has a shape of its own, its entries are checked to be inside of that.
+    """
+    if not shape.is_stacked:
+        return with_n(call, shape.tensor)
+    own, at = call.stacked(shape), entries.flat[0]
+    inside = (at >= 0) & (at < tf.cast(tf.gather(own, entries.rows), at.dtype))
+    text = "an index of a sparse tensor is out of bounds in some iterations. The shapes are"
+    entries.flat[0] = after_check(call, inside, text, [own], at)
+    return with_n(call, tf.reduce_max(tf.pad(own, [[0, 1], [0, 0]]), 0))
+
+
 def sizes_by(call: Call, rows: tf.Tensor) -> RowSizes:
     """How many entries each row has, of which row each entry is being given."""
     n: Any = call.loop.length

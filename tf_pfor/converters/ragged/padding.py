@@ -1,4 +1,4 @@
-"""Rows of different shapes that get one shape by padding, and segments, of which rows have many."""
+"""Rows of different shapes that get one shape by padding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.linear import Form, forms
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes
-from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
 @ragged_rule("Pad PadV2")
@@ -162,22 +162,3 @@ def placed(value: Ragged, axis: int, begin: tf.Tensor, size: int | tf.Tensor) ->
     room = tf.shape(x)[axis + 1]
     wide = tf.pad(x, [[0, 1] if k == axis + 1 else [0, 0] for k in range(rank)])
     return tf.gather(wide, tf.where(is_inside, at, room), axis=axis + 1, batch_dims=1)
-
-
-@source("SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum")
-def segments(call: Call, data: Value, segment_ids: Value) -> Any:
-    """As many segments in each row as its last id says: the ids of all rows follow each other."""
-    if not uses_packed(call):
-        raise CannotVectorize("how many segments there are, under jit_compile")
-    ids = tf.cast(call.stacked(segment_ids), tf.int32)  # [n, T]
-    ids = after_check(call, ids >= 0, "a segment id is negative. They are", [ids], ids)
-    none: Any = tf.fill([tf.shape(ids)[0], 1], -1)
-    counts = tf.reduce_max(tf.concat([none, ids], 1), 1) + 1
-    counts.set_shape([call.loop.static_length])
-    lengths = RowSizes.of(counts)
-    x = call.stacked(data)
-    flat = tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], 0))
-    flat.set_shape([None, *x.shape[2:]])
-    flat_ids = tf.reshape(ids + lengths.starts[:, None], [-1])
-    made = call.rebuild(data=flat, segment_ids=flat_ids)
-    return from_packed(call, made, [lengths])

@@ -123,23 +123,37 @@ def _known(sizes: Sequence[Any]) -> list[Size]:
 def einsum(call: Call, inputs: list[Value]) -> Any:
     """With one letter more, for the rows."""
     equation = call.attr("equation").replace(" ", "")
-    if "." in equation or "->" not in equation:
-        raise CannotVectorize("its equation has an ellipsis")
+    if "->" not in equation:
+        raise CannotVectorize("its equation does not name the result")
     left, result = equation.split("->")
     terms = left.split(",")
     row = next(c for c in "zyxwvutsrqponm" if c not in equation)
-    sizes: dict[str, Any] = {}
-    for term, value in zip(terms, inputs):
-        if len(term) != rank_of(value) or len(set(term)) != len(term):
-            raise CannotVectorize("an input is not of the rank that its equation says")
-        for i, letter in enumerate(term):
+    sizes: dict[Any, Any] = {}
+    names = [_axes_of(term, value) for term, value in zip(terms, inputs)]
+    for axes, value in zip(names, inputs):
+        for i, name in enumerate(axes):
             size = size_at(value, i)
-            known = sizes.get(letter, size)
+            known = sizes.get(name, size)
             differs = isinstance(size, RowSizes) or isinstance(known, RowSizes)
-            sizes[letter] = broadcast_size([known, size], i) if differs else known
-            if differs and (is_one(size) or is_one(known)):
+            may_spread = isinstance(name, int)
+            sizes[name] = broadcast_size([known, size], i) if differs or may_spread else known
+            if differs and not may_spread and (is_one(size) or is_one(known)):
                 raise CannotVectorize("an axis of size one meets one that differs")
+    spread = sorted(name for name in sizes if isinstance(name, int))
+    if spread and "..." not in result:
+        raise CannotVectorize("axes that its equation does not name are summed")
     tensors = [padded(call, v, rank_of(v)) for v in inputs]
     marked = [(row if v.is_stacked else "") + t for t, v in zip(terms, inputs)]
     made = tf.einsum(",".join(marked) + "->" + row + result, *tensors)
-    return from_padded(call, made, _known([sizes[c] for c in result]))
+    front, _, behind = result.partition("...")
+    axes = [*front, *(spread if "..." in result else ()), *behind]
+    return from_padded(call, made, _known([sizes[name] for name in axes]))
+
+
+def _axes_of(term: str, value: Value) -> list[Any]:
+    """The names of an operand's axes: letters, and negative numbers for those of an ellipsis."""
+    front, dots, behind = term.partition("...")
+    count = rank_of(value) - len(front) - len(behind)
+    if count < 0 or (count and not dots) or len({*front, *behind}) != len(front + behind):
+        raise CannotVectorize("an input is not of the rank that its equation says")
+    return [*front, *range(-count, 0), *behind]

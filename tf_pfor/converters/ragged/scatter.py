@@ -15,7 +15,9 @@ from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     from_packed,
+    from_padded,
     is_one,
+    of_equal_room,
     padded,
     rank_of,
     row_ids,
@@ -26,14 +28,14 @@ from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.packing import mask_of
+from tf_pfor.layouts.packing import mask_of, pad
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, shape_value
 from tf_pfor.layouts.ragged_parts import row_counts
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
 def _entries(
-    call: Call, values: Sequence[Value], rank: int
+    call: Call, values: Sequence[Value], rank: int, *, may_be_wide: bool = False
 ) -> tuple[list[tf.Tensor], tf.Tensor, Any]:
     """Values whose first ``rank`` inner axes are the entries, one entry after the other.
 
@@ -41,18 +43,20 @@ def _entries(
       call: the call.
       values: some are ragged.
       rank: how many axes the entries have.
+      may_be_wide: whether an entry of a row may have a shape of its own: it is padded.
 
     Returns:
       The tensors [total, ...]; int32 [total], of which row each entry is; bool [total], which are
       entries and no padding, None for all.
     """
     found = list(values)
-    first = next((v for v in found if isinstance(v, Ragged)), None)
-    if first is None:
+    ragged = [v for v in found if isinstance(v, Ragged)]
+    if not ragged:
         wide = [call.stacked(v) for v in found]
         return [_flat(w, rank) for w in wide], _row_numbers(tf.shape(wide[0])[: rank + 1]), None
-    if any(isinstance(v, Ragged) and v.n_leading > rank for v in found):
+    if any(v.n_leading > rank for v in ragged) and not may_be_wide:
         raise CannotVectorize("what is scattered differs in shape")
+    first = next((v for v in ragged if any(a < rank for a in v.ragged_axes)), ragged[0])
     for axis in range(rank):
         sizes = [size_at(v, axis) for v in found]
         if any(s is not sizes[0] and not (isinstance(s, int) and s == sizes[0]) for s in sizes):
@@ -61,12 +65,17 @@ def _entries(
     if uses_packed(call) and of_entries:
         return [v.tensor for v in found], row_ids(first.sizes), None
     wide = [v.in_rows if isinstance(v, Ragged) else call.stacked(v) for v in found]
-    shape = tf.shape(next(w for w, v in zip(wide, found) if isinstance(v, Ragged)))
-    room = [shape[i + 1] for i in range(rank)]
-    mask = mask_of(first.sizes, room[: first.n_leading])
-    mask = tf.reshape(mask, tf.concat([tf.shape(mask), [1] * (rank - first.n_leading)], 0))
-    mask = tf.reshape(tf.broadcast_to(mask, shape[: rank + 1]), [-1])
-    return [_flat(w, rank) for w in wide], _row_numbers(shape[: rank + 1]), mask
+    own = list(first.sizes[:rank])
+    while own and not isinstance(own[-1], RowSizes):
+        own.pop()
+    wide = of_equal_room(wide, own)
+    shape = tf.shape(wide[0])[: rank + 1]
+    flat, rows = [_flat(w, rank) for w in wide], _row_numbers(shape)
+    if not own:
+        return flat, rows, None
+    mask = mask_of(own, [shape[i + 1] for i in range(len(own))])
+    mask = tf.reshape(mask, tf.concat([tf.shape(mask), [1] * (rank - len(own))], 0))
+    return flat, rows, tf.reshape(tf.broadcast_to(mask, shape), [-1])
 
 
 def _flat(tensor: tf.Tensor, rank: int) -> tf.Tensor:
@@ -107,11 +116,10 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
     """The segments of all rows follow each other."""
     if rank_of(segment_ids) < 1:
         raise CannotVectorize("one segment for all")
-    if isinstance(num_segments, RowSize):
-        return _own_number(call, data, segment_ids, num_segments.size)
     if num_segments.is_stacked:
-        return _own_number(call, data, segment_ids, _counts(call, num_segments))
-    (values, ids), rows, mask = _entries(call, [data, segment_ids], rank_of(segment_ids))
+        return _own_number(call, data, segment_ids, _counts(call, num_segments, "segments"))
+    rank = rank_of(segment_ids)
+    (values, ids), rows, mask = _entries(call, [data, segment_ids], rank, may_be_wide=True)
     count = tf.cast(num_segments.tensor, ids.dtype)
     real = ids < count if mask is None else (ids < count) | ~mask
     if not _tf.in_xla_context(call.emit.graph):
@@ -120,67 +128,79 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
     places = _places_in_rows(ids, count, rows, mask)
     n: Any = call.loop.length
     total = tf.cast(tf.cast(n, ids.dtype) * count, num_segments.dtype)
-    made = call.rebuild(data=values, segment_ids=places, num_segments=total)
-    return _of_rows(call, made, count)
+    made = _of_rows(call, call.rebuild(data=values, segment_ids=places, num_segments=total), count)
+    if not isinstance(data, Ragged):
+        return made
+    return from_padded(call, made.tensor, [call.emit.dim(made.tensor, 1), *data.sizes[rank:]])
 
 
-def _counts(call: Call, number: Value) -> RowSizes:
+@source("SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum")
+@ragged_rule("SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum")
+def segments(call: Call, data: Value, segment_ids: Value) -> Any:
+    """As many segments in each row as its last id says: the ids of all rows follow each other."""
+    ids, rows, values = _kept_entries(call, segment_ids, data, 1)
+    ids = after_check(call, ids >= 0, "a segment id is negative. They are", [ids], ids)
+    ids, n = tf.cast(ids, tf.int32), call.loop.length
+    counts = tf.maximum(tf.math.unsorted_segment_max(ids, rows, n) + 1, 0)
+    counts.set_shape([call.loop.static_length])
+    sizes = RowSizes.of(counts)
+    made = call.rebuild(data=values, segment_ids=ids + tf.gather(sizes.starts, rows))
+    return _of_own_number(call, made, sizes, data, 1)
+
+
+def _of_own_number(call: Call, made: tf.Tensor, sizes: RowSizes, data: Value, rank: int) -> Value:
+    """[total, ...] as segments of each row, as many as ``sizes`` says, and as wide as ``data``."""
+    tail = data.sizes[rank:] if isinstance(data, Ragged) else ()
+    if not tail:
+        return from_packed(call, made, [sizes])
+    return from_padded(call, pad(made, [sizes]), [sizes, *tail])
+
+
+def _counts(call: Call, number: Value, what: str) -> RowSizes:
     """Numbers of the rows as sizes, which must not be negative."""
+    if isinstance(number, RowSize):
+        return number.size
     counts = tf.cast(number.tensor, tf.int32)
-    text = "the number of segments is negative in some iterations. They are"
+    text = f"the number of {what} is negative in some iterations. They are"
     counts = after_check(call, counts >= 0, text, [counts], counts)
     counts.set_shape([call.loop.static_length])
     return RowSizes.of(counts)
 
 
-@source("DenseBincount")
-def own_number_of_bins(call: Call, input: Value, size: Value, weights: Value) -> Any:
-    """How often each number is there, of as many as the row says."""
-    is_plain = not isinstance(input, Ragged) and rank_of(input) == 1 and size.is_stacked
-    if not is_plain or not uses_packed(call):
-        raise CannotVectorize("the number of bins, and so the shape, may differ")
-    shape = weights.inner_shape
-    if shape is None or None in shape:
-        raise CannotVectorize("the shape of the weights is unknown")
-    bins = tf.cast(size.tensor, tf.int32)
-    numbers, dtype = call.stacked(input), call.output_dtype()
-    right = tf.reduce_all(numbers >= 0) & tf.reduce_all(bins >= 0)
-    text = "a number is negative in some iterations"
-    numbers = after_check(call, right, text, [numbers, bins], numbers)
-    bins.set_shape([call.loop.static_length])
-    sizes = RowSizes.of(bins)
-    at = tf.cast(numbers, tf.int32)
-    places = tf.where(at < bins[:, None], at + sizes.starts[:, None], -1)
-    each = tf.ones(tf.shape(at), dtype) if 0 in shape else call.stacked(weights)
-    total = tf.reduce_sum(bins)
-    if call.attr("binary_output"):
-        found = tf.math.unsorted_segment_max(tf.ones(tf.shape(at), dtype), places, total)
-        return from_packed(call, tf.maximum(found, 0), [sizes])
-    return from_packed(call, tf.math.unsorted_segment_sum(each, places, total), [sizes])
-
-
 def _own_number(call: Call, data: Value, segment_ids: Value, sizes: RowSizes) -> Value:
     """As many segments in each row as the row says."""
-    if not uses_packed(call):
-        raise CannotVectorize("how many segments there are, under jit_compile")
     rank = rank_of(segment_ids)
-    if any(isinstance(v, Ragged) for v in (data, segment_ids)):
-        (values, ids), rows, mask = _entries(call, [data, segment_ids], rank)
-        if mask is not None:
-            raise CannotVectorize("what is scattered differs along several axes")
-    else:
-        wide, at = call.stacked(data), call.stacked(segment_ids)
-        shape = tf.shape(at)
-        values = tf.reshape(wide, tf.concat([[-1], tf.shape(wide)[rank + 1 :]], 0))
-        values.set_shape([None, *wide.shape[rank + 1 :]])
-        ids = tf.reshape(at, [-1])
-        rows = tf.repeat(tf.range(shape[0]), tf.reduce_prod(shape[1:]))
+    ids, rows, values = _kept_entries(call, segment_ids, data, rank)
     count = tf.cast(tf.gather(sizes.tensor, rows), ids.dtype)
     text = "a segment id is not below the number of segments in some iterations"
     ids = after_check(call, ids < count, text, [ids], ids)
     places = tf.where(ids >= 0, ids + tf.cast(tf.gather(sizes.starts, rows), ids.dtype), -1)
     total = tf.cast(tf.reduce_sum(sizes.tensor), call.op.inputs[2].dtype)
     made = call.rebuild(data=values, segment_ids=places, num_segments=total)
+    return _of_own_number(call, made, sizes, data, rank)
+
+
+@source("DenseBincount")
+def own_bins(call: Call, input: Value, size: Value, weights: Value) -> Any:
+    """How often each number is there, in as many bins as the row says."""
+    if rank_of(input) != 1 or not uses_packed(call):
+        raise CannotVectorize("the number of bins, and so the shape, may differ")
+    if not isinstance(weights, Ragged) and None in (weights.inner_shape or [None]):
+        raise CannotVectorize("the shape of the weights is unknown")
+    is_plain = not isinstance(weights, Ragged) and 0 in (weights.inner_shape or ())
+    sizes = _counts(call, size, "bins")
+    numbers, rows, each = _kept_entries(call, input, input if is_plain else weights, 1)
+    text = "a number is negative in some iterations"
+    numbers = after_check(call, numbers >= 0, text, [numbers], numbers)
+    at = tf.cast(numbers, tf.int64)
+    is_kept = at < tf.cast(tf.gather(sizes.tensor, rows), tf.int64)
+    places = tf.where(is_kept, at + tf.cast(tf.gather(sizes.starts, rows), tf.int64), -1)
+    total, dtype = tf.reduce_sum(sizes.tensor), call.output_dtype()
+    ones = tf.ones(tf.shape(rows), dtype)
+    if call.attr("binary_output"):
+        found = tf.math.unsorted_segment_max(ones, places, total)
+        return from_packed(call, tf.maximum(found, 0), [sizes])
+    made = tf.math.unsorted_segment_sum(ones if is_plain else each, places, total)
     return from_packed(call, made, [sizes])
 
 
@@ -209,7 +229,7 @@ def _of_rows(call: Call, made: tf.Tensor, count: Any) -> Value:
 def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any:
     """How often each number is there; a number that is too large is left out."""
     if isinstance(size, RowSize):
-        return _own_bins(call, input, size.size, weights)
+        return own_bins(call, input, size, weights)
     if _is_size(call, input, weights):
         assert isinstance(input, Ragged)
         return shape_value(call.emit, input.sizes, call.output_dtype())
@@ -217,7 +237,7 @@ def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any
     if bins is None:
         known = call.walker.bounds.constant(call.op.inputs[1])
         if known is None:
-            raise CannotVectorize("the number of bins, and so the shape, may differ")
+            return own_bins(call, input, size, weights)
         bins = tf.constant(known)
     if not isinstance(input, Ragged) or rank_of(input) != 1:
         raise CannotVectorize("counts of a matrix")
@@ -273,23 +293,6 @@ def _is_size(call: Call, input: Value, weights: Value) -> bool:
     return is_plain and isinstance(input, Ragged)
 
 
-def _own_bins(call: Call, input: Value, sizes: RowSizes, weights: Value) -> Value:
-    """As many bins in each row as the row says."""
-    if not isinstance(input, Ragged) or rank_of(input) != 1 or not uses_packed(call):
-        raise CannotVectorize("the number of bins, and so the shape, may differ")
-    if call.attr("binary_output") or not is_one(_count_or_one(weights)):
-        raise CannotVectorize("weights, in bins whose number differs between iterations")
-    rows, numbers = row_ids(input.sizes), tf.cast(input.tensor, tf.int64)
-    text = "a number is negative in some iterations"
-    numbers = after_check(call, numbers >= 0, text, [numbers], numbers)
-    is_kept = numbers < tf.cast(tf.gather(sizes.tensor, rows), tf.int64)
-    places = numbers + tf.cast(tf.gather(sizes.starts, rows), tf.int64)
-    each = tf.ones(tf.shape(rows), call.output_dtype())
-    total = tf.reduce_sum(sizes.tensor)
-    made = tf.math.unsorted_segment_sum(each, tf.where(is_kept, places, -1), total)
-    return from_packed(call, made, [sizes])
-
-
 def _count_or_one(weights: Value) -> Any:
     """1 for weights that have no elements, which means none."""
     shape = weights.inner_shape
@@ -304,7 +307,7 @@ def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
     """Into a tensor of one shape, or of ragged ones."""
     if shape.is_stacked:
         sizes = target_sizes(call, shape, 2)
-        at, rows, values = _kept_entries(call, indices, updates)
+        at, rows, values = _entries_at(call, indices, updates)
         count = _indexed(at)
         if any(isinstance(s, RowSizes) for s in sizes[count:]):
             raise CannotVectorize("the shape of what is scattered differs between iterations")
@@ -322,17 +325,29 @@ def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
     return call.like(made[:n])
 
 
-def _kept_entries(call: Call, indices: Value, updates: Value) -> tuple[Any, Any, Any]:
-    """Indices [total, axes], of which row each is, and values [total, ...], without padding."""
+def _kept_entries(
+    call: Call, places: Value, values: Value, rank: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Without padding: places [total, ...], of which row each is, and values [total, ...]."""
     if not uses_packed(call):
         raise CannotVectorize("places in rows of different shapes, under jit_compile")
-    rank = rank_of(indices) - 1
-    if isinstance(indices, Ragged) and indices.n_leading > rank:
+    if isinstance(places, Ragged) and places.n_leading > rank:
         raise CannotVectorize("how many axes are indexed differs between iterations")
-    (at, values), rows, mask = _entries(call, [indices, updates], rank)
+    (at, flat), rows, mask = _entries(call, [places, values], rank, may_be_wide=True)
     if mask is None:
-        return at, rows, values
-    return tuple(tf.boolean_mask(t, mask) for t in (at, rows, values))
+        return at, rows, flat
+    at, rows, flat = (tf.boolean_mask(t, mask) for t in (at, rows, flat))
+    return at, rows, flat
+
+
+def _entries_at(
+    call: Call, indices: Value, updates: Value
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The same of indices [..., axes], and of what is scattered, which must have one shape."""
+    rank = rank_of(indices) - 1
+    if isinstance(updates, Ragged) and updates.n_leading > rank:
+        raise CannotVectorize("what is scattered differs in shape")
+    return _kept_entries(call, indices, updates, rank)
 
 
 def _indexed(at: tf.Tensor) -> int:
@@ -392,7 +407,7 @@ _SCATTERS = (
 def tensor_scatter(call: Call, tensor: Value, indices: Value, updates: Value) -> Any:
     """Into a tensor that is there already: of one shape, or packed rows."""
     if isinstance(tensor, Ragged):
-        at, rows, values = _kept_entries(call, indices, updates)
+        at, rows, values = _entries_at(call, indices, updates)
         count = tensor.n_leading
         if _indexed(at) < count:
             raise CannotVectorize("some of the axes that differ are not indexed")
@@ -458,7 +473,7 @@ def sparse_reorder(
 def _sparse_into_rows(call: Call, indices: Value, shape: Value, values: Value) -> Value:
     """Into rows of their own shapes: at the places that the elements have in the packed form."""
     sizes = target_sizes(call, shape, 1)
-    at, rows, flat = _kept_entries(call, indices, values)
+    at, rows, flat = _entries_at(call, indices, values)
     place = _packed_places(call, at, rows, sizes)
     total = tf.cast(tf.reduce_sum(_counts_of(call, sizes)), at.dtype)
     made = call.rebuild(sparse_indices=place[:, None], output_shape=total[None], sparse_values=flat)

@@ -12,15 +12,23 @@ from tf_pfor.converters.ragged._entries import (
     by_row,
     own_ends,
     require_packed,
+    room_for_all,
     shared,
     sparse_results,
     with_n,
 )
-from tf_pfor.converters.ragged._forms import row_starts
+from tf_pfor.converters.ragged._forms import (
+    after_check,
+    coordinates,
+    rank_of,
+    row_starts,
+    size_at,
+)
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes
+from tf_pfor.layouts.ragged_parts import packed_to
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 # ---------------------------------------------------------------------------
@@ -28,69 +36,92 @@ from tf_pfor.layouts.ragged_rules import ragged_rule, source
 # ---------------------------------------------------------------------------
 
 
-def _sets(call: Call, indices: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> list[Value]:
-    """Results of a set operation: the last size is that of the largest set of each row."""
-    n: Any = call.loop.length
-    last = own_ends(call, indices[:, 0], indices[:, -1])
-    others = tf.broadcast_to(shape[1:-1], tf.concat([[n], tf.shape(shape[1:-1])], 0))
-    own = tf.concat([others, tf.cast(last, shape.dtype)[:, None]], 1)
+def _sets(call: Call, indices: tf.Tensor, values: tf.Tensor, others: tf.Tensor) -> list[Value]:
+    """Results of a set operation: the last size is that of the largest set of each row.
+
+    Args:
+      call: the call.
+      indices: with the row in front.
+      values: of the sets.
+      others: the shape of the result without the last axis, n in front.
+    """
+    last = tf.cast(own_ends(call, indices[:, 0], indices[:, -1]), others.dtype)
+    wide = tf.repeat(others[None, 1:], tf.cast(others[0], tf.int32), 0)
+    own = tf.concat([wide, last[:, None]], 1)
     return [*sparse_results(call, indices, values), Value.stacked(own)]
 
 
-@source("DenseToDenseSetOperation")
-def of_dense_sets(call: Call, set1: Value, set2: Value) -> Any:
-    """One more leading axis."""
-    require_packed(call)
-    return _sets(call, *call.rebuild(set1=call.stacked(set1), set2=call.stacked(set2)))
+class _Sets:
+    """Sets along the last axis of rows, as one sparse tensor.
+
+    Attributes:
+      places: int64 [total, 1 + m], with the row in front.
+      values: [total].
+      shape: int64 [1 + m], with room for all.
+    """
+
+    def __init__(self, call: Call, *given: Value):
+        if len(given) == 3:
+            entries = Entries(call, *given[:2])
+            self.shape = room_for_all(call, _same_groups(call, given[2]), entries)
+            self.places, self.values = entries.places, entries.flat[1]
+            return
+        require_packed(call)
+        (value,) = given
+        rank = rank_of(value)
+        if not isinstance(value, Ragged):
+            wide = call.stacked(value)
+            self.shape = tf.shape(wide, tf.int64)
+            self.places = tf.where(tf.fill(tf.shape(wide), True))
+            self.values = tf.reshape(wide, [-1])
+            return
+        if any(a < rank - 1 for a in value.ragged_axes):
+            raise CannotVectorize("how many sets there are differs between iterations")
+        self.values = packed_to(value, rank)
+        sizes = [size_at(value, k) for k in range(rank)]
+        places = tf.range(tf.shape(self.values, tf.int64)[0])
+        rows, columns = coordinates(sizes, places)
+        self.places = tf.stack([tf.cast(rows, tf.int64), *columns], 1)
+        self.shape = tf.shape(value.in_any_rows, tf.int64)
 
 
-@source("DenseToSparseSetOperation")
-@ragged_rule("DenseToSparseSetOperation")
-def of_dense_and_sparse(
-    call: Call, set1: Value, set2_indices: Value, set2_values: Value, set2_shape: Value
-) -> Any:
-    """One more leading axis."""
-    if isinstance(set1, Ragged):
-        raise CannotVectorize("the dense sets differ in shape")
-    second = Entries(call, set2_indices, set2_values)
-    made = call.rebuild(
-        set1=call.stacked(set1),
-        set2_indices=second.places,
-        set2_values=second.flat[1],
-        set2_shape=with_n(call, shared(set2_shape, "set2_shape")),
+def _same_groups(call: Call, shape: Value) -> Value:
+    """A shape whose last size alone may differ between rows."""
+    if isinstance(shape, RowShape):
+        if any(isinstance(s, RowSizes) for s in shape.sizes[:-1]):
+            raise CannotVectorize("how many sets there are differs between iterations")
+    elif shape.is_stacked:
+        raise CannotVectorize("the shape may differ between iterations")
+    return shape
+
+
+_OPERATIONS = "DenseToDenseSetOperation DenseToSparseSetOperation SparseToSparseSetOperation"
+
+
+@source(_OPERATIONS)
+@ragged_rule(_OPERATIONS)
+def of_sets(call: Call, *given: Value) -> Any:
+    """One more leading axis: sparse sets of all rows."""
+    first = 3 if call.op_type.startswith("Sparse") else 1
+    a, b = _Sets(call, *given[:first]), _Sets(call, *given[first:])
+    made = tf.raw_ops.SparseToSparseSetOperation(
+        set1_indices=a.places,
+        set1_values=a.values,
+        set1_shape=a.shape,
+        set2_indices=b.places,
+        set2_values=b.values,
+        set2_shape=b.shape,
+        set_operation=call.attr("set_operation"),
+        validate_indices=call.attr("validate_indices"),
     )
-    return _sets(call, *made)
+    return _sets(call, made.result_indices, made.result_values, made.result_shape[:-1])
 
 
-@source("SparseToSparseSetOperation")
-@ragged_rule("SparseToSparseSetOperation")
-def of_sparse_sets(
-    call: Call, set1_indices: Value, set1_values: Value, set1_shape: Value, set2_indices: Value,
-    set2_values: Value, set2_shape: Value,
-) -> Any:  # fmt: skip
-    """One more leading axis."""
-    first = Entries(call, set1_indices, set1_values)
-    second = Entries(call, set2_indices, set2_values)
-    made = call.rebuild(
-        set1_indices=first.places,
-        set1_values=first.flat[1],
-        set1_shape=with_n(call, shared(set1_shape, "set1_shape")),
-        set2_indices=second.places,
-        set2_values=second.flat[1],
-        set2_shape=with_n(call, shared(set2_shape, "set2_shape")),
-    )
-    return _sets(call, *made)
-
-
-@ragged_rule("SetSize")
+@ragged_rule("SetSize", of_shapes=True)
 def set_size(call: Call, set_indices: Value, set_values: Value, set_shape: Value) -> Any:
     """One more leading axis."""
-    entries = Entries(call, set_indices, set_values)
-    return call.rebuild(
-        set_indices=entries.places,
-        set_values=entries.flat[1],
-        set_shape=with_n(call, shared(set_shape, "set_shape")),
-    )
+    sets = _Sets(call, set_indices, set_values, set_shape)
+    return call.rebuild(set_indices=sets.places, set_values=sets.values, set_shape=sets.shape)
 
 
 @ragged_rule("EditDistance")
@@ -177,16 +208,33 @@ def crosses(
 # ---------------------------------------------------------------------------
 
 
-@source("CTCBeamSearchDecoder CTCGreedyDecoder")
+_DECODERS = "CTCBeamSearchDecoder CTCGreedyDecoder"
+
+
+@source(_DECODERS)
+@ragged_rule(_DECODERS)
 def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
     """[n, t, b, c] -> [t, n*b, c]; the paths are sparse tensors [n*b, longest]."""
     require_packed(call)
-    if call.loop.static_length in (None, 0):
-        raise CannotVectorize("the kernel refuses an empty batch")
-    x, length = call.stacked(inputs), call.stacked(sequence_length)
+    if isinstance(sequence_length, Ragged):
+        raise CannotVectorize("the batch differs between iterations")
+    length = call.stacked(sequence_length)
+    x = call.stacked(inputs) if not isinstance(inputs, Ragged) else inputs.in_rows
+    if isinstance(inputs, Ragged):
+        if inputs.ragged_axes != [0]:
+            raise CannotVectorize("the batch or the classes differ between iterations")
+        (frames,) = inputs.sizes
+        text = "a sequence is longer than its row. Lengths and numbers of frames are"
+        is_right = length <= frames.tensor[:, None]  # type: ignore[union-attr]
+        length = after_check(call, is_right, text, [length, frames.tensor], length)  # type: ignore[union-attr]
+    if call.loop.static_length in (None, 0):  # the kernel refuses an empty batch
+        if call.op_type != "CTCGreedyDecoder":
+            raise CannotVectorize("the kernel refuses an empty batch, and beams without frames")
+        x = tf.pad(x, [[0, 1], [0, 0], [0, 0], [0, 0]])
+        length = tf.pad(length, [[0, 1], [0, 0]])
     shape = tf.shape(x)
-    n, frames, batch, classes = (shape[i] for i in range(4))
-    wide = tf.reshape(tf.transpose(x, [1, 0, 2, 3]), [frames, n * batch, classes])
+    count, frames, batch, classes = (shape[i] for i in range(4))
+    wide = tf.reshape(tf.transpose(x, [1, 0, 2, 3]), [frames, count * batch, classes])
     made = call.rebuild(inputs=wide, sequence_length=tf.reshape(length, [-1]))
     paths = len(call.op.outputs) // 3
     axis = FirstAxis(call, batch)
@@ -199,7 +247,8 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
         columns[1].append(values)
         sizes = tf.stack([tf.fill(tf.shape(last), axis.size), last], 1)
         columns[2].append(Value.stacked(sizes))
-    chances = tf.reshape(made[-1], [n, batch, tf.shape(made[-1])[1]])
+    n: Any = call.loop.length
+    chances = tf.reshape(made[-1], [count, batch, tf.shape(made[-1])[1]])[:n]
     return [*(value for column in columns for value in column), Value.stacked(chances)]
 
 
