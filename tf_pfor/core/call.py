@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._evaluation import evaluated
 from tf_pfor.core.conversion import Conversion, Inputs
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
@@ -81,9 +82,18 @@ class Call:
           CannotVectorize: if it is not.
         """
         found = self.maybe_constant(name)
+        value = self.inputs[name]
+        if found is None and isinstance(value, Value) and not value.is_stacked:
+            found = self._evaluated(self.op.inputs[self._position(name)])
         if found is None:
             raise CannotVectorize(f"input '{name}' is not a constant")
         return found
+
+    def _evaluated(self, tensor: tf.Tensor) -> np.ndarray | None:
+        place = ("evaluated", tensor.op, tensor.value_index)
+        if place not in self.memo:
+            self.memo[place] = evaluated(tensor)
+        return self.memo[place]
 
     def maybe_constant(self, name: str) -> np.ndarray | None:
         """The value of input ``name`` if it is known before running, else None."""
@@ -93,15 +103,15 @@ class Call:
             return value.constant
         if value.is_stacked:
             return None
-        position = [a.name for a in self.schema.inputs].index(name)  # type: ignore[union-attr]
-        tensor = self.op.inputs[self._flat_position(position)]
+        tensor = self.op.inputs[self._position(name)]
         found = _tf.static_value(tensor)
         found = self._walker.bounds.constant(tensor) if found is None else found
         if found is None and tensor.dtype.is_integer:  # more may be known of shapes than was
             found = _tf.static_value(value.tensor)
         return found
 
-    def _flat_position(self, position: int) -> int:
+    def _position(self, name: str) -> int:
+        position = [a.name for a in self.schema.inputs].index(name)  # type: ignore[union-attr]
         values = list(self.inputs.values())[:position]
         return sum(len(v) if isinstance(v, list) else 1 for v in values)
 

@@ -86,10 +86,13 @@ def equal(call: Call, x: Value, y: Value) -> Any:
 
 @ragged_rule("Minimum Mul", of_shapes=True)
 def elements_or_sizes(call: Call, x: Value, y: Value) -> Any:
-    """Elementwise; a size times one, or min(size, max(size, z)), is that size."""
+    """Elementwise; a size times one, min(size, size) or min(size, max(size, z)), is that size."""
     if isinstance(x, Ragged) or isinstance(y, Ragged):
         return elementwise(call, x, y)
-    found = absorbed(call, x, y) if call.op_type == "Minimum" else None
+    found: Value | None = None
+    if call.op_type == "Minimum":
+        is_same = isinstance(x, RowSize) and isinstance(y, RowSize) and x.size is y.size
+        found = x if is_same else absorbed(call, x, y)
     if call.op_type == "Mul":
         found = next((a for a, b in ((x, y), (y, x)) if _is_number_one(b)), None)
     if not isinstance(found, RowSize):

@@ -2,7 +2,8 @@
 
 Where the last axes are the same in all rows, the packed form is a batch of matrices. A square
 matrix of own size is padded with ones on the diagonal: a block-diagonal matrix, whose factors,
-inverse, determinant and solutions are those of the row and of the identity beside it.
+inverse, determinant and solutions are those of the row and of the identity beside it. Where results
+come in an order, as eigenvalues do, the number on the diagonal is larger than any of the row's.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tf_pfor.converters.ragged._forms import (
     aligned,
     from_padded,
     rank_of,
+    size_at,
     squared,
     uses_packed,
 )
@@ -30,14 +32,25 @@ from tf_pfor.layouts.ragged_rules import ragged_rule
 
 _OF_MATRICES = """
     Cholesky LogMatrixDeterminant MatrixDeterminant MatrixInverse
-    Lu MatrixExponential MatrixLogarithm MatrixSquareRoot Qr SelfAdjointEigV2 Svd
+    Eig Lu MatrixExponential MatrixLogarithm MatrixSquareRoot Qr SelfAdjointEigV2 Svd
     FFT2D IFFT2D
 """
 _OF_VECTORS = "FFT IFFT"
 _BY_LENGTH = "RFFT IRFFT"
 
-# What they make of a block-diagonal matrix with the identity below is that of the row above.
-_BLOCKWISE = frozenset(table("Cholesky LogMatrixDeterminant MatrixDeterminant MatrixInverse"))
+# What they make of a block-diagonal matrix with the identity below is that of the row above: as
+# many of its last axes as are named here are those of the row, for each result.
+_BLOCKWISE = {
+    "Cholesky": (2,),
+    "LogMatrixDeterminant": (0, 0),
+    "Lu": (2, 1),
+    "MatrixDeterminant": (0,),
+    "MatrixExponential": (2,),
+    "MatrixInverse": (2,),
+    "MatrixLogarithm": (2,),
+    "MatrixSquareRoot": (2,),
+    "Qr": (2, 2),
+}
 
 
 @ragged_rule(table(_OF_MATRICES))
@@ -48,13 +61,56 @@ def of_matrices(call: Call, input: Value) -> Any:
     name = next(iter(call.inputs))
     if input.n_leading <= rank_of(input) - 2 and uses_packed(call):
         return _packed(call, input, call.rebuild(**{name: input.tensor}))
+    if call.op_type in ("Eig", "SelfAdjointEigV2"):
+        return _eigen(call, squared(call, input))
+    if call.op_type == "Svd":
+        return _singular(call, input)
     if call.op_type not in _BLOCKWISE:
         raise CannotVectorize("the matrices differ in size")
     input = squared(call, input)
     made = call.rebuild(**{name: _beside_identity(input)})
-    if call.op_type in ("Cholesky", "MatrixInverse"):
-        return from_padded(call, made, input.sizes)
-    return _leading(call, input, made)
+    made = made if isinstance(made, list) else [made]
+    return [_corner(call, t, input, n) for t, n in zip(made, _BLOCKWISE[call.op_type], strict=True)]
+
+
+def _eigen(call: Call, input: Ragged) -> list[Value]:
+    """Eigenvalues come by their size, those of the row before the larger ones beside it."""
+    is_symmetric = call.op_type == "SelfAdjointEigV2"  # its kernel reads one half
+    number = _bound(input, of_lower=is_symmetric)
+    values, vectors = call.rebuild(input=_beside(input, number))
+    if not call.attr("compute_v"):
+        return [_corner(call, values, input, 1), Value.unstacked(vectors)]
+    return [_corner(call, values, input, 1), _corner(call, vectors, input, 2)]
+
+
+def _singular(call: Call, input: Ragged) -> list[Value]:
+    """Singular values: zeros beside a matrix add zeros, behind those of the row.
+
+    Of vectors those to zeros could be mixed: the numbers beside a square matrix are larger than any
+    of the row's, and come in front.
+    """
+    rank = rank_of(input)
+    if not call.attr("compute_uv"):
+        s, *none = call.rebuild(input=input.in_rows)
+        leading = [size_at(input, k) for k in range(rank - 2)]
+        found = from_padded(call, s, [*leading, _smaller(input)])
+        return [found, *map(Value.unstacked, none)]
+    input = squared(call, input)
+    s, u, v = call.rebuild(input=_beside(input, _bound(input)))
+    room: Any = tf.shape(s)[-1]
+    at = tf.minimum(room - _square(input).tensor[:, None] + tf.range(room)[None], room - 1)
+    s, u, v = (tf.gather(t, at, axis=len(t.shape) - 1, batch_dims=1) for t in (s, u, v))
+    return [_corner(call, t, input, n) for t, n in ((s, 1), (u, 2), (v, 2))]
+
+
+def _smaller(input: Ragged) -> Any:
+    """How many singular values there are."""
+    rank = rank_of(input)
+    rows, columns = size_at(input, rank - 2), size_at(input, rank - 1)
+    if rows is columns:
+        return rows
+    tensors = [s.tensor if isinstance(s, RowSizes) else s for s in (rows, columns)]
+    return RowSizes.of(tf.minimum(*map(tf.convert_to_tensor, tensors)))
 
 
 @ragged_rule(_OF_VECTORS)
@@ -170,12 +226,9 @@ def _packed(call: Call, input: Ragged, made: Any) -> Any:
     return found if several else found[0]
 
 
-def _leading(call: Call, input: Ragged, made: Any) -> Any:
-    """Results without the matrix axes."""
-    rest = input.sizes[:-2]
-    if isinstance(made, (list, tuple)):
-        return [from_padded(call, t, rest) for t in made]
-    return from_padded(call, made, rest)
+def _corner(call: Call, made: tf.Tensor, input: Ragged, axes: int) -> Value:
+    """A result of square matrices, so many of whose last axes are as large as the row's are."""
+    return from_padded(call, made, [*input.sizes[:-2], *input.sizes[-2:][:axes]])
 
 
 def _square(input: Ragged) -> RowSizes:
@@ -194,9 +247,32 @@ def _square(input: Ragged) -> RowSizes:
 
 def _beside_identity(input: Ragged) -> tf.Tensor:
     """[n, ..., L, L]: the matrices, and the identity in the block below, to the largest size."""
+    return _beside(input, tf.ones([], input.dtype))
+
+
+def _beside(input: Ragged, number: tf.Tensor) -> tf.Tensor:
+    """The matrices, and a number on the diagonal of the block below, to the largest size."""
     size = _square(input)
     x = masked(input.in_rows, input.sizes)
     room = tf.shape(x)[-1]
     outside = tf.cast(tf.range(room)[None] >= size.tensor[:, None], x.dtype)  # [n, L]
     shape = [-1, *[1] * (rank_of(input) - 2), room]
-    return x + tf.linalg.diag(tf.reshape(outside, tf.stack(shape)))
+    return x + tf.linalg.diag(number * tf.reshape(outside, tf.stack(shape)))
+
+
+def _bound(input: Ragged, *, of_lower: bool = False) -> tf.Tensor:
+    """[n, ..., 1]: a little more than all singular values of the matrices, or all eigenvalues.
+
+    The kernels lose as many digits as it is larger.
+
+    Args:
+      input: square matrices.
+      of_lower: whether only their lower triangle counts, for both.
+    """
+    x: Any = tf.abs(tf.stop_gradient(masked(input.in_rows, input.sizes)))
+    if of_lower:
+        x = tf.linalg.band_part(x, -1, 0)
+        x = tf.maximum(x, tf.linalg.matrix_transpose(x))
+    along, across = (tf.sqrt(tf.reduce_max(tf.reduce_sum(x, k), -1)) for k in (-1, -2))
+    found = tf.where(along > 0, 1.1 * along * across, tf.ones([], x.dtype))[..., None]
+    return tf.cast(found, input.dtype)

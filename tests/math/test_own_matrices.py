@@ -1,0 +1,136 @@
+"""Square matrices of own size in each row: factors, eigenvalues, singular values, functions."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+
+linalg = tf.linalg
+R = tf.random.stateless_uniform
+ROWS = tf.RaggedTensor.from_row_lengths(R([16], [1, 2], dtype=tf.float64) + 0.1, [3, 5, 1, 0, 4, 3])
+FULL = tf.RaggedTensor.from_row_lengths(R([16], [1, 2], dtype=tf.float64) + 0.1, [3, 5, 1, 4, 3])
+
+
+def matrix(r):
+    return tf.exp(-((r[:, None] - r[None]) ** 2)) * (1.0 + 0.3 * r[:, None])
+
+
+def symmetric(r):
+    return tf.cos(5.0 * (r[:, None] + r[None]))
+
+
+def positive(r):
+    return symmetric(r) @ symmetric(r) + tf.eye(tf.size(r), dtype=r.dtype)
+
+
+def signless(x):
+    return tf.abs(x)
+
+
+OF_ANY = {  # rows of no elements too
+    "eigvals": lambda r: linalg.eigvals(matrix(r)),
+    "eigvalsh": lambda r: linalg.eigvalsh(symmetric(r)),
+    "eigenvalues of both signs": lambda r: linalg.eigvalsh(-positive(r)),
+    "eigenvalues of one half": lambda r: linalg.eigvalsh(linalg.band_part(symmetric(r), -1, 0)),
+    "eigenvalues of zeros": lambda r: linalg.eigh(0.0 * symmetric(r))[0],
+    "singular values": lambda r: linalg.svd(matrix(r), compute_uv=False),
+    "several matrices": lambda r: linalg.eigvalsh(tf.stack([symmetric(r), positive(r)])),
+    "expm": lambda r: linalg.expm(tf.cast(matrix(r), tf.float32)),
+    "sqrtm": lambda r: linalg.sqrtm(positive(r)),
+    "lu": lambda r: linalg.lu(matrix(r)),
+    "slogdet": lambda r: linalg.slogdet(matrix(r)),
+}
+OF_FULL = {
+    "eigh": lambda r: signless(linalg.eigh(positive(r) * (1.0 + r))[1]),
+    "eig": lambda r: signless(linalg.eig(matrix(r))[1]),
+    "svd": lambda r: [signless(t) for t in linalg.svd(matrix(r))],
+    "svd of few ranks": lambda r: linalg.svd(r[:, None] * r[None])[1][:, :1] ** 2,
+    "pinv": lambda r: linalg.pinv(positive(r)),
+    "qr": lambda r: linalg.qr(matrix(r)),
+    "logm": lambda r: linalg.logm(tf.cast(positive(r), tf.complex128)),
+    "matrix_rank": lambda r: linalg.matrix_rank(r[:, None] * r[None]),
+    "spectral norm": lambda r: tf.norm(matrix(r), ord=2, axis=[-2, -1]),
+    "spectral norm of a rectangle": lambda r: tf.norm(matrix(r)[:, :2], ord=2, axis=[-2, -1]),
+    "rectangle": lambda r: linalg.svd(matrix(r)[:2], compute_uv=False),
+}
+CASES = {k: (f, ROWS) for k, f in OF_ANY.items()} | {k: (f, FULL) for k, f in OF_FULL.items()}
+
+
+def assert_rows(found, body, rows):
+    for i, row in enumerate(rows):
+        one = tf.nest.map_structure(lambda t, i=i: t[i], found)
+        for got, want in zip(tf.nest.flatten(one), tf.nest.flatten(body(row)), strict=True):
+            if isinstance(got, tf.RaggedTensor):
+                got = got.to_tensor()
+            if not np.size(want):
+                assert np.size(got) == 0
+                continue
+            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(name):
+    body, rows = CASES[name]
+    found = tf_pfor.vectorized_map(body, rows, fallback_to_while_loop=False)
+    assert_rows(found, body, rows)
+
+
+@pytest.mark.parametrize("name", ["eigvals", "eigvalsh", "singular values", "spectral norm", "svd"])
+def test_sizes_that_are_not_known_in_front(name):
+    body, rows = CASES[name]
+    spec = tf.RaggedTensorSpec([None, None], tf.float64, 1)
+
+    @tf.function(input_signature=[spec], autograph=False)
+    def run(x):
+        return tf_pfor.vectorized_map(body, x, fallback_to_while_loop=False)
+
+    assert_rows(run(rows), body, rows)
+    for t in tf.nest.flatten(run(rows[:0])):
+        assert t.shape[0] == 0
+
+
+SLOPES = {
+    "eigvalsh": lambda r: tf.reduce_sum(linalg.eigvalsh(symmetric(r)) ** 3),
+    "eigh": lambda r: tf.reduce_sum(linalg.eigh(positive(r) * (1.0 + r))[1][:, -1] ** 2 * r),
+    "singular values": lambda r: tf.reduce_sum(linalg.svd(matrix(r), compute_uv=False) ** 3),
+    "spectral norm": lambda r: tf.norm(matrix(r), ord=2, axis=[-2, -1]),
+}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_gradients(name):
+    body, flat = SLOPES[name], FULL.flat_values
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(flat)
+        rows = FULL.with_flat_values(flat)
+        y = tf.reduce_sum(tf_pfor.vectorized_map(body, rows, fallback_to_while_loop=False))
+        want = tf.add_n([body(rows[i]) for i in range(5)])
+    np.testing.assert_allclose(
+        tf.convert_to_tensor(tape.gradient(y, flat)),
+        tf.convert_to_tensor(tape.gradient(want, flat)), rtol=1e-6, atol=1e-8,
+    )  # fmt: skip
+
+
+def test_a_gradient_in_the_body():
+    def slope(r):
+        with tf.GradientTape() as tape:
+            tape.watch(r)
+            y = tf.reduce_sum(linalg.eigvalsh(symmetric(r)) ** 3)
+        return tape.gradient(y, r)
+
+    found = tf_pfor.vectorized_map(slope, FULL, fallback_to_while_loop=False)
+    assert_rows(found, slope, FULL)
+
+
+def test_under_jit_compile():
+    x, k = R([4, 5], [1, 2], dtype=tf.float64), tf.constant([2, 5, 1, 3])
+
+    @tf.function(jit_compile=True, autograph=False)
+    def run(x, k):
+        return tf_pfor.vectorized_map(
+            lambda e: tf.reduce_sum(linalg.eigvalsh(symmetric(e[0][: e[1]])) ** 3), (x, k)
+        )
+
+    want = [tf.reduce_sum(linalg.eigvalsh(symmetric(r[:m])) ** 3) for r, m in zip(x, k)]
+    np.testing.assert_allclose(run(x, k), want, rtol=1e-5)
