@@ -41,6 +41,7 @@ class Context:
       nests: how many maps there are.
       tape: whether ``run`` and ``loop`` give gradients by the rows ("", "around", "body").
       is_compiled: whether XLA compiles it.
+      pads: whether results whose shape differs between rows are padded with zeros.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Context:
     nests: int = 1
     tape: str = ""
     is_compiled: bool = False
+    pads: bool = False
 
 
 def _ragged(rows: list[tf.Tensor]) -> Any:
@@ -145,10 +147,8 @@ def _dataset_of_ragged(body: Row, options: Options) -> Any:
 
 
 def _keras(body: Row, options: Options) -> Any:
-    uses = [v for v in _held(body) if not _is_table(v)]
-    layer = tf_pfor.keras.Vectorized(
-        body, uses=uses, fallback=options["fallback"], out_shapes="ragged"
-    )
+    uses = [v for v in getattr(body, "held", ()) if isinstance(v, tf.keras.Variable)]
+    layer = tf_pfor.keras.Vectorized(body, uses=uses, fallback=options["fallback"])
     return tf.function(lambda x: layer(x))(X)
 
 
@@ -264,7 +264,7 @@ def contexts() -> dict[str, Context]:
         Context("SavedModel", _saved, ALL),
         Context("tf.data", _dataset, ALL),
         Context("tf.data, ragged", _dataset_of_ragged, CUT),
-        Context("Keras", _keras, ALL),
+        Context("Keras", _keras, ALL, pads=True),
         Context("strategy", _replicas, ALL),
     ]
     return {c.name: c for c in found}

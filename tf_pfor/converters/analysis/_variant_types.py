@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._evaluation import evaluated
 from tf_pfor.core.call import Call
 from tf_pfor.core.values import as_tensor_shape
 
@@ -138,10 +139,17 @@ def kept_constant(call: Call, tensor: tf.Tensor) -> np.ndarray | None:
         return None if order is None else np.argsort(order)
     if tensor.op.type != "TensorListPopBack" or not tensor.value_index:
         return None
-    handle, found = tensor.op.inputs[0], list[np.ndarray | None]()
+    key = ("kept", tensor.op, calls_around(call, tensor.graph))
+    return _search(call).once(call, key, lambda: _find_kept(call, tensor.op.inputs[0]))
+
+
+def _find_kept(call: Call, handle: tf.Tensor) -> np.ndarray | None:
+    found = list[np.ndarray | None]()
     for op, same in uses(call, handle, is_list=True):
         if op.type in _PUT and same.op is op:
-            found.append(_tf.static_value(op.inputs[_PUT[op.type]]))
+            item = op.inputs[_PUT[op.type]]
+            known = _tf.static_value(item)
+            found.append(evaluated(item) if known is None else known)
         elif op.type == "TensorListFromTensor":
             return None
     first = found[0] if found else None
