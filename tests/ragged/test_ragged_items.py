@@ -41,6 +41,14 @@ def matrices(r, k):
     return tf.reduce_sum(m)
 
 
+def loop_in_a_loop(r, k):
+    v = r
+    for t in tf.range(k):
+        for _ in tf.range(t + 1):
+            v = tf.sin(v) * r
+    return tf.reduce_sum(v)
+
+
 def map_of_rows(r, k):
     made = tf.map_fn(lambda e: tf.sin(r) * e, r)
     return tf.reduce_sum(made**2) + tf.reduce_sum(made[-1])
@@ -77,7 +85,7 @@ def growing_array(r, k):
 
 BODIES = (
     smoothed, smoothed_thrice, only_read, matrices, map_of_rows, scan_of_rows, fold_of_rows,
-    array_of_rows,
+    array_of_rows, loop_in_a_loop,
 )  # fmt: skip
 
 

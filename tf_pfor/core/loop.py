@@ -255,7 +255,7 @@ class Loop:
         items = tuple(s.select(self) if hasattr(s, "select") else s for s in known.items)
         return dataclasses.replace(
             known, ids=ids, is_even=False, made_for=own, terms=terms, opened=opened,
-            sizes=None, items=items, all_items=known.all_items or known.items,
+            sizes=None, items=items,
         )  # fmt: skip
 
 

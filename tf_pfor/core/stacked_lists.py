@@ -42,7 +42,7 @@ class ListRows:
         in a list or an Optional.
       items: of items whose shape differs between rows: the size in the active iterations along
         each of the first axes; nothing of others (``_ragged_items.py``).
-      all_items: the same in all ``size`` rows, where these are not the active ones.
+        The same of a list of lists of such items, or of lists of such.
       are_shapes: whether the items are the shapes of such, and not they themselves.
       whole: [T, size, ...], all elements, of a list that a loop only pops.
       base: what tells the list that a loop carried in; it stays while active rows are written,
@@ -64,7 +64,6 @@ class ListRows:
     is_even: bool = False
     may_agree: bool = False
     items: tuple[Any, ...] = ()
-    all_items: tuple[Any, ...] = ()
     are_shapes: bool = False
     whole: Any = None
     base: object | None = None
@@ -85,7 +84,6 @@ class ListRows:
             opened=tuple([v.seen_from(graph, home) for v in each] for each in self.opened),
             sizes=_size_seen(self.sizes, graph, see),
             items=tuple(_size_seen(s, graph, see) for s in self.items),
-            all_items=tuple(_size_seen(s, graph, see) for s in self.all_items),
         )
         return ListRows(**{f.name: see(getattr(rows, f.name)) for f in dataclasses.fields(rows)})
 

@@ -27,8 +27,8 @@ class RowSizes:
     """
 
     __slots__ = (
-        "__weakref__", "_made", "_rows", "_splits", "_starts", "cell", "full", "is_number", "most",
-        "shared", "whole",
+        "__weakref__", "_all", "_made", "_rows", "_splits", "_starts", "cell", "full", "is_number",
+        "most", "shared", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +41,7 @@ class RowSizes:
         self.full = full
         self.is_number = is_number
         self.whole = whole
+        self._all: RowSizes | None = None if whole is None else whole.of_all_rows
         self._rows = Cell(rows, lambda: beside(self.tensor, self._make_rows))
         self._splits = Cell(splits, lambda: beside(self.tensor, self._make_splits))
         self._starts = Cell(None, lambda: beside(self.tensor, lambda: self.splits[:-1]))
@@ -51,6 +52,11 @@ class RowSizes:
     def of(cls, tensor: tf.Tensor, most: int | None = None, full: int | None = None) -> RowSizes:
         """From a tensor int32 [n]."""
         return cls(Cell(tensor), most, full)
+
+    @property
+    def of_all_rows(self) -> RowSizes:
+        """What they were selected from, perhaps several times; themselves if they were not."""
+        return self._all or self
 
     @property
     def tensor(self) -> tf.Tensor:
@@ -104,7 +110,9 @@ class RowSizes:
         """The same for ops of another graph: the same object whenever it is asked."""
         if graph not in self._made:
             cell = self.cell.seen_from(graph, see)
-            self._made[graph] = RowSizes(cell, self.most, self.full, is_number=self.is_number)
+            made = RowSizes(cell, self.most, self.full, is_number=self.is_number)
+            made._all = None if self._all is None else self._all.seen_from(graph, see)
+            self._made[graph] = made
         return self._made[graph]
 
 

@@ -473,8 +473,7 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
         return shape_value(emit, _stand_in_sizes(value.sizes, length, emit), dtype)
     if rows is not None and rows.items:
         items = _stand_in_sizes(rows.items, length, emit)
-        every = _stand_in_sizes(rows.all_items, None, emit)
-        rows = dataclasses.replace(rows, items=tuple(items), all_items=tuple(every))
+        rows = dataclasses.replace(rows, items=tuple(items))
     if rows is not None and rows.known_sizes is not None:
         (own,) = _stand_in_sizes([rows.sizes], length, emit)
         rows = dataclasses.replace(rows, lengths=own.tensor, sizes=own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,11 +29,13 @@ from tf_pfor.converters.lists._lists import (
     with_size,
     without_size,
 )
+from tf_pfor.converters.lists._ragged_items import DIFFER
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, rows_of
+from tf_pfor.core.stacked_lists import ListRows, StackedList, known_rows, list_with_rows, rows_of
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.padded_lists import equally_long, unpadded
+from tf_pfor.layouts.ragged import same_sizes
 
 
 def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
@@ -42,6 +45,21 @@ def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
     if not values[1:]:
         return values[0]
     parts = [stack_list(call, v) for v in values]
+    held = [rows for rows in map(known_rows, parts) if rows.items]
+    made = _sum_of_parts(call, parts)
+    if not held:
+        return made
+    first, *others = held
+    if any(
+        o.are_shapes is not first.are_shapes or not same_sizes(o.items, first.items) for o in others
+    ):
+        raise CannotVectorize(DIFFER)
+    rows = rows_of(made) or ListRows(call.loop.length, is_even=True)
+    rows = dataclasses.replace(rows, items=first.items, are_shapes=first.are_shapes)
+    return list_with_rows(made, rows)
+
+
+def _sum_of_parts(call: Call, parts: Sequence[Value]) -> Value:
     if any(is_kept(v) for v in parts) and not _tf.in_xla_context(call.emit.graph):
         return _sum_of_containers(call, parts)
     parts = [from_zero(call, v) for v in parts]

@@ -90,7 +90,7 @@ def asked_shape(call: Call, source: Value, known: Shape = None) -> tf.Tensor:
       known: the static shape of an item in the body.
     """
     rows = known_rows(source)
-    if not rows.items or rows.are_shapes:
+    if not rows.items or rows.are_shapes or call.attr("element_dtype") == tf.variant:
         return shape_input(call, "element_shape", size_of_rows(call, source), known=known)
     given = call.inputs["element_shape"]
     assert isinstance(given, Value)
@@ -107,5 +107,5 @@ def padded_shape(call: Call, rows: ListRows) -> tf.Tensor:
 
 
 def _room(rows: ListRows) -> list[Any]:
-    """The sizes of an item's axes in the padded form: enough for all rows of the elements."""
-    return [largest(s) for s in rows.all_items or rows.items]
+    """The sizes of an item's axes in the padded form: enough for all rows that there are."""
+    return [largest(s.of_all_rows if isinstance(s, RowSizes) else s) for s in rows.items]

@@ -32,7 +32,7 @@ from tf_pfor.converters.lists._list_rows import (
 from tf_pfor.converters.lists._lists import size_of_rows, stack_list
 from tf_pfor.converters.lists._nested_lengths import has_ends, pushed, with_ends, with_own_rows
 from tf_pfor.converters.lists._optional_values import SCALAR, item_at, list_of, tell
-from tf_pfor.converters.lists._ragged_items import padded_shape
+from tf_pfor.converters.lists._ragged_items import DIFFER, padded_shape, to_hold
 from tf_pfor.converters.lists._unpacked_lists import elements, keeps
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -61,9 +61,9 @@ def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
     there as it is.
     """
     item, rows = stack_list(call, value), rows_of(target)
-    if known_rows(item).items:
-        raise CannotVectorize("lists whose items differ in shape between iterations, in a list")
     bare = has_ends(call, call.op.inputs[0])
+    target = _to_hold(call, target, item, bare=bare)
+    rows = rows_of(target)
     is_own = call.loop.rows is None and (rows is None or rows.ids is None)
     if bare:
         item = with_own_rows(call, item, call.op.inputs[1])
@@ -74,6 +74,16 @@ def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
             target = list_with_rows(target, pushed(call, target, item))
         return target, item.tensor
     return target, pack(call, item, rows) if holds_packs(target) else item.tensor
+
+
+def _to_hold(call: Call, target: Value, item: Value, *, bare: bool) -> Value:
+    """The list of lists, which knows the sizes of the items of these."""
+    held, known = known_rows(item), known_rows(target)
+    if not (held.items or known.items):
+        return target
+    if bare or not held.items:
+        raise CannotVectorize(DIFFER)
+    return to_hold(call, target, held.items, are_shapes=held.are_shapes)
 
 
 def taken(
@@ -93,10 +103,21 @@ def taken(
         _tell(call, item, made, own.size)
         return StackedList.of(item, own)
     if holds_packs(source):
-        return unpack(call, item, made, rows)
+        return _holding(call, unpack(call, item, made, rows), source)
     rows = ListRows(rows.size, ids=rows.ids) if rows is not None and rows.ids is not None else None
     _tell(call, item, made, size_of_rows(call, source))
-    return StackedList.of(item, rows)
+    return _holding(call, StackedList.of(item, rows), source)
+
+
+def _holding(call: Call, item: Value, source: Value) -> Value:
+    """A list out of a list of lists, with what that knows of its items."""
+    known = known_rows(source)
+    if not known.items:
+        return item
+    rows = rows_of(item) or ListRows(call.loop.length, is_even=True)
+    return list_with_rows(
+        item, dataclasses.replace(rows, items=known.items, are_shapes=known.are_shapes)
+    )
 
 
 def holds_packs(value: Value) -> bool:
@@ -145,8 +166,6 @@ def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tens
     item = stack_list(call, value)
     if _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize("a list is kept in an optional, which XLA has not")
-    if known_rows(item).items:
-        raise CannotVectorize("lists whose items differ in shape between iterations, in a list")
     if not is_container(item):
         item = from_zero(call, item)
     elif not is_kept(item) and _tf.list_element(item.tensor) is not None:  # bare lists
@@ -324,7 +343,7 @@ def popped_elements(
     popped = next(o for o in graph.get_operations() if pops(o, given))
     dtype, shape = popped.outputs[1].dtype, dims(popped.outputs[1])
     rows = known_rows(handle)
-    if rows.items and not rows.are_shapes:
+    if rows.items and not rows.are_shapes and dtype != tf.variant:
         size = padded_shape(call, rows)
         return Cell(None, lambda: padded_stack(emit, handle.tensor, size, dtype))
     if dtype == tf.variant or not is_static(shape):

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import grown_to, known_integer, source
-from tf_pfor.converters.analysis._variant_types import declared_item
+from tf_pfor.converters.analysis._variant_types import declared_item, kind_of
 from tf_pfor.converters.lists._capacity import fixed, item_of_unset, most_of_all_rows
 from tf_pfor.converters.lists._equal_lengths import of_one_length
 from tf_pfor.converters.lists._list_rows import (
@@ -229,6 +229,8 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     source, length = from_zero(call, input_handle), known[0] if known else None
     shape = asked_shape(call, source, _element(call))
     if known_rows(source).items:
+        if call.attr("element_dtype") == tf.variant:
+            raise CannotVectorize("the lists in a list are wanted as one tensor")
         return _of_ragged_items(call, source, shape)
     if is_padded(call.op):
         return _padded(call, source, shape)
@@ -332,7 +334,8 @@ def resize(call: Call, input_handle: Value, size: Value) -> Any:
 def element_shape(call: Call, input_handle: Value) -> Any:
     """The declared shape without the loop axis; a constant where the body knows it."""
     rows = known_rows(input_handle)
-    if rows.items and not rows.are_shapes and -1 not in rows.items:
+    holds = kind_of(call, call.op.inputs[0]) if rows.items else None
+    if rows.items and holds != tf.variant and not rows.are_shapes and -1 not in rows.items:
         return shape_value(call.emit, rows.items, call.output_dtype())
     declared = declared_item(call, call.op.inputs[0])
     if declared.is_fully_defined():
