@@ -21,8 +21,7 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Cell, Value, is_static
-from tf_pfor.layouts.linear import forms
+from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes, shape_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
@@ -230,26 +229,3 @@ def _top_k_packed(call: Call, input: Value, k: Value) -> Any:
         raise CannotVectorize("how many are taken differs between iterations")
     made = call.rebuild(input=input.tensor)
     return [Ragged.packed(t, input.sizes, o) for t, o in zip(made, call.op.outputs)]
-
-
-@source("Tile")
-def tile(call: Call, input: Value, multiples: Value) -> Any:
-    """Repeated along one axis, as often as the row says."""
-    known, shape = forms(call.op.inputs[1]), input.inner_shape
-    if known is None or not is_static(shape) or not multiples.is_stacked:
-        raise CannotVectorize("how often it is repeated is not known")
-    varying = [i for i, m in enumerate(known) if m.known is None]
-    if len(varying) != 1 or any(m.known != 1 for i, m in enumerate(known) if i != varying[0]):
-        raise CannotVectorize("it is repeated along several axes")
-    (axis,) = varying
-    if not uses_packed(call):
-        raise CannotVectorize("it is repeated, under jit_compile")
-    counts = tf.cast(multiples.tensor, tf.int32)[:, axis]
-    text = "it cannot be repeated less than 0 times. The multiples are"
-    counts = after_check(call, counts >= 0, text, [counts], counts)
-    counts.set_shape([call.loop.static_length])
-    lengths = RowSizes.of(counts * shape[axis])
-    room = tf.reduce_max(tf.concat([lengths.tensor, [0]], 0))
-    at = tf.range(room) % max(shape[axis], 1)
-    wide = tf.gather(call.stacked(input), at, axis=axis + 1)
-    return from_padded(call, wide, [*shape[:axis], lengths])
