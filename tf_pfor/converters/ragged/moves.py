@@ -153,15 +153,8 @@ def spread(call: Call, input: Value, shape: Value) -> Any:
     sizes = target_sizes(call, shape, 1)
     missing = len(sizes) - rank_of(input)
     mine = [size_at(input, k - missing) for k in range(len(sizes))]
-    for k, (size, own) in enumerate(zip(sizes, mine)):
-        if own is None or not (is_one(own) or isinstance(size, RowSizes) or own == size):
-            raise CannotVectorize("what is repeated has a size that is not known")
-        if isinstance(size, RowSizes) and not is_one(own):
-            text = f"what is repeated has {own} elements along axis {k}. The shapes say"
-            is_right = tf.equal(size.tensor, own)
-            checked = after_check(call, is_right, text, [size.tensor], size.tensor)
-            checked.set_shape(size.tensor.shape)
-            sizes[k] = RowSizes.of(checked, own)
+    if not all(is_one(own) or (own is not None and own == s) for s, own in zip(sizes, mine)):
+        raise CannotVectorize("what is repeated has a size that is not known to be its own")
     changed = [k for k, (s, own) in enumerate(zip(sizes, mine)) if not same_sizes([s], [own])]
     moved = Moved(call, input, sizes, len(sizes) - 1 - max([*changed, missing - 1]))
     places = zip(moved.places[missing:], mine[missing:])

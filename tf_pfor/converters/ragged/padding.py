@@ -36,7 +36,7 @@ def pad(call: Call, input: Value, paddings: Value, *constant: Value) -> Any:
     moved, before = _wider(call, input, paddings)
     places = [at - moved.of(a) for at, a in zip(moved.places, before)]
     inside = [(at >= 0) & (at < moved.size(k)) for k, at in enumerate(places)]
-    fill = constant[0].tensor if constant else None
+    fill = tf.stop_gradient(constant[0].tensor) if constant else None  # as the kernel's
     return moved.read(places, tf.reduce_all(tf.stack(inside), 0), fill)
 
 
