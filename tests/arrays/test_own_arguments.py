@@ -46,12 +46,40 @@ BODIES = {
     "tiles of a square": (lambda x, k: tf.tile(square(x, k), [1, k]), (X, K)),
     "spread": (lambda x, k: tf.broadcast_to(x[0], [k, D]), (X, K)),
     "spread in the middle": (lambda x, k: tf.broadcast_to(x[:, None], [T, k, D]), (X, K)),
+    "diagonals": (lambda x, k: tf.linalg.diag_part(x, k=k - 1), (X, K)),
+    "a diagonal of squares": (lambda x, k: tf.linalg.diag_part(square(x, k + 1), k=1), (X, K)),
+    "set diagonals": (
+        lambda x, k: tf.linalg.set_diag(x[: k + 1], x[0, : k + 1]), (X, K)),
+    "set diagonals above": (
+        lambda x, k: tf.linalg.set_diag(square(x, k + 1), x[0, : k + 1], k=1), (X, K)),
+    "main diagonals": (lambda x, k: tf.linalg.diag_part(x[: k + 1, : 4 - k]), (X, K)),
+    "on a diagonal": (
+        lambda x, k: tf.linalg.diag(x[0], k=1 - k, padding_value=2.0) * x[0, 0], (X, K)),
+    "one hot in front": (
+        lambda x, k: tf.one_hot(tf.range(k), k, axis=0) * x[0, 0], (X, K)),
+    "one hot of cut rows in front": (
+        lambda x, k: tf.one_hot(tf.argmax(x[:k], 1), D, axis=0) * x[0, 0], (X, K)),
+    "sums along its axis": (lambda x, k: tf.reduce_sum(x, axis=k % 2), (X, K)),
+    "means along its axis": (lambda x, k: tf.reduce_mean(x, k % 2, keepdims=True), (X, K)),
+    "sums so far": (lambda x, k: tf.cumsum(x, axis=-1 - k % 2, reverse=True), (X, K)),
+    "sums so far of three axes": (
+        lambda x, k: tf.cumsum(x[:, :, None] * [1.0, 2.0], axis=k % 3), (X, K)),
+    "largest along its axis": (lambda x, k: tf.reduce_max(x[:, :, None], axis=k % 3), (X, K)),
+    "places of the largest": (lambda x, k: tf.argmax(x, axis=k % 2), (X, K)),
 }  # fmt: skip
+
+
+# An inner map loops over them, and a loop there has no results of unknown rank that differ.
+OF_UNKNOWN_RANK = (
+    "diagonals", "largest along its axis", "on a diagonal", "sums along its axis",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(BODIES))
 @pytest.mark.parametrize("site", own_rows.SITES)
 def test_values(name, site):
+    if site == "two maps" and name in OF_UNKNOWN_RANK:
+        pytest.skip("looped: its rank is not known when it is traced")
     own_rows.check_values(*BODIES[name], site)
 
 
@@ -69,6 +97,9 @@ BEYOND = {
     "paddings": lambda x, k: tf.pad(x, [[k - 1, k], [0, k]]),
     "multiples": lambda x, k: tf.tile(x, [k - 1, k]),
     "a shape": lambda x, k: tf.broadcast_to(x[:1], [k - 1, D]),
+    "a diagonal": lambda x, k: tf.linalg.diag_part(x, k=2 * k),
+    "a diagonal that is too long": lambda x, k: tf.linalg.set_diag(square(x, k), x[0, : k + 2]),
+    "an axis": lambda x, k: tf.reduce_sum(x, axis=k),
     "mirrored": lambda x, k: tf.pad(x, [[2 * k, 0], [0, 1]], "REFLECT"),
 }
 

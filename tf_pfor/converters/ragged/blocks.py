@@ -28,35 +28,25 @@ from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
 @ragged_rule("OneHot")
-def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value) -> Any:
-    """Packed: the new axis is the last one; padded where it is as deep as the row says."""
-    if depth.is_stacked:
-        return _one_hot_of_own_depth(call, indices, depth, on_value, off_value)
-    shared = not on_value.is_stacked and not off_value.is_stacked
-    if not isinstance(indices, Ragged) or not shared or not uses_packed(call):
-        raise CannotVectorize("its depth or its values differ between iterations")
-    if call.attr("axis") not in (-1, rank_of(indices)):
-        raise CannotVectorize("the new axis is not the last one")
-    return from_packed(call, call.rebuild(indices=indices.tensor, axis=-1), indices.sizes)
-
-
 @source("OneHot")
-def _one_hot_of_own_depth(
-    call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value
-) -> Any:
-    """As deep as the row says: as deep as the deepest, and cut."""
+def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value) -> Any:
+    """Packed where the new axis is behind those that differ; else padded, and as deep as any."""
     rank = rank_of(indices)
-    if not depth.is_stacked or not uses_packed(call) or on_value.is_stacked or off_value.is_stacked:
+    if on_value.is_stacked or off_value.is_stacked or not uses_packed(call):
         raise CannotVectorize("its depth or its values differ between iterations")
-    if call.attr("axis") not in (-1, rank):
-        raise CannotVectorize("the new axis is not the last one")
-    last = _own_depth(call, indices, depth)
-    most = tf.reduce_max(tf.concat([last.tensor, [0]], 0))
+    axis: int = call.attr("axis") % (rank + 1)
+    is_behind = isinstance(indices, Ragged) and axis >= indices.n_leading
+    if is_behind and not depth.is_stacked:
+        made = call.rebuild(indices=indices.tensor, axis=axis - indices.n_leading + 1)
+        return from_packed(call, made, indices.sizes)
+    last: Any = _own_depth(call, indices, depth) if depth.is_stacked else None
+    most = tf.reduce_max(tf.concat([last.tensor, [0]], 0)) if depth.is_stacked else depth.tensor
     at = indices.in_rows if isinstance(indices, Ragged) else call.stacked(indices)
-    wide = call.rebuild(indices=at, depth=most, axis=-1)
+    wide = call.rebuild(indices=at, depth=most, axis=axis + 1)
     sizes = [size_at(indices, i) for i in range(rank)]
-    known = [call.emit.dim(at, i + 1) if s is None else s for i, s in enumerate(sizes)]
-    return from_padded(call, wide, [*known, last])
+    sizes.insert(axis, last)
+    known = [call.emit.dim(wide, i + 1) if s is None else s for i, s in enumerate(sizes)]
+    return from_padded(call, wide, known)
 
 
 def _own_depth(call: Call, indices: Value, depth: Value) -> RowSizes:
