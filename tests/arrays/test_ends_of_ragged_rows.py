@@ -86,7 +86,7 @@ def test_rows_that_are_too_short_to_be_mirrored():
     """The row by itself is an error as well."""
     function, _ = PROGRAMS["reflected"]
     short = tf.RaggedTensor.from_row_lengths(tf.range(5.0), [3, 2])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="fewer than 3 elements"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="fewer elements than it is padded"):
         tf_pfor.vectorized_map(function, short)
 
 

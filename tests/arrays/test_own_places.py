@@ -1,12 +1,10 @@
 """Gathers, masks, segments, counts, scatters and sets at places that are each row's own."""
 
-import warnings
-
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.arrays import own_rows
 
 N, T, D = 4, 4, 5
 X = tf.random.stateless_normal([N, T, D], [1, 2])
@@ -157,113 +155,24 @@ BODIES = {
 }
 
 
-def run_of(name, **options):
-    body, _ = BODIES[name]
-    return lambda rows: tf_pfor.vectorized_map(
-        lambda e: body(*e) if isinstance(e, tuple) else body(e), rows, **options
-    )
-
-
-def looped(name, rows):
-    body, n = BODIES[name][0], tf.nest.flatten(rows)[-1].shape[0]
-    rows = rows if isinstance(rows, tuple) else (rows,)
-    return [body(*[x[i] for x in rows]) for i in range(n)]
-
-
-def rows_of(name):
-    return BODIES[name][1]
-
-
-def first(rows, n):
-    return tf.nest.map_structure(lambda x: x[:n], rows)
-
-
-def flat(result):
-    return result.flat_values if isinstance(result, tf.RaggedTensor) else result
-
-
-def assert_rows(found, rows):
-    for i, want in enumerate(rows):
-        got = found[i]
-        if isinstance(got, tf.RaggedTensor):
-            got, want = got.flat_values, tf.reshape(want, got.flat_values.shape)
-        assert got.dtype == want.dtype
-        assert np.size(got) == np.size(want) == 0 or got.shape == want.shape
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-
-
-def unknown(x):
-    spec = tf.type_spec_from_value(x)
-    if isinstance(x, tf.RaggedTensor):
-        return tf.RaggedTensorSpec([None] * len(x.shape), x.dtype, x.ragged_rank)
-    return tf.TensorSpec([None, *spec.shape[1:]], x.dtype)
-
-
 @pytest.mark.parametrize("name", sorted(BODIES))
-@pytest.mark.parametrize("site", ["eager", "unknown", "one row", "no rows", "chunks", "two maps"])
+@pytest.mark.parametrize("site", own_rows.SITES)
 def test_values(name, site):
-    rows, run = rows_of(name), run_of(name, fallback="error")
-    rows = first(rows, {"one row": 1, "no rows": 0}.get(site, N))
-    if site == "chunks":
-        run = run_of(name, fallback="error", chunk_size=3)
-    if site == "unknown":
-        specs = [tf.nest.map_structure(unknown, rows)]
-        found = tf.function(run, input_signature=specs)(rows)
-    elif site == "two maps":
-        found = two_maps(name, rows)
-    else:
-        found = run(rows)
-    assert_rows(found, [] if site == "no rows" else looped(name, rows))
-
-
-def two_maps(name, rows):
-    """A map of a map, of one outer row: what loops there may loop."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", tf_pfor.FallbackWarning)
-        found = tf_pfor.vectorized_map(lambda _: run_of(name)(rows), tf.range(2))
-    return found[1]
+    own_rows.check_values(*BODIES[name], site)
 
 
 @pytest.mark.parametrize("name", sorted(n for n in BODIES if n not in COUNTS))
 def test_gradients_around(name):
-    rows = rows_of(name)
-    sources = [t for t in tf.nest.flatten(rows, expand_composites=True) if t.dtype.is_floating]
-    sources += [TABLE, V]
-    found = []
-    for run in (run_of(name, fallback="error"), lambda rows: looped(name, rows)):
-        with tf.GradientTape() as tape:
-            tape.watch(sources)
-            made = run(rows)
-            parts = made if isinstance(made, list) else [flat(made)]
-            if not parts[0].dtype.is_floating:
-                return
-            y = tf.concat([tf.reshape(t, [-1]) for t in parts], 0)
-            total = tf.reduce_sum(y * tf.sin(tf.range(tf.cast(tf.size(y), tf.float32))))
-        found.append(tape.gradient(total, sources, unconnected_gradients="zero"))
-    for got, want in zip(*found):
-        got, want = tf.convert_to_tensor(got), tf.convert_to_tensor(want)
-        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+    own_rows.check_gradients_around(*BODIES[name], [TABLE, V])
 
 
 def is_inside(name):
-    return isinstance(rows_of(name), tuple) and name not in (*SETS, *COUNTS)
+    return isinstance(BODIES[name][1], tuple) and name not in (*SETS, *COUNTS)
 
 
-@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 @pytest.mark.parametrize("name", sorted(n for n in BODIES if is_inside(n)))
 def test_gradients_inside(name):
-    body, rows = BODIES[name]
-
-    def gradient(*parts):
-        (x,) = [p for p in parts if p.dtype.is_floating]
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.cast(body(*parts), tf.float32)
-            total = tf.reduce_sum(y**2)
-        return tf.convert_to_tensor(tape.gradient(total, x, unconnected_gradients="zero"))
-
-    found = tf_pfor.vectorized_map(lambda e: gradient(*e), rows)
-    assert_rows(found, [gradient(*[x[i] for x in rows]) for i in range(N)])
+    own_rows.check_gradients_inside(*BODIES[name])
 
 
 BEYOND = {

@@ -384,3 +384,14 @@ def constant_axes(call: Call, name: str, rank: int) -> list[int]:
     if found is None:
         found = call.constant(name)  # which says that it is none
     return [int(a) % rank if rank else 0 for a in found.reshape([-1])]
+
+
+def of_elements(call: Call, made: tf.Tensor, sizes: Sequence[Any]) -> Value:
+    """A result whose elements follow each other, row by row."""
+    last = max((i for i, s in enumerate(sizes) if isinstance(s, RowSizes)), default=-1)
+    if last < 0:
+        return call.like(tf.reshape(made, tf.stack([call.loop.length, *sizes])))
+    rest = sizes[last + 1 :]
+    made = tf.reshape(made, tf.stack([-1, *rest]))
+    made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
+    return from_packed(call, made, sizes[: last + 1])

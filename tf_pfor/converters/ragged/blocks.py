@@ -21,43 +21,32 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Cell, Value, is_static
-from tf_pfor.layouts.linear import forms
+from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes, shape_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
 @ragged_rule("OneHot")
-def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value) -> Any:
-    """Packed: the new axis is the last one; padded where it is as deep as the row says."""
-    if depth.is_stacked:
-        return _one_hot_of_own_depth(call, indices, depth, on_value, off_value)
-    shared = not on_value.is_stacked and not off_value.is_stacked
-    if not isinstance(indices, Ragged) or not shared or not uses_packed(call):
-        raise CannotVectorize("its depth or its values differ between iterations")
-    if call.attr("axis") not in (-1, rank_of(indices)):
-        raise CannotVectorize("the new axis is not the last one")
-    return from_packed(call, call.rebuild(indices=indices.tensor, axis=-1), indices.sizes)
-
-
 @source("OneHot")
-def _one_hot_of_own_depth(
-    call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value
-) -> Any:
-    """As deep as the row says: as deep as the deepest, and cut."""
+def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value) -> Any:
+    """Packed where the new axis is behind those that differ; else padded, and as deep as any."""
     rank = rank_of(indices)
-    if not depth.is_stacked or not uses_packed(call) or on_value.is_stacked or off_value.is_stacked:
+    if on_value.is_stacked or off_value.is_stacked or not uses_packed(call):
         raise CannotVectorize("its depth or its values differ between iterations")
-    if call.attr("axis") not in (-1, rank):
-        raise CannotVectorize("the new axis is not the last one")
-    last = _own_depth(call, indices, depth)
-    most = tf.reduce_max(tf.concat([last.tensor, [0]], 0))
+    axis: int = call.attr("axis") % (rank + 1)
+    is_behind = isinstance(indices, Ragged) and axis >= indices.n_leading
+    if is_behind and not depth.is_stacked:
+        made = call.rebuild(indices=indices.tensor, axis=axis - indices.n_leading + 1)
+        return from_packed(call, made, indices.sizes)
+    last: Any = _own_depth(call, indices, depth) if depth.is_stacked else None
+    most = tf.reduce_max(tf.concat([last.tensor, [0]], 0)) if depth.is_stacked else depth.tensor
     at = indices.in_rows if isinstance(indices, Ragged) else call.stacked(indices)
-    wide = call.rebuild(indices=at, depth=most, axis=-1)
+    wide = call.rebuild(indices=at, depth=most, axis=axis + 1)
     sizes = [size_at(indices, i) for i in range(rank)]
-    known = [call.emit.dim(at, i + 1) if s is None else s for i, s in enumerate(sizes)]
-    return from_padded(call, wide, [*known, last])
+    sizes.insert(axis, last)
+    known = [call.emit.dim(wide, i + 1) if s is None else s for i, s in enumerate(sizes)]
+    return from_padded(call, wide, known)
 
 
 def _own_depth(call: Call, indices: Value, depth: Value) -> RowSizes:
@@ -230,26 +219,3 @@ def _top_k_packed(call: Call, input: Value, k: Value) -> Any:
         raise CannotVectorize("how many are taken differs between iterations")
     made = call.rebuild(input=input.tensor)
     return [Ragged.packed(t, input.sizes, o) for t, o in zip(made, call.op.outputs)]
-
-
-@source("Tile")
-def tile(call: Call, input: Value, multiples: Value) -> Any:
-    """Repeated along one axis, as often as the row says."""
-    known, shape = forms(call.op.inputs[1]), input.inner_shape
-    if known is None or not is_static(shape) or not multiples.is_stacked:
-        raise CannotVectorize("how often it is repeated is not known")
-    varying = [i for i, m in enumerate(known) if m.known is None]
-    if len(varying) != 1 or any(m.known != 1 for i, m in enumerate(known) if i != varying[0]):
-        raise CannotVectorize("it is repeated along several axes")
-    (axis,) = varying
-    if not uses_packed(call):
-        raise CannotVectorize("it is repeated, under jit_compile")
-    counts = tf.cast(multiples.tensor, tf.int32)[:, axis]
-    text = "it cannot be repeated less than 0 times. The multiples are"
-    counts = after_check(call, counts >= 0, text, [counts], counts)
-    counts.set_shape([call.loop.static_length])
-    lengths = RowSizes.of(counts * shape[axis])
-    room = tf.reduce_max(tf.concat([lengths.tensor, [0]], 0))
-    at = tf.range(room) % max(shape[axis], 1)
-    wide = tf.gather(call.stacked(input), at, axis=axis + 1)
-    return from_padded(call, wide, [*shape[:axis], lengths])

@@ -15,20 +15,24 @@ import tensorflow as tf
 
 from tf_pfor.converters.math._families import table
 from tf_pfor.converters.ragged._forms import (
+    after_check,
     agreed,
     aligned,
     from_padded,
+    of_equal_room,
     rank_of,
     size_at,
     squared,
     uses_packed,
+    with_room,
 )
+from tf_pfor.converters.ragged._windows import Moved, size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import masked
-from tf_pfor.layouts.ragged import Ragged, RowSizes
-from tf_pfor.layouts.ragged_rules import ragged_rule
+from tf_pfor.layouts.ragged import Ragged, RowSizes, same_sizes
+from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 _OF_MATRICES = """
     Cholesky LogMatrixDeterminant MatrixDeterminant MatrixInverse
@@ -167,47 +171,106 @@ def band_part(call: Call, input: Value, num_lower: Value, num_upper: Value) -> A
 
 
 @ragged_rule("MatrixDiagV3")
-def matrix_diag(call: Call, diagonal: Value, *_: Value) -> Any:
-    """The main diagonal of a square matrix of the row's own size."""
-    if not isinstance(diagonal, Ragged) or not _is_plain(call, "k", "padding_value"):
-        raise CannotVectorize("it is not the main diagonal")
+@source("MatrixDiagV3")
+def matrix_diag(
+    call: Call, diagonal: Value, k: Value, num_rows: Value, num_cols: Value, padding_value: Value
+) -> Any:
+    """A diagonal of a square matrix of the row's own size."""
     if not all(call.maybe_constant(name) == -1 for name in ("num_rows", "num_cols")):
         raise CannotVectorize("the matrix is of a size that is given")
+    del num_rows, num_cols
     rank = rank_of(diagonal)
-    if diagonal.n_leading < rank and uses_packed(call):
+    is_shared = not k.is_stacked and not padding_value.is_stacked and uses_packed(call)
+    if isinstance(diagonal, Ragged) and is_shared and diagonal.n_leading < rank:
         return _packed(call, diagonal, call.rebuild(diagonal=diagonal.tensor))
-    made = call.rebuild(diagonal=diagonal.in_rows)
-    return from_padded(call, made, [*diagonal.sizes, diagonal.sizes[-1]])
+    if isinstance(diagonal, Ragged) and _is_plain(call, "k", "padding_value"):
+        made = call.rebuild(diagonal=diagonal.in_rows)
+        return from_padded(call, made, [*diagonal.sizes, diagonal.sizes[-1]])
+    which, sizes = _one_diagonal(call, k), _all_sizes(diagonal)
+    size = size_plus(sizes[-1], abs(which))
+    moved = Moved(call, diagonal, [*sizes[:-1], size, size], 0)
+    *front, row, column = moved.places
+    offset = moved.of(which)
+    at = tf.where(offset < 0, column, row)
+    return moved.read([*front, at], tf.equal(column - row, offset), padding_value.tensor)
 
 
 @ragged_rule("MatrixDiagPartV3")
-def diag_part(call: Call, input: Value, *_: Value) -> Any:
-    """The main diagonal of a square matrix."""
-    if not isinstance(input, Ragged) or not _is_plain(call, "k", "padding_value"):
-        raise CannotVectorize("it is not the main diagonal")
-    if input.n_leading <= rank_of(input) - 2 and uses_packed(call):
-        return _packed(call, input, call.rebuild(input=input.tensor))
-    input = squared(call, input)
-    _square(input)
-    made = call.rebuild(input=input.in_rows)
-    return from_padded(call, made, input.sizes[:-1])
+@source("MatrixDiagPartV3")
+def diag_part(call: Call, input: Value, k: Value, padding_value: Value) -> Any:
+    """A diagonal: the main one of a square matrix, or any of any."""
+    del padding_value
+    if isinstance(input, Ragged) and not k.is_stacked:
+        if input.n_leading <= rank_of(input) - 2 and uses_packed(call):
+            return _packed(call, input, call.rebuild(input=input.tensor))
+        if _is_plain(call, "k") and _is_square(input):
+            made = call.rebuild(input=input.in_rows)
+            return from_padded(call, made, input.sizes[:-1])
+    which: Any = _one_diagonal(call, k)
+    *front, height, width = _all_sizes(input)
+    rows, columns = (s.tensor if isinstance(s, RowSizes) else s for s in (height, width))
+    is_right = tf.equal(which, 0) | ((which > -rows) & (which < columns))
+    text = "the matrix does not have such a diagonal in some iterations. They are"
+    below, above = tf.maximum(-which, 0), tf.maximum(which, 0)
+    length = tf.minimum(rows - below, columns - above)
+    n: Any = call.loop.length
+    length = tf.broadcast_to(after_check(call, is_right, text, [which], length), tf.stack([n]))
+    length.set_shape([call.loop.static_length])
+    moved = Moved(call, input, [*front, RowSizes.of(length)], 0)
+    *front, at = moved.places
+    return moved.read([*front, at + moved.of(below), at + moved.of(above)])
+
+
+def _one_diagonal(call: Call, k: Value) -> Any:
+    """Which diagonal it is: an int, or int32 [n]."""
+    known = call.maybe_constant("k")
+    if known is not None and known.size == 1:
+        return int(known.reshape([-1])[0])
+    if not k.is_stacked or k.inner_shape not in ((), (1,)):
+        raise CannotVectorize("several diagonals")
+    return tf.reshape(k.tensor, [-1])
+
+
+def _all_sizes(value: Value) -> list[Any]:
+    """The sizes of all axes, which must be known."""
+    sizes = [size_at(value, i) for i in range(rank_of(value))]
+    if None in sizes:
+        raise CannotVectorize("the size of an axis is not known before running")
+    return sizes
 
 
 @ragged_rule("MatrixSetDiagV3")
-def set_diag(call: Call, input: Value, diagonal: Value, *_: Value) -> Any:
-    """The main diagonal of a square matrix, of as many numbers."""
-    if not isinstance(input, Ragged) or not isinstance(diagonal, Ragged):
-        raise CannotVectorize("one of its inputs has the same shape in all iterations")
-    if not _is_plain(call, "k"):
-        raise CannotVectorize("it is not the main diagonal")
-    matrix, numbers, last = squared(call, input), diagonal, rank_of(input) - 1
-    if numbers.sizes[-1] is not _square(matrix):
-        matrix = agreed(call, (matrix, last - 1), (numbers, last - 1))[0]
-        matrix, numbers = agreed(call, (matrix, last), (numbers, last - 1))
-    assert isinstance(matrix, Ragged)
-    assert isinstance(numbers, Ragged)
-    made = call.rebuild(input=matrix.in_rows, diagonal=numbers.in_rows)
-    return from_padded(call, made, matrix.sizes)
+@source("MatrixSetDiagV3")
+def set_diag(call: Call, input: Value, diagonal: Value, k: Value) -> Any:
+    """One diagonal, of as many numbers as that has."""
+    sizes, numbers = _all_sizes(input), _all_sizes(diagonal)
+    is_known = isinstance(input, Ragged) and _is_square(input) and sizes[-1] is numbers[-1]
+    if is_known and _is_plain(call, "k"):
+        made = call.rebuild(input=input.in_rows, diagonal=diagonal.in_rows)  # type: ignore[attr-defined]
+        return from_padded(call, made, sizes)
+    which: Any = _one_diagonal(call, k)
+    if not uses_packed(call) or not same_sizes(sizes[:-2], numbers[:-1]):
+        raise CannotVectorize("diagonals whose lengths cannot be checked, or several of them")
+    rows, columns, own = (s.tensor if isinstance(s, RowSizes) else s
+                          for s in (*sizes[-2:], numbers[-1]))  # fmt: skip
+    below, above = tf.maximum(-which, 0), tf.maximum(which, 0)
+    is_right = tf.equal(own, tf.minimum(rows - below, columns - above))
+    text = "the diagonal is not as long as that of the matrix in some iterations. Lengths are"
+    below = after_check(call, is_right, text, [own], below)
+    x, line = (v.in_rows if isinstance(v, Ragged) else call.stacked(v) for v in (input, diagonal))
+    x, line = of_equal_room([x, line], sizes[:-2])
+    at: Any = tf.range(tf.shape(x)[-2])
+    ones = [1] * (len(sizes) - 2)
+    below, which = (tf.reshape(t, [-1, *ones, 1]) for t in (below, which))
+    line = with_room(line, len(numbers), 1)
+    place: Any = tf.clip_by_value(at - below, 0, tf.shape(line)[-1] - 1)
+    shape = tf.concat([tf.shape(x)[:-2], tf.shape(at)], 0)
+    each = tf.gather(
+        line, tf.broadcast_to(place, shape), axis=len(numbers), batch_dims=len(numbers)
+    )
+    offset = tf.range(tf.shape(x)[-1]) - at[:, None]
+    made = tf.where(tf.equal(offset, which[..., None]), each[..., None], x)
+    return from_padded(call, made, sizes)
 
 
 def _is_plain(call: Call, *names: str) -> bool:
@@ -231,16 +294,22 @@ def _corner(call: Call, made: tf.Tensor, input: Ragged, axes: int) -> Value:
     return from_padded(call, made, [*input.sizes[:-2], *input.sizes[-2:][:axes]])
 
 
+def _is_square(input: Ragged) -> bool:
+    """Whether the last two axes, the only ones that differ, are known to have one size."""
+    last = input.sizes[-2:]
+    is_own = len(input.sizes) == rank_of(input) and len(input.ragged_axes) == 2
+    return is_own and isinstance(last[-1], RowSizes) and last[0] is last[-1]
+
+
 def _square(input: Ragged) -> RowSizes:
     """The size of the square matrices, the only axes that differ.
 
     Raises:
       CannotVectorize: if they are not known to be square.
     """
-    size = input.sizes[-1]
-    own = len(input.sizes) == rank_of(input) and isinstance(size, RowSizes)
-    if not own or input.sizes[-2] is not size or len(input.ragged_axes) != 2:
+    if not _is_square(input):
         raise CannotVectorize("the matrices are not known to be square")
+    size = input.sizes[-1]
     assert isinstance(size, RowSizes)
     return size
 

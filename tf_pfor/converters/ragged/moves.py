@@ -22,6 +22,7 @@ from tf_pfor.converters.ragged._forms import (
     sizes_from,
     uses_packed,
 )
+from tf_pfor.converters.ragged._windows import Moved, size_times
 from tf_pfor.converters.ragged.shapes import target_sizes, without_axes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -84,6 +85,11 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
         known = call.maybe_constant("multiples")
         if known is not None:
             return repeated(call, input, [int(m) for m in known])
+    if call.op_type == "Tile" and uses_packed(call):
+        wanted = target_sizes(call, shape, 1)
+        mine = [size_at(input, i) for i in range(len(wanted))]
+        if not all(is_one(m) or is_one(t) for m, t in zip(mine, wanted)):
+            return _tiled(call, input, wanted)
     if not isinstance(shape, RowShape):
         if not isinstance(input, Ragged):
             raise CannotVectorize("what is repeated differs in shape")
@@ -119,6 +125,41 @@ def broadcast_to(call: Call, input: Value, shape: Value) -> Any:
         packed = tf.broadcast_to(packed, tf.stack([tf.shape(packed)[0], *sizes[last + 1 :]]))
     packed.set_shape([None, *[s if isinstance(s, int) else None for s in sizes[last + 1 :]]])
     return from_packed(call, packed, sizes[: last + 1])
+
+
+@source("Tile")
+def tile(call: Call, input: Value, multiples: Value) -> Any:
+    """Repeated as often as the row says."""
+    if not multiples.is_stacked:
+        raise CannotVectorize("what is repeated differs in shape")
+    return _tiled(call, input, target_sizes(call, multiples, 1))
+
+
+def _tiled(call: Call, x: Value, multiples: list[Any]) -> Value:
+    """Repeated along any axes, as often as the row says: the places modulo the sizes."""
+    changed = [k for k, m in enumerate(multiples) if not is_one(m)]
+    changed += x.ragged_axes if isinstance(x, Ragged) else []
+    behind = len(multiples) - 1 - max(changed, default=-1)
+    mine = [size_at(x, k) for k in range(len(multiples))]
+    if None in mine:
+        raise CannotVectorize("the size of what is repeated is not known")
+    sizes = [size_times(m, t) for m, t in zip(mine, multiples)]
+    moved = Moved(call, x, sizes, behind)
+    return moved.read([at % moved.size(k) for k, at in enumerate(moved.places)])
+
+
+@source("BroadcastTo")
+def spread(call: Call, input: Value, shape: Value) -> Any:
+    """What has one shape, repeated to a shape of the row."""
+    sizes = target_sizes(call, shape, 1)
+    missing = len(sizes) - rank_of(input)
+    mine = [size_at(input, k - missing) for k in range(len(sizes))]
+    if not all(is_one(own) or (own is not None and own == s) for s, own in zip(sizes, mine)):
+        raise CannotVectorize("what is repeated has a size that is not known to be its own")
+    changed = [k for k, (s, own) in enumerate(zip(sizes, mine)) if not same_sizes([s], [own])]
+    moved = Moved(call, input, sizes, len(sizes) - 1 - max([*changed, missing - 1]))
+    places = zip(moved.places[missing:], mine[missing:])
+    return moved.read([0 if is_one(own) else at for at, own in places])
 
 
 def _repeated_sizes(x: Value, multiples: list[Any]) -> list[Any]:

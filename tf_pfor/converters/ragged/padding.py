@@ -11,43 +11,96 @@ from tf_pfor.converters.ragged._forms import (
     after_check,
     from_packed,
     from_padded,
-    row_ids,
-    row_starts,
+    size_at,
     uses_packed,
 )
+from tf_pfor.converters.ragged._windows import Moved, size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.linear import Form, forms
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes
-from tf_pfor.layouts.ragged_rules import ragged_rule
+from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
 @ragged_rule("Pad PadV2")
+@source("Pad PadV2")
 def pad(call: Call, input: Value, paddings: Value, *constant: Value) -> Any:
-    """The gradient of a Slice to a size of the row: zeros around, up to one shape."""
-    if constant:
-        filled = call.maybe_constant("constant_values")
-        if filled is None or filled != 0:
-            raise CannotVectorize("rows of different shapes are padded by other numbers than zero")
+    """Numbers around: zeros up to one shape, as in the gradient of a Slice, or any others."""
+    filled = call.maybe_constant("constant_values") if constant else 0
+    found = None
+    if filled is not None and filled == 0 and isinstance(input, Ragged):
+        found = _among_zeros(call, input, paddings)
+    if found is not None:
+        return found
+    moved, before = _wider(call, input, paddings)
+    places = [at - moved.of(a) for at, a in zip(moved.places, before)]
+    inside = [(at >= 0) & (at < moved.size(k)) for k, at in enumerate(places)]
+    fill = tf.stop_gradient(constant[0].tensor) if constant else None  # as the kernel's
+    return moved.read(places, tf.reduce_all(tf.stack(inside), 0), fill)
+
+
+def _wider(call: Call, x: Value, paddings: Value) -> tuple[Moved, list[Any]]:
+    """A result that is larger than ``x``, and how much stands before each axis."""
+    amounts, target, found = _amounts(call, paddings), call.output_shape(), list[Any]()
+    known = forms(call.op.inputs[1])
+    for axis, (a, b) in enumerate(amounts):
+        size = target[axis] if target is not None else None
+        own = size_at(x, axis)
+        if size is None and isinstance(own, RowSizes) and known is not None:
+            assert isinstance(x, Ragged)
+            size = _one_size(call, x, axis, [_resolved(call, amount) for amount in known[axis]])
+        if size is None and own is None:
+            raise CannotVectorize("the size of what is padded is not known")
+        found.append(size_plus(own, a, b) if size is None else size)
+    changed = [
+        k for k, pair in enumerate(amounts) if not all(isinstance(a, int) and a == 0 for a in pair)
+    ]
+    changed += x.ragged_axes if isinstance(x, Ragged) else []
+    behind = len(found) - 1 - max(changed, default=0)
+    return Moved(call, x, found, behind), [a for a, _ in amounts]
+
+
+def _amounts(call: Call, paddings: Value) -> list[tuple[Any, Any]]:
+    """How much stands before and behind each axis: ints, scalars, or int32 [n]."""
+    found = call.maybe_constant("paddings")
+    if found is not None:
+        return [(int(a), int(b)) for a, b in found]
+    if not paddings.inner_shape or paddings.inner_shape[0] is None:
+        raise CannotVectorize("how many axes are padded is not known")
+    numbers: Any = tf.cast(paddings.tensor, tf.int32)
+    text = "paddings must not be negative. They are"
+    numbers = after_check(call, numbers >= 0, text, [numbers], numbers)
+    numbers.set_shape(paddings.tensor.shape)
+    known = forms(call.op.inputs[1])
+    each: list[tuple[Any, Any]] = []
+    for axis in range(paddings.inner_shape[0]):
+        sides: list[Any] = [numbers[..., axis, side] for side in (0, 1)]
+        if known is not None:
+            fixed = [amount.known for amount in known[axis]]
+            sides = [x if k is None else int(k) for x, k in zip(sides, fixed)]
+        each.append((sides[0], sides[1]))
+    return each
+
+
+def _among_zeros(call: Call, input: Ragged, paddings: Value) -> Value | None:
+    """Zeros around, in the form that the rows have; None where it takes the places of all."""
     target, known = call.output_shape(), forms(call.op.inputs[1])
     amounts: Any = call.maybe_constant("paddings")
-    if isinstance(input, Ragged) and amounts is not None and uses_packed(call):
+    if amounts is not None and uses_packed(call):
         count = input.n_leading
         if not amounts[:count].any():  # behind the axes that differ
             behind = np.concatenate([[[0, 0]], amounts[count:]])
             return from_packed(call, tf.pad(input.tensor, behind), input.sizes)
-    if isinstance(input, Ragged) and amounts is not None and len(input.ragged_axes) > 1:
+    if amounts is not None and len(input.ragged_axes) > 1:
         return _around(call, input, amounts)
-    if not isinstance(input, Ragged) or known is None or len(input.ragged_axes) != 1:
-        raise CannotVectorize("rows of several axes that differ are padded by numbers of the row")
+    if known is None or len(input.ragged_axes) != 1:
+        return None
     (axis,) = input.ragged_axes
     known = [[_resolved(call, amount) for amount in row] for row in known]
     others = [amount.known for i, row in enumerate(known) if i != axis for amount in row]
     if any(amount != 0 for amount in others):
-        if amounts is not None:
-            return _around(call, input, amounts)
-        raise CannotVectorize("other axes are padded as well")
+        return None if amounts is None else _around(call, input, amounts)
     amounts = tf.cast(call.stacked(paddings), tf.int32)[:, axis]
     one = target[axis] if is_static(target) else _one_size(call, input, axis, known[axis])
     if one is not None:
@@ -64,34 +117,20 @@ def pad(call: Call, input: Value, paddings: Value, *constant: Value) -> Any:
 
 
 @ragged_rule("MirrorPad")
+@source("MirrorPad")
 def mirror_pad(call: Call, input: Value, paddings: Value) -> Any:
     """Rows with their own elements around them, in reverse order."""
-    del paddings
-    amounts: Any = call.constant("paddings")
-    if not isinstance(input, Ragged) or not uses_packed(call) or input.n_leading != 1:
-        raise CannotVectorize("rows of several axes that differ are mirrored, or padded by numbers")
-    packed, (size,) = input.tensor, input.sizes
-    assert isinstance(size, RowSizes)
+    moved, before = _wider(call, input, paddings)
     edge = int("REFLECT" in str(call.attr("mode")))  # which is not repeated
-    for axis, (front, back) in enumerate(amounts):
-        if axis and front + back:  # the kernel takes nothing that is empty
-            all_of_it: Any = tf.shape(packed)[axis]
-            at = _mirrored(tf.range(all_of_it + int(front + back)) - int(front), all_of_it, edge)
-            packed = tf.gather(packed, at, axis=axis)
-    front, back = map(int, amounts[0])
-    if not front + back:
-        return from_packed(call, packed, [size])
-    least = max(front, back) + edge
-    text = f"a row has fewer than {least} elements, and cannot be mirrored. Sizes are"
-    own = after_check(call, size.tensor >= least, text, [size.tensor], size.tensor)
-    own.set_shape(size.tensor.shape)
-    most = None if size.most is None else size.most + front + back
-    wide = RowSizes.of(own + front + back, most)
-    rows = row_ids([wide])
-    length = tf.gather(own, rows)
-    at: Any = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([wide]), rows) - front
-    at = tf.gather(size.starts, rows) + _mirrored(at, length, edge)
-    return from_packed(call, tf.gather(packed, at), [wide])
+    places, right = list[Any](), list[Any]()
+    for axis, (at, a) in enumerate(zip(moved.places, before)):
+        own = moved.size(axis)
+        at -= moved.of(a)
+        right.append((at >= edge - own) & (at < 2 * own - edge))
+        places.append(_mirrored(at, own, edge))
+    text = "a row has fewer elements than it is padded by, and cannot be mirrored. Paddings are"
+    places[0] = after_check(call, tf.stack(right), text, [paddings.tensor], places[0])
+    return moved.read(places)
 
 
 def _mirrored(at: Any, size: Any, edge: int) -> Any:

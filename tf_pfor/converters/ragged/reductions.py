@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor.converters.math._axis_by_row import own_axis
 from tf_pfor.converters.ragged._forms import (
     after_check,
     constant_axes,
@@ -15,16 +16,18 @@ from tf_pfor.converters.ragged._forms import (
     from_padded,
     rank_of,
     row_ids,
+    size_at,
     takes_packed,
     uses_packed,
     with_room,
 )
+from tf_pfor.converters.ragged._windows import Moved
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import mask_of, masked
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, size_value
-from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
+from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule, rule_of, source
 from tf_pfor.layouts.row_sizes import dim
 
 
@@ -244,3 +247,48 @@ def arg_max(call: Call, input: Ragged, dimension: Value) -> Any:
         tensor = with_room(tensor, at + 1, 1)  # if there are no rows
     left = [s for i, s in enumerate(input.sizes) if i != at]
     return from_padded(call, call.rebuild(input=tensor, dimension=np.int32(at + 1)), left)
+
+
+# ---------------------------------------------------------------------------
+# Along an axis of the row
+# ---------------------------------------------------------------------------
+
+
+@source("All Any ArgMax ArgMin Cumprod Cumsum Max Mean Min Prod Sum")
+def along_own_axis(call: Call, x: Value, axis: Value) -> Any:
+    """The axis of each row moves to the front: then rows that differ in shape have one axis."""
+    rank, name = rank_of(x), list(call.inputs)[1]
+    dims = [size_at(x, k) for k in range(rank)]
+    if not axis.is_stacked or None in dims:
+        raise CannotVectorize("the axis differs between iterations, and sizes are unknown")
+    own = own_axis(call, axis, rank)
+    sizes: Any = [tf.gather(tf.stack(dims), own)]
+    sizes += [tf.where(k - 1 < own, dims[k - 1], dims[k]) for k in range(1, rank)]
+    for size in sizes:
+        size.set_shape([call.loop.static_length])
+    front = Moved(call, x, [RowSizes.of(s, _largest(dims)) for s in sizes], 0)
+    of, at = front.of(own), front.places
+    behind = [*[tf.where(k < of, at[k + 1], at[k]) for k in range(rank - 1)], at[-1]]
+    turned = front.read([tf.where(tf.equal(of, k), at[0], behind[k]) for k in range(rank)])
+    first = Value.unstacked(call.emit.constant(0, tf.int32), np.asarray(0, np.int32))
+    inner, rule = call.again(call.op, {**call.inputs, name: first}), rule_of(call.op_type)
+    assert rule is not None
+    made = rule(inner, turned, first)
+    keeps = "keep_dims" in call.attrs and call.attr("keep_dims")
+    return _turned_back(call, made, own, dims) if keeps or call.op_type in _NEUTRAL else made
+
+
+def _turned_back(call: Call, x: Value, own: tf.Tensor, dims: list[Any]) -> Value:
+    """The first axis of rows to the place of that of the row."""
+    sizes: list[Any] = list(dims)
+    if call.op_type not in _NEUTRAL:  # it is kept, with one element
+        sizes = [RowSizes.of(tf.where(tf.equal(own, k), 1, d)) for k, d in enumerate(dims)]
+    back = Moved(call, x, sizes, 0)
+    of, at = back.of(own), back.places
+    first = tf.add_n([tf.where(tf.equal(of, k), place, 0) for k, place in enumerate(at)])
+    others = [tf.where(k - 1 < of, at[k - 1], at[k]) for k in range(1, len(dims))]
+    return back.read([first, *others])
+
+
+def _largest(dims: list[Any]) -> int | None:
+    return max(dims) if all(isinstance(d, int) for d in dims) else None

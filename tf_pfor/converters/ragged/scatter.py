@@ -17,6 +17,7 @@ from tf_pfor.converters.ragged._forms import (
     from_packed,
     from_padded,
     is_one,
+    of_elements,
     of_equal_room,
     padded,
     rank_of,
@@ -315,7 +316,7 @@ def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
         total = tf.cast(tf.reduce_sum(_counts_of(call, sizes[:count])), at.dtype)
         rest = [tf.cast(s, at.dtype) for s in sizes[count:]]
         made = tf.scatter_nd(place[:, None], values, tf.stack([total + 1, *rest]))[:-1]
-        return _of_own_shapes(call, made, sizes)
+        return of_elements(call, made, sizes)
     if not isinstance(indices, Ragged):
         raise CannotVectorize("the values, of one number, differ in shape")
     n: Any = call.loop.length
@@ -385,17 +386,6 @@ def _packed_places(call: Call, at: tf.Tensor, rows: tf.Tensor, sizes: Sequence[A
     place = after_check(call, tf.stack(inside), text, shapes, place)
     starts = tf.cumsum(_counts_of(call, sizes), exclusive=True)
     return place + tf.gather(tf.cast(starts, dtype), rows)
-
-
-def _of_own_shapes(call: Call, made: tf.Tensor, sizes: Sequence[Any]) -> Value:
-    """A result whose elements follow each other, row by row."""
-    last = max((i for i, s in enumerate(sizes) if isinstance(s, RowSizes)), default=-1)
-    if last < 0:
-        return call.like(tf.reshape(made, tf.stack([call.loop.length, *sizes])))
-    rest = sizes[last + 1 :]
-    made = tf.reshape(made, tf.stack([-1, *rest]))
-    made.set_shape([None, *[s if isinstance(s, int) else None for s in rest]])
-    return from_packed(call, made, sizes[: last + 1])
 
 
 _SCATTERS = (
@@ -477,7 +467,7 @@ def _sparse_into_rows(call: Call, indices: Value, shape: Value, values: Value) -
     place = _packed_places(call, at, rows, sizes)
     total = tf.cast(tf.reduce_sum(_counts_of(call, sizes)), at.dtype)
     made = call.rebuild(sparse_indices=place[:, None], output_shape=total[None], sparse_values=flat)
-    return _of_own_shapes(call, made, sizes)
+    return of_elements(call, made, sizes)
 
 
 def _places(call: Call, indices: Value, updates: Value) -> tuple[tf.Tensor, tf.Tensor]:

@@ -1,0 +1,118 @@
+"""Paddings, multiples, shapes, diagonals and axes that are numbers of the row."""
+
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.arrays import own_rows
+
+N, T, D = 4, 4, 5
+X = tf.random.stateless_normal([N, T, D], [1, 2])
+K = tf.constant([2, 3, 0, 1])
+LINES = tf.RaggedTensor.from_row_lengths(tf.random.stateless_normal([10], [1, 3]), [3, 4, 2, 1])
+SHARED = tf.random.stateless_normal([2, 3], [1, 4])
+VALUE = tf.random.stateless_normal([N], [1, 5])
+
+
+def square(x, k):
+    return x[: k + 1, : k + 1]
+
+
+# name -> (body of the parts of a row, the rows)
+BODIES = {
+    "behind": (lambda x, k: tf.pad(x, [[0, k], [0, 0]]), (X, K)),
+    "around": (lambda x, k: tf.pad(x, [[k, 1], [1, k]]), (X, K)),
+    "around, with a value": (
+        lambda x, k: tf.pad(x, [[k, 1], [0, 0]], constant_values=3.0), (X, K)),
+    "around, with its value": (
+        lambda x, k: tf.pad(x, [[k, 1], [0, k]], constant_values=tf.reduce_max(x)), (X, K)),
+    "shared, around": (lambda x, k: tf.pad(SHARED * x[0, 0], [[k, k], [0, 0]]), (X, K)),
+    "line with a value": (lambda x: tf.pad(x, [[1, 1]], constant_values=2.0), LINES),
+    "line by its number": (
+        lambda x, k: tf.pad(x, [[k, 1]], constant_values=2.0), (LINES, K)),
+    "up to one size": (
+        lambda x: tf.pad(x, [[0, 5 - tf.size(x)]], constant_values=-1.0), LINES),
+    "squares up to one size": (
+        lambda x, k: tf.pad(square(x, k), [[0, 4 - k], [0, 4 - k]]), (X, K)),
+    "square by its number": (
+        lambda x, k: tf.pad(square(x, k), [[0, k], [1, k]]), (X, K)),
+    "mirrored": (lambda x, k: tf.pad(x, [[k, 0], [0, 1]], "REFLECT"), (X, K)),
+    "mirrored, also the edge": (lambda x, k: tf.pad(x, [[0, 1], [k, k]], "SYMMETRIC"), (X, K)),
+    "tiles": (lambda x, k: tf.tile(x, [k, k]), (X, K)),
+    "tiles along one axis": (lambda x, k: tf.tile(x, [1, k]), (X, K)),
+    "tiles, some as often": (lambda x, k: tf.tile(x, [k, 2]), (X, K)),
+    "tiles of a shared tensor": (lambda x, k: tf.tile(SHARED, [k, 1]) * x[0, 0], (X, K)),
+    "tiles of a line": (lambda x, k: tf.tile(x, [k]), (LINES, K)),
+    "tiles of a square": (lambda x, k: tf.tile(square(x, k), [1, k]), (X, K)),
+    "spread": (lambda x, k: tf.broadcast_to(x[0], [k, D]), (X, K)),
+    "spread in the middle": (lambda x, k: tf.broadcast_to(x[:, None], [T, k, D]), (X, K)),
+    "diagonals": (lambda x, k: tf.linalg.diag_part(x, k=k - 1), (X, K)),
+    "a diagonal of squares": (lambda x, k: tf.linalg.diag_part(square(x, k + 1), k=1), (X, K)),
+    "set diagonals": (
+        lambda x, k: tf.linalg.set_diag(x[: k + 1], x[0, : k + 1]), (X, K)),
+    "set diagonals above": (
+        lambda x, k: tf.linalg.set_diag(square(x, k + 1), x[0, : k + 1], k=1), (X, K)),
+    "main diagonals": (lambda x, k: tf.linalg.diag_part(x[: k + 1, : 4 - k]), (X, K)),
+    "on a diagonal": (
+        lambda x, k: tf.linalg.diag(x[0], k=1 - k, padding_value=2.0) * x[0, 0], (X, K)),
+    "one hot in front": (
+        lambda x, k: tf.one_hot(tf.range(k), k, axis=0) * x[0, 0], (X, K)),
+    "one hot of cut rows in front": (
+        lambda x, k: tf.one_hot(tf.argmax(x[:k], 1), D, axis=0) * x[0, 0], (X, K)),
+    "sums along its axis": (lambda x, k: tf.reduce_sum(x, axis=k % 2), (X, K)),
+    "means along its axis": (lambda x, k: tf.reduce_mean(x, k % 2, keepdims=True), (X, K)),
+    "sums so far": (lambda x, k: tf.cumsum(x, axis=-1 - k % 2, reverse=True), (X, K)),
+    "sums so far of three axes": (
+        lambda x, k: tf.cumsum(x[:, :, None] * [1.0, 2.0], axis=k % 3), (X, K)),
+    "largest along its axis": (lambda x, k: tf.reduce_max(x[:, :, None], axis=k % 3), (X, K)),
+    "places of the largest": (lambda x, k: tf.argmax(x, axis=k % 2), (X, K)),
+}  # fmt: skip
+
+
+# An inner map loops over them, and a loop there has no results of unknown rank that differ.
+OF_UNKNOWN_RANK = (
+    "diagonals", "largest along its axis", "on a diagonal", "sums along its axis",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(BODIES))
+@pytest.mark.parametrize("site", own_rows.SITES)
+def test_values(name, site):
+    if site == "two maps" and name in OF_UNKNOWN_RANK:
+        pytest.skip("looped: its rank is not known when it is traced")
+    own_rows.check_values(*BODIES[name], site)
+
+
+@pytest.mark.parametrize("name", sorted(BODIES))
+def test_gradients_around(name):
+    own_rows.check_gradients_around(*BODIES[name], [SHARED])
+
+
+@pytest.mark.parametrize("name", sorted(n for n in BODIES if isinstance(BODIES[n][1], tuple)))
+def test_gradients_inside(name):
+    own_rows.check_gradients_inside(*BODIES[name])
+
+
+BEYOND = {
+    "paddings": lambda x, k: tf.pad(x, [[k - 1, k], [0, k]]),
+    "multiples": lambda x, k: tf.tile(x, [k - 1, k]),
+    "a shape": lambda x, k: tf.broadcast_to(x[:1], [k - 1, D]),
+    "a diagonal": lambda x, k: tf.linalg.diag_part(x, k=2 * k),
+    "a diagonal that is too long": lambda x, k: tf.linalg.set_diag(square(x, k), x[0, : k + 2]),
+    "an axis": lambda x, k: tf.reduce_sum(x, axis=k),
+    "mirrored": lambda x, k: tf.pad(x, [[2 * k, 0], [0, 1]], "REFLECT"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(BEYOND))
+def test_what_a_row_refuses_is_an_error(name):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_own_arguments.py:\d+"):
+        own_rows.mapped(BEYOND[name], (X, K), fallback="error")
+
+
+def test_strings():
+    words = tf.constant([["a", "b"], ["c", "d"], ["e", "f"], ["g", "h"]])
+    found = tf_pfor.vectorized_map(
+        lambda e: tf.pad(e[0], [[e[1], 0]], constant_values="-"), (words, K), fallback="error"
+    )
+    assert found[0].numpy().tolist() == [b"-", b"-", b"a", b"b"]
