@@ -135,6 +135,11 @@ def split_by_sizes(call: Call, value: Value, size_splits: Value, split_dim: Valu
 @ragged_rule("Unpack")
 def unpack(call: Call, value: Ragged) -> Any:
     """Along an axis that all rows share."""
+    before, num = call.attr("axis") % rank_of(value), call.attr("num")
+    if before < value.n_leading and isinstance(value.sizes[before], int):
+        rest = [s for k, s in enumerate(value.sizes) if k != before]
+        parts = tf.unstack(value.in_rows, num, before + 1)
+        return [from_padded(call, p, rest, is_clean=True) for p in parts]
     axis = _behind(call, value, call.attr("axis"))
     parts = tf.unstack(value.tensor, call.attr("num"), axis)
     return [Ragged.packed(p, value.sizes, o) for p, o in zip(parts, call.op.outputs)]

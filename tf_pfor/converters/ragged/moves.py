@@ -21,6 +21,7 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
     sizes_from,
     uses_packed,
+    with_room,
 )
 from tf_pfor.converters.ragged.shapes import target_sizes, without_axes
 from tf_pfor.core.call import Call
@@ -228,10 +229,10 @@ def slice_gradient(
     if isinstance(dy, Ragged) and all(k.kind in ("all", "new") for k in items):
         return without_axes(call, dy, [i for i, k in enumerate(items) if k.kind == "new"])
     (size, *rest), first = sizes, items[0]
-    if not isinstance(size, RowSizes) or not uses_packed(call):
-        raise CannotVectorize("the gradient of a slice of several axes that differ")
-    if any(isinstance(s, RowSizes) for s in rest) or first.kind == "new":
-        raise CannotVectorize("the gradient of a slice of several axes that differ")
+    if not isinstance(size, RowSizes) or not uses_packed(call) or first.kind == "new":
+        return _by_axes(call, dy, sizes, items)
+    if any(isinstance(s, RowSizes) for s in rest):
+        return _by_axes(call, dy, sizes, items)
     total = tf.reduce_sum(size.tensor)
     starts = row_starts([size])
     if first.kind == "index":
@@ -259,6 +260,57 @@ def slice_gradient(
     made = tf.scatter_nd(places[:, None], packed, tf.concat([[total + 1], behind], 0))[:-1]
     made.set_shape([None, *packed.shape[1:]])
     return from_packed(call, made, [size])
+
+
+def _by_axes(call: Call, dy: Value, sizes: list[Any], items: list[slices.Item]) -> Value:
+    """The gradient of a slice in the padded form, one axis after the other."""
+    found, axis, ahead = dy.in_rows if isinstance(dy, Ragged) else call.stacked(dy), 1, [*sizes]
+    for item in items:
+        if item.kind == "new":
+            found = tf.squeeze(found, axis)
+            continue
+        size = ahead.pop(0)
+        if item.kind != "all":
+            if item.kind == "index":
+                found = tf.expand_dims(found, axis)
+            first, length = _read_of(call, item, size)
+            place: Any = tf.range(largest(size))[None] - tf.reshape(first, [-1, 1])
+            at = place // item.stride
+            is_read = (place % item.stride == 0) & (at >= 0) & (at < tf.reshape(length, [-1, 1]))
+            found = with_room(found, axis, 1)
+            last: Any = tf.shape(found)[axis] - 1
+            at = tf.broadcast_to(at, tf.stack([tf.shape(found)[0], tf.shape(at)[1]]))
+            found = tf.gather(found, tf.clip_by_value(at, 0, last), axis=axis, batch_dims=1)
+            kept = tf.reshape(is_read, tf.concat(
+                [tf.shape(is_read)[:1], [1] * (axis - 1), tf.shape(is_read)[1:],
+                 [1] * (found.shape.rank - axis - 1)], 0,
+            ))  # fmt: skip
+            found = tf.where(kept, found, tf.zeros([], found.dtype))
+        axis += 1
+    return from_padded(call, found, sizes, is_clean=True)
+
+
+def _read_of(call: Call, item: slices.Item, size: Any) -> tuple[Any, Any]:
+    """Where a slice begins along an axis, and how many elements it has: int32 [] or [n]."""
+    if isinstance(size, RowSizes) and item.kind == "range":
+        if item.stride == -1 and item.begin is None and item.end is None:
+            return size.tensor - 1, size.tensor
+        if item.stride < 1:
+            raise CannotVectorize("the gradient of a slice that runs backwards")
+        begin, length = slices.bounds_in_row(call, item, size)
+        return begin, length.tensor
+    if isinstance(size, RowSizes):
+        at: Any = tf.convert_to_tensor(item.begin, tf.int32)
+        at = tf.where(at < 0, at + size.tensor, at)
+        text = "an index is out of bounds in some iterations. The sizes are"
+        is_there = (at >= 0) & (at < size.tensor)
+        return after_check(call, is_there, text, [size.tensor], at), 1
+    if not isinstance(size, int) or not item.is_static:
+        raise CannotVectorize("the gradient of a slice of several axes that differ")
+    if item.kind == "index":
+        return item.begin % size, 1
+    read = range(size)[item.python]
+    return read.start, len(read)
 
 
 def _around(dy: tf.Tensor, sizes: list[Any], items: list[slices.Item]) -> tf.Tensor:
