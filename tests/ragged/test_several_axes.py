@@ -166,3 +166,22 @@ def test_gradients_of_slices_of_own_matrices(name):
     found = tf_pfor.vectorized_map(slope, rows, fallback_to_while_loop=False)
     for i in range(4):
         np.testing.assert_allclose(found[i], slope(rows[i]), rtol=1e-4, atol=1e-5)
+
+
+PRODUCTS = {
+    "one axis more": lambda r: r[None] @ W[None],
+    "several axes more": lambda r: tf.stack([r, r])[:, None] @ W[None, None],
+    "transposed": lambda r: tf.matmul(r[None] @ W[None], W[None], transpose_b=True),
+    "shared in front": lambda r: tf.transpose(W)[None] @ tf.transpose(r)[None],
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_by_one_matrix(name):
+    """TensorFlow's kernel for batches of which one is [1, 1] ends the process."""
+    found = tf_pfor.vectorized_map(
+        lambda e: tf.reduce_sum(PRODUCTS[name](e[0][: e[1]]) ** 2),
+        (ROWS, LENGTHS), fallback_to_while_loop=False,
+    )  # fmt: skip
+    want = [tf.reduce_sum(PRODUCTS[name](r[:k]) ** 2) for r, k in zip(ROWS, LENGTHS)]
+    np.testing.assert_allclose(found, want, rtol=1e-4)
