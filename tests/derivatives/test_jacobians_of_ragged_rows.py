@@ -24,6 +24,19 @@ def attention(x):
     return tf.reduce_mean(scores @ x @ W, 0)
 
 
+def differences(x):
+    """Of an own number of neighbours: slices of its hessian."""
+    return tf.reduce_sum((x[1:] - x[:-1]) ** 4)
+
+
+def spread(x):
+    return tf.reduce_sum(tf.broadcast_to(x[:, None], [tf.size(x), 3]) ** 3)
+
+
+def chosen(x):
+    return tf.reduce_sum(tf.gather(x, tf.where(x > 0.0)[:, 0]) ** 3)
+
+
 def with_tape(function):
     def jacobian(x):
         with tf.GradientTape(persistent=True) as tape:
@@ -52,6 +65,11 @@ PROGRAMS = {
     "tape_jacobian to a vector": (with_tape(pooled), MATRICES),
     "hessian": (tf_pfor.hessian(energy), VECTORS),
     "laplacian": (tf_pfor.laplacian(energy), VECTORS),
+    "hessian of differences": (tf_pfor.hessian(differences), VECTORS),
+    "laplacian of differences": (tf_pfor.laplacian(differences), VECTORS),
+    "hessian of what is broadcast": (tf_pfor.hessian(spread), VECTORS),
+    "laplacian of what is broadcast": (tf_pfor.laplacian(spread), VECTORS),
+    "hessian of what is chosen": (tf_pfor.hessian(chosen), VECTORS),
 }
 
 

@@ -137,3 +137,51 @@ def test_reduced(kind, name, jit):
     np.testing.assert_allclose(
         tf.convert_to_tensor(of_data), tf.convert_to_tensor(of_rows), rtol=5e-3, atol=5e-3
     )
+
+
+SLICES = {
+    "inner": lambda m: m[1:, :-1],
+    "behind": lambda m: m[:, 1:],
+    "every other": lambda m: m[::2, 1:],
+    "row": lambda m: m[0],
+    "last column": lambda m: m[:, -1],
+    "part of a column": lambda m: m[1:, 0],
+    "new axis": lambda m: m[1:, None, :-1],
+    "turned": lambda m: m[::-1, 1:],
+    "window": lambda m: m[1:3, ::2],
+    "end": lambda m: m[-1, -2:],
+    "of a stack": lambda m: tf.stack([m, m * m])[1, :, 1:],
+    "turned stack": lambda m: tf.stack([m, m * m])[::-1, 1:, 0],
+}
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_gradients_of_slices_of_own_matrices(name):
+    def slope(r):
+        made = tf.sin(r[:, None]) * r[None]
+        (found,) = gradient(lambda: tf.reduce_sum(tf.sin(3.0 * SLICES[name](made))), made)
+        return tf.linalg.matvec(found, r)
+
+    rows = tf.RaggedTensor.from_row_lengths(ROWS[0, 0, :3].numpy().tolist() * 4, [3, 5, 2, 2])
+    found = tf_pfor.vectorized_map(slope, rows, fallback_to_while_loop=False)
+    for i in range(4):
+        np.testing.assert_allclose(found[i], slope(rows[i]), rtol=1e-4, atol=1e-5)
+
+
+PRODUCTS = {
+    "one axis more": lambda r: r[None] @ W[None],
+    "several axes more": lambda r: tf.stack([r, r])[:, None] @ W[None, None],
+    "transposed": lambda r: tf.matmul(r[None] @ W[None], W[None], transpose_b=True),
+    "shared in front": lambda r: tf.transpose(W)[None] @ tf.transpose(r)[None],
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_by_one_matrix(name):
+    """TensorFlow's kernel for batches of which one is [1, 1] ends the process."""
+    found = tf_pfor.vectorized_map(
+        lambda e: tf.reduce_sum(PRODUCTS[name](e[0][: e[1]]) ** 2),
+        (ROWS, LENGTHS), fallback_to_while_loop=False,
+    )  # fmt: skip
+    want = [tf.reduce_sum(PRODUCTS[name](r[:k]) ** 2) for r, k in zip(ROWS, LENGTHS)]
+    np.testing.assert_allclose(found, want, rtol=1e-4)

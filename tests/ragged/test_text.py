@@ -363,6 +363,30 @@ def test_in_a_map_of_a_map(name):
         assert_rows(found[i], fn, rows[i])
 
 
+VECTORS = {
+    "number": lambda v: tf.size(tf.strings.split(v).values),
+    "dense": lambda v: tf.strings.split(v).to_tensor("", shape=[2, 4]),
+    "lengths": lambda v: tf.strings.split(v).row_lengths(),
+    "joined": lambda v: tf.strings.reduce_join(tf.strings.split(v).values, separator="-"),
+    "each joined": lambda v: tf.strings.reduce_join(tf.strings.split(v), axis=1, separator="-"),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_a_vector_of_texts_in_a_map_of_a_map(name):
+    """Of a known number of texts: the inner map is one map over pairs where it would loop."""
+    body = VECTORS[name]
+    texts = tf.constant([[["a b", "c d e"], ["", "x y"]], [["q", "r s t u"], ["w w", ""]]])
+
+    def run(rows):
+        return tf_pfor.vectorized_map(body, rows, fallback_to_while_loop=False)
+
+    found = tf_pfor.vectorized_map(run, texts, fallback_to_while_loop=False)
+    for i in range(2):
+        for k in range(2):
+            np.testing.assert_array_equal(found[i, k], body(texts[i, k]))
+
+
 @pytest.mark.parametrize("where", ["branch", "loop"])
 def test_in_control_flow(where):
     def branch(s):

@@ -94,8 +94,9 @@ def convert_body(
     outer = tf.compat.v1.get_default_graph()
     if not _tf.in_body(outer) or not _may_be_pairs(body, n):
         return attempt(settings, recorder)
+    is_simple = _is_simple(body, n)
 
-    def kept(chosen: Settings) -> list[Any]:
+    def kept(chosen: Settings, *, is_forgotten: bool = False) -> list[Any]:
         first, tried = len(outer.get_operations()), Recorder()
         try:
             made = attempt(chosen, tried)
@@ -104,29 +105,34 @@ def convert_body(
             setattr(outer, _LEFT, getattr(outer, _LEFT, frozenset()) | left)
             raise
         recorder.extend(tried)
-        if any(isinstance(x, tf.RaggedTensor) for x in made):  # of which pairs would be other parts
+        is_ragged = any(isinstance(x, tf.RaggedTensor) for x in made)  # pairs have other parts
+        if is_forgotten or is_ragged:
             return made
         _remember(body, elements, made, n, settings, outer.get_operations()[first:])
         return made
 
     strict = dataclasses.replace(settings, fallback="error")
     with contextlib.suppress(NotVectorizableError):
-        return kept(strict)
+        return kept(strict, is_forgotten=is_simple)
     with contextlib.suppress(NotVectorizableError), _tf.not_in_body():
         return kept(strict)
     return kept(settings)
 
 
 def _may_be_pairs(body: Any, n: Dim) -> bool:
-    """Whether pairs mean the same, and more than ops that can all be converted twice."""
+    """Whether pairs mean the same."""
     operations = body.graph.get_operations()
-    is_simple = isinstance(n, int) and not any(_tf.functions_of(op) for op in operations)
-    if not body.outputs or is_simple:
+    if not body.outputs:
         return False
     has_operations = any(isinstance(x, tf.Operation) for x in body.leaves)
     if isinstance(n, int) and any(has_effects(o) or _tf.draws_randomly(o.type) for o in operations):
         return False
     return not (has_collective(body.graph) or has_operations)
+
+
+def _is_simple(body: Any, n: Dim) -> bool:
+    """Whether all ops can be converted twice if they can be once."""
+    return isinstance(n, int) and not any(map(_tf.functions_of, body.graph.get_operations()))
 
 
 def _remember(

@@ -35,13 +35,13 @@ def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value
     if on_value.is_stacked or off_value.is_stacked or not uses_packed(call):
         raise CannotVectorize("its depth or its values differ between iterations")
     axis: int = call.attr("axis") % (rank + 1)
-    is_behind = isinstance(indices, Ragged) and axis >= indices.n_leading
-    if is_behind and not depth.is_stacked:
+    is_ragged = isinstance(indices, Ragged)
+    if is_ragged and axis >= indices.n_leading and not depth.is_stacked:
         made = call.rebuild(indices=indices.tensor, axis=axis - indices.n_leading + 1)
         return from_packed(call, made, indices.sizes)
     last: Any = _own_depth(call, indices, depth) if depth.is_stacked else None
     most = tf.reduce_max(tf.concat([last.tensor, [0]], 0)) if depth.is_stacked else depth.tensor
-    at = indices.in_rows if isinstance(indices, Ragged) else call.stacked(indices)
+    at = indices.in_rows if is_ragged else call.stacked(indices)
     wide = call.rebuild(indices=at, depth=most, axis=axis + 1)
     sizes = [size_at(indices, i) for i in range(rank)]
     sizes.insert(axis, last)
@@ -125,6 +125,11 @@ def split_by_sizes(call: Call, value: Value, size_splits: Value, split_dim: Valu
 @ragged_rule("Unpack")
 def unpack(call: Call, value: Ragged) -> Any:
     """Along an axis that all rows share."""
+    before, num = call.attr("axis") % rank_of(value), call.attr("num")
+    if before < value.n_leading and isinstance(value.sizes[before], int):
+        rest = [s for k, s in enumerate(value.sizes) if k != before]
+        parts = tf.unstack(value.in_rows, num, before + 1)
+        return [from_padded(call, p, rest, is_clean=True) for p in parts]
     axis = _behind(call, value, call.attr("axis"))
     parts = tf.unstack(value.tensor, call.attr("num"), axis)
     return [Ragged.packed(p, value.sizes, o) for p, o in zip(parts, call.op.outputs)]

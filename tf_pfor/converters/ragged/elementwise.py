@@ -31,7 +31,7 @@ from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
 
 
 @family_rule("elementwise")
-@ragged_rule("Add AddV2 OnesLike ReluGrad SelectV2 SigmoidGrad TanhGrad ZerosLike")
+@ragged_rule("Add AddV2 OnesLike ReluGrad SigmoidGrad TanhGrad ZerosLike")
 def elementwise(call: Call, *inputs: Value) -> Any:
     """Packed where sizes are shared, or of one element; else padded."""
     if not any(isinstance(v, Ragged) for v in inputs):
@@ -82,6 +82,17 @@ def equal(call: Call, x: Value, y: Value) -> Any:
     if not fits and not call.attr("incompatible_shape_error"):
         raise CannotVectorize("whether two shapes fit may differ between iterations")
     return elementwise(call, x, y)
+
+
+@ragged_rule("SelectV2", of_shapes=True)
+def select(call: Call, condition: Value, t: Value, e: Value) -> Any:
+    """Elementwise; a shape that is chosen as a whole, of which no size is -1, is that shape."""
+    known = condition.constant
+    if known is not None and (known.all() or not known.any()):
+        chosen = t if known.all() else e
+        if chosen.inner_shape == call.output_shape():
+            return chosen
+    return elementwise(call, condition, t, e)
 
 
 @ragged_rule("Minimum Mul", of_shapes=True)

@@ -21,6 +21,7 @@ from tf_pfor.converters.ragged._forms import (
     size_at,
     sizes_from,
     uses_packed,
+    with_room,
 )
 from tf_pfor.converters.ragged._windows import Moved, size_times
 from tf_pfor.converters.ragged.shapes import target_sizes, without_axes
@@ -29,7 +30,6 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest, mask_of
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes
-from tf_pfor.layouts.ragged_parts import row_counts
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
@@ -270,19 +270,18 @@ def slice_gradient(
     if isinstance(dy, Ragged) and all(k.kind in ("all", "new") for k in items):
         return without_axes(call, dy, [i for i, k in enumerate(items) if k.kind == "new"])
     (size, *rest), first = sizes, items[0]
-    if not uses_packed(call):
-        raise CannotVectorize("the gradient of a slice of several axes that differ")
-    is_item = first.kind == "index" and all(k.kind == "all" for k in items[1:])
-    if is_item and isinstance(dy, Ragged) and same_sizes(dy.sizes, rest):
-        return _item_among_zeros(call, sizes, first, dy)
-    if not isinstance(size, RowSizes):
-        raise CannotVectorize("the gradient of a slice of several axes that differ")
-    if any(isinstance(s, RowSizes) for s in rest) or first.kind == "new":
-        raise CannotVectorize("the gradient of a slice of several axes that differ")
+    if not isinstance(size, RowSizes) or not uses_packed(call) or first.kind == "new":
+        return _by_axes(call, dy, sizes, items)
+    if any(isinstance(s, RowSizes) for s in rest):
+        return _by_axes(call, dy, sizes, items)
     total = tf.reduce_sum(size.tensor)
     starts = row_starts([size])
     if first.kind == "index":
-        at, is_there = _index_in_row(call, first, size.tensor)
+        at: Any = tf.convert_to_tensor(first.begin, tf.int32)
+        at = tf.broadcast_to(tf.where(at < 0, at + size.tensor, at), tf.shape(size.tensor))
+        is_there = (at >= 0) & (at < size.tensor)
+        text = "an index is out of bounds in some iterations. The sizes are"
+        at = after_check(call, is_there, text, [size.tensor], at)
         packed, places = _around(call.stacked(dy), rest, items[1:]), starts + at
     else:
         is_reversed = first.stride == -1 and first.begin is None and first.end is None
@@ -304,28 +303,55 @@ def slice_gradient(
     return from_packed(call, made, [size])
 
 
-def _index_in_row(call: Call, item: slices.Item, own: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The index in each row, and whether the row reaches there; ``own`` are the rows' sizes."""
-    at: Any = tf.convert_to_tensor(item.begin, tf.int32)
-    at = tf.broadcast_to(tf.where(at < 0, at + own, at), tf.shape(own))
-    is_there = (at >= 0) & (at < own)
-    text = "an index is out of bounds in some iterations. The sizes are"
-    return after_check(call, is_there, text, [own], at), is_there
+def _by_axes(call: Call, dy: Value, sizes: list[Any], items: list[slices.Item]) -> Value:
+    """The gradient of a slice in the padded form, one axis after the other."""
+    found, axis, ahead = dy.in_rows if isinstance(dy, Ragged) else call.stacked(dy), 1, [*sizes]
+    for item in items:
+        if item.kind == "new":
+            found = tf.squeeze(found, axis)
+            continue
+        size = ahead.pop(0)
+        if item.kind != "all":
+            if item.kind == "index":
+                found = tf.expand_dims(found, axis)
+            first, length = _read_of(call, item, size)
+            place: Any = tf.range(largest(size))[None] - tf.reshape(first, [-1, 1])
+            at = place // item.stride
+            is_read = (place % item.stride == 0) & (at >= 0) & (at < tf.reshape(length, [-1, 1]))
+            found = with_room(found, axis, 1)
+            last: Any = tf.shape(found)[axis] - 1
+            at = tf.broadcast_to(at, tf.stack([tf.shape(found)[0], tf.shape(at)[1]]))
+            found = tf.gather(found, tf.clip_by_value(at, 0, last), axis=axis, batch_dims=1)
+            kept = tf.reshape(is_read, tf.concat(
+                [tf.shape(is_read)[:1], [1] * (axis - 1), tf.shape(is_read)[1:],
+                 [1] * (found.shape.rank - axis - 1)], 0,
+            ))  # fmt: skip
+            found = tf.where(kept, found, tf.zeros([], found.dtype))
+        axis += 1
+    return from_padded(call, found, sizes, is_clean=True)
 
 
-def _item_among_zeros(call: Call, sizes: list[Any], item: slices.Item, dy: Ragged) -> Any:
-    """The gradient of ``x[t]`` of rows of which also the items differ in shape."""
-    rows, counts, size = row_ids(dy.sizes), row_counts(dy.sizes), sizes[0]
-    own = size.tensor if isinstance(size, RowSizes) else tf.fill(tf.shape(counts), size)
-    at, is_there = _index_in_row(call, item, own)
-    inside = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts(dy.sizes), rows)
-    places = tf.gather(row_starts(sizes) + at * counts, rows) + inside
-    total = tf.reduce_sum(row_counts(sizes))
-    places = tf.where(tf.gather(is_there, rows), places, total)
-    shape = tf.concat([[total + 1], tf.shape(dy.tensor)[1:]], 0)
-    made = tf.scatter_nd(places[:, None], dy.tensor, shape)[:-1]
-    made.set_shape([None, *dy.tensor.shape[1:]])
-    return from_packed(call, made, sizes)
+def _read_of(call: Call, item: slices.Item, size: Any) -> tuple[Any, Any]:
+    """Where a slice begins along an axis, and how many elements it has: int32 [] or [n]."""
+    if isinstance(size, RowSizes) and item.kind == "range":
+        if item.stride == -1 and item.begin is None and item.end is None:
+            return size.tensor - 1, size.tensor
+        if item.stride < 1:
+            raise CannotVectorize("the gradient of a slice that runs backwards")
+        begin, length = slices.bounds_in_row(call, item, size)
+        return begin, length.tensor
+    if isinstance(size, RowSizes):
+        at: Any = tf.convert_to_tensor(item.begin, tf.int32)
+        at = tf.where(at < 0, at + size.tensor, at)
+        text = "an index is out of bounds in some iterations. The sizes are"
+        is_there = (at >= 0) & (at < size.tensor)
+        return after_check(call, is_there, text, [size.tensor], at), 1
+    if not item.is_static or not (item.kind == "index" or isinstance(size, int)):
+        raise CannotVectorize("the gradient of a slice of several axes that differ")
+    if item.kind == "index":
+        return item.begin + (size if item.begin < 0 else 0), 1
+    read = range(size)[item.python]
+    return read.start, len(read)
 
 
 def _around(dy: tf.Tensor, sizes: list[Any], items: list[slices.Item]) -> tf.Tensor:

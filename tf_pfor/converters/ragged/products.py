@@ -39,7 +39,7 @@ def matmul(call: Call, a: Value, b: Value) -> Any:
     if is_packed_product(call, a, b, flip_a):
         assert isinstance(a, Ragged)
         if _stays_padded(call, a):
-            made = tf.matmul(a.in_rows, b.tensor, adjoint_b=flip_b)
+            made = _multiplied(a.in_rows, b.tensor, False, flip_b)
             return from_padded(call, made, a.sizes, is_clean=True)
         made = tf.matmul(_as_matrix(a), b.tensor, adjoint_b=flip_b)
         if a.tensor.shape.rank == 2:
@@ -60,8 +60,31 @@ def matmul(call: Call, a: Value, b: Value) -> Any:
     cols = inner_b if flip_b else cols_b
     sizes = _known([*batch, rows, cols])
     x, y = (padded(call, v, rank) for v in _contracted(a, b))
-    made = tf.matmul(x, y, adjoint_a=flip_a, adjoint_b=flip_b)
+    made = _multiplied(x, y, flip_a, flip_b)
     return from_padded(call, made, sizes, is_tame=True)  # of numbers that are finite where rows are
+
+
+def _multiplied(x: Any, y: Any, flip_a: bool, flip_b: bool) -> tf.Tensor:
+    """Products of batches of matrices; of one matrix by many these are one batch of rank 3.
+
+    TensorFlow's kernel (2.21 with oneDNN) is wrong, or ends the process, for [n, 1, a, b] by
+    [1, 1, b, c].
+    """
+
+    def is_one(t: Any) -> bool:
+        return all(size == 1 for size in t.shape[:-2])
+
+    def folded(t: Any) -> Any:
+        return tf.reshape(t, tf.concat([[1 if is_one(t) else -1], tf.shape(t)[-2:]], 0))
+
+    if max(x.shape.rank, y.shape.rank) <= 3 or not (is_one(x) or is_one(y)):
+        return tf.matmul(x, y, adjoint_a=flip_a, adjoint_b=flip_b)
+    made: Any = tf.matmul(folded(x), folded(y), adjoint_a=flip_a, adjoint_b=flip_b)
+    batch = tf.broadcast_static_shape(x.shape[:-2], y.shape[:-2])
+    full = tf.broadcast_dynamic_shape(tf.shape(x)[:-2], tf.shape(y)[:-2])
+    found = tf.reshape(made, tf.concat([full, tf.shape(made)[-2:]], 0))
+    found.set_shape([*batch, *made.shape[-2:]])
+    return found
 
 
 def _contracted(a: Value, b: Value) -> tuple[Value, Value]:
