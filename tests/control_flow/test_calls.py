@@ -274,3 +274,26 @@ def test_only_a_gradient_that_is_not_linear_repeats_a_weight():
 
     assert repeats(lambda r: r * tripled(C)) == 0
     assert repeats(lambda r: r * clipped(C)) == 1
+
+
+def test_two_implementations_of_one_name():
+    """TensorFlow chooses when the graph runs, also after a tape has been there."""
+    name = {"api_implements": "tests of tf_pfor"}
+    on_cpu = {**name, "api_preferred_device": "CPU"}
+    cpu = tf.function(lambda x: tf.sin(x) * 2.0, experimental_attributes=on_cpu, autograph=False)
+    other = tf.function(lambda x: tf.exp(x) * x, experimental_attributes=name, autograph=False)
+
+    @tf.function
+    def chosen(x):
+        cpu.get_concrete_function(x).add_to_graph()
+        return other(x)
+
+    x = tf.constant([0.1, 0.5, -0.9])
+    one = tf.function(lambda x: chosen(x))
+    expected = np.stack([one(r) for r in tf.unstack(x)])
+    for added in (1.0, 2.0):  # another body each time, so that it is traced again
+        np.testing.assert_allclose(mapped(lambda r, a=added: chosen(r) + a, x), expected + added)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = chosen(x[0])
+        tape.gradient(y, x)

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import inspect
 import os
+import weakref
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -259,11 +260,37 @@ def function_graph(graph: Any, name: str) -> Any:
     found = find_function(graph, name)
     if found is None:
         raise KeyError(name)
-    if getattr(found, "graph", None) is not None:
-        return found.graph
+    own = getattr(found, "graph", None)
+    if own is not None and not _was_changed(own, found):
+        return own
+    if own in _AS_REGISTERED:
+        return _AS_REGISTERED[own]
     definition = _definitions.with_calls(found.cached_definition, lambda x: find_function(graph, x))
     with graph.as_default():  # where the functions that it calls are looked for
-        return _function_def_to_graph.function_def_to_graph(definition)
+        made = _function_def_to_graph.function_def_to_graph(definition)
+    if own is not None:
+        _AS_REGISTERED[own] = made
+    return made
+
+
+_AS_REGISTERED: Any = weakref.WeakKeyDictionary()
+
+
+def _was_changed(graph: Any, found: Any) -> bool:
+    """Whether a tape has changed calls in a graph since TensorFlow knows it as a function.
+
+    Such a call also returns what a gradient needs. TensorFlow runs the function as it knows it, and
+    may then choose another implementation, which draws other numbers.
+    """
+    calls = {
+        op.name: name
+        for op in graph.get_operations()
+        if op.type in CALLS and (name := op.get_attr("f").name).startswith("__forward_")
+    }
+    if not calls:
+        return False
+    nodes = found.cached_definition.node_def
+    return any(n.name in calls and n.attr["f"].func.name != calls[n.name] for n in nodes)
 
 
 def functions_of(op: Operation) -> list[Any]:
