@@ -273,3 +273,14 @@ def test_import_without_tensorflow_names_the_extra():
     )
     assert "pip install" in found.stdout, found.stderr
     assert "tf-pfor[cpu]" in found.stdout
+
+
+def test_memos_know_their_keys():
+    """A key is an object, not its id: that may be another one's when the object is gone."""
+    found = [
+        f"{f}:{k}"
+        for f in CORE
+        for k, line in enumerate((ROOT / f).read_text().splitlines(), 1)
+        if re.search(r"memo.*\bid\(", line) or re.search(r"\"\w[\w ]*\", (.*, )?id\(", line)
+    ]
+    assert not found, found

@@ -342,10 +342,10 @@ class Accesses:
 
 def accesses(graph: Any, memo: dict[Any, Any]) -> Accesses:
     """The accesses in ``graph``, found once."""
-    key = ("accesses", id(graph))
+    key = ("accesses", graph)
     if key not in memo:
-        memo[key] = (graph, Accesses(graph))
-    return memo[key][1]
+        memo[key] = Accesses(graph)
+    return memo[key]
 
 
 def changes_what_it_reads(op: tf.Operation, memo: dict[Any, Any]) -> bool:

@@ -43,7 +43,7 @@ def group_of(op: tf.Operation, walker: Conversion) -> Group | None:
     if not any(t.dtype == tf.resource for t in op.inputs):
         return None
     known = accesses(op.graph, walker.memo)
-    key = ("ordered", id(op.graph))
+    key = ("ordered", op.graph)
     if key not in walker.memo:
         is_same = walker.settings.randomness == "same"
         free = seeds(op.graph, walker) if is_same else frozenset[Any]()

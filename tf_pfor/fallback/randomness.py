@@ -86,7 +86,7 @@ def check_looped(ops: Iterable[tf.Operation], walker: Conversion) -> None:
 
 def seeds(graph: Any, walker: Conversion) -> frozenset[Any]:
     """The keys of the handles of the variables that ``graph`` draws from and assigns to."""
-    name = ("seeds", id(graph))
+    name = ("seeds", graph)
     if name not in walker.memo:
         known = accesses(graph, walker.memo)
         written = {a.handle for a in known.all if a.writes}

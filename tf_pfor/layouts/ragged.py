@@ -129,11 +129,6 @@ class Ragged(Value):
         """The padded form with anything in the padding."""
         return self.in_rows if self.loose is None else self.loose
 
-    @property
-    def in_tame_rows(self) -> tf.Tensor:
-        """The padded form with finite numbers in the padding."""
-        return self.in_any_rows if self.is_tame else self.in_rows
-
     def shape_tensor(self) -> tf.Tensor:
         """int32 [n, inner rank]: the shape of each row."""
         rest = [dim(self.tensor, k) for k in range(1, _rank(self.tensor))]

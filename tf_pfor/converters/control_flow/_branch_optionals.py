@@ -84,10 +84,10 @@ def by_branch(
       made: for each branch a list of optionals, and the rows in them (``list_with_rows``).
       optionals: what is known of them.
     """
-    emit, key = call.emit, ("by branch", id(index))
+    emit, key = call.emit, ("by branch", index.ref())
     if key not in emit.memo:
-        emit.memo[key] = (index, tf.math.invert_permutation(tf.concat(parts, 0)))
-    place, count, before = emit.memo[key][1], tf.constant(0), tf.constant(0)
+        emit.memo[key] = tf.math.invert_permutation(tf.concat(parts, 0))
+    place, count, before = emit.memo[key], tf.constant(0), tf.constant(0)
     all_made: tf.Tensor | None = None
     numbers, ids = list[tf.Tensor](), list[tf.Tensor]()
     for (handle, ends, rows), known in zip(made, optionals):

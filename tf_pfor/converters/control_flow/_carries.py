@@ -82,7 +82,7 @@ class Plan:
         self.args = with_room(call, self.args, self.body.graph, most)
         self._empty |= set(self._aside)
         self.carries = self._live(popped)
-        self._held: dict[int, RowSource] = {}
+        self._held: dict[Cell, RowSource] = {}
         self._inside: dict[int, Value] = {}
         self._rows: dict[int, ListRows] = {}
         self._wholes: dict[int, Cell | list[Cell] | None] = {}
@@ -412,10 +412,10 @@ class Plan:
         return self._wholes[i]
 
     def _hold(self, value: Value) -> RowSource:
-        found = self._held.get(id(value.cell))
+        found = self._held.get(value.cell)
         if found is None:
             found = RowSource(value.cell, steps=steps_of(value, self.call.emit))
-            self._held[id(value.cell)] = found
+            self._held[value.cell] = found
         return found
 
     def convert_body(

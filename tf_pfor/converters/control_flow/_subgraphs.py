@@ -437,7 +437,7 @@ def _held(value: Value) -> Any:
 def _known(value: Value) -> Any:
     constant = value.constant
     if constant is None or constant.dtype == object:
-        return id(constant) if constant is not None else None
+        return constant if constant is None else tuple(constant.ravel().tolist())
     return (constant.dtype.str, constant.shape, constant.tobytes())
 
 

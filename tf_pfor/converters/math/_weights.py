@@ -166,7 +166,7 @@ def _made_before(
       what: "turned": B_i^T for blocks of rows; "columns": blocks of columns.
       widths: how many rows or columns each block has.
     """
-    memo, key = call.memo, (what, "before", call.emit.graph, id(found), tuple(widths))
+    memo, key = call.memo, (what, "before", call.emit.graph, found.ref(), tuple(widths))
     if key not in memo:
         with call.emit.graph.outer_graph.as_default():
             is_read = found.dtype == tf.resource
@@ -175,8 +175,8 @@ def _made_before(
             made = tf.split(whole, widths, axis) if widths[1:] else [whole]
             if what == "turned":
                 made = [_transpose(x, (k, matrix.shape.as_list()[1])) for x, k in zip(made, widths)]
-            memo[key] = made, found  # kept: the key is its id
-    return memo[key][0]
+            memo[key] = made
+    return memo[key]
 
 
 def _pays(call: Call, b: Value, rows: int | None) -> bool:

@@ -132,11 +132,10 @@ def as_large(call: Call, value: Value, axis: int, size: RowSizes) -> tuple[Value
 def _common(call: Call, sizes: Sequence[RowSizes], axis: int, *, broadcasts: bool) -> RowSizes:
     """The sizes of what is broadcast together: the same for all that ask for them."""
     graph = call.emit.graph
-    key = ("sizes that agree", id(graph), frozenset(map(id, sizes)), broadcasts)
-    if key not in call.memo:  # what the key names must live as long as it does
-        made = _checked_sizes(call, sizes, axis, broadcasts=broadcasts)
-        call.memo[key] = (made, graph, [*sizes])
-    return call.memo[key][0]
+    key = ("sizes that agree", graph, frozenset(sizes), broadcasts)
+    if key not in call.memo:
+        call.memo[key] = _checked_sizes(call, sizes, axis, broadcasts=broadcasts)
+    return call.memo[key]
 
 
 def _checked_sizes(

@@ -105,7 +105,7 @@ def _numbers_set(call: Call, input: Value, is_set: tf.Tensor, axes: list[int]) -
     tensor = call.op.inputs[0]
     while tensor.op.type in ("Identity", "Reshape") and tensor.op.inputs[0].shape.rank == 1:
         tensor = tensor.op.inputs[0]
-    known = call.memo.setdefault(("numbers that are set", id(call.loop)), {})
+    known = call.memo.setdefault(("numbers that are set", call.loop), {})
     key = (tensor.op, tensor.value_index)
     if key not in known:
         counts = tf.reduce_sum(tf.cast(is_set, tf.int32), axes)

@@ -68,14 +68,14 @@ def _product_of_sizes(call: Call, x: RowShape) -> Any:
     ints = math.prod(s for s in others if isinstance(s, int))
     if len(others) == 1 or all(isinstance(s, int) for s in others):
         return size_value(call.emit, others[0] if len(others) == 1 else ints, x.dtype)
-    key = ("product of sizes", *[s if isinstance(s, int) else id(s) for s in others])
-    if key not in call.memo:  # what the key names must live as long as it does
+    key = ("product of sizes", *others)
+    if key not in call.memo:
         with call.emit.graph.as_default():
             many: Any = math.prod(s.tensor if isinstance(s, RowSizes) else s for s in others)
         most: list[Any] = [s.most if isinstance(s, RowSizes) else s for s in others]
         bound = None if None in most else math.prod(most)
-        call.memo[key] = (RowSizes.of(many, bound), others)
-    return size_value(call.emit, call.memo[key][0], x.dtype)
+        call.memo[key] = RowSizes.of(many, bound)
+    return size_value(call.emit, call.memo[key], x.dtype)
 
 
 def _reduced(call: Call, tensor: tf.Tensor, axes: list[int]) -> tf.Tensor:

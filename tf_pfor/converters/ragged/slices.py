@@ -182,7 +182,7 @@ def cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool
 
 def _range_of(call: Call, item: Item, room: Any) -> tuple[tf.Tensor | None, RowSizes]:
     """Where a range begins in each row (None: at 0), and how long it is; shared by equal ones."""
-    memo = call.memo.setdefault(("ragged ranges", id(call.loop)), {})
+    memo = call.memo.setdefault(("ragged ranges", call.loop), {})
     key = (item.name, room) if isinstance(room, int) else None
     if key is not None and key in memo:
         return memo[key]
@@ -427,20 +427,20 @@ def _range(call: Call, x: Ragged, item: Item) -> Value:
 
 def bounds_in_row(call: Call, item: Item, size: RowSizes) -> tuple[tf.Tensor, RowSizes]:
     """Where a range of ragged rows begins in each, and how long it is; shared by equal ones."""
-    memo = call.memo.setdefault(("ragged ranges", id(call.loop)), {})
-    key = (item.name, id(size))
+    memo = call.memo.setdefault(("ragged ranges", call.loop), {})
+    key = (item.name, size)
     if key in memo:
-        return memo[key][1]
+        return memo[key]
     room = size.tensor
     less = _less_by(item)
     if less is not None:  # what is cut off on either side: x[1:] is as long as x[:-1]
-        alike = memo.setdefault(("shorter", id(size), less), [size, None])
-        if alike[1] is None:
+        alike = memo.setdefault(("shorter", size, less), [None])
+        if alike[0] is None:
             most = None if size.most is None else max(size.most - less, 0)
-            alike[1] = RowSizes.of(tf.maximum(room - less, 0), most)
+            alike[0] = RowSizes.of(tf.maximum(room - less, 0), most)
         begin = tf.minimum(0 if item.begin is None else item.begin, room)
-        memo[key] = (size, (begin, alike[1]))
-        return memo[key][1]
+        memo[key] = (begin, alike[0])
+        return memo[key]
 
     def clamped(at: Any) -> tf.Tensor:
         at = tf.convert_to_tensor(at, tf.int32)
@@ -449,8 +449,8 @@ def bounds_in_row(call: Call, item: Item, size: RowSizes) -> tuple[tf.Tensor, Ro
     begin: Any = tf.zeros_like(room) if item.begin is None else clamped(item.begin)
     end = room if item.end is None else clamped(item.end)
     length = tf.maximum((end - begin + (item.stride - 1)) // item.stride, 0)
-    memo[key] = (size, (begin, RowSizes.of(length, size.most)))
-    return memo[key][1]
+    memo[key] = (begin, RowSizes.of(length, size.most))
+    return memo[key]
 
 
 def _less_by(item: Item) -> int | None:

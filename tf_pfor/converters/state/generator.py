@@ -81,14 +81,14 @@ def _draws(call: Call, alg: Value) -> Draws:
         if len(group) == 1:
             raise Refused("the generator is used in a way that is not known")
         raise Refused(f"the body uses the state of the generator in {other} as well")
-    marker = ("draws of", id(root.cell), tuple(id(a.op) for a in group), id(call.walker))
+    marker = ("draws of", root.cell, tuple(a.op for a in group), call.walker)
     if marker in call.emit.memo:
-        return call.emit.memo[marker][-1]
+        return call.emit.memo[marker]
     if not alg.is_stacked and call.maybe_constant(list(call.inputs)[1]) is None:
         raise Refused("the algorithm is not known before running")
     deltas = _deltas(call, known, group)
     found = _emit(call, root, group, deltas)
-    call.emit.memo[marker] = (root, call.walker, found)
+    call.emit.memo[marker] = found
     return found
 
 

@@ -70,12 +70,12 @@ def of(call: Call) -> Scanned | None:
         for read in update.reads:
             value = call.value_of(read.outputs[0])
             if value is not None:
-                return call.emit.memo[("scan", id(value.cell))][1]
+                return call.emit.memo["scan", value.cell]
     if call.op.type not in READS:
         raise Refused("the value that it assigns does not need the variable's own")
     found = _scan(call, known, updates)
     for row in found.rows:
-        call.emit.memo[("scan", id(row.cell))] = (row.cell, found)
+        call.emit.memo["scan", row.cell] = found
     return found
 
 
