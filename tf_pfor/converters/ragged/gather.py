@@ -151,7 +151,7 @@ def _inside(call: Call, params: Value, indices: Value, at: int, places: Any) -> 
     is_right = (wide >= 0) & (wide < room)
     if isinstance(indices, Ragged):
         count = indices.n_leading
-        mask = mask_of(indices.sizes, [dim(wide, k + 1) for k in range(count)])
+        mask: Any = mask_of(indices.sizes, [dim(wide, k + 1) for k in range(count)])
         is_right |= ~mask[(..., *[tf.newaxis] * (rank_of(indices) - count))]
     text = "an index is out of bounds in some iterations. The sizes are"
     return after_check(call, is_right, text, [size.tensor], places)
