@@ -44,6 +44,14 @@ GATHERS = {
         lambda x, i: tf.gather(x[:2], tf.stack([i, i]), batch_dims=1), (X, IDS)),
     "own number of each of a table": (
         lambda i: tf.gather(TABLE[:2], tf.stack([i, i + 1]), batch_dims=1), IDS),
+    "along the first axis": (
+        lambda x, k: tf.experimental.numpy.take_along_axis(x[:k], tf.argsort(x[:k], 0), 0),
+        (X, K)),
+    "along the last axis": (
+        lambda x, k: tf.experimental.numpy.take_along_axis(x[:k], tf.argsort(x[:k], 1), 1),
+        (X, K)),
+    "a column of its own": (
+        lambda x, k: tf.gather(x[:, :k], k - 1, axis=1) + tf.gather(x[:k], k, axis=1)[0], (X, K)),
     "masked columns": (lambda x: tf.boolean_mask(x, x[0] > 0.0, axis=1), X),
     "masked columns of cut rows": (
         lambda x, k: tf.boolean_mask(x[:k], x[0] > 0.0, axis=1), (X, K)),
