@@ -48,6 +48,10 @@ BODIES = {
     "spread in the middle": (lambda x, k: tf.broadcast_to(x[:, None], [T, k, D]), (X, K)),
     "diagonals": (lambda x, k: tf.linalg.diag_part(x, k=k - 1), (X, K)),
     "a diagonal of squares": (lambda x, k: tf.linalg.diag_part(square(x, k + 1), k=1), (X, K)),
+    "slices of two axes": (
+        lambda x, k: tf.slice(x[: k + 1, : k + 1], [k, 0], [1, k]), (X, K)),
+    "the rest of cut rows": (lambda x, k: tf.slice(x[: k + 1], [k // 2, 1], [-1, 3]), (X, K)),
+    "the first of cut rows": (lambda x, k: tf.slice(x[: k + 1], [0, 0], [1, -1]), (X, K)),
     "set diagonals": (
         lambda x, k: tf.linalg.set_diag(x[: k + 1], x[0, : k + 1]), (X, K)),
     "set diagonals above": (
@@ -97,6 +101,8 @@ BEYOND = {
     "paddings": lambda x, k: tf.pad(x, [[k - 1, k], [0, k]]),
     "multiples": lambda x, k: tf.tile(x, [k - 1, k]),
     "a shape": lambda x, k: tf.broadcast_to(x[:1], [k - 1, D]),
+    "a slice": lambda x, k: tf.slice(x[:k], [0, k], [k, 3]),
+    "the first": lambda x, k: tf.slice(x[:k], [0, 0], [1, -1]),
     "a diagonal": lambda x, k: tf.linalg.diag_part(x, k=2 * k),
     "a diagonal that is too long": lambda x, k: tf.linalg.set_diag(square(x, k), x[0, : k + 2]),
     "an axis": lambda x, k: tf.reduce_sum(x, axis=k),

@@ -44,6 +44,14 @@ GATHERS = {
         lambda x, i: tf.gather(x[:2], tf.stack([i, i]), batch_dims=1), (X, IDS)),
     "own number of each of a table": (
         lambda i: tf.gather(TABLE[:2], tf.stack([i, i + 1]), batch_dims=1), IDS),
+    "along the first axis": (
+        lambda x, k: tf.experimental.numpy.take_along_axis(x[:k], tf.argsort(x[:k], 0), 0),
+        (X, K)),
+    "along the last axis": (
+        lambda x, k: tf.experimental.numpy.take_along_axis(x[:k], tf.argsort(x[:k], 1), 1),
+        (X, K)),
+    "a column of its own": (
+        lambda x, k: tf.gather(x[:, :k], k - 1, axis=1) + tf.gather(x[:k], k, axis=1)[0], (X, K)),
     "masked columns": (lambda x: tf.boolean_mask(x, x[0] > 0.0, axis=1), X),
     "masked columns of cut rows": (
         lambda x, k: tf.boolean_mask(x[:k], x[0] > 0.0, axis=1), (X, K)),
@@ -71,6 +79,7 @@ def placed(i, v, shape):
 
 LINES = tf.RaggedTensor.from_row_splits(X[0, 0], [0, 3, 3, 4, 5])
 VALUES = IDS.with_flat_values(tf.random.stateless_normal([7], [1, 6]))
+FULL_LINES = tf.RaggedTensor.from_row_lengths(X[0, 0], [2, 1, 1, 1])
 SCATTERS = {
     "pairs": (lambda x: tf.where(distances(x) < 1.0), LINES),
     "neighbours": (near, LINES),
@@ -79,6 +88,19 @@ SCATTERS = {
         lambda x, k: tf.where(tf.stack([square(x, k), -square(x, k)]) > 0.0), SQUARES),
     "square of a sparse tensor": (
         lambda x: tf.sparse.to_dense(tf.sparse.from_dense(distances(x))), LINES),
+    "sums of a sparse square": (
+        lambda x: tf.sparse.reduce_sum(tf.sparse.from_dense(distances(x)), 0), FULL_LINES),
+    "a sparse square by a line": (
+        lambda x: tf.sparse.sparse_dense_matmul(tf.sparse.from_dense(distances(x)), x[:, None]),
+        LINES),
+    "a sparse square, turned, by a shared matrix": (
+        lambda x, k: tf.sparse.sparse_dense_matmul(
+            tf.sparse.from_dense(x[:, :k]), TABLE, adjoint_a=True), (X, K)),
+    "a sparse part by the row, turned": (
+        lambda x, k: tf.sparse.sparse_dense_matmul(
+            tf.sparse.from_dense(x[:k]), x, adjoint_b=True), (X, K)),
+    "softmax of a sparse square": (
+        lambda x: tf.sparse.softmax(tf.sparse.from_dense(distances(x))).values, FULL_LINES),
     "placed in a square": (lambda i, v: placed(i, v, [tf.size(i) + 3, 4]), (IDS, VALUES)),
     "placed in columns": (lambda i, v: placed(i, v, [4, tf.size(i) + 3]), (IDS, VALUES)),
     "placed in both": (
@@ -158,6 +180,8 @@ BODIES = {
 @pytest.mark.parametrize("name", sorted(BODIES))
 @pytest.mark.parametrize("site", own_rows.SITES)
 def test_values(name, site):
+    if site == "two maps" and name == "sums of a sparse square":
+        pytest.skip("looped: its rank is not known when it is traced")
     own_rows.check_values(*BODIES[name], site)
 
 
@@ -177,6 +201,9 @@ def test_gradients_inside(name):
 
 BEYOND = {
     "placed outside": lambda x, k: tf.scatter_nd([[1, 1]], [1.0], [k, k]),
+    "matrices that do not fit": lambda x, k: tf.sparse.sparse_dense_matmul(
+        tf.sparse.from_dense(x[:k, :k]), x[:2]
+    ),
     "set outside": lambda x, k: tf.tensor_scatter_nd_update(x[:k, 0], [[1]], [1.0]),
     "frames that are not there": lambda x, k: decoded(x[:k, None], [2]),
     "a column": lambda x, k: tf.gather(x[:, :k], [2], axis=1),

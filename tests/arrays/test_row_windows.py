@@ -137,3 +137,15 @@ def test_small_windows_are_gathered():
         lambda x, at: tf_pfor.vectorized_map(lambda e: e[0][e[1][0] : e[1][0] + 2], (x, at))
     )
     assert not used_kernels(graph, IMAGES, AT)
+
+
+@pytest.mark.parametrize("run", [tf_pfor.vectorized_map, lambda fn, x: tf_pfor.vmap(fn)(x)])
+def test_an_error_says_first_what_is_wrong(run):
+    """Which slice, where it begins in each row, and what to write; then where the check is."""
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        run(lambda k: tf.range(5)[k : k + 3], tf.constant([2, 3, 1, 4]))
+    first = str(caught.value).splitlines()[0]
+    assert "StridedSlice of length 3" in first
+    assert "test_row_windows.py" in first
+    assert "Move its begin (tf.clip_by_value)" in first
+    assert "[2 3 1 4]" in first

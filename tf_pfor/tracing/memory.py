@@ -297,7 +297,10 @@ def _size(count: float) -> str:
 
 @contextlib.contextmanager
 def advised() -> Generator[None]:
-    """Adds to an out-of-memory error of TensorFlow how to use less."""
+    """Says first in TensorFlow's errors what to do: of memory, and what a check has to say.
+
+    TensorFlow says where a check was made, call by call, before it says what is wrong.
+    """
     try:
         yield
     except tf.errors.ResourceExhaustedError as why:
@@ -306,8 +309,17 @@ def advised() -> Generator[None]:
         raise tf.errors.ResourceExhaustedError(
             why.node_def, why.op, f"{why.message}\n{_ADVICE}"
         ) from why
+    except tf.errors.InvalidArgumentError as why:
+        _, found, said = why.message.partition(_CHECK)
+        said = said.partition("\n")[0]
+        if not found or why.message.startswith(said):
+            raise
+        raise tf.errors.InvalidArgumentError(
+            why.node_def, why.op, f"{said}\n\n{why.message}"
+        ) from None
 
 
+_CHECK = "assertion failed: "
 _ADVICE = (
     "tf_pfor ran all iterations at once. Run blocks of them, one after the other: vmap("
     "chunk_size='auto') or an int, pfor(parallel_iterations='auto') or an int."

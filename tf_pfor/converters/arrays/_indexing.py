@@ -339,7 +339,7 @@ def _kept_inside(call: Call, x: Value, axis: int, at: tf.Tensor, reach: Reach) -
         "begins at:"
     )
     with emit.graph.as_default():
-        check = tf.debugging.Assert(tf.reduce_all(is_in), [text, at])
+        check = tf.debugging.Assert(tf.reduce_all(is_in), [text, at], 20)
         with tf.control_dependencies([check]):
             return tf.identity(at)
 

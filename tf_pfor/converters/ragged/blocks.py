@@ -35,8 +35,7 @@ def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value
     if on_value.is_stacked or off_value.is_stacked or not uses_packed(call):
         raise CannotVectorize("its depth or its values differ between iterations")
     axis: int = call.attr("axis") % (rank + 1)
-    is_ragged = isinstance(indices, Ragged)
-    if is_ragged and axis >= indices.n_leading and not depth.is_stacked:
+    if isinstance(indices, Ragged) and axis >= indices.n_leading and not depth.is_stacked:
         made = call.rebuild(indices=indices.tensor, axis=axis - indices.n_leading + 1)
         return from_packed(call, made, indices.sizes)
     last: Any = _own_depth(call, indices, depth) if depth.is_stacked else None

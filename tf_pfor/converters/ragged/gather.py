@@ -152,8 +152,7 @@ def _inside(call: Call, params: Value, indices: Value, at: int, places: Any) -> 
     if isinstance(indices, Ragged):
         count = indices.n_leading
         mask: Any = mask_of(indices.sizes, [dim(wide, k + 1) for k in range(count)])
-        mask = mask[(..., *[tf.newaxis] * (rank_of(indices) - count))]
-        is_right |= tf.logical_not(mask)
+        is_right |= ~mask[(..., *[tf.newaxis] * (rank_of(indices) - count))]
     text = "an index is out of bounds in some iterations. The sizes are"
     return after_check(call, is_right, text, [size.tensor], places)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.ragged import slices
 from tf_pfor.converters.ragged._forms import (
     after_check,
@@ -217,6 +218,10 @@ def broadcast(call: Call, x: Value, sizes: list[Any]) -> Value:
         if isinstance(mine, RowSizes) and isinstance(size, RowSizes) and mine is not size:
             x, size = as_large(call, x, i - missing, size)
             mine = sizes[i] = size
+        elif isinstance(size, RowSizes) and isinstance(mine, int) and mine > 1:
+            sizes[i] = mine
+            room.append(_checked_size(call, size, mine))
+            continue
         if not (is_one(mine) or mine is size or (isinstance(mine, int) and mine == size)):
             raise CannotVectorize("what is repeated has more than one element along that axis")
         if not isinstance(size, RowSizes):
@@ -231,8 +236,17 @@ def broadcast(call: Call, x: Value, sizes: list[Any]) -> Value:
     shape = tf.shape(wide)
     wide = tf.reshape(wide, tf.concat([shape[:1], [1] * missing, shape[1:]], 0))
     made = tf.broadcast_to(wide, tf.stack([shape[0], *room]))
-    made.set_shape([None, *[s if isinstance(s, int) else None for s in room]])
+    known = [s if isinstance(s, int) else r for s, r in zip(sizes, room)]
+    made.set_shape([None, *[s if isinstance(s, int) else None for s in known]])
     return from_padded(call, made, sizes)
+
+
+def _checked_size(call: Call, size: RowSizes, own: int) -> tf.Tensor:
+    """The size of more than one element, which a shape of numbers of the row must say as well."""
+    if _tf.in_xla_context(call.emit.graph):
+        raise CannotVectorize("a size that a shape of the row says, which cannot be checked")
+    text = f"what has {own} elements is repeated to another size in some iterations. Sizes are"
+    return after_check(call, tf.equal(size.tensor, own), text, [size.tensor], tf.constant(own))
 
 
 @source("TopKV2")

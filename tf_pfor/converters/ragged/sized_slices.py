@@ -6,7 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.converters.ragged._forms import after_check, from_packed, size_at, uses_packed
+from tf_pfor.converters.ragged._forms import after_check, size_at, uses_packed
+from tf_pfor.converters.ragged._windows import Moved
 from tf_pfor.converters.ragged.slices import Item, bound, cut, of_items
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -68,20 +69,17 @@ def sized_slice_of_ragged(call: Call, input: Value, begin: Value, size: Value) -
         own = size_at(input, axis)
         if _is(b, 0) and (s is own or _is(s, -1) or _is(s, own)):
             items.append(Item("all"))
-        elif not (isinstance(b, int) and isinstance(s, int)):
-            items.append(Item("part", b, s))
-        elif axis < input.n_leading and s != -1:
-            raise CannotVectorize("so many elements of an axis that differs")
+        elif not (isinstance(b, int) and isinstance(s, int)) or (
+            axis < input.n_leading and s != -1
+        ):
+            items.append(Item("part"))
         else:
             end = None if s == -1 else b + s
             name = (Form(frozenset(), b), None if end is None else Form(frozenset(), end), 1)
             items.append(Item("range", b, end, 1, name))
-    parts = [i for i, item in enumerate(items) if item.kind == "part"]
-    if not parts:
+    if not any(item.kind == "part" for item in items):
         return of_items(call, input, items)
-    if parts != [0] or any(i.kind != "all" for i in items[1:]):
-        raise CannotVectorize("a slice of a size of the row, along an axis behind the first")
-    return _part(call, input, items[0].begin, items[0].end)
+    return _part(call, input, _numbers(begin, first), _numbers(size, many))
 
 
 def _is(size: Any, number: Any) -> bool:
@@ -99,15 +97,32 @@ def _numbers(value: Value, known: Any) -> list[Any]:
     return [RowSizes.of(t) for t in tf.unstack(tf.cast(value.tensor, tf.int32), axis=1)]
 
 
-def _part(call: Call, x: Ragged, first: Any, many: Any) -> Value:
-    """A part of what was joined: so many elements of a row from a place on."""
-    size = x.sizes[0]
-    if x.n_leading != 1 or not uses_packed(call) or not isinstance(many, RowSizes):
-        raise CannotVectorize("a slice of a size of the row")
-    assert isinstance(size, RowSizes)
-    start = first.tensor if isinstance(first, RowSizes) else first
-    fits = (start >= 0) & (many.tensor >= 0) & (start + many.tensor <= size.tensor)
+def _part(call: Call, x: Ragged, begins: list[Any], sizes: list[Any]) -> Value:
+    """So many elements of a row from a place on, along each axis."""
+    fits, starts, made, shown = list[Any](), list[Any](), list[Any](), list[Any]()
+    for axis, (first, many) in enumerate(zip(begins, sizes)):
+        own = size_at(x, axis)
+        if own is None:
+            raise CannotVectorize("the size of an axis that is sliced is not known")
+        room, start = (s.tensor if isinstance(s, RowSizes) else s for s in (own, first))
+        if isinstance(many, int) and many == -1:
+            many = own if _is(first, 0) else RowSizes.of(room - start)
+        count = many.tensor if isinstance(many, RowSizes) else many
+        if not (_is(first, 0) and many is own):
+            fits.append((start >= 0) & (count >= 0) & (start + count <= room))
+            shown.append(count)
+        starts.append(start)
+        made.append(many)
+    last = max(i for i, start in enumerate(starts) if not _is_all(x, made, start, i))
+    moved = Moved(call, x, made, len(made) - 1 - last)
     text = "it reaches out of the tensor in some iterations. Its sizes are"
-    begin = after_check(call, fits, text, [many.tensor], size.starts + start)
-    inside = tf.range(tf.shape(many.rows)[0]) - tf.gather(many.starts, many.rows)
-    return from_packed(call, tf.gather(x.tensor, tf.gather(begin, many.rows) + inside), [many])
+    n: Any = call.loop.length
+    right = tf.reduce_all(tf.stack([tf.broadcast_to(f, tf.stack([n])) for f in fits]))
+    places = [at + moved.of(start) for at, start in zip(moved.places, starts)]
+    places[0] = after_check(call, right, text, shown, places[0])
+    return moved.read(places)
+
+
+def _is_all(x: Ragged, sizes: list[Any], start: Any, axis: int) -> bool:
+    """Whether all of an axis is taken, which all rows share."""
+    return _is(start, 0) and axis >= x.n_leading and _is(sizes[axis], size_at(x, axis))

@@ -11,16 +11,26 @@ from tf_pfor.converters.ragged._entries import (
     FirstAxis,
     by_row,
     require_packed,
+    room_for_all,
     shared,
     sparse_results,
     with_n,
 )
-from tf_pfor.converters.ragged._forms import after_check, rank_of
+from tf_pfor.converters.ragged._forms import (
+    after_check,
+    from_padded,
+    of_elements,
+    rank_of,
+    size_at,
+)
+from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged
+from tf_pfor.layouts.ragged import Ragged, RowSizes
+from tf_pfor.layouts.ragged_parts import packed_to
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.row_sizes import dim
 
 _BROADCAST_RANK = 5
 
@@ -51,28 +61,73 @@ def _inside(call: Call, places: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
 # ---------------------------------------------------------------------------
 
 
-@ragged_rule("SparseReduceMax SparseReduceSum")
+@ragged_rule("SparseReduceMax SparseReduceSum", of_shapes=True)
+@source("SparseReduceMax SparseReduceSum")
 def reduce(
     call: Call, input_indices: Value, input_values: Value, input_shape: Value, reduction_axes: Value
 ) -> Any:
     """The axes move by one."""
     del reduction_axes
-    shape = with_n(call, shared(input_shape, "input_shape"))
-    entries = Entries(call, input_indices, input_values)
-    return call.rebuild(
+    entries, axes = Entries(call, input_indices, input_values), _axes(call, _count(input_indices))
+    shape = room_for_all(call, input_shape, entries)
+    made = call.rebuild(
         input_indices=_inside(call, entries.places, shape),
         input_values=entries.flat[1],
         input_shape=shape,
-        reduction_axes=tf.constant(_axes(call, _count(input_indices)), tf.int32),
+        reduction_axes=tf.constant(axes, tf.int32),
     )
+    if not input_shape.is_stacked:
+        return made
+    sizes: list[Any] = target_sizes(call, input_shape, 2)
+    keeps = call.attr("keep_dims")
+    left = [1 if k + 1 in axes else s for k, s in enumerate(sizes) if keeps or k + 1 not in axes]
+    made.set_shape([call.loop.static_length, *[None] * len(left)])
+    return from_padded(call, made, left)
 
 
-@ragged_rule("SparseTensorDenseMatMul")
+@source("SparseTensorDenseMatMul")
+def _own_matmul(call: Call, a_indices: Value, a_values: Value, a_shape: Value, b: Value) -> Any:
+    """Sparse matrices of own shapes, as blocks of one, by dense ones, one below the other."""
+    adjoint = bool(call.attr("adjoint_b"))
+    if rank_of(b) != 2 or (isinstance(b, Ragged) and adjoint):
+        raise CannotVectorize("the adjoint of a dense matrix of the row's own shape")
+    if adjoint and b.is_stacked:
+        b, adjoint = Value.stacked(tf.linalg.adjoint(b.tensor)), False
+    entries, sizes = Entries(call, a_indices, a_values), target_sizes(call, a_shape, 2)
+    room_for_all(call, a_shape, entries)
+    out = int(call.attr("adjoint_a"))
+    height = size_at(b, int(adjoint))
+    height = tf.shape(b.tensor)[int(b.is_stacked) + adjoint] if height is None else height
+    inner, height = (s.tensor if isinstance(s, RowSizes) else s for s in (sizes[1 - out], height))
+    text = "the matrices do not fit in some iterations. Their sizes are"
+    is_right = tf.equal(inner, height)
+    places = after_check(call, is_right, text, [inner, height], entries.flat[0])
+    columns, totals = list(tf.unstack(places, num=2, axis=1)), list[Any](sizes)
+    for axis in (out, 1 - out) if b.is_stacked else (out,):
+        size: Any = sizes[axis]
+        n = tf.cast(call.loop.length_tensor, tf.int64)
+        if isinstance(size, RowSizes):
+            columns[axis] += tf.gather(tf.cast(size.starts, tf.int64), entries.rows)
+            totals[axis] = tf.reduce_sum(size.tensor)
+        else:
+            columns[axis] += entries.rows * tf.cast(size, tf.int64)
+            totals[axis] = n * tf.cast(size, tf.int64)
+    made = call.rebuild(
+        a_indices=tf.stack(columns, 1),
+        a_values=entries.flat[1],
+        a_shape=tf.stack([tf.cast(t, tf.int64) for t in totals]),
+        adjoint_b=adjoint,
+        b=packed_to(b if isinstance(b, Ragged) else b.tensor, 1) if b.is_stacked else b.tensor,
+    )
+    return of_elements(call, made, [sizes[out], dim(made, 1)])
+
+
+@ragged_rule("SparseTensorDenseMatMul", of_shapes=True)
 def dense_matmul(call: Call, a_indices: Value, a_values: Value, a_shape: Value, b: Value) -> Any:
     """Blocks on the diagonal, or one below the other where all share ``b``."""
-    if isinstance(b, Ragged):
-        raise CannotVectorize("the dense matrix differs in shape")
-    shape = shared(a_shape, "a_shape")
+    if isinstance(b, Ragged) or a_shape.is_stacked:
+        return _own_matmul(call, a_indices, a_values, a_shape, b)
+    shape = a_shape.tensor
     entries = Entries(call, a_indices, a_values)
     at, out = entries.flat[0], int(call.attr("adjoint_a"))
     full = tf.concat([[tf.cast(call.loop.length_tensor, shape.dtype)], shape], 0)
@@ -138,14 +193,15 @@ def dense_cwise(
     return entries.back(made, 0)
 
 
-@ragged_rule("SparseSoftmax")
+@ragged_rule("SparseSoftmax", of_shapes=True)
 def softmax(call: Call, sp_indices: Value, sp_values: Value, sp_shape: Value) -> Any:
     """The kernel has batch dimensions."""
     entries = Entries(call, sp_indices, sp_values)
+    shape = room_for_all(call, sp_shape, entries)
     made = call.rebuild(
         sp_indices=entries.places,
         sp_values=entries.flat[1],
-        sp_shape=with_n(call, shared(sp_shape, "sp_shape")),
+        sp_shape=shape,
     )
     return entries.back(made, 0)
 

@@ -102,15 +102,18 @@ def gather_nd(call: Call, resource: Value, indices: Value) -> Any:
 def gather_own(call: Call, resource: Value, indices: Value) -> Any:
     """From a shared table by ragged indices: an embedding, or elements at places."""
     graph, is_nd = call.emit.graph, call.op_type == "ResourceGatherNd"
-    if not isinstance(indices, Ragged) or _tf.in_xla_context(graph) or _tf.in_body(graph):
-        raise CannotVectorize("the table differs between iterations, or under jit_compile")
     rank = call.require_rank(indices)
-    if indices.n_leading > rank - is_nd or (not is_nd and call.attr("batch_dims")):
-        raise CannotVectorize("how many axes are indexed differs, or axes belong together")
+    if not isinstance(indices, Ragged) or (not is_nd and call.attr("batch_dims")):
+        raise CannotVectorize("the table differs between iterations")
+    if indices.n_leading > rank - is_nd:
+        raise CannotVectorize("how many axes are indexed differs between iterations")
     _no_recurrence(call)
     del resource
-    made = call.rebuild(indices=indices.tensor)
-    return Ragged.packed(made, indices.sizes, call.op.outputs[0])
+    origin = call.op.outputs[0]
+    if _tf.in_xla_context(graph) or _tf.in_body(graph):  # the padding reads the first element
+        made = call.rebuild(indices=indices.in_rows)
+        return Ragged.from_padded(made, indices.sizes, origin, is_clean=False)
+    return Ragged.packed(call.rebuild(indices=indices.tensor), indices.sizes, origin)
 
 
 def _no_recurrence(call: Call) -> None:
