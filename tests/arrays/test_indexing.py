@@ -254,3 +254,40 @@ def _update_slice(input, update, indices):
     graph = tf.compat.v1.get_default_graph()
     tensors = [tf.convert_to_tensor(t) for t in (input, update, indices)]
     return graph.create_op("XlaDynamicUpdateSlice", tensors, [tensors[0].dtype]).outputs[0]
+
+
+TABLE = tf.random.stateless_uniform([4, 5, 3], [1, 2])
+PLACES = tf.constant([[0, 2], [1, 1], [2, 0], [2, 2]])
+OF_ANY_RANK = {
+    "from behind": lambda x, i: tf.gather(x, i, axis=-1),
+    "one from behind": lambda x, i: tf.gather(x, i[0], axis=-2),
+    "the same from behind": lambda x, i: tf.gather(x, [0, 2, 1], axis=-1),
+    "from the front": lambda x, i: tf.gather(x, i, axis=1),
+}
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("name", OF_ANY_RANK)
+def test_what_is_indexed_may_have_any_rank(name, is_shared):
+    body, x = OF_ANY_RANK[name], TABLE[0] if is_shared else TABLE
+
+    @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec([None, None], tf.int32)])
+    def run(x, places):
+        def one(e):
+            return body(x, e) if is_shared else body(*e)
+
+        elements = places if is_shared else (x, places)
+        return tf_pfor.vectorized_map(one, elements, fallback_to_while_loop=False)
+
+    rows = [body(x if is_shared else x[k], PLACES[k]) for k in range(4)]
+    np.testing.assert_array_equal(run(x, PLACES), tf.stack(rows))
+
+
+def test_vectors_of_indices_of_unknown_length():
+    @tf.function(input_signature=[tf.TensorSpec([None] * 3), tf.TensorSpec([None] * 2, tf.int32)])
+    def run(x, places):
+        return tf_pfor.vectorized_map(
+            lambda e: tf.gather_nd(*e), (x, places), fallback_to_while_loop=False
+        )
+
+    np.testing.assert_array_equal(run(TABLE, PLACES), tf.gather_nd(TABLE, PLACES, batch_dims=1))

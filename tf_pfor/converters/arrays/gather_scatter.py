@@ -31,17 +31,26 @@ from tf_pfor.core.values import Value, folded_form
 
 
 def _axes(call: Call, params: Value, indices: Value) -> tuple[int, int]:
-    """Axis and number of batch dimensions, from the front."""
+    """Axis and number of batch dimensions, from the front; the axis of unknown ranks as it is."""
     if call.op_type == "Gather":
         return 0, 0
     if not isinstance(call.inputs["axis"], Value) or call.inputs["axis"].is_stacked:
         raise CannotVectorize("the axis differs between iterations")
     axis, batch = int(call.constant("axis")), call.attr("batch_dims")
-    if axis < 0:
+    if axis < 0 and (batch or params.inner_rank is not None):
         axis += call.require_rank(params, "'params'")
     if batch < 0:
         batch += call.require_rank(indices, "'indices'")
     return axis, batch
+
+
+def _from_behind(call: Call, params: Value, indices: Value, axis: int) -> tf.Tensor:
+    """Along an axis that is counted from behind, of a shared table of unknown rank."""
+    with call.emit.graph.as_default():
+        made: Any = tf.gather(params.tensor, indices.tensor, axis=axis)  # [..., n, k..., ...]
+        before = tf.rank(params.tensor) + axis
+        order = [[before], tf.range(before), tf.range(before + 1, tf.rank(made))]
+        return tf.transpose(made, tf.concat(order, 0))
 
 
 def _gather(call: Call, params: Any, indices: Any, axis: int, batch: int) -> tf.Tensor:
@@ -56,6 +65,8 @@ def gather_from_shared(call: Call, params: Value, indices: Value, axis: Any = No
     A table indexed by the number of the iteration is the table, or its first n rows.
     """
     where, batch = _axes(call, params, indices)
+    if where < 0:
+        return _from_behind(call, params, indices, where)
     if indices.inner_rank == 0:
         rows = _by_iteration(call, params, where)
         if rows is not None:
@@ -85,6 +96,8 @@ def gather_same_places(call: Call, params: Value, indices: Value, axis: Any = No
     where, batch = _axes(call, params, indices)
     if batch:
         raise CannotVectorize("batch dimensions need indices for every row")  # they are tiled
+    if where < 0:
+        return _gather(call, params.tensor, indices.tensor, where, 0)
     form = leading(call, [params], where)
     return form.result(_gather(call, form.tensors[0], indices.tensor, form.axis(where), 0))
 
@@ -94,7 +107,7 @@ def gather_same_places(call: Call, params: Value, indices: Value, axis: Any = No
 def gather_by_row(call: Call, params: Value, indices: Value, axis: Any = None) -> Any:
     """The loop is one more batch dimension."""
     where, batch = _axes(call, params, indices)
-    return _gather(call, params.tensor, indices.tensor, where + 1, batch + 1)
+    return _gather(call, params.tensor, indices.tensor, where + (where >= 0), batch + 1)
 
 
 @RegisterPFor("GatherV2", ("axis",), attrs=("batch_dims",))
@@ -126,19 +139,23 @@ def gather_nd_from_shared(call: Call, params: Value, indices: Value) -> Any:
 @RegisterPFor("GatherNd", ("indices", "params"), attrs=("bad_indices_policy",))
 def gather_nd_by_row(call: Call, params: Value, indices: Value) -> Any:
     """The row comes first in every index: [n, ..., m] -> [n, ..., 1 + m]."""
-    return call.rebuild(indices=_with_row(call, indices))
+    return call.rebuild(indices=_with_row(call, indices, params.inner_rank))
 
 
 _INDEX_DEPTH = 7
 """The kernels of GatherNd and ScatterNd index this many axes."""
 
 
-def _with_row(call: Call, indices: Value) -> tf.Tensor:
-    """Index vectors with the number of the row in front: [n, ..., m] -> [n, ..., 1 + m]."""
+def _with_row(call: Call, indices: Value, rank: int | None = None) -> tf.Tensor:
+    """Index vectors with the number of the row in front: [n, ..., m] -> [n, ..., 1 + m].
+
+    An unknown m is at most ``rank``, that of what is indexed.
+    """
     call.require_rank(indices, "'indices'")
     shape = indices.inner_shape
     assert shape is not None
-    if shape[-1] is None or shape[-1] >= _INDEX_DEPTH:
+    most = rank if shape[-1] is None else shape[-1]
+    if most is None or most >= _INDEX_DEPTH:
         raise CannotVectorize(f"the kernel indexes {_INDEX_DEPTH} axes, the loop included")
     return with_row(call, indices)
 
@@ -172,7 +189,7 @@ def scatter_into(call: Call, tensor: Value, indices: Value, updates: Value) -> A
     first = next(iter(call.inputs))  # "tensor", or "input"
     return call.rebuild(
         **{first: call.stacked(tensor)},
-        indices=_with_row(call, indices),
+        indices=_with_row(call, indices, tensor.inner_rank),
         updates=call.stacked(updates),
     )
 

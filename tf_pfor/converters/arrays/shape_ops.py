@@ -357,3 +357,32 @@ def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
         found = tf.raw_ops.BroadcastGradientArgs(s0=tf.constant(first), s1=tf.constant(second))
         arrays = [f.numpy() for f in found]
     return [Value.unstacked(call.emit.constant(a), a) for a in arrays]
+
+
+@RegisterPFor("BroadcastGradientArgs", ("s0", "s1"))
+def broadcast_gradient_args_of_rows(call: Call, s0: Value, s1: Value) -> Any:
+    """The axes to add up, of shapes that a loop has kept for each row: the same for all rows."""
+    counts = [(v.inner_shape or (None,))[0] for v in (s0, s1)]
+    if counts[0] is None or counts[1] is None or _tf.in_xla_context(call.emit.graph):
+        raise CannotVectorize("the ranks of the shapes are not known before running")
+    graph, rank = call.emit.graph, max(counts[0], counts[1])
+    before = len(graph.get_operations())
+    with graph.as_default():
+        wide = [
+            tf.pad(call.stacked(v), [[0, 0], [rank - k, 0]], constant_values=1)
+            for v, k in zip((s0, s1), counts)
+        ]
+        shapes: list[Any] = []
+        for own, other, count in zip(wide, wide[::-1], counts):
+            is_one = tf.equal(own, 1)
+            differs = is_one & tf.not_equal(other, 1)
+            if call.loop.real is not None:
+                differs &= call.loop.real[:, None]
+            grew = tf.reduce_any(differs, 0)  # in some rows
+            text = "what was broadcast in some iterations was not in others"
+            is_right = tf.reduce_all(is_one | ~grew, 1)
+            found = tf.where(grew, tf.ones([], own.dtype), tf.constant(2, own.dtype))
+            shapes.append(checked(call, is_right, text, found)[rank - count :])
+        made = call.rebuild(s0=shapes[0], s1=shapes[1])
+    call.emit.operations += graph.get_operations()[before:]
+    return [Value.unstacked(t) for t in made]

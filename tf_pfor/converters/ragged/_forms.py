@@ -74,6 +74,11 @@ def unified(
     found = list(values)
     for axis in range(rank):
         sizes = [size_at(v, axis - rank + rank_of(v)) for v in found]
+        if None in sizes and any(isinstance(s, RowSizes) for s in sizes) and uses_packed(call):
+            for i, value in enumerate(found):
+                if sizes[i] is None:
+                    found[i] = _with_sizes(call, value, axis - rank + rank_of(value))
+                    sizes[i] = size_at(found[i], axis - rank + rank_of(value))
         known = {id(s): s for s in sizes if isinstance(s, RowSizes)}
         if len(known) < 2:
             continue
@@ -83,6 +88,16 @@ def unified(
                 assert isinstance(value, Ragged)
                 found[i] = _resized(call, value, axis - rank + rank_of(value), common)
     return found
+
+
+def _with_sizes(call: Call, value: Value, axis: int) -> Ragged:
+    """Rows that have one size along an axis, a number that is unknown, as if each had its own."""
+    x: Any = value.in_rows if isinstance(value, Ragged) else call.stacked(value)
+    sizes = [*value.sizes] if isinstance(value, Ragged) else []
+    sizes += [dim(x, k + 1) for k in range(len(sizes), axis)]
+    own = tf.fill([tf.shape(x)[0]], tf.shape(x)[axis + 1])
+    own.set_shape([x.shape[0]])
+    return Ragged.from_padded(x, [*sizes, RowSizes.of(own)], call.op.outputs[0])
 
 
 def agreed(call: Call, *places: tuple[Value, int]) -> list[Value]:

@@ -10,6 +10,7 @@ from tf_pfor import _tf
 from tf_pfor.converters.math._broadcast import absorbed
 from tf_pfor.converters.math._families import table
 from tf_pfor.converters.ragged._forms import (
+    after_check,
     aligned,
     broadcast_size,
     from_packed,
@@ -25,7 +26,7 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Value, is_static
+from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
 
@@ -145,10 +146,8 @@ def same_shape(call: Call, *inputs: Any) -> Any:
 
 def _same_as_dense(call: Call, flat: list[Value]) -> Any:
     """One input has the same shape in all rows, so the rows of the others must have it too."""
-    shape = next(v.inner_shape for v in flat if not isinstance(v, Ragged))
-    if not is_static(shape):
-        raise CannotVectorize("one of its inputs has the same shape in all iterations")
-    known = [_of_shape(call, v, shape) if isinstance(v, Ragged) else call.stacked(v) for v in flat]
+    like = next(call.stacked(v) for v in flat if not isinstance(v, Ragged))
+    known = [_of_shape(call, v, like) if isinstance(v, Ragged) else call.stacked(v) for v in flat]
     supply = iter(known)
     changes = {
         name: [next(supply) for _ in v] if isinstance(v, list) else next(supply)
@@ -205,13 +204,18 @@ def ensure_shape(call: Call, value: Ragged) -> Any:
     return _of_shape(call, value, known.as_list()) if known.is_fully_defined() else value
 
 
-def _of_shape(call: Call, value: Ragged, known: Any) -> tf.Tensor:
-    """Dense rows, after a check that each has this shape."""
+def _of_shape(call: Call, value: Ragged, like: tf.Tensor) -> tf.Tensor:
+    """Dense rows, after a check that each has the shape of those of ``like``."""
     dense = value.standard(call.emit).tensor
-    shape = tf.shape(dense)  # if there are no rows, nobody knows how large one would be
-    inner = tf.where(shape[0] > 0, shape[1:], known)
+    shape, known = tf.shape(dense), tf.shape(like)
+    if not like.shape[1:].is_fully_defined():  # else the end checks it
+        text = "the sizes of two inputs differ in some iterations. They are"
+        fits = tf.equal(shape[0], 0) | tf.reduce_all(tf.equal(shape, known))
+        shape = after_check(call, fits, text, [shape, known], shape)
+    # If there are no rows, nobody knows how large one would be.
+    inner = tf.where(shape[0] > 0, shape[1:], known[1:])
     made = tf.reshape(dense, tf.concat([shape[:1], inner], 0))
-    return tf.ensure_shape(made, [call.loop.static_length, *known])
+    return tf.ensure_shape(made, [call.loop.static_length, *like.shape[1:]])
 
 
 @ragged_rule("IdentityN")

@@ -173,6 +173,8 @@ def transpose(call: Call, x: Ragged, perm: Value) -> Any:
 @source("Reshape")
 def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     """Other sizes for the same elements, in the same order."""
+    if not isinstance(tensor, Ragged) and call.op.inputs[1].op.type == "TensorListPopBack":
+        return _as_kept(call, tensor, shape)
     if not uses_packed(call):
         return _with_other_axes_behind(call, tensor, target_sizes(call, shape, 1))
     target = target_sizes(call, shape, 1)
@@ -198,6 +200,23 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     rest = [s if isinstance(s, int) else None for s in target[last + 1 :]]
     made.set_shape([None, *rest])
     return from_packed(call, made, target[: last + 1])
+
+
+def _as_kept(call: Call, tensor: Value, shape: Value) -> Value:
+    """A gradient in the shape of what was broadcast, which a loop has kept for each row.
+
+    Of a dense gradient that was dense, and has one shape.
+    """
+    count = (shape.inner_shape or (None,))[0]
+    is_plain = uses_packed(call) and call.loop.real is None and shape.is_stacked
+    if count is None or not is_plain:
+        raise CannotVectorize("the new shape differs between iterations")
+    kept: Any = shape.tensor
+    one = tf.reduce_max(tf.pad(kept, [[0, 1], [0, 0]]), 0)  # zeros if there are no rows
+    text = "a gradient has the shape of what differs in shape between iterations. The shapes are"
+    one = after_check(call, tf.equal(kept, one), text, [kept], one)
+    made = tf.reshape(tensor.tensor, tf.concat([tf.shape(kept)[:1], tf.cast(one, tf.int32)], 0))
+    return call.like(made)
 
 
 def _with_other_axes_behind(call: Call, tensor: Value, target: list[Any]) -> Value:
