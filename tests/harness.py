@@ -143,12 +143,17 @@ def compiled(runs: list[Run], n: int, unknown: bool = False, **options: Any) -> 
         return [one for run in runs for one in _together([run], n, unknown, **options)]
 
 
-def _together(runs: list[Run], n: int, unknown: bool, **options: Any) -> list[Compiled]:
+def function_of(runs: list[Run], n: int, unknown: bool = False, **options: Any) -> Any:
+    """Several runs in one function, traced but not run."""
     args = [run.sample.arguments(run.subset, n) for run in runs]
     specs = [_specs(a, run.subset, unknown) for a, run in zip(args, runs)]
-    function = tf.function(
+    return tf.function(
         lambda *given: [run(*a) for run, a in zip(runs, given)], autograph=False, **options
     ).get_concrete_function(*specs)
+
+
+def _together(runs: list[Run], n: int, unknown: bool, **options: Any) -> list[Compiled]:
+    function = function_of(runs, n, unknown, **options)
     called = functools.lru_cache(maxsize=1)(lambda n: _call(function, runs, n))
     called(n)
     return [

@@ -110,8 +110,8 @@ def looped(program: Program, mode: Mode) -> list[tf.Tensor]:
     return results if mode.n else [x[:0] for x in results]
 
 
-def mapped(program: Program, mode: Mode, fallback: bool) -> list[tf.Tensor]:
-    """A map, or two, in a tf.function."""
+def map_of(program: Program, mode: Mode, fallback: bool) -> tuple[Any, Rows]:
+    """A map, or two, as a ``tf.function``, and the rows that it is called with."""
     body, variables = body_of(program, mode)
     vectorized = functools.partial(tf_pfor.vectorized_map, fallback_to_while_loop=fallback)
     rows = program.rows(mode.n)
@@ -129,7 +129,13 @@ def mapped(program: Program, mode: Mode, fallback: bool) -> list[tf.Tensor]:
         for k, x in rows.items()
     }
     options = {"jit_compile": True} if mode.compiled else {}
-    found = tf.function(run, autograph=False, input_signature=[specs], **options)(rows)
+    return tf.function(run, autograph=False, input_signature=[specs], **options), rows
+
+
+def mapped(program: Program, mode: Mode, fallback: bool) -> list[tf.Tensor]:
+    """The results of a map, or of two, one behind the other."""
+    function, rows = map_of(program, mode, fallback)
+    found = function(rows)
     return [tf.reshape(x, [mode.n, *x.shape[2:]]) for x in found] if mode.maps == 2 else found
 
 

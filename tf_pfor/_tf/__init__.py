@@ -14,7 +14,7 @@ import functools
 import inspect
 import os
 import weakref
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -363,6 +363,20 @@ def row_loop(op: Operation) -> tuple[str, tuple[bool, ...]]:
     attrs = attr_map(op)
     rows = attrs["_tf_pfor_rows"].s.decode()
     return attrs["_tf_pfor_one"].func.name, tuple(x == "1" for x in rows)
+
+
+def in_order(operations: Iterable[Operation]) -> list[Operation]:
+    """Operations of one graph in the order of their creation.
+
+    TensorFlow keeps what must run, and what an operation waits for, in sets. What is emitted must
+    not depend on where these objects lie in memory.
+    """
+    return sorted(operations, key=lambda op: op._id)
+
+
+def must_run(graph: Any) -> list[Operation]:
+    """The operations of a function's graph that run for their side effects, in order."""
+    return in_order(getattr(graph, "control_outputs", ()))
 
 
 def control_outputs(op: Operation) -> list[Operation]:

@@ -79,7 +79,7 @@ class Accesses:
         self.read_again: dict[tf.Operation, tf.Tensor] = {}
         self.overwritten: set[tf.Operation] = set()
         self._list()
-        for handle in {a.handle for a in self.all}:
+        for handle in dict.fromkeys(a.handle for a in self.all):
             self._forward(self.of(handle))
         if self.overwritten:
             self._list()

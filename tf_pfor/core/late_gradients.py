@@ -122,7 +122,7 @@ def convert_later(walker: Conversion, graph: Any, args: Sequence[Value]) -> list
         for inside in graph.inputs:
             if id(inside) in captures and inside.op in needed:
                 child.bind(inside, _value_of(walker, captures[id(inside)]))
-        return child.convert(graph.outputs, graph.control_outputs)
+        return child.convert(graph.outputs, _tf.must_run(graph))
     except walker.Failed:
         raise refusal(child.recorder) from None
     finally:

@@ -144,7 +144,7 @@ class Walker:
         child.entered_by, child._inside = op, self._inside | {name}
         for placeholder, value in zip(body.inputs, args, strict=True):
             child.bind(placeholder, value)
-        return child.convert(body.outputs[:outputs], getattr(body, "control_outputs", ()))
+        return child.convert(body.outputs[:outputs], _tf.must_run(body))
 
     def enter(self, loop: Loop, emit: Emitter, recorder: Recorder | None = None) -> Walker:
         """A walker for a function of the body that gets a graph of its own (branch, loop)."""
@@ -190,7 +190,7 @@ class Walker:
             if op in self._done:
                 stack.pop()
                 continue
-            needs = (*[t.op for t in op.inputs], *op.control_inputs)
+            needs = (*[t.op for t in op.inputs], *_tf.in_order(op.control_inputs))
             todo = [o for o in needs if o not in self._done]
             if todo:
                 stack += todo

@@ -228,7 +228,7 @@ def _in_order(graph: Any) -> list[tf.Operation]:
     """The ops that the outputs need, operands first."""
     done: dict[Any, bool] = {}
     order: list[tf.Operation] = []
-    stack = [t.op for t in graph.outputs] + list(getattr(graph, "control_outputs", ()))
+    stack = [t.op for t in graph.outputs] + _tf.must_run(graph)
     while stack:
         op = stack[-1]
         if done.get(op):

@@ -75,7 +75,7 @@ class Region:
     @property
     def controls(self) -> list[tf.Operation]:
         """What must run for its side effects."""
-        return list(getattr(self.graph, "control_outputs", ()))
+        return _tf.must_run(self.graph)
 
     @property
     def is_stateful(self) -> bool:

@@ -40,7 +40,7 @@ def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value
         return from_packed(call, made, indices.sizes)
     last: Any = _own_depth(call, indices, depth) if depth.is_stacked else None
     most = tf.reduce_max(tf.concat([last.tensor, [0]], 0)) if depth.is_stacked else depth.tensor
-    at = indices.in_rows if is_ragged else call.stacked(indices)
+    at = indices.in_rows if isinstance(indices, Ragged) else call.stacked(indices)
     wide = call.rebuild(indices=at, depth=most, axis=axis + 1)
     sizes = [size_at(indices, i) for i in range(rank)]
     sizes.insert(axis, last)

@@ -1,0 +1,10 @@
+"""What a graph computes, as text: a canonical form, and its digest.
+
+tf_pfor is a compiler. What a map computes is a function of the graph that it emits, so two runs
+that emit graphs of one digest give the same results. Modules: ``canonical`` makes the form,
+``cases`` emits the graphs of samples and programs of the tests.
+"""
+
+from tools.emitted.canonical import canonical, counts, digest, digest_of
+
+__all__ = ["canonical", "counts", "digest", "digest_of"]
