@@ -29,7 +29,7 @@ BELOW = {
     "converters/nn": "converters/math",
     "converters/ragged": "converters/arrays",
     "converters/sparse": "converters/ragged",
-    "converters/parsing": "converters/ragged",
+    "converters/parsing": "converters/ragged fallback",
     "converters/strings": "converters/sparse",
     "converters/state": "converters/math fallback",
     "converters/control_flow": (

@@ -19,8 +19,10 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import Region, key
 from tf_pfor.core.registry import ANY, Outcome, RegisterPFor
 from tf_pfor.core.values import Shape, Value, dims, is_static
+from tf_pfor.fallback import ragged_rows
 from tf_pfor.layouts import row_kernels
-from tf_pfor.layouts.ragged_rules import BY_KERNEL, source
+from tf_pfor.layouts.ragged import Ragged
+from tf_pfor.layouts.ragged_rules import BY_KERNEL, ragged_rule, source
 
 _ATTRS = {
     "DecodeAndCropJpeg": (
@@ -69,9 +71,10 @@ for op_type, attrs in _ATTRS.items():
     RegisterPFor(op_type, ANY, attrs=attrs, outcome=Outcome.LOOPED, note=BY_KERNEL)(of_one_shape)
 
 
+@ragged_rule(_ATTRS)
 @source(" ".join(_ATTRS), by_kernel=True)
 def of_own_shape(call: Call, *_: Value) -> Any:
-    """Results of which each row has its own shape."""
+    """Inputs or results that differ in shape: the function of a row cuts its inputs."""
     if any(_shape(call, t) is None for t in call.op.outputs):
         raise CannotVectorize("the rank of its result is unknown (tf.ensure_shape says it)")
     return _by_kernel(call)
@@ -88,6 +91,8 @@ def _by_kernel(call: Call) -> list[Value]:
     region = Region.of([call.op], call.op.outputs)
     known = {key(t): v for t, v in zip(call.op.inputs, call.flat_inputs(), strict=True)}
     values = [known[key(t)] for t in region.inputs]
+    if any(isinstance(v, Ragged) for v in values):
+        region, values = ragged_rows.cut(region, values, call.walker)
     order = sorted(range(len(values)), key=lambda i: not values[i].is_stacked)
     rows = sum(v.is_stacked for v in values)
     outputs = call.op.outputs

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.math._families import table
 from tf_pfor.converters.ragged._forms import (
     after_check,
@@ -127,12 +128,26 @@ def of_vectors(call: Call, input: Value) -> Any:
 
 @ragged_rule(_BY_LENGTH)
 def of_length(call: Call, input: Value, fft_length: Value) -> Any:
-    """Packed: the last axis, and the length of the transform, must be the same in all rows."""
-    shared = isinstance(input, Ragged) and input.n_leading < rank_of(input)
-    if not shared or fft_length.is_stacked or not uses_packed(call):
+    """The length of the transform must be the same in all rows; the kernel cuts the last axis.
+
+    Packed, if the last axis is the same as well. Else padded: each row must have what is read.
+    """
+    if not isinstance(input, Ragged) or fft_length.is_stacked:
         raise CannotVectorize("the length of the transform differs between iterations")
-    assert isinstance(input, Ragged)
-    return _packed(call, input, call.rebuild(input=input.tensor))
+    last = size_at(input, rank_of(input) - 1)
+    if not isinstance(last, RowSizes):
+        if not uses_packed(call):
+            raise CannotVectorize("rows that differ in shape, under jit_compile or in another map")
+        return _packed(call, input, call.rebuild(input=input.tensor))
+    if _tf.in_xla_context(call.emit.graph):
+        raise CannotVectorize("rows may be shorter than the transform, under jit_compile")
+    length = tf.reshape(fft_length.tensor, [])
+    count: Any = length if call.op_type == "RFFT" else length // 2 + 1
+    rows = with_room(input.in_rows, rank_of(input), count)
+    text = "a row has fewer elements than the transform reads. The sizes are"
+    rows = after_check(call, last.tensor >= count, text, [last.tensor], rows)
+    sizes = [size_at(input, k) for k in range(rank_of(input) - 1)]
+    return from_padded(call, call.rebuild(input=rows), sizes)
 
 
 @ragged_rule("MatrixSolve MatrixTriangularSolve")

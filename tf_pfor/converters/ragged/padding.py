@@ -19,7 +19,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.linear import Form, forms
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
@@ -176,7 +176,9 @@ def _one_size(call: Call, x: Ragged, axis: int, amounts: Any) -> int | tf.Tensor
     left: list[Any] = []
     for (name, place), count in total.terms:
         value = call.value_of(name[0].outputs[name[1]]) if len(name) == 2 else None
-        if isinstance(value, RowShape) and count == -1 and value.sizes[place[0]] is x.sizes[axis]:
+        own = value.sizes[place[0]] if isinstance(value, RowShape) else None
+        own = value.size if isinstance(value, RowSize) else own
+        if count == -1 and own is x.sizes[axis]:
             continue
         left.append((value, place, count))
     if len(left) + 1 != len(total.terms):

@@ -205,6 +205,29 @@ def own_bins(call: Call, input: Value, size: Value, weights: Value) -> Any:
     return from_packed(call, made, [sizes])
 
 
+@ragged_rule("HistogramFixedWidth")
+def histogram(call: Call, values: Value, value_range: Value, nbins: Value) -> Any:
+    """How many elements are in each bin: by the kernel's arithmetic, which is in float64."""
+    if nbins.is_stacked or isinstance(value_range, Ragged):
+        raise CannotVectorize("the number of bins, and so the shape, may differ")
+    (x,), rows, mask = _entries(call, [values], rank_of(values))
+    limits: Any = value_range.tensor
+    is_range = limits[..., 0] < limits[..., 1]
+    limits = after_check(call, is_range, "the range is empty. It is", [limits], limits)
+    each: Any = tf.gather(limits, rows) if value_range.is_stacked else limits
+    low, high, wide = each[..., 0], each[..., 1], tf.float64
+    bins = tf.cast(nbins.tensor, wide)
+    above = tf.cast(tf.maximum(x, low) - low, wide) / (tf.cast(high - low, wide) / bins)
+    at = tf.cast(tf.minimum(above, bins - 1), tf.int32)
+    is_real = at >= 0 if mask is None else (at >= 0) | ~mask
+    at = after_check(call, is_real, "an element is not a number", [x], at)
+    count = tf.cast(nbins.tensor, tf.int32)
+    places = _places_in_rows(at, count, rows, mask)
+    ones = tf.ones(tf.shape(at), call.output_dtype())
+    made = tf.math.unsorted_segment_sum(ones, places, call.loop.length * count)
+    return _of_rows(call, made, count)
+
+
 def _places_in_rows(
     ids: tf.Tensor, count: Any, rows: tf.Tensor, mask: tf.Tensor | None
 ) -> tf.Tensor:

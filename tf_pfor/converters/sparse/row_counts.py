@@ -16,10 +16,11 @@ from tf_pfor.converters.ragged._entries import (
     with_n,
 )
 from tf_pfor.converters.ragged._forms import rank_of
+from tf_pfor.converters.ragged._windows import size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.ragged import Ragged
+from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
@@ -165,25 +166,34 @@ def sparse_bincount(
     return call.like(tf.reshape(made, tf.stack(sizes)))
 
 
+@ragged_rule("RaggedRange", of_shapes=True)
 @source("RaggedRange")
 def ragged_range(call: Call, starts: Value, limits: Value, deltas: Value) -> Any:
-    """The ranges of all rows, one behind the other."""
-    require_packed(call)
-    many = next((v for v in (starts, limits, deltas) if rank_of(v)), None)
-    wide = []
-    count = 1 if many is None else tf.shape(call.stacked(many))[1]
+    """The ranges of all rows, one behind the other; a row has as many as its vectors say."""
+    given = (starts, limits, deltas)
+    vectors = [v for v in given if rank_of(v)]
     n: Any = call.loop.length
-    for value in (starts, limits, deltas):
-        tensor = call.stacked(value)
-        tensor = tensor if rank_of(value) else tf.broadcast_to(tensor[:, None], [n, count])
-        wide.append(tf.reshape(tensor, [-1]))
+    if vectors:
+        entries = Entries(call, *vectors)
+        rows, size, flat = entries.rows, entries.sizes[0], iter(entries.flat)
+    else:
+        require_packed(call)
+        rows, size, flat = tf.range(tf.cast(n, tf.int64)), 1, iter(())
+    wide = [
+        next(flat) if rank_of(v) else tf.gather(v.tensor, rows) if v.is_stacked
+        else tf.broadcast_to(v.tensor, tf.shape(rows)) for v in given
+    ]  # fmt: skip
     splits, values = call.rebuild(starts=wide[0], limits=wide[1], deltas=wide[2])
-    ends = tf.reshape(splits[1:], [n, count])
-    begins = tf.reshape(splits[:-1], [n, count])[:, :1]
-    own = tf.concat([tf.zeros_like(begins), ends - begins], 1)
-    lengths = tf.reduce_sum(ends - tf.reshape(splits[:-1], [n, count]), 1)
-    rows = tf.repeat(tf.range(n), lengths)
-    return [Value.stacked(own), Ragged.packed(values, [sizes_by(call, rows)], call.op.outputs[1])]
+    of_values = sizes_by(call, tf.repeat(rows, splits[1:] - splits[:-1]))
+    numbers = Ragged.packed(values, [of_values], call.op.outputs[1])
+    begins = tf.cast(of_values.starts, splits.dtype)  # of the values of each row
+    if not isinstance(size, RowSizes):
+        ends = tf.reshape(splits[1:], tf.stack([n, size])) - begins[:, None]
+        return [Value.stacked(tf.pad(ends, [[0, 0], [1, 0]])), numbers]
+    more = size_plus(size, 1)  # a row of k ranges has k + 1 splits, the first of which is 0
+    own = tf.gather(splits, tf.range(tf.size(more.rows)) - more.rows)
+    own -= tf.gather(begins, more.rows)
+    return [Ragged.packed(own, [more], call.op.outputs[0]), numbers]
 
 
 @source("RaggedTensorToSparse")
