@@ -125,7 +125,7 @@ QUICK = ["DM", "MD", "DMD", "MDD", "DMDD", "DMM", "MMD", "DMMD", "DMDM"]
 # Refused, or refused by XLA; fails here when one is right, or a wrong number.
 FAILS = {
     True: {"DDMM", "DDDMM", "DDMDM", "DDMMD", "DMMDD", "MDDMD"},
-    None: {"DDDM", "DDDMM"},
+    None: {"DDDMM"},
 }
 
 
