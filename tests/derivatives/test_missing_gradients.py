@@ -127,3 +127,25 @@ def test_reverse_modes_do_not_need_the_logarithm_of_a_cotangent():
     np.testing.assert_allclose(tf_pfor.jacrev(gradient)(x), expected, rtol=1e-7)
     np.testing.assert_allclose(tf_pfor.hessian_diag(f)(x), np.diag(expected), rtol=1e-7)
     np.testing.assert_allclose(tf_pfor.hvp(f)(x, x), expected @ x.numpy(), rtol=1e-6)
+
+
+@tf.custom_gradient
+def clipping(x):
+    return x * x, lambda d: tf.clip_by_value(2.0 * x * d, -1.0, 1.0)
+
+
+@tf.custom_gradient
+def weighted(x):
+    return x * x, lambda d: 3.0 * x * d
+
+
+def test_forward_mode_of_gradients_that_are_not_linear():
+    x = tf.constant([2.0, 0.2])
+    np.testing.assert_allclose(tf_pfor.jacrev(clipping)(x), [[1.0, 0.0], [0.0, 0.4]])
+    for form in (tf_pfor.jacfwd, tf_pfor.laplacian):
+        with pytest.raises(ArgumentError, match=r"not linear .* Minimum .*Use jacrev"):
+            form(clipping)(x)
+        with pytest.raises(ArgumentError, match="not linear"):
+            form(lambda x: tf.map_fn(clipping, x))(x)
+    np.testing.assert_allclose(tf_pfor.jacfwd(weighted)(x), [[6.0, 0.0], [0.0, 0.6]], 1e-6)
+    np.testing.assert_allclose(tf_pfor.hvp(lambda x: tf.reduce_sum(clipping(x)))(x, x), [0.0, 0.4])

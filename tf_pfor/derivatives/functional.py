@@ -24,7 +24,7 @@ from tf_pfor.derivatives.differentiated import (
     filled,
     tensors_of,
 )
-from tf_pfor.derivatives.missing_gradients import refuse_constants
+from tf_pfor.derivatives.missing_gradients import refuse_constants, refuse_nonlinear
 from tf_pfor.derivatives.pullbacks import (
     Blocks,
     gradients_of,
@@ -358,6 +358,7 @@ def _pusher(ys: list[tf.Tensor], x: tf.Tensor) -> Callable[[tf.Tensor], list[tf.
         return lambda tangent: [tf.zeros_like(y) for y in ys]
     pulled = tf.convert_to_tensor(pulled)
     refuse_constants([pulled], cotangents)
+    refuse_nonlinear([pulled], cotangents)
 
     def push(tangent: tf.Tensor) -> list[tf.Tensor]:
         found = gradients_of(pulled, cotangents, tangent)

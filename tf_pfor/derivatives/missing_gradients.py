@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -32,7 +33,7 @@ def refuse_constants(results: Sequence[tf.Tensor], sources: Sequence[Any]) -> No
     Raises:
       ArgumentError: if there is such an op between them.
     """
-    op, _ = _between(results, {id(_seen(x)) for x in sources})
+    op, _ = _between(results, {id(_seen(x)) for x in sources}, _is_left_out)
     if op is None:
         return
     what, often, advice = (
@@ -50,6 +51,99 @@ def refuse_constants(results: Sequence[tf.Tensor], sources: Sequence[Any]) -> No
     )
 
 
+def refuse_nonlinear(pulled: Sequence[tf.Tensor], cotangents: Sequence[tf.Tensor]) -> None:
+    """Refuses forward mode through a gradient that is not linear in its cotangent.
+
+    Such a gradient, as one that is clipped, is of no jacobian: that of one cotangent says nothing
+    of that of another.
+
+    Args:
+      pulled: gradients, in the graph being built.
+      cotangents: what they are the gradients for.
+
+    Raises:
+      ArgumentError: if an op between them is not linear.
+    """
+    op, _ = _between(pulled, {id(_seen(x)) for x in cotangents}, _is_not_linear)
+    if op is not None:
+        raise ArgumentError(
+            f"the gradient of the function is not linear in its cotangent: it has {op.type} "
+            f"('{op.name}', {_tf.user_line(op) or 'line unknown'}), as a tf.custom_gradient that "
+            "clips has. Expected, in forward mode: a gradient that is linear. Use jacrev, which "
+            "takes the gradient of each output as it is written."
+        )
+
+
+_NOT_LINEAR = frozenset(
+    [
+        "Abs",
+        "Ceil",
+        "ClipByValue",
+        "Cosh",
+        "Elu",
+        "Equal",
+        "Erf",
+        "Exp",
+        "Expm1",
+        "Floor",
+        "Greater",
+        "GreaterEqual",
+        "Inv",
+        "IsFinite",
+        "IsInf",
+        "IsNan",
+        "L2Loss",
+        "Less",
+        "LessEqual",
+        "Log",
+        "Log1p",
+        "LogSoftmax",
+        "Max",
+        "Maximum",
+        "Min",
+        "Minimum",
+        "NotEqual",
+        "Pow",
+        "Reciprocal",
+        "Relu",
+        "Relu6",
+        "Rint",
+        "Round",
+        "Rsqrt",
+        "Selu",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Sinh",
+        "Softmax",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Square",
+        "SquaredDifference",
+        "Tan",
+        "Tanh",
+        "Cos",
+    ]
+)
+_OF_CUSTOM_GRADIENT = re.compile(r"IdentityN(_\d+)?_grad/")
+_PRODUCTS = ("BatchMatMulV2", "BatchMatMulV3", "MatMul", "Mul", "MulNoNan", "SparseMatMul")
+_QUOTIENTS = ("Div", "DivNoNan", "RealDiv")
+
+
+def _is_not_linear(op: tf.Operation, depends: Collection[int]) -> bool:
+    """Whether an op is no linear function of those of its inputs that depend on cotangents.
+
+    Only of what users wrote: TensorFlow's own gradients are linear, if not each op in them is.
+    """
+    if not _OF_CUSTOM_GRADIENT.search(op.name):
+        return False
+    which = [id(x) in depends for x in op.inputs]
+    if op.type in _PRODUCTS:
+        return all(which)
+    return op.type in _NOT_LINEAR or (op.type in _QUOTIENTS and which[1])
+
+
 def _seen(source: Any) -> tf.Tensor:
     """A tensor, or the handle of a variable, as the graph being built sees it."""
     tensor = source.handle if isinstance(source, tf.Variable) else source
@@ -59,14 +153,18 @@ def _seen(source: Any) -> tf.Tensor:
     return graph.capture(tensor) if hasattr(graph, "capture") else tensor
 
 
+_Wrong = Callable[[tf.Operation, Collection[int]], bool]
+
+
 def _between(
-    results: Sequence[tf.Tensor], sources: Collection[int]
+    results: Sequence[tf.Tensor], sources: Collection[int], wrong: _Wrong
 ) -> tuple[tf.Operation | None, set[int]]:
-    """An op that depends on the sources, that the results need, and that has no gradient.
+    """An op that depends on the sources, that the results need, and that is wrong.
 
     Args:
       results: tensors of one graph.
       sources: the ids of tensors of that graph.
+      wrong: says so, of an op and the ids of what depends on the sources.
 
     Returns:
       The op, None if there is none, and the ids of what depends on the sources.
@@ -76,16 +174,15 @@ def _between(
     for op in (op for graph in graphs.values() for op in graph.get_operations()):
         if op not in needed or not any(id(x) in depends for x in op.inputs):
             continue
-        is_constant = _is_constant(op)
-        if is_constant and (op.type in _NO_CONSTANTS or _is_of_backward_pass(op)):
+        if wrong(op, depends):
             return op, depends
         if op.type in _tf.LOOPS:
-            found, dependent = _in_loop(op, depends)
+            found, dependent = _in_loop(op, depends, wrong)
         elif functions := _tf.functions_of(op):
             read = [x for x in op.outputs if id(x) in wanted or needed.intersection(x.consumers())]
-            found, dependent = _in_functions(op, functions, depends, read)
+            found, dependent = _in_functions(op, functions, depends, read, wrong)
         else:
-            found, dependent = None, () if is_constant else _passing(op.outputs)
+            found, dependent = None, () if _is_constant(op) else _passing(op.outputs)
         if found is not None:
             return found, depends
         depends.update(map(id, dependent))
@@ -104,7 +201,11 @@ def _read(results: Sequence[tf.Tensor]) -> set[tf.Operation]:
 
 
 def _in_functions(
-    op: tf.Operation, functions: Sequence[Any], depends: Collection[int], read: Sequence[tf.Tensor]
+    op: tf.Operation,
+    functions: Sequence[Any],
+    depends: Collection[int],
+    read: Sequence[tf.Tensor],
+    wrong: _Wrong,
 ) -> tuple[tf.Operation | None, list[tf.Tensor]]:
     """``_between`` of a call or a conditional; the outputs that depend, of those that are read."""
     dependent: list[tf.Tensor] = []
@@ -112,7 +213,7 @@ def _in_functions(
         given = op.inputs[len(op.inputs) - len(graph.inputs) :]  # behind the predicate
         inside = _passing(b for a, b in zip(given, graph.inputs) if id(a) in depends)
         made = [graph.outputs[x.value_index] for x in read]
-        found, reach = _between(made, set(map(id, inside)))
+        found, reach = _between(made, set(map(id, inside)), wrong)
         if found is not None:
             return found, []
         dependent += [x for x, y in zip(read, made) if id(y) in reach]
@@ -120,20 +221,25 @@ def _in_functions(
 
 
 def _in_loop(
-    op: tf.Operation, depends: Collection[int]
+    op: tf.Operation, depends: Collection[int], wrong: _Wrong
 ) -> tuple[tf.Operation | None, list[tf.Tensor]]:
     """``_between`` of a loop; the outputs that depend after however many trips."""
     body = _tf.function_graph(op.graph, op.get_attr("body").name)
     which = {k for k, x in enumerate(op.inputs) if id(x) in depends}
     while True:
         inside = {id(x) for x in _passing(body.inputs[k] for k in which)}
-        found, reach = _between(body.outputs, inside)
+        found, reach = _between(body.outputs, inside, wrong)
         if found is not None:
             return found, []
         more = {k for k, x in enumerate(body.outputs) if id(x) in reach} - which
         if not more:
             return None, _passing(op.outputs[k] for k in which)
         which |= more
+
+
+def _is_left_out(op: tf.Operation, depends: Collection[int]) -> bool:
+    del depends
+    return _is_constant(op) and (op.type in _NO_CONSTANTS or _is_of_backward_pass(op))
 
 
 def _is_constant(op: tf.Operation) -> bool:
