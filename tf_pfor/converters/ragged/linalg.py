@@ -109,8 +109,10 @@ def _smaller(input: Ragged) -> Any:
     rows, columns = size_at(input, rank - 2), size_at(input, rank - 1)
     if rows is columns:
         return rows
-    tensors = [s.tensor if isinstance(s, RowSizes) else s for s in (rows, columns)]
-    return RowSizes.of(tf.minimum(*map(tf.convert_to_tensor, tensors)))
+    first, second = (
+        tf.convert_to_tensor(s.tensor if isinstance(s, RowSizes) else s) for s in (rows, columns)
+    )
+    return RowSizes.of(tf.minimum(first, second))
 
 
 @ragged_rule(_OF_VECTORS)
@@ -274,5 +276,5 @@ def _bound(input: Ragged, *, of_lower: bool = False) -> tf.Tensor:
         x = tf.linalg.band_part(x, -1, 0)
         x = tf.maximum(x, tf.linalg.matrix_transpose(x))
     along, across = (tf.sqrt(tf.reduce_max(tf.reduce_sum(x, k), -1)) for k in (-1, -2))
-    found = tf.where(along > 0, 1.1 * along * across, tf.ones([], x.dtype))[..., None]
-    return tf.cast(found, input.dtype)
+    found = tf.where(along > 0, 1.1 * along * across, tf.ones([], x.dtype))
+    return tf.cast(tf.expand_dims(found, -1), input.dtype)
