@@ -49,8 +49,9 @@ def _from_behind(call: Call, params: Value, indices: Value, axis: int) -> tf.Ten
     with call.emit.graph.as_default():
         made: Any = tf.gather(params.tensor, indices.tensor, axis=axis)  # [..., n, k..., ...]
         before = tf.rank(params.tensor) + axis
-        order: Any = [[before], tf.range(before), tf.range(before + 1, tf.rank(made))]
-        return tf.transpose(made, tf.concat(order, 0))
+        places = [[before], tf.range(before), tf.range(before + 1, tf.rank(made))]
+        order: Any = tf.concat(places, 0)
+        return tf.transpose(made, order)
 
 
 def _gather(call: Call, params: Any, indices: Any, axis: int, batch: int) -> tf.Tensor:

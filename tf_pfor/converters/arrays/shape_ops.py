@@ -362,11 +362,11 @@ def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
 @RegisterPFor("BroadcastGradientArgs", ("s0", "s1"))
 def broadcast_gradient_args_of_rows(call: Call, s0: Value, s1: Value) -> Any:
     """The axes to add up, of shapes that a loop has kept for each row: the same for all rows."""
-    known = [(v.inner_shape or (None,))[0] for v in (s0, s1)]
-    counts = [k for k in known if k is not None]
+    ranks = [(v.inner_shape or (None,))[0] for v in (s0, s1)]
+    counts = [k for k in ranks if k is not None]
     if len(counts) < 2 or _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize("the ranks of the shapes are not known before running")
-    graph, rank = call.emit.graph, max(counts[0], counts[1])
+    graph, rank = call.emit.graph, max(counts)
     before = len(graph.get_operations())
     with graph.as_default():
         wide = [

@@ -147,7 +147,7 @@ def same_shape(call: Call, *inputs: Any) -> Any:
 def _same_as_dense(call: Call, flat: list[Value]) -> Any:
     """One input has the same shape in all rows, so the rows of the others must have it too."""
     like = next(call.stacked(v) for v in flat if not isinstance(v, Ragged))
-    known = [_of_shape(call, v, like) if isinstance(v, Ragged) else call.stacked(v) for v in flat]
+    known = [_like(call, v, like) if isinstance(v, Ragged) else call.stacked(v) for v in flat]
     supply = iter(known)
     changes = {
         name: [next(supply) for _ in v] if isinstance(v, list) else next(supply)
@@ -204,18 +204,27 @@ def ensure_shape(call: Call, value: Ragged) -> Any:
     return _of_shape(call, value, known.as_list()) if known.is_fully_defined() else value
 
 
-def _of_shape(call: Call, value: Ragged, like: tf.Tensor) -> tf.Tensor:
+def _like(call: Call, value: Ragged, like: tf.Tensor) -> tf.Tensor:
     """Dense rows, after a check that each has the shape of those of ``like``."""
+    known = like.shape[1:]
+    if known.is_fully_defined():
+        return _of_shape(call, value, known.as_list())
     dense = value.standard(call.emit).tensor
-    shape, known = tf.shape(dense), tf.shape(like)
-    if not like.shape[1:].is_fully_defined():  # else the end checks it
-        text = "the sizes of two inputs differ in some iterations. They are"
-        fits = tf.equal(shape[0], 0) | tf.reduce_all(tf.equal(shape, known))
-        shape = after_check(call, fits, text, [shape, known], shape)
-    # If there are no rows, nobody knows how large one would be.
-    inner = tf.where(shape[0] > 0, shape[1:], known[1:])
+    shape, whole = tf.shape(dense), tf.shape(like)
+    text = "the sizes of two inputs differ in some iterations. They are"
+    fits = tf.equal(shape[0], 0) | tf.reduce_all(tf.equal(shape, whole))
+    whole = after_check(call, fits, text, [shape, whole], whole)
+    made = tf.reshape(dense, whole)  # of no rows, nobody knows how large one would be
+    return tf.ensure_shape(made, [call.loop.static_length, *known])
+
+
+def _of_shape(call: Call, value: Ragged, known: Any) -> tf.Tensor:
+    """Dense rows, after a check that each has this shape."""
+    dense = value.standard(call.emit).tensor
+    shape = tf.shape(dense)  # if there are no rows, nobody knows how large one would be
+    inner = tf.where(shape[0] > 0, shape[1:], known)
     made = tf.reshape(dense, tf.concat([shape[:1], inner], 0))
-    return tf.ensure_shape(made, [call.loop.static_length, *like.shape[1:]])
+    return tf.ensure_shape(made, [call.loop.static_length, *known])
 
 
 @ragged_rule("IdentityN")

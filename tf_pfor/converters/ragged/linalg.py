@@ -114,8 +114,10 @@ def _smaller(input: Ragged) -> Any:
     rows, columns = size_at(input, rank - 2), size_at(input, rank - 1)
     if rows is columns:
         return rows
-    a, b = (s.tensor if isinstance(s, RowSizes) else s for s in (rows, columns))
-    return RowSizes.of(tf.minimum(a, b))
+    first, second = (
+        tf.convert_to_tensor(s.tensor if isinstance(s, RowSizes) else s) for s in (rows, columns)
+    )
+    return RowSizes.of(tf.minimum(first, second))
 
 
 @ragged_rule(_OF_VECTORS)
