@@ -54,7 +54,7 @@ def _check_inner(call: Call, tensor: tf.Tensor, a: Any, b: Any) -> tf.Tensor:
         return tensor
     sizes = [tf.cast(s.tensor if isinstance(s, RowSizes) else s, tf.int64) for s in (a, b)]
     text = "the columns of the sparse matrix are not as many as the rows of the other one. They are"
-    return after_check(call, tf.equal(*sizes), text, sizes, tensor)
+    return after_check(call, tf.equal(sizes[0], sizes[1]), text, sizes, tensor)
 
 
 def _limits(sizes: list[Any], rows: tf.Tensor) -> tf.Tensor:
