@@ -174,6 +174,45 @@ def test_vectors_of_no_examples():
     check(of_vectors, texts, "eager", fallback_to_while_loop=False)
 
 
+_OF_OWN_NUMBER = {
+    "x": (lambda s: several(s, x=Fixed([3], tf.float32))["x"]),
+    "label": (lambda s: several(s, label=Fixed([], tf.int64, -1))["label"]),
+    "sum of ids": (lambda s: tf.reduce_sum(several(s, ids=Var(tf.int64))["ids"].values)),
+    "ids": (lambda s: tf.sparse.to_dense(several(s, ids=Var(tf.int64))["ids"])),
+    "places of ids": (lambda s: several(s, ids=Var(tf.int64))["ids"].indices),
+    "words": (lambda s: several(s, words=Ragged(tf.string))["words"]),
+    "splits": (lambda s: several(s, words=Ragged(tf.string))["words"].row_splits),
+    "weights": (lambda s: several(
+        s, weights=Sequence([], tf.float32, allow_missing=True, default_value=-3.0)
+    )["weights"]),
+    "pairs": (lambda s: several(
+        s, pairs=Sequence([2], tf.float32, allow_missing=True, default_value=9.0)
+    )["pairs"]),
+    "version 1": (lambda s: tf.reduce_sum(version_1(s)[-1])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_unknown", [False, True])
+@pytest.mark.parametrize("name", _OF_OWN_NUMBER)
+def test_as_many_examples_as_the_row_has(name, is_unknown):
+    body, texts = _OF_OWN_NUMBER[name], tf.RaggedTensor.from_row_lengths(EXAMPLES, [3, 0, 1, 3])
+
+    def run(x):
+        return tf_pfor.vectorized_map(body, x, fallback="error")
+
+    if is_unknown:
+        spec = tf.RaggedTensorSpec([None, None], tf.string, 1)
+        run = tf.function(run, input_signature=[spec], autograph=False)
+    found = run(texts)
+    for i in range(4):
+        want, one = (
+            t.to_list() if isinstance(t, tf.RaggedTensor) else t.numpy().tolist()
+            for t in (body(texts[i]), found[i])
+        )  # fmt: skip
+        assert one == want
+    assert run(texts[:0]).shape[0] == 0
+
+
 @pytest.mark.parametrize("site", SITES)
 def test_single_version_1(site):
     check(version_1_of_one, EXAMPLES, site, fallback_to_while_loop=False)

@@ -29,14 +29,16 @@ from tf_pfor.converters.parsing._batches import (
 )
 from tf_pfor.converters.parsing._features import ragged_vector, sparse_vector
 from tf_pfor.converters.ragged._forms import after_check, from_padded
+from tf_pfor.converters.ragged._windows import size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.packing import masked
-from tf_pfor.layouts.ragged import RowSizes, shape_value
+from tf_pfor.layouts.packing import masked, pad
+from tf_pfor.layouts.ragged import Ragged, RowSizes, shape_value
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ def parse(call: Call, serialized: tf.Tensor, names: tf.Tensor, features: Feature
 # ---------------------------------------------------------------------------
 
 
+@ragged_rule("ParseExampleV2")
 @RegisterPFor(
     "ParseExampleV2",
     ANY,
@@ -127,6 +130,7 @@ def parse_examples_v2(call: Call, serialized: Value, *_: Any) -> Any:
     return _converted(call, serialized, "names", features)
 
 
+@ragged_rule("ParseExample")
 @RegisterPFor(
     "ParseExample",
     ANY,
@@ -173,6 +177,8 @@ def _dims(shape: tf.TensorShape) -> tuple[int | None, ...]:
 def _converted(call: Call, serialized: Value, names: str | None, features: Features) -> list[Value]:
     """What the outputs become."""
     rank = call.require_rank(serialized, "'serialized'")
+    if isinstance(serialized, Ragged) and rank == 1:
+        return _of_own_number(call, serialized, names, features)
     if not serialized.is_stacked or rank > 1:
         raise CannotVectorize("the examples are the same in all iterations, or a matrix")
     if features.own_lengths:
@@ -186,9 +192,24 @@ def _converted(call: Call, serialized: Value, names: str | None, features: Featu
         return _ordered(call, kind, features, dense, own)
 
 
+def _of_own_number(
+    call: Call, serialized: Ragged, names: str | None, features: Features
+) -> list[Value]:
+    """As many examples in each row as the row has."""
+    need_packed(call)
+    given: Any = None if names is None else call.inputs[names]
+    if given is not None and 0 not in (given.inner_shape or ()):
+        raise CannotVectorize("examples that have names differ in number between iterations")
+    (size,) = serialized.sizes
+    assert isinstance(size, RowSizes)
+    with emitting(call):
+        dense, own = parse(call, serialized.tensor, strings(call, []), features)
+        return _ordered(call, _OwnVectors(call, size), features, dense, own)
+
+
 def _ordered(
     call: Call,
-    kind: _Singles | _Vectors,
+    kind: _Singles | _Vectors | _OwnVectors,
     features: Features,
     dense: Sequence[tf.Tensor],
     own: Sequence[tuple[tf.Tensor, tf.Tensor]],
@@ -202,7 +223,7 @@ def _ordered(
     for k, feature in enumerate(features.dense):
         at = 3 * n_sparse + k
         if feature.is_fixed:
-            values.append(kind.fixed(next(fixed), feature.shape))
+            values.append(kind.fixed(next(fixed), feature.shape, at))
         else:
             values.append(kind.of_own_length(*next(lengths), feature=feature, at=at))
     first = 3 * n_sparse + len(features.dense)
@@ -226,8 +247,9 @@ class _Singles:
     def __init__(self, call: Call):
         self.call = call
 
-    def fixed(self, tensor: tf.Tensor, shape: Sequence[int | None]) -> Value:
+    def fixed(self, tensor: tf.Tensor, shape: Sequence[int | None], at: int) -> Value:
         """[n, ...]."""
+        del at
         tensor.set_shape([self.call.loop.static_length, *shape])
         return Value.stacked(tensor)
 
@@ -252,8 +274,9 @@ class _Vectors:
         self.call, self.m = call, m
         self.grid = call.emit.shape_vector([call.loop.length, m])
 
-    def fixed(self, tensor: tf.Tensor, shape: Sequence[int | None]) -> Value:
+    def fixed(self, tensor: tf.Tensor, shape: Sequence[int | None], at: int) -> Value:
         """[n, m, ...]."""
+        del at
         sizes: Any = [self.call.loop.length, self.m, *shape]
         return Value.stacked(self.call.emit.reshape(tensor, sizes))
 
@@ -297,6 +320,61 @@ class _Vectors:
         own = tf.pad(tf.cumsum(counts, 1), [[0, 0], [1, 0]])
         own.set_shape([self.call.loop.static_length, None])
         return [packed(self.call, values, [size], at), Value.stacked(tf.cast(own, dtype))]
+
+
+class _OwnVectors:
+    """Of a vector in each row of as many examples as ``m`` says."""
+
+    def __init__(self, call: Call, m: RowSizes):
+        self.call, self.m = call, m
+
+    def fixed(self, tensor: tf.Tensor, shape: Sequence[int | None], at: int) -> Value:
+        """[m_i, ...] of each row."""
+        tensor.set_shape([None, *shape])
+        return packed(self.call, tensor, [self.m], at)
+
+    def _sum(self, counts: tf.Tensor) -> RowSizes:
+        """How many values each row has, of how many each example has."""
+        n = self.call.loop.length
+        return sizes_of(self.call, tf.math.unsorted_segment_sum(counts, self.m.rows, n))
+
+    def _most(self, counts: tf.Tensor) -> RowSizes:
+        """How many values the longest example of each row has."""
+        n = self.call.loop.length
+        found = tf.math.unsorted_segment_max(counts, self.m.rows, n)
+        return sizes_of(self.call, tf.maximum(found, 0))
+
+    def sparse(self, values: tf.Tensor, splits: tf.Tensor, at: int) -> list[Value]:
+        """Indices [k, 2], values [k] and the shape (m_i, most) of each row."""
+        call, m = self.call, self.m
+        counts = differences(call, splits)
+        size = self._sum(counts)
+        examples: Any = tf.repeat(tf.range(tf.size(counts)), counts)
+        columns: Any = tf.range(tf.shape(values)[0]) - tf.gather(splits, examples)
+        examples -= tf.gather(m.starts, tf.gather(m.rows, examples))
+        indices = tf.cast(tf.stack([examples, columns], 1), tf.int64)
+        elements = packed(call, values, [size], at)
+        return [packed(call, indices, [size], at), elements, _shape(call, [m, self._most(counts)])]
+
+    def of_own_length(self, values: tf.Tensor, splits: tf.Tensor, feature: Dense, at: int) -> Value:
+        """[m_i, longest of the row, ...], with the default behind the others."""
+        del at
+        call = self.call
+        found, lengths = _blocks(call, values, differences(call, splits), feature)
+        kind: Any = tf.RaggedTensor
+        rows = kind.from_row_lengths(found, lengths, validate=False)
+        wide = pad(rows.to_tensor(tf.reshape(feature.default, [])), [self.m])
+        wide.set_shape([call.loop.static_length, None, None, *feature.shape[1:]])
+        sizes = [self.m, self._most(lengths)]
+        return from_padded(call, masked(wide, sizes), sizes, is_clean=True)
+
+    def ragged(self, values: tf.Tensor, splits: tf.Tensor, dtype: tf.DType, at: int) -> list[Value]:
+        """Values, and the splits [m_i + 1], of each row."""
+        size, more = self._sum(differences(self.call, splits)), size_plus(self.m, 1)
+        own: Any = tf.gather(splits, tf.range(tf.size(more.rows)) - more.rows)
+        own -= tf.gather(splits, tf.gather(self.m.starts, more.rows))
+        splits_of_rows = packed(self.call, tf.cast(own, dtype), [more], at)
+        return [packed(self.call, values, [size], at), splits_of_rows]
 
 
 def _largest(counts: tf.Tensor) -> tf.Tensor:

@@ -161,8 +161,7 @@ def _resolved(call: Call, amount: Form) -> Form:
     found = Form(frozenset(), amount.constant)
     for term in amount.terms:
         (name, place), count = term
-        value = call.value_of(name[0].outputs[name[1]]) if len(name) == 2 else None
-        size = value.sizes[place[0]] if isinstance(value, RowShape) else None
+        size = _size_named(call, name, place)
         if isinstance(size, int):
             found = Form(found.terms, found.constant + count * size)
         else:
@@ -170,16 +169,24 @@ def _resolved(call: Call, amount: Form) -> Form:
     return found
 
 
+def _size_named(call: Call, name: Any, place: Any) -> Any:
+    """The size of a row that a term of a sum is; None for any other number."""
+    if name[0] == "StridedSlice" and name[-1] == (0, 0, 0, 0, 1):  # shape[k]
+        name, place = name[1:3]
+    value = call.value_of(name[0].outputs[name[1]]) if len(name) == 2 else None
+    if isinstance(value, RowSize):
+        return value.size
+    return value.sizes[place[0]] if isinstance(value, RowShape) and place else None
+
+
 def _one_size(call: Call, x: Ragged, axis: int, amounts: Any) -> int | tf.Tensor | None:
     """The size after padding by s - k, where k is how many each row has and s one size for all."""
     total = amounts[0].plus(amounts[1], 1)
     left: list[Any] = []
     for (name, place), count in total.terms:
-        value = call.value_of(name[0].outputs[name[1]]) if len(name) == 2 else None
-        own = value.sizes[place[0]] if isinstance(value, RowShape) else None
-        own = value.size if isinstance(value, RowSize) else own
-        if count == -1 and own is x.sizes[axis]:
+        if count == -1 and _size_named(call, name, place) is x.sizes[axis]:
             continue
+        value = call.value_of(name[0].outputs[name[1]]) if len(name) == 2 else None
         left.append((value, place, count))
     if len(left) + 1 != len(total.terms):
         return None

@@ -19,7 +19,6 @@ from tf_pfor.converters.ragged._entries import (
 from tf_pfor.converters.ragged._forms import (
     after_check,
     from_padded,
-    of_elements,
     rank_of,
     size_at,
 )
@@ -27,10 +26,9 @@ from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSizes
-from tf_pfor.layouts.ragged_parts import packed_to
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
-from tf_pfor.layouts.row_sizes import dim
 
 _BROADCAST_RANK = 5
 
@@ -47,6 +45,31 @@ def _count(indices: Value) -> int:
     if shape is None or len(shape) != 2 or shape[1] is None:
         raise CannotVectorize("the number of axes of the sparse tensor is unknown")
     return shape[1]
+
+
+def _both(call: Call, shape: Value) -> list[Any]:
+    """The sizes of a matrix: of each row, ints, or int32 scalars."""
+    if shape.is_stacked or call.maybe_constant("a_shape") is not None:
+        return target_sizes(call, shape, 2)
+    return tf.unstack(tf.cast(shape.tensor, tf.int32), num=2)
+
+
+def _check_inner(call: Call, tensor: tf.Tensor, a: Any, b: Any) -> tf.Tensor:
+    """``tensor``, after a check that what is summed over has one size in both matrices."""
+    if a is b or (isinstance(a, int) and isinstance(b, int) and a == b):
+        return tensor
+    sizes = [tf.cast(s.tensor if isinstance(s, RowSizes) else s, tf.int64) for s in (a, b)]
+    text = "the columns of the sparse matrix are not as many as the rows of the other one. They are"
+    return after_check(call, tf.equal(sizes[0], sizes[1]), text, sizes, tensor)
+
+
+def _limits(sizes: list[Any], rows: tf.Tensor) -> tf.Tensor:
+    """int64 [total, 2], or [2]: the shape of the matrix that each entry is in."""
+    each = [
+        tf.cast(tf.gather(s.tensor, rows) if isinstance(s, RowSizes) else s, tf.int64)
+        for s in sizes
+    ]
+    return tf.stack([tf.broadcast_to(e, tf.shape(rows)) for e in each], 1)
 
 
 def _inside(call: Call, places: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
@@ -85,71 +108,57 @@ def reduce(
     return from_padded(call, made, left)
 
 
-@source("SparseTensorDenseMatMul")
-def _own_matmul(call: Call, a_indices: Value, a_values: Value, a_shape: Value, b: Value) -> Any:
-    """Sparse matrices of own shapes, as blocks of one, by dense ones, one below the other."""
-    adjoint = bool(call.attr("adjoint_b"))
-    if rank_of(b) != 2 or (isinstance(b, Ragged) and adjoint):
-        raise CannotVectorize("the adjoint of a dense matrix of the row's own shape")
-    if adjoint and b.is_stacked:
-        b, adjoint = Value.stacked(tf.linalg.adjoint(b.tensor)), False
-    entries, sizes = Entries(call, a_indices, a_values), target_sizes(call, a_shape, 2)
-    room_for_all(call, a_shape, entries)
-    out = int(call.attr("adjoint_a"))
-    height = size_at(b, int(adjoint))
-    height = tf.shape(b.tensor)[int(b.is_stacked) + adjoint] if height is None else height
-    inner, height = (s.tensor if isinstance(s, RowSizes) else s for s in (sizes[1 - out], height))
-    text = "the matrices do not fit in some iterations. Their sizes are"
-    is_right = tf.equal(inner, height)
-    places = after_check(call, is_right, text, [inner, height], entries.flat[0])
-    columns, totals = list(tf.unstack(places, num=2, axis=1)), list[Any](sizes)
-    for axis in (out, 1 - out) if b.is_stacked else (out,):
-        size: Any = sizes[axis]
-        n = tf.cast(call.loop.length_tensor, tf.int64)
-        if isinstance(size, RowSizes):
-            columns[axis] += tf.gather(tf.cast(size.starts, tf.int64), entries.rows)
-            totals[axis] = tf.reduce_sum(size.tensor)
-        else:
-            columns[axis] += entries.rows * tf.cast(size, tf.int64)
-            totals[axis] = n * tf.cast(size, tf.int64)
-    made = call.rebuild(
-        a_indices=tf.stack(columns, 1),
-        a_values=entries.flat[1],
-        a_shape=tf.stack([tf.cast(t, tf.int64) for t in totals]),
-        adjoint_b=adjoint,
-        b=packed_to(b if isinstance(b, Ragged) else b.tensor, 1) if b.is_stacked else b.tensor,
-    )
-    return of_elements(call, made, [sizes[out], dim(made, 1)])
-
-
 @ragged_rule("SparseTensorDenseMatMul", of_shapes=True)
+@source("SparseTensorDenseMatMul")
 def dense_matmul(call: Call, a_indices: Value, a_values: Value, a_shape: Value, b: Value) -> Any:
-    """Blocks on the diagonal, or one below the other where all share ``b``."""
-    if isinstance(b, Ragged) or a_shape.is_stacked:
-        return _own_matmul(call, a_indices, a_values, a_shape, b)
-    shape = a_shape.tensor
-    entries = Entries(call, a_indices, a_values)
-    at, out = entries.flat[0], int(call.attr("adjoint_a"))
-    full = tf.concat([[tf.cast(call.loop.length_tensor, shape.dtype)], shape], 0)
-    at = _inside(call, entries.places, full)[:, 1:]
-    moves = [axis == out or b.is_stacked for axis in (0, 1)]
-    n: Any = tf.cast(call.loop.length_tensor, tf.int64)
-    rows = entries.rows
-    places = [at[:, k] + rows * shape[k] if m else at[:, k] for k, m in enumerate(moves)]
-    right, adjoint = b.tensor, call.attr("adjoint_b")
+    """Blocks on the diagonal, or one below the other where all share ``b``.
+
+    A block has room for the largest matrix of a row.
+    """
+    out, adjoint = int(call.attr("adjoint_a")), call.attr("adjoint_b")
+    shape = _both(call, a_shape)
+    inner, columns = (size_at(b, k) for k in ((1, 0) if adjoint else (0, 1)))
+    right = b.in_rows if isinstance(b, Ragged) else b.tensor
+    if b.is_stacked and adjoint:
+        right, adjoint = tf.linalg.adjoint(right), False
+    if inner is None:
+        inner = tf.shape(right)[int(adjoint) + int(b.is_stacked)]
+    right = _check_inner(call, right, shape[1 - out], inner)
+    if not (a_indices.is_stacked or a_values.is_stacked or a_shape.is_stacked):
+        return from_padded(call, _of_columns(call, right), [shape[out], columns])
+    room: list[Any] = [tf.cast(largest(s), tf.int64) for s in shape]
     if b.is_stacked:
-        right = tf.linalg.adjoint(right) if adjoint else right
         wide = tf.shape(right)
-        right, adjoint = tf.reshape(right, [wide[0] * wide[1], wide[2]]), False
+        room[1 - out] = tf.cast(wide[1], tf.int64)
+        right = tf.reshape(right, [wide[0] * wide[1], wide[2]])
+    entries = Entries(call, a_indices, a_values)
+    at, limits = tf.cast(entries.flat[0], tf.int64), _limits(shape, entries.rows)
+    text = "an index of a sparse tensor is out of bounds in some iterations. The shapes are"
+    at = after_check(call, (at >= 0) & (at < limits), text, [limits], at)
+    moves = [axis == out or b.is_stacked for axis in (0, 1)]
+    places = [at[:, k] + entries.rows * room[k] if m else at[:, k] for k, m in enumerate(moves)]
+    n: Any = tf.cast(call.loop.length_tensor, tf.int64)
     made = call.rebuild(
         a_indices=tf.stack(places, 1),
         a_values=entries.flat[1],
-        a_shape=tf.stack([n * shape[k] if m else shape[k] for k, m in enumerate(moves)]),
+        a_shape=tf.stack([n * room[k] if m else room[k] for k, m in enumerate(moves)]),
         b=right,
         adjoint_b=adjoint,
     )
-    sizes = [n, shape[out], tf.shape(made, tf.int64)[1]]
-    return call.like(tf.reshape(made, tf.stack(sizes)))
+    rows = tf.reshape(made, tf.stack([n, room[out], tf.shape(made, tf.int64)[1]]))
+    if any(isinstance(s, RowSizes) for s in (shape[out], columns)):
+        return from_padded(call, rows, [shape[out], columns], is_clean=True)
+    return call.like(rows)
+
+
+def _of_columns(call: Call, right: tf.Tensor) -> tf.Tensor:
+    """[n, p, q] -> [n, m, q]: one matrix for all rows, times the columns of all of them."""
+    side = tf.transpose(right, [1, 0, 2])
+    wide = tf.shape(side)
+    side = tf.reshape(side, [wide[0], wide[1] * wide[2]])
+    made = call.rebuild(b=side, adjoint_b=False)  # [m, n * q]
+    made = tf.reshape(made, tf.concat([tf.shape(made)[:1], wide[1:]], 0))
+    return tf.transpose(made, [1, 0, 2])
 
 
 @ragged_rule("SparseTensorDenseAdd")

@@ -185,3 +185,10 @@ def test_images_that_differ_in_size_are_encoded(kind, name):
 def test_sounds_that_differ_in_length_are_encoded():
     sounds = tf.RaggedTensor.from_row_lengths(tf.linspace(-1.0, 1.0, 6)[:, None], [1, 3, 0, 2])
     compare("eager", lambda s: tf.audio.encode_wav(s, 8000), sounds)
+
+
+@pytest.mark.parametrize("size", [tf.size, lambda r: tf.shape(r)[0], lambda r: tf.shape(r)[-1]])
+def test_a_row_padded_to_one_length_is_dense(size):
+    found = mapped("unknown n", lambda r: tf.pad(r, [[1, 7 - size(r)]]), WAVES)
+    assert found.shape[1] == 8
+    np.testing.assert_allclose(found, tf.pad(WAVES.to_tensor(shape=[3, 7]), [[0, 0], [1, 0]]))
