@@ -202,7 +202,7 @@ def test_a_case_is_emitted():
 # Emission
 # ---------------------------------------------------------------------------
 
-EACH = 37  # of the samples, one in so many
+SHARES = {"sample:": 37, "cell:": 179}  # one in so many
 PROGRAMS = (
     "bubble_sort, values",
     "beam_search, values",
@@ -214,9 +214,11 @@ PROGRAMS = (
 
 
 def names():
-    """Samples of all topics, and programs; those with variables once followed a set's order."""
-    samples = [name for name in cases() if name.startswith("sample:")]
-    return samples[::EACH] + [f"program:{name}" for name in PROGRAMS]
+    """Samples and cells of all topics; programs whose variables once followed a set's order."""
+    found = [f"program:{name}" for name in PROGRAMS]
+    for kind, share in SHARES.items():
+        found += [name for name in cases() if name.startswith(kind)][::share]
+    return found
 
 
 def test_emission_is_deterministic():
@@ -244,6 +246,7 @@ def test_emission_is_deterministic():
     assert [p.returncode for p in processes] == [0, 0]
     first = results[0][: len(asked)]
     assert [line[34:] for line in first] == asked
-    assert all(len(line.split()[0]) == 32 for line in first)
+    graphs = [line for line in first if len(line.split()[0]) == 32]
+    assert len(graphs) >= len(asked) - 3  # a few cells are refused
     for again in (results[0][len(asked) :], results[1][: len(asked)], results[1][len(asked) :]):
         assert again == first

@@ -365,18 +365,23 @@ def row_loop(op: Operation) -> tuple[str, tuple[bool, ...]]:
     return attrs["_tf_pfor_one"].func.name, tuple(x == "1" for x in rows)
 
 
-def in_order(operations: Iterable[Operation]) -> list[Operation]:
+def by_creation(operations: Iterable[Operation]) -> list[Operation]:
     """Operations of one graph in the order of their creation.
 
-    TensorFlow keeps what must run, and what an operation waits for, in sets. What is emitted must
-    not depend on where these objects lie in memory.
+    TensorFlow keeps what must run, what an operation waits for, and what reads a tensor in sets
+    that are ordered by addresses. What is emitted must not depend on these.
     """
     return sorted(operations, key=lambda op: op._id)
 
 
 def must_run(graph: Any) -> list[Operation]:
     """The operations of a function's graph that run for their side effects, in order."""
-    return in_order(getattr(graph, "control_outputs", ()))
+    return by_creation(getattr(graph, "control_outputs", ()))
+
+
+def consumers(tensor: tf.Tensor) -> list[Operation]:
+    """The operations that read a tensor, in order."""
+    return by_creation(tensor.consumers())
 
 
 def control_outputs(op: Operation) -> list[Operation]:

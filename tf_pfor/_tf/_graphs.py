@@ -374,7 +374,7 @@ def trace(
             results = function(*given)
         graph.outputs.extend(graph.capture(x) for x in results)
     graph.variables = graph._watched_variables
-    graph.control_outputs.extend(_tf.in_order(controls.ops_which_must_run))
+    graph.control_outputs.extend(_tf.by_creation(controls.ops_which_must_run))
     return graph
 
 

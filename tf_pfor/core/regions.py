@@ -218,7 +218,7 @@ def grow(first: tf.Operation, walker: Conversion, uneven: Collection[Any]) -> li
     _make_convex(members, walker.wanted())
     if len(members) == 1:
         return [first]
-    outside = [t.op for op in members for t in op.inputs if t.op not in members]
+    outside = [t.op for op in in_order(members) for t in op.inputs if t.op not in members]
     walker.visit([op for op in outside if not walker.is_done(op)])
     joined: dict[tf.Operation, None] = {}
     for op in in_order(members):
@@ -281,7 +281,7 @@ def after(op: tf.Operation) -> list[tf.Operation]:
 def in_order(members: set[tf.Operation]) -> list[tf.Operation]:
     """Some operations, each after those of them that it needs."""
     order: dict[tf.Operation, None] = {}
-    for root in sorted(members, key=lambda op: op.name):
+    for root in _tf.by_creation(members):
         stack = [root]
         while stack:
             op = stack[-1]

@@ -63,7 +63,7 @@ def _readers_of_lists(ops: list[tf.Operation]) -> list[tf.Operation]:
     todo = list(ops)
     while todo:
         op = todo.pop()
-        for reader in (r for t in op.outputs if t.dtype == tf.variant for r in t.consumers()):
+        for reader in (r for t in op.outputs if t.dtype == tf.variant for r in _tf.consumers(t)):
             known = all(t.op is op or t.op.type == "Const" for t in reader.inputs)
             if reader.type in ("Identity", "TensorListStack") and known and reader not in ops:
                 found.append(reader)
@@ -118,7 +118,7 @@ def convert(
     inside = set(group.ops)
     before = {c for op in inside for c in op.control_inputs} - inside
     outside = before | ({t.op for op in inside for t in op.inputs} - inside)
-    walker.visit([op for op in outside if not walker.is_done(op)])
+    walker.visit([op for op in _tf.by_creation(outside) if not walker.is_done(op)])
     if walker.failed(outside):
         raise walker.Failed
     graph = walker.emit.graph
@@ -205,7 +205,9 @@ def _cycle(known: Accesses, groups: list[Handles], free: Handles) -> tuple[Handl
         for a in nodes:
             if middle in needs[a]:
                 needs[a] |= needs[middle]
-    return next(((a, b) for a in groups for b in needs[a] if b != a and a in needs[b]), None)
+    return next(
+        ((a, b) for a in groups for b in nodes if b != a and b in needs[a] and a in needs[b]), None
+    )
 
 
 def _hull(known: Accesses, handles: Handles) -> set[tf.Operation]:

@@ -65,8 +65,8 @@ def together(first: tf.Operation, walker: Conversion) -> tuple[list[tf.Operation
     uneven |= _lists(members, varies)
     _check(first, members, walker, uneven)
     members |= copies(members, walker)
-    needs = [o for m in members for o in (*(t.op for t in m.inputs), *m.control_inputs)]
-    outside = [op for op in needs if op not in members]
+    needs = {o for m in members for o in (*(t.op for t in m.inputs), *m.control_inputs)}
+    outside = _tf.by_creation(needs - members)
     with being_converted(members, walker):
         walker.visit([op for op in outside if not walker.is_done(op)])
     if walker.failed(outside):
@@ -147,7 +147,7 @@ def _check(
     first: tf.Operation, members: set[tf.Operation], walker: Conversion, uneven: set[Any]
 ) -> None:
     where = f"'{first.type}' ({_tf.user_line(first) or 'line unknown'})"
-    for op in members:
+    for op in _tf.by_creation(members):
         if has_effects(op):
             raise CannotVectorize(
                 f"what depends on its result, whose shape may differ between iterations, has side "

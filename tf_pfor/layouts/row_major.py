@@ -136,7 +136,7 @@ def accesses(graph: Any, position: int) -> list[tf.Tensor] | None:
     todo = [graph.inputs[position]]
     while todo:
         tensor = todo.pop()
-        for op in tensor.consumers():
+        for op in _tf.consumers(tensor):
             if sum(t is tensor for t in op.inputs) != 1 or op.inputs[0] is not tensor:
                 return None
             if op.type == "Identity" or _is_write(op):

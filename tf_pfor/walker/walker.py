@@ -190,7 +190,7 @@ class Walker:
             if op in self._done:
                 stack.pop()
                 continue
-            needs = (*[t.op for t in op.inputs], *_tf.in_order(op.control_inputs))
+            needs = (*[t.op for t in op.inputs], *_tf.by_creation(op.control_inputs))
             todo = [o for o in needs if o not in self._done]
             if todo:
                 stack += todo

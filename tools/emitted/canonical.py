@@ -25,13 +25,32 @@ import tensorflow as tf
 
 from tf_pfor._tf import schema
 
-# Only where an op came from, where it runs or how it is called.
-IGNORED = frozenset(["_class", "_has_manual_control_dependencies", "_output_shapes",
-    "_user_specified_name", "backward_function_name", "container",
-    "forward_function_name"])  # fmt: skip
+# Only where an op came from, where and on which machine it runs, or how it is called.
+IGNORED = frozenset(
+    [
+        "_class",
+        "_has_manual_control_dependencies",
+        "_output_shapes",
+        "_user_specified_name",
+        "backward_function_name",
+        "config_proto",
+        "container",
+        "forward_function_name",
+    ]
+)
 # Names that say which resource, Python function, gradient or implementation is meant.
-IDENTITIES = frozenset(["_forward_func_name", "_backward_func_name", "_gradient_op_type",
-    "api_implements", "shared_name", "stack_name", "tensor_array_name", "token"])  # fmt: skip
+IDENTITIES = frozenset(
+    [
+        "_backward_func_name",
+        "_forward_func_name",
+        "_gradient_op_type",
+        "api_implements",
+        "shared_name",
+        "stack_name",
+        "tensor_array_name",
+        "token",
+    ]
+)
 RECURSION = "calls itself"
 
 

@@ -1,23 +1,44 @@
-"""Cases: samples and programs of the tests, each a map whose graph is emitted but not run.
+"""Cases: samples, programs and cells, each a map whose graph is emitted but not run.
 
 A sample is named as its tests name it, ``sample:MatMul``; the graph has a map for each set of its
 inputs that may vary. A program is named with its mode: ``program:beam_search, tape around``.
+A cell of the table of contexts is named by its body and its context: ``cell:bucketize, x[:k]``.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import tensorflow as tf
 
 from tests import harness, program_modes
 from tests.programs import ALL as PROGRAMS
 from tests.sample import Sample
 from tests.samples import ALL as SAMPLES
 from tf_pfor.core.errors import FallbackWarning
+from tools.contexts.bodies import BODIES, Body
+from tools.contexts.contexts import Context, contexts
 from tools.emitted.canonical import canonical
+
+# Those that can be traced as a whole.
+CONTEXTS = (
+    "chunks of ragged rows",
+    "in a branch",
+    "map in map",
+    "map in map, x[:k]",
+    "ragged inner axis",
+    "ragged rows",
+    "sparse rows",
+    "tape around, ragged",
+    "tape in body, ragged",
+    "vmap, axis 1",
+    "x[:k]",
+)
 
 
 class Emitted(NamedTuple):
@@ -37,6 +58,8 @@ def cases() -> dict[str, Callable[[], Any]]:
         for name, mode in program_modes.MODES.items():
             case = functools.partial(_of_program, program, mode)
             found[f"program:{program.name}, {name}"] = case
+    for body, name in itertools.product(BODIES, CONTEXTS):
+        found[f"cell:{body.name}, {name}"] = functools.partial(_of_cell, body, contexts()[name])
     return found
 
 
@@ -59,3 +82,9 @@ def _of_sample(sample: Sample) -> Any:
 def _of_program(program: Any, mode: program_modes.Mode) -> Any:
     function, _ = program_modes.map_of(program, mode, fallback=True)
     return function.get_concrete_function()
+
+
+def _of_cell(body: Body, context: Context) -> Any:
+    row, _ = body.make()
+    run = tf.function(lambda: context.run(row, {"fallback": "loop"}), autograph=False)
+    return run.get_concrete_function()

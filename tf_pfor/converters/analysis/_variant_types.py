@@ -252,7 +252,7 @@ def _uses(
         if key in seen or tensor.dtype != tf.variant:
             continue
         seen.add(key)
-        for op in (tensor.op, *tensor.consumers()):
+        for op in (tensor.op, *_tf.consumers(tensor)):
             if not path:
                 yield op, tensor, within
             if not (is_sure and op is tensor.op and op.type == "OptionalGetValue"):

@@ -146,7 +146,7 @@ def _is_only_opened(call: Call, tensor: tf.Tensor) -> bool:
                     return False
                 todo += [(op.outputs[i], is_list) for i in places]
                 todo += [(t.graph.inputs[i], is_list) for i in places if op.type in _tf.LOOPS]
-        for op in t.consumers():
+        for op in _tf.consumers(t):
             if op.type in ("OptionalFromValue", "OptionalGetValue"):
                 todo += [
                     (out, False)
@@ -338,7 +338,7 @@ def _is_used_as(value: Value, tensor: tf.Tensor) -> bool:
     """Whether all that is done with ``tensor``, a variant, can be done with ``value``."""
     todo = [tensor]
     for t in todo:  # grows
-        for op in t.consumers():
+        for op in _tf.consumers(t):
             if op.type == "OptionalGetValue":
                 opened = known_rows(value).opened
                 if not any(_may_be(each, op) for each in opened):

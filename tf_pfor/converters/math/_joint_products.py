@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor.converters.math._weights import LARGE
 from tf_pfor.core.call import Call
@@ -28,7 +29,7 @@ def product_beside_others(call: Call, rows: Value, matrix: tf.Tensor) -> tf.Tens
       matrix: [k, m] of static shape, used by other steps too.
     """
     op = call.op
-    others = [c for c in op.inputs[0].consumers() if c.type == op.type and c is not op]
+    others = [c for c in _tf.consumers(op.inputs[0]) if c.type == op.type and c is not op]
     if not others:
         return _product(call, rows, matrix)
     key = ("joint", call.emit.graph, rows.cell, matrix.graph)

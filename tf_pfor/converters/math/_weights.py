@@ -206,7 +206,7 @@ def _same_read(call: Call, tensor: tf.Tensor) -> tuple[tf.Tensor, int]:
     if op.type != "ReadVariableOp":
         return tensor, 1
     handle = op.inputs[0]
-    readers = handle.consumers()
+    readers = _tf.consumers(handle)
     if not all(r.type in (*READS, *QUERIES) for r in readers):
         return tensor, 1
     reads = [r for r in readers if r.type == op.type and r.get_attr("dtype") == tensor.dtype]
