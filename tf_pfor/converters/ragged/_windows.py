@@ -140,6 +140,7 @@ class Moved:
             table.set_shape([None, *x.tensor.shape[lead:]])
             if x.is_stacked:
                 at += self.rows * tf.reduce_prod(shape[1:lead])
+        at = tf.broadcast_to(at, tf.shape(self.rows))
         if is_there is not None:  # behind all elements there is a zero
             at = tf.where(is_there, at, tf.shape(table)[0])
             more = tf.zeros(tf.concat([[1], tf.shape(table)[1:]], 0), table.dtype)
