@@ -1,5 +1,6 @@
 """Paddings, multiples, shapes, diagonals and axes that are numbers of the row."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -122,3 +123,25 @@ def test_strings():
         lambda e: tf.pad(e[0], [[e[1], 0]], constant_values="-"), (words, K), fallback="error"
     )
     assert found[0].numpy().tolist() == [b"-", b"-", b"a", b"b"]
+
+
+SHARED_BY_ALL = {
+    "a number": lambda k: tf.broadcast_to(7, [k]),
+    "a row": lambda k: tf.broadcast_to([[0, 5]], [k, 2]),
+    "a matrix": lambda k: tf.broadcast_to(tf.constant([[0, 1], [2, 3]]), tf.stack([k, 2, 2])),
+    "tiled": lambda k: tf.tile([[0, 5]], [k, 1]),
+    "paddings": lambda k: tf.stack([[0, k], [0, 0]]),
+}
+
+
+@pytest.mark.parametrize("name", sorted(SHARED_BY_ALL))
+def test_what_all_rows_share(name):
+    body = SHARED_BY_ALL[name]
+    found = tf_pfor.vectorized_map(body, K, fallback="error")
+    for i, k in enumerate(K):
+        np.testing.assert_array_equal(found[i], body(k))
+    pairs = tf.RaggedTensor.from_row_lengths(tf.range(9) % 3, [1, 5, 3])
+    found = tf_pfor.vectorized_map(lambda ks: tf_pfor.vectorized_map(body, ks), pairs)
+    for i in range(3):
+        for j, k in enumerate(pairs[i]):
+            np.testing.assert_array_equal(found[i][j], body(k))

@@ -118,7 +118,10 @@ def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
         return [*made, *shapes]
 
     arrays = [
-        tf.TensorArray(s.dtype, trips, element_shape=s.shape, infer_shape=False) for s in specs
+        tf.TensorArray(
+            s.dtype, trips, element_shape=s.shape, infer_shape=False, clear_after_read=False
+        )
+        for s in specs
     ]
     arrays = loop.fill(arrays, trips, tensors, flattened)
     shapes = dict(zip(differ, arrays[len(outputs) :]))

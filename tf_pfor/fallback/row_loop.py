@@ -25,7 +25,7 @@ from tf_pfor.core.values import Shape, Value, dims, is_static
 from tf_pfor.fallback import ragged_rows
 from tf_pfor.fallback.randomness import check_looped
 from tf_pfor.layouts.ragged import differ_in_shape, is_ragged
-from tf_pfor.layouts.row_shapes import of_known_shape, padded, stacked_rows
+from tf_pfor.layouts.row_shapes import like_the_first, of_known_shape, padded, stacked_rows
 
 _REFUSED = {
     name: why
@@ -368,7 +368,9 @@ class RowLoop:
             trips = tf.maximum(n, 1)
             tensors = tuple(padded(t, n) if s else t for t, s in zip(tensors, self.stacked))
         arrays = [
-            tf.TensorArray(t.dtype, trips, element_shape=t.shape, infer_shape=False)
+            tf.TensorArray(
+                t.dtype, trips, element_shape=t.shape, infer_shape=False, clear_after_read=False
+            )
             for t in outputs
         ]
         arrays = self.fill(arrays, trips, tensors, lambda made: made)
@@ -403,6 +405,8 @@ class RowLoop:
                 made = results(self._row(*row))
             with tf.control_dependencies(graph.get_operations()[before:] if self.in_order else []):
                 following = i + 1
+            outputs = self.region.outputs
+            made[: len(outputs)] = map(like_the_first, arrays, [i] * len(outputs), made, outputs)
             return (following, *[a.write(i, t) for a, t in zip(arrays, made)])
 
         _, *arrays = tf.while_loop(

@@ -53,6 +53,31 @@ def _named(output: tf.Tensor) -> str:
     return f"{op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'})"
 
 
+def like_the_first(
+    array: tf.TensorArray, i: tf.Tensor, tensor: tf.Tensor, output: tf.Tensor
+) -> tf.Tensor:
+    """Row ``i`` of a result of unknown rank, after a check that it has the shape of row 0.
+
+    Args:
+      array: the rows before it.
+      i: its number.
+      tensor: the row.
+      output: what it is in the body.
+    """
+    if tensor.shape.rank is not None or tensor.dtype == tf.variant:
+        return tensor
+    found = tf.shape(tensor)
+    first = tf.cond(i > 0, lambda: tf.shape(array.read(0)), lambda: found)
+    is_equal = tf.raw_ops.Equal(x=first, y=found, incompatible_shape_error=False)
+    message = (
+        f"The shape of a result differs between iterations: {_named(output)}. Its rank is not "
+        "known when the body is traced. Say it by tf.ensure_shape(result, [None]). Found the shapes"
+    )
+    is_right = tf.equal(tf.size(first), tf.size(found)) & tf.reduce_all(is_equal)
+    with tf.control_dependencies([tf.debugging.Assert(is_right, [message, first, found])]):
+        return tf.identity(tensor)
+
+
 def stacked_rows(array: tf.TensorArray, like: Any, n: Any) -> tf.Tensor:
     """The n rows of ``array``, each ``like`` a tensor; if there are none, unknown dimensions are 0.
 
