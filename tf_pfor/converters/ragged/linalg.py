@@ -65,7 +65,12 @@ def of_matrices(call: Call, input: Value) -> Any:
         raise CannotVectorize("it is not a tensor that differs in shape")
     name = next(iter(call.inputs))
     if input.n_leading <= rank_of(input) - 2 and uses_packed(call):
-        return _packed(call, input, call.rebuild(**{name: input.tensor}))
+        made = call.rebuild(**{name: input.tensor})
+        if any(flag in call.attrs and not call.attr(flag) for flag in ("compute_v", "compute_uv")):
+            first, *none = made
+            mine = Ragged.packed(first, input.sizes, call.op.outputs[0])
+            return [mine, *map(Value.unstacked, none)]
+        return _packed(call, input, made)
     if call.op_type in ("Eig", "SelfAdjointEigV2"):
         return _eigen(call, squared(call, input))
     if call.op_type == "Svd":
