@@ -145,3 +145,23 @@ def test_what_all_rows_share(name):
     for i in range(3):
         for j, k in enumerate(pairs[i]):
             np.testing.assert_array_equal(found[i][j], body(k))
+
+
+SPECTRA = {
+    "eigenvalues": lambda m: tf.linalg.eigvalsh(m),
+    "singular values": lambda m: tf.linalg.svd(m, compute_uv=False),
+    "ranks": lambda m: tf.linalg.matrix_rank(m),
+}
+
+
+@pytest.mark.parametrize("name", sorted(SPECTRA))
+def test_spectra_of_as_many_matrices_as_the_row_says(name):
+    eye = tf.eye(2)[None]
+
+    def body(x, k):
+        return SPECTRA[name](x[:k, :1, None] * eye)
+
+    x = tf.reshape(tf.range(1.0, 25.0), [4, 3, 2])
+    found = tf_pfor.vectorized_map(lambda e: body(*e), (x, K), fallback="error")
+    for i in range(4):
+        np.testing.assert_allclose(found[i], body(x[i], K[i]), 1e-5)

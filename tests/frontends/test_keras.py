@@ -490,3 +490,33 @@ def test_what_is_no_layer_and_no_batch():
         tf_pfor.keras.explain(None)
     with pytest.raises(tf_pfor.ArgumentError, match="one tensor with a batch axis"):
         tf_pfor.keras.Vectorized(tf.identity)(tf.zeros([]))
+
+
+class Positions(keras.layers.Layer):
+    """Its table is a tensor that ``build`` makes."""
+
+    def build(self, input_shape):
+        self.table = tf.range(10.0) * 2.0
+
+    def call(self, x):
+        return x + self.table[: x.shape[-1]]
+
+
+@pytest.mark.parametrize(
+    "layer", [Positions, lambda: keras.layers.Normalization(mean=[1.0] * 3, variance=[4.0] * 3)]
+)
+def test_layers_that_make_tensors_when_they_are_built(layer):
+    x = tf.reshape(tf.range(6.0), [2, 3])
+    found = keras.Sequential([keras.Input([3]), tf_pfor.keras.Vectorized(layer())])
+    np.testing.assert_allclose(found(x), layer()(x), 1e-6)
+    np.testing.assert_allclose(tf_pfor.keras.Vectorized(layer())(x), layer()(x), 1e-6)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [lambda: keras.layers.StringLookup(vocabulary=["a", "b"]), lambda: keras.layers.Hashing(5)],
+)
+def test_strings_of_numpy(layer):
+    words = np.array([["a", "b"], ["b", "c"]])
+    found = tf_pfor.keras.Vectorized(layer(), batch_of_one=True)(words)
+    np.testing.assert_array_equal(found, layer()(tf.constant(words)))

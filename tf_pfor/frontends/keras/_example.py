@@ -67,6 +67,23 @@ class Wrapped:
             return f"the layer {self.layers[0].name!r}"
         return getattr(self.fn, "__qualname__", type(self.fn).__name__).split("<locals>.")[-1]
 
+    def build(self, args: Sequence[Any]) -> None:
+        """Builds the layer, if one of a class of its own, outside of the graph of one example.
+
+        What ``build`` makes besides variables, as a table of positions, would be lost with that.
+
+        Args:
+          args: the specs of one example.
+        """
+        layer: Any = self.fn
+        if not self.is_layer or layer.built or len(args) != 1:
+            return
+        is_own = type(layer).build is not keras.layers.Layer.build
+        if is_own and isinstance(args[0], tf.TensorSpec) and args[0].shape.rank is not None:
+            lead = (1,) if self.batch_of_one else ()
+            with tf.init_scope():
+                layer.build((*lead, *args[0].shape))
+
     def called(
         self, args: Any, kwargs: Any, masks: Any, training: Any, autocast: str | None
     ) -> tuple[Any, list[tf.Tensor]]:

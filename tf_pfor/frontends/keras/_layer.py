@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor.api.explain import explain as explain_function
@@ -26,6 +27,11 @@ class _Memo:
         self.specs: Any = None  # ((inputs, *args), kwargs, masks) of one example
         self.given: Any = None  # the same, of the call that is about to build the layer
         self.full: dict[str, Any] = {}  # outputs of an example of full length, by its specs
+
+
+def _of_text(x: Any) -> Any:
+    """A tensor of NumPy's strings, which Keras does not take; all else as it is."""
+    return tf.constant(x) if isinstance(x, np.ndarray) and x.dtype.kind in "SU" else x
 
 
 @keras.saving.register_keras_serializable("tf_pfor")
@@ -134,6 +140,7 @@ class Vectorized(keras.layers.Layer):
         """Of a batch. Builds what is wrapped by the shapes and dtypes of one example."""
         if not args and "inputs" in kwargs:
             args = (kwargs.pop("inputs"),)
+        args, kwargs = keras.tree.map_structure(_of_text, (args, kwargs))
         if not any(_may_be_batch(x) for x in _rows.flat((args, kwargs))):
             raise ArgumentError(
                 f"{self.name!r} was called with {args!r}. Expected: at least one tensor with a "
@@ -151,6 +158,8 @@ class Vectorized(keras.layers.Layer):
             return
         self._memo.specs = specs
         args, kwargs, masks = specs
+        if not kwargs:
+            self._wrapped.build(args)
         outputs_of(self._wrapped, args, kwargs, masks, False, _autocast(self))
 
     def get_build_config(self) -> dict[str, Any] | None:
