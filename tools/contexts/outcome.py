@@ -170,7 +170,7 @@ def _compare_sums(found: Any, expected: Any, body: Body) -> None:
 
 def _padded(row: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """A row with zeros behind it, as large as the largest."""
-    if row.ndim != len(shape):
+    if not shape or row.ndim != len(shape):
         return row
     return np.pad(row, [(0, max(0, most - k)) for k, most in zip(row.shape, shape)])
 
