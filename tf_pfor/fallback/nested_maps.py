@@ -325,6 +325,8 @@ def _pairs_of(inner: InnerMap, walker: Conversion) -> _Pairs | _UnevenPairs:
     n = _value(walker, inner.n)
     if not n.is_stacked:
         return _Pairs(walker, [walker.loop.length, n.tensor])
+    if _tf.in_xla_context(walker.emit.graph):
+        raise CannotVectorize("an inner map over rows of different shapes, under jit_compile")
     mapped = [_value(walker, g) for _, g in inner.inputs if isinstance(g, tf.Tensor)]
     own = [v.sizes[0] for v in mapped if isinstance(v, Ragged) and isinstance(v.sizes[0], RowSizes)]
     if own:

@@ -83,6 +83,12 @@ def cut(region: Region, values: Sequence[Value], walker: Conversion) -> tuple[Re
     return dataclasses.replace(made, uneven=region.uneven, like=region.outputs), flat
 
 
+def differ(region: Any) -> list[int]:
+    """The outputs of a region that become rows of different shapes."""
+    outputs = region.outputs
+    return [k for k in region.uneven if outputs[k].shape.rank and not is_static(dims(outputs[k]))]
+
+
 def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
     """The outputs of a loop over rows, of which some have another shape in each row.
 
@@ -95,24 +101,23 @@ def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
     if _tf.in_xla_context(tf.compat.v1.get_default_graph()):
         raise CannotVectorize("under jit_compile results must have the same shape in all rows")
     region = loop.region
-    outputs = region.outputs
-    differ = [k for k in region.uneven if outputs[k].shape.rank and not is_static(dims(outputs[k]))]
+    outputs, differing = region.outputs, differ(region)
     if not loop.in_order and may_run_by_kernel(region, tf.compat.v1.get_default_graph()):
         return _by_kernel(loop, tensors)
     n = loop.n_rows(tensors)
     trips = n
-    rows = [_flat_spec(t).shape[1:] if k in differ else t.shape for k, t in enumerate(outputs)]
+    rows = [_flat_spec(t).shape[1:] if k in differing else t.shape for k, t in enumerate(outputs)]
     is_known = all(shape.is_fully_defined() for shape in rows)
     if not (loop.in_order or is_known) and (not isinstance(n, int) or n == 0):
         # Without rows nobody knows the shape of one: a row of zeros tells.
         trips = tf.maximum(n, 1)
         tensors = [padded(t, n) if s else t for t, s in zip(tensors, loop.stacked)]
-    specs = [_flat_spec(t) if k in differ else t for k, t in enumerate(outputs)]
-    specs += [tf.TensorSpec([outputs[k].shape.rank], tf.int32) for k in differ]
+    specs = [_flat_spec(t) if k in differing else t for k, t in enumerate(outputs)]
+    specs += [tf.TensorSpec([outputs[k].shape.rank], tf.int32) for k in differing]
 
     def flattened(made: list[tf.Tensor]) -> list[tf.Tensor]:
-        shapes = [tf.shape(made[k]) for k in differ]
-        for k, shape in zip(differ, shapes):
+        shapes = [tf.shape(made[k]) for k in differing]
+        for k, shape in zip(differing, shapes):
             rest = shape[_n_leading(outputs[k]) :]
             made[k] = tf.reshape(made[k], tf.concat([[-1], rest], 0))
         return [*made, *shapes]
@@ -124,10 +129,10 @@ def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
         for s in specs
     ]
     arrays = loop.fill(arrays, trips, tensors, flattened)
-    shapes = dict(zip(differ, arrays[len(outputs) :]))
+    shapes = dict(zip(differing, arrays[len(outputs) :]))
     values: list[Value] = []
     for k, (array, output) in enumerate(zip(arrays, outputs)):
-        if k in differ:
+        if k in differing:
             found = shapes[k].stack()[:n]
             found.set_shape([loop.loop.static_length, output.shape.rank])
             made = _ragged(array, found, region.like[k] if region.like else output)

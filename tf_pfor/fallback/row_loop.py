@@ -111,7 +111,8 @@ def loop_region(
         made = _emitting(walker, lambda: region.copy(*tensors))
         return [Value.unstacked(t) for t in made]
     rows = RowLoop(region, stacked, walker, in_order=in_order)
-    if region.uneven:
+    # Python code keeps a tape for the gradient of each row, which ``differentiable`` hands on.
+    if region.uneven and (ragged_rows.differ(region) or not in_order):
         return _emitting(walker, lambda: ragged_rows.results(rows, tensors))
     # tf.while_loop's own gradient does not run updates of variables again.
     run = rows if in_order and region.has_variables else rows.differentiable

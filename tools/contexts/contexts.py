@@ -115,11 +115,13 @@ def _saved(body: Row, options: Options) -> Any:
     spec = [tf.TensorSpec([None, T, D])]
     module.run = tf.function(lambda x: _map(body, x, options), input_signature=spec)
     module.held = _held(body)
+    module.of_keras = [v.value for v in _of_keras(body)]
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(module, folder)
         loaded = tf.saved_model.load(folder)
     made = loaded.run(X)
-    for mine, theirs in zip(module.held, loaded.held):
+    held = [*module.held, *module.of_keras]
+    for mine, theirs in zip(held, [*loaded.held, *loaded.of_keras]):
         if isinstance(mine, tf.Variable):
             mine.assign(theirs)
     return made
@@ -128,6 +130,10 @@ def _saved(body: Row, options: Options) -> Any:
 def _held(body: Row) -> list[Any]:
     """Variables and tables of a body."""
     return [v for v in getattr(body, "held", ()) if isinstance(v, tf.Variable) or _is_table(v)]
+
+
+def _of_keras(body: Row) -> list[Any]:
+    return [v for v in getattr(body, "held", ()) if isinstance(v, tf.keras.Variable)]
 
 
 def _is_table(x: Any) -> bool:
@@ -147,7 +153,7 @@ def _dataset_of_ragged(body: Row, options: Options) -> Any:
 
 
 def _keras(body: Row, options: Options) -> Any:
-    uses = [v for v in getattr(body, "held", ()) if isinstance(v, tf.keras.Variable)]
+    uses = _of_keras(body)
     layer = tf_pfor.keras.Vectorized(body, uses=uses, fallback=options["fallback"])
     return tf.function(lambda x: layer(x))(X)
 

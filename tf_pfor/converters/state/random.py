@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.math._families import prepend_shape, table, with_n
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
@@ -106,6 +107,8 @@ def random_shuffle(call: Call, value: Value) -> Any:
 def shuffle_rows(call: Call, value: Ragged) -> Any:
     """Sorts the elements of each row by random keys: by the keys first, then by the rows."""
     size = value.sizes[0]
+    if _tf.in_xla_context(call.emit.graph):
+        raise CannotVectorize("a shuffle of rows of different shapes, under jit_compile")
     if len(value.sizes) != 1 or not isinstance(size, RowSizes):
         raise CannotVectorize("rows differ in shape along other axes than the first")
     seeds = {name: call.attr(name) for name in SEEDS}
