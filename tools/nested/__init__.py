@@ -1,0 +1,1 @@
+"""Random programs of nested control flow, against a loop over rows."""
