@@ -20,12 +20,11 @@ OPTIONAL = "a loop changes an optional"
 CARRIED = "run in a sequential loop"  # ops of its gradient, not the loop itself
 SLICE = "the length of the slice may differ between iterations"
 STATE = "a loop that changes state, with trip counts that differ, inside another map"
-
-GROWN = "the length of the list differs between iterations, so its stack would be ragged"
+ITEMS = "the items of a list get other shapes from trip to trip"
 
 # (program, mode): a part of the warning. Some of its ops run in a loop over rows.
 LOOPED = {
-    ("growing_attention_by_row", "gradients"): GROWN,
+    ("growing_attention_by_row", "gradients"): ITEMS,
     ("growing_vector_by_row", "gradients"): CARRIED,
     ("growing_vector_by_row", "one row"): CARRIED,
     ("map_to_ragged", "gradients"): SLICE,

@@ -358,10 +358,11 @@ def _pusher(ys: list[tf.Tensor], x: tf.Tensor) -> Callable[[tf.Tensor], list[tf.
         return lambda tangent: [tf.zeros_like(y) for y in ys]
     pulled = tf.convert_to_tensor(pulled)
     refuse_constants([pulled], cotangents)
-    refuse_nonlinear([pulled], cotangents)
 
     def push(tangent: tf.Tensor) -> list[tf.Tensor]:
         found = gradients_of(pulled, cotangents, tangent)
+        with pulled.graph.as_default():  # where none has a derivative, TensorFlow has said so
+            refuse_nonlinear([pulled], cotangents)
         return [tf.convert_to_tensor(g) for g in _zeros_if_none(found, ys)]
 
     return push
