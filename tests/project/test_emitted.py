@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tools.emitted import canonical, counts, digest
-from tools.emitted.__main__ import difference
-from tools.emitted.cases import cases, emitted
+from tests.emitted import canonical, counts, digest
+from tests.emitted.__main__ import difference
+from tests.emitted.cases import cases, emitted
 
 X = tf.TensorSpec([3])
 
@@ -223,7 +223,7 @@ def names():
 
 def test_emission_is_deterministic():
     """The same graphs in two processes with other hashes and addresses, and twice in each."""
-    command = [sys.executable, "-m", "tools.emitted", "--digests", "--twice", "--file", "-"]
+    command = [sys.executable, "-m", "tests.emitted", "--digests", "--twice", "--file", "-"]
     asked = names()
     with contextlib.ExitStack() as ends:
         processes = [

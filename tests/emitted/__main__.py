@@ -1,4 +1,4 @@
-"""``python -m tools.emitted NAME...``: the canonical form of the graphs that tf_pfor emits.
+"""``python -m tests.emitted NAME...``: the canonical form of the graphs that tf_pfor emits.
 
 ``--list`` prints names of cases, those that contain NAME. ``--digests`` prints a line for each
 case, its digest and name; ``--times`` adds how long it took. ``--diff A B`` compares two saved
@@ -16,14 +16,14 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
-from tools.emitted.canonical import counts, digest_of
-from tools.emitted.cases import cases, emitted
+from tests.emitted.canonical import counts, digest_of
+from tests.emitted.cases import cases, emitted
 
 
 def main() -> None:
     """Prints what is asked for."""
     parser = argparse.ArgumentParser(
-        prog="python -m tools.emitted",
+        prog="python -m tests.emitted",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tests import harness, program_modes
+from tests.emitted.canonical import canonical
 from tests.programs import ALL as PROGRAMS
 from tests.sample import Sample
 from tests.samples import ALL as SAMPLES
 from tf_pfor.core.errors import FallbackWarning
 from tools.contexts.bodies import BODIES, Body
 from tools.contexts.contexts import Context, contexts
-from tools.emitted.canonical import canonical
 
 # Those that can be traced as a whole.
 CONTEXTS = (

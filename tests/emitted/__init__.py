@@ -5,6 +5,6 @@ that emit graphs of one digest give the same results. Modules: ``canonical`` mak
 ``cases`` emits the graphs of samples and programs of the tests.
 """
 
-from tools.emitted.canonical import canonical, counts, digest, digest_of
+from tests.emitted.canonical import canonical, counts, digest, digest_of
 
 __all__ = ["canonical", "counts", "digest", "digest_of"]
