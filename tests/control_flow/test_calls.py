@@ -1,5 +1,7 @@
 """Functions called in the body, and tf.custom_gradient."""
 
+import gc
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -291,8 +293,12 @@ def test_two_implementations_of_one_name():
     x = tf.constant([0.1, 0.5, -0.9])
     one = tf.function(lambda x: chosen(x))
     expected = np.stack([one(r) for r in tf.unstack(x)])
-    for added in (1.0, 2.0):  # another body each time, so that it is traced again
-        np.testing.assert_allclose(mapped(lambda r, a=added: chosen(r) + a, x), expected + added)
+    for added in (1.0, 2.0, 3.0):  # another body each time, so that it is traced again
+        run = tf.function(lambda a=added: mapped(lambda r: chosen(r) + a, x))
+        found = run()
+        del run
+        gc.collect()  # and so is the graph that called it
+        np.testing.assert_allclose(found, expected + added)
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = chosen(x[0])

@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import inspect
 import os
-import weakref
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -263,17 +262,9 @@ def function_graph(graph: Any, name: str) -> Any:
     own = getattr(found, "graph", None)
     if own is not None and not _was_changed(own, found):
         return own
-    if own in _AS_REGISTERED:
-        return _AS_REGISTERED[own]
     definition = _definitions.with_calls(found.cached_definition, lambda x: find_function(graph, x))
     with graph.as_default():  # where the functions that it calls are looked for
-        made = _function_def_to_graph.function_def_to_graph(definition)
-    if own is not None:
-        _AS_REGISTERED[own] = made
-    return made
-
-
-_AS_REGISTERED: Any = weakref.WeakKeyDictionary()
+        return _function_def_to_graph.function_def_to_graph(definition)
 
 
 def _was_changed(graph: Any, found: Any) -> bool:

@@ -84,7 +84,7 @@ class Call:
         found = self.maybe_constant(name)
         value = self.inputs[name]
         if found is None and isinstance(value, Value) and not value.is_stacked:
-            found = self._evaluated(self.op.inputs[self._position(name)])
+            found = self._evaluated(self.tensor_of(name))
         if found is None:
             raise CannotVectorize(f"input '{name}' is not a constant")
         return found
@@ -103,17 +103,18 @@ class Call:
             return value.constant
         if value.is_stacked:
             return None
-        tensor = self.op.inputs[self._position(name)]
+        tensor = self.tensor_of(name)
         found = _tf.static_value(tensor)
         found = self._walker.bounds.constant(tensor) if found is None else found
         if found is None and tensor.dtype.is_integer:  # more may be known of shapes than was
             found = _tf.static_value(value.tensor)
         return found
 
-    def _position(self, name: str) -> int:
+    def tensor_of(self, name: str) -> tf.Tensor:
+        """The tensor of the body that input ``name`` is, which must be one and no list."""
         position = [a.name for a in self.schema.inputs].index(name)  # type: ignore[union-attr]
         values = list(self.inputs.values())[:position]
-        return sum(len(v) if isinstance(v, list) else 1 for v in values)
+        return self.op.inputs[sum(len(v) if isinstance(v, list) else 1 for v in values)]
 
     def value_of(self, tensor: tf.Tensor) -> Value | None:
         """What a tensor of the body became, None if it was not converted (or is not needed)."""

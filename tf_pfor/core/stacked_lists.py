@@ -40,10 +40,9 @@ class ListRows:
       is_even: all active rows are as long as the list; the others may hold anything at its end.
       may_agree: whether rows may all be as long, which is only known when it runs: of what was kept
         in a list or an Optional.
-      items: of items whose shape differs between rows: the size in the active iterations along
-        each of the first axes; nothing of others (``_ragged_items.py``).
-        The same of a list of lists of such items, or of lists of such.
-      are_shapes: whether the items are the shapes of such, and not they themselves.
+      items: the sizes of an item along its axes, of a list of items whose shape differs between
+        rows (``_ragged_items.py``). A list of such lists has the same. Nothing of other lists.
+      are_shapes: whether the items are not such tensors, but their shapes.
       whole: [T, size, ...], all elements, of a list that a loop only pops.
       base: what tells the list that a loop carried in; it stays while active rows are written,
         and so says that the other rows are as they were.

@@ -54,8 +54,8 @@ def refuse_constants(results: Sequence[tf.Tensor], sources: Sequence[Any]) -> No
 def refuse_nonlinear(pulled: Sequence[tf.Tensor], cotangents: Sequence[tf.Tensor]) -> None:
     """Refuses forward mode through a gradient that is not linear in its cotangent.
 
-    Such a gradient, as one that is clipped, is of no jacobian: that of one cotangent says nothing
-    of that of another.
+    No jacobian has such a gradient, for example one that is clipped: the gradient for one cotangent
+    says nothing about that for another.
 
     Args:
       pulled: gradients, in the graph being built.
@@ -67,10 +67,10 @@ def refuse_nonlinear(pulled: Sequence[tf.Tensor], cotangents: Sequence[tf.Tensor
     op, _ = _between(pulled, {id(_seen(x)) for x in cotangents}, _is_not_linear)
     if op is not None:
         raise ArgumentError(
-            f"the gradient of the function is not linear in its cotangent: it has {op.type} "
-            f"('{op.name}', {_tf.user_line(op) or 'line unknown'}), as a tf.custom_gradient that "
-            "clips has. Expected, in forward mode: a gradient that is linear. Use jacrev, which "
-            "takes the gradient of each output as it is written."
+            "the gradient of the function is not linear in its cotangent, since a "
+            f"tf.custom_gradient applies {op.type} to that ('{op.name}', "
+            f"{_tf.user_line(op) or 'line unknown'}). Expected, in forward mode: a gradient that "
+            "is linear. Use jacrev, which takes the gradient of each output as it is written."
         )
 
 

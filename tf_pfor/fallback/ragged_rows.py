@@ -16,7 +16,7 @@ from tf_pfor.core.regions import Region
 from tf_pfor.core.values import Value, dims, is_static
 from tf_pfor.layouts import row_kernels
 from tf_pfor.layouts.ragged import Ragged, RowSizes, Size
-from tf_pfor.layouts.row_shapes import padded, row_of, stacked_rows
+from tf_pfor.layouts.row_shapes import array_of_rows, padded, row_of, stacked_rows
 
 
 def may_differ(region: Region) -> Region:
@@ -122,12 +122,7 @@ def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
             made[k] = tf.reshape(made[k], tf.concat([[-1], rest], 0))
         return [*made, *shapes]
 
-    arrays = [
-        tf.TensorArray(
-            s.dtype, trips, element_shape=s.shape, infer_shape=False, clear_after_read=False
-        )
-        for s in specs
-    ]
+    arrays = [array_of_rows(s, trips) for s in specs]
     arrays = loop.fill(arrays, trips, tensors, flattened)
     shapes = dict(zip(differing, arrays[len(outputs) :]))
     values: list[Value] = []

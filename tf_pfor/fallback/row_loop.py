@@ -25,7 +25,13 @@ from tf_pfor.core.values import Shape, Value, dims, is_static
 from tf_pfor.fallback import ragged_rows
 from tf_pfor.fallback.randomness import check_looped
 from tf_pfor.layouts.ragged import differ_in_shape, is_ragged
-from tf_pfor.layouts.row_shapes import like_the_first, of_known_shape, padded, stacked_rows
+from tf_pfor.layouts.row_shapes import (
+    array_of_rows,
+    like_the_first,
+    of_known_shape,
+    padded,
+    stacked_rows,
+)
 
 _REFUSED = {
     name: why
@@ -368,12 +374,7 @@ class RowLoop:
             # Without rows nobody knows the shape of one: a row of zeros tells.
             trips = tf.maximum(n, 1)
             tensors = tuple(padded(t, n) if s else t for t, s in zip(tensors, self.stacked))
-        arrays = [
-            tf.TensorArray(
-                t.dtype, trips, element_shape=t.shape, infer_shape=False, clear_after_read=False
-            )
-            for t in outputs
-        ]
+        arrays = [array_of_rows(t, trips) for t in outputs]
         arrays = self.fill(arrays, trips, tensors, lambda made: made)
         stacked = [stacked_rows(a, t, trips) for a, t in zip(arrays, outputs)]
         return stacked if trips is n else [t[:n] for t in stacked]

@@ -53,6 +53,14 @@ def _named(output: tf.Tensor) -> str:
     return f"{op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'})"
 
 
+def array_of_rows(like: Any, n: Any) -> tf.TensorArray:
+    """An array for ``n`` rows, each ``like`` a tensor."""
+    is_read = like.shape.rank is None  # by ``like_the_first``
+    return tf.TensorArray(
+        like.dtype, n, element_shape=like.shape, infer_shape=False, clear_after_read=not is_read
+    )
+
+
 def like_the_first(
     array: tf.TensorArray, i: tf.Tensor, tensor: tf.Tensor, output: tf.Tensor
 ) -> tf.Tensor:

@@ -300,11 +300,7 @@ class _Vectors:
         """[m, longest of the row, ...], with the default behind the others."""
         del at
         call = self.call
-        found, lengths = _blocks(call, values, differences(call, splits), feature)
-        kind: Any = tf.RaggedTensor
-        rows = kind.from_row_lengths(found, lengths, validate=False)
-        default = tf.reshape(feature.default, [])
-        padded = rows.to_tensor(default)  # [n * m, most, ...]
+        padded, lengths = _to_longest(call, values, splits, feature)  # [n * m, most, ...]
         tail = tf.concat([self.grid, tf.shape(padded)[1:]], 0)
         wide = tf.reshape(padded, tail)
         wide.set_shape([call.loop.static_length, None, None, *feature.shape[1:]])
@@ -360,10 +356,8 @@ class _OwnVectors:
         """[m_i, longest of the row, ...], with the default behind the others."""
         del at
         call = self.call
-        found, lengths = _blocks(call, values, differences(call, splits), feature)
-        kind: Any = tf.RaggedTensor
-        rows = kind.from_row_lengths(found, lengths, validate=False)
-        wide = pad(rows.to_tensor(tf.reshape(feature.default, [])), [self.m])
+        found, lengths = _to_longest(call, values, splits, feature)
+        wide = pad(found, [self.m])
         wide.set_shape([call.loop.static_length, None, None, *feature.shape[1:]])
         sizes = [self.m, self._most(lengths)]
         return from_padded(call, masked(wide, sizes), sizes, is_clean=True)
@@ -384,6 +378,16 @@ def _largest(counts: tf.Tensor) -> tf.Tensor:
 
 def _shape(call: Call, sizes: Sequence[Any]) -> Value:
     return shape_value(call.emit, sizes, tf.int64)
+
+
+def _to_longest(
+    call: Call, values: tf.Tensor, splits: tf.Tensor, feature: Dense
+) -> tuple[tf.Tensor, Any]:
+    """All examples [k, most, ...] with the default behind the others, and their lengths [k]."""
+    found, lengths = _blocks(call, values, differences(call, splits), feature)
+    kind: Any = tf.RaggedTensor
+    rows = kind.from_row_lengths(found, lengths, validate=False)
+    return rows.to_tensor(tf.reshape(feature.default, [])), lengths
 
 
 def _blocks(

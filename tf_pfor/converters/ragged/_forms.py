@@ -209,7 +209,7 @@ def sizes_from(call: Call, shape: RowShape) -> list[Any]:
     return found
 
 
-def with_room(tensor: tf.Tensor, axis: int, least: int) -> tf.Tensor:
+def with_room(tensor: tf.Tensor, axis: int, least: Any) -> tf.Tensor:
     """``tensor`` with zeros behind it, so that an axis has so many elements at least."""
     rank = tensor.shape.rank
     assert rank is not None
@@ -223,13 +223,7 @@ def of_room(x: tf.Tensor, axis: int, room: Any) -> tf.Tensor:
     own = dim(x, axis)
     if isinstance(own, int) and isinstance(room, int) and own == room:
         return x
-    keep = [slice(None)] * axis
-    x = x[tuple([*keep, slice(0, room)])]
-    rank = x.shape.rank
-    assert rank is not None
-    more = tf.maximum(room - tf.shape(x)[axis], 0)
-    around: Any = [[0, more if k == axis else 0] for k in range(rank)]
-    return tf.pad(x, around)
+    return with_room(x[(*[slice(None)] * axis, slice(0, room))], axis, room)
 
 
 def of_equal_room(rows: Sequence[tf.Tensor], sizes: Sequence[Any]) -> list[tf.Tensor]:
@@ -392,9 +386,7 @@ def constant_axes(call: Call, name: str, rank: int) -> list[int]:
     """An input that names axes, which must be known, from the front."""
     found = call.maybe_constant(name)
     if found is None:
-        before = list(call.inputs.values())[: [*call.inputs].index(name)]
-        at = sum(len(v) if isinstance(v, list) else 1 for v in before)
-        found = kept_constant(call, call.op.inputs[at])
+        found = kept_constant(call, call.tensor_of(name))
     if found is None:
         found = call.constant(name)  # which says that it is none
     return [int(a) % rank if rank else 0 for a in found.reshape([-1])]
