@@ -1,11 +1,16 @@
-"""Random programs of control flow in control flow: a few seeds of tools/nested."""
+"""Random programs of control flow in control flow, and of maps in maps: seeds of tools/nested."""
 
 import pytest
 
 from tools.nested.outcome import outcome
 
+NESTS = (0, 3, 7, 11, 12, 19)
+MAPS = (0, 1, 2, 3, 5, 8)
 
-@pytest.mark.parametrize("seed", [*range(8), 17, 23, 42, 55])
-def test_program(seed):
-    sign, why = outcome(seed)
+
+@pytest.mark.parametrize(
+    ("maps", "seed"), [(m, s) for m in (False, True) for s in (NESTS, MAPS)[m]]
+)
+def test_program(maps, seed):
+    sign, why = outcome(seed, 2, maps)
     assert sign in ("yes", "loop"), why

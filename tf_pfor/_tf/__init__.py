@@ -275,8 +275,8 @@ def _was_changed(graph: Any, found: Any) -> bool:
     """
     calls = {
         op.name: name
-        for op in graph.get_operations()
-        if op.type in CALLS and (name := op.get_attr("f").name).startswith("__forward_")
+        for op in _calls_in(graph)
+        if (name := op.get_attr("f").name).startswith("__forward_")
     }
     if not calls:
         return False
@@ -284,9 +284,27 @@ def _was_changed(graph: Any, found: Any) -> bool:
     return any(n.name in calls and n.attr["f"].func.name != calls[n.name] for n in nodes)
 
 
+def _calls_in(graph: Any) -> Sequence[Operation]:
+    """The calls of functions in a graph, which is searched again only when it has grown."""
+    size, calls = getattr(graph, "_tf_pfor_calls", (-1, ()))
+    if size != graph.version:
+        calls = [op for op in graph.get_operations() if op.type in CALLS]
+        graph._tf_pfor_calls = (graph.version, calls)
+    return calls
+
+
 def functions_of(op: Operation) -> list[Any]:
     """The graphs of the functions that are attributes of ``op``."""
+    if not _may_name_functions(op.type):
+        return []
     return [function_graph(op.graph, name) for name in _function_names(attr_map(op))]
+
+
+@functools.lru_cache(4096)
+def _may_name_functions(op_type: str) -> bool:
+    """Whether an op has attributes that are functions; most have not, and reading them is slow."""
+    known = schema(op_type)
+    return known is None or bool({"func", "list(func)"} & {*known.attr_types.values()})
 
 
 def find_function(graph: Any, name: str) -> Any:

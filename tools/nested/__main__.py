@@ -8,7 +8,7 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from tools.nested.outcome import outcome
+from tools.nested.outcome import mode_of, outcome
 from tools.nested.programs import program
 
 
@@ -17,13 +17,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.nested", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="the first")
     parser.add_argument("--count", type=int, default=100, help="how many programs")
+    parser.add_argument("--depth", type=int, default=3, help="statements within each other")
+    parser.add_argument("--maps", action="store_true", help="programs of maps in the map")
     args = parser.parse_args()
     signs: collections.Counter[str] = collections.Counter()
     for seed in range(args.seed, args.seed + args.count):
-        sign, why = outcome(seed)
+        sign, why = outcome(seed, args.depth, args.maps)
         signs[sign] += 1
         if sign != "yes":
-            print(f"{seed}: {sign}: {why}\n    {program(seed)[0]}", flush=True)
+            said = program(seed, args.depth, args.maps)[0]
+            print(f"{seed} ({mode_of(seed)}): {sign}: {why}\n    {said}", flush=True)
     print(dict(signs))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +13,16 @@ import tensorflow as tf
 
 import tf_pfor
 from tf_pfor.core.errors import ConversionError, PforError
+from tools.nested import programs
 from tools.nested.programs import (
     COUNTS,
     DENSE,
     FLAT,
+    GROUP_FLAT,
+    GROUP_LENGTHS,
+    GROUPS,
     LENGTHS,
+    MATRICES,
     SIGNS,
     WEIGHTS,
     WORDS,
@@ -25,39 +31,46 @@ from tools.nested.programs import (
     program,
 )
 
+MODES = ("around", "around", "around", "inside", "around twice", "inside and around")
 
-def outcome(seed: int) -> tuple[str, str]:
-    """How it ends, and why: yes, loop, refused, WRONG, RAW; nothing where one row fails."""
-    _, body = program(seed)
-    one = tf.function(body, reduce_retracing=True, autograph=False)
-    expected, with_gradients, why = None, True, ""
-    for with_gradients in (True, False):  # TensorFlow has no gradient of some for one row, too
+
+def mode_of(seed: int) -> str:
+    """Where the program of a seed is differentiated."""
+    return MODES[random.Random(f"mode {seed}").randrange(len(MODES))]
+
+
+def outcome(seed: int, depth: int = 3, maps: bool = False) -> tuple[str, str]:
+    """How it ends, and why: yes, loop, refused, WRONG, RAW; nothing where one row fails.
+
+    Where TensorFlow has no derivatives of some order for one row, those of the order below count.
+    """
+    plain = program(seed, depth, maps)[1]
+    mode = mode_of(seed)
+    orders = range(mode.count("around") and (2 if "twice" in mode else 1), -1, -1)
+    body = _with_slope(plain) if "inside" in mode else plain
+    expected, order, why = None, 0, ""
+    for order in orders:
         try:
-            expected = _results(
-                lambda rows: tf.stack([one(_row(rows, i)) for i in range(N)]), with_gradients
-            )
+            with programs.reference():
+                one = tf.function(body, reduce_retracing=True, autograph=False)
+                expected = _results(
+                    lambda rows, one=one: tf.stack([one(_row(rows, i)) for i in range(N)]), order
+                )
             break
         except Exception as error:  # a loop over the rows fails by itself
             why = _line(error)
     if expected is None:
         return "", why
     for fallback in ("error", "loop"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                found = _results(
-                    lambda rows, fallback=fallback: tf_pfor.vectorized_map(
-                        body, rows, fallback=fallback
-                    ),
-                    with_gradients,
-                )
-            except PforError as error:
-                why = _line(error)
-                if isinstance(error, ConversionError) or fallback == "loop":
-                    return "RAW" if isinstance(error, ConversionError) else "refused", why
-                continue
-            except Exception as error:
-                return "RAW", f"{fallback}: {type(error).__name__}: {_line(error)}"
+        try:
+            found = _results(lambda rows, fallback=fallback: _map(body, rows, fallback), order)
+        except PforError as error:
+            why = _line(error)
+            if isinstance(error, ConversionError) or fallback == "loop":
+                return "RAW" if isinstance(error, ConversionError) else "refused", why
+            continue
+        except Exception as error:
+            return "RAW", f"{fallback}: {type(error).__name__}: {_line(error)}"
         for x, y in zip(found, expected):
             if not np.allclose(x, y, rtol=1e-6, atol=1e-9):
                 return "WRONG", f"{fallback}: {np.round(x, 5)} {np.round(y, 5)}"
@@ -65,27 +78,54 @@ def outcome(seed: int) -> tuple[str, str]:
     raise AssertionError("both ways of the fallback return")
 
 
-def _results(run: Callable[[Row], tf.Tensor], with_gradients: bool) -> list[np.ndarray]:
-    """The numbers of the rows, and gradients of their weighted sum."""
+def _map(body: Callable[[Row], tf.Tensor], rows: Row, fallback: str) -> tf.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return tf_pfor.vectorized_map(body, rows, fallback=fallback)
+
+
+def _with_slope(plain: Callable[[Row], tf.Tensor]) -> Callable[[Row], tf.Tensor]:
+    """The program with its own derivatives by two parts of the row."""
+
+    @tf.autograph.experimental.do_not_convert
+    def body(row: Row) -> tf.Tensor:
+        parts = [row["x"], row["r"]]
+        with tf.GradientTape() as tape:
+            tape.watch(parts)
+            found = plain(row)
+        slopes = tape.gradient(found, parts, unconnected_gradients="zero")
+        return found + sum(tf.reduce_sum(tf.sin(tf.convert_to_tensor(t))) for t in slopes)
+
+    return body
+
+
+def _results(run: Callable[[Row], tf.Tensor], order: int) -> list[np.ndarray]:
+    """The numbers of the rows; gradients of their weighted sum, and gradients of those."""
     given = [DENSE, FLAT, WEIGHTS]
-    with tf.GradientTape() if with_gradients else contextlib.nullcontext() as tape:
-        if tape is not None:
+    with contextlib.ExitStack() as stack:
+        tapes = [stack.enter_context(tf.GradientTape()) for _ in range(order)]
+        for tape in tapes:
             tape.watch(given)
         x, flat, w = map(tf.identity, given)
         rows = {
             "x": x,
             "r": tf.RaggedTensor.from_row_lengths(flat, LENGTHS),
             "w": tf.tile(w[None], [N, 1]),
+            "m": MATRICES * w[0],
+            "rr": tf.RaggedTensor.from_nested_row_lengths(
+                GROUP_FLAT * w[1], [GROUPS, GROUP_LENGTHS]
+            ),
             "k": COUNTS,
             "sign": SIGNS,
             "text": WORDS,
         }
-        found = run(rows)
-        total = tf.reduce_sum(found * tf.range(1.0, N + 1.0, dtype=found.dtype))
-    slopes: list[Any] = []
-    if tape is not None:
-        slopes = tape.gradient(total, given, unconnected_gradients="zero")
-    return [np.asarray(tf.convert_to_tensor(t)) for t in (found, *slopes)]
+        results = [run(rows)]
+        total = tf.reduce_sum(results[0] * tf.range(1.0, N + 1.0, dtype=results[0].dtype))
+        while tapes:
+            slopes = tapes.pop().gradient(total, given, unconnected_gradients="zero")
+            results += [tf.convert_to_tensor(t) for t in slopes]
+            total = tf.add_n([tf.reduce_sum(tf.sin(t) * 0.5) for t in results[-len(given) :]])
+    return [np.asarray(t) for t in results]
 
 
 def _row(rows: Row, i: int) -> Row:

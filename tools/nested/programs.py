@@ -1,13 +1,15 @@
 """Random programs for one row: control flow in control flow, that reads the row in many forms.
 
 A program is a function from a row and a number to a number. Numbers stay in (-1, 1), so that the
-order of additions does not matter much. A program depends on its seed alone.
+order of additions does not matter much. A program depends on its seed alone. Inner maps are of
+``tf.map_fn`` in a reference, so that it uses nothing of tf_pfor.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,30 @@ COUNTS = tf.constant([2, 0, 3, 1])
 SIGNS = tf.constant([0.5, -0.3, 0.9, -0.7], tf.float64)
 WORDS = tf.constant(["a bb c", "dd", "e f gg h", "i jjj"])
 WEIGHTS = tf.constant([0.3, -0.8, 0.5, 0.1], tf.float64)
+MATRICES = tf.constant(_RNG.normal(size=[N, 3, 4]), tf.float64)
+GROUPS = [2, 1, 3, 1]  # how many rows of own lengths each row has
+GROUP_LENGTHS = [1, 2, 3, 2, 1, 2, 4]
+GROUP_FLAT = tf.constant(_RNG.normal(size=[sum(GROUP_LENGTHS)]), tf.float64)
+_TABLE = tf.Variable(_RNG.normal(size=[6]), dtype=tf.float64)
+_reference = False
+
+
+@contextlib.contextmanager
+def reference() -> Iterator[None]:
+    """Inner maps are loops over their rows meanwhile."""
+    global _reference  # what is traced here calls no other thread
+    _reference = True
+    try:
+        yield
+    finally:
+        _reference = False
+
+
+def _mapped(function: Callable[[Any], tf.Tensor], rows: Any) -> tf.Tensor:
+    """A number or a vector of each inner row."""
+    if _reference:
+        return tf.map_fn(function, rows, fn_output_signature=tf.float64)
+    return tf_pfor.vectorized_map(function, rows)
 
 
 def _reads(rng: random.Random) -> tuple[str, Callable[[Row], tf.Tensor]]:
@@ -41,18 +67,33 @@ def _reads(rng: random.Random) -> tuple[str, Callable[[Row], tf.Tensor]]:
         "text": lambda row: tf.cast(tf.strings.length(tf.strings.split(row["text"])), f8),
         "shared": lambda row: row["w"],
         "draw": lambda row: tf.random.stateless_uniform([3], [row["k"], 3], dtype=f8),
-        "inner map": lambda row: tf_pfor.vectorized_map(lambda e: e * row["sign"], row["x"]),
-        "ragged inner map": lambda row: tf_pfor.vectorized_map(lambda e: tf.sin(e), row["r"]),
+        "variable": lambda row: tf.gather(_TABLE, [0, 2]) * row["sign"],
+        "assigned indices": lambda row: tf.gather(_TABLE, tf.range(row["k"])),
+        "list": _through_a_list,
+        "inner map": lambda row: _mapped(lambda e: e * row["sign"], row["x"]),
+        "ragged inner map": lambda row: _mapped(tf.sin, row["r"]),
     }
     name = rng.choice(list(found))
     return name, found[name]
 
 
+def _through_a_list(row: Row) -> tf.Tensor:
+    array = tf.TensorArray(tf.float64, 4, element_shape=[]).unstack(row["x"])
+    return tf.stack([array.read(row["k"]), array.read(1)])
+
+
 def _step(rng: random.Random, depth: int) -> tuple[str, Step]:
     """One statement, and its description."""
-    kinds = ["read", "read", "if", "case", "for", "while", "map_fn", "carry", "array", "sequence"]
-    kind = rng.choice(kinds if depth else ["read", "carry"])
+    kinds = ["read", "read", "if", "elif", "case", "for", "while", "break", "return", "map_fn"]
+    kinds += ["carry", "array", "sequence", "map"]
+    kind = rng.choice(kinds if depth > 0 else ["read", "carry"])
     return _MAKERS[kind](rng, depth - 1)
+
+
+def _steps(rng: random.Random, depth: int, count: int) -> list[tuple[str, Step]]:
+    """Statements, of which one is nested; else programs grow with the power of their depth."""
+    nested = rng.randrange(count)
+    return [_step(rng, depth if k == nested else 0) for k in range(count)]
 
 
 def _read(rng: random.Random, depth: int) -> tuple[str, Step]:
@@ -71,14 +112,27 @@ def _predicate(rng: random.Random) -> tuple[str, Callable[[Row, tf.Tensor], tf.T
 
 
 def _if(rng: random.Random, depth: int) -> tuple[str, Step]:
-    (said, holds), (a, yes), (b, no) = _predicate(rng), _step(rng, depth), _step(rng, depth)
+    (said, holds), ((a, yes), (b, no)) = _predicate(rng), _steps(rng, depth, 2)
     return f"if {said}: [{a}] else [{b}]", lambda row, s: tf.cond(
         holds(row, s), lambda: yes(row, s), lambda: no(row, s)
     )
 
 
+def _elif(rng: random.Random, depth: int) -> tuple[str, Step]:
+    (p, first), (q, second) = _predicate(rng), _predicate(rng)
+    (a, one), (b, two), (c, three) = _steps(rng, depth, 3)
+
+    def run(row: Row, s: tf.Tensor) -> tf.Tensor:
+        def rest() -> tf.Tensor:
+            return tf.cond(second(row, s), lambda: two(row, s), lambda: three(row, s))
+
+        return tf.cond(first(row, s), lambda: one(row, s), rest)
+
+    return f"if {p}: [{a}] elif {q}: [{b}] else [{c}]", run
+
+
 def _case(rng: random.Random, depth: int) -> tuple[str, Step]:
-    parts = [_step(rng, depth) for _ in range(3)]
+    parts = _steps(rng, depth, 3)
     said = " | ".join(name for name, _ in parts)
     return f"case [{said}]", lambda row, s: tf.switch_case(
         row["k"] % 3, [lambda f=f: f(row, s) for _, f in parts]
@@ -105,6 +159,65 @@ def _while(rng: random.Random, depth: int) -> tuple[str, Step]:
     )[1]
 
 
+def _break(rng: random.Random, depth: int) -> tuple[str, Step]:
+    """A loop that a row leaves between two statements, as AutoGraph writes it."""
+    (said, leaves), ((a, first), (b, second)) = _predicate(rng), _steps(rng, depth, 2)
+
+    def once(row: Row, t: tf.Tensor, s: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        s = first(row, s)
+        gone = leaves(row, s) & (t > 0)
+        return t + 1, gone, tf.cond(gone, lambda: s, lambda: second(row, s))
+
+    return f"for 3: [{a}; if {said}: break; {b}]", lambda row, s: tf.while_loop(
+        lambda t, gone, s: (t < 3) & ~gone, lambda t, gone, s: once(row, t, s), (0, False, s)
+    )[2]
+
+
+def _return(rng: random.Random, depth: int) -> tuple[str, Step]:
+    """A loop that may give the result of the statement; else what follows it does."""
+    (said, holds), ((a, inside), (b, after)) = _predicate(rng), _steps(rng, depth, 2)
+
+    def once(row: Row, t: tf.Tensor, s: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        done = holds(row, s)
+        return t + 1, done, tf.cond(done, lambda: tf.sin(s), lambda: inside(row, s))
+
+    def run(row: Row, s: tf.Tensor) -> tf.Tensor:
+        _, done, s = tf.while_loop(
+            lambda t, done, s: (t < row["k"]) & ~done,
+            lambda t, done, s: once(row, t, s),
+            (0, False, s),
+        )
+        return tf.cond(done, lambda: s, lambda: after(row, s))
+
+    return f"for k: [if {said}: return; {a}]; {b}", run
+
+
+def _map(rng: random.Random, depth: int) -> tuple[str, Step]:
+    """A map in the map: a statement for each inner row, which takes the place of a part."""
+    name, inside = _step(rng, depth)
+    kind = rng.choice(["x", "m", "rr", "r", "range", "w and x"])
+
+    def run(row: Row, s: tf.Tensor) -> tf.Tensor:
+        def each(rows: Any, **parts: Callable[[Any], Any]) -> tf.Tensor:
+            def function(e: Any) -> tf.Tensor:
+                inner = {**row, **{key: part(e) for key, part in parts.items()}}
+                return inside(inner, s * inner["sign"])
+
+            return _mapped(function, rows)
+
+        found = {
+            "x": lambda: each(row["x"], sign=lambda e: tf.sin(e)),
+            "r": lambda: each(row["r"], sign=lambda e: tf.sin(e)),
+            "m": lambda: each(row["m"], x=lambda e: e),
+            "rr": lambda: each(row["rr"], r=lambda e: e),
+            "range": lambda: each(tf.range(row["k"]), k=lambda e: e),
+            "w and x": lambda: each((row["w"], row["x"]), sign=lambda e: tf.sin(e[0] * e[1])),
+        }[kind]()
+        return tf.tanh(tf.reduce_sum(found * 0.7))
+
+    return f"map over {kind}: [{name}]", run
+
+
 def _map_fn(rng: random.Random, depth: int) -> tuple[str, Step]:
     (name, inside), (said, read) = _step(rng, depth), _reads(rng)
     return f"map_fn {said}: [{name}]", lambda row, s: tf.tanh(
@@ -119,7 +232,7 @@ def _carry(rng: random.Random, depth: int) -> tuple[str, Step]:
 
     def run(row: Row, s: tf.Tensor) -> tf.Tensor:
         start = read(row)
-        shapes = (tf.TensorShape([]), tf.TensorShape([None]))
+        shapes = (tf.TensorShape([]), start.shape)
         v = tf.while_loop(
             lambda t, v: t < row["k"], lambda t, v: (t + 1, tf.sin(v) * s + v * start), (0, start),
             shape_invariants=shapes,
@@ -146,20 +259,24 @@ def _array(rng: random.Random, depth: int) -> tuple[str, Step]:
 
 
 def _sequence(rng: random.Random, depth: int) -> tuple[str, Step]:
-    (a, first), (b, second) = _step(rng, depth), _step(rng, depth)
+    (a, first), (b, second) = _steps(rng, depth, 2)
     return f"{a}; {b}", lambda row, s: second(row, first(row, s))
 
 
 _MAKERS: dict[str, Callable[[random.Random, int], tuple[str, Step]]] = {
-    "read": _read, "if": _if, "case": _case, "for": _for, "while": _while, "map_fn": _map_fn,
+    "read": _read, "if": _if, "elif": _elif, "case": _case, "break": _break, "return": _return,
+    "map": _map, "for": _for, "while": _while, "map_fn": _map_fn,
     "carry": _carry, "array": _array, "sequence": _sequence,
 }  # fmt: skip
 
 
-def program(seed: int, depth: int = 3) -> tuple[str, Callable[[Row], tf.Tensor]]:
-    """The program of a seed, and its description."""
+def program(
+    seed: int, depth: int = 3, maps: bool = False
+) -> tuple[str, Callable[[Row], tf.Tensor]]:
+    """The program of a seed, and its description; of maps in the map where ``maps`` is given."""
     rng = random.Random(seed)
-    kind = rng.choice(["if", "case", "for", "while", "map_fn", "array"])
+    kinds = ["if", "elif", "case", "for", "while", "break", "return", "map_fn", "array"]
+    kind = "map" if maps else rng.choice(kinds)
     name, step = _MAKERS[kind](rng, depth - 1)
     start = tf.constant(0.2, tf.float64)
 
