@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
@@ -298,6 +299,7 @@ def _uneven(
     varies: set[Any] = set()
     found: set[Any] = set()
     sizes: set[Any] = set()  # numbers made of the shapes of these tensors
+    memo = walker.memo.setdefault("shapes of results that were asked for", {})
     for op in regions.in_order({op for op in wanted if not walker.is_done(op)}):
         values = [walker.value_of(t) for t in op.inputs]
         differ = [
@@ -318,13 +320,13 @@ def _uneven(
             found.update(key(t) for t in unknown if op.type in _SIZED)
         if reads or op in looped or op.type not in REGISTRY:
             known = [None if v is None else v.constant for v in values]
-            found.update(_grown(op, differ, known, found, reads, in_loop))
+            found.update(_grown(op, differ, known, found, reads, in_loop, memo))
     return found, varies
 
 
 def _grown(
     op: tf.Operation, differ: list[bool], known: list[Any], uneven: set[Any], reads: bool,
-    in_loop: bool,
+    in_loop: bool, memo: dict[Any, Any],
 ) -> Iterable[Any]:  # fmt: skip
     """The outputs of ``op`` that are uneven."""
     handles = [key(t) for t in op.outputs if t.dtype == tf.variant and in_loop]
@@ -336,13 +338,27 @@ def _grown(
     # Of size 1 it may be broadcast; some sizes must be those of other inputs.
     others = {d for t in op.inputs for d in dims(t) or () if d is not None}
     sizes = dict.fromkeys((*_SOME_SIZES[: 1 + reads], *sorted(others)[:4]))
-    tried = [
-        x for x in (_inferred(op, differ, known, uneven, size) for size in sizes) if x is not None
-    ]
-    return [
-        *handles,
-        *(key(t) for t in unknown if not tried or not all(x[t.value_index] for x in tried)),
-    ]
+    # A pass over the body asks the same of most ops as the one before.
+    asked = (op, *differ, *map(_contents, known), *(key(t) in uneven for t in op.inputs))
+    even, has_fit = [*unknown], False
+    for size in sizes:
+        if (*asked, size) not in memo:
+            memo[(*asked, size)] = _inferred(op, differ, known, uneven, size)
+        is_known = memo[(*asked, size)]
+        if is_known is not None:
+            has_fit = True
+            even = [t for t in even if is_known[t.value_index]]
+        if not even:
+            break
+    return [*handles, *(key(t) for t in unknown if not has_fit or all(t is not e for e in even))]
+
+
+def _contents(known: Any) -> Any:
+    """What tells a constant from others; None of what is none."""
+    if known is None:
+        return None
+    array = np.asarray(known)
+    return array.shape, tuple(array.flat) if array.dtype == object else array.tobytes()
 
 
 def _inferred(

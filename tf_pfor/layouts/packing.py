@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core.values import Cell
-from tf_pfor.layouts.row_sizes import RowSizes, Size, beside, count_of, dim
+from tf_pfor.layouts.row_sizes import RowSizes, Size, beside, count_of, dims_of
 
 
 def largest(size: Size) -> Any:
@@ -57,10 +57,9 @@ def mask_of(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
         for axis, (size, most) in enumerate(zip(sizes, room)):
             if isinstance(size, RowSizes):
                 at: Any = np.arange(most, dtype=np.int32) if isinstance(most, int) else None
-                own = (tf.range(most) if at is None else at) < size.tensor[:, None]
-                where: list[Any] = [tf.newaxis] * len(sizes)
-                where[axis] = slice(None)
-                masks.append(own[(slice(None), *where)])
+                at = tf.range(most) if at is None else at
+                own = tf.less(at, tf.expand_dims(size.tensor, 1))
+                masks.append(own if len(sizes) == 1 else _with_axes(own, axis, len(sizes)))
             else:
                 is_whole = is_whole and isinstance(most, int) and most == 1
         found = functools.reduce(operator.and_, masks)
@@ -69,9 +68,21 @@ def mask_of(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
     return _shared_in(sizes, room, "mask", make)
 
 
-def places_of(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
-    """int64 [total, 1 + axes]: where the elements of the packed form lie in the padded one."""
-    return _shared_in(sizes, room, "places", lambda: tf.where(mask_of(sizes, room)))
+def _with_axes(own: tf.Tensor, axis: int, count: int) -> tf.Tensor:
+    """[n, room] -> [n, 1, ..., room, ..., 1], of so many axes behind the first."""
+    for k in range(count):
+        if k != axis:
+            own = tf.expand_dims(own, k + 1)
+    return own
+
+
+def places_of(sizes: Sequence[Size]) -> tf.Tensor:
+    """int64 [total, 1 + axes]: where the elements of the packed form lie in the padded one.
+
+    These are the same in all padded forms, whatever room each of them has.
+    """
+    room = [largest(s) for s in sizes]
+    return _shared(sizes, "places", lambda: tf.where(mask_of(sizes, room)))
 
 
 def masked(tensor: tf.Tensor, sizes: Sequence[Size], other: Any = 0) -> tf.Tensor:
@@ -108,7 +119,7 @@ def pack(padded: tf.Tensor, sizes: Sequence[Size]) -> tf.Tensor:
     """[n, largest, ...] -> [total, ...]."""
     count = len(sizes)
     room = _room_in(padded, count)
-    at = places_of(sizes, room)
+    at = places_of(sizes)
 
     def gathered(x: tf.Tensor) -> tf.Tensor:
         made = tf.gather_nd(x, at)
@@ -128,7 +139,7 @@ def pad(packed: tf.Tensor, sizes: Sequence[Size], room: Sequence[Any] | None = N
     """
     room = [largest(s) for s in sizes] if room is None else room
     n = count_of(sizes)
-    rest = [dim(packed, k) for k in range(1, _rank(packed))]
+    rest = dims_of(packed)[1:]
     if 0 in packed.shape[1:]:  # of which the kernel makes an error
         return tf.zeros(tf.stack([n, *room, *rest]), packed.dtype)
 
@@ -155,7 +166,7 @@ def _scattered(
         )
         others = [tf.newaxis if k not in differ else slice(None) for k in range(len(sizes))]
         return made if len(sizes) == 1 else made[(slice(None), *others)]
-    at = places_of(sizes, room)
+    at = places_of(sizes)
     if None in packed.shape[1:]:
         some = tf.where(tf.reduce_prod(tf.stack(rest)) > 0, tf.shape(packed)[0], 0)
         at, packed = at[:some], packed[:some]
@@ -236,7 +247,7 @@ def _like(size: Any, number: tf.Tensor) -> Any:
 
 
 def _room_in(padded: tf.Tensor, count: int) -> list[Any]:
-    return [dim(padded, k) for k in range(1, count + 1)]
+    return dims_of(padded)[1 : count + 1]
 
 
 def _rank(tensor: tf.Tensor) -> int:

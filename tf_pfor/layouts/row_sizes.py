@@ -143,3 +143,11 @@ def dim(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
     """The size of an axis, an int where it is known."""
     known = tensor.shape[axis]
     return tf.shape(tensor)[axis] if known is None else known
+
+
+def dims_of(tensor: tf.Tensor) -> list[int | tf.Tensor]:
+    """The sizes of all axes, ints where they are known: two ops for those that are not."""
+    known = tensor.shape.as_list()
+    if None not in known:
+        return known
+    return [d if k is None else k for k, d in zip(known, tf.unstack(tf.shape(tensor), len(known)))]

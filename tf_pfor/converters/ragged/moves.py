@@ -32,6 +32,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest, mask_of
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.row_sizes import dims_of
 
 
 @ragged_rule("Roll")
@@ -212,7 +213,7 @@ def _repeated_padded(call: Call, x: Ragged, multiples: list[int]) -> Value:
 def broadcast(call: Call, x: Value, sizes: list[Any]) -> Value:
     """To a shape of the row, in the padded form."""
     sizes, missing = list(sizes), len(sizes) - rank_of(x)
-    room: list[Any] = []
+    room: list[Any] = []  # None where it is that of the rows
     for i, size in enumerate(sizes):
         mine = size_at(x, i - missing)
         if isinstance(mine, RowSizes) and isinstance(size, RowSizes) and mine is not size:
@@ -222,22 +223,19 @@ def broadcast(call: Call, x: Value, sizes: list[Any]) -> Value:
             sizes[i] = mine
             room.append(_checked_size(call, size, mine))
             continue
-        if not (is_one(mine) or mine is size or (isinstance(mine, int) and mine == size)):
+        is_same = mine is size or (isinstance(mine, int) and mine == size)
+        if not (is_one(mine) or is_same):
             raise CannotVectorize("what is repeated has more than one element along that axis")
-        if not isinstance(size, RowSizes):
-            room.append(size)
-        elif mine is size:
-            room.append(tf.shape(x.in_rows)[i - missing + 1])  # type: ignore[attr-defined]
-        elif size.most is not None:
-            room.append(size.most)
-        else:
-            room.append(tf.reduce_max(tf.concat([size.tensor, [0]], 0)))
+        room.append(None if is_same else largest(size))
+    if not missing and not any(r is not None for r in room):
+        return x
     wide: Any = x.in_rows if isinstance(x, Ragged) else call.stacked(x)
-    shape = tf.shape(wide)
-    wide = tf.reshape(wide, tf.concat([shape[:1], [1] * missing, shape[1:]], 0))
-    made = tf.broadcast_to(wide, tf.stack([shape[0], *room]))
-    known = [s if isinstance(s, int) else r for s, r in zip(sizes, room)]
-    made.set_shape([None, *[s if isinstance(s, int) else None for s in known]])
+    n, *own = dims_of(wide)
+    room = [own[i - missing] if r is None else r for i, r in enumerate(room)]
+    for _ in range(missing):
+        wide = tf.expand_dims(wide, 1)
+    made = tf.broadcast_to(wide, tf.stack([n, *room]))
+    made.set_shape([None, *[r if isinstance(r, int) else None for r in room]])
     return from_padded(call, made, sizes)
 
 

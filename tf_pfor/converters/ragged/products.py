@@ -48,10 +48,12 @@ def matmul(call: Call, a: Value, b: Value) -> Any:
         full = tf.reshape(made, shape)
         full.set_shape([*a.tensor.shape[:-1], made.shape[-1]])
         return from_packed(call, full, a.sizes)
-    batch = [
-        broadcast_size([size_at(a, i - rank + rank_a), size_at(b, i - rank + rank_b)], i)
-        for i in range(rank - 2)
-    ]
+    batch: list[Any] = []
+    for i in range(rank - 2):
+        at_a, at_b = i - rank + rank_a, i - rank + rank_b
+        if min(at_a, at_b) >= 0:
+            a, b = agreed(call, (a, at_a), (b, at_b))
+        batch.append(broadcast_size([size_at(a, at_a), size_at(b, at_b)], i))
     inner = (rank_a - 2 if flip_a else rank_a - 1), (rank_b - 1 if flip_b else rank_b - 2)
     a, b = agreed(call, (a, inner[0]), (b, inner[1]))
     rows_a, inner_a = (size_at(a, rank_a - 2), size_at(a, rank_a - 1))
@@ -145,6 +147,7 @@ def _known(sizes: Sequence[Any]) -> list[Size]:
 @ragged_rule("Einsum")
 def einsum(call: Call, inputs: list[Value]) -> Any:
     """With one letter more, for the rows."""
+    inputs = [*inputs]
     equation = call.attr("equation").replace(" ", "")
     if "->" not in equation:
         raise CannotVectorize("its equation does not name the result")
@@ -153,6 +156,10 @@ def einsum(call: Call, inputs: list[Value]) -> Any:
     row = next(c for c in "zyxwvutsrqponm" if c not in equation)
     sizes: dict[Any, Any] = {}
     names = [_axes_of(term, value) for term, value in zip(terms, inputs)]
+    for name in dict.fromkeys(name for axes in names for name in axes):
+        places = [(k, axes.index(name)) for k, axes in enumerate(names) if name in axes]
+        for (k, _), value in zip(places, agreed(call, *((inputs[k], i) for k, i in places))):
+            inputs[k] = value
     for axes, value in zip(names, inputs):
         for i, name in enumerate(axes):
             size = size_at(value, i)
