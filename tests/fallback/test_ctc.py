@@ -1,5 +1,6 @@
 """Losses of sequences, whose loops TensorFlow writes as functions of TensorFlow 1."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -70,3 +71,50 @@ def test_keras():
 
     rows = (tf.constant([[1, 2, 3], [2, 2, 1]]), tf.nn.softmax(LOGITS[:2]))
     check(mapped(body, rows), expected(body, rows))
+
+
+def of_own_labels(row):
+    labels, length, logits, frames = row
+    one = (labels[None, :length], logits[:, None], length[None], frames[None])
+    return tf.nn.ctc_loss(*one, blank_index=0)[0]
+
+
+def of_own_times(row):
+    labels, length, logits, frames = row
+    one = (labels[None, :length], logits[:frames, None], length[None], frames[None])
+    return tf.nn.ctc_loss(*one, blank_index=0)[0]
+
+
+def of_sparse_labels(row):
+    labels, length, logits, frames = row
+    sparse = tf.sparse.from_dense(labels[None, :length])
+    return tf.nn.ctc_loss(sparse, logits[:frames, None], None, frames[None], blank_index=0)[0]
+
+
+def of_unique_labels(row):
+    labels, length, logits, frames = row
+    one = (labels[None, :length], logits[:, None], length[None], frames[None])
+    unique = tf.nn.ctc_unique_labels(one[0])
+    return tf.nn.ctc_loss(*one, blank_index=0, unique=unique)[0]
+
+
+def of_keras_ops(row):
+    labels, length, logits, frames = row
+    one = (labels[None, :length], logits[None, :frames], length[None], frames[None])
+    return keras.ops.ctc_loss(*one, mask_index=0)[0]
+
+
+@pytest.mark.parametrize(
+    "fn", [of_own_labels, of_own_times, of_sparse_labels, of_unique_labels, of_keras_ops]
+)
+def test_tape_around_what_loops(fn):
+    """The gradient function reads what the loop over rows did not keep: it is run once more."""
+
+    def around(losses):
+        with tf.GradientTape() as tape:
+            tape.watch(LOGITS)
+            value = losses()
+        return value, tape.gradient(value, LOGITS)
+
+    found = around(lambda: tf_pfor.vectorized_map(fn, ROWS, warn=False))
+    check(found, around(lambda: expected(fn, ROWS)))

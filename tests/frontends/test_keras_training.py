@@ -230,3 +230,14 @@ def test_it_is_exported(tmp_path):
         each.export(str(tmp_path / str(number)), verbose=False)
         served = tf.saved_model.load(str(tmp_path / str(number)))
         np.testing.assert_allclose(served.serve(x), net(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("as_data", [False, True])
+def test_ragged_batches_are_refused(as_data):
+    x, y = tf.ragged.constant([[1.0, 2.0], [3.0], [4.0, 5.0]]), tf.ones([3, 1])
+    model = tf_pfor.keras.PerExampleGradientModel(keras.Sequential([keras.layers.Dense(1)]))
+    model.model.build([None, 2])
+    model.compile("sgd", "mse")
+    given = (tf.data.Dataset.from_tensor_slices((x, y)).batch(2),) if as_data else (x, y)
+    with pytest.raises(tf_pfor.ArgumentTypeError, match="takes dense batches.*Pad the examples"):
+        model.fit(*given, verbose=0, shuffle=not as_data)

@@ -80,14 +80,84 @@ def test_ragged_elements():
     np.testing.assert_allclose(tape.gradient(total, values), np.clip(4 * values, -0.5, 0.5))
 
 
-def test_a_copy_in_a_loop_has_no_other_gradient():
-    """LRN has no rule for ragged rows: what was cut for it is copied into the loop with it."""
+@tf.custom_gradient
+def of_a_constant(x):
+    return x * 1.0, lambda dy: dy * W[0] + x
 
+
+LOOPED = {**PROGRAMS, "of a constant": of_a_constant}
+
+
+@pytest.mark.parametrize("name", sorted(LOOPED))
+def test_copies_in_a_loop_have_the_same_gradient(name):
+    """A stride of the row has no rule: all that reads its result is copied into the loop."""
+
+    def body(e):
+        made = LOOPED[name](tf.sin(cut(e))[:: e[1] // 2 + 1])
+        return tf.reduce_sum(tf.sin(made) * tf.cast(tf.range(3), tf.float32))
+
+    run = tf.function(
+        lambda: gradient(lambda: tf_pfor.vectorized_map(body, (X, LENGTHS), warn=False)),
+        autograph=False,
+    )
+    np.testing.assert_allclose(run(), by_rows(body), rtol=1e-4, atol=1e-5)
+
+
+def test_a_copy_whose_results_differ_in_shape():
     def body(e):
         return tf.nn.lrn(clipped(cut(e))[None, None])[0, 0]
 
-    with pytest.raises(tf_pfor.NotVectorizableError, match="tf.custom_gradient.*cannot be diff"):
-        gradient(lambda: tf_pfor.vectorized_map(body, (X, LENGTHS), warn=False))
+    found = gradient(lambda: tf_pfor.vectorized_map(body, (X, LENGTHS), warn=False))
+    np.testing.assert_allclose(found, by_rows(body), rtol=1e-4, atol=1e-5)
+
+
+def second(run):
+    with tf.GradientTape() as tape:
+        tape.watch(X)
+        made = tf.reduce_sum(tf.sin(gradient(run)))
+    return tape.gradient(made, X)
+
+
+def looped_twice(function):
+    def body(e):
+        return tf.reduce_sum(function(tf.sin(cut(e))[:: e[1] // 2 + 1]) ** 2)
+
+    def mapped():
+        return tf_pfor.vectorized_map(body, (X, LENGTHS), warn=False)
+
+    run = tf.function(lambda: second(mapped), autograph=False)
+    wanted = second(lambda: [body(row) for row in zip(tf.unstack(X), tf.unstack(LENGTHS))])
+    return run, wanted
+
+
+def test_second_derivatives_of_a_linear_gradient_in_a_loop():
+    run, wanted = looped_twice(tf.custom_gradient(lambda x: (x * 1.0, lambda dy: dy * W[0])))
+    np.testing.assert_allclose(run(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_second_derivatives_of_another_gradient_in_a_loop_are_refused():
+    """It would be clipped in parts, of which the sum is another one."""
+    run, _ = looped_twice(clipped)
+    with pytest.raises(tf_pfor.NotVectorizableError, match="has no second derivative"):
+        run()
+
+
+def test_a_gradient_that_reads_what_the_loop_does_not_have():
+    def body(e):
+        far = tf.random.uniform([])
+
+        @tf.custom_gradient
+        def scaled(x):
+            return x * 1.0, lambda dy: dy * far
+
+        return tf.reduce_sum(scaled(tf.sin(cut(e))[:: e[1] // 2 + 1]) ** 2)
+
+    run = tf.function(
+        lambda: gradient(lambda: tf_pfor.vectorized_map(body, (X, LENGTHS), warn=False)),
+        autograph=False,
+    )
+    with pytest.raises(tf_pfor.NotVectorizableError, match="made outside of that loop"):
+        run()
 
 
 def test_a_branch_for_all_rows():

@@ -142,5 +142,29 @@ def test_an_index_beyond_the_end_of_a_row_is_an_error():
 
 
 def test_only_axis_0_of_ragged_elements_is_mapped():
-    with pytest.raises(ValueError, match=r"args\[0\] has a ragged or a sparse tensor.*Expected: 0"):
+    with pytest.raises(ValueError, match="A RaggedTensor among the arguments has.*Expected: 0"):
         tf_pfor.vmap(lambda r: r, in_axes=1)(ROWS)
+
+
+@pytest.mark.parametrize("axis", [1, -2])
+def test_a_dense_leaf_over_another_axis(axis):
+    rows = tf.ragged.constant([[1.0, 2.0], [3.0], [4.0, 5.0, 6.0]])
+    shared = tf.ragged.constant([[7.0, 8.0], [9.0]])
+    dense = tf.random.stateless_normal([4, 3, 2], seed=[1, 2])
+
+    def body(e):
+        return tf.reduce_sum(e["a"]) * e["b"] + tf.reduce_sum(e["c"].values)
+
+    mapped = tf_pfor.vmap(body, in_axes=({"a": 0, "b": axis, "c": None},))
+    found = mapped({"a": rows, "b": dense, "c": shared})
+    wanted = [body({"a": rows[i], "b": dense[:, i], "c": shared}) for i in range(3)]
+    np.testing.assert_allclose(found, tf.stack(wanted), rtol=1e-5)
+
+    many = tf.random.stateless_normal([4, 3, 5, 2], seed=[1, 3])  # the outer map over axis 2
+    nested = tf_pfor.vmap(
+        lambda e: mapped({"a": rows, "b": e["b"], "c": e["c"]}), in_axes=({"b": 2, "c": None},)
+    )
+    found = nested({"b": many, "c": shared})
+    for j in range(5):
+        wanted = [body({"a": rows[i], "b": many[:, i, j], "c": shared}) for i in range(3)]
+        np.testing.assert_allclose(found[j], tf.stack(wanted), rtol=1e-5)

@@ -319,10 +319,14 @@ def find_function(graph: Any, name: str) -> Any:
 
 def add_functions(source_graph: Any, target_graph: Any, attrs: Any) -> None:
     """Makes every function named by ``attrs`` in ``source_graph`` known to ``target_graph``."""
-    for name in _function_names(attrs):
+    todo = list(_function_names(attrs))
+    for name in todo:  # grows
         found = find_function(source_graph, name)
-        if found is not None and target_graph._get_function(name) is None:
-            target_graph._add_function_recursive(found)
+        if found is None or target_graph._get_function(name) is not None:
+            continue
+        target_graph._add_function_recursive(found)
+        # Calls of TensorFlow 1: the op type is the name. TensorFlow does not follow them.
+        todo += [node.op for node in found.cached_definition.node_def if schema(node.op) is None]
 
 
 def _function_names(attrs: Any) -> Iterator[str]:

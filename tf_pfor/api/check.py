@@ -105,7 +105,7 @@ def check(
 
     Every tensor that ``fn`` makes for one row is compared with the same row of what it became, in
     functions that ``fn`` calls too; of a conditional or a while loop the results are. Variables are
-    as before when it returns.
+    as before when it returns. Lookup tables keep what ``fn`` inserts or removes.
 
     Args:
       fn: the body of a ``pfor``, or a function of one row.

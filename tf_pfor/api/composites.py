@@ -158,7 +158,11 @@ def _cut(rows: Any, values: Supply) -> Any:
 
 
 def opened(
-    nest: Any, *, of: tuple[type, ...] = (_types.COMPOSITE,), in_blocks: bool = False
+    nest: Any,
+    *,
+    of: tuple[type, ...] = (_types.COMPOSITE,),
+    in_blocks: bool = False,
+    axes: Callable[[Any], Any] = lambda _: 0,
 ) -> tuple[Any, Callable[[Any], Any]]:
     """A nest with dense tensors in place of composites, and what cuts one iteration.
 
@@ -166,6 +170,7 @@ def opened(
       nest: the nest; it is returned itself if it has none.
       of: what to open.
       in_blocks: whether only some of the rows run at once.
+      axes: over which axis one is mapped; one that all rows share (None) is left as it is.
     """
     found: list[Any] = []
     held: list[tf.Tensor] = []
@@ -178,10 +183,17 @@ def opened(
         return _Packed(splits[:-1], splits[1:])
 
     def rows(x: Any) -> Any:
-        if not isinstance(x, (tf.RaggedTensor, tf.SparseTensor)):
-            encoder = _types.batch_encoder(x, of_rows=True)
-            if encoder is None:
-                return x
+        is_plain = isinstance(x, (tf.RaggedTensor, tf.SparseTensor))
+        encoder = None if is_plain else _types.batch_encoder(x, of_rows=True)
+        axis = axes(x)
+        if axis is None or not (is_plain or encoder):
+            return x
+        if axis != 0:
+            raise ArgumentError(
+                f"A {type(x).__name__} among the arguments has the entry {axis!r} of in_axes. "
+                "Expected: 0, or None if all examples share it."
+            )
+        if encoder is not None:
             found.append(x)
             made = _Encoded.of(x, encoder, minimum_rank=1)
             return made._replace(tensors=nests.replaced(made.tensors, of, rows))

@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
+from tf_pfor._tf._custom_gradients import has_gradient
 from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.errors import ArgumentTypeError
-from tf_pfor.core.late_gradients import has_gradient, is_own_constant
+from tf_pfor.core.late_gradients import is_own_constant
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.report import Recorder
 from tf_pfor.core.settings import Settings

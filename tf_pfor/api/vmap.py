@@ -225,23 +225,29 @@ def _of_dense(
     """``fn`` and arguments with dense tensors in place of ragged and sparse ones to map over."""
     entries: Any = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
     pairs = [
-        (a, lambda row: row) if axis is None else composites.opened(a, in_blocks=in_blocks)
-        for a, axis in zip(args, entries)
+        composites.opened(a, in_blocks=in_blocks, axes=_axes_of(a, axis, f"in_axes[{i}]"))
+        for i, (a, axis) in enumerate(zip(args, entries))
     ]
     opened = tuple(a for a, _ in pairs)
     if len(entries) != len(args) or all(a is b for a, b in zip(args, opened)):
         return fn, args
-    for i, (a, b, axis) in enumerate(zip(args, opened, entries)):
-        if a is not b and any(k != 0 for k in tf.nest.flatten(axis)):
-            raise ArgumentError(
-                f"args[{i}] has a ragged or a sparse tensor, whose entry of in_axes is {axis!r}. "
-                "Expected: 0, or None if all examples share it."
-            )
 
     def of_rows(*rows: Any, **kwargs: Any) -> Any:
         return fn(*[cut(row) for row, (_, cut) in zip(rows, pairs)], **kwargs)
 
     return of_rows, opened
+
+
+def _axes_of(arg: Any, axes: Any, name: str) -> Callable[[Any], Any]:
+    """Over which axis a composite tensor of an argument is mapped."""
+
+    def axis_of(x: Any) -> Any:
+        structure = nests.from_user(arg)
+        spread = nests.spread(axes, tf.nest.map_structure(lambda _: 0, structure), name)
+        found = [a for leaf, a in zip(tf.nest.flatten(structure), spread) if leaf is x]
+        return found[0] if found else 0  # in one of the argument's composites
+
+    return axis_of
 
 
 def _check_axes(axes: Axes, name: str) -> None:

@@ -23,6 +23,19 @@ READS = frozenset([
     "LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2", "ReadVariableOp",
     "ResourceGather", "ResourceGatherNd",
 ])  # fmt: skip
+HARMLESS = frozenset(["Assert", "CheckNumerics", "CheckNumericsV2", "Empty", "Placeholder"])
+"""Stateful by their definition; nothing else notices that they run."""
+
+
+def may_repeat(op: tf.Operation) -> bool:
+    """Whether an op that runs once more gives the same result, and nothing else notices."""
+    schema = _tf.schema(op.type)
+    if schema is None:
+        return False
+    if not schema.is_stateful or op.type in HARMLESS | QUERIES:
+        return True
+    inner = _tf.functions_of(op)
+    return bool(inner) and all(may_repeat(o) for graph in inner for o in graph.get_operations())
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

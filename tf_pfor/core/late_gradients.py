@@ -13,33 +13,14 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf import _graphs
+from tf_pfor._tf._custom_gradients import has_gradient, is_linear, present, traced
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.core.regions import reached
 from tf_pfor.core.report import refusal, warn_of_loops
 from tf_pfor.core.values import Layout, Value
 
-# Ops through which a gradient passes linearly, and the inputs of theirs that count: "one" of the
-# inputs, "all" of them, or the first "only".
-_LINEAR = {
-    name: kind
-    for kind, names in {
-        "all": "Add AddN AddV2 Concat ConcatV2 IdentityN Pack Sub",
-        "one": "BatchMatMul BatchMatMulV2 Einsum MatMul Mul",
-        "only": "BroadcastTo Cast Conj DivNoNan ExpandDims Gather GatherV2 Identity Imag Mean Neg "
-        "Pad PadV2 RealDiv Real Reshape Slice Split SplitV Squeeze StridedSlice Sum Tile Transpose "
-        "Unpack",
-    }.items()
-    for name in names.split()
-}
 _OWN = "_tf_pfor_own_constant"
-_SHAPE_ONLY = ("OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike")
-
-
-def has_gradient(tensor: tf.Tensor) -> bool:
-    """True for the dtypes that TensorFlow differentiates."""
-    return tensor.dtype.is_floating or tensor.dtype.is_complex
 
 
 @contextlib.contextmanager
@@ -61,14 +42,6 @@ def own_constants() -> Generator[None]:
 def is_own_constant(tensor: tf.Tensor) -> bool:
     """Whether ``own_constants`` marked it."""
     return _OWN in _tf.attr_map(tensor.op)
-
-
-def present(upstream: Sequence[tf.Tensor | None], outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Upstream gradients of ``outputs``, zeros where TensorFlow leaves one out."""
-    return [
-        tf.zeros_like(_tf.captured(output)) if gradient is None else gradient
-        for gradient, output in zip(upstream, outputs, strict=True)
-    ]
 
 
 class Continued(dict[Any, Any]):
@@ -161,7 +134,6 @@ class CustomGradient:
     def __init__(self, op: tf.Operation, values: Sequence[Value], walker: Conversion):
         self.op = op
         self.walker = walker
-        self.name = _tf.gradient_name(op)
         outputs = {(t.op, t.value_index) for t in getattr(op.graph, "outputs", ())}
         self.floats = [i for i, t in enumerate(op.outputs) if has_gradient(t)]
         self.results = [
@@ -211,7 +183,7 @@ class CustomGradient:
 
     def _gradient(self, upstream: Sequence[tf.Tensor]) -> list[tf.Tensor | None]:
         """Gradients with respect to the float inputs, from those of the results."""
-        graph, connected = self._traced()
+        graph, connected = traced(self.op, self.results)
         later = self.walker.later()
         make = Value.unstacked if self.is_shared else Value.stacked
         args = [
@@ -249,44 +221,15 @@ class CustomGradient:
         each = loop.only_real(later.tile(gradient).tensor)
         return each if value.is_stacked else tf.reduce_sum(each, 0)
 
-    def _traced(self) -> tuple[Any, list[bool]]:
-        """The graph of the gradient function for one iteration, and which gradients there are."""
-        try:
-            function = _tf.registered_gradient(self.name)
-        except LookupError as why:
-            raise LookupError(
-                f"The body holds a custom gradient '{self.name}' ({_tf.user_line(self.op)}), which "
-                "is not registered in this process. Save the model with its custom gradients, or "
-                "register the gradient before differentiating."
-            ) from why
-        outputs = self.op.outputs
-        connected = [False] * len(outputs)
-
-        def run(*upstream: tf.Tensor) -> list[tf.Tensor]:
-            known = dict(zip(self.results, upstream))
-            given = [
-                known[i] if i in known else tf.zeros_like(t) if has_gradient(t) else None
-                for i, t in enumerate(outputs)
-            ]
-            found = function(self.op, *given)
-            found = list(found) if isinstance(found, (list, tuple)) else [found]
-            for i, gradient in enumerate(found):
-                connected[i] = gradient is not None and i in self.floats
-            return [tf.convert_to_tensor(g) for g, here in zip(found, connected) if here]
-
-        specs = [tf.TensorSpec(outputs[i].shape, outputs[i].dtype) for i in self.results]
-        with self.op.graph.as_default():
-            return _graphs.trace("custom_gradient", run, specs), connected
-
     def _is_linear(self) -> bool:
         """Whether the gradient is linear in the upstream one and the same in all iterations."""
         if not self.results:
             return True
         try:
-            graph, _ = self._traced()
+            graph, _ = traced(self.op, self.results)
             captures = {id(inside): outside for outside, inside in graph.captures}
             needed = reached([*(t.op for t in graph.outputs), *graph.control_outputs])
-            if graph.control_outputs or not _is_linear(graph, needed, len(self.results)):
+            if graph.control_outputs or not is_linear(graph, needed, len(self.results)):
                 return False
             later = self.walker.later()
             return not any(
@@ -298,33 +241,6 @@ class CustomGradient:
             return False
 
 
-def _is_linear(graph: Any, needed: set[tf.Operation], count: int) -> bool:
-    """Whether all outputs of a function graph are linear in its first ``count`` inputs together."""
-    depends = {id(t) for t in graph.inputs[:count]}
-    for op in graph.get_operations():  # a traced function: in topological order
-        if op not in needed or op.type in _SHAPE_ONLY:
-            continue
-        which = [id(t) in depends for t in op.inputs]
-        if not any(which):
-            continue
-        kind = _LINEAR.get(op.type)
-        data = which[:-1] if op.type == "ConcatV2" else which
-        is_fine = (
-            (kind == "all" and all(data))
-            or (kind == "one" and sum(which) == 1)
-            or (kind == "only" and which[0] and not any(which[1:]))
-        )
-        if not is_fine or not all(has_gradient(t) for t in op.outputs):
-            return False
-        depends.update(id(t) for t in op.outputs)
-    return all(id(t) in depends or _is_zero(t) for t in graph.outputs)
-
-
 def _has_sizes(value: Any) -> bool:
     """Whether the shape of a value differs between the rows."""
     return value.layout is Layout.RAGGED
-
-
-def _is_zero(tensor: tf.Tensor) -> bool:
-    known = _tf.static_value(tensor)
-    return known is not None and not known.any()

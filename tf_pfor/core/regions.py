@@ -9,8 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf import _graphs
+from tf_pfor._tf import _custom_gradients, _graphs
+from tf_pfor.core.accesses import may_repeat
 from tf_pfor.core.conversion import Conversion
+from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.core.registry import REGISTRY
 from tf_pfor.core.values import Shape, dims
 
@@ -108,16 +110,21 @@ class Region:
         return any(_tf.schema(op.type).is_stateful for op in self.ops)  # type: ignore[union-attr]
 
     def hidden(self, ops: Iterable[tf.Operation]) -> list[tf.Operation]:
-        """Those of some of its ops whose results nobody reads; none if running it has effects."""
-        readers = {t.op for t in (*self.outputs, *self.handles)}
-        return [op for op in ops if op not in readers and not self.is_stateful]
+        """Those of some of its ops with a result that it does not tell.
+
+        None if the region must not run again: it has effects, or gives another result each time.
+        """
+        told = {key(t) for t in (*self.outputs, *self.handles)}
+        if not all(map(may_repeat, self.ops)):
+            return []
+        return [op for op in ops if any(key(t) not in told for t in op.outputs)]
 
     @property
-    def own_gradient(self) -> tf.Operation | None:
-        """An op with a tf.custom_gradient, which its copies do not have; None if there is none."""
+    def bent_gradient(self) -> tf.Operation | None:
+        """An op whose tf.custom_gradient may not be linear in what flows back; None without one."""
         todo = list(self.ops)
         for op in todo:  # grows
-            if op.type == "IdentityN" and _tf.has_own_gradient(op):
+            if op.type == "IdentityN" and _tf.has_own_gradient(op) and not _has_linear_gradient(op):
                 return op
             if op.type in _tf.CALLS:
                 todo += [o for graph in _tf.functions_of(op) for o in graph.get_operations()]
@@ -142,13 +149,49 @@ class Region:
             with graph.control_dependencies(
                 [x for c in op.control_inputs for x in copies.get(c, ())]
             ):
-                made = copied(op, given)
+                if _tf.has_own_gradient(op) and op.type == "IdentityN":
+                    made = _custom_gradients.copied(
+                        op, given, lambda t, op=op: _copy(t, op, new), _copied_graph
+                    )
+                else:
+                    made = copied(op, given)
             copies[op] = graph.get_operations()[mark:]
             for old, one in zip(op.outputs, made):
                 if not one.shape.is_fully_defined():
                     one.set_shape(old.shape)  # a kernel may ask for more than its op infers
                 new[key(old)] = one
         return [new[key(t)] for t in self.outputs]
+
+
+def _copied_graph(graph: Any, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    return Region.of_graph(graph).copy(*inputs)
+
+
+def _has_linear_gradient(op: tf.Operation) -> bool:
+    floats = [i for i, t in enumerate(op.outputs) if _custom_gradients.has_gradient(t)]
+    graph, _ = _custom_gradients.traced(op, floats)
+    needed = reached(t.op for t in graph.outputs)
+    return _custom_gradients.is_linear(graph, needed, len(floats))
+
+
+def _copy(tensor: tf.Tensor, reader: tf.Operation, known: Mapping[Any, tf.Tensor]) -> tf.Tensor:
+    """The copy of a tensor that the gradient of ``reader`` reads; made if there is none.
+
+    Raises:
+      NotVectorizableError: if it is made of something that is not ``known``.
+    """
+    if getattr(tensor, "graph", None) is not reader.graph or key(tensor) in known:
+        return known.get(key(tensor), tensor) if hasattr(tensor, "graph") else tensor
+    missing, todo = set[tf.Operation](), [tensor]
+    for t in todo:  # grows
+        if key(t) in known or t.op in missing:
+            continue
+        if not may_repeat(t.op) or t.op.type == "Placeholder":
+            raise _gradient_error(reader)
+        missing.add(t.op)
+        todo += t.op.inputs
+    region = Region.of(in_order(missing), [tensor])
+    return region.copy(*[known[key(t)] for t in region.inputs])[0]
 
 
 def copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
@@ -175,6 +218,15 @@ def _is_small_constant(tensor: tf.Tensor) -> bool:
 
 def _is_new_list(tensor: tf.Tensor) -> bool:
     return tensor.op.type in ("EmptyTensorList", "TensorListReserve")
+
+
+def _gradient_error(own: tf.Operation) -> NotVectorizableError:
+    """That the gradient of a copied tf.custom_gradient reads what its loop does not have."""
+    return NotVectorizableError(
+        f"tf.custom_gradient ({_tf.user_line(own) or 'line unknown'}) is applied in a "
+        "sequential loop over the rows, and its gradient reads a tensor that is made outside of "
+        "that loop. Give this tensor to the function as an argument"
+    )
 
 
 def key(tensor: tf.Tensor) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._custom_gradients import has_gradient
 from tf_pfor.core.errors import ArgumentError
-from tf_pfor.core.late_gradients import has_gradient
 
 # Ops that have derivatives, but no gradient: TensorFlow takes them for constants.
 _NO_CONSTANTS = (

@@ -130,41 +130,37 @@ def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
         if k in differing:
             found = shapes[k].stack()[:n]
             found.set_shape([loop.loop.static_length, output.shape.rank])
-            made = _ragged(array, found, region.like[k] if region.like else output)
-            values.append(made.with_elements(_guarded(region, made.tensor)))
+            values.append(_ragged(array, found, region.like[k] if region.like else output))
             continue
         stacked = stacked_rows(array, output, trips)
         stacked = stacked if trips is n else stacked[:n]
         stacked.set_shape(loop.full(dims(output)))
-        values.append(Value.stacked(_guarded(region, stacked)).with_inner_shape(dims(output)))
+        values.append(Value.stacked(stacked).with_inner_shape(dims(output)))
     return values
 
 
-def gradient_error(own: tf.Operation) -> NotVectorizableError:
-    """That an op with a tf.custom_gradient was copied into a loop over rows."""
-    return NotVectorizableError(
-        f"tf.custom_gradient ({_tf.user_line(own) or 'line unknown'}) is applied in a "
-        "sequential loop, to values whose shapes may differ between iterations, and cannot "
-        "be differentiated there. Apply it to values of one shape, for instance with the "
-        "op that makes the shapes differ inside of it"
-    )
+def of_first_order(gradient: tf.Tensor, own: tf.Operation | None) -> tf.Tensor:
+    """A gradient that a loop took, whose own gradient is an error if ``own`` is there.
 
-
-def _guarded(region: Region, tensor: tf.Tensor) -> tf.Tensor:
-    """A result, of which the gradient is an error if copies of the region have another one."""
-    own = region.own_gradient
-    if own is None or not (tensor.dtype.is_floating or tensor.dtype.is_complex):
-        return tensor
+    A second derivative would reach this tf.custom_gradient in parts, from the loop and from that of
+    its gradient. Only where it is linear the parts give the sum.
+    """
+    if own is None:
+        return gradient
 
     @tf.custom_gradient
     def identity(x: tf.Tensor) -> Any:
-        def gradient(*_: Any) -> Any:
-            raise gradient_error(own)
+        def second(*_: Any) -> Any:
+            raise NotVectorizableError(
+                f"tf.custom_gradient ({_tf.user_line(own) or 'line unknown'}) runs in a sequential "
+                "loop over the rows, and has no second derivative there: its gradient may not be "
+                "linear in what flows back"
+            )
 
-        return tf.identity(x), gradient
+        return tf.identity(x), second
 
-    made = identity(tensor)
-    made.set_shape(tensor.shape)
+    made = identity(gradient)
+    made.set_shape(gradient.shape)
     return made
 
 

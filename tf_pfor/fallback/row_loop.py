@@ -16,9 +16,10 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
+from tf_pfor._tf._custom_gradients import has_gradient, present
 from tf_pfor.core.conversion import Conversion, Inputs
 from tf_pfor.core.errors import CannotVectorize, NotVectorizableError
-from tf_pfor.core.late_gradients import convert_later, has_gradient, present
+from tf_pfor.core.late_gradients import convert_later
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.regions import Region, key
 from tf_pfor.core.values import Shape, Value, dims, is_static
@@ -446,16 +447,14 @@ class RowLoop:
                 results.append(None)
                 continue
             gradient = later.loop.only_real(next(made))
-            results.append(gradient if self.stacked[i] else tf.reduce_sum(gradient, 0))
+            gradient = gradient if self.stacked[i] else tf.reduce_sum(gradient, 0)
+            results.append(ragged_rows.of_first_order(gradient, self.region.bent_gradient))
         return results
 
     def _traced_gradient(
         self, tensors: Sequence[tf.Tensor], wrt: Sequence[int]
     ) -> tuple[Any, list[bool]]:
         """The graph of the gradient of one row, and which gradients there are."""
-        own = self.region.own_gradient
-        if own is not None:
-            raise ragged_rows.gradient_error(own)
         specs = [tf.TensorSpec(t.shape, t.dtype) for t in self.region.inputs]
         specs += [tf.TensorSpec(t.shape, t.dtype) for t in self.region.outputs]
         connected: list[bool] = []

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor.core import regions
-from tf_pfor.core.accesses import QUERIES, READS
+from tf_pfor.core.accesses import HARMLESS, QUERIES, READS
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.matching import group
@@ -179,9 +179,7 @@ def has_effects(op: tf.Operation) -> bool:
     inner = _tf.functions_of(op)
     if inner:
         return any(has_effects(o) for graph in inner for o in graph.get_operations())
-    checks = ("Assert", "CheckNumerics", "CheckNumericsV2")
-    is_harmless = op.type in (*READS, *QUERIES, *checks, "Empty", "Placeholder")
-    return not (is_harmless or _tf.draws_randomly(op.type))
+    return not (op.type in READS | QUERIES | HARMLESS or _tf.draws_randomly(op.type))
 
 
 # ---------------------------------------------------------------------------

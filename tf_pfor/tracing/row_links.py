@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.core.late_gradients import has_gradient
+from tf_pfor._tf._custom_gradients import has_gradient
 
 _MOST = 10_000  # objects that are looked at in search of a tape
 

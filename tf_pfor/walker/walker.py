@@ -87,14 +87,12 @@ class Walker:
         Raises:
           Failed: if something they need could not be converted; ``recorder`` has the reasons.
         """
-        for op in {t.op for t in tensors if _key(t) not in self._values}:
-            for inner in self._inner.get(op, ()):  # nobody was to read it: looped once more
-                del self._done[inner], self._inner[inner]
+        self._reopen(tensors)
         self._asked = (*self._asked, *tensors)
         self._roots = (*self._roots, *(t.op for t in tensors), *operations)
         self.visit([*(t.op for t in tensors), *operations])
-        missing = [t for t in tensors if _key(t) not in self._values]
-        if missing or any(op in self._failed for op in operations):
+        self._check_told(tensors)
+        if self.failed(operations):
             raise Failed
         return [self._values[_key(t)] for t in tensors]
 
@@ -154,18 +152,18 @@ class Walker:
         child.is_region = loop is not self.loop
         return child
 
-    def later(self) -> Walker:
+    def later(self, recorder: Recorder | None = None) -> Walker:
         """A walker that continues this one in the current graph, for gradients asked for later.
 
         It reads what this one has converted, and keeps to itself what it converts.
         """
-        child = Walker(self.loop, self.emit, self.settings, Recorder())
+        child = Walker(self.loop, self.emit, self.settings, recorder or Recorder())
         graph = tf.compat.v1.get_default_graph()
         is_here = graph is self.emit.graph
         if not is_here:
             child.emit = Emitter(graph)
             child.loop = self.loop.seen_from(child.emit)
-        child.parent = self.parent and self.parent.later()
+        child.parent = self.parent and self.parent.later(child.recorder)
         child.is_region, child.entered_by = self.is_region, self.entered_by
         child.graph = self.graph
         home = self.emit.graph
@@ -182,9 +180,18 @@ class Walker:
 
     # Walking --------------------------------------------------------------
 
+    def _reopen(self, tensors: Iterable[tf.Tensor]) -> bool:
+        """Whether a region has to be converted once more: it kept one of these to itself."""
+        hidden = [t.op for t in tensors if t.op in self._inner and _key(t) not in self._values]
+        for op in hidden:
+            for inner in self._inner.get(op, ()):
+                del self._done[inner], self._inner[inner]
+        return bool(hidden)
+
     def visit(self, roots: list[tf.Operation]) -> None:
         """Converts operations, after all that they need."""
         stack = list(reversed(roots))
+        reopened: set[tf.Operation] = set()  # once for each, else it could go on forever
         while stack:
             op = stack[-1]
             if op in self._done:
@@ -195,6 +202,9 @@ class Walker:
             if todo:
                 stack += todo
                 continue
+            if op not in reopened and self._reopen(op.inputs):
+                reopened.add(op)
+                continue
             stack.pop()
             nested_maps.convert_op(op, self)
 
@@ -203,6 +213,7 @@ class Walker:
         self.graph = op.graph
         token = _stacks.begin(op)
         try:
+            self._check_told(op.inputs)
             with self._placed(op) if op.control_inputs or op.device else contextlib.nullcontext():
                 results, made = self._results(op)
         except Failed:
@@ -295,6 +306,14 @@ class Walker:
         if watch:
             return results, self.emit.graph.get_operations()[before:]
         return results, self.emit.operations[mark:]
+
+    def _check_told(self, tensors: Iterable[tf.Tensor]) -> None:
+        """Rejects what a loop over rows kept to itself, and may not run again."""
+        for op in (t.op for t in tensors if _key(t) not in self._values):
+            if op in self._failed:
+                raise Failed
+            why = "a gradient reads its result, which its sequential loop did not keep"
+            raise self._rejected(op, f"{why}; another run may give another result")
 
     def _legacy_call(self, op: tf.Operation) -> tuple[list[Value], list[tf.Operation]]:
         """An op whose type is the name of a function of the graph: a call of TensorFlow 1."""

@@ -150,6 +150,12 @@ class PerExampleGradientModel(keras.Model):
         """[n, ...] -> [n / k, k, ...]."""
         if x is None:
             return None
+        if isinstance(x, (tf.RaggedTensor, tf.SparseTensor)):
+            raise ArgumentTypeError(
+                f"PerExampleGradientModel takes dense batches, found a {type(x).__name__}. Pad the "
+                "examples first, for instance with dataset.padded_batch or .to_tensor(), and mask "
+                "what is padding (keras.layers.Masking)."
+            )
         x, k = tf.convert_to_tensor(x), self.microbatch_size
         n = x.shape[0]
         message = (
