@@ -24,6 +24,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.linear import Form, forms
+from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value, size_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 from tf_pfor.layouts.row_sizes import dim
@@ -236,11 +237,9 @@ def _moved(x: tf.Tensor, axis: int, start: Any, stride: int, lengths: RowSizes) 
     """[n, ...] with the range of an axis in front."""
     known = x.shape[axis + 1]
     room: Any = tf.shape(x)[axis + 1] if known is None else known
-    most: Any = room
-    if lengths.most is not None:
-        most = lengths.most
+    most = largest(lengths)
     if start is None and stride == 1:
-        if most is room:
+        if isinstance(room, int) and isinstance(most, int) and most == room:
             return x
         keep = [slice(None)] * (axis + 1)
         return x[tuple([*keep, slice(0, most)])]
