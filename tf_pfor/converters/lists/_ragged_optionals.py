@@ -24,7 +24,7 @@ from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, same_sizes, shape_value, size_value
 from tf_pfor.layouts.row_sizes import RowSizes
 
-ROWS, SHAPE, NUMBER, LIST = "rows", "shape", "number", "list"
+ROWS, SHAPE, NUMBER, LIST, MIXED = "rows", "shape", "number", "list", "several"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Part:
 
 
 Parts = tuple[Part | None, ...]
-_SEVERAL: Parts = (Part("several", ()),)
+_SEVERAL: Parts = (Part(MIXED, ()),)
 """Of branches of which each keeps something else: known where the rows of one of them read it."""
 
 
@@ -134,7 +134,7 @@ def read(call: Call, made: tf.Tensor, ids: tf.Tensor | None, parts: Parts) -> li
       parts: what is known of its components.
     """
     dtypes, emit = call.attr("output_types"), call.emit
-    if len(parts) != len(dtypes) or any(p and p.form == _SEVERAL[0].form for p in parts):
+    if len(parts) != len(dtypes) or any(p and p.form == MIXED for p in parts):
         raise CannotVectorize("branches keep rows of different shapes under one name")
     lead = call.loop.static_length if ids is None else None
     shapes: list[Any] = [
