@@ -28,8 +28,8 @@ class ListRows:
         the longest); None when they are equal.
       sizes: the ``RowSizes`` whose numbers the lengths are, if they are still those.
       starts: int32 [size], where each row's list begins; None if all begin at 0.
-      made_for: of an Optional that branches made, for each the rows that took it, int32 [k], and
-        its own Optional; None for the rows if they are those of the loop.
+      made_for: of an Optional that branches made, for each the rows that took it, int32 [k], its
+        own Optional, and the ``parts`` of that; None for the rows if they are those of the loop.
       holds_packs: of a list of lists, whether these are packs (``_row_packs.py``), and not just
         lists of all rows.
       ends: of a list that holds packs, under XLA: what stands in their place
@@ -43,6 +43,8 @@ class ListRows:
       items: the sizes of an item along its axes, of a list of items whose shape differs between
         rows (``_ragged_items.py``). A list of such lists has the same. Nothing of other lists.
       are_shapes: whether the items are not such tensors, but their shapes.
+      parts: of Optionals that hold rows of different shapes, what is known of each component
+        (``_ragged_optionals.py``).
       whole: [T, size, ...], all elements, of a list that a loop only pops.
       base: what tells the list that a loop carried in; it stays while active rows are written,
         and so says that the other rows are as they were.
@@ -54,7 +56,7 @@ class ListRows:
     lengths: tf.Tensor | None = None
     sizes: Any = None
     starts: tf.Tensor | None = None
-    made_for: Sequence[tuple[tf.Tensor | None, tf.Tensor]] = ()
+    made_for: Sequence[tuple[tf.Tensor | None, tf.Tensor, tuple[Any, ...]]] = ()
     holds_packs: bool = False
     ends: Sequence[tf.Tensor] = ()
     terms: Sequence[Value] = ()
@@ -64,6 +66,7 @@ class ListRows:
     may_agree: bool = False
     items: tuple[Any, ...] = ()
     are_shapes: bool = False
+    parts: tuple[Any, ...] = ()
     whole: Any = None
     base: object | None = None
 
@@ -71,6 +74,11 @@ class ListRows:
     def known_sizes(self) -> Any:
         """Of which sizes the lengths are the numbers, None if that is not known."""
         return self.sizes if self.sizes is not None and self.sizes.tensor is self.lengths else None
+
+    def parts_for(self, rows: tf.Tensor | None) -> tuple[Any, ...]:
+        """``parts`` of what was made for these rows; of all if it was not made for them."""
+        own = [parts for part, _, parts in self.made_for if part is rows and rows is not None]
+        return own[0] if own else self.parts
 
     def seen_from(self, graph: Any, home: Any = None) -> ListRows:
         """The same for ops of another graph."""
@@ -83,6 +91,7 @@ class ListRows:
             opened=tuple([v.seen_from(graph, home) for v in each] for each in self.opened),
             sizes=_size_seen(self.sizes, graph, see),
             items=tuple(_size_seen(s, graph, see) for s in self.items),
+            parts=tuple(p and p.seen_from(graph, see) for p in self.parts),
         )
         return ListRows(**{f.name: see(getattr(rows, f.name)) for f in dataclasses.fields(rows)})
 

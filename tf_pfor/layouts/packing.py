@@ -20,9 +20,13 @@ from tf_pfor.layouts.row_sizes import RowSizes, Size, beside, count_of, dims_of
 
 
 def largest(size: Size) -> Any:
-    """The room that the padded form has along an axis."""
+    """The room that the padded form has along an axis: for selected rows that of all rows.
+
+    So two tensors of the same sizes have the same room, whatever form they were made in.
+    """
     if not isinstance(size, RowSizes):
         return size
+    size = size.of_all_rows
     if size.most is not None:
         return size.most
     return _shared([size], "largest", lambda: tf.reduce_max(tf.concat([size.tensor, [0]], 0)))

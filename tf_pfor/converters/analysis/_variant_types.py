@@ -124,22 +124,25 @@ def _find_declared_item(call: Call, tensor: tf.Tensor) -> tf.TensorShape:
 
 
 def kept_constant(call: Call, tensor: tf.Tensor) -> np.ndarray | None:
-    """The constant that all items of a list are from which ``tensor`` is popped.
+    """The constant that all items of a list, or all optionals, are from which ``tensor`` is read.
 
-    TensorFlow's gradient of a loop keeps the axes of an op so, for the gradient of that op.
+    TensorFlow's gradients of loops and branches keep axes so, for the gradient of an op.
 
     Args:
       call: any op of the body.
-      tensor: an input of an op of the body; None of one that nothing pops.
+      tensor: an input of an op of the body; None of one that is not read so.
     """
     while tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]
     if tensor.op.type == "InvertPermutation":
         order = kept_constant(call, tensor.op.inputs[0])
         return None if order is None else np.argsort(order)
+    within = calls_around(call, tensor.graph)
+    key = ("kept", tensor.op, tensor.value_index, within)
+    if tensor.op.type == "OptionalGetValue":
+        return _search(call).once(call, key, lambda: _find_kept_as(call, tensor, within))
     if tensor.op.type != "TensorListPopBack" or not tensor.value_index:
         return None
-    key = ("kept", tensor.op, calls_around(call, tensor.graph))
     return _search(call).once(call, key, lambda: _find_kept(call, tensor.op.inputs[0]))
 
 
@@ -147,11 +150,27 @@ def _find_kept(call: Call, handle: tf.Tensor) -> np.ndarray | None:
     found = list[np.ndarray | None]()
     for op, same in uses(call, handle, is_list=True):
         if op.type in _PUT and same.op is op:
-            item = op.inputs[_PUT[op.type]]
-            known = _tf.static_value(item)
-            found.append(evaluated(item) if known is None else known)
+            found.append(_constant(op.inputs[_PUT[op.type]]))
         elif op.type == "TensorListFromTensor":
             return None
+    return _same(found)
+
+
+def _find_kept_as(call: Call, tensor: tf.Tensor, within: Calls) -> np.ndarray | None:
+    """What is put into an optional, as the component that is read as ``tensor``."""
+    path: Path = ((_branch_of(tensor.graph, within), tensor.value_index),)
+    ends = list[tf.Tensor]()
+    for _ in _uses(call, tensor.op.inputs[0], path, within, ends=ends):
+        pass
+    return _same([_constant(t) for t in ends if t.op.type != "OptionalGetValue"])
+
+
+def _constant(tensor: tf.Tensor) -> np.ndarray | None:
+    known = _tf.static_value(tensor)
+    return evaluated(tensor) if known is None else known
+
+
+def _same(found: list[np.ndarray | None]) -> np.ndarray | None:
     first = found[0] if found else None
     if first is None or any(x is None or not np.array_equal(x, first) for x in found):
         return None
@@ -243,15 +262,23 @@ def _uses(
     *,
     is_sure: bool = False,
     is_list: bool = False,
+    ends: list[tf.Tensor] | None = None,
 ) -> Iterator[tuple[tf.Operation, tf.Tensor, Calls]]:
-    """``uses``, each with the calls of the function that it is in."""
+    """``uses``, each with the calls of the function that it is in.
+
+    ``ends`` gets what else stands at ``path``, that is no variant.
+    """
     callers = callers_of(call)
     todo, seen = [(tensor, path, within)], set[Any]()
     for tensor, path, within in todo:  # grows
         key = (tensor.op, tensor.value_index, path, within)
-        if key in seen or tensor.dtype != tf.variant:
+        if key in seen:
             continue
         seen.add(key)
+        if tensor.dtype != tf.variant:
+            if ends is not None and not path:
+                ends.append(tensor)
+            continue
         for op in (tensor.op, *_tf.consumers(tensor)):
             if not path:
                 yield op, tensor, within

@@ -15,6 +15,7 @@ from tf_pfor.converters.analysis._loop_graphs import input_before
 from tf_pfor.converters.analysis._variant_types import kind_of
 from tf_pfor.converters.control_flow._subgraphs import Region
 from tf_pfor.converters.lists._optional_values import item_at, joined, list_of
+from tf_pfor.converters.lists._ragged_optionals import Parts, of_branches
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.stacked_lists import ListRows, StackedList, rows_of
@@ -74,6 +75,7 @@ def by_branch(
     parts: list[tf.Tensor],
     made: Sequence[Sequence[tf.Tensor]],
     optionals: Sequence[Returned],
+    held: Sequence[Parts],
 ) -> Value:
     """Optionals that branches made, each for the rows that take it: all of them in a list.
 
@@ -83,6 +85,7 @@ def by_branch(
       parts: int32 [k_b], the rows of each branch.
       made: for each branch a list of optionals, and the rows in them (``list_with_rows``).
       optionals: what is known of them.
+      held: of each, what is known of rows of different shapes in it.
     """
     emit, key = call.emit, ("by branch", index.ref())
     if key not in emit.memo:
@@ -100,9 +103,13 @@ def by_branch(
             all_made = handle if all_made is None else joined(all_made, handle)
             before += tf.raw_ops.TensorListLength(input_handle=handle)
     ids, numbers = tf.gather(tf.concat(ids, 0), place), tf.concat(numbers, 0)
-    own = tuple((p, m[0]) for p, m, known in zip(parts, made, optionals) if known.is_own)
+    own = tuple(
+        (p, m[0], h) for p, m, h, known in zip(parts, made, held, optionals) if known.is_own
+    )
     ids.set_shape([call.loop.static_length])
-    rows = ListRows(emit.dim(numbers, 0), ids=ids, lengths=numbers, made_for=own)
+    rows = ListRows(
+        emit.dim(numbers, 0), ids=ids, lengths=numbers, made_for=own, parts=of_branches(held)
+    )
     assert all_made is not None  # there is more than one branch
     return StackedList.of(all_made, rows)
 

@@ -13,8 +13,9 @@ from tf_pfor.converters.control_flow._branch_forms import Handed
 from tf_pfor.converters.control_flow._branch_lists import Element, ends_of, items_of
 from tf_pfor.converters.control_flow._guarded_branch import run_if_any
 from tf_pfor.converters.control_flow._lists_written import Threads
-from tf_pfor.converters.control_flow._subgraphs import Converted, Region, full_shape
+from tf_pfor.converters.control_flow._subgraphs import Converted, Region, full_shape, left_in
 from tf_pfor.converters.lists._list_rows import known_lengths, lengths_of
+from tf_pfor.converters.lists._ragged_optionals import Parts
 from tf_pfor.converters.lists._row_packs import with_rows
 from tf_pfor.converters.lists._unpacked_optionals import flat, tensors_of, zeros
 from tf_pfor.core.call import Call
@@ -37,6 +38,8 @@ class Outputs:
       optionals: which are optionals.
       kept: what a branch would put into optionals that are not made (``_unpacked_optionals``).
       ragged: those whose shape differs between rows.
+      parts: what is known of rows in the optionals that each branch returns, by output; branches
+        add to it.
     """
 
     threads: Threads
@@ -45,6 +48,7 @@ class Outputs:
     kept: Mapping[int, Sequence[Kept]] = dataclasses.field(default_factory=dict)
     uneven: set[int] = dataclasses.field(default_factory=set)
     ragged: Handed = dataclasses.field(default_factory=lambda: Handed({}))
+    parts: dict[int, list[Parts]] = dataclasses.field(default_factory=dict)
 
     @property
     def all_kept(self) -> list[Kept]:
@@ -79,6 +83,8 @@ def on_some_rows(
         for k in outputs.optionals:
             tensors[k], *more = with_rows(made[k].call, made[k].value, k)
             tensors += more
+            held = left_in(made[k].value, args, by_row=True)
+            outputs.parts.setdefault(k, []).append(held)
         outputs.ragged.hand_on(made, tensors)
         tensors += [lengths_of(made[k].call, made[k].value) for k in growing]
         return [*tensors, *ends]

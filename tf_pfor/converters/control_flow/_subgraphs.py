@@ -18,6 +18,7 @@ from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import source
 from tf_pfor.converters.lists._list_rows import carried_on, dense
 from tf_pfor.converters.lists._lists import stack_list, swap
+from tf_pfor.converters.lists._ragged_optionals import Parts, leaving, outline, sizes_of
 from tf_pfor.converters.lists._row_packs import holds_packs
 from tf_pfor.converters.lists._unpacked_lists import keeps
 from tf_pfor.converters.lists._unpacked_optionals import kept_in
@@ -71,6 +72,7 @@ class Region:
         self.unread: frozenset[int] = frozenset()  # lists that it returns and nobody reads
         self.may_hold = False  # whether lists that it returns may hold items of different shapes
         self.may_differ = False  # whether rows of what it returns may differ in shape
+        self.rows: tf.Tensor | None = None  # which take it, where that is known before it runs
 
     @property
     def controls(self) -> list[tf.Operation]:
@@ -173,6 +175,7 @@ class Region:
     ) -> list[Trial]:
         """The layouts of the outputs; found once for these layouts of the inputs."""
         wanted = tuple(range(len(self.graph.outputs)) if outputs is None else outputs)
+        args = [_for_rows(a, self.rows) for a in args]
         key = (
             "layouts", self.graph, length, wanted,
             tuple((a.layout, a.inner_shape, _known(a), _lists(a), _held(a)) for a in args),
@@ -191,6 +194,14 @@ class Region:
             ]  # fmt: skip
             self.call.memo[key] = found
         return found
+
+
+def _for_rows(value: Value, rows: tf.Tensor | None) -> Value:
+    """An optional that branches have made, as the rows of one of them see it."""
+    known = rows_of(value)
+    if known is None or not known.made_for:
+        return value
+    return list_with_rows(value, dataclasses.replace(known, parts=known.parts_for(rows)))
 
 
 def nothing(emit: Emitter) -> Value:
@@ -389,8 +400,23 @@ def _items(value: Value, args: Sequence[Value]) -> tuple[Any, ...]:
 
 
 def sizes_in(value: Value) -> Sequence[Any]:
-    """The sizes of a row, or of the items of a list, by axis."""
-    return value.sizes if isinstance(value, (Ragged, RowShape)) else known_rows(value).items
+    """The sizes of a row, or of the items of a list, by axis; of all that an optional holds."""
+    if isinstance(value, (Ragged, RowShape)):
+        return value.sizes
+    rows = known_rows(value)
+    return [*rows.items, *sizes_of(rows.parts)]
+
+
+def left_in(value: Value, args: Sequence[Value], *, by_row: bool) -> Parts:
+    """What is known of an optional outside of the branch that returns it.
+
+    Args:
+      value: the optional in the branch.
+      args: what the branch was given.
+      by_row: whether rows choose the branch.
+    """
+    known = [s for a in args for s in sizes_in(a) if isinstance(s, RowSizes)]
+    return leaving(known_rows(value).parts, known, by_row=by_row)
 
 
 def _own_sizes(value: Value) -> list[Any]:
@@ -413,7 +439,8 @@ def _has_lengths(value: Value) -> bool:
 
 def _lists(value: Value) -> Any:
     opened = () if rows_of(value) is None else tuple(map(kept_in, known_rows(value).opened))
-    return (_has_lengths(value), holds_packs(value), opened, keeps(value), _is_empty(value))
+    parts = outline(known_rows(value).parts)
+    return (_has_lengths(value), holds_packs(value), opened, keeps(value), _is_empty(value), parts)
 
 
 def _has_rows(value: Value) -> bool:
@@ -474,6 +501,9 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
     if rows is not None and rows.items:
         items = _stand_in_sizes(rows.items, length, emit)
         rows = dataclasses.replace(rows, items=tuple(items))
+    if rows is not None and rows.parts:
+        put = lambda s: _stand_in_sizes([s], length, emit)[0] if isinstance(s, RowSizes) else s  # noqa: E731
+        rows = dataclasses.replace(rows, parts=tuple(p and p.mapped(put) for p in rows.parts))
     if rows is not None and rows.known_sizes is not None:
         (own,) = _stand_in_sizes([rows.sizes], length, emit)
         rows = dataclasses.replace(rows, lengths=own.tensor, sizes=own)

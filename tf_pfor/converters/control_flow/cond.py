@@ -47,6 +47,7 @@ from tf_pfor.converters.control_flow._subgraphs import (
     Region,
     as_layout,
     join,
+    left_in,
     padded_rows,
     positions,
     received,
@@ -54,6 +55,7 @@ from tf_pfor.converters.control_flow._subgraphs import (
 )
 from tf_pfor.converters.lists._list_gradients import known_in_gradients
 from tf_pfor.converters.lists._lists import stack_list
+from tf_pfor.converters.lists._ragged_optionals import Parts, of_branches
 from tf_pfor.converters.lists._row_packs import with_rows
 from tf_pfor.converters.lists._unpacked_optionals import (
     Opened,
@@ -120,6 +122,9 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
     if not which.is_stacked:
         call.note("cond: one for all rows")
         return _one(call, which, regions, args)
+    _, known = call.emit.memo.get(_parts_key(call, which, len(regions)), (None, ()))
+    for region, rows in zip(regions, known):
+        region.rows = rows
     handed = _handed(call, regions, args, by_row=True)
     if handed.forms:
         way, run = "split", functools.partial(_split, handed=handed)
@@ -238,6 +243,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
     for k in handed.forms:
         layouts[k] = Layout.RAGGED
     kept = {k: list(dict.fromkeys(itertools.chain(*each))) for k, each in opened.items()}
+    parts: dict[int, list[Parts]] = {}
 
     def branch(b: int, region: Region) -> Any:
         def run() -> list[tf.Tensor]:
@@ -252,6 +258,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
             for k in rowed:
                 value = stack_list(made[k].call, made[k].value)
                 if k in optionals:
+                    parts.setdefault(k, []).append(left_in(value, args, by_row=False))
                     value = among(value, b, optionals[k])
                 tensors[k], *rows = with_rows(made[k].call, value, k)
                 tensors += rows
@@ -276,7 +283,8 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
         made = tf.cond(_as_bool(which.tensor), runs[1], runs[0])
     else:
         made = tf.switch_case(which.tensor, runs)
-    return _results_of_one(call, regions, args, handed, layouts, rowed, kept, made)
+    held = {k: of_branches(each) for k, each in parts.items()}
+    return _results_of_one(call, regions, args, handed, layouts, rowed, kept, held, made)
 
 
 def _results_of_one(
@@ -287,6 +295,7 @@ def _results_of_one(
     layouts: list[Layout],
     rowed: list[int],
     kept: dict[int, list[Any]],
+    held: dict[int, Parts],
     made: list[tf.Tensor],
 ) -> list[Value]:
     """The outputs of one conditional for all rows, of what its branches hand on."""
@@ -300,7 +309,8 @@ def _results_of_one(
         ends, ids = made[count + 2 * place : count + 2 * place + 2]
         ends.set_shape([None])
         ids.set_shape([call.loop.static_length])
-        rows[k] = ListRows(call.emit.dim(ends, 0), ids=ids, lengths=ends)
+        size, parts = call.emit.dim(ends, 0), held.get(k, ())
+        rows[k] = ListRows(size, ids=ids, lengths=ends, parts=parts)
     rest = iter(made[count + 2 * len(rowed) :])
     ragged = handed.values(call, made, rest)
     beside = as_opened(call, {k: [each] for k, each in kept.items()}, [*rest]) | ragged
@@ -443,8 +453,9 @@ def _split(
     outputs = Outputs(threads, lists_made, optionals, ragged=handed)
     for b, (region, rows) in enumerate(zip(regions, parts)):
         flag = emit("Greater", emit.as_tensor(emit.dim(rows, 0)), np.int32(0))
-        if b == 0 and n is None and not all(is_static(dims(o)) for o in call.op.outputs):
-            # Of no rows at all this branch tells the sizes of the results.
+        is_known = not optionals and all(is_static(dims(o)) for o in call.op.outputs)
+        if b == 0 and n is None and not is_known:
+            # Of no rows at all this branch tells the sizes of the results, and its gradient runs.
             flag = emit("LogicalOr", flag, emit("Equal", call.loop.length_tensor, np.int32(0)))
         made = on_some_rows(call, region, threads.seen(args), rows, flag, outputs, part(b))
         ends = len(made) - len(lists_made)
@@ -461,7 +472,8 @@ def _split(
         if k in optionals:
             at = len(call.op.outputs) + 2 * list(optionals).index(k)
             made = [[side[k], *side[at : at + 2]] for side in sides]
-            results.append(by_branch(call, index, parts, made, optionals[k]))
+            held = outputs.parts[k]
+            results.append(by_branch(call, index, parts, made, optionals[k], held))
             continue
         if k in lists_made:
             pieces = [side[k] for side in sides]
@@ -486,12 +498,16 @@ def _stitched(
     return stitched(call.emit, parts, pieces, shape)
 
 
+def _parts_key(call: Call, which: Value, count: int) -> Any:
+    return ("parts", call.loop, which.cell, count)
+
+
 def _parts(call: Call, which: Value, count: int) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """The branch of each row, and the rows of each branch: once for each predicate.
 
     The gradient of a conditional has the same predicate, and reads what the branches left for it.
     """
-    key = ("parts", call.loop, which.cell, count)
+    key = _parts_key(call, which, count)
     found = call.emit.memo.get(key)
     if found is None:
         index = _index(call, which, count)

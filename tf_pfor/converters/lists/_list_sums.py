@@ -45,6 +45,8 @@ def sum_of_lists(call: Call, values: Sequence[Value]) -> Value:
     if not values[1:]:
         return values[0]
     parts = [stack_list(call, v) for v in values]
+    if any(known_rows(v).parts for v in parts):
+        raise CannotVectorize("a sum of optionals of rows of different shapes")
     held = [rows for rows in map(known_rows, parts) if rows.items]
     made = _sum_of_parts(call, parts)
     if not held:

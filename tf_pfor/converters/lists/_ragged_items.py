@@ -108,4 +108,4 @@ def padded_shape(call: Call, rows: ListRows) -> tf.Tensor:
 
 def _room(rows: ListRows) -> list[Any]:
     """The sizes of an item's axes in the padded form: enough for all rows that there are."""
-    return [largest(s.of_all_rows if isinstance(s, RowSizes) else s) for s in rows.items]
+    return [largest(s) for s in rows.items]

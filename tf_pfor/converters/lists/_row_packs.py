@@ -61,6 +61,8 @@ def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
     there as it is.
     """
     item, rows = stack_list(call, value), rows_of(target)
+    if known_rows(item).parts:
+        raise CannotVectorize("an optional of rows of different shapes is kept in a list")
     bare = has_ends(call, call.op.inputs[0])
     target = _to_hold(call, target, item, bare=bare)
     rows = rows_of(target)
@@ -164,6 +166,8 @@ def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tens
       container: the rows of the container; None if they are those of the loop.
     """
     item = stack_list(call, value)
+    if known_rows(item).parts:
+        raise CannotVectorize("an optional of rows of different shapes is kept in a list")
     if _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize("a list is kept in an optional, which XLA has not")
     if not is_container(item):
@@ -244,6 +248,8 @@ def zeros_of(call: Call, value: Value) -> Value:
     """ZerosLike of a list or an optional, with the same rows."""
     if known_rows(value).terms:
         value = known_rows(value).terms[0]
+    if known_rows(value).parts:
+        raise CannotVectorize("zeros like an optional of rows of different shapes")
     rows, like = without_base(rows_of(value)), call.op.inputs[0]
     if like.graph is not call.walker.graph:  # made again, of what all rows share
         like = in_body(call, like)

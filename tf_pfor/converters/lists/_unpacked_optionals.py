@@ -33,6 +33,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.stacked_lists import Kept, ListRows, StackedList, known_rows, rows_of
 from tf_pfor.core.values import Cell, Shape, Value, as_shape, dims, is_static
 from tf_pfor.layouts.padded_lists import equally_long, padded_stack
+from tf_pfor.layouts.ragged import is_ragged
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,6 +177,8 @@ def opened_value(call: Call, components: Sequence[Value]) -> Value | None:
     """The result of an op that shall not make an optional of ``components``; None of others."""
     if ("opened", call.op) not in call.memo:
         return None
+    if any(map(is_ragged, components)):
+        raise CannotVectorize("a branch keeps rows of different shapes, in a map of a map")
     kept = [
         stack_list(call, v)
         if v.dtype == tf.variant

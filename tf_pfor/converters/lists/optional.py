@@ -8,6 +8,7 @@ numbered through all of them. Whoever reads one in other rows than those that ma
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -18,22 +19,28 @@ from tf_pfor.converters.lists._list_rows import row_ids
 from tf_pfor.converters.lists._list_sums import sum_of_lists
 from tf_pfor.converters.lists._lists import list_rule, stack_list
 from tf_pfor.converters.lists._optional_values import first_with_value, item_at, of_all_rows, one_of
-from tf_pfor.converters.lists._row_packs import pack, unpack
+from tf_pfor.converters.lists._ragged_optionals import component, kept, parts_of, read
+from tf_pfor.converters.lists._row_packs import unpack
 from tf_pfor.converters.lists._unpacked_optionals import opened_value, opened_values
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.stacked_lists import ListRows, known_rows, rows_of
+from tf_pfor.core.stacked_lists import ListRows, known_rows, list_with_rows, rows_of
 from tf_pfor.core.values import Value
+from tf_pfor.layouts.ragged_rules import ragged_rule
 
 
+@ragged_rule("OptionalFromValue", of_shapes=True)
 @list_rule("OptionalFromValue")
 def optional_from_value(call: Call, components: list[Value]) -> Any:
     """All components stacked, so that whoever reads one knows how it is stored."""
     opened = opened_value(call, components)
     if opened is not None:
         return opened
-    tensors = [pack(call, v) if v.dtype == tf.variant else call.stacked(v) for v in components]
-    return of_all_rows(call, call.rebuild(components=tensors))
+    parts = parts_of(call, components)
+    if not parts:
+        return of_all_rows(call, call.rebuild(components=[component(call, v) for v in components]))
+    made = of_all_rows(call, kept(call, components, parts))
+    return list_with_rows(made, dataclasses.replace(known_rows(made), parts=parts))
 
 
 @list_rule("OptionalNone")
@@ -82,6 +89,8 @@ def optional_get_value(call: Call, optional: Value) -> Any:
 def _values(call: Call, source: Value) -> list[Any]:
     """What is in an optional, for the rows of the loop."""
     made, ids = _chosen(call, source)
+    if known_rows(source).parts:
+        return read(call, made, ids, known_rows(source).parts)
     lead = tf.TensorShape([call.loop.static_length if ids is None else None])
     dtypes, shapes = call.attr("output_types"), call.attr("output_shapes")
     stacked = [s if d == tf.variant else lead.concatenate(s) for d, s in zip(dtypes, shapes)]
@@ -102,7 +111,7 @@ def _chosen(call: Call, source: Value) -> tuple[tf.Tensor, tf.Tensor | None]:
     rows, emit = rows_of(source), call.emit
     if rows is None:  # in a trial
         return source.tensor, None
-    for part, own in rows.made_for:
+    for part, own, _ in rows.made_for:
         if part is None:
             with emit.graph.as_default():
                 return item_at(own, 0), None

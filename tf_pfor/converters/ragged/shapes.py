@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     constant_axes,
@@ -375,9 +376,24 @@ def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
 def _were_checked(call: Call, a: Any, b: Any) -> bool:
     """Whether what was broadcast has checked two sizes when it ran.
 
-    The gradient is reshaped to the sizes of each, and added up where one element was repeated.
+    The gradient is reshaped to the sizes of each, and added up where one element was repeated
+    (``_may_sum``): so axes that nobody else reads may be left out here.
     """
-    return isinstance(a, RowSizes) and isinstance(b, RowSizes) and uses_packed(call)
+    if not (isinstance(a, RowSizes) and isinstance(b, RowSizes) and uses_packed(call)):
+        return False
+    return all(
+        _is_only(axes, "Sum", call)
+        and all(_is_only(o.outputs[0], "Reshape", call, shape) for o in _tf.consumers(axes))
+        for axes, shape in zip(call.op.outputs, call.op.inputs)
+        if _tf.consumers(axes) or call.walker.is_asked(axes)
+    )
+
+
+def _is_only(tensor: tf.Tensor, kind: str, call: Call, second: Any = None) -> bool:
+    """Whether only ops of one kind read a tensor, some, with ``second`` as their other input."""
+    readers = _tf.consumers(tensor)
+    fits = [o.type == kind and (second is None or o.inputs[1] is second) for o in readers]
+    return bool(fits) and all(fits) and not call.walker.is_asked(tensor)
 
 
 def _numbers(call: Call, name: str, value: Value) -> list[Any]:

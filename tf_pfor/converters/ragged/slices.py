@@ -24,8 +24,10 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.linear import Form, forms
+from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value, size_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.row_sizes import dim
 
 _MASKS = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
 
@@ -187,6 +189,8 @@ def _range_of(call: Call, item: Item, room: Any) -> tuple[tf.Tensor | None, RowS
     if key is not None and key in memo:
         return memo[key]
     n: Any = call.loop.length
+    if _is_first(item) and _fits(item.size, room):
+        return None, item.size
 
     def clamped(at: Any) -> Any:
         at = tf.convert_to_tensor(at, tf.int32)
@@ -216,15 +220,26 @@ def _range_of(call: Call, item: Item, room: Any) -> tuple[tf.Tensor | None, RowS
     return found
 
 
+def _fits(size: Any, room: Any) -> bool:
+    """Whether an axis is known to have so many elements."""
+    if not isinstance(size, RowSizes) or size.is_number or not isinstance(room, int):
+        return False
+    return size.most is not None and size.most <= room
+
+
+def _is_first(item: Item) -> bool:
+    """Whether a range has the first elements."""
+    is_from_0 = item.begin is None or (isinstance(item.begin, int) and item.begin == 0)
+    return is_from_0 and item.stride == 1
+
+
 def _moved(x: tf.Tensor, axis: int, start: Any, stride: int, lengths: RowSizes) -> tf.Tensor:
     """[n, ...] with the range of an axis in front."""
     known = x.shape[axis + 1]
     room: Any = tf.shape(x)[axis + 1] if known is None else known
-    most: Any = room
-    if lengths.most is not None:
-        most = lengths.most
+    most = largest(lengths)
     if start is None and stride == 1:
-        if most is room:
+        if isinstance(room, int) and isinstance(most, int) and most == room:
             return x
         keep = [slice(None)] * (axis + 1)
         return x[tuple([*keep, slice(0, most)])]
@@ -252,16 +267,13 @@ def slice_of_ragged(call: Call, input: Value, begin: Value, end: Value, strides:
 
 
 def of_items(call: Call, input: Ragged, items: list[Item]) -> Any:
-    if not uses_packed(call):
-        return _of_padded(call, input, items)
-    count, seen, x = input.n_leading, 0, input
-    leading: list[Item] = []
-    behind: list[Item] = []
-    for item in items:
-        (leading if seen < count else behind).append(item)
-        seen += item.kind != "new"
+    leading, behind = _parted(input, items)
     if not all(i.is_static for i in behind):
-        raise CannotVectorize("a range whose bounds differ, behind an axis that differs")
+        fixed = [i if i.is_static else Item("all") for i in behind]
+        return _behind(call, of_items(call, input, [*leading, *fixed]), leading, behind)
+    if not uses_packed(call):
+        return _of_padded(call, input, leading, behind)
+    x = input
     if any(i.kind != "all" for i in behind):
         made = x.tensor[tuple([slice(None), *[i.python for i in behind]])]
         x = Ragged.packed(made, x.sizes, call.op.outputs[0])
@@ -279,23 +291,76 @@ def of_items(call: Call, input: Ragged, items: list[Item]) -> Any:
     return made
 
 
-def _of_padded(call: Call, x: Ragged, items: list[Item]) -> Value:
+def _parted(x: Ragged, items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+    """Items of the leading axes, and of the axes behind."""
+    seen = 0
+    leading: list[Item] = []
+    for item in items:
+        if seen == x.n_leading:
+            break
+        leading.append(item)
+        seen += item.kind != "new"
+    return leading, [*items[len(leading) :]]
+
+
+def _behind(call: Call, made: Value, leading: Sequence[Item], behind: Sequence[Item]) -> Value:
+    """Items with numbers that are not known, of axes that all rows share.
+
+    Args:
+      call: the call.
+      made: what all other items give.
+      leading: the items in front, which are done.
+      behind: these, and others that are done.
+    """
+    axis = sum(item.kind != "index" for item in leading)
+    for item in behind:
+        if not item.is_static:
+            made = _of_axis(call, made, axis, item)
+        axis += item.kind != "index"
+    return made
+
+
+def _of_axis(call: Call, x: Value, axis: int, item: Item) -> Value:
+    """An index or a range of one axis that all rows share."""
+    if isinstance(x, Ragged) and item.kind == "index" and uses_packed(call):
+        behind = axis - x.n_leading + 1
+        own = _place(call, item, _as_own(call, dim(x.tensor, behind)))
+        at = tf.gather(own, row_ids(x.sizes))
+        return from_packed(call, tf.gather(x.tensor, at, axis=behind, batch_dims=1), x.sizes)
+    rows = x.in_rows if isinstance(x, Ragged) else call.stacked(x)
+    sizes: list[Any] = [*x.sizes] if isinstance(x, Ragged) else []
+    sizes += [dim(rows, k + 1) for k in range(len(sizes), axis)]
+    rows, lengths = _of_shared(call, rows, axis, item)
+    return from_padded(call, rows, sizes if lengths is None else [*sizes, lengths])
+
+
+def _of_shared(
+    call: Call, rows: tf.Tensor, axis: int, item: Item
+) -> tuple[tf.Tensor, RowSizes | None]:
+    """An index or a range of an axis that all rows share, in the padded form; and its lengths."""
+    room = dim(rows, axis + 1)
+    if item.kind == "index":
+        place = _place(call, item, _as_own(call, room))
+        return tf.gather(rows, place, axis=axis + 1, batch_dims=1), None
+    if item.stride < 1:
+        raise CannotVectorize("a slice with a negative stride and bounds that differ")
+    start, lengths = _range_of(call, item, room)
+    return _moved(rows, axis, start, item.stride, lengths), lengths
+
+
+def _as_own(call: Call, size: Any) -> RowSizes:
+    """One size of all rows, for each of them."""
+    return RowSizes.of(tf.fill(tf.stack([call.loop.length]), size))
+
+
+def _of_padded(call: Call, x: Ragged, leading: list[Item], behind: list[Item]) -> Value:
     """Under XLA, and in maps of maps: of the padded form."""
+    items = [*leading, *behind]
     sizes = _sizes_of_slice(x, items)
     if sizes is not None:
         made = x.in_rows[tuple([slice(None), *[i.python for i in items]])]
         return from_padded(call, made, sizes, is_clean=True)
-    seen, count = 0, x.n_leading
-    leading: list[Item] = []
-    for item in items:
-        if seen == count:
-            break
-        leading.append(item)
-        seen += item.kind != "new"
-    behind = items[len(leading) :]
-    if not all(i.is_static for i in behind):
-        raise CannotVectorize("a range whose bounds differ, behind an axis that differs")
-    keep = [slice(None)] * (count + 1)
+    keep = [slice(None)] * (x.n_leading + 1)
     rows = x.in_rows[tuple([*keep, *[i.python for i in behind]])]
     return _in_front(call, x, rows, leading)
 
@@ -316,10 +381,11 @@ def _in_front(call: Call, x: Ragged, rows: tf.Tensor, items: Sequence[Item]) -> 
             place = _place(call, item, size)
             rows = tf.gather(rows, place, axis=at + 1, batch_dims=1)
         elif isinstance(size, RowSizes):
-            rows, lengths = _in_padded(call, rows, at, item, size)
-            sizes.append(lengths)
+            rows, own = _in_padded(call, rows, at, item, size)
+            sizes.append(own)
         elif not item.is_static:
-            raise CannotVectorize("a range whose bounds differ, of an axis that all rows share")
+            rows, lengths = _of_shared(call, rows, at, item)
+            sizes += [] if lengths is None else [lengths]
         else:
             rows = rows[tuple([*[slice(None)] * (at + 1), item.python])]
             if item.kind == "range":
@@ -411,8 +477,7 @@ def _range(call: Call, x: Ragged, item: Item) -> Value:
     """x[a:b] of each row."""
     (size,) = x.sizes
     assert isinstance(size, RowSizes)
-    is_from_0 = item.begin is None or (isinstance(item.begin, int) and item.begin == 0)
-    if is_from_0 and item.size is size and item.stride == 1:
+    if _is_first(item) and item.size is size:
         return x
     if item.stride < 1:
         if item.stride == -1 and item.begin is None and item.end is None:

@@ -1,0 +1,245 @@
+"""Optionals that hold rows of different shapes, or lists of such, for gradients of branches.
+
+The rows are padded, [n, largest, ...]. Their sizes are known beside the optional, one ``Part`` for
+each component (``ListRows.parts``). Sizes that the gradient has as well are named: so operations on
+both need no check. All are stored, too, behind the components: who misses a part gets an error, and
+the sizes that a branch has made are read from there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.converters.lists._row_packs import pack, unpack
+from tf_pfor.core.call import Call
+from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.stacked_lists import ListRows, known_rows, list_with_rows, rows_of
+from tf_pfor.core.values import Cell, Value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, same_sizes, shape_value, size_value
+from tf_pfor.layouts.row_sizes import RowSizes
+
+ROWS, SHAPE, NUMBER, LIST, MIXED = "rows", "shape", "number", "list", "several"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stored:
+    """Sizes that a branch has made: who reads the optional takes the stored numbers.
+
+    Attributes:
+      made: the sizes in the branch.
+    """
+
+    made: RowSizes
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A component of an optional that is not just [n, ...].
+
+    Attributes:
+      form: rows, a shape or a size of such, or a list of such items or their shapes.
+      sizes: an int, ``RowSizes`` or ``Stored`` for each leading axis.
+      rest: of rows the static sizes of the axes behind; of a list whether it holds shapes.
+    """
+
+    form: str
+    sizes: tuple[Any, ...]
+    rest: Any = ()
+
+    def select(self, loop: Any) -> Part:
+        """For the rows of ``loop``."""
+        return self.mapped(lambda s: s.select(loop) if isinstance(s, RowSizes) else s)
+
+    def seen_from(self, graph: Any, see: Any) -> Part:
+        """For ops of another graph."""
+        return self.mapped(lambda s: s.seen_from(graph, see) if isinstance(s, RowSizes) else s)
+
+    def mapped(self, change: Any) -> Part:
+        """With other sizes."""
+        return dataclasses.replace(self, sizes=tuple(map(change, self.sizes)))
+
+    @property
+    def differing(self) -> list[Any]:
+        """The sizes that differ between rows."""
+        return [s for s in self.sizes if isinstance(s, (RowSizes, Stored))]
+
+    def is_like(self, other: Part | None) -> bool:
+        """Whether another one is the same."""
+        return other is not None and (
+            (self.form, self.rest) == (other.form, other.rest)
+            and len(self.sizes) == len(other.sizes)
+            and all(same_sizes([a], [b]) or a == b for a, b in zip(self.sizes, other.sizes))
+        )
+
+
+Parts = tuple[Part | None, ...]
+_SEVERAL: Parts = (Part(MIXED, ()),)
+"""Of branches of which each keeps something else: known where the rows of one of them read it."""
+
+
+def parts_of(call: Call, components: Sequence[Value]) -> Parts:
+    """What is to be known of the components of an optional; nothing if all are [n, ...]."""
+    found = tuple(map(_part, components))
+    if not _tf.in_body(call.emit.graph):
+        return found if any(found) else ()
+    if any(p and p.form in (ROWS, LIST) for p in found):
+        raise CannotVectorize("a branch keeps rows of different shapes, in a map of a map")
+    return ()
+
+
+def _part(value: Value) -> Part | None:
+    if isinstance(value, Ragged):
+        part = Part(ROWS, value.sizes, tuple(value.tensor.shape[1:]))
+    elif isinstance(value, RowShape):
+        part = Part(SHAPE, value.sizes)
+    elif isinstance(value, RowSize):
+        part = Part(NUMBER, (value.size,))
+    elif known_rows(value).items:
+        part = Part(LIST, known_rows(value).items, known_rows(value).are_shapes)
+    else:
+        return None
+    if any(isinstance(s, tf.Tensor) for s in part.sizes):
+        raise CannotVectorize("a branch keeps rows of which a size is not known")
+    return part
+
+
+def component(call: Call, value: Value) -> tf.Tensor:
+    """How a component is stored."""
+    if isinstance(value, Ragged):
+        return value.in_rows
+    return pack(call, value) if value.dtype == tf.variant else call.stacked(value)
+
+
+def kept(call: Call, components: Sequence[Value], parts: Parts) -> tf.Tensor:
+    """An optional of rows of different shapes."""
+    with call.emit.graph.as_default():
+        tensors = [component(call, v) for v in components]
+        stored = [tf.cast(s.tensor, tf.float64) for p in parts if p for s in p.differing]
+        return tf.raw_ops.OptionalFromValue(components=[*tensors, *stored])
+
+
+def read(call: Call, made: tf.Tensor, ids: tf.Tensor | None, parts: Parts) -> list[Value]:
+    """What is in an optional that ``kept`` has made.
+
+    Args:
+      call: an OptionalGetValue.
+      made: the optional.
+      ids: int32 [n], which of its rows are those of the loop; None if they are the same.
+      parts: what is known of its components.
+    """
+    dtypes, emit = call.attr("output_types"), call.emit
+    if len(parts) != len(dtypes) or any(p and p.form == MIXED for p in parts):
+        raise CannotVectorize("branches keep rows of different shapes under one name")
+    lead = call.loop.static_length if ids is None else None
+    shapes: list[Any] = [
+        _stored_shape(p, lead, s) for p, s in zip(parts, call.attr("output_shapes"))
+    ]
+    count = sum(len(p.differing) for p in parts if p)
+    with emit.graph.as_default():
+        found = tf.raw_ops.OptionalGetValue(
+            optional=made, output_types=[*dtypes, *[tf.float64] * count],
+            output_shapes=[*shapes, *[[lead]] * count],
+        )  # fmt: skip
+    rows = None if ids is None else ListRows(call.loop.length_tensor, ids=ids)
+    if ids is not None:
+        found = [
+            t if t.dtype == tf.variant else emit("GatherV2", t, ids, np.int32(0)) for t in found
+        ]
+    supply = iter(found[len(parts) :])
+    values: list[Value] = []
+    for k, (part, tensor) in enumerate(zip(parts, found)):
+        output = call.op.outputs[k]
+        value = unpack(call, tensor, output, rows) if tensor.dtype == tf.variant else None
+        if part is None:
+            values.append(value or Value.stacked(tensor))
+            continue
+        sizes = [_size(call, s, supply) for s in part.sizes]
+        values.append(_value(call, part, value or Value.stacked(tensor), sizes, output))
+    return values
+
+
+def _stored_shape(part: Part | None, lead: int | None, shape: Any) -> Any:
+    if part is None or part.form == LIST:
+        return shape if part is not None else tf.TensorShape([lead]).concatenate(shape)
+    if part.form == ROWS:
+        return [lead, *[None] * len(part.sizes), *part.rest]
+    return [lead, len(part.sizes)] if part.form == SHAPE else [lead]
+
+
+def _size(call: Call, size: Any, supply: Any) -> Any:
+    """A size that was kept; the same object for all that have the same."""
+    if isinstance(size, int):
+        return size
+    number = next(supply)
+    if isinstance(size, RowSizes):
+        return size
+    key, memo = ("stored sizes", size.made, call.loop), call.emit.memo
+    if key not in memo:
+        with call.emit.graph.as_default():
+            own = tf.cast(number, tf.int32)
+        own.set_shape([call.loop.static_length])
+        made = size.made
+        memo[key] = RowSizes(Cell(own), made.most, made.full, is_number=made.is_number)
+    return memo[key]
+
+
+def _value(call: Call, part: Part, value: Value, sizes: list[Any], output: tf.Tensor) -> Value:
+    if part.form == ROWS:
+        made = Ragged.from_padded(value.tensor, sizes, output)
+        is_other = any(isinstance(s, Stored) for s in part.sizes)  # may have less room here
+        return Ragged.packed(made.tensor, sizes, output) if is_other else made
+    if part.form == SHAPE:
+        return shape_value(call.emit, sizes, output.dtype)
+    if part.form == NUMBER:
+        return size_value(call.emit, sizes[0], output.dtype)
+    rows = rows_of(value) or ListRows(call.loop.length, is_even=True)
+    return list_with_rows(
+        value, dataclasses.replace(rows, items=tuple(sizes), are_shapes=part.rest)
+    )
+
+
+def leaving(parts: Parts, known: Iterable[RowSizes], *, by_row: bool) -> Parts:
+    """What is known outside of a branch of an optional that it returns.
+
+    Args:
+      parts: what is known in it.
+      known: the sizes that the branch was given.
+      by_row: whether rows choose the branch.
+    """
+    given = {id(s): s for s in known}
+
+    def outside(size: Any) -> Any:
+        if not isinstance(size, RowSizes):
+            return size
+        whole = size.whole if by_row else size
+        return Stored(size) if whole is None or id(whole) not in given else whole
+
+    return tuple(p and p.mapped(outside) for p in parts)
+
+
+def of_branches(found: Sequence[Parts]) -> Parts:
+    """What is known of an optional of which each branch returns one."""
+    first = found[0]
+    for parts in found[1:]:
+        if len(parts) != len(first) or not all(
+            a is b or (a and a.is_like(b)) for a, b in zip(parts, first)
+        ):
+            return _SEVERAL
+    return first
+
+
+def sizes_of(parts: Parts) -> list[Any]:
+    """All sizes; those that a branch has made are told apart by where it has made them."""
+    every = [s for p in parts if p for s in p.sizes]
+    return [s.made if isinstance(s, Stored) else s for s in every]
+
+
+def outline(parts: Parts) -> Any:
+    """The same for parts that differ in nothing but numbers."""
+    return tuple(p and (p.form, p.rest, tuple(map(type, p.sizes))) for p in parts)
