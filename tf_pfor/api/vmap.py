@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _types
 from tf_pfor.api import composites
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.maps import check_blocks
@@ -232,7 +233,7 @@ def _of_dense(
     if len(entries) != len(args) or all(a is b for a, b in zip(args, opened)):
         return fn, args
     for i, (a, b, axis) in enumerate(zip(args, opened, entries)):
-        if a is not b and any(k != 0 for k in tf.nest.flatten(axis)):
+        if a is not b and any(k != 0 for k in _axes_of_composites(a, axis, f"in_axes[{i}]")):
             raise ArgumentError(
                 f"args[{i}] has a ragged or a sparse tensor, whose entry of in_axes is {axis!r}. "
                 "Expected: 0, or None if all examples share it."
@@ -242,6 +243,14 @@ def _of_dense(
         return fn(*[cut(row) for row, (_, cut) in zip(rows, pairs)], **kwargs)
 
     return of_rows, opened
+
+
+def _axes_of_composites(arg: Any, axis: Any, name: str) -> list[int | None]:
+    """The axes of the composite tensors in an argument."""
+    tree = nests.from_user(arg)
+    owners = [x for x in tf.nest.flatten(tree) for _ in nests.flatten(x)]
+    axes = nests.spread(axis, tree, name)
+    return [k for x, k in zip(owners, axes, strict=True) if isinstance(x, _types.COMPOSITE)]
 
 
 def _check_axes(axes: Axes, name: str) -> None:
