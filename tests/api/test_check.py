@@ -94,6 +94,16 @@ def test_equal_bodies():
     assert tf_pfor.check(lambda x: x * 2, nan).is_equal
 
 
+def test_strings_that_are_scalars():
+    def fn(x):
+        text = tf.strings.as_string(tf.reduce_sum(x))
+        return tf.strings.join(["is", text], " "), tf.strings.length(text)
+
+    report = tf_pfor.check(fn, X)
+    assert report.is_equal
+    assert report.compared > 1
+
+
 def test_variables_are_as_before():
     total = tf.Variable(1.0)
 

@@ -78,3 +78,45 @@ def test_few_rows(rows):
 def test_one_branch_for_all_rows():
     check(branches, (K * 0, M, X))
     check(branches, (K + 9, M, X))
+
+
+V = tf.constant(RNG.normal(size=[4, 4]))
+SIGNS = tf.constant([1.0, -1.0, 2.0, -3.0], tf.float64)
+
+
+def by_outer_row(sign, v, e):
+    return tf.cond(sign > 0, lambda: v * e, lambda: v[:2] * e)
+
+
+def by_outer_number(k, v, e):
+    return tf.switch_case(k % 3, [lambda: v * e, lambda: v[1:], lambda: tf.concat([v, v], 0)])
+
+
+@pytest.mark.parametrize("one", [by_outer_row, by_outer_number])
+@pytest.mark.parametrize("is_summed", [True, False])
+def test_shapes_of_branches_that_the_outer_row_chooses(one, is_summed):
+    which, m = (SIGNS if one is by_outer_row else K[:, 1]), X[:, 0]
+
+    def row(a, inner):
+        result = inner(lambda e: one(a[0], a[1], e), a[2])
+        return tf.reduce_sum(tf.sin(result)) if is_summed else result
+
+    def mapped(fn, rows):
+        return tf_pfor.vectorized_map(fn, rows, fallback_to_while_loop=False)
+
+    found = mapped(lambda a: row(a, mapped), (which, V, m))
+    stacked = lambda fn, rows: tf.stack([fn(e) for e in rows])  # noqa: E731
+    for i, got in enumerate(found):
+        want = row((which[i], V[i], m[i]), stacked)
+        got = got.to_tensor() if isinstance(got, tf.RaggedTensor) else got
+        np.testing.assert_allclose(got, want, rtol=1e-9)
+    with tf.GradientTape() as tape:
+        tape.watch(V)
+        total = tf.reduce_sum(mapped(lambda a: tf.reduce_sum(row(a, mapped)), (which, V, m)))
+    with tf.GradientTape() as alone:
+        alone.watch(V)
+        rows = [row((which[i], V[i], m[i]), stacked) for i in range(4)]
+        wanted = tf.add_n([tf.reduce_sum(r) for r in rows])
+    expected = tf.convert_to_tensor(alone.gradient(wanted, V))
+    found = tf.convert_to_tensor(tape.gradient(total, V))  # it may be slices
+    np.testing.assert_allclose(found, expected, rtol=1e-9)

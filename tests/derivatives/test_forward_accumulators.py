@@ -41,3 +41,36 @@ def one_by_one(fn, x):
 def test_values(body, how):
     run = tf.function(derivative(MAPS[how], BODIES[body]))
     np.testing.assert_allclose(run(X), derivative(one_by_one, BODIES[body])(X), 1e-4, 1e-5)
+
+
+LENGTHS = tf.constant([2, 0, 1])
+OF_ROWS = {
+    "padded": lambda r: tf.nn.softmax(r, 0),
+    "window": lambda r: r[tf.minimum(tf.size(r), 1) :],
+    "gathered": lambda r: tf.gather(r, tf.range(tf.size(r)) // 2),
+    "product": lambda r: r[:, None] * tf.sin(r),
+}
+
+
+@pytest.mark.parametrize("body", OF_ROWS)
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_variable_length_rows(body, is_cut):
+    def total(fn, x):
+        if is_cut:
+            rows = (x, LENGTHS)
+            each = lambda e: tf.reduce_sum(tf.sin(fn(e[0][: e[1]])))  # noqa: E731
+        else:
+            rows = tf.RaggedTensor.from_tensor(x, lengths=LENGTHS)
+            each = lambda e: tf.reduce_sum(tf.sin(fn(e)))  # noqa: E731
+        return tf_pfor.vectorized_map(each, rows, fallback_to_while_loop=False)
+
+    def alone(fn, x):
+        cut = [x[i, :k] for i, k in enumerate(LENGTHS)]
+        return tf.stack([tf.reduce_sum(tf.sin(fn(r))) for r in cut])
+
+    found = tf.function(derivative(total, OF_ROWS[body]))(X)
+    with tf.GradientTape() as tape:
+        tape.watch(X)
+        y = alone(OF_ROWS[body], X)
+    wanted = tf.reduce_sum(tape.gradient(y, X) * tf.cos(X), 1)  # rows do not meet
+    np.testing.assert_allclose(found, wanted, 1e-4, 1e-5)

@@ -149,3 +149,21 @@ def test_forward_mode_of_gradients_that_are_not_linear():
             form(lambda x: tf.map_fn(clipping, x))(x)
     np.testing.assert_allclose(tf_pfor.jacfwd(weighted)(x), [[6.0, 0.0], [0.0, 0.6]], 1e-6)
     np.testing.assert_allclose(tf_pfor.hvp(lambda x: tf.reduce_sum(clipping(x)))(x, x), [0.0, 0.4])
+
+
+@tf.custom_gradient
+def shifted(x):
+    return x * x, lambda d: 2.0 * x * d + 1.0
+
+
+@tf.custom_gradient
+def of_two_terms(x):
+    return x * x, lambda d: d * x + (tf.zeros_like(x) + x * d)
+
+
+def test_forward_mode_of_gradients_that_add_something_to_a_cotangent():
+    x = tf.constant([2.0, 0.2])
+    with pytest.raises(ArgumentError, match="not linear .* AddV2"):
+        tf_pfor.jacfwd(shifted)(x)
+    np.testing.assert_allclose(tf_pfor.jacrev(shifted)(x), [[5.0, 1.0], [1.0, 1.4]], 1e-6)
+    np.testing.assert_allclose(tf_pfor.jacfwd(of_two_terms)(x), [[4.0, 0.0], [0.0, 0.4]], 1e-6)

@@ -516,7 +516,8 @@ def test_layers_that_make_tensors_when_they_are_built(layer):
     "layer",
     [lambda: keras.layers.StringLookup(vocabulary=["a", "b"]), lambda: keras.layers.Hashing(5)],
 )
-def test_strings_of_numpy(layer):
-    words = np.array([["a", "b"], ["b", "c"]])
+@pytest.mark.parametrize("dtype", [str, bytes, object])
+def test_strings_of_numpy(layer, dtype):
+    words = np.array([["a", "b"], ["b", "c"]]).astype(dtype)
     found = tf_pfor.keras.Vectorized(layer(), batch_of_one=True)(words)
     np.testing.assert_array_equal(found, layer()(tf.constant(words)))

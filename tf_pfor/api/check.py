@@ -363,7 +363,7 @@ def _first(
     atol: float,
 ) -> tuple[tf.Tensor | None, Difference | None]:
     for i, (tensor, whole) in enumerate(zip(chosen, found)):
-        pairs = [(row[i], whole[k]) for k, row in enumerate(expected)]
+        pairs = [(_array(row[i]), _array(whole[k])) for k, row in enumerate(expected)]
         wrong = [k for k, (a, b) in enumerate(pairs) if not is_close(a, b, rtol, atol)]
         if wrong:
             a, b = pairs[wrong[0]]
@@ -373,6 +373,11 @@ def _first(
                 _largest(pairs),
             )  # fmt: skip
     return None, None
+
+
+def _array(x: Any) -> np.ndarray:
+    """NumPy has the strings of a scalar as bytes, or makes bytes of them."""
+    return np.asarray(x, object if isinstance(x, bytes) else None)
 
 
 def is_close(a: np.ndarray, b: np.ndarray, rtol: float = 1e-4, atol: float = 1e-5) -> bool:

@@ -32,16 +32,20 @@ def called(build: Callable[..., Any], inputs: Sequence[tf.Tensor]) -> Any:
     return nests.to_user(nests.pack(kept["result"], leaves))
 
 
-def is_pushed_forward(body: Body, elements: Sequence[tf.Tensor | None]) -> bool:
-    """Whether an active ForwardAccumulator has tangents for a body with control flow.
+def with_dense_gradient(x: tf.Tensor) -> tf.Tensor:
+    """What is gathered has slices for a gradient, which forward mode does not take of a call."""
+    has_gradient = x.dtype.is_floating or x.dtype.is_complex
+    return tf.reshape(x, tf.shape(x)) if has_gradient else x
 
-    It differentiates a call as a whole. Op by op it would differentiate what loops and conditionals
-    become, where lists are that it takes for numbers.
+
+def is_pushed_forward(body: Body, elements: Sequence[tf.Tensor | None]) -> bool:
+    """Whether an active ForwardAccumulator has tangents for a body.
+
+    It differentiates a call as a whole. Op by op it takes lists for numbers, and fails where the
+    gradient of an op is slices.
     """
     read = [t for t in (*elements, *numbers(body)) if t is not None]
-    if not _tf.pack_tangents(read).tangents:
-        return False
-    return any(_tf.functions_of(op) for op in body.graph.get_operations())
+    return bool(_tf.pack_tangents(read).tangents)
 
 
 def numbers(body: Body) -> list[tf.Tensor]:

@@ -12,7 +12,7 @@ from tf_pfor import _tf
 from tf_pfor._tf import _patience
 from tf_pfor.api import composites, progress
 from tf_pfor.api.blocks import Kind, followed_by, in_turn, join, of_one_shape, several, sized, split
-from tf_pfor.api.function import called, is_pushed_forward, numbers
+from tf_pfor.api.function import called, is_pushed_forward, numbers, with_dense_gradient
 from tf_pfor.api.inputs import (
     Element,
     bound_walker,
@@ -92,7 +92,7 @@ def _in_function(job: Job, elements: Sequence[Element], n: Dim, body: Body | Non
     captured = [] if body is None else numbers(body)
 
     def build(*given: tf.Tensor) -> Any:
-        supply = iter(given)
+        supply = iter(given if body is None else map(with_dense_gradient, given))
         inner = [
             e if e.tensor is None else dataclasses.replace(e, tensor=next(supply)) for e in elements
         ]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
@@ -129,6 +130,7 @@ _NOT_LINEAR = frozenset(
 _OF_CUSTOM_GRADIENT = re.compile(r"IdentityN(_\d+)?_grad/")
 _PRODUCTS = ("BatchMatMulV2", "BatchMatMulV3", "MatMul", "Mul", "MulNoNan", "SparseMatMul")
 _QUOTIENTS = ("Div", "DivNoNan", "RealDiv")
+_SUMS = ("Add", "AddN", "AddV2", "BiasAdd", "Sub")
 
 
 def _is_not_linear(op: tf.Operation, depends: Collection[int]) -> bool:
@@ -141,7 +143,14 @@ def _is_not_linear(op: tf.Operation, depends: Collection[int]) -> bool:
     which = [id(x) in depends for x in op.inputs]
     if op.type in _PRODUCTS:
         return all(which)
+    if op.type in _SUMS:
+        return not all(which) and not all(d or _is_zero(x) for d, x in zip(which, op.inputs))
     return op.type in _NOT_LINEAR or (op.type in _QUOTIENTS and which[1])
+
+
+def _is_zero(tensor: tf.Tensor) -> bool:
+    known = _tf.static_value(tensor)
+    return tensor.op.type == "ZerosLike" or (known is not None and not np.any(known))
 
 
 def _seen(source: Any) -> tf.Tensor:

@@ -176,12 +176,10 @@ def _same(found: Sequence[np.ndarray | None]) -> np.ndarray | None:
 def _handed(call: Call, regions: list[Region], args: list[Value], *, by_row: bool) -> Handed:
     """The outputs whose shape may differ between rows."""
     if call.walker.inner_map is not None:
+        if by_row and any(_conflict([r.graph.outputs[k] for r in regions]) for k in _numbers(call)):
+            raise CannotVectorize("branches give results of different shapes")
         return Handed({})
-    wanted = [
-        k
-        for k, o in enumerate(call.op.outputs)
-        if o.dtype not in (tf.variant, tf.resource) and is_read(o, call.walker.is_asked)
-    ]
+    wanted = _numbers(call)
     in_xla = _tf.in_xla_context(call.emit.graph)
     if in_xla:
         wanted = [k for k in wanted if not is_static(dims(call.op.outputs[k]))]
@@ -196,6 +194,21 @@ def _handed(call: Call, regions: list[Region], args: list[Value], *, by_row: boo
             f"{' and '.join(shapes)}: give them one shape, e.g. by padding"
         )
     return Handed(forms)
+
+
+def _numbers(call: Call) -> list[int]:
+    """Which outputs are read, and are tensors."""
+    return [
+        k
+        for k, o in enumerate(call.op.outputs)
+        if o.dtype not in (tf.variant, tf.resource) and is_read(o, call.walker.is_asked)
+    ]
+
+
+def _conflict(tensors: Sequence[tf.Tensor]) -> bool:
+    """Whether two static shapes cannot be the same."""
+    first, *others = [t.shape for t in tensors]
+    return not all(first.is_compatible_with(shape) for shape in others)
 
 
 def _left_open(call: Call, regions: Sequence[Region]) -> Opened:

@@ -31,7 +31,7 @@ class _Memo:
 
 def _of_text(x: Any) -> Any:
     """A tensor of NumPy's strings, which Keras does not take; all else as it is."""
-    return tf.constant(x) if isinstance(x, np.ndarray) and x.dtype.kind in "SU" else x
+    return tf.constant(x) if isinstance(x, np.ndarray) and x.dtype.kind in "SUO" else x
 
 
 @keras.saving.register_keras_serializable("tf_pfor")
