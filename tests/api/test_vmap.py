@@ -265,9 +265,8 @@ def test_ragged_and_dense_leaves_of_one_nest_along_their_own_axes():
     axes = {"r": 0, "d": 1, "n": None}
     found = vmap(lambda a: tf.reduce_sum(a["r"]) * a["d"] + a["n"], (axes,))(given)
     _close(found, [[2.0, 11.0], [2.0, 2.0], [8.0, 17.0]])
-    for axis in (1, None):
-        with pytest.raises(ArgumentError, match=r"args\[0\] has a ragged"):
-            vmap(lambda a: a["d"], ({**axes, "r": axis},))(given)
+    with pytest.raises(ArgumentError, match="among the arguments has the entry 1"):
+        vmap(lambda a: a["d"], ({**axes, "r": 1},))(given)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])

@@ -147,7 +147,6 @@ def dim(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
 
 def dims_of(tensor: tf.Tensor) -> list[int | tf.Tensor]:
     """The sizes of all axes, ints where they are known: two ops for those that are not."""
-    known = tensor.shape.as_list()
-    if None not in known:
-        return known
-    return [d if k is None else k for k, d in zip(known, tf.unstack(tf.shape(tensor), len(known)))]
+    known: list[Any] = tensor.shape.as_list()
+    own = tf.unstack(tf.shape(tensor), len(known)) if None in known else known
+    return [d if k is None else k for k, d in zip(known, own)]
