@@ -1,7 +1,7 @@
 # Everything runs from a clean clone: Python 3.10 or newer and pip are all that must be there.
 #
 #   make demo         handwritten digits: per-example gradients, a picture, a table of times
-#   make test         the tests: the basics, today's share of the long sweeps, what has changed
+#   make test         the tests: the basics, and this tree's share of the long sweeps
 #   make test ROOM=lists  all tests of one room: the folders of tests/ are the rooms
 #   make test-all     the tests, with all of the long sweeps
 #   make test-oldest  a smoke test on the oldest TensorFlow that we support
@@ -18,11 +18,11 @@ OLDEST := $(OLDEST_VENV)/.installed
 PIP := -m pip install --quiet --disable-pip-version-check
 
 WORKERS ?= 2
-# Seconds of the long sweeps; the day decides which ones.
-BUDGET ?= 200
-# All tests of what has changed; ROOM=lists runs the tests of one room and nothing else.
-ROOM ?= changed
-# Seconds after which no further test begins; what was not run is said at the end.
+# Seconds of the long sweeps; the content of the tree decides which ones.
+BUDGET ?= 400
+# ROOM=lists runs the tests of one room, all of them, and nothing else.
+ROOM ?=
+# Seconds after which no further test begins; what was not run has failed.
 LIMIT ?= 2400
 PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --maxfail 25
 SMOKE := tests/project/test_smoke.py tests/core/test_graphs.py

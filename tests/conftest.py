@@ -1,10 +1,10 @@
 """How the tests run: quiet TensorFlow, fast files first, a share of the long sweeps.
 
-``TF_PFOR_BUDGET=seconds`` runs what always runs, and so many seconds of the long sweeps, by
-``TF_PFOR_DAY`` (see shares.py); without it all of them. ``TF_PFOR_ROOM=changed`` runs, besides, all
-tests of what git says has changed; ``TF_PFOR_ROOM=lists,state`` runs the tests of those rooms, all
-of them, and nothing else. ``TF_PFOR_RECORD=file`` writes how long each test took.
-``TF_PFOR_LIMIT=seconds`` skips, aloud, what has not begun when so many seconds have passed.
+``TF_PFOR_BUDGET=seconds`` runs what always runs, and so many seconds of the long sweeps, which the
+content of the tree chooses (see shares.py); without it all of them. ``TF_PFOR_ROOM=lists,state``
+runs the tests of those rooms, all of them, and nothing else. ``TF_PFOR_RECORD=file`` writes how
+long each test took. ``TF_PFOR_LIMIT=seconds`` fails what has not begun when so many seconds have
+passed.
 """
 
 import gc
@@ -37,30 +37,25 @@ LAST = ("test_samples.py",)
 BEGAN = time.monotonic()
 
 
-def _options() -> tuple[float, int, str]:
-    """Seconds of sweeps (0: all), the day, and rooms."""
+def _options() -> tuple[float, list[str]]:
+    """Seconds of sweeps (0: all), and rooms."""
     try:
         budget = float(os.environ.get("TF_PFOR_BUDGET") or 0)
-        day = int(os.environ.get("TF_PFOR_DAY") or time.time() // 86400)
+        shares.turn()
     except ValueError as why:
-        raise pytest.UsageError(f"TF_PFOR_BUDGET and TF_PFOR_DAY must be numbers: {why}") from why
-    rooms = os.environ.get("TF_PFOR_ROOM", "")
-    unknown = (
-        [] if rooms == "changed" else sorted(set(filter(None, rooms.split(","))) - {*shares.ROOMS})
-    )
-    if unknown:
+        raise pytest.UsageError(f"TF_PFOR_BUDGET and TF_PFOR_TURN must be numbers: {why}") from why
+    rooms = [*filter(None, os.environ.get("TF_PFOR_ROOM", "").split(","))]
+    if unknown := sorted({*rooms} - {*shares.ROOMS}):
         raise pytest.UsageError(
-            f"TF_PFOR_ROOM has {unknown}, expected 'changed' or some of {', '.join(shares.ROOMS)}."
+            f"TF_PFOR_ROOM has {unknown}, expected some of {', '.join(shares.ROOMS)}."
         )
-    return budget, day, rooms
+    return budget, rooms
 
 
 def pytest_report_header():
-    budget, day, rooms = _options()
-    sweeps = f"{budget:.0f} seconds on day {day}" if budget else "all"
-    if rooms == "changed":
-        rooms = ", ".join(sum(shares.rooms_of(shares.changed_files()), [])) or "none"
-    return f"long sweeps: {sweeps}; rooms: {rooms or 'none'}"
+    budget, rooms = _options()
+    sweeps = f"{budget:.0f} seconds at turn {shares.turn()} of this tree" if budget else "all"
+    return f"rooms: {', '.join(rooms)}, whole" if rooms else f"long sweeps: {sweeps}"
 
 
 def pytest_collection_modifyitems(config, items):
@@ -77,19 +72,12 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _kept(tests: list[shares.Test]) -> set[shares.Test]:
-    budget, day, rooms = _options()
-    if rooms and rooms != "changed":
-        return {t for t in tests if shares.in_rooms(t, rooms.split(","))}
+    budget, rooms = _options()
+    if rooms:
+        return {t for t in tests if shares.in_rooms(t, rooms)}
     if not budget:
         return set(tests)
-    seconds = shares.recorded()
-    kept = shares.pick(tests, seconds, budget, day)
-    if rooms:
-        changed = shares.rooms_of(shares.changed_files())
-        more = {t for t in tests if t not in kept and shares.in_rooms(t, *changed)}
-        if sum(seconds.get(t.function, shares.UNKNOWN) for t in more) <= shares.ROOM_SECONDS:
-            kept |= more
-    return kept
+    return shares.pick(tests, shares.recorded(), budget, shares.turn())
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -106,14 +94,7 @@ def pytest_runtest_protocol(item):
 def pytest_runtest_setup(item):
     limit = float(os.environ.get("TF_PFOR_LIMIT") or 0)
     if limit and time.monotonic() - BEGAN > limit:
-        pytest.skip("NOT RUN: the time is up (TF_PFOR_LIMIT)")
-
-
-def pytest_terminal_summary(terminalreporter):
-    late = [r for r in terminalreporter.getreports("skipped") if "NOT RUN" in str(r.longrepr)]
-    if late:
-        terminalreporter.section(f"{len(late)} tests were not run: the time is up", sep="!")
-        terminalreporter.line("On an idle machine all of them run; TF_PFOR_LIMIT= lifts the limit.")
+        pytest.fail("NOT RUN: the time is up. LIMIT= lifts the limit.", pytrace=False)
 
 
 def _rank(item: pytest.Item) -> tuple[int, str]:

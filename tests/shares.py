@@ -1,32 +1,33 @@
 """Which tests a run picks: what always runs, a share of the rest by seconds, and rooms.
 
 Long sweeps take turns. ``durations.json`` has the seconds of one test of each function, from a
-recorded run (``TF_PFOR_RECORD``, ``python -m tools.durations``). Cheap tests run each day; of a
-function with costly ones some run, or one on some days. Besides, all tests are put into an order
-that only names decide and are cut into shares of ``budget`` seconds each; the day says which one
-runs, so that each test runs once in so many days.
+recorded run (``TF_PFOR_RECORD``, ``python -m tools.durations``). Cheap tests run each time; of a
+function with costly ones some run, or one at some times. Besides, all tests are put into an order
+that only names decide and are cut into shares of ``budget`` seconds each. The content of the tree
+says whose turn it is: one tree has the same tests on any day, in any clone, and another change
+has others.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
+import hashlib
 import json
+import os
 import pathlib
-import subprocess
 import zlib
 from collections.abc import Iterable, Sequence
-from fnmatch import fnmatch
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 DURATIONS = HERE / "durations.json"
 UNKNOWN = 0.5  # seconds of a test that was never recorded
-SWEEP = 0.5  # seconds; of a function whose tests take longer together, some run each day
-DAILY = 0.4  # seconds of tests of such a function that run on a day; a longer one takes turns
-ROOM_SECONDS = 900.0  # when changed rooms have more than this, the share decides for them too
+SWEEP = 0.5  # seconds; of a function whose tests take longer together, some run each time
+AT_A_TIME = 0.4  # seconds of tests of such a function in a run; a longer one takes turns
 
-# Files whose functions each run one case every second day, also where they are slow.
+# Files whose functions each run one case every second time, also where they are slow.
 BASICS = (
     "test_cond.py",
     "test_random.py",
@@ -36,18 +37,13 @@ BASICS = (
 )
 
 
-# Of programs as users write them, each in several modes, every second test runs each day.
+# Of programs as users write them, each in several modes, every second test runs each time.
 HALVED = ("test_programs.py",)
 
-# The rooms are the folders of tests/ that have tests. Sources of these rooms have tests in others.
+# The rooms are the folders of tests/ that have tests.
 ROOMS = tuple(
     sorted(p.parent.name for p in HERE.glob("*/__init__.py") if [*p.parent.glob("test_*")])
 )
-OTHERS = {
-    "analysis": ("control_flow", "lists"),
-    "walker": ("core", "fallback"),
-    "_tf": ("core",),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,90 +81,59 @@ def recorded() -> dict[str, float]:
     return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
 
 
-def pick(tests: Sequence[Test], seconds: dict[str, float], budget: float, day: int) -> set[Test]:
-    """What runs on a day: what its function is due, and the day's share of ``budget`` seconds."""
+@functools.cache
+def turn() -> int:
+    """Whose turn it is: a number made of all Python files, or ``TF_PFOR_TURN``."""
+    if given := os.environ.get("TF_PFOR_TURN"):
+        return int(given)
+    made = hashlib.blake2b(digest_size=6)
+    for folder in ("tf_pfor", "tests", "tools"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            made.update(path.relative_to(ROOT).as_posix().encode() + b"\n" + path.read_bytes())
+    return int.from_bytes(made.digest(), "big")
+
+
+def pick(tests: Sequence[Test], seconds: dict[str, float], budget: float, turn: int) -> set[Test]:
+    """What runs at a turn: what its function is due, and the share of ``budget`` seconds."""
     cost = {t: seconds.get(t.function, UNKNOWN) for t in tests}
     units: dict[str, list[Test]] = collections.defaultdict(list)
     functions: dict[str, list[Test]] = collections.defaultdict(list)
     for t in tests:
         functions[t.function].append(t)
         units[t.unit].append(t)
-    chosen = {t for group in functions.values() for t in _always(group, cost[group[0]], day)}
+    chosen = {t for group in functions.values() for t in _always(group, cost[group[0]], turn)}
     total = sum(cost.values())
     shares = max(1, round(total / budget)) if budget else 1
     begins = 0.0
     for unit in sorted(units, key=lambda unit: (zlib.crc32(unit.encode()), unit)):
-        if int(begins / total * shares) == day % shares:
+        if int(begins / total * shares) == turn % shares:
             chosen.update(units[unit])
         begins += sum(cost[t] for t in units[unit])
     return chosen
 
 
-def _always(group: list[Test], seconds: float, day: int) -> set[Test]:
-    """Those tests of a function that run on a day whatever the share.
+def _always(group: list[Test], seconds: float, turn: int) -> set[Test]:
+    """Those tests of a function that run at a turn whatever the share.
 
-    Cheap ones run each day; costly ones so seldom that the function takes ``DAILY`` seconds of a
-    day on average.
+    Cheap ones run each time; costly ones so seldom that the function takes ``AT_A_TIME`` seconds
+    on average.
     """
     fast = [t for t in group if not t.is_slow]
     if group[0].file in HALVED:
-        return set(group[day % 2 :: 2])
+        return set(group[turn % 2 :: 2])
     if fast and fast[0].file in ("test_samples.py", "test_call_sites.py"):
         return set(fast)
-    turn = day + zlib.crc32(group[0].function.encode())
+    own = turn + zlib.crc32(group[0].function.encode())
     if not fast and group[0].file in BASICS:
-        return set(group[:1]) if turn % 2 else set()
+        return set(group[:1]) if own % 2 else set()
     if len(fast) * seconds <= SWEEP:
         return set(fast)
-    period, count = max(1, round(seconds / DAILY)), max(1, int(DAILY / seconds))
-    if turn % period:
+    period, count = max(1, round(seconds / AT_A_TIME)), max(1, int(AT_A_TIME / seconds))
+    if own % period:
         return set()
-    return {fast[(turn // period * count + k) % len(fast)] for k in range(min(count, len(fast)))}
+    return {fast[(own // period * count + k) % len(fast)] for k in range(min(count, len(fast)))}
 
 
-def rooms_of(files: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The rooms and the topics of samples that files belong to, as names and as patterns."""
-    rooms: set[str] = set()
-    others: set[str] = set()
-    for file in files:
-        path = pathlib.PurePosixPath(file)
-        if path.suffix != ".py":
-            continue
-        folder = path.parent.name
-        if path.parts[0] == "tests" and path.name.startswith("test_"):
-            others.add(path.name)
-        elif path.parts[:2] in (("tf_pfor", "converters"), ("tests", "samples")):
-            others.add(f"test_samples.py[{path.stem}.*")
-            others.add(f"test_call_sites.py[{path.stem}.*")
-        if path.parts[0] == "tf_pfor":
-            rooms |= {room for room in OTHERS.get(folder, (folder,)) if room in ROOMS}
-    return sorted(rooms), sorted(others)
-
-
-def in_rooms(test: Test, rooms: Iterable[str], others: Iterable[str] = ()) -> bool:
-    """Whether a test belongs to rooms, or to files and topics that are named besides."""
-    path, _, case = test.name.partition("[")
-    if pathlib.PurePosixPath(path.split("::")[0]).parent.name in rooms:
-        return True
-    return any(fnmatch(test.file, o) or _is_prefix(o, f"{test.file}[{case}") for o in others)
-
-
-def _is_prefix(pattern: str, name: str) -> bool:
-    return pattern.endswith("*") and name.startswith(pattern[:-1])
-
-
-def changed_files() -> list[str]:
-    """Files that differ from where this branch left the main one; there, from the last commit."""
-    bases = [_git("merge-base", "HEAD", name) for name in ("origin/main", "main")]
-    head = _git("rev-parse", "HEAD")
-    base = next((b for b in bases if b and b != head), "") or _git("rev-parse", "HEAD~1")
-    return _git("diff", "--name-only", base).splitlines() if base else []
-
-
-def _git(*args: str) -> str:
-    """What git says; nothing where there is no git or no such commit."""
-    try:
-        done = subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return done.stdout.strip()
+def in_rooms(test: Test, rooms: Iterable[str]) -> bool:
+    """Whether a test belongs to rooms."""
+    return pathlib.PurePosixPath(test.name.split("::")[0]).parent.name in rooms

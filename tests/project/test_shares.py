@@ -1,4 +1,4 @@
-"""What a day's tests are: cheap ones always, costly ones by turns, each of them at some time."""
+"""Which tests run at a turn: cheap ones always, costly ones by turns, each of them at some time."""
 
 from tests import shares
 
@@ -20,47 +20,56 @@ SECONDS = {
 }
 
 
-def _days(count, budget=10.0):
-    return [shares.pick(ALL, SECONDS, budget, day) for day in range(count)]
+def _turns(count, budget=10.0):
+    return [shares.pick(ALL, SECONDS, budget, turn) for turn in range(count)]
 
 
-def test_cheap_tests_run_every_day():
-    for chosen in _days(5):
+def test_cheap_tests_run_each_time():
+    for chosen in _turns(5):
         assert chosen.issuperset(CHEAP)
 
 
-def test_some_cases_of_a_sweep_run_every_day_and_others_the_next():
-    first, second = (chosen.intersection(CASES) for chosen in _days(2))
-    at_least = int(shares.DAILY / 0.1)
+def test_some_cases_of_a_sweep_run_each_time_and_others_the_next():
+    first, second = (chosen.intersection(CASES) for chosen in _turns(2))
+    at_least = int(shares.AT_A_TIME / 0.1)
     assert len(first) >= at_least
     assert len(second) >= at_least
     assert first != second
 
 
 def test_a_costly_test_takes_turns():
-    period = round(2.0 / shares.DAILY)
+    period = round(2.0 / shares.AT_A_TIME)
     for test in COSTLY:
-        ran = sum(test in chosen for chosen in _days(period, budget=0.001))
+        ran = sum(test in chosen for chosen in _turns(period, budget=0.001))
         assert 1 <= ran <= 2
 
 
-def test_every_test_has_its_day():
+def test_every_test_has_its_turn():
     total = sum(SECONDS[t.function] for t in ALL)
-    assert set.union(*_days(1 + int(total / 10.0))) == set(ALL)
+    assert set.union(*_turns(1 + int(total / 10.0))) == set(ALL)
 
 
 def test_the_rest_costs_about_the_budget():
-    for chosen in _days(10):
+    for chosen in _turns(10):
         assert sum(SECONDS[t.function] for t in chosen.intersection(SLOW)) <= 2 * 10.0
 
 
 def test_without_a_budget_all_run():
-    assert shares.pick(ALL, SECONDS, 0, day=3) == set(ALL)
+    assert shares.pick(ALL, SECONDS, 0, turn=3) == set(ALL)
 
 
 def test_all_tests_of_a_room_belong_to_it():
-    rooms, others = shares.rooms_of(["tf_pfor/lists/stack.py", "tests/test_call_sites.py"])
-    assert rooms == ["lists"]
-    assert others == ["test_call_sites.py"]
-    assert all(shares.in_rooms(t, rooms) for t in COSTLY + SLOW)
-    assert not any(shares.in_rooms(t, rooms) for t in CHEAP)
+    assert all(shares.in_rooms(t, ["lists"]) for t in COSTLY + SLOW)
+    assert not any(shares.in_rooms(t, ["lists"]) for t in CHEAP)
+
+
+def test_the_turn_is_that_of_the_tree(monkeypatch, tmp_path):
+    monkeypatch.delenv("TF_PFOR_TURN", raising=False)
+    turns = []
+    for text in ("a = 1", "a = 1", "a = 2"):
+        folder = tmp_path / f"clone{len(turns)}" / "tests"
+        folder.mkdir(parents=True)
+        (folder / "test_it.py").write_text(text)
+        monkeypatch.setattr(shares, "ROOT", folder.parent)
+        turns.append(shares.turn.__wrapped__())
+    assert turns[0] == turns[1] != turns[2]

@@ -1,18 +1,17 @@
-"""The table of endpoints is that of the sweep: the same endpoints, and a share of them each day."""
+"""The table of endpoints is that of the sweep: the same endpoints, and some of them each time."""
 
 import collections
-import os
-import time
 
 import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests import shares
 from tf_pfor.frontends.endpoints import VERDICTS, measured
 from tools.sweep import table
 from tools.sweep.outcome import outcome
 
-EACH_DAY = 10
+AT_A_TIME = 10
 ONLY_THIS = pytest.mark.skipif(
     not tf.__version__.startswith("2.21."), reason="the table is of TensorFlow 2.21"
 )
@@ -56,12 +55,11 @@ def test_the_table_names_op_types_of_tensorflow():
 
 
 @ONLY_THIS
-def test_a_share_of_the_table_is_what_is_measured(cases, monkeypatch):
-    """Other endpoints each day."""
-    day = int(os.environ.get("TF_PFOR_DAY") or time.time() // 86400)
+def test_a_share_of_the_table_is_what_is_measured(cases):
+    """Other endpoints at each turn."""
     names = sorted(cases)
-    shares = -(-len(names) // EACH_DAY)
-    for name in names[day % shares :: shares]:
+    count = -(-len(names) // AT_A_TIME)
+    for name in names[shares.turn() % count :: count]:
         outcomes = [(case.label, outcome(case)) for case in cases[name]]
         _, verdict, loops, _ = table.row_of(name, outcomes)
         expected = measured()[name]
