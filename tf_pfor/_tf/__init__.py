@@ -73,6 +73,11 @@ class Schema:
     is_stateful: bool
 
 
+def op_types() -> list[str]:
+    """All op types that this TensorFlow offers to Python."""
+    return sorted(n for n in dir(tf.raw_ops) if n[0].isupper() and schema(n) is not None)
+
+
 @functools.cache
 def schema(op_type: str) -> Schema | None:
     """Returns the schema of ``op_type``, or None if this TensorFlow has no such op."""
@@ -513,6 +518,11 @@ def innermost(frames: Sequence[Any]) -> str:
 def is_machinery(filename: str) -> bool:
     """Whether a file is one of TensorFlow's or of this package."""
     return filename.startswith((_TF_ROOT, _OWN_ROOT))
+
+
+def is_own(filename: str) -> bool:
+    """Whether a file is one of this package's."""
+    return filename.startswith(_OWN_ROOT)
 
 
 def user_stack_level() -> int:

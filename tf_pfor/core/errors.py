@@ -6,7 +6,8 @@ was found; and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -80,3 +81,10 @@ class FallbackWarning(UserWarning):
     """Ops of the body run in a sequential loop, since no converter takes them."""
 
     ag_pass_through = True  # where warnings are errors
+
+
+def did_you_mean(name: str, known: Sequence[str], cutoff: float = 0.7) -> str:
+    """A sentence with the names that are nearest to a wrong one, a space in front; "" for none."""
+    close = [x for x in known if x.lower() == name.lower()]
+    close = close or difflib.get_close_matches(name, known, 3, cutoff)
+    return f" Did you mean {' or '.join(close)}?" if close else ""

@@ -19,7 +19,7 @@ from tf_pfor import _tf
 from tf_pfor.api.explain import describe
 from tf_pfor.api.report import Report
 from tf_pfor.core.errors import ArgumentError
-from tf_pfor.tracing.trace import autographed
+from tf_pfor.tracing.user_code import autographed
 
 KINDS = ("row", "shared", "ragged")
 LENGTHS = "_lengths"  # behind the name of a ragged input or output: its sizes

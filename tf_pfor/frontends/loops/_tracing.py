@@ -16,7 +16,7 @@ from tf_pfor.frontends.drop_in import observed_drop_in
 from tf_pfor.frontends.loops import _vectorized
 from tf_pfor.frontends.loops._independence import Analysis, Dependent, source
 from tf_pfor.frontends.loops._report import LoopRecord
-from tf_pfor.tracing.trace import autographed
+from tf_pfor.tracing.user_code import autographed
 
 _no_autograph = tf.autograph.experimental.do_not_convert
 _under_xla: contextvars.ContextVar[bool] = contextvars.ContextVar("tf_pfor_xla", default=False)
