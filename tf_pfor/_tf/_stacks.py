@@ -45,6 +45,18 @@ def user_line() -> str:
     return _tf.innermost(list(here(2)))
 
 
+def written_at(line: str) -> str:
+    """``file:line`` of the user's code where AutoGraph has made the code at ``line`` of it."""
+    file, _, number = line.rpartition(":")
+    mappers: Any = tf_stack._source_mapper_stacks[tf_stack._get_thread_key()]
+    known = mappers[-1].get_effective_source_map()
+    first = int(number) if number.isdecimal() else 0
+    for k in range(first, first + 3):  # a function may begin in a line that was added
+        if (file, k) in known:
+            return "{}:{}".format(*known[file, k][:2])
+    return line
+
+
 @functools.cache
 def _own_files() -> Any:
     files = tf_stack._tf_stack.PyBindFileSet()

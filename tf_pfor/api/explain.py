@@ -175,4 +175,6 @@ def _placeholder(leaf: Any) -> Any:
         tensor = tf.convert_to_tensor(leaf)
     except (TypeError, ValueError):
         return leaf  # check_elems has the message
+    if tensor.shape.rank == 0:
+        return leaf  # so here
     return tf.compat.v1.placeholder(tensor.dtype, tensor.shape)

@@ -21,6 +21,10 @@ class ArgumentError(PforError, ValueError):
     """An argument of a public function has a wrong value, shape or structure."""
 
 
+class FileError(ArgumentError):
+    """A file that an argument names cannot be read or written."""
+
+
 class ArgumentTypeError(PforError, TypeError):
     """An argument of a public function has a wrong type."""
 

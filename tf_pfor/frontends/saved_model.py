@@ -19,7 +19,7 @@ from tf_pfor import _tf
 from tf_pfor._tf import _definitions
 from tf_pfor.api.check import is_close
 from tf_pfor.api.report import Report
-from tf_pfor.core.errors import ArgumentError, VerificationError
+from tf_pfor.core.errors import ArgumentError, FileError, VerificationError
 from tf_pfor.core.registry import Outcome
 from tf_pfor.frontends import inputs as described
 from tf_pfor.frontends.inputs import LENGTHS, Input
@@ -224,8 +224,17 @@ def _source(path: Any) -> str:
 
 def _target(path: Any, source: str) -> str:
     target = os.path.abspath(os.fspath(path))
-    if pathlib.Path(source) in pathlib.Path(target).parents:
+    if os.path.islink(target):
+        raise ArgumentError(
+            f"{target} is a link. Expected: a new folder, or an empty one: give the path that the "
+            f"link leads to ({os.path.realpath(target)}), or another."
+        )
+    parents = pathlib.Path(os.path.realpath(target)).parents
+    if pathlib.Path(os.path.realpath(source)) in parents:
         raise ArgumentError(f"{target} lies in {source}, which is read. Choose another folder.")
+    nearest = next(x for x in parents if x.exists())
+    if not nearest.is_dir():
+        raise ArgumentError(f"{target} cannot be made: {nearest} is no folder.")
     if os.path.exists(target) and not (os.path.isdir(target) and not os.listdir(target)):
         raise ArgumentError(
             f"{target} exists already. Expected: a new folder, or an empty one. Nothing is "
@@ -237,7 +246,14 @@ def _target(path: Any, source: str) -> str:
 def _loaded(source: str) -> Any:
     if not tf.executing_eagerly():
         raise ArgumentError("A SavedModel is made outside of tf.function and of tf.Graph contexts.")
-    return tf.saved_model.load(source)
+    try:
+        return tf.saved_model.load(source)
+    except Exception as why:  # TensorFlow raises what the first damaged part leads to
+        raise FileError(
+            f"{source} cannot be loaded: {_reason(why)}. It is damaged or not complete, or has ops "
+            "of a library that is not loaded. Save the model again, or load the library first "
+            "(tf.load_op_library)."
+        ) from why
 
 
 def _signature(model: Any, name: str | None, source: str) -> tuple[str, Any]:
@@ -323,11 +339,12 @@ def _compare_row(
         )
 
 
-def _reason(why: tf.errors.OpError) -> str:
+def _reason(why: Exception) -> str:
     """The last line of TensorFlow's message, without the names of ops around it."""
-    text = re.sub(r"\[Op:\w+\]", "", re.split(r"\s*\[\[\{\{node", why.message)[0])
+    message = why.message if isinstance(why, tf.errors.OpError) else str(why)
+    text = re.sub(r"\[Op:\w+\]", "", re.split(r"\s*\[\[\{\{node", message)[0])
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(why).__name__
+    return lines[-1].strip().rstrip(".") if lines else type(why).__name__
 
 
 def _shown(x: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor._tf import _functions
+from tf_pfor._tf import _functions, _stacks
 from tf_pfor.core.errors import ArgumentTypeError, PforError
 from tf_pfor.core.registry import source_of
 
@@ -100,7 +100,7 @@ def _wrong_call(
         given = ", ".join([*map(_described, args), *(f"{k}=..." for k in kwargs)]) or "nothing"
         return (
             f"{expected}, here: {given}. Found: {_name_of(function)}{signature} "
-            f"({source_of(function)}): {problem}. {advice}"
+            f"({_stacks.written_at(source_of(function))}): {problem}. {advice}"
         )
     return ""
 

@@ -353,6 +353,8 @@ class Walker:
         """Applies the first rule that can take the op, else the fallback."""
         reasons: list[str] = []
         otherwise: Any = None
+        if matching.handle_differs(op, inputs):  # rules and kernels take the first one for all
+            raise self._rejected(op, row_loop.OTHER_HANDLES)
         for rule in rules:
             tiling = matching.to_tile(rule, stacked, inputs)
             try:
