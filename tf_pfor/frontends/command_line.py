@@ -94,7 +94,9 @@ def _ended(args: argparse.Namespace, why: SystemExit) -> str:
     from tf_pfor._tf import innermost
 
     code = "" if why.code is None else repr(why.code)
-    line = innermost(traceback.extract_tb(why.__traceback__)) or args.function
+    line = innermost(traceback.extract_tb(why.__traceback__)) or getattr(
+        args, "function", args.prog
+    )
     return (
         f"sys.exit({code}) was called by {line}. Expected: a file that can be imported, and a "
         'function that returns. Put what a program does under if __name__ == "__main__".'

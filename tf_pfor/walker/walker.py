@@ -380,9 +380,8 @@ class Walker:
                     outcome = Outcome.TILED
             if rule.family != "inline":
                 on_purpose = outcome is Outcome.LOOPED
-                reason = rule.note or (
-                    matching.repeated(tiling) if outcome is Outcome.TILED else ""
-                )
+                tiled = matching.repeated(tiling) if outcome is Outcome.TILED else ""
+                reason = ("; ".join(reasons) if on_purpose else "") or rule.note or tiled
                 self.recorder.add(op, outcome, reason, on_purpose=on_purpose)
             return results
         reason = "; ".join(reasons) or REGISTRY.why_none(op.type, stacked)
