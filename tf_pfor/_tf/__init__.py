@@ -502,7 +502,7 @@ _LIBRARY_MARKS = (
 def user_line(op: Operation) -> str:
     """``file:line`` of the innermost frame in user code that made ``op``; "" if unknown."""
     try:
-        return innermost(list(op.traceback or ()))
+        return getattr(op, "_tf_pfor_line", "") or innermost(list(op.traceback or ()))
     except (AttributeError, ValueError):
         return ""
 
@@ -510,9 +510,14 @@ def user_line(op: Operation) -> str:
 def innermost(frames: Sequence[Any]) -> str:
     """``file:line`` of the last of some frames that is in user code; "" if none is."""
     for frame in reversed(frames):
-        if not _is_library(frame.filename):
+        if not is_library(frame.filename):
             return f"{frame.filename}:{frame.lineno}"
     return ""
+
+
+def is_library(filename: str) -> bool:
+    """Whether a file is no user code: of a library, of TensorFlow, of this package."""
+    return is_machinery(filename) or any(mark in filename for mark in _LIBRARY_MARKS)
 
 
 def is_machinery(filename: str) -> bool:
@@ -529,14 +534,10 @@ def user_stack_level() -> int:
     """The ``stacklevel`` of a warning that its caller issues, so that it shows the user's line."""
     frame, level = inspect.currentframe(), 0
     while frame is not None:
-        if not _is_library(frame.f_code.co_filename):
+        if not is_library(frame.f_code.co_filename):
             return level
         frame, level = frame.f_back, level + 1
     return 2
-
-
-def _is_library(filename: str) -> bool:
-    return is_machinery(filename) or any(mark in filename for mark in _LIBRARY_MARKS)
 
 
 def static_value(tensor: tf.Tensor) -> np.ndarray | None:

@@ -6,9 +6,11 @@ left out of all. So ``Detected at node ... defined at`` shows the user's own lin
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import pathlib
+from collections.abc import Generator
 from typing import Any
 
 from tensorflow.python.util import tf_stack
@@ -17,6 +19,22 @@ from tf_pfor import _tf
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _ORIGIN: contextvars.ContextVar[Any] = contextvars.ContextVar("tf_pfor_origin", default=None)
+_LINE: contextvars.ContextVar[str] = contextvars.ContextVar("tf_pfor_line", default="")
+
+
+@contextlib.contextmanager
+def made_for(line: str) -> Generator[None]:
+    """Ops that the body gets inside, of this package, are said to be at ``file:line``."""
+    token = _LINE.set(line)
+    try:
+        yield
+    finally:
+        _LINE.reset(token)
+
+
+def line() -> str:
+    """Where ``made_for`` says that an op is made; "" if it does not."""
+    return _LINE.get()
 
 
 def begin(op: Any) -> contextvars.Token[Any]:

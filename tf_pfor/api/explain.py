@@ -24,7 +24,7 @@ from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, NotVectorizableError
 from tf_pfor.core.report import Recorder
 from tf_pfor.tracing.trace import trace
-from tf_pfor.tracing.user_code import autographed
+from tf_pfor.tracing.user_code import arguments_of, autographed
 
 
 @tf.autograph.experimental.do_not_convert
@@ -152,7 +152,8 @@ def arguments(
     converted = autographed(fn, "" if len(args) > 1 else "vectorized_map")
 
     def of_flat(*leaves: tf.Tensor) -> Any:
-        row = cut(nests.to_user(maps.with_rows(structure, leaves)))
+        with arguments_of(fn):
+            row = cut(nests.to_user(maps.with_rows(structure, leaves)))
         return converted(*row) if len(args) > 1 else converted(row)
 
     return of_flat, elements, n

@@ -25,7 +25,7 @@ from tf_pfor.core.values import dims
 from tf_pfor.tracing.caching import UNCACHED, EagerCall
 from tf_pfor.tracing.memory import AUTO, check_budget
 from tf_pfor.tracing.trace import dense
-from tf_pfor.tracing.user_code import autographed
+from tf_pfor.tracing.user_code import arguments_of, autographed
 
 _no_autograph = tf.autograph.experimental.do_not_convert
 
@@ -313,7 +313,9 @@ def _of_dense(
 
     @_no_autograph
     def of_rows(row: Any) -> Any:
-        return converted(cut(row))
+        with arguments_of(fn):
+            row = cut(row)
+        return converted(row)
 
     return functools.update_wrapper(of_rows, fn, ("__name__", "__qualname__"), ()), opened
 

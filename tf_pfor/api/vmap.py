@@ -27,7 +27,7 @@ from tf_pfor.tracing.caching import UNCACHED, EagerCall, Signatures
 from tf_pfor.tracing.compiled_function import CompiledFunction
 from tf_pfor.tracing.fingerprint import Transformed
 from tf_pfor.tracing.memory import advised
-from tf_pfor.tracing.user_code import autographed
+from tf_pfor.tracing.user_code import arguments_of, autographed
 
 Axes = Any
 """An int, None, or a nest of them that is a prefix of another nest."""
@@ -180,7 +180,7 @@ def _map(
     )
     if found is not None:
         return found
-    one, args = _of_dense(autographed(fn, "vmap"), args, in_axes, in_blocks=block is not None)
+    one, args = _of_dense(fn, args, in_axes, in_blocks=block is not None)
     plan = Plan(args, kwargs, in_axes, axis_size)
     job = Job(
         nests.named_as(plan.of_rows(one), fn),
@@ -230,8 +230,9 @@ def _of_dense(
         for a, axis in zip(args, entries)
     ]
     opened = tuple(a for a, _ in pairs)
+    converted = autographed(fn, "vmap")
     if len(entries) != len(args) or all(a is b for a, b in zip(args, opened)):
-        return fn, args
+        return converted, args
     for i, (a, b, axis) in enumerate(zip(args, opened, entries)):
         if a is not b and any(k != 0 for k in tf.nest.flatten(axis)):
             raise ArgumentError(
@@ -240,7 +241,9 @@ def _of_dense(
             )
 
     def of_rows(*rows: Any, **kwargs: Any) -> Any:
-        return fn(*[cut(row) for row, (_, cut) in zip(rows, pairs)], **kwargs)
+        with arguments_of(fn):
+            given = [cut(row) for row, (_, cut) in zip(rows, pairs)]
+        return converted(*given, **kwargs)
 
     return of_rows, opened
 

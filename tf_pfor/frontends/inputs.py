@@ -20,7 +20,7 @@ from tf_pfor import _tf
 from tf_pfor.api.explain import describe
 from tf_pfor.api.report import Report
 from tf_pfor.core.errors import ArgumentError
-from tf_pfor.tracing.user_code import autographed
+from tf_pfor.tracing.user_code import arguments_of, autographed
 
 KINDS = ("row", "shared", "ragged")
 LENGTHS = "_lengths"  # behind the name of a ragged input or output: its sizes
@@ -138,9 +138,10 @@ def of_flat(fn: Callable[..., Any], inputs: Sequence[Input]) -> Callable[..., An
     @_no_autograph
     def of_row(*flat: tf.Tensor) -> Any:
         supply, args = iter(flat), list[tf.Tensor]()
-        for x in inputs:
-            given = next(supply)
-            args.append(_cut(given, next(supply), x) if x.kind == "ragged" else given)
+        with arguments_of(fn):
+            for x in inputs:
+                given = next(supply)
+                args.append(_cut(given, next(supply), x) if x.kind == "ragged" else given)
         return converted(*args)
 
     of_row.__name__ = of_row.__qualname__ = name_of(fn)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import numbers
 import os
 import pathlib
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,12 +18,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor._tf import _definitions
 from tf_pfor.api.check import is_close
 from tf_pfor.api.report import Report
 from tf_pfor.core.errors import ArgumentError, FileError, VerificationError
-from tf_pfor.core.registry import Outcome
 from tf_pfor.frontends import inputs as described
 from tf_pfor.frontends.inputs import LENGTHS, Input
 from tf_pfor.frontends.signatures import Batched, Row, name_of, served_name, text_of
@@ -140,7 +141,7 @@ def batch(
     work = tempfile.mkdtemp(prefix=".tf_pfor_", dir=parent)
     try:
         others = {key: model.signatures[key] for key in model.signatures if key != name}
-        _save(model, work, {**others, name: concrete}, report)
+        _save(model, work, {**others, name: concrete})
         given = [x.name for x in row.inputs if x.kind == "shared"]
         _definitions.copy_defaults(source, work, {name: given})
         if rows:
@@ -190,19 +191,22 @@ def explain(
     return dataclasses.replace(report, name=name)
 
 
-def _save(model: Any, path: str, signatures: dict[str, Any], report: Report) -> None:
+def _save(model: Any, path: str, signatures: dict[str, Any]) -> None:
     """Saves with the gradients of tf.custom_gradient, where all that is in them has one.
 
-    A sequential loop is such a function, and may be of ops that have no gradient.
+    A sequential loop is such a function, and may be of ops that have no gradient. Of that TensorFlow
+    prints a traceback, which nobody need see: then no gradient is saved, and each load says so.
     """
-    looped = [r.op_type for r in report.records if r.outcome is Outcome.LOOPED]
-    if all(_tf.has_gradient_function(op_type) for op_type in looped):
-        try:
+    heard = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(heard):
             tf.saved_model.save(model, path, signatures=signatures)
-            return
-        except ValueError as why:
-            if "tracing gradients" not in str(why):
-                raise
+    except ValueError as why:
+        if "tracing gradients" not in str(why):
+            raise
+    else:
+        print(heard.getvalue(), end="", file=sys.stderr)
+        return
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(model, path, signatures=signatures, options=options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor._tf import _functions, _stacks
 from tf_pfor.core.errors import ArgumentTypeError, PforError
 from tf_pfor.core.registry import source_of
@@ -80,6 +82,12 @@ def autographed(function: Any, caller: str = "") -> Any:
 
     vars(call)["__tf_pfor_autographed__"] = (call, function, caller)
     return call
+
+
+def arguments_of(function: Any) -> contextlib.AbstractContextManager[None]:
+    """Around ops that cut the rows that ``function`` gets: their line is where it is written."""
+    line = _stacks.written_at(source_of(function))
+    return _stacks.made_for("" if _tf.is_library(line.rpartition(":")[0]) else line)
 
 
 def _wrong_call(

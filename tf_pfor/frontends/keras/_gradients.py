@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import numbers
 from typing import Any
 
@@ -90,6 +91,16 @@ class PerExampleGradientModel(keras.Model):
     def call(self, inputs: Any, training: Any = None) -> Any:
         """The outputs of a batch."""
         return self.model(inputs, training=training)
+
+    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """As in ``keras.Model``, with the inputs of the model inside: their dtypes and names."""
+        known = inspect.signature(super().export).parameters
+        inputs = getattr(self.model, "input", None)  # the nest, of a functional model
+        if inputs is None and isinstance(self.model, keras.Sequential):
+            (inputs,) = self.model.inputs or (None,)
+        if inputs is not None and "input_signature" in known and len(args) < 3:
+            kwargs.setdefault("input_signature", [inputs])
+        super().export(filepath, *args, **kwargs)
 
     @property
     def losses(self) -> list[Any]:

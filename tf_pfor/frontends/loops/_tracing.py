@@ -91,7 +91,7 @@ class Tracer:
             )
         given = args[2] if len(args) > 2 else kwargs["loop_vars"]
         if not any(isinstance(x, tf.TensorArray) for x in tf.nest.flatten(given)):
-            why = "it fills no TensorArray: what it computes is carried from trip to trip"
+            why = "it fills no TensorArray: nothing of each trip is kept"
             return self._kept(LoopRecord(kind, line, False, why), own, args, kwargs)
         if _under_xla.get():
             _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
