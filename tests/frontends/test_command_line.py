@@ -158,8 +158,8 @@ def test_nobody_reads_what_is_printed():
     read, write = os.pipe()
     os.close(read)
     found = subprocess.run(
-        [sys.executable, "-m", "tf_pfor", "coverage"], stdout=write, stderr=subprocess.PIPE, text=True,
-        check=False, cwd=imports.ROOT, timeout=300, env=CLEAN,
+        [sys.executable, "-m", "tf_pfor", "coverage"], stdout=write, stderr=subprocess.PIPE,
+        text=True, check=False, cwd=imports.ROOT, timeout=300, env=CLEAN,
     )  # fmt: skip
     os.close(write)
     assert (found.returncode, found.stderr) == (141, "")

@@ -7,7 +7,7 @@ was found; and what to do.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -87,8 +87,8 @@ class FallbackWarning(UserWarning):
     ag_pass_through = True  # where warnings are errors
 
 
-def did_you_mean(name: str, known: Sequence[str], cutoff: float = 0.7) -> str:
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
     """A sentence with the names that are nearest to a wrong one, a space in front; "" for none."""
     close = [x for x in known if x.lower() == name.lower()]
-    close = close or difflib.get_close_matches(name, known, 3, cutoff)
+    close = close or difflib.get_close_matches(name, [*known], 3, cutoff)
     return f" Did you mean {' or '.join(close)}?" if close else ""

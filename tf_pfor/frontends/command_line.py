@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # or the end of the process finds that nobody reads it
         return code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141  # as a process that the signal ends
 
 

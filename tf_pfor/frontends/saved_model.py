@@ -194,8 +194,8 @@ def explain(
 def _save(model: Any, path: str, signatures: dict[str, Any]) -> None:
     """Saves with the gradients of tf.custom_gradient, where all that is in them has one.
 
-    A sequential loop is such a function, and may be of ops that have no gradient. Of that TensorFlow
-    prints a traceback, which nobody need see: then no gradient is saved, and each load says so.
+    A sequential loop is such a function, and may be of ops that have no gradient. TensorFlow then
+    prints a traceback, which is held back, and no gradient is saved: each load says so.
     """
     heard = io.StringIO()
     try:
@@ -345,7 +345,7 @@ def _compare_row(
 
 def _reason(why: Exception) -> str:
     """The last line of TensorFlow's message, without the names of ops around it."""
-    message = why.message if isinstance(why, tf.errors.OpError) else str(why)
+    message = str(getattr(why, "message", why))
     text = re.sub(r"\[Op:\w+\]", "", re.split(r"\s*\[\[\{\{node", message)[0])
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return lines[-1].strip().rstrip(".") if lines else type(why).__name__

@@ -41,7 +41,7 @@ loop_on_purpose(
         "StatelessRandomUniform StatelessRandomUniformFullInt StatelessRandomUniformFullIntV2 "
         "StatelessRandomUniformInt StatelessRandomUniformIntV2 StatelessRandomUniformV2"
     ),
-    "draws that are large, of bounds of the row, or not known in ops run in the kernel's loop",
+    "more than the seed differs between iterations",
 )
 loop_on_purpose(
     table("StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg"),
