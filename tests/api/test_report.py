@@ -11,6 +11,7 @@ import tensorflow as tf
 import tf_pfor
 from tests.fallback.test_fallback import UNREGISTERED, unregistered
 from tf_pfor.core.registry import Outcome
+from tf_pfor.frontends import inputs
 
 W = tf.Variable([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
 
@@ -191,3 +192,51 @@ def test_names_of_concrete_functions():
         return 2.0 * x
 
     assert tf_pfor.explain(doubled.get_concrete_function()).name == "doubled"
+
+
+def _draws(seed, *, dtype=tf.float32, size=()):
+    return tf.random.stateless_normal(size, seed, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("fn", "why"),
+    [
+        (lambda seed: _draws(seed, dtype=tf.float64), "(float64)"),
+        (lambda seed: _draws(seed, size=[100_000]), "it draws many numbers"),
+        (
+            lambda seed: tf.random.stateless_uniform(
+                [], seed, minval=0, maxval=seed[0], dtype=tf.int32
+            ),
+            "more than the seed differs between iterations",
+        ),
+    ],
+    ids=["float64", "large", "bounds"],
+)
+def test_why_a_draw_is_the_kernels(fn, why):
+    """A scalar of float64 was said to be a large draw."""
+    report = tf_pfor.explain(fn, tf.TensorSpec([4, 2], tf.int32))
+    (reason,) = [r.reason for r in report.records if r.outcome is Outcome.LOOPED]
+    assert why in reason
+
+
+def _of_seed(seed):
+    return tf.random.stateless_uniform([], seed)
+
+
+def _of_two(seed, offset):
+    return tf.random.stateless_uniform([], seed + offset)
+
+
+@pytest.mark.parametrize("way", ["explain", "several", "command line"])
+def test_the_cut_of_a_ragged_row_is_where_the_function_is_written(way):
+    """It named the caller of explain."""
+    rows, spec = tf.ragged.constant([[1, 2], [3, 4]]), "ragged:int32[None]"
+    if way == "explain":
+        report = tf_pfor.explain(_of_seed, rows)
+    elif way == "several":
+        report = tf_pfor.explain(_of_two, rows, tf.zeros([2, 2], tf.int32))
+    else:
+        report = inputs.explained(_of_seed, [inputs.parse(spec)])
+    first = (_of_two if way == "several" else _of_seed).__code__.co_firstlineno
+    lines = {int(r.line.rpartition(":")[2]) for r in report.records if r.line}
+    assert lines == {first, first + 1}, report

@@ -163,7 +163,7 @@ def test_jit_compile():
         (lambda: vmap(tf.abs, in_axes=({"a": 1.0},)), ArgumentError, "found 1.0"),
         (lambda: vmap(tf.abs, out_axes=True), ArgumentError, "out_axes must be an int"),
         (lambda: vmap(tf.abs, in_axes=-2)(tf.zeros([3])), ArgumentError, "no axis -2"),
-        (lambda: vmap(tf.abs)(x=tf.zeros([])), ArgumentError, "kwargs['x'] has shape ()"),
+        (lambda: vmap(tf.abs)(x=tf.zeros([])), ArgumentError, "keyword argument x has shape ()"),
         (lambda: vmap(tf.add)(tf.zeros([3]), tf.zeros([2])), ArgumentError, "args[1]: shape (2,)"),
         (lambda: vmap(tf.abs, in_axes=2)(tf.zeros([3])), ArgumentError, "no axis 2"),
         (lambda: vmap(tf.abs, in_axes=(0, 0))(tf.zeros([3])), ArgumentError, "2 entries"),

@@ -15,6 +15,9 @@ from tools import coverage as page
 from tools import imports
 
 F = "tests.frontends.functions"
+# Where the package lies, wherever the clone does, whose folder may have the same name.
+PACKAGE = f"{pathlib.Path(tf_pfor.__file__).parent}/"
+CLEAN = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
 
 
 @pytest.fixture
@@ -100,6 +103,68 @@ def test_wrong_use(run, argv, says):
     assert says in err
 
 
+ROW = ("--input", "float32[None,3]")
+MANY = ",".join("2" * 300)
+TOO_LARGE = f"float32[{10**20}]"
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "says"),
+    [
+        (("explain", f"{F}:linear", *ROW, "--html", "."), 2, "--html . is a folder"),
+        (("explain", f"{F}:linear", *ROW, "--html", "/proc/x.html"), 3, "cannot be written"),
+        (("explain", f"{F}:linear", "--input", TOO_LARGE), 2, "more than 9223372036854775807"),
+        (("bench", f"{F}:linear", "--input", TOO_LARGE), 2, "elements (int64)"),
+        (("explain", f"{F}:linear", "--input", f"int8[{MANY}]"), 2, "300 dimensions"),
+        (("explain", f"{F}:linear", "--input", "int8[99999999999,99999999999]"), 2, "(int64)"),
+        (("explain", f"{F}:linear", *ROW, "-n", str(10**20)), 2, "more than int32"),
+        (("bench", f"{F}:linear", "--input", f"float32[{10**14}]"), 2, "do not fit into memory"),
+        (("explain", f"{F}:leaves", "--input", "float32"), 4, "functions:leaves"),
+    ],
+    ids=lambda x: " ".join(x)[-40:] if isinstance(x, tuple) else "",
+)  # fmt: skip
+def test_wrong_use_is_one_line(run, argv, code, says):
+    found, out, err = run(*argv)
+    assert found == code, err
+    assert says in err
+    assert "Traceback" not in err
+    assert out == ""
+    assert len(err.splitlines()) == 1 or "usage:" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        ("import sys\nsys.exit(3)", 4, "sys.exit(3) was called by"),
+        ("raise SystemExit", 4, "sys.exit() was called by"),
+        ("import sys\nsys.exit('usage: mine')", 4, "sys.exit('usage: mine')"),
+        ("def f(x:\n", 2, "SyntaxError"),
+        ("raise KeyboardInterrupt", 130, "interrupted"),
+    ],
+)
+def test_a_file_that_ends_the_process(run, tmp_path, text, code, says):
+    file = tmp_path / f"ends_{abs(hash(text))}.py"
+    file.write_text(text)
+    found, out, err = run("explain", f"{file}:f", "--input", "float32")
+    assert (found, out) == (code, "")
+    assert says in err
+    assert PACKAGE not in err
+    if code == 4:
+        assert f"{file}:{text.count(chr(10)) + 1}" in err
+        assert "__main__" in err
+
+
+def test_nobody_reads_what_is_printed():
+    read, write = os.pipe()
+    os.close(read)
+    found = subprocess.run(
+        [sys.executable, "-m", "tf_pfor", "coverage"], stdout=write, stderr=subprocess.PIPE,
+        text=True, check=False, cwd=imports.ROOT, timeout=300, env=CLEAN,
+    )  # fmt: skip
+    os.close(write)
+    assert (found.returncode, found.stderr) == (141, "")
+
+
 def test_coverage_of_ops(run):
     code, out, _ = run("coverage", "Cumsum", "Conv2D")
     assert code == 0
@@ -179,10 +244,6 @@ def test_bench(run, monkeypatch):
     assert code == 0, out
 
 
-# Where the package lies, wherever the clone does, whose folder may have the same name.
-PACKAGE = f"{pathlib.Path(tf_pfor.__file__).parent}/"
-
-
 @pytest.mark.parametrize(
     ("argv", "says", "never"),
     [
@@ -217,9 +278,6 @@ def _process(*argv, **kwargs):
         [sys.executable, "-m", "tf_pfor", *argv], capture_output=True, text=True, check=False,
         cwd=imports.ROOT, timeout=300, **kwargs,
     )  # fmt: skip
-
-
-CLEAN = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
 
 
 def test_a_process_is_quiet():

@@ -241,3 +241,26 @@ def test_ragged_batches_are_refused(as_data):
     given = (tf.data.Dataset.from_tensor_slices((x, y)).batch(2),) if as_data else (x, y)
     with pytest.raises(tf_pfor.ArgumentTypeError, match="takes dense batches.*Pad the examples"):
         model.fit(*given, verbose=0, shuffle=not as_data)
+
+
+@pytest.mark.filterwarnings("ignore:.*structure of `inputs`")  # Keras', of its own dicts
+@pytest.mark.parametrize("kind", ["sequential", "functional", "named inputs"])
+def test_an_export_has_the_inputs_of_the_model_inside(tmp_path, kind):
+    """Keras takes all inputs of a subclass for floats."""
+    ids, x = keras.Input([4], dtype="int32", name="ids"), keras.Input([3], name="x")
+    words = [keras.layers.Embedding(10, 3), keras.layers.Flatten(), keras.layers.Dense(2)]
+    given = {"ids": np.ones([2, 4], np.int32), "x": np.ones([2, 3], np.float32)}
+    if kind == "sequential":
+        net, given = keras.Sequential([ids, *words]), given["ids"]
+    else:
+        y = keras.layers.Concatenate()([keras.Sequential(words)(ids), x])
+        net = keras.Model({"ids": ids, "x": x} if kind == "named inputs" else [ids, x], y)
+        given = given if kind == "named inputs" else [*given.values()]
+    model = tf_pfor.keras.PerExampleGradientModel(net)
+    model.export(str(tmp_path / "m"), verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "m"))
+    specs = loaded.signatures["serving_default"].structured_input_signature[1]
+    expected = {tf.int32} if kind == "sequential" else {tf.int32, tf.float32}
+    assert {spec.dtype for spec in specs.values()} == expected
+    served = loaded.serve(tf.nest.map_structure(tf.constant, given))
+    np.testing.assert_allclose(served, net(given), rtol=1e-5, atol=1e-6)

@@ -469,3 +469,38 @@ def test_the_example_of_the_docstring():
         runner.run(test)
     assert runner.tries
     assert not runner.failures
+
+
+@pytest.mark.parametrize("part", ["garbage", "cut", "empty", "no variables", "bad variables"])
+def test_a_damaged_model(tmp_path, capsys, part):
+    path = models.linear(tmp_path / "one")
+    file = tmp_path / "one" / "saved_model.pb"
+    variables = [*(tmp_path / "one" / "variables").iterdir()]
+    if part == "no variables":
+        for each in variables:
+            each.unlink()
+    elif part == "bad variables":
+        for each in variables:
+            each.write_bytes(b"x")
+    else:
+        file.write_bytes({"garbage": b"x" * 99, "empty": b"", "cut": file.read_bytes()[:500]}[part])
+    with pytest.raises(tf_pfor.ArgumentError, match="cannot be loaded: .*damaged"):
+        tf_pfor.saved_model.batch(path, tmp_path / "many")
+    assert command_line.main(["explain", str(path)]) == 3
+    found = capsys.readouterr()
+    assert "cannot be loaded" in found.err
+    assert "Traceback" not in found.err
+    assert not (tmp_path / "many").exists()
+
+
+@pytest.mark.parametrize("of", ["nothing", "an empty folder", "a full folder"])
+def test_links_are_refused_before_the_work(tmp_path, monkeypatch, of):
+    path, link = models.linear(tmp_path / "one"), tmp_path / "link"
+    link.symlink_to(tmp_path / {"nothing": "no", "an empty folder": "two"}.get(of, "one"))
+    (tmp_path / "two").mkdir()
+    monkeypatch.setattr(saved_model, "_loaded", None)  # the work
+    with pytest.raises(tf_pfor.ArgumentError, match="is a link. Expected: a new folder"):
+        tf_pfor.saved_model.batch(path, link)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(tf_pfor.ArgumentError, match="cannot be made: .*file is no folder"):
+        tf_pfor.saved_model.batch(path, tmp_path / "file" / "many")

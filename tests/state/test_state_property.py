@@ -20,7 +20,8 @@ import tf_pfor
 from tf_pfor import NotVectorizableError
 from tf_pfor.core.accesses import Accesses, handle_key
 from tf_pfor.fallback import ordered_updates as ordered
-from tf_pfor.tracing.trace import autographed, trace
+from tf_pfor.tracing.trace import trace
+from tf_pfor.tracing.user_code import autographed
 
 N = 3
 SIZE = 4

@@ -73,6 +73,11 @@ class Schema:
     is_stateful: bool
 
 
+def op_types() -> list[str]:
+    """All op types that this TensorFlow offers to Python."""
+    return sorted(n for n in dir(tf.raw_ops) if n[0].isupper() and schema(n) is not None)
+
+
 @functools.cache
 def schema(op_type: str) -> Schema | None:
     """Returns the schema of ``op_type``, or None if this TensorFlow has no such op."""
@@ -501,7 +506,7 @@ _LIBRARY_MARKS = (
 def user_line(op: Operation) -> str:
     """``file:line`` of the innermost frame in user code that made ``op``; "" if unknown."""
     try:
-        return innermost(list(op.traceback or ()))
+        return getattr(op, "_tf_pfor_line", "") or innermost(list(op.traceback or ()))
     except (AttributeError, ValueError):
         return ""
 
@@ -509,9 +514,14 @@ def user_line(op: Operation) -> str:
 def innermost(frames: Sequence[Any]) -> str:
     """``file:line`` of the last of some frames that is in user code; "" if none is."""
     for frame in reversed(frames):
-        if not _is_library(frame.filename):
+        if not is_library(frame.filename):
             return f"{frame.filename}:{frame.lineno}"
     return ""
+
+
+def is_library(filename: str) -> bool:
+    """Whether a file is no user code: of a library, of TensorFlow, of this package."""
+    return is_machinery(filename) or any(mark in filename for mark in _LIBRARY_MARKS)
 
 
 def is_machinery(filename: str) -> bool:
@@ -519,18 +529,19 @@ def is_machinery(filename: str) -> bool:
     return filename.startswith((_TF_ROOT, _OWN_ROOT))
 
 
+def is_own(filename: str) -> bool:
+    """Whether a file is one of this package's."""
+    return filename.startswith(_OWN_ROOT)
+
+
 def user_stack_level() -> int:
     """The ``stacklevel`` of a warning that its caller issues, so that it shows the user's line."""
     frame, level = inspect.currentframe(), 0
     while frame is not None:
-        if not _is_library(frame.f_code.co_filename):
+        if not is_library(frame.f_code.co_filename):
             return level
         frame, level = frame.f_back, level + 1
     return 2
-
-
-def _is_library(filename: str) -> bool:
-    return is_machinery(filename) or any(mark in filename for mark in _LIBRARY_MARKS)
 
 
 def static_value(tensor: tf.Tensor) -> np.ndarray | None:

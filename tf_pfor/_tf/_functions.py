@@ -8,10 +8,13 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx as _ag_ctx
 from tensorflow.python.autograph.core import converter as _ag_converter
-from tensorflow.python.eager.polymorphic_function import autograph_util as _autograph_util
+from tensorflow.python.autograph.impl import api as _ag_api
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete
 from tensorflow.python.eager.polymorphic_function import polymorphic_function as _polymorphic
 from tensorflow.python.ops import script_ops
+from tensorflow.python.util import tf_decorator as _tf_decorator
+
+from tf_pfor import _tf
 
 PolymorphicFunction: Any = _polymorphic.Function  # the class of what tf.function returns
 
@@ -19,17 +22,40 @@ PolymorphicFunction: Any = _polymorphic.Function  # the class of what tf.functio
 def autographed(function: Any) -> Any:
     """``function`` with Python control flow on tensors converted, as tf.function does.
 
-    Also where the caller is not converted itself, as our own entry points are not.
+    Also where the caller is not converted itself, as our own entry points are not. The lines that
+    AutoGraph lists in an error are the user's: none of this package.
     """
-    converted = _autograph_util.py_func_from_autograph(function)
+    _, original = _tf_decorator.unwrap(function)
+    own = _ag_converter.ConversionOptions(
+        recursive=True, user_requested=True, optional_features=None
+    )
+
+    def handled(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return _ag_api.converted_call(original, args, kwargs, options=own)
+        except Exception as why:
+            metadata = getattr(why, "ag_error_metadata", None)
+            if metadata is None:
+                raise
+            frames = metadata.translated_stack
+            metadata.translated_stack = tuple(x for x in frames if not _tf.is_own(x.filename))
+            raise metadata.to_exception(why) from None
+
+    converted = _tf_decorator.make_decorator(original, handled)
+    converted = _tf_decorator.rewrap(function, original, converted)
     options = _ag_converter.ConversionOptions(recursive=True)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with _ag_ctx.ControlStatusCtx(status=_ag_ctx.Status.ENABLED, options=options):
             return converted(*args, **kwargs)
 
-    vars(call)["__tf_pfor_autographed__"] = (call, function)
     return call
+
+
+def user_line_of(error: Exception) -> str:
+    """``file:line`` of the innermost frame in user code that AutoGraph lists; "" if unknown."""
+    metadata = getattr(error, "ag_error_metadata", None)
+    return "" if metadata is None else _tf.innermost(metadata.translated_stack[::-1])
 
 
 def call_flat(concrete: Any, inputs: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]) -> Any:

@@ -254,6 +254,7 @@ def _add(
     operation._init(graph)
     if is_of_body:
         operation._tf_pfor_stack = stack  # for the ops that it becomes
+        operation._tf_pfor_line = _stacks.line()
     graph._record_op_seen_by_control_dependencies(operation)
     graph._apply_device_functions(operation)
     operation._colocation_code_locations = {}

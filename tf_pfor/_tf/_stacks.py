@@ -6,9 +6,11 @@ left out of all. So ``Detected at node ... defined at`` shows the user's own lin
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import pathlib
+from collections.abc import Generator
 from typing import Any
 
 from tensorflow.python.util import tf_stack
@@ -17,6 +19,22 @@ from tf_pfor import _tf
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _ORIGIN: contextvars.ContextVar[Any] = contextvars.ContextVar("tf_pfor_origin", default=None)
+_LINE: contextvars.ContextVar[str] = contextvars.ContextVar("tf_pfor_line", default="")
+
+
+@contextlib.contextmanager
+def made_for(line: str) -> Generator[None]:
+    """Ops that the body gets inside, of this package, are said to be at ``file:line``."""
+    token = _LINE.set(line)
+    try:
+        yield
+    finally:
+        _LINE.reset(token)
+
+
+def line() -> str:
+    """Where ``made_for`` says that an op is made; "" if it does not."""
+    return _LINE.get()
 
 
 def begin(op: Any) -> contextvars.Token[Any]:
@@ -43,6 +61,18 @@ def of_emitted() -> Any:
 def user_line() -> str:
     """``file:line`` of the innermost frame in user code, as AutoGraph found it; "" if unknown."""
     return _tf.innermost(list(here(2)))
+
+
+def written_at(line: str) -> str:
+    """``file:line`` of the user's code where AutoGraph has made the code at ``line`` of it."""
+    file, _, number = line.rpartition(":")
+    mappers: Any = tf_stack._source_mapper_stacks[tf_stack._get_thread_key()]
+    known = mappers[-1].get_effective_source_map()
+    first = int(number) if number.isdecimal() else 0
+    for k in range(first, first + 3):  # a function may begin in a line that was added
+        if (file, k) in known:
+            return "{}:{}".format(*known[file, k][:2])
+    return line
 
 
 @functools.cache

@@ -23,7 +23,8 @@ from tf_pfor.core.axes import Axis, check_name
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, NotVectorizableError
 from tf_pfor.core.report import Recorder
-from tf_pfor.tracing.trace import autographed, trace
+from tf_pfor.tracing.trace import trace
+from tf_pfor.tracing.user_code import arguments_of, autographed
 
 
 @tf.autograph.experimental.do_not_convert
@@ -140,17 +141,20 @@ def arguments(
         )
     if len(args) == 1 and _is_count(args[0]):
         n = maps.check_iters(args[0])
-        return fn, [Element(None)], n
-    nests.check_rows(args[0] if len(args) == 1 else tuple(args), "elems")
-    opened, cut = composites.opened(tuple(args) if len(args) > 1 else args[0])
+        return autographed(fn, "pfor"), [Element(None)], n
+    rows = args[0] if len(args) == 1 else tuple(args)
+    nests.check_rows(rows, "elems")
+    nests.check_keys(rows, "elems")
+    opened, cut = composites.opened(rows)
     given = nests.from_user(opened)
     structure, tensors = maps.check_elems(tf.nest.map_structure(make, given))
     n, elements = maps.align(structure, tensors)
-    converted = autographed(fn)
+    converted = autographed(fn, "" if len(args) > 1 else "vectorized_map")
 
     def of_flat(*leaves: tf.Tensor) -> Any:
-        rows = cut(nests.to_user(maps.with_rows(structure, leaves)))
-        return converted(*rows) if len(args) > 1 else converted(rows)
+        with arguments_of(fn):
+            row = cut(nests.to_user(maps.with_rows(structure, leaves)))
+        return converted(*row) if len(args) > 1 else converted(row)
 
     return of_flat, elements, n
 
@@ -172,4 +176,6 @@ def _placeholder(leaf: Any) -> Any:
         tensor = tf.convert_to_tensor(leaf)
     except (TypeError, ValueError):
         return leaf  # check_elems has the message
+    if tensor.shape.rank == 0:
+        return leaf  # so here
     return tf.compat.v1.placeholder(tensor.dtype, tensor.shape)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor._tf import _types
-from tf_pfor.api import composites
+from tf_pfor.api import composites, leaves
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.options import settings_of
 from tf_pfor.api.progress import check_progress
@@ -23,7 +24,8 @@ from tf_pfor.core.settings import Settings
 from tf_pfor.core.values import dims
 from tf_pfor.tracing.caching import UNCACHED, EagerCall
 from tf_pfor.tracing.memory import AUTO, check_budget
-from tf_pfor.tracing.trace import autographed, dense
+from tf_pfor.tracing.trace import dense
+from tf_pfor.tracing.user_code import arguments_of, autographed
 
 _no_autograph = tf.autograph.experimental.do_not_convert
 
@@ -100,7 +102,7 @@ def _pfor(
     name: str,
     budget: int | None,
 ) -> Any:
-    body = nests.named_as(autographed(loop_fn), loop_fn)
+    body = nests.named_as(autographed(loop_fn, "pfor"), loop_fn)
     job = Job(body, settings, block, warn, axis_name=name, budget=budget)
     return run(job, [Element(None)], n)
 
@@ -136,7 +138,7 @@ def for_loop(
     structure = nests.from_user(loop_fn_dtypes)
     dtypes = tf.nest.flatten(structure)
 
-    user_fn = autographed(loop_fn)
+    user_fn = autographed(loop_fn, "pfor")
 
     def one(i: tf.Tensor) -> list[tf.Tensor]:
         alone = axes.Axis(why_not="for_loop runs one iteration after the other. Use pfor.")
@@ -284,7 +286,7 @@ def _vectorized_map(
     fn, elems = _of_dense(fn, elems, (_types.COMPOSITE,), in_blocks=block is not None)
     structure, tensors = check_elems(elems)
     n, elements = align(structure, tensors)
-    converted = autographed(fn)
+    converted = autographed(fn, "vectorized_map")
 
     def of_flat(*rows: tf.Tensor) -> Any:
         return converted(nests.to_user(with_rows(structure, rows)))
@@ -307,11 +309,13 @@ def _of_dense(
     opened, cut = composites.opened(elems, of=kinds, in_blocks=in_blocks)
     if opened is elems:
         return fn, elems
-    converted = autographed(fn)
+    converted = autographed(fn, "vectorized_map")
 
     @_no_autograph
     def of_rows(row: Any) -> Any:
-        return converted(cut(row))
+        with arguments_of(fn):
+            row = cut(row)
+        return converted(row)
 
     return functools.update_wrapper(of_rows, fn, ("__name__", "__qualname__"), ()), opened
 
@@ -347,11 +351,32 @@ def check_iters(iters: Any) -> Dim:
             raise _bad_iters(f"a tensor of shape {tensor.shape}")
         known = tf.get_static_value(tensor)
         if known is None:
-            return tf.cast(tensor, tf.int32)
+            return _not_negative(tf.cast(tensor, tf.int32))
         n = int(known)
     if n < 0:
         raise ArgumentError(f"iters must not be negative, found {n}.")
     return n
+
+
+def _not_negative(n: tf.Tensor) -> tf.Tensor:
+    """``n``, which fails when it runs if it is negative; what is a size cannot be.
+
+    Not in the body of another map, and not under XLA, which has no checks.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    if _is_size(n) or _tf.in_body(graph) or _tf.in_xla_context(graph):
+        return n
+    text = "iters must not be negative, found:"
+    with tf.control_dependencies([tf.debugging.Assert(n >= 0, [text, n])]):
+        return tf.identity(n)
+
+
+def _is_size(n: tf.Tensor) -> bool:
+    """Whether it is read from the shape of a tensor."""
+    op = n.op
+    while op.type in ("Cast", "Identity", "StridedSlice", "GatherV2"):
+        op = op.inputs[0].op
+    return op.type in ("Shape", "Size")
 
 
 def _bad_iters(found: Any) -> ArgumentTypeError:
@@ -390,10 +415,14 @@ def fixed_block(block: Any, name: str = "parallel_iterations", other: str = "") 
     return int(known)
 
 
+_SHARED = "Close over it in fn if all rows share it."
+
+
 def check_elems(elems: Any) -> tuple[Any, list[tf.Tensor]]:
     """The nest, and its leaves as tensors of rank >= 1; leaves that are None are left out."""
     nests.check_rows(elems, "elems")
     structure = nests.from_user(elems)
+    nests.check_keys(structure, "elems")
     names = nests.paths(structure, "elems")
     for leaf, name in zip(tf.nest.flatten(structure), _composite_names(structure, names)):
         if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
@@ -404,26 +433,21 @@ def check_elems(elems: Any) -> tuple[Any, list[tf.Tensor]]:
                 f"{name} is a {kind}, which is not supported yet as an element. "
                 "Convert it to a dense tensor first: .to_tensor() or tf.sparse.to_dense()."
             )
-    leaves = nests.flatten(structure)
-    if all(leaf is None for leaf in leaves):
+    found = nests.flatten(structure)
+    if all(leaf is None for leaf in found):
         raise ArgumentError(
             "elems holds no tensor, so there is nothing to map over. Pass at least one tensor of "
             "shape [n, ...]; for a loop over numbers use pfor."
         )
     tensors: list[tf.Tensor] = []
-    for leaf, name in zip(leaves, names):
+    for leaf, name in zip(found, names):
         if leaf is None:
             continue
-        try:
-            tensor = tf.convert_to_tensor(leaf)
-        except (TypeError, ValueError) as why:
-            raise ArgumentTypeError(
-                f"{name} is a {type(leaf).__name__}, expected a tensor or an array."
-            ) from why
+        tensor = leaves.tensor_of(leaf, name, _SHARED)
         if tensor.shape.rank == 0:
             raise ArgumentError(
                 f"{name} is a scalar, expected a tensor of shape [n, ...] with one row for each "
-                "call of fn. Close over it in fn if all rows share it."
+                f"call of fn. {_SHARED}"
             )
         tensors.append(tensor)
     return structure, tensors

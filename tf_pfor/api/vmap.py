@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.api import composites
+from tf_pfor.api import composites, leaves
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.maps import check_blocks
 from tf_pfor.api.options import settings_of
@@ -27,7 +27,7 @@ from tf_pfor.tracing.caching import UNCACHED, EagerCall, Signatures
 from tf_pfor.tracing.compiled_function import CompiledFunction
 from tf_pfor.tracing.fingerprint import Transformed
 from tf_pfor.tracing.memory import advised
-from tf_pfor.tracing.trace import autographed
+from tf_pfor.tracing.user_code import arguments_of, autographed
 
 Axes = Any
 """An int, None, or a nest of them that is a prefix of another nest."""
@@ -145,7 +145,7 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
 
     @tf.autograph.experimental.do_not_convert
     def call(noted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        _check_rows(args, in_axes)
+        _check_rows(args, kwargs, in_axes)
         if tf.executing_eagerly() and settings.progress:
             return mapped(*args, **kwargs)
         if tf.executing_eagerly():
@@ -157,6 +157,7 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
             if not jit_compile and _tf.may_record_gradients() and eager.holds_tape():
                 return mapped(*args, **kwargs)  # a row leads to what was recorded around this call
         if tf.executing_eagerly() or jit_compile:
+            _check_tensors(args, kwargs)
             with advised():
                 return compiled()(*args, **kwargs)
         return mapped(*args, **kwargs)
@@ -179,7 +180,7 @@ def _map(
     )
     if found is not None:
         return found
-    one, args = _of_dense(autographed(fn), args, in_axes, in_blocks=block is not None)
+    one, args = _of_dense(fn, args, in_axes, in_blocks=block is not None)
     plan = Plan(args, kwargs, in_axes, axis_size)
     job = Job(
         nests.named_as(plan.of_rows(one), fn),
@@ -229,11 +230,14 @@ def _of_dense(
         for i, (a, axis) in enumerate(zip(args, entries))
     ]
     opened = tuple(a for a, _ in pairs)
+    converted = autographed(fn, "vmap")
     if len(entries) != len(args) or all(a is b for a, b in zip(args, opened)):
-        return fn, args
+        return converted, args
 
     def of_rows(*rows: Any, **kwargs: Any) -> Any:
-        return fn(*[cut(row) for row, (_, cut) in zip(rows, pairs)], **kwargs)
+        with arguments_of(fn):
+            given = [cut(row) for row, (_, cut) in zip(rows, pairs)]
+        return converted(*given, **kwargs)
 
     return of_rows, opened
 
@@ -283,23 +287,25 @@ class Plan:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
             raise ArgumentError(
                 f"in_axes has {len(in_axes)} entries and fn was called with {len(args)} "
-                "positional arguments. Expected: one entry for each, or a single int or None."
+                "positional arguments. Expected: one entry for each, or a single int or None. "
+                "Keyword arguments are mapped over axis 0 and have no entry."
             )
         axes = nests.spread(in_axes, given_args, "in_axes")
         names_of_args = nests.paths(given_args, "args")
-        names = [*names_of_args, *nests.paths(given_kwargs, "kwargs")]
-        leaves = nests.flatten(self._structure)
+        names = [*names_of_args, *_names_of_keywords(given_kwargs)]
+        flat = nests.flatten(self._structure)
         owners = [x for x in tf.nest.flatten(self._structure) for _ in nests.flatten(x)]
-        axes += [0] * (len(leaves) - len(axes))
-        self._kept: list[Any] = list(leaves)
+        axes += [0] * (len(flat) - len(axes))
+        self._kept: list[Any] = list(flat)
         self._slots: list[int] = []
         self.elements: list[Element] = []
         sizes: list[tuple[str, tf.TensorShape, int, int | None]] = []
-        for i, (leaf, axis, name) in enumerate(zip(leaves, axes, names)):
-            if axis is None or leaf is None or _is_switch(leaf, i >= len(names_of_args)):
+        for i, (leaf, axis, name) in enumerate(zip(flat, axes, names)):
+            is_keyword = i >= len(names_of_args)
+            if axis is None or leaf is None or _is_switch(leaf, is_keyword):
                 continue
             _check_dense(owners[i], name)
-            tensor, place = _mapped_tensor(leaf, axis, name)
+            tensor, place = _mapped_tensor(leaf, axis, name, _shared(is_keyword))
             shape = dims(tensor)
             sizes.append((name, tensor.shape, axis, None if shape is None else shape[place]))
             front = tensor if place == 0 else _move_to_front(tensor, place)
@@ -314,24 +320,35 @@ class Plan:
         """``fn`` as a function of the flat mapped elements of one example."""
 
         def of_flat(*rows: tf.Tensor) -> Any:
-            leaves = list(self._kept)
+            given = list(self._kept)
             for slot, row in zip(self._slots, rows):
-                leaves[slot] = row
-            args, kwargs = nests.pack(self._structure, leaves)
+                given[slot] = row
+            args, kwargs = nests.pack(self._structure, given)
             return fn(*nests.to_user(args), **nests.to_user(kwargs))
 
         return of_flat
 
 
-def _check_rows(args: tuple[Any, ...], in_axes: Axes) -> None:
-    """Refuses arguments that are ranges, datasets or iterators and are to be mapped over.
+def _check_rows(args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Axes) -> None:
+    """Refuses dicts without an order, and ranges, datasets or iterators that are to be mapped over.
 
     As the user has them: a tf.function makes tuples of some.
     """
     entries: Any = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
     for i, (arg, axis) in enumerate(zip(args, entries)):
+        nests.check_keys(arg, f"args[{i}]")
         if axis is not None:
             nests.check_rows(arg, f"args[{i}]")
+    for key, arg in kwargs.items():
+        nests.check_keys(arg, f"keyword argument {key}")
+
+
+def _check_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuses leaves that a tf.function does not take, which would not say which they are."""
+    names = [*nests.paths(args, "args"), *_names_of_keywords(kwargs)]
+    n_args = len(nests.flatten(args))
+    for i, (leaf, name) in enumerate(zip(nests.flatten((args, kwargs)), names)):
+        leaves.check_tensor(leaf, name, _shared(i >= n_args))
 
 
 def _is_switch(leaf: Any, is_keyword: bool) -> bool:
@@ -349,15 +366,25 @@ def _check_dense(leaf: Any, name: str) -> None:
         )
 
 
-def _mapped_tensor(leaf: Any, axis: int, name: str) -> tuple[tf.Tensor, int]:
+def _names_of_keywords(kwargs: dict[str, Any]) -> list[str]:
+    """For each leaf: ``keyword argument x``, ``keyword argument x['a']``."""
+    keys = sorted(kwargs)
+    return [p for k in keys for p in nests.paths(kwargs[k], f"keyword argument {k}")]
+
+
+def _shared(is_keyword: bool) -> str:
+    """What to do with an argument that all examples share."""
+    if is_keyword:
+        return (
+            "Keyword arguments are mapped over axis 0, but for bools and strings: if all examples "
+            "share it, pass it by position with None in in_axes, or close over it."
+        )
+    return "If all examples share it, set its entry of in_axes to None."
+
+
+def _mapped_tensor(leaf: Any, axis: int, name: str, shared: str) -> tuple[tf.Tensor, int]:
     """The leaf as a tensor, and the axis counted from the front."""
-    try:
-        tensor = tf.convert_to_tensor(leaf)
-    except (TypeError, ValueError) as why:
-        raise ArgumentTypeError(
-            f"{name} is a {type(leaf).__name__} and cannot be mapped over. Expected: a tensor; "
-            "set its entry of in_axes to None to pass it to every example as it is."
-        ) from why
+    tensor = leaves.tensor_of(leaf, name, shared)
     rank = tensor.shape.rank
     if rank is None:
         if axis < 0:
@@ -366,8 +393,8 @@ def _mapped_tensor(leaf: Any, axis: int, name: str) -> tuple[tf.Tensor, int]:
     if not -rank <= axis < rank:
         axes = f"an axis from {-rank} to {rank - 1}" if rank else "at least one axis"
         raise ArgumentError(
-            f"{name} has shape {tensor.shape} and no axis {axis} to map over. Expected: {axes}; "
-            "or None in in_axes if all examples share it."
+            f"{name} has shape {tensor.shape} and no axis {axis} to map over. Expected: {axes}. "
+            f"{shared}"
         )
     return tensor, axis % rank
 
@@ -426,8 +453,9 @@ def _size(
         return known.pop()
     if not elements:
         raise ArgumentError(
-            "No argument is mapped (all entries of in_axes are None), so the number of examples "
-            "is unknown. Map over an argument, or pass axis_size."
+            "No argument is mapped (fn was called without any, or all entries of in_axes are "
+            "None), so the number of examples is unknown. Call the mapped function with a batch, "
+            "or pass axis_size to vmap."
         )
     first = elements[0].tensor
     assert first is not None

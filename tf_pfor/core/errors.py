@@ -6,7 +6,8 @@ was found; and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -18,6 +19,10 @@ class PforError(Exception):
 
 class ArgumentError(PforError, ValueError):
     """An argument of a public function has a wrong value, shape or structure."""
+
+
+class FileError(ArgumentError):
+    """A file that an argument names cannot be read or written."""
 
 
 class ArgumentTypeError(PforError, TypeError):
@@ -80,3 +85,10 @@ class FallbackWarning(UserWarning):
     """Ops of the body run in a sequential loop, since no converter takes them."""
 
     ag_pass_through = True  # where warnings are errors
+
+
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
+    """A sentence with the names that are nearest to a wrong one, a space in front; "" for none."""
+    close = [x for x in known if x.lower() == name.lower()]
+    close = close or difflib.get_close_matches(name, [*known], 3, cutoff)
+    return f" Did you mean {' or '.join(close)}?" if close else ""

@@ -59,6 +59,15 @@ def any_stacked(value: Value | list[Value]) -> bool:
     return value.is_stacked
 
 
+def handle_differs(op: tf.Operation, inputs: Inputs) -> bool:
+    """Whether an op reads or changes another variable, table or queue in each iteration.
+
+    Not an op that moves handles, nor a call, a branch or a loop, which hands a list of them on.
+    """
+    handles = [v for v in inputs.values() if not isinstance(v, list) and v.dtype == tf.resource]
+    return any(v.is_stacked for v in handles) and all(t.dtype != tf.resource for t in op.outputs)
+
+
 def to_tile(rule: Rule, stacked: frozenset[str], inputs: Inputs) -> frozenset[str]:
     """The inputs that must be repeated before ``rule`` can take them."""
     if not isinstance(rule.stacked, frozenset):

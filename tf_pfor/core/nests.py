@@ -135,6 +135,28 @@ def paths(structure: Any, name: str) -> list[str]:
     return [name] * len(flatten(structure))
 
 
+def check_keys(structure: Any, name: str) -> None:
+    """Refuses dicts whose keys have no order: TensorFlow flattens dicts in that order.
+
+    Raises:
+      ArgumentTypeError: for such a dict.
+    """
+    if isinstance(structure, Mapping):
+        try:
+            sorted(structure)
+        except TypeError:
+            kinds = sorted({type(key).__name__ for key in structure})
+            raise ArgumentTypeError(
+                f"{name} is a dict with keys of the types {', '.join(kinds)}, which have no order. "
+                "Expected: keys of one type, such as str."
+            ) from None
+        for key, part in structure.items():
+            check_keys(part, f"{name}[{key!r}]")
+    elif isinstance(structure, (list, tuple)):
+        for i, part in enumerate(structure):
+            check_keys(part, f"{name}[{i}]")
+
+
 def check_rows(structure: Any, name: str) -> None:
     """Refuses what is a sequence of numbers or examples for Python, but no tensor with axis 0.
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
 
 from tf_pfor import _tf
-from tf_pfor.core.errors import RegistrationError
+from tf_pfor.core.errors import RegistrationError, did_you_mean
 
 
 class Stacked(enum.Enum):
@@ -89,8 +89,10 @@ class Registry:
             is False; or if the op has no such input or attribute.
         """
         schema = _tf.schema(rule.op_type)
-        if schema is not None:  # an op that another version of TensorFlow has is tolerated
+        if schema is not None:
             _check_names(rule, schema)
+        elif not _is_own(rule):  # which name the ops of several versions of TensorFlow
+            raise _unknown_op(rule)
         with self._lock:
             known = self._rules.get(rule.op_type, {})
             if override:
@@ -206,11 +208,16 @@ class RegisterPFor:
         outcome: Outcome = Outcome.VECTORIZED,
         note: str = "",
     ):
+        if not isinstance(op_type, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise RegistrationError(
+                "RegisterPFor expects the name of an op type, such as 'MatMul', found "
+                f"{op_type!r} of type {type(op_type).__name__}."
+            )
         self._op_type = op_type
         self._stacked: Pattern = (
-            stacked if isinstance(stacked, Stacked) else frozenset(_names(stacked))
+            stacked if isinstance(stacked, Stacked) else _names(stacked, op_type, "stacked")
         )
-        self._attrs = frozenset(_names(attrs))
+        self._attrs = _names(attrs, op_type, "attrs")
         self._override = override
         self._family = family
         self._outcome = outcome
@@ -236,8 +243,16 @@ class RegisterPFor:
         return function
 
 
-def _names(names: Iterable[str]) -> Iterable[str]:
-    return (names,) if isinstance(names, str) else names
+def _names(names: Iterable[str], op_type: str, argument: str) -> frozenset[str]:
+    if isinstance(names, str):
+        return frozenset([names])
+    try:
+        return frozenset(names)
+    except TypeError:
+        raise RegistrationError(
+            f"RegisterPFor({op_type!r}): {argument} is {names!r}. Expected: a tuple of names of "
+            f"the op's{' inputs, ANY or ALWAYS' if argument == 'stacked' else ' attributes'}."
+        ) from None
 
 
 def source_of(function: Any) -> str:
@@ -254,6 +269,21 @@ def describe(pattern: Pattern) -> str:
     return pattern.value if isinstance(pattern, Stacked) else str(sorted(pattern))
 
 
+def _is_own(rule: Rule) -> bool:
+    """Whether it is a rule of the package: these name what several versions of TensorFlow have."""
+    return getattr(rule.function, "__module__", "").startswith("tf_pfor.converters")
+
+
+def _unknown_op(rule: Rule) -> RegistrationError:
+    _tf.schema.cache_clear()  # the user's library may be loaded after this
+    hint = did_you_mean(rule.op_type, _tf.op_types())
+    return RegistrationError(
+        f"RegisterPFor: TensorFlow has no op type {rule.op_type!r} (registered at {rule.where})."
+        f"{hint} Expected: the name of an OpDef. Load the library of an op of your own first "
+        "(tf.load_op_library)."
+    )
+
+
 def _check_names(rule: Rule, schema: _tf.Schema) -> None:
     inputs = {a.name for a in schema.inputs}
     if isinstance(rule.stacked, frozenset) and not rule.stacked <= inputs:
@@ -261,9 +291,7 @@ def _check_names(rule: Rule, schema: _tf.Schema) -> None:
             f"{rule.op_type} has no input {sorted(rule.stacked - inputs)}; its inputs are "
             f"{[a.name for a in schema.inputs]} (registered at {rule.where})."
         )
-    # Our own rules name the attributes of several versions of TensorFlow.
-    is_own = getattr(rule.function, "__module__", "").startswith("tf_pfor.converters")
-    if not is_own and not rule.attrs <= set(schema.attr_types):
+    if not _is_own(rule) and not rule.attrs <= set(schema.attr_types):
         raise RegistrationError(
             f"{rule.op_type} has no attribute {sorted(rule.attrs - set(schema.attr_types))}; its "
             f"attributes are {sorted(schema.attr_types)} (registered at {rule.where})."

@@ -18,7 +18,7 @@ from tf_pfor.derivatives.pullbacks import differentiated, has_derivative
 from tf_pfor.tracing.caching import UNCACHED, EagerCall, Signatures
 from tf_pfor.tracing.compiled_function import CompiledFunction
 from tf_pfor.tracing.fingerprint import Transformed
-from tf_pfor.tracing.trace import autographed
+from tf_pfor.tracing.user_code import autographed
 
 Argnums = int | Sequence[int]
 Fn = Callable[..., Any]

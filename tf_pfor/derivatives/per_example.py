@@ -25,7 +25,8 @@ from tf_pfor.derivatives.missing_gradients import refuse_constants
 from tf_pfor.derivatives.pullbacks import has_derivative
 from tf_pfor.tracing.caching import UNCACHED, EagerCall
 from tf_pfor.tracing.memory import fitting_block
-from tf_pfor.tracing.trace import autographed, trace
+from tf_pfor.tracing.trace import trace
+from tf_pfor.tracing.user_code import autographed
 
 LossFn = Callable[..., Any]
 _no_autograph = tf.autograph.experimental.do_not_convert

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.core import nests
 from tf_pfor.derivatives.missing_gradients import refuse_constants
-from tf_pfor.tracing.trace import autographed
+from tf_pfor.tracing.user_code import autographed
 
 Map = Callable[[Callable[..., Any], tuple[Any, ...]], Any]
 

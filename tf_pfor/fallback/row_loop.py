@@ -55,6 +55,12 @@ _REFUSED_PARTS = {
 }
 
 
+OTHER_HANDLES = (
+    "its variable, table or queue differs between iterations: read them all outside, and take the "
+    "row of what was read"
+)
+
+
 def why_not(op: tf.Operation, may_loop: bool) -> str:
     """Why ``op`` must not run in a sequential loop; "" if it may."""
     if op.type in _REFUSED:
@@ -146,6 +152,8 @@ def _check_rows(values: Sequence[Value]) -> None:
         if not value.is_tensor and not is_ragged(value):
             why = f"an input is a list of all rows ({value.layout.value}), which has no rows"
             raise CannotVectorize(why)
+        if value.is_stacked and value.dtype == tf.resource:  # kernels take the first one
+            raise CannotVectorize(OTHER_HANDLES)
 
 
 def loop_again(call: tf.Operation, values: Sequence[Value], walker: Conversion) -> list[Value]:

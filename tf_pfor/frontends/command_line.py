@@ -17,6 +17,7 @@ from tf_pfor.core.errors import (
     ArgumentError,
     ArgumentTypeError,
     FallbackWarning,
+    FileError,
     NotVectorizableError,
     PforError,
     VerificationError,
@@ -32,10 +33,14 @@ _SPEC = (
     "iteration"
 )
 _FUNCTION = "the function of one example: package.module:name, path/to/file.py:name"
+_MOST_ROWS = 2**31 - 1
 _EXIT = """exit codes:
   0  done; explain and coverage: all of it is vectorized
   1  something loops or was refused, or does not work
-  2  wrong use, or FUNCTION raised an error"""
+  2  wrong use, or FUNCTION raised an error
+  3  a file cannot be read or written
+  4  FUNCTION, or the file it is in, ended the process
+  130, 141  interrupted; nobody reads what is printed"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,8 +50,19 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: the words behind ``python -m tf_pfor``; those of this process if None.
 
     Returns:
-      The exit code: 0 done, 1 something loops or was refused, 2 wrong use.
+      The exit code: one of those that the help lists.
     """
+    try:
+        code = _run(argv)
+        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
+            sys.stdout.flush()  # or the end of the process finds that nobody reads it
+        return code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141  # as a process that the signal ends
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
         args = _parser().parse_args(argv)
     except SystemExit as why:
@@ -58,14 +74,33 @@ def main(argv: Sequence[str] | None = None) -> int:
             return command(args)
     except (NotVectorizableError, VerificationError) as why:
         return _failed(args, why, 1)
+    except FileError as why:
+        return _failed(args, why, 3)
     except (ArgumentError, ArgumentTypeError) as why:
         return _failed(args, why, 2)
-    except BrokenPipeError:  # who reads stdout has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except SystemExit as why:
+        return _failed(args, _ended(args, why), 4)
+    except KeyboardInterrupt:
+        return _failed(args, "interrupted", 130)
+    except BrokenPipeError:
+        raise
     except Exception as why:  # the user's function, or a bug: the traceback tells
         print("".join(_traceback(why)), end="", file=sys.stderr)
         return 2
+
+
+def _ended(args: argparse.Namespace, why: SystemExit) -> str:
+    """What is said where code of the user ends the process."""
+    from tf_pfor._tf import innermost
+
+    code = "" if why.code is None else repr(why.code)
+    line = innermost(traceback.extract_tb(why.__traceback__)) or getattr(
+        args, "function", args.prog
+    )
+    return (
+        f"sys.exit({code}) was called by {line}. Expected: a file that can be imported, and a "
+        'function that returns. Put what a program does under if __name__ == "__main__".'
+    )
 
 
 def _traceback(why: Exception) -> list[str]:
@@ -76,7 +111,8 @@ def _traceback(why: Exception) -> list[str]:
     frames = [f for f in found.stack if not is_machinery(f.filename)]
     runner = ("runpy", "<frozen")
     frames = [f for f in frames if not any(x in f.filename for x in runner)]
-    is_told = bool(frames) or "in user code:" in str(why)  # AutoGraph's errors have the lines
+    # AutoGraph's errors and those of syntax have the lines.
+    is_told = bool(frames) or "in user code:" in str(why) or isinstance(why, SyntaxError)
     if is_told:
         found.stack = traceback.StackSummary.from_list(frames)
     return list(found.format(chain=not is_told))
@@ -87,7 +123,7 @@ def check() -> None:
     _parser().parse_args(sys.argv[1:])
 
 
-def _failed(args: argparse.Namespace, why: Exception, code: int) -> int:
+def _failed(args: argparse.Namespace, why: Exception | str, code: int) -> int:
     print(f"{args.prog}: {why}", file=sys.stderr)
     return code
 
@@ -198,6 +234,8 @@ def _add_batch(commands: Any) -> None:
 def _count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows")
+    if int(text) > _MOST_ROWS:
+        raise argparse.ArgumentTypeError(f"{text} is more than int32 numbers ({_MOST_ROWS})")
     return int(text)
 
 
@@ -210,10 +248,15 @@ def _explain(args: argparse.Namespace) -> int:
     folder = os.path.dirname(os.path.abspath(args.html or "."))
     if not os.path.isdir(folder):
         raise ArgumentError(f"--html {args.html}: there is no folder {folder}.")
+    if args.html and (os.path.isdir(args.html) or not os.path.basename(args.html)):
+        raise ArgumentError(f"--html {args.html} is a folder. Expected: a file, to be written.")
     report = _of_model(args) or _of_function(args)
-    _print(report, args.format)
     if args.html:
-        report.save(args.html)
+        try:
+            report.save(args.html)
+        except OSError as why:
+            raise FileError(f"--html {args.html} cannot be written: {why.strerror}.") from why
+    _print(report, args.format)
     return int(bool(report.totals["looped"] or report.totals["rejected"]))
 
 
@@ -267,7 +310,7 @@ def _arrays(path: str) -> dict[str, Any]:
             return dict(file)
     except (OSError, ValueError, TypeError) as why:
         reason = f": {why}" if isinstance(why, OSError) else ""
-        raise ArgumentError(
+        raise FileError(
             f"Cannot read {path}{reason}. Expected: a file of np.savez with arrays of numbers and "
             "text. Python objects are not read from files, and numpy cuts zeros at the end of "
             "bytes: give such values to tf_pfor.saved_model.batch(verify=...) in Python."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import difflib
 import os
 import textwrap
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.errors import ArgumentError, did_you_mean
 from tf_pfor.core.registry import REGISTRY, Outcome, Rule, describe
 from tf_pfor.frontends.endpoints import EndpointCoverage, endpoint, measured
 from tf_pfor.frontends.verdicts import verdict
@@ -151,8 +150,7 @@ def coverage(*names: str) -> Coverage:
     op_types = [name.removeprefix("tf.raw_ops.") for name in names if _is_op_type(name)]
     for name in op_types:
         if name not in known:
-            close = difflib.get_close_matches(name, known, 3, 0.7)
-            hint = f" Did you mean {' or '.join(close)}?" if close else ""
+            hint = did_you_mean(name, known)
             raise ArgumentError(
                 f"TensorFlow {tf.__version__} has no op type {name!r}.{hint} Expected: the name of "
                 "an OpDef, such as MatMul or Conv2D, or an endpoint, such as tf.image.resize; "
@@ -168,7 +166,7 @@ def _is_op_type(name: str) -> bool:
 
 def op_types_of_tensorflow() -> list[str]:
     """All op types that this TensorFlow offers to Python."""
-    return sorted(n for n in dir(tf.raw_ops) if n[0].isupper() and _tf.schema(n) is not None)
+    return _tf.op_types()
 
 
 def _of(name: str) -> OpCoverage:

@@ -25,7 +25,7 @@ import tensorflow as tf
 from tf_pfor.api import maps
 from tf_pfor.core import collectives, nests
 from tf_pfor.derivatives import jacobians
-from tf_pfor.tracing.trace import autographed
+from tf_pfor.tracing.user_code import autographed
 
 _PEER = "tensorflow.python.ops.parallel_for."
 _no_autograph = tf.autograph.experimental.do_not_convert

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import difflib
 import functools
 import pathlib
 import textwrap
@@ -16,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.errors import ArgumentError, did_you_mean
 
 TABLE = pathlib.Path(__file__).parent / "endpoints.csv"
 VERDICTS = {
@@ -89,8 +88,7 @@ def endpoint(name: str) -> EndpointCoverage:
         return known[full]
     found = _resolve(full)
     if found is None:
-        close = difflib.get_close_matches(full, known, 3, 0.8)
-        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        hint = did_you_mean(full, known, 0.8)
         raise ArgumentError(
             f"TensorFlow {tf.__version__} has no endpoint {name!r}.{hint} Expected: a function or "
             "class by the name that it is called by, such as tf.math.abs or tf.keras.layers.Dense."

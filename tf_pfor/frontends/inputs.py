@@ -8,6 +8,7 @@ an input of their own.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,10 +20,12 @@ from tf_pfor import _tf
 from tf_pfor.api.explain import describe
 from tf_pfor.api.report import Report
 from tf_pfor.core.errors import ArgumentError
-from tf_pfor.tracing.trace import autographed
+from tf_pfor.tracing.user_code import arguments_of, autographed
 
 KINDS = ("row", "shared", "ragged")
 LENGTHS = "_lengths"  # behind the name of a ragged input or output: its sizes
+_AXES = 253  # of 254 that a tensor may have, one is that of the rows
+_ELEMENTS = 2**63 - 1
 _SPEC = re.compile(r"(?:(?P<kind>\w+):)?(?P<dtype>\w+)(?:\[(?P<dims>[^\]]*)\])?")
 _no_autograph = tf.autograph.experimental.do_not_convert
 
@@ -108,6 +111,10 @@ def parse(text: str, name: str = "") -> Input:
         if size != "None" and not size.isdecimal():
             raise _bad(text, f"{size!r} is neither a size nor None")
         sizes.append(None if size == "None" else int(size))
+    if len(sizes) > _AXES:
+        raise _bad(text, f"it has {len(sizes)} dimensions, and TensorFlow takes {_AXES} of a row")
+    if math.prod(size or 1 for size in sizes) > _ELEMENTS:
+        raise _bad(text, f"it has more than {_ELEMENTS} elements (int64)")
     return checked(name or text, tf.TensorSpec(sizes, dtype), found["kind"] or "row")
 
 
@@ -131,9 +138,10 @@ def of_flat(fn: Callable[..., Any], inputs: Sequence[Input]) -> Callable[..., An
     @_no_autograph
     def of_row(*flat: tf.Tensor) -> Any:
         supply, args = iter(flat), list[tf.Tensor]()
-        for x in inputs:
-            given = next(supply)
-            args.append(_cut(given, next(supply), x) if x.kind == "ragged" else given)
+        with arguments_of(fn):
+            for x in inputs:
+                given = next(supply)
+                args.append(_cut(given, next(supply), x) if x.kind == "ragged" else given)
         return converted(*args)
 
     of_row.__name__ = of_row.__qualname__ = name_of(fn)
@@ -219,7 +227,13 @@ def made(inputs: Sequence[Input], n: int, seed: int = 0) -> list[np.ndarray]:
             raise ArgumentError(f"Input {x.name} has unknown rank: values for it must be given.")
         lead = [] if x.kind == "shared" else [n]
         shape = [*lead, *(_OPEN if size is None else size for size in x.spec.shape)]
-        values = _values(rng, x.spec.dtype, shape)
+        try:
+            values = _values(rng, x.spec.dtype, shape)
+        except (MemoryError, ValueError) as why:  # numpy's: too large for it
+            raise ArgumentError(
+                f"Values of input {x.name} for {n} rows, of shape {shape}, do not fit into memory. "
+                "Measure fewer rows (-n), or smaller ones."
+            ) from why
         found.append(values)
         if x.kind == "ragged":
             sizes = rng.integers(0, _OPEN + 1, [n, len(x.open_axes)])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import numbers
 import os
 import pathlib
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,12 +18,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor._tf import _definitions
 from tf_pfor.api.check import is_close
 from tf_pfor.api.report import Report
-from tf_pfor.core.errors import ArgumentError, VerificationError
-from tf_pfor.core.registry import Outcome
+from tf_pfor.core.errors import ArgumentError, FileError, VerificationError
 from tf_pfor.frontends import inputs as described
 from tf_pfor.frontends.inputs import LENGTHS, Input
 from tf_pfor.frontends.signatures import Batched, Row, name_of, served_name, text_of
@@ -140,7 +141,7 @@ def batch(
     work = tempfile.mkdtemp(prefix=".tf_pfor_", dir=parent)
     try:
         others = {key: model.signatures[key] for key in model.signatures if key != name}
-        _save(model, work, {**others, name: concrete}, report)
+        _save(model, work, {**others, name: concrete})
         given = [x.name for x in row.inputs if x.kind == "shared"]
         _definitions.copy_defaults(source, work, {name: given})
         if rows:
@@ -190,19 +191,22 @@ def explain(
     return dataclasses.replace(report, name=name)
 
 
-def _save(model: Any, path: str, signatures: dict[str, Any], report: Report) -> None:
+def _save(model: Any, path: str, signatures: dict[str, Any]) -> None:
     """Saves with the gradients of tf.custom_gradient, where all that is in them has one.
 
-    A sequential loop is such a function, and may be of ops that have no gradient.
+    A sequential loop is such a function, and may be of ops that have no gradient. TensorFlow then
+    prints a traceback, which is held back, and no gradient is saved: each load says so.
     """
-    looped = [r.op_type for r in report.records if r.outcome is Outcome.LOOPED]
-    if all(_tf.has_gradient_function(op_type) for op_type in looped):
-        try:
+    heard = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(heard):
             tf.saved_model.save(model, path, signatures=signatures)
-            return
-        except ValueError as why:
-            if "tracing gradients" not in str(why):
-                raise
+    except ValueError as why:
+        if "tracing gradients" not in str(why):
+            raise
+    else:
+        print(heard.getvalue(), end="", file=sys.stderr)
+        return
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(model, path, signatures=signatures, options=options)
 
@@ -224,8 +228,17 @@ def _source(path: Any) -> str:
 
 def _target(path: Any, source: str) -> str:
     target = os.path.abspath(os.fspath(path))
-    if pathlib.Path(source) in pathlib.Path(target).parents:
+    if os.path.islink(target):
+        raise ArgumentError(
+            f"{target} is a link. Expected: a new folder, or an empty one: give the path that the "
+            f"link leads to ({os.path.realpath(target)}), or another."
+        )
+    parents = pathlib.Path(os.path.realpath(target)).parents
+    if pathlib.Path(os.path.realpath(source)) in parents:
         raise ArgumentError(f"{target} lies in {source}, which is read. Choose another folder.")
+    nearest = next(x for x in parents if x.exists())
+    if not nearest.is_dir():
+        raise ArgumentError(f"{target} cannot be made: {nearest} is no folder.")
     if os.path.exists(target) and not (os.path.isdir(target) and not os.listdir(target)):
         raise ArgumentError(
             f"{target} exists already. Expected: a new folder, or an empty one. Nothing is "
@@ -237,7 +250,14 @@ def _target(path: Any, source: str) -> str:
 def _loaded(source: str) -> Any:
     if not tf.executing_eagerly():
         raise ArgumentError("A SavedModel is made outside of tf.function and of tf.Graph contexts.")
-    return tf.saved_model.load(source)
+    try:
+        return tf.saved_model.load(source)
+    except Exception as why:  # TensorFlow raises what the first damaged part leads to
+        raise FileError(
+            f"{source} cannot be loaded: {_reason(why)}. It is damaged or not complete, or has ops "
+            "of a library that is not loaded. Save the model again, or load the library first "
+            "(tf.load_op_library)."
+        ) from why
 
 
 def _signature(model: Any, name: str | None, source: str) -> tuple[str, Any]:
@@ -323,11 +343,12 @@ def _compare_row(
         )
 
 
-def _reason(why: tf.errors.OpError) -> str:
+def _reason(why: Exception) -> str:
     """The last line of TensorFlow's message, without the names of ops around it."""
-    text = re.sub(r"\[Op:\w+\]", "", re.split(r"\s*\[\[\{\{node", why.message)[0])
+    message = str(getattr(why, "message", why))
+    text = re.sub(r"\[Op:\w+\]", "", re.split(r"\s*\[\[\{\{node", message)[0])
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(why).__name__
+    return lines[-1].strip().rstrip(".") if lines else type(why).__name__
 
 
 def _shown(x: Any) -> str:

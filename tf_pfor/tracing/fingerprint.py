@@ -27,6 +27,7 @@ from tf_pfor._tf import _functions
 from tf_pfor.tracing import objects
 from tf_pfor.tracing.code_reads import Chain, reads
 from tf_pfor.tracing.identity import Uncacheable, is_library, tokens
+from tf_pfor.tracing.user_code import autographed
 
 BY_IDENTITY, CLOSURE, ARGUMENT = range(3)
 """How a tensor counts: by identity; as an input, but small integers by value; as an input."""
@@ -270,8 +271,8 @@ def transformed(f: Any) -> Transformed | None:
     """How a function of this package was made; None for others, and for wrappers of it."""
     if isinstance(f, _functions.PolymorphicFunction):
         return getattr(f, "made", None)
-    of, function = f.__dict__.get("__tf_pfor_autographed__", (None, None))
-    return Transformed(_functions.autographed, (function,), ()) if of is f else None
+    of, function, caller = f.__dict__.get("__tf_pfor_autographed__", (None, None, ""))
+    return Transformed(autographed, (function,), (caller,)) if of is f else None
 
 
 def _is_exported(f: Any) -> bool:
@@ -340,7 +341,10 @@ def _set(walk: Walk, x: Any, mode: int) -> None:
 def _array(walk: Walk, x: np.ndarray, mode: int) -> None:
     if mode == ARGUMENT:
         known = walk.numbers.get(id(x))
-        return walk.input(x, tf.convert_to_tensor(x) if known is None else walk.inputs[known])
+        try:
+            return walk.input(x, tf.convert_to_tensor(x) if known is None else walk.inputs[known])
+        except (TypeError, ValueError):
+            raise Uncacheable("it holds an array that is no tensor") from None
     if x.dtype.hasobject:
         raise Uncacheable("it holds an array of objects")
     digest = hashlib.blake2b(np.ascontiguousarray(x).data.cast("B") if x.size else b"").digest()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor._tf import _functions, _graphs, _stacks
+from tf_pfor._tf import _graphs, _stacks
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis, entered
 from tf_pfor.core.errors import ArgumentTypeError, UnsupportedStateError
@@ -43,9 +43,6 @@ class Body:
         return [x for x in self.leaves if isinstance(x, tf.Tensor)]
 
 
-autographed = _functions.autographed
-
-
 def trace(
     fn: Callable[..., Any],
     specs: Sequence[tf.TensorSpec],
@@ -75,6 +72,7 @@ def trace(
         kept["placeholders"] = (*args, *inputs[len(args) :])
         with tf.variable_creator_scope(_lifted), entered(axis):
             structure = nests.from_user(fn(*args))
+        nests.check_keys(structure, "The result of the body")
         structure = tf.nest.map_structure(dense, structure)
         kept["structure"] = structure
         kept["leaves"] = nests.flatten(structure)

@@ -372,6 +372,8 @@ class Walker:
         """Applies the first rule that can take the op, else the fallback."""
         reasons: list[str] = []
         otherwise: Any = None
+        if matching.handle_differs(op, inputs):  # rules and kernels take the first one for all
+            raise self._rejected(op, row_loop.OTHER_HANDLES)
         for rule in rules:
             tiling = matching.to_tile(rule, stacked, inputs)
             try:
@@ -397,9 +399,8 @@ class Walker:
                     outcome = Outcome.TILED
             if rule.family != "inline":
                 on_purpose = outcome is Outcome.LOOPED
-                reason = rule.note or (
-                    matching.repeated(tiling) if outcome is Outcome.TILED else ""
-                )
+                tiled = matching.repeated(tiling) if outcome is Outcome.TILED else ""
+                reason = ("; ".join(reasons) if on_purpose else "") or rule.note or tiled
                 self.recorder.add(op, outcome, reason, on_purpose=on_purpose)
             return results
         reason = "; ".join(reasons) or REGISTRY.why_none(op.type, stacked)

@@ -41,7 +41,7 @@ loop_on_purpose(
         "StatelessRandomUniform StatelessRandomUniformFullInt StatelessRandomUniformFullIntV2 "
         "StatelessRandomUniformInt StatelessRandomUniformIntV2 StatelessRandomUniformV2"
     ),
-    "a large draw: the kernel's loop is faster",
+    "more than the seed differs between iterations",
 )
 loop_on_purpose(
     table("StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg"),
@@ -123,7 +123,7 @@ def _check(call: Call, shape: Value) -> int:
         raise CannotVectorize("the shape is not known before running")
     count = size_of(inner)
     if count > philox.SMALL:
-        raise CannotVectorize("it draws many numbers")
+        raise CannotVectorize("it draws many numbers: the kernel's loop is faster")
     if _is_normal(call):
         if call.output_dtype() == tf.float64:
             raise CannotVectorize(f"{philox.KERNEL} (float64)")

@@ -16,7 +16,7 @@ from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.frontends.data._elements import arguments, may_differ
 from tf_pfor.frontends.data._results import Padding
-from tf_pfor.tracing.trace import autographed
+from tf_pfor.tracing.user_code import autographed
 
 _LOG = logging.getLogger("tf_pfor.data")
 _TRIAL = 8  # batches of the dataset that both forms are timed on, again and again

@@ -14,7 +14,7 @@ from tf_pfor.api.report import Report
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.frontends.data import _elements
 from tf_pfor.frontends.data._results import as_dataset_reads
-from tf_pfor.tracing.trace import autographed
+from tf_pfor.tracing.user_code import autographed
 
 _ROWS = 8  # of the batch that is read
 

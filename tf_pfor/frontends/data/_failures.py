@@ -12,7 +12,7 @@ from tf_pfor import _tf
 from tf_pfor.api.maps import check_callable
 from tf_pfor.core.errors import ArgumentTypeError
 from tf_pfor.frontends.data._elements import arguments
-from tf_pfor.tracing.trace import autographed
+from tf_pfor.tracing.user_code import autographed
 
 _NODE = "[[{{node "  # in messages, before the name of an op
 

@@ -12,7 +12,7 @@ from tf_pfor.frontends.data import _choice, _results
 from tf_pfor.frontends.data._options import OF_BATCHES, BatchOptions, Options, Transformation, takes
 from tf_pfor.frontends.data._results import Padding
 from tf_pfor.frontends.data._vectorized import of_batch, padded
-from tf_pfor.tracing.trace import autographed
+from tf_pfor.tracing.user_code import autographed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

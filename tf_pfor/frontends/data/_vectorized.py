@@ -12,7 +12,7 @@ from tf_pfor.api.vmap import vmap
 from tf_pfor.frontends.data import _elements
 from tf_pfor.frontends.data._options import OF_ROWS, RowOptions, of_vmap, takes
 from tf_pfor.frontends.data._results import Padding, as_dataset_reads
-from tf_pfor.tracing.trace import autographed
+from tf_pfor.tracing.user_code import autographed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

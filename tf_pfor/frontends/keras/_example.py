@@ -14,7 +14,7 @@ from tf_pfor.core.axes import Axis, entered
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.frontends.keras import _scopes
 from tf_pfor.frontends.keras._scopes import keras
-from tf_pfor.tracing.trace import autographed
+from tf_pfor.tracing.user_code import autographed
 
 _no_autograph = tf.autograph.experimental.do_not_convert
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import numbers
 from typing import Any
 
@@ -77,10 +78,10 @@ class PerExampleGradientModel(keras.Model):
         self.noise = keras.random.SeedGenerator(seed)
         self._only_of_examples = False
         if model.built:
-            shape = getattr(model, "input_shape", None)
+            inputs = _inputs(model)
             self.built = True
-            if shape is not None:  # which an export asks for
-                self.build(shape)
+            if inputs is not None:  # an export asks for their shapes
+                self.build(tf.nest.map_structure(lambda x: x.shape, inputs))
 
     def build(self, input_shape: Any) -> None:
         """Makes the variables of the model inside, for a batch of this shape."""
@@ -90,6 +91,14 @@ class PerExampleGradientModel(keras.Model):
     def call(self, inputs: Any, training: Any = None) -> Any:
         """The outputs of a batch."""
         return self.model(inputs, training=training)
+
+    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """As in ``keras.Model``, with the inputs of the model inside: their dtypes and names."""
+        known = inspect.signature(super().export).parameters
+        inputs = _inputs(self.model)
+        if inputs is not None and "input_signature" in known and len(args) < 3:
+            kwargs.setdefault("input_signature", [inputs])
+        super().export(filepath, *args, **kwargs)
 
     @property
     def losses(self) -> list[Any]:
@@ -243,6 +252,14 @@ def _over_replicas(count: tf.Tensor) -> tf.Tensor:
 def _penalties(weights: list[Any], dtype: tf.DType) -> list[tf.Tensor]:
     """What the regularizers of weights say."""
     return [tf.cast(tf.reduce_sum(w.regularizer(w)), dtype) for w in weights if w.regularizer]
+
+
+def _inputs(model: Any) -> Any:
+    """The nest of a model's symbolic inputs; None if it was made without, as a subclass is."""
+    inputs = getattr(model, "input", None)
+    if inputs is None and isinstance(model, keras.Sequential):
+        (inputs,) = model.inputs or (None,)
+    return inputs
 
 
 def _check_number(value: Any, name: str, *, may_be_zero: bool) -> None:

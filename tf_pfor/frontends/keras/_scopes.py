@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.tracing.trace import autographed
+from tf_pfor.tracing.user_code import autographed
 
 keras: Any = importlib.import_module("keras")
 _state: Any = importlib.import_module("keras.src.backend.common.global_state")

@@ -16,7 +16,7 @@ from tf_pfor.frontends.drop_in import observed_drop_in
 from tf_pfor.frontends.loops import _vectorized
 from tf_pfor.frontends.loops._independence import Analysis, Dependent, source
 from tf_pfor.frontends.loops._report import LoopRecord
-from tf_pfor.tracing.trace import autographed
+from tf_pfor.tracing.user_code import autographed
 
 _no_autograph = tf.autograph.experimental.do_not_convert
 _under_xla: contextvars.ContextVar[bool] = contextvars.ContextVar("tf_pfor_xla", default=False)
@@ -91,7 +91,7 @@ class Tracer:
             )
         given = args[2] if len(args) > 2 else kwargs["loop_vars"]
         if not any(isinstance(x, tf.TensorArray) for x in tf.nest.flatten(given)):
-            why = "it fills no TensorArray: what it computes is carried from trip to trip"
+            why = "it fills no TensorArray: nothing of each trip is kept"
             return self._kept(LoopRecord(kind, line, False, why), own, args, kwargs)
         if _under_xla.get():
             _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())

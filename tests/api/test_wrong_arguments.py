@@ -1,0 +1,362 @@
+"""What is no tensor, has no rows, or does not fit the function: one error that says what to do."""
+
+import datetime
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests.api.test_errors import Untraced, call, check  # noqa: F401  (a fixture)
+from tests.devices import of_cpus
+from tf_pfor.core.errors import UnsupportedStateError
+
+X = np.ones([3, 2], np.float32)
+WAYS = {
+    "vectorized_map": (tf_pfor.vectorized_map, "elems"),
+    "vmap": (lambda fn, x: tf_pfor.vmap(fn)(x), "args[0]"),
+    "explain": (tf_pfor.explain, "elems"),
+}
+
+
+def _structured():
+    return np.zeros([3], [("a", "f4"), ("b", "i4")])
+
+
+def _dataset():
+    return tf.data.Dataset.range(3)._variant_tensor
+
+
+# By name: how it is made, the error, what the message says behind the name.
+NO_TENSORS = {
+    "objects": (lambda: np.array([None, {}], object), "dtype object", "tf.ragged.constant"),
+    "rows": (lambda: np.array([[1, 2], [3]], object), "dtype object", "np.stack"),
+    "dates": (lambda: np.array(["2020-01-01"], "M8[D]"), "datetime64[D]", "astype('int64')"),
+    "fields": (_structured, "'<f4'", "{k: x[k] for k in ['a', 'b']}"),
+    "records": (lambda: _structured().view(np.recarray), "'<f4'", "{k: x[k]"),
+    "keras": (lambda: keras.Input([2]), "KerasTensor", "tf_pfor.keras.Vectorized"),
+    "keys": (lambda: {1: X, "a": X}, "keys of the types int, str", "keys of one type"),
+    "variable": (lambda: tf.Variable(1.0).handle, "handle (dtype resource)", "share"),
+    "dataset": (_dataset, "handle (dtype variant)", "share"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", NO_TENSORS)
+def test_what_is_no_tensor(way, kind):
+    make, *texts = NO_TENSORS[kind]
+    run, name = WAYS[way]
+    check(
+        lambda fn: fn(),
+        lambda: run(Untraced(), {"x": make()}),
+        tf_pfor.ArgumentTypeError,
+        f"{name}['x'] is a",
+        "xpected",
+        *texts,
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("given", [[1.0, 2.0], [[1, 2], [3, 4]], ["a", "b"], [True]], ids=repr)
+def test_a_list_of_numbers_is_a_nest(call, way, given):
+    run, name = WAYS[way]
+    path = "[0][0]" if isinstance(given[0], list) else "[0]"
+    check(
+        call,
+        lambda: run(Untraced(), given),
+        tf_pfor.ArgumentError,
+        f"{name}{path} is a scalar, {given[0][0] if path == '[0][0]' else given[0]!r}",
+        "[n, ...]",
+        "nest of scalars",
+        "tf.constant([...])",
+    )
+
+
+def test_a_date_in_a_list(call):
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(Untraced(), [datetime.datetime(2020, 1, 1)]),
+        tf_pfor.ArgumentTypeError,
+        "elems[0] is a datetime",
+    )
+
+
+def test_a_result_with_keys_of_several_types(call):
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(lambda x: {1: x, "a": x}, X),
+        tf_pfor.ArgumentTypeError,
+        "The result of the body is a dict with keys of the types int, str",
+    )
+
+
+@pytest.mark.parametrize("form", ["plain", "branch", "gathered"])
+def test_handles_that_differ_between_rows(form):
+    """Kernels take the first of several handles: all rows were those of the first variable."""
+    variables = [tf.Variable([float(i)]) for i in range(3)]
+    handles = tf.stack([v.handle for v in variables])
+
+    def read(handle):
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+
+    def body(handle):
+        tf.raw_ops.AssignAddVariableOp(resource=handle, value=[1.0])
+        if form == "branch":
+            return tf.cond(
+                tf.constant([1.0])[0] > 0.0, lambda: read(handle), lambda: tf.constant([0.0])
+            )
+        return read(handle)
+
+    def run():
+        if form == "gathered":
+            return tf_pfor.pfor(lambda i: body(handles[i]), 3)
+        return tf_pfor.vectorized_map(body, handles)
+
+    with pytest.raises(UnsupportedStateError, match="variable, table or queue differs"):
+        run()
+    assert [v.numpy()[0] for v in variables] == [0.0, 1.0, 2.0]
+
+
+# ---------------------------------------------------------------------------
+# vmap
+# ---------------------------------------------------------------------------
+
+
+def test_vmap_without_arguments(call):
+    check(
+        call,
+        lambda: tf_pfor.vmap(Untraced())(),
+        tf_pfor.ArgumentError,
+        "called without any",
+        "axis_size",
+    )
+
+
+@pytest.mark.parametrize("scale", [2.0, tf.constant(2.0)], ids=["float", "tensor"])
+def test_a_keyword_that_all_rows_share(call, scale):
+    check(
+        call,
+        lambda: tf_pfor.vmap(lambda x, scale: x * scale)(X, scale=scale),
+        tf_pfor.ArgumentError,
+        "keyword argument scale",
+        "by position with None in in_axes",
+        "close over it",
+    )
+
+
+def test_a_keyword_of_another_size_and_of_no_tensor(call):
+    fn = tf_pfor.vmap(lambda x, y: x)
+    name = "keyword argument y"
+    check(call, lambda: fn(X, y=tf.ones([5])), tf_pfor.ArgumentError, f"{name}: shape (5,)")
+    check(call, lambda: fn(X, y=object()), tf_pfor.ArgumentTypeError, f"{name} is a object")
+
+
+def test_keywords_have_no_entry_of_in_axes(call):
+    check(
+        call,
+        lambda: tf_pfor.vmap(Untraced(), in_axes=(0, 1))(X, y=X),
+        tf_pfor.ArgumentError,
+        "in_axes has 2 entries",
+        "Keyword arguments are mapped over axis 0",
+    )
+
+
+# ---------------------------------------------------------------------------
+# A function that does not take what it gets
+# ---------------------------------------------------------------------------
+
+
+def test_a_function_of_several_arguments_gets_one_row(call):
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(lambda a, b: a + b, (X, X)),
+        tf_pfor.ArgumentTypeError,
+        "fn must take one argument, a row of elems, here: a tuple of 2",
+        "<lambda>(a, b)",
+        "test_wrong_arguments.py:",
+        "a, b = row",
+        "tf_pfor.vmap(fn)(*elems)",
+    )
+
+
+@pytest.mark.parametrize("way", ["ragged", "sparse"])
+def test_a_function_of_several_arguments_gets_one_composite_row(way):
+    rows = tf.ragged.constant([[1.0], [2.0, 3.0]])
+    rows = rows.to_sparse() if way == "sparse" else rows
+    check(
+        lambda fn: fn(),
+        lambda: tf_pfor.vectorized_map(lambda a, b: a, (rows, X[:2])),
+        tf_pfor.ArgumentTypeError,
+        "fn must take one argument",
+        "tf_pfor.vmap(fn)(*elems)",
+    )
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [lambda f: tf_pfor.pfor(f, 3), lambda f: tf_pfor.for_loop(f, tf.int32, 3),
+     lambda f: tf_pfor.explain(f, 3)],
+    ids=["pfor", "for_loop", "explain"],
+)  # fmt: skip
+def test_a_loop_gives_one_number(loop):
+    for fn in (lambda i, j: i, lambda: 1):
+        check(
+            lambda run: run(),
+            lambda fn=fn: loop(fn),
+            tf_pfor.ArgumentTypeError,
+            "loop_fn must take one argument, the number of the iteration",
+            "Close over the rest",
+        )
+
+
+def test_vmap_gives_what_it_was_called_with(call):
+    for args, kwargs, text in (
+        ((X,), {}, "missing a required argument: 'b'"),
+        ((X, X, X), {}, "too many positional arguments"),
+        ((X, X), {"q": X}, "unexpected keyword argument 'q'"),
+    ):
+        check(
+            call,
+            lambda a=args, k=kwargs: tf_pfor.vmap(lambda a, b: a)(*a, **k),
+            tf_pfor.ArgumentTypeError,
+            "fn must take what the mapped function is called with",
+            "<lambda>(a, b)",
+            text,
+        )
+
+
+def test_a_wrong_call_inside_of_the_body_is_the_users_own():
+    def inner(a, b):
+        return a + b
+
+    with pytest.raises(TypeError, match="missing 1 required") as caught:
+        tf_pfor.vectorized_map(lambda x: inner(x), X)
+    assert not isinstance(caught.value, tf_pfor.PforError)
+
+
+# ---------------------------------------------------------------------------
+# Python that needs the value of a tensor
+# ---------------------------------------------------------------------------
+
+NEED_VALUES = {
+    "numpy": (lambda x: np.sin(x) + 1, "to NumPy", "tf.experimental.numpy"),
+    "numpy()": (lambda x: x.numpy(), "to NumPy", "tf.numpy_function"),
+    "generator": (lambda x: sum(v * v for v in x), "iterates over", "tf.reduce_sum"),
+    "comprehension": (lambda x: [v * v for v in x], "iterates over", "tf.map_fn"),
+    "sum": (lambda x: sum(x), "iterates over", "for statement"),
+}
+
+
+@pytest.mark.parametrize("kind", NEED_VALUES)
+def test_python_that_needs_values(call, kind):
+    body, *texts = NEED_VALUES[kind]
+    check(
+        call,
+        lambda: tf_pfor.vectorized_map(body, X),
+        tf_pfor.ArgumentTypeError,
+        f"test_wrong_arguments.py:{body.__code__.co_firstlineno}",
+        "traced once",
+        *texts,
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_function_of_numpy(way):
+    check(
+        lambda fn: fn(),
+        lambda: WAYS[way][0](np.sin, X),
+        tf_pfor.ArgumentTypeError,
+        "the function sin",
+        "tf.sin for np.sin",
+    )
+
+
+def test_a_tensor_as_a_bool_without_autograph():
+    @tf.autograph.experimental.do_not_convert
+    def body(x):
+        return x if x[0] > 0 else -x
+
+    check(
+        lambda fn: fn(),
+        lambda: tf_pfor.vectorized_map(body, X),
+        tf_pfor.ArgumentTypeError,
+        "Python bool",
+        "tf.where or tf.cond",
+    )
+
+
+@pytest.mark.parametrize("where", ["eager", "function"])
+@pytest.mark.parametrize("way", ["vectorized_map", "vmap", "pfor", "in a map"])
+def test_an_error_of_shapes_lists_the_users_lines_only(where, way):
+    def body(x):
+        return tf.matmul(x[None], tf.ones([5, 5]))  # the line
+
+    ways = {
+        "vectorized_map": lambda: tf_pfor.vectorized_map(body, X),
+        "vmap": lambda: tf_pfor.vmap(body)(X),
+        "pfor": lambda: tf_pfor.pfor(lambda i: body(tf.constant(X)[i]), 3),
+        "in a map": lambda: tf_pfor.vmap(lambda x: tf_pfor.vmap(body)(x))(X[None]),
+    }
+    run = ways[way] if where == "eager" else tf.function(ways[way])
+    with pytest.raises(ValueError, match="Dimensions must be equal, but are 2 and 5") as caught:
+        run()
+    text = str(caught.value)
+    assert f'{__file__}", line {body.__code__.co_firstlineno + 1}' in text
+    assert os.path.dirname(tf_pfor.__file__) not in text, text
+
+
+# ---------------------------------------------------------------------------
+# When it runs
+# ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        lambda n: tf_pfor.pfor(lambda i: i, n),
+        lambda n: tf_pfor.pfor(lambda i: 3.0, n),
+        lambda n: tf_pfor.pfor(lambda i: i, n, parallel_iterations=2),
+        lambda n: tf_pfor.for_loop(lambda i: i, tf.int32, n),
+    ],
+    ids=["rows", "constant", "blocks", "for_loop"],
+)
+@of_cpus
+def test_negative_iters_when_it_runs_are_named(loop):
+    run = tf.function(loop, input_signature=[tf.TensorSpec([], tf.int64)])
+    assert run(tf.constant(0, tf.int64)).shape == [0]
+    assert run(tf.constant(3, tf.int64)).shape == [3]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"iters must not be negative.*-2"):
+        run(tf.constant(-2, tf.int64))
+
+
+def test_a_size_is_not_checked():
+    """Nothing is emitted for what cannot be negative."""
+    run = tf.function(lambda x: tf_pfor.pfor(lambda i: i, tf.shape(x)[0]))
+    graph = run.get_concrete_function(tf.TensorSpec([None])).graph
+    assert "Assert" not in {op.type for op in graph.get_operations()}
+
+
+# ---------------------------------------------------------------------------
+# RegisterPFor
+# ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("register", "texts"),
+    [
+        (lambda: tf_pfor.RegisterPFor("Chloesky")(lambda call, x: x), ("'Chloesky'", "Cholesky")),
+        (lambda: tf_pfor.RegisterPFor("matmul")(lambda call, a, b: a), ("Did you mean MatMul",)),
+        (lambda: tf_pfor.RegisterPFor("Nothing4")(lambda call: None), ("tf.load_op_library",)),
+        (lambda: tf_pfor.RegisterPFor(3), ("name of an op type", "found 3", "type int")),
+        (lambda: tf_pfor.RegisterPFor(lambda call, x: x), ("name of an op type", "type function")),
+        (lambda: tf_pfor.RegisterPFor("MatMul", stacked=3), ("stacked is 3", "ANY or ALWAYS")),
+        (lambda: tf_pfor.RegisterPFor("MatMul", attrs=3), ("attrs is 3", "attributes")),
+    ],
+)
+def test_registration(register, texts):
+    with pytest.raises(tf_pfor.RegistrationError) as caught:
+        register()
+    for text in texts:
+        assert text in str(caught.value)

@@ -1,0 +1,141 @@
+"""Calls of the user's functions, with AutoGraph; errors of such a call in the user's own terms."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor._tf import _functions, _stacks
+from tf_pfor.core.errors import ArgumentTypeError, PforError
+from tf_pfor.core.registry import source_of
+
+# By who calls: what the function must take, and what to do where it does not.
+_CALLERS = {
+    "vectorized_map": (
+        "fn must take one argument, a row of elems",
+        "Take the row apart in fn (a, b = row), or map a function of several arguments: "
+        "tf_pfor.vmap(fn)(*elems).",
+    ),
+    "pfor": ("loop_fn must take one argument, the number of the iteration", "Close over the rest."),
+    "vmap": (
+        "fn must take what the mapped function is called with",
+        "Call that with the arguments of fn; in_axes has None for those that all examples share.",
+    ),
+    "": ("The function must take what it is called with", "Give it the arguments that it takes."),
+}
+
+_CALL = re.compile(
+    r"missing \d+ required|takes .* positional argument|unexpected keyword|multiple values for"
+)
+
+# By the error of a tensor that has no value yet: what the body does, and what to do instead.
+_NEED_VALUES = (
+    (
+        re.compile(r"Cannot convert a symbolic|Tensor' object has no attribute 'numpy'"),
+        "The body gives a tensor to NumPy, or to Python code that needs its value",
+        "Use TensorFlow's function in its place (tf.sin for np.sin; tf.experimental.numpy has "
+        "NumPy's names), or call the code by tf.numpy_function, in a loop over the rows.",
+    ),
+    (
+        re.compile(r"Iterating over a symbolic"),
+        "The body iterates over a tensor in a comprehension, a generator, sum() or list()",
+        "Use an op of the whole tensor (tf.reduce_sum(v * v)), a for statement, tf.map_fn, or "
+        "tf.unstack where the size is known.",
+    ),
+    (
+        re.compile(r"Using a symbolic .*bool"),
+        "The body takes a tensor as a Python bool where AutoGraph does not convert the code",
+        "Use tf.where or tf.cond, or an if statement in a function whose source can be read.",
+    ),
+)  # fmt: skip
+
+
+def autographed(function: Any, caller: str = "") -> Any:
+    """``function`` with Python control flow on tensors converted, as tf.function does.
+
+    Args:
+      function: the user's.
+      caller: who calls it, for the message where it does not take its arguments.
+
+    Returns:
+      A function that raises ArgumentTypeError where the call cannot be right, and where Python
+      needs the value of a tensor. Other errors are the user's own.
+    """
+    converted = _functions.autographed(function)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return converted(*args, **kwargs)
+        except PforError:
+            raise
+        except (AttributeError, NotImplementedError, TypeError) as why:
+            text = _wrong_call(function, caller, args, kwargs, why) or _needs_value(function, why)
+            if not text:
+                raise
+            raise ArgumentTypeError(text) from None
+
+    vars(call)["__tf_pfor_autographed__"] = (call, function, caller)
+    return call
+
+
+def arguments_of(function: Any) -> contextlib.AbstractContextManager[None]:
+    """Around ops that cut the rows that ``function`` gets: their line is where it is written."""
+    line = _stacks.written_at(source_of(function))
+    return _stacks.made_for("" if _tf.is_library(line.rpartition(":")[0]) else line)
+
+
+def _wrong_call(
+    function: Callable[..., Any], caller: str, args: tuple[Any, ...], kwargs: dict[str, Any],
+    why: Exception,
+) -> str:  # fmt: skip
+    """The message if a function cannot be called with these arguments; "" if it can."""
+    if not isinstance(why, TypeError) or not _CALL.search(str(why)):
+        return ""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return ""
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as problem:
+        expected, advice = _CALLERS[caller]
+        given = ", ".join([*map(_described, args), *(f"{k}=..." for k in kwargs)]) or "nothing"
+        return (
+            f"{expected}, here: {given}. Found: {_name_of(function)}{signature} "
+            f"({_stacks.written_at(source_of(function))}): {problem}. {advice}"
+        )
+    return ""
+
+
+def _described(x: Any) -> str:
+    if isinstance(x, tf.Tensor):
+        return f"a tensor of shape {x.shape}"
+    if isinstance(x, dict):
+        return f"a dict of {', '.join(map(repr, x))}"
+    if isinstance(x, (list, tuple)):
+        return f"a {type(x).__name__} of {len(x)}"
+    return f"a {type(x).__name__}"
+
+
+def _needs_value(function: Any, why: Exception) -> str:
+    """The message if Python needs the value of a tensor that is traced; "" for other errors."""
+    text = str(why)
+    for pattern, problem, advice in _NEED_VALUES:
+        if pattern.search(text):
+            where = _functions.user_line_of(why) or f"the function {_name_of(function)}"
+            return (
+                f"{problem}: {where}. The body is traced once for all rows, and its tensors have "
+                f"no values then. {advice}"
+            )
+    return ""
+
+
+def _name_of(function: Any) -> str:
+    name = getattr(function, "__qualname__", "") or getattr(function, "__name__", "")
+    return str(name).split("<locals>.")[-1] or type(function).__name__
