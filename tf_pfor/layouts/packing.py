@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor.core.values import Cell
+from tf_pfor.layouts.pieces import Numbers, copied, copies_pieces, of_ranges, with_gradient
 from tf_pfor.layouts.row_sizes import RowSizes, Size, beside, count_of, dim
 
 
@@ -108,10 +108,15 @@ def pack(padded: tf.Tensor, sizes: Sequence[Size]) -> tf.Tensor:
     """[n, largest, ...] -> [total, ...]."""
     count = len(sizes)
     room = _room_in(padded, count)
-    at = places_of(sizes, room)
 
     def gathered(x: tf.Tensor) -> tf.Tensor:
-        made = tf.gather_nd(x, at)
+        if count == 1 and copies_pieces():
+            shape = tf.shape(x)
+            flat = tf.reshape(x, tf.concat([shape[:1] * shape[1], shape[2:]], 0))
+            flat.set_shape([None, *x.shape[2:]])
+            size: Any = sizes[0]
+            return copied(flat, *of_ranges(flat, tf.range(shape[0]) * shape[1], size.tensor))
+        made = tf.gather_nd(x, places_of(sizes, room))
         made.set_shape([None, *padded.shape[count + 1 :]])
         return made
 
@@ -178,18 +183,7 @@ def _copies(dtype: tf.DType, sizes: Sequence[Size], rest: tf.TensorShape) -> boo
     others = [s for s in sizes if not isinstance(s, RowSizes)]
     is_one = len(others) == len(sizes) - 1 and all(isinstance(s, int) and s == 1 for s in others)
     is_known = rest.is_fully_defined() and 0 not in rest
-    return is_one and is_known and dtype in _DTYPES and not _is_converted() and not _has_gpu()
-
-
-def _is_converted() -> bool:
-    """Whether XLA, or a map around, makes something else of what is emitted."""
-    graph = tf.compat.v1.get_default_graph()
-    return _tf.in_xla_context(graph) or _tf.in_body(graph)
-
-
-@functools.cache
-def _has_gpu() -> bool:
-    return bool(tf.config.list_physical_devices("GPU"))
+    return is_one and is_known and dtype in _DTYPES and copies_pieces()
 
 
 def _with_gradient(
@@ -199,36 +193,18 @@ def _with_gradient(
     room: Sequence[Any],
     gradient: Callable[[tf.Tensor, Sequence[Size], Sequence[Any]], tf.Tensor],
 ) -> tf.Tensor:
-    """``make(x)`` and its gradient, that of the kernels where others convert what is emitted.
+    """``make(x)`` and its gradient, which needs the sizes and the room."""
+    all_of = (*sizes, *room)
+    numbers = [s.tensor if isinstance(s, RowSizes) else s for s in all_of if not isinstance(s, int)]
 
-    Numbers that the gradient needs are inputs as well: it may be asked for in another graph, and
-    its own gradient in a third one.
-    """
-    if not (x.dtype.is_floating or x.dtype.is_complex) or _is_converted():
-        return make(x)
-    shape, all_of = x.shape, (*sizes, *room)
-    given = [s.tensor if isinstance(s, RowSizes) else s for s in all_of if not isinstance(s, int)]
+    def back(dy: tf.Tensor, seen: Numbers | None) -> tf.Tensor:
+        own: list[Any] = [*all_of]
+        if seen is not None:
+            supply = iter(seen)
+            own = [s if isinstance(s, int) else _like(s, next(supply)) for s in all_of]
+        return gradient(dy, own[: len(sizes)], own[len(sizes) :])
 
-    @tf.custom_gradient
-    def made(t: tf.Tensor, *numbers: tf.Tensor) -> Any:
-        def back(dy: Any) -> Any:
-            own: list[Any] = [*all_of]
-            graph = tf.compat.v1.get_default_graph()
-            if not all(tf.is_symbolic_tensor(n) and n.graph is graph for n in numbers):
-                supply = iter([tf.identity(n) for n in numbers])
-                own = [s if isinstance(s, int) else _like(s, next(supply)) for s in all_of]
-            dy = tf.convert_to_tensor(dy)  # it may be slices
-            found = gradient(dy, own[: len(sizes)], own[len(sizes) :])
-            found.set_shape(shape)
-            return (found, *[None] * len(numbers))
-
-        return make(t), back
-
-    found = made(*[_tf.captured(t) for t in (x, *given)])  # in a branch, as its gradient sees them
-    # What is loaded from a SavedModel takes dense gradients only: that of a Reshape is dense.
-    rest = found.shape[1:]
-    is_known = rest.is_fully_defined() and 0 not in rest
-    return tf.reshape(found, [-1, *rest] if is_known else tf.shape(found))
+    return with_gradient(make, x, numbers, back)
 
 
 def _like(size: Any, number: tf.Tensor) -> Any:
