@@ -28,14 +28,16 @@ def largest(size: Size) -> Any:
     return _shared([size], "largest", lambda: tf.reduce_max(tf.concat([size.tensor, [0]], 0)))
 
 
-def _shared(sizes: Sequence[Size], key: Any, make: Callable[[], tf.Tensor]) -> tf.Tensor:
+def _shared(
+    sizes: Sequence[Size], key: Any, make: Callable[[], tf.Tensor], room: Sequence[Any] = ()
+) -> tf.Tensor:
     """What is made of sizes: one tensor, beside the first of them that differs between rows."""
     first = next(s for s in sizes if isinstance(s, RowSizes))
     if any(isinstance(s, tf.Tensor) for s in sizes) or not tf.is_symbolic_tensor(first.tensor):
         return make()
     names = (key, *[id(s) if isinstance(s, RowSizes) else ("int", s) for s in sizes])
     if names not in first.shared:  # what is named by its id must live as long
-        first.shared[names] = (beside(first.tensor, make), [*sizes])
+        first.shared[names] = (beside(first.tensor, make), [*sizes, *room])
     return first.shared[names][0]
 
 
@@ -43,9 +45,12 @@ def _shared_in(
     sizes: Sequence[Size], room: Sequence[Any], key: str, make: Callable[[], tf.Tensor]
 ) -> tf.Tensor:
     """The same, of a padded form, where it is known how much room that has."""
-    if not all(isinstance(most, int) for most in room):
+    first = next(s for s in sizes if isinstance(s, RowSizes)).tensor
+    graph = first.graph if tf.is_symbolic_tensor(first) else None
+    if not all(isinstance(most, int) or most.graph is graph for most in room):
         return make()
-    return _shared(sizes, (key, *room), make)
+    names = [most if isinstance(most, int) else ("tensor", id(most)) for most in room]
+    return _shared(sizes, (key, *names), make, room)
 
 
 def mask_of(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
@@ -56,11 +61,11 @@ def mask_of(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
         is_whole = True
         for axis, (size, most) in enumerate(zip(sizes, room)):
             if isinstance(size, RowSizes):
-                at: Any = np.arange(most, dtype=np.int32) if isinstance(most, int) else None
-                own = (tf.range(most) if at is None else at) < size.tensor[:, None]
-                where: list[Any] = [tf.newaxis] * len(sizes)
-                where[axis] = slice(None)
-                masks.append(own[(slice(None), *where)])
+                known = isinstance(most, int)
+                at: Any = np.arange(most, dtype=np.int32) if known else tf.range(most)
+                behind = [1] * (len(sizes) - 1 - axis)
+                at = tf.reshape(at, [-1, *behind]) if behind else at
+                masks.append(at < tf.reshape(size.tensor, [-1, *[1] * len(sizes)]))
             else:
                 is_whole = is_whole and isinstance(most, int) and most == 1
         found = functools.reduce(operator.and_, masks)
@@ -78,7 +83,8 @@ def masked(tensor: tf.Tensor, sizes: Sequence[Size], other: Any = 0) -> tf.Tenso
     """[n, largest, ...] with ``other`` in the padding; no gradient comes back from there."""
     count = len(sizes)
     mask: Any = mask_of(sizes, _room_in(tensor, count))
-    mask = mask[(..., *[tf.newaxis] * (_rank(tensor) - 1 - count))]
+    more = _rank(tensor) - 1 - count
+    mask = mask[(..., *[tf.newaxis] * more)] if more else mask
     if tensor.dtype == tf.string:
         return tf.where(mask, tensor, tf.constant(""))
     return tf.where(mask, tensor, tf.constant(np.asarray(other, tensor.dtype.as_numpy_dtype)))

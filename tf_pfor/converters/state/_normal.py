@@ -53,7 +53,7 @@ _HALF_PI_INVERSE = float.fromhex("0x1.45f306dc9c883p+23")  # times 2**24
 
 
 def drawn(words: philox.Words, dtype: tf.DType, count: int) -> tf.Tensor:
-    """Normal numbers [n, count] of blocks (two by two, [n, blocks, 2]): float32, half or bfloat16."""
+    """Normal numbers [n, count] of blocks (two by two): float32, half or bfloat16."""
     first, second = (philox.uniform(x, tf.float32) for x in words)  # [n, blocks, 2]: two pairs
     radius = _radius(tf.maximum(first, np.float32(1e-7)))
     angle = tf.cast(2.0 * math.pi * tf.cast(second, _DOUBLE), tf.float32)
