@@ -9,6 +9,7 @@ import tensorflow as tf
 import tf_pfor
 from tests.frontends.datasets import Dataset, assert_rows, results, rows
 from tf_pfor.data import filter_map_and_batch, map_and_batch, vectorize
+from tf_pfor.frontends.data._choice import Cost
 
 WORDS = ["a b c", "", "d", "e f", "g h i j"]
 
@@ -219,7 +220,33 @@ class TestChoose:
         monkeypatch.setattr("tf_pfor.frontends.data._choice._SECONDS", 0.1)
         with caplog.at_level(logging.INFO, "tf_pfor.data"):
             Dataset.range(2000).apply(map_and_batch(lambda i: i * 2, 500, choose="auto"))
-        assert "in a loop: vectorized" in caplog.text
+        assert "4 batches: vectorized" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("dataset", "chosen"),
+        [
+            (Dataset.range(60), "loop"),
+            (Dataset.range(10_000), "vectorized"),
+            (Dataset.range(60).repeat(), "vectorized"),
+            (Dataset.range(60).filter(lambda i: i < 50), "loop"),
+        ],
+    )
+    def test_auto_counts_the_start_of_an_iterator(self, caplog, monkeypatch, dataset, chosen):
+        """The vectorized form starts late and is fast: it wins from 197 batches on."""
+        slow, fast = Cost((2.0, 2.0), (1.0, 1.0)), Cost((100.0, 100.0), (0.5, 0.5))
+        costs = iter([fast, slow] * 2)
+        monkeypatch.setattr("tf_pfor.frontends.data._choice._cost", lambda _: next(costs))
+        with caplog.at_level(logging.INFO, "tf_pfor.data"):
+            found = dataset.apply(map_and_batch(lambda i: i * 2, 1, choose="auto"))
+        assert caplog.text.strip().endswith(f": {chosen}.")
+        assert_rows(rows(found.take(50)), [[2 * i] for i in np.arange(50)])
+
+    def test_what_an_epoch_costs(self):
+        cost = Cost((2.0, 10.0), (1.0, 4.0)).least(Cost((3.0, 9.0), (0.5, 5.0)))
+        assert cost == Cost((2.0, 9.0), (0.5, 4.0))
+        assert cost.of_epoch(1) == 2.0 * 9.0
+        assert cost.of_epoch(11) == (2.0 + 10 * 0.5) * (9.0 + 10 * 4.0)
+        assert cost.of_epoch(None) == 0.5 * 4.0
 
     def test_auto_of_no_elements(self):
         found = Dataset.range(0).apply(map_and_batch(lambda i: i * 2, 32, choose="auto"))

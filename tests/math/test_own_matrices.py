@@ -134,3 +134,42 @@ def test_under_jit_compile():
 
     want = [tf.reduce_sum(linalg.eigvalsh(symmetric(r[:m])) ** 3) for r, m in zip(x, k)]
     np.testing.assert_allclose(run(x, k), want, rtol=1e-5)
+
+
+UNEVEN = {
+    "product": lambda a, b: tf.linalg.matvec(a, b, transpose_a=True),
+    "least squares": lambda a, b: linalg.lstsq(a, b[:, None]),
+    "solution": lambda a, b: linalg.solve(a @ tf.transpose(a) + tf.eye(tf.size(b)), b[:, None]),
+    "sum of a product": lambda a, b: tf.reduce_sum(tf.transpose(a) @ b[:, None]),
+}
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+@pytest.mark.parametrize("is_padded", [False, True])
+def test_two_operands_of_own_size(name, is_padded):
+    """Of one size in each row, which nothing says before it runs; else an error says so."""
+    lengths, body = [3, 5, 2, 4], UNEVEN[name]
+    a = tf.RaggedTensor.from_row_lengths(tf.cast(R([14, 2], [3, 4]), tf.float32), lengths)
+    b = tf.RaggedTensor.from_row_lengths(R([14], [5, 6]), lengths)
+
+    def fn(row):
+        x, y = row
+        return body(tf.nn.softmax(x, 0), tf.nn.softmax(y)) if is_padded else body(x, y)
+
+    found = tf_pfor.vectorized_map(fn, (a, b), fallback="error")
+    for i in range(4):
+        np.testing.assert_allclose(found[i], fn((a[i], b[i])), rtol=2e-3, atol=2e-4)
+    other = tf.RaggedTensor.from_row_lengths(b.values, [3, 5, 3, 3])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="differ in some iterations"):
+        tf_pfor.vectorized_map(fn, (a, other), fallback="error")
+
+
+def test_least_squares_are_not_many_ops():
+    specs = [
+        tf.RaggedTensorSpec([None, None, 2], ragged_rank=1),
+        tf.RaggedTensorSpec([None, None, 1], ragged_rank=1),
+    ]
+    mapped = tf.function(lambda *rows: tf_pfor.vectorized_map(lambda r: linalg.lstsq(*r), rows))
+    graph = mapped.get_concrete_function(*specs).graph.as_graph_def()
+    inside = [node for function in graph.library.function for node in function.node_def]
+    assert len(graph.node) + len(inside) <= 720

@@ -98,6 +98,15 @@ def test_fold_in_and_explicit_philox():
     )
 
 
+@pytest.mark.parametrize(("name", "most"), [("int", 240), ("uniform", 240), ("normal", 360)])
+def test_a_draw_is_few_ops(name, most):
+    """A new iterator of a tf.data pipeline takes its time for each of them."""
+    mapped = tf.function(lambda seeds: tf_pfor.vectorized_map(DRAWS[name], seeds))
+    graph = mapped.get_concrete_function(tf.TensorSpec([None, 2], tf.int32)).graph
+    assert not [op for op in graph.get_operations() if "MapDefun" in op.type]
+    assert len(graph.get_operations()) <= most
+
+
 def test_an_invariant_seed_is_one_draw():
     found = tf_pfor.vectorized_map(
         lambda x: x + tf.random.stateless_normal([3], [1, 2]), tf.zeros([N])

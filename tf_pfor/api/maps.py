@@ -24,6 +24,7 @@ from tf_pfor.core.settings import Settings
 from tf_pfor.core.values import dims
 from tf_pfor.tracing.caching import UNCACHED, EagerCall
 from tf_pfor.tracing.memory import AUTO, check_budget
+from tf_pfor.tracing.row_numbers import in_front
 from tf_pfor.tracing.trace import dense
 from tf_pfor.tracing.user_code import arguments_of, autographed
 
@@ -268,7 +269,7 @@ def vectorized_map(
     )  # fmt: skip
     options = (settings, bool(warn), axes.check_name(axis_name), *blocks)
     if tf.executing_eagerly() and not progress:
-        result = EagerCall(_vectorized_map, (fn,), (elems,), options)()
+        result = EagerCall(_vectorized_map, (fn,), (elems,), options, rows=in_front)()
         if result is not UNCACHED:
             return result
     return _vectorized_map(fn, elems, *options)

@@ -27,6 +27,7 @@ from tf_pfor.tracing.caching import UNCACHED, EagerCall, Signatures
 from tf_pfor.tracing.compiled_function import CompiledFunction
 from tf_pfor.tracing.fingerprint import Transformed
 from tf_pfor.tracing.memory import advised
+from tf_pfor.tracing.row_numbers import Rows
 from tf_pfor.tracing.user_code import arguments_of, autographed
 
 Axes = Any
@@ -133,11 +134,13 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
     """
     jit_compile: bool | None = options[-1]
     settings: Settings = options[2]
+    axis_size: int | None = options[0]
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
         return _map(fn, in_axes, out_axes, args, kwargs, *options)
 
     own: dict[Any, Any] = {}
+    rows = functools.partial(_rows, in_axes) if axis_size is None else None
 
     @functools.cache  # a tf.function is dear to make, and seldom needed
     def compiled() -> Any:
@@ -150,7 +153,9 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
             return mapped(*args, **kwargs)
         if tf.executing_eagerly():
             closures = (fn, in_axes, out_axes)
-            eager = EagerCall(_map, closures, (args, kwargs), options, jit_compile, own, noted)
+            eager = EagerCall(
+                _map, closures, (args, kwargs), options, jit_compile, own, noted, rows
+            )
             result = eager()
             if result is not UNCACHED:
                 return result
@@ -191,6 +196,17 @@ def _map(
         budget=budget,
     )
     return run(job, plan.elements, plan.n)
+
+
+def _rows(in_axes: Axes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Rows:
+    """Where the number of rows stands; nowhere if ``in_axes`` does not fit."""
+    if isinstance(in_axes, (list, tuple)) and len(in_axes) != len(args):
+        return Rows([])
+    given, named = nests.from_user((args, kwargs))
+    axes = nests.spread(tuple(in_axes) if isinstance(in_axes, list) else in_axes, given, "in_axes")
+    owners = [x for x in tf.nest.flatten(given) for _ in nests.flatten(x)]
+    by_name = [(x, 0) for x in tf.nest.flatten(named) if not _is_switch(x, True)]
+    return Rows([*zip(owners, axes), *by_name])
 
 
 def _gradients_of_rows(

@@ -18,6 +18,7 @@ from tf_pfor.derivatives.pullbacks import differentiated, has_derivative
 from tf_pfor.tracing.caching import UNCACHED, EagerCall, Signatures
 from tf_pfor.tracing.compiled_function import CompiledFunction
 from tf_pfor.tracing.fingerprint import Transformed
+from tf_pfor.tracing.row_numbers import in_front
 from tf_pfor.tracing.user_code import autographed
 
 Argnums = int | Sequence[int]
@@ -214,6 +215,7 @@ def _compiled(fn: Fn, argnums: Argnums, has_aux: bool, compute: Any, extra: int)
         return _differentiate(*closures, args, kwargs, extra)
 
     own: dict[Any, Any] = {}
+    rows = functools.partial(in_front, are_seen=True)
 
     @functools.cache  # a tf.function is dear to make, and seldom needed
     def function() -> Any:
@@ -226,7 +228,9 @@ def _compiled(fn: Fn, argnums: Argnums, has_aux: bool, compute: Any, extra: int)
             # differentiate them wrongly. What happens in a function it does not see.
             inside = function() if _tf.may_record_gradients() else traced
             return inside(*args, **kwargs)
-        eager = EagerCall(_differentiate, closures, (args, kwargs), options, own=own, noted=noted)
+        eager = EagerCall(
+            _differentiate, closures, (args, kwargs), options, own=own, noted=noted, rows=rows
+        )
         result = eager()
         return function()(*args, **kwargs) if result is UNCACHED else result
 

@@ -25,6 +25,7 @@ from tf_pfor.derivatives.missing_gradients import refuse_constants
 from tf_pfor.derivatives.pullbacks import has_derivative
 from tf_pfor.tracing.caching import UNCACHED, EagerCall
 from tf_pfor.tracing.memory import fitting_block
+from tf_pfor.tracing.row_numbers import Rows, in_front
 from tf_pfor.tracing.trace import trace
 from tf_pfor.tracing.user_code import autographed
 
@@ -214,10 +215,14 @@ def _cached(
 ) -> Any:
     """Runs ``implementation(loss_fn, *arguments, *options)``, by a kept trace where possible."""
     if tf.executing_eagerly():
-        result = EagerCall(implementation, (loss_fn,), arguments, options)()
+        result = EagerCall(implementation, (loss_fn,), arguments, options, rows=_rows)()
         if result is not UNCACHED:
             return result
     return implementation(loss_fn, *arguments, *options)
+
+
+def _rows(variables: Any, batch: tuple[Any, ...], *shared: Any) -> Rows:
+    return in_front(batch, shared=(variables, shared))
 
 
 @_no_autograph

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor.core.values import Cell
+from tf_pfor.layouts.pieces import Numbers, copied, copies_pieces, of_ranges, with_gradient
 from tf_pfor.layouts.row_sizes import RowSizes, Size, beside, count_of, dims_of
 
 
@@ -32,14 +32,16 @@ def largest(size: Size) -> Any:
     return _shared([size], "largest", lambda: tf.reduce_max(tf.concat([size.tensor, [0]], 0)))
 
 
-def _shared(sizes: Sequence[Size], key: Any, make: Callable[[], tf.Tensor]) -> tf.Tensor:
+def _shared(
+    sizes: Sequence[Size], key: Any, make: Callable[[], tf.Tensor], room: Sequence[Any] = ()
+) -> tf.Tensor:
     """What is made of sizes: one tensor, beside the first of them that differs between rows."""
     first = next(s for s in sizes if isinstance(s, RowSizes))
     if any(isinstance(s, tf.Tensor) for s in sizes) or not tf.is_symbolic_tensor(first.tensor):
         return make()
     names = (key, *[id(s) if isinstance(s, RowSizes) else ("int", s) for s in sizes])
     if names not in first.shared:  # what is named by its id must live as long
-        first.shared[names] = (beside(first.tensor, make), [*sizes])
+        first.shared[names] = (beside(first.tensor, make), [*sizes, *room])
     return first.shared[names][0]
 
 
@@ -47,9 +49,12 @@ def _shared_in(
     sizes: Sequence[Size], room: Sequence[Any], key: str, make: Callable[[], tf.Tensor]
 ) -> tf.Tensor:
     """The same, of a padded form, where it is known how much room that has."""
-    if not all(isinstance(most, int) for most in room):
+    first = next(s for s in sizes if isinstance(s, RowSizes)).tensor
+    graph = first.graph if tf.is_symbolic_tensor(first) else None
+    if not all(isinstance(m, int) or (graph is not None and m.graph is graph) for m in room):
         return make()
-    return _shared(sizes, (key, *room), make)
+    names = [most if isinstance(most, int) else ("tensor", id(most)) for most in room]
+    return _shared(sizes, (key, *names), make, room)
 
 
 def mask_of(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
@@ -60,24 +65,17 @@ def mask_of(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
         is_whole = True
         for axis, (size, most) in enumerate(zip(sizes, room)):
             if isinstance(size, RowSizes):
-                at: Any = np.arange(most, dtype=np.int32) if isinstance(most, int) else None
-                at = tf.range(most) if at is None else at
-                own = tf.less(at, tf.expand_dims(size.tensor, 1))
-                masks.append(own if len(sizes) == 1 else _with_axes(own, axis, len(sizes)))
+                known = isinstance(most, int)
+                at: Any = np.arange(most, dtype=np.int32) if known else tf.range(most)
+                behind = [1] * (len(sizes) - 1 - axis)
+                at = tf.reshape(at, [-1, *behind]) if behind else at
+                masks.append(at < tf.reshape(size.tensor, [-1, *[1] * len(sizes)]))
             else:
                 is_whole = is_whole and isinstance(most, int) and most == 1
         found = functools.reduce(operator.and_, masks)
         return found if is_whole else tf.broadcast_to(found, tf.stack([tf.shape(found)[0], *room]))
 
     return _shared_in(sizes, room, "mask", make)
-
-
-def _with_axes(own: tf.Tensor, axis: int, count: int) -> tf.Tensor:
-    """[n, room] -> [n, 1, ..., room, ..., 1], of so many axes behind the first."""
-    for k in range(count):
-        if k != axis:
-            own = tf.expand_dims(own, k + 1)
-    return own
 
 
 def places_of(sizes: Sequence[Size]) -> tf.Tensor:
@@ -93,7 +91,8 @@ def masked(tensor: tf.Tensor, sizes: Sequence[Size], other: Any = 0) -> tf.Tenso
     """[n, largest, ...] with ``other`` in the padding; no gradient comes back from there."""
     count = len(sizes)
     mask: Any = mask_of(sizes, _room_in(tensor, count))
-    mask = mask[(..., *[tf.newaxis] * (_rank(tensor) - 1 - count))]
+    more = _rank(tensor) - 1 - count
+    mask = mask[(..., *[tf.newaxis] * more)] if more else mask
     if tensor.dtype == tf.string:
         return tf.where(mask, tensor, tf.constant(""))
     return tf.where(mask, tensor, tf.constant(np.asarray(other, tensor.dtype.as_numpy_dtype)))
@@ -123,10 +122,15 @@ def pack(padded: tf.Tensor, sizes: Sequence[Size]) -> tf.Tensor:
     """[n, largest, ...] -> [total, ...]."""
     count = len(sizes)
     room = _room_in(padded, count)
-    at = places_of(sizes)
 
     def gathered(x: tf.Tensor) -> tf.Tensor:
-        made = tf.gather_nd(x, at)
+        if count == 1 and copies_pieces():
+            shape = tf.shape(x)
+            flat = tf.reshape(x, tf.concat([shape[:1] * shape[1], shape[2:]], 0))
+            flat.set_shape([None, *x.shape[2:]])
+            size: Any = sizes[0]
+            return copied(flat, *of_ranges(flat, tf.range(shape[0]) * shape[1], size.tensor))
+        made = tf.gather_nd(x, places_of(sizes))
         made.set_shape([None, *padded.shape[count + 1 :]])
         return made
 
@@ -193,18 +197,7 @@ def _copies(dtype: tf.DType, sizes: Sequence[Size], rest: tf.TensorShape) -> boo
     others = [s for s in sizes if not isinstance(s, RowSizes)]
     is_one = len(others) == len(sizes) - 1 and all(isinstance(s, int) and s == 1 for s in others)
     is_known = rest.is_fully_defined() and 0 not in rest
-    return is_one and is_known and dtype in _DTYPES and not _is_converted() and not _has_gpu()
-
-
-def _is_converted() -> bool:
-    """Whether XLA, or a map around, makes something else of what is emitted."""
-    graph = tf.compat.v1.get_default_graph()
-    return _tf.in_xla_context(graph) or _tf.in_body(graph)
-
-
-@functools.cache
-def _has_gpu() -> bool:
-    return bool(tf.config.list_physical_devices("GPU"))
+    return is_one and is_known and dtype in _DTYPES and copies_pieces()
 
 
 def _with_gradient(
@@ -214,36 +207,18 @@ def _with_gradient(
     room: Sequence[Any],
     gradient: Callable[[tf.Tensor, Sequence[Size], Sequence[Any]], tf.Tensor],
 ) -> tf.Tensor:
-    """``make(x)`` and its gradient, that of the kernels where others convert what is emitted.
+    """``make(x)`` and its gradient, which needs the sizes and the room."""
+    all_of = (*sizes, *room)
+    numbers = [s.tensor if isinstance(s, RowSizes) else s for s in all_of if not isinstance(s, int)]
 
-    Numbers that the gradient needs are inputs as well: it may be asked for in another graph, and
-    its own gradient in a third one.
-    """
-    if not (x.dtype.is_floating or x.dtype.is_complex) or _is_converted():
-        return make(x)
-    shape, all_of = x.shape, (*sizes, *room)
-    given = [s.tensor if isinstance(s, RowSizes) else s for s in all_of if not isinstance(s, int)]
+    def back(dy: tf.Tensor, seen: Numbers | None) -> tf.Tensor:
+        own: list[Any] = [*all_of]
+        if seen is not None:
+            supply = iter(seen)
+            own = [s if isinstance(s, int) else _like(s, next(supply)) for s in all_of]
+        return gradient(dy, own[: len(sizes)], own[len(sizes) :])
 
-    @tf.custom_gradient
-    def made(t: tf.Tensor, *numbers: tf.Tensor) -> Any:
-        def back(dy: Any) -> Any:
-            own: list[Any] = [*all_of]
-            graph = tf.compat.v1.get_default_graph()
-            if not all(tf.is_symbolic_tensor(n) and n.graph is graph for n in numbers):
-                supply = iter([tf.identity(n) for n in numbers])
-                own = [s if isinstance(s, int) else _like(s, next(supply)) for s in all_of]
-            dy = tf.convert_to_tensor(dy)  # it may be slices
-            found = gradient(dy, own[: len(sizes)], own[len(sizes) :])
-            found.set_shape(shape)
-            return (found, *[None] * len(numbers))
-
-        return make(t), back
-
-    found = made(*[_tf.captured(t) for t in (x, *given)])  # in a branch, as its gradient sees them
-    # What is loaded from a SavedModel takes dense gradients only: that of a Reshape is dense.
-    rest = found.shape[1:]
-    is_known = rest.is_fully_defined() and 0 not in rest
-    return tf.reshape(found, [-1, *rest] if is_known else tf.shape(found))
+    return with_gradient(make, x, numbers, back)
 
 
 def _like(size: Any, number: tf.Tensor) -> Any:

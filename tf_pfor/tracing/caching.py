@@ -22,6 +22,7 @@ from tf_pfor.tracing import memory
 from tf_pfor.tracing.fingerprint import ARGUMENT, BY_IDENTITY, CLOSURE, Walk
 from tf_pfor.tracing.identity import HoldsTape, Uncacheable, tokens
 from tf_pfor.tracing.rebuild import Rebuilt
+from tf_pfor.tracing.row_numbers import Rows, Shape
 
 MAX_TRACES: Final = 256
 _MAX_REASONS: Final = 64
@@ -137,6 +138,8 @@ class EagerCall:
         once (by ``vmap``, ``jacrev`` ...) promises what ``tf.function`` does: Python runs once for
         each trace. None: what cannot be kept for all is traced each time.
       noted: where the signature of ``arguments``, args and kwargs, is noted.
+      rows: ``rows(*arguments)`` tells which axes have the number of rows. A second number makes a
+        trace for any number. None: each number has a trace.
     """
 
     implementation: Callable[..., Any]
@@ -146,6 +149,7 @@ class EagerCall:
     jit_compile: bool | None = None
     own: dict[Any, Any] | None = None
     noted: Signatures | None = None
+    rows: Callable[..., Rows] | None = None
 
     def __call__(self) -> Any:
         """Runs a kept trace, or makes one; ``UNCACHED`` if it is for the caller to do.
@@ -156,12 +160,9 @@ class EagerCall:
         """
         try:
             for mode in (CLOSURE, BY_IDENTITY):
-                walk, rebound = self._fingerprint(mode)
-                key = self._key(walk)
-                found = self.own.get(key) if self.own else None
-                found = found or _CACHE.get(key)
-                if found is None:
-                    found = self._first(key, walk, mode, rebound)
+                walk, n_closed = self._fingerprint(mode)
+                key = self._key(walk, walk.shapes)
+                found = self._kept(key) or self._made(key, walk, mode, n_closed)
                 if isinstance(found, _Trace):
                     if self.noted is not None:
                         self.noted.add(key, *self.arguments)
@@ -182,56 +183,96 @@ class EagerCall:
             pass
         return False
 
-    def _key(self, walk: Walk) -> Any:
-        return *_environment(), self.implementation, self.jit_compile, self.options, walk.key()
+    def _key(self, walk: Walk, shapes: Sequence[Shape]) -> Any:
+        of_call = self.implementation, self.jit_compile, self.options
+        return *_environment(), *of_call, walk.key(), tuple(shapes)
 
-    def _fingerprint(self, mode: int, placeholders: Sequence[tf.Tensor] = ()) -> tuple[Walk, bool]:
-        """The walk over this call, and whether tensors of closures became inputs."""
+    def _kept(self, key: Any) -> _Trace | str | None:
+        found = self.own.get(key) if self.own else None
+        return found or _CACHE.get(key)
+
+    def _fingerprint(self, mode: int, placeholders: Sequence[tf.Tensor] = ()) -> tuple[Walk, int]:
+        """The walk over this call, and how many tensors of closures became inputs."""
         walk = Walk(placeholders)
         try:
             for x in self.closures:
                 walk.visit(x, mode)
-            rebound = bool(walk.inputs)
+            n_closed = len(walk.inputs)
             for x in self.arguments:
                 walk.visit(x, ARGUMENT)
         except RecursionError:
             raise Uncacheable("it is nested too deeply") from None
-        return walk, rebound
+        return walk, n_closed
 
-    def _first(self, key: Any, walk: Walk, mode: int, rebound: bool) -> _Trace | str:
+    def _unsized(self, walk: Walk, n_closed: int) -> list[Shape] | None:
+        """The shapes of the inputs, of any number of rows; None if each number has its trace."""
+        if self.rows is None or self.jit_compile:
+            return None
+        rows = self.rows(*self.arguments)
+        return None if rows.are_seen and walk.asks_sizes else rows.unsized(walk, n_closed)
+
+    def _made(self, key: Any, walk: Walk, mode: int, n_closed: int) -> _Trace | str:
+        """From the second number of rows on the trace for any number; else one for this number."""
+        shapes = self._unsized(walk, n_closed)
+        general = None if shapes is None else self._key(walk, shapes)
+        found = None if general is None else self._kept(general)
+        if shapes and found is None and _CACHE.is_other(general, walk.shapes):
+            found = self._first(general, walk, mode, n_closed, shapes)
+            if not isinstance(found, _Trace):
+                found = _EACH_NUMBER
+                _CACHE.put(general, found)
+        if isinstance(found, _Trace) or found == _BY_IDENTITY:
+            return found
+        found = self._first(key, walk, mode, n_closed, walk.shapes)
+        if general is not None and found == _BY_IDENTITY:
+            _CACHE.put(general, _BY_IDENTITY)
+        return found
+
+    def _first(
+        self, key: Any, walk: Walk, mode: int, n_closed: int, shapes: list[Shape]
+    ) -> _Trace | str:
         """Makes a trace, and keeps it if it may be kept; or the reason why there is none."""
         try:
-            trace = _Trace(self, walk, mode)
+            trace = _Trace(self, walk, mode, shapes)
         except Exception as why:
-            if not rebound:
+            if not n_closed:
                 return f"tracing it failed ({type(why).__name__})"
             _CACHE.put(key, _BY_IDENTITY)
             return _BY_IDENTITY
         if not trace.reason:
             _CACHE.put(key, trace, walk.tokens)
-        elif rebound:
+            self._note(walk, n_closed)
+        elif n_closed:
             _CACHE.put(key, _BY_IDENTITY)
             return _BY_IDENTITY
         else:
             _CACHE.refused(trace.reason)
             if self.own is not None:
-                self._keep_own(trace)
+                self._keep_own(trace, is_general=shapes is not walk.shapes)
             elif not trace.has_changed:
                 _CACHE.put(key, trace.reason, walk.tokens)
         return trace
 
-    def _keep_own(self, trace: _Trace) -> None:
+    def _note(self, walk: Walk, n_closed: int) -> None:
+        """Notes the number of rows, so that another one is seen to be the second."""
+        shapes = self._unsized(walk, n_closed)
+        if shapes is not None:
+            _CACHE.note(self._key(walk, shapes), walk.shapes)
+
+    def _keep_own(self, trace: _Trace, *, is_general: bool) -> None:
         """Keeps a trace for this function alone, for the state that tracing has left behind."""
         assert self.own is not None
         if len(self.own) >= MAX_TRACES:
             self.own.clear()
         for mode in (CLOSURE, BY_IDENTITY):
-            walk, rebound = self._fingerprint(mode)
-            key = self._key(walk)
-            if not rebound:
-                self.own[key] = trace
-            else:
+            walk, n_closed = self._fingerprint(mode)
+            shapes = self._unsized(walk, n_closed) if is_general else walk.shapes
+            key = self._key(walk, shapes or walk.shapes)
+            if n_closed:
                 _CACHE.put(key, _BY_IDENTITY)
+            else:
+                self.own[key] = trace
+                self._note(walk, n_closed)
 
     def rebuilt(self, walk: Walk, placeholders: Sequence[tf.Tensor]) -> EagerCall:
         """The same call with placeholders for its tensors."""
@@ -253,6 +294,7 @@ class EagerCall:
 
 UNCACHED: Final = object()
 _BY_IDENTITY: Final = "by identity"  # instead of a trace: tensors must be what they are
+_EACH_NUMBER: Final = "each number"  # instead of a trace for any number of rows: there is none
 
 
 def _refuse(reason: str) -> Any:
@@ -272,7 +314,7 @@ class _Trace:
         "_captured", "_concrete", "_leaves", "_lock", "_structure", "has_changed", "reason"
     )  # fmt: skip
 
-    def __init__(self, call: EagerCall, walk: Walk, mode: int):
+    def __init__(self, call: EagerCall, walk: Walk, mode: int, shapes: Sequence[Shape]):
         self.has_changed = False
         self._lock = threading.Lock()
 
@@ -286,7 +328,7 @@ class _Trace:
             return [x for x in leaves if x is not None]
 
         compiled = tf.function(build, autograph=False, jit_compile=call.jit_compile)
-        specs = [tf.TensorSpec(s, t.dtype) for s, t in zip(walk.shapes, walk.inputs)]
+        specs = [tf.TensorSpec(s, t.dtype) for s, t in zip(shapes, walk.inputs)]
         self._concrete: Any = compiled.get_concrete_function(*specs)
         self._captured = self._concrete.captured_inputs
         self.reason = (
@@ -376,6 +418,7 @@ class _Cache:
             self._kept: collections.OrderedDict[Any, _Trace | str] = collections.OrderedDict()
             self._of_token: dict[int, set[Any]] = {}
             self._tokens: dict[Any, tuple[int, ...]] = {}
+            self._numbers: collections.OrderedDict[Any, list[Shape]] = collections.OrderedDict()
             self._reasons: collections.Counter[str] = collections.Counter()
             self._hits = self._misses = self._uncacheable = 0
 
@@ -399,6 +442,18 @@ class _Cache:
                 self._of_token.setdefault(token, set()).add(key)
             while len(self._kept) > MAX_TRACES:
                 self._drop(next(iter(self._kept)))
+
+    def note(self, general: Any, shapes: list[Shape]) -> None:
+        """Notes the shapes of the inputs of a call that has a trace for its number of rows."""
+        with self._lock:
+            self._numbers.setdefault(general, shapes)
+            while len(self._numbers) > MAX_TRACES:
+                self._numbers.popitem(last=False)
+
+    def is_other(self, general: Any, shapes: list[Shape]) -> bool:
+        """Whether there was a trace for another number of rows."""
+        with self._lock:
+            return self._numbers.get(general, shapes) != shapes
 
     def refused(self, reason: str) -> None:
         with self._lock:

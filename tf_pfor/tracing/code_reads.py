@@ -16,6 +16,10 @@ _EFFECTS = frozenset({
     "numpy_function", "py_func", "py_function", "set_global_generator",
     "set_random_seed", "set_seed",
 })  # fmt: skip
+_SIZES = frozenset({"_shape", "_shape_tuple", "get_shape", "int_shape", "shape", "shape_as_list"})
+_OF_VALUES = frozenset(
+    {"constant_value", "get_static_value", "getattr", "len", "type_spec_from_value"}
+)
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _CELLS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
@@ -29,11 +33,13 @@ class Reads:
       names: global (or builtin) names with the attributes read from them.
       cells: the same for closure cells.
       problem: why a trace of this code cannot be kept; "" if nothing speaks against it.
+      asks_sizes: whether it may ask for the static shape of a tensor. ``tf.shape`` does not.
     """
 
     names: tuple[Chain, ...]
     cells: tuple[Chain, ...]
     problem: str
+    asks_sizes: bool
 
 
 @functools.lru_cache(maxsize=2048)
@@ -43,7 +49,20 @@ def reads(code: types.CodeType) -> Reads:
     cells: dict[Chain, None] = {}
     problems: list[str] = []
     _collect(code, frozenset(code.co_freevars), names, cells, problems)
-    return Reads(tuple(names), tuple(cells), problems[0] if problems else "")
+    return Reads(tuple(names), tuple(cells), problems[0] if problems else "", _asks_sizes(code))
+
+
+def _asks_sizes(code: types.CodeType) -> bool:
+    of_tensorflow = False  # whether the step before gave the module
+    for step in dis.get_instructions(code):
+        if step.opname == "EXTENDED_ARG":
+            continue
+        if step.argval in _OF_VALUES and step.opname in _ATTRIBUTES | _GLOBALS:
+            return True
+        if step.opname in _ATTRIBUTES and step.argval in _SIZES and not of_tensorflow:
+            return True
+        of_tensorflow = step.opname in _GLOBALS | _CELLS and step.argval in ("tf", "tensorflow")
+    return any(_asks_sizes(x) for x in code.co_consts if isinstance(x, types.CodeType))
 
 
 def _collect(

@@ -48,8 +48,10 @@ class Walk:
     """One fingerprint.
 
     Attributes:
-      parts: the key: types, values, tokens, in the order of the walk.
+      parts: the key without the shapes of inputs: types, values, tokens, in the order of the walk.
       inputs: the tensors that the trace takes as inputs.
+      shapes: of these, as far as the trace depends on them: the other half of the key.
+      asks_sizes: whether the code that was visited may ask for static shapes of tensors.
       known: tensors and variables that the trace may refer to as they are.
       hot: ids of the functions and containers that hold an input.
       numbers: from the id of a tensor or array to its place among the inputs.
@@ -59,7 +61,8 @@ class Walk:
     def __init__(self, placeholders: Iterable[tf.Tensor] = ()):
         self.parts: list[Any] = []
         self.inputs: list[tf.Tensor] = []
-        self.shapes: list[Any] = []  # of these, as far as they are part of the key
+        self.shapes: list[tuple[int | None, ...]] = []
+        self.asks_sizes = False
         self.known: list[Any] = []
         self.hot: set[int] = set()
         self.numbers: dict[int, int] = {}
@@ -159,10 +162,9 @@ class Walk:
             return
         self.numbers[id(x)] = number = len(self.inputs)
         self.inputs.append(tensor)
-        kept = tensor.shape if shape is None else shape
-        self.shapes.append(kept)
+        self.shapes.append(tuple(tensor.shape if shape is None else shape))
         self._alive.append(x)
-        self.parts += ("input", number, tensor.dtype, tuple(kept))
+        self.parts += ("input", number, tensor.dtype)
 
     def chain(self, value: Any, attributes: Chain, mode: int) -> None:
         """Adds what code reads from a name: through modules only what it names."""
@@ -203,6 +205,7 @@ class Walk:
         if read.problem and not library:
             raise Uncacheable(read.problem)
         if not library:
+            self.asks_sizes |= read.asks_sizes
             self._globals(space, read.names, mode)
         self._cells(f, read.cells, mode)
         self.visit(f.__defaults__, mode)

@@ -54,11 +54,18 @@ def visit_rows(walk: Any, x: tf.RaggedTensor, mode: int) -> None:
         raise Uncacheable("it holds a RaggedTensor of a graph")
     if walk.enter(x, mode):
         uses = walk.uses
-        walk.parts += ("ragged", repr(tf.type_spec_from_value(x)))
+        walk.parts += ("ragged", repr(rows_spec(x)))
         for part in parts:
             is_fixed = part is x.row_splits or not part.shape.rank
             walk.input(part, part, part.shape if is_fixed else [None, *part.shape[1:]])
         walk.leave(x, mode, uses)
+
+
+def rows_spec(x: tf.RaggedTensor, n: int | None = None) -> tf.RaggedTensorSpec:
+    """The type of a ragged tensor, with another number of rows."""
+    ragged: Any = x
+    shape = tf.TensorShape([n]).concatenate(ragged.shape[1:])
+    return tf.RaggedTensorSpec(shape, x.dtype, ragged.ragged_rank, ragged.row_splits.dtype)
 
 
 def visit_object(walk: Any, x: Any) -> None:

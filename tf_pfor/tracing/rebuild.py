@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_pfor._tf import _functions
 from tf_pfor.tracing.code_reads import reads
 from tf_pfor.tracing.fingerprint import Transformed, Walk, transformed
+from tf_pfor.tracing.objects import rows_spec
 
 
 class Rebuilt:
@@ -55,8 +56,10 @@ class Rebuilt:
         if isinstance(x, tuple):
             return type(x)(*map(self, x)) if hasattr(x, "_fields") else tuple(map(self, x))
         if isinstance(x, tf.RaggedTensor):
-            parts = tf.nest.flatten(x, expand_composites=True)
-            return tf.nest.pack_sequence_as(x, [*map(self, parts)], expand_composites=True)
+            parts = [*map(self, tf.nest.flatten(x, expand_composites=True))]
+            ends = parts[1].shape[0]  # of the rows; the number of rows may be unknown
+            spec = rows_spec(x, None if ends is None else ends - 1)
+            return tf.nest.pack_sequence_as(spec, parts, expand_composites=True)
         fields = [f for f in dataclasses.fields(x) if f.init]
         return type(x)(**{f.name: self(getattr(x, f.name)) for f in fields})
 

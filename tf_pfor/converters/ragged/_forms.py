@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
@@ -113,11 +114,11 @@ def agreed(call: Call, *places: tuple[Value, int]) -> list[Value]:
         if known:
             broadcast_size(sizes, places[0][1])
         return [v for v, _ in places]
-    common = _common(call, [*known.values()], places[0][1], broadcasts=False)
+    common, checked = _equal(call, [*known.values()], places[0][1])
     found: list[Value] = []
     for value, axis in places:
         assert isinstance(value, Ragged)
-        found.append(_resized(call, value, axis, common))
+        found.append(_with_size(value, axis, common, checked))
     return found
 
 
@@ -127,11 +128,9 @@ def squared(call: Call, value: Ragged) -> Ragged:
     sizes = [size_at(value, axis) for axis in (rank - 2, rank - 1)]
     if sizes[0] is sizes[1] or not all(isinstance(s, RowSizes) for s in sizes):
         return value
-    common = _common(call, sizes, rank - 1, broadcasts=False)
+    common, checked = _equal(call, sizes, rank - 1)
     for axis in (rank - 2, rank - 1):
-        found = _resized(call, value, axis, common)
-        assert isinstance(found, Ragged)
-        value = found
+        value = _with_size(value, axis, common, checked)
     return value
 
 
@@ -235,14 +234,35 @@ def of_equal_room(rows: Sequence[tf.Tensor], sizes: Sequence[Any]) -> list[tf.Te
     return found
 
 
+def _equal(call: Call, sizes: Sequence[RowSizes], axis: int) -> tuple[RowSizes, tf.Tensor]:
+    """One of several sizes that must be equal, and a tensor that is there after a check of it."""
+    key = ("sizes that are equal", call.emit.graph, frozenset(sizes))
+    if key not in call.memo:
+        common = min(sizes, key=lambda s: np.inf if s.most is None else s.most)
+        call.memo[key] = common, _checked_sizes(call, sizes, axis, broadcasts=False).tensor
+    return call.memo[key]
+
+
+def _with_size(value: Ragged, axis: int, common: RowSizes, checked: tf.Tensor) -> Ragged:
+    """``value`` with sizes along an axis that are its own, after the check that says so."""
+    if value.sizes[axis] is common:
+        return value
+    sizes = [*value.sizes[:axis], common, *value.sizes[axis + 1 :]]
+    is_packed = value.is_packed or not value.is_padded
+    with tf.control_dependencies([checked]):
+        x = tf.identity(value.tensor if is_packed else value.in_any_rows)
+    if is_packed:
+        return Ragged.packed(x, sizes, value.origin)
+    is_clean, x = value.loose is None, of_room(x, axis + 1, largest(common))
+    return Ragged.from_padded(x, sizes, value.origin, is_clean=is_clean, is_tame=value.is_tame)
+
+
 def _resized(call: Call, value: Ragged, axis: int, common: RowSizes) -> Value:
     """``value`` with these sizes along an axis; a row of one element repeats it."""
     own = value.sizes[axis]
     assert isinstance(own, RowSizes)
     x = value.in_rows
-    room: Any = tf.reduce_max(tf.concat([common.tensor, [0]], 0))
-    if common.most is not None:
-        room = common.most
+    room = largest(common)
     at: Any = tf.where(tf.equal(own.tensor, 1)[:, None], 0, tf.range(room)[None])
     last: Any = tf.shape(x)[axis + 1] - 1
     wide = tf.gather(x, tf.clip_by_value(at, 0, tf.maximum(last, 0)), axis=axis + 1, batch_dims=1)

@@ -30,6 +30,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest, mask_of
+from tf_pfor.layouts.pieces import joined
 from tf_pfor.layouts.ragged import (
     Ragged,
     RowShape,
@@ -201,15 +202,14 @@ def concat(call: Call, values: list[Value], axis: Value) -> Any:
     bounds = [size.most for _, size in parts]
     most = None if None in bounds else sum(b for b in bounds if b is not None)
     total = RowSizes.of(tf.add_n(lengths), most)
-    starts, places = row_starts([total]), list[tf.Tensor]()
-    for length, (_, size) in zip(lengths, parts):
-        rows = row_ids([size])
-        inside = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([size]), rows)
-        places.append(tf.gather(starts, rows) + inside)
-        starts += length
-    joined = tf.concat([tensor for tensor, _ in parts], 0)
-    order = tf.math.invert_permutation(tf.concat(places, 0))
-    return from_packed(call, tf.gather(joined, order), [total])
+    begins, count = list[Any](), 0
+    for tensor, size in parts:
+        begins.append(size.starts + count)
+        count += tf.shape(tensor)[0]
+    pieces = tf.reshape(tf.range(tf.size(begins)), tf.stack([len(parts), -1]))
+    order = tf.reshape(tf.transpose(pieces), [-1])
+    whole = tf.concat([tensor for tensor, _ in parts], 0)
+    return from_packed(call, joined(whole, tf.concat([*begins, [count]], 0), order), [total])
 
 
 def _is_of_rows(value: Value) -> bool:

@@ -25,6 +25,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.linear import Form, forms
 from tf_pfor.layouts.packing import largest
+from tf_pfor.layouts.pieces import joined, ranges
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value, size_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 from tf_pfor.layouts.row_sizes import dim
@@ -484,6 +485,9 @@ def _range(call: Call, x: Ragged, item: Item) -> Value:
             return _reversed(call, x, size)
         raise CannotVectorize("a slice with a negative stride")
     begin, lengths = bounds_in_row(call, item, size)
+    if item.stride == 1:
+        packed = ranges(x.tensor, row_starts(x.sizes) + begin, lengths.tensor)
+        return from_packed(call, packed, [lengths])
     rows = row_ids([lengths])
     at = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts([lengths]), rows)
     at = at * item.stride + tf.gather(row_starts(x.sizes) + begin, rows)
@@ -528,10 +532,10 @@ def _less_by(item: Item) -> int | None:
 
 
 def _reversed(call: Call, x: Ragged, size: RowSizes) -> Value:
-    rows = row_ids([size])
-    starts = row_starts([size])
-    at = tf.gather(2 * starts + size.tensor - 1, rows) - tf.range(tf.shape(rows)[0])
-    return from_packed(call, tf.gather(x.tensor, at), [size])
+    """All elements backwards, of which the rows are then put in their order."""
+    cuts = tf.reverse(tf.shape(x.tensor)[0] - size.splits, [0])
+    order = tf.range(tf.shape(size.tensor)[0] - 1, -1, -1)
+    return from_packed(call, joined(tf.reverse(x.tensor, [0]), cuts, order), [size])
 
 
 def gradient_of_range(call: Call, dy: Value) -> Any:

@@ -53,9 +53,8 @@ _HALF_PI_INVERSE = float.fromhex("0x1.45f306dc9c883p+23")  # times 2**24
 
 
 def drawn(words: philox.Words, dtype: tf.DType, count: int) -> tf.Tensor:
-    """Normal numbers [n, count] of blocks (four words [n, blocks]): float32, half or bfloat16."""
-    first = philox.uniform(tf.stack(words[0::2], -1), tf.float32)  # [n, blocks, 2]: two pairs
-    second = philox.uniform(tf.stack(words[1::2], -1), tf.float32)
+    """Normal numbers [n, count] of blocks (two by two): float32, half or bfloat16."""
+    first, second = (philox.uniform(x, tf.float32) for x in words)  # [n, blocks, 2]: two pairs
     radius = _radius(tf.maximum(first, np.float32(1e-7)))
     angle = tf.cast(2.0 * math.pi * tf.cast(second, _DOUBLE), tf.float32)
     pairs = tf.stack([r * radius for r in _sin_cos(angle)], -1)  # [n, blocks, 2, 2]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +25,8 @@ _LOG = logging.getLogger("tf_pfor.data")
 _TRIAL = 8  # batches of the dataset that both forms are timed on, again and again
 _SECONDS = 0.3  # for each form in each round
 _ROUNDS = 2
-_WARM = 2  # batches that are not timed
+_WARM = 2  # batches that do not count as steady ones
+_ASSUMED = 100  # batches of an epoch, where tf.data does not know how many there are
 _SEEN = ("EagerPyFunc", "PrintV2", "Print", "PyFunc", "PyFuncStateless")
 _RAGGED: Any = tf.RaggedTensor
 Form = Callable[[Any], Any]
@@ -176,12 +180,11 @@ def _ops(graph: Any) -> list[tf.Operation]:
 def is_faster(
     first: Form, second: Form, dataset: tf.data.Dataset[Any], size: Any, *, often: bool
 ) -> bool:
-    """Whether ``first`` makes more batches in a second, on the first elements of a dataset.
+    """Whether an epoch of ``first`` takes less time, by the first elements of a dataset.
 
     These are read once and kept in memory, so that the time of the source counts for neither. What
-    counts are batches in a second and the time that all processors spend on one: where others use
-    the machine, the second is the one that can be trusted. Unless ``often``, each form runs once on
-    each of these elements.
+    counts is an epoch: the start of an iterator, which grows with the ops of a form, and all
+    batches. Unless ``often``, each form runs once on each of these elements.
 
     Raises:
       ArgumentError: where a dataset cannot be run: in a function.
@@ -195,32 +198,71 @@ def is_faster(
     if not any([True for _ in trial]):  # all of them: then the cache is complete
         return True
     trial = trial.repeat() if often else trial
-    speeds, forms = [(0.0, 0.0)] * 2, [first(trial), second(trial)]
-    for _ in range(_ROUNDS if often else 1):
-        speeds = [_larger(best, _speed(form)) for best, form in zip(speeds, forms)]
-    scores = [rate * of_work for rate, of_work in speeds]
+    forms = [first(trial), second(trial)]
+    rounds = [[_cost(form) for form in forms] for _ in range(_ROUNDS if often else 1)]
+    costs = [functools.reduce(Cost.least, of_form) for of_form in zip(*rounds)]
+    batches = _batches_of_epoch(dataset, int(size))
+    scores = [cost.of_epoch(batches) for cost in costs]
     _LOG.info(
-        "choose='auto': batches in a second and in a second of one processor: %.0f and %.0f "
-        "vectorized, %.0f and %.0f in a loop: %s.",
-        *speeds[0], *speeds[1], "vectorized" if scores[0] >= scores[1] else "loop",
+        "choose='auto': milliseconds of a batch and of an iterator's start: %.2f and %.1f "
+        "vectorized, %.2f and %.1f in a loop; %s batches: %s.",
+        *[1e3 * seconds for cost in costs for seconds in (cost.batch[0], cost.start[0])],
+        batches or "endless", "vectorized" if scores[0] <= scores[1] else "loop",
     )  # fmt: skip
-    return scores[0] >= scores[1]
+    return scores[0] <= scores[1]
 
 
-def _larger(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
-    return max(a[0], b[0]), max(a[1], b[1])
+def _batches_of_epoch(dataset: tf.data.Dataset[Any], size: int) -> int | None:
+    elements = int(dataset.cardinality())
+    if elements == tf.data.INFINITE_CARDINALITY:
+        return None
+    return _ASSUMED if elements == tf.data.UNKNOWN_CARDINALITY else -(-elements // size)
 
 
-def _speed(batches: tf.data.Dataset[Any]) -> tuple[float, float]:
-    """Batches in a second, and in a second of one processor; an endless dataset need not end."""
-    began, worked, count = time.perf_counter(), time.process_time(), 0
-    for count, _ in enumerate(batches, 1 - _WARM):
-        now = time.perf_counter()
-        if count == 0:
-            began, worked = now, time.process_time()
-        if now - began > _SECONDS and count > 0:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cost:
+    """What a form takes: seconds, and seconds that all processors work.
+
+    Where other programs use the machine, the second is the one that can be trusted.
+
+    Attributes:
+      start: from a new iterator to the end of its first batch.
+      batch: of a batch behind the first ones.
+    """
+
+    start: tuple[float, float]
+    batch: tuple[float, float]
+
+    def least(self, other: Cost) -> Cost:
+        """The smaller of each: of what was measured twice."""
+        return Cost(_least(self.start, other.start), _least(self.batch, other.batch))
+
+    def of_epoch(self, batches: int | None) -> float:
+        """What an epoch of so many batches takes, of both in a product; None: it has no end."""
+        if batches is None:
+            return math.prod(self.batch)
+        return math.prod(s + (batches - 1) * b for s, b in zip(self.start, self.batch))
+
+
+def _least(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    return min(a[0], b[0]), min(a[1], b[1])
+
+
+def _cost(form: tf.data.Dataset[Any]) -> Cost:
+    """Measures a form; its dataset may be endless."""
+    times = [_now()]
+    for _ in form:
+        times.append(_now())
+        if len(times) > _WARM + 1 and times[-1][0] - times[_WARM][0] > _SECONDS:
             break
-    if count <= 0:
-        return 0.0, 0.0
-    work = max(time.process_time() - worked, 1e-9)
-    return count / (time.perf_counter() - began), count / work
+    warm = min(_WARM, len(times) - 2)
+    if warm < 0:
+        return Cost((0.0, 0.0), (0.0, 0.0))
+    start = [b - a for a, b in zip(times[0], times[1])]
+    count = max(len(times) - 1 - warm, 1)
+    batch = [(b - a) / count for a, b in zip(times[warm], times[-1])]
+    return Cost((start[0], start[1]), (batch[0], batch[1]))
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()

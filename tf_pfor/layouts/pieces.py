@@ -1,0 +1,136 @@
+"""Rows put together of pieces of memory, which are copied as such: no element has an index.
+
+``RaggedGather`` is the kernel for that. It runs on CPUs, and its own gradient is slow.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor.layouts.row_sizes import RowSizes
+
+Numbers = Sequence[tf.Tensor]
+
+
+def joined(x: tf.Tensor, cuts: tf.Tensor, which: tf.Tensor) -> tf.Tensor:
+    """Some pieces of axis 0, one behind the other.
+
+    Args:
+      x: [total, ...].
+      cuts: int32 [pieces + 1], where the pieces begin, and the total.
+      which: int32, the numbers of different pieces.
+    """
+    if not copies_pieces():
+        return tf.gather(x, _places(cuts, which))
+    return with_gradient(
+        lambda t: copied(t, cuts, which), x, [cuts, which],
+        lambda dy, seen: _put_back(dy, *(seen or (cuts, which))),
+    )  # fmt: skip
+
+
+def ranges(x: tf.Tensor, first: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+    """Ranges of axis 0 that come one after the other: where each begins, and how long it is."""
+    return joined(x, *of_ranges(x, first, lengths))
+
+
+def of_ranges(x: tf.Tensor, first: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The cuts before and behind each of such ranges, and which pieces they are."""
+    both = tf.reshape(tf.stack([first, first + lengths], 1), [-1])
+    cuts = tf.concat([[0], both, tf.shape(x)[:1]], 0)
+    return cuts, tf.range(tf.shape(lengths)[0]) * 2 + 1
+
+
+def copied(x: tf.Tensor, cuts: tf.Tensor, which: tf.Tensor) -> tf.Tensor:
+    """As ``joined``, by the kernel."""
+    made = tf.raw_ops.RaggedGather(
+        params_nested_splits=[cuts], params_dense_values=x, indices=which, OUTPUT_RAGGED_RANK=1
+    ).output_dense_values
+    made.set_shape([None, *x.shape[1:]])
+    return made
+
+
+def _places(cuts: tf.Tensor, which: tf.Tensor) -> tf.Tensor:
+    """int32: where the elements of some pieces are."""
+    sizes = RowSizes.of(tf.gather(cuts[1:] - cuts[:-1], which))
+    at = tf.range(tf.shape(sizes.rows)[0])
+    return at + tf.gather(tf.gather(cuts, which) - sizes.starts, sizes.rows)
+
+
+def _put_back(dy: tf.Tensor, cuts: tf.Tensor, which: tf.Tensor) -> tf.Tensor:
+    """The pieces where they were, and zeros for the others."""
+    lengths = cuts[1:] - cuts[:-1]
+    taken, pieces = tf.shape(which)[0], tf.shape(lengths)[0]
+    place = tf.scatter_nd(which[:, None], tf.range(1, taken + 1), tf.stack([pieces]))
+    is_left = tf.equal(place, 0)
+    left = tf.where(is_left, lengths, 0)
+    zeros = tf.zeros(tf.concat([[tf.reduce_sum(left)], tf.shape(dy)[1:]], 0), dy.dtype)
+    ends = tf.cumsum(tf.concat([[0], tf.gather(lengths, which), left], 0))
+    numbers = tf.where(is_left, taken + tf.range(pieces), place - 1)
+    return joined(tf.concat([dy, zeros], 0), ends, numbers)
+
+
+# ---------------------------------------------------------------------------
+# Kernels for CPUs
+# ---------------------------------------------------------------------------
+
+
+def copies_pieces() -> bool:
+    """Whether the kernels that copy pieces run here, and nobody has to convert them."""
+    return not is_converted() and not _has_gpu()
+
+
+def is_converted() -> bool:
+    """Whether XLA, or a map around, makes something else of what is emitted."""
+    graph = tf.compat.v1.get_default_graph()
+    return _tf.in_xla_context(graph) or _tf.in_body(graph)
+
+
+@functools.cache
+def _has_gpu() -> bool:
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
+def with_gradient(
+    make: Callable[[tf.Tensor], tf.Tensor],
+    x: tf.Tensor,
+    numbers: Numbers,
+    gradient: Callable[[tf.Tensor, Numbers | None], tf.Tensor],
+) -> tf.Tensor:
+    """``make(x)`` and its gradient, that of the kernels where others convert what is emitted.
+
+    Numbers that the gradient needs are inputs as well: it may be asked for in another graph, and
+    its own gradient in a third one.
+
+    Args:
+      make: a linear function.
+      x: its argument.
+      numbers: those that the gradient needs.
+      gradient: of what flows back, and of the numbers as the graph of that sees them; None where
+        it is the graph that they are in.
+    """
+    if not (x.dtype.is_floating or x.dtype.is_complex) or is_converted():
+        return make(x)
+    shape = x.shape
+
+    @tf.custom_gradient
+    def made(t: tf.Tensor, *given: tf.Tensor) -> Any:
+        def back(dy: Any) -> Any:
+            graph = tf.compat.v1.get_default_graph()
+            is_here = all(tf.is_symbolic_tensor(n) and n.graph is graph for n in given)
+            seen = None if is_here else [tf.identity(n) for n in given]
+            found = gradient(tf.convert_to_tensor(dy), seen)  # it may be slices
+            found.set_shape(shape)
+            return (found, *[None] * len(given))
+
+        return make(t), back
+
+    found = made(*[_tf.captured(t) for t in (x, *numbers)])  # in a branch, as its gradient sees it
+    # What is loaded from a SavedModel takes dense gradients only: that of a Reshape is dense.
+    rest = found.shape[1:]
+    is_known = rest.is_fully_defined() and 0 not in rest
+    return tf.reshape(found, [-1, *rest] if is_known else tf.shape(found))
