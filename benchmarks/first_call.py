@@ -1,0 +1,194 @@
+"""What a first call costs: to trace and vectorize a map, against tracing one example.
+
+For each program: CPU seconds to trace and vectorize divided by those to trace the same function
+for one example, and the ops of the map divided by those of one example (constants do not count).
+Both with the gradients that the program takes. ``twice`` is the time for a body that is twice as
+long, divided by that for the body: 2 is linear.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import tf_pfor
+from benchmarks import timing
+
+Fn = Callable[..., Any]
+RNG = np.random.default_rng(0)
+LENGTHS = [3, 5, 4]
+
+
+def normal(*shape: int) -> tf.Tensor:
+    return tf.constant(RNG.normal(size=shape), tf.float32)
+
+
+EMBEDDING, W1, W2 = (tf.Variable(normal(*shape) * 0.3) for shape in ((4, 4), (8, 16), (16, 1)))
+ROWS, FORCES = (tf.RaggedTensor.from_row_lengths(normal(12, 3), LENGTHS) for _ in range(2))
+KINDS = tf.RaggedTensor.from_row_lengths(tf.constant(RNG.integers(0, 4, 12)), LENGTHS)
+DENSE = normal(4, 3)
+
+
+def energy(places: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
+    """Of a molecule: sums over pairs of atoms, and a layer for each atom."""
+    apart = places[:, None] - places[None]
+    same = tf.eye(tf.shape(places)[0])
+    r = tf.sqrt(tf.reduce_sum(apart * apart, -1) + same)
+    near = tf.where(r < 2.5, 0.5 * (tf.cos(np.pi * r / 2.5) + 1), tf.zeros_like(r)) * (1 - same)
+    shells = tf.exp(-4.0 * tf.square(r[..., None] - tf.linspace(0.5, 2.5, 4))) * near[..., None]
+    atoms = tf.gather(EMBEDDING, kinds)
+    around = tf.reduce_sum(tf.einsum("ijk,jl->ikl", shells, atoms), 1)
+    return tf.reduce_sum(tf.tanh(tf.concat([atoms, around], 1) @ W1) @ W2)
+
+
+def force_error(row: Any) -> tf.Tensor:
+    places, kinds, forces = row
+    with tf.GradientTape() as tape:
+        tape.watch(places)
+        total = energy(places, kinds)
+    return tf.reduce_sum((tape.gradient(total, places) + forces) ** 2) + total * total
+
+
+def pairs(places: tf.Tensor) -> tf.Tensor:
+    apart, same = places[:, None] - places[None], tf.eye(tf.shape(places)[0])
+    return tf.reduce_sum(tf.exp(-tf.reduce_sum(apart * apart, -1) - same) * (1 - same))
+
+
+def conditionals(depth: int) -> Fn:
+    def body(x: tf.Tensor, k: int = depth) -> Any:
+        if not k:
+            return x * 2.0
+        return tf.cond(x[k % 3] > 0, lambda: tf.sin(body(x, k - 1)), lambda: tf.cos(x) * k)
+
+    return body
+
+
+def steps(x: tf.Tensor) -> tf.Tensor:
+    """A conditional in a loop."""
+
+    def step(i: Any, y: Any) -> Any:
+        return i + 1, 0.1 * x + tf.cond(y[0] > 0, lambda: tf.sin(y) * y, lambda: tf.cos(y))
+
+    return tf.reduce_sum(tf.while_loop(lambda i, _: i < 3, step, (0, x))[1])
+
+
+def curvature(x: tf.Tensor) -> Any:
+    """The gradient of the squared gradient."""
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = steps(x)
+        total = tf.reduce_sum(inner.gradient(y, x) ** 2)
+    return outer.gradient(total, x)
+
+
+def chain(count: int, tape: bool) -> Fn:
+    def body(x: tf.Tensor) -> Any:
+        for k in range(count):
+            x = tf.sin(x) * (0.9 + k) + tf.reduce_mean(x)
+        return x
+
+    def slope(x: tf.Tensor) -> Any:
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = body(x)
+        return inner.gradient(y, x)
+
+    return slope if tape else body
+
+
+def in_training(fn: Fn) -> Fn:
+    """With the gradients of the weights, as a step of training takes them."""
+
+    def step(*args: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(fn(*args))
+        return tape.gradient(loss, [EMBEDDING, W1, W2])
+
+    return step
+
+
+def mapped(body: Fn) -> Fn:
+    return lambda x: tf_pfor.vectorized_map(body, x, warn=False)
+
+
+def row_specs(elems: Any) -> Any:
+    def of(x: Any) -> tf.TensorSpec:
+        is_ragged = isinstance(x, tf.RaggedTensor)
+        return tf.TensorSpec([None, *x.shape[2:]] if is_ragged else x.shape[1:], x.dtype)
+
+    return tuple(map(of, elems)) if isinstance(elems, tuple) else of(elems)
+
+
+# Name: the map, one example, elements; and the same of a body that is twice as long.
+PROGRAMS: dict[str, tuple[Fn, Fn, Any]] = {
+    "molecules, a training step": (
+        in_training(mapped(force_error)), in_training(force_error), (ROWS, KINDS, FORCES)
+    ),
+    "hessians of own size": (tf_pfor.vmap(tf_pfor.hessian(pairs)), tf_pfor.hessian(pairs), ROWS),
+    "six conditionals": (mapped(conditionals(6)), conditionals(6), DENSE),
+    "second derivatives": (mapped(curvature), curvature, DENSE),
+    "40 steps": (mapped(chain(40, tape=False)), chain(40, tape=False), DENSE),
+    "40 steps, tape": (mapped(chain(40, tape=True)), chain(40, tape=True), DENSE),
+    "40 steps, ragged": (mapped(chain(40, tape=False)), chain(40, tape=False), ROWS),
+}  # fmt: skip
+TWICE: dict[str, Fn] = {
+    "six conditionals": mapped(conditionals(12)),
+    "40 steps": mapped(chain(80, tape=False)),
+    "40 steps, tape": mapped(chain(80, tape=True)),
+    "40 steps, ragged": mapped(chain(80, tape=False)),
+}
+
+
+def measured(name: str, rounds: int) -> dict[str, Any]:
+    """The figures of a program."""
+    many, one, elems = PROGRAMS[name]
+    contenders = {
+        "map": lambda: traced(many, elems),
+        "one": lambda: traced(one, row_specs(elems)),
+        **({"twice": lambda: traced(TWICE[name], elems)} if name in TWICE else {}),
+    }
+    times = timing.interleaved(contenders, seconds=0, least=rounds, clock=time.process_time)
+    ops = {key: contenders[key]() for key in ("map", "one")}
+    return {
+        "program": name,
+        "time": timing.ratio(times, "map", "one"),
+        "ops": ops["map"] / ops["one"],
+        "twice": timing.ratio(times, "twice", "map") if name in TWICE else None,
+    }
+
+
+def traced(fn: Fn, args: Any) -> int:
+    """Traces a function anew; how many ops it has, constants apart, in all its functions."""
+    made = tf.function(lambda *a: fn(*a), autograph=False)
+    graph = made.get_concrete_function(args).graph.as_graph_def()
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    return sum(node.op != "Const" for node in nodes)
+
+
+def main() -> None:
+    """Prints a table, and saves it."""
+    parser = argparse.ArgumentParser("python -m benchmarks.first_call", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    found = [measured(name, args.rounds) for name in PROGRAMS]
+    rows = [
+        [r["program"], f"{r['time']:.1f}", f"{r['ops']:.1f}", r["twice"] and f"{r['twice']:.1f}"]
+        for r in found
+    ]
+    print(timing.table([[x or "" for x in r] for r in rows], ["program", "time", "ops", "twice"]))
+    for key in ("time", "ops"):
+        values = [r[key] for r in found]
+        print(f"{key}: median {statistics.median(values):.1f}, worst {max(values):.1f}")
+    timing.save("first_call", found)
+
+
+if __name__ == "__main__":
+    main()
