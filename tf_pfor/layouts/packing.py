@@ -15,7 +15,14 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.core.values import Cell
-from tf_pfor.layouts.pieces import Numbers, copied, copies_pieces, of_ranges, with_gradient
+from tf_pfor.layouts.pieces import (
+    Numbers,
+    copied,
+    copies_pieces,
+    in_one,
+    of_ranges,
+    with_gradient,
+)
 from tf_pfor.layouts.row_sizes import RowSizes, Size, beside, count_of, dim
 
 
@@ -117,11 +124,9 @@ def pack(padded: tf.Tensor, sizes: Sequence[Size]) -> tf.Tensor:
 
     def gathered(x: tf.Tensor) -> tf.Tensor:
         if count == 1 and copies_pieces():
-            shape = tf.shape(x)
-            flat = tf.reshape(x, tf.concat([shape[:1] * shape[1], shape[2:]], 0))
-            flat.set_shape([None, *x.shape[2:]])
             size: Any = sizes[0]
-            return copied(flat, *of_ranges(flat, tf.range(shape[0]) * shape[1], size.tensor))
+            flat, begins = in_one(x)
+            return copied(flat, *of_ranges(flat, begins, size.tensor))
         made = tf.gather_nd(x, places_of(sizes, room))
         made.set_shape([None, *padded.shape[count + 1 :]])
         return made
