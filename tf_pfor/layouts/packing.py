@@ -35,16 +35,14 @@ def largest(size: Size) -> Any:
     return _shared([size], "largest", lambda: tf.reduce_max(tf.concat([size.tensor, [0]], 0)))
 
 
-def _shared(
-    sizes: Sequence[Size], key: Any, make: Callable[[], tf.Tensor], room: Sequence[Any] = ()
-) -> tf.Tensor:
+def _shared(sizes: Sequence[Size], key: Any, make: Callable[[], tf.Tensor]) -> tf.Tensor:
     """What is made of sizes: one tensor, beside the first of them that differs between rows."""
     first = next(s for s in sizes if isinstance(s, RowSizes))
     if any(isinstance(s, tf.Tensor) for s in sizes) or not tf.is_symbolic_tensor(first.tensor):
         return make()
     names = (key, *[id(s) if isinstance(s, RowSizes) else ("int", s) for s in sizes])
     if names not in first.shared:  # what is named by its id must live as long
-        first.shared[names] = (beside(first.tensor, make), [*sizes, *room])
+        first.shared[names] = (beside(first.tensor, make), [*sizes])
     return first.shared[names][0]
 
 
@@ -53,11 +51,15 @@ def _shared_in(
 ) -> tf.Tensor:
     """The same, of a padded form, where it is known how much room that has."""
     first = next(s for s in sizes if isinstance(s, RowSizes)).tensor
-    graph = first.graph if tf.is_symbolic_tensor(first) else None
-    if not all(isinstance(most, int) or most.graph is graph for most in room):
+
+    def is_beside(most: Any) -> bool:
+        both = tf.is_symbolic_tensor(first) and tf.is_symbolic_tensor(most)
+        return both and most.graph is first.graph
+
+    if not all(isinstance(most, int) or is_beside(most) for most in room):
         return make()
-    names = [most if isinstance(most, int) else ("tensor", id(most)) for most in room]
-    return _shared(sizes, (key, *names), make, room)
+    names = [most if isinstance(most, int) else most.ref() for most in room]
+    return _shared(sizes, (key, *names), make)
 
 
 def mask_of(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
