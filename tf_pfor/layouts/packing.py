@@ -15,7 +15,14 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor.core.values import Cell
-from tf_pfor.layouts.pieces import Numbers, copied, copies_pieces, of_ranges, with_gradient
+from tf_pfor.layouts.pieces import (
+    Numbers,
+    copied,
+    copies_pieces,
+    in_one,
+    of_ranges,
+    with_gradient,
+)
 from tf_pfor.layouts.row_sizes import RowSizes, Size, beside, count_of, dims_of
 
 
@@ -32,16 +39,14 @@ def largest(size: Size) -> Any:
     return _shared([size], "largest", lambda: tf.reduce_max(tf.concat([size.tensor, [0]], 0)))
 
 
-def _shared(
-    sizes: Sequence[Size], key: Any, make: Callable[[], tf.Tensor], room: Sequence[Any] = ()
-) -> tf.Tensor:
+def _shared(sizes: Sequence[Size], key: Any, make: Callable[[], tf.Tensor]) -> tf.Tensor:
     """What is made of sizes: one tensor, beside the first of them that differs between rows."""
     first = next(s for s in sizes if isinstance(s, RowSizes))
     if any(isinstance(s, tf.Tensor) for s in sizes) or not tf.is_symbolic_tensor(first.tensor):
         return make()
     names = (key, *[id(s) if isinstance(s, RowSizes) else ("int", s) for s in sizes])
     if names not in first.shared:  # what is named by its id must live as long
-        first.shared[names] = (beside(first.tensor, make), [*sizes, *room])
+        first.shared[names] = (beside(first.tensor, make), [*sizes])
     return first.shared[names][0]
 
 
@@ -50,11 +55,15 @@ def _shared_in(
 ) -> tf.Tensor:
     """The same, of a padded form, where it is known how much room that has."""
     first = next(s for s in sizes if isinstance(s, RowSizes)).tensor
-    graph = first.graph if tf.is_symbolic_tensor(first) else None
-    if not all(isinstance(m, int) or (graph is not None and m.graph is graph) for m in room):
+
+    def is_beside(most: Any) -> bool:
+        both = tf.is_symbolic_tensor(first) and tf.is_symbolic_tensor(most)
+        return both and most.graph is first.graph
+
+    if not all(isinstance(most, int) or is_beside(most) for most in room):
         return make()
-    names = [most if isinstance(most, int) else ("tensor", id(most)) for most in room]
-    return _shared(sizes, (key, *names), make, room)
+    names = [most if isinstance(most, int) else most.ref() for most in room]
+    return _shared(sizes, (key, *names), make)
 
 
 def mask_of(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
@@ -125,11 +134,9 @@ def pack(padded: tf.Tensor, sizes: Sequence[Size]) -> tf.Tensor:
 
     def gathered(x: tf.Tensor) -> tf.Tensor:
         if count == 1 and copies_pieces():
-            shape = tf.shape(x)
-            flat = tf.reshape(x, tf.concat([shape[:1] * shape[1], shape[2:]], 0))
-            flat.set_shape([None, *x.shape[2:]])
             size: Any = sizes[0]
-            return copied(flat, *of_ranges(flat, tf.range(shape[0]) * shape[1], size.tensor))
+            flat, begins = in_one(x)
+            return copied(flat, *of_ranges(flat, begins, size.tensor))
         made = tf.gather_nd(x, places_of(sizes))
         made.set_shape([None, *padded.shape[count + 1 :]])
         return made

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.layouts.row_sizes import RowSizes
+from tf_pfor.layouts.row_sizes import RowSizes, dim
 
 Numbers = Sequence[tf.Tensor]
 
@@ -43,6 +43,16 @@ def of_ranges(x: tf.Tensor, first: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Te
     both = tf.reshape(tf.stack([first, first + lengths], 1), [-1])
     cuts = tf.concat([[0], both, tf.shape(x)[:1]], 0)
     return cuts, tf.range(tf.shape(lengths)[0]) * 2 + 1
+
+
+def in_one(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """[n, room, ...] as [n * room, ...], and where each row begins in that."""
+    n, room, rest = dim(x, 0), dim(x, 1), x.shape[2:]
+    is_known = rest.is_fully_defined() and 0 not in rest
+    shape = [-1, *rest] if is_known else tf.concat([[n * room], tf.shape(x)[2:]], 0)
+    flat = tf.reshape(x, shape)
+    flat.set_shape([None, *rest])
+    return flat, tf.range(n) * room
 
 
 def copied(x: tf.Tensor, cuts: tf.Tensor, which: tf.Tensor) -> tf.Tensor:

@@ -114,11 +114,11 @@ def agreed(call: Call, *places: tuple[Value, int]) -> list[Value]:
         if known:
             broadcast_size(sizes, places[0][1])
         return [v for v, _ in places]
-    common, checked = _equal(call, [*known.values()], places[0][1])
+    common = _common(call, [*known.values()], places[0][1], broadcasts=False)
     found: list[Value] = []
     for value, axis in places:
         assert isinstance(value, Ragged)
-        found.append(_with_size(value, axis, common, checked))
+        found.append(_with_size(value, axis, common))
     return found
 
 
@@ -128,9 +128,9 @@ def squared(call: Call, value: Ragged) -> Ragged:
     sizes = [size_at(value, axis) for axis in (rank - 2, rank - 1)]
     if sizes[0] is sizes[1] or not all(isinstance(s, RowSizes) for s in sizes):
         return value
-    common, checked = _equal(call, sizes, rank - 1)
+    common = _common(call, sizes, rank - 1, broadcasts=False)
     for axis in (rank - 2, rank - 1):
-        value = _with_size(value, axis, common, checked)
+        value = _with_size(value, axis, common)
     return value
 
 
@@ -212,17 +212,25 @@ def with_room(tensor: tf.Tensor, axis: int, least: Any) -> tf.Tensor:
     """``tensor`` with zeros behind it, so that an axis has so many elements at least."""
     rank = tensor.shape.rank
     assert rank is not None
-    more = tf.maximum(least - tf.shape(tensor)[axis], 0)
-    paddings: Any = [[0, more if k == axis else 0] for k in range(rank)]
-    return tf.pad(tensor, paddings)
+    more: Any = tf.maximum(least - dim(tensor, axis), 0)
+    made = tf.pad(tensor, more * np.array([[0, int(k == axis)] for k in range(rank)], np.int32))
+    made.set_shape([None if k == axis else size for k, size in enumerate(tensor.shape)])
+    return made
 
 
 def of_room(x: tf.Tensor, axis: int, room: Any) -> tf.Tensor:
     """With exactly so much room along an axis."""
-    own = dim(x, axis)
-    if isinstance(own, int) and isinstance(room, int) and own == room:
+    if isinstance(room, int) and x.shape[axis] == room:
         return x
-    return with_room(x[(*[slice(None)] * axis, slice(0, room))], axis, room)
+    wide = with_room(x, axis, room)
+    is_axis = np.eye(x.shape.rank, dtype=np.int32)[axis]
+    made = tf.slice(wide, np.zeros_like(is_axis), is_axis * (room + 1) - 1)  # -1: all of an axis
+    made.set_shape(
+        [room if k == axis else s for k, s in enumerate(x.shape)]
+        if isinstance(room, int)
+        else wide.shape
+    )
+    return made
 
 
 def of_equal_room(rows: Sequence[tf.Tensor], sizes: Sequence[Any]) -> list[tf.Tensor]:
@@ -234,22 +242,14 @@ def of_equal_room(rows: Sequence[tf.Tensor], sizes: Sequence[Any]) -> list[tf.Te
     return found
 
 
-def _equal(call: Call, sizes: Sequence[RowSizes], axis: int) -> tuple[RowSizes, tf.Tensor]:
-    """One of several sizes that must be equal, and a tensor that is there after a check of it."""
-    key = ("sizes that are equal", call.emit.graph, frozenset(sizes))
-    if key not in call.memo:
-        common = min(sizes, key=lambda s: np.inf if s.most is None else s.most)
-        call.memo[key] = common, _checked_sizes(call, sizes, axis, broadcasts=False).tensor
-    return call.memo[key]
+def _with_size(value: Ragged, axis: int, common: RowSizes) -> Ragged:
+    """``value`` with sizes along an axis that are its own, after the check that says so.
 
-
-def _with_size(value: Ragged, axis: int, common: RowSizes, checked: tf.Tensor) -> Ragged:
-    """``value`` with sizes along an axis that are its own, after the check that says so."""
-    if value.sizes[axis] is common:
-        return value
+    All of one object of sizes have the same room: a padded form gets just what they need.
+    """
     sizes = [*value.sizes[:axis], common, *value.sizes[axis + 1 :]]
     is_packed = value.is_packed or not value.is_padded
-    with tf.control_dependencies([checked]):
+    with tf.control_dependencies([common.tensor]):
         x = tf.identity(value.tensor if is_packed else value.in_any_rows)
     if is_packed:
         return Ragged.packed(x, sizes, value.origin)

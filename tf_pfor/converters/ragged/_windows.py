@@ -19,7 +19,7 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.pieces import ranges
+from tf_pfor.layouts.pieces import in_one, ranges
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_parts import packed_to, row_counts
 from tf_pfor.layouts.row_sizes import dim
@@ -29,14 +29,14 @@ def packed_range(
     whole: tf.Tensor, start: Any, lengths: RowSizes, stride: int, *, is_stacked: bool
 ) -> tf.Tensor:
     """The elements of ranges of axis 0, one row behind the other: one copy, or one gather."""
+    if is_stacked and stride == 1:
+        flat, begins = in_one(whole)
+        return ranges(flat, begins if start is None else begins + start, lengths.tensor)
     shape = tf.shape(whole)
     if is_stacked:
         rest = whole.shape[2:]
         flat = tf.reshape(whole, tf.concat([shape[:1] * shape[1], shape[2:]], 0))
         flat.set_shape([None, *rest])
-        if stride == 1:
-            begins: Any = tf.range(shape[0]) * shape[1]
-            return ranges(flat, begins if start is None else begins + start, lengths.tensor)
         whole = flat
     rows = lengths.rows
     at = tf.range(tf.shape(rows)[0]) - tf.gather(lengths.starts, rows)
