@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.core._update_order import updates_in_order
 from tf_pfor.core.errors import Refused
 
 QUERIES = frozenset(["VarIsInitializedOp", "VariableShape"])
@@ -245,6 +246,8 @@ class Accesses:
             if not x.writes and not self.is_before([a.op], x.op)
             and self.version(x.op, a.handle) == now
         ]  # fmt: skip
+        if why := updates_in_order(a.handle, [x.op for x in self.of(a.handle) if x.writes]):
+            raise Refused(why)
         name = "it assigns a value made of the variable's own"
         if a.op.type not in ASSIGNMENTS:
             is_own = any(x in same for x in used)
