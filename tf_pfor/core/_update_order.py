@@ -53,8 +53,9 @@ def updates_in_order(handle: Any, writers: Iterable[tf.Operation]) -> str:
         types = sorted({op.type for op, _ in leaves})
         return f"the body changes the variable in several ways ({', '.join(types)})"
     sets = [(op, calls) for op, calls in leaves if _KINDS[op.type] == _SET]
-    if len(sets) > 1 and any(calls for _, calls in sets):
-        return "the body assigns to the variable in several places, some of them in branches"
+    around = [op for _, calls in sets for op, _ in calls if op.type not in _tf.CALLS]
+    if len(sets) > 1 and around:
+        return "the body assigns to the variable in several places, some in branches or loops"
     if any(not all(_stays(t, calls) for t in op.inputs[1:]) for op, calls in sets):
         return "a loop in the body assigns to the variable what changes from trip to trip"
     return ""
