@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -25,3 +26,26 @@ def batch_encoder(x: Any, *, of_rows: bool = False) -> Any:
     if type(found) is tf.experimental.ExtensionTypeBatchEncoder or (of_rows and is_old):
         return None
     return found
+
+
+def operator_parts(op: Any) -> Iterator[tuple[Any, int | None, bool]]:
+    """The parts of a ``LinearOperator``: tensors, and operators that have no tensor.
+
+    Returns:
+      The operator that it is a part of, how many axes of a batch it has, whether it is a tensor.
+    """
+    static = op._composite_tensor_prefer_static_fields  # sizes, which no row has of its own
+    ndims = dict(op._experimental_parameter_ndims_to_matrix_ndims or ())
+    components = tf.type_spec_from_value(op)._to_components(op)
+    given = {name: x for name, x in components.items() if name not in static}
+    if not tf.nest.flatten(given):
+        yield op, op.batch_shape.rank, False
+    for name, value in given.items():
+        leaves = tf.nest.flatten(value)
+        for leaf, behind in zip(leaves, tf.nest.flatten(ndims.get(name, [None] * len(leaves)))):
+            if isinstance(leaf, tf.linalg.LinearOperator):
+                yield from operator_parts(leaf)
+            elif behind is None or leaf.shape.rank is None:
+                yield op, op.batch_shape.rank, True
+            else:
+                yield op, leaf.shape.rank - behind, True

@@ -186,6 +186,8 @@ def opened(
         is_plain = isinstance(x, (tf.RaggedTensor, tf.SparseTensor))
         encoder = None if is_plain else _types.batch_encoder(x, of_rows=True)
         axis = axes(x)
+        if axis is not None and isinstance(x, tf.linalg.LinearOperator):
+            _check_operator(x, "among the elements", mapped=1)
         if axis is None or not (is_plain or encoder):
             return x
         if axis != 0:
@@ -209,6 +211,31 @@ def opened(
         return nest, lambda row: row
 
     return made, lambda row: _cut(row, iter(held))
+
+
+def _check_operator(x: Any, where: str, mapped: int) -> None:
+    """Refuses an operator of which rows, or a batch, are not those of its tensors.
+
+    Args:
+      x: the operator.
+      where: what it is, for the message.
+      mapped: how many axes of its batch are mapped: 1 of an element, 0 of a result.
+    """
+    rank, parts = x.batch_shape.rank, list(_types.operator_parts(x))
+    if rank is None:
+        return
+    bad = [
+        op
+        for op, found, is_tensor in parts
+        if found is not None and (found != rank if is_tensor else found > rank - mapped)
+    ]
+    if bad or not any(is_tensor for _, _, is_tensor in parts):
+        name = type((bad or [x])[0]).__name__
+        of = "" if name == type(x).__name__ else f" in a {type(x).__name__}"
+        raise ArgumentError(
+            f"A {name}{of} {where} has a batch that its tensors do not have. Expected: all axes "
+            "of the batch in each tensor, as in a LinearOperatorDiag of ones, or to_dense()."
+        )
 
 
 # ---------------------------------------------------------------------------
@@ -247,6 +274,8 @@ def parts(result: Any) -> Any:
             encoder = _types.batch_encoder(x)
             if encoder is None:
                 return x
+            if isinstance(x, tf.linalg.LinearOperator):
+                _check_operator(x, "that the body returns", mapped=0)
             made = _Encoded.of(_broadening(x), encoder)
             return made._replace(tensors=parts(made.tensors))
         if isinstance(x, tf.SparseTensor):
