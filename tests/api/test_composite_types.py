@@ -1,5 +1,7 @@
 """Composites whose type knows how it is batched: results and elements go through its encoder."""
 
+import typing
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -214,3 +216,106 @@ def test_operators_as_elements_and_as_results(name):
     np.testing.assert_allclose(made.to_dense(), want, rtol=1e-4, atol=1e-5)
     found = tf_pfor.vectorized_map(lambda op: op.to_dense(), body(X, D))
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
+class Held(tf.experimental.BatchableExtensionType):
+    """Fields of all kinds, one of them of another type."""
+
+    words: tf.RaggedTensor
+    weight: tf.Tensor
+    near: tf.SparseTensor
+    inner: Scaled
+
+
+class Dense(tf.experimental.ExtensionType):
+    """A type that has tensors only."""
+
+    x: tf.Tensor
+
+
+class Outer(tf.experimental.BatchableExtensionType):
+    """A type of types."""
+
+    dense: Dense
+    op: typing.Optional[ops.LinearOperator] = None  # noqa: UP045  (TensorFlow reads the type)
+
+
+class Plain(tf.experimental.ExtensionType):
+    """A type that says nothing about batches."""
+
+    words: tf.RaggedTensor
+    name: str
+    by_name: typing.Mapping[str, tf.SparseTensor]
+
+
+RAGGED = tf.RaggedTensor.from_row_lengths(tf.range(6.0), [2, 0, 3, 1])
+DEEP = tf.RaggedTensor.from_row_lengths(RAGGED, [1, 0, 2, 1])
+SPARSE = tf.sparse.from_dense(tf.where(D > 0, D, tf.zeros_like(D)))
+HELD = {
+    "batchable": lambda words: Held(words, D[:, 0], SPARSE, Scaled(D, D[:, :1])),
+    "plain": lambda words: Plain(words, "name", {"near": SPARSE}),
+}
+
+
+def _leaves(x):
+    """The fields of one row, dense."""
+    if isinstance(x, Held):
+        return [x.words, x.weight, tf.sparse.to_dense(x.near), x.inner.loc, x.inner.scale]
+    return [x.words, tf.sparse.to_dense(x.by_name["near"])]
+
+
+@pytest.mark.parametrize("words", [RAGGED, DEEP], ids=["ragged", "deep"])
+@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("way", sorted(set(WAYS) - {"compiled"}))
+def test_fields_that_are_composites(way, name, words):
+    """As elements a row's fields are rows; as results the rows are stacked."""
+    batch = HELD[name](words)
+    rows = [[field[i] for field in _leaves(batch)] for i in range(4)]
+
+    def total(row):
+        return tf.add_n([tf.reduce_sum(field) for field in _leaves(row)])
+
+    for _ in range(2):  # the second time by the kept trace
+        found = WAYS[way](total, batch)
+        want = [sum(float(tf.reduce_sum(field)) for field in row) for row in rows]
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+        made = WAYS[way](lambda row: row, batch)
+        assert type(made) is type(batch)
+        assert isinstance(made.words, tf.RaggedTensor)
+        for i, row in enumerate(rows):
+            for field, expected in zip(_leaves(made), row, strict=True):
+                is_ragged = isinstance(expected, tf.RaggedTensor)
+                if is_ragged:
+                    assert field[i].to_list() == expected.to_list()
+                else:
+                    np.testing.assert_allclose(field[i], expected)
+
+
+def test_composite_fields_that_all_rows_share():
+    batch = HELD["plain"](RAGGED)
+    found = tf_pfor.vmap(
+        lambda held, d: tf.reduce_sum(held.words.to_tensor()) * tf.reduce_sum(d), in_axes=(None, 0)
+    )(batch, D)
+    np.testing.assert_allclose(found, 15.0 * tf.reduce_sum(D, 1), rtol=1e-5)
+    with pytest.raises(tf_pfor.ArgumentError, match="A Plain among the arguments.*Expected: 0"):
+        tf_pfor.vmap(lambda held: held.words, in_axes=1)(batch)
+    with pytest.raises(tf_pfor.ArgumentError, match="axis of a Plain that the body.*Expected: 0"):
+        tf_pfor.vmap(lambda held: held, out_axes=1)(batch)
+
+
+def test_types_in_types():
+    """One that has tensors only is mapped over any axis; an operator in another is checked."""
+    outer = Outer(Dense(D))
+    np.testing.assert_allclose(tf_pfor.vectorized_map(lambda o: o.dense.x + 1, outer), D + 1)
+    turned = tf_pfor.vmap(lambda o: o, in_axes=1)(outer)
+    np.testing.assert_allclose(turned.dense.x, tf.transpose(D))
+    made = tf_pfor.vectorized_map(
+        lambda o: Outer(o.dense, ops.LinearOperatorDiag(o.dense.x)), outer
+    )
+    np.testing.assert_allclose(made.op.to_dense(), tf.linalg.diag(D))
+    found = tf_pfor.vectorized_map(lambda o: o.op.matvec(o.dense.x), made)
+    np.testing.assert_allclose(found, D * D, rtol=1e-6)
+    with pytest.raises(tf_pfor.ArgumentError, match="A LinearOperatorIdentity among the elements"):
+        tf_pfor.vectorized_map(
+            lambda o: o.op.diag_part(), Outer(Dense(D), ops.LinearOperatorIdentity(3, [4]))
+        )
