@@ -148,3 +148,44 @@ def test_jacobians(block):
         return tf_pfor.jacobian(tf.gather(t, [[3, 1], [3, 0]]) ** 2, {"t": t}, **options)["t"]
 
     _close(graph(tf.constant(TABLE)).to_dense(), expected[0])
+
+
+@pytest.mark.parametrize("ids", [[[1, 1, 2], [], [0]], [[], []], [[8, 8]], []])
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
+@pytest.mark.parametrize("wrap", ["eager", "graph"])
+def test_examples_of_own_lengths(wrap, dtype, ids):
+    """Padding belongs to no row of the table: an infinite gradient of row 0 or 8 stays infinite."""
+    table = tf.Variable(tf.tensor_scatter_nd_update(TABLE, [[0, 0]], [np.inf]))
+    ids = tf.ragged.constant(ids, dtype=dtype, ragged_rank=1)
+
+    def loss(one):
+        return tf.reduce_sum(tf.gather(table, one) ** 2)
+
+    def run(ids):
+        grads, _ = tf_pfor.per_example_gradients(loss, table, ids, sparse=True)
+        return grads, grads.to_dense(), grads.squared_norms()
+
+    slices, dense, squares = (run if wrap == "eager" else tf.function(run))(ids)
+    want = np.zeros([ids.nrows(), *table.shape], np.float32)
+    for i in range(len(want)):
+        with tf.GradientTape() as tape:
+            y = loss(ids[i])
+        want[i] = tf.convert_to_tensor(tape.gradient(y, table))
+    assert isinstance(slices.indices, tf.RaggedTensor)
+    assert (dense.shape[1:], squares.shape.rank) == (table.shape, 1)
+    _close(dense, want)
+    _close(squares, np.sum(want**2, (1, 2)))
+    _close(tf.convert_to_tensor(slices.sum()), np.sum(want, 0))
+
+
+@pytest.mark.parametrize("ids", [IDS, tf.ragged.constant([[1, 1], [], [0], [3, 3, 3], [8]])])
+def test_batches_of_own_lengths(ids):
+    """Axes in front are ragged, and the number of slices may be."""
+    parts = tf.gather(TABLE, ids), ids
+    shape = tf.constant(TABLE.shape)
+    each = BatchedIndexedSlices(*parts, shape)
+    nested = [tf.RaggedTensor.from_row_splits(t, [0, 2, 2, 5]) for t in parts]
+    found = BatchedIndexedSlices(*nested, shape)
+    for fn in (BatchedIndexedSlices.to_dense, BatchedIndexedSlices.squared_norms):
+        assert fn(found).row_lengths().numpy().tolist() == [2, 0, 3]
+        _close(fn(found).values, fn(each))

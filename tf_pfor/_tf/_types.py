@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import extension_type as _extension_type
 from tensorflow.python.framework import type_spec as _type_spec
 
 COMPOSITE: Any = tf.__internal__.CompositeTensor
+
+
+class _Fields(tf.experimental.ExtensionTypeBatchEncoder):  # pyright: ignore[reportUntypedBaseClass]
+    """The fields of an extension type, whose specs are not needed to put it together.
+
+    TensorFlow's encoder fails to make those of the rows of an operator.
+    """
+
+    def batch(self, spec: Any, batch_size: Any) -> Any:
+        return spec
+
+    def unbatch(self, spec: Any) -> Any:
+        return spec
 
 
 def batch_encoder(x: Any, *, of_rows: bool = False) -> Any:
@@ -20,8 +35,45 @@ def batch_encoder(x: Any, *, of_rows: bool = False) -> Any:
     """
     if isinstance(x, (tf.data.Dataset, tf.IndexedSlices)):
         return None
-    found = getattr(tf.type_spec_from_value(x), "__batch_encoder__", None)
-    is_old = isinstance(found, _type_spec.LegacyTypeSpecBatchEncoder)
-    if type(found) is tf.experimental.ExtensionTypeBatchEncoder or (of_rows and is_old):
-        return None
+    spec = tf.type_spec_from_value(x)
+    found = getattr(spec, "__batch_encoder__", None)
+    if isinstance(found, _type_spec.LegacyTypeSpecBatchEncoder):
+        return None if of_rows else found
+    if not isinstance(spec, _extension_type.ExtensionTypeSpec):
+        return found
+    if type(found) is tf.experimental.ExtensionTypeBatchEncoder or found is None:
+        fields = tf.nest.flatten(spec._to_components(x))
+        if all(_is_by_parts(field, of_rows) for field in fields):
+            return None
+        return _Fields()
     return found
+
+
+def _is_by_parts(x: Any, of_rows: bool) -> bool:
+    """Whether a field of a composite is a tensor, or simply its tensors; operators are checked."""
+    if isinstance(x, (tf.RaggedTensor, tf.SparseTensor, tf.linalg.LinearOperator)):
+        return False
+    return not isinstance(x, COMPOSITE) or batch_encoder(x, of_rows=of_rows) is None
+
+
+def operator_parts(op: Any) -> Iterator[tuple[Any, int | None, bool]]:
+    """The parts of a ``LinearOperator``: tensors, and operators that have no tensor.
+
+    Returns:
+      The operator that it is a part of, how many axes of a batch it has, whether it is a tensor.
+    """
+    static = op._composite_tensor_prefer_static_fields  # sizes, which no row has of its own
+    ndims = dict(op._experimental_parameter_ndims_to_matrix_ndims or ())
+    components = tf.type_spec_from_value(op)._to_components(op)
+    given = {name: x for name, x in components.items() if name not in static}
+    if not tf.nest.flatten(given):
+        yield op, op.batch_shape.rank, False
+    for name, value in given.items():
+        leaves = tf.nest.flatten(value)
+        for leaf, behind in zip(leaves, tf.nest.flatten(ndims.get(name, [None] * len(leaves)))):
+            if isinstance(leaf, tf.linalg.LinearOperator):
+                yield from operator_parts(leaf)
+            elif behind is None or leaf.shape.rank is None:
+                yield op, op.batch_shape.rank, True
+            else:
+                yield op, leaf.shape.rank - behind, True

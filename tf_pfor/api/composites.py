@@ -8,6 +8,7 @@ padded, beside their lengths. A result of the body becomes its parts; the parts 
 are stacked as ``tf.ragged.stack`` and ``tf.sparse.concat`` of expanded tensors would. A composite
 whose type knows how it is batched (an extension type with an encoder of its own, a
 ``LinearOperator``) goes through the tensors that its type says: its parts still broadcast.
+The fields of other extension types are taken apart one by one.
 """
 
 from __future__ import annotations
@@ -117,14 +118,10 @@ class _SparseRows(NamedTuple):
 class _Type:
     """The type of a composite: a key, so that it is in the structure of a nest."""
 
-    __slots__ = ("spec",)
+    __slots__ = ("encoder", "spec")
 
-    def __init__(self, spec: Any):
-        self.spec = spec
-
-    def decoded(self, spec: Any, encoded: Any) -> Any:
-        """What such tensors stand for, as one of a type that was made of this."""
-        return self.spec.__batch_encoder__.decode(spec, encoded)
+    def __init__(self, spec: Any, encoder: Any):
+        self.spec, self.encoder = spec, encoder
 
 
 class _Encoded(NamedTuple):
@@ -137,7 +134,7 @@ class _Encoded(NamedTuple):
     def of(cls, x: Any, encoder: Any, minimum_rank: int = 0) -> _Encoded:
         """Of the composite."""
         spec = tf.type_spec_from_value(x)
-        return cls(encoder.encode(spec, x, minimum_rank=minimum_rank), {_Type(spec): ()})
+        return cls(encoder.encode(spec, x, minimum_rank=minimum_rank), {_Type(spec, encoder): ()})
 
     @property
     def type(self) -> _Type:
@@ -146,8 +143,8 @@ class _Encoded(NamedTuple):
 
     def cut(self, values: Supply) -> Any:
         """In an iteration: the composite of the row."""
-        spec = self.type.spec
-        return self.type.decoded(spec.__batch_encoder__.unbatch(spec), _cut(self.tensors, values))
+        encoder, spec = self.type.encoder, self.type.spec
+        return encoder.decode(encoder.unbatch(spec), _cut(self.tensors, values))
 
 
 _KINDS = (_Packed, _Padded, _RaggedRows, _SparseRows, _Encoded)
@@ -186,6 +183,8 @@ def opened(
         is_plain = isinstance(x, (tf.RaggedTensor, tf.SparseTensor))
         encoder = None if is_plain else _types.batch_encoder(x, of_rows=True)
         axis = axes(x)
+        if axis is not None and isinstance(x, tf.linalg.LinearOperator):
+            _check_operator(x, "among the elements", mapped=1)
         if axis is None or not (is_plain or encoder):
             return x
         if axis != 0:
@@ -209,6 +208,31 @@ def opened(
         return nest, lambda row: row
 
     return made, lambda row: _cut(row, iter(held))
+
+
+def _check_operator(x: Any, where: str, mapped: int) -> None:
+    """Refuses an operator of which rows, or a batch, are not those of its tensors.
+
+    Args:
+      x: the operator.
+      where: what it is, for the message.
+      mapped: how many axes of its batch are mapped: 1 of an element, 0 of a result.
+    """
+    rank, parts = x.batch_shape.rank, list(_types.operator_parts(x))
+    if rank is None:
+        return
+    bad = [
+        op
+        for op, found, is_tensor in parts
+        if found is not None and (found != rank if is_tensor else found > rank - mapped)
+    ]
+    if bad or not any(is_tensor for _, _, is_tensor in parts):
+        name = type((bad or [x])[0]).__name__
+        of = "" if name == type(x).__name__ else f" in a {type(x).__name__}"
+        raise ArgumentError(
+            f"A {name}{of} {where} has a batch that its tensors do not have. Expected: all axes "
+            "of the batch in each tensor, as in a LinearOperatorDiag of ones, or to_dense()."
+        )
 
 
 # ---------------------------------------------------------------------------
@@ -247,6 +271,8 @@ def parts(result: Any) -> Any:
             encoder = _types.batch_encoder(x)
             if encoder is None:
                 return x
+            if isinstance(x, tf.linalg.LinearOperator):
+                _check_operator(x, "that the body returns", mapped=0)
             made = _Encoded.of(_broadening(x), encoder)
             return made._replace(tensors=parts(made.tensors))
         if isinstance(x, tf.SparseTensor):
@@ -308,10 +334,10 @@ def assembled(result: Any) -> Any:
 
 def _batched(x: _Encoded) -> Any:
     """One composite of all iterations; one that has no tensors is the same in all."""
-    spec, leaves = x.type.spec, nests.flatten(x.tensors)
+    encoder, spec, leaves = x.type.encoder, x.type.spec, nests.flatten(x.tensors)
     if leaves:
-        spec = spec.__batch_encoder__.batch(spec, leaves[0].shape[0])
-    return x.type.decoded(spec, assembled(x.tensors))
+        spec = encoder.batch(spec, leaves[0].shape[0])
+    return encoder.decode(spec, assembled(x.tensors))
 
 
 def _packed(rows: Any, counts: tf.Tensor) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -14,8 +15,8 @@ class BatchedIndexedSlices(NamedTuple):
     stand there several times: its values add up.
 
     Attributes:
-      values: [*batch, k, *table.shape[1:]].
-      indices: integers [*batch, k], rows of the table.
+      values: [*batch, k, *table.shape[1:]]; ragged if each example has a k of its own.
+      indices: integers [*batch, k], rows of the table; ragged as the values are.
       dense_shape: the shape of the table, a vector.
 
     >>> import tensorflow as tf
@@ -42,8 +43,21 @@ class BatchedIndexedSlices(NamedTuple):
         values.set_shape([slices.indices.shape[0], *table.shape[1:]])
         return cls(values, tf.reshape(slices.indices, [-1]), tf.shape(table))
 
+    def _even(self, fn: Callable[[BatchedIndexedSlices], Any]) -> Any:
+        """``fn`` of slices that are as many in each example: index -1 is no row of the table."""
+        values, indices = self.values, self.indices
+        if not isinstance(indices, tf.RaggedTensor):
+            return fn(self)
+        if indices.shape.rank == 2:
+            return fn(self._replace(values=values.to_tensor(), indices=indices.to_tensor(-1)))
+        inner = self._replace(values=values.values, indices=indices.values)
+        return indices.with_values(inner._even(fn))
+
     def to_dense(self) -> tf.Tensor:
         """[*batch, *table.shape]."""
+        return self._even(BatchedIndexedSlices._to_dense)
+
+    def _to_dense(self) -> tf.Tensor:
         batch = tf.shape(self.indices)[:-1]
         count, rows = tf.reduce_prod(batch), tf.cast(self.dense_shape[0], tf.int64)
         first = tf.range(tf.cast(count, tf.int64)) * rows
@@ -76,7 +90,11 @@ class BatchedIndexedSlices(NamedTuple):
 
         The products of all pairs of slices, of which those of one row count: k * k numbers.
         """
-        shape = tf.concat([tf.shape(self.indices), [-1]], 0)
+        return self._even(BatchedIndexedSlices._squared_norms)
+
+    def _squared_norms(self) -> tf.Tensor:
+        size = tf.reduce_prod(self.dense_shape[1:])
+        shape = tf.concat([tf.shape(self.indices), [size]], 0)
         flat = tf.reshape(self.values, shape)
         if flat.dtype in (tf.float16, tf.bfloat16):  # their squares overflow
             flat = tf.cast(flat, tf.float32)
