@@ -234,3 +234,86 @@ def test_a_report_before_anything_was_traced():
     assert "not traced yet" in str(fast.report)
     fast(tf.constant(XS))
     assert "1 of 1 loops vectorized" in str(fast.report)
+
+
+def test_a_report_after_a_trace_that_failed():
+    def fn(xs):
+        raise ValueError("mine")
+
+    fast = tf_pfor.optimize(fn)
+    with pytest.raises(ValueError, match="mine"):
+        fast(tf.constant(XS))
+    assert "not traced yet" in str(fast.report)
+
+
+def if_positive(x):
+    if tf.reduce_sum(x) > 0.0:
+        return x * 2.0
+    return x
+
+
+def to_the_fourth(x):
+    for _ in tf.range(3):
+        x = x * XS[0]
+    return x
+
+
+def nested(x):
+    return if_positive(x) + if_positive(-x)
+
+
+class Scaled:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __call__(self, x):
+        return x * self.scale if tf.reduce_sum(x) > 0.0 else x
+
+
+@pytest.mark.parametrize("kind", ["for", "map_fn", "while", "called function"])
+@pytest.mark.parametrize("helper", [if_positive, to_the_fourth, nested, Scaled(3.0)])
+def test_helpers_with_control_flow(helper, kind):
+    """AutoGraph converts them, in the trips of a loop too."""
+
+    def by_for(xs):
+        out = tf.TensorArray(tf.float32, tf.shape(xs)[0])
+        for i in tf.range(tf.shape(xs)[0]):
+            out = out.write(i, helper(xs[i]))
+        return out.stack()
+
+    def by_while(xs):
+        n, i = tf.shape(xs)[0], 0
+        out = tf.TensorArray(tf.float32, n)
+        while i < n:
+            out = out.write(i, helper(xs[i]))
+            i += 1
+        return out.stack()
+
+    def mapped(xs):
+        return tf.map_fn(lambda x: helper(x) + 1.0, xs)
+
+    inner = tf.function(by_for)
+    fns = {"for": by_for, "map_fn": mapped, "while": by_while, "called function": inner}
+    fn = (lambda xs: inner(xs) * 2.0) if kind == "called function" else fns[kind]
+    plain, fast = tf.function(fn), tf_pfor.optimize(tf.function(fn))
+    results = []
+    for function in (plain, fast):
+        xs = tf.constant(XS)
+        with tf.GradientTape() as tape:
+            tape.watch(xs)
+            found = function(xs)
+        results.append((found, tape.gradient(found, xs)))
+    for wanted, got in zip(*results, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    loop = {"map_fn": "tf.map_fn", "while": "while"}.get(kind, "for")
+    assert any(r.kind == loop and r.is_vectorized for r in fast.report.records), str(fast.report)
+
+
+def test_helpers_that_are_not_converted_stay_so():
+    @tf.autograph.experimental.do_not_convert
+    def plain(x):
+        return if_positive(x)
+
+    fast = tf_pfor.optimize(lambda xs: tf.map_fn(lambda x: plain(x), xs))
+    with pytest.raises(TypeError, match="Python bool where AutoGraph does not"):
+        fast(tf.constant(XS))

@@ -50,3 +50,44 @@ def test_gradients_of_rows_that_were_repeated():
     for i in range(5):
         for got, want in zip(found, body(ks[i], ms[i]), strict=True):
             np.testing.assert_allclose(got[i], want, rtol=1e-6)
+
+
+def jacobian(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = x**3
+    return tape.jacobian(y, x)
+
+
+@pytest.mark.parametrize("lengths", [[3, 0, 1], [0, 0]])
+@pytest.mark.parametrize("is_flat", [False, True])
+@pytest.mark.parametrize("mapper", [tf_pfor.vmap, None])
+def test_jacobians_of_rows_of_no_elements(mapper, is_flat, lengths):
+    def body(x):
+        return jacobian(tf.reshape(x, [-1]) if is_flat else x)
+
+    values = tf.reshape(tf.range(3.0 * sum(lengths)), [-1, 3])
+    rows = tf.RaggedTensor.from_row_lengths(values, lengths)
+    with tf.GradientTape() as tape:
+        tape.watch(rows.flat_values)
+        found = mapper(body)(rows) if mapper else tf_pfor.vectorized_map(body, rows)
+        loss = tf.reduce_sum(found.flat_values**2)
+    gradient = tape.gradient(loss, rows.flat_values)
+    assert found.nrows() == len(lengths)
+    for got, row in zip(found, rows):
+        want = body(row).numpy()
+        np.testing.assert_allclose(got.flat_values.numpy().reshape(want.shape), want, rtol=1e-5)
+    np.testing.assert_allclose(gradient, 36 * values**3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", ["[m, -1]", "[k, m, -1]", "[m, -1, k]"])
+def test_what_is_left_of_no_elements(shape):
+    def body(k, m):
+        sizes = {"[m, -1]": [m, -1], "[k, m, -1]": [k, m, -1], "[m, -1, k]": [m, -1, k]}[shape]
+        return tf.shape(tf.reshape(tf.range(24)[: k * 4], sizes))
+
+    ks, ms = tf.constant([3, 0, 0, 2, 0]), tf.constant([2, 2, 0, 4, 0])
+    found = tf_pfor.vectorized_map(lambda e: body(*e), (ks, ms), fallback_to_while_loop=False)
+    assert found.numpy().tolist() == [body(k, m).numpy().tolist() for k, m in zip(ks, ms)]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="do not fill its new shape"):
+        mapped(lambda k: tf.reshape(tf.range(3), [k, -1]), [3, 0])

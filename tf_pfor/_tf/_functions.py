@@ -52,6 +52,22 @@ def autographed(function: Any) -> Any:
     return call
 
 
+def as_called_here(function: Any) -> Any:
+    """``function`` with AutoGraph on or off as it is now, wherever it is called."""
+    now = _ag_ctx.control_status_ctx()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _ag_ctx.ControlStatusCtx(status=now.status, options=now.options):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def never_converted(function: Any) -> Any:
+    """``function``, which AutoGraph leaves as it is. What it calls may still be converted."""
+    return _ag_api.autograph_artifact(function)
+
+
 def user_line_of(error: Exception) -> str:
     """``file:line`` of the innermost frame in user code that AutoGraph lists; "" if unknown."""
     metadata = getattr(error, "ag_error_metadata", None)

@@ -62,16 +62,19 @@ _SWITCH = _Switch()
 
 
 def _asking(kind: str, own: Callable[..., Any]) -> Callable[..., Any]:
-    """``own``, for everybody who has set no hooks."""
+    """``own``, for everybody who has set no hooks.
 
-    @tf.autograph.experimental.do_not_convert
+    A hook is not converted by AutoGraph. What ``own`` calls is, as it would be without one.
+    """
+
     def function(*args: Any, **kwargs: Any) -> Any:
         hooks = _HOOKS.get()
         if hooks is None:
             return own(*args, **kwargs)
-        return getattr(hooks, kind)(own, *args, **kwargs)
+        hook = tf.autograph.experimental.do_not_convert(getattr(hooks, kind))
+        return hook(_functions.as_called_here(own), *args, **kwargs)
 
-    return function
+    return _functions.never_converted(function)
 
 
 @contextlib.contextmanager

@@ -101,6 +101,16 @@ def _with_sizes(call: Call, value: Value, axis: int) -> Ragged:
     return Ragged.from_padded(x, [*sizes, RowSizes.of(own)], call.op.outputs[0])
 
 
+def with_sizes(call: Call, *places: tuple[Value, int]) -> list[tuple[Value, int]]:
+    """The same, each with sizes of the row along its axis if one has: so they can be compared."""
+    are_own = [isinstance(size_at(v, axis), RowSizes) for v, axis in places]
+    if not any(are_own) or not uses_packed(call):
+        return list(places)
+    return [
+        (v if own else _with_sizes(call, v, axis), axis) for own, (v, axis) in zip(are_own, places)
+    ]
+
+
 def agreed(call: Call, *places: tuple[Value, int]) -> list[Value]:
     """Values whose sizes along an axis of each must be equal, after a check where nothing says so.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +20,7 @@ from tf_pfor.converters.ragged._forms import (
     padded,
     rank_of,
     repeated,
+    row_ids,
     size_at,
     takes_packed,
     unified,
@@ -117,43 +119,75 @@ def _is_number_one(value: Value) -> bool:
 
 
 @family_rule("same_shape")
-@ragged_rule("AddN Betainc Select")
+@ragged_rule("AddN Betainc ClipByValue Select")
 def same_shape(call: Call, *inputs: Any) -> Any:
-    """Kernels that do not broadcast: all inputs are of the same sizes."""
-    flat = call.flat_inputs()
-    first = next((v for v in flat if isinstance(v, Ragged)), None)
-    if first is None:
-        raise CannotVectorize("numbers of one shape")
-    if any(rank_of(v) != rank_of(first) for v in flat):
-        raise CannotVectorize("its inputs are of different rank")
+    """Kernels that do not broadcast: inputs are of the same sizes, or scalars if they may be."""
     del inputs
-    if not all(isinstance(v, Ragged) for v in flat):
-        return _same_as_dense(call, flat)
-    flat = unified(call, flat, rank_of(first), broadcasts=False)
-    sizes = [broadcast_size([size_at(v, i) for v in flat], i) for i in range(first.n_leading)]
-    is_packed = uses_packed(call)
-    tensors = [aligned(call, v, sizes, rank_of(first)) for v in flat] if is_packed else [None]
-    if any(t is None for t in tensors):
-        tensors, is_packed = [padded(call, v, rank_of(first)) for v in flat], False
-    supply = iter(tensors)
+    flat = call.flat_inputs()
+    rank = max(map(rank_of, flat))
+    is_scalar = [call.op_type in _OF_SCALARS and not rank_of(v) for v in flat]
+    shaped = [v for v, alone in zip(flat, is_scalar) if not alone]
+    if not any(isinstance(v, Ragged) for v in shaped):
+        raise CannotVectorize("numbers of one shape")
+    is_of_limits = call.op_type == "ClipByValue" and is_scalar[0]
+    if is_of_limits or any(rank_of(v) != rank for v in shaped):
+        raise CannotVectorize("its inputs are of different rank")
+    tensors, sizes, is_packed = _of_one_form(call, shaped, rank)
+    left, rows = iter(tensors), sizes if is_packed else []
+    full = [
+        _of_all_elements(call, v, tensors[0], rows) if alone else next(left)
+        for v, alone in zip(flat, is_scalar)
+    ]
+    supply = iter(full)
     changes = {
         name: [next(supply) for _ in v] if isinstance(v, list) else next(supply)
         for name, v in call.inputs.items()
     }
     made = call.rebuild(**changes)
+    if not sizes:
+        return made
     return (from_packed if is_packed else from_padded)(call, made, sizes)
 
 
-def _same_as_dense(call: Call, flat: list[Value]) -> Any:
-    """One input has the same shape in all rows, so the rows of the others must have it too."""
-    like = next(call.stacked(v) for v in flat if not isinstance(v, Ragged))
-    known = [_like(call, v, like) if isinstance(v, Ragged) else call.stacked(v) for v in flat]
-    supply = iter(known)
-    changes = {
-        name: [next(supply) for _ in v] if isinstance(v, list) else next(supply)
-        for name, v in call.inputs.items()
-    }
-    return call.rebuild(**changes)
+_OF_SCALARS = ("Betainc", "ClipByValue", "Select")  # a scalar is for all elements
+
+
+def _of_one_form(
+    call: Call, values: Sequence[Value], rank: int
+) -> tuple[list[Any], list[Any], bool]:
+    """Tensors of the same sizes; these, none if all rows have one shape; and if they are packed.
+
+    Where an input has one shape in all rows, the rows of the others must have it too.
+    """
+    dense = next((call.stacked(v) for v in values if not isinstance(v, Ragged)), None)
+    if dense is not None:
+        return [
+            _like(call, v, dense) if isinstance(v, Ragged) else call.stacked(v) for v in values
+        ], [], False  # fmt: skip
+    values = unified(call, values, rank, broadcasts=False)
+    leading = max(v.n_leading for v in values if isinstance(v, Ragged))
+    sizes = [broadcast_size([size_at(v, i) for v in values], i) for i in range(leading)]
+    if uses_packed(call):
+        tensors = [aligned(call, v, sizes, rank) for v in values]
+        if all(t is not None for t in tensors):
+            return tensors, sizes, True
+    return [padded(call, v, rank) for v in values], sizes, False
+
+
+def _of_all_elements(call: Call, scalar: Value, like: tf.Tensor, sizes: Sequence[Any]) -> tf.Tensor:
+    """A scalar of each row for each of its elements; one that rows share as it is.
+
+    Args:
+      call: the call.
+      scalar: of inner rank 0.
+      like: a tensor of the form of the result.
+      sizes: of its packed axes; none where it is not packed.
+    """
+    x = scalar.standard(call.emit).tensor
+    if not scalar.is_stacked:
+        return x
+    x = tf.gather(x, row_ids(sizes)) if sizes else x
+    return tf.broadcast_to(tf.reshape(x, [-1, *[1] * (like.shape.rank - 1)]), tf.shape(like))
 
 
 @ragged_rule("Identity StopGradient", of_shapes="Identity")

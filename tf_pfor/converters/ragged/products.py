@@ -17,6 +17,7 @@ from tf_pfor.converters.ragged._forms import (
     rank_of,
     size_at,
     uses_packed,
+    with_sizes,
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
@@ -55,7 +56,7 @@ def matmul(call: Call, a: Value, b: Value) -> Any:
             a, b = agreed(call, (a, at_a), (b, at_b))
         batch.append(broadcast_size([size_at(a, at_a), size_at(b, at_b)], i))
     inner = (rank_a - 2 if flip_a else rank_a - 1), (rank_b - 1 if flip_b else rank_b - 2)
-    a, b = agreed(call, (a, inner[0]), (b, inner[1]))
+    a, b = agreed(call, *with_sizes(call, (a, inner[0]), (b, inner[1])))
     rows_a, inner_a = (size_at(a, rank_a - 2), size_at(a, rank_a - 1))
     inner_b, cols_b = (size_at(b, rank_b - 2), size_at(b, rank_b - 1))
     rows = inner_a if flip_a else rows_a

@@ -317,8 +317,23 @@ def _without_unknown(target: list[Any], own: list[Any]) -> tuple[list[Any], bool
             is_row = isinstance(rows[0], RowSizes)
             found = RowSizes.of(made, None if most is None else most * factor) if is_row else made
         return [*target[:at], found, *target[at + 1 :]], True
-    count, divisor = _product(left), _product(top)
-    return [*target[:at], RowSizes.of(count // divisor), *target[at + 1 :]], False
+    found = RowSizes.of(_left_over(left, top, [s for i, s in enumerate(target) if i != at]))
+    return [*target[:at], found, *target[at + 1 :]], False
+
+
+def _left_over(own: list[Any], top: list[Any], others: list[Any]) -> Any:
+    """The size that -1 stands for, as the kernel finds it: no zero divides.
+
+    Args:
+      own: the sizes of the input that the new shape does not have.
+      top: those of the new shape that the input does not have.
+      others: all of the new shape but -1. Where one is zero, those of the input do not count.
+    """
+    is_empty = tf.equal(_product(others), 0)
+    counted = [s.tensor if isinstance(s, RowSizes) else s for s in own]
+    divisor = _product([tf.maximum(s.tensor if isinstance(s, RowSizes) else s, 1) for s in top])
+    count = _product([tf.where(is_empty, tf.maximum(s, 1), s) for s in counted])
+    return count // divisor
 
 
 def _product(sizes: Sequence[Any]) -> Any:

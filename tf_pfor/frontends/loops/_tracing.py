@@ -28,7 +28,7 @@ class Tracer:
 
     Attributes:
       records: what became of each loop.
-      is_used: whether it has seen the trace of a function.
+      is_used: whether it has seen a whole trace of a function, without an error.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,6 @@ class Tracer:
     @contextlib.contextmanager
     def active(self, *, jit_compile: bool) -> Generator[None]:
         """In the ``with`` block loops are looked at."""
-        self.is_used = True
         token = _under_xla.set(_under_xla.get() or jit_compile)
         try:
             hooks = _loops.Hooks(self._loop, self._call)
@@ -118,6 +117,7 @@ def with_tracer(fn: Callable[..., Any], tracer: Tracer, jit_compile: bool) -> Ca
         with tracer.active(jit_compile=jit_compile):
             result = converted(*args, **kwargs)
         tracer.note_others(tf.compat.v1.get_default_graph())
+        tracer.is_used = True
         return result
 
     return nests.named_as(_no_autograph(traced), fn)
