@@ -116,7 +116,6 @@ SITES_LOOPED: tuple[tuple[str, str, str], ...] = (
     ("SparseReduceSum-all", "argument", "all None"),
     ("SparseReorder", "variable", "all None"),
     ("SparseSoftmax", "outer", "all None"),
-    ("SparseTensorDenseMatMul", "captured", "all None"),
     ("Sum-own-axis-both", "constant", "all None"),
 )
 

@@ -445,7 +445,7 @@ def test_the_command_refuses(tmp_path, capsys):
     many = str(tmp_path / "many")
     assert command_line.main(["batch", path, many, "--signature", "two"]) == 2
     assert "has no signature 'two'" in capsys.readouterr().err
-    assert command_line.main(["batch", path, many, "--rows", "missing.npz"]) == 2
+    assert command_line.main(["batch", path, many, "--rows", "missing.npz"]) == 3
     assert "missing.npz" in capsys.readouterr().err
 
 

@@ -333,14 +333,14 @@ def test_the_same_variable_as_two_arguments():
 
 
 def test_explicit_control_dependencies(mapped):
-    v = var(0.0)
+    v, w = var(0.0), var(0.0)
 
     def body(x):
         with tf.control_dependencies([v.assign_add(x)]):
             y = v.read_value()
         with tf.control_dependencies([y]):
-            v.assign(100.0)
-        return y, v.read_value()
+            w.assign(100.0)
+        return y, w.read_value()
 
     y, after = mapped(body)
     assert y.numpy().tolist() == [7.0] * 3
