@@ -66,17 +66,17 @@ def test_the_returned_value_of_an_update(mapped):
 
 
 def test_no_iterations_no_update(mapped):
-    v, w = var(1.0), var([1.0, 1.0])
+    v, w, u = var(1.0), var([1.0, 1.0]), var([1.0, 1.0])
 
     def body(x):
         v.assign(5.0)
         w.assign_add([x, 2.0])
-        w.scatter_update(tf.IndexedSlices(7.0, 0))
+        u.scatter_update(tf.IndexedSlices(7.0, 0))
         return x
 
     mapped(body, X[:0])
     assert v.numpy() == 1.0
-    assert w.numpy().tolist() == [1.0, 1.0]
+    assert w.numpy().tolist() == u.numpy().tolist() == [1.0, 1.0]
 
 
 # ---------------------------------------------------------------------------
