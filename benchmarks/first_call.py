@@ -127,7 +127,7 @@ def row_specs(elems: Any) -> Any:
     return tuple(map(of, elems)) if isinstance(elems, tuple) else of(elems)
 
 
-# Name: the map, one example, elements; and the same of a body that is twice as long.
+# Name: the map, the function of one example, elements.
 PROGRAMS: dict[str, tuple[Fn, Fn, Any]] = {
     "molecules, a training step": (
         in_training(mapped(force_error)), in_training(force_error), (ROWS, KINDS, FORCES)
@@ -139,6 +139,7 @@ PROGRAMS: dict[str, tuple[Fn, Fn, Any]] = {
     "40 steps, tape": (mapped(chain(40, tape=True)), chain(40, tape=True), DENSE),
     "40 steps, ragged": (mapped(chain(40, tape=False)), chain(40, tape=False), ROWS),
 }  # fmt: skip
+# Maps of bodies that are twice as long.
 TWICE: dict[str, Fn] = {
     "six conditionals": mapped(conditionals(12)),
     "40 steps": mapped(chain(80, tape=False)),

@@ -259,16 +259,6 @@ def test_composites_that_all_rows_share(x):
     _close(shared, [0, tf.reduce_sum(flat)])
 
 
-def test_ragged_and_dense_leaves_of_one_nest_along_their_own_axes():
-    rows = tf.ragged.constant([[1.0, 2.0], [], [3.0]])
-    given = {"r": rows, "d": tf.reshape(tf.range(6.0), [2, 3]), "n": tf.constant(2.0)}
-    axes = {"r": 0, "d": 1, "n": None}
-    found = vmap(lambda a: tf.reduce_sum(a["r"]) * a["d"] + a["n"], (axes,))(given)
-    _close(found, [[2.0, 11.0], [2.0, 2.0], [8.0, 17.0]])
-    with pytest.raises(ArgumentError, match="among the arguments has the entry 1"):
-        vmap(lambda a: a["d"], ({**axes, "r": 1},))(given)
-
-
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_numbers_of_rows_that_are_unknown_must_agree(jit_compile):
     """A row too few would be broadcast to all, without a word."""

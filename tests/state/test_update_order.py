@@ -73,6 +73,22 @@ def counts(x):
     return TABLE.read_value()
 
 
+def _place(x):
+    return tf.cast(tf.abs(x), tf.int32) % 2
+
+
+def reset_and_element(x):
+    TABLE.assign(tf.ones([3]))
+    TABLE[_place(x)].assign(2.0)
+    return x
+
+
+def elements_side_by_side(x):
+    TABLE.scatter_update(tf.IndexedSlices(1.0, _place(x)))
+    TABLE.scatter_update(tf.IndexedSlices(2.0, _place(x) + 1))
+    return x
+
+
 @tf.function
 def until(x):
     NUMBER.assign(0.0)
@@ -86,7 +102,7 @@ def until(x):
     "body",
     [
         in_branches, in_three_branches, in_trips, part_in_trips, sum_or_reset, reset_and_sum,
-        sum_and_reset, counts, until,
+        sum_and_reset, counts, reset_and_element, elements_side_by_side, until,
     ],
     ids=lambda f: f.__name__ if hasattr(f, "__name__") else f.python_function.__name__,
 )  # fmt: skip
@@ -110,7 +126,14 @@ def test_one_value_in_a_branch_or_in_all_trips_is_vectorized():
             TABLE[1].assign(3.0)
         return x
 
+    def of_fixed_elements(x):
+        TABLE[0].assign(1.0)
+        TABLE[2].assign(2.0)
+        return x
+
     NUMBER.assign(0.0)
     TABLE.assign(tf.zeros([3]))
     tf_pfor.vectorized_map(body, tf.constant([-1.0, 1.0, 0.5]), fallback="error")
     assert NUMBER.numpy() == 1.0
+    tf_pfor.vectorized_map(of_fixed_elements, tf.constant([-1.0, 1.0]), fallback="error")
+    assert TABLE.numpy().tolist() == [1.0, 3.0, 2.0]

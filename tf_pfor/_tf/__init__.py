@@ -544,6 +544,14 @@ def user_stack_level() -> int:
     return 2
 
 
+def is_zero(tensor: tf.Tensor) -> bool:
+    """Whether all elements of a graph tensor are known to be zero."""
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    known = static_value(tensor.op.inputs[1] if tensor.op.type == "Fill" else tensor)
+    return tensor.op.type == "ZerosLike" or (known is not None and not np.any(known))
+
+
 def static_value(tensor: tf.Tensor) -> np.ndarray | None:
     """The constant value of a graph tensor, or None if it is not known before running."""
     if tf.is_symbolic_tensor(tensor) and tensor.op.type == "ShapeN":  # TensorFlow's own looks away

@@ -133,9 +133,4 @@ def is_linear(graph: Any, needed: set[tf.Operation], count: int) -> bool:
         if not is_fine or not all(has_gradient(t) for t in op.outputs):
             return False
         depends.update(id(t) for t in op.outputs)
-    return all(id(t) in depends or _is_zero(t) for t in graph.outputs)
-
-
-def _is_zero(tensor: tf.Tensor) -> bool:
-    known = _tf.static_value(tensor)
-    return known is not None and not known.any()
+    return all(id(t) in depends or _tf.is_zero(t) for t in graph.outputs)

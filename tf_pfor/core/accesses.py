@@ -554,12 +554,21 @@ def updates_in_order(handle: Any, writers: Iterable[tf.Operation]) -> str:
         types = sorted({op.type for op, _ in leaves})
         return f"the body changes the variable in several ways ({', '.join(types)})"
     sets = [(op, calls) for op, calls in leaves if _KINDS[op.type] == _SET]
-    around = [op for _, calls in sets for op, _ in calls if op.type not in _tf.CALLS]
-    if len(sets) > 1 and around:
-        return "the body assigns to the variable in several places, some in branches or loops"
+    if len(sets) > 1 and not all(_always_there(op, calls) for op, calls in sets):
+        return (
+            "the body assigns to the variable several times, some in branches or loops, or to "
+            "elements that may differ between iterations"
+        )
     if any(not all(_stays(t, calls) for t in op.inputs[1:]) for op, calls in sets):
         return "a loop in the body assigns to the variable what changes from trip to trip"
     return ""
+
+
+def _always_there(op: tf.Operation, calls: Calls) -> bool:
+    """Whether an op assigns to the same elements in all iterations: no other one shows then."""
+    places = op.inputs[1:-1]  # between the handle and the value
+    is_in_order = all(caller.type in _tf.CALLS for caller, _ in calls)
+    return is_in_order and all(_tf.static_value(t) is not None for t in places)
 
 
 def _leaves(op: tf.Operation, handle: Any, calls: Calls) -> list[tuple[tf.Operation, Calls]]:

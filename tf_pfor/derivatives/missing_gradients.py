@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
@@ -144,13 +143,8 @@ def _is_not_linear(op: tf.Operation, depends: Collection[int]) -> bool:
     if op.type in _PRODUCTS:
         return all(which)
     if op.type in _SUMS:
-        return not all(which) and not all(d or _is_zero(x) for d, x in zip(which, op.inputs))
+        return not all(which) and not all(d or _tf.is_zero(x) for d, x in zip(which, op.inputs))
     return op.type in _NOT_LINEAR or (op.type in _QUOTIENTS and which[1])
-
-
-def _is_zero(tensor: tf.Tensor) -> bool:
-    known = _tf.static_value(tensor)
-    return tensor.op.type == "ZerosLike" or (known is not None and not np.any(known))
 
 
 def _seen(source: Any) -> tf.Tensor:

@@ -352,7 +352,7 @@ def _grown(
 
 
 def _contents(known: Any) -> Any:
-    """What tells a constant from others; None of what is none."""
+    """What tells a constant from others; None where no constant is known."""
     if known is None:
         return None
     array = np.asarray(known)

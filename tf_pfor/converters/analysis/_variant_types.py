@@ -7,7 +7,7 @@ make and use them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -153,7 +153,7 @@ def _find_kept(call: Call, handle: tf.Tensor) -> np.ndarray | None:
             found.append(_constant(op.inputs[_PUT[op.type]]))
         elif op.type == "TensorListFromTensor":
             return None
-    return _same(found)
+    return same_constant(found)
 
 
 def _find_kept_as(call: Call, tensor: tf.Tensor, within: Calls) -> np.ndarray | None:
@@ -162,7 +162,7 @@ def _find_kept_as(call: Call, tensor: tf.Tensor, within: Calls) -> np.ndarray | 
     ends = list[tf.Tensor]()
     for _ in _uses(call, tensor.op.inputs[0], path, within, ends=ends):
         pass
-    return _same([_constant(t) for t in ends if t.op.type != "OptionalGetValue"])
+    return same_constant([_constant(t) for t in ends if t.op.type != "OptionalGetValue"])
 
 
 def _constant(tensor: tf.Tensor) -> np.ndarray | None:
@@ -170,7 +170,8 @@ def _constant(tensor: tf.Tensor) -> np.ndarray | None:
     return evaluated(tensor) if known is None else known
 
 
-def _same(found: list[np.ndarray | None]) -> np.ndarray | None:
+def same_constant(found: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """The constant that all of some are; None if one is not known."""
     first = found[0] if found else None
     if first is None or any(x is None or not np.array_equal(x, first) for x in found):
         return None

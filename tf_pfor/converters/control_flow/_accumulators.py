@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import READS_OF_LISTS, is_read_once, source
 from tf_pfor.converters.control_flow._subgraphs import positions
 from tf_pfor.converters.math._products import SUMS, is_smaller, product_of
@@ -193,7 +194,7 @@ class Accumulator:
         if start.is_stacked:
             made.append(start.tensor)
         tensor = made[0] if len(made) == 1 else emit("AddN", made)
-        if not (start.is_stacked or _is_zero(start.tensor)):
+        if not (start.is_stacked or _tf.is_zero(source(start.tensor))):
             tensor = emit("AddV2", tensor, emit.reshape(start.tensor, [1, *self.shape]))
         return Value.stacked(tensor).with_inner_shape(self.shape)
 
@@ -255,11 +256,3 @@ def _slice(op: tf.Operation) -> _Slice | None:
     if not is_static(shape) or dims(dy) != shape[1:]:
         return None
     return _Slice(_Part(dy), _Part(begin), shape[0])
-
-
-def _is_zero(tensor: tf.Tensor) -> bool:
-    op = source(tensor).op
-    if op.type == "ZerosLike":
-        return True
-    known = tf.get_static_value(op.inputs[1] if op.type == "Fill" else op.outputs[0])
-    return known is not None and not np.any(known)

@@ -25,7 +25,7 @@ from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import input_passed, is_read, place_of
 from tf_pfor.converters.analysis._loop_graphs import source as passed_on
 from tf_pfor.converters.analysis._safety import is_linear, writes_state
-from tf_pfor.converters.analysis._variant_types import BRANCHES
+from tf_pfor.converters.analysis._variant_types import BRANCHES, same_constant
 from tf_pfor.converters.control_flow._branch_forms import Handed, forms_of_branches, put_in_order
 from tf_pfor.converters.control_flow._branch_lists import (
     list_of_items,
@@ -151,7 +151,7 @@ def _agreed(
     if (graphs[0].outputs[k].shape.num_elements() or _SMALL) >= _SMALL:
         return None
     constants = [None if a.is_stacked else a.constant for a in args]
-    known = _same([_known(graph.outputs[k], constants.__getitem__) for graph in graphs])
+    known = same_constant([_known(graph.outputs[k], constants.__getitem__) for graph in graphs])
     return None if known is None else Value.unstacked(emit.constant(known), constant=known)
 
 
@@ -164,13 +164,7 @@ def _known(tensor: tf.Tensor, given: Callable[[int], np.ndarray | None]) -> np.n
     if op.type not in BRANCHES:
         return _tf.static_value(tensor)
     ends = [graph.outputs[tensor.value_index] for graph in _tf.functions_of(op)]
-    return _same([_known(t, lambda i: _known(op.inputs[i + 1], given)) for t in ends])
-
-
-def _same(found: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    first = found[0]
-    agree = all(o is not None and np.array_equal(first, o) for o in found)  # type: ignore[arg-type]
-    return first if agree else None
+    return same_constant([_known(t, lambda i: _known(op.inputs[i + 1], given)) for t in ends])
 
 
 def _handed(call: Call, regions: list[Region], args: list[Value], *, by_row: bool) -> Handed:
