@@ -205,6 +205,20 @@ def mask(d: Data) -> dict[str, Run]:
     }
 
 
+def emphasis(d: Data) -> dict[str, Run]:
+    """x[t] - 0.97 x[t - 1] of a RaggedTensor, summed: three slices and a join."""
+    rows = d.rows
+
+    def row(x: Any) -> Any:
+        x *= d.gains[0]
+        return tf.reduce_sum(tf.concat([x[:1], x[1:] - 0.97 * x[:-1]], 0))
+
+    return {
+        "tf_pfor": lambda: tf_pfor.vectorized_map(row, rows),
+        "map_fn": lambda: tf.map_fn(row, rows, fn_output_signature=tf.float32),
+    }
+
+
 Work = tuple[Callable[[Data], dict[str, Run]], Sequence[Size], dict[str, Any]]
 WORK: dict[str, Work] = {
     "dense layers": (dense_layers, SIZES, {}),
@@ -214,6 +228,7 @@ WORK: dict[str, Work] = {
     "encoder block": (encoder, SIZES, {}),
     "images": (images, ((4096, 6, 8), (512, 16, 16), (64, 32, 32)), {"axes": 2}),
     "one long row": (dense_layers, ((512, 10, 16), (256, 50, 64)), {"outlier": True}),
+    "emphasis": (emphasis, ((32, 2800, 1), (1000, 20, 1), (4096, 10, 16)), {}),
     "mask": (mask, ((10_000, 100, 1), *SIZES), {}),
 }
 """By name: the contenders, the sizes, and what else is said of the data."""
