@@ -141,7 +141,7 @@ SEGMENTS = {
         lambda i, _: tf.math.bincount(i, minlength=tf.size(i), maxlength=tf.size(i)),
         (IDS, VALUES)),
 }  # fmt: skip
-SEGMENTS = {name: (f, rows or (X, K)) for name, (f, rows) in SEGMENTS.items()}
+SEGMENT_RUNS = {name: (f, rows or (X, K)) for name, (f, rows) in SEGMENTS.items()}
 COUNTS = {
     "weights": (
         lambda i, v: tf.math.bincount(i, v, minlength=tf.size(i), maxlength=tf.size(i)),
@@ -171,7 +171,7 @@ def decoded(x, lengths):
 BODIES = {
     **GATHERS,
     **SCATTERS,
-    **SEGMENTS,
+    **SEGMENT_RUNS,
     **COUNTS,
     **{name: (f, _PARTS[kind]) for name, (f, kind) in SETS.items()},
 }

@@ -363,7 +363,7 @@ def test_in_a_map_of_a_map(name):
         assert_rows(found[i], fn, rows[i])
 
 
-VECTORS = {
+OF_VECTORS = {
     "number": lambda v: tf.size(tf.strings.split(v).values),
     "dense": lambda v: tf.strings.split(v).to_tensor("", shape=[2, 4]),
     "lengths": lambda v: tf.strings.split(v).row_lengths(),
@@ -372,10 +372,10 @@ VECTORS = {
 }
 
 
-@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize("name", OF_VECTORS)
 def test_a_vector_of_texts_in_a_map_of_a_map(name):
     """Of a known number of texts: the inner map is one map over pairs where it would loop."""
-    body = VECTORS[name]
+    body = OF_VECTORS[name]
     texts = tf.constant([[["a b", "c d e"], ["", "x y"]], [["q", "r s t u"], ["w w", ""]]])
 
     def run(rows):
