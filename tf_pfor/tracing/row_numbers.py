@@ -71,7 +71,10 @@ def in_front(*arguments: Any, shared: Any = (), are_seen: bool = False) -> Rows:
 
 
 def _leaves(nest: Any) -> list[Any]:
-    return tf.nest.flatten(nests.from_user(nest))
+    try:
+        return tf.nest.flatten(nests.from_user(nest))
+    except TypeError:  # keys that have no order: what checks the argument says so
+        return []
 
 
 def _is_scalar(x: Any) -> bool:
