@@ -58,6 +58,16 @@ def test_what_is_no_tensor(way, kind):
     )
 
 
+@pytest.mark.parametrize("derivative", [tf_pfor.hessian, tf_pfor.jacfwd, tf_pfor.jacrev])
+def test_keys_without_an_order_in_derivatives(call, derivative):
+    check(
+        call,
+        lambda: derivative(Untraced())({"x": {1: X, "a": X}}),
+        tf_pfor.ArgumentTypeError,
+        "args[0]['x'] is a dict with keys of the types int, str",
+    )
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("given", [[1.0, 2.0], [[1, 2], [3, 4]], ["a", "b"], [True]], ids=repr)
 def test_a_list_of_numbers_is_a_nest(call, way, given):
