@@ -1,9 +1,9 @@
 # Everything runs from a clean clone: Python 3.10 or newer and pip are all that must be there.
 #
 #   make demo         handwritten digits: per-example gradients, a picture, a table of times
-#   make test         the tests: the basics, and this tree's share of the long sweeps
+#   make test         the tests: some cases of each function, the same ones on any day
 #   make test ROOM=lists  all tests of one room: the folders of tests/ are the rooms
-#   make test-all     the tests, with all of the long sweeps
+#   make test-all     all tests; SHARD=3/20 is the third of twenty shards
 #   make test-oldest  a smoke test on the oldest TensorFlow that we support
 #   make bench        the benchmarks
 #   make lint         ruff (lint, format) and pyright
@@ -18,12 +18,10 @@ OLDEST := $(OLDEST_VENV)/.installed
 PIP := -m pip install --quiet --disable-pip-version-check
 
 WORKERS ?= 2
-# Seconds of the long sweeps; the content of the tree decides which ones.
-BUDGET ?= 400
-# ROOM=lists runs the tests of one room, all of them, and nothing else.
+# ROOM=lists runs all tests of one room, and nothing else.
 ROOM ?=
-# Seconds after which no further test begins; what was not run has failed.
-LIMIT ?= 2400
+# SHARD=3/20 runs the third of twenty shards of all tests.
+SHARD ?=
 PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --maxfail 25
 SMOKE := tests/project/test_smoke.py tests/core/test_graphs.py
 
@@ -50,10 +48,10 @@ demo: $(INSTALLED)
 	@$(RUN) -m examples.demo_digits
 
 test: $(INSTALLED)
-	TF_PFOR_BUDGET=$(BUDGET) TF_PFOR_ROOM=$(ROOM) TF_PFOR_LIMIT=$(LIMIT) $(PYTEST)
+	$(PYTEST) $(if $(ROOM),tests/$(ROOM),--chosen)
 
 test-all: $(INSTALLED)
-	$(PYTEST)
+	$(PYTEST) $(if $(SHARD),--shard $(SHARD))
 
 test-oldest: $(OLDEST)
 	$(OLDEST_VENV)/bin/python -m pytest -q -p no:cacheprovider -W default $(SMOKE)

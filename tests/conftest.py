@@ -1,10 +1,7 @@
-"""How the tests run: quiet TensorFlow, fast files first, a share of the long sweeps.
+"""How the tests run: quiet TensorFlow, fast files first, the chosen ones or a shard of all.
 
-``TF_PFOR_BUDGET=seconds`` runs what always runs, and so many seconds of the long sweeps, which the
-content of the tree chooses (see shares.py); without it all of them. ``TF_PFOR_ROOM=lists,state``
-runs the tests of those rooms, all of them, and nothing else. ``TF_PFOR_RECORD=file`` writes how
-long each test took. ``TF_PFOR_LIMIT=seconds`` fails what has not begun when so many seconds have
-passed.
+``--chosen`` runs what ``make test`` runs (chosen.py), ``--shard 3/20`` the third of twenty shards
+of all tests. ``--seconds-to FILE`` writes how long each test took.
 """
 
 import gc
@@ -23,7 +20,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # as many threads as cores, over all wo
 
 import pytest
 
-from tests import shares
+from tests import chosen
 
 FIRST = (
     "test_structure.py",
@@ -34,67 +31,46 @@ FIRST = (
     "test_docs.py",
 )
 LAST = ("test_samples.py",)
-BEGAN = time.monotonic()
 
 
-def _options() -> tuple[float, list[str]]:
-    """Seconds of sweeps (0: all), and rooms."""
-    try:
-        budget = float(os.environ.get("TF_PFOR_BUDGET") or 0)
-        shares.turn()
-    except ValueError as why:
-        raise pytest.UsageError(f"TF_PFOR_BUDGET and TF_PFOR_TURN must be numbers: {why}") from why
-    rooms = [*filter(None, os.environ.get("TF_PFOR_ROOM", "").split(","))]
-    if unknown := sorted({*rooms} - {*shares.ROOMS}):
-        raise pytest.UsageError(
-            f"TF_PFOR_ROOM has {unknown}, expected some of {', '.join(shares.ROOMS)}."
-        )
-    return budget, rooms
+def pytest_addoption(parser):
+    parser.addoption("--chosen", action="store_true", help="what `make test` runs")
+    parser.addoption("--shard", type=_shard, metavar="K/N", help="a shard of all tests")
+    parser.addoption("--seconds-to", metavar="FILE", help="where CPU seconds of tests are added")
 
 
-def pytest_report_header():
-    budget, rooms = _options()
-    sweeps = f"{budget:.0f} seconds at turn {shares.turn()} of this tree" if budget else "all"
-    return f"rooms: {', '.join(rooms)}, whole" if rooms else f"long sweeps: {sweeps}"
+def _shard(text: str) -> tuple[int, int]:
+    k, _, count = text.partition("/")
+    if not (k.isdecimal() and count.isdecimal() and 1 <= int(k) <= int(count)):
+        raise pytest.UsageError(f"--shard must be K/N with K from 1 to N, found {text!r}.")
+    return int(k), int(count)
 
 
 def pytest_collection_modifyitems(config, items):
     items.sort(key=_rank)  # stable: order within a file stays
-    tests = [shares.Test.of(i.nodeid, bool(i.get_closest_marker("slow"))) for i in items]
+    tests = [chosen.Test.of(i.nodeid) for i in items]
     for item, test in zip(items, tests):
-        if test.unit != test.name:
-            item.add_marker(pytest.mark.xdist_group(test.unit))
-    kept = _kept(tests)
+        if chosen.unit(test) != test.name:
+            item.add_marker(pytest.mark.xdist_group(chosen.unit(test)))
+    kept = set(tests)
+    if config.getoption("chosen"):
+        kept = chosen.chosen(tests, chosen.recorded())
+    if shard := config.getoption("shard"):
+        kept &= chosen.in_shard(tests, *shard)
     skipped = [item for item, test in zip(items, tests) if test not in kept]
     if skipped:
         config.hook.pytest_deselected(items=skipped)
         items[:] = [item for item, test in zip(items, tests) if test in kept]
 
 
-def _kept(tests: list[shares.Test]) -> set[shares.Test]:
-    budget, rooms = _options()
-    if rooms:
-        return {t for t in tests if shares.in_rooms(t, rooms)}
-    if not budget:
-        return set(tests)
-    return shares.pick(tests, shares.recorded(), budget, shares.turn())
-
-
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item):
     began = time.process_time()
     yield
-    path = os.environ.get("TF_PFOR_RECORD")
-    if path:
-        function = shares.Test.of(item.nodeid, is_slow=False).function
+    if path := item.config.getoption("seconds_to"):
+        function = chosen.Test.of(item.nodeid).function
         with open(path, "a") as file:
             file.write(json.dumps([function, round(time.process_time() - began, 3)]) + "\n")
-
-
-def pytest_runtest_setup(item):
-    limit = float(os.environ.get("TF_PFOR_LIMIT") or 0)
-    if limit and time.monotonic() - BEGAN > limit:
-        pytest.fail("NOT RUN: the time is up. LIMIT= lifts the limit.", pytrace=False)
 
 
 def _rank(item: pytest.Item) -> tuple[int, str]:

@@ -138,7 +138,6 @@ def test_every_pair_occurs_in_every_topic(topic):
     assert covered == possible
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "origin", "site"), list(cells()))
 def test_call_sites(name, origin, site):
     cell = (name, origin, site)

@@ -82,7 +82,6 @@ def test_gaps_are_sorted_and_fit():
         assert all(fits(*cell) for cell in cells)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "origin", "site"), CELLS)
 def test_program_sites(name, origin, site):
     cell = (name, origin, site)

@@ -1,8 +1,7 @@
 """Programs of many fields, as users write them, against a loop over their rows.
 
-Each runs over an unknown number of rows with gradients in the body and with a tape around the
-map, and by its turn in one mode more. What is not vectorized stands in tables; a test fails when
-a gap closes and stays listed.
+Each runs in each mode that one row of it can run in. What is not vectorized stands in tables; a
+test fails when a gap closes and stays listed.
 """
 
 import re
@@ -11,7 +10,7 @@ import warnings
 import pytest
 import tensorflow as tf
 
-from tests.program_modes import MODES, Mode, body_of, compare, is_float
+from tests.program_modes import MODES, Mode, body_of, compare
 from tests.programs import ALL
 from tf_pfor.core.errors import FallbackWarning, PforError
 
@@ -104,34 +103,6 @@ NO_XLA_GRADIENTS = {
 # Others that are not compiled: XLA draws other numbers, or ends the process, also of one row.
 OTHERWISE_UNDER_XLA = ("hamiltonian_monte_carlo", "rejection_sampling", "words_of_a_sentence")
 
-# Programs of which the first mode always runs, one or two seconds each; all else is slow.
-FAST = frozenset(
-    [
-        "bisection",
-        "checked_growth",
-        "compound_interest",
-        "custom_gradient",
-        "edit_distance",
-        "extension_type",
-        "folds",
-        "forward_backward",
-        "game_of_life",
-        "kalman_filter",
-        "mandelbrot",
-        "pagerank",
-        "pointer_network",
-        "power_iteration",
-        "sieve_of_eratosthenes",
-        "split_and_joined",
-        "two_arrays",
-        "union_find",
-        "viterbi",
-    ]
-)
-
-ALWAYS = ("gradients", "tape around")
-ALWAYS_OF_INTEGERS = ("values", "two maps")
-
 
 def runs(name: str, mode: str) -> bool:
     """Whether one row of a program can run in a mode."""
@@ -139,26 +110,10 @@ def runs(name: str, mode: str) -> bool:
     return not (MODES[mode].compiled and name in unable)
 
 
-def modes_of(turn: int, name: str) -> list[str]:
-    """The modes of a program: two, and one by its turn."""
-    rows = ALL[name].rows(1).values()
-    always = ALWAYS if any(map(is_float, rows)) else ALWAYS_OF_INTEGERS
-    others = [mode for mode in MODES if mode not in always and runs(name, mode)]
-    return [*always, others[turn % len(others)]]
+CASES = [(name, mode) for name in sorted(ALL) for mode in MODES if runs(name, mode)]
 
 
-def cases():
-    names = sorted(ALL)
-    chosen = {name: modes_of(turn, name) for turn, name in enumerate(names)}
-    listed = {*LOOPED, *REFUSED, *FAILS}
-    for name in names:
-        modes = chosen[name] + [mode for mode in MODES if (name, mode) in listed]
-        for mode in dict.fromkeys(modes):
-            fast = name in FAST and mode == modes[0]
-            yield pytest.param(name, mode, marks=() if fast else pytest.mark.slow)
-
-
-@pytest.mark.parametrize(("name", "mode"), list(cases()))
+@pytest.mark.parametrize(("name", "mode"), CASES)
 def test_programs(name, mode):
     case, program = (name, mode), ALL[name]
     with warnings.catch_warnings(record=True) as caught:
@@ -176,7 +131,6 @@ def test_programs(name, mode):
         assert any(LOOPED[case] in str(w.message) for w in caught), "it is vectorized now"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "tape", "text"),
     [(name, "", text) for name, text in NOT_FOR_XLA.items()]

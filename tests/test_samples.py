@@ -103,31 +103,26 @@ def test_outcome(sample):
     harness.check_outcome(sample, set(LOOPED))
 
 
-@pytest.mark.slow
 @_each(ALL)
 def test_values(sample):
     harness.check_values(sample)
 
 
-@pytest.mark.slow
 @_each([s for s in ALL if s.grad])
 def test_gradients(sample):
     harness.check_gradients(sample)
 
 
-@pytest.mark.slow
 @_each([s for s in ALL if s.xla])
 def test_xla(sample):
     harness.check_xla(sample)
 
 
-@pytest.mark.slow
 @_each(ALL)
 def test_nested(sample):
     harness.check_nested(sample)
 
 
-@pytest.mark.slow
 @_each([s for s in ALL if not s.random])
 def test_folded(sample):
     harness.check_folded(sample)

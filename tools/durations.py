@@ -1,7 +1,7 @@
 """Writes tests/durations.json from a recorded run of the tests.
 
-``TF_PFOR_RECORD=seconds make test-all``, then ``python -m tools.durations seconds``: the
-mean seconds of one test of each function. Functions that the run did not reach stay as they were.
+``pytest --seconds-to FILE``, then ``python -m tools.durations FILE``: the mean CPU seconds of one
+case of each function. Functions that the run did not reach stay as they were.
 
 Machines differ, and are busy at times: all seconds of a run are divided by how much longer it took,
 as a whole, than is written there for the same tests.

@@ -326,7 +326,6 @@ def test_nothing_loops(name):
                 assert result.shape[1:].is_fully_defined() or name in OF_UNKNOWN_SIZE
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("n", [1, ROWS])
 def test_values(name, n):
@@ -348,7 +347,6 @@ def test_values(name, n):
         assert shape.is_compatible_with(result.shape)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_no_rows(name):
     body, *args = CASES[name]
@@ -364,7 +362,6 @@ def test_no_rows(name):
         assert found.shape == [0, *row.shape]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CASES if name not in OF_KNOWN_LENGTH])
 def test_values_of_unknown_length(name):
     body, *args = CASES[name]
@@ -381,7 +378,6 @@ def test_values_of_unknown_length(name):
     compare(run(*args), expected(compiled, args, every))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_values_of_unknown_sizes(name):
     """Of which only the ranks are known when the map is traced."""
@@ -397,7 +393,6 @@ def test_values_of_unknown_sizes(name):
         compare(found, expected(compiled, args, stacked))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_nested(name):
     """The outer map has all inputs stacked, the inner one the first input or all but that."""

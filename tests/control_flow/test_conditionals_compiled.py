@@ -12,8 +12,6 @@ import tensorflow as tf
 
 import tf_pfor
 
-pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
-
 N = 5
 X = np.random.default_rng(0).normal(size=(N, 3))
 K = np.array([0, 3, 1, 2, 7], np.int32)

@@ -152,7 +152,6 @@ def test_conditionals_in_loops(model):
     check(model)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [predicate_of_the_inner_row, equal_trips, cases, written_to_an_array]
 )
@@ -170,20 +169,17 @@ def test_loops_in_loops(model):
     check(model)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", [loops_of_an_array, three_loops])
 def test_more_loops_in_loops(model):
     check(model)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", [in_each_other, loop_in_a_branch, loop_in_a_loop])
 @pytest.mark.parametrize("rows", [(1, 3), (4, 1)])
 def test_few_rows(model, rows):
     check(model, *rows)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", [in_each_other, loop_in_a_loop])
 def test_unknown_number_of_rows(model):
     one = gradients(model)

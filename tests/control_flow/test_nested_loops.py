@@ -152,7 +152,6 @@ def assert_right(found, one, n=5):
         np.testing.assert_allclose(f, tf.stack(e), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
 @pytest.mark.parametrize("nested_tapes", [False, True])
 @pytest.mark.parametrize("model", [while_in_while, equal_outside, arrays])
@@ -168,7 +167,6 @@ def test_few_rows(model):
     assert [t.shape for t in mapped(one, 0)] == [(0, 3), (0, 3, 3)]
 
 
-@pytest.mark.slow
 def test_second_gradients_of_conditionals_in_loops_under_jit_compile():
 
     def one(k, x):
@@ -207,7 +205,6 @@ MODELS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
 @pytest.mark.parametrize("model", MODELS)
 def test_branches_and_three_loops(model, strategy):
@@ -220,14 +217,12 @@ def test_no_rows_in_branches(model):
     assert [t.shape for t in mapped(gradients(model), 0)] == [(0, 3), (0, 3, 3)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", [while_in_while, arrays])
 def test_second_gradients(model):
     one = gradients(gradient_in_body(model))
     assert_right(mapped(one), one)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", [branch_in_loop, branch_in_branch])
 def test_second_gradients_of_branches_in_loops_are_refused(model):
     with pytest.raises(tf_pfor.NotVectorizableError, match="or optionals that are kept, are added"):
@@ -257,7 +252,6 @@ def assert_differentiated(model):
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", [three_deep, loop_in_branch, branch_in_loop, branch_in_branch])
 def test_differentiated_from_outside(model):
     assert_differentiated(model)

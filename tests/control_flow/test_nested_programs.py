@@ -174,20 +174,17 @@ def test_programs_in_two_maps(seed):
     check_two_maps(seed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, 4, 5, 9, 11, 12, 16, 24, 27, 30, 35, 43])
 def test_more_programs_in_two_maps(seed):
     check_two_maps(seed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
 @pytest.mark.parametrize("seed", range(12))
 def test_more_programs(seed, strategy):
     check(seed, 2, strategy)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [101, 104, 105, 107, 202])
 def test_deep_programs(seed):
     check(seed, 3, "auto")
@@ -201,7 +198,6 @@ def test_second_gradients_of_what_all_rows_share():
     check_rows(second_gradients_of(statements), 1, "auto")
 
 
-@pytest.mark.slow
 def test_second_gradients_of_maps_in_branches():
     """What their gradients keep is looked for in circles."""
     loop = ("while", "t1", "k", [CELL], True, False)
@@ -209,7 +205,6 @@ def test_second_gradients_of_maps_in_branches():
     check_rows(second_gradients_of(statements), 1, "auto")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 3, 9, 12, 13, 16, 17, 19, 20])
 def test_second_gradients_of_more_programs(seed):
     check_rows(second_gradients_of(program(random.Random(seed), 2)), seed, "auto")

@@ -109,14 +109,12 @@ def test_gradients(model):
     check(gradients(model))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
 @pytest.mark.parametrize("model", MODELS)
 def test_strategies(model, strategy):
     check(gradients(model), while_strategy=strategy)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", [captured, of_an_array, equal_trips])
 def test_second_gradients(model):
     check(second_gradients(model))
@@ -134,7 +132,6 @@ def differentiated(rows):
     return one
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", [captured, equal_trips])
 def test_differentiated_in_the_outer_body(model):
     one = gradients(model)
@@ -142,13 +139,11 @@ def test_differentiated_in_the_outer_body(model):
     assert_same(of_rows(differentiated(of_rows(one)))(*ARGS), expected)
 
 
-@pytest.mark.slow
 def test_differentiated_in_the_outer_body_with_an_array_is_refused():
     with pytest.raises(tf_pfor.NotVectorizableError, match="axes that differ are not indexed"):
         of_rows(differentiated(of_rows(gradients(of_an_array))))(*ARGS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", [captured, to_an_array])
 def test_differentiated_outside(model):
     """A tape around both maps."""
@@ -166,7 +161,6 @@ def test_differentiated_outside(model):
     assert_same(found, tf.function(lambda: total(looped(looped(one, 3), 4)))())
 
 
-@pytest.mark.slow
 def test_three_maps():
     one = gradients(captured)
     args = tuple(tf.stack([a, a[::-1]]) for a in (K, M, X, STEPS))
@@ -233,7 +227,6 @@ def test_vmap():
     assert_same(found, expected)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("layer", [keras.layers.LSTM, keras.layers.GRU])
 def test_keras(layer):
     """Per-example gradients of masked layers."""

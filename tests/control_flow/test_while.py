@@ -7,8 +7,6 @@ import tensorflow as tf
 import tf_pfor
 from tests.comparisons import check, looped, notes, vectorized
 
-pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
-
 
 def _x(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)

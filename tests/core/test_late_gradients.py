@@ -103,15 +103,6 @@ PAIRS = list(itertools.product(NESTS, repeat=2))
 FAST = {("branch by row", "branch"), ("loop by row", "branch by row"), ("branch", "loop by row")}
 
 
-def cases():
-    for turn, (leaf, pair) in enumerate(itertools.product(LEAVES, PAIRS)):
-        chosen = MODES[(turn + turn // len(MODES)) % len(MODES)]
-        for mode in MODES:
-            fast = mode == chosen and pair in FAST
-            marks = () if fast else pytest.mark.slow
-            yield pytest.param(leaf, *pair, mode, marks=marks)
-
-
 def with_gradients(run, x):
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -121,7 +112,9 @@ def with_gradients(run, x):
     return [y, *map(tf.convert_to_tensor, slopes)]
 
 
-@pytest.mark.parametrize(("leaf", "around", "inside", "mode"), list(cases()))
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("around", "inside"), PAIRS)
+@pytest.mark.parametrize("leaf", LEAVES)
 def test_gradients_in_nests(leaf, around, inside, mode):
     f = NESTS[around](NESTS[inside](LEAVES[leaf]))
     spec = tf.TensorSpec([None if mode == "unknown" else 6, 3], tf.float64)

@@ -62,7 +62,6 @@ def test_random_programs(block, known):
         check(seed, known)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("block", range(5, 30))
 def test_more_random_programs(block, known):

@@ -135,7 +135,6 @@ def test_nests(word, jit):
     check(loop, word, jit)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("jit", [None, True])
 @pytest.mark.parametrize("word", [w for w in WORDS if w not in QUICK])
 def test_longer_nests(word, jit):
@@ -150,7 +149,6 @@ def test_jacobian_around():
     check(loop, "JMD", True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("word", ["JMDD", "JDMD", "DJMD"])
 def test_jacobian_around_more(word):
     check(loop, word, True)
@@ -160,14 +158,12 @@ def test_other_predicate():
     check(leaves_by_data, "DMMD", True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("word", ["DMDD", "DMMD", "DMDMD"])
 @pytest.mark.parametrize("f", [leaves_by_data, branches, descends])
 def test_other_bodies(f, word):
     check(f, word, True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("word", ["DMD", "DMMD", "DMDMD"])
 def test_array(word):
     check(writes_an_array, word, True)

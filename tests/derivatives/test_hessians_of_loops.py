@@ -108,7 +108,7 @@ LOOPED = [("array", "hessian of rows", True), ("branch", "two tapes of rows", Fa
 REFUSED = [("array", "two tapes", True), ("array", "two tapes of rows", True)]
 
 
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", NESTS)
 def test_hessians(kind, form, compiled):
@@ -122,7 +122,6 @@ def test_hessians(kind, form, compiled):
         assert check(NESTS[kind](cell), form, compiled) == (case in LOOPED)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("around", "inside"), list(itertools.product(NESTS, repeat=2)))
 def test_hessians_of_nests(around, inside, form):
@@ -132,13 +131,7 @@ def test_hessians_of_nests(around, inside, form):
         assert looped
 
 
-@pytest.mark.parametrize(
-    ("around", "inside"),
-    [
-        pytest.param(*pair, marks=() if pair == ("loop", "loop") else pytest.mark.slow)
-        for pair in itertools.product(NESTS, repeat=2)
-    ],
-)
+@pytest.mark.parametrize(("around", "inside"), list(itertools.product(NESTS, repeat=2)))
 def test_one_map_over_rows_and_vectors(around, inside):
     """How docs/derivatives.md takes the hessians of rows that run in a loop above."""
     loss = loss_of(NESTS[around](NESTS[inside](cell)))

@@ -7,8 +7,6 @@ import tensorflow as tf
 import tf_pfor
 from tests.comparisons import check
 
-pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
-
 LENGTHS = np.array([2, 0, 4, 1], np.int32)
 X = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 W = tf.constant(np.random.default_rng(1).normal(size=(3, 3)) * 0.5, tf.float32)

@@ -157,7 +157,6 @@ def test_variables(name):
     assert_right(by_tapes(MODELS[name], WEIGHTS["variable"]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("weight", WEIGHTS)
 @pytest.mark.parametrize("name", ["branch", "lstm", "reads steps"])
 def test_larger_bodies(name, weight):
@@ -179,7 +178,6 @@ def test_of_two_gradients():
     assert_right(of_two_gradients(MODELS["bound in condition"], WEIGHTS["variable"]))
 
 
-@pytest.mark.slow
 def test_third_gradients():
     def one(k, x):
         with tf.GradientTape() as tape:

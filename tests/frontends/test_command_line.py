@@ -287,7 +287,6 @@ def test_a_process_is_quiet():
     assert found.stdout.startswith("linear, n = unknown\n")
 
 
-@pytest.mark.slow
 def test_a_process_shows_the_mistakes_of_a_user():
     found = _process("explain", f"{F}:linear", "--input", "float32[3]", env=CLEAN)
     assert found.returncode == 2  # a vector by a matrix
@@ -295,7 +294,6 @@ def test_a_process_shows_the_mistakes_of_a_user():
     assert "oneDNN" not in found.stderr
 
 
-@pytest.mark.slow
 def test_help_of_a_process():
     found = _process("--help")
     assert (found.returncode, found.stderr) == (0, "")
@@ -304,7 +302,6 @@ def test_help_of_a_process():
         assert f"\n    {command} " in found.stdout
 
 
-@pytest.mark.slow
 def test_a_process_without_stderr():
     found = _process("--version", preexec_fn=lambda: os.close(2))
     assert (found.returncode, found.stdout) == (0, f"tf_pfor {tf_pfor.__version__}\n")

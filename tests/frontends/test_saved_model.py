@@ -79,7 +79,6 @@ def test_sizes_of_a_batch(tmp_path, n):
             np.testing.assert_allclose(found["y"][i], one(x=tf.constant(x[i], tf.float32))["y"])
 
 
-@pytest.mark.slow
 def test_a_vocabulary_is_kept(tmp_path):
     path = models.vocabulary(tmp_path / "one", tmp_path)
     made = tf_pfor.saved_model.batch(path, tmp_path / "many", verify=3)
@@ -213,7 +212,6 @@ def test_images_of_own_size_and_shared_weights(tmp_path):
     assert found["grey_lengths"].numpy().tolist() == [[2, 3], [4, 1], [0, 2]]
 
 
-@pytest.mark.slow
 def test_keras_export(tmp_path):
     path, model = models.keras_export(tmp_path / "one")
     x = np.random.default_rng(0).standard_normal([3, 5, 4]).astype(np.float32)

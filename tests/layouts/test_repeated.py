@@ -259,7 +259,6 @@ def of_a_list(k, x):
     return raw.TensorListStack(input_handle=inner, element_shape=[3], element_dtype=tf.float64) + x
 
 
-@pytest.mark.slow
 @both
 @pytest.mark.parametrize(
     "body",
@@ -310,7 +309,6 @@ def test_a_custom_gradient_asks_later(strategy):
     check(f, LENGTHS, X, xla=False, rtol=1e-8, while_strategy=strategy)
 
 
-@pytest.mark.slow
 @both
 def test_second_gradient_in_the_body(strategy):
     """What is popped of such a list may be pushed to another one."""

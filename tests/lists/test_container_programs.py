@@ -108,7 +108,6 @@ def test_small_programs(name, way):
     check(SMALL[name], way, 5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(40))
 def test_programs(seed, way):
@@ -148,7 +147,6 @@ def test_small_programs_compiled(name):
 REFUSED_COMPILED = {0, 5, 6, 7, 10, 11, 17, 23, 26, 28, 30, 32, 35, 36, 37, 38}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_programs_compiled(seed):
     statements = program(random.Random(seed), 1, for_xla=True)

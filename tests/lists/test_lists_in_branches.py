@@ -9,8 +9,6 @@ import tensorflow as tf
 
 import tf_pfor
 
-pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
-
 N = 6
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(N, 4))

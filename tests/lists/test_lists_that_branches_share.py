@@ -125,7 +125,7 @@ FAST = (backup_elsewhere, growing, in_a_loop, two_of_one)
 SLOW = (
     backup, loops_in_branches, nested, of_what_all_share, one_after_the_other, three_ways
 )  # fmt: skip
-PROGRAMS = [*FAST, *(pytest.param(f, marks=pytest.mark.slow) for f in SLOW)]
+PROGRAMS = [*FAST, *(f for f in SLOW)]
 
 
 def loss(results):
@@ -195,7 +195,7 @@ def test_compiled(f):
     check(f, mapped(f), jit_compile=True)
 
 
-@pytest.mark.parametrize("f", [two_of_one, pytest.param(in_a_loop, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("f", [two_of_one, in_a_loop])
 def test_few_and_unknown_rows(f):
     specs = [tf.TensorSpec([None, 4], D), tf.TensorSpec([None], tf.bool)]
     for fn in (f, slopes(f)):

@@ -66,7 +66,6 @@ def test_gradients(model):
     np.testing.assert_allclose(mapped(one, K, X), looped(one), rtol=1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_second_gradients(model):
     one = gradient_in_body(gradient_in_body(model))

@@ -74,7 +74,6 @@ def test_gradient_in_a_branch():
     assert_right(mapped(one), one)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
 @pytest.mark.parametrize("model", MODELS)
 def test_gradient_in_the_body(model, strategy):
@@ -82,7 +81,6 @@ def test_gradient_in_the_body(model, strategy):
     assert_right(mapped(one, while_strategy=strategy), one)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_few_rows(model):
     one = gradients(model)
@@ -90,7 +88,6 @@ def test_few_rows(model):
     assert [t.shape for t in mapped(one, 0)] == [(0, 3), (0, 3, 3)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_differentiated_from_outside(model):
     assert_differentiated(model)

@@ -50,7 +50,6 @@ def loop(read, trips, x):
     return tf.while_loop(lambda t, _: t < trips, body, (0, zero))[1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("inner", [(2,), (2, 3), ()])
 @pytest.mark.parametrize("read", READS)
 def test_jacobian(read, inner):
@@ -83,7 +82,6 @@ def gradient_inside(read):
     return f
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
 @pytest.mark.parametrize("read", READS)
 def test_rows_that_differ_in_trips(read, strategy):

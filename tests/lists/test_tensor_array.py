@@ -6,8 +6,6 @@ import tensorflow as tf
 
 import tf_pfor
 
-pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
-
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4, 2)).astype(np.float32)
 PLACE = np.array([2, 0, 3], np.int32)

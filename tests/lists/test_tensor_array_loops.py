@@ -5,8 +5,6 @@ import tensorflow as tf
 
 from tests.lists.test_tensor_array import PLACE, X, check
 
-pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
-
 raw = tf.raw_ops
 
 

@@ -11,8 +11,6 @@ import tensorflow as tf
 
 import tf_pfor
 
-pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
-
 layers = keras.layers
 LAYERS = {
     "AveragePooling1D": (lambda: layers.AveragePooling1D(2), (6, 3)),

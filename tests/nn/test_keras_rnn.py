@@ -7,8 +7,6 @@ import tensorflow as tf
 
 from tests.nn.test_keras_layers import assert_same
 
-pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
-
 layers = keras.layers
 
 

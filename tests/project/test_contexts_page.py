@@ -22,7 +22,6 @@ def test_no_cell_is_wrong():
     assert not [key for key, cell in CELLS.items() if cell.sign in (WRONG, RAW)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("body", "context"), CHOSEN, ids=[f"{b.name}-{c.name}" for b, c in CHOSEN])
 def test_cell(body, context):
     found, known = outcome(body, context), CELLS[body.name, context.name]

@@ -13,7 +13,6 @@ def test_all_cases_are_on_the_page():
     assert [case.name for case in CASES] == list(ROWS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_line(case):
     found = outcome(case)

@@ -6,12 +6,11 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests import shares
 from tf_pfor.frontends.endpoints import VERDICTS, measured
 from tools.sweep import table
 from tools.sweep.outcome import outcome
 
-AT_A_TIME = 10
+PARTS = 100
 ONLY_THIS = pytest.mark.skipif(
     not tf.__version__.startswith("2.21."), reason="the table is of TensorFlow 2.21"
 )
@@ -55,11 +54,9 @@ def test_the_table_names_op_types_of_tensorflow():
 
 
 @ONLY_THIS
-def test_a_share_of_the_table_is_what_is_measured(cases):
-    """Other endpoints at each turn."""
-    names = sorted(cases)
-    count = -(-len(names) // AT_A_TIME)
-    for name in names[shares.turn() % count :: count]:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_part_of_the_table_is_what_is_measured(cases, part):
+    for name in sorted(cases)[part::PARTS]:
         outcomes = [(case.label, outcome(case)) for case in cases[name]]
         _, verdict, loops, _ = table.row_of(name, outcomes)
         expected = measured()[name]

@@ -13,8 +13,6 @@ from tf_pfor import NotVectorizableError
 tfp = pytest.importorskip("tensorflow_probability", exc_type=ImportError)
 d = tfp.distributions
 
-pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
-
 N = 3
 LOWER = tf.constant([[1.0, 0.0], [0.5, 2.0]])
 SEEDS = tf.constant(np.random.default_rng(0).integers(-(2**31), 2**31, [N, 2]), tf.int32)

@@ -120,7 +120,6 @@ def test_programs(block):
         check(seed, lengths(seed))
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 @pytest.mark.parametrize("block", range(50))
 def test_many_programs(block):

@@ -7,8 +7,6 @@ import tensorflow as tf
 
 import tf_pfor
 
-pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
-
 N = 4
 ROWS = tf.random.stateless_uniform([N, 2, 8], [1, 2]) + 1.0
 IMAGES = tf.random.stateless_uniform([N, 1, 8, 8, 3], [1, 2])

@@ -13,8 +13,6 @@ from tf_pfor.converters.state import _philox as philox
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.registry import REGISTRY
 
-pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
-
 N = 5
 SEEDS = tf.constant(np.random.default_rng(0).integers(-(2**31), 2**31, [N, 2]), tf.int32)
 

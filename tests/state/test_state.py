@@ -9,9 +9,6 @@ from tests.state.maps import X, mapped, refused, var  # noqa: F401  (mapped is a
 from tf_pfor import NotVectorizableError
 from tf_pfor.core.errors import UnsupportedStateError
 
-pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
-
-
 # ---------------------------------------------------------------------------
 # Sums of updates
 # ---------------------------------------------------------------------------

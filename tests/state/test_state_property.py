@@ -396,7 +396,6 @@ def test_random_bodies(block):
     assert "vectorized" in done
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 @pytest.mark.parametrize("block", range(10))
 def test_many_random_bodies(block):

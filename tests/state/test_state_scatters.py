@@ -6,9 +6,6 @@ import tensorflow as tf
 
 from tests.state.maps import X, mapped, refused, var  # noqa: F401  (mapped is a fixture)
 
-pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
-
-
 I = tf.constant([0, 2, 2])  # noqa: E741
 
 

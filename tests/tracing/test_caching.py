@@ -415,7 +415,7 @@ def _many_calls(calls, wrong):
             wrong.append(k)
 
 
-@pytest.mark.parametrize("calls", [40, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("calls", [40, 1000])
 def test_threads(calls):
     wrong = []
     threads = [threading.Thread(target=_many_calls, args=(calls, wrong)) for _ in range(8)]
@@ -446,7 +446,6 @@ def _grown(some, warm, calls):
     return _resident() - before
 
 
-@pytest.mark.slow
 def test_memory_stays_flat_over_10000_calls():
     def some(calls):
         for k in range(calls):
@@ -459,7 +458,6 @@ def test_memory_stays_flat_over_10000_calls():
     assert counts() == (5, 9995, 0)
 
 
-@pytest.mark.slow
 def test_memory_stays_flat_when_each_call_traces():
     """New values in each call, half of them in a function that cannot be kept."""
 

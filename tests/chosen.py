@@ -1,0 +1,102 @@
+"""Which tests ``make test`` runs: for one tree the same ones on any day and in any clone.
+
+All cases together take hours; ``make test-all`` runs them. ``make test`` runs each function of
+tests: all cases where they take less than ``SECONDS`` together, else as many as fit into that, and
+at least one. A function whose cases take longer than ``LONGEST`` each is left to ``make test-all``.
+Each sample of an op runs its first checks and one of the others; each program runs in one of its
+modes. Names decide which cases of a function run, so a new case leaves the others where they are.
+
+``durations.json`` has the CPU seconds of one case of each function (``python -m tools.durations``).
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import pathlib
+import zlib
+from collections.abc import Iterable
+
+DURATIONS = pathlib.Path(__file__).resolve().parent / "durations.json"
+UNKNOWN = 0.5  # seconds of a case that was never recorded
+SECONDS = 0.8
+LONGEST = 4.0
+
+# Each sample runs these, and one of the other checks.
+OF_EACH_SAMPLE = ("test_outcome", "test_values")
+PROGRAMS = "test_programs.py::test_programs"
+CALL_SITES = "test_call_sites.py::test_call_sites"
+PART_OF_CALL_SITES = 0.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Test:
+    """A test that was collected.
+
+    Attributes:
+      name: its id.
+      function: file and function, of samples and cells with the topic; seconds are recorded for it.
+      case: its parameters, "" if it has none.
+    """
+
+    name: str
+    function: str
+    case: str
+
+    @classmethod
+    def of(cls, name: str) -> Test:
+        path, _, case = name.removesuffix("]").partition("[")
+        function = path.removeprefix("tests/")
+        if function.startswith(("test_samples.py", "test_call_sites.py")) and case:
+            function = f"{function}[{case.split('.')[0]}"
+        return cls(name, function, case)
+
+    @property
+    def number(self) -> int:
+        """A number that only the name decides."""
+        return zlib.crc32(self.name.encode())
+
+
+def recorded() -> dict[str, float]:
+    """CPU seconds of one case of each function."""
+    return json.loads(DURATIONS.read_text())
+
+
+def chosen(tests: Iterable[Test], seconds: dict[str, float]) -> set[Test]:
+    """The tests that ``make test`` runs."""
+    functions: dict[str, list[Test]] = collections.defaultdict(list)
+    alternatives: dict[str, list[Test]] = collections.defaultdict(list)
+    for t in sorted(tests, key=lambda t: (t.number, t.name)):
+        name = t.function.partition("[")[0]
+        if name.startswith("test_samples.py") and t.case:
+            is_first = name.endswith(OF_EACH_SAMPLE)
+            alternatives[t.name if is_first else t.case].append(t)
+        elif name == PROGRAMS:
+            alternatives[t.case.partition("-")[0]].append(t)
+        else:
+            functions[name].append(t)
+    found = {group[0] for group in alternatives.values()}
+    for name, group in functions.items():
+        part = int(PART_OF_CALL_SITES * len(group))
+        count = part if name == CALL_SITES else _count(len(group), seconds.get(name, UNKNOWN))
+        found.update(group[:count])
+    return found
+
+
+def _count(cases: int, seconds: float) -> int:
+    """How many cases of a function run."""
+    if cases * seconds <= SECONDS:
+        return cases
+    return 0 if seconds > LONGEST else max(1, int(SECONDS / seconds))
+
+
+def in_shard(tests: Iterable[Test], k: int, count: int) -> set[Test]:
+    """The k-th of ``count`` shards of all tests, from 1; those of one sample are in one."""
+    return {t for t in tests if zlib.crc32(unit(t).encode()) % count == k - 1}
+
+
+def unit(t: Test) -> str:
+    """What runs in one process: all checks of a sample, else a test."""
+    is_sample = t.function.startswith("test_samples.py") and t.case
+    return f"test_samples.py[{t.case}" if is_sample else t.name
