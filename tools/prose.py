@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Files and folders without a finding. The list grows; nothing is taken off it.
-CLEAN = ("tools/prose.py",)
+CLEAN = """
+tf_pfor/__init__.py tf_pfor/data.py tf_pfor/frontends tf_pfor/keras.py tools/prose.py
+""".split()
 GENERATED = ("docs/contexts.md", "docs/coverage.md", "docs/ragged_coverage.md")
 MOST_WORDS = 25
 
@@ -68,8 +70,8 @@ def python_texts(source: str) -> Iterator[Text]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT or PRAGMA.match(token.string):
             continue
-        line = token.start[0]
-        if not blocks or line > blocks[-1][-1][0] + 1:
+        line, is_whole = token.start[0], token.line.lstrip().startswith("#")
+        if not (is_whole and blocks and line == blocks[-1][-1][0] + 1):
             blocks.append([])
         blocks[-1].append((line, token.string.lstrip("#: ")))
     for block in blocks:
@@ -135,7 +137,7 @@ def main(arguments: list[str]) -> int:
     """Prints the findings, or how many each folder has; gives the exit code."""
     names = [a for a in arguments if a != "--count"]
     counts = collections.Counter[str]()
-    for path in files(names or list(CLEAN)):
+    for path in files(names or CLEAN):
         found = check(path)
         name = path.relative_to(ROOT).as_posix()
         counts[name if path.suffix == ".md" else name.rpartition("/")[0]] += len(found)

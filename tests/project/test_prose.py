@@ -55,6 +55,6 @@ def test_generated_pages_are_left_out():
 
 
 def test_clean_rooms_stay_clean():
-    found = [f"{p}:{f}" for p in prose.files(list(prose.CLEAN)) for f in prose.check(p)]
-    assert prose.files(list(prose.CLEAN))
+    found = [f"{p}:{f}" for p in prose.files(prose.CLEAN) for f in prose.check(p)]
+    assert prose.files(prose.CLEAN)
     assert not found, "\n".join(found)

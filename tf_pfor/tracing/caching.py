@@ -31,15 +31,15 @@ _PYTHON_OPS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """What the cache has done since the start or the last ``clear_cache()``.
+    """Counts of the cache since the start or the last ``clear_cache()``.
 
     Attributes:
       hits: calls that ran a trace of an earlier call.
       misses: calls that made a trace and kept it.
       uncacheable: calls whose trace could not be kept.
-      size: traces held now.
-      max_size: traces held at most; the one used longest ago goes first.
-      reasons: why calls were uncacheable, with counts.
+      size: the number of traces held now.
+      max_size: the most traces held; the one used longest ago goes first.
+      reasons: the reasons why calls were uncacheable, with counts.
     """
 
     hits: int
@@ -51,7 +51,7 @@ class CacheInfo:
 
 
 def cache_info() -> CacheInfo:
-    """What the cache of eager calls has done; see docs/caching.md for what it tracks.
+    """The counts of the cache of eager calls; docs/caching.md says what the cache tracks.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
