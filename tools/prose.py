@@ -23,8 +23,8 @@ CLEAN = [
     *("docs/benchmarks.md", "docs/caching.md", "docs/command_line.md", "docs/data.md"),
     *("docs/derivatives.md", "docs/glossary.md", "docs/keras.md", "docs/loops.md"),
     *("docs/pfor_from_scratch.py", "docs/ragged.md", "docs/saved_model.md", "docs/state.md"),
-    *("docs/vmap.md", "tf_pfor/__init__.py", "tf_pfor/data.py", "tf_pfor/frontends"),
-    *("tf_pfor/keras.py", "tools/prose.py"),
+    *("docs/vmap.md", "tf_pfor/__init__.py", "tf_pfor/converters/lists", "tf_pfor/data.py"),
+    *("tf_pfor/frontends", "tf_pfor/keras.py", "tf_pfor/layouts", "tools/prose.py"),
 ]
 GENERATED = ("docs/contexts.md", "docs/coverage.md", "docs/ragged_coverage.md")
 MOST_WORDS = 25
