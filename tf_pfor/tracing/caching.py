@@ -98,7 +98,7 @@ class Signatures:
             self._noted[object() if key is None else key] = specs
 
     def all(self) -> list[tuple[Any, Any]]:
-        """Args and kwargs of each signature, each once; without those of objects that are gone."""
+        """Args and kwargs of each signature, each once; signatures of lost objects are left out."""
         found: dict[str, tuple[Any, Any]] = {}
         for specs in [*self._noted.values()]:
             given: Any = tf.nest.map_structure(lambda x: x() if _is_weak(x) else x, specs)
@@ -112,7 +112,7 @@ _BY_VALUE = (bool, bytes, complex, float, int, str, tf.DType, tf.TensorShape, tf
 
 
 def _spec(x: Any) -> Any:
-    """What is noted of an argument; objects are held weakly."""
+    """The note of an argument; objects are held weakly."""
     if isinstance(x, (tf.Tensor, np.ndarray, np.generic)):
         return tf.TensorSpec(x.shape, tf.as_dtype(x.dtype))
     if isinstance(x, tf.RaggedTensor):
@@ -377,7 +377,7 @@ def _bad_op(graph: Any) -> str:
 
 
 def _environment() -> tuple[Any, ...]:
-    """What a trace depends on beside the functions and arguments.
+    """The state that a trace depends on beside the functions and arguments.
 
     Raises:
       Uncacheable: where traces must not be kept.
