@@ -190,7 +190,7 @@ class _Both:
             self.wrong, self.difference = _first(self.chosen, self.expected, found, *tolerance)
 
     def inside(self) -> _Both | None:
-        """The function whose call differs, run on what it was called with; None if it is none."""
+        """The function whose call differs, run on the arguments of the call; None if none is."""
         op = None if self.wrong is None else self.wrong.op
         if op is None or op.type not in _tf.CALLS or _tf.is_row_loop(op):
             return None
@@ -214,7 +214,7 @@ class _Both:
         return _Both(body, elements, self.n, self.settings, self.tolerance, self.variables)
 
     def _of_rows(self, tensor: tf.Tensor) -> Element | None:
-        """What a tensor of the body is in each row, by the loop; None if that is not known."""
+        """The values of a tensor of the body in each row, by the loop; None if not known."""
         for i, chosen in enumerate(self.chosen):
             if chosen is tensor or key(chosen) == key(tensor):
                 return Element(tf.stack([row[i] for row in self.expected]))
@@ -387,10 +387,10 @@ def is_close(a: np.ndarray, b: np.ndarray, rtol: float = 1e-4, atol: float = 1e-
     """Whether ``b`` is ``a`` up to rounding; integers, bools and text exactly.
 
     Args:
-      a: what is right.
-      b: an array of its dtype.
-      rtol: relative tolerance, not less than 8 units of the last place.
-      atol: absolute tolerance, of values up to 1; above that of the largest value.
+      a: the right values.
+      b: an array of the same dtype.
+      rtol: the relative tolerance, not less than 8 units of the last place.
+      atol: the absolute tolerance, multiplied by the largest value where that is above 1.
     """
     if np.shape(a) != np.shape(b):
         return False

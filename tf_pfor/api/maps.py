@@ -160,7 +160,7 @@ def for_loop(
 
 
 def _results_of_one(result: Any, structure: Any) -> list[tf.Tensor]:
-    """What one iteration of ``for_loop`` returned, checked against the nest of dtypes."""
+    """The results of one iteration of ``for_loop``, checked against the nest of dtypes."""
     result = tf.nest.map_structure(dense, nests.from_user(result))
     try:
         tf.nest.assert_same_structure(structure, result)
@@ -372,7 +372,7 @@ def _not_negative(n: tf.Tensor) -> tf.Tensor:
 
 
 def _is_size(n: tf.Tensor) -> bool:
-    """Whether it is read from the shape of a tensor."""
+    """Whether n is read from the shape of a tensor."""
     op = n.op
     while op.type in ("Cast", "Identity", "StridedSlice", "GatherV2"):
         op = op.inputs[0].op
@@ -464,7 +464,7 @@ def _composite_names(structure: Any, names: list[str]) -> list[str]:
 
 
 def align(structure: Any, tensors: Sequence[tf.Tensor]) -> tuple[Dim, list[Element]]:
-    """n, and the elements; those of one row are shared by all iterations."""
+    """n, and the elements; all iterations share an element of one row."""
     sizes = [(dims(t) or (None,))[0] for t in tensors]
     several = sorted({s for s in sizes if s not in (None, 1)}, key=lambda s: s or 0)
     if len(several) > 1:

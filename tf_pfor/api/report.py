@@ -76,7 +76,7 @@ def _estimated(ops: Sequence[Any]) -> tuple[float | None, float | None]:
 
 
 def _source(line: str) -> str:
-    """What stands in the user's code at ``file:line``; "" if that cannot be read."""
+    """The text of the user's code at ``file:line``; "" if it cannot be read."""
     file, _, number = line.rpartition(":")
     return linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
 

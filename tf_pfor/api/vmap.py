@@ -53,7 +53,7 @@ def vmap(
     """Makes a function of one example work on a batch, without a loop.
 
     The result is compiled: it is traced once for each signature, as ``tf.function`` does. Arguments
-    that are not tensors, arrays or variables are constants of the trace. The method is that of
+    that are not tensors, arrays or variables are constants of the trace. The method comes from
     Agarwal and Ganichev (2019).
 
     Args:
@@ -202,7 +202,7 @@ def _map(
 
 
 def _rows(in_axes: Axes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Rows:
-    """Where the number of rows stands; nowhere if ``in_axes`` does not fit."""
+    """The places of the number of rows; none if ``in_axes`` does not fit."""
     if isinstance(in_axes, (list, tuple)) and len(in_axes) != len(args):
         return Rows([])
     given, named = nests.from_user((args, kwargs))
@@ -217,9 +217,9 @@ def _gradients_of_rows(
     kwargs: dict[str, Any], axis_size: int | None, block: int | str | None, settings: Settings,
     axis_name: str, budget: int | None,
 ) -> Any:  # fmt: skip
-    """Derivatives of one number for each row as those of their sum (``row_gradients``), or None.
+    """Derivatives of one number for each row, as derivatives of the sum (``row_gradients``).
 
-    Not where a tape watches, which would not see that its loops are differentiated.
+    They are None where a tape watches, which would not see that its loops are differentiated.
     """
     of = vars(fn).get("row_gradient") if isinstance(fn, CompiledFunction) else None
     graph = tf.compat.v1.get_default_graph()
@@ -392,7 +392,7 @@ def _names_of_keywords(kwargs: dict[str, Any]) -> list[str]:
 
 
 def _shared(is_keyword: bool) -> str:
-    """What to do with an argument that all examples share."""
+    """The advice of a message on an argument that all examples share."""
     if is_keyword:
         return (
             "Keyword arguments are mapped over axis 0, but for bools and strings: if all examples "
