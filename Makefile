@@ -6,7 +6,7 @@
 #   make test-all     all tests; SHARD=3/20 is the third of twenty shards
 #   make test-oldest  a smoke test on the oldest TensorFlow that we support
 #   make bench        the benchmarks
-#   make lint         ruff (lint, format) and pyright
+#   make lint         ruff (lint, format), plain English (tools/prose.py) and pyright
 #   make docs         generates docs/coverage.md and checks the links of all pages
 
 PYTHON ?= python3
@@ -62,6 +62,7 @@ bench: $(INSTALLED)
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(RUN) -m tools.prose
 	$(VENV)/bin/pyright
 
 docs: $(INSTALLED)

@@ -132,7 +132,7 @@ PROGRAMS: dict[str, tuple[Fn, Fn, Any]] = {
     "molecules, a training step": (
         in_training(mapped(force_error)), in_training(force_error), (ROWS, KINDS, FORCES)
     ),
-    "hessians of own size": (tf_pfor.vmap(tf_pfor.hessian(pairs)), tf_pfor.hessian(pairs), ROWS),
+    "hessians of different sizes": (tf_pfor.vmap(tf_pfor.hessian(pairs)), tf_pfor.hessian(pairs), ROWS),
     "six conditionals": (mapped(conditionals(6)), conditionals(6), DENSE),
     "second derivatives": (mapped(curvature), curvature, DENSE),
     "40 steps": (mapped(chain(40, tape=False)), chain(40, tape=False), DENSE),

@@ -290,7 +290,7 @@ PIPELINES = {
     "text, vocabulary": text,
     "tabular, tables": tabular,
     "image, augment": images,
-    "crops of own size": crops,
+    "crops of different sizes": crops,
     "audio frames": audio,
     "tokens, padded": tokens,
     "group statistics": groups,

@@ -3,9 +3,10 @@
 # You write a function of one example and would like to have it for a batch. The plain way is a
 # loop: call the function for each row of the batch, and stack the results. This page takes the loop
 # away: it reads the TensorFlow graph of the function, and emits ops that compute all rows at once.
-# It is the core of tf_pfor. What makes the package large is left out: state, control flow, shapes
-# that differ, speed. The words are those of docs/glossary.md, the idea is that of "Auto-Vectorizing
-# TensorFlow Graphs" (Agarwal and Ganichev), and only public names of TensorFlow are used.
+# It is the core of tf_pfor. The page leaves out state, control flow, shapes that differ, and speed,
+# which make the package large. The words are explained in docs/glossary.md. The idea comes from
+# "Auto-Vectorizing TensorFlow Graphs" (Agarwal and Ganichev, 2019). Only public names of TensorFlow
+# are used.
 
 import collections
 import contextlib
@@ -38,9 +39,9 @@ def tile(value, n):
 
 
 # ## 2. Calls: one op, and how to emit it again
-# An op has a type ("MatMul"), inputs, and attributes (transpose_a=True). A *converter* decides what
-# becomes of it. It sees a `Call`: the op, and the values that its inputs have become. Most end in
-# the same op with other inputs, so `rebuild` emits the op again and keeps the attributes that it is
+# An op has a type ("MatMul"), inputs, and attributes (transpose_a=True). A *converter* vectorizes
+# it. The converter sees a `Call`: the op, and the values of its inputs. Most converters end in the
+# same op with other inputs. So `rebuild` emits the op again, and keeps the attributes that it is
 # not told to change. The functions of `tf.raw_ops`, one for each op type, take inputs first, then
 # attributes, then a name. They emit into a graph or run at once, and gradient tapes see them.
 class Call(NamedTuple):
@@ -74,8 +75,8 @@ class CannotVectorize(Exception):  # noqa: N818
 
 
 # ## 3. The registry: which converter for which op
-# The best formula depends on *which* inputs are stacked: stacked rows times a shared weight are one
-# large product, while stacked matrices times stacked matrices are n small ones. So a rule is
+# The best formula depends on *which* inputs are stacked. Stacked rows times a shared weight are one
+# large product; stacked matrices times stacked matrices are n small ones. So a rule is
 # registered for an op type together with the set of inputs that are stacked, or for `ANY` set. If
 # the set at hand has no rule, a rule for a larger set can take the op, after tiling.
 
@@ -164,7 +165,7 @@ def gather(call, table, indices, _):
     return call.rebuild(table.tensor, indices.tensor, axis, batch_dims=old + (old >= 0))
 
 
-# The most valuable rule is for [r, k] times a shared weight [k, c]: the loop is *folded* into the
+# The most valuable rule is for [r, k] times a shared weight [k, c]. The loop is *folded* into the
 # rows, [n * r, k], and unfolded after one product. Two stacked factors make n products. A shared
 # first factor is tiled here, since this page has no rule for it; the package has one.
 @rule("MatMul", "a")
@@ -192,11 +193,11 @@ def loop_over_rows(call):
 
 
 # ## 5. The walker
-# The walker *pulls*: it starts at the tensors that are asked for and goes back over inputs, so that
-# nothing is converted that nobody needs. When all inputs of an op have values, there are three
-# cases. If none is stacked, the op is *kept*: emitted once, as it is. Else the first rule that can
-# take it says how it is *vectorized*, or *tiled* if the rule wants more inputs stacked than are. If
-# there is no such rule, it is *looped*. Whatever a rule returns has its shape checked here.
+# The walker *pulls*: it starts at the tensors that are asked for and goes back over inputs. So ops
+# that nobody needs are not converted. When all inputs of an op have values, there are three
+# cases. If none is stacked, the op is *kept*: emitted once, unchanged. Else the first rule that can
+# take the op *vectorizes* it, or *tiles* it if the rule wants more inputs stacked than are. If
+# there is no such rule, the op is *looped*. The walker checks the shapes of a rule's results.
 class Walker:
     def __init__(self, n, values, report):
         self.n, self.values, self.report = n, values, report  # values: what tensors have become
@@ -235,7 +236,7 @@ class Walker:
 # are the elements, which are stacked, and what the function captures, such as variables, which is
 # not. Results that are still unstacked are tiled at the end, so that all of them have the loop on
 # axis 0. Changes of state, control flow, custom gradients and shapes that are not known in advance
-# are refused: a vectorizer may be small, but it must not give wrong numbers.
+# are refused. A vectorizer may be small, but it must not give wrong numbers.
 def vectorized_map(fn, elems, report=None):
     flat = list(map(tf.convert_to_tensor, tf.nest.flatten(elems)))
     specs = tf.nest.pack_sequence_as(elems, [tf.TensorSpec(t.shape[1:], t.dtype) for t in flat])

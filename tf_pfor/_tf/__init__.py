@@ -191,10 +191,10 @@ def python_value(kind: str, value: AttrValue) -> Any:
 def captured(tensor: tf.Tensor, graph: Any = None) -> tf.Tensor:
     """``tensor`` as a function graph (the current one) sees it: captured if it comes from outside.
 
-    A gradient function that closes over a tensor of an outer graph makes gradients of higher
-    order refer to a graph that is gone; the captured one is passed on from graph to graph. That of
-    a branch captures from its forward graph and the one around it only: a tensor is what the
-    forward graph sees of it, and what that does not see is captured graph by graph.
+    If a gradient function closes over a tensor of an outer graph, gradients of higher order refer
+    to a graph that is gone. A captured tensor is passed on from graph to graph. The gradient
+    function of a branch captures only from its forward graph and the graph around that. So it gets
+    the tensor as the forward graph sees it; other tensors are captured graph by graph.
     """
     graph = tf.compat.v1.get_default_graph() if graph is None else graph
     if getattr(tensor, "graph", None) is graph or not hasattr(graph, "capture"):
@@ -209,7 +209,7 @@ def captured(tensor: tf.Tensor, graph: Any = None) -> tf.Tensor:
 
 
 def as_captured_by(tensor: tf.Tensor, graph: Any) -> tf.Tensor:
-    """What ``tensor`` is inside ``graph``, if that function has captured it; else itself."""
+    """The tensor that ``tensor`` is inside ``graph``, if that has captured it; else itself."""
     for outside, inside in getattr(graph, "captures", ()):
         if outside is tensor:
             return inside
@@ -238,9 +238,9 @@ def list_element(handle: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | None:
     if data is None or not data.is_set or len(data.shape_and_type) != 1:
         return None
     found = data.shape_and_type[0]
-    if not found.dtype:  # said of what differs between branches
+    if not found.dtype:  # branches differ
         return None
-    if found.type.type_id == full_type_pb2.TFT_OPTIONAL:  # whose data are those of a component
+    if found.type.type_id == full_type_pb2.TFT_OPTIONAL:  # whose data describe a component
         return None
     return tf.as_dtype(found.dtype), tf.TensorShape(found.shape)
 
@@ -377,7 +377,7 @@ def is_row_loop(op: Operation) -> bool:
 
 
 def row_loop(op: Operation) -> tuple[str, tuple[bool, ...]]:
-    """What ``call_row_loop`` was told: the function of one row, and which inputs have rows."""
+    """The arguments of ``call_row_loop``: the function of one row, and which inputs have rows."""
     attrs = attr_map(op)
     rows = attrs["_tf_pfor_rows"].s.decode()
     return attrs["_tf_pfor_one"].func.name, tuple(x == "1" for x in rows)
@@ -445,7 +445,7 @@ _NOT_IN_BODY = contextvars.ContextVar("tf_pfor_not_in_body", default=False)
 
 @contextlib.contextmanager
 def not_in_body() -> Generator[None]:
-    """What is made in the ``with`` block is nothing that is vectorized later."""
+    """Ops that are made in the ``with`` block are not vectorized later."""
     token = _NOT_IN_BODY.set(True)
     try:
         yield
@@ -486,7 +486,7 @@ def may_record_gradients() -> bool:
 
 
 def eager_state() -> tuple[Any, ...] | None:
-    """What an eager trace depends on: device and global seed. None while callbacks watch ops."""
+    """The state of an eager trace: device and global seed. None while callbacks watch ops."""
     now = _context.context()
     return None if now.op_callbacks else (now.device_name, now._seed)
 

@@ -44,7 +44,7 @@ def traced(op: tf.Operation, results: Sequence[int]) -> tuple[Any, list[bool]]:
 
     Args:
       op: an IdentityN that tf.custom_gradient made.
-      results: the outputs whose gradients are given; those of the others are zeros.
+      results: the outputs whose gradients are given; gradients of other outputs are zeros.
     """
     name = _tf.gradient_name(op)
     try:

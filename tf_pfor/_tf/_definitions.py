@@ -48,14 +48,14 @@ def _make_call(node: Any, signature: Any) -> None:
 
 
 def copy_defaults(source: str, target: str, own: Mapping[str, Sequence[str]]) -> None:
-    """Gives the signatures of a SavedModel the default values that those of another one have.
+    """Copies the default values of signatures from one SavedModel to another.
 
-    TensorFlow does not load them, and so does not save them either.
+    TensorFlow does not load default values, and so does not save them either.
 
     Args:
-      source: the folder of the one.
-      target: that of the other.
-      own: for signatures of which not all inputs are what they were, those that are.
+      source: the folder of the SavedModel that has the values.
+      target: the folder of the SavedModel that gets them.
+      own: for a signature whose inputs have changed the names of the unchanged inputs.
     """
     path = pathlib.Path(source, "saved_model.pb")
     if not path.exists():  # a text file, which TensorFlow writes for tests only

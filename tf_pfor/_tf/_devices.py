@@ -1,4 +1,4 @@
-"""What TensorFlow knows of the devices of this process."""
+"""TensorFlow's knowledge of the devices of this process."""
 
 from __future__ import annotations
 

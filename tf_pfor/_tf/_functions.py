@@ -89,9 +89,9 @@ def is_gradient(op: Any) -> bool:
 
 
 def signature_of(function: Any) -> tuple[tuple[Any, ...] | None, dict[str, Any]]:
-    """Positional and named arguments of a function that is made for some: (None, {}) for others.
+    """Positional and named arguments that a function is made for; (None, {}) if it is for any.
 
-    Those of a concrete function, or the ``input_signature`` of a ``tf.function``.
+    They come from a concrete function, or from the ``input_signature`` of a ``tf.function``.
     """
     if isinstance(function, _concrete.ConcreteFunction):
         found: Any = function.structured_input_signature

@@ -1,8 +1,8 @@
 """Function graphs that are cheap to build: most of the time to trace goes into creating ops.
 
-TensorFlow's own way checks again what its callers know, and builds a NodeDef of which nothing is
-kept. ``add_op`` and ``capture`` do the same with the calls that are needed, in the graphs and
-situations where these are all; in any other they call TensorFlow's.
+TensorFlow's functions check again what their callers know, and build a NodeDef of which nothing is
+kept. ``add_op`` and ``capture`` do the same with the necessary calls only, in graphs and situations
+where these are enough. Elsewhere they call TensorFlow's functions.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ _ROWS = "_tf_pfor_rows"
 def mark_rows(tensor: tf.Tensor) -> None:
     """Says of a slice ``values[start:end]`` that the rows of all iterations are all of the values.
 
-    Those of one iteration end where those of the next one begin.
+    The rows of one iteration end where the rows of the next iteration begin.
     """
     tensor.op._set_attr(_ROWS, AttrValue(b=True))
 
@@ -197,9 +197,10 @@ def _is_plain(graph: Any) -> bool:
 def _in_safe_order(op_type: str, inputs: Any) -> Any:
     """The inputs of an op, in an order for which its shape function does not throw.
 
-    That of AddN does in C++ where several lists are known to hold something, and nothing is known
-    of the last: a lock is kept then, and the process never ends. The one best known comes last, but
-    the first stays, which says under XLA where the sum ends (``padded``).
+    The shape function of AddN throws in C++ if several lists are known to hold something, and
+    nothing is known of the last. A lock is kept then, and the process never ends. So the list that
+    is best known comes last. The first list stays first: under XLA it says where the sum ends
+    (``padded``).
     """
     if op_type != "AddN" or inputs[0].dtype != tf.variant:
         return inputs
@@ -314,10 +315,10 @@ def _inside(graph: Any, context: Any) -> Generator[None]:
 
 
 def lower(op: tf.Operation) -> None:
-    """Has branches or a loop run in the graph around them, as those of ``tf.cond`` do.
+    """Makes branches or a loop run in the graph around them, as branches of ``tf.cond`` do.
 
-    Without it all ops in there run on the device of this one, whether they have a kernel for it or
-    not, and int32 tensors on a GPU lie where they do not look for them, which ends the process.
+    Otherwise all ops in there run on the device of ``op``, whether they have a kernel for it or
+    not. Then they look for int32 tensors on a GPU in the wrong memory, which ends the process.
     """
     if not _tf.in_xla_context(op.graph):
         op._set_attr("_lower_using_switch_merge", _tf.attr_value("bool", True))

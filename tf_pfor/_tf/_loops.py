@@ -19,7 +19,7 @@ from tf_pfor._tf import _functions
 
 
 class Hooks(NamedTuple):
-    """What is called instead, with TensorFlow's own function first."""
+    """The functions that are called instead, with TensorFlow's own function as first argument."""
 
     loop: Callable[..., Any]
     call: Callable[..., Any]
@@ -90,7 +90,7 @@ def replaced(hooks: Hooks) -> Generator[None]:
 
 
 def kind_of_loop(otherwise: str = "tf.while_loop") -> str:
-    """What the user has written, of a loop or a map that is asked for now."""
+    """The construct in the user's code of a loop or a map that is asked for now."""
     frame: Any = inspect.currentframe()
     while frame is not None and _tf.is_machinery(frame.f_code.co_filename):
         if frame.f_code.co_name in _NAMES:
@@ -144,7 +144,7 @@ PLAIN_FUNCTION: Any = _functions.PolymorphicFunction
 
 
 def python_function(function: Any) -> Any:
-    """What a ``tf.function`` was made of."""
+    """The Python function that a ``tf.function`` was made of."""
     return function.python_function
 
 

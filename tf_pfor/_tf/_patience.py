@@ -1,6 +1,6 @@
-"""What takes long says once what it does.
+"""Work that takes long logs once what it does.
 
-Nothing waits in a thread for that: where ops are traced and converted, the time is looked at.
+No thread waits for that: the time is looked at where ops are traced and converted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ AFTER = 5.0  # seconds
 
 
 class _Watch:
-    """Since when something is being done, and whether that was said."""
+    """The time since when some work is being done, and whether that was logged."""
 
     __slots__ = ("count", "due", "what")
 
@@ -31,7 +31,7 @@ _WATCH: contextvars.ContextVar[_Watch | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def watched(what: str) -> Generator[None]:
-    """In the ``with`` block it is said of ``what`` when it takes long; of the outermost only."""
+    """Logs in the ``with`` block that ``what`` takes long; only the outermost block does."""
     if _WATCH.get() is not None:
         yield
         return

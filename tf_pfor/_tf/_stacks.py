@@ -1,7 +1,7 @@
-"""Where ops say that they were made, for TensorFlow's errors: at the lines of the user.
+"""The stacks of ops, for TensorFlow's errors: the lines of the user.
 
-An op that is emitted for an op of the body has the stack of that one; frames of this package are
-left out of all. So ``Detected at node ... defined at`` shows the user's own lines.
+An op that is emitted for an op of the body has the stack of the body's op. Frames of this package
+are left out of all stacks. So ``Detected at node ... defined at`` shows the user's lines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LINE: contextvars.ContextVar[str] = contextvars.ContextVar("tf_pfor_line", defa
 
 @contextlib.contextmanager
 def made_for(line: str) -> Generator[None]:
-    """Ops that the body gets inside, of this package, are said to be at ``file:line``."""
+    """Sets the line, ``file:line``, of ops that this package adds to the body in the block."""
     token = _LINE.set(line)
     try:
         yield
@@ -33,7 +33,7 @@ def made_for(line: str) -> Generator[None]:
 
 
 def line() -> str:
-    """Where ``made_for`` says that an op is made; "" if it does not."""
+    """The line that ``made_for`` has set; "" if it has set none."""
     return _LINE.get()
 
 
@@ -43,7 +43,7 @@ def begin(op: Any) -> contextvars.Token[Any]:
 
 
 def end(token: contextvars.Token[Any]) -> None:
-    """Ends what ``begin`` began."""
+    """Ends the emitting that ``begin`` began."""
     _ORIGIN.reset(token)
 
 

@@ -15,7 +15,7 @@ COMPOSITE: Any = tf.__internal__.CompositeTensor
 class _Fields(tf.experimental.ExtensionTypeBatchEncoder):  # pyright: ignore[reportUntypedBaseClass]
     """The fields of an extension type, whose specs are not needed to put it together.
 
-    TensorFlow's encoder fails to make those of the rows of an operator.
+    TensorFlow's encoder fails to make the specs of the rows of an operator.
     """
 
     def batch(self, spec: Any, batch_size: Any) -> Any:
@@ -26,12 +26,12 @@ class _Fields(tf.experimental.ExtensionTypeBatchEncoder):  # pyright: ignore[rep
 
 
 def batch_encoder(x: Any, *, of_rows: bool = False) -> Any:
-    """What turns a composite into tensors to stack, None if these are simply its parts.
+    """The encoder that turns a composite into tensors to stack; None if its parts will do.
 
     Args:
       x: a composite.
-      of_rows: whether it is one that is batched, to be taken apart into rows. The encoders of
-        old types (operators) do that by their parts.
+      of_rows: whether it is batched, to be taken apart into rows. The encoders of old types
+        (operators) do that by their parts.
     """
     if isinstance(x, (tf.data.Dataset, tf.IndexedSlices)):
         return None

@@ -1,8 +1,8 @@
-"""Blocks of iterations one after the other (papers/001 section 4.7): their results put together.
+"""Blocks of iterations one after the other (Agarwal, 2019): their results put together.
 
 Results of one shape are stacked, [blocks, block, ...], and joined. Where the shape may differ
-between iterations each block gives a RaggedTensor; of these the elements, and the lengths of each
-level, are put one behind the other.
+between iterations each block gives a RaggedTensor. The elements of all blocks, and the lengths of
+each level, are put one behind the other.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _RAGGED: Any = tf.RaggedTensor
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind:
-    """How a result comes out of a block.
+    """The kind of a block's result.
 
     Attributes:
-      spec: what one block gives of it, where it is dense.
-      flat: of a RaggedTensor, the static shape and dtype of its elements; None where it is dense.
-      uniform: of each level, the one length of all rows, None where they differ.
+      spec: the spec of the result of one block, where it is dense.
+      flat: the static shape and dtype of a RaggedTensor's elements; None where it is dense.
+      uniform: for each level the one length of all rows, None where lengths differ.
     """
 
     spec: tf.TensorSpec
@@ -38,7 +38,7 @@ class Kind:
 
     @classmethod
     def of(cls, leaf: Any, spec: tf.TensorSpec) -> Kind:
-        """That of what a block gives."""
+        """The kind of a block's result ``leaf``."""
         if not isinstance(leaf, tf.RaggedTensor):
             return cls(spec)
         uniform, level = list[int | None](), leaf
@@ -52,25 +52,25 @@ class Kind:
 
     @property
     def specs(self) -> list[tf.TensorSpec]:
-        """What a block hands on: of a RaggedTensor its elements, and the lengths of its levels."""
+        """The specs of ``tensors``: a RaggedTensor has its elements, and the lengths of levels."""
         if self.flat is None:
             return [self.spec]
         return [self.flat, *[tf.TensorSpec([None], tf.int64)] * self.uniform.count(None)]
 
     @property
     def are_joined(self) -> list[bool]:
-        """Of each of these, whether blocks are put one behind the other, and not stacked."""
+        """For each spec whether blocks are put one behind the other, and not stacked."""
         return [self.flat is not None] * len(self.specs)
 
     def tensors(self, leaf: Any) -> list[tf.Tensor]:
-        """What is handed on of a result of a block."""
+        """The tensors that a block hands on of a result."""
         if self.flat is None:
             return [leaf]
         lengths = zip(leaf.nested_row_lengths(), self.uniform)
         return [leaf.flat_values, *(tf.cast(x, tf.int64) for x, same in lengths if same is None)]
 
     def whole(self, tensors: Sequence[tf.Tensor], n: Dim) -> Any:
-        """The result, of what was handed on of all blocks."""
+        """The result, of the tensors that all blocks have handed on."""
         if self.flat is None:
             return tensors[0]
         made: Any
@@ -111,7 +111,7 @@ def of_one_shape(ragged: Any, name: str) -> tf.Tensor:
 
 
 def several(tensor: tf.Tensor, block: int | None) -> tf.TensorSpec:
-    """What ``block`` iterations give of an output; one iteration if None."""
+    """The spec of ``block`` iterations of an output; one iteration if None."""
     shape: Any = tensor.shape
     if block is not None:
         shape = None if shape.rank is None else [block, *shape]
@@ -153,15 +153,16 @@ def in_turn(
     """``tf.map_fn``, also where there are no rows and the shapes of results are not known.
 
     Args:
-      fn: from a row and what is carried to the results for the row and what is carried on.
+      fn: a function of a row and the carried tensors. It gives the results for the row, and the
+        tensors that are carried on.
       rows: tensors [trips, ...].
-      signature: of the results for one row.
-      trips: how many rows.
-      carried: what the first call is given.
-      are_joined: for each result whether its rows, of own lengths, are put one behind the other.
+      signature: the specs of the results for one row.
+      trips: the number of rows.
+      carried: the carried tensors of the first call.
+      are_joined: for each result whether its variable-length rows are put one behind the other.
 
     Returns:
-      The results [trips, ...], or joined, and what the last call carries on.
+      The results [trips, ...], or joined, and the tensors that the last call carries on.
     """
     size = _at_least_one(trips)
     if size is not trips:

@@ -27,12 +27,12 @@ class Node:
     """An op, an input or a result.
 
     Attributes:
-      label: what stands in its box: the op type.
-      name: of the op.
-      kind: the value of an ``Outcome``, or "input", "result", "call" (of a function that is shown
-        by itself), "unread" (nobody came to it, since something else was rejected).
-      shape: of its first output, in one iteration.
-      reason: as in the report.
+      label: the text in its box: the op type.
+      name: the name of the op.
+      kind: the value of an ``Outcome``, or "input" or "result". "call" is a call of a function that
+        has a separate picture. "unread" is an op that nobody reached, since another was rejected.
+      shape: the shape of its first output, in one iteration.
+      reason: the reason, as in the report.
       line: ``file:line`` in the user's code.
       inputs: the numbers of the nodes that it reads.
     """
@@ -81,7 +81,7 @@ def _plain(name: str) -> str:
 
 
 def _names(body: Body) -> dict[int, str]:
-    """What the inputs of the body are called, by the ids of their ops."""
+    """The names of the inputs of the body, by the ids of their ops."""
     variables = {id(v.handle): v.name.split(":")[0] for v in body.graph.variables}
     found = {id(t.op): variables.get(id(outside), "captured") for outside, t in body.captures}
     return found | {id(t.op): f"input {i}" for i, t in enumerate(body.placeholders)}
@@ -100,7 +100,7 @@ class _Graph:
             self.found[op] = (outcome, reason)
 
     def drawn(self, names: dict[int, str], outputs: Iterable[tf.Tensor]) -> BodyGraph:
-        """The nodes; ``names`` are those of the inputs of the body."""
+        """The nodes; ``names`` are the names of the inputs of the body."""
         maker = _Nodes(self.found, names)
         for op in self.found:
             if op.type not in _UNSEEN and not maker.is_passing(op):
@@ -122,7 +122,7 @@ class _Nodes:
         self._numbers: dict[tf.Operation, int] = {}
 
     def is_passing(self, op: tf.Operation) -> bool:
-        """Whether it gives on what it reads, and nothing happened to it."""
+        """Whether an op passes on its input, and was only kept or vectorized."""
         known = self.found.get(op)
         is_plain = known is None or known[0] in (Outcome.KEPT, Outcome.VECTORIZED)
         return op.type in _PASSING and is_plain

@@ -27,18 +27,18 @@ _HANDLES = (tf.resource, tf.variant)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Difference:
-    """The first op of a body whose values differ, or that fails where the loop does not.
+    """The first op of a body whose values differ, or that fails only when vectorized.
 
     Attributes:
       op_type: the OpDef name.
       op_name: the op's name in the body.
       line: ``file:line`` of the user's code, "" if unknown.
       output: which of the op's outputs.
-      row: the first iteration that differs; 0 where it fails.
-      expected: that row in the loop; None where it fails.
-      found: that row in the vectorized version; None where it fails.
-      largest: the largest absolute difference over all rows; None where it is no number.
-      error: what TensorFlow says where the vectorized version fails, "" where it does not.
+      row: the first iteration that differs; 0 if the op fails.
+      expected: that row in the loop; None if the op fails.
+      found: that row in the vectorized version; None if the op fails.
+      largest: the largest absolute difference over all rows; None if it is no number.
+      error: TensorFlow's message if the vectorized version fails, else "".
     """
 
     op_type: str
@@ -54,13 +54,14 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What ``check`` found.
+    """The result of ``check``: the first op that differs, if there is one.
 
     Attributes:
       difference: the first op whose values differ, None if all are equal.
-      rows: how many iterations.
-      compared: how many tensors of the body were compared.
-      not_compared: how many were not: random, unread, or inside a fallback loop.
+      rows: the number of iterations.
+      compared: the number of tensors of the body that were compared.
+      not_compared: the number of tensors that were not compared: random, unread, or inside a
+        fallback loop.
     """
 
     difference: Difference | None
@@ -103,23 +104,25 @@ def check(
 ) -> CheckReport:
     """Runs ``fn`` in a loop and vectorized, and prints the first op and line that differ.
 
-    Every tensor that ``fn`` makes for one row is compared with the same row of what it became, in
-    functions that ``fn`` calls too; of a conditional or a while loop the results are. Variables are
-    as before when it returns. Lookup tables keep what ``fn`` inserts or removes.
+    ``check`` compares every tensor that ``fn`` makes for one row with the same row of the
+    vectorized tensor, also in functions that ``fn`` calls. Only the results of a conditional or of
+    a while loop are compared. Variables have their old values when ``check`` returns. Lookup
+    tables keep the entries that ``fn`` inserts or removes.
 
     Args:
       fn: the body of a ``pfor``, or a function of one row.
       *args: as for ``explain``: the number of iterations, or the elements, with their data.
-      rtol: relative tolerance for floats.
-      atol: absolute tolerance for floats, of values up to 1; above that of the largest value.
+      rtol: the relative tolerance for floats.
+      atol: the absolute tolerance for floats. It is multiplied by the largest value where that is
+        above 1.
       fallback_to_while_loop: as for ``pfor``.
 
     Returns:
       The ``CheckReport``, which was printed.
 
     Raises:
-      ArgumentTypeError, ArgumentError: if an argument is wrong, in a ``tf.function``, or if ``fn``
-        calls a collective, which a loop cannot run.
+      ArgumentTypeError, ArgumentError: if an argument is wrong, inside a ``tf.function``, or if
+        ``fn`` calls a collective, which a loop cannot run.
       NotVectorizableError: if an op has no converter and the fallback is off.
 
     >>> import tensorflow as tf
@@ -187,7 +190,7 @@ class _Both:
             self.wrong, self.difference = _first(self.chosen, self.expected, found, *tolerance)
 
     def inside(self) -> _Both | None:
-        """The function whose call differs, run on what it was called with; None if it is none."""
+        """The function whose call differs, run on the arguments of the call; None if none is."""
         op = None if self.wrong is None else self.wrong.op
         if op is None or op.type not in _tf.CALLS or _tf.is_row_loop(op):
             return None
@@ -211,7 +214,7 @@ class _Both:
         return _Both(body, elements, self.n, self.settings, self.tolerance, self.variables)
 
     def _of_rows(self, tensor: tf.Tensor) -> Element | None:
-        """What a tensor of the body is in each row, by the loop; None if that is not known."""
+        """The values of a tensor of the body in each row, by the loop; None if not known."""
         for i, chosen in enumerate(self.chosen):
             if chosen is tensor or key(chosen) == key(tensor):
                 return Element(tf.stack([row[i] for row in self.expected]))
@@ -384,10 +387,10 @@ def is_close(a: np.ndarray, b: np.ndarray, rtol: float = 1e-4, atol: float = 1e-
     """Whether ``b`` is ``a`` up to rounding; integers, bools and text exactly.
 
     Args:
-      a: what is right.
-      b: an array of its dtype.
-      rtol: relative tolerance, not less than 8 units of the last place.
-      atol: absolute tolerance, of values up to 1; above that of the largest value.
+      a: the right values.
+      b: an array of the same dtype.
+      rtol: the relative tolerance, not less than 8 units of the last place.
+      atol: the absolute tolerance, multiplied by the largest value where that is above 1.
     """
     if np.shape(a) != np.shape(b):
         return False

@@ -1,14 +1,15 @@
 """Ragged and sparse tensors as elements and as results: taken apart, and put together again.
 
-A row is what ``rt[i]`` is: a dense tensor of its own length, or a RaggedTensor of one rank less; a
-SparseTensor of one axis less. Of a RaggedTensor the elements of the map say where each row begins
-and ends in its values, which the body cuts, and captures as they are: no copy, no padding. In the
-body of another map, where all tensors have one shape, in blocks, and of SparseTensors the rows are
-padded, beside their lengths. A result of the body becomes its parts; the parts of all iterations
-are stacked as ``tf.ragged.stack`` and ``tf.sparse.concat`` of expanded tensors would. A composite
-whose type knows how it is batched (an extension type with an encoder of its own, a
-``LinearOperator``) goes through the tensors that its type says: its parts still broadcast.
-The fields of other extension types are taken apart one by one.
+A row is ``rt[i]``: a dense tensor, whose length differs per row, or a RaggedTensor of one rank
+less, or a SparseTensor of one axis less. For a RaggedTensor the elements of the map say where each
+row begins and ends in the values. The body captures the values and cuts them: no copy, no padding.
+The rows are padded, beside their lengths, in blocks, for SparseTensors, and in the body of another
+map, where all tensors have one shape. A result of the body becomes its parts. The parts of all
+iterations are stacked as by ``tf.ragged.stack``, or by ``tf.sparse.concat`` of expanded tensors.
+
+The type of a composite may know how it is batched: an extension type with an encoder, or a
+``LinearOperator``. Such a composite goes through the tensors of its encoder: its parts still
+broadcast. The fields of other extension types are taken apart one by one.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ Supply = Iterator[tf.Tensor]
 
 
 class _Packed(NamedTuple):
-    """Where rows begin and end in values that all iterations see."""
+    """The begins and ends of rows in values that all iterations see."""
 
     start: Any  # [] in an iteration, [n] outside
     end: Any
 
     def cut(self, values: Supply) -> tf.Tensor:
-        """In an iteration: the row."""
+        """The row, in an iteration."""
         row = next(values)[self.start : self.end]
         if tf.is_symbolic_tensor(row):
             _graphs.mark_rows(row)
@@ -50,14 +51,14 @@ class _Packed(NamedTuple):
 
 
 class _Padded(NamedTuple):
-    """Rows of own lengths, padded."""
+    """Variable-length rows, padded."""
 
     padded: Any  # [longest, ...] in an iteration, [n, longest, ...] outside
     length: Any  # [], [n]
 
     @classmethod
     def of(cls, ragged: Any) -> _Padded:
-        """Of a RaggedTensor of ragged rank 1."""
+        """Makes them of a RaggedTensor of ragged rank 1."""
         return cls(ragged.to_tensor(), ragged.row_lengths())
 
     def cut(self, values: Supply) -> tf.Tensor:
@@ -74,7 +75,7 @@ class _RaggedRows(NamedTuple):
 
     @classmethod
     def of(cls, ragged: Any, rows: Callable[[Any, Any], Any]) -> _RaggedRows:
-        """Of the RaggedTensor; ``rows`` of values and splits."""
+        """Makes them of a RaggedTensor; ``rows`` is a function of values and splits."""
         splits, lengths, inner = ragged.row_splits, list[Any](), ragged.values
         while isinstance(inner, tf.RaggedTensor):
             level: Any = inner
@@ -97,7 +98,7 @@ class _SparseRows(NamedTuple):
 
     @classmethod
     def of(cls, sparse: Any) -> _SparseRows:
-        """Of the SparseTensor."""
+        """Makes them of a SparseTensor."""
         sparse = tf.sparse.reorder(sparse)  # or the elements of a row need not lie together
         n, numbers = sparse.dense_shape[0], sparse.indices[:, 0]
         counts = tf.math.unsorted_segment_sum(tf.ones_like(numbers), numbers, n)
@@ -132,13 +133,13 @@ class _Encoded(NamedTuple):
 
     @classmethod
     def of(cls, x: Any, encoder: Any, minimum_rank: int = 0) -> _Encoded:
-        """Of the composite."""
+        """Makes one of a composite."""
         spec = tf.type_spec_from_value(x)
         return cls(encoder.encode(spec, x, minimum_rank=minimum_rank), {_Type(spec, encoder): ()})
 
     @property
     def type(self) -> _Type:
-        """What the composite is."""
+        """The type of the composite."""
         return next(iter(self.known))
 
     def cut(self, values: Supply) -> Any:
@@ -211,12 +212,12 @@ def opened(
 
 
 def _check_operator(x: Any, where: str, mapped: int) -> None:
-    """Refuses an operator of which rows, or a batch, are not those of its tensors.
+    """Refuses an operator whose rows, or batch, are not the rows or batch of its tensors.
 
     Args:
       x: the operator.
-      where: what it is, for the message.
-      mapped: how many axes of its batch are mapped: 1 of an element, 0 of a result.
+      where: its role, for the message.
+      mapped: the number of mapped axes of its batch: 1 for an element, 0 for a result.
     """
     rank, parts = x.batch_shape.rank, list(_types.operator_parts(x))
     if rank is None:
@@ -264,7 +265,7 @@ def by_parts(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def parts(result: Any) -> Any:
-    """What the body returned, with what is stacked of composites in their place."""
+    """The result of the body, with the tensors to stack in the place of composites."""
 
     def of(x: Any) -> Any:
         if not isinstance(x, (tf.RaggedTensor, tf.SparseTensor)):

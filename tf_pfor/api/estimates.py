@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.core.registry import Outcome
 
-# What a machine is taken for; of the time only shares are shown, which depend less on it.
+# The machine of the estimates. Reports show only shares of the time, which depend less on it.
 FLOPS = 2e10  # arithmetic in a second
 BYTES = 1e10  # bytes in a second, read or written
 CALL = 2e-6  # seconds to start an op
@@ -33,7 +33,7 @@ _CONTAINERS = frozenset([*_tf.CALLS, *_tf.LOOPS, "If", "StatelessIf", "Case", "S
 
 
 def elements(tensor: tf.Tensor) -> int | None:
-    """How many numbers a tensor has; None if its static shape does not tell."""
+    """The number of elements of a tensor; None if its static shape does not tell."""
     found = tensor.shape.num_elements() if tensor.shape.rank is not None else None
     return None if found is None else int(found)
 

@@ -35,23 +35,23 @@ def explain(
     while_strategy: str = "auto",
     axis_name: str | None = None,
 ) -> Report:
-    """Prints what becomes of each op of ``fn`` when it is vectorized, and runs nothing.
+    """Prints the outcome of each op of ``fn`` when it is vectorized, and runs nothing.
 
-    A notebook shows the report that is returned, as a table; nothing is printed there.
+    A notebook shows the returned report as a table; nothing is printed there.
 
     Args:
-      fn: the body of a ``pfor``, or a function of one row; of a ``tf_pfor.keras.Vectorized``
-        layer what it wraps; also a concrete function, such as a signature of a SavedModel that
-        takes one example, or a ``tf.function``.
-      *args: for a ``pfor`` body the number of iterations, an int or a scalar integer tensor. For
-        a function of one row its elements: a nest of tensors, [n, ...] each, or of
-        ``tf.TensorSpec``s where there is no data yet; as many as ``fn`` has arguments. Nothing for
-        a concrete function, or a ``tf.function`` with an ``input_signature``: what these say of one
-        example counts then, for an unknown number of rows. A function of named inputs, such as a
-        signature, takes a dict of them.
+      fn: the body of a ``pfor``, or a function of one row. It may be a ``tf.function``, or a
+        concrete function, such as a signature of a SavedModel that takes one example. A
+        ``tf_pfor.keras.Vectorized`` layer stands for the function that it wraps.
+      *args: for a ``pfor`` body the number of iterations, an int or a scalar integer tensor. For a
+        function of one row the elements, one for each argument of ``fn``. An element is a nest of
+        tensors, [n, ...] each, or of ``tf.TensorSpec``s where there is no data yet. A concrete
+        function and a ``tf.function`` with an ``input_signature`` need none: their signature
+        describes one example, for an unknown number of rows. A function of named inputs, such as a
+        signature, takes a dict of elements.
       fallback_to_while_loop: as for ``pfor``. Ops that are refused are part of the report.
       while_strategy: as for ``vmap``.
-      axis_name: by which collectives (``psum`` ...) in ``fn`` may name the mapped axis.
+      axis_name: the name of the mapped axis for collectives (``psum`` ...) in ``fn``.
 
     Returns:
       The ``Report``, which was printed.

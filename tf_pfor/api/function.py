@@ -1,4 +1,4 @@
-"""What runs as one function: eager calls, and what a ForwardAccumulator is to differentiate."""
+"""Calls that run as one function: eager calls, and calls under a ForwardAccumulator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def called(build: Callable[..., Any], inputs: Sequence[tf.Tensor]) -> Any:
 
 
 def with_dense_gradient(x: tf.Tensor) -> tf.Tensor:
-    """What is gathered has slices for a gradient, which forward mode does not take of a call."""
+    """``x`` with a dense gradient: forward mode refuses slices, as of a gather, in a call."""
     has_gradient = x.dtype.is_floating or x.dtype.is_complex
     return tf.reshape(x, tf.shape(x)) if has_gradient else x
 

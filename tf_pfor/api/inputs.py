@@ -1,4 +1,4 @@
-"""What the inputs of a body are in the vectorized graph: elements, and what it captures."""
+"""The inputs of a body in the vectorized graph: elements, and captured tensors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Element:
 
     @property
     def spec(self) -> tf.TensorSpec:
-        """What one iteration sees."""
+        """The spec of the tensor that one iteration sees."""
         if self.tensor is None:
             return tf.TensorSpec([], tf.int32)
         shape = self.tensor.shape
@@ -158,7 +158,7 @@ def _known(value: Any, outside: tf.Tensor, emit: Emitter) -> Value:
 
 
 def is_constant(tensor: tf.Tensor) -> bool:
-    """Whether it is a constant of the graph around, or of a function that this graph calls."""
+    """Whether a tensor is a constant of the outer graph, or of a function that it calls."""
     if not tf.is_symbolic_tensor(tensor):
         return False
     if tensor.op.type in _tf.CALLS and tensor.dtype.is_integer:

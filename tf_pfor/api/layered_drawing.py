@@ -68,13 +68,13 @@ def _text(text: str) -> str:
 
 
 class _Plan:
-    """Where everything goes.
+    """The places of boxes and edges.
 
     Attributes:
-      layer: of each place: a box, or where a long edge crosses a layer.
-      width: likewise.
+      layer: the layer of each place. A place is a box, or a layer that a long edge crosses.
+      width: the width of each place.
       x: the middle of each place.
-      paths: for each edge the places that it goes through, from what is read.
+      paths: for each edge the places that it goes through, from the box that is read.
     """
 
     def __init__(self, boxes: Sequence[Box]):
@@ -90,7 +90,7 @@ class _Plan:
         self._place()
 
     def _lower_sources(self, boxes: Sequence[Box]) -> None:
-        """What reads nothing stands right above the first that reads it."""
+        """A box that reads nothing stands right above its first reader."""
         readers: list[list[int]] = [[] for _ in boxes]
         for i, box in enumerate(boxes):
             for source in box.reads:

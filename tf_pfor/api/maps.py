@@ -47,29 +47,29 @@ def pfor(
     out_shapes: str = "ragged",
     progress: bool = False,
 ) -> Any:
-    """Runs ``loop_fn(i)`` for i in 0 ... iters - 1, all at once (papers/001 section 3.1).
+    """Runs ``loop_fn(i)`` for i in 0 ... iters - 1, all at once (Agarwal, 2019).
 
     Args:
       loop_fn: takes an int32 scalar, the iteration number; returns a nest of tensors, None or
         operations. Iterations must not depend on each other. Traced once, with AutoGraph.
-      iters: how many iterations: an int, or a scalar integer tensor.
+      iters: the number of iterations: an int, or a scalar integer tensor.
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
-      parallel_iterations: run blocks of so many iterations one after the other, each of them
-        vectorized, to bound memory (papers/001 section 4.7). None: all at once; "auto": as many
-        as fit into ``memory_budget``, by the sizes of the tensors that a block needs.
+      parallel_iterations: the number of iterations in a block. Blocks bound memory: each is
+        vectorized, and they run one after the other. None runs all iterations at once. "auto"
+        takes as many as fit into ``memory_budget``, by the sizes of the tensors that a block needs.
       warn: whether to warn of ops that run in a sequential loop.
-      axis_name: by which collectives (``psum`` ...) in ``loop_fn`` may name this loop.
+      axis_name: the name of this loop for collectives (``psum`` ...) in ``loop_fn``.
       fallback: as for ``vmap``: "loop", "error", or a set of op types that may run in a sequential
-        loop. None: what ``fallback_to_while_loop`` says.
+        loop. None follows ``fallback_to_while_loop``.
       randomness: as for ``vmap``: "different", "same" or "error".
       while_strategy: as for ``vmap``: "auto", "compact" or "mask".
       memory_budget: bytes for "auto", as for ``vmap``.
       out_shapes: as for ``vmap``: "ragged", "dense" or "padded".
-      progress: as for ``vmap``: whether to show how many iterations are done, of blocks.
+      progress: as for ``vmap``; needs ``parallel_iterations``.
 
     Returns:
-      The nest that ``loop_fn`` returns, each tensor of shape [iters] + its shape in ``loop_fn``; a
-      RaggedTensor where that may differ between iterations.
+      The nest that ``loop_fn`` returns. Each tensor has shape [iters] + its shape in ``loop_fn``;
+      it is a RaggedTensor where that shape may differ between iterations.
 
     Raises:
       ArgumentTypeError, ArgumentError: if an argument is wrong.
@@ -119,11 +119,10 @@ def for_loop(
 
     Args:
       loop_fn: as for ``pfor``.
-      loop_fn_dtypes: the dtypes of its results, in the same nest; None where it returns None or
-        an operation.
-      iters: how many iterations: an int, or a scalar integer tensor.
-      parallel_iterations: as in ``tf.while_loop``: nothing is stacked before it was computed, so
-        there is no "auto".
+      loop_fn_dtypes: the dtypes of the results of ``loop_fn``, in the same nest; None where
+        ``loop_fn`` returns None or an operation.
+      iters: the number of iterations: an int, or a scalar integer tensor.
+      parallel_iterations: as in ``tf.while_loop``; there is no "auto".
 
     Returns:
       The nest of ``loop_fn_dtypes``, each tensor stacked along a new axis 0.
@@ -161,7 +160,7 @@ def for_loop(
 
 
 def _results_of_one(result: Any, structure: Any) -> list[tf.Tensor]:
-    """What one iteration of ``for_loop`` returned, checked against the nest of dtypes."""
+    """The results of one iteration of ``for_loop``, checked against the nest of dtypes."""
     result = tf.nest.map_structure(dense, nests.from_user(result))
     try:
         tf.nest.assert_same_structure(structure, result)
@@ -225,30 +224,30 @@ def vectorized_map(
     out_shapes: str = "ragged",
     progress: bool = False,
 ) -> Any:
-    """Applies ``fn`` to each row of ``elems``, all rows at once (papers/001 section 3.1).
+    """Applies ``fn`` to each row of ``elems``, all rows at once (Agarwal, 2019).
 
     Args:
-      fn: takes one row: the nest of ``elems`` without axis 0; returns a nest of tensors, None
-        or operations. Traced once, with AutoGraph.
+      fn: takes one row, the nest of ``elems`` without axis 0; returns a nest of tensors, None or
+        operations. Traced once, with AutoGraph.
       elems: a nest of tensors, [n, ...] each. A tensor of shape [1, ...] is the same for all n
-        rows; a leaf that is None is None in each row. Of a RaggedTensor with one ragged dimension
-        ``fn`` gets each row as a tensor of its own size (docs/ragged.md).
+        rows; a leaf that is None is None in each row. Each row of a RaggedTensor with one ragged
+        dimension is a tensor whose size differs per row (docs/ragged.md).
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
       warn: whether to warn of such ops.
-      axis_name: by which collectives (``psum`` ...) in ``fn`` may name the mapped axis.
-      chunk_size: as for ``vmap``: rows to run at once; None: all; "auto": as many as fit into
-        ``memory_budget``.
+      axis_name: the name of the mapped axis for collectives (``psum`` ...) in ``fn``.
+      chunk_size: as for ``vmap``: the number of rows to run at once, None for all, or "auto" for as
+        many as fit into ``memory_budget``.
       memory_budget: as for ``vmap``: bytes for ``chunk_size="auto"``.
       fallback: as for ``vmap``: "loop", "error", or a set of op types that may run in a sequential
-        loop. None: what ``fallback_to_while_loop`` says.
+        loop. None follows ``fallback_to_while_loop``.
       randomness: as for ``vmap``: "different", "same" or "error".
       while_strategy: as for ``vmap``: "auto", "compact" or "mask".
       out_shapes: as for ``vmap``: "ragged", "dense" or "padded".
-      progress: as for ``vmap``: whether to show how many iterations are done, of blocks.
+      progress: as for ``vmap``; needs ``chunk_size``.
 
     Returns:
-      The nest that ``fn`` returns, each tensor of shape [n] + its shape in ``fn``; a RaggedTensor
-      where that may differ between rows.
+      The nest that ``fn`` returns. Each tensor has shape [n] + its shape in ``fn``; it is a
+      RaggedTensor where that shape may differ between rows.
 
     Raises:
       ArgumentTypeError, ArgumentError: if an argument is wrong.
@@ -373,7 +372,7 @@ def _not_negative(n: tf.Tensor) -> tf.Tensor:
 
 
 def _is_size(n: tf.Tensor) -> bool:
-    """Whether it is read from the shape of a tensor."""
+    """Whether n is read from the shape of a tensor."""
     op = n.op
     while op.type in ("Cast", "Identity", "StridedSlice", "GatherV2"):
         op = op.inputs[0].op
@@ -465,7 +464,7 @@ def _composite_names(structure: Any, names: list[str]) -> list[str]:
 
 
 def align(structure: Any, tensors: Sequence[tf.Tensor]) -> tuple[Dim, list[Element]]:
-    """n, and the elements; those of one row are shared by all iterations."""
+    """n, and the elements; all iterations share an element of one row."""
     sizes = [(dims(t) or (None,))[0] for t in tensors]
     several = sorted({s for s in sizes if s not in (None, 1)}, key=lambda s: s or 0)
     if len(several) > 1:

@@ -18,11 +18,11 @@ def settings_of(
     may_loop: bool = True,
     progress: bool = False,
 ) -> Settings:
-    """What the caller chose.
+    """The settings that the caller chose.
 
     Args:
-      fallback: "loop", "error", or the op types that may run in a sequential loop; None for what
-        ``may_loop`` says.
+      fallback: "loop", "error", or the op types that may run in a sequential loop; None follows
+        ``may_loop``.
       randomness: "different", "same" or "error".
       while_strategy: "auto", "compact" or "mask".
       out_shapes: "ragged", "dense" or "padded".
@@ -54,7 +54,7 @@ def settings_of(
 
 
 def check_randomness(randomness: Any) -> str:
-    """What stateful random ops do: "different", "same" or "error".
+    """The option for stateful random ops, checked: "different", "same" or "error".
 
     Raises:
       ArgumentError: if it is none of these.

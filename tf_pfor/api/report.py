@@ -18,18 +18,19 @@ from tf_pfor.core.report import Recorder
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpRecord:
-    """All ops of one type that ended the same way.
+    """All ops of one type that have the same outcome.
 
     Attributes:
       op_type: the OpDef name.
-      count: how many there are in the body.
-      outcome: what happened to them.
-      reason: why, for those that were not simply kept or vectorized; of rows of their own shapes
-        the form (packed: one behind the other; padded), and how large they may be.
-      line: ``file:line`` in the user's code of the first of them; "" if unknown.
-      source: what stands there.
-      flops: an estimate of their arithmetic operations, in one iteration; None if it is not known.
-      bytes: an estimate of the bytes of their results, likewise. A trip of a loop counts once.
+      count: the number of these ops in the body.
+      outcome: the outcome of these ops.
+      reason: the reason, for ops that were not simply kept or vectorized. For rows whose shape
+        differs it is their form (packed: one behind the other; or padded) and their largest size.
+      line: ``file:line`` in the user's code of the first of these ops; "" if unknown.
+      source: the text of that line.
+      flops: an estimate of their arithmetic operations in one iteration; None if it is not known.
+      bytes: an estimate of the bytes of their results in one iteration; None if it is not known. A
+        trip of a loop counts once.
     """
 
     op_type: str
@@ -75,29 +76,29 @@ def _estimated(ops: Sequence[Any]) -> tuple[float | None, float | None]:
 
 
 def _source(line: str) -> str:
-    """What stands in the user's code at ``file:line``; "" if that cannot be read."""
+    """The text of the user's code at ``file:line``; "" if it cannot be read."""
     file, _, number = line.rpartition(":")
     return linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """What becomes of each op of a body: made by ``explain``.
+    """The outcome of each op of a body: made by ``explain``.
 
-    ``str(report)`` is a table of at most 100 columns; a notebook shows a table with the user's
-    lines and a picture of the body's graph, and ``save`` writes that as a page.
+    ``str(report)`` is a table of at most 100 columns. A notebook shows a table with the user's
+    lines and a picture of the body's graph. ``save`` writes both as a page.
 
     Attributes:
-      name: the function.
-      n: the number of iterations, None if it is known only when running.
-      records: the rows of the table, what needs attention first.
-      body_ops: how many ops of the body were looked at, those of functions it calls included;
-        constants and arguments apart.
-      body_constants: how many constants it has.
-      emitted_ops: how many ops the vectorized graph has, constants apart; a sequential loop
+      name: the name of the function.
+      n: the number of iterations, None if it is known only at run time.
+      records: the rows of the table; rows that need attention stand first.
+      body_ops: the number of ops in the body and in the functions that it calls, without constants
+        and arguments.
+      body_constants: the number of constants in the body.
+      emitted_ops: the number of ops in the vectorized graph, without constants. A sequential loop
         counts as the few ops that call it.
-      emitted_constants: how many constants it has.
-      graphs: what the picture shows: the body, and the functions in it.
+      emitted_constants: the number of constants in the vectorized graph.
+      graphs: the graphs of the picture: the body, and the functions in it.
     """
 
     name: str
@@ -111,7 +112,7 @@ class Report:
 
     @property
     def totals(self) -> dict[str, int]:
-        """How many ops ended how, by the value of ``Outcome``."""
+        """The number of ops for each outcome, by the value of ``Outcome``."""
         return {
             o.value: sum(r.count for r in self.records if r.outcome is o) for o in reversed(_ORDER)
         }
@@ -120,8 +121,8 @@ class Report:
     def time_shares(self) -> tuple[float, ...]:
         """An estimate for each record: its share of the time, 0 to 1.
 
-        From the arithmetic, the bytes and the number of ops, for a plain processor; a sequential
-        loop starts its ops n times (256 where n is not known).
+        The estimate uses the arithmetic, the bytes and the number of ops, for a plain processor. A
+        sequential loop starts its ops n times (256 times where n is not known).
         """
         n = self.n or _ROWS
         found = [
@@ -162,7 +163,7 @@ class Report:
         return "\n".join([f"**{_escaped(self._title())}**", "", *head, *body, "", *self._summary()])
 
     def html(self, *, pictures: bool = True) -> str:
-        """A table as HTML, and below it pictures of the graphs; to be put into a page."""
+        """A table as HTML for a page, with pictures of the graphs below it."""
         rows = [
             report_page.Row(
                 r.op_type, r.count, r.outcome.value, _short(r.line), r.line, r.source, r.reason,
@@ -179,7 +180,7 @@ class Report:
         """Writes one HTML file that needs no other: the table, and the graph coloured by outcome.
 
         Args:
-          path: where to; a file that is there is replaced.
+          path: the path of the file; a file that is there is replaced.
 
         >>> import os
         >>> import tempfile

@@ -88,11 +88,11 @@ def content(
     summary: Sequence[str],
     graphs: Sequence[BodyGraph],
 ) -> str:
-    """What stands in a page or a notebook.
+    """The content of a page or a notebook.
 
     Args:
-      title: the function.
-      rows: of the table, in the order in which they are shown.
+      title: the name of the function.
+      rows: the rows of the table, in the order in which they are shown.
       summary: lines of text.
       graphs: the body and the functions in it.
     """

@@ -42,16 +42,16 @@ class Job:
 
     Attributes:
       fn: the user function, of one flat tensor for each element.
-      settings: what the caller chose.
-      block: iterations to run at once; None for all; "auto" for as many as fit into memory.
-      budget: bytes for "auto"; None for half of what is free.
-      shown: what shows how many iterations are done; None for nothing.
-      once: ``fn`` must not be called again after it was traced.
+      settings: the settings that the caller chose.
+      block: the number of iterations to run at once; None for all; "auto" for as many as fit.
+      budget: bytes for "auto"; None for half of the free memory.
+      shown: the bar or lines that show how many iterations are done; None for nothing.
+      once: whether ``fn`` must not be called again after it was traced.
       warn: whether to warn of ops that run in a sequential loop.
-      out_axes: where the loop axis goes in each output: an int, None for an output that must be
-        loop-invariant, or a nest of these that is a prefix of the outputs' nest.
-      axis_name: by which collectives may name the loop; "" for none; None where it is not the
-        user's: collectives mean one around it.
+      out_axes: the place of the loop axis in each output. It is an int, None for an output that
+        must be loop-invariant, or a nest of these that is a prefix of the outputs' nest.
+      axis_name: the name of the loop for collectives; "" for none. None is a loop that is not the
+        user's: collectives mean an outer loop.
     """
 
     fn: Callable[..., Any]
@@ -116,11 +116,11 @@ def _build(
     """Traces (unless that was done) and converts a job in the current graph.
 
     Args:
-      job: what to do.
+      job: the job.
       elements: the arguments of the body.
       n: the number of iterations.
       known_body: the body, if it was traced before, of these elements.
-      outside: what the arguments are rows of, as the caller has it; those of ``elements`` if None.
+      outside: the caller's tensors whose rows the arguments are; None for ``elements``' tensors.
     """
     known = n if isinstance(n, int) else _tf.static_value(n)
     hidden = job.axis_name is None
@@ -301,7 +301,7 @@ def _placed(leaf: Any, axis: int | None, position: int) -> Any:
 
 
 # ---------------------------------------------------------------------------
-# Blocks (papers/001 section 4.7)
+# Blocks (Agarwal, 2019)
 # ---------------------------------------------------------------------------
 
 
@@ -371,7 +371,7 @@ class _Blocks:
         return [x[0] if i in self.shared else x for i, x in enumerate(leaves)]
 
     def _kinds(self) -> list[Kind]:
-        """How each result comes out of a block; seen in a conversion that is thrown away."""
+        """The kind of each result of a block; seen in a conversion that is thrown away."""
         specs = [several(t, self.block) for t in self.body.outputs]
         graph = tf.compat.v1.get_default_graph()
         if _tf.in_xla_context(graph) or all(s.shape.is_fully_defined() for s in specs):
@@ -385,7 +385,7 @@ class _Blocks:
     def _handed(
         self, kinds: Sequence[Kind], first: tf.Tensor, rows: Sequence[tf.Tensor], size: Dim
     ) -> list[tf.Tensor]:
-        """What one block hands on of its results."""
+        """The tensors that one block hands on of its results."""
         recorder = Recorder() if self.recorder.entries else self.recorder
         made = self._convert(first, rows, size, recorder)
         return [t for kind, x in zip(kinds, made, strict=True) for t in kind.tensors(x)]

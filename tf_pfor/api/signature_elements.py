@@ -1,4 +1,4 @@
-"""What a function of one example says itself of its arguments: elements for ``explain``."""
+"""Elements for ``explain``, from the signature of a function of one example."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _of_dict(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _batched(fn: Any, specs: Any) -> Any:
-    """Specs of a batch of unknown size, from those of one example."""
+    """Specs of a batch of unknown size, from the specs of one example."""
 
     def batched(spec: Any) -> Any:
         if not isinstance(spec, tf.TensorSpec):

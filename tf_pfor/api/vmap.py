@@ -50,49 +50,52 @@ def vmap(
     jit_compile: bool | None = None,
     progress: bool = False,
 ) -> Callable[..., Any]:
-    """Makes a function of one example work on a batch, without a loop (papers/000 section 5.2).
+    """Makes a function of one example work on a batch, without a loop.
 
-    The result is compiled: traced once for each signature, as ``tf.function`` does. Arguments
-    that are not tensors, arrays or variables are constants of the trace.
+    The result is compiled: it is traced once for each signature, as ``tf.function`` does. Arguments
+    that are not tensors, arrays or variables are constants of the trace. The method comes from
+    Agarwal and Ganichev (2019).
 
     Args:
       fn: a function of one example; may also be a Keras layer or a bound method. When left out,
         ``vmap`` is a decorator: ``@vmap(in_axes=1)``.
-      in_axes: for each positional argument, the axis to map over: an int (negative ones count
-        from the end), None for an argument that all examples share, or a nest of these that is a
-        prefix of the argument's nest. One int or None stands for all. Keyword arguments are
-        mapped over axis 0; bools and strings among them are passed as they are.
-      out_axes: where the mapped axis goes in each output, likewise; None for an output that does
-        not depend on the mapped arguments.
+      in_axes: the axis to map over, for each positional argument. An int is an axis; negative ints
+        count from the end. None stands for an argument that all examples share. A nest of these
+        must be a prefix of the argument's nest. One int or None stands for all arguments. Keyword
+        arguments are mapped over axis 0; bools and strings among them are passed as they are.
+      out_axes: the place of the mapped axis in each output, in the form of ``in_axes``. None
+        stands for an output that does not depend on the mapped arguments.
       axis_size: the number of examples, needed when no argument is mapped.
-      axis_name: by which collectives (``psum`` ...) in ``fn`` may name the mapped axis.
-      chunk_size: examples to run at once; None: all of them; "auto": as many as fit into
-        ``memory_budget``, by the sizes of the tensors in the vectorized ``fn``; 1: the plain
-        function, in a loop.
-      memory_budget: bytes for ``chunk_size="auto"``: for all that a call allocates, its results
-        too (where n is known); not what a tape around it keeps. None: half of the memory that is
-        free for one chunk.
+      axis_name: the name of the mapped axis for collectives (``psum`` ...) in ``fn``.
+      chunk_size: the number of examples to run at once. None runs all of them. "auto" runs as many
+        as fit into ``memory_budget``, by the sizes of the tensors in the vectorized ``fn``. 1 runs
+        the plain function in a loop.
+      memory_budget: bytes for ``chunk_size="auto"``. They cover all that a call allocates, with its
+        results where n is known, but not the tensors that a tape around the call keeps. None takes
+        half of the memory that is free for one chunk.
       fallback: "loop", "error", or a set of op types that may run in a sequential loop.
-      randomness: what TensorFlow's stateful random ops (``tf.random.normal`` ...), generators and
-        Keras' seeds do: "different": each example draws its own numbers; "same": one draw for all;
-        "error": they are refused.
-      while_strategy: what to do with a while loop of which the examples make different numbers of
-        trips: "compact" computes only those that still go on, "mask" computes all and throws away
-        what is not meant; "auto" chooses by cost. ``explain`` shows the choice.
-      out_shapes: for results whose shape may differ between examples: "ragged" makes a
-        RaggedTensor; "dense" a tensor, after a check when it runs that all are equal; "padded" a
-        tensor with zeros behind what is smaller. ``tf.ensure_shape`` in ``fn`` makes one dense.
+      randomness: the behaviour of stateful random ops (``tf.random.normal`` ...), generators and
+        Keras' seeds. "different": each example draws other numbers. "same": all examples share one
+        draw. "error": these ops are refused.
+      while_strategy: the strategy for a while loop in which examples make different numbers of
+        trips. "compact" computes only the examples that still go on. "mask" computes all examples
+        and drops the results of finished ones. "auto" chooses by cost; ``explain`` shows the
+        choice.
+      out_shapes: the form of results whose shape may differ between examples. "ragged" makes a
+        RaggedTensor. "dense" makes a tensor, and checks at run time that all shapes are equal.
+        "padded" makes a tensor with zeros behind shorter rows. ``tf.ensure_shape`` in ``fn`` makes
+        one result dense.
       jit_compile: as in ``tf.function``.
-      progress: whether to show how many examples are done, which needs ``chunk_size``: a bar (of
-        tqdm, if that is installed) in an eager call, which is traced anew then; lines on stderr in
-        a graph.
+      progress: whether to show how many examples are done, which needs ``chunk_size``. An eager
+        call shows a bar (of tqdm, if that is installed) and is traced anew. A graph prints lines
+        on stderr.
 
     Returns:
       A function with the arguments of ``fn``.
 
     Raises:
-      ArgumentError, ArgumentTypeError: here if an option is wrong, and when called with sizes or
-        structures that disagree.
+      ArgumentError, ArgumentTypeError: if an option is wrong; or, in a call of the result, if
+        sizes or structures disagree.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -199,7 +202,7 @@ def _map(
 
 
 def _rows(in_axes: Axes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Rows:
-    """Where the number of rows stands; nowhere if ``in_axes`` does not fit."""
+    """The places of the number of rows; none if ``in_axes`` does not fit."""
     if isinstance(in_axes, (list, tuple)) and len(in_axes) != len(args):
         return Rows([])
     given, named = nests.from_user((args, kwargs))
@@ -214,9 +217,9 @@ def _gradients_of_rows(
     kwargs: dict[str, Any], axis_size: int | None, block: int | str | None, settings: Settings,
     axis_name: str, budget: int | None,
 ) -> Any:  # fmt: skip
-    """Derivatives of one number for each row as those of their sum (``row_gradients``), or None.
+    """Derivatives of one number for each row, as derivatives of the sum (``row_gradients``).
 
-    Not where a tape watches, which would not see that its loops are differentiated.
+    They are None where a tape watches, which would not see that its loops are differentiated.
     """
     of = vars(fn).get("row_gradient") if isinstance(fn, CompiledFunction) else None
     graph = tf.compat.v1.get_default_graph()
@@ -389,7 +392,7 @@ def _names_of_keywords(kwargs: dict[str, Any]) -> list[str]:
 
 
 def _shared(is_keyword: bool) -> str:
-    """What to do with an argument that all examples share."""
+    """The advice of a message on an argument that all examples share."""
     if is_keyword:
         return (
             "Keyword arguments are mapped over axis 0, but for bools and strings: if all examples "

@@ -1,11 +1,12 @@
-"""Collectives: sums, maxima and exchanges across the iterations of a loop (papers/001 section 4.6).
+"""Collectives: sums, maxima and exchanges across the iterations of a loop (Agarwal, 2019).
 
-They are called for one example and combine the values of all. While the body is traced, each is
-one op that carries what it does in an attribute and fails when it is run; the walker of the loop
-that it names puts the real ops in its place (``converters._collectives``).
+A collective is called for one example and combines the values of all examples. While the body is
+traced, a collective is one op, which fails when it is run. An attribute of the op says which
+collective it is. The walker of the loop that the op names puts the real ops in its place
+(``converters/control_flow/_collectives.py``).
 
-The gradient of one example's result with respect to that example's input, taken inside the body,
-is that of the sum over all examples, as in JAX: the gradient of ``psum`` is the ``psum`` of the
+The gradient of one example's result with respect to its input, taken inside the body, is the
+gradient of the sum over all examples, as in JAX. So the gradient of ``psum`` is the ``psum`` of the
 gradient.
 """
 
@@ -36,15 +37,15 @@ def psum(x: Any, axis_name: str | None = None) -> Any:
 
     Args:
       x: a nest of numeric tensors, inside a function that is mapped.
-      axis_name: the ``axis_name`` of a map around the call; None: the innermost one.
+      axis_name: the ``axis_name`` of a map around the call; None for the innermost map.
 
     Returns:
       The nest of ``x``, of the same shapes and dtypes; equal for all examples.
 
     Raises:
       ArgumentError: outside of a map, or if no map has this name.
-      NotVectorizableError: when the map is converted, if only some of the examples get to the
-        call (in a branch, or a loop with a trip count for each example), or blocks of them.
+      NotVectorizableError: when the map is converted, if only some of the examples get to the call:
+        in a branch, in a loop whose trip count differs per example, or in blocks.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -114,7 +115,7 @@ def all_gather(x: Any, axis_name: str | None = None, *, axis: int = 0) -> Any:
     Args:
       x: a nest of tensors, inside a function that is mapped.
       axis_name: as for ``psum``.
-      axis: where the examples stand in the result, negative ones from its end.
+      axis: the axis of the examples in the result; a negative axis counts from the end.
 
     Returns:
       The nest of ``x``: tensors with one axis more, of the size of the mapped axis.

@@ -1,7 +1,7 @@
 """Every exception and warning class of tf_pfor.
 
-Each says which argument, or which op and line of the user's code; what was expected; what
-was found; and what to do.
+Each message has four parts: the argument, or the op and the line of the user's code; what was
+expected; what was found; and what to do.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ConversionError(PforError, RuntimeError):
 
 
 class VerificationError(PforError, ValueError):
-    """What was vectorized gives other results than the same for one example after the other."""
+    """A vectorized model gives other results than the model of one example."""
 
 
 class RegistrationError(PforError, ValueError):
@@ -60,8 +60,8 @@ class RegistrationError(PforError, ValueError):
 class CannotVectorize(Exception):  # noqa: N818  (a signal to the walker, not an error for users)
     """Raised by a converter, before it emits any op, when it cannot help.
 
-    The walker then tries the next rule and in the end the fallback; ``str(e)`` is the reason
-    that reports and warnings show.
+    The walker then tries the next rule, and the fallback at the end. ``str(e)`` is the reason that
+    reports and warnings show.
     """
 
 

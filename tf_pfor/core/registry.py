@@ -33,7 +33,7 @@ ConverterFn = Callable[..., Any]
 
 
 class Outcome(enum.Enum):
-    """What happened to an op of the body."""
+    """The outcome of an op of the body: what happened to it."""
 
     KEPT = "kept"  # loop-invariant: emitted once, as it is
     VECTORIZED = "vectorized"
@@ -44,17 +44,17 @@ class Outcome(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
-    """How to vectorize one op type for one pattern of stacked inputs.
+    """A rule that vectorizes one op type for one pattern of stacked inputs.
 
     Attributes:
       op_type: the OpDef name.
       stacked: the set of input names that may be stacked, or ANY, or ALWAYS.
-      attrs: attributes that the rule reads or that do not matter to it. An op with another
-        attribute that is not at its default is refused: a rule never drops what it did not read.
+      attrs: the attributes that the rule reads or that do not matter to it. An op with another
+        attribute that is not at its default is refused: a rule never drops an unread attribute.
       function: ``function(call, *inputs)``, the inputs as Values in OpDef order.
       family: the maker of the rule, for reports.
-      outcome: what reports say of ops that this rule takes.
-      note: why, for rules that loop on purpose.
+      outcome: the outcome in reports of the ops that this rule takes.
+      note: the reason, for rules that loop on purpose.
       where: ``file:line`` of the registration.
     """
 
@@ -85,13 +85,13 @@ class Registry:
         """Adds a rule.
 
         Raises:
-          RegistrationError: if the op type already has a rule for this pattern and ``override``
-            is False; or if the op has no such input or attribute.
+          RegistrationError: if the op has no such input or attribute; or if the op type already has
+            a rule for this pattern, unless ``override``.
         """
         schema = _tf.schema(rule.op_type)
         if schema is not None:
             _check_names(rule, schema)
-        elif not _is_own(rule):  # which name the ops of several versions of TensorFlow
+        elif not _is_own(rule):
             raise _unknown_op(rule)
         with self._lock:
             known = self._rules.get(rule.op_type, {})
@@ -115,8 +115,8 @@ class Registry:
     def find(self, op_type: str, stacked: frozenset[str]) -> list[Rule]:
         """The rules that can take an op with these stacked inputs, the best first.
 
-        First the exact set, then ANY, then supersets (whose other inputs must be tiled), the
-        smallest first. For an op without stacked inputs only ALWAYS.
+        The exact set comes first, then ANY, then supersets (whose other inputs must be tiled), the
+        smallest first. For an op without stacked inputs there is only ALWAYS.
         """
         rules = self._rules.get(op_type)
         if not rules:
@@ -169,21 +169,21 @@ REGISTRY: Final = Registry()
 
 
 class RegisterPFor:
-    """Registers a converter for an op type: a decorator (papers/000 section 3.5).
+    """Registers a converter for an op type: a decorator (Agarwal and Ganichev, 2019).
 
-    The converter is called as ``converter(call, *inputs)``, the inputs as ``Value`` objects (a
-    list of them for a list input) in OpDef order. It returns what the op's outputs become: a
-    tensor whose axis 0 is the loop, or a ``Value``; a list of them if the op has several
-    outputs. It raises ``CannotVectorize(why)``, before it emits anything, if it cannot help.
+    The converter is called as ``converter(call, *inputs)``. The inputs are ``Value`` objects in
+    OpDef order, a list of them for a list input. The converter returns the vectorized output: a
+    tensor whose axis 0 is the loop, or a ``Value``. For an op with several outputs it returns a
+    list. If it cannot help, it raises ``CannotVectorize(why)`` before it emits anything.
 
     Args:
       op_type: the OpDef name, e.g. "MatMul".
-      stacked: the inputs that may be stacked: a tuple of OpDef input names (this exact set),
-        ``ANY`` (any non-empty set), or ``ALWAYS`` (also when none is). May be given several
-        times, as several decorators, one for each pattern.
-      attrs: the attributes that the converter reads, or that ``call.rebuild`` may keep without
-        changing what they mean. An op with any other attribute off its default is refused.
-      override: replace all that is registered for this op type.
+      stacked: the inputs that may be stacked. A tuple of OpDef input names is this exact set.
+        ``ANY`` is any non-empty set. ``ALWAYS`` also takes an op without stacked inputs. One
+        decorator registers one pattern.
+      attrs: the attributes that the converter reads, or whose meaning stays the same in
+        ``call.rebuild``. An op with any other attribute off its default is refused.
+      override: whether to replace all rules of this op type.
 
     Raises:
       RegistrationError: if the pattern is registered already; the message names both places.
@@ -270,7 +270,7 @@ def describe(pattern: Pattern) -> str:
 
 
 def _is_own(rule: Rule) -> bool:
-    """Whether it is a rule of the package: these name what several versions of TensorFlow have."""
+    """Whether a rule is the package's: such rules name ops of several versions of TensorFlow."""
     return getattr(rule.function, "__module__", "").startswith("tf_pfor.converters")
 
 

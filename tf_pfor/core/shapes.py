@@ -165,7 +165,7 @@ class Lead:
         return inner + 1 - self.skip
 
     def result(self, tensor: tf.Tensor, inner_shape: Shape = None) -> Value:
-        """The value whose form, like that of ``tensors``, is ``tensor``."""
+        """The value whose form is ``tensor``, folded like ``tensors``."""
         return unfold(self.call, tensor, self.like, self.skip, inner_shape)
 
 
@@ -175,8 +175,8 @@ def leading(call: Call, values: Sequence[Value], free: int) -> Lead:
     Args:
       call: the call.
       values: inputs of the op; invariant ones are repeated.
-      free: so many first inner axes are the same in all values and in the result, and the op
-        works on each of their entries alone; a fold over more axes is not used.
+      free: the number of first inner axes that are the same in all values and in the result. The op
+        works on each entry of these axes alone. A fold over more axes is not used.
     """
     first = values[0]
     form = folded_form(first)
@@ -304,7 +304,7 @@ def _static(part: Dim | None) -> int | None:
 
 
 def _refold_axes(value: Value, parts: Sequence[Dim]) -> int:
-    """How many of ``parts`` are what ``value`` is folded over, so that the fold can stay."""
+    """The number of ``parts`` that ``value`` is folded over, so that the fold can stay."""
     form = folded_form(value)
     if form is not None and value.inner_shape is not None:
         head = value.inner_shape[: form.axes]

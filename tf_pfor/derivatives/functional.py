@@ -1,8 +1,8 @@
 """Derivatives of functions: jacrev, jacfwd, hessian, hvp, hessian_diag, laplacian.
 
-Named and shaped as in JAX: for y = fn(x) the jacobian has shape y.shape + x.shape, the nest of the
-outputs outside and the nest of the argument inside. The results are functions; called eagerly they
-are compiled once for each signature.
+Names and shapes are as in JAX: for y = fn(x) the jacobian has shape y.shape + x.shape. The nest of
+the outputs is outside, the nest of the argument inside. The results are functions. An eager call of
+such a function is compiled once for each signature.
 """
 
 from __future__ import annotations
@@ -55,26 +55,27 @@ def jacrev(
 ) -> Fn:
     """The jacobian of ``fn``, one batched backward pass over all outputs (reverse mode).
 
-    The better choice where the outputs have fewer elements than the inputs.
+    Reverse mode is the better choice where the outputs have fewer elements than the inputs.
 
     Args:
       fn: a function of tensors or nests of tensors; returns a nest of tensors. Nones in these
         nests are left where they are.
-      argnums: which positional arguments to differentiate with respect to: an int or several.
+      argnums: the positional arguments to differentiate with respect to: an int or several.
       has_aux: ``fn`` returns (outputs, aux), and so does the result.
-      chunk_size: rows of the jacobian to compute at once; None: all; "auto": what fits.
+      chunk_size: the number of rows of the jacobian to compute at once; None for all, "auto" for as
+        many as fit.
       memory_budget: as for ``vmap``.
-      holomorphic: arguments and outputs are complex, and ``fn`` is holomorphic: the result is its
-        complex derivative. (TensorFlow's gradients, and so ``tape_jacobian``, are the conjugate.)
-      sparse: keep the jacobian by a table that is looked up (an embedding) as a
+      holomorphic: whether ``fn`` is holomorphic, with complex arguments and outputs. The result is
+        the complex derivative. (TensorFlow's gradients and ``tape_jacobian`` give the conjugate.)
+      sparse: whether the jacobian by a table that is looked up (an embedding) stays sparse. It is a
         ``BatchedIndexedSlices`` with the axes of the output in front, where TensorFlow's gradient
         is a ``tf.IndexedSlices``.
 
     Returns:
-      A function of the arguments of ``fn`` that returns, for each output, the nest of the
-      argument (a tuple of these when ``argnums`` is a sequence) with tensors of shape
-      output.shape + input.shape and the dtype of the input; zeros where an output does not depend
-      on an input.
+      A function of the arguments of ``fn``. For each output it returns the nest of the argument, or
+      a tuple of nests when ``argnums`` is a sequence. The tensors have shape
+      output.shape + input.shape and the dtype of the input. They are zero where an output does not
+      depend on an input.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -122,7 +123,7 @@ def jacfwd(
 ) -> Fn:
     """The jacobian of ``fn``, one batched pass over all inputs (forward mode).
 
-    The better choice where the inputs have fewer elements than the outputs. The
+    Forward mode is the better choice where the inputs have fewer elements than the outputs. The
     jacobian-vector product is the derivative of the backward pass with respect to its cotangent
     ("double backward"), so every op that has a gradient works.
 
@@ -130,7 +131,8 @@ def jacfwd(
       fn: as for ``jacrev``; outputs may be complex.
       argnums: as for ``jacrev``.
       has_aux: as for ``jacrev``.
-      chunk_size: columns of the jacobian to compute at once; None: all; "auto": what fits.
+      chunk_size: the number of columns of the jacobian to compute at once; None for all, "auto" for
+        as many as fit.
       memory_budget: as for ``vmap``.
       holomorphic: as for ``jacrev``.
 
@@ -174,14 +176,14 @@ def hessian(
 ) -> Fn:
     """The second derivatives of ``fn``: shape output.shape + input.shape + input.shape.
 
-    Forward over reverse: ``jacfwd(jacrev(fn))``. The outputs need not be scalars.
+    The function is ``jacfwd(jacrev(fn))``, forward over reverse. The outputs need not be scalars.
 
     Args:
       fn: as for ``jacrev``.
       argnums: as for ``jacrev``.
       has_aux: as for ``jacrev``.
-      chunk_size: columns to compute at once; None: all; "auto": what fits. Under ``jit_compile``
-        the rows of what is differentiated are all computed at once.
+      chunk_size: the number of columns to compute at once; None for all, "auto" for as many as fit.
+        Under ``jit_compile`` all rows of the inner jacobian are computed at once.
       memory_budget: as for ``vmap``.
       holomorphic: as for ``jacrev``.
 
@@ -202,8 +204,8 @@ def hessian(
 def hvp(fn: Fn, argnums: Argnums = 0, has_aux: bool = False) -> Fn:
     """Hessian-vector products of a scalar function, without the hessian.
 
-    One product is one pass forward and two backward, so there is nothing to do in blocks; for many
-    vectors use ``vmap(..., chunk_size=...)`` over them.
+    One product is one pass forward and two backward, so there is nothing to do in blocks. For many
+    vectors use ``vmap(..., chunk_size=...)``.
 
     Args:
       fn: returns a real scalar.
@@ -211,9 +213,9 @@ def hvp(fn: Fn, argnums: Argnums = 0, has_aux: bool = False) -> Fn:
       has_aux: ``fn`` returns (scalar, aux), and the result (product, aux).
 
     Returns:
-      A function of the arguments of ``fn`` and, as last argument, of a vector: the nest of the
-      differentiated argument (a tuple of these when ``argnums`` is a sequence). It returns such a
-      nest.
+      A function of the arguments of ``fn`` and, as last argument, of a vector. The vector has the
+      nest of the differentiated argument, or is a tuple of nests when ``argnums`` is a sequence.
+      The product has the same nest.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -246,12 +248,13 @@ def hessian_diag(
       fn: a function of real tensors; returns a nest of real or complex tensors of any shape.
       argnums: as for ``jacrev``.
       has_aux: as for ``jacrev``.
-      chunk_size: directions to compute at once; None: all; "auto": what fits.
+      chunk_size: the number of directions to compute at once; None for all, "auto" for as many as
+        fit.
       memory_budget: as for ``vmap``.
 
     Returns:
-      A function that returns, for each output, the nest of the argument with tensors of shape
-      output.shape + input.shape and the dtype of the output: d2 y / d x_k^2.
+      A function that returns, for each output, the nest of the argument with the tensors
+      d2 y / d x_k^2. They have shape output.shape + input.shape and the dtype of the output.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -279,13 +282,14 @@ def laplacian(
     chunk_size: int | str | None = None,
     memory_budget: int | None = None,
 ) -> Fn:
-    """The sum of the second derivatives, what physics-informed networks ask for.
+    """The sum of the second derivatives, as physics-informed networks need it.
 
     Args:
       fn: as for ``hessian_diag``.
       argnums: as for ``jacrev``; the sum is over all elements of all these arguments.
       has_aux: as for ``jacrev``.
-      chunk_size: directions to compute at once; None: all; "auto": what fits.
+      chunk_size: the number of directions to compute at once; None for all, "auto" for as many as
+        fit.
       memory_budget: as for ``vmap``.
 
     Returns:

@@ -11,12 +11,12 @@ import tensorflow as tf
 class BatchedIndexedSlices(NamedTuple):
     """``tf.IndexedSlices`` with axes in front: gradients of an embedding, one for each example.
 
-    A gradient of a [V, ...] table is zero but for the k rows that were looked up. An index may
-    stand there several times: its values add up.
+    A gradient of a [V, ...] table is zero but for the k rows that were looked up. Values of an
+    index that stands there several times add up.
 
     Attributes:
-      values: [*batch, k, *table.shape[1:]]; ragged if each example has a k of its own.
-      indices: integers [*batch, k], rows of the table; ragged as the values are.
+      values: [*batch, k, *table.shape[1:]]; ragged if k differs per example.
+      indices: integers [*batch, k], rows of the table; ragged if the values are.
       dense_shape: the shape of the table, a vector.
 
     >>> import tensorflow as tf
@@ -37,7 +37,7 @@ class BatchedIndexedSlices(NamedTuple):
 
     @classmethod
     def of(cls, slices: Any, table: Any) -> BatchedIndexedSlices:
-        """Of a ``tf.IndexedSlices``: no axes in front."""
+        """Makes one, with no axes in front, of a ``tf.IndexedSlices``."""
         values = tf.convert_to_tensor(slices.values)
         values = tf.reshape(values, tf.concat([[-1], tf.shape(table)[1:]], 0))
         values.set_shape([slices.indices.shape[0], *table.shape[1:]])
@@ -54,7 +54,7 @@ class BatchedIndexedSlices(NamedTuple):
         return indices.with_values(inner._even(fn))
 
     def to_dense(self) -> tf.Tensor:
-        """[*batch, *table.shape]."""
+        """The dense gradients, [*batch, *table.shape]."""
         return self._even(BatchedIndexedSlices._to_dense)
 
     def _to_dense(self) -> tf.Tensor:
@@ -71,10 +71,10 @@ class BatchedIndexedSlices(NamedTuple):
         )
 
     def sum(self, weights: tf.Tensor | None = None) -> tf.IndexedSlices:
-        """The sum over the axes in front, what an optimizer takes.
+        """The sum over the axes in front, in the form that an optimizer takes.
 
         Args:
-          weights: [*batch], by which each example's gradient is multiplied.
+          weights: [*batch], the factor of each example's gradient.
         """
         values = self.values
         if weights is not None:
@@ -86,9 +86,10 @@ class BatchedIndexedSlices(NamedTuple):
         return tf.IndexedSlices(flat, tf.reshape(self.indices, [-1]), self.dense_shape)
 
     def squared_norms(self) -> tf.Tensor:
-        """[*batch]: the sum of the squares of each dense gradient, without forming it.
+        """The sum of the squares of each dense gradient, [*batch], without forming the gradient.
 
-        The products of all pairs of slices, of which those of one row count: k * k numbers.
+        It makes the products of all pairs of slices, k * k numbers, and adds the pairs that belong
+        to one table row.
         """
         return self._even(BatchedIndexedSlices._squared_norms)
 

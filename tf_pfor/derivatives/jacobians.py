@@ -1,4 +1,4 @@
-"""Jacobians of graph tensors and of taped computations (papers/001 section 3.3)."""
+"""Jacobians of graph tensors and of taped computations (Agarwal, 2019)."""
 
 from __future__ import annotations
 
@@ -25,22 +25,20 @@ def jacobian(
     memory_budget: int | None = None,
     sparse: bool = False,
 ) -> Any:
-    """The jacobian of a graph tensor (papers/000 section 5.1).
+    """The jacobian of a graph tensor (Agarwal and Ganichev, 2019).
 
     Args:
       output: a tensor of the graph being built (in a ``tf.function`` or a v1 graph).
       inputs: a nest of tensors of that graph.
       use_pfor: False runs the rows one by one in a loop.
-      parallel_iterations: rows of the jacobian to compute at once; None: all; "auto": what
-        fits.
+      parallel_iterations: the number of rows of the jacobian to compute at once; None for all,
+        "auto" for as many as fit.
       memory_budget: bytes for "auto", as for ``vmap``.
-      sparse: keep the jacobian by a table that is looked up (an embedding) as a
-        ``BatchedIndexedSlices`` with the axes of the output in front, where TensorFlow's gradient
-        is a ``tf.IndexedSlices``.
+      sparse: as for ``jacrev``.
 
     Returns:
-      The nest of ``inputs``: tensors of shape output.shape + input.shape; None for an input that
-      the output does not depend on.
+      The nest of ``inputs``, with tensors of shape output.shape + input.shape. It has None for an
+      input that the output does not depend on.
 
     Raises:
       ArgumentTypeError: if ``output`` is an eager tensor: use ``tape_jacobian``.
@@ -74,14 +72,14 @@ def batch_jacobian(
 ) -> tf.Tensor | None:
     """The jacobian of each row of a graph tensor with respect to the same row of another.
 
-    Row b of ``output`` must depend on row b of ``inp`` alone (papers/001 section 3.3).
+    Row b of ``output`` must depend on row b of ``inp`` alone.
 
     Args:
       output: [b, ...] tensor of the graph being built.
       inp: [b, ...] tensor of that graph.
       use_pfor: False runs the rows one by one in a loop.
-      parallel_iterations: elements of an output row to differentiate at once; None: all;
-        "auto": what fits.
+      parallel_iterations: the number of elements of an output row to differentiate at once; None
+        for all, "auto" for as many as fit.
       memory_budget: bytes for "auto", as for ``vmap``.
 
     Returns:
@@ -116,27 +114,24 @@ def tape_jacobian(
     memory_budget: int | None = None,
     sparse: bool = False,
 ) -> Any:
-    """The jacobian of what a tape has seen: ``tape.jacobian``, vectorized by tf_pfor.
+    """The jacobian of a taped computation: ``tape.jacobian``, vectorized by tf_pfor.
 
-    Complex numbers are as in TensorFlow's gradients: row k is the gradient for a cotangent of one,
-    which for a holomorphic function is the conjugate of its derivative (see ``jacrev``), and for
-    real sources only the real part of it (see ``jacfwd``).
+    Complex numbers are as in TensorFlow's gradients: row k is the gradient for a cotangent of one.
+    For a holomorphic function this is the conjugate of the derivative (see ``jacrev``). For real
+    sources it is only the real part of the derivative (see ``jacfwd``).
 
     Args:
       tape: any ``tf.GradientTape``, persistent or not, eager or in a ``tf.function``.
       target: a tensor computed under the tape.
       sources: a nest of tensors or variables that the tape watched.
-      unconnected_gradients: NONE gives None, ZERO zeros, for a source that the target does not
-        depend on.
-      parallel_iterations: rows of the jacobian to compute at once; None: all; "auto": what
-        fits.
+      unconnected_gradients: the result for a source that the target does not depend on: NONE gives
+        None, ZERO gives zeros.
+      parallel_iterations: as for ``jacobian``.
       memory_budget: bytes for "auto", as for ``vmap``.
-      sparse: keep the jacobian by a table that is looked up (an embedding) as a
-        ``BatchedIndexedSlices`` with the axes of the output in front, where TensorFlow's gradient
-        is a ``tf.IndexedSlices``.
+      sparse: as for ``jacrev``.
 
     Returns:
-      The nest of ``sources``: tensors of shape target.shape + source.shape.
+      The nest of ``sources``, with tensors of shape target.shape + source.shape.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -175,12 +170,13 @@ def tape_batch_jacobian(
       target: [b, ...] tensor computed under the tape; row b depends on row b of ``source`` alone.
       source: [b, ...] tensor or variable that the tape watched.
       unconnected_gradients: as in ``tape_jacobian``.
-      parallel_iterations: elements of a target row to differentiate at once; None: all;
-        "auto": what fits.
+      parallel_iterations: the number of elements of a target row to differentiate at once; None for
+        all, "auto" for as many as fit.
       memory_budget: bytes for "auto", as for ``vmap``.
 
     Returns:
-      [b] + target.shape[1:] + source.shape[1:]; None where unconnected, if that is asked for.
+      [b] + target.shape[1:] + source.shape[1:]; or None, if the target does not depend on
+      the source and ``unconnected_gradients`` is NONE.
 
     >>> import tensorflow as tf
     >>> import tf_pfor

@@ -1,4 +1,4 @@
-"""Per-example gradients, their norms, and their clipped sum (papers/001 section 3.4)."""
+"""Per-example gradients, their norms, and their clipped sum (Agarwal, 2019)."""
 
 from __future__ import annotations
 
@@ -149,23 +149,24 @@ def per_example_gradients(
     memory_budget: int | None = None,
     sparse: bool = False,
 ) -> Any:
-    """The gradient of each example's loss, kept apart.
+    """The gradient of each example's loss: one gradient for each example.
 
     Args:
       loss_fn: ``loss_fn(*example)`` returns the scalar loss of one example, or (loss, aux) with
         ``has_aux``.
       variables: a nest of variables or tensors to differentiate with respect to.
-      *batch: nests of tensors [n, ...]: the examples.
+      *batch: the examples: nests of tensors [n, ...].
       has_aux: whether ``loss_fn`` returns more than the loss.
-      chunk_size: examples to process at once; None: all; "auto": what fits.
+      chunk_size: the number of examples to process at once; None for all, "auto" for as many as
+        fit.
       memory_budget: bytes for "auto", as for ``vmap``.
-      sparse: keep the gradient of a table that is looked up (an embedding) as a
-        ``BatchedIndexedSlices``, where fewer rows are looked up than there are.
+      sparse: whether the gradient of a table that is looked up (an embedding) stays a
+        ``BatchedIndexedSlices``, where fewer rows are looked up than the table has.
 
     Returns:
-      (gradients, losses), or (gradients, losses, aux): the nest of ``variables`` with tensors of
-      shape [n] + variable shape; zeros for a variable that the loss does not depend on; [n]
-      losses; aux stacked.
+      (gradients, losses), or (gradients, losses, aux). The gradients are the nest of ``variables``
+      with tensors of shape [n] + variable shape. They are zero for a variable that the loss does
+      not depend on. The losses are [n]; aux is stacked.
 
     Raises:
       ArgumentError: if an argument is not as described, or if the loss depends on the variables
@@ -241,8 +242,9 @@ def gradient_norms(
       variables: as for ``per_example_gradients``.
       *batch: as for ``per_example_gradients``.
       has_aux: as for ``per_example_gradients``; the loss may be part of aux.
-      chunk_size: examples to process at once: no more than so many gradients are ever held, and
-        those of tables that are looked up are never dense. None: all; "auto": what fits.
+      chunk_size: the number of examples to process at once; None for all, "auto" for as many as
+        fit. No more than so many gradients are ever held. Gradients of tables that are looked up
+        are never dense.
       memory_budget: bytes for "auto", as for ``vmap``.
 
     >>> import tensorflow as tf
@@ -281,24 +283,24 @@ def clipped_gradient_sum(
 ) -> Any:
     """The sum of the examples' gradients, each clipped by its global norm: the heart of DP-SGD.
 
-    The noise is left to the caller: normal, of standard deviation noise_multiplier * clip_norm, to
-    be added to the sums before they are divided by the (expected) size of the batch. For
-    microbatches of k examples give it a batch [n, k, ...] and the mean loss of k examples.
+    The caller adds the noise: normal, of standard deviation noise_multiplier * clip_norm. It is
+    added to the sums before they are divided by the (expected) size of the batch. For microbatches
+    of k examples pass a batch [n, k, ...] and the mean loss of k examples. The method is that of
+    Abadi et al. (2016).
 
     Args:
       loss_fn: as for ``per_example_gradients``.
       variables: as for ``per_example_gradients``.
       *batch: as for ``per_example_gradients``.
-      clip_norm: the largest global norm that one example's gradient keeps, more than 0; a float
-        or a scalar tensor.
+      clip_norm: the largest global norm that one example's gradient keeps: a float or a scalar
+        tensor, more than 0.
       has_aux: as for ``per_example_gradients``.
-      chunk_size: examples to process at once: no more than so many gradients are ever held, and
-        those of tables that are looked up are never dense. None: all; "auto": what fits.
+      chunk_size: as for ``gradient_norms``.
       memory_budget: bytes for "auto", as for ``vmap``.
 
     Returns:
-      (sums, losses), or (sums, losses, aux): the nest of ``variables`` with tensors of the
-      variables' shapes; [n] losses; aux stacked, zeros behind what is smaller in some examples.
+      (sums, losses), or (sums, losses, aux). The sums are the nest of ``variables`` with tensors of
+      the variables' shapes. The losses are [n]. Aux is stacked, with zeros behind shorter rows.
 
     >>> import tensorflow as tf
     >>> import tf_pfor

@@ -27,12 +27,13 @@ class Timing:
     """One way to run a function on all rows.
 
     Attributes:
-      way: what it is.
-      milliseconds: the median of several calls; None where it failed.
-      first: the milliseconds of the first call, in which it is traced.
-      calls: how many calls the median is of.
-      equal: whether its results are those of a Python loop; None where that was not compared.
-      error: why it failed, else "".
+      way: the name of the way.
+      milliseconds: the median of several calls; None where the way failed.
+      first: the milliseconds of the first call, in which the function is traced.
+      calls: the number of calls of the median.
+      equal: whether the results equal the results of a Python loop; None where they were not
+        compared.
+      error: the reason of a failure, else "".
     """
 
     way: str
@@ -45,12 +46,12 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bench:
-    """What ``bench`` measured.
+    """The times that ``bench`` measured.
 
     Attributes:
-      name: the function.
-      n: how many rows.
-      timings: tf_pfor, tf.map_fn, a Python loop.
+      name: the name of the function.
+      n: the number of rows.
+      timings: the timings of tf_pfor, tf.map_fn and a Python loop.
       looped: the op types that ran in a sequential loop inside of tf_pfor.
     """
 
@@ -61,7 +62,7 @@ class Bench:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """How many times as long as tf_pfor each way takes."""
+        """The time of each way, divided by the time of tf_pfor."""
         own = self.timings[0].milliseconds
         found = {t.way: t.milliseconds for t in self.timings if t.milliseconds is not None}
         return {} if own is None else {way: ms / own for way, ms in found.items()}
@@ -95,10 +96,10 @@ def bench(fn: Callable[..., Any], inputs: Sequence[Input], n: int, *, seed: int 
     """Measures a function of one example on n rows of made values.
 
     Args:
-      fn: of one tensor for each input; without inputs, of the number of the iteration.
-      inputs: what one example looks like.
-      n: how many rows.
-      seed: of the values.
+      fn: a function of one tensor for each input, or of the iteration number without inputs.
+      inputs: the inputs of one example.
+      n: the number of rows.
+      seed: the seed of the values.
 
     Returns:
       The ``Bench``. The Python loop calls a ``tf.function`` of one row n times and stacks.
@@ -150,7 +151,7 @@ def _by_map_fn(
 
 
 def _spec(output: tf.Tensor) -> Any:
-    """What one row gives, as ``tf.map_fn`` wants to know it."""
+    """The spec of one row's result, as ``tf.map_fn`` needs it."""
     if output.shape.is_fully_defined():
         return tf.TensorSpec(output.shape, output.dtype)
     return tf.RaggedTensorSpec(output.shape, output.dtype, ragged_rank=0)

@@ -47,10 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command.
 
     Args:
-      argv: the words behind ``python -m tf_pfor``; those of this process if None.
+      argv: the words behind ``python -m tf_pfor``; None for the words of this process.
 
     Returns:
-      The exit code: one of those that the help lists.
+      The exit code, as the help lists it.
     """
     try:
         code = _run(argv)
@@ -90,7 +90,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _ended(args: argparse.Namespace, why: SystemExit) -> str:
-    """What is said where code of the user ends the process."""
+    """The message where code of the user ends the process."""
     from tf_pfor._tf import innermost
 
     code = "" if why.code is None else repr(why.code)
@@ -111,7 +111,7 @@ def _traceback(why: Exception) -> list[str]:
     frames = [f for f in found.stack if not is_machinery(f.filename)]
     runner = ("runpy", "<frozen")
     frames = [f for f in frames if not any(x in f.filename for x in runner)]
-    # AutoGraph's errors and those of syntax have the lines.
+    # Errors of AutoGraph and syntax errors name the lines themselves.
     is_told = bool(frames) or "in user code:" in str(why) or isinstance(why, SyntaxError)
     if is_told:
         found.stack = traceback.StackSummary.from_list(frames)
@@ -366,7 +366,7 @@ def _print(found: Any, form: str) -> None:
 
 
 def function_of(text: str) -> Callable[..., Any]:
-    """What ``package.module:name`` or ``path/to/file.py:name`` stands for.
+    """The function that ``package.module:name`` or ``path/to/file.py:name`` names.
 
     Raises:
       ArgumentError: if there is no such module or name, or it cannot be called.

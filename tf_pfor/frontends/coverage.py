@@ -1,4 +1,4 @@
-"""``coverage``: what happens to op types and endpoints of the installed TensorFlow."""
+"""``coverage``: the outcome of op types and endpoints of the installed TensorFlow."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ STATES = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpCoverage:
-    """What happens to an op type whose inputs differ between iterations.
+    """The outcome of an op type whose inputs differ between iterations.
 
     Attributes:
       op_type: the OpDef name.
       state: "converter", "ragged", "loop", "fallback" or "stateful": see ``STATES``.
       topic: the file of its converters, "" if it has none.
       rules: for each rule the family or converter, the inputs that may be stacked, and a note.
-      verdict: of one without a converter, what becomes of it and why; "" if nobody has decided.
+      verdict: the outcome of an op type without a converter, with the reason; "" if undecided.
     """
 
     op_type: str
@@ -48,10 +48,10 @@ class OpCoverage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Coverage:
-    """What happens to some op types and endpoints, or to all: made by ``coverage``.
+    """The outcome of some or all op types and endpoints: made by ``coverage``.
 
     Attributes:
-      tensorflow: the version.
+      tensorflow: the version of TensorFlow.
       ops: one entry for each op type, sorted.
       endpoints: one entry for each endpoint of the public API that was asked for or measured.
     """
@@ -62,12 +62,12 @@ class Coverage:
 
     @property
     def totals(self) -> dict[str, int]:
-        """How many op types are in which state."""
+        """The number of op types in each state."""
         return {s: sum(op.state == s for op in self.ops) for s in STATES}
 
     @property
     def verdicts(self) -> dict[str, int]:
-        """How many endpoints have which verdict."""
+        """The number of endpoints for each verdict."""
         return dict(collections.Counter(e.verdict for e in self.endpoints).most_common())
 
     @property
@@ -91,7 +91,7 @@ class Coverage:
         return dict(sorted(found.items()))
 
     def text(self, width: int = 100) -> str:
-        """For a terminal: each op if they are few, else the counts and the names by topic."""
+        """Text for a terminal: each op if there are few, else the counts and names by topic."""
         if len(self.ops) + len(self.endpoints) <= 40:
             lines = [line for op in self.ops for line in _lines(op, width)]
             return "\n".join([*lines, *(x for e in self.endpoints for x in e.lines(width))])
@@ -120,16 +120,16 @@ class Coverage:
 
 
 def coverage(*names: str) -> Coverage:
-    """What happens to op types whose inputs differ between iterations, and to endpoints.
+    """The outcome of op types whose inputs differ between iterations, and of endpoints.
 
     Args:
       *names: OpDef names, such as "MatMul", or endpoints of the public API, such as
-        "tf.image.resize"; none for all op types that this TensorFlow has, and all endpoints that
-        were measured.
+        "tf.image.resize". No names stand for all op types that this TensorFlow has, and all
+        endpoints that were measured.
 
     Returns:
-      The ``Coverage``: ``print`` shows it, ``to_dict()`` has it for programs. docs/coverage.md is
-      made of it.
+      The ``Coverage``: ``print`` shows it, ``to_dict()`` is for programs. docs/coverage.md is made
+      of it.
 
     Raises:
       ArgumentError: if this TensorFlow has no such op type or endpoint.

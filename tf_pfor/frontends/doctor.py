@@ -1,4 +1,4 @@
-"""``doctor``: what is installed, which devices there are, whether it works, what to know."""
+"""``doctor``: installed packages, devices, checks that tf_pfor works, and known faults."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tf_pfor.version import __version__
 OLDEST, NEWEST = (2, 16), (2, 21)
 _PACKAGES = ("keras", "tf-keras", "tensorflow-probability", "tqdm", "jax")
 
-# What TensorFlow itself does wrong, as far as it concerns who writes loops: the versions in which
-# it was seen (first, last), and what it is. None of it is met by what tf_pfor emits.
+# Faults of TensorFlow that concern writers of loops: the first and the last version in which the
+# fault was seen, and the fault. Graphs that tf_pfor emits meet none of them.
 _FACTS: tuple[tuple[tuple[int, int], tuple[int, int], str], ...] = (
     (
         (2, 21), (2, 21),
@@ -37,14 +37,14 @@ _FACTS: tuple[tuple[tuple[int, int], tuple[int, int], str], ...] = (
 
 
 class Doctor:
-    """What ``python -m tf_pfor doctor`` finds.
+    """The findings of ``python -m tf_pfor doctor``.
 
     Attributes:
-      versions: by package.
+      versions: the version of each package.
       devices: the physical devices of TensorFlow.
-      checks: for each thing that was tried "works", or what was wrong.
-      problems: what must be changed here.
-      facts: known faults of this TensorFlow, that need no change.
+      checks: for each check "works", or the fault.
+      problems: the faults that must be mended on this machine.
+      facts: known faults of this TensorFlow that need no change.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Doctor:
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing must be changed."""
+        """Whether there are no problems."""
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Doctor:
         return {name: getattr(self, name) for name in names}
 
     def text(self, width: int = 100) -> str:
-        """For a terminal."""
+        """Text for a terminal."""
         pairs = {**self.versions, "devices": ", ".join(self.devices), **self.checks}
         wide = max(map(len, pairs))
         lines = [f"{name:<{wide}}  {text}" for name, text in pairs.items()]

@@ -1,10 +1,10 @@
 """Existing code uses tf_pfor without changing a line.
 
 ``drop_in`` replaces the entry points of TensorFlow's own vectorizer, in every module that has a
-name for one: those where TensorFlow publishes them, those where ``tf.GradientTape``,
-``tf.autodiff.ForwardAccumulator``, Keras and other libraries look them up when they are called, and
-modules that imported them by name. What stands there then asks who is calling: ``drop_in`` counts
-for the code in its ``with`` block, ``enable_drop_in`` for the whole process.
+name for one. These are the modules where TensorFlow publishes them, and modules that imported them
+by name. They are also the modules where ``tf.GradientTape``, ``tf.autodiff.ForwardAccumulator``,
+Keras and other libraries look them up when they are called. The replacement asks who is calling:
+``drop_in`` counts for the code in its ``with`` block, ``enable_drop_in`` for the whole process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _no_autograph = tf.autograph.experimental.do_not_convert
 
 
 class PForConfig:
-    """What a loop function gets that takes an argument ``pfor_config``: reductions over all i."""
+    """Reductions over all i, for a loop function that takes an argument ``pfor_config``."""
 
     def __init__(self, axis_name: str):
         self._axis = axis_name
@@ -236,15 +236,17 @@ def _rename(new_by_id: dict[int, Any]) -> None:
 
 @contextlib.contextmanager
 def drop_in() -> Generator[None]:
-    """In the ``with`` block TensorFlow's own entry points are those of tf_pfor.
+    """Replaces TensorFlow's own entry points by those in tf_pfor, in the ``with`` block.
 
-    These are ``tf.vectorized_map`` under all its names; ``pfor``, ``for_loop``, ``jacobian`` and
-    ``batch_jacobian``; and so ``GradientTape.jacobian`` and ``batch_jacobian``,
-    ``keras.ops.vectorized_map``, and what libraries build on them. A loop function that takes an
-    argument ``pfor_config`` gets one. The blocks may be nested, and count for the thread (and the
-    asyncio task) that they are in: other threads go on as they were. Functions that TensorFlow
-    traced before keep what they were traced with. The outermost block looks through all modules, at
-    its begin and end (some 10 ms each): where it would be entered often, use ``enable_drop_in``.
+    The entry points are ``tf.vectorized_map`` under all its names, ``pfor``, ``for_loop``,
+    ``jacobian`` and ``batch_jacobian``. Code that is built on them follows:
+    ``GradientTape.jacobian`` and ``batch_jacobian``, ``keras.ops.vectorized_map``, and libraries. A
+    loop function that takes an argument ``pfor_config`` gets one.
+
+    Blocks may be nested. A block counts for its thread and its asyncio task; other threads go on as
+    before. Functions that TensorFlow traced before keep their trace. The outermost block looks
+    through all modules, at its begin and at its end (some 10 ms each). For code that would enter it
+    often there is ``enable_drop_in``.
 
     Raises:
       NotVectorizableError: a ValueError, in the block, where ops cannot be vectorized and the

@@ -1,7 +1,7 @@
-"""What became of endpoints of TensorFlow's public API when they were measured.
+"""Verdicts on endpoints of TensorFlow's public API, as they were measured.
 
-``python -m tools.sweep``, from a clone, writes ``endpoints.csv``: calls of each endpoint, mapped
-over rows and held against a Python loop.
+``python -m tools.sweep``, from a clone, writes ``endpoints.csv``. It maps calls of each endpoint
+over rows, and compares the results with a Python loop.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ VERDICTS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EndpointCoverage:
-    """What becomes of calls of an endpoint in a body.
+    """The verdict on calls of an endpoint in a body.
 
     Attributes:
-      name: as it is written in the table, such as "tf.math.abs".
+      name: the name in the table, such as "tf.math.abs".
       verdict: a key of ``VERDICTS``.
-      loops: which calls run in a loop, and the op types that do; "" if none does.
-      op_types: what its calls are made of.
+      loops: the calls that run in a loop, and their op types that do; "" if there are none.
+      op_types: the op types that the calls are made of.
     """
 
     name: str
@@ -47,11 +47,11 @@ class EndpointCoverage:
 
     @property
     def module(self) -> str:
-        """Where it is found: "tf.math" of "tf.math.abs"."""
+        """The module of the endpoint: "tf.math" for "tf.math.abs"."""
         return self.name.rpartition(".")[0]
 
     def lines(self, width: int) -> list[str]:
-        """For a terminal."""
+        """Lines for a terminal."""
         text = f"{self.name}: {VERDICTS[self.verdict]}"
         made = textwrap.wrap(text, width, subsequent_indent="  ")
         for title, words in (("loops: ", self.loops), ("op types: ", ", ".join(self.op_types))):
@@ -74,10 +74,11 @@ def measured() -> dict[str, EndpointCoverage]:
 
 
 def endpoint(name: str) -> EndpointCoverage:
-    """What becomes of an endpoint.
+    """The verdict on an endpoint.
 
     Args:
-      name: such as "tf.math.abs" or "keras.ops.abs". Other names of the same object are found too.
+      name: a name such as "tf.math.abs" or "keras.ops.abs". Other names of the same object are
+        found too.
 
     Raises:
       ArgumentError: if this TensorFlow has no such endpoint.

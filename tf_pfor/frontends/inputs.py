@@ -1,8 +1,8 @@
-"""What one example of a function or of a model looks like: which inputs, of which kind.
+"""The inputs of one example of a function or of a model, and their kinds.
 
-An input that differs between rows has n in front in the batch; a shared one is the same for all
-rows; a ragged one has a size of its own in each row: in the batch it is padded, with its sizes in
-an input of their own.
+An input that differs between rows has n in front in the batch. A shared input is the same for all
+rows. The size of a ragged input differs per row: in the batch the input is padded, and a second
+input has its sizes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tf_pfor.tracing.user_code import arguments_of, autographed
 
 KINDS = ("row", "shared", "ragged")
 LENGTHS = "_lengths"  # behind the name of a ragged input or output: its sizes
-_AXES = 253  # of 254 that a tensor may have, one is that of the rows
+_AXES = 253  # of 254 that a tensor may have; one more is the axis of the rows
 _ELEMENTS = 2**63 - 1
 _SPEC = re.compile(r"(?:(?P<kind>\w+):)?(?P<dtype>\w+)(?:\[(?P<dims>[^\]]*)\])?")
 _no_autograph = tf.autograph.experimental.do_not_convert
@@ -35,10 +35,10 @@ class Input:
     """One input of a function of one example.
 
     Attributes:
-      name: how messages call it.
-      spec: shape and dtype in one example.
-      kind: "row": another value in each row; "shared": the same for all rows; "ragged": a row
-        has its own size in each dimension that ``spec`` does not know.
+      name: the name in messages.
+      spec: the shape and dtype in one example.
+      kind: the kind of the input. "row": the value differs per row. "shared": the value is the same
+        for all rows. "ragged": each dimension that ``spec`` leaves open differs per row.
     """
 
     name: str
@@ -47,11 +47,11 @@ class Input:
 
     @property
     def open_axes(self) -> list[int]:
-        """The axes of which a ragged row has its own size."""
+        """The axes of a row whose size the spec leaves open: for a ragged row it differs."""
         return [i for i, size in enumerate(self.spec.shape) if size is None]
 
     def batched(self, n: int | None) -> list[tf.TensorSpec]:
-        """What stands for it in a batch of n rows: one tensor, or two if it is ragged.
+        """The specs in a batch of n rows: one tensor, or two for a ragged input.
 
         The sizes of ragged rows are int64: [n], or [n, axes] where several axes are open.
         """
@@ -93,7 +93,7 @@ def parse(text: str, name: str = "") -> Input:
     Args:
       text: ``dtype[dimensions]``, of one example; without brackets a scalar. ``shared:`` or
         ``ragged:`` may stand in front.
-      name: how messages call it.
+      name: the name in messages.
 
     Raises:
       ArgumentError: if it is none of these.
@@ -132,7 +132,7 @@ def _bad(text: str, why: str) -> ArgumentError:
 
 
 def of_flat(fn: Callable[..., Any], inputs: Sequence[Input]) -> Callable[..., Any]:
-    """``fn`` of the tensors of one row: one for each input, and the sizes of ragged ones."""
+    """``fn`` of the tensors of one row: one for each input, and the sizes of ragged inputs."""
     converted = autographed(fn)
 
     @_no_autograph
@@ -175,9 +175,9 @@ def explained(
     """The ``Report`` of a function of one example; of a ``pfor`` body if it has no inputs.
 
     Args:
-      fn: of one tensor for each input.
-      inputs: what one example looks like.
-      n: the number of rows, None if it is known only when running.
+      fn: a function of one tensor for each input.
+      inputs: the inputs of one example.
+      n: the number of rows, None if it is known only at run time.
       may_loop: whether ops without a converter may run in a sequential loop.
 
     Raises:
@@ -217,8 +217,8 @@ _OPEN = 4  # the size of a dimension that is not known
 def made(inputs: Sequence[Input], n: int, seed: int = 0) -> list[np.ndarray]:
     """Values for the flat tensors of n rows.
 
-    Floats are normal, integers 0 or 1, text some short words; open dimensions have 4 elements,
-    those of a ragged row 0 to 4, with zeros behind its end.
+    Floats are normal numbers, integers are 0 or 1, text is some short words. Open dimensions have 4
+    elements. Open dimensions of a ragged row have 0 to 4, with zeros behind its end.
     """
     rng = np.random.default_rng(seed)
     found: list[np.ndarray] = []

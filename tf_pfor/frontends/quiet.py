@@ -22,7 +22,7 @@ def is_command() -> bool:
 
 @contextlib.contextmanager
 def start_up() -> Generator[None]:
-    """Around the import of TensorFlow: holds back what it writes to stderr, in a command only.
+    """Holds back what the import of TensorFlow writes to stderr, in a command only.
 
     An import that fails shows what was held back.
     """
@@ -36,7 +36,7 @@ def start_up() -> Generator[None]:
 
 @contextlib.contextmanager
 def held_back() -> Generator[None]:
-    """What this process writes to stderr, from C++ too, is shown only if the block raises."""
+    """Holds back the process's stderr, also from C++, and shows it only if the block raises."""
     try:
         kept = os.dup(2)
     except OSError:  # there is no stderr

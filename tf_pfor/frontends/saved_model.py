@@ -31,15 +31,15 @@ _DEFAULT = "serving_default"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchedModel:
-    """What ``batch`` has written.
+    """The SavedModel that ``batch`` has written.
 
     Attributes:
-      path: where it is.
+      path: the path of the SavedModel.
       signature: the name of the signature.
       inputs: for each input of one example, the inputs of the batch that stand for it.
-      outputs: likewise.
-      report: what became of each op.
-      verified: how many rows were compared with the model of one example; 0 if none.
+      outputs: for each output of one example, the outputs of the batch that stand for it.
+      report: the outcome of each op.
+      verified: the number of rows that were compared with the model of one example; 0 if none.
     """
 
     path: str
@@ -82,31 +82,32 @@ def batch(
     verify: int | Mapping[str, Any] = 0,
     fallback: Any = "loop",
 ) -> BatchedModel:
-    """Writes a SavedModel of which one signature takes a batch, from one that takes an example.
+    """Writes a SavedModel whose signature takes a batch, from a SavedModel of one example.
 
-    Each input of the signature gets a first axis of any size, and so does each output, also one
-    that is the same for all rows (as TensorFlow Serving expects). Names, variables, tables, assets,
-    other signatures and functions stay. To load the result needs TensorFlow only.
+    Each input and each output of the signature gets a first axis of any size. An output that is the
+    same for all rows gets it too, as TensorFlow Serving expects. Names, variables, tables, assets,
+    other signatures and functions stay. The result can be loaded with TensorFlow alone.
     docs/saved_model.md has more.
 
     Args:
       in_dir: the SavedModel, of ``tf.saved_model.save`` or Keras' ``model.export``.
-      out_dir: where the other one goes: a path that does not exist, or an empty folder.
-      signature: the name of the signature; "serving_default", or the only one, if None.
-      shared: the inputs that are the same for all rows: they stay as they are.
-      ragged: the inputs of which each row has its own size in the dimensions that the signature
-        leaves open. They are padded in the batch, and an input NAME_lengths has the sizes: int64
-        [n]; [n, k] for k such dimensions. Outputs whose shape differs between rows come likewise.
-      batch_of_one: the signature has a batch axis already, of size 1 (or open, but made for 1): the
-        batch takes its place, in inputs that are not shared and in outputs, which must have it.
-      max_batch: a larger batch is computed in blocks of so many rows, one after the other, to bound
-        memory. None: all at once.
-      verify: how many rows of made values are run through both models and compared; or the values:
-        a dict with an array for each input of the batch.
-      fallback: as for ``vmap``: what ops may run in a sequential loop; "error": none.
+      out_dir: the path of the result: a path that does not exist, or an empty folder.
+      signature: the name of the signature; None for "serving_default", or for the only signature.
+      shared: the inputs that are the same for all rows; they stay as they are.
+      ragged: the inputs whose size differs per row in the dimensions that the signature leaves
+        open. They are padded in the batch. An input NAME_lengths has the sizes: int64 [n], or
+        [n, k] for k such dimensions. Outputs whose shape differs per row have the same form.
+      batch_of_one: whether the signature has a batch axis of size 1 already (or an open axis, made
+        for 1). The batch takes the place of that axis in inputs that are not shared, and in
+        outputs, which must have it.
+      max_batch: the number of rows of a block. A larger batch is computed in blocks, one after the
+        other, to bound memory. None computes all rows at once.
+      verify: the number of rows of made values that are run through both models and compared. A
+        dict, with an array for each input of the batch, gives the values.
+      fallback: as for ``vmap``: the ops that may run in a sequential loop; "error" for none.
 
     Returns:
-      What was written, with a report of what became of each op.
+      The ``BatchedModel``, with a report of the outcome of each op.
 
     Raises:
       ArgumentError: if an argument is wrong, or the model refuses made values.
@@ -167,7 +168,7 @@ def explain(
     batch_of_one: bool = False,
     fallback: Any = "loop",
 ) -> Report:
-    """What would become of each op of a SavedModel that takes one example, if it took a batch.
+    """Reports the outcome of each op of a SavedModel of one example, if it took a batch.
 
     Args:
       path: the SavedModel.
@@ -175,7 +176,7 @@ def explain(
       shared: as for ``batch``.
       ragged: as for ``batch``.
       batch_of_one: as for ``batch``.
-      fallback: "loop"; or "error" for a report in which what would loop is refused.
+      fallback: "loop"; or "error" for a report in which ops that would loop are refused.
 
     Returns:
       The ``Report``. Nothing is written, printed or run.

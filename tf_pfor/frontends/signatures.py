@@ -1,4 +1,4 @@
-"""Signatures of a SavedModel: as a function of one example, and as one of a batch."""
+"""Signatures of a SavedModel: as a function of one example, and as a function of a batch."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Row:
     """A signature as a function of one tensor for each input, in its order.
 
     Attributes:
-      inputs: what one example looks like.
-      shapes: of the outputs in one example.
+      inputs: the inputs of one example.
+      shapes: the shapes of the outputs in one example.
     """
 
     def __init__(
@@ -125,13 +125,13 @@ def _identifier(name: str) -> str:
 
 
 class Batched:
-    """A signature of one example, as one of a batch.
+    """A signature of one example, as a signature of a batch.
 
     Attributes:
       row: the signature of one example.
       specs: the inputs of the batch, in their order.
-      outputs: for each output, what stands for it; known when ``concrete`` was called.
-      open_axes: for each output whose shape differs between rows, the axes of a row that do.
+      outputs: for each output, the specs that stand for it; known once ``concrete`` was called.
+      open_axes: for each output whose shape differs between rows, the axes of a row that differ.
     """
 
     def __init__(self, row: Row, block: int | None, fallback: Any):
@@ -196,7 +196,7 @@ class Batched:
     def _named(
         self, results: Mapping[str, Any], sizes: Mapping[str, tf.Tensor]
     ) -> dict[str, tf.Tensor]:
-        """The outputs: those of own sizes padded, with their sizes, [n, rank] each."""
+        """The outputs; variable-length outputs are padded, with their sizes, [n, rank] each."""
         made: dict[str, tf.Tensor] = {}
         _check_names(
             list(results), [k for k, x in results.items() if isinstance(x, tf.RaggedTensor)]

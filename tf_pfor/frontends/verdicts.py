@@ -120,7 +120,7 @@ VERDICTS: tuple[tuple[str, str, str], ...] = (
 
 
 def verdict(op_type: str) -> tuple[str, str] | None:
-    """What becomes of an op type without a converter, and why; None if nobody has decided."""
+    """The outcome of an op type without a converter, and the reason; None if undecided."""
     for what, why, pattern in VERDICTS:
         if re.fullmatch(pattern, op_type):
             return what, why

@@ -1,6 +1,6 @@
-"""What a layout of a value can do: lists, items by row, repeated and ragged ones.
+"""Layouts of values: lists, items by row, repeated lists and ragged rows.
 
-One file for each layout, with what it is stored as and the ways into and out of it. It may
-import `core` and `_tf`; the fallback and all converters may import it. Rules of ops do not
-belong here, nor what the walker does with every value.
+Each layout has one file, with its storage and the ways into and out of it. The room may import
+`core` and `_tf`; the fallback and all converters may import it. Rules of ops do not belong here,
+nor does code of the walker for every value.
 """

@@ -1,8 +1,9 @@
 """The CSR layout: a sparse matrix of each row, stored as one batch of matrices.
 
-A ``CSRSparseMatrix`` of TensorFlow is the handle of a matrix [r, c] or of a batch [b, r, c], a
-scalar of dtype variant in both cases. The matrices [r, c] of the iterations are one batch of n. The
-kernels refuse a batch without matrices, so where there is no iteration it has one matrix, of zeros.
+A ``CSRSparseMatrix`` of TensorFlow is the handle of a matrix [r, c] or of a batch [b, r, c]. It is
+a scalar of dtype variant in both cases. The matrices [r, c] of the iterations are one batch of n.
+The kernels refuse a batch without matrices, so where there is no iteration it has one matrix, of
+zeros.
 """
 
 from __future__ import annotations

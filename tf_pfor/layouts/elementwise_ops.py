@@ -1,8 +1,8 @@
-"""Op types that do to each element what does not depend on the others.
+"""Op types that treat each element alone, independent of all other elements.
 
-They are total, and linear where they have a gradient: their derivatives are finite whatever the
-operands are. So they may run on elements that are thrown away later: no infinite derivative meets
-the zero gradient of these.
+The ops are total, and linear where they have a gradient: their derivatives are finite for all
+operands. So they may run on elements that are thrown away later: no infinite derivative meets the
+zero gradient of such elements.
 """
 
 ELEMENTWISE = frozenset(

@@ -21,8 +21,8 @@ class Form:
     """A sum of unknown integers and a constant.
 
     Attributes:
-      terms: what is unknown, each with how often it counts; what counts 0 times is left out.
-      constant: what is added.
+      terms: the unknown integers, each with its factor; terms with factor 0 are left out.
+      constant: the constant that is added.
     """
 
     terms: frozenset[tuple[Any, int]]
@@ -87,7 +87,7 @@ def _name(tensor: tf.Tensor, known: dict[Any, Any]) -> Any:
 
 
 def _is_simple(form: Form) -> bool:
-    """Whether it is made of tensors by themselves: names of names would grow without end."""
+    """Whether the terms are tensors themselves: names of names would grow without end."""
     return all(len(name) == 2 or name[0] == "StridedSlice" for (name, _), _ in form.terms)
 
 

@@ -1,7 +1,7 @@
 """The two forms of ragged rows made of each other, with one set of masks and places for all.
 
-A row in the padded form is one piece of memory, and ``RaggedTensorToTensor`` copies it as such:
-three times as fast as a scatter of its elements. It runs on CPUs, and its own gradient is slow.
+A row in the padded form is one piece of memory. ``RaggedTensorToTensor`` copies the whole piece,
+three times as fast as a scatter of its elements. The op runs on CPUs, and its gradient is slow.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tf_pfor.layouts.row_sizes import RowSizes, Size, beside, count_of, dims_of
 
 
 def largest(size: Size) -> Any:
-    """The room that the padded form has along an axis: for selected rows that of all rows.
+    """The room of the padded form along an axis; selected rows have the room of all rows.
 
-    So two tensors of the same sizes have the same room, whatever form they were made in.
+    So two tensors of the same sizes have the same room, in whatever form they were made.
     """
     if not isinstance(size, RowSizes):
         return size
@@ -40,12 +40,12 @@ def largest(size: Size) -> Any:
 
 
 def _shared(sizes: Sequence[Size], key: Any, make: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """What is made of sizes: one tensor, beside the first of them that differs between rows."""
+    """A tensor made of sizes, once, beside the first of them that differs between rows."""
     first = next(s for s in sizes if isinstance(s, RowSizes))
     if any(isinstance(s, tf.Tensor) for s in sizes) or not tf.is_symbolic_tensor(first.tensor):
         return make()
     names = (key, *[id(s) if isinstance(s, RowSizes) else ("int", s) for s in sizes])
-    if names not in first.shared:  # what is named by its id must live as long
+    if names not in first.shared:  # the sizes must live as long as their ids are names
         first.shared[names] = (beside(first.tensor, make), [*sizes])
     return first.shared[names][0]
 
@@ -108,14 +108,14 @@ def masked(tensor: tf.Tensor, sizes: Sequence[Size], other: Any = 0) -> tf.Tenso
 
 
 def cleaned(padded: tf.Tensor, packed: Cell, sizes: Sequence[Size]) -> tf.Tensor:
-    """The padded form with zeros in the padding, of one with anything there.
+    """The padded form with zeros in the padding, of a padded form with anything there.
 
-    To copy what is there takes no longer than to choose what is not, where pieces are long.
+    Where pieces are long, copying the elements takes no longer than masking the padding.
 
     Args:
       padded: the padded form.
-      packed: the same packed, perhaps made already.
-      sizes: of the rows.
+      packed: the packed form, perhaps made already.
+      sizes: the sizes of the rows.
     """
     rest = padded.shape[len(sizes) + 1 :]
     is_wide = packed.is_made or (rest.num_elements() or 0) >= _WIDE

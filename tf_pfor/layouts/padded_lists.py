@@ -1,13 +1,14 @@
-"""Lists as one tensor, also where they are of different lengths in the iterations of a map around.
+"""Lists as one tensor, also where their lengths differ between the iterations of an outer map.
 
-A map in the body of another one reads the rows of a list from one tensor [T, ...]. If T differs
-between the iterations of the outer map, that tensor is as long as the longest list, with zeros
-behind the end of the others. Only where nothing depends on T: for what the inner map emits by
-itself, which reads each row before its end, adds up all of them, or makes a list of the old length.
+A map in the body of another map reads the rows of a list from one tensor [T, ...]. If T differs
+between the iterations of the outer map, the tensor is as long as the longest list. There are zeros
+behind the end of shorter lists. This is done only where nothing depends on T: for ops that the
+inner map emits by itself. Such ops read each row before its end, add up all rows, or make a list of
+the old length.
 
-A list under XLA has room for more items than it holds, and ends where the last one was pushed. One
-that is made of a tensor ends at its room. So the gradient of a stack is added to zeros of the list
-that was stacked, which end where that does: what pops the gradient of each push meets its own.
+A list under XLA has room for more items than it holds, and ends where the last one was pushed. A
+list that is made of a tensor ends at its room. So the gradient of a stack is added to zeros of the
+list that was stacked, which end at the same place. Then each pop meets the gradient of its push.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def is_padded(op: tf.Operation) -> bool:
 
 
 def unpadded(emit: Emitter, made: tf.Tensor, handle: tf.Tensor) -> tf.Tensor:
-    """The list ``made`` of what ``padded_stack`` made of ``handle``, and as long."""
+    """The list ``made`` of the tensor that ``padded_stack`` made of ``handle``, and as long."""
     if not _has_own_length(emit):
         return made
     return emit("TensorListResize", made, emit("TensorListLength", handle))

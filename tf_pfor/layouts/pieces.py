@@ -1,6 +1,6 @@
-"""Rows put together of pieces of memory, which are copied as such: no element has an index.
+"""Rows put together of pieces of memory, which are copied whole: no element has an index.
 
-``RaggedGather`` is the kernel for that. It runs on CPUs, and its own gradient is slow.
+``RaggedGather`` is the kernel for that. It runs on CPUs, and its gradient is slow.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def copies_pieces() -> bool:
 
 
 def is_converted() -> bool:
-    """Whether XLA, or a map around, makes something else of what is emitted."""
+    """Whether XLA, or an outer map, converts the ops that are emitted."""
     graph = tf.compat.v1.get_default_graph()
     return _tf.in_xla_context(graph) or _tf.in_body(graph)
 
@@ -111,17 +111,17 @@ def with_gradient(
     numbers: Numbers,
     gradient: Callable[[tf.Tensor, Numbers | None], tf.Tensor],
 ) -> tf.Tensor:
-    """``make(x)`` and its gradient, that of the kernels where others convert what is emitted.
+    """``make(x)`` with a gradient; the kernels' gradient where others convert the emitted ops.
 
-    Numbers that the gradient needs are inputs as well: it may be asked for in another graph, and
-    its own gradient in a third one.
+    Numbers that the gradient needs are inputs as well. The gradient may be asked for in another
+    graph, and the second gradient in a third graph.
 
     Args:
       make: a linear function.
-      x: its argument.
-      numbers: those that the gradient needs.
-      gradient: of what flows back, and of the numbers as the graph of that sees them; None where
-        it is the graph that they are in.
+      x: the argument of ``make``.
+      numbers: the numbers that the gradient needs.
+      gradient: a function of the incoming gradient, and of the numbers as its graph sees them. The
+        numbers are None if they are in that graph.
     """
     if not (x.dtype.is_floating or x.dtype.is_complex) or is_converted():
         return make(x)
@@ -140,7 +140,7 @@ def with_gradient(
         return make(t), back
 
     found = made(*[_tf.captured(t) for t in (x, *numbers)])  # in a branch, as its gradient sees it
-    # What is loaded from a SavedModel takes dense gradients only: that of a Reshape is dense.
+    # A loaded SavedModel takes dense gradients only; the gradient of a Reshape is dense.
     rest = found.shape[1:]
     is_known = rest.is_fully_defined() and 0 not in rest
     return tf.reshape(found, [-1, *rest] if is_known else tf.shape(found))

@@ -1,12 +1,12 @@
-"""The RAGGED layout: tensors whose shape differs between rows (DESIGN 10, papers/001 section 3.1).
+"""The RAGGED layout: tensors whose shape differs between rows (Agarwal, 2019).
 
-Each row is a dense tensor with a shape of its own. What a row's size along an inner axis is, is an
+Each row is a dense tensor, whose shape differs per row. The size of rows along an inner axis is an
 int, a number that all rows share, or ``RowSizes``. Values share the same ``RowSizes`` object where
 their rows are known to be equally long; nobody compares numbers to find out.
 
-The tensor of a ragged value is *packed*: the elements of row 0, then those of row 1 and so on, in
-row-major order, without padding; the axes behind the last one that differs stay axes. The other
-form is *padded*, [n, largest, ...]; what lies in the padding is zero.
+The tensor of a ragged value is *packed*: the elements of all rows one behind the other, in
+row-major order, without padding. Axes behind the last axis that differs stay axes. The other
+form is *padded*, [n, largest, ...], with zeros in the padding.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Ragged(Value):
     """A tensor whose shape differs between rows; its tensor is the packed form.
 
     Attributes:
-      sizes: of the inner axes up to the last one that differs.
-      padded: its padded form.
-      loose: the padded form as it was made, with anything in its padding; None if that is clean.
-      is_tame: whether what ``loose`` has in its padding is finite.
-      origin: the tensor of the body that it is, for errors.
-      whole: of rows that were selected: of what, and int32 [n], which.
+      sizes: the sizes of the inner axes up to the last axis that differs.
+      padded: the padded form.
+      loose: the padded form with anything in its padding; None if the padding is clean.
+      is_tame: whether the padding of ``loose`` is finite.
+      origin: the tensor of the body, for errors.
+      whole: for selected rows the value that they were selected from, and their numbers, int32 [n].
     """
 
     layout = Layout.RAGGED
@@ -61,7 +61,7 @@ class Ragged(Value):
 
     @classmethod
     def packed(cls, tensor: tf.Tensor, sizes: Sequence[Size], origin: Any = None) -> Ragged:
-        """From the packed form; axes behind the last one that differs are those of ``tensor``."""
+        """From the packed form; axes behind the last axis that differs are axes of ``tensor``."""
         padded = later(tensor, lambda: pad(tensor, sizes))
         inner = _inner_shape(sizes, dims(tensor))
         return cls(Cell(tensor), inner, tensor.dtype, tuple(sizes), padded, origin=origin)
@@ -94,7 +94,7 @@ class Ragged(Value):
 
     @property
     def n_leading(self) -> int:
-        """How many inner axes are merged in the packed form."""
+        """The number of inner axes that are merged in the packed form."""
         return len(self.sizes)
 
     @property
@@ -173,7 +173,7 @@ class Ragged(Value):
 
     @property
     def name(self) -> str:
-        """What it is in the body, for errors."""
+        """The op of the body that made it, for errors."""
         op = self.origin.op if self.origin is not None else None
         if op is None:
             return "It"

@@ -19,12 +19,12 @@ from tf_pfor.layouts.ragged import Ragged, RowSizes, Size
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Form:
-    """How rows of different shapes are handed on.
+    """The form in which variable-length rows are handed on.
 
     Attributes:
-      sizes: of the axes up to the last one that differs: an int, or None where a tensor int32 [n]
-        has the sizes.
-      rest: the static shape behind them.
+      sizes: the sizes of the axes up to the last axis that differs: an int, or None where a tensor
+        int32 [n] has the sizes.
+      rest: the static shape behind these axes.
     """
 
     sizes: tuple[int | None, ...]
@@ -32,13 +32,13 @@ class Form:
 
     @classmethod
     def of(cls, inner: tuple[int | None, ...]) -> Form:
-        """That of rows of this static shape, of which each has its own unknown sizes."""
+        """The form of rows of this static shape; unknown sizes differ per row."""
         count = max(i for i, size in enumerate(inner) if size is None) + 1
         return cls(inner[:count], inner[count:])
 
     @property
     def n_sizes(self) -> int:
-        """How many tensors of sizes there are."""
+        """The number of tensors of sizes."""
         return self.sizes.count(None)
 
     @property

@@ -1,4 +1,4 @@
-"""The rules for rows of different shapes, by op type (DESIGN 10): converters add theirs."""
+"""The rules for rows of different shapes, by op type: converters add theirs."""
 
 from __future__ import annotations
 

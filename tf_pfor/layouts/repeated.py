@@ -1,8 +1,8 @@
 """Lists that hold the same loop-invariant tensor in all places (``Layout.REPEATED``).
 
-The gradient of a loop keeps what each trip read, also a weight that no trip changes. Such a list
-is the tensor and a count. ``convert`` vectorizes the ops that need no more; for all others
-``RepeatedList.standard`` makes the list.
+The gradient of a loop keeps the tensors that each trip read, also a weight that no trip changes.
+Such a list is the tensor and a count. ``convert`` vectorizes the ops that need no more; for all
+other ops ``RepeatedList.standard`` makes the list.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RepeatedList(Value):
 
 
 def convert(op: tf.Operation, inputs: Mapping[str, Any], emit: Emitter) -> list[Value] | None:
-    """What an op becomes that reads such a list; None if it needs ``standard``.
+    """The results of an op that reads such a list; None if it needs ``standard``.
 
     Args:
       op: the op of the body.

@@ -1,9 +1,9 @@
 """A function of one row, run by ``MapDefun`` for all rows in parallel: results may differ in shape.
 
-Results of one shape are stacked by it. Of others each row gives a list of one tensor, its
-elements, and its shape. The lists are joined to one of all rows, by pairs, which copies no element;
-its tensors behind each other are the packed form of ragged rows. TensorFlow has that for CPUs,
-outside of XLA, and without a gradient.
+``MapDefun`` stacks results of one shape. If shapes differ, each row gives a list of one tensor, its
+elements, and its shape. The lists are joined by pairs to one list of all rows, which copies no
+element. The tensors of that list, one behind the other, are the packed form of ragged rows.
+TensorFlow has ``MapDefun`` for CPUs, outside of XLA, and without a gradient.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def all_rows(
     """The results of all rows, in the current graph.
 
     Args:
-      function: from a row of each of ``rows``, and ``shared``, to its results.
+      function: a function of a row of each of ``rows``, and of ``shared``.
       rows: tensors [n, ...].
       shared: tensors that all rows see.
-      outputs: what the results are in the body.
-      shapes: of the results of one row, of known rank.
+      outputs: the tensors of the body that the results are.
+      shapes: the shapes of the results of one row, of known rank.
       length: n, None if it is not known.
     """
 
@@ -67,7 +67,7 @@ def _element(tensor: tf.Tensor, shape: Shape) -> tf.Tensor:
 
 
 def _in_one_list(rows: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Lists [n] -> a list of what is in them, in order: in log2(n) steps."""
+    """Lists [n] -> a list of all their tensors, in order: in log2(n) steps."""
 
     def joined(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
         return tf.raw_ops.TensorListConcatLists(input_a=a, input_b=b, element_dtype=dtype)

@@ -2,12 +2,14 @@
 
 A loop that builds a tree in an array reads and writes item t_i of row i. As one tensor [n, T, ...]
 the array would be copied in every trip, and again in every trip of the gradient. Here it is a
-TensorList of n * T items, those of row 0 first (``Layout.BY_ROW``): a read gathers n items, a write
-replaces n items in place. A read passes the list on, so that its gradient adds n items to that of
-the list, in place: TensorFlow's own makes a list of zeros with n items set, and adds up lists.
+TensorList of n * T items, the items of row 0 first (``Layout.BY_ROW``). A read gathers n items, a
+write replaces n items in place. A read passes the list on, so that its gradient adds n items to the
+gradient of the list, in place. TensorFlow's gradient makes a list of zeros with n items set, and
+adds up lists.
 
-``accesses`` says whether a loop variable is used in this way only; ``convert`` vectorizes the ops
-that may stand there; ``RowMajorList.standard`` turns such a value into what all converters know.
+``accesses`` says whether a loop variable is used in this way only. ``convert`` vectorizes the ops
+that may stand there. ``RowMajorList.standard`` turns such a value into a layout that all converters
+know.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ Tile = Callable[[Value], Value]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Items:
-    """What such a list holds: ``count`` items of one dtype and static shape in each row.
+    """The items of such a list: ``count`` items of one dtype and static shape in each row.
 
     The count is an int, or a scalar int32 tensor.
     """
@@ -56,11 +58,11 @@ class Items:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RowMajorList(Value):
-    """A TensorList of the items of row 0, then those of row 1 ...
+    """A TensorList of the items of row 0, then the items of row 1 ...
 
     Attributes:
-      rows: whose items they are.
-      items: how many items each row has, and of what shape.
+      rows: the rows whose items they are.
+      items: the number of items of each row, and their shape.
     """
 
     layout = Layout.BY_ROW
@@ -240,7 +242,7 @@ def of_halves(first: tf.Tensor, rest: tf.Tensor, emit: Emitter) -> tf.Tensor:
 def convert(
     op: tf.Operation, inputs: Mapping[str, Any], loop: Loop, emit: Emitter, tile: Tile, find: Find
 ) -> list[Value] | None:
-    """What an op becomes whose first input is stored by row; None if it needs ``standard``.
+    """The results of an op whose first input is stored by row; None if it needs ``standard``.
 
     Args:
       op: the op of the body.
@@ -248,7 +250,7 @@ def convert(
       loop: the loop at hand.
       emit: adds ops to the vectorized graph.
       tile: stacks an invariant value.
-      find: what a tensor of the body became.
+      find: finds the value of a tensor of the body.
     """
     found = repeated.convert(op, inputs, emit)
     if found is not None:
@@ -378,7 +380,10 @@ class _Access:
 def _read_gradient(
     op: tf.Operation, items: tf.Tensor, passed: tf.Tensor, _: Any
 ) -> tuple[None, tf.Tensor, None]:
-    """That of the list: that of the list passed on, with those of the items added, [n, ...]."""
+    """The gradient of the list: the gradient ``passed`` of the list passed on, plus ``items``.
+
+    The gradient of the items is [n, ...].
+    """
     handle, places = op.inputs[1:]
     of_items = {"element_shape": items.shape[1:], "element_dtype": items.dtype}
     if passed.op.type == "ZerosLike":  # nobody reads on

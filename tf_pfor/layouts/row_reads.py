@@ -1,8 +1,8 @@
 """Reads of one element of a value whose rows are gathered lazily: ``x[t]`` in a branch or a loop.
 
 Gathering the rows of x first would copy all of x in each trip of a loop. Instead ``x[t]`` becomes
-one ``gather_nd(x, [rows, t])``; and where t is the same for all rows and x may be differentiated,
-a read of a list of the x[:, t], since the gradient of a slice is as large as x in every trip.
+one ``gather_nd(x, [rows, t])``. If t is the same for all rows and x may be differentiated, it
+becomes a read of a list of the x[:, t]. The gradient of a slice is as large as x in every trip.
 """
 
 from __future__ import annotations
@@ -137,15 +137,15 @@ class ItemRead:
 
     Attributes:
       index: t: its value if known, else the tensor of the body.
-      rest: begin, end, strides and masks of a StridedSlice that takes what is asked of all items
-        [n, ...]; None for all of them.
+      rest: begin, end, strides and masks of a StridedSlice of all items [n, ...]; None if the whole
+        items are asked for.
     """
 
     index: np.ndarray | tf.Tensor
     rest: tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]] | None
 
     def cut(self, items: tf.Tensor, emit: Emitter) -> tf.Tensor:
-        """What is asked of ``items`` [n, ...]."""
+        """The slice of ``items`` [n, ...] that is asked for."""
         if self.rest is None:
             return items
         begin, end, strides, masks = self.rest
@@ -153,7 +153,7 @@ class ItemRead:
 
 
 def item_read(op: tf.Operation) -> ItemRead | None:
-    """How a StridedSlice of the body reads one item along the first axis; None if it does not."""
+    """The read of a StridedSlice of one item along the first axis; None if it reads otherwise."""
     strides, begin, end = _tf.static_value(op.inputs[3]), *map(_entries, op.inputs[1:3])
     if strides is None or strides[0] != 1 or begin is None or end is None:
         return None

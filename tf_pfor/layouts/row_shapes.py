@@ -1,4 +1,4 @@
-"""What a loop over rows made, row by row, as one tensor: their shapes must be equal, and known."""
+"""Results of a loop over rows as one tensor: the shapes of rows must be equal, and known."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def of_known_shape(tensor: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
 
 
 def dense_of_known_shape(value: Ragged, output: tf.Tensor) -> Value:
-    """Rows of different shapes that the body says to have one, by ``set_shape`` say: checked.
+    """Ragged rows whose shape is fully known in the body, by ``set_shape`` say: checked.
 
     Args:
       value: the rows.
-      output: what they are in the body, of a shape that is fully known.
+      output: their tensor in the body, of a shape that is fully known.
     """
     known: Any = output.shape
     message = f"Not the shape that the body says of {_named(output)}. Expected: {known}. Found"

@@ -1,4 +1,4 @@
-"""How large rows are along an axis that differs between them."""
+"""Sizes of rows along an axis that differs between them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tf_pfor.core.values import Cell, Rows
 
 
 class RowSizes:
-    """How large the rows are along one axis.
+    """The sizes of the rows along one axis.
 
     Args:
-      cell: int32 [n].
-      most: what none is above, where that is known before running.
-      full: of windows of one length: what all are that do not reach past an edge.
-      is_number: it is a number of the row, that may be negative, and the size of nothing yet.
-      rows: of which row each entry of the packed form is, where that is known.
-      splits: int32 [n + 1], where the rows begin in the packed form, and the end, where known.
-      whole: of rows that were selected: what they were selected from.
+      cell: the sizes, int32 [n].
+      most: an upper bound of the sizes, where it is known before running.
+      full: for windows of one length the size of windows that do not reach past an edge.
+      is_number: whether it is a number of the row that may be negative, and no size yet.
+      rows: the row number of each entry of the packed form, where it is known.
+      splits: int32 [n + 1], the begins of rows in the packed form, and the end, where known.
+      whole: for selected rows the sizes that they were selected from.
 
-    ``shared`` has what is made of the sizes, once for all that ask (``packing``).
+    ``shared`` keeps tensors that are made of the sizes, once for all readers (``packing``).
     """
 
     __slots__ = (
@@ -55,7 +55,7 @@ class RowSizes:
 
     @property
     def of_all_rows(self) -> RowSizes:
-        """What they were selected from, perhaps several times; themselves if they were not."""
+        """The sizes before any selection, of all rows; these sizes if nothing was selected."""
         return self._all or self
 
     @property
@@ -65,7 +65,7 @@ class RowSizes:
 
     @property
     def rows(self) -> tf.Tensor:
-        """int32 [total]: of which row each entry of the packed form is."""
+        """int32 [total]: the row number of each entry of the packed form."""
         return self._rows.get()
 
     @property
@@ -85,13 +85,13 @@ class RowSizes:
         return made
 
     def _make_rows(self) -> tf.Tensor:
-        """Counts the beginnings of rows, of which several fall together where rows are empty."""
+        """Counts the begins of rows; several begins fall together where rows are empty."""
         begins, total = self.splits[1:-1], self.splits[-1]
         marks = tf.scatter_nd(begins[:, None], tf.ones_like(begins), tf.stack([total + 1]))
         return tf.cumsum(marks)[:total]
 
     def select(self, loop: Rows) -> RowSizes:
-        """Those of the rows of ``loop``: the same object whenever it is asked."""
+        """The sizes of the rows of ``loop``: the same object at each call."""
         if loop.rows is None:
             return self
         if loop not in self._made:
@@ -107,7 +107,7 @@ class RowSizes:
         return self._made[loop]
 
     def seen_from(self, graph: Any, see: Any) -> RowSizes:
-        """The same for ops of another graph: the same object whenever it is asked."""
+        """The same sizes for ops of another graph: the same object at each call."""
         if graph not in self._made:
             cell = self.cell.seen_from(graph, see)
             made = RowSizes(cell, self.most, self.full, is_number=self.is_number)
@@ -117,16 +117,16 @@ class RowSizes:
 
 
 Size = int | tf.Tensor | RowSizes
-"""Of the rows along one axis: an int, int32 [] where all are equal, or what differs."""
+"""The size of rows along one axis: an int, int32 [] where all are equal, or ``RowSizes``."""
 
 
 def later(tensor: tf.Tensor, make: Callable[[], tf.Tensor]) -> Cell:
-    """What is made of a tensor when it is read, in the graph of that."""
+    """A cell whose tensor ``make`` makes when it is read, in the graph of ``tensor``."""
     return Cell(None, lambda: beside(tensor, make))
 
 
 def beside(tensor: tf.Tensor, make: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """What is made of a tensor, in its graph: a loop or a branch may be the first to ask."""
+    """The result of ``make`` in the graph of a tensor: a loop may be the first to ask."""
     if not tf.is_symbolic_tensor(tensor):
         return make()
     with tensor.graph.as_default():

@@ -31,15 +31,15 @@ _PYTHON_OPS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """What the cache has done since the start or the last ``clear_cache()``.
+    """Counts of the cache since the start or the last ``clear_cache()``.
 
     Attributes:
       hits: calls that ran a trace of an earlier call.
       misses: calls that made a trace and kept it.
       uncacheable: calls whose trace could not be kept.
-      size: traces held now.
-      max_size: traces held at most; the one used longest ago goes first.
-      reasons: why calls were uncacheable, with counts.
+      size: the number of traces held now.
+      max_size: the most traces held; the one used longest ago goes first.
+      reasons: the reasons why calls were uncacheable, with counts.
     """
 
     hits: int
@@ -51,7 +51,7 @@ class CacheInfo:
 
 
 def cache_info() -> CacheInfo:
-    """What the cache of eager calls has done; see docs/caching.md for what it tracks.
+    """The counts of the cache of eager calls; docs/caching.md says what the cache tracks.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -98,7 +98,7 @@ class Signatures:
             self._noted[object() if key is None else key] = specs
 
     def all(self) -> list[tuple[Any, Any]]:
-        """Args and kwargs of each signature, each once; without those of objects that are gone."""
+        """Args and kwargs of each signature, each once; signatures of lost objects are left out."""
         found: dict[str, tuple[Any, Any]] = {}
         for specs in [*self._noted.values()]:
             given: Any = tf.nest.map_structure(lambda x: x() if _is_weak(x) else x, specs)
@@ -112,7 +112,7 @@ _BY_VALUE = (bool, bytes, complex, float, int, str, tf.DType, tf.TensorShape, tf
 
 
 def _spec(x: Any) -> Any:
-    """What is noted of an argument; objects are held weakly."""
+    """The note of an argument; objects are held weakly."""
     if isinstance(x, (tf.Tensor, np.ndarray, np.generic)):
         return tf.TensorSpec(x.shape, tf.as_dtype(x.dtype))
     if isinstance(x, tf.RaggedTensor):
@@ -377,7 +377,7 @@ def _bad_op(graph: Any) -> str:
 
 
 def _environment() -> tuple[Any, ...]:
-    """What a trace depends on beside the functions and arguments.
+    """The state that a trace depends on beside the functions and arguments.
 
     Raises:
       Uncacheable: where traces must not be kept.

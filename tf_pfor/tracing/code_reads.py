@@ -1,4 +1,4 @@
-"""What a code object reads from outside: globals, closure cells, and modules by attribute."""
+"""Names that a code object reads from outside: globals, closure cells, modules by attribute."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _CELLS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reads:
-    """What a function's code, and the code nested in it, may read.
+    """The names that a function's code, and the code nested in it, may read.
 
     Attributes:
       names: global (or builtin) names with the attributes read from them.
       cells: the same for closure cells.
-      problem: why a trace of this code cannot be kept; "" if nothing speaks against it.
+      problem: the reason why a trace of this code cannot be kept; "" if there is none.
       asks_sizes: whether it may ask for the static shape of a tensor. ``tf.shape`` does not.
     """
 

@@ -1,4 +1,4 @@
-"""What ``vmap``, ``jacrev`` ... return: functions that can what a ``tf.function`` can."""
+"""Results of ``vmap``, ``jacrev`` ...: functions with the methods of a ``tf.function``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Call = Callable[[Signatures, tuple[Any, ...], dict[str, Any]], Any]
 class CompiledFunction(_functions.PolymorphicFunction):
     """A function that is traced for each signature and kept by ``tf.saved_model.save``.
 
-    Eager calls run traces that all functions share, and calls in a graph are built in place. What a
-    ``tf.function`` has (``get_concrete_function``, ``python_function`` ...) is made of ``build``
-    when it is first asked for. Saved are the signatures of the eager calls, and those of the
-    concrete functions that were asked for.
+    Eager calls run traces that all functions share, and calls in a graph are built in place. The
+    attributes of a ``tf.function`` (``get_concrete_function``, ``python_function`` ...) are made of
+    ``build`` when they are first asked for. The signatures of eager calls, and of concrete
+    functions that were asked for, are saved.
 
     Attributes:
-      made: of what it was made: equal ones have equal traces.
+      made: the parts that it was made of: equal parts have equal traces.
       noted: the signatures.
     """
 
@@ -47,7 +47,7 @@ class CompiledFunction(_functions.PolymorphicFunction):
         self._methods: Any = None
 
     def __getattr__(self, attribute: str) -> Any:
-        """What a ``tf.function`` has; most functions are never asked for it."""
+        """The attributes of a ``tf.function``; most functions are never asked for them."""
         with _LOCK:
             if "_python_function" not in self.__dict__ and not attribute.startswith("__"):
                 self._python_function = self._build
@@ -85,7 +85,7 @@ class CompiledFunction(_functions.PolymorphicFunction):
         return f"<{self.__name__} of {self.made.roots[0]!r}>"
 
     def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
-        """As that of a ``tf.function``: the trace for some arguments or specs of them."""
+        """The trace for some arguments or specs of them, as ``tf.function`` has it."""
         concrete = super().get_concrete_function(*args, **kwargs)
         self.noted.add(None, args, kwargs)
         return concrete

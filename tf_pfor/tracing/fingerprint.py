@@ -1,10 +1,10 @@
-"""What the trace of a Python function depends on, as a key; the tensors in it as inputs.
+"""The key of everything that the trace of a Python function depends on; its tensors as inputs.
 
 A ``Walk`` goes through functions and arguments: code, closure cells, the globals that the code
 reads, defaults, containers, objects with their attributes. Python values count by value, variables
-and layers by identity (weakly). Tensors become numbered inputs: ``rebuild`` makes the same
-functions and containers with placeholders in their place, so that one trace serves all tensors of
-the same dtype and shape. What a walk does not know makes it ``Uncacheable``.
+and layers by identity (weakly). Tensors become numbered inputs. ``rebuild`` makes the same
+functions and containers with placeholders in their place. So one trace serves all tensors of the
+same dtype and shape. An object that a walk does not know makes it ``Uncacheable``.
 """
 
 from __future__ import annotations
@@ -257,10 +257,10 @@ _DECORATION = frozenset({"__wrapped__", "__original_wrapped__", "_tf_decorator",
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Transformed:
-    """What a function made by ``vmap``, ``jacrev`` ... was made of.
+    """The parts of a function made by ``vmap``, ``jacrev`` ...
 
     Attributes:
-      make: makes it, from the roots and the options.
+      make: makes the function, from the roots and the options.
       roots: the user's function, and options that are nests or functions.
       options: hashable options.
     """
@@ -271,7 +271,7 @@ class Transformed:
 
 
 def transformed(f: Any) -> Transformed | None:
-    """How a function of this package was made; None for others, and for wrappers of it."""
+    """The parts of a function made by this package; None for others, and for its wrappers."""
     if isinstance(f, _functions.PolymorphicFunction):
         return getattr(f, "made", None)
     of, function, caller = f.__dict__.get("__tf_pfor_autographed__", (None, None, ""))
@@ -459,7 +459,7 @@ _others: dict[type, _Visitor] = {}
 
 
 def _visitor(x: Any) -> _Visitor:
-    """How to visit an object whose type is not in the table."""
+    """The visitor of an object whose type is not in the table."""
     if isinstance(x, tf.Tensor):
         return _tensor
     if isinstance(x, tf.RaggedTensor):

@@ -1,4 +1,4 @@
-"""How much memory a vectorized graph needs, and which block of iterations fits."""
+"""The memory that a vectorized graph needs, and the block of iterations that fits."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def _read(name: str) -> int:
 def peak(graph: Any, rows: int) -> int:
     """Bytes of the tensors of a graph that are alive at once.
 
-    The larger of two orders in which it may run: that in which its ops were made, and first come,
-    first served, which is more like what threads do.
+    It is the larger number of two orders in which the graph may run. One is the order in which its
+    ops were made. The other is first come, first served, which is more like the order of threads.
 
     Args:
       graph: a graph, with static shapes as far as they are known.
-      rows: what stands for an unknown first dimension: there are no more active rows.
+      rows: the size that stands for an unknown first dimension: there are no more active rows.
     """
     made = graph.get_operations()
     results = getattr(graph, "outputs", ())
@@ -160,7 +160,7 @@ def _bytes(tensor: tf.Tensor, rows: int) -> int:
 
 
 def _elements(tensor: tf.Tensor, rows: int) -> int:
-    """How many numbers; 0 where a dimension behind the first is unknown."""
+    """The number of elements; 0 where a dimension behind the first is unknown."""
     shape = dims(tensor)
     if shape is None or None in shape[1:]:
         return 0
@@ -168,7 +168,7 @@ def _elements(tensor: tf.Tensor, rows: int) -> int:
 
 
 def _list_bytes(tensor: tf.Tensor, rows: int) -> int:
-    """What a while loop pushes onto a list: a tensor in each trip."""
+    """The bytes that a while loop pushes onto a list: a tensor in each trip."""
     op = tensor.op
     if op.type not in _tf.LOOPS:
         return 0
@@ -180,7 +180,7 @@ def _list_bytes(tensor: tf.Tensor, rows: int) -> int:
 
 
 def _trips(op: Any, cond: Any, body: Any) -> int | None:
-    """How many trips a while loop makes at most, if it counts up to a known number."""
+    """The most trips that a while loop makes, if it counts up to a known number."""
     bounds: list[int] = []
     tests = [_plain(cond.outputs[0])]
     for test in tests:  # grows
@@ -202,7 +202,7 @@ def _plain(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _position(graph: Any, tensor: tf.Tensor) -> int | None:
-    """Which input of a function a tensor is."""
+    """The number of the function's input that a tensor is."""
     found = _plain(tensor)
     return next((i for i, x in enumerate(graph.inputs) if x is found), None)
 
@@ -233,11 +233,11 @@ def fitting_block(
     """The largest number of iterations that may run at once; None for all n.
 
     Args:
-      n: how many iterations there are; None if it is not known before running.
+      n: the number of iterations; None if it is not known before running.
       build: emits so many iterations into the current graph and returns their results.
-      budget: bytes for everything, the results of all iterations too where n is known; None: half
-        of what is free, for one block: the results have the other half.
-      are_sums: the results of blocks are added up, not stacked.
+      budget: bytes for everything, with the results of all iterations where n is known. None is
+        half of the free memory, for one block; the results have the other half.
+      are_sums: whether the results of blocks are added up, not stacked.
 
     Raises:
       ArgumentError: if not even one iteration fits.

@@ -48,7 +48,7 @@ _visitors: dict[type, _Visitor] = {}
 
 
 def visit_rows(walk: Any, x: tf.RaggedTensor, mode: int) -> None:
-    """Adds an argument with rows of their own lengths: any lengths, of the same number of rows."""
+    """Adds an argument with variable-length rows: any lengths, of the same number of rows."""
     parts: list[Any] = tf.nest.flatten(x, expand_composites=True)
     if not all(map(walk.may_be_input, parts)):
         raise Uncacheable("it holds a RaggedTensor of a graph")
@@ -83,7 +83,7 @@ def visit_object(walk: Any, x: Any) -> None:
 
 
 def _visitor(x: Any) -> _Visitor:
-    """How to visit objects of the type of ``x``."""
+    """The visitor of objects of the type of ``x``."""
     if isinstance(x, tf.Variable):
         return _variable
     if isinstance(x, tf.types.experimental.PolymorphicFunction):
@@ -138,7 +138,7 @@ def _library(walk: Any, x: Any) -> None:
 
 
 def _keras(x: Any) -> _Visitor:
-    """How to visit objects of the classes of Keras itself."""
+    """The visitor of objects of the classes of Keras itself."""
     keras = sys.modules["keras"]
     if isinstance(x, keras.Variable):
         return _keras_variable
@@ -183,7 +183,7 @@ def _attributes(walk: Any, x: Any, bookkeeping: frozenset[str]) -> None:
 
 
 def _instance(x: Any) -> _Visitor:
-    """How to visit instances of the user's classes: functions of the class, and all attributes."""
+    """The visitor of instances of users' classes: functions of the class, and all attributes."""
     _check_visible(type(x))
     keras: Any = sys.modules.get("keras")
     if isinstance(x, tf.Module) or (keras is not None and isinstance(x, keras.Operation)):

@@ -1,9 +1,9 @@
-"""Rows as derivatives see them: a body may ask for a gradient by something outside of the map.
+"""Rows as derivatives see them: a body may ask for a gradient by a tensor outside of the map.
 
-``tf.gradients(loss, w)`` in a body, where ``loss`` is a row of ``losses`` that were computed from
-``w`` outside, goes from the row to ``losses``, and on through the graph around. The same holds for
-a tape that is still recording around the map. A row is a placeholder of the body's graph, which no
-derivative would leave: it is linked here with the tensor that it is a row of.
+An example is ``tf.gradients(loss, w)`` in a body, where ``loss`` is a row of ``losses`` that were
+computed from ``w`` outside. It goes from the row to ``losses``, and on through the outer graph. The
+same holds for a tape that is still recording around the map. A row is a placeholder of the body's
+graph, which no derivative would leave. Here the row is linked with the tensor that it is a row of.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def may_be_needed(fn: Callable[..., Any], outside: Sequence[tf.Tensor | None]) -
 
 
 def linked(row: tf.Tensor, whole: tf.Tensor | None, index: tf.Tensor) -> tf.Tensor:
-    """A row of the body whose derivatives go on to those of the tensor that it is a row of.
+    """A row of the body whose derivatives go on to the tensor that it is a row of.
 
     Args:
       row: the placeholder of the body.
-      whole: the tensor outside, of which ``row`` is row ``index``; None: there is nothing to link.
+      whole: the tensor outside, of which ``row`` is row ``index``; None if there is none to link.
       index: int32 scalar, the iteration number.
     """
     if whole is None or not has_gradient(whole):

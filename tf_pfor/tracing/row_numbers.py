@@ -1,4 +1,4 @@
-"""Which axes of a call's arguments have the number of rows, so that one trace takes any number."""
+"""The axes of a call's arguments that have the number of rows: one trace takes any number."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Shape = tuple[int | None, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rows:
-    """Where the number of rows stands.
+    """The places of the number of rows.
 
     Attributes:
-      leaves: arguments, each with the axis that has the number; None for one that all rows share.
+      leaves: arguments, each with the axis that has the number; None if all rows share it.
       are_seen: whether the user's function gets all rows at once, and could ask for their number.
     """
 
@@ -65,7 +65,7 @@ class Rows:
 
 
 def in_front(*arguments: Any, shared: Any = (), are_seen: bool = False) -> Rows:
-    """Of arguments with the rows on axis 0, and of some that all rows share."""
+    """The places for arguments with the rows on axis 0, and for arguments that all share."""
     of = [(x, None if are_seen and _is_scalar(x) else 0) for x in _leaves(arguments)]
     return Rows([*of, *((x, None) for x in _leaves(shared))], are_seen)
 

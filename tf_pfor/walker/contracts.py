@@ -1,11 +1,12 @@
-"""What each layout promises, as one table that runs.
+"""The promises of each layout, as one table that runs.
 
-``CONTRACTS`` has the clauses of each class of values: what its shape, its dtype, its forms, its
-lengths and the graph of its tensors must be. In all tests every value that a converter, a loop or
-a branch returns, and every one that a body begins with, is held against the clauses of its class
-and of the classes above it (``TF_PFOR_CONTRACTS=1``; else nothing is checked and nothing paid).
+``CONTRACTS`` has the clauses of each class of values: on its shape, its dtype, its forms, its
+lengths and the graph of its tensors. All tests check every value that a converter, a loop or a
+branch returns, and every value that a body begins with. A value is checked against the clauses of
+its class and of the classes above it (``TF_PFOR_CONTRACTS=1``; else nothing is checked and nothing
+paid).
 
-A clause emits nothing: of a tensor that is emitted when it is read, only what is made is looked at.
+A clause emits nothing: a tensor that is emitted when it is read is checked only if it was read.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ ARE_CHECKED = os.environ.get("TF_PFOR_CONTRACTS", "") not in ("", "0")
 
 
 class Place(NamedTuple):
-    """Where a value is: for ops of ``graph``, in a loop of ``length`` rows.
+    """The place of a value: for ops of ``graph``, in a loop of ``length`` rows.
 
-    None where the length is unknown, and where tensors may be of any graph: what a body captures.
+    The length is None if it is unknown. The graph is None where tensors may be of any graph, as
+    tensors that a body captures.
     """
 
     graph: Any
@@ -136,7 +138,7 @@ def _is_vector(tensor: tf.Tensor | None, dtype: tf.DType, size: Any) -> bool:
 
 
 def _is_count(size: Any) -> bool:
-    """Whether it is an int, or a scalar int32 tensor."""
+    """Whether a size is an int, or a scalar int32 tensor."""
     if isinstance(size, tf.Tensor):
         return size.dtype == tf.int32 and _agree(dims(size), ())
     return isinstance(size, (int, np.integer)) and int(size) >= 0

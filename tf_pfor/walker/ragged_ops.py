@@ -1,4 +1,4 @@
-"""What an op becomes that reads rows of different shapes: a rule of its kind, or a loop."""
+"""Results of ops that read rows of different shapes: by a rule of their kind, or by a loop."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def known_forms(op: tf.Operation, values: Sequence[Value], emit: Emitter) -> lis
 def from_source(
     op: tf.Operation, inputs: Inputs, walker: Any, reason: str, otherwise: Any
 ) -> tuple[Results | None, str]:
-    """What becomes without a loop of an op whose results differ in shape; and why it needs one.
+    """The results, without a loop, of an op whose results differ in shape; else why it loops.
 
     Args:
       op: the op, which no rule takes.
       inputs: its inputs.
-      walker: what converts it.
-      reason: why no rule takes it.
-      otherwise: makes it of one shape, checked when it runs, of a ``PastEdge``.
+      walker: the walker that converts it.
+      reason: the reason why no rule takes it.
+      otherwise: for a ``PastEdge``: makes a result of one shape, checked at run time.
     """
     missing: list[tf.Operation] = []
 

@@ -1,8 +1,8 @@
 """The walker: turns the ops of a body into ops that run all iterations at once.
 
-papers/000 section 3.5, with one difference: it *pulls*. It starts from what is asked for and
-goes depth-first over inputs and control inputs, so that what nobody needs is never converted
-and custom gradients can ask for more later.
+The walker follows Agarwal and Ganichev (2019), with one difference: it *pulls*. It starts from the
+tensors that are asked for, and goes depth-first over inputs and control inputs. So ops that nobody
+needs are never converted, and custom gradients can ask for more later.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Walker:
         self._done: dict[Any, list[tf.Operation]] = {}  # op -> what it became
         self._failed: set[Any] = set()
         self._tiled: dict[int, tuple[Value, Value]] = {}
-        self.memo: dict[Any, Any] = {}  # of this walker and those of the functions it enters
+        self.memo: dict[Any, Any] = {}  # of this walker and of the functions that it enters
         self.graph: Any = None  # the body's graph, once an op of it was converted
         self._inner: dict[tf.Operation, list[tf.Operation]] = {}  # op -> those inside its loop
         self._asked: tuple[tf.Tensor, ...] = ()
@@ -97,7 +97,7 @@ class Walker:
         return [self._values[_key(t)] for t in tensors]
 
     def value_of(self, tensor: tf.Tensor) -> Value | None:
-        """What a tensor of the body has become; None if it was not converted."""
+        """The value of a tensor of the body; None if it was not converted."""
         return self._values.get(_key(tensor))
 
     def is_asked(self, tensor: tf.Tensor) -> bool:
@@ -175,7 +175,7 @@ class Walker:
         return child
 
     def done(self, operations: Iterable[tf.Operation]) -> list[tf.Operation]:
-        """What converted operations became."""
+        """The operations that converted operations became."""
         return [made for o in operations for made in self._done[o]]
 
     # Walking --------------------------------------------------------------
@@ -409,7 +409,7 @@ class Walker:
     def fall_back(
         self, op: tf.Operation, inputs: Inputs, reason: str, otherwise: Any = None
     ) -> Results:
-        """What an op becomes that no rule takes, for that reason."""
+        """The results of an op that no rule takes, for that reason."""
         results, reason = ragged_ops.from_source(op, inputs, self, reason, otherwise)
         if results is not None:
             return results

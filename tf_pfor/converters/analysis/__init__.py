@@ -1,6 +1,7 @@
-"""What the graph of a body tells before anything is converted.
+"""Facts that the graph of a body tells before anything is converted.
 
-What the variants hold, which variables a loop's graph changes and how often it runs, and what
-may run for rows that are not active. It may import `core` and `layouts`; every other room of
-converters may import it. What emits an op does not belong here.
+The facts are the content of variants, and the ops that may run for rows that are not active. For
+loops they are the variables that the graph changes, and the number of trips. The room may import
+`core` and `layouts`; every other room of converters may import it. Code that emits an op does not
+belong here.
 """

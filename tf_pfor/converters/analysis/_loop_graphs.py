@@ -1,4 +1,4 @@
-"""What the graph of a loop's body tells of its variables."""
+"""Facts on the variables of a loop, from the graph of its body."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ READS_OF_LISTS = ("TensorListGetItem", "TensorListPopBack")
 
 
 def source(tensor: tf.Tensor) -> tf.Tensor:
-    """What an Identity without control inputs passes on."""
+    """The tensor behind any Identity ops without control inputs."""
     while tensor.op.type == "Identity" and not tensor.op.control_inputs:
         tensor = tensor.op.inputs[0]
     return tensor
 
 
 def value_of(tensor: tf.Tensor) -> tf.Tensor:
-    """What an Identity passes on, also after side effects."""
+    """The tensor behind any Identity ops, also after side effects."""
     while tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]
     return tensor
@@ -96,7 +96,7 @@ def _as_long(i: int, k: int | None, start: Sequence[tf.Tensor]) -> bool:
 
 
 def length_of(tensor: tf.Tensor) -> int | None:
-    """How many items a list has that was just made, None if that is not known."""
+    """The number of items of a list that was just made, None if it is not known."""
     while tensor.op.type in _SAME_LENGTH and not _resizes(tensor.op):
         tensor = tensor.op.inputs[0]
     if tensor.op.type == _SCATTER:
@@ -111,7 +111,7 @@ def length_of(tensor: tf.Tensor) -> int | None:
 
 
 def _scattered_length(op: tf.Operation) -> int | None:
-    """How long a list is after a scatter into it, if what tells is known."""
+    """The length of a list after a scatter into it, if the length before and places are known."""
     known, places = length_of(op.inputs[0]), _tf.static_value(op.inputs[2])
     if known is None or places is None:
         return None
@@ -210,7 +210,7 @@ def is_pushed(graph: Any, i: int) -> bool:
 
 
 def only_pushed(graph: Any, i: int) -> tf.Tensor | None:
-    """What each trip pushes to list ``i``, if that is all that happens to it."""
+    """The item that each trip pushes to list ``i``, if nothing else happens to the list."""
     given, tensor, pushed = graph.inputs[i], graph.outputs[i], None
     while tensor is not given:
         op = tensor.op
@@ -225,7 +225,7 @@ def only_pushed(graph: Any, i: int) -> tf.Tensor | None:
 
 
 def pushes(graph: Any, i: int) -> int:
-    """How many elements a trip adds to list ``i``, which ``is_pushed``."""
+    """The number of elements that a trip adds to list ``i``, which ``is_pushed``."""
     tensor, count = graph.outputs[i], 0
     while tensor is not graph.inputs[i]:
         tensor = list_before(tensor)
@@ -239,7 +239,7 @@ def effects(graph: Any) -> list[tf.Operation]:
 
 
 class Reach:
-    """Which inputs of a function graph an op depends on.
+    """The inputs of a function graph that an op depends on.
 
     Args:
       graph: the function graph.
@@ -273,13 +273,13 @@ class Reach:
 def most_trips(
     cond: Any, body: Any, inputs: Sequence[tf.Tensor], start: dict[int, int]
 ) -> int | None:
-    """How many trips a loop makes at most, as far as its predicate tells: ``t < min(k, 100)``.
+    """The most trips that a loop makes, as far as its predicate tells: ``t < min(k, 100)``.
 
     Args:
       cond: the graph of the predicate.
       body: the graph of the body.
-      inputs: of the loop; what no trip changes may have a bound.
-      start: what is known of the loop's variables before the first trip.
+      inputs: the inputs of the loop; an input that no trip changes may have a bound.
+      start: the known values of the loop's variables before the first trip.
     """
     passed = pass_through(body)
     fixed = {i: start[i] for i in passed if i in start}
@@ -340,13 +340,13 @@ _GREATER = ("Greater", "GreaterEqual")
 
 
 def place_of(graph: Any, tensor: tf.Tensor) -> int | None:
-    """Which input of the function a tensor is."""
+    """The number of the input of the function that a tensor is."""
     tensor = source(tensor)
     return next((i for i, t in enumerate(graph.inputs) if t is tensor), None)
 
 
 def _origin(tensor: tf.Tensor, given: _Given) -> tf.Tensor:
-    """Where a tensor of a branch comes from, through Identities and out of the branch."""
+    """The origin of a tensor of a branch, through Identities and out of the branch."""
     tensor = source(tensor)
     while id(tensor) in given:
         tensor = source(given[id(tensor)])
@@ -371,7 +371,7 @@ def _value(graph: Any, tensor: tf.Tensor, fixed: dict[int, int]) -> int | None:
 
 
 def _step(body: Any, i: int, fixed: dict[int, int]) -> int | None:
-    """What each trip adds to variable ``i``: a positive constant."""
+    """The positive constant that each trip adds to variable ``i``; None if there is none."""
     tensor = value_of(body.outputs[i])
     if tensor.op.type not in ("Add", "AddV2"):
         return None

@@ -1,8 +1,8 @@
-"""What may run for rows that do not take a branch, or have left a loop.
+"""Ops that may run for rows that do not take a branch, or have left a loop.
 
 Such results are thrown away by a select. That is right only if the ops cannot fail and if their
-gradients are finite: the gradient of a select is zero for what it throws away, and zero times an
-infinite derivative is NaN.
+gradients are finite. The gradient of a select is zero for results that it throws away, and zero
+times an infinite derivative is NaN.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the variants of the body are: lists of what, optionals of what.
+"""The kinds of the body's variants: lists or optionals, and their content.
 
-TensorFlow does not tell it of those that were taken out of others; it follows from the ops that
-make and use them.
+TensorFlow does not tell the kind of a variant that was taken out of another variant. The kind
+follows from the ops that make and use the variant.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ BRANCHES = ("Case", "If", "StatelessCase", "StatelessIf")
 def kind_of(
     call: Call, tensor: tf.Tensor, path: Path = (), within: Calls | None = None
 ) -> Kind | None:
-    """What a variant is, or one in it; None if nobody was seen to use it.
+    """The kind of a variant, or of a variant in it; None if nobody was seen to use it.
 
     Args:
       call: any op of the body.
       tensor: a variant of the body.
-      path: from it to the one that is asked for.
-      within: which call of the function that it is in is meant; by default the one that is being
+      path: the path from it to the variant that is asked for.
+      within: the call of the function around the variant; by default the call that is being
         converted.
     """
     inside = calls_around(call, tensor.graph) if within is None else within
@@ -157,7 +157,7 @@ def _find_kept(call: Call, handle: tf.Tensor) -> np.ndarray | None:
 
 
 def _find_kept_as(call: Call, tensor: tf.Tensor, within: Calls) -> np.ndarray | None:
-    """What is put into an optional, as the component that is read as ``tensor``."""
+    """The constant that is put into an optional as the component that is read as ``tensor``."""
     path: Path = ((_branch_of(tensor.graph, within), tensor.value_index),)
     ends = list[tf.Tensor]()
     for _ in _uses(call, tensor.op.inputs[0], path, within, ends=ends):
@@ -192,11 +192,11 @@ _T = TypeVar("_T")
 
 
 class _Search:
-    """What was found, and the conditionals whose results are being looked at.
+    """Results found so far, and the conditionals whose results are being looked at.
 
-    A search that comes back to one of these does not look at it again. What it finds is kept if it
-    came back to none but those that it has opened itself, and if it is about a tensor of the body:
-    a graph that is being made may tell more later.
+    A search that comes back to such a conditional does not look at it again. A result is kept if
+    the search came back only to conditionals that it has opened itself. The result must also be
+    about a tensor of the body: a graph that is being made may tell more later.
     """
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ class _Search:
         self._came_back_to: float = math.inf  # the first of those
 
     def once(self, call: Call, key: tuple[Any, ...], find: Callable[[], _T]) -> _T:
-        """What ``find`` finds, or has found, about an output of the op ``key[1]``."""
+        """The result of ``find``, now or before, about an output of the op ``key[1]``."""
         if key in self._found:
             return self._found[key]
         before, self._came_back_to = self._came_back_to, math.inf
@@ -218,7 +218,7 @@ class _Search:
         return found
 
     def inside(self, op: tf.Operation, find: Callable[[], _T]) -> _T | None:
-        """What ``find`` finds, which looks into a conditional; None within itself."""
+        """The result of ``find``, which looks into a conditional; None within itself."""
         if op in self._open:
             self._came_back_to = min(self._came_back_to, self._open.index(op))
             return None
@@ -234,7 +234,7 @@ def _search(call: Call) -> _Search:
 
 
 def _of_branches(call: Call, op: tf.Operation, k: int, within: Calls) -> list[Kind | None] | None:
-    """What output ``k`` of each branch is; None where that is being looked at."""
+    """The kind of output ``k`` of each branch; None where it is being looked at."""
     ends = [graph.outputs[k] for graph in functions_of_branches(op)]
     inside = (*within, op)
     return _search(call).inside(op, lambda: [kind_of(call, t, (), inside) for t in ends])
@@ -243,12 +243,12 @@ def _of_branches(call: Call, op: tf.Operation, k: int, within: Calls) -> list[Ki
 def uses(
     call: Call, tensor: tf.Tensor, path: Path = (), *, is_sure: bool = False, is_list: bool = False
 ) -> Iterator[tuple[tf.Operation, tf.Tensor]]:
-    """The ops that make or read what stands at ``path`` in a variant, and what they call it.
+    """The ops that make or read the value at ``path`` in a variant, and their tensor of it.
 
-    With ``is_sure`` not those that may be about another one: what is read from an optional may
-    have been put there as any of its alternatives, a function may be called elsewhere. With
-    ``is_list`` the variant is a list, and so what all branches of a conditional return where it
-    does.
+    With ``is_sure`` ops that may be about another value are left out. The value read from an
+    optional may have been put there as any of its alternatives; a function may be called elsewhere.
+    With ``is_list`` the variant is a list. If a conditional returns it, the results of all
+    branches are lists.
     """
     within = calls_around(call, tensor.graph)
     for op, same, _ in _uses(call, tensor, path, within, is_sure=is_sure, is_list=is_list):
@@ -352,7 +352,7 @@ def _used_as(op: tf.Operation, tensor: tf.Tensor) -> Kind | None:
 
 
 def _by_branch(call: Call, op: tf.Operation, k: int, within: Calls) -> Kind | None:
-    """What output ``k`` of a conditional is: as an optional those of all branches."""
+    """The kind of output ``k`` of a conditional; an optional has the kinds of all branches."""
     found: list[tuple[tf.DType, ...]] = []
     for kind in _of_branches(call, op, k, within) or [None]:
         if isinstance(kind, tf.DType):
@@ -364,7 +364,7 @@ def _by_branch(call: Call, op: tf.Operation, k: int, within: Calls) -> Kind | No
 
 
 def _counts(call: Call, op: tf.Operation, k: int, within: Calls) -> list[int]:
-    """How many alternatives each branch of a conditional returns as output ``k``."""
+    """The number of alternatives that each branch of a conditional returns as output ``k``."""
     kinds = _of_branches(call, op, k, within) or ()
     return [len(kind) if isinstance(kind, tuple) else 1 for kind in kinds]
 
@@ -419,7 +419,7 @@ def functions_of_branches(op: tf.Operation) -> list[Any]:
 def _across(
     call: Call, op: tf.Operation, tensor: tf.Tensor, path: Path, within: Calls, is_list: bool
 ) -> Iterator[tuple[tf.Tensor, Path]]:
-    """What ``tensor`` is inside of the functions of ``op``."""
+    """The tensors that ``tensor`` is inside of the functions of ``op``."""
     is_cond, is_loop = op.type in BRANCHES, "While" in op.type
     functions = functions_of_branches(op) if is_cond else _tf.functions_of(op)
     inputs, outputs = list(op.inputs)[int(is_cond) :], list(op.outputs)
@@ -452,7 +452,7 @@ def _across(
 def _outside(
     call: Call, op: tf.Operation, tensor: tf.Tensor, path: Path, within: Calls, is_list: bool
 ) -> Iterator[tuple[tf.Tensor, Path]]:
-    """What ``tensor`` is outside of the function it is in, which ``op`` calls."""
+    """The tensors that ``tensor`` is outside of its function, which ``op`` calls."""
     graph = tensor.graph
     is_cond = op.type in BRANCHES
     inputs, outputs = list(op.inputs)[int(is_cond) :], list(op.outputs)

@@ -1,8 +1,8 @@
-"""Conditionals of which TensorFlow says a wrong shape: refused, since more than them is wrong.
+"""Conditionals with a wrong shape in TensorFlow: refused, since other shapes are wrong, too.
 
-Under a tape TensorFlow adds outputs to a conditional, and says then of all the shapes that its
-first branch has. Where a function is made of it, as by a tape around a tape, these shapes are
-those of the results, and the gradients that are traced after it have them as constants.
+Under a tape TensorFlow adds outputs to a conditional. Then it gives all outputs the shapes of the
+first branch. A tape around a tape makes a function of the conditional, whose results have these
+shapes. The gradients that are traced after it have the shapes as constants.
 """
 
 from __future__ import annotations

@@ -319,7 +319,7 @@ def _answer(at: Range, reach: Reach, size: int | None) -> tuple[np.ndarray, np.n
 
 
 def _kept_inside(call: Call, x: Value, axis: int, at: tf.Tensor, reach: Reach) -> tf.Tensor:
-    """Where ranges begin, after a check that they are inside; XLA, which has none, moves them."""
+    """The begins of ranges, checked to lie inside; XLA, which has no check, moves them."""
     emit, dtype = call.emit, at.dtype
     last = emit.constant((reach.count - 1) * reach.stride, dtype)
     size = as_dtype(call, emit.dim(x.tensor, axis + (1 if x.is_stacked else 0)), dtype)
@@ -382,10 +382,10 @@ def with_row(call: Call, indices: Value) -> tf.Tensor:
 
 
 def moved_ids(call: Call, ids: Value, count: Dim) -> tf.Tensor:
-    """Ids, [n, ...], of things of which each row has ``count``: those of row i moved by i*count.
+    """Ids, [n, ...], of which each row has ``count`` different ones: row i moved by i*count.
 
-    Negative ids become -1 and ids from ``count`` on become n*count, the first that no row has:
-    what is out of range stays so.
+    Negative ids become -1. Ids from ``count`` on become n*count, the first id that no row has. So
+    ids out of range stay out of range.
     """
     emit, dtype = call.emit, ids.dtype
     size, rank = as_dtype(call, count, dtype), call.require_rank(ids, "the ids")

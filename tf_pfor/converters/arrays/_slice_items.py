@@ -1,4 +1,4 @@
-"""What a StridedSlice says: one item for each axis, and the same slice of a stacked tensor."""
+"""The items of a StridedSlice, one for each axis, and the same slice of a stacked tensor."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def items_of(call: Call, rank: int) -> list[Item]:
 
 
 def _spans(call: Call) -> list[int | None] | None:
-    """How far each end is behind its begin, where that is known of numbers that are not."""
+    """The distance from each begin to its end, where it is known although both are not."""
     begins, ends = (forms(t) for t in call.op.inputs[1:3])
     if begins is None or ends is None:
         return None

@@ -59,7 +59,7 @@ def batch_to_space(call: Call, input: Value, *_: Value) -> Any:
 
 
 def _places(call: Call) -> int:
-    """How many places a block has."""
+    """The number of places of a block."""
     if call.op_type in ("BatchToSpace", "SpaceToBatch"):
         return call.attr("block_size") ** 2
     return size_of(call.constant("block_shape"))

@@ -150,7 +150,7 @@ _INDEX_DEPTH = 7
 def _with_row(call: Call, indices: Value, rank: int | None = None) -> tf.Tensor:
     """Index vectors with the number of the row in front: [n, ..., m] -> [n, ..., 1 + m].
 
-    An unknown m is at most ``rank``, that of what is indexed.
+    An unknown m is at most ``rank``, the rank of the tensor that is indexed.
     """
     call.require_rank(indices, "'indices'")
     shape = indices.inner_shape

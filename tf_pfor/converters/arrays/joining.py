@@ -63,7 +63,7 @@ def concat_grid(call: Call, inputs: list[Value]) -> Any:
 
 
 def _grid(call: Call, name: str, rank: int) -> tuple[list[int], list[int]]:
-    """How many blocks there are along each axis, and how much of the last ones is padding."""
+    """The number of blocks along each axis, and the size of the padding in the last blocks."""
     return call.attr(name), call.attr("paddings") or [0] * rank
 
 

@@ -141,7 +141,7 @@ def _not_negative(call: Call, paddings: Value) -> tf.Tensor:
 
 
 def _is_of_slice(paddings: tf.Tensor) -> bool:
-    """Whether paddings are those of a gradient: they begin where a Slice begins."""
+    """Whether paddings belong to a gradient: they begin where a Slice begins."""
     if paddings.op.type != "ConcatV2":
         return False
     first = paddings.op.inputs[0]

@@ -39,14 +39,14 @@ def _count(call: Call, name: str) -> Dim:
 
 
 def _moved(call: Call, name: str, count: Dim) -> tf.Tensor:
-    """The ids ``name``, flat: [n * k], those of row i in [i*count, (i+1)*count).
+    """The ids ``name``, flat: [n * k]; ids of row i are in [i*count, (i+1)*count).
 
-    Negative ids become -1 and ids from ``count`` on become n*count, the first that no row has.
+    Negative ids become -1 and ids from ``count`` on become n*count, the first id that no row has.
 
     Args:
       call: the call.
       name: an integer input of any shape, stacked or not.
-      count: how many ids a row may have.
+      count: the number of different ids of a row.
     """
     ids, emit = call.inputs[name], call.emit
     assert isinstance(ids, Value)

@@ -347,7 +347,7 @@ def lin_space(call: Call, start: Value, stop: Value, num: Value) -> Any:
 
 @RegisterPFor("BroadcastGradientArgs", ())
 def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
-    """As it is; constants where both shapes are, which gradients reduce by."""
+    """Kept unchanged; the results are constants if both shapes are: gradients reduce by them."""
     first, second = s0.constant, s1.constant
     if first is None or second is None:
         return [Value.unstacked(t) for t in call.rebuild()]

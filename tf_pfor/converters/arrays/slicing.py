@@ -154,7 +154,10 @@ def _large_window(call: Call, x: Value, items: list[Item | None]) -> Value | Non
 
 
 def _by_windows(call: Call, copy: Any, firsts: Sequence[Any]) -> Value:
-    """What ``copy`` makes of begins int32 [n, rank]: numbers [n] or [] for an axis, None for 0."""
+    """The result of ``copy`` for begins int32 [n, rank].
+
+    ``firsts`` has numbers [n] or [] for an axis, None for 0.
+    """
     call.note("a large window: copied row by row on a CPU, else gathered")
     graph, before = call.emit.graph, len(call.emit.graph.get_operations())
     with graph.as_default():

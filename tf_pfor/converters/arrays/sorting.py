@@ -16,7 +16,7 @@ from tf_pfor.core.values import Value
 
 @RegisterPFor("TopKV2", ("input",), attrs=("sorted",))
 def top_k(call: Call, input: Value, k: Value) -> Any:
-    """Of the last axis, for any leading axes."""
+    """The kernel works on the last axis, for any leading axes."""
     lead = leading(call, [input], call.require_rank(input) - 1)
     values, indices = call.rebuild(input=lead.tensors[0])
     return [
@@ -37,14 +37,14 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
     ),
 )
 def approximate_top_k(call: Call, input: Value) -> Any:
-    """Of one axis; an axis that counts from the front moves by one."""
+    """The kernel works on one axis; an axis that counts from the front moves by one."""
     axis = call.attr("reduction_dimension")
     return call.rebuild(reduction_dimension=axis if axis < 0 else axis + 1)
 
 
 @RegisterPFor("NthElement", ("input",), attrs=("reverse",))
 def nth_element(call: Call, input: Value, n: Value) -> Any:
-    """Of the last axis, for any leading axes."""
+    """The kernel works on the last axis, for any leading axes."""
     lead = leading(call, [input], call.require_rank(input) - 1)
     return lead.result(call.rebuild(input=lead.tensors[0]))
 

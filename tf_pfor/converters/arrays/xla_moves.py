@@ -159,7 +159,7 @@ def xla_scatter(call: Call, operand: Value, scatter_indices: Value, updates: Val
 
 
 def _one_row(call: Call) -> int:
-    """How many rows a slice has where there may be none."""
+    """The number of rows of a slice of one row: 0 if there are no rows."""
     return 0 if call.loop.static_length == 0 else 1
 
 

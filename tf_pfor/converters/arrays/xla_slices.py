@@ -1,4 +1,4 @@
-"""What TensorFlow makes of the gradient of a slice under jit_compile, and the gradient of that."""
+"""TensorFlow's gradient of a slice under jit_compile, and the gradient of this gradient."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def xla_dynamic_update_slice(call: Call, input: Value, update: Value, indices: V
 
 
 def _gradient(op: tf.Operation, upstream: tf.Tensor) -> list[Any]:
-    """What flows back into the tensor is zero where the slice is, and what into the slice is there.
+    """The gradients: of the tensor ``upstream`` with zeros in the slice, of the slice that part.
 
-    TensorFlow has none: a third derivative of ``tf.concat`` under jit_compile needs it.
+    TensorFlow has no such gradient: a third derivative of ``tf.concat`` under jit_compile needs it.
     """
     update, indices = op.inputs[1:]
     shape = tf.shape(update)

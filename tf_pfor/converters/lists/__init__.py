@@ -1,8 +1,8 @@
 """Converters of TensorLists and Optionals: TensorArrays, kept tensors.
 
-Lists of rows with lengths of their own, and lists and optionals that are kept in lists. It
-may import `converters/analysis`, `layouts` and `core`; all other rooms of converters may
-import it. How loops and branches carry lists belongs into `converters/control_flow`.
+The room has lists whose length differs per row, and lists and optionals that are kept in lists. It
+may import `converters/analysis`, `layouts` and `core`; all other rooms of converters may import it.
+Code that carries lists through loops and branches belongs into `converters/control_flow`.
 """
 
 from tf_pfor.converters.lists import (

@@ -1,8 +1,8 @@
-"""Lists of which the rows differ in length, and to which trips push, under XLA.
+"""Variable-length lists to which trips push, under XLA.
 
-XLA cannot make a list longer. So the list is set aside, the trips push to an empty one, all rows in
-one place, and after the loop the items of each row follow those that it had. TensorFlow's gradient
-of a loop that pops a list is such a loop: it pushes to the list that the pops have left.
+XLA cannot make a list longer. So the list is set aside, and the trips push to an empty list, all
+rows in one place. After the loop the new items of each row follow its old items. TensorFlow's
+gradient of a loop that pops a list is such a loop: it pushes to the list that the pops have left.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def set_aside(
     passed: Collection[int],
     most: int | tf.Tensor | None,
 ) -> tuple[list[Value], dict[int, Value]]:
-    """The inputs of a loop, with empty lists in place of those that are set aside, and these.
+    """The inputs of a loop with empty lists in some places, and the lists that were set aside.
 
     Args:
       call: the loop.
       args: its inputs.
-      graph: of the body.
-      cond: of the condition.
+      graph: the graph of the body.
+      cond: the graph of the condition.
       passed: the positions of variables that are the same in all trips.
-      most: how many trips there are at most, which is the room of the empty lists; None if that
-        is not known: nothing is set aside then.
+      most: the largest number of trips, which is the room of the empty lists. If it is None,
+        nothing is set aside.
     """
     out, aside = list(args), dict[int, Value]()
     if most is None or not _tf.in_xla_context(call.emit.graph):
@@ -66,7 +66,7 @@ def set_aside(
 
 
 def on_top(call: Call, below: Value, above: Value) -> Value:
-    """The list ``below`` that was set aside, with each row's items of ``above`` behind its own."""
+    """The list ``below`` that was set aside; in each row the items of ``above`` follow."""
     emit, below, above = call.emit, from_zero(call, below), from_zero(call, above)
     rows, own, more = rows_of(below), lengths_of(call, below), known_lengths(above)
     assert rows is not None
@@ -88,7 +88,7 @@ def on_top(call: Call, below: Value, above: Value) -> Value:
 
 
 def most_pops(call: Call, args: Sequence[Value], graph: Any) -> tf.Tensor | None:
-    """How many items a list that trips pop has room for, under XLA: there are no more trips."""
+    """The room of a list that trips pop, under XLA: there are no more trips than that."""
     if not _tf.in_xla_context(call.emit.graph):
         return None
     lists = (Layout.STACKED_LIST, Layout.UNSTACKED)

@@ -1,8 +1,8 @@
-"""Lists and optionals that all rows share, made again so that each row has its own.
+"""Lists and optionals that all rows share, made again with a copy for each row.
 
-Only where it cannot be seen how they were made (``_lists.stack_list``): they come out of a
-function, a loop or a container. All that is in them is repeated, containers hold packs then
-(``_row_packs``). So do lists of lists of all rows, once they get one of some rows.
+This is done only where their making cannot be seen (``_lists.stack_list``): they come out of a
+function, a loop or a container. Everything in them is repeated; containers hold packs then
+(``_row_packs``). Lists of lists of all rows hold packs, too, once they get a list of some rows.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _of_unknown_shape(call: Call, handle: tf.Tensor, dtype: tf.DType) -> Value:
 def is_zeros(handle: tf.Tensor) -> bool:
     """Whether a list outside of the body is ZerosLike of another one.
 
-    A tape has a function make what its gradient takes for that of a list which nobody read.
+    A tape has a function make such zeros, which stand for the gradient of a list that nobody read.
     """
     if not tf.is_symbolic_tensor(handle):
         return False
@@ -118,14 +118,14 @@ def is_zeros(handle: tf.Tensor) -> bool:
 
 
 def _items(handle: tf.Tensor, dtype: tf.DType, size: Dim) -> tf.Tensor:
-    """[T, size, ...], what is in a list that is not empty, in the current graph."""
+    """The items [T, size, ...] of a list that is not empty, in the current graph."""
     dense = padded_stack(Emitter(), handle, np.int32(-1), dtype)  # [T, ...]
     shape = tf.shape(dense)
     return tf.broadcast_to(tf.expand_dims(dense, 1), tf.concat([shape[:1], [size], shape[1:]], 0))
 
 
 def _spread_full(handle: tf.Tensor, dtype: tf.DType, size: Dim) -> tf.Tensor:
-    """The list of [size, ...] of one that is not empty, in the current graph."""
+    """The list of items [size, ...] of a list that is not empty, in the current graph."""
     made = tf.raw_ops.TensorListFromTensor(tensor=_items(handle, dtype, size), element_shape=-1)
     return unpadded(Emitter(), made, handle)
 
@@ -165,12 +165,12 @@ def _spread(handle: tf.Tensor, dtype: tf.DType, size: Dim) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Container:
-    """What is to be made of a container, and of all that is in it.
+    """A container that is to be made for rows, with everything in it.
 
     Attributes:
       call: any op of the body.
       tensor: the container in the body.
-      size: how many rows what is in it shall have.
+      size: the number of rows that its content shall have.
       is_stacked: whether its tensors are [size, ...] already.
     """
 
@@ -183,8 +183,8 @@ class _Container:
         """A list or an optional in the current graph, and where the list ends (its alternative).
 
         Args:
-          handle: what it is made of.
-          path: where that stands in the container.
+          handle: the handle that it is made of.
+          path: the place of the handle in the container.
         """
         kind = kind_of(self.call, self.tensor, path)
         if kind is None:
@@ -241,7 +241,7 @@ class _Container:
         return tf.raw_ops.OptionalFromValue(components=made)
 
     def _structure(self, types: Sequence[tf.DType], path: Path, branch: int) -> Any:
-        """What an alternative of an optional holds, down to the tensors."""
+        """The content of an alternative of an optional, down to the tensors."""
 
         def of(path: Path) -> Any:
             kind = kind_of(self.call, self.tensor, path)
@@ -267,7 +267,7 @@ def _many(tensor: tf.Tensor, size: Dim) -> tf.Tensor:
 
 
 def _branch_taken(handle: tf.Tensor, count: int) -> tf.Tensor | None:
-    """Which of ``count`` branches has made a tensor, None if that is not known."""
+    """The number of the branch, of ``count``, that has made a tensor; None if not known."""
     op = _origin(handle).op
     if op.type not in BRANCHES or len(_tf.functions_of(op)) != count:
         return None
@@ -317,7 +317,7 @@ def in_body(call: Call, handle: tf.Tensor) -> tf.Tensor:
 
 
 def _origin(tensor: tf.Tensor) -> tf.Tensor:
-    """What a tensor passes on, also out of functions that have captured it."""
+    """The tensor that a tensor passes on, also out of functions that have captured it."""
     while True:
         tensor = source(tensor)
         captures = getattr(tensor.graph, "captures", ())

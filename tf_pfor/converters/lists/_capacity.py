@@ -1,4 +1,4 @@
-"""What XLA must know of lists before running: the room that those of gradients get; items."""
+"""Facts that XLA needs of lists before running: the room of gradients' lists, and items."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ _OF_SHAPES = ("Rank", "Shape", "ShapeN", "Size", "TensorListLength")
 
 
 def most_of_all_rows(call: Call, value: Value, room: tf.Tensor) -> tf.Tensor:
-    """int32 []: the largest of all rows, also where some are active only.
+    """int32 []: the largest number of all rows, also where only some rows are active.
 
-    Under XLA what the active rows have is not known before running. So it is computed again, of
-    what all rows had before the loops and branches around.
+    Under XLA the numbers of the active rows are not known before running. So the largest is
+    computed again, from the numbers of all rows before the outer loops and branches.
 
     Args:
       call: the op that asks.
-      value: what the rows have, stacked.
-      room: what the body calls it.
+      value: the numbers of the rows, stacked.
+      room: their tensor in the body.
     """
     is_fixed = _tf.in_xla_context(call.emit.graph) and not call.emit.is_trial
     if not is_fixed or call.loop.is_whole:
@@ -88,7 +88,7 @@ def most_of_all_rows(call: Call, value: Value, room: tf.Tensor) -> tf.Tensor:
 def most_trips_given(call: Call, given: Value, cond: Any) -> tf.Tensor | None:
     """The ``maximum_iterations`` of a While op, of all rows; None if it has none.
 
-    Python's loops over ranges have one. XLA may find a bound of what is no constant.
+    Python's loops over ranges have one. XLA may find a bound of a number that is no constant.
 
     Args:
       call: the While op.
@@ -113,7 +113,7 @@ def most_trips_given(call: Call, given: Value, cond: Any) -> tf.Tensor | None:
 
 
 def fixed(room: tf.Tensor) -> tf.Tensor:
-    """``room``, which must not depend on what a loop around carries."""
+    """``room``, which must not depend on the variables of an outer loop."""
     todo, seen = [room], set[Any]()
     while todo:
         t = todo.pop()
@@ -173,10 +173,10 @@ def lacks_room(arg: Value, graph: Any, i: int) -> bool:
 
 
 def item_of_unset(call: Call) -> list[int] | None:
-    """Under XLA the shape of what is written to a new list that does not say it; None otherwise.
+    """Under XLA the shape of items that are written to a new list without a shape; else None.
 
-    There a list without a shape has no items at all before the first is written, and a branch
-    that some rows take cannot be given such a one.
+    Under XLA a list without a shape has no items at all before the first is written. Such a list
+    cannot be given to a branch that some rows take.
     """
     told = call.maybe_constant("element_shape")
     if not _tf.in_xla_context(call.emit.graph) or call.attr("element_dtype") == tf.variant:

@@ -19,15 +19,15 @@ UNEQUAL = "the length of the list differs between iterations, so its stack would
 
 
 def of_one_length(call: Call, source: Value, known: int | None = None) -> Value:
-    """A list of which all rows are as long, which is checked when it runs, but not under XLA.
+    """A list whose rows all have one length, which is checked at run time, but not under XLA.
 
     Args:
-      call: what reads it.
+      call: the op that reads it.
       source: the list.
-      known: how long they must be; None if nobody says so.
+      known: the length that the rows must have; None if nothing says so.
 
     Raises:
-      CannotVectorize: if nothing says that they are.
+      CannotVectorize: if nothing says that the lengths are equal.
     """
     lengths = known_lengths(source)
     if lengths is None or rows_of(source) is None:

@@ -1,8 +1,9 @@
 """Gradients of lists that say what the lists hold.
 
 TensorFlow's shape function of AddN throws if several lists are known to hold something and nothing
-is known of the last. The gradient of a list is such a sum, over all that use it. When XLA compiles
-it, nothing is known of what conditionals and loops return, and the process ends: also for one row.
+is known of the last. The gradient of a list is such a sum, over all uses of the list. When XLA
+compiles it, nothing is known of the results of conditionals and loops. Then the process ends, also
+for one row.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _BY_ENDS = ("EmptyTensorList", "TensorListPopBack", "TensorListPushBack")
 
 
 def known_in_gradients(call: Call, args: Sequence[Value]) -> list[Value]:
-    """What a conditional or a loop is given: of the gradients that it returns XLA knows the items.
+    """The inputs of a conditional or a loop, so that XLA knows the items of returned gradients.
 
     Args:
       call: the conditional or loop.
@@ -41,7 +42,7 @@ def known_in_gradients(call: Call, args: Sequence[Value]) -> list[Value]:
 
 
 def _has_gradient(value: Value) -> bool:
-    """Whether ``value`` is a list of what has gradients, as far as is known."""
+    """Whether ``value`` is a list of items with gradients, as far as is known."""
     if not isinstance(value, StackedList):
         return False
     element = _tf.list_element(value.tensor)

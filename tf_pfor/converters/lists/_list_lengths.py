@@ -1,4 +1,4 @@
-"""How many items a list holds under XLA, where TensorListLength says how many it has room for."""
+"""The number of items of a list under XLA, where TensorListLength gives the room of the list."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SAME = ("AddN", "TensorListScatterIntoExistingList", "TensorListSetItem", "Zero
 
 
 def list_length(call: Call, handle: tf.Tensor) -> tf.Tensor:
-    """How many items a list holds: an int32 scalar.
+    """The number of items that a list holds: an int32 scalar.
 
     Raises:
       CannotVectorize: if that is not known.
@@ -47,9 +47,9 @@ def is_full(tensor: tf.Tensor, emit: Emitter) -> bool:
 
 
 def _items(tensor: tf.Tensor, emit: Emitter) -> tuple[bool, Dim] | None:
-    """Whether a list was made full and not empty, and how many items were added since.
+    """Whether a list was made full and not empty, and the number of items added since.
 
-    None where it is not known how it was made, or what was done to it.
+    None where the ops that made or changed the list are not known.
     """
     step, shown = _chain_outwards(tensor)
     made, outside = _called(shown)
@@ -77,9 +77,9 @@ def _items(tensor: tf.Tensor, emit: Emitter) -> tuple[bool, Dim] | None:
 
 
 def _called(made: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-    """What a tensor is in the function whose call made it, and what that one's are outside.
+    """The tensor in the function whose call made it, and a map from inside to outside tensors.
 
-    TensorFlow hides loops in calls when a tape in another one watches.
+    TensorFlow hides loops in calls when a tape in another function watches.
     """
     call = made.op
     if call.type not in _tf.CALLS:
@@ -107,7 +107,7 @@ def _chain_outwards(tensor: tf.Tensor) -> tuple[int, tf.Tensor]:
 
 
 def chain(tensor: tf.Tensor) -> tuple[int, tf.Tensor]:
-    """How many items the ops before ``tensor`` add, and the list that they start with."""
+    """The number of items that the ops before ``tensor`` add, and the list that they start with."""
     step, tensor = 0, value_of(tensor)
     while tensor.op.type in (*_SAME, *_STEPS) and tensor.value_index == 0:
         step += _STEPS.get(tensor.op.type, 0)
@@ -125,7 +125,7 @@ def _counts_trips(start: tf.Tensor, body: Any) -> bool:
 
 
 def declared_length(call: Call, tensor: tf.Tensor) -> int | None:
-    """How many items a list of the body has, also one that is as long as one made elsewhere.
+    """The number of items of a list of the body, also if another list gives its length.
 
     None if it is not known.
     """
@@ -164,7 +164,7 @@ def _declared(
 
 
 def _keeps_length(op: tf.Operation, k: int) -> bool:
-    """Whether list ``k`` of what may be a loop is as long after a trip as before."""
+    """Whether list ``k`` of an op that may be a loop is as long after a trip as before."""
     if op.type not in _tf.LOOPS:
         return True
     body = _tf.function_graph(op.graph, op.get_attr("body").name)

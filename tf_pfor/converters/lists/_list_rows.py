@@ -1,6 +1,6 @@
 """The rows of stacked TensorLists: reading and writing where iterations differ.
 
-Used by the converters of the list ops, and by those of conditionals and loops.
+The converters of list ops, of conditionals and of loops use it.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def masked(loop: Loop, value: Value, mask: tf.Tensor) -> Value:
 
 
 def written(loop: Loop, rows: ListRows, active: tf.Tensor) -> ListRows:
-    """Rows of which only those are written that are ``active`` (bool [n]) too."""
+    """Rows of which only rows that are ``active`` (bool [n]) are written, too."""
     emit, mask = loop.emit, active
     if rows.ids is not None:
         none = emit("Fill", emit.shape_vector([rows.size]), np.bool_(False))
@@ -266,7 +266,7 @@ def push(call: Call, target: Value, item: Value) -> Value:
 
 
 def last_places(call: Call, source: Value) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where the lists of all rows end after a pop, and where what the rows pop is: [size], [n]."""
+    """The ends of all rows' lists after a pop, and the places of popped items: [size], [n]."""
     emit, lengths = call.emit, lengths_of(call, source)
     last = emit("Sub", lengths, np.int32(1))  # [size]
     if known_rows(source).mask is not None:
@@ -288,7 +288,7 @@ def set_rows(
       call: the call.
       target: a STACKED_LIST.
       index: int32 [n], or [n, k] to write k elements in each row.
-      item: what is written, of inner shape elem or [k] + elem; repeated if invariant.
+      item: the item to write, of inner shape elem or [k] + elem; repeated if invariant.
       resizes: whether the list grows to hold all indices.
     """
     emit, many = call.emit, index.shape.rank == 2
@@ -406,7 +406,7 @@ def with_base(value: Value) -> Value:
 
 
 def carried_on(call: Call, old: Value, new: Value, made: tf.Tensor) -> Value:
-    """What a loop variable ``old`` becomes: ``new`` in the active rows, ``old`` in the others.
+    """A loop variable after a trip: ``new`` in the active rows, ``old`` in the others.
 
     Nothing is done where ``new`` was made from ``old`` by writes of the active rows; another list
     is copied into it. The body calls it ``made``.

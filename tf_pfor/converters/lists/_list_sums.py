@@ -84,7 +84,7 @@ def _sum_of_parts(call: Call, parts: Sequence[Value]) -> Value:
 def _sum_of_containers(call: Call, parts: Sequence[Value]) -> Value:
     """AddN of lists of lists, of which all but one must be zeros, or of optionals.
 
-    Whoever reads a sum of optionals reads all of them and adds what is in them.
+    Whoever reads a sum of optionals reads all of them and adds their values.
     """
     terms = [v for v in parts if ("zeros", v.cell) not in call.memo]
     if len(terms) < 2:
@@ -118,7 +118,7 @@ def _equally_long(call: Call, parts: Sequence[Value]) -> list[tf.Tensor]:
 
 
 def _whole_sum(call: Call, parts: Sequence[Value]) -> tf.Tensor:
-    """[T, size, ...]: the sum of lists that XLA cannot make longer, each with room of its own."""
+    """[T, size, ...]: the sum of lists that XLA cannot make longer, whose room differs."""
     wholes = [dense(call, v) for v in parts]
     if any(t.shape.rank is None for t in wholes):
         raise CannotVectorize("lists of items of unknown rank are added")

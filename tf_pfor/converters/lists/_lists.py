@@ -1,8 +1,8 @@
 """Stacked TensorLists: their element shapes, their rows, and how an unstacked list becomes one.
 
-The handle of a STACKED_LIST is what it was; its elements are [n] + elem (elements that are lists
+The handle of a STACKED_LIST does not change; its elements are [n] + elem (elements that are lists
 themselves are STACKED_LISTs). Where ``Value.rows`` is set, the elements hold more rows than the
-loop at hand, or lists of different lengths: see ``ListRows``. docs/decisions/0005 has the why.
+loop at hand, or lists of different lengths: see ``ListRows``. docs/decisions/0005 has the reasons.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def list_rule(
 def stack_list(call: Call, value: Value) -> Value:
     """``value`` as a list of stacked elements.
 
-    A list that was emitted unstacked is emitted again with stacked elements, op by op back to
-    where it was made: elements that were never written stay so, and nothing is copied when it
-    runs. (TensorFlow drops the unstacked ops if nobody else needs them.) Only where the chain
-    ends in something else, an argument of a function or a result of a loop, it is copied.
+    A list that was emitted unstacked is emitted again with stacked elements, op by op back to its
+    origin. Elements that were never written stay unwritten, and nothing is copied at run time.
+    (TensorFlow drops the unstacked ops if nobody else needs them.) The list is copied only where
+    the chain ends in another op: an argument of a function or a result of a loop.
     """
     value = value.standard(call.emit)
     if isinstance(value, StackedList):
@@ -148,7 +148,7 @@ def _made_again(call: Call, tensor: tf.Tensor) -> Value:
 
 
 def size_of_rows(call: Call, value: Value) -> Dim:
-    """How many rows the elements of a stacked list have."""
+    """The number of rows in the elements of a stacked list."""
     return call.loop.length if rows_of(value) is None else known_rows(value).size
 
 
@@ -161,7 +161,7 @@ def shape_input(
 ) -> tf.Tensor:
     """The element shape input ``name`` with ``size`` (n when None) in front.
 
-    Unknown ones (-1), and those of lists of lists, stay as they are. One that is stored stacked
+    Unknown shapes (-1), and shapes of lists of lists, do not change. A shape that is stored stacked
     (gradients keep shapes in lists) becomes ``known``, or unknown: the elements have one shape.
 
     Args:

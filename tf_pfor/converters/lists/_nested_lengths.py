@@ -1,8 +1,8 @@
 """Lists of lists under XLA, which has no optionals, and so no packs (``_row_packs``).
 
-Beside such a list stand others, to which is pushed whenever something is pushed to it: a list of
-int32 [n], where the lists in it end in each row, and where these are lists of lists as well, what
-stands beside them (``ListRows.ends``).
+Beside such a list stand other lists (``ListRows.ends``). Each push to the list also pushes to them.
+One is a list of int32 [n]: the ends of the inner lists in each row. If the inner lists are lists of
+lists as well, there are also the lists that stand beside them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def has_ends(call: Call, made: tf.Tensor | None = None) -> bool:
 
     Args:
       call: any op of the body.
-      made: what the body calls the list; one with optionals in it has packs in the body of a map.
+      made: the list in the body; a list with optionals in it has packs in the body of a map.
     """
     graph = call.emit.graph
     if _tf.in_xla_context(graph):
@@ -38,12 +38,12 @@ def has_ends(call: Call, made: tf.Tensor | None = None) -> bool:
 
 
 def with_ends(call: Call, value: Value, made: tf.Tensor) -> Value:
-    """A list of lists to which nothing was pushed yet, with what shall stand beside it.
+    """A list of lists to which nothing was pushed yet, with the lists that stand beside it.
 
     Args:
       call: any op of the body.
       value: the list.
-      made: what the body calls it.
+      made: the list in the body.
     """
     value, emit = stack_list(call, value), call.emit
     rows = rows_of(value) or ListRows(call.loop.length)
@@ -66,7 +66,7 @@ def with_ends(call: Call, value: Value, made: tf.Tensor) -> Value:
 
 
 def _nest(call: Call, made: tf.Tensor) -> tuple[int, bool]:
-    """How many lists are in each other, 1 if they hold tensors; whether they hold optionals."""
+    """The depth of nested lists, 1 if they hold tensors; and whether they hold optionals."""
     path: Path = ()
     while (kind := kind_of(call, made, path)) == tf.variant:
         path = (*path, ITEM)

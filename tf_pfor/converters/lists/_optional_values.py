@@ -1,7 +1,8 @@
 """Optionals, which conditionals keep for their gradients, and the lists that they are kept in.
 
-Different branches keep other things under one name, so a stacked optional is a list of optionals,
-one for each branch, and ``ListRows.lengths`` says in which of them a row is (``optional.py``).
+Different branches keep different values under one name. So a stacked optional is a list of
+optionals, one for each branch. ``ListRows.lengths`` says in which of them a row is
+(``optional.py``).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SCALAR = np.zeros([0], np.int32)
 
 
 def tell(handle: tf.Tensor, dtype: tf.DType, shape: Any) -> None:
-    """Lets TensorFlow know what a list holds: items of this shape, -1 for what is not known."""
+    """Tells TensorFlow the items of a list: their shape, with -1 for unknown sizes."""
     with tf.Graph().as_default():
         like = tf.raw_ops.EmptyTensorList(
             element_shape=shape, max_num_elements=0, element_dtype=dtype
@@ -31,7 +32,7 @@ def tell(handle: tf.Tensor, dtype: tf.DType, shape: Any) -> None:
 
 
 def list_of(handles: Sequence[tf.Tensor], before: tf.Tensor | None = None) -> tf.Tensor:
-    """A list of variants, in the current graph, after those of another one."""
+    """A list of variants, in the current graph, behind the items of the list ``before``."""
     made = before
     if made is None:
         made = tf.raw_ops.EmptyTensorList(
@@ -53,7 +54,7 @@ def item_at(handle: tf.Tensor, index: Any) -> tf.Tensor:
 def one_of(handle: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
     """One optional of a list of several, in the current graph.
 
-    TensorFlow's own gradient leaves the others unset, which is no gradient of an optional.
+    TensorFlow's gradient leaves the other optionals unset, which is no gradient of an optional.
     """
     # TensorFlow's gradients of functions expect both in this graph.
     handle, index = tf.identity(handle), tf.identity(index)

@@ -1,9 +1,9 @@
 """Lists of items whose shape differs between rows, or of the shapes of such items.
 
-An item is padded, [size, largest, ...], like any other item of a list of stacked elements. How
-large it is in each row is known beside the list (``ListRows.items``) and is the same for all of its
-items: so what is read from the list has the same sizes as what was written, and operations on both
-need no check.
+An item is padded, [size, largest, ...], like any other item of a list of stacked elements. Its
+size in each row is known beside the list (``ListRows.items``), and is the same for all items. So an
+item that is read has the same sizes as the item that was written, and operations on both need no
+check.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def written(call: Call, target: Value, item: Value) -> tuple[Value, Value]:
 
 
 def read(call: Call, source: Value, tensor: tf.Tensor, lead: Sequence[Size] = ()) -> Value:
-    """What was read from a list: [n, *lead, ...], of rows of different shapes if it holds such."""
+    """The value read from a list: [n, *lead, ...]; ragged if the list holds ragged rows."""
     rows = known_rows(source)
     if not rows.items:
         return Value.stacked(tensor)

@@ -1,9 +1,9 @@
-"""Optionals that hold rows of different shapes, or lists of such, for gradients of branches.
+"""Optionals that hold rows of different shapes, or lists of such rows, for branches' gradients.
 
 The rows are padded, [n, largest, ...]. Their sizes are known beside the optional, one ``Part`` for
-each component (``ListRows.parts``). Sizes that the gradient has as well are named: so operations on
-both need no check. All are stored, too, behind the components: who misses a part gets an error, and
-the sizes that a branch has made are read from there.
+each component (``ListRows.parts``). Sizes that the gradient has as well are named, so that
+operations on both need no check. All sizes are stored, too, behind the components. A reader that
+misses a part gets an error; sizes that a branch has made are read from there.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class Part:
     rest: Any = ()
 
     def select(self, loop: Any) -> Part:
-        """For the rows of ``loop``."""
+        """The same for the rows of ``loop``."""
         return self.mapped(lambda s: s.select(loop) if isinstance(s, RowSizes) else s)
 
     def seen_from(self, graph: Any, see: Any) -> Part:
-        """For ops of another graph."""
+        """The same for ops of another graph."""
         return self.mapped(lambda s: s.seen_from(graph, see) if isinstance(s, RowSizes) else s)
 
     def mapped(self, change: Any) -> Part:
-        """With other sizes."""
+        """The same with other sizes."""
         return dataclasses.replace(self, sizes=tuple(map(change, self.sizes)))
 
     @property
@@ -70,7 +70,7 @@ class Part:
         return [s for s in self.sizes if isinstance(s, (RowSizes, Stored))]
 
     def is_like(self, other: Part | None) -> bool:
-        """Whether another one is the same."""
+        """Whether another part is the same."""
         return other is not None and (
             (self.form, self.rest) == (other.form, other.rest)
             and len(self.sizes) == len(other.sizes)
@@ -80,11 +80,11 @@ class Part:
 
 Parts = tuple[Part | None, ...]
 _SEVERAL: Parts = (Part(MIXED, ()),)
-"""Of branches of which each keeps something else: known where the rows of one of them read it."""
+"""Parts of branches that keep different values: known where the rows of one branch read them."""
 
 
 def parts_of(call: Call, components: Sequence[Value]) -> Parts:
-    """What is to be known of the components of an optional; nothing if all are [n, ...]."""
+    """The parts of the components of an optional; empty if all components are [n, ...]."""
     found = tuple(map(_part, components))
     if not _tf.in_body(call.emit.graph):
         return found if any(found) else ()
@@ -110,7 +110,7 @@ def _part(value: Value) -> Part | None:
 
 
 def component(call: Call, value: Value) -> tf.Tensor:
-    """How a component is stored."""
+    """The stored form of a component."""
     if isinstance(value, Ragged):
         return value.in_rows
     return pack(call, value) if value.dtype == tf.variant else call.stacked(value)
@@ -125,13 +125,13 @@ def kept(call: Call, components: Sequence[Value], parts: Parts) -> tf.Tensor:
 
 
 def read(call: Call, made: tf.Tensor, ids: tf.Tensor | None, parts: Parts) -> list[Value]:
-    """What is in an optional that ``kept`` has made.
+    """The values in an optional that ``kept`` has made.
 
     Args:
       call: an OptionalGetValue.
       made: the optional.
-      ids: int32 [n], which of its rows are those of the loop; None if they are the same.
-      parts: what is known of its components.
+      ids: int32 [n], the rows of the optional that are rows of the loop; None if all are.
+      parts: the parts of its components.
     """
     dtypes, emit = call.attr("output_types"), call.emit
     if len(parts) != len(dtypes) or any(p and p.form == MIXED for p in parts):
@@ -205,10 +205,10 @@ def _value(call: Call, part: Part, value: Value, sizes: list[Any], output: tf.Te
 
 
 def leaving(parts: Parts, known: Iterable[RowSizes], *, by_row: bool) -> Parts:
-    """What is known outside of a branch of an optional that it returns.
+    """The parts, outside of a branch, of an optional that the branch returns.
 
     Args:
-      parts: what is known in it.
+      parts: the parts inside of the branch.
       known: the sizes that the branch was given.
       by_row: whether rows choose the branch.
     """
@@ -224,7 +224,7 @@ def leaving(parts: Parts, known: Iterable[RowSizes], *, by_row: bool) -> Parts:
 
 
 def of_branches(found: Sequence[Parts]) -> Parts:
-    """What is known of an optional of which each branch returns one."""
+    """The parts of an optional that each branch returns."""
     first = found[0]
     for parts in found[1:]:
         if len(parts) != len(first) or not all(
@@ -235,7 +235,7 @@ def of_branches(found: Sequence[Parts]) -> Parts:
 
 
 def sizes_of(parts: Parts) -> list[Any]:
-    """All sizes; those that a branch has made are told apart by where it has made them."""
+    """All sizes; sizes made in a branch are told apart by the place of their making."""
     every = [s for p in parts if p for s in p.sizes]
     return [s.made if isinstance(s, Stored) else s for s in every]
 

@@ -1,11 +1,12 @@
 """Lists and optionals that are kept in lists and optionals, as gradients of loops and branches do.
 
-A loop around a loop keeps, for its gradient, a list of the lists that the inner one has left; a
-loop around a branch a list of optionals; a branch around a loop an optional that holds lists. What
-is kept may hold some rows only, and rows whose lists end at different places. So it is kept as a
-*pack*: an optional of the handle, of where each row's list begins and ends, and of where each row
-of the container is among the rows of the handle (-1: nowhere). All are kept as float64, since
-TensorFlow's gradient of an optional wants one of each of its components.
+For its gradient, a loop around a loop keeps a list of the lists that the inner loop has left. A
+loop around a branch keeps a list of optionals; a branch around a loop keeps an optional that holds
+lists. A kept list may hold some rows only, and rows whose lists end at different places. So it is
+kept as a *pack*, which is an optional. Its components are the handle, and the begin and end of each
+row's list. A last component has the place of each row of the container among the rows of the handle
+(-1: nowhere). All numbers are float64, since TensorFlow's gradient of an optional wants a gradient
+of each component.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ def with_rows(call: Call, value: Value, k: int) -> tuple[tf.Tensor, tf.Tensor, t
 
 
 def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
-    """The list of lists into which ``value`` is put, and what is put there.
+    """The list of lists into which ``value`` is put, and the tensor that is put there.
 
-    A list of all rows that are equally long, as loops of one trip count for all rows leave, is put
-    there as it is.
+    A list of all rows that are equally long is put there unchanged. Loops of one trip count for all
+    rows leave such lists.
     """
     item, rows = stack_list(call, value), rows_of(target)
     if known_rows(item).parts:
@@ -79,7 +80,7 @@ def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
 
 
 def _to_hold(call: Call, target: Value, item: Value, *, bare: bool) -> Value:
-    """The list of lists, which knows the sizes of the items of these."""
+    """The list of lists, which knows the sizes of the items of its lists."""
     held, known = known_rows(item), known_rows(target)
     if not (held.items or known.items):
         return target
@@ -91,14 +92,14 @@ def _to_hold(call: Call, target: Value, item: Value, *, bare: bool) -> Value:
 def taken(
     call: Call, source: Value, item: tf.Tensor, made: tf.Tensor, own: ListRows | None = None
 ) -> Value:
-    """What ``put`` has put into a list of lists.
+    """The list that ``put`` has put into a list of lists.
 
     Args:
       call: the op that takes it out.
       source: the list of lists.
-      item: what it got.
-      made: what the body calls it.
-      own: the rows of the item, under XLA, where it is known.
+      item: the tensor that the op got.
+      made: the item in the body.
+      own: the rows of the item, under XLA, where they are known.
     """
     rows = rows_of(source)
     if own is not None:
@@ -112,7 +113,7 @@ def taken(
 
 
 def _holding(call: Call, item: Value, source: Value) -> Value:
-    """A list out of a list of lists, with what that knows of its items."""
+    """A list out of a list of lists, which knows the sizes of the items."""
     known = known_rows(source)
     if not known.items:
         return item
@@ -139,7 +140,7 @@ def _is_whole(item: Value) -> bool:
 
 
 def with_packs(call: Call, value: Value, made: tf.Tensor) -> Value:
-    """A list of lists, which the body calls ``made``, with packs in it or what XLA has for them."""
+    """A list of lists, ``made`` in the body, with packs in it or XLA's substitute for packs."""
     if has_ends(call, made):
         return with_ends(call, value, made)
     return _with_packs(call, value)
@@ -158,12 +159,12 @@ def _with_packs(call: Call, value: Value) -> Value:
 
 
 def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tensor:
-    """What is put into a container for a list or an optional.
+    """The tensor that is put into a container for a list or an optional.
 
     Args:
       call: the op that puts it there.
       value: the list or the optional.
-      container: the rows of the container; None if they are those of the loop.
+      container: the rows of the container; None if it has the rows of the loop.
     """
     item = stack_list(call, value)
     if known_rows(item).parts:
@@ -192,13 +193,13 @@ def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tens
 
 
 def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows | None) -> Value:
-    """What ``pack`` has put into a container.
+    """The list or optional that ``pack`` has put into a container.
 
     Args:
       call: the op that takes it out.
-      packed: what it got.
-      made: what the body calls it.
-      container: the rows of the container; if their number is a tensor it is not looked at.
+      packed: the tensor that the op got.
+      made: the list or optional in the body.
+      container: the rows of the container; a tensor as their number is not looked at.
     """
     emit = call.emit
     size = call.loop.length if container is None else container.size
@@ -222,13 +223,13 @@ def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows |
 
 
 def _tell(call: Call, handle: tf.Tensor, made: tf.Tensor, size: Any = None) -> None:
-    """Lets TensorFlow know what a list holds that it has taken out of a list or an optional.
+    """Tells TensorFlow the items of a list that was taken out of a list or an optional.
 
     Args:
       call: any op of the body.
       handle: the list.
-      made: what the body calls it.
-      size: how many rows its elements have, if that is known.
+      made: the list in the body.
+      size: the number of rows of its elements, if it is known.
     """
     dtype = kind_of(call, made)
     if dtype is None:
@@ -267,7 +268,7 @@ def zeros_of(call: Call, value: Value) -> Value:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Zeros:
-    """Zeros in place of all that is in a container but what packs say of rows.
+    """Zeros in place of all tensors in a container, except the numbers of rows in packs.
 
     Attributes:
       call: a ZerosLike.
@@ -281,8 +282,8 @@ class _Zeros:
         """Zeros in the current graph.
 
         Args:
-          handle: what is to be zeros.
-          path: where it stands in the container.
+          handle: the content to replace by zeros.
+          path: the place of the handle in the container.
         """
         raw, kind = tf.raw_ops, kind_of(self.call, self.tensor, path)
         if kind is None:

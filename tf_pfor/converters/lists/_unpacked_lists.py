@@ -1,8 +1,8 @@
 """Lists of optionals that are not made (``_unpacked_optionals``): a list for each of the tensors in
 them.
 
-All of them are pushed to and popped together, so that what is known of the rows of one holds for
-all. The first is the list's own handle, the others are its ``ListRows.ends``.
+All lists are pushed to and popped together, so that all have the same rows. The first is the handle
+of the list, the others are its ``ListRows.ends``.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from tf_pfor.layouts.padded_lists import padded_stack
 
 
 def keeps(value: Value) -> tuple[Kept, ...]:
-    """What the optionals in a list would hold that are not made; nothing of other lists."""
+    """The content of the unmade optionals in a list; empty for other lists."""
     return known_rows(value).keeps
 
 
 def to_keep(call: Call, value: Value, kept: Sequence[Kept]) -> Value:
-    """An empty list as one of optionals that would hold what is ``kept``."""
+    """An empty list as a list of unmade optionals with the content ``kept``."""
     if keeps(value) == tuple(kept):
         return value
     made, room = source(value.tensor).op, np.int32(-1)
@@ -125,7 +125,7 @@ def _handles(value: Value) -> list[tf.Tensor]:
 
 
 def _alone(value: Value) -> list[Value]:
-    """Each of the lists as one of its own, of which TensorFlow knows what it holds."""
+    """Each of the lists as a separate list; TensorFlow knows the items of each."""
     rows = rows_of(value)
     assert rows is not None
     rows = dataclasses.replace(rows, keeps=(), ends=(), whole=None)

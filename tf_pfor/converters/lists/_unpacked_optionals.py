@@ -1,9 +1,10 @@
-"""Optionals that are not made: what would be in them stands beside.
+"""Optionals that are not made: their content stands beside.
 
-A map in the body of another one must know all shapes, so that it cannot put the rows of each branch
-into an optional of their own. Where a conditional keeps tensors for a gradient that is made by
-another conditional, all rows have them: those of other branches stand in (``cond._padded``). A list
-that loops keep them in is one list for each of the tensors (``_unpacked_lists``).
+A map in the body of another map must know all shapes. So it cannot put the rows of each branch
+into a separate optional. A conditional may keep tensors for a gradient that another conditional
+makes. Then all rows have these tensors: a row that takes the branch stands in for each row that
+does not (``cond._padded``). A list in which loops keep them is one list for each of the tensors
+(``_unpacked_lists``).
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from tf_pfor.layouts.ragged import is_ragged
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Listed:
-    """What stands for the shape of a list in ``Kept``: dtype and static shape of its items."""
+    """The dtype and static shape of a list's items: it stands in ``Kept`` for a shape."""
 
     dtype: tf.DType
     shape: Shape
 
 
 Opened = Mapping[int, Sequence[Sequence[Kept]]]
-"""By output of a conditional what each of its branches may keep there."""
+"""For an output of a conditional the contents that each branch may keep there."""
 
 
 def opened_by(call: Call, branches: Sequence[Any]) -> Opened:
@@ -63,7 +64,7 @@ def opened_by(call: Call, branches: Sequence[Any]) -> Opened:
 
 
 def _union(many: Iterable[Kept]) -> list[Kept]:
-    """All that may be kept; optionals that stand in the same place hold what either may hold."""
+    """All contents that may be kept; optionals in the same place hold either's content."""
     found: dict[Kept, Kept] = {}
     for kept in many:
         key = _outline(kept)
@@ -75,7 +76,7 @@ def _union(many: Iterable[Kept]) -> list[Kept]:
 
 
 def _outline(kept: Kept) -> Kept:
-    """The same, whatever optionals in it hold."""
+    """The same content, without the content of optionals in it."""
     return tuple(
         (dtype, _OPTIONAL if dtype == tf.variant and not isinstance(inner, Listed) else inner)
         for dtype, inner in kept
@@ -96,13 +97,13 @@ _PASS = ("Identity", "TensorListPopBack", "TensorListPushBack")
 
 
 def _kept(call: Call, tensor: tf.Tensor) -> list[Kept] | None:
-    """What a branch may keep in an optional; None if that is not static."""
+    """The contents that a branch may keep in an optional; None if they are not static."""
     op, k = source(tensor).op, source(tensor).value_index
     if op.type in _MAKES:
         parts = [_part(call, t) for t in op.inputs]
         return None if None in parts else [tuple(p for p in parts if p is not None)]
     if op.type == "ZerosLike" and isinstance(kind_of(call, op.outputs[0]), tuple):
-        return [()]  # for what is not held stand zeros
+        return [()]  # zeros stand for tensors that are not held
     found: list[Kept] = []
     for graph in functions_of_branches(op) if op.type in BRANCHES else [None]:
         kept = None if graph is None else _kept(call, graph.outputs[k])
@@ -113,7 +114,7 @@ def _kept(call: Call, tensor: tf.Tensor) -> list[Kept] | None:
 
 
 def _part(call: Call, tensor: tf.Tensor) -> tuple[tf.DType, Any] | None:
-    """Dtype and shape of what is put into an optional; what an optional or a list in it holds."""
+    """The dtype and shape of a component of an optional; for an optional or a list its content."""
     if tensor.dtype == tf.variant:
         kind = kind_of(call, tensor)
         if isinstance(kind, tf.DType):
@@ -167,7 +168,7 @@ def _is_only_opened(call: Call, tensor: tf.Tensor) -> bool:
 
 
 def _inside(op: tf.Operation, tensor: tf.Tensor) -> list[tf.Tensor]:
-    """What ``tensor`` is in the functions of a conditional, a loop or a call."""
+    """The tensors that ``tensor`` is in the functions of a conditional, a loop or a call."""
     given = list(op.inputs)[int(op.type in BRANCHES) :]
     places = [i for i, other in enumerate(given) if other is tensor]
     return [graph.inputs[i] for graph in _tf.functions_of(op) for i in places]
@@ -194,7 +195,7 @@ def is_opened(value: Value) -> bool:
 
 
 def tensors_of(call: Call, value: Value, alternatives: Sequence[Kept]) -> list[tf.Tensor]:
-    """What stands beside an optional that is not made; zeros for what it never holds."""
+    """The tensors beside an optional that is not made; zeros for tensors that it never holds."""
     rows, found = rows_of(value), list[tf.Tensor]()
     held = {} if rows is None else {_outline(kept_in(values)): values for values in rows.opened}
     if not held or not set(held) <= set(map(_outline, alternatives)):
@@ -252,7 +253,7 @@ def zeros(call: Call, dtype: tf.DType, shape: Any) -> tf.Tensor:
 
 
 def kept_in(values: Sequence[Value]) -> Kept:
-    """Dtypes and shapes of what stands beside."""
+    """Dtypes and shapes of the tensors beside."""
     return tuple((v.dtype, _inner(v)) for v in values)
 
 
@@ -274,9 +275,9 @@ def as_opened(
 
     Args:
       call: the conditional.
-      opened: what ``opened_by`` has found.
-      made: what stands beside: [n, ...], branch by branch and output by output.
-      masks: bool [n], which rows take each branch, if there are several.
+      opened: the result of ``opened_by``.
+      made: the tensors beside: [n, ...], branch by branch and output by output.
+      masks: bool [n], the rows that take each branch, if there are several.
     """
     supply = iter(made)
     found: dict[int, dict[Kept, list[tf.Tensor]]] = {k: {} for k in opened}
@@ -311,7 +312,7 @@ def _chosen(
 
 
 def beside(call: Call, values: Sequence[Sequence[Value]]) -> Value:
-    """An optional that is not made, of what each branch would put into it."""
+    """An optional that is not made, of the values that each branch would put into it."""
     rows = ListRows(call.loop.length, opened=values)
     return StackedList(Cell(None, _not_made), (), tf.variant, rows)
 
@@ -321,7 +322,7 @@ def _not_made() -> tf.Tensor:
 
 
 def opened_values(call: Call, opened: Sequence[Sequence[Value]]) -> list[Value]:
-    """What an OptionalGetValue reads."""
+    """The values that an OptionalGetValue reads."""
     found = [each for each in opened if _may_be(each, call.op)]
     if len(found) != 1:
         raise CannotVectorize("what a conditional keeps in a map of a map is read in other shapes")
@@ -329,7 +330,7 @@ def opened_values(call: Call, opened: Sequence[Sequence[Value]]) -> list[Value]:
 
 
 def _may_be(values: Sequence[Value], read: tf.Operation) -> bool:
-    """Whether an OptionalGetValue may read these values, by what is done with them."""
+    """Whether an OptionalGetValue may read these values, by the ops that use them."""
     return len(values) == len(read.outputs) and all(
         v.dtype == o.dtype
         and (_is_used_as(v, o) if v.dtype == tf.variant else v.inner_shape == dims(o))

@@ -1,9 +1,9 @@
-"""Optionals: what tf.cond keeps for its gradient, of the branch that was taken.
+"""Optionals: tf.cond keeps tensors of the taken branch in them, for its gradient.
 
 The handle stays a scalar variant (layout STACKED_LIST); the values inside are stacked. Rows may
 have taken different branches, which make optionals of different shapes under one name. So an
 optional is a list of optionals, and ``ListRows.lengths`` says in which of them a row is. Rows are
-numbered through all of them. Whoever reads one in other rows than those that made it gathers them.
+numbered through all of them. A reader with other rows than the maker's gathers its rows.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def optional_none(call: Call) -> Any:
 
 @list_rule("OptionalFromValue", ())
 def invariant_optional(call: Call, components: list[Value]) -> Any:
-    """As it is, unless it is not made."""
+    """Kept unchanged; its content stands beside if its conditional asks for that."""
     return opened_value(call, components) or Value.unstacked(call.rebuild())
 
 
 @list_rule("OptionalNone", ())
 def invariant_none(call: Call) -> Any:
-    """As it is, unless it is not made."""
+    """Kept unchanged; nothing stands beside if its conditional asks for that."""
     return opened_value(call, []) or Value.unstacked(call.rebuild())
 
 
@@ -87,7 +87,7 @@ def optional_get_value(call: Call, optional: Value) -> Any:
 
 
 def _values(call: Call, source: Value) -> list[Any]:
-    """What is in an optional, for the rows of the loop."""
+    """The values in an optional, for the rows of the loop."""
     made, ids = _chosen(call, source)
     if known_rows(source).parts:
         return read(call, made, ids, known_rows(source).parts)

@@ -1,4 +1,4 @@
-"""TensorLists, what TensorArray is made of: lists as a whole.
+"""TensorLists as a whole; TensorArrays are made of them.
 
 A list handle stays a scalar variant; its elements are [n] + elem (docs/decisions/0005). Single
 elements are in ``tensor_list_items``.
@@ -78,7 +78,7 @@ def empty_list(call: Call, element_shape: Value, max_num_elements: Value) -> Any
 
 @list_rule("EmptyTensorList", ())
 def empty_list_without_size(call: Call, element_shape: Value, max_num_elements: Value) -> Any:
-    """As it is; under XLA, which must know the size, for now without room (see ``with_room``)."""
+    """Kept unchanged; under XLA, which needs the size, for now without room (``with_room``)."""
     room: Any = max_num_elements.tensor
     if _tf.in_xla_context(call.emit.graph):
         room = np.int32(0) if known_integer(room) == -1 else fixed(room)
@@ -103,7 +103,7 @@ def reserve(call: Call, element_shape: Value, num_elements: Value) -> Any:
 
 @list_rule("TensorListReserve", ())
 def reserve_without_shape(call: Call, element_shape: Value, num_elements: Value) -> Any:
-    """As it is; under XLA of the shape of what is written to it."""
+    """Kept unchanged; under XLA with the shape of the items that are written to it."""
     item = item_of_unset(call)
     if item is None:
         return Value.unstacked(call.rebuild())
@@ -262,7 +262,7 @@ def _padded(call: Call, source: Value, shape: tf.Tensor) -> tf.Tensor:
 
 
 def _cleared(call: Call, source: Value, whole: tf.Tensor) -> tf.Tensor:
-    """All elements [T, size, ...] of a list, with zeros behind the end of each row's own."""
+    """All elements [T, size, ...] of a list, with zeros behind the end of each row."""
     lengths = known_lengths(source)
     if lengths is None:
         return whole
@@ -317,7 +317,7 @@ def length(call: Call, input_handle: Value) -> Any:
 
 @list_rule("TensorListResize")
 def resize(call: Call, input_handle: Value, size: Value) -> Any:
-    """To one size, behind what was shorter unset; to differing ones as long as the longest."""
+    """Resizes all rows to one size, with unset items; to differing sizes by the largest size."""
     target = from_zero(call, input_handle)
     if not (size.is_stacked or is_partial(target) or is_container(target)):
         if known_lengths(target) is not None:
@@ -356,7 +356,7 @@ def element_shape(call: Call, input_handle: Value) -> Any:
 
 @list_rule("TensorListConcatLists")
 def concat_lists(call: Call, input_a: Value, input_b: Value) -> Any:
-    """Both stacked; elements of one follow those of the other."""
+    """Both stacked; the elements of the second list follow the elements of the first."""
     a, b = stack_list(call, input_a), stack_list(call, input_b)
     for value in (a, b):
         if rows_of(value) is not None:

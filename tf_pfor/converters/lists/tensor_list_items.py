@@ -61,7 +61,7 @@ def get_item(call: Call, input_handle: Value, index: Value, element_shape: Value
 def _within_own(call: Call, listed: Value, index: tf.Tensor) -> tf.Tensor:
     """An index that is the same for all rows, after a check that all of their lists reach there.
 
-    A list is as long as the longest: a row must not read the zeros behind its own end.
+    A list is as long as the longest row: a row must not read the zeros behind its end.
     """
     lengths = known_lengths(listed)
     if lengths is None or _tf.in_xla_context(call.emit.graph) or call.emit.is_trial:
@@ -121,7 +121,7 @@ def set_item(call: Call, input_handle: Value, index: Value, item: Value) -> Any:
 
 
 def _check_room(call: Call) -> None:
-    """Refuses a list of no items that is to grow: XLA drops what is written beyond the end."""
+    """Refuses a list of no items that is to grow: XLA drops items written beyond the end."""
     for op, _ in uses(call, call.op.inputs[0]):
         if op.type == "TensorListReserve" and known_integer(op.inputs[1]) == 0:
             raise Refused(

@@ -98,9 +98,10 @@ def same_shape(call: Call) -> Any:
 def scaled(call: Call, value: Value, factor: tf.Tensor) -> Any:
     """The stacked ``value`` times an invariant slope of the same inner shape, of 1 at most.
 
-    Of a value that is a product itself, of something large and something small, the small ones are
-    multiplied first, (v a) f = v (a f): one pass over what is large. Since f is not above 1, a f
-    cannot overflow; what underflows is below 1e-38 v. Not of float16, where that is 1e-8 v.
+    A value may be a product itself, of a large v and a small a. Then the small factors are
+    multiplied first, (v a) f = v (a f), with one pass over v. Since f is not above 1, a f cannot
+    overflow; numbers that underflow are below 1e-38 v. In float16 they would be below 1e-8 v, so
+    float16 is left out.
     """
     folded = _common_fold(call, [value, Value.unstacked(factor)])
     if folded is None:
@@ -292,7 +293,7 @@ def _sizes(call: Call, groups: Sequence[_Group], operand: int) -> list[Dim]:
 
 
 def _cost(call: Call, groups: Sequence[_Group], k: int) -> int:
-    """How many elements are written when groups k and k + 1 become one."""
+    """The number of elements that are written when groups k and k + 1 become one."""
     n = call.loop.static_length or 1024  # a guess
     sizes = [g.factor * (n if g.has_loop else 1) for g in groups]
     pair = (k, k + 1)

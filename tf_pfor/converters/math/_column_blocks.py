@@ -69,7 +69,7 @@ def split_columns(call: Call, x: Value, axis: int, sizes: Sequence[int]) -> list
       call: a split.
       x: the value.
       axis: the inner axis.
-      sizes: those of the results.
+      sizes: the sizes of the results.
     """
     columns = _columns(x)
     if not columns or axis != call.require_rank(x) - 1 or min(sizes) < 1:

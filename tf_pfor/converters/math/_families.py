@@ -1,7 +1,7 @@
 """Makers of one-line rules: a table of op types on the left, the algebra here.
 
-Each maker takes a table: op type -> attributes that the op's meaning may depend on but that the
-move leaves valid (they are kept as they are). ``table("Abs Neg")`` makes one without attributes.
+Each maker takes a table: op type -> attributes. The op's meaning may depend on these attributes,
+but the move leaves them valid, so they are kept. ``table("Abs Neg")`` makes one without attributes.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def native_batch(table: Table) -> None:
 
 
 def fold_batch(table: Table, inputs: str | tuple[str, ...]) -> None:
-    """The kernel has one batch dimension: merge the loop into that of ``inputs``.
+    """The kernel has one batch dimension: the loop is merged into the batch of ``inputs``.
 
     [n, b, ...] -> [n*b, ...] -> kernel -> [n*b, ...] -> [n, b, ...]. The other inputs must be
     invariant.

@@ -43,9 +43,9 @@ def product_beside_others(call: Call, rows: Value, matrix: tf.Tensor) -> tf.Tens
 
 
 def _convert(call: Call, operations: list[tf.Operation]) -> None:
-    """Converts those of some operations that are ready and will be needed, ahead of their time.
+    """Converts operations that are ready and will be needed, ahead of their time.
 
-    Not those that are at work already, of which this call is the last.
+    Operations that are at work already are left out; this call is the last of them.
     """
     walker = call.walker
     busy = call.memo.setdefault(("beginning", walker), set())

@@ -1,7 +1,7 @@
-"""Sums of matrix products: sum_t a_t^T b_t is one product over all rows (DESIGN 8).
+"""Sums of matrix products: sum_t a_t^T b_t is one product over all rows.
 
 The gradient of a weight that a recurrent network uses in each step is such a sum. A product that
-only a sum reads is not emitted: its factors are kept beside it, and the sum joins their rows,
+only a sum reads is not emitted; its factors are kept beside it. The sum joins their rows,
 [n, r_1 + ... + r_T, k]^T [n, r_1 + ... + r_T, m].
 """
 

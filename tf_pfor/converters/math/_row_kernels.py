@@ -1,8 +1,9 @@
-"""What is faster row by row than all at once where rows are large: a copy of an op for each device.
+"""Ops that are faster row by row than all at once where rows are large: a copy for each device.
 
-A kernel that reads a row once and writes it once beats the formula for all rows, which goes through
-memory for each of its ops. ``MapDefun`` runs it for all rows in parallel; TensorFlow has that for
-CPUs. Elsewhere, under XLA and in the body of another map the formula is used.
+A kernel that reads a row once and writes it once is faster than the formula for all rows. The
+formula goes through memory for each of its ops. ``MapDefun`` runs the kernel for all rows in
+parallel; TensorFlow has it for CPUs. Elsewhere, under XLA and in the body of another map the
+formula is used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Weights that several steps multiply by, kept transposed and in blocks (decisions/0011).
 
-TensorFlow's CPU kernel multiplies by a transposed matrix more slowly than by an upright one, and
-the gradient of x W by x is dz W^T. A gradient that is vectorized reads W^T that was made once. So
-does one that a tape takes later of a loop: a product in it has a gradient of its own.
+TensorFlow's CPU kernel multiplies by a transposed matrix more slowly than by an upright one. The
+gradient of x W by x is dz W^T. A gradient that is vectorized reads W^T, which was made once. A
+gradient that a tape takes later of a loop does so, too: a product in the loop registers its
+gradient.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ def product_in_trip(
       b: the invariant matrix, [k, m].
 
     Returns:
-      [r, m], or blocks of its columns where B is larger than a cache; None where it does not pay
-      to make anything of B before the loop.
+      [r, m], or blocks of its columns where B is larger than a cache. It is None where work on B
+      before the loop does not pay.
     """
     if not _pays(call, b, dims(rows)[0]):  # type: ignore[index]
         return None
@@ -111,7 +112,7 @@ def in_columns(call: Call, vector: tf.Tensor, widths: Sequence[int]) -> list[tf.
 
 @tf.RegisterGradient(_GRADIENT)
 def _product_gradient(op: Any, *upstream: tf.Tensor) -> list[tf.Tensor | None]:
-    """Of z = [p_1 p_2 ...] B: dz B_i^T for each part, B_i being its rows of B."""
+    """The gradient of z = [p_1 p_2 ...] B: dz B_i^T for each part, B_i being its rows of B."""
     count = op.get_attr(_COLUMNS)
     rows, _, *rest = op.inputs[count:]
     turned = rest[len(rest) // 2 :]
@@ -122,7 +123,7 @@ def _product_gradient(op: Any, *upstream: tf.Tensor) -> list[tf.Tensor | None]:
 
 
 def _joined(call: Call, rows: tf.Tensor) -> list[tf.Tensor]:
-    """What ``rows`` has side by side: [x h] is x and h; a gradient may be asked of one of them."""
+    """The parts side by side in ``rows``: x and h of [x h]; a gradient may be asked of one."""
     if not tf.is_symbolic_tensor(rows) or rows.graph is not call.emit.graph:
         return [rows]
     joined = rows.op.inputs[0] if rows.op.type == "Reshape" else rows
@@ -157,14 +158,14 @@ def _before_loop(call: Call, matrix: tf.Tensor) -> tf.Tensor | None:
 def _made_before(
     call: Call, matrix: tf.Tensor, found: tf.Tensor, what: str, widths: Sequence[int]
 ) -> list[tf.Tensor]:
-    """What is made of a matrix in the graph around the loop, once.
+    """Blocks of a matrix, made once in the graph around the loop.
 
     Args:
       call: the product.
       matrix: B as the trip has it, or a vector.
-      found: the same, or its variable, outside.
+      found: the same matrix, or its variable, outside.
       what: "turned": B_i^T for blocks of rows; "columns": blocks of columns.
-      widths: how many rows or columns each block has.
+      widths: the number of rows or columns of each block.
     """
     memo, key = call.memo, (what, "before", call.emit.graph, found.ref(), tuple(widths))
     if key not in memo:

@@ -1,4 +1,4 @@
-"""What the converters of XLA's own ops share: protos of axis numbers, and numbers put in front."""
+"""Helpers of the converters of XLA's ops: protos of axis numbers, and numbers put in front."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def numbers_of(call: Call, kind: str) -> Any:
 
 
 def renumber(axes: Any, *, before: Sequence[int] = ()) -> None:
-    """Each axis of a repeated field moves one to the right; those of ``before`` come first."""
+    """Each axis of a repeated field moves one to the right; the axes ``before`` come first."""
     axes[:] = [*before, *(axis + 1 for axis in axes)]
 
 
@@ -76,7 +76,7 @@ def windows(
     dilation: int = 1,
     window_dilation: int = 1,
 ) -> int:
-    """How many windows fit on an axis of this size."""
+    """The number of windows that fit on an axis of this size."""
     low, high = padding
     whole = low + _dilated(size, dilation) + high
     return max(0, (whole - _dilated(window, window_dilation)) // stride + 1)

@@ -263,7 +263,7 @@ def zeros_like(call: Call, x: Value) -> Any:
 
 @RegisterPFor("ZerosLike", (), outcome=Outcome.KEPT)
 def invariant_zeros(call: Call, x: Value) -> Any:
-    """As it is, unless it is of an optional and not made."""
+    """Kept unchanged; not made if its conditional leaves the optional open."""
     return opened_value(call, []) or Value.unstacked(call.rebuild())
 
 

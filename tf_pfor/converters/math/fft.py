@@ -19,5 +19,5 @@ native_batch(table("FFT FFT2D FFT3D IFFT IFFT2D IFFT3D"))
 @RegisterPFor("RFFT2D", ("input",))
 @RegisterPFor("RFFT3D", ("input",))
 def real_fft(call: Call, input: Value, fft_length: Value) -> Any:
-    """Of the last axes, which the loop in front does not move."""
+    """The kernel works on the last axes, which the loop in front does not move."""
     return call.rebuild()

@@ -1,4 +1,4 @@
-"""Sums: elementwise, but for those of matrix products, gradients of slices, and biases."""
+"""Sums: elementwise, except sums of matrix products or of gradients of slices, and biases."""
 
 from __future__ import annotations
 

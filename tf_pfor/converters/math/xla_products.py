@@ -61,7 +61,7 @@ def xla_einsum(call: Call, a: Value, b: Value) -> Any:
 @RegisterPFor("XlaDot", ANY, attrs=("dimension_numbers", "precision_config"))
 @RegisterPFor("XlaDotV2", ANY, attrs=("dimension_numbers", "precision_config"))
 def xla_dot(call: Call, lhs: Value, rhs: Value) -> Any:
-    """Where both sides are stacked the loop is a batch axis, else a free axis of one side.
+    """The loop is a batch axis if both sides are stacked, else a free axis of one side.
 
     Results are [batch axes, free axes of the left side, free axes of the right side].
     """

@@ -1,4 +1,4 @@
-"""What converters of quantized numbers share: their bits as plain numbers, names of attributes."""
+"""Helpers of converters of quantized numbers: their bits as plain numbers, attributes' names."""
 
 from __future__ import annotations
 

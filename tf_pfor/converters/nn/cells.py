@@ -114,7 +114,7 @@ _OF_ROWS = (*_LSTM_BATCHED, *_STATES, "h", "cs_grad", "h_grad")
 @RegisterPFor("BlockLSTMGrad", _OF_ROWS, attrs=("use_peephole",))
 @RegisterPFor("BlockLSTMGradV2", _OF_ROWS, attrs=("use_peephole",))
 def block_lstm_gradient(call: Call, *_: Value) -> Any:
-    """The gradients of inputs and states; those of the weights are sums over a batch."""
+    """The gradients of inputs and states; gradients of the weights are sums over a batch."""
     if any(is_read(t) for t in call.op.outputs[len(_LSTM_BATCHED) :]):
         raise CannotVectorize("the gradients of the weights are sums over the batch")
     inputs: Any = call.inputs

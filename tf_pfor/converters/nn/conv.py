@@ -1,8 +1,9 @@
 """Convolutions and their gradients.
 
-With one input that varies there is always one op of the same type: the loop goes into the batch,
+With one input that varies there is always one op of the same type. The loop goes into the batch,
 or into the channels of the side that varies. With both varying, depthwise convolutions take the
-loop into their channels; all others become patches and one batched product (decision 0003).
+loop into their channels; all other convolutions become patches and one batched product (decision
+0003).
 
 Words: a convolution has g groups; an input channel is (group, c), an output channel (group, o),
 and a filter [...kernel, c, (group, o)].
@@ -156,7 +157,7 @@ def _as_groups(call: Call, x: tf.Tensor, f: tf.Tensor, w: fg.Window) -> tf.Tenso
 
 
 def _by_row(call: Call, make: Callable[..., tf.Tensor], *inputs: Value) -> Any:
-    """What ``make`` makes of inputs; its gradient is that of one row, vectorized.
+    """The result of ``make`` for the inputs; its gradient is one row's gradient, vectorized.
 
     The kernel of convolutions of groups has no gradient on CPUs.
     """

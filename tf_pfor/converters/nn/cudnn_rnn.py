@@ -1,8 +1,9 @@
 """cuDNN's recurrent layers, which Keras' LSTM and GRU are on GPUs: n times as large a batch.
 
-What the forward op reserves for its gradient is of one batch only, and cuDNN's backward pass writes
-to it: where a gradient is taken for each row, the forward op runs again, for the batch of all rows.
-Gradients of the weights are sums over a batch; who reads them for each row gets a loop.
+The memory that the forward op reserves for its gradient is for one batch only, and cuDNN's backward
+pass writes to it. So where a gradient is taken for each row, the forward op runs again, for the
+batch of all rows. Gradients of the weights are sums over a batch; an op that reads them for each
+row runs in a loop.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PARAMS_GRADIENT = 3
 
 
 def _batch_axis(call: Call, name: str) -> int:
-    """Where the batch stands in a row's ``name``."""
+    """The batch axis of a row's ``name``."""
     time_major = not call.op_type.endswith("V3") or call.attr("time_major")
     return 1 if time_major and name != "sequence_lengths" else 0
 
@@ -42,7 +43,7 @@ def _check_dropout(call: Call) -> None:
 
 
 def _joined(call: Call, names: tuple[str, ...]) -> dict[str, tf.Tensor]:
-    """What stands in a batch, with the rows in the batch."""
+    """The inputs ``names`` that have a batch axis, with the rows in the batch."""
     inputs = {k: call.inputs[k] for k in names if k in call.inputs}
     return {k: into_axis(call, v, _batch_axis(call, k)) for k, v in inputs.items()}  # type: ignore[arg-type]
 

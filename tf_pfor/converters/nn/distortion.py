@@ -1,7 +1,7 @@
 """Boxes drawn at random: crops that cover enough of an object, the attempts of all rows at once.
 
-The kernel draws crops until one will do. Attempts do not depend on each other, so all that it may
-make are drawn, and each row takes the first of its own that will do.
+The kernel draws crops until one will do. Attempts do not depend on each other. So all attempts that
+the kernel may make are drawn, and each row takes its first attempt that will do.
 """
 
 from __future__ import annotations

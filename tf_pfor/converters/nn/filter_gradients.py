@@ -105,7 +105,7 @@ class Window:
         """The convolution that is the gradient with respect to the input.
 
         Returns:
-          The shape of dy spread out by the strides, and the window over it: with the filter
+          The shape of dy spread out by the strides, and the window over it. With the filter
           reversed, dx[q] = sum over k of spread[q + lo - k * d] * F[k].
         """
         math = emit.dim_math
@@ -144,10 +144,10 @@ def pad(emit: Emitter, x: tf.Tensor, w: Window) -> tf.Tensor:
 
 
 def shifts(emit: Emitter, x: tf.Tensor, w: Window, axis: int) -> list[tf.Tensor]:
-    """For each tap of one spatial axis what it sees: that axis shrinks from padded to out.
+    """For each tap of one spatial axis its view of x: that axis shrinks from padded to out.
 
-    A slice with a stride is ten times slower than one without: the axis is split into
-    [blocks, stride], and what a tap sees is one phase of a run of blocks.
+    A slice with a stride is ten times slower than a slice without. So the axis is split into
+    [blocks, stride], and a tap sees one phase of a run of blocks.
     """
     stride, out, dilation = w.strides[axis], w.out[axis], w.dilations[axis]
     size = w.padded(emit)[axis]
@@ -185,8 +185,8 @@ def shifts(emit: Emitter, x: tf.Tensor, w: Window, axis: int) -> list[tf.Tensor]
 def gathered(emit: Emitter, x: tf.Tensor, w: Window, axes: Sequence[int]) -> tf.Tensor:
     """The taps of some spatial axes side by side in the channels, the first axis outermost.
 
-    One axis after the other, the last first: as many slices as the sum of the filter's sides,
-    not their product, and longer runs of memory.
+    The axes come one after the other, the last first. So there are as many slices as the sum of the
+    filter's sides, not their product, and longer runs of memory.
     """
     for axis in reversed(axes):
         seen = shifts(emit, x, w, axis)
@@ -195,7 +195,7 @@ def gathered(emit: Emitter, x: tf.Tensor, w: Window, axes: Sequence[int]) -> tf.
 
 
 def patches(emit: Emitter, x: tf.Tensor, w: Window) -> tf.Tensor:
-    """What each output position sees: [rows, ...size, c] -> [rows, ...out, taps * c]."""
+    """The patch that each output position sees: [rows, ...size, c] -> [rows, ...out, taps * c]."""
     return gathered(emit, pad(emit, x, w), w, range(len(w.kernel)))
 
 
@@ -238,7 +238,7 @@ def _products(emit: Emitter, x: tf.Tensor, dy: tf.Tensor, w: Window, split: int)
 
 
 def by_channels(emit: Emitter, x: tf.Tensor, dy: tf.Tensor, w: Window) -> tf.Tensor:
-    """Of one channel: the filter gradient of a depthwise convolution, rows as its channels."""
+    """For one channel: the filter gradient of a depthwise convolution, rows as its channels."""
     assert isinstance(w.n, int)
     images, numbers = (
         emit.reshape(t, [w.n, w.images, *size, last])

@@ -1,8 +1,8 @@
 """Batch and local response normalization.
 
-A batch norm of one iteration is a batch norm of n times as many channels: with parameters or
-statistics of its own, every iteration has channels of its own. Inference with invariant parameters
-takes the loop into the batch.
+A batch norm of each iteration is one batch norm of n times as many channels. If parameters or
+statistics differ between iterations, each iteration has separate channels. Inference with invariant
+parameters takes the loop into the batch.
 """
 
 from __future__ import annotations

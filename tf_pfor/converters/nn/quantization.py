@@ -1,7 +1,8 @@
-"""Quantization: ranges that all rows share, and ranges of each row as those of a channel.
+"""Quantization: ranges that all rows share, and ranges that differ per row, as of channels.
 
-The kernels know one range, or one for each entry of an axis. Rows with ranges of their own are such
-an axis: [n, a, d, b], with the axis d that has ranges already, becomes [n*d, a*b] with n*d ranges.
+The kernels know one range, or one range for each entry of an axis. Rows whose range differs are
+such an axis. A tensor [n, a, d, b], with the axis d that has ranges already, becomes [n*d, a*b]
+with n*d ranges.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from tf_pfor.core.values import Value
 
 
 class _Channels:
-    """How a tensor of each row becomes one with n*d channels, and back.
+    """The way of a tensor of each row to a tensor with n*d channels, and back.
 
-    Kernels with ranges along an axis refuse an empty one, and give a scalar for one channel: where
-    there may be so few, two more are computed and dropped.
+    Kernels with ranges along an axis refuse an empty axis, and give a scalar for one channel. Where
+    there may be so few channels, two more are computed and dropped.
 
     Args:
       call: the call.
       like: an input of the shape of the data.
-      axis: its inner axis with ranges of their own, None if a row has one range.
+      axis: its inner axis with a range for each entry, None if a row has one range.
     """
 
     def __init__(self, call: Call, like: Value, axis: int | None):
@@ -86,7 +87,7 @@ class _Channels:
         """The bounds of all channels, [n*d]; one bound stands for all channels of a row.
 
         Args:
-          value: the bound of a row, or those of its channels.
+          value: the bound of a row, or the bounds of its channels.
           other: the bound of a channel that no row has.
           last: whether channels are the last axis of the data.
         """
@@ -100,7 +101,7 @@ class _Channels:
                          call.emit.constant(other, value.dtype))  # fmt: skip
 
     def bounds(self, tensor: tf.Tensor, like: Value, *, last: bool = False) -> tf.Tensor:
-        """Bounds that the kernel gives for all channels, [n*d], as those of the rows."""
+        """Bounds that the kernel gives for all channels, [n*d], in the shape of rows' bounds."""
         call, emit = self.call, self.call.emit
         tensor = tensor if last else self._own(tensor)
         target = emit.shape_vector([call.loop.length, *inner_dims(call, like)])
@@ -128,7 +129,7 @@ _FAKE = ("num_bits", "narrow_range")
 @RegisterPFor("FakeQuantWithMinMaxVars", ANY, attrs=_FAKE)
 @RegisterPFor("FakeQuantWithMinMaxVarsPerChannel", ANY, attrs=_FAKE)
 def fake_quantize(call: Call, inputs: Value, min: Value, max: Value) -> Any:
-    """By one range elementwise; ranges of the rows are those of n (times d) channels."""
+    """One range is elementwise; ranges that differ per row are ranges of n (times d) channels."""
     if not (min.is_stacked or max.is_stacked):
         return call.rebuild()
     channels = _fake_channels(call, inputs)
@@ -182,9 +183,9 @@ _ROUND_TRIP = ("signed_input", "num_bits", "range_given", "round_mode", "narrow_
 def quantize_and_dequantize(
     call: Call, input: Value, input_min: Value, input_max: Value, num_bits: Value | None = None
 ) -> Any:
-    """By one given range as it is; ranges that differ, or are found, are those of channels.
+    """One given range needs no change; ranges that differ, or are found, are of channels.
 
-    Of given ranges along an axis only the kernel of V3 knows, which rounds halves to even.
+    Only the kernel of V3 takes given ranges along an axis; it rounds halves to even.
     """
     if num_bits is not None and num_bits.is_stacked:
         raise CannotVectorize("'num_bits' differs between iterations")
@@ -205,7 +206,7 @@ def quantize_and_dequantize(
     options = {k: call.attr(k) for k in ("signed_input", "range_given", "narrow_range")}
     bits = emit.constant(call.attr("num_bits"), tf.int32)
     made = emit("QuantizeAndDequantizeV3", x, low, high, bits, **options, axis=0)
-    if call.op_type.endswith("V4"):  # its gradient is that of V3 cut off at the bounds
+    if call.op_type.endswith("V4"):  # its gradient is V3's, cut off at the bounds
         made = emit.identities([made, x, low, high], _GRADIENT)[0]
     return channels.unfolded(made)
 
@@ -286,7 +287,7 @@ def dequantize(call: Call, input: Value, min_range: Value, max_range: Value) -> 
     attrs=("T", "mode", "round_mode", "narrow_range", "axis", "ensure_minimum_range"),
 )
 def quantize(call: Call, input: Value, min_range: Value, max_range: Value) -> Any:
-    """The same; the ranges that come out are those of the rows, or shared."""
+    """The same; the resulting ranges differ per row, or are shared."""
     axis = _axis_of(call)
     if not (min_range.is_stacked or max_range.is_stacked):
         made, low, high = call.rebuild() if axis is None else call.rebuild(axis=axis + 1)
@@ -311,7 +312,7 @@ def quantize(call: Call, input: Value, min_range: Value, max_range: Value) -> An
 @RegisterPFor("UniformQuantize", ANY, attrs=("Tout", *uniform_attrs("")))
 @RegisterPFor("UniformDequantize", ANY, attrs=("Tout", *uniform_attrs("")))
 def uniform_quantize(call: Call, input: Value, scales: Value, zero_points: Value) -> Any:
-    """Scales of the rows are those of channels."""
+    """Scales of the rows are scales of channels."""
     axis = _axis_of(call, "quantization_axis")
     if not (scales.is_stacked or zero_points.is_stacked):
         return call.rebuild() if axis is None else call.rebuild(quantization_axis=axis + 1)
@@ -329,7 +330,7 @@ def uniform_quantize(call: Call, input: Value, scales: Value, zero_points: Value
 def uniform_clip(
     call: Call, operand: Value, min: Value, max: Value, scales: Value, zero_points: Value
 ) -> Any:
-    """Bounds of the rows are those of channels."""
+    """Bounds of the rows are bounds of channels."""
     axis = _axis_of(call, "quantization_axis")
     if not _is_any_stacked(call.inputs, "min", "max", "scales", "zero_points"):
         return call.rebuild() if axis is None else call.rebuild(quantization_axis=axis + 1)

@@ -43,7 +43,7 @@ def _in_batch(op_type: str, data: str, attrs: str) -> None:
         made = call.rebuild(**folded)
         first, *ranges = made if isinstance(made, list) else [made]
         dtype, first = first.dtype, plain(call, first)
-        if first.shape.rank is None:  # TensorFlow knows no shape of some: that of their input
+        if first.shape.rank is None:  # TensorFlow knows no shape of some: they have the input's
             first.set_shape([None] * (1 + len(others)))
         rank = first.shape.rank or 0
         if more:

@@ -1,4 +1,4 @@
-"""What converters of parsers share: lengths from row splits, keys that are known."""
+"""Helpers of converters of parsers: lengths from row splits, keys that are known."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def emitting(call: Call) -> Generator[None]:
 
 
 def need_packed(call: Call) -> None:
-    """What has another length in each row needs the packed form.
+    """Refuses variable-length results where the packed form cannot be used.
 
     Raises:
       CannotVectorize: in the body of another map.

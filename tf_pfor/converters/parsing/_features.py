@@ -1,4 +1,4 @@
-"""Features of own length, as one example in each row sees them."""
+"""Variable-length features, as one example in each row sees them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def sparse_vector(call: Call, values: tf.Tensor, splits: tf.Tensor, at: int = 0)
 
     Args:
       call: the call.
-      values: of all examples, one behind the other.
-      splits: int32 [n + 1], where those of each begin.
+      values: the values of all examples, one behind the other.
+      splits: int32 [n + 1], the begins of the examples' values.
       at: the output that the values are, for errors.
     """
     size = sizes_between(call, splits)

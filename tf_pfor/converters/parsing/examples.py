@@ -1,8 +1,8 @@
 """``tf.io.parse_single_example`` and ``parse_example``: the examples of all rows in one parse.
 
-What has a length of its own in each example (``VarLenFeature``, ``RaggedFeature``, a
-``FixedLenSequenceFeature`` that may be missing) is parsed as a ragged feature: the values of all
-examples one behind the other, which is the packed form of ragged rows, and where each begins.
+Variable-length features are ``VarLenFeature``, ``RaggedFeature``, and a ``FixedLenSequenceFeature``
+that may be missing. They are parsed as ragged features: the values of all examples one behind the
+other, and the begin of each example. The values are the packed form of ragged rows.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Features:
-    """What is parsed: keys with dtypes."""
+    """The features to parse: keys with dtypes."""
 
     sparse: tuple[tuple[bytes, tf.DType], ...]
     dense: tuple[Dense, ...]
@@ -65,7 +65,7 @@ class Features:
 
     @property
     def own_lengths(self) -> list[tuple[bytes, tf.DType]]:
-        """What has a length of its own: ragged, then sparse, then dense ones."""
+        """The variable-length features: ragged, then sparse, then dense features."""
         found = [(key, dtype) for key, dtype, _ in self.ragged]
         own = [(d.key, d.default.dtype) for d in self.dense if not d.is_fixed]
         return [*found, *self.sparse, *own]
@@ -175,7 +175,7 @@ def _dims(shape: tf.TensorShape) -> tuple[int | None, ...]:
 
 
 def _converted(call: Call, serialized: Value, names: str | None, features: Features) -> list[Value]:
-    """What the outputs become."""
+    """The values of the outputs."""
     rank = call.require_rank(serialized, "'serialized'")
     if isinstance(serialized, Ragged) and rank == 1:
         return _of_own_number(call, serialized, names, features)
@@ -242,7 +242,7 @@ def _ordered(
 
 
 class _Singles:
-    """Of one example in each row."""
+    """The outputs for one example in each row."""
 
     def __init__(self, call: Call):
         self.call = call
@@ -268,7 +268,7 @@ class _Singles:
 
 
 class _Vectors:
-    """Of a vector of m examples in each row."""
+    """The outputs for a vector of m examples in each row."""
 
     def __init__(self, call: Call, m: Dim):
         self.call, self.m = call, m
@@ -281,7 +281,7 @@ class _Vectors:
         return Value.stacked(self.call.emit.reshape(tensor, sizes))
 
     def _counts(self, splits: tf.Tensor) -> tuple[tf.Tensor, RowSizes]:
-        """How many values each example has, [n, m], and each row."""
+        """The number of values of each example, [n, m], and of each row."""
         counts = tf.reshape(differences(self.call, splits), self.grid)
         return counts, sizes_of(self.call, tf.reduce_sum(counts, 1))
 
@@ -319,7 +319,7 @@ class _Vectors:
 
 
 class _OwnVectors:
-    """Of a vector in each row of as many examples as ``m`` says."""
+    """The outputs for a vector in each row; ``m`` is the number of its examples."""
 
     def __init__(self, call: Call, m: RowSizes):
         self.call, self.m = call, m
@@ -330,12 +330,12 @@ class _OwnVectors:
         return packed(self.call, tensor, [self.m], at)
 
     def _sum(self, counts: tf.Tensor) -> RowSizes:
-        """How many values each row has, of how many each example has."""
+        """The number of values of each row, from the numbers of each example."""
         n = self.call.loop.length
         return sizes_of(self.call, tf.math.unsorted_segment_sum(counts, self.m.rows, n))
 
     def _most(self, counts: tf.Tensor) -> RowSizes:
-        """How many values the longest example of each row has."""
+        """The number of values of the longest example in each row."""
         n = self.call.loop.length
         found = tf.math.unsorted_segment_max(counts, self.m.rows, n)
         return sizes_of(self.call, tf.maximum(found, 0))

@@ -1,9 +1,9 @@
 """Images, sounds, tensors and files that are encoded or decoded: ops without kernels for batches.
 
 ``MapDefun`` runs the kernel for all rows in parallel (``layouts/row_kernels``), as ``tf.data``
-would with ``num_parallel_calls``. Where an op that reads what has another shape in each row has no
-rule for ragged rows, all of that shares one such loop (``fallback``): an image that is decoded and
-resized leaves its small form behind only.
+would with ``num_parallel_calls``. An op that reads such a result may have no rule for ragged rows.
+Then both ops share one such loop (``fallback``): an image that is decoded and resized leaves only
+its small form behind.
 """
 
 from __future__ import annotations

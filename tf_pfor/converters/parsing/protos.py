@@ -42,7 +42,7 @@ def decode(call: Call, bytes: Value) -> Any:
 
 @ragged_rule("EncodeProto")
 def encode(call: Call, sizes: Value, values: list[Value]) -> Any:
-    """Fields of own lengths: what lies behind the end of a row is not encoded."""
+    """Variable-length fields: the padding behind the end of a row is not encoded."""
     if isinstance(sizes, Ragged):
         for value in values:
             if not isinstance(value, Ragged) or not same_sizes(value.sizes[:1], sizes.sizes[:1]):

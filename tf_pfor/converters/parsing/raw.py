@@ -1,7 +1,7 @@
 """Bytes that are numbers: ``tf.io.decode_raw``.
 
-The kernel takes strings of one length. Where rows have their own, all bytes are joined, decoded at
-once and cut again: the order of bytes is that of each number, which no cut goes through.
+The kernel takes strings of one length. Where lengths differ per row, all bytes are joined, decoded
+at once and cut again. The order of bytes is about single numbers, and no cut goes through a number.
 """
 
 from __future__ import annotations

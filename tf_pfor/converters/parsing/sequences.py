@@ -57,13 +57,13 @@ class Part:
 
     @property
     def own_lengths(self) -> list[Field]:
-        """What is parsed as ragged."""
+        """The features that are parsed as ragged."""
         return [*self.ragged, *self.sparse]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parsed:
-    """What the kernel gives for n examples; of what is ragged the values and splits."""
+    """The kernel's results for n examples; for ragged features the values and splits."""
 
     dense: list[tf.Tensor]
     ragged: list[tuple[tf.Tensor, tf.Tensor]]
@@ -232,7 +232,7 @@ def _parsed(
 
 
 def _of_no_examples(attrs: dict[str, Any], dense_types: Sequence[tf.DType]) -> list[tf.Tensor]:
-    """What the kernel would return of no examples."""
+    """The results that the kernel would return for no examples."""
     own, steps = attrs["context_ragged_value_types"], attrs["feature_list_dense_types"]
     own_lists = attrs["feature_list_ragged_value_types"]
     start = tf.zeros([1], tf.int32)
@@ -261,12 +261,12 @@ def _dense_list(call: Call, padded: tf.Tensor, lengths: tf.Tensor) -> list[Value
 
 
 def _steps(call: Call, steps: tf.Tensor, inside: tf.Tensor) -> tuple[RowSizes, tf.Tensor, RowSizes]:
-    """How many steps each row has; how many values each step; how many values each row.
+    """The numbers of steps of each row, of values of each step, and of values of each row.
 
     Args:
       call: the call.
-      steps: int32 [n + 1], where the steps of rows begin.
-      inside: int32 [total + 1], where the values of steps begin.
+      steps: int32 [n + 1], the begins of the rows' steps.
+      inside: int32 [total + 1], the begins of the steps' values.
     """
     return (
         sizes_between(call, steps),

@@ -1,7 +1,8 @@
 """Sparse tensors whose rows have different numbers of entries, as one sparse tensor of all rows.
 
-The number of the row stands in front of each index, n in front of the shape; the entries of what
-comes out are those of the rows, one behind the other, and say themselves how many each row has.
+The number of the row stands in front of each index, and n in front of the shape. The entries of a
+result are the entries of all rows, one behind the other. Their row numbers say how many entries
+each row has.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def with_n(call: Call, shape: tf.Tensor) -> tf.Tensor:
 def room_for_all(call: Call, shape: Value, entries: Entries) -> tf.Tensor:
     """[1 + m]: a shape with room for all rows, n in front.
 
-    Where each row has a shape of its own, its entries are checked to be inside of that.
+    Where the shape differs per row, entries are checked to be inside of the shape of their row.
     """
     if not shape.is_stacked:
         return with_n(call, shape.tensor)
@@ -125,7 +126,7 @@ def room_for_all(call: Call, shape: Value, entries: Entries) -> tf.Tensor:
 
 
 def sizes_by(call: Call, rows: tf.Tensor) -> RowSizes:
-    """How many entries each row has, of which row each entry is being given."""
+    """The number of entries of each row, from the row number of each entry."""
     n: Any = call.loop.length
     made = tf.math.bincount(tf.cast(rows, tf.int32), minlength=n, maxlength=n, dtype=tf.int32)
     made.set_shape([call.loop.static_length])
@@ -153,7 +154,7 @@ def by_row(
 def sparse_results(
     call: Call, indices: tf.Tensor, values: tf.Tensor, width: int | None = None
 ) -> list[Value]:
-    """Indices with the row in front, and values, as those of each row.
+    """Indices with the row in front, and values, as indices and values of each row.
 
     Args:
       call: the call.
@@ -188,7 +189,7 @@ class FirstAxis:
 
     @property
     def total(self) -> tf.Tensor:
-        """How long the merged axis is."""
+        """The length of the merged axis."""
         n: Any = self.call.loop.length
         return tf.cast(n, tf.int64) * self.size
 
@@ -201,7 +202,7 @@ class FirstAxis:
         return tf.concat([moved[:, None], at[:, 1:]], 1)
 
     def split(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Of which row each index [total, m] is, and the index in that row."""
+        """The row of each index [total, m], and the index in that row."""
         size: Any = tf.maximum(self.size, 1)
         rows = indices[:, 0] // size
         own = indices[:, 0] - rows * size

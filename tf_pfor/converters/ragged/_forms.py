@@ -204,7 +204,7 @@ def after_check(
 
 
 def sizes_from(call: Call, shape: RowShape) -> list[Any]:
-    """What a shape says: numbers of the row that become sizes must not be negative."""
+    """The sizes in a shape; numbers of the row that become sizes must not be negative."""
     found: list[Any] = []
     for i, size in enumerate(shape.sizes):
         if isinstance(size, RowSizes) and size.is_number:
@@ -298,10 +298,10 @@ def row_starts(sizes: Sequence[Size]) -> tf.Tensor:
 
 
 def coordinates(sizes: Sequence[Size], at: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Of which rows some entries of the packed form are, and where these stand along each axis.
+    """The rows of some entries of the packed form, and their places along each axis.
 
     Args:
-      sizes: of the rows.
+      sizes: the sizes of the rows.
       at: [m], numbers of entries.
     """
     rows: Any = tf.gather(row_ids(sizes), at)

@@ -1,4 +1,4 @@
-"""Ranges of own begins and sizes, and elements at other places, gathered into the packed form."""
+"""Ranges whose begin and size differ per row, gathered into the packed form, and elements."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Moved:
         return tf.gather(own, self.rows) if is_own else own
 
     def size(self, axis: int) -> Any:
-        """That of an axis of the input, for each element."""
+        """The size of an axis of the input, for each element."""
         own = size_at(self.x, axis)
         if own is None:
             lead = self.x.n_leading - 1 if isinstance(self.x, Ragged) else -int(self.x.is_stacked)

@@ -49,7 +49,7 @@ def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value
 
 
 def _own_depth(call: Call, indices: Value, depth: Value) -> RowSizes:
-    """How deep each row is: as deep as it is long, where these are known to be the same."""
+    """The depth of each row; a size of the indices itself where both are the same tensor."""
     own: Any = depth.tensor if depth.dtype == tf.int32 else tf.cast(depth.tensor, tf.int32)
     for size in indices.sizes if isinstance(indices, Ragged) else ():
         if isinstance(size, RowSizes) and size.tensor is own:

@@ -1,8 +1,8 @@
-"""Convolutions and pooling of images of own height and width, and of rows of own length.
+"""Convolutions and pooling of variable-length rows, and of images whose size differs per row.
 
-They run on the padded form. What lies behind the end of a row is neutral: zeros, or for a maximum
-the least number. Where strides let the paddings of ``SAME`` depend on the size of a row, each row
-stands behind paddings of its own, and the op is ``VALID``.
+They run on the padded form. The padding behind the end of a row is neutral: zeros, or for a maximum
+the least number. With strides the paddings of ``SAME`` depend on the size of a row. Then each row
+stands behind the paddings for its size, and the op is ``VALID``.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def filter_gradient(call: Call, input: Value, filter_sizes: Value, out_backprop:
 
 @ragged_rule("Conv2DBackpropInput")
 def input_gradient(call: Call, input_sizes: Value, filter: Value, out_backprop: Value) -> Any:
-    """Of stride one, where the paddings are the same for all rows."""
+    """The gradient for stride one, where the paddings are the same for all rows."""
     is_known = isinstance(input_sizes, RowShape) and is_static(filter.inner_shape)
     if not is_known or filter.is_stacked or not isinstance(out_backprop, Ragged):
         raise CannotVectorize("the filter differs between iterations, or its size is not known")
@@ -205,7 +205,7 @@ class _Windows:
         return from_padded(self._call, full, [self._images, *out])
 
     def _of_windows(self, axis: int) -> Any:
-        """How many windows there are along an axis."""
+        """The number of windows along an axis."""
         size, stride, reach = self._sizes[axis], self._strides[axis], self._reach[axis]
         less = 0 if self.may_be_cut else reach - 1
         if isinstance(size, int):

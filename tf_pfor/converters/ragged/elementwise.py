@@ -239,7 +239,7 @@ def ensure_shape(call: Call, value: Ragged) -> Any:
 
 
 def _like(call: Call, value: Ragged, like: tf.Tensor) -> tf.Tensor:
-    """Dense rows, after a check that each has the shape of those of ``like``."""
+    """Dense rows, after a check that each has the shape of a row of ``like``."""
     known = like.shape[1:]
     if known.is_fully_defined():
         return _of_shape(call, value, known.as_list())

@@ -159,7 +159,7 @@ def _inside(call: Call, params: Value, indices: Value, at: int, places: Any) -> 
 
 
 def _rows_like(tensor: tf.Tensor, sizes: tuple[Size, ...]) -> tf.Tensor:
-    """Of which row each element of a packed tensor is, of its shape and dtype."""
+    """The row number of each element of a packed tensor, in its shape and dtype."""
     rows = tf.cast(row_ids(sizes), tensor.dtype)
     rank = tensor.shape.rank
     assert rank is not None
@@ -269,7 +269,7 @@ def _joined_shapes(call: Call, values: list[Value]) -> Any:
 
 @ragged_rule("ConcatOffset", of_shapes=True)
 def concat_offset(call: Call, concat_dim: Value, shape: list[Value]) -> Any:
-    """Where the parts of a concatenation begin: sums of their sizes along its axis."""
+    """The begins of the parts of a concatenation: sums of their sizes along its axis."""
     del concat_dim
     (at,) = call.constant("concat_dim").reshape([-1])
     found, offset = list[Any](), 0

@@ -1,6 +1,6 @@
-"""Images of own height and width, and images that are resized to a size of their own.
+"""Images whose size differs per row, and images that are resized to a size that differs.
 
-A resize reads two places of each axis, which depend on the row's own sizes: it gathers from the
+A resize reads two places of each axis, which depend on the sizes of the row. It gathers from the
 padded form, one axis after the other.
 """
 
@@ -66,7 +66,7 @@ def _along_rows(call: Call, x: tf.Tensor, old: Any, new: Any) -> tf.Tensor:
 
 
 def _column(size: Any) -> Any:
-    """int32 [n, 1] of own sizes; a number of what all share."""
+    """int32 [n, 1] for sizes that differ per row; a number for a size that all share."""
     return size.tensor[:, None] if isinstance(size, RowSizes) else size
 
 

@@ -1,9 +1,10 @@
-"""Matrices of rows of different shapes: many of one size in each row, or one of a size of its own.
+"""Matrices of ragged rows: many of one size in each row, or one whose size differs per row.
 
 Where the last axes are the same in all rows, the packed form is a batch of matrices. A square
-matrix of own size is padded with ones on the diagonal: a block-diagonal matrix, whose factors,
-inverse, determinant and solutions are those of the row and of the identity beside it. Where results
-come in an order, as eigenvalues do, the number on the diagonal is larger than any of the row's.
+matrix whose size differs per row is padded with ones on the diagonal. That is a block-diagonal
+matrix, of the matrix of the row and the identity beside it. So are its factors, inverse,
+determinant and solutions. Where results come in an order, as eigenvalues do, the number on the
+diagonal is larger than any number of the row.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ _OF_MATRICES = """
 _OF_VECTORS = "FFT IFFT"
 _BY_LENGTH = "RFFT IRFFT"
 
-# What they make of a block-diagonal matrix with the identity below is that of the row above: as
-# many of its last axes as are named here are those of the row, for each result.
+# For a block-diagonal matrix with the identity below, these ops give the row's result above. The
+# table has, for each result, the number of last axes that have the size of the row.
 _BLOCKWISE = {
     "Cholesky": (2,),
     "LogMatrixDeterminant": (0, 0),
@@ -84,7 +85,7 @@ def of_matrices(call: Call, input: Value) -> Any:
 
 
 def _eigen(call: Call, input: Ragged) -> list[Value]:
-    """Eigenvalues come by their size, those of the row before the larger ones beside it."""
+    """Eigenvalues come in order: the row's first, then the larger ones of the padding."""
     is_symmetric = call.op_type == "SelfAdjointEigV2"  # its kernel reads one half
     number = _bound(input, of_lower=is_symmetric)
     values, vectors = call.rebuild(input=_beside(input, number))
@@ -94,10 +95,10 @@ def _eigen(call: Call, input: Ragged) -> list[Value]:
 
 
 def _singular(call: Call, input: Ragged) -> list[Value]:
-    """Singular values: zeros beside a matrix add zeros, behind those of the row.
+    """Singular values: zeros beside a matrix add zeros, behind the values of the row.
 
-    Of vectors those to zeros could be mixed: the numbers beside a square matrix are larger than any
-    of the row's, and come in front.
+    Singular vectors of zeros could be mixed. So the numbers beside a square matrix are larger than
+    any number of the row, and come in front.
     """
     rank = rank_of(input)
     if not call.attr("compute_uv"):
@@ -114,7 +115,7 @@ def _singular(call: Call, input: Ragged) -> list[Value]:
 
 
 def _smaller(input: Ragged) -> Any:
-    """How many singular values there are."""
+    """The number of singular values."""
     rank = rank_of(input)
     rows, columns = size_at(input, rank - 2), size_at(input, rank - 1)
     if rows is columns:
@@ -173,7 +174,7 @@ def solve(call: Call, matrix: Value, rhs: Value) -> Any:
     size = _square(matrix)
     if len(rhs.sizes) < rank - 1 or not isinstance(rhs.sizes[rank - 2], RowSizes):
         raise CannotVectorize("the sizes of the two sides are not known to be the same")
-    if rhs.sizes[rank - 2] is not size:  # both axes of the matrix become those of the other side
+    if rhs.sizes[rank - 2] is not size:  # both axes of the matrix agree with the other side
         matrix, _ = agreed(call, (matrix, rank - 2), (rhs, rank - 2))
         matrix, rhs = agreed(call, (matrix, rank - 1), (rhs, rank - 2))
     assert isinstance(matrix, Ragged)
@@ -197,7 +198,7 @@ def band_part(call: Call, input: Value, num_lower: Value, num_upper: Value) -> A
 def matrix_diag(
     call: Call, diagonal: Value, k: Value, num_rows: Value, num_cols: Value, padding_value: Value
 ) -> Any:
-    """A diagonal of a square matrix of the row's own size."""
+    """A diagonal of a square matrix whose size differs per row."""
     if not all(call.maybe_constant(name) == -1 for name in ("num_rows", "num_cols")):
         raise CannotVectorize("the matrix is of a size that is given")
     del num_rows, num_cols
@@ -244,7 +245,7 @@ def diag_part(call: Call, input: Value, k: Value, padding_value: Value) -> Any:
 
 
 def _one_diagonal(call: Call, k: Value) -> Any:
-    """Which diagonal it is: an int, or int32 [n]."""
+    """The number of the diagonal: an int, or int32 [n]."""
     known = call.maybe_constant("k")
     if known is not None and known.size == 1:
         return int(known.reshape([-1])[0])

@@ -1,8 +1,8 @@
-"""Lists of own length and rows of different shapes: one is made of the other.
+"""Variable-length lists and ragged rows: one is made of the other.
 
-A list of which each row has its own length is as long as the longest, and knows the lengths
-(``ListRows.lengths``). Made of ragged rows, items behind the end of a row are zeros, which nobody
-reads; stacked, it is padded, and the lengths are its sizes.
+A variable-length list is as long as its longest row, and knows the lengths (``ListRows.lengths``).
+If it is made of ragged rows, items behind the end of a row are zeros, which nobody reads. The
+stack of the list is padded, and the lengths are its sizes.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def _tiled(call: Call, x: Value, multiples: list[Any]) -> Value:
 
 @source("BroadcastTo")
 def spread(call: Call, input: Value, shape: Value) -> Any:
-    """What has one shape, repeated to a shape of the row."""
+    """A tensor of one shape, repeated to a shape that differs per row."""
     sizes = target_sizes(call, shape, 1)
     missing = len(sizes) - rank_of(input)
     mine = [size_at(input, k - missing) for k in range(len(sizes))]
@@ -211,9 +211,9 @@ def _repeated_padded(call: Call, x: Ragged, multiples: list[int]) -> Value:
 
 
 def broadcast(call: Call, x: Value, sizes: list[Any]) -> Value:
-    """To a shape of the row, in the padded form."""
+    """``x`` broadcast to a shape that differs per row, in the padded form."""
     sizes, missing = list(sizes), len(sizes) - rank_of(x)
-    room: list[Any] = []  # None where it is that of the rows
+    room: list[Any] = []  # None where it is the room of the rows
     for i, size in enumerate(sizes):
         mine = size_at(x, i - missing)
         if isinstance(mine, RowSizes) and isinstance(size, RowSizes) and mine is not size:
@@ -273,7 +273,7 @@ def _cleared(tensor: tf.Tensor, sizes: list[Any]) -> tf.Tensor:
 def slice_gradient(
     call: Call, shape: Value, begin: Value, end: Value, strides: Value, dy: Value
 ) -> Any:
-    """What flows back into what was sliced, zeros around it: of one shape, or ragged."""
+    """The gradient of the sliced tensor, ``dy`` with zeros around: of one shape, or ragged."""
     del begin, end, strides
     if not isinstance(shape, RowShape):
         return slices.gradient_of_range(call, dy)
@@ -344,7 +344,7 @@ def _by_axes(call: Call, dy: Value, sizes: list[Any], items: list[slices.Item]) 
 
 
 def _read_of(call: Call, item: slices.Item, size: Any) -> tuple[Any, Any]:
-    """Where a slice begins along an axis, and how many elements it has: int32 [] or [n]."""
+    """The begin of a slice along an axis, and its number of elements: int32 [] or [n]."""
     if isinstance(size, RowSizes) and item.kind == "range":
         if item.stride == -1 and item.begin is None and item.end is None:
             return size.tensor - 1, size.tensor

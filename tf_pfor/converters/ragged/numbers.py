@@ -1,4 +1,4 @@
-"""Numbers of own count in each row: ranges, places of what is true, or among sorted ones."""
+"""Numbers whose count differs per row: ranges, places of true elements, places in a sort."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _in_front(call: Call, is_set: tf.Tensor, counts: RowSizes) -> Value:
 
 
 def _numbers_set(call: Call, input: Value, is_set: tf.Tensor, axes: list[int]) -> RowSizes:
-    """How many are true in each row: the same for all that asks of one mask.
+    """The number of true elements in each row: the same object for all readers of one mask.
 
     ``tf.boolean_mask`` reshapes its mask each time.
     """
@@ -118,7 +118,7 @@ def _numbers_set(call: Call, input: Value, is_set: tf.Tensor, axes: list[int]) -
 
 @ragged_rule("Where")
 def where_of_ragged(call: Call, input: Value) -> Any:
-    """The places of what is true in rows of their own shapes."""
+    """The places of true elements in ragged rows."""
     if not isinstance(input, Ragged):
         raise CannotVectorize("it selects by the shape of a row")
     is_packed = uses_packed(call)
@@ -212,7 +212,7 @@ def _drawn(call: Call, made: tf.Tensor, leading: list[Any], rest: list[Any]) -> 
 
 @RegisterPFor("BroadcastArgs", ANY)
 def broadcast_args(call: Call, s0: Value, s1: Value) -> Any:
-    """A size of one gives way to that of the other shape; others must agree, in each row."""
+    """A size of one gives way to the other shape's size; other sizes must agree, in each row."""
     counts = [(v.inner_shape or (None,))[0] for v in (s0, s1)]
     if counts[0] is None or counts[1] is None:
         raise CannotVectorize("the ranks of the shapes are not known before running")

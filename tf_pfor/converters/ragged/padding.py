@@ -62,7 +62,7 @@ def _wider(call: Call, x: Value, paddings: Value) -> tuple[Moved, list[Any]]:
 
 
 def _amounts(call: Call, paddings: Value) -> list[tuple[Any, Any]]:
-    """How much stands before and behind each axis: ints, scalars, or int32 [n]."""
+    """The sizes of padding before and behind each axis: ints, scalars, or int32 [n]."""
     found = call.maybe_constant("paddings")
     if found is not None:
         return [(int(a), int(b)) for a, b in found]

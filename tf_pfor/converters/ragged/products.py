@@ -182,7 +182,7 @@ def einsum(call: Call, inputs: list[Value]) -> Any:
 
 
 def _axes_of(term: str, value: Value) -> list[Any]:
-    """The names of an operand's axes: letters, and negative numbers for those of an ellipsis."""
+    """The names of an operand's axes: letters, and negative numbers for axes of an ellipsis."""
     front, dots, behind = term.partition("...")
     count = rank_of(value) - len(front) - len(behind)
     if count < 0 or (count and not dots) or len({*front, *behind}) != len(front + behind):

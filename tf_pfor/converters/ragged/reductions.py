@@ -60,7 +60,7 @@ def reduction(call: Call, x: Any, axis: Value) -> Any:
 
 
 def _product_of_sizes(call: Call, x: RowShape) -> Any:
-    """How many elements some axes have: the same object for the same sizes."""
+    """The number of elements of some axes: the same object for the same sizes."""
     others = [s for s in x.sizes if not (isinstance(s, int) and s == 1)]
     is_known = all(isinstance(s, (int, RowSizes)) for s in others)
     if call.op_type != "Prod" or call.attr("keep_dims") or not is_known:
@@ -105,7 +105,7 @@ def _sum_of_rows(call: Call, x: Ragged, axes: list[int], *, keep: bool) -> tf.Te
 
 
 def _identity(op_type: str, dtype: tf.DType) -> Any:
-    """What changes no result of a reduction."""
+    """The neutral element of a reduction, which changes no result."""
     if op_type in ("Any", "EuclideanNorm", "Sum"):
         return 0
     if op_type == "All":
@@ -212,7 +212,10 @@ _NEUTRAL = {"Cumprod": 1, "Cumsum": 0, "CumulativeLogsumexp": -np.inf}
 
 @ragged_rule(_NEUTRAL, of_shapes="Cumsum")
 def cumulative(call: Call, x: Value, axis: Value) -> Any:
-    """What is neutral in the padding changes nothing, also in reverse; of one size, that size."""
+    """Neutral elements in the padding change nothing, also in reverse.
+
+    The cumulative sum of a shape of one axis is the shape.
+    """
     del axis
     if not isinstance(x, Ragged):
         is_size = isinstance(x, RowShape) and len(x.sizes) == 1 and call.op_type == "Cumsum"
@@ -279,7 +282,7 @@ def along_own_axis(call: Call, x: Value, axis: Value) -> Any:
 
 
 def _turned_back(call: Call, x: Value, own: tf.Tensor, dims: list[Any]) -> Value:
-    """The first axis of rows to the place of that of the row."""
+    """Moves the first axis of the padded rows to the place ``own``, which differs per row."""
     sizes: list[Any] = list(dims)
     if call.op_type not in _NEUTRAL:  # it is kept, with one element
         sizes = [RowSizes.of(tf.where(tf.equal(own, k), 1, d)) for k, d in enumerate(dims)]

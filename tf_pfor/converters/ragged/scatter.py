@@ -1,7 +1,7 @@
 """Sums by segments, counts and scatters, where rows have different numbers of entries.
 
-The entries of all rows are scattered at once to places that say the row as well: those of padding
-to none, or to a row behind the last one.
+The entries of all rows are scattered at once, to places that say the row as well. Entries of
+padding go to no place, or to a row behind the last one.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def _entries(
     Args:
       call: the call.
       values: some are ragged.
-      rank: how many axes the entries have.
-      may_be_wide: whether an entry of a row may have a shape of its own: it is padded.
+      rank: the number of axes of the entries.
+      may_be_wide: whether the shape of entries may differ per row: they are padded.
 
     Returns:
-      The tensors [total, ...]; int32 [total], of which row each entry is; bool [total], which are
-      entries and no padding, None for all.
+      The tensors [total, ...]; int32 [total], the row of each entry; bool [total], true for
+      entries and false for padding, None if there is no padding.
     """
     found = list(values)
     ragged = [v for v in found if isinstance(v, Ragged)]
@@ -183,7 +183,7 @@ def _own_number(call: Call, data: Value, segment_ids: Value, sizes: RowSizes) ->
 
 @source("DenseBincount")
 def own_bins(call: Call, input: Value, size: Value, weights: Value) -> Any:
-    """How often each number is there, in as many bins as the row says."""
+    """Counts of each number, in bins whose number differs per row."""
     if rank_of(input) != 1 or not uses_packed(call):
         raise CannotVectorize("the number of bins, and so the shape, may differ")
     if not isinstance(weights, Ragged) and None in (weights.inner_shape or [None]):
@@ -207,7 +207,7 @@ def own_bins(call: Call, input: Value, size: Value, weights: Value) -> Any:
 
 @ragged_rule("HistogramFixedWidth")
 def histogram(call: Call, values: Value, value_range: Value, nbins: Value) -> Any:
-    """How many elements are in each bin: by the kernel's arithmetic, which is in float64."""
+    """The number of elements in each bin: by the kernel's arithmetic, which is in float64."""
     if nbins.is_stacked or isinstance(value_range, Ragged):
         raise CannotVectorize("the number of bins, and so the shape, may differ")
     (x,), rows, mask = _entries(call, [values], rank_of(values))
@@ -231,7 +231,7 @@ def histogram(call: Call, values: Value, value_range: Value, nbins: Value) -> An
 def _places_in_rows(
     ids: tf.Tensor, count: Any, rows: tf.Tensor, mask: tf.Tensor | None
 ) -> tf.Tensor:
-    """Where entries go if each row has ``count`` places; -1, which is nowhere, for all others."""
+    """The places of entries if each row has ``count`` places; -1, which is nowhere, otherwise."""
     is_kept = (ids >= 0) & (ids < count)
     if mask is not None:
         is_kept &= mask
@@ -251,7 +251,7 @@ def _of_rows(call: Call, made: tf.Tensor, count: Any) -> Value:
 
 @ragged_rule("DenseBincount", of_shapes=True)
 def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any:
-    """How often each number is there; a number that is too large is left out."""
+    """Counts of each number; a number that is too large is left out."""
     if isinstance(size, RowSize):
         return own_bins(call, input, size, weights)
     if _is_size(call, input, weights):
@@ -287,7 +287,7 @@ def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any
 
 
 def _counted(call: Call, input: Ragged, bins: Any) -> Value:
-    """The kernel for rows of their own lengths, which begin where their splits say."""
+    """The kernel for variable-length rows, which takes their splits."""
     numbers, (size,) = input.tensor, input.sizes
     assert isinstance(size, RowSizes)
     text = "a number is negative in some iterations"
@@ -375,7 +375,7 @@ def _entries_at(
 
 
 def _indexed(at: tf.Tensor) -> int:
-    """How many axes are indexed."""
+    """The number of axes that are indexed."""
     count = at.shape[-1]
     if count is None:
         raise CannotVectorize("how many axes are indexed is not known")
@@ -484,7 +484,7 @@ def sparse_reorder(
 
 
 def _sparse_into_rows(call: Call, indices: Value, shape: Value, values: Value) -> Value:
-    """Into rows of their own shapes: at the places that the elements have in the packed form."""
+    """Scatters into ragged rows: at the places that the elements have in the packed form."""
     sizes = target_sizes(call, shape, 1)
     at, rows, flat = _entries_at(call, indices, values)
     place = _packed_places(call, at, rows, sizes)
@@ -494,7 +494,7 @@ def _sparse_into_rows(call: Call, indices: Value, shape: Value, values: Value) -
 
 
 def _places(call: Call, indices: Value, updates: Value) -> tuple[tf.Tensor, tf.Tensor]:
-    """Indices with the row in front, those of padding in a row behind the last one; the values."""
+    """Indices with the row in front, and the values; padding is in a row behind the last one."""
     rank = rank_of(indices) - 1
     if not isinstance(indices, Ragged) or indices.n_leading > rank:
         raise CannotVectorize("how many axes are indexed differs between iterations")

@@ -24,7 +24,7 @@ from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 @source("Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2")
 def of_dense(call: Call, x: Value, *axis: Value) -> Any:
-    """Of rows of one length."""
+    """The distinct elements of rows of one length."""
     if rank_of(x) != 1 or not uses_packed(call):
         raise CannotVectorize("the distinct rows of a matrix, or under jit_compile")
     del axis
@@ -39,7 +39,7 @@ def of_dense(call: Call, x: Value, *axis: Value) -> Any:
 
 @ragged_rule("Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2")
 def of_ragged(call: Call, x: Value, *axis: Value) -> Any:
-    """Of rows of their own lengths."""
+    """The distinct elements of variable-length rows."""
     del axis
     if not isinstance(x, Ragged) or rank_of(x) != 1 or not uses_packed(call):
         raise CannotVectorize("the distinct rows of a matrix, or under jit_compile")
@@ -63,7 +63,7 @@ def _results(
 def _distinct(
     call: Call, flat: tf.Tensor, rows: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, RowSizes]:
-    """Of pairs of a row and an element: elements, where each is among them, counts, how many."""
+    """For pairs of a row and an element: distinct elements, places in them, counts, sizes."""
     elements, ids = tf.unique(flat, tf.int64)
     many = tf.maximum(tf.size(elements, tf.int64), 1)
     pairs = tf.cast(rows, tf.int64) * many + ids
@@ -125,7 +125,7 @@ def _parts(call: Call, data: tf.Tensor, ids: tf.Tensor, rows: tf.Tensor) -> list
 
 @source("DynamicStitch ParallelDynamicStitch")
 def stitch(call: Call, indices: list[Value], data: list[Value]) -> Any:
-    """Places behind those of the rows before: a row is as long as its largest place says."""
+    """Places behind the places of the rows before; a row is as long as its largest place says."""
     require_packed(call)
     if any(isinstance(v, Ragged) or not v.is_tensor for v in (*indices, *data)):
         raise CannotVectorize("the parts differ in shape")

@@ -73,7 +73,7 @@ def shape_n(call: Call, input: list[Value]) -> Any:
 
 @ragged_rule("Size")
 def size(call: Call, input: Ragged) -> Any:
-    """How many elements each row has."""
+    """The number of elements of each row."""
     sizes = sizes_of(input)
     if len(sizes) == 1:
         return size_value(call.emit, sizes[0], call.output_dtype())
@@ -114,7 +114,7 @@ def with_new_axis(call: Call, x: Ragged, at: int) -> Value:
 def _as_padded(
     call: Call, x: Ragged, change: Callable[[tf.Tensor], tf.Tensor], sizes: Sequence[Size]
 ) -> Value:
-    """Of its padded form, with what is in the padding now."""
+    """Applies ``change`` to the padded form, and keeps what is known of the padding."""
     is_clean = x.loose is None
     made = change(x.in_any_rows)
     return from_padded(call, made, sizes, is_clean=is_clean, is_tame=x.is_tame)
@@ -122,7 +122,7 @@ def _as_padded(
 
 @ragged_rule("Cast", of_shapes=True)
 def cast(call: Call, x: Value) -> Any:
-    """Of elements; a shape stays a shape."""
+    """The elements are cast; a shape stays a shape."""
     dtype = call.output_dtype()
     if isinstance(x, Ragged):
         return elementwise(call, x)
@@ -288,15 +288,15 @@ def target_sizes(call: Call, shape: Value, at: int) -> list[Any]:
 
 
 def _without_unknown(target: list[Any], own: list[Any]) -> tuple[list[Any], bool]:
-    """A shape with the size that -1 stands for; and whether as many elements are known to fill it.
+    """A shape without -1, and whether it is known to have as many elements as the input.
 
     Args:
-      target: the new sizes.
-      own: those of the input.
+      target: the new sizes; -1 stands for one of them.
+      own: the sizes of the input.
     """
     at = next((i for i, s in enumerate(target) if isinstance(s, int) and s == -1), None)
     left, top = list(own), [s for i, s in enumerate(target) if i != at]
-    for size in list(top):  # what both have cancels
+    for size in list(top):  # sizes that both have cancel
         same = [i for i, x in enumerate(left) if x is size]
         if same and not isinstance(size, int):
             left.pop(same[0])
@@ -326,8 +326,8 @@ def _left_over(own: list[Any], top: list[Any], others: list[Any]) -> Any:
 
     Args:
       own: the sizes of the input that the new shape does not have.
-      top: those of the new shape that the input does not have.
-      others: all of the new shape but -1. Where one is zero, those of the input do not count.
+      top: the sizes of the new shape that the input does not have.
+      others: all sizes of the new shape but -1. If one is zero, zeros of the input count as one.
     """
     is_empty = tf.equal(_product(others), 0)
     counted = [s.tensor if isinstance(s, RowSizes) else s for s in own]
@@ -389,10 +389,10 @@ def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
 
 
 def _were_checked(call: Call, a: Any, b: Any) -> bool:
-    """Whether what was broadcast has checked two sizes when it ran.
+    """Whether the broadcast itself has checked two sizes at run time.
 
-    The gradient is reshaped to the sizes of each, and added up where one element was repeated
-    (``_may_sum``): so axes that nobody else reads may be left out here.
+    The gradient is reshaped to the sizes of each operand, and added up where one element was
+    repeated (``_may_sum``). So axes that nobody else reads may be left out here.
     """
     if not (isinstance(a, RowSizes) and isinstance(b, RowSizes) and uses_packed(call)):
         return False

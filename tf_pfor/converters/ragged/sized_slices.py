@@ -42,7 +42,7 @@ def sliced_by_size(call: Call, input: Value, begin: Value, size: Value) -> Any:
 
 
 def _checked_size(call: Call, first: Any, many: Any, room: Any) -> Any:
-    """How much a tf.slice takes, which must be there; all the rest for -1."""
+    """The size that a tf.slice takes, which must be there; all the rest for -1."""
     if isinstance(first, int) and isinstance(many, int):
         return many
     many = many if isinstance(many, int) else tf.where(tf.equal(many, -1), room - first, many)
@@ -87,7 +87,7 @@ def _is(size: Any, number: Any) -> bool:
 
 
 def _numbers(value: Value, known: Any) -> list[Any]:
-    """Those of a begin or a size: ints, or what differs between rows."""
+    """The numbers of a begin or a size: ints, or ``RowSizes`` where they differ per row."""
     if isinstance(value, RowShape):
         return [*value.sizes]
     if known is not None:

@@ -55,7 +55,7 @@ class Item:
 
     @property
     def is_static(self) -> bool:
-        """Whether it is the same in all rows, and known."""
+        """Whether begin and end are the same in all rows, and known."""
         return all(x is None or isinstance(x, int) for x in (self.begin, self.end))
 
     @property
@@ -81,7 +81,7 @@ def bound(value: Value, known: Form, at: int) -> Any:
 
 
 def items_of(call: Call, rank: int) -> list[Item]:
-    """What a StridedSlice says, one item for each axis and each new one."""
+    """The items of a StridedSlice, one for each axis and each new axis."""
     begin, end = call.inputs["begin"], call.inputs["end"]
     assert isinstance(begin, Value)
     assert isinstance(end, Value)
@@ -139,7 +139,7 @@ def sliced(call: Call, input: Value, begin: Value, end: Value, strides: Value) -
 
 
 def _row_sizes(begin: Value, end: Value) -> RowSizes:
-    """Of rows that lie one behind the other."""
+    """The sizes of rows that lie one behind the other."""
     starts, ends = (tf.cast(v.tensor, tf.int32) for v in (begin, end))
     splits = tf.concat([tf.zeros([1], tf.int32), ends[:, 0]], 0)
     return RowSizes(Cell((ends - starts)[:, 0]), splits=splits)
@@ -184,7 +184,7 @@ def cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool
 
 
 def _range_of(call: Call, item: Item, room: Any) -> tuple[tf.Tensor | None, RowSizes]:
-    """Where a range begins in each row (None: at 0), and how long it is; shared by equal ones."""
+    """The begin of a range in each row (None: 0), and its length; equal ranges share them."""
     memo = call.memo.setdefault(("ragged ranges", call.loop), {})
     key = (item.name, room) if isinstance(room, int) else None
     if key is not None and key in memo:
@@ -495,7 +495,7 @@ def _range(call: Call, x: Ragged, item: Item) -> Value:
 
 
 def bounds_in_row(call: Call, item: Item, size: RowSizes) -> tuple[tf.Tensor, RowSizes]:
-    """Where a range of ragged rows begins in each, and how long it is; shared by equal ones."""
+    """The begin of a range in each ragged row, and its length; equal ranges share them."""
     memo = call.memo.setdefault(("ragged ranges", call.loop), {})
     key = (item.name, size)
     if key in memo:
@@ -539,7 +539,7 @@ def _reversed(call: Call, x: Ragged, size: RowSizes) -> Value:
 
 
 def gradient_of_range(call: Call, dy: Value) -> Any:
-    """What flows back into a tensor of one shape: zeros around the range."""
+    """The gradient of a tensor of one shape: ``dy`` with zeros around the range."""
     target = call.constant("shape")
     items = items_of(call, len(target))
     if not isinstance(dy, Ragged) or any(i.kind in ("index", "new") for i in items):

@@ -27,7 +27,7 @@ Overlaps = Callable[[tf.Tensor], tf.Tensor]
 
 
 class _Chosen(NamedTuple):
-    """What rows choose: places and scores [n, most], and how many of them count, int32 [n]."""
+    """Choices of the rows: places and scores [n, most], and how many of them count, int32 [n]."""
 
     places: tf.Tensor
     scores: tf.Tensor
@@ -73,7 +73,7 @@ def of_own_number(call: Call, *_: Value) -> Any:
 
 
 def _parts(call: Call) -> int:
-    """How many of the outputs have an entry for each box that is chosen."""
+    """The number of outputs that have an entry for each box that is chosen."""
     return 2 if call.op_type.endswith("V5") else 1
 
 
@@ -216,7 +216,7 @@ def _bound(call: Call, name: str, dtype: tf.DType) -> Any:
 
 
 def _overlaps(call: Call, scores: tf.Tensor) -> Overlaps:
-    """How much boxes overlap one of each row; as many as there are scores."""
+    """The overlaps of boxes with one box of each row; as many as there are scores."""
     value, given = (
         call.inputs["overlaps" if _has_overlaps(call) else "boxes"],
         call.inputs["scores"],

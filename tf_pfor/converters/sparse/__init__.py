@@ -1,8 +1,8 @@
 """Converters of sparse and ragged tensors as ops of TensorFlow see them.
 
-They are parts (indices, values, splits), which keep their own layouts, or are rows of their own
-number of entries. It may import `converters/ragged` and below; text and control flow may import
-it. What a row of its own shape does in ops of dense tensors does not belong here: that is
+The tensors are parts (indices, values, splits), each with a layout. The number of entries may
+differ per row. The room may import `converters/ragged` and below; text and control flow may import
+it. Rules of variable-length rows for ops of dense tensors do not belong here: they are in
 `converters/ragged`.
 """
 

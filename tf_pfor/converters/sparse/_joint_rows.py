@@ -27,7 +27,7 @@ def flat_of(call: Call, value: Value) -> tuple[tf.Tensor, Size]:
 
 
 def rows_of(at: tf.Tensor, many: Size) -> tuple[tf.Tensor, tf.Tensor]:
-    """Of elements of all rows, int32 [p]: in which row each is, and at which place of it."""
+    """The row of each element of all rows, int32 [p], and its place in the row."""
     if isinstance(many, RowSizes):
         rows = tf.gather(many.rows, at)
         return rows, at - tf.gather(many.starts, rows)
@@ -52,20 +52,20 @@ def starts_of(call: Call, many: Size) -> Any:
 
 
 def numbers_of(many: Size) -> Any:
-    """How many each row has, int32 [n], or all of them."""
+    """The number of parts of each row, int32 [n]; one number if all rows have as many."""
     return many.tensor if isinstance(many, RowSizes) else many
 
 
 def own_splits(
     call: Call, splits: tf.Tensor, many: Size, output: tf.Tensor, sizes: RowSizes | None = None
 ) -> tuple[Value, RowSizes]:
-    """Row splits of all rows as those of each, which begin with 0; and what they split.
+    """Row splits of all rows as splits of each row, which begin with 0; and their last entries.
 
     Args:
       call: the call.
       splits: [total + 1].
-      many: how many parts each row has.
-      output: what they are in the body.
+      many: the number of parts of each row.
+      output: the splits in the body.
       sizes: one more than ``many``, where there is such an object.
     """
     n: Any = call.loop.length

@@ -46,7 +46,7 @@ def set_size(call: Call, set_indices: Value, set_values: Value, set_shape: Value
         set_values=fold(call, set_values),
         set_shape=_full(call, "set_shape"),
     )
-    known = call.maybe_constant("set_shape")  # the op's own shape function knows no rank
+    known = call.maybe_constant("set_shape")  # the shape function of the op knows no rank
     inner = [None] * (_rank(set_indices) - 1) if known is None else known[:-1].tolist()
     made.set_shape([call.loop.static_length, *inner])
     return made

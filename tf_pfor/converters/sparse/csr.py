@@ -1,4 +1,4 @@
-"""Sparse matrices in compressed rows (``CSRSparseMatrix``): one batch of those of all rows.
+"""Sparse matrices in compressed rows (``CSRSparseMatrix``): one batch of all rows' matrices.
 
 The kernels take a batch [n, r, c] as they take one matrix. A matrix of the body that is a batch
 already runs row by row. See ``layouts/csr_rows.py``.
@@ -50,7 +50,7 @@ def _is_never_empty(call: Call) -> bool:
 
 
 def _size(call: Call) -> Any:
-    """How many matrices the batch has: n, and 1 where n is 0."""
+    """The number of matrices in the batch: n, and 1 where n is 0."""
     n: Any = call.loop.length
     return max(n, 1) if isinstance(n, int) else tf.maximum(n, 1)
 
@@ -185,7 +185,7 @@ def to_sparse(call: Call, sparse_matrix: Value) -> Any:
 @RegisterPFor("CSRSparseMatrixComponents", ANY, attrs=("type",))
 @_emitting
 def components(call: Call, csr_sparse_matrix: Value, index: Value) -> Any:
-    """Of the sparse tensor of all rows: where each row of a matrix ends, and its columns."""
+    """The ends of a matrix's rows, columns and values, from the sparse tensor of all rows."""
     _require_batch(call)
     at = call.stacked(index)
     indices, values, shape = tf.raw_ops.CSRSparseMatrixToSparseTensor(

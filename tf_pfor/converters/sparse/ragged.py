@@ -25,10 +25,10 @@ def ragged_to_tensor(
     call: Call, shape: Value, values: Value, default_value: Value,
     row_partition_tensors: list[Value],
 ) -> Any:  # fmt: skip
-    """A gather from the values, behind which the default stands for what a row has not.
+    """A gather from the values; the default stands behind them, for items that a row lacks.
 
-    Level by level the splits say where the items of row r begin and end: item c of it is
-    splits[r] + c, if that is below splits[r + 1].
+    Level by level the splits say where the items of row r begin and end. Item c of row r is at
+    splits[r] + c, if this is below splits[r + 1].
     """
     if any(kind != "ROW_SPLITS" for kind in call.attr("row_partition_types")):
         raise CannotVectorize("the rows are given by the numbers of their values")

@@ -1,4 +1,4 @@
-"""RaggedTensors of the body, values and splits of own number in each row: made dense, counted."""
+"""RaggedTensors of the body: made dense, counted. The number of values differs per row."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _number(value: Value) -> Size:
 
 
 def _widths(call: Call, lengths: list[tf.Tensor], counts: list[Size]) -> list[Size]:
-    """The dense sizes of the ragged axes: those given, else those of the longest in each row."""
+    """The dense sizes of the ragged axes: given sizes, else the longest in each row."""
     shape = call.maybe_constant("shape")
     if shape is None:
         raise CannotVectorize("the shape is not known before running")
@@ -170,7 +170,7 @@ def cross(
     sparse_indices: list[Value], sparse_values: list[Value], sparse_shape: list[Value],
     dense_inputs: list[Value],
 ) -> Any:  # fmt: skip
-    """The ragged rows of all rows are one after the other, and so are those of matrices."""
+    """The ragged rows of all rows stand one behind the other, and so do the rows of matrices."""
     if sparse_indices or sparse_values or sparse_shape:
         raise CannotVectorize("sparse tensors are crossed with others")
     numbers: list[Size] = []

@@ -1,4 +1,4 @@
-"""Counts as sparse tensors, ranges of their own length, ragged tensors that become sparse."""
+"""Counts as sparse tensors, variable-length ranges, ragged tensors that become sparse."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def _one_more(call: Call, tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _counted(call: Call, made: Any, rows: tf.Tensor, values: tf.Tensor, axis: Any) -> list[Value]:
-    """Counts of all rows as those of each.
+    """Counts of all rows as counts of each row.
 
     Args:
       call: the call.
-      made: what the kernel gives for all rows.
-      rows: of which row each number is.
+      made: the kernel's results for all rows.
+      rows: the row of each number.
       values: the numbers.
       axis: the first axis that was merged with the row, None if the row stands in front.
     """

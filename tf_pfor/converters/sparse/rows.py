@@ -40,7 +40,7 @@ def _axes(call: Call, count: int) -> Any:
 
 
 def _count(indices: Value) -> int:
-    """How many axes the sparse tensor of a row has."""
+    """The number of axes of a row's sparse tensor."""
     shape = indices.inner_shape
     if shape is None or len(shape) != 2 or shape[1] is None:
         raise CannotVectorize("the number of axes of the sparse tensor is unknown")
@@ -285,7 +285,7 @@ def extremum(
     call: Call, a_indices: Value, a_values: Value, a_shape: Value, b_indices: Value,
     b_values: Value, b_shape: Value,
 ) -> Any:  # fmt: skip
-    """Of two sparse tensors with one axis more."""
+    """The extremum of two sparse tensors with one axis more."""
     a, b = Entries(call, a_indices, a_values), Entries(call, b_indices, b_values)
     indices, values = call.rebuild(
         a_indices=a.places, a_values=a.flat[1], a_shape=with_n(call, shared(a_shape, "a_shape")),

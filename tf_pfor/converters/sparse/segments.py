@@ -48,7 +48,7 @@ def _of_table(
 @source("SparseSegmentMean SparseSegmentSqrtN SparseSegmentSum")
 @ragged_rule("SparseSegmentMean SparseSegmentSqrtN SparseSegmentSum")
 def sparse_segments(call: Call, data: Value, indices: Value, segment_ids: Value) -> Any:
-    """As many segments in each row as its last id says: those of all rows follow each other."""
+    """Each row has as many segments as its last id says; the rows' segments follow each other."""
     entries = Entries(call, indices, segment_ids)
     at, ids = entries.flat
     text = "a segment id is negative in some iterations. They are"
@@ -66,7 +66,7 @@ def sparse_segments(call: Call, data: Value, indices: Value, segment_ids: Value)
 def table_gradient(
     call: Call, grad: Value, indices: Value, segment_ids: Value, dense_output_dim0: Value
 ) -> Any:
-    """Rows of the table that were read, with their gradients: those of all rows in order."""
+    """Rows of the table that were read, with their gradients, in the order of the rows."""
     size = tf.cast(shared(dense_output_dim0, "dense_output_dim0"), tf.int64)
     entries, upstream = Entries(call, indices, segment_ids), Entries(call, grad)
     at, ids = (tf.cast(t, tf.int64) for t in entries.flat)

@@ -37,12 +37,12 @@ from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
 
 def _sets(call: Call, indices: tf.Tensor, values: tf.Tensor, others: tf.Tensor) -> list[Value]:
-    """Results of a set operation: the last size is that of the largest set of each row.
+    """Results of a set operation; the last size is the size of the largest set in each row.
 
     Args:
       call: the call.
-      indices: with the row in front.
-      values: of the sets.
+      indices: the indices, with the row in front.
+      values: the elements of the sets.
       others: the shape of the result without the last axis, n in front.
     """
     last = tf.cast(own_ends(call, indices[:, 0], indices[:, -1]), others.dtype)
@@ -151,7 +151,7 @@ def edit_distance(
 @source("ListDiff")
 @ragged_rule("ListDiff")
 def list_difference(call: Call, x: Value, y: Value) -> Any:
-    """Of pairs of a row and an element."""
+    """The difference of lists of pairs, of a row and an element."""
     first, second = Entries(call, x), Entries(call, y)
     both = tf.concat([first.flat[0], second.flat[0]], 0)
     elements, ids = tf.unique(both, tf.int64)

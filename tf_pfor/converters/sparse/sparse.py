@@ -1,8 +1,9 @@
 """Sparse tensors: indices [k, m], values [k] and a dense shape [m], as many entries in all rows.
 
-All rows together are one sparse tensor with one axis more: the number of the row stands in front of
-every index, n in front of the shape. What is sorted stays so; what is out of range stays so. Where
-the number of entries of a result depends on the data, the op runs row by row (``uneven_regions``).
+All rows together are one sparse tensor with one axis more. The number of the row stands in front of
+every index, n in front of the shape. Sorted entries stay sorted, and indices out of range stay out
+of range. Where the number of entries of a result depends on the data, the op runs row by row
+(``uneven_regions``).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _BROADCAST_RANK = 5
 
 
 def _rank(indices: Value) -> int:
-    """How many axes the sparse tensor of one row has."""
+    """The number of axes of one row's sparse tensor."""
     shape = indices.inner_shape
     if shape is None or len(shape) != 2 or shape[1] is None:
         raise CannotVectorize("the number of axes of the sparse tensor is unknown")

@@ -1,8 +1,8 @@
-"""Converters of what has state or effects: variables, generators, prints.
+"""Converters of ops with state or effects: variables, generators, prints.
 
-Lock-step semantics (DESIGN 9), random draws, lookup tables, and updates in the order of the
-loop. It may import `converters/math`, `fallback` and below; nobody but control flow may
-import it. Who reads and writes what in a graph is told by `core/accesses.py`.
+The room has lock-step semantics (docs/state.md), random draws, lookup tables, and updates in the
+order of the loop. It may import `converters/math`, `fallback` and below; only control flow may
+import it. `core/accesses.py` tells which op of a graph reads and writes which variable.
 """
 
 from tf_pfor.converters.state import (

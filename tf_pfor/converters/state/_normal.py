@@ -1,11 +1,12 @@
 """Normal numbers as TensorFlow's kernel draws them, bit for bit: Box and Muller's transform.
 
-The kernel takes logarithm, sine and cosine of a float from the C library. glibc (since 2.28)
-computes them in double, with the tables and polynomials below. Each has only 2**23 arguments here,
-and for all of them the results agree (docs/decisions/0007). Where another library gives other last
-bits, ``is_exact`` finds out.
+The kernel takes logarithm, sine and cosine of a float from the C library. The library glibc (since
+2.28) computes them in double, with the tables and polynomials below. Each has only 2**23 arguments
+here, and for all of them the results agree (docs/decisions/0007). Where another library gives other
+last bits, ``is_exact`` finds out.
 
-Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958.
+The transform: Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958.
+
 Logarithm, sine and cosine: Arm Optimized Routines, logf.c and sincosf.c.
 """
 
@@ -93,7 +94,7 @@ def _radius(u: tf.Tensor) -> tf.Tensor:
 
 
 def _sin_cos(angle: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Sine and cosine of float32 in [0, 2 pi], from those of the distance to the next axis."""
+    """Sine and cosine of float32 in [0, 2 pi], by the distance to the next axis."""
     x = tf.cast(angle, _DOUBLE)
     axis = tf.cast(x * _HALF_PI_INVERSE, tf.int32) + 0x800000
     axis = tf.bitwise.right_shift(axis, 24)  # 0 ... 4

@@ -141,6 +141,6 @@ _FLOATS = {
 
 
 def blocks_for(count: int, dtype: tf.DType) -> int:
-    """How many blocks ``count`` numbers of a dtype take."""
+    """The number of blocks that ``count`` numbers of a dtype take."""
     each = 2 if dtype in (tf.float64, tf.int64, tf.uint64) else 4
     return -(-count // each)

@@ -1,4 +1,4 @@
-"""What converters of stateful ops share."""
+"""Helpers that converters of stateful ops share."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def once(call: Call, make: Callable[[], Any], tensors: Sequence[tf.Tensor] | Non
 
     Args:
       call: the op.
-      make: emits it.
-      tensors: its inputs, if they are not those of the op.
+      make: emits the effect.
+      tensors: the inputs of the effect; None for the inputs of the op.
     """
     n = call.loop.static_length
     if n is not None:

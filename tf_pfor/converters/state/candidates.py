@@ -68,7 +68,7 @@ def sample(call: Call, true_classes: Value) -> Any:
 
 
 def _expected(law: _Law, classes: tf.Tensor, tries: Any, count: int) -> tf.Tensor:
-    """How often classes [n, ...] are expected: 1 - (1 - p)^tries, or p times the draws."""
+    """The expected counts of classes [n, ...]: 1 - (1 - p)^tries, or p times the draws."""
     chance = law.chance(classes)
     often = chance * count
     if tries is not None:

@@ -1,4 +1,4 @@
-"""Prints, asserts, summaries, Python functions (DESIGN 9)."""
+"""Prints, asserts, summaries, Python functions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def print_v2(call: Call, input: Value) -> Any:
 
 
 def _shown(value: Value, attrs: dict[str, Any]) -> tf.Tensor:
-    """What a print shows of all iterations: the stack, or the rows as a RaggedTensor is shown."""
+    """The text that a print shows of all iterations: the stack, or rows as of a RaggedTensor."""
     if not isinstance(value, Ragged):
         return value.tensor
     summarize = attrs["summarize"].i if "summarize" in attrs else 3
@@ -156,7 +156,7 @@ def _one_by_one(call: Call, *_: Any) -> Any:
 
 
 def _tell_rank(output: tf.Tensor) -> None:
-    """What tf.ensure_shape says of a result, which Python code does not tell."""
+    """Sets the shape that tf.ensure_shape gives a result; Python code does not tell its rank."""
     readers = output.consumers()
     shapes = [op.outputs[0].shape for op in readers if op.type == "EnsureShape"]
     if output.shape.rank is None and shapes and len(shapes) == len(readers):

@@ -61,7 +61,7 @@ def skip(call: Call, resource: Value, algorithm: Value, delta: Value) -> Any:
 
 
 def _if_any(call: Call, delta: Value) -> tf.Tensor:
-    """How far one draw moves the state on, 0 if there is no iteration that draws."""
+    """The step by which one draw moves the state on; 0 if there is no iteration that draws."""
     count = call.emit.dim_math("Minimum", call.loop.length, 1)
     return call.emit(
         "Mul", delta.tensor, call.emit("Cast", call.emit.as_tensor(count), DstT=delta.dtype)
@@ -93,7 +93,7 @@ def _draws(call: Call, alg: Value) -> Draws:
 
 
 def _deltas(call: Call, known: Any, group: list[Access]) -> list[tf.Tensor]:
-    """How far each draw moves the state on: uint64 [], or [n] where that differs."""
+    """The step by which each draw moves the state on: uint64 [], or [n] where it differs."""
     algorithms: set[Any] = set()
     for a in group:
         if known.is_before([x.op for x in group], a.op.inputs[2].op):

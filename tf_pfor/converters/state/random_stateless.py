@@ -1,9 +1,9 @@
-"""Stateless random ops with a seed, key or counter for each iteration: what a loop would draw.
+"""Stateless random ops with a seed, key or counter for each iteration: the draws of a loop.
 
-Uniform numbers are integer arithmetic on counters, bit for bit; normal ones a logarithm and a sine
-of these, in the very steps of the kernel (``_normal``). The others reject some numbers and draw
-again: they run in a parallel loop over the rows. So do large draws, where the kernel's loop is
-faster than ops that go through memory.
+Uniform numbers are integer arithmetic on counters, bit for bit. Normal numbers are a logarithm and
+a sine of uniform numbers, in the very steps of the kernel (``_normal``). Other ops reject some
+numbers and draw again: they run in a parallel loop over the rows. Large draws run so, too: there
+the kernel's loop is faster than ops that go through memory.
 
 With an invariant seed the draw is the same in all iterations, and kept: no converter is needed.
 """
@@ -116,7 +116,7 @@ def _check_device(call: Call) -> None:
 
 
 def _check(call: Call, shape: Value) -> int:
-    """How many numbers one iteration draws, where integer ops are the way to draw them."""
+    """The number of draws of one iteration, after a check that integer ops can make them."""
     _check_device(call)
     inner = call.output_shape()
     if not is_static(inner):

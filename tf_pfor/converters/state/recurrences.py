@@ -1,7 +1,7 @@
-"""Read-modify-writes, ``v.assign(f(v, x_i))``: one update for each iteration, in order (DESIGN 9).
+"""Read-modify-writes, ``v.assign(f(v, x_i))``: one update for each iteration, in order.
 
-Only the ops between the reads and the assignment run one iteration after the other. Everybody
-else sees the value that each iteration reads as a stacked tensor, and is vectorized.
+Only the ops between the reads and the assignment run one iteration after the other. All other ops
+see the value that each iteration reads as a stacked tensor, and are vectorized.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Scanned:
     final: list[tf.Tensor]
 
     def seen_by(self, call: Call) -> Value:
-        """What a read sees: what its iteration found, or what it has left."""
+        """The value that a read sees: the value before its iteration, or after it."""
         for k, update in enumerate(self.updates):
             if call.op in update.reads:
                 return self.rows[k]
@@ -80,7 +80,7 @@ def of(call: Call) -> Scanned | None:
 
 
 def assigned_before(call: Call) -> Value | None:
-    """What a read sees if the body has just assigned it, and assigns something else later."""
+    """The value of a read if the body has just assigned it, and assigns another value later."""
     known = accesses(call.op.graph, call.memo)
     found = known.read_again.get(call.op)
     if found is None:

@@ -1,4 +1,4 @@
-"""Resource variables: reads, assignments, sums of updates (DESIGN 9, papers/000 section 3.8)."""
+"""Resource variables: reads, assignments, sums of updates (Agarwal and Ganichev, 2019)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scatters into resource variables: the updates of all iterations in one op (DESIGN 9)."""
+"""Scatters into resource variables: the updates of all iterations in one op."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _is_row_of_scalars(call: Call, indices: Value) -> bool:
 
 
 def _full(call: Call, indices: Value, updates: Value) -> tf.Tensor:
-    """The updates as [n] + the shape of the indices + that of a row of the variable."""
+    """The updates as [n] + the shape of the indices + the shape of a row of the variable."""
     stacked = call.stacked(updates)  # [n] + ...
     if call.require_rank(updates, "'updates'") or _is_row_of_scalars(call, indices):
         return stacked

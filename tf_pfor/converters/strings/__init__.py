@@ -1,4 +1,4 @@
-"""Converters of ops of text, also of text that splits into pieces of own number, and of tables.
+"""Converters of ops of text, also of ops that split text into pieces, and of tables.
 
 It may import `converters/sparse` and below; nobody may import it. Bytes that are parsed or
 decoded do not belong here: that is `converters/parsing`.

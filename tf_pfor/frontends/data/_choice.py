@@ -41,13 +41,13 @@ Form = Callable[[Any], Any]
 def batched_as(
     dataset: tf.data.Dataset[Any], size: Any, spec: Any, padding: Padding, *, drop_remainder: bool
 ) -> tf.data.Dataset[Any]:
-    """The results of a function of one element, in batches such as the vectorized form makes.
+    """The results of a function of one element, in batches as the vectorized form makes them.
 
     Args:
-      dataset: of the results.
-      size: of a batch.
+      dataset: the dataset of the results.
+      size: the size of a batch.
       spec: the ``element_spec`` of the vectorized form; None if there is none.
-      padding: of results of different shapes.
+      padding: the padding of results of different shapes.
       drop_remainder: as in ``Dataset.batch``.
     """
     leaves = tf.nest.flatten(dataset.element_spec)
@@ -120,7 +120,7 @@ def check_stateless(fn: Callable[..., Any], spec: Any) -> Any:
     """Refuses functions that change variables: a trial would change them. Returns the graph.
 
     Raises:
-      ArgumentError: if it does; it names the line.
+      ArgumentError: if the function changes a variable; it names the line.
     """
     graph = _traced(fn, spec)
     for access in Accesses(graph).all:
@@ -138,7 +138,7 @@ def is_pure(fn: Callable[..., Any], spec: Any) -> bool:
     """Whether nobody sees how often a function is called: it calls no Python, and prints nothing.
 
     Raises:
-      ArgumentError: if it changes variables.
+      ArgumentError: if the function changes variables.
     """
     return not any(op.type in _SEEN for op in _ops(check_stateless(fn, spec)))
 
@@ -182,9 +182,9 @@ def is_faster(
 ) -> bool:
     """Whether an epoch of ``first`` takes less time, by the first elements of a dataset.
 
-    These are read once and kept in memory, so that the time of the source counts for neither. What
-    counts is an epoch: the start of an iterator, which grows with the ops of a form, and all
-    batches. Unless ``often``, each form runs once on each of these elements.
+    The elements are read once and kept in memory, so that the time of the source counts for neither
+    form. The time of a form is the time of an epoch: the start of an iterator, and all batches. The
+    start grows with the ops of the form. Unless ``often``, each form runs once on each element.
 
     Raises:
       ArgumentError: where a dataset cannot be run: in a function.
@@ -221,24 +221,24 @@ def _batches_of_epoch(dataset: tf.data.Dataset[Any], size: int) -> int | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cost:
-    """What a form takes: seconds, and seconds that all processors work.
+    """The cost of a form: seconds, and seconds that all processors work.
 
-    Where other programs use the machine, the second is the one that can be trusted.
+    Where other programs use the machine, only the second number can be trusted.
 
     Attributes:
-      start: from a new iterator to the end of its first batch.
-      batch: of a batch behind the first ones.
+      start: the cost from a new iterator to the end of its first batch.
+      batch: the cost of a later batch.
     """
 
     start: tuple[float, float]
     batch: tuple[float, float]
 
     def least(self, other: Cost) -> Cost:
-        """The smaller of each: of what was measured twice."""
+        """The smaller of each number, for a form that was measured twice."""
         return Cost(_least(self.start, other.start), _least(self.batch, other.batch))
 
     def of_epoch(self, batches: int | None) -> float:
-        """What an epoch of so many batches takes, of both in a product; None: it has no end."""
+        """The product of both costs of an epoch of so many batches; None is an endless epoch."""
         if batches is None:
             return math.prod(self.batch)
         return math.prod(s + (batches - 1) * b for s, b in zip(self.start, self.batch))

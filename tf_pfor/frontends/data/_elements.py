@@ -1,7 +1,7 @@
 """Elements of a dataset as batches, whatever their structure, and rows of a batch as elements.
 
-A dense component whose shape is not fully known may have another shape in each element: it is
-padded, and its sizes go along, so that the function of one element gets it as it was.
+A dense component whose shape is not fully known may have another shape in each element. It is
+padded, and its sizes go along, so that the function of one element gets the component unpadded.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ _COMPONENTS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
 
 
 class Uneven(NamedTuple):
-    """A dense component whose elements have their own shapes.
+    """A dense component whose shape differs per element.
 
-    In an element of the dataset: the tensor, and its shape. In a batch: padded, [n, largest, ...],
-    and the shapes, [n, rank]. In a row: padded, and its shape.
+    In an element of the dataset it holds the tensor and its shape. In a batch it holds the padded
+    tensor, [n, largest, ...], and the shapes, [n, rank]. In a row it holds the padded row and its
+    shape.
     """
 
     tensor: Any
@@ -29,13 +30,13 @@ class Uneven(NamedTuple):
 
     @classmethod
     def of(cls, tensor: Any) -> Uneven:
-        """Of an element of the dataset."""
+        """Makes one of a tensor of an element of the dataset."""
         axes = [i for i, size in enumerate(tensor.shape.as_list()) if size is None]
         return cls(tensor, tf.shape(tensor), {i: () for i in axes})
 
     @property
     def cut(self) -> tf.Tensor:
-        """Of a row: the element."""
+        """The element of a row, without its padding."""
         slices = [slice(None)] * self.tensor.shape.rank
         for axis in self.axes:
             slices[axis] = slice(None, self.sizes[axis])
@@ -43,7 +44,7 @@ class Uneven(NamedTuple):
 
 
 def arguments(element: Any) -> tuple[Any, ...]:
-    """How ``Dataset.map`` calls a function: ``fn(*element)`` of a tuple, else ``fn(element)``."""
+    """The arguments of an element in ``Dataset.map``: ``fn(*element)`` of a tuple, else one."""
     return element if type(element) is tuple else (element,)
 
 
@@ -79,10 +80,10 @@ def in_batches(
     """The dataset in batches; dense components of different shapes are ``Uneven``.
 
     Args:
-      dataset: of single elements.
-      size: of a batch.
+      dataset: a dataset of single elements.
+      size: the size of a batch.
       drop_remainder: as in ``Dataset.batch``.
-      may_be_ragged: whether elements may have different shapes where their spec does not know.
+      may_be_ragged: whether elements may have different shapes where their spec leaves them open.
 
     Raises:
       ArgumentError: if a component of unknown rank stands beside others of unknown sizes.
@@ -121,7 +122,7 @@ def _with_sizes(*element: Any) -> Any:
 
 @tf.autograph.experimental.do_not_convert
 def _padded(*batch: Any) -> Any:
-    """Of ragged batches, where other components are ragged or sparse themselves."""
+    """Pads ragged batches, where other components are ragged or sparse themselves."""
 
     def of(x: Uneven) -> Uneven:
         dense: Any = x.tensor.to_tensor()
@@ -136,5 +137,5 @@ def _padded(*batch: Any) -> Any:
 
 
 def rows(batch_row: Any) -> Any:
-    """In an iteration: the element as the user's function gets it."""
+    """The element of an iteration, as the user's function gets it."""
     return nests.replaced(batch_row, Uneven, lambda x: x.cut)

@@ -21,13 +21,13 @@ _ROWS = 8  # of the batch that is read
 
 @tf.autograph.experimental.do_not_convert
 def explain(fn: Callable[..., Any], dataset: Any, *, ragged: bool = True) -> Report:
-    """Prints what becomes of each op of ``fn`` in ``map_and_batch``: what loops, and why.
+    """Prints the outcome of each op of ``fn`` in ``map_and_batch``: which ops loop, and why.
 
-    A notebook shows the report that is returned, as a table; nothing is printed there.
+    A notebook shows the returned report as a table; nothing is printed there.
 
     Args:
       fn: as for ``map_and_batch``. It is traced, not run.
-      dataset: of single elements, of which the first few are read.
+      dataset: a dataset of single elements; its first few elements are read.
       ragged: as for ``map_and_batch``.
 
     Returns:

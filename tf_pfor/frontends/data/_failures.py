@@ -22,11 +22,11 @@ class Failure:
     """An element for which a function fails.
 
     Attributes:
-      index: its place in the dataset, from 0.
+      index: the place of the element in the dataset, from 0.
       element: the element.
-      op_type: of the op that failed, "" if unknown.
+      op_type: the type of the op that failed, "" if unknown.
       line: ``file:line`` of the user's code that made the op, "" if unknown.
-      error: what TensorFlow says.
+      error: TensorFlow's message.
     """
 
     index: int
@@ -40,7 +40,7 @@ class Failure:
         return dataclasses.replace(self, index=index)
 
     def is_same(self, other: Failure) -> bool:
-        """Whether another search has found the same."""
+        """Whether another search has found the same failure."""
         mine = (self.index, self.op_type, self.error, self.element)
         return repr(mine) == repr((other.index, other.op_type, other.error, other.element))
 
@@ -53,12 +53,12 @@ class Failure:
 def find_failure(fn: Callable[..., Any], dataset: Any) -> Failure | None:
     """Calls ``fn`` for one element after the other, and tells the first for which it fails.
 
-    tf.data says of an error that it was in a ``map``, and hardly more: this tells the element, the
-    op and the line. It is slow, and state that ``fn`` changes is changed.
+    tf.data says only that an error was in a ``map``; ``find_failure`` tells the element, the op
+    and the line. The search is slow. State that ``fn`` changes is changed by the search.
 
     Args:
       fn: as for ``map_and_batch``.
-      dataset: of single elements, finite.
+      dataset: a finite dataset of single elements.
 
     Returns:
       The ``Failure``, or None if ``fn`` fails for none of the elements.
@@ -88,7 +88,7 @@ def find_failure(fn: Callable[..., Any], dataset: Any) -> Failure | None:
 
 
 def _failure(index: int, element: Any, graph: Any, why: tf.errors.OpError) -> Failure:
-    """Of an error whose message has the name of an op of the graph, or of a function it calls."""
+    """The failure of an error that names an op of the graph, or of a function it calls."""
     *before, after = why.message.rsplit(_NODE, 1) if _NODE in why.message else [why.message]
     op = None if not before else _found(graph, after.split("}}")[0])
     lines = [line.strip() for line in (before or [after])[0].splitlines() if line.strip()]

@@ -22,17 +22,17 @@ def located(
     elements: tf.data.Dataset[Any],
     size: Any,
 ) -> tf.data.Dataset[Any]:
-    """The dataset ``made``; where it fails for a batch, the elements of that are tried by ``fn``.
+    """The dataset ``made``; where a batch fails, ``fn`` tries the elements of the batch.
 
-    That is done in a Python loop over it, also behind ``prefetch`` and ``with_options``. What
-    other transformations make of it, and loops in a graph (``Model.fit``), say what TensorFlow
-    says; ``find_failure`` is for those.
+    A Python loop over the dataset does so, also behind ``prefetch`` and ``with_options``. Other
+    transformations of it, and loops in a graph (``Model.fit``), raise TensorFlow's error;
+    ``find_failure`` is for them.
 
     Args:
-      made: of batches, in the order of the elements.
-      fn: of one element.
-      elements: of which ``made`` was made.
-      size: of a batch.
+      made: the dataset of batches, in the order of the elements.
+      fn: a function of one element.
+      elements: the dataset of which ``made`` was made.
+      size: the size of a batch.
     """
     if not tf.executing_eagerly():
         return made

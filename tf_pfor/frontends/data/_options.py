@@ -1,4 +1,4 @@
-"""The options of the transformations: their names and defaults, and how they are followed."""
+"""The options of the transformations: names, defaults, and the code that follows them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Transformation = Callable[[Any], Any]
 
 
 class RowOptions(TypedDict, total=False):
-    """How a function of one element is vectorized, and what its results become.
+    """The options by which a function of one element is vectorized and its results are padded.
 
     Attributes:
       fallback: as for ``tf_pfor.vmap``: "loop", "error", or op types that may loop.
@@ -33,9 +33,9 @@ class RowOptions(TypedDict, total=False):
       chunk_size: as for ``tf_pfor.vmap``: elements of a batch to run at once.
       memory_budget: as for ``tf_pfor.vmap``: bytes for ``chunk_size="auto"``.
       out_shapes: as for ``tf_pfor.vmap``: "ragged", "dense" or "padded".
-      padded_shapes: as in ``Dataset.padded_batch``: to which shapes results are padded, in the nest
-        that ``fn`` returns; None in a shape for the largest of the batch.
-      padding_values: as in ``Dataset.padded_batch``: with what; zeros and empty strings if None.
+      padded_shapes: as in ``Dataset.padded_batch``: the shapes of padded results, in the nest that
+        ``fn`` returns. None in a shape stands for the largest size in the batch.
+      padding_values: as in ``Dataset.padded_batch``; zeros and empty strings if None.
     """
 
     fallback: Any
@@ -49,18 +49,19 @@ class RowOptions(TypedDict, total=False):
 
 
 class BatchOptions(RowOptions, total=False):
-    """How a dataset is batched and mapped, beside ``RowOptions``.
+    """The options by which a dataset is batched and mapped, beside ``RowOptions``.
 
     Attributes:
-      num_parallel_calls: as in ``Dataset.map``: how many batches at once. If it is not given,
-        ``tf.data.AUTOTUNE``; one after the other where their order changes results: ``fn`` changes
-        variables, draws from a ``tf.random.Generator``, or draws with a seed that was set.
+      num_parallel_calls: as in ``Dataset.map``: the number of batches at once. The default is
+        ``tf.data.AUTOTUNE``. It is one batch after the other where the order of batches changes
+        results. That is so if ``fn`` changes variables, draws from a ``tf.random.Generator``, or
+        draws with a seed that was set.
       drop_remainder: as in ``Dataset.batch``; when True the batch size is a static shape.
       deterministic: as in ``Dataset.map``: whether the order of the batches is kept.
       ragged: whether elements may have different shapes where the dataset's ``element_spec`` has
-        unknown sizes; False says that all have one, as for ``Dataset.batch``.
-      choose: "vectorized"; "loop" for ``map(fn).batch(n)``; or "auto": times both, on the first
-        batches, and keeps the faster one (docs/data.md).
+        unknown sizes. False says that all shapes are equal, as for ``Dataset.batch``.
+      choose: "vectorized"; "loop" for ``map(fn).batch(n)``; or "auto". "auto" times both on the
+        first batches, and keeps the faster form (docs/data.md).
     """
 
     num_parallel_calls: Any
@@ -86,9 +87,9 @@ OF_BATCHES: BatchOptions = {
 
 
 def takes(defaults: Mapping[str, Any]) -> Callable[[F], F]:
-    """A decorator for ``function(..., **options)``: they are completed by the defaults.
+    """A decorator for ``function(..., **options)`` that completes the options by their defaults.
 
-    Others are refused; ``help`` and ``inspect.signature`` show names and defaults.
+    Unknown options are refused; ``help`` and ``inspect.signature`` show names and defaults.
     """
 
     def decorated(function: Any) -> Any:
@@ -124,10 +125,10 @@ def of_vmap(options: RowOptions) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """The options that say how a dataset is batched and mapped, checked.
+    """The checked options by which a dataset is batched and mapped.
 
     Attributes:
-      size: of a batch.
+      size: the size of a batch.
       parallel: as ``num_parallel_calls``.
       drop_remainder: as in ``Dataset.batch``.
       deterministic: as in ``Dataset.map``.
@@ -146,7 +147,7 @@ class Options:
 
     @classmethod
     def of(cls, size: Any, given: BatchOptions) -> Options:
-        """Of a batch size and all options."""
+        """Makes the options of a batch size and all given options."""
         return cls(
             size, given.get("num_parallel_calls"), bool(given.get("drop_remainder")),
             given.get("deterministic"), given.get("ragged", True), given.get("choose", ""),
@@ -170,7 +171,7 @@ class Options:
     def batched(
         self, dataset: tf.data.Dataset[Any], *, drop: bool | None = None
     ) -> tf.data.Dataset[Any]:
-        """In batches, before the function of a batch."""
+        """The dataset in batches, before the function of a batch."""
         drop = self.drop_remainder if drop is None else drop
         return _elements.in_batches(
             dataset, self.size, drop_remainder=drop, may_be_ragged=self.ragged
@@ -206,10 +207,10 @@ class Options:
 
         Args:
           fn: the user's function.
-          vectorized: the one.
-          looped: the other, which is given the ``element_spec`` of the first, None if ``fn`` cannot
-            be vectorized.
-          in_order: whether batch i is of elements i * size and those behind it.
+          vectorized: the vectorized form.
+          looped: the form of a loop. It gets the ``element_spec`` of the vectorized form, or None
+            if ``fn`` cannot be vectorized.
+          in_order: whether batch i begins with element i * size, and the next ones follow.
         """
 
         def apply(dataset: Any) -> tf.data.Dataset[Any]:

@@ -1,4 +1,4 @@
-"""What functions of one element return, as tf.data reads it, and batches of it padded."""
+"""Results of functions of one element, as tf.data reads them, and padded batches of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _without_lists(result: Any) -> Any:
 
 
 def kept_and_result(result: Any) -> tuple[Any, Any]:
-    """What a function of ``filter_map_and_batch`` returned, checked.
+    """The checked pair that a function of ``filter_map_and_batch`` returned.
 
     Raises:
       ArgumentError: if it is no pair of a scalar bool and a result.
@@ -96,7 +96,7 @@ def _selected_sparse(x: Any, keep: tf.Tensor) -> Any:
 
 
 class Padding:
-    """To which shapes, and with what, results of different shapes are padded.
+    """The shapes and values with which results of different shapes are padded.
 
     Attributes:
       is_on: whether anything is padded.
@@ -118,12 +118,12 @@ class Padding:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Padding:
-        """Of all options."""
+        """Makes the padding of all options."""
         return cls(options["out_shapes"], options["padded_shapes"], options["padding_values"])
 
     @property
     def out_shapes(self) -> str:
-        """What the function of a batch makes, before ``of_batch``."""
+        """The ``out_shapes`` of the function of a batch, before ``of_batch``."""
         if not self.is_on:
             return self._out_shapes
         return "padded" if self._values is None else "ragged"

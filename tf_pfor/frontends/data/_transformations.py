@@ -26,18 +26,21 @@ def map_and_batch(
     batch_size: Any,
     **options: Unpack[BatchOptions],
 ) -> Transformation:
-    """As ``ds.map(fn).batch(n)``, but batched first: ``ds.apply(map_and_batch(fn, n))``.
+    """Vectorizes ``ds.map(fn).batch(n)``: ``ds.apply(map_and_batch(fn, n))``.
+
+    The elements are batched first, and ``fn`` runs on all elements of a batch at once.
 
     Args:
-      fn: as for ``Dataset.map``: called as ``fn(*element)`` of a tuple, else ``fn(element)``;
+      fn: as for ``Dataset.map``: called as ``fn(*element)`` of a tuple, else ``fn(element)``. It
         returns a nest of tensors, RaggedTensors and SparseTensors. Traced once, with AutoGraph.
-      batch_size: how many elements: an int, or an int64 scalar.
-      **options: those of ``BatchOptions`` and ``RowOptions``, as in tf.data and ``tf_pfor.vmap``.
+      batch_size: the number of elements: an int, or an int64 scalar.
+      **options: the options of ``BatchOptions`` and ``RowOptions``, as in tf.data and
+        ``tf_pfor.vmap``.
 
     Returns:
-      A function from a dataset to one of batches: the nest that ``fn`` returns, [n, ...] each; a
-      RaggedTensor where shapes may differ and nothing is padded. Its cardinality is that of
-      ``Dataset.batch``.
+      A function from a dataset to a dataset of batches. A batch is the nest that ``fn`` returns,
+      [n, ...] each. It has a RaggedTensor where shapes may differ and nothing is padded. The
+      cardinality is the same as with ``Dataset.batch``.
 
     Raises:
       ArgumentError, ArgumentTypeError: if an argument is wrong; when applied, if elements of the
@@ -73,20 +76,20 @@ def filter_map_and_batch(
     refill: bool = True,
     **options: Unpack[BatchOptions],
 ) -> Transformation:
-    """As ``map_and_batch`` of a function that says which elements are kept.
+    """``map_and_batch`` for a function that says which elements are kept.
 
-    The whole of ``fn`` runs for all elements, also for those that are dropped.
+    The whole of ``fn`` runs for all elements, also for elements that are dropped.
 
     Args:
-      fn: returns a pair ``(keep, result)``: a scalar bool, and what ``map_and_batch`` takes.
-      batch_size: how many elements: an int, or an int64 scalar.
-      refill: whether batches are filled up again, as those of ``map(fn).filter(...).batch(n)`` are;
-        False: each has what is left of ``batch_size`` elements, which may be none.
-      **options: as for ``map_and_batch``. ``drop_remainder`` without ``refill`` is for the last
-        elements of the dataset before any is dropped; without it ``choose`` must be "vectorized".
+      fn: returns a pair ``(keep, result)``: a scalar bool, and a result as for ``map_and_batch``.
+      batch_size: the number of elements: an int, or an int64 scalar.
+      refill: whether batches are filled up again, as ``map(fn).filter(...).batch(n)`` does. False:
+        a batch is the rest of ``batch_size`` elements, which may be empty.
+      **options: as for ``map_and_batch``. Without ``refill`` the option ``drop_remainder`` counts
+        elements before any is dropped, and ``choose`` must be "vectorized".
 
     Returns:
-      A function from a dataset to one of batches of the results that are kept.
+      A function from a dataset to a dataset of batches of the results that are kept.
 
     Raises:
       ArgumentError, ArgumentTypeError: if an argument is wrong; when applied, if elements of the

@@ -28,14 +28,14 @@ def vectorize(
     """``fn`` of one element as a function of a batch: ``ds.batch(n).map(vectorize(fn))``.
 
     Args:
-      fn: as for ``Dataset.map``: called as ``fn(*element)`` of a tuple, else ``fn(element)``;
+      fn: as for ``Dataset.map``: called as ``fn(*element)`` of a tuple, else ``fn(element)``. It
         returns a nest of tensors, RaggedTensors and SparseTensors. Traced once, with AutoGraph.
-      **options: those of ``RowOptions``, as in tf.data and ``tf_pfor.vmap``.
+      **options: the options of ``RowOptions``, as in tf.data and ``tf_pfor.vmap``.
 
     Returns:
-      A function of a batch: of the components of an element, [n, ...] each; ragged and sparse ones
-      as ``Dataset.batch`` makes them. It returns the nest of ``fn``, [n, ...] each, a RaggedTensor
-      where shapes may differ and nothing is padded.
+      A function of a batch. It takes the components of an element, [n, ...] each; ragged and sparse
+      components as ``Dataset.batch`` makes them. It returns the nest of ``fn``, [n, ...] each, with
+      a RaggedTensor where shapes may differ and nothing is padded.
 
     Raises:
       ArgumentError, ArgumentTypeError: here if an option is wrong; in ``Dataset.map`` if ``fn``
@@ -62,8 +62,8 @@ def of_batch(
     """The function of a batch.
 
     Args:
-      fn: of one element.
-      read: from what ``fn`` returns to what is stacked.
+      fn: a function of one element.
+      read: a function from the results of ``fn`` to the results that are stacked.
       options: all options.
       out_shapes: as for ``vmap``, in place of the one of the options.
 

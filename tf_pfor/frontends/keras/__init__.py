@@ -1,8 +1,8 @@
 """Keras 3: layers and models written for one example (docs/keras.md).
 
-``_layer`` is the layer, ``_example`` runs what it wraps on one example, ``_rows`` cuts rows by
-masks and makes tensors and masks of results, ``_specs`` has shapes and dtypes, ``_gradients`` is
-the model, ``_scopes`` is all that we use of Keras beyond its API.
+``_layer`` is the layer. ``_example`` runs the wrapped layer or function on one example. ``_rows``
+cuts rows by masks, and makes tensors and masks of results. ``_specs`` has shapes and dtypes.
+``_gradients`` is the model. ``_scopes`` is all that we use of Keras beyond its API.
 """
 
 from tf_pfor.core.errors import ArgumentError as _ArgumentError

@@ -1,4 +1,4 @@
-"""What a ``Vectorized`` layer wraps, called with one example."""
+"""The layer or function that a ``Vectorized`` layer wraps, called with one example."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Wrapped:
     Attributes:
       fn: the layer or the function.
       layers: the layers that it runs, as far as we know.
-      tracked: these, and variables.
-      takes: which of "training" and "mask" it has as an argument.
+      tracked: these layers, and variables.
+      takes: the arguments that it has, of "training" and "mask".
       batch_of_one: whether it is called with a batch of one example.
-      axis_name: by which collectives in it name the batch, "" if it has no name.
+      axis_name: the name of the batch for collectives, "" if it has no name.
     """
 
     fn: Callable[..., Any]
@@ -43,7 +43,7 @@ class Wrapped:
     def of(
         cls, fn: Callable[..., Any], uses: Sequence[Any], batch_of_one: bool, axis_name: str | None
     ) -> Wrapped:
-        """Looks at what ``fn`` is."""
+        """Inspects ``fn``: a layer or a function."""
         is_layer = isinstance(fn, keras.layers.Layer)
         tracked = (fn,) if is_layer else tuple(uses)
         layers = tuple(x for x in tracked if isinstance(x, keras.layers.Layer))
@@ -57,12 +57,12 @@ class Wrapped:
 
     @property
     def is_layer(self) -> bool:
-        """Whether it is a layer, which Keras gives the training flag in any case."""
+        """Whether ``fn`` is a layer, which Keras gives the training flag in any case."""
         return isinstance(self.fn, keras.layers.Layer)
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """The name in messages."""
         if self.is_layer:
             return f"the layer {self.layers[0].name!r}"
         return getattr(self.fn, "__qualname__", type(self.fn).__name__).split("<locals>.")[-1]

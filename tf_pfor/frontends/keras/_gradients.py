@@ -17,22 +17,23 @@ _no_autograph = tf.autograph.experimental.do_not_convert
 
 @keras.saving.register_keras_serializable("tf_pfor")
 class PerExampleGradientModel(keras.Model):
-    """A Keras model whose training clips the gradient of each example (papers/001 section 3.4).
+    """A Keras model whose training clips the gradient of each example (Abadi et al., 2016).
 
-    ``fit`` takes the gradient of each example's loss, scales it to a norm of at most ``clip_norm``,
-    adds them up, adds Gaussian noise of standard deviation ``noise_multiplier * clip_norm``, and
-    divides by the number of examples: DP-SGD, or clipping against outliers without noise. Any
-    loss, metrics and optimizer may be compiled; all else is as in ``keras.Model``. The penalties
-    of weight regularizers do not depend on the examples: their gradients are added unclipped.
+    ``fit`` takes the gradient of each example's loss and scales it to a norm of at most
+    ``clip_norm``. It adds up the gradients, adds Gaussian noise of standard deviation
+    ``noise_multiplier * clip_norm``, and divides by the number of examples. That is DP-SGD; without
+    noise it is clipping against outliers. Any loss, metrics and optimizer may be compiled; all else
+    is as in ``keras.Model``. The penalties of weight regularizers do not depend on the examples:
+    their gradients are added unclipped.
 
     Args:
       model: maps a batch to outputs; examples must not see each other (no batch normalization that
         is trained).
       clip_norm: the largest norm of one example's gradient.
       noise_multiplier: the standard deviation of the noise, in units of ``clip_norm``.
-      microbatch_size: clip the gradient of the mean loss of so many examples, in place of one.
-      chunk_size: how many gradients are held at once: as for ``tf_pfor.clipped_gradient_sum``.
-      seed: of the noise.
+      microbatch_size: the number of examples whose mean loss has the gradient that is clipped.
+      chunk_size: the number of gradients held at once, as for ``tf_pfor.clipped_gradient_sum``.
+      seed: the seed of the noise.
       **kwargs: as for ``keras.Model``: ``name``, ``dtype``.
 
     Raises:
@@ -112,13 +113,13 @@ class PerExampleGradientModel(keras.Model):
     def gradients(
         self, x: Any, y: Any, sample_weight: Any = None, scale: Any = 1.0
     ) -> tuple[list[tf.Tensor], tf.Tensor, Any]:
-        """What the optimizer is given for a batch; a subclass may combine gradients in another way.
+        """The gradients for the optimizer; a subclass may combine gradients in another way.
 
         Args:
           x: the inputs of a batch.
           y: the targets, or None.
           sample_weight: the weights of the examples, or None.
-          scale: by which the loss is multiplied (mixed precision); 1 otherwise.
+          scale: the factor of the loss (mixed precision); 1 otherwise.
 
         Returns:
           (gradients, losses, outputs): one gradient for each of ``trainable_weights``, times
@@ -218,7 +219,7 @@ class PerExampleGradientModel(keras.Model):
         return self.compute_metrics(x, y, outputs, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
-        """What ``from_config`` makes the model of."""
+        """The config that ``from_config`` makes the model of."""
         names = ("clip_norm", "noise_multiplier", "microbatch_size", "chunk_size", "seed", "name")
         return {
             "model": keras.saving.serialize_keras_object(self.model),
@@ -238,7 +239,10 @@ class PerExampleGradientModel(keras.Model):
 
 
 def _replicas() -> int:
-    """Of a ``tf.distribute`` strategy; the optimizer adds up their gradients."""
+    """The number of replicas of a ``tf.distribute`` strategy.
+
+    The optimizer adds up the gradients of replicas.
+    """
     return int(tf.distribute.get_strategy().num_replicas_in_sync)
 
 
@@ -250,7 +254,7 @@ def _over_replicas(count: tf.Tensor) -> tf.Tensor:
 
 
 def _penalties(weights: list[Any], dtype: tf.DType) -> list[tf.Tensor]:
-    """What the regularizers of weights say."""
+    """The penalties of the regularizers of weights."""
     return [tf.cast(tf.reduce_sum(w.regularizer(w)), dtype) for w in weights if w.regularizer]
 
 

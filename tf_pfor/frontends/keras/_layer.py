@@ -21,7 +21,7 @@ _no_autograph = tf.autograph.experimental.do_not_convert
 
 
 class _Memo:
-    """What a layer remembers of how it was called; no attribute that Keras would track."""
+    """The calls that a layer remembers; no attribute that Keras would track."""
 
     def __init__(self) -> None:
         self.specs: Any = None  # ((inputs, *args), kwargs, masks) of one example
@@ -38,33 +38,33 @@ def _of_text(x: Any) -> Any:
 class Vectorized(keras.layers.Layer):
     """A Keras layer that runs a layer or a function of ONE example on each example of a batch.
 
-    All examples run at once, without a loop (``tf_pfor.vmap``). The layer is as any other: in
-    Functional, Sequential and subclassed models, trained by ``fit``, saved and loaded. What it
-    wraps gets ``x[i]`` of each input, without the batch axis, and may hold Python control flow on
-    tensors.
+    All examples run at once, without a loop (``tf_pfor.vmap``). The layer works as any other, in
+    Functional, Sequential and subclassed models; it can be trained by ``fit``, saved and loaded.
+    The wrapped layer or function gets ``x[i]`` of each input, without the batch axis. It may hold
+    Python control flow on tensors.
 
-    A Keras mask [batch, time]: each example is cut to the steps that are valid (``x[:length]`` of
-    a mask with the padding at the end). If what is wrapped has an argument ``mask``, the example
-    stays whole, and its mask [time] is handed over. Results of own lengths are padded with zeros,
-    and have a Keras mask.
+    A Keras mask [batch, time] cuts each example to its valid steps (``x[:length]`` for a mask with
+    the padding at the end). If ``fn`` has an argument ``mask``, the example stays whole, and ``fn``
+    gets its mask [time]. Variable-length results are padded with zeros, and have a Keras mask.
 
     Args:
-      fn: a ``keras.layers.Layer`` whose ``call`` takes one example, or a function; an argument
-        ``training`` is passed on.
+      fn: a ``keras.layers.Layer`` whose ``call`` takes one example, or a function. An argument
+        ``training`` of it is passed on.
       uses: layers and ``keras.Variable``s that a function ``fn`` uses, to be trained. A model with
         these cannot be saved as ``.keras``: write a layer.
-      batch_of_one: call ``fn`` with ``x[i][None]``, a batch of one example, and take ``[0]`` of the
-        results: for layers and models of Keras, which take batches.
-      masks: "cut": to the valid steps; "pass": hand the mask on; "auto": as ``fn`` has an argument.
-      axis_name: by which collectives (``tf_pfor.psum`` ...) in ``fn`` may name the batch.
+      batch_of_one: whether ``fn`` takes a batch, as layers and models of Keras do. It is called
+        with ``x[i][None]``, a batch of one example, and ``[0]`` of its results is taken.
+      masks: the use of a mask. "cut" cuts examples to their valid steps. "pass" passes the mask to
+        ``fn``. "auto" passes it if ``fn`` has the argument, and cuts otherwise.
+      axis_name: the name of the batch for collectives (``tf_pfor.psum`` ...) in ``fn``.
       chunk_size: as for ``tf_pfor.vmap``.
       memory_budget: as for ``tf_pfor.vmap``.
       fallback: as for ``tf_pfor.vmap``.
       randomness: as for ``tf_pfor.vmap``; also of ``keras.random.SeedGenerator``.
       while_strategy: as for ``tf_pfor.vmap``.
       out_shapes: "padded": see above; "dense": rows of different shapes are an error.
-      supports_jit: whether Keras may compile models with this layer by XLA. Not by default: "auto",
-        the default of ``compile``, would do so, and shapes that depend on data are refused then.
+      supports_jit: whether Keras may compile models with this layer by XLA. The default is False,
+        since XLA refuses shapes that depend on data, and ``compile`` would choose it ("auto").
       **kwargs: as for any layer: ``name``, ``dtype``, ``trainable``, ``activity_regularizer``.
 
     Raises:
@@ -120,13 +120,13 @@ class Vectorized(keras.layers.Layer):
 
     @property
     def _hands_masks_on(self) -> bool:
-        is_own = isinstance(self.fn, Vectorized)  # its mask would be that of its own batch
+        is_own = isinstance(self.fn, Vectorized)  # its mask would have the batch axis of that layer
         takes_one = "mask" in self._wrapped.takes and not is_own
         return self.masks == "pass" or (self.masks == "auto" and takes_one)
 
     @property
     def of_one_example(self) -> Callable[..., Any]:
-        """What is wrapped as a function of one example: what ``tf_pfor.explain`` looks at."""
+        """The wrapped layer as a function of one example, for ``tf_pfor.explain``."""
         wrapped, autocast = self._wrapped, _autocast(self)
 
         @_no_autograph
@@ -137,7 +137,7 @@ class Vectorized(keras.layers.Layer):
         return of_one_example
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Of a batch. Builds what is wrapped by the shapes and dtypes of one example."""
+        """Calls the layer with a batch; builds the wrapped layer by the specs of one example."""
         if not args and "inputs" in kwargs:
             args = (kwargs.pop("inputs"),)
         args, kwargs = keras.tree.map_structure(_of_text, (args, kwargs))
@@ -151,7 +151,7 @@ class Vectorized(keras.layers.Layer):
         return super().__call__(*args, **kwargs)
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the variables of what is wrapped; ``input_shape`` is that of a batch."""
+        """Makes the variables of the wrapped layer; ``input_shape`` is the shape of a batch."""
         specs = self._memo.given or _specs.of_shapes(self, input_shape)
         self._memo.given = None
         if specs is None:
@@ -195,7 +195,7 @@ class Vectorized(keras.layers.Layer):
     def _with_masks(
         self, outputs: Any, masks: list[Any], batch: _Batch, training: Any, autocast: Any
     ) -> Any:
-        """Dense outputs; those of own lengths as long as for an example of full length."""
+        """Dense outputs; variable-length outputs are as long as for an example of full length."""
         leaves = _rows.flat(outputs)
         sizes: list[Any] = [None] * len(leaves)
         if batch.is_cut and any(isinstance(y, tf.RaggedTensor) for y in leaves):
@@ -258,7 +258,7 @@ class Vectorized(keras.layers.Layer):
         return explain_function(of_leaves, elements, axis_name=wrapped.axis_name or None)
 
     def get_config(self) -> dict[str, Any]:
-        """What ``from_config`` makes the layer of.
+        """The config that ``from_config`` makes the layer of.
 
         Raises:
           ArgumentError: if it has ``uses``: a function cannot be saved together with its layers.
@@ -288,7 +288,7 @@ class Vectorized(keras.layers.Layer):
 
 @dataclasses.dataclass(frozen=True)
 class _Options:
-    """Those of ``tf_pfor.vmap`` that a layer passes on."""
+    """The options of ``tf_pfor.vmap`` that a layer passes on."""
 
     axis_name: str | None
     chunk_size: int | str | None
@@ -303,15 +303,15 @@ class _Options:
 
 @dataclasses.dataclass(frozen=True)
 class _Batch:
-    """What a layer was called with.
+    """The arguments of a call of the layer.
 
     Attributes:
       structure: ((inputs, *args), kwargs).
-      kept: its leaves, None in the place of those to map over.
-      slots: which these are.
+      kept: the leaves of the structure, None in the place of leaves to map over.
+      slots: the places of the leaves to map over.
       given: the tensors to map over.
-      cuts: what was made of them by masks, else None.
-      masks: their Keras masks, to be handed on, else None.
+      cuts: for each of these tensors its rows cut by a mask, None without a mask.
+      masks: for each of these tensors the Keras mask to be handed on, else None.
     """
 
     structure: Any
@@ -352,7 +352,7 @@ class _Batch:
 
     @property
     def rows(self) -> list[Any]:
-        """What to map over."""
+        """The tensors to map over, cut where masks say so."""
         return [x if c is None else c.rows for x, c in zip(self.given, self.cuts)]
 
     @property

@@ -1,4 +1,4 @@
-"""Rows of own length: a Keras mask cuts them, and results get masks again."""
+"""Variable-length rows: a Keras mask cuts them, and results get masks again."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tf_pfor.frontends.keras._scopes import keras
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """A batch whose rows are to be cut to what their masks call valid.
+    """A batch whose rows are to be cut to the steps that their masks call valid.
 
     Attributes:
-      rows: [n, time, ...], what is valid in front.
+      rows: [n, time, ...], the valid steps in front.
       lengths: int32 [n].
     """
 
@@ -27,7 +27,7 @@ class Cut:
 
 
 def cut(x: tf.Tensor, mask: tf.Tensor, name: str) -> Cut:
-    """Moves what is valid to the front, if it is not there already, and counts it.
+    """Moves valid steps to the front, if they are not there already, and counts them.
 
     Raises:
       ArgumentError: if the mask has another rank than 2.
@@ -75,13 +75,13 @@ def full_sizes(
 
 
 def finished(y: Any, mask: Any, sizes: Sequence[Any] | None, name: str) -> Any:
-    """A dense output, padded with zeros, with a Keras mask if its rows have own lengths.
+    """A dense output, padded with zeros; it has a Keras mask if the length differs per row.
 
     Args:
       y: an output for all rows; ragged if its rows may differ in shape.
       mask: the Keras mask that the example's output had, for all rows, or None.
       sizes: the axes of a row of full length, each an int, a scalar or None; None if unknown.
-      name: of what made it, for messages.
+      name: the name of the layer or function that made it, for messages.
     """
     if isinstance(y, tf.SparseTensor):
         return y

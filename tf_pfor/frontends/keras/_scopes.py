@@ -1,6 +1,6 @@
-"""What Keras keeps while layers run: masks, losses, the training flag.
+"""State that Keras keeps while layers run: masks, losses, the training flag.
 
-All that is private in Keras is here. Keras has no type stubs, so that it is ``Any``.
+All uses of private names of Keras are here. Keras has no type stubs, so that it is ``Any``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def unscaled_loss(loss: tf.Tensor) -> tf.Tensor:
 
 
 def autocast_dtype() -> str | None:
-    """To what variables are cast where they are read."""
+    """The dtype to which variables are cast where they are read."""
     scope = _state.get_global_attribute(_AUTOCAST)
     return None if scope is None else scope.dtype
 

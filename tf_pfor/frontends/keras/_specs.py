@@ -1,4 +1,4 @@
-"""Shapes and dtypes of one example, of what a layer is called with."""
+"""Shapes and dtypes of one example of the arguments of a layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 def of_row(x: Any) -> Any:
-    """Of a tensor of a batch: the spec of one example. Other things stay what they are."""
+    """The spec of one example of a batch; anything else than a tensor stays as it is."""
     if isinstance(x, tf.RaggedTensor):
         rank = x.ragged_rank - 1
         if not rank:
@@ -93,7 +93,7 @@ def encoded(nest: Any) -> Any:
 
 
 def decoded(config: dict[str, Any]) -> Any:
-    """What ``encoded`` was given."""
+    """The nest of specs that ``encoded`` was given."""
     if "shape" in config:
         return tf.TensorSpec(config["shape"], config["dtype"])
     if "dict" in config:

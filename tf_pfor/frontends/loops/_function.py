@@ -17,7 +17,7 @@ _LOCK = threading.RLock()
 
 
 class OptimizedFunction(_functions.PolymorphicFunction):
-    """What ``optimize`` returns: a ``tf.function``, and a report of its loops."""
+    """The result of ``optimize``: a ``tf.function``, and a report of its loops."""
 
     def __init__(self, fn: Callable[..., Any], options: dict[str, Any], tracer: Tracer):
         name = getattr(fn, "__name__", type(fn).__name__)
@@ -30,7 +30,7 @@ class OptimizedFunction(_functions.PolymorphicFunction):
 
     @property
     def report(self) -> LoopReport:
-        """What became of the loops; empty until the function was called, and so traced."""
+        """The outcome of the loops; empty until the function was called, and so traced."""
         return LoopReport(self.__name__, in_order(self._tracer.records), self._tracer.is_used)
 
     def explain(self, *args: Any, **kwargs: Any) -> LoopReport:
@@ -52,18 +52,19 @@ class OptimizedFunction(_functions.PolymorphicFunction):
 
 
 def optimize(fn: Callable[..., Any]) -> OptimizedFunction:
-    """A function whose loops over independent trips run all trips at once (papers/000 section 7).
+    """Makes a function whose loops over independent trips run all trips at once.
 
-    Looked at are the loops that AutoGraph makes of ``for`` and ``while``, ``tf.map_fn``,
-    ``tf.while_loop`` and what is built on it, also in ``tf.function``s that ``fn`` calls. A loop is
-    vectorized where each trip reads slice t of its inputs and writes one slice of its own of
-    TensorArrays, and nothing else is carried but counters. Any other stays as it was; ``report``
-    says why, and where it stands. ``tf.vectorized_map`` and the jacobians of ``tf.GradientTape``
-    are those of tf_pfor in it. ``docs/loops.md`` has more.
+    ``optimize`` looks at the loops that AutoGraph makes of ``for`` and ``while``, at ``tf.map_fn``,
+    and at ``tf.while_loop`` and functions that are built on it. It also looks into
+    ``tf.function``s that ``fn`` calls. A loop is vectorized if each trip reads slice t of its
+    inputs and writes one slice of TensorArrays that no other trip writes. The loop may carry
+    nothing else but counters. Any other loop stays; ``report`` says why, and in which line it
+    stands. ``tf.vectorized_map`` and the jacobians of ``tf.GradientTape`` use tf_pfor in the
+    function. ``docs/loops.md`` has more; the idea is of Agarwal and Ganichev (2019).
 
     Args:
-      fn: a Python function, a ``tf.function``, a method or a Keras model. It is traced anew:
-        variables and captured tensors are those of ``fn``.
+      fn: a Python function, a ``tf.function``, a method or a Keras model. It is traced anew, with
+        its variables and captured tensors.
 
     Returns:
       A ``tf.function`` with the arguments of ``fn`` (and its ``input_signature``, ``jit_compile``

@@ -1,8 +1,9 @@
 """Whether the trips of a while loop are independent, and what each of its variables is.
 
-A loop is vectorized where each trip reads what is the same in all trips, counters, and slices of
-lists that no trip writes; and writes one slice of its own of each list that it fills. A variable
-that a trip overwrites without reading it has the value of the last trip. Anything else is kept.
+A loop is vectorized if each trip reads only constants of the loop, counters, and slices of lists
+that no trip writes. Of each list that the loop fills, a trip may write one slice that no other trip
+writes. A variable that a trip overwrites without reading it has the value of the last trip. Any
+other loop is kept.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class Written:
 
     Attributes:
       before: the list before the loop.
-      index: which slice, a tensor of the body.
-      item: what is written, a tensor of the body.
+      index: the number of the slice, a tensor of the body.
+      item: the item that is written, a tensor of the body.
       is_trip: the slice has the number of the trip.
       may_grow: a write beyond the end makes the list longer.
     """
@@ -71,9 +72,9 @@ class Bound:
     """A condition that ends the loop: ``start + step * t < limit`` must hold in trip t.
 
     Attributes:
-      start: of the counter.
-      step: of the counter, not 0.
-      limit: what it is compared with.
+      start: the start of the counter.
+      step: the step of the counter, not 0.
+      limit: the limit of the counter.
       is_inclusive: whether the limit itself still counts.
     """
 
@@ -87,7 +88,7 @@ Variable = Counter | Written | Overwritten | None  # None: the same in all trips
 
 
 def source(tensor: tf.Tensor) -> tf.Tensor:
-    """What an Identity passes on."""
+    """The tensor behind any Identity ops."""
     while tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]
     return tensor
@@ -106,9 +107,9 @@ class Analysis:
 
     Attributes:
       body: the graph of a trip.
-      inputs: what the variables are before the first trip.
-      variables: what each of them is.
-      bounds: what ends the loop: all of them must hold for another trip.
+      inputs: the variables before the first trip.
+      variables: the kind of each variable.
+      bounds: the bounds of the loop: all of them must hold for another trip.
     """
 
     def __init__(self, op: tf.Operation, outside: Outside):
@@ -134,7 +135,7 @@ class Analysis:
             raise Dependent("the number of trips is not a matter of a counter and a limit")
 
     def place(self, tensor: tf.Tensor) -> int | None:
-        """Which variable a tensor of the body is as the trip got it."""
+        """The number of the variable that a tensor of the body is, as the trip got it."""
         return self._places.get(id(source(tensor)))
 
     def is_trip(self, tensor: tf.Tensor) -> bool:
@@ -162,7 +163,7 @@ class Analysis:
         return Overwritten(before, self.body.outputs[i])
 
     def _step(self, i: int, after: tf.Tensor) -> int | None:
-        """What each trip adds to variable ``i``, a number that is known and not 0."""
+        """The number that each trip adds to variable ``i``, if it is known and not 0."""
         if after.op.type not in ("Add", "AddV2", "Sub") or not after.dtype.is_integer:
             return None
         if after.shape.rank != 0:
@@ -246,7 +247,7 @@ class Analysis:
         return found
 
     def effects(self) -> list[tf.Operation]:
-        """The checks of the body, which are wanted whatever reads their results."""
+        """The checks of the body, which are wanted even if nothing reads their results."""
         return [op for op in self.body.control_outputs if op.type not in READS]
 
     def _check_reads(self) -> None:

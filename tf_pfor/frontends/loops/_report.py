@@ -1,4 +1,4 @@
-"""What became of the loops of a function: a line for each."""
+"""The outcome of the loops of a function: a line for each."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class LoopRecord:
     """One loop of the user's code.
 
     Attributes:
-      kind: how it is written: "for", "while", "tf.map_fn", "tf.while_loop" ...
+      kind: the construct of the code: "for", "while", "tf.map_fn", "tf.while_loop" ...
       line: ``file:line`` in the user's code; "" if unknown.
-      is_vectorized: whether all its trips run at once; else it is the loop that it was.
-      reason: why it is a loop; "" for those that are vectorized.
+      is_vectorized: whether all its trips run at once; else the loop is kept.
+      reason: the reason why it is kept; "" for a vectorized loop.
     """
 
     kind: str
@@ -27,7 +27,7 @@ class LoopRecord:
 
     @property
     def source(self) -> str:
-        """What stands in the line; "" if that cannot be read."""
+        """The text of the line; "" if it cannot be read."""
         file, _, number = self.line.rpartition(":")
         return linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
 
@@ -38,11 +38,11 @@ class LoopRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoopReport:
-    """What became of the loops that a function had when it was traced.
+    """The outcome of the loops that a function had when it was traced.
 
     Attributes:
-      name: the function.
-      records: its loops, those that were kept first, in the order in which they were found.
+      name: the name of the function.
+      records: the loops in the order in which they were found, kept loops first.
       is_traced: whether the function was traced at all.
     """
 
@@ -57,7 +57,7 @@ class LoopReport:
 
     @property
     def kept(self) -> tuple[LoopRecord, ...]:
-        """The loops that are as they were."""
+        """The loops that are kept as loops."""
         return tuple(r for r in self.records if not r.is_vectorized)
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,6 +78,6 @@ class LoopReport:
 
 
 def in_order(records: Sequence[LoopRecord]) -> tuple[LoopRecord, ...]:
-    """One for each loop: what was said of it last; those that were kept first."""
+    """The last record of each loop, kept loops first."""
     last = {(r.kind, r.line, r.line or i): r for i, r in enumerate(records)}
     return tuple(sorted(last.values(), key=lambda r: r.is_vectorized))

@@ -24,10 +24,10 @@ _ENTRY_POINTS = {"vectorized_map": "tf.vectorized_map"}  # as users know them
 
 
 class Tracer:
-    """Vectorizes the loops that a function asks for, and those of functions that it calls.
+    """Vectorizes the loops that a function asks for, also in functions that it calls.
 
     Attributes:
-      records: what became of each loop.
+      records: the outcome of each loop.
       is_used: whether it has seen a whole trace of a function, without an error.
     """
 
@@ -124,9 +124,9 @@ def with_tracer(fn: Callable[..., Any], tracer: Tracer, jit_compile: bool) -> Ca
 
 
 def _vectorized_loop(own: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Any, str]:
-    """What a loop returns, vectorized, and its line.
+    """The results of a loop, vectorized, and its line.
 
-    It is made in a graph of its own to look at it, and nothing of that is left.
+    The loop is traced in a separate graph, which is inspected and then dropped.
     """
     kept: dict[str, Any] = {}
 
@@ -172,7 +172,7 @@ def _like(leaf: Any, made: tf.Tensor, rows: tf.Tensor | None) -> Any:
 
 
 def _output(tensor: tf.Tensor) -> int:
-    """Which output of the loop, or of the call that holds it, a result is."""
+    """The output number of a result, in the loop or in the call that holds it."""
     return source(tensor).value_index
 
 

@@ -1,4 +1,4 @@
-"""All trips of a loop at once: what its variables are after it."""
+"""All trips of a loop at once: its variables after the loop."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Result = tuple[tf.Tensor, tf.Tensor | None]
 
 
 def results(found: Analysis) -> list[Result]:
-    """What the variables of a loop are after it, computed in the current graph.
+    """The variables of a loop after it, computed in the current graph.
 
     Raises:
       Dependent: if an op of the body has no rule, or results have no common shape.
@@ -103,7 +103,7 @@ def _trips(bounds: Sequence[Bound]) -> tuple[Dim, list[tf.Tensor]]:
 
 
 def _count(bound: Bound, start: int | None, limit: tf.Tensor | int) -> Any:
-    """How many trips one condition allows: an int, or an int32 scalar."""
+    """The number of trips that one condition allows: an int, or an int32 scalar."""
     step = bound.step
     more = (1 if step > 0 else -1) * bound.is_inclusive
     if start is not None and isinstance(limit, int):
