@@ -21,13 +21,14 @@ except ModuleNotFoundError as _why:
 
 from tf_pfor import converters as converters
 from tf_pfor import data as data
+from tf_pfor import registry as registry
+from tf_pfor import saved_model as saved_model
+from tf_pfor import shapes as shapes
 from tf_pfor.api.check import CheckReport, check
 from tf_pfor.api.explain import explain
 from tf_pfor.api.maps import for_loop, pfor, vectorized_map
 from tf_pfor.api.report import Report
 from tf_pfor.api.vmap import vmap
-from tf_pfor.core import registry as registry
-from tf_pfor.core import shapes as shapes
 from tf_pfor.core.collectives import (
     all_gather,
     axis_index,
@@ -63,7 +64,6 @@ from tf_pfor.derivatives.per_example import (
     gradient_norms,
     per_example_gradients,
 )
-from tf_pfor.frontends import saved_model as saved_model
 from tf_pfor.frontends.coverage import Coverage, coverage
 from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
 from tf_pfor.frontends.loops import LoopRecord, LoopReport, OptimizedFunction, optimize

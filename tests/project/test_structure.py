@@ -3,6 +3,7 @@
 import ast
 import collections
 import graphlib
+import importlib
 import pathlib
 import re
 import subprocess
@@ -88,9 +89,12 @@ def _graph():
     }
 
 
+FRONT_DOORS = ("data", "keras", "registry", "saved_model", "shapes")  # public names of rooms
+
+
 def test_each_module_is_in_a_room():
     outside = {m for m in _graph() if not _room(m)}
-    front_doors = {"tf_pfor.data", "tf_pfor.keras"}  # public names of a front end
+    front_doors = {f"tf_pfor.{name}" for name in FRONT_DOORS}
     top = {"tf_pfor", "tf_pfor.__main__", "tf_pfor.converters", "tf_pfor.version"}
     assert outside <= top | front_doors
 
@@ -230,6 +234,16 @@ def test_registered_names_are_ops():
     unknown = [op for op in REGISTRY.op_types() if _tf.schema(op) is None]
     if tf.__version__.startswith("2.21."):
         assert not unknown, unknown
+
+
+def test_front_doors_name_what_they_have():
+    import tf_pfor
+
+    for name in FRONT_DOORS:
+        module = importlib.import_module(f"tf_pfor.{name}")
+        assert module is getattr(tf_pfor, name)
+        assert module.__doc__
+        assert all(hasattr(module, public) for public in module.__all__)
 
 
 def test_public_names_are_documented():
