@@ -15,8 +15,8 @@ except ModuleNotFoundError as _why:
     if _why.name != "tensorflow":
         raise
     raise ImportError(
-        "tf_pfor needs TensorFlow 2.16 to 2.21, and none is installed. Install one with an extra: "
-        'pip install "tf-pfor[cpu]" (or "tf-pfor[gpu]").'
+        "tf_pfor needs TensorFlow 2.16 to 2.21, and none is installed. Install one beside it: "
+        'pip install "tensorflow-cpu>=2.16,<2.22" (or "tensorflow[and-cuda]>=2.16,<2.22").'
     ) from _why
 
 from tf_pfor import converters as converters

@@ -121,7 +121,7 @@ def _problems() -> list[str]:
     if glob.glob("/dev/nvidia[0-9]*") and not tf.config.list_physical_devices("GPU"):
         found.append(
             "This machine has an NVIDIA GPU, and TensorFlow sees none: pip install "
-            '"tf-pfor[gpu]" brings what it needs; TF_CPP_MIN_LOG_LEVEL=0 shows what it misses.'
+            '"tensorflow[and-cuda]" brings what it needs; TF_CPP_MIN_LOG_LEVEL=0 shows what is missing.'
         )
     return found
 
