@@ -285,7 +285,7 @@ def test_import_without_tensorflow_says_what_to_install():
     found = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert "pip install \"tensorflow-cpu>=2.16" in found.stdout
+    assert 'pip install "tensorflow-cpu>=2.16' in found.stdout
 
 
 def test_memos_know_their_keys():

@@ -120,8 +120,8 @@ def _problems() -> list[str]:
         )
     if glob.glob("/dev/nvidia[0-9]*") and not tf.config.list_physical_devices("GPU"):
         found.append(
-            "This machine has an NVIDIA GPU, and TensorFlow sees none: pip install "
-            '"tensorflow[and-cuda]" brings what it needs; TF_CPP_MIN_LOG_LEVEL=0 shows what is missing.'
+            "This machine has an NVIDIA GPU, and TensorFlow sees none. pip install "
+            '"tensorflow[and-cuda]" brings the libraries; TF_CPP_MIN_LOG_LEVEL=0 shows the missing one.'
         )
     return found
 
