@@ -121,7 +121,7 @@ def _problems() -> list[str]:
     if glob.glob("/dev/nvidia[0-9]*") and not tf.config.list_physical_devices("GPU"):
         found.append(
             "This machine has an NVIDIA GPU, and TensorFlow sees none. pip install "
-            '"tensorflow[and-cuda]" brings the libraries. TF_CPP_MIN_LOG_LEVEL=0 names a missing one.'
+            '"tensorflow[and-cuda]" brings them. TF_CPP_MIN_LOG_LEVEL=0 shows what is missing.'
         )
     return found
 
