@@ -136,7 +136,7 @@ def of_one_shape(
         text = (
             f"A variable of the loop '{call.op.name}' changes its shape in trips that some rows "
             "make and others do not, so that rows would end with different shapes. Give it the "
-            "largest shape before the loop, or return from the loop what has one shape."
+            "largest shape before the loop, or return a result of one shape from the loop."
         )
         with tf.control_dependencies([tf.debugging.Assert(held, [text])]):
             return tf.identity(new)
