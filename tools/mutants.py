@@ -1,8 +1,9 @@
 """Whether the tests of one day see faults that somebody put into the package.
 
-``python -m tools.mutants [NAME ...]`` puts each fault into a copy of the repository, and runs there
-what ``make test`` runs on a day when no room has changed, until the first failure: the long sweeps
-take turns, so this is the least that ever runs. A fault that no test sees is a hole in that choice.
+``python -m tools.mutants [NAME ...]`` puts each fault into a copy of the repository. There it runs
+the tests that ``make test`` runs on a day when no room has changed, until the first failure. The
+long sweeps take turns, so no day runs fewer tests. A fault that no test sees is a hole in that
+choice.
 
 With ``--room`` the tests of the fault's room run whole, as they do when a file of it has changed.
 """
