@@ -1,10 +1,10 @@
-"""How the tests run: quiet TensorFlow, fast files first, a share of the long sweeps.
+"""The settings of a test run: quiet TensorFlow, fast files first, a share of the long sweeps.
 
-``TF_PFOR_BUDGET=seconds`` runs what always runs, and so many seconds of the long sweeps, which the
-content of the tree chooses (see shares.py); without it all of them. ``TF_PFOR_ROOM=lists,state``
-runs the tests of those rooms, all of them, and nothing else. ``TF_PFOR_RECORD=file`` writes how
-long each test took. ``TF_PFOR_LIMIT=seconds`` fails what has not begun when so many seconds have
-passed.
+``TF_PFOR_BUDGET=seconds`` runs the tests that always run, and so many seconds of the long sweeps.
+The content of the tree chooses the sweeps (see shares.py). Without it all tests run.
+``TF_PFOR_ROOM=lists,state`` runs all tests of these rooms, and nothing else.
+``TF_PFOR_RECORD=file`` writes the seconds of each test. ``TF_PFOR_LIMIT=seconds`` fails tests that
+have not begun after so many seconds.
 """
 
 import gc

@@ -1,11 +1,11 @@
-"""Which tests a run picks: what always runs, a share of the rest by seconds, and rooms.
+"""The choice of tests for a run: tests that always run, a share of the rest, and rooms.
 
 Long sweeps take turns. ``durations.json`` has the seconds of one test of each function, from a
 recorded run (``TF_PFOR_RECORD``, ``python -m tools.durations``). Cheap tests run each time; of a
 function with costly ones some run, or one at some times. Besides, all tests are put into an order
 that only names decide and are cut into shares of ``budget`` seconds each. The content of the tree
-says whose turn it is: one tree has the same tests on any day, in any clone, and another change
-has others.
+says whose turn it is. One tree has the same tests on any day, in any clone; another change has
+others.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def turn() -> int:
 
 
 def pick(tests: Sequence[Test], seconds: dict[str, float], budget: float, turn: int) -> set[Test]:
-    """What runs at a turn: what its function is due, and the share of ``budget`` seconds."""
+    """The tests of a turn: tests that are due, and the share of ``budget`` seconds."""
     cost = {t: seconds.get(t.function, UNKNOWN) for t in tests}
     units: dict[str, list[Test]] = collections.defaultdict(list)
     functions: dict[str, list[Test]] = collections.defaultdict(list)
@@ -113,10 +113,10 @@ def pick(tests: Sequence[Test], seconds: dict[str, float], budget: float, turn: 
 
 
 def _always(group: list[Test], seconds: float, turn: int) -> set[Test]:
-    """Those tests of a function that run at a turn whatever the share.
+    """The tests of a function that run at a turn whatever the share.
 
-    Cheap ones run each time; costly ones so seldom that the function takes ``AT_A_TIME`` seconds
-    on average.
+    Cheap tests run each time. Costly tests run so seldom that the function takes ``AT_A_TIME``
+    seconds on average.
     """
     fast = [t for t in group if not t.is_slow]
     if group[0].file in HALVED:

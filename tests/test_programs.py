@@ -1,8 +1,8 @@
 """Programs of many fields, as users write them, against a loop over their rows.
 
-Each runs over an unknown number of rows with gradients in the body and with a tape around the
-map, and by its turn in one mode more. What is not vectorized stands in tables; a test fails when
-a gap closes and stays listed.
+Each program runs over an unknown number of rows, with gradients in the body and with a tape around
+the map. By its turn it runs in one mode more. Programs that are not vectorized stand in tables; a
+test fails when a gap closes and stays listed.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Which tests run at a turn: cheap ones always, costly ones by turns, each of them at some time."""
+"""The tests that run at a turn: cheap tests always, costly tests by turns, each at some time."""
 
 from tests import shares
 
