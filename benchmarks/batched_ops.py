@@ -1,4 +1,4 @@
-"""What the kernels alone take: some everyday ops on a whole batch by hand, and mapped.
+"""The time of the kernels alone: some everyday ops on a whole batch by hand, and mapped.
 
     python -m benchmarks.batched_ops [--seconds 1.2]
 

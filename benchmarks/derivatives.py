@@ -2,9 +2,9 @@
 
     python -m benchmarks.derivatives [--only lstm_unrolled] [--batch 64 256] [--seconds 3]
 
-Times are ratios within one run, tf_pfor's time to that of each contender; beside them the ratio of
-the times to trace and vectorize, and the relative difference from the loop (of norms). A contender
-that fails is named with its error.
+Times are ratios within one run: tf_pfor's time divided by the time of each contender. Beside them
+stand the ratio of the times to trace and vectorize, and the relative difference from the loop (of
+norms). A contender that fails is named with its error.
 """
 
 from __future__ import annotations

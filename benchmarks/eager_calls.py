@@ -35,7 +35,7 @@ BODIES = {"two ops": two_ops, "five steps": five_steps, "a Keras model": closure
 def contenders(
     make: Callable[[tf.Tensor], Callable[[Any], Any]], x: tf.Tensor, k: tf.Tensor
 ) -> Any:
-    """Each call but those of ``vmap`` and ``tf.function`` makes its body anew."""
+    """Each call makes its body anew, except calls of ``vmap`` and ``tf.function``."""
     mapped = tf_pfor.vmap(make(k))
     compiled = tf.function(lambda x: tf_pfor.vectorized_map(make(k), x))
     return {

@@ -1,11 +1,11 @@
-"""Which way to compute per-example filter gradients is fastest, by shape.
+"""Ways to compute per-example filter gradients, and the fastest of them, by shape.
 
     python -m benchmarks.filter_gradients [--quick] [--out results.json]
 
 Every contender runs in the same process, interleaved, on the same data; the table gives medians as
 ratios to the best. ``rows`` is the C++ parallel map over rows (tf.raw_ops.MapDefun), ``while`` a
-tf.while_loop over rows (tf.map_fn), ``sum`` the hand-batched sum over all rows, which is less work:
-one filter instead of n.
+tf.while_loop over rows (tf.map_fn). ``sum`` is the hand-batched sum over all rows, which is less
+work: one filter instead of n.
 """
 
 from __future__ import annotations

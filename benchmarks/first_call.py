@@ -1,9 +1,9 @@
-"""What a first call costs: to trace and vectorize a map, against tracing one example.
+"""The cost of a first call: to trace and vectorize a map, against tracing one example.
 
-For each program: CPU seconds to trace and vectorize divided by those to trace the same function
-for one example, and the ops of the map divided by those of one example (constants do not count).
-Both with the gradients that the program takes. ``twice`` is the time for a body that is twice as
-long, divided by that for the body: 2 is linear.
+Each program has two ratios, with the gradients that it takes. One is the CPU seconds to trace and
+vectorize, divided by the seconds to trace the same function for one example. The other is the ops
+of the map, divided by the ops of one example (constants do not count). ``twice`` is the time for a
+body that is twice as long, divided by the time for the body: 2 is linear.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DENSE = normal(4, 3)
 
 
 def energy(places: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
-    """Of a molecule: sums over pairs of atoms, and a layer for each atom."""
+    """The energy of a molecule: sums over pairs of atoms, and a layer for each atom."""
     apart = places[:, None] - places[None]
     same = tf.eye(tf.shape(places)[0])
     r = tf.sqrt(tf.reduce_sum(apart * apart, -1) + same)
@@ -132,7 +132,9 @@ PROGRAMS: dict[str, tuple[Fn, Fn, Any]] = {
     "molecules, a training step": (
         in_training(mapped(force_error)), in_training(force_error), (ROWS, KINDS, FORCES)
     ),
-    "hessians of different sizes": (tf_pfor.vmap(tf_pfor.hessian(pairs)), tf_pfor.hessian(pairs), ROWS),
+    "hessians of different sizes": (
+        tf_pfor.vmap(tf_pfor.hessian(pairs)), tf_pfor.hessian(pairs), ROWS
+    ),
     "six conditionals": (mapped(conditionals(6)), conditionals(6), DENSE),
     "second derivatives": (mapped(curvature), curvature, DENSE),
     "40 steps": (mapped(chain(40, tape=False)), chain(40, tape=False), DENSE),

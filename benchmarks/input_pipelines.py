@@ -2,10 +2,11 @@
 
     python -m benchmarks.input_pipelines [--auto] [name ...]
 
-Twelve functions of one element. The peer is ``ds.map(fn, AUTOTUNE).batch(n).prefetch(AUTOTUNE)``
-(``padded_batch`` where results have their own lengths). The source is in memory. Both forms take
-turns; what they give is compared, then elements in a second are counted, and the time that all
-processors spend on one: of a machine that others use, the second tells more.
+There are twelve functions of one element. The peer is
+``ds.map(fn, AUTOTUNE).batch(n).prefetch(AUTOTUNE)`` (``padded_batch`` where lengths differ per
+result). The source is in memory. Both forms take turns, and their results are compared. Then
+elements in a second are counted, and the time that all processors spend on one element. On a
+machine that others use, the second number tells more.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ def tabular() -> Pipeline:
 
 
 def tokens() -> Pipeline:
-    """Numbers of own count: cut, framed by two marks, shifted targets, weights; padded."""
+    """Variable-length rows: cut, framed by two marks, shifted targets, weights; padded."""
     lengths = RNG.integers(2, 100, 4096)
     rows = tf.RaggedTensor.from_row_lengths(
         RNG.integers(3, 1000, lengths.sum()).astype(np.int32), lengths
@@ -175,7 +176,7 @@ def smooth_images(count: int, size: int) -> Any:
 
 
 def images() -> Pipeline:
-    """JPEGs: decoded, a random crop, flip, brightness and contrast of own seeds."""
+    """JPEGs: decoded, a random crop, flip, brightness and contrast, a seed for each."""
     jpegs = tf.stack([tf.io.encode_jpeg(x) for x in smooth_images(256, 64)])
     seeds = RNG.integers(0, 1000, [256, 2]).astype(np.int32)
 
@@ -192,7 +193,7 @@ def images() -> Pipeline:
 
 
 def crops() -> Pipeline:
-    """Boxes of own size, standardized, padded to one size."""
+    """Boxes of different sizes, standardized, padded to one size."""
     corners, sizes = RNG.integers(0, 20, [512, 2]), RNG.integers(16, 44, [512, 2])
     boxes = np.concatenate([corners, sizes], 1).astype(np.int32)
 
@@ -237,7 +238,7 @@ def groups() -> Pipeline:
 
 
 def sparse() -> Pipeline:
-    """Numbers with weights, of own count: a normalized vector of what is there."""
+    """Variable-length numbers with weights: a normalized vector of the numbers."""
     lengths = RNG.integers(1, 40, 4096)
     total = lengths.sum()
     ids = tf.RaggedTensor.from_row_lengths(RNG.integers(0, 200, total).astype(np.int32), lengths)
@@ -306,9 +307,9 @@ PIPELINES = {
 
 
 def largest_difference(found: Any, wanted: Any, batches: int = 3) -> float:
-    """Of the first batches of two datasets, to the largest value where that is above 1.
+    """The largest difference of two datasets' first batches, relative to values above 1.
 
-    Infinite where other results than floats differ.
+    It is infinite where other results than floats differ.
     """
     largest = 0.0
     for a, b in zip(found.take(batches), wanted.take(batches), strict=True):

@@ -2,8 +2,8 @@
 
     python benchmarks/matmul_forms.py [--repeat 30] [--json FILE]
 
-Every line is one case and one set of sizes; the numbers are times relative to the fastest form
-of that line (1.00). docs/decisions/0002-matmul-forms.md has the choices made from them.
+Every line is one case and one set of sizes. The numbers are times relative to the fastest form
+of that line (1.00). The page docs/decisions/0002-matmul-forms.md has the choices made from them.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python -m benchmarks.memory [--only conv_mnist vgg_jacobian] [--batch 64] [--budgets 200 400]
 
-Each contender runs once in a child process of its own. The numbers are MB beyond what was there
-after tracing it and a plain gradient of one example: resident memory (the high-water mark of the
-process, Linux only), and what TensorFlow's allocator handed out, which counts the unused rest of
-its chunks too (they may have twice the size that was asked for).
+Each contender runs once in a separate child process. The numbers are MB beyond the memory after
+tracing it and a plain gradient of one example. One is resident memory (the high-water mark of the
+process, Linux only). The other is the memory that TensorFlow's allocator handed out. It counts the
+unused rest of its chunks too, which may have twice the size that was asked for.
 """
 
 from __future__ import annotations

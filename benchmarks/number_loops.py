@@ -1,9 +1,10 @@
-"""Loops to own trip counts of a few numbers for each row, by strategy, in one run.
+"""Loops over a few numbers for each row, whose trip count differs, by strategy, in one run.
 
     python -m benchmarks.number_loops
 
-Newton's square root and the trips of Collatz' sequence: tf_pfor as it chooses, compacted and
-masked, beside the loop that one writes by hand with ``tf.where``; medians in ms, and ratios.
+The programs are Newton's square root and the trips of Collatz' sequence. The package runs as it
+chooses, compacted and masked, beside a loop by hand with ``tf.where``. Numbers are medians in ms,
+and ratios.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def newton_by_hand(x: Any) -> Any:
 
 
 def collatz(x: Any) -> Any:
-    """How many trips it takes to 1."""
+    """The number of trips to 1."""
     return tf.while_loop(
         lambda _, x: x > 1,
         lambda k, x: (k + 1, tf.where(x % 2 == 0, x // 2, 3 * x + 1)),
@@ -68,7 +69,7 @@ def mapped(body: Callable[[Any], Any], strategy: str) -> Callable[[Any], Any]:
 
 
 def timed(fn: Callable[[Any], Any], x: Any) -> Callable[[], Any]:
-    """What one run of a function is."""
+    """A function that runs ``fn`` once."""
     compiled = tf.function(fn, autograph=False)
     return lambda: compiled(x).numpy()
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.ops [PART...]
 
-1000 rows each, all contenders in turn in one process. ``PART`` selects the ops whose names contain
-it. Milliseconds of CPU time, over all cores; ratios of tf_pfor's time to the others', of CPU time
-and by the clock, which on a busy machine says less.
+There are 1000 rows each, all contenders in turn in one process. ``PART`` selects the ops whose
+names contain it. Milliseconds are CPU time, over all cores. Ratios are tf_pfor's time divided by
+the time of the others, by CPU time and by the clock, which says less on a busy machine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def integers(*shape: int, high: int) -> tf.Tensor:
 
 
 def own(dtype: tf.DType) -> tf.RaggedTensorSpec:
-    """A vector of a length of its own."""
+    """A variable-length vector."""
     return tf.RaggedTensorSpec([None], dtype, 0)
 
 

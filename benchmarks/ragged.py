@@ -114,7 +114,7 @@ def cut_layers(d: Data) -> dict[str, Run]:
 
 
 def example_1(d: Data) -> dict[str, Run]:
-    """A convolution over the row, and a product: papers/001."""
+    """A convolution over the row, and a product (Agarwal, 2019, Example 1)."""
 
     def row(x: Any) -> Any:
         return tf.nn.conv1d(x[None], d.kernel, 1, "SAME")[0] @ d.w[0]
@@ -171,7 +171,7 @@ def encoder(d: Data) -> dict[str, Run]:
 
 
 def images(d: Data) -> dict[str, Run]:
-    """Images of own height and width: convolution, max pool, global mean."""
+    """Images of different sizes: convolution, max pool, global mean."""
     given = (d.x, d.sizes)
 
     def one(e: Any) -> Any:

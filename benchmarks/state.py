@@ -2,8 +2,8 @@
 
     python -m benchmarks.state [--rows 1000] [--only stateless_normal]
 
-Times are ratios within one run; beside them whether the results, and the state afterwards, are
-those of the loop. What tf_pfor loops over, if anything, is shown as well.
+Times are ratios within one run. The table also says whether the results, and the state afterwards,
+equal the loop's, and which ops tf_pfor loops over.
 """
 
 from __future__ import annotations

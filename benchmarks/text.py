@@ -76,7 +76,7 @@ def joined(text: Any) -> Any:
 
 
 def both(fn: Callable[..., Any], spec: Any) -> Callable[[Data], tuple[Any, Any, Any]]:
-    """Of a function of one text that also takes a vector of them."""
+    """The contenders for a function of one text that also takes a vector of texts."""
     return lambda d: (lambda x: fn(d, x), lambda x: fn(d, x), spec)
 
 

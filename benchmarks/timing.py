@@ -25,7 +25,7 @@ def interleaved(
       contenders: functions that return when their work is done.
       seconds: about how long to go on for each contender, after one warm-up.
       least: how many rounds at least.
-      clock: what is measured. ``time.process_time``, that of all cores, holds on a machine on which
+      clock: the clock. ``time.process_time``, the time of all cores, holds on a machine on which
         others compute too.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}

@@ -1,8 +1,8 @@
 """This version against an older one: the same workloads in two processes that take turns.
 
 ``python -m benchmarks.versions REVISION [NAME ...]`` checks the revision out into a temporary
-folder. The workloads are those of ``models``, ``derivatives``, ``while_loops`` and ``eager_calls``
-as the revision has them, each with the package of its own time; a ratio below 1 is a gain.
+folder. The workloads come from ``models``, ``derivatives``, ``while_loops`` and ``eager_calls`` as
+the revision has them. Each version runs with its package; a ratio below 1 is a gain.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Side:
 
 
 def measured(now: Side, old: Side, name: str, seconds: float) -> Iterator[tuple[str, float, float]]:
-    """What was measured, and medians over rounds of the ratios of CPU time and of clock time."""
+    """The measured parts, and medians over rounds of the ratios of CPU time and clock time."""
     now.do(name)
     old.do(name)
     for what in ("trace", "run"):

@@ -134,7 +134,7 @@ def arithmetic_ms(kind, args, kernel):
     """A bound: the products of the rows at work at the speed of large ones, in ms.
 
     Forward each row is multiplied by the kernel. With gradients its product by the row is added to
-    those of the kernel, and its part for the state goes back.
+    the kernel's gradient, and its part for the state goes back.
     """
     block = tf.ones([1024, kernel.shape[0]])
 

@@ -1,9 +1,9 @@
 """Batch normalization, written for one example.
 
-What an example is normalized by are the mean and the variance of the whole batch (papers/001
-section 4.6): inside the mapped function they are two ``pmean``s. Everything else, the gradient of
-the loss of one example included, is code for one example. The gradient of the loss with respect to
-an example is taken through the statistics, to which all examples contribute.
+An example is normalized by the mean and the variance of the whole batch (Agarwal, 2019). Inside the
+mapped function they are two ``pmean``s. Everything else is code for one example, also the gradient
+of the loss of one example. The gradient of the loss with respect to an example is taken through the
+statistics, to which all examples contribute.
 
 ``python -m examples.batch_norm`` trains a small network per example and compares loss and
 gradients with the same network written for a batch.
@@ -54,7 +54,7 @@ def normalized(x: tf.Tensor, axis_name: str) -> tf.Tensor:
 
 
 def loss_of_one(weights: Weights, x: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-    """The loss of one example [inputs] among those of the batch."""
+    """The loss of one example [inputs] of the batch."""
     hidden = tf.linalg.matvec(weights.hidden, x, transpose_a=True)
     hidden = normalized(hidden, "batch") * weights.scale + weights.shift
     return (tf.reduce_sum(tf.nn.relu(hidden) * weights.out) - target) ** 2

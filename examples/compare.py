@@ -1,4 +1,4 @@
-"""What the examples have in common: a vectorized model against a loop over its rows."""
+"""The comparison of a vectorized model with a loop over its rows, for all examples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 def value_and_gradients(run: Callable[..., tf.Tensor], weights: Any, *data: Any) -> list[tf.Tensor]:
-    """What ``run`` makes of all rows, and the gradients of a loss of that w.r.t. the weights."""
+    """The results of ``run`` for all rows, and the gradients of their loss by the weights."""
     with tf.GradientTape() as tape:
         states = run(weights, *data)
         loss = tf.reduce_mean(tf.reduce_sum(states * tf.cos(states), -1))

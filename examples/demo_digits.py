@@ -1,14 +1,14 @@
 """Per-example gradients of a CNN on real handwritten digits.
 
 ``python -m examples.demo_digits`` trains a small Keras CNN on scikit-learn's digits for a few
-seconds, then, with functions that are written for ONE image:
+seconds. Then it uses functions that are written for ONE image:
 
-  (a) classifies a batch;
-  (b) takes the gradient of each image's loss with respect to all weights, prints the images
-      that pull hardest at the weights and writes a picture of them;
-  (c) prints what tf_pfor did with each op of the body;
-  (d) prints how long others need for the same: a loop, TensorFlow's own map, code that is
-      batched by hand.
+- It classifies a batch.
+- It takes the gradient of each image's loss with respect to all weights. It prints the images that
+  pull hardest at the weights, and writes a picture of them.
+- It prints the outcome of each op of the body.
+- It prints the time of others for the same: a loop, TensorFlow's own map, code that is batched by
+  hand.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def gradients_of_one(model: keras.Model, image: tf.Tensor, label: tf.Tensor) -> 
 def gradients_by_hand(model: keras.Model, images: tf.Tensor, labels: tf.Tensor) -> list[tf.Tensor]:
     """The same for a batch, as an expert would write it for exactly this model.
 
-    Examples are independent, so one backward pass of the summed loss gives each layer's output
-    gradient for each example; a weight's per-example gradient is the product of the layer's input
-    with it: an outer product for Dense, a product over patches for Conv2D.
+    Examples are independent. So one backward pass of the summed loss gives each layer's output
+    gradient for each example. A weight's per-example gradient is the product of the layer's input
+    and this gradient: an outer product for Dense, a product over patches for Conv2D.
     """
     seen: list[tuple[Any, tf.Tensor, tf.Tensor]] = []
     with tf.GradientTape() as tape:
@@ -216,7 +216,7 @@ def peer_in_child(model: keras.Model, images: Any, labels: Any) -> dict[str, tup
 
 
 def peer_main(name: str) -> None:
-    """What the child does: for each task writes the results, then the seconds."""
+    """The work of the child: for each task it writes the results, then the seconds."""
     folder = pathlib.Path(name)
     with np.load(folder / "given.npz") as data:
         images, labels = tf.constant(data["images"]), tf.constant(data["labels"])

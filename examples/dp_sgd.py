@@ -1,9 +1,9 @@
 """Differentially private training (DP-SGD, Abadi et al., 2016) of a Keras model.
 
-Each example's gradient is clipped to a norm of ``clip_norm``, then Gaussian noise of that size
-times ``noise_multiplier`` is added to their sum: no single example moves the weights by more than
-the noise hides. ``tf_pfor.keras.PerExampleGradientModel`` does so under ``fit``; the model may be
-any Keras model whose examples do not see each other.
+Each example's gradient is clipped to a norm of ``clip_norm``. Then Gaussian noise of that size
+times ``noise_multiplier`` is added to their sum. So no single example moves the weights by more
+than the noise hides. ``tf_pfor.keras.PerExampleGradientModel`` does so under ``fit``; the model may
+be any Keras model whose examples do not see each other.
 
 ``python -m examples.dp_sgd`` trains the CNN of ``demo_digits`` on handwritten digits.
 """

@@ -1,9 +1,9 @@
 """A gated graph neural network, written for one node of one graph.
 
-The model of papers/001 section 5.2 (GatedGraphNN, Li et al. 2015) on random directed graphs: in
-each step a node adds up what its neighbours send along their edges, a transform for each kind of
-edge, and a GRU cell computes its new embedding from the sum and the old one. A node is a function
-with a while loop over its true number of neighbours; a graph is a map over its nodes; a batch of
+The model is GatedGraphNN (Agarwal, 2019; Li et al., 2015) on random directed graphs. In each step a
+node adds up the messages of its neighbours along their edges, with a transform for each kind of
+edge. A GRU cell computes its new embedding from the sum and the old embedding. A node is a function
+with a while loop over its true number of neighbours. A graph is a map over its nodes; a batch of
 graphs is a map over graphs. Nodes have different numbers of neighbours.
 
 ``python -m examples.gated_graph_network`` compares embeddings and gradients with Python loops over

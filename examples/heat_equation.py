@@ -1,9 +1,9 @@
 """A physics-informed network for the heat equation, with the laplacian of a function of one point.
 
-The equation is u_t = a (u_xx + u_yy) on the unit square for times up to 1, with u = 0 at the edges
-and u = sin(pi x) sin(pi y) at time 0; its solution is that times exp(-2 pi^2 a t). The network is
-trained on the residual of the equation at random points alone (Raissi et al., 2019): the edges and
-the start are built into its form. Everything is written for one point.
+The equation is ``u_t = a (u_xx + u_yy)`` on the unit square for times up to 1. The edges have u =
+0, and the start is ``u = sin(pi x) sin(pi y)``. The solution is the start times ``exp(-2 pi^2 a
+t)``. The network is trained on the residual of the equation at random points alone (Raissi et al.,
+2019). The edges and the start are built into its form. Everything is written for one point.
 
 ``python -m examples.heat_equation`` trains for some seconds and compares with the solution.
 """

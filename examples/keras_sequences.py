@@ -1,9 +1,9 @@
-"""A Keras model with a layer that is written for one sequence, of its own length.
+"""A Keras model with a layer that is written for one sequence of any length.
 
-``Pooled`` gets one sequence [length, width]: it attends over all pairs of steps and adds them up,
+``Pooled`` gets one sequence [length, width]. It attends over all pairs of steps and adds them up,
 with no mask, no padding and no batch in its code. ``tf_pfor.keras.Vectorized`` makes a layer of
-batches of it, which a Keras mask cuts to length. ``PooledByHand`` is the same for batches as one
-writes it without: with a mask that must be thought of in the softmax and in the sum.
+batches of it, which a Keras mask cuts to length. ``PooledByHand`` is the same layer for batches,
+written by hand: the softmax and the sum must use the mask.
 
 ``python -m examples.keras_sequences`` trains both and prints the loss of each epoch.
 """
@@ -37,7 +37,7 @@ class Pooled(keras.layers.Layer):
         self.kernels = self.add_weight(shape=size, initializer="glorot_uniform", name="kernels")
 
     def call(self, x: Any) -> Any:
-        """Of one sequence."""
+        """The sum for one sequence."""
         query, key, value = (x @ kernel for kernel in tf.unstack(self.kernels.value))
         scores = query @ tf.transpose(key) / self.units**0.5
         return tf.reduce_sum(tf.nn.softmax(scores) @ value, 0)
@@ -51,7 +51,7 @@ class PooledByHand(Pooled):
     """The same for a batch [n, time, width], with a mask."""
 
     def call(self, x: Any, mask: Any = None) -> Any:
-        """Of a batch of padded sequences."""
+        """The sums for a batch of padded sequences."""
         assert mask is not None
         query, key, value = (
             tf.einsum("ntw,wu->ntu", x, kernel) for kernel in tf.unstack(self.kernels.value)

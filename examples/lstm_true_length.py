@@ -1,8 +1,8 @@
 """An LSTM that runs over each sequence's true length.
 
-The model of papers/001 section 5.2 (LSTM): one unidirectional layer with the cell of Hochreiter
-and Schmidhuber. It is written for ONE sequence, with a while loop that ends where the sequence
-ends; no mask, no sorting by length. ``tf_pfor.vectorized_map`` runs it on all sequences at once,
+The model is the LSTM of Agarwal (2019): one unidirectional layer with the cell of Hochreiter and
+Schmidhuber. It is written for ONE sequence, with a while loop that ends where the sequence ends; no
+mask, no sorting by length. ``tf_pfor.vectorized_map`` runs it on all sequences at once,
 each trip on the rows that still have steps to do.
 
 ``python -m examples.lstm_true_length`` maps the model over random sequences and compares states

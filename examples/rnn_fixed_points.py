@@ -1,9 +1,9 @@
 """Fixed points of a recurrent network, and its linear dynamics around them.
 
-A GRU is written for one state. Its fixed points, states h with F(h) = h, are where the speed
-q(h) = |F(h) - h|^2 / 2 is zero (Sussillo and Barak, 2013): gradient descent on q from many random
-states finds them. Around a fixed point the network is the linear system given by the jacobian of
-F: directions whose eigenvalue is inside the unit circle decay, others grow.
+A GRU is written for one state. Its fixed points, states h with ``F(h) = h``, are the states where
+the speed ``q(h) = |F(h) - h|^2 / 2`` is zero (Sussillo and Barak, 2013). Gradient descent on q from
+many random states finds them. Around a fixed point the network is the linear system given by the
+jacobian of F. Directions whose eigenvalue is inside the unit circle decay, others grow.
 
 ``python -m examples.rnn_fixed_points`` finds the fixed points of a GRU with random weights, prints
 how many directions of each grow and draws the eigenvalues.

@@ -1,9 +1,9 @@
 """A Tree-LSTM over random binary trees, one tree at a time.
 
-The model of papers/001 section 5.2 (TreeLSTM, the cell of Tai et al. 2015): the leaves are
+The model is the TreeLSTM of Agarwal (2019), with the cell of Tai et al. (2015). The leaves are
 embedded, then the nodes are computed from the leaves to the root, each from the states of its
-two children. It is written for ONE tree: a while loop over the inner nodes in bottom-up order,
-which reads the children's states from a TensorArray and writes the node's. Trees differ in size and
+two children. It is written for ONE tree: a while loop over the inner nodes in bottom-up order. The
+loop reads the children's states from a TensorArray and writes the node's. Trees differ in size and
 form; ``tf_pfor.vectorized_map`` runs all of them at once.
 
 ``python -m examples.tree_lstm`` maps the model over random trees and compares states of the roots

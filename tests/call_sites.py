@@ -1,4 +1,4 @@
-"""Where the invariants of a map come from, and where its call stands: two axes of the tests.
+"""The origin of a map's invariants, and the site of its call: two axes of the tests.
 
 ``run`` maps a body at a site, with invariants of an origin; ``cover`` spreads all pairs of the two
 over samples or programs. A body is ``body(row, shared)``: lists of the tensors that differ between
@@ -131,7 +131,7 @@ def _mapped(body: Body, shared: Tensors, origin: str, api: str, fallback: Any) -
 
 
 def _reader(shared: Tensors, origin: str) -> Callable[[Tensors], Tensors]:
-    """How the body gets at what it shares; ``given`` is what the site was called with."""
+    """The function by which the body reads shared values; ``given`` is the site's arguments."""
     if origin == "constant":
         return lambda given: [tf.constant(x) for x in shared]
     if origin == "numpy":
@@ -293,7 +293,7 @@ _AT: dict[str, Callable[[Body, Tensors, Tensors], Tensors]] = {
 
 
 def wanted(rows: Iterable[list[Any]], site: str) -> list[np.ndarray]:
-    """What ``run`` is to find, from the results of each row."""
+    """The results that ``run`` must find, from the results of each row."""
     whole = [stacked(column) for column in zip(*rows)]
     if site == "fit":
         return [np.asarray(tf.reduce_mean(sums([tf.constant(x) for x in whole])))[None]]

@@ -1,4 +1,4 @@
-"""Which tests ``make test`` runs: for one tree the same ones on any day and in any clone.
+"""The tests that ``make test`` runs: for one tree the same ones on any day and in any clone.
 
 All cases together take hours; ``make test-all`` runs them. ``make test`` runs each function of
 tests: all cases where they take less than ``SECONDS`` together, else as many as fit into that, and
@@ -85,18 +85,18 @@ def chosen(tests: Iterable[Test], seconds: dict[str, float]) -> set[Test]:
 
 
 def _count(cases: int, seconds: float) -> int:
-    """How many cases of a function run."""
+    """The number of cases of a function that run."""
     if cases * seconds <= SECONDS:
         return cases
     return 0 if seconds > LONGEST else max(1, int(SECONDS / seconds))
 
 
 def in_shard(tests: Iterable[Test], k: int, count: int) -> set[Test]:
-    """The k-th of ``count`` shards of all tests, from 1; those of one sample are in one."""
+    """The k-th of ``count`` shards of all tests, from 1; one shard has all checks of a sample."""
     return {t for t in tests if zlib.crc32(unit(t).encode()) % count == k - 1}
 
 
 def unit(t: Test) -> str:
-    """What runs in one process: all checks of a sample, else a test."""
+    """The name of the tests that run in one process: all checks of a sample, else one test."""
     is_sample = t.function.startswith("test_samples.py") and t.case
     return f"test_samples.py[{t.case}" if is_sample else t.name

@@ -36,7 +36,7 @@ def looped(f, args, n):
 
 
 def notes(f, *args, **settings):
-    """What the report says of control flow."""
+    """The notes of the report on control flow."""
     recorder = Recorder()
     with tf.Graph().as_default():
         tf.function(
@@ -121,7 +121,7 @@ def check(f, *args, xla=True, grad=True, second=False, unknown=False, rtol=2e-5,
 
 
 def gradient_in_body(model, power=2):
-    """Of the sum of ``model(*args) ** power`` by its last argument, with the tape in the body."""
+    """The gradient of the sum of ``model(*args) ** power`` by the last argument, in the body."""
 
     def one(*args):
         with tf.GradientTape() as tape:
@@ -140,7 +140,7 @@ def mapped(one, *args, **options):
 
 
 def check_ragged_rows(function, elements, *, unknown, rtol, atol):
-    """``function`` over rows of own length against a call for each; no rows too for unknown n."""
+    """``function`` over variable-length rows against a call for each; no rows for unknown n."""
 
     def run(x):
         return tf_pfor.vectorized_map(function, x, fallback="error")

@@ -25,7 +25,7 @@ Program = list[Statement]
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What a program changes.
+    """The state that a program changes.
 
     Attributes:
       s: [3].
@@ -173,7 +173,7 @@ def _is_of_list(name: str) -> bool:
 
 
 def run(statements: Program, t: State, k: tf.Tensor, m: tf.Tensor, trip: tf.Tensor) -> State:
-    """What a program makes of a state."""
+    """The state after a program."""
     for kind, *parts in statements:
         if kind == "step":
             t = STEPS[parts[0]](t, parts[1])

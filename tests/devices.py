@@ -1,4 +1,4 @@
-"""What the devices of this machine decide in tests."""
+"""Choices of tests that depend on the devices of this machine."""
 
 import pytest
 import tensorflow as tf

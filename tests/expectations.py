@@ -76,8 +76,8 @@ LOOPED: tuple[str, ...] = (
 )
 
 # Samples with invariants of an origin at a site of the call that are refused with the fallback
-# off; their values are compared with the fallback on. Without any shape these need to know the
-# number of axes, of channels or of rows, or the shape of a filter.
+# off. Their values are compared with the fallback on. Without any shape they would need to know
+# the number of axes, of channels or of rows, or the shape of a filter.
 SITES_LOOPED: tuple[tuple[str, str, str], ...] = (
     ("All-own-axis-both", "outer", "all None"),
     ("BatchMatMulV2-unknown_by_matrix", "argument", "all None"),
@@ -119,11 +119,12 @@ SITES_LOOPED: tuple[tuple[str, str, str], ...] = (
     ("Sum-own-axis-both", "constant", "all None"),
 )
 
-# The same that fail: a part of the error. What is TensorFlow's own: it cannot save a function whose
-# gradient captures an Optional of the graph around, infers another shape of MatrixDiagV2 when it
-# loads a function, cannot infer that of ApproxTopK, declares other shapes of ExtractVolumePatches
-# and of what FusedBatchNormGrad reserves than the kernels give, and broadcasts few groups of axes.
-# Operands of a softmax cross entropy that broadcast need a static shape.
+# The same that fail, with a part of the error. These are faults of TensorFlow. It cannot save a
+# function whose gradient captures an Optional of the outer graph. It infers another shape of
+# MatrixDiagV2 when it loads a function, and cannot infer the shape of ApproxTopK. It declares other
+# shapes of ExtractVolumePatches, and of FusedBatchNormGrad's reserved outputs, than the kernels
+# give. It broadcasts few groups of axes. Operands of a softmax cross entropy that broadcast need a
+# static shape.
 SITES_FAIL: dict[tuple[str, str, str], str] = {
     ("ApproxTopK", "outer", "functional"): "last dimension >= k",
     ("ExtractVolumePatches", "argument", "all None"): "Input to reshape",

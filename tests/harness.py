@@ -1,18 +1,18 @@
-"""The op-sample harness (DESIGN 14): what it means that an op is vectorized correctly.
+"""The op-sample harness: the checks that an op is vectorized correctly.
 
 A ``Sample`` is an op with inputs. For every non-empty subset of the inputs that may vary, the
 checks compare the vectorized op with a plain Python loop over the rows:
 
-* ``check_values``: values, dtypes, static shapes, for n in {0, 1, 3} and n known only when
-  running; with the fallback off; no loop hidden in the result; a bound on the emitted ops;
+* ``check_values``: values, dtypes, static shapes, for n in {0, 1, 3} and unknown n. The fallback is
+  off, no loop is hidden in the result, and the number of emitted ops has a bound.
 * ``check_gradients``: first gradients with respect to every float input that varies, and with
   respect to one that does not;
 * ``check_xla``: values under ``jit_compile``, where the op itself compiles;
 * ``check_nested``: a map in a map;
 * ``check_folded``: values when the inputs come in folded form, as a MatMul or a Conv2D leaves them.
 
-What is expected to loop or to be refused stands in ``tests/expectations.py``, sorted, and is
-strict both ways.
+Samples that are expected to loop or to be refused stand in ``tests/expectations.py``, sorted. The
+lists are strict both ways.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _specs(args: list[Any], subset: tuple[int, ...], unknown: bool) -> list[tf.T
 
 
 class Compiled(NamedTuple):
-    """What one run gave: static shapes, and a function of n that gives its values."""
+    """The results of one run: static shapes, and a function of n that gives the values."""
 
     static: list[tf.TensorShape]
     values: Callable[[int], list[Any]]
@@ -260,7 +260,7 @@ def check_values(s: Sample) -> None:
 
 
 def _check_rows(made: list[Compiled], runs: list[Run], n: int, unknown: bool) -> None:
-    """What several runs gave for n rows, against the Python loop; of no rows, the shapes."""
+    """Checks the results of several runs for n rows against a Python loop; for n = 0 shapes."""
     for run, one in zip(runs, made, strict=True):
         s = run.sample
         what = f"{case(s.name, run.subset)}, n={n}{' unknown' if unknown else ''}"

@@ -1,4 +1,4 @@
-"""How a map of a program is compared with a loop over rows: with tapes, compiled, in two maps."""
+"""Comparisons of a program's map with a loop over rows: with tapes, compiled, in two maps."""
 
 from __future__ import annotations
 

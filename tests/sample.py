@@ -1,4 +1,4 @@
-"""Samples: an op with inputs, and how the inputs are drawn (DESIGN 14)."""
+"""Samples: an op with inputs, and the draws of the inputs."""
 
 from __future__ import annotations
 
@@ -87,8 +87,9 @@ class Sample:
       inputs: its inputs.
       label: tells samples of one op type apart.
       grad: whether to check gradients.
-      xla: whether to check under jit_compile; for ops that XLA cannot compile, False.
-      rtol, atol: tolerances, absolute and relative, with a reason beside any that is larger.
+      xla: whether to check under jit_compile; False for ops that XLA cannot compile.
+      rtol: the relative tolerance, with a reason beside any that is larger.
+      atol: the absolute tolerance, likewise.
       max_ops: how many ops may be emitted at most, constants not counted.
       more_ops: other op types of the body that may loop without failing the sample.
       random: outputs are random: check shapes and dtypes, and that rows differ.
@@ -141,7 +142,7 @@ def sample(op_type: str, fn: Callable[..., Any], *inputs: In, **options: Any) ->
 
 
 def case(name: str, subset: Iterable[int]) -> str:
-    """How expectation lists name a sample with a subset of varying inputs: ``MatMul[0,1]``."""
+    """The name of a sample with a subset of varying inputs in expectations: ``MatMul[0,1]``."""
     return f"{name}[{','.join(map(str, subset))}]"
 
 

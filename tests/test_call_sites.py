@@ -25,10 +25,10 @@ NOT_FOR_KERAS = ("complex64", "complex128", "object", "string")
 TEXT_OUT = ("Encode", "SerializeTensor")
 # XLA compiles what these become, not the ops themselves.
 NOT_KEPT_BY_XLA = ("TensorListConcat", "TensorListConcatV2")
-# In a tf.data map of batches of unknown size these kernels of TensorFlow's give zeros now and then,
-# also where the batch is written by hand.
+# In a tf.data map of batches of unknown size these kernels of TensorFlow give zeros now and then. A
+# batch that is written by hand has the zeros, too.
 RACES = "FusedBatchNormGrad"
-# In a tf.data map these kernels of oneDNN's fail for one example as well.
+# In a tf.data map these kernels of oneDNN fail for one example as well.
 NOT_IN_DATASETS = ("QuantizedConv2D", "QuantizedDepthwiseConv2D")
 SAMPLES = {s.name: s for s in ALL}
 TOPIC_OF = {s.name: topic for topic, samples in TOPICS.items() for s in samples}

@@ -27,9 +27,9 @@ def test_expectations_are_sorted_and_name_samples():
     assert set(LOOPED) <= known
 
 
-# What one iteration cannot be compared for: files are written or read, regions are drawn, a limit
-# ends it; lookup tables have tests of their own, and so has what only XLA or a GPU computes; shapes
-# that gradients broadcast to are constants.
+# Ops that cannot be compared for one iteration: files are written or read, regions are drawn, a
+# limit ends them. Other tests are for lookup tables, and for ops that only XLA or a GPU computes.
+# Shapes that gradients broadcast to are constants.
 WITHOUT_SAMPLE = (
     "BroadcastGradientArgs",
     "CloseSummaryWriter",

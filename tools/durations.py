@@ -3,8 +3,8 @@
 ``pytest --seconds-to FILE``, then ``python -m tools.durations FILE``: the mean CPU seconds of one
 case of each function. Functions that the run did not reach stay as they were.
 
-Machines differ, and are busy at times: all seconds of a run are divided by how much longer it took,
-as a whole, than is written there for the same tests.
+Machines differ, and are busy at times. So all seconds of a run are divided by one factor. It is the
+time of the whole run, divided by the recorded time of the same tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an op type looks like and what tf_pfor does with it: ``python -m tools.op Cumsum``."""
+"""The inputs, attributes and rules of an op type: ``python -m tools.op Cumsum``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a body may hold: AutoGraph, closures, variables, models, custom gradients, calls, maps."""
+"""Bodies with AutoGraph, closures, variables, models, custom gradients, calls and maps."""
 
 import keras
 import numpy as np

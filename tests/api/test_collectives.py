@@ -90,7 +90,7 @@ def test_gradients_outside(kind):
 
 @KINDS
 def test_gradients_inside(kind):
-    """The gradient of an example's own result is that of the sum of all."""
+    """The gradient of one example's result is the gradient of the sum of all results."""
     fn, whole = WHOLE[kind]
     x = tf.constant(X)
     weights = tf.random.stateless_normal(whole(x).shape, [1, 2])
@@ -173,7 +173,7 @@ def test_invariant_values_and_numbers():
 
 
 def test_a_sum_is_not_repeated():
-    """What all examples share is stored once, and may leave so."""
+    """A value that all examples share is stored once, and may leave so."""
     total = _strict(psum, out_axes=None)
     assert total(X).shape == [2]
     graph = tf.function(total).get_concrete_function(tf.TensorSpec([3, 2])).graph

@@ -1,4 +1,4 @@
-"""What vmap and jacrev return can what a tf.function can: SavedModel, signatures, methods."""
+"""Results of vmap and jacrev have the methods of a tf.function: SavedModel, signatures."""
 
 import copy
 import gc

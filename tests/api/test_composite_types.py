@@ -68,7 +68,7 @@ def test_parts_of_different_ranks_still_broadcast(way, n):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_elements(way):
-    """What all rows share is a row's as the type says, not the number of its row."""
+    """A part that all rows share belongs to each row, as the type says."""
     shared = tf.constant([1.0, 2.0, 3.0, 4.0])
     batch = Scaled(tf.random.stateless_normal([4, 4], [1, 4]), shared)
     found = WAYS[way](lambda one: one.total(), batch)

@@ -1,4 +1,4 @@
-"""What ``vectorized_map`` takes besides tensors, and in how many rows at once it runs."""
+"""Elements of ``vectorized_map`` that are no tensors, and the number of rows at once."""
 
 import numpy as np
 import pytest

@@ -15,7 +15,7 @@ XS = np.arange(10, dtype=np.float32)
 
 
 class FakeTqdm:
-    """What tqdm has that is used."""
+    """The part of tqdm that is used."""
 
     made: list = []
 

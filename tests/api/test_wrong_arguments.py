@@ -1,4 +1,4 @@
-"""What is no tensor, has no rows, or does not fit the function: one error that says what to do."""
+"""Arguments that are no tensor, have no rows, or do not fit: one error that says what to do."""
 
 import datetime
 import os
@@ -104,7 +104,7 @@ def test_a_result_with_keys_of_several_types(call):
 
 @pytest.mark.parametrize("form", ["plain", "branch", "gathered"])
 def test_handles_that_differ_between_rows(form):
-    """Kernels take the first of several handles: all rows were those of the first variable."""
+    """Kernels take the first of several handles: all rows had the first variable's values."""
     variables = [tf.Variable([float(i)]) for i in range(3)]
     handles = tf.stack([v.handle for v in variables])
 

@@ -61,7 +61,7 @@ def _unknown(x):
 
 
 def check_gradients_around(body, rows, shared=()):
-    """Those of the rows, and of tensors and variables that all share."""
+    """Checks gradients of the rows, and of tensors and variables that all rows share."""
     sources = [t for t in tf.nest.flatten(rows, expand_composites=True) if t.dtype.is_floating]
     sources += shared
     found = []
@@ -82,7 +82,7 @@ def check_gradients_around(body, rows, shared=()):
 
 
 def check_gradients_inside(body, rows):
-    """That of the part of a row that has floats, in the body; it may loop."""
+    """Checks the gradient of the row's part with floats, in the body; it may loop."""
 
     def gradient(*parts):
         (x,) = [p for p in parts if p.dtype.is_floating]

@@ -1,4 +1,4 @@
-"""What depends on where rows end: mirrored edges, paddings of the row, dilations, the largest k."""
+"""Ops that depend on the ends of rows: mirrored edges, paddings, dilations, the largest k."""
 
 import keras
 import numpy as np

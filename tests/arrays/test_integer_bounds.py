@@ -1,4 +1,4 @@
-"""What is known of integers before running holds of all that they may be."""
+"""Bounds of integers before running hold for all values that the integers may have."""
 
 import numpy as np
 import pytest

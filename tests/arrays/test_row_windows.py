@@ -66,7 +66,7 @@ def test_gradients_in_the_body(name):
 
 @pytest.mark.parametrize("name", CROPS)
 def test_gathers_elsewhere(name, monkeypatch):
-    """What runs on other devices: the branch of a CPU is taken nowhere."""
+    """The branch of other devices runs: the branch of a CPU is taken nowhere."""
     monkeypatch.setattr(
         tf.raw_ops, "DeviceIndex", lambda device_names: tf.constant(1), raising=True
     )
@@ -141,7 +141,7 @@ def test_small_windows_are_gathered():
 
 @pytest.mark.parametrize("run", [tf_pfor.vectorized_map, lambda fn, x: tf_pfor.vmap(fn)(x)])
 def test_an_error_says_first_what_is_wrong(run):
-    """Which slice, where it begins in each row, and what to write; then where the check is."""
+    """The error names the slice, its begin in each row, and the advice; then the check."""
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         run(lambda k: tf.range(5)[k : k + 3], tf.constant([2, 3, 1, 4]))
     first = str(caught.value).splitlines()[0]

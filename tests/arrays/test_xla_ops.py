@@ -110,7 +110,7 @@ def variadic_sort(keys, values):
 
 
 def largest():
-    """Of pairs of a number and its place."""
+    """The larger of two pairs of a number and its place."""
 
     def pick(x, i, y, j):
         return tf.where(x >= y, x, y), tf.where(x >= y, i, j)
@@ -276,7 +276,7 @@ CASES = {
 
 
 def mapped(body, args, stacked):
-    """The body for all rows: inputs that are not stacked are those of the last row."""
+    """The body for all rows: inputs that are not stacked are the inputs of the last row."""
     fixed = [None if i in stacked else arg[-1] for i, arg in enumerate(args)]
 
     def one(rows):
@@ -380,7 +380,7 @@ def test_values_of_unknown_length(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_values_of_unknown_sizes(name):
-    """Of which only the ranks are known when the map is traced."""
+    """Only the ranks of the inputs are known when the map is traced."""
     body, *args = CASES[name]
     compiled = tf.function(lambda *a: tf.nest.flatten(body(*a)), jit_compile=True)
     specs = [tf.TensorSpec([ROWS, *[None] * (a.ndim - 1)], a.dtype) for a in args]

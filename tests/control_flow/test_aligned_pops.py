@@ -86,7 +86,7 @@ def test_what_is_left_after_the_loop():
 
 
 def test_how_long_a_list_is_that_rows_begin_to_pop_late():
-    """Each row's own length, in the loop that pops it: the list was moved by a loop like that."""
+    """The length of each row's list, in the loop that pops it: such a loop moved the list."""
 
     def one(k, x):
         empty = raw.EmptyTensorList(

@@ -158,7 +158,7 @@ _TAPED = {
 
 @pytest.mark.parametrize("name", sorted(_TAPED))
 def test_gradient_inside(name):
-    """What branches keep for their gradients stands in one output, whichever branch kept it."""
+    """The tensors that branches keep for gradients are one output, for all branches."""
     w = tf.constant(_x(3, 3, seed=1))
 
     def first(p, x):
@@ -264,7 +264,7 @@ def test_list_written_by_branches():
 
 
 def test_lists_that_branches_make():
-    """Of their own, of each other's items, and one that exists already."""
+    """New lists, lists of each other's items, and a list that exists already."""
 
     def f(p, x):
         old = tf.TensorArray(tf.float32, 3, element_shape=[2]).unstack(

@@ -1,5 +1,7 @@
-"""Conditionals and loops in branches that rows choose or that all rows share, with no rows too:
-gradients in the body, and a tape around them."""
+"""Conditionals and loops in branches that rows choose or that all rows share, with no rows too.
+
+Gradients are taken in the body, and by a tape around them.
+"""
 
 import numpy as np
 import pytest

@@ -116,7 +116,7 @@ def gradients(model):
 
 
 def of_both(one, **options):
-    """Two maps: ``m`` is of the rows of the outer one, ``j`` of those of the inner one only."""
+    """Two maps: ``m`` belongs to rows of the outer map, ``j`` to rows of the inner map only."""
 
     options = options or {"fallback_to_while_loop": False}
 

@@ -30,7 +30,7 @@ def while_k(body, k, s, most=None):
 
 
 def appended(k, x, most=None):
-    """What is appended depends on all that was before."""
+    """The appended item depends on all items before."""
     return while_k(lambda s: tf.concat([tf.tanh(s @ W), s[-1:] * s[:1]], 0), k, x, most)
 
 

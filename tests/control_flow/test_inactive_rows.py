@@ -1,7 +1,7 @@
 """Rows that have left a loop or do not take a branch, and are computed all the same.
 
-Nothing of what they compute may reach a gradient: not through a custom gradient that makes
-something of zero, nor as zero times an infinite derivative.
+None of their results may reach a gradient. A custom gradient may make another number of zero, and
+zero times an infinite derivative is NaN.
 """
 
 import numpy as np
@@ -113,7 +113,7 @@ def test_custom_gradient(control, step):
 
 @pytest.mark.parametrize("strategy", ["auto", "compact", "mask"])
 def test_a_row_without_trips_that_is_not_a_number(strategy):
-    """The weight's gradient is that of the other rows."""
+    """The weight's gradient comes from the other rows."""
     x = tf.tensor_scatter_nd_update(X, [[1]], [[np.nan, np.inf, 0.0]])
 
     def f(row):
@@ -167,7 +167,7 @@ def _newton(x):
 
 
 def _roots_until_nothing_is_left(x):
-    """Of a row that has left, a root of a negative number or the derivative of a root of zero."""
+    """A row that has left takes a root of a negative number, or a root's derivative at zero."""
     return tf.while_loop(
         lambda r: r > 1.0, lambda r: (tf.sqrt(r - 1.0),), (x,), maximum_iterations=40
     )[0]
@@ -179,7 +179,7 @@ def _divides_by_what_is_left(x):
 
 
 def _takes_its_steps(x):
-    """Of a complex number that escapes, and of a flag that is carried along."""
+    """A complex number that escapes, and a flag that is carried along."""
 
     def body(z, goes_on, k):
         z = z * z + tf.complex(x - 1.0, tf.constant(0.3, x.dtype))

@@ -12,11 +12,11 @@ import tf_pfor
 W = tf.Variable(np.random.default_rng(0).normal(size=[3, 3]) * 0.5)
 ROWS = 4
 
-# A program is a list of statements:
-#   ("step", which, c)                      s becomes STEPS[which](s, c)
-#   ("while", counter, bound, program, keeps an array, leaves early)
-#   ("cond", predicate, program, program)
-#   ("map", program)                        of the rows of [s, s / 2]
+# A program is a list of statements.
+# - ("step", which, c)                      s becomes STEPS[which](s, c)
+# - ("while", counter, bound, program, keeps an array, leaves early)
+# - ("cond", predicate, program, program)
+# - ("map", program)                        of the rows of [s, s / 2]
 
 STEPS = {
     "cell": lambda s, c: tf.tanh(tf.linalg.matvec(W, s) + c),
@@ -199,7 +199,7 @@ def test_second_gradients_of_what_all_rows_share():
 
 
 def test_second_gradients_of_maps_in_branches():
-    """What their gradients keep is looked for in circles."""
+    """The tensors that their gradients keep are looked for in circles."""
     loop = ("while", "t1", "k", [CELL], True, False)
     statements = [("cond", "a value", [("map", [COSINE])], [("map", [CELL]), loop])]
     check_rows(second_gradients_of(statements), 1, "auto")

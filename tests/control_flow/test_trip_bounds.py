@@ -1,4 +1,4 @@
-"""How many trips a loop makes at most, told by its predicate: what XLA must know for gradients."""
+"""The most trips of a loop, told by its predicate: XLA must know them for gradients."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ LEN = np.array([2, 0, 4, 1, 4], np.int32)
 
 
 def _and(a, b):
-    """What a Python ``a and b`` becomes."""
+    """The conditional that a Python ``a and b`` becomes."""
     return tf.cond(a, b, lambda: a)
 
 

@@ -248,7 +248,7 @@ def test_keras(layer):
 
 
 def test_one_size_for_lists_of_different_lengths():
-    """What a list gets behind its end is zeros, also where the list of another row was longer."""
+    """A list gets zeros behind its end, also where the list of another row was longer."""
     raw = tf.raw_ops
 
     def one(k, x, steps):

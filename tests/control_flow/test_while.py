@@ -119,7 +119,7 @@ def test_whole_captured_tensor(strategy):
 
 @both
 def test_padding_is_nan(strategy):
-    """What lies behind a row's end must not reach values or gradients."""
+    """Padding behind a row's end must not reach values or gradients."""
     x = _x(5, 4, 2)
     for row, k in enumerate(LEN):
         x[row, k:] = np.nan
@@ -445,7 +445,7 @@ def test_a_row_that_ends_by_overflow(strategy):
 
 
 def test_gradient_of_a_start_that_is_read_elsewhere():
-    """Grappler adds both, and took the number of rows in all trips for that of all rows."""
+    """Grappler adds both, and took the rows in a trip for all rows."""
 
     def slope(y):
         return tf.stack([y[1], y[0] * y[1]])
@@ -462,7 +462,7 @@ def test_gradient_of_a_start_that_is_read_elsewhere():
 
 
 def test_optionals_that_loops_change_are_looped():
-    """Which one a row is in would change with each trip."""
+    """The optional that a row is in would change with each trip."""
     optional = tf.experimental.Optional
     x = tf.constant(np.random.default_rng(0).normal(size=[4, 3]))
 

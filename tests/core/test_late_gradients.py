@@ -1,7 +1,7 @@
 """Gradients that the walker does not see, a custom one's and a loop's over rows, in nests.
 
-Each stands in two conditionals or loops in each other, whose predicates rows share or not, with a
-tape around the map: the gradient is converted in the gradient of a branch or of a body.
+Each stands in two nested conditionals or loops, whose predicates rows share or not, with a tape
+around the map. The gradient is converted in the gradient of a branch or of a body.
 """
 
 import contextlib

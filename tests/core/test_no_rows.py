@@ -1,4 +1,4 @@
-"""Maps over no rows, in maps of maps too: the shapes are those of the body's result."""
+"""Maps over no rows, in maps of maps too: shapes come from the body's result."""
 
 import random
 

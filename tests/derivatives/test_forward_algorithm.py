@@ -1,7 +1,7 @@
-"""Second derivatives of a hidden Markov model's likelihood, each sequence of its own length.
+"""Second derivatives of a hidden Markov model's likelihood, of variable-length sequences.
 
-The gradients of a gather along axis 1, and of a transposition, keep permutations for each trip;
-they are the same in all trips, and constants.
+The gradients of a gather along axis 1, and of a transposition, keep permutations for each trip.
+These are the same in all trips, and constants.
 """
 
 import warnings

@@ -74,7 +74,7 @@ def test_aux(form):
 
 @of_all
 def test_nothing_to_differentiate(form):
-    """Of an empty nest the derivative is an empty nest, and the laplacian zero."""
+    """The derivative by an empty nest is an empty nest, and the laplacian is zero."""
     found = form(lambda d: tf.ones([2]))({})
     if form is tf_pfor.laplacian:
         close(found, [0, 0])
@@ -168,7 +168,7 @@ def test_precisions(form, dtype):
 
 
 def test_mixed_precisions():
-    """jacrev has the dtype of the input, the others that of the output."""
+    """jacrev has the dtype of the input, the others have the dtype of the output."""
 
     def f(p):
         return tf.reduce_sum(p["a"] ** 2 * tf.cast(p["b"], tf.float32) ** 2)
@@ -275,7 +275,7 @@ def test_second_derivatives_that_tensorflow_leaves_out(wrap):
 
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "function"])
 def test_constants_that_are_meant(wrap):
-    """What depends on the argument only by tf.stop_gradient or by integers is no hindrance."""
+    """Ops that depend on the argument only by tf.stop_gradient or by integers are allowed."""
     x = tf.constant([[0.1, 0.4], [0.2, 0.7]])
     softmax = tf.nn.softmax(x)
     f = wrap(lambda x: tf.reduce_sum(tf.reduce_logsumexp(x, 1)))  # holds a tf.stop_gradient

@@ -51,7 +51,7 @@ models = pytest.mark.parametrize("model", [cond, switch, nested, in_loop, filled
 
 @pytest.fixture(autouse=True)
 def _no_loops(request):
-    """What conditionals in conditionals and in loops keep is repeated by a loop."""
+    """A loop repeats the tensors that conditionals in conditionals and in loops keep."""
     with warnings.catch_warnings():
         is_inside = any(name in request.node.name for name in ("nested", "in_loop"))
         how = "ignore" if is_inside else "error"

@@ -125,7 +125,7 @@ def test_hessians(kind, form, compiled):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("around", "inside"), list(itertools.product(NESTS, repeat=2)))
 def test_hessians_of_nests(around, inside, form):
-    """Those of each row of a loop in a loop or in a conditional run in a loop over rows."""
+    """Hessians of each row of a loop in a loop or in a conditional run in a loop over rows."""
     looped = check(NESTS[around](NESTS[inside](cell)), form, False)
     if inside != "branch" and ("rows" in form or (around, form) == ("branch", "two tapes")):
         assert looped
@@ -133,7 +133,7 @@ def test_hessians_of_nests(around, inside, form):
 
 @pytest.mark.parametrize(("around", "inside"), list(itertools.product(NESTS, repeat=2)))
 def test_one_map_over_rows_and_vectors(around, inside):
-    """How docs/derivatives.md takes the hessians of rows that run in a loop above."""
+    """The way of docs/derivatives.md to the hessians of rows that run in a loop above."""
     loss = loss_of(NESTS[around](NESTS[inside](cell)))
 
     @tf.function(autograph=False)

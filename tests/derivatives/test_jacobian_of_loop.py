@@ -22,12 +22,12 @@ def computed(t, s):
 
 
 def masked(t, s):
-    """What is kept is a bool."""
+    """The kept tensor is a bool."""
     return tf.where(W[0] > 0, tf.sin(s) * W[1], s**2)
 
 
 def by_trip(t, s):
-    """What is pushed differs between trips."""
+    """The pushed tensor differs between trips."""
     return tf.tanh(tf.linalg.matvec(W * tf.cast(t + 1, s.dtype), s))
 
 
@@ -188,7 +188,7 @@ ROWS = tf.constant(RNG.normal(size=[4, 1, 3]))
 @pytest.mark.parametrize("trips", [[2, 0, 3, 1], [2, 2, 2, 2], [0, 0, 0, 0], [1, 4, 4, 4]])
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
 def test_jacobian_of_a_vectorized_loop(strategy, trips):
-    """What rows leave behind when they leave differs in length from trip to trip."""
+    """The tensors that leaving rows leave behind differ in length from trip to trip."""
 
     def one(args):
         k, x = args

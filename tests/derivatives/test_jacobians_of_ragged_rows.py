@@ -1,4 +1,4 @@
-"""Jacobians, hessians and laplacians of rows of own length: as many units as a row is long."""
+"""Jacobians, hessians and laplacians of variable-length rows: as many units as elements."""
 
 import numpy as np
 import pytest
@@ -19,13 +19,13 @@ def energy(x):
 
 
 def attention(x):
-    """Of a row of steps to itself, and a mean."""
+    """Attention of a row of steps to itself, and a mean."""
     scores = tf.nn.softmax(tf.matmul(x, x, transpose_b=True))
     return tf.reduce_mean(scores @ x @ W, 0)
 
 
 def differences(x):
-    """Of an own number of neighbours: slices of its hessian."""
+    """Differences of neighbours, whose number differs per row: slices of its hessian."""
     return tf.reduce_sum((x[1:] - x[:-1]) ** 4)
 
 

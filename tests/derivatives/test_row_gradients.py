@@ -12,7 +12,7 @@ TRIPS, SCALE = tf.constant([1, 4, 0, 2, 3]), tf.constant([0.5, 1.5, 1.0], tf.flo
 
 
 def decay(x, k, scale):
-    """A loop of own trips, ends with one number."""
+    """A loop whose number of trips differs per row; it ends with one number."""
     y, t = x, tf.constant(0)
     while t < tf.minimum(k, 4):
         y = tf.sin(y * scale) + 0.5 * y

@@ -67,7 +67,7 @@ def report(name: str, case: Callable[[], Any], digests: bool, times: bool) -> No
 
 
 def difference(a: pathlib.Path, b: pathlib.Path) -> list[str]:
-    """How many ops of each type a saved form has more than another: ``+2 Reshape``."""
+    """The ops of each type that a saved form has more than another: ``+2 Reshape``."""
     before, after = (counts(x.read_text(encoding="utf-8").splitlines()) for x in (a, b))
     changes = {x: after[x] - before[x] for x in sorted({*before, *after})}
     return [f"{change:+d} {x}" for x, change in changes.items() if change] or ["as many of each"]

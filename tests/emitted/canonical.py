@@ -3,12 +3,12 @@
 A line has the number of the op, its type, its attributes, its inputs by number and output, and its
 control inputs. Of a constant it has a digest of dtype, shape and bytes; of a function that an op
 calls, the digest of its own form. Names, devices, places in the source and ids leave no trace.
-Where a name is an identity (two ops share a resource, or call one Python function) it becomes a
+A name may be an identity: two ops share a resource, or call one Python function. It becomes a
 number, in the order of first use. Ops without effects that no result needs are left out.
 
-The order is that of a walk from the results over inputs, so it does not depend on the order in
-which ops were made. Control inputs, control outputs and ops that nobody reads are sets: they are
-visited by the digest of what they compute, and only among equal ones in the order of creation.
+A walk from the results over inputs gives the order, so it does not depend on the order in which
+ops were made. Control inputs, control outputs and ops that nobody reads are sets. They are visited
+in the order of their digests; equal digests are visited in the order of creation.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def digest_of(lines: Iterable[str]) -> str:
 
 
 def counts(lines: Iterable[str]) -> collections.Counter[str]:
-    """How many ops of each type a canonical form has; those of a function count once."""
+    """The number of ops of each type in a canonical form; ops of a function count once."""
     ops = (line.split() for line in lines if line.lstrip().startswith("%"))
     return collections.Counter(words[2] for words in ops)
 
@@ -249,7 +249,7 @@ class _Form:
                 self._numbers[todo.pop()] = len(self._numbers)
 
     def _needs(self, name: str) -> list[str]:
-        """What an op needs: its inputs in their order, then what only runs before it."""
+        """The ops that an op needs: its inputs in order, then ops that only run before it."""
         read, before = self._edges(name)
         return [*map(_op_of, read), *self._sorted(map(_op_of, before))]
 
@@ -346,7 +346,7 @@ class _Form:
         return f"{made}({self.attributes(function.attr, identities)})" if function.attr else made
 
     def _called(self, name: str, identities: dict[str, int]) -> str:
-        """The digest of a function; its identities are numbered as those of the caller are."""
+        """The digest of a function; its identities have the numbers of the caller's."""
         made, inside = self._library.of(name)
         numbers = [identities.setdefault(x, len(identities)) for x in inside]
         return made + (f"{numbers}" if numbers else "")
@@ -360,7 +360,7 @@ def _op_of(edge: str) -> str:
 
 
 def _output_of(edge: str) -> str:
-    """Which output an input is: ``""`` for the first of an op that is not in a function."""
+    """The output that an input is: ``""`` for the first of an op that is not in a function."""
     return edge.partition(":")[2]
 
 

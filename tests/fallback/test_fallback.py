@@ -168,7 +168,7 @@ def test_off():
 
 
 def loops(fn, x, **options):
-    """How many loops over rows the vectorized ``fn`` has."""
+    """The number of loops over rows in the vectorized ``fn``."""
     graph = tf.function(
         lambda x: tf_pfor.vectorized_map(fn, x, **options), autograph=False
     ).get_concrete_function(x)

@@ -18,7 +18,7 @@ U = tf.constant(RNG.normal(size=[3]))
 
 
 def states(x, steps, size=0, shape=(3,)):
-    """What a recurrent network makes of its first steps: [steps, 3]."""
+    """The states of a recurrent network in its first steps: [steps, 3]."""
 
     def step(t, s, made):
         s = tf.tanh(tf.linalg.matvec(W, s) + x[t])
@@ -201,7 +201,7 @@ def test_the_last_of_no_steps_is_an_error():
 
 
 def test_states_that_are_infinite_beyond_the_end_of_a_row():
-    """A row's own steps do not overflow; those of a row that is longer do."""
+    """The steps of a row do not overflow; steps of a longer row do."""
 
     def fn(x, steps):
         array = tf.TensorArray(D, 0, dynamic_size=True, element_shape=[])
@@ -256,7 +256,7 @@ def test_an_array_of_what_is_cut():
 
 
 def test_slices_of_other_ends():
-    """They are rows of own length."""
+    """They are variable-length rows."""
     for fn in (lambda s: tf.reduce_sum(s[-3:-1], 0), lambda s: tf.reduce_sum(s[::2], 0)):
         one = lambda x, steps, fn=fn: fn(states(x, steps))  # noqa: E731
         assert_same(mapped(one, X, STEPS), by_row(one, X, STEPS))

@@ -31,7 +31,7 @@ def rows(dataset):
 
 
 def results(fn, dataset):
-    """What ``fn`` gives for each element by itself: lists of leaves."""
+    """The results of ``fn`` for each element alone: lists of leaves."""
     made = [fn(*x) if type(x) is tuple else fn(x) for x in dataset]
     return [
         [plain(x) if tf.is_tensor(x) else np.asarray(x) for x in tf.nest.flatten(one)]

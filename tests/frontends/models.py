@@ -59,7 +59,7 @@ def vocabulary(path, folder):
 
 
 def images(path):
-    """An image of its own height and width; a result as large as the image."""
+    """An image of any height and width; a result as large as the image."""
 
     @save(path, spec([None, None, 3], tf.uint8, "image"), spec([3], tf.float32, "weights"))
     def one(image, weights):

@@ -31,7 +31,7 @@ def ranges():
 
 
 def images():
-    """Of own height and width, three channels; one without rows, one without columns."""
+    """Images of different sizes, three channels; one without rows, one without columns."""
     sizes = tf.constant([[3, 2], [1, 4], [0, 3], [2, 0], [2, 2]])
     return Dataset.from_tensor_slices(sizes).map(
         lambda s: tf.random.stateless_normal(tf.concat([s, [3]], 0), s)
@@ -39,7 +39,7 @@ def images():
 
 
 def mixed():
-    """Dense of own shapes beside ragged and sparse ones."""
+    """Dense components whose shape differs, beside ragged and sparse components."""
     return Dataset.range(5).map(
         lambda i: {
             "grid": tf.cast(tf.ones([i, i + 1]), tf.int64) * i,
@@ -328,8 +328,8 @@ class TestPlaces:
             dataset = of_range(8).apply(map_and_batch(lambda i: i * i, 4, drop_remainder=True))
             return rows(list(strategy.experimental_distribute_dataset(dataset)))
 
-        # A thread has a default graph of its own: in that of others a tf.map_fn that failed leaves
-        # a variable scope in which strategies cannot be entered.
+        # Each thread has another default graph. In a graph of others, a failed tf.map_fn leaves a
+        # variable scope in which strategies cannot be entered.
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             found = pool.submit(run).result()
         assert_rows(found, [[i * i] for i in np.arange(8)])

@@ -15,7 +15,7 @@ WORDS = ["a b c", "", "d", "e f", "g h i j"]
 
 
 def tokens(i):
-    """Ids of own length, and a grid of own sizes."""
+    """Ids of variable length, and a grid whose shape differs."""
     return {"ids": tf.range(i) + 1, "grid": tf.ones([i, i + 1]), "i": i}
 
 

@@ -1,4 +1,4 @@
-"""What one example looks like: specs from text, values, rows of own sizes."""
+"""Inputs of one example: specs from text, values, variable-length rows."""
 
 import numpy as np
 import pytest

@@ -303,7 +303,7 @@ def test_options_reach_the_map():
     np.testing.assert_allclose(Vectorized(tf.cumsum, chunk_size=2)(FLAT), FLAT.cumsum(1), 1e-5)
 
 
-# -- masks and own lengths -------------------------------------------------------------------------
+# -- masks and variable lengths --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_left", [False, True])

@@ -130,7 +130,7 @@ def test_methods_and_decorators():
 
         @tf_pfor.optimize
         def rows(self, xs):
-            """Of each row."""
+            """The product for each row."""
             return tf.map_fn(lambda x: x * self.factor, xs)
 
         @tf.function(input_signature=[OPEN])

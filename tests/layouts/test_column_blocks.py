@@ -18,7 +18,7 @@ BIAS = tf.Variable(RNG.normal(size=[8]) * 0.5, dtype=tf.float32)
 
 
 def gates(z):
-    """Of 8 columns, blocks of 2."""
+    """Gates of 8 columns, in blocks of 2."""
     i, f, g, o = tf.split(z, 4, -1)
     return tf.concat([tf.sigmoid(i) * tf.tanh(g), tf.sigmoid(o) + f], -1)
 
@@ -29,7 +29,7 @@ def unequal(z):
 
 
 def across(z):
-    """Where blocks do not meet."""
+    """A split at places where blocks do not meet."""
     a, b, c = tf.split(z, [3, 4, 1], -1)
     return tf.tanh(b) + tf.concat([a, c], -1)
 
@@ -127,7 +127,7 @@ def test_no_rows_and_one():
 def test_nothing_joins_what_a_split_takes_apart(step, add):
     types = ops_in_trip(loop(step, add))
     assert not [t for t in types if t.startswith("Split")]
-    assert types.count("ConcatV2") == (1 if step is gates else 2)  # the user's, and that of a
+    assert types.count("ConcatV2") == (1 if step is gates else 2)  # the user's, and one of a
 
 
 def ops_in_trip(one):

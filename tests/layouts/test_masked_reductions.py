@@ -189,7 +189,7 @@ def test_means_that_are_not_of_floats(dtype):
 
 
 def test_infinite_derivatives_of_what_is_selected_stay():
-    """Those of what is not selected are dropped, its numbers as well."""
+    """Derivatives and numbers of elements that are not selected are dropped."""
     x = tf.constant([[0.0, 4.0, -1.0], [0.0, 0.0, 9.0], [np.inf, np.nan, 1.0]], D)
     m = tf.constant([[True, True, False], [False, False, True], [False, False, True]])
     found = tf.function(
@@ -204,7 +204,7 @@ def test_infinite_derivatives_of_what_is_selected_stay():
 
 @pytest.mark.parametrize("count", [5, 7])
 def test_as_many_columns_as_slices(count):
-    """What has as many items as a slice is not taken for one that has as many as are selected."""
+    """A tensor with as many items as a slice is not taken for one with as many as selected."""
 
     def one(x, m):
         kept = tf.boolean_mask(x, m)
@@ -237,7 +237,7 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 def test_others(name):
-    """What sees how many there are, or where: with the numbers of a loop."""
+    """Ops that see the number or the places of elements give the numbers of a loop."""
     fn = OTHERS[name]
     found = tf_pfor.vectorized_map(lambda r: fn(*r), (X, ALL))
     np.testing.assert_allclose(found, [fn(*row) for row in zip(X, ALL)], rtol=1e-9)

@@ -1,4 +1,4 @@
-"""What masks select, added up by segments: gradients of lookups in what was joined. No loop."""
+"""Masked elements added up by segments, as gradients of lookups in joined tensors. No loop."""
 
 import numpy as np
 import pytest

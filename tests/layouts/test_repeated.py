@@ -27,7 +27,7 @@ def as_read(s):
 
 
 def computed(s):
-    """What the gradient needs is computed from a variable in each trip."""
+    """The tensors that the gradient needs are computed from a variable in each trip."""
     scaled = tf.transpose(W) / tf.norm(W)
     return tf.tanh(tf.linalg.matvec(tf.sin(scaled), s))
 
@@ -153,7 +153,7 @@ def test_loops_in_loops(strategy):
 
 
 def test_a_variable_that_the_loop_writes():
-    """What a trip reads of it differs between trips."""
+    """The value that a trip reads of it differs between trips."""
     count = tf.Variable(tf.ones([3], tf.float64))
 
     def cell(s):
@@ -291,7 +291,7 @@ def test_uniform_items_of_keras_layers():
 
 @both
 def test_a_custom_gradient_asks_later(strategy):
-    """What only its backward function reads, a gradient of a loop, is there when it is asked."""
+    """A gradient of a loop that only its backward function reads is there when it is asked."""
 
     def f(k, x):
         w = tf.constant(normal(3, 3))
@@ -311,7 +311,7 @@ def test_a_custom_gradient_asks_later(strategy):
 
 @both
 def test_second_gradient_in_the_body(strategy):
-    """What is popped of such a list may be pushed to another one."""
+    """An item popped of such a list may be pushed to another list."""
 
     def one(k, x):
         with tf.GradientTape() as outer:

@@ -33,7 +33,7 @@ def from_the_end(x, k):
 
 @pytest.mark.parametrize("size", [4, None])
 def test_reads_of_some_rows(size):
-    """Of a size that is known, and of one that is not."""
+    """Reads of tensors of a known size, and of an unknown size."""
     assert len({int(1 + abs(x[0, 0]) * 4) % 4 for x in X}) > 2
 
     def body(x):

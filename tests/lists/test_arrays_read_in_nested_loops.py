@@ -1,7 +1,8 @@
 """TensorArrays that a loop carries, read by conditionals and loops in it; trips differ by row.
 
-The gradient of such a list is a sum of three lists and more: of what writes it, of what a padded
-write reads, and of the conditional or loop, of which TensorFlow does not know what it holds.
+The gradient of such a list is a sum of three lists and more. They come from the ops that write the
+list, from the reads of a padded write, and from the conditional or loop. TensorFlow does not know
+the items of the last one.
 """
 
 import functools

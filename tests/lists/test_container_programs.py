@@ -13,7 +13,7 @@ N = 4
 
 
 # In the gradient of a conditional, AddN of three gradients of lists raises an IndexError of C++
-# (seen), which seems to leave the mutex of the graph locked: the next call on it waits forever.
+# (seen). It seems to leave the mutex of the graph locked: the next call on it waits forever.
 HANG = ((38, "tape around"),)
 
 

@@ -111,7 +111,7 @@ def test_a_place_that_is_only_written(place, is_list):
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_function_that_is_called_with_arrays_of_other_lengths(compiled):
-    """What is known of the list of one call was taken for that of the other."""
+    """The facts on the list of one call were taken for facts on the other call's list."""
 
     @tf.function(autograph=False)
     def like(handle, p, x):

@@ -1,5 +1,8 @@
-"""Gradients in the body of loops and branches that all rows share, inside of those of some rows:
-what they keep is shared too, and stands in containers beside what each row keeps for itself."""
+"""Gradients in the body of loops and branches that all rows share, inside of others of some rows.
+
+The tensors that they keep are shared, too. They stand in containers beside the tensors that each
+row keeps.
+"""
 
 import numpy as np
 import pytest

@@ -64,7 +64,7 @@ def grown_and_read(x, i):
 
 
 def chain(x, i):
-    """Of scalars: the shapes that its gradient keeps are without elements."""
+    """An array of scalars: the shapes that its gradient keeps are without elements."""
     ta = tf.TensorArray(tf.float32, size=4, element_shape=[], clear_after_read=False)
 
     def step(t, a):

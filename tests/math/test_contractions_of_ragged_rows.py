@@ -1,4 +1,4 @@
-"""Products along an axis that is of own size in one input, and of one size in the other."""
+"""Products along an axis whose size differs per row in one input, and not in the other."""
 
 import numpy as np
 import pytest

@@ -12,7 +12,7 @@ ODD = [np.inf, -np.inf, np.nan, 0.0, 1.5]
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("xla", [False, True])
 def test_relu_grad_of_gradients_that_are_not_finite(dtype, xla):
-    """What the op itself makes of them, by a mask that all rows share."""
+    """The results are the results of the op itself, by a mask that all rows share."""
     features = tf.constant([-1.0, 0.0, 2.0, np.nan, np.inf], dtype)
     gradients = tf.constant([np.roll(ODD, k) for k in range(5)], dtype)
 
@@ -73,7 +73,7 @@ def test_slopes_and_shared_factors_are_multiplied_first(dtype, xla):
 
 
 def _passes(result):
-    """How many products as large as the result it takes."""
+    """The number of products as large as the result."""
     todo, seen = [result.op], set()
     for op in todo:  # grows
         todo += [t.op for t in op.inputs if t.op not in seen and not seen.add(t.op)]

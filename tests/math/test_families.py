@@ -15,7 +15,7 @@ def emitted(fn, *specs):
 
 
 def check(fn, *arrays, specs=None):
-    """Vectorized values equal those of the Python loop."""
+    """Vectorized values equal the values of a Python loop."""
     signature = [tf.TensorSpec(s) for s in specs or [a.shape for a in arrays]]
     mapped = tf.function(
         lambda *a: tf_pfor.vectorized_map(lambda t: fn(*t), a, fallback_to_while_loop=False),

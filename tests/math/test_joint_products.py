@@ -127,7 +127,7 @@ A, B = tf.Variable(normal(INPUTS, 15)), tf.Variable(normal(3, 15))
 
 
 def gated(x, s, y):
-    """The gradient of a step joins those of five gates of 3."""
+    """The gradient of a step joins the gradients of five gates of 3."""
 
     def step(x, s):
         i, f, g, o, p = tf.split(x[None] @ A + s @ B, 5, -1)

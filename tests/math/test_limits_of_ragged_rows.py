@@ -1,4 +1,4 @@
-"""Kernels that take scalars or tensors of one shape, on rows of own length, against a loop."""
+"""Kernels that take scalars or tensors of one shape, on variable-length rows, against a loop."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ FORMS = {  # a limit of each row, or the same one for all
 
 
 def held(body, x, limits, is_own):
-    """Compares values and gradients of all inputs with those of a loop over the rows."""
+    """Compares values and gradients of all inputs with a loop over the rows."""
     leaves = [v.flat_values if isinstance(v, tf.RaggedTensor) else v for v in (x, *limits)]
 
     def run(by_loop):

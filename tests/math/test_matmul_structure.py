@@ -1,4 +1,4 @@
-"""What matrix products become: the number of products, no loop, nothing repeated."""
+"""The graphs of matrix products: the number of products, no loop, nothing repeated."""
 
 import functools
 
@@ -14,9 +14,9 @@ N = 3
 
 
 def emitted(fn, *rows, reference=None):
-    """The op types of ``fn`` mapped over ``rows``, those that are needed, constants left out.
+    """The op types that ``fn`` mapped over ``rows`` needs, without constants.
 
-    The values are compared with those of ``reference``, which is ``fn`` if it is not given.
+    The values are compared with ``reference``, which is ``fn`` if it is not given.
     """
     concrete = tf.function(
         lambda *xs: vectorized_map(lambda x: fn(*x), xs, fallback_to_while_loop=False),

@@ -1,4 +1,4 @@
-"""Square matrices of own size in each row: factors, eigenvalues, singular values, functions."""
+"""Square matrices whose size differs: factors, eigenvalues, singular values, functions."""
 
 import numpy as np
 import pytest
@@ -147,7 +147,7 @@ UNEVEN = {
 @pytest.mark.parametrize("name", UNEVEN)
 @pytest.mark.parametrize("is_padded", [False, True])
 def test_two_operands_of_own_size(name, is_padded):
-    """Of one size in each row, which nothing says before it runs; else an error says so."""
+    """Both have one size in each row, which is checked at run time; else there is an error."""
     lengths, body = [3, 5, 2, 4], UNEVEN[name]
     a = tf.RaggedTensor.from_row_lengths(tf.cast(R([14, 2], [3, 4]), tf.float32), lengths)
     b = tf.RaggedTensor.from_row_lengths(R([14], [5, 6]), lengths)

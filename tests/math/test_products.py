@@ -19,7 +19,7 @@ def normal(*shape, dtype=np.float64):
 
 
 def emitted(graph, found=None):
-    """How many ops of each type a graph and its functions have."""
+    """The number of ops of each type in a graph and its functions."""
     found = collections.Counter() if found is None else found
     found.update(op.type for op in graph.get_operations())
     for name in graph._functions if hasattr(graph, "_functions") else ():
@@ -228,7 +228,7 @@ def test_true_length(strategy, lengths):
 
 
 def test_true_length_leaves_no_trace_of_rows_that_left():
-    """What is not finite in steps after a row's end stays out of its gradient."""
+    """Numbers that are not finite, in steps after a row's end, stay out of its gradient."""
     x, one = normal(N, T, 4).numpy(), gradients(looped)
     lengths = tf.constant([2, 4, 3])
     for i, length in enumerate(lengths):

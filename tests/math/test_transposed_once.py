@@ -292,7 +292,7 @@ def test_forward_mode_around(one):
 
 
 def test_a_weight_that_the_loop_changes():
-    """Its transpose before the loop is not that of the weight of a trip."""
+    """Its transpose before the loop is not the transpose of a trip's weight."""
     x, start = normal(N, K), normal(K, K)
     run = tf.function(around, autograph=False)
     CHANGING.assign(start)

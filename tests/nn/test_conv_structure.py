@@ -28,7 +28,7 @@ def small_cnn():
 
 
 def op_types(fn, spec):
-    """How often each op type stands in the graph of ``fn``, called functions included."""
+    """The number of ops of each type in the graph of ``fn``, called functions included."""
     graph = tf.function(fn, autograph=False).get_concrete_function(spec).graph.as_graph_def()
     nodes = [*graph.node, *[n for f in graph.library.function for n in f.node_def]]
     return collections.Counter(n.op for n in nodes)

@@ -121,7 +121,7 @@ def test_distorted_box_refuses_boxes_beyond_the_image():
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_distorted_box_with_any_number_of_boxes(count):
-    """Of which none has the whole image as its object, if that is allowed."""
+    """An image without boxes has the whole image as its object, if that is allowed."""
 
     @tf.function(input_signature=[tf.TensorSpec([None, 1, None, 4])])
     def crops(boxes):

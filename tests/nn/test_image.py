@@ -1,4 +1,4 @@
-"""What the samples of image ops cannot say: errors that must stay errors."""
+"""Errors of image ops that must stay errors, which samples cannot say."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,7 @@
 """Keras layers, one example at a time: forward passes and per-example gradients.
 
-Every layer is mapped over a batch of single examples, and compared with a Python loop: its output,
-and the gradients of a loss with respect to its weights and its input.
+Every layer is mapped over a batch of single examples, and compared with a Python loop. Compared are
+its output, and the gradients of a loss with respect to its weights and its input.
 """
 
 import keras

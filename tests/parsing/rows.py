@@ -40,7 +40,7 @@ def leaves(nest):
 
 
 def of_rows(nest, n):
-    """What each of n rows has."""
+    """The leaves of each of n rows."""
     return [[plain(x, row) for x in leaves(nest)] for row in range(n)]
 
 

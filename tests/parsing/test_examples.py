@@ -120,7 +120,7 @@ def several(s, **features):
 
 
 def of_vectors(s):
-    """Of a vector of examples in each row."""
+    """The features of a vector of examples in each row."""
     return several(
         s, x=Fixed([3], tf.float32), ids=Var(tf.int64), words=Ragged(tf.string),
         weights=Sequence([], tf.float32, allow_missing=True, default_value=-3.0),
@@ -242,7 +242,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors(name):
-    """What is an error in one example is one in the map."""
+    """An error in one example is an error in the map."""
 
     def body(s):
         return tf.io.parse_single_example(s, ERRORS[name])
@@ -295,7 +295,7 @@ def test_sorted_elements(site):
 
 
 def test_gradient_of_an_embedding():
-    """Of the sum of vectors of the ids of each example."""
+    """The gradient of the sum of vectors of the ids of each example."""
 
     def loss(table, mapped):
         def body(s):

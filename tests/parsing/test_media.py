@@ -160,7 +160,7 @@ def test_maps_in_maps():
 
 
 def test_a_training_example():
-    """What a tf.data pipeline does: parse, decode, resize, scale."""
+    """The steps of a tf.data pipeline: parse, decode, resize, scale."""
 
     def serialized(image, label):
         features = {

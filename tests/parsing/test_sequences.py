@@ -125,7 +125,7 @@ def test_vectors_loop():
 
 
 def test_gradient():
-    """Of a layer applied to the steps."""
+    """The gradient of a layer applied to the steps."""
     found = []
     for by_map in (True, False):
         weights = tf.Variable([[1.0, 2.0], [0.5, -1.0]])

@@ -1,4 +1,4 @@
-"""What loops may carry and return: structures, arrays, sparse and ragged tensors, odd dtypes."""
+"""Values that loops may carry: structures, arrays, sparse and ragged tensors, odd dtypes."""
 
 import numpy as np
 import tensorflow as tf

@@ -73,7 +73,7 @@ def game_of_life(grid, generations):
     imaginary=normal(),
 )
 def mandelbrot(real, imaginary):
-    """How long a point stays near the origin."""
+    """The number of steps for which a point stays near the origin."""
     z, count = tf.zeros([], tf.complex128), 0
     while tf.abs(z) < 2.0 and count < 30:
         z = z * z + tf.complex(real, imaginary)

@@ -8,7 +8,7 @@ from tests.programs.program import F8, given, normal, program, uniform
 
 
 def value_and_gradient(f, x):
-    """Of a scalar function."""
+    """The value and the gradient of a scalar function."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         value = f(x)

@@ -1,4 +1,4 @@
-"""What a program is: a function of one row, and how its inputs and weights are drawn."""
+"""Programs: a function of one row, and the draws of its inputs and weights."""
 
 from __future__ import annotations
 

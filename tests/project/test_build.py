@@ -37,7 +37,7 @@ def tree():
 
 @pytest.fixture(scope="module")
 def targets(tree):
-    """What BUILD declares: name -> (kind, attributes)."""
+    """The targets that BUILD declares: name -> (kind, attributes)."""
     made = {}
 
     def rule(kind):

@@ -1,4 +1,4 @@
-"""Which tests ``make test`` runs: the same ones each time, some of each function, all in shards."""
+"""The tests that ``make test`` runs: the same ones each time, some of each function, all in shards."""
 
 from tests import chosen
 

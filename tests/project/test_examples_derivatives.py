@@ -64,7 +64,7 @@ def test_residual_is_numerical():
 
 
 def test_the_solution_is_one():
-    """The equation's residual of the exact solution, which the edges and the start are those of."""
+    """The equation's residual of the exact solution, which has the edges and the start."""
     point, time, h = np.array([[0.3, 0.6]]), np.array([0.4]), 1e-4
     u = heat_equation.solution
     rate = (u(point, time + h) - u(point, time - h)) / (2 * h)

@@ -86,7 +86,7 @@ def test_a_wrong_dtype():
 
 
 def test_a_wrong_static_shape():
-    """What the rows are is known to the walker; a dimension that it does not know is not."""
+    """The walker knows the number of rows; it does not know an unknown dimension."""
     body = sample("Reshape", lambda x: tf.reshape(x, [3, 2]), normal(2, 3))
 
     def transposed(call, tensor, shape):

@@ -1,4 +1,4 @@
-"""The shape of the house (DESIGN 2): sizes, the direction of imports, private symbols, names."""
+"""The shape of the house: sizes, the direction of imports, private symbols, names."""
 
 import ast
 import collections
@@ -61,7 +61,7 @@ def test_sizes(path):
 
 
 def _first_line(node):
-    """Where the code begins: a long docstring is no reason to split a function."""
+    """The line where the code begins: a long docstring is no reason to split a function."""
     first = node.body[0]
     is_doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     return first.end_lineno + 1 if is_doc else node.lineno
@@ -112,7 +112,7 @@ def test_imports_between_rooms_go_down():
 
 
 def test_no_circles():
-    """Of all modules, with what is imported in functions and for type checkers."""
+    """The graph of all modules has no circle, with imports in functions and for type checkers."""
     graph = {module: found - {module} for module, found in _graph().items()}
     list(graphlib.TopologicalSorter(graph).static_order())  # CycleError names the circle
 

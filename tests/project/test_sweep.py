@@ -1,4 +1,4 @@
-"""The table of endpoints is that of the sweep: the same endpoints, and some of them each time."""
+"""The table of endpoints is the table of the sweep; some endpoints are measured each time."""
 
 import collections
 

@@ -1,4 +1,4 @@
-"""Programs over rows of own length, as users write them: a body, and what it is mapped over."""
+"""Programs over variable-length rows, as users write them: a body, and its elements."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def partitioned(x):
     return tuple(tf.dynamic_partition(x[:, 0], tf.cast(x[:, 1] > 0, tf.int32), 2))
 
 
-# Numbers of own count ----------------------------------------------------------
+# Numbers whose count differs ---------------------------------------------------
 
 
 @_over(LENGTHS)

@@ -142,7 +142,7 @@ def in_body(body):
 @pytest.mark.parametrize("body", [of_static_shapes, captured_from_outside, one_of_three])
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 def test_gradients_in_the_body(body):
-    """Of slices that a branch makes of own length in a loop over the rows."""
+    """Gradients of variable-length slices that a branch makes in a loop over the rows."""
     gradient = in_body(body)
     found = tf_pfor.vectorized_map(lambda e: gradient(*e), (X, LENGTHS, CHOICES))
     assert_rows(found, gradient)

@@ -1,4 +1,4 @@
-"""Convolutions and pooling of images of own height and width, against a loop."""
+"""Convolutions and pooling of images of different sizes, against a loop."""
 
 import numpy as np
 import pytest

@@ -39,7 +39,7 @@ PROGRAMS = {
 
 
 def gradient(run):
-    """Of the sum of the sines of what a function makes of all rows, with respect to them."""
+    """The gradient of the sum of sines of a function of all rows, with respect to the rows."""
     with tf.GradientTape() as tape:
         tape.watch(X)
         made = run()

@@ -1,4 +1,4 @@
-"""Rows of RaggedTensors: dense tensors of their own length, in maps and Keras layers."""
+"""Rows of RaggedTensors: variable-length dense tensors, in maps and Keras layers."""
 
 import keras
 import numpy as np

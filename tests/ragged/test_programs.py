@@ -1,4 +1,4 @@
-"""Programs over rows of own length, as users write them, against a loop."""
+"""Programs over variable-length rows, as users write them, against a loop."""
 
 import warnings
 

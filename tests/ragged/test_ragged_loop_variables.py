@@ -1,4 +1,4 @@
-"""Loop variables that grow or shrink, and end in each row with a shape of its own."""
+"""Loop variables that grow or shrink, and end with a shape that differs per row."""
 
 import warnings
 
@@ -124,7 +124,7 @@ def smoothed_for_a_while(x, k):
 
 
 def sinkhorn(x, k):
-    """A matrix of the row's own size, until its columns sum to one."""
+    """A matrix whose size differs per row, until its columns sum to one."""
     p = tf.exp(tf.matmul(x[: k + 1], x[: k + 1], transpose_b=True))
     error = tf.constant(1.0, p.dtype)
     while error > 1e-3:
@@ -176,7 +176,7 @@ def in_a_loop(x, k):
 
 
 def grown(x, k):
-    """Each row begins with a length of its own, and grows by one in each trip."""
+    """Each row begins with a length that differs, and grows by one in each trip."""
     y = x[: k + 1]
     for _ in tf.range(k):
         tf.autograph.experimental.set_loop_options(shape_invariants=[(y, _SHAPE([None, 2]))])

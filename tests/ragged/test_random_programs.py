@@ -1,4 +1,4 @@
-"""Random programs over rows of their own lengths, against a loop: values and gradients."""
+"""Random programs over variable-length rows, against a loop: values and gradients."""
 
 import numpy as np
 import pytest

@@ -35,7 +35,7 @@ def test_rows_that_fill_it():
 
 
 def test_gradients_of_rows_that_were_repeated():
-    """What one element was broadcast to is added up, in the rows where there is one."""
+    """The gradients of a broadcast element are added up, in rows with one element."""
     x = tf.range(1.0, 6.0)
 
     def body(k, m):

@@ -1,4 +1,4 @@
-"""Reshapes of rows of own length, and images resized from and to own sizes, against a loop."""
+"""Reshapes of variable-length rows, and resizes of images of different sizes, against a loop."""
 
 import numpy as np
 import pytest

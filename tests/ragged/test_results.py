@@ -1,4 +1,4 @@
-"""Results whose shape differs between rows: RaggedTensors (DESIGN 10, papers/001 section 3.1)."""
+"""Results whose shape differs between rows: RaggedTensors (Agarwal, 2019)."""
 
 import numpy as np
 import pytest
@@ -128,7 +128,7 @@ def test_ensure_shape_makes_a_result_dense():
 
 
 def test_paper_example_1():
-    """papers/001 section 3.1: slice to the true length, convolve, multiply; a RaggedTensor."""
+    """Agarwal (2019), Example 1: slice to the true length, convolve, multiply."""
     inputs = tf.random.stateless_normal([5, 8, 3], [1, 4])
     lengths = tf.constant([8, 3, 5, 1, 4])
     kernel = tf.random.stateless_normal([3, 3, 4], [1, 5])
@@ -158,7 +158,7 @@ def test_gradients_to_elements():
 
 
 def test_results_meet_other_ragged_tensors():
-    """Row splits are int64, as those of TensorFlow's own."""
+    """Row splits are int64, as TensorFlow's are."""
     found = tf_pfor.pfor(lambda i: tf.range(i), 3)
     assert found.row_splits.dtype == tf.int64
     total = found + tf.ragged.constant([[], [10], [20, 30]], dtype=tf.int32)

@@ -318,7 +318,7 @@ def test_gradients_inside(name):
 
 
 def test_sizes_that_do_not_fit():
-    """Where a row fails, the map fails: with the line and the sizes."""
+    """The map fails where a row fails, with the line and the sizes."""
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_rules.py:\d+.*differ in some"):
         tf_pfor.vectorized_map(lambda e: e[0][: e[1]] * X[1][: e[1] - 1], (X, K))
 

@@ -30,7 +30,7 @@ def numbers(x):
 
 
 def parts(s):
-    """What a sparse tensor has, and how large it is."""
+    """The parts of a sparse tensor, with its shape."""
     return s.indices, s.values, s.dense_shape
 
 

@@ -374,7 +374,7 @@ OF_VECTORS = {
 
 @pytest.mark.parametrize("name", OF_VECTORS)
 def test_a_vector_of_texts_in_a_map_of_a_map(name):
-    """Of a known number of texts: the inner map is one map over pairs where it would loop."""
+    """The number of texts is known: the inner map is one map over pairs where it would loop."""
     body = OF_VECTORS[name]
     texts = tf.constant([[["a b", "c d e"], ["", "x y"]], [["q", "r s t u"], ["w w", ""]]])
 

@@ -1,4 +1,4 @@
-"""Crops of own place and size, and what is summed over all of their axes."""
+"""Crops whose place and size differ per row, and sums over all of their axes."""
 
 import numpy as np
 import pytest

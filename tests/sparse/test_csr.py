@@ -135,7 +135,7 @@ def _looped(use, *elems):
 
 
 def test_the_gradient_of_a_product_of_sparse_matrices():
-    """It gathers from rows of their own sizes."""
+    """It gathers from rows of different sizes."""
 
     @tf.function  # TensorFlow asks for shapes that an eager matrix does not have
     def gradient(graph, nodes):

@@ -1,4 +1,4 @@
-"""What the tests of state share: a batch, maps in three settings, variables."""
+"""Helpers that the tests of state share: a batch, maps in three settings, variables."""
 
 import pytest
 import tensorflow as tf

@@ -147,7 +147,7 @@ def test_an_assert_in_two_maps_loops_over_nothing():
 
 @pytest.mark.parametrize("maps", [1, 2])
 def test_what_follows_an_assert_waits_for_it(maps):
-    """The user's error comes, not that of the op that the assert stands before."""
+    """The user's error comes, not the error of the op behind the assert."""
 
     def body(x):
         with tf.control_dependencies([tf.debugging.Assert(x >= 0.0, ["no place"])]):

@@ -1,4 +1,4 @@
-"""Seeded draws of own shape, numbers between two ends, and gradients of what was joined."""
+"""Seeded draws whose shape differs, numbers between two ends, and gradients of joins."""
 
 import numpy as np
 import pytest

@@ -35,7 +35,7 @@ AUGMENT = {
 
 
 def _as_the_loop(make, rows):
-    """Values and state of a map are those of a loop over the rows."""
+    """Values and state of a map equal a loop over the rows."""
     a, b = make(), make()
     for layer in (a, b):
         layer.build(rows.shape[1:])

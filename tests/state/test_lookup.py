@@ -85,7 +85,7 @@ def test_vectors():
 @pytest.mark.parametrize("make", [_scalars, _dense])
 @pytest.mark.parametrize("n", [0, 1, 6])
 def test_inserts_and_removals(make, n):
-    """Of equal keys the last iteration's value stays."""
+    """The last iteration's value stays for equal keys."""
     keys = tf.constant([5, 6, 5, 7, 8, 6][:n], tf.int64)
     values = tf.range(n, dtype=tf.float32)
 

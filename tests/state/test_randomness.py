@@ -1,4 +1,4 @@
-"""``randomness``: "same" and "error" reach generators and seeds in variables, as those of Keras."""
+"""``randomness``: "same" and "error" reach generators and seeds in variables, as in Keras."""
 
 import keras
 import numpy as np

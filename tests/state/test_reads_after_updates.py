@@ -1,4 +1,4 @@
-"""What an iteration reads of a variable that it has just updated from the variable's own value."""
+"""Reads of a variable that the iteration has just updated from the variable's value."""
 
 import warnings
 

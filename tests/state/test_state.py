@@ -1,4 +1,4 @@
-"""Variables in a vectorized loop: the table of DESIGN 9, row by row."""
+"""Variables in a vectorized loop: the cases of docs/state.md."""
 
 import numpy as np
 import pytest

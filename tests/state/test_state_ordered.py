@@ -1,4 +1,4 @@
-"""Updates to which only the order of the loop gives a meaning: run in it, or refused (DESIGN 9)."""
+"""Updates whose meaning needs the order of the loop: run in that order, or refused."""
 
 import keras
 import numpy as np
@@ -108,7 +108,7 @@ def test_a_kernel_of_an_optimizer():
 
 @in_order
 def test_a_training_step_in_a_function_with_dropout():
-    """What the forward pass draws is vectorized; the rest is in order."""
+    """The draws of the forward pass are vectorized; the rest is in order."""
 
     def make():
         model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dropout(0.5, seed=1)])
@@ -389,7 +389,7 @@ DRAWS = {
 @in_order
 @pytest.mark.parametrize("name", sorted(DRAWS))
 def test_draws_in_several_places(name):
-    """The loop makes all draws of an iteration before those of the next."""
+    """The loop makes all draws of an iteration before the next iteration's draws."""
 
     def make():
         g = tf.random.Generator.from_seed(3)
@@ -419,5 +419,5 @@ def _own_rows(kind):
 @in_order
 @pytest.mark.parametrize("kind", ["gathers", "elements", "scatters"])
 def test_reads_at_own_number_of_places(kind):
-    """Which rows of a table are read is ragged: the reads belong to the updates nevertheless."""
+    """The numbers of the read rows are ragged; the reads belong to the updates nevertheless."""
     _as_the_loop(lambda: _own_rows(kind), _IDS)

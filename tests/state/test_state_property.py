@@ -1,11 +1,11 @@
 """Random bodies with several stateful ops on two variables, against a lock-step interpreter.
 
-The interpreter runs the body's graph op by op, each op over all iterations before the next one
-(DESIGN 9), except that a run of ops that reads, computes and assigns a variable from its own value,
-and reads what that has made of it, is done iteration by iteration (also one that assigns it several
-times, and does nothing else with it); and all that touches a variable is, where lock-step does not
-say which iteration's value is meant. With both variables of the second kind that is the plain loop.
-A body may be refused with an error; it must never differ.
+The interpreter runs the body's graph op by op, each op over all iterations before the next op. Two
+kinds of ops run iteration by iteration. One is a run of ops that reads a variable, computes,
+assigns it, and reads the new value. (It may also assign the variable several times, and do nothing
+else with it.) The other kind is all ops that touch a variable for which lock-step does not say
+which iteration's value is meant. With two such variables that is the plain loop. A body may be
+refused with an error; it must never differ.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Reference:
         return self.once(("rows", v, k, r), lambda: self._next(self.rows(*before), *before))
 
     def left(self, v, k, r):
-        """What iteration r leaves of variable v by its write k."""
+        """The value of variable v after write k of iteration r."""
         return self.once(("left", v, k, r), lambda: self._next(self.rows(v, k, r), v, k, r))
 
     def chain(self, v, k, r):
@@ -343,7 +343,7 @@ def _captured(graph, v):
 
 
 def check(seed):
-    """What became of the body of a seed; fails if its results are wrong."""
+    """The outcome of the body of a seed; fails if its results are wrong."""
     rng = np.random.default_rng(seed)
     steps = program(rng)
     xs = rng.integers(-3, 4, [N]).astype(np.int32)

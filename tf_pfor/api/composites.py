@@ -1,7 +1,7 @@
 """Ragged and sparse tensors as elements and as results: taken apart, and put together again.
 
-A row is ``rt[i]``: a dense tensor, whose length differs per row, or a RaggedTensor of one rank
-less, or a SparseTensor of one axis less. For a RaggedTensor the elements of the map say where each
+A row is ``rt[i]``: a dense tensor, a RaggedTensor of one rank less, or a SparseTensor of one axis
+less. The length of dense rows differs. For a RaggedTensor the elements of the map say where each
 row begins and ends in the values. The body captures the values and cuts them: no copy, no padding.
 The rows are padded, beside their lengths, in blocks, for SparseTensors, and in the body of another
 map, where all tensors have one shape. A result of the body becomes its parts. The parts of all

@@ -395,7 +395,7 @@ def _shared(is_keyword: bool) -> str:
     """The advice of a message on an argument that all examples share."""
     if is_keyword:
         return (
-            "Keyword arguments are mapped over axis 0, but for bools and strings: if all examples "
+            "Keyword arguments are mapped over axis 0, except bools and strings. If all examples "
             "share it, pass it by position with None in in_axes, or close over it."
         )
     return "If all examples share it, set its entry of in_axes to None."

@@ -1,6 +1,6 @@
-"""Who reads and who writes which variable in one graph of the body, and in which order.
+"""Reads and writes of variables in one graph of the body, and their order.
 
-The order is that of the graph: data and control edges (automatic control dependencies order all
+The edges of data and control in the graph give the order (automatic control dependencies order all
 accesses to one variable). Two accesses see the same *version* of a variable when the same writes
 come before both.
 """
@@ -70,7 +70,7 @@ class Update:
 
     @property
     def value(self) -> tf.Tensor:
-        """What is assigned, added or subtracted."""
+        """The value that is assigned, added or subtracted."""
         return self.assign.inputs[1]
 
 
@@ -292,8 +292,8 @@ class Accesses:
     def changed(self, read: Access) -> Access | None:
         """A write that leaves unclear which iteration's value an access reads, if there is one.
 
-        A sum of updates is that of all iterations, as lock-step has it, while the loop has it so
-        far; one value that is assigned in all iterations is clear.
+        In lock-step a read sees the sum of the updates of all iterations; in a loop it sees the sum
+        so far. One value that is assigned in all iterations is clear.
         """
         reads_of = {u.assign: (*u.reads, *u.later) for g in self._update_groups for u in g}
         for w in self.of(read.handle):
@@ -373,7 +373,7 @@ def changes_what_it_reads(op: tf.Operation, memo: dict[Any, Any]) -> bool:
 
 
 def handle_key(tensor: tf.Tensor) -> Any:
-    """What tells the handles of one graph apart."""
+    """The key that tells the handles of one graph apart."""
     while tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]
     return (tensor.op, tensor.value_index)
@@ -511,9 +511,10 @@ def _topological(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
 # Updates in the order of the loop
 # ---------------------------------------------------------------------------
 
-# Lock-step makes each update for all iterations before the next one. The sum of all updates does
-# not show it, nor does one value that all iterations assign. Two kinds of updates show it (a reset
-# and a sum), and so do values that are assigned in several branches, or from trip to trip.
+# Lock-step makes each update for all iterations before the next update. The sum of all updates does
+# not show it, nor does one value that all iterations assign. Two kinds of updates of one variable
+# (a reset and a sum) show it. So do values that are assigned in several branches, or from trip to
+# trip.
 
 _SET = "assigns"
 _KINDS = {

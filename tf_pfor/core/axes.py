@@ -1,7 +1,7 @@
-"""The mapped axes around the code that is being traced, and by which names collectives know them.
+"""The mapped axes around the code that is being traced, and their names for collectives.
 
-papers/001 section 4.6. A collective is traced inside the body and converted by the loop that it
-names, which may be one further out: the name stands on the op.
+A collective is traced inside the body (Agarwal, 2019). The loop that it names converts it; this may
+be an outer loop. The name stands on the op.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def check_name(name: Any) -> str:
 
 
 def find(name: str | None, collective: str) -> Axis:
-    """The axis that a collective means: that of this name, or the innermost one.
+    """The axis that a collective means: the axis of this name, or the innermost axis.
 
     Raises:
       ArgumentError: if there is none, or collectives cannot run over it.

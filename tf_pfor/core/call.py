@@ -117,11 +117,11 @@ class Call:
         return self.op.inputs[sum(len(v) if isinstance(v, list) else 1 for v in values)]
 
     def value_of(self, tensor: tf.Tensor) -> Value | None:
-        """What a tensor of the body became, None if it was not converted (or is not needed)."""
+        """The value of a tensor of the body, None if it was not converted (or is not needed)."""
         return self._walker.value_of(tensor)
 
     def converted(self, tensors: Sequence[tf.Tensor]) -> list[Value]:
-        """What other tensors of the body become, converted now: none may depend on this op."""
+        """The values of other tensors of the body, converted now: none may depend on this op."""
         return self._walker.convert(tensors)
 
     def is_only_read_by(self, op_types: Sequence[str]) -> bool:
@@ -204,7 +204,7 @@ class Call:
 
     @property
     def settings(self) -> Settings:
-        """What the caller of the public function chose."""
+        """The settings that the caller of the public function chose."""
         return self._walker.settings
 
     @property
@@ -229,7 +229,7 @@ class Call:
 
     @property
     def memo(self) -> dict[Any, Any]:
-        """What is found out once for all walkers of a conversion, by keys of one's own."""
+        """Results that all walkers of a conversion share, by keys that the user of a key makes."""
         return self._walker.memo
 
     def enter(self, loop: Loop, emit: Emitter, *, is_trial: bool = False) -> Conversion:
@@ -276,6 +276,6 @@ class Call:
         return self._walker.loop_over_rows(self.op, self.inputs, in_order=True)
 
     def like(self, tensor: tf.Tensor, layout: type[Value] = Stacked) -> Value:
-        """A Value of this layout whose inner shape is that of output 0."""
+        """A Value of this layout, with the inner shape of output 0."""
         value = Value.stacked(tensor) if layout is Stacked else Value.unstacked(tensor)
         return value.with_inner_shape(self.output_shape())

@@ -1,4 +1,4 @@
-"""What a converter returned, held against what the trace of the body knows."""
+"""The results of a converter, checked against the dtypes and shapes of the body's trace."""
 
 from __future__ import annotations
 

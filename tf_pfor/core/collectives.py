@@ -5,9 +5,9 @@ traced, a collective is one op, which fails when it is run. An attribute of the 
 collective it is. The walker of the loop that the op names puts the real ops in its place
 (``converters/control_flow/_collectives.py``).
 
-The gradient of one example's result with respect to its input, taken inside the body, is the
-gradient of the sum over all examples, as in JAX. So the gradient of ``psum`` is the ``psum`` of the
-gradient.
+A gradient that is taken inside the body, of one example's result by its input, is the gradient of
+the sum over all examples. JAX defines it so, too. So the gradient of ``psum`` is the ``psum`` of
+the gradient.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def psum(x: Any, axis_name: str | None = None) -> Any:
 
     Raises:
       ArgumentError: outside of a map, or if no map has this name.
-      NotVectorizableError: when the map is converted, if only some of the examples get to the call:
-        in a branch, in a loop whose trip count differs per example, or in blocks.
+      NotVectorizableError: when the map is converted, if only some of the examples get to the
+        call. That is so in a branch, in a loop whose trip count differs per example, and in blocks.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -274,7 +274,7 @@ def _check_perm(perm: Any) -> tuple[tuple[int, int], ...]:
 
 
 def _name(axis_name: str | None, axis: axes.Axis) -> str:
-    """How the op names its axis. A name also holds in another map that reuses a tf.function."""
+    """The op's name of its axis. It also holds in another map that reuses a tf.function."""
     return axis_name or axis.key
 
 
@@ -285,7 +285,7 @@ def _name(axis_name: str | None, axis: axes.Axis) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Collective:
-    """What a collective does.
+    """The kind of a collective, and its arguments.
 
     Attributes:
       kind: the name of the public function.
@@ -301,7 +301,7 @@ class Collective:
 
     @classmethod
     def of(cls, op: Any) -> Collective:
-        """What was traced as ``op``."""
+        """The collective that was traced as ``op``."""
         attrs = getattr(op, "attrs", None)  # all that a tape knows
         found = json.loads(attrs[1] if attrs else op.get_attr(_tf.COLLECTIVE))
         found["perm"] = tuple((a, b) for a, b in found["perm"])
@@ -340,9 +340,9 @@ def _traced(collective: Collective, inputs: list[tf.Tensor], shape: Shape) -> tf
 
 @functools.cache
 def _unconverted(kind: str, dtype: tf.DType | None) -> Any:
-    """What the op runs if nobody converts it: an error.
+    """The function that the op runs if nobody converts it: an error.
 
-    Stateful, so that no branch or loop around it is taken for loop-invariant.
+    It is stateful, so that no branch or loop around it is taken for loop-invariant.
     """
 
     def fail(*inputs: tf.Tensor) -> tf.Tensor:
@@ -362,7 +362,7 @@ def _unconverted(kind: str, dtype: tf.DType | None) -> Any:
 
 @tf.RegisterGradient(_GRADIENT)
 def _gradient(op: Any, upstream: Any) -> Any:
-    """The gradient for one example: that of the sum over all examples."""
+    """The gradient for one example: the gradient of the sum over all examples."""
     if not op.inputs:
         return []
     what = Collective.of(op)

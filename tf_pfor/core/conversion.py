@@ -60,7 +60,7 @@ class Conversion(Protocol):
 
     @property
     def bounds(self) -> ranges.Bounds:
-        """What is known of integers of the graph before it runs (``ranges``)."""
+        """The known bounds of integers of the graph before it runs (``ranges``)."""
         ...
 
     @property
@@ -71,7 +71,7 @@ class Conversion(Protocol):
     # What was converted ---------------------------------------------------
 
     def value_of(self, tensor: tf.Tensor) -> Value | None:
-        """What a tensor has become; None if it was not converted."""
+        """The value of a tensor; None if it was not converted."""
         ...
 
     def is_done(self, op: tf.Operation) -> bool:

@@ -69,8 +69,8 @@ def seeds(seed: int, seed2: int, draw: int = 0) -> dict[str, int]:
 class Emitter:
     """Adds ops to one graph.
 
-    It always emits into the graph it was made for, also while another graph is being built, so
-    that a value made late is seen by all who share it.
+    It always emits into the graph that it was made for, also while another graph is being built. So
+    a value that is made late is seen by all its readers.
 
     Attributes:
       graph: the graph.
@@ -272,8 +272,8 @@ class Emitter:
     def reshape_to(self, tensor: tf.Tensor, shape: Sequence[int | None]) -> tf.Tensor:
         """Reshapes to a static shape with at most one unknown dimension, which is inferred.
 
-        The caller sees to it that no other dimension is 0 when one is unknown, or that the
-        unknown one stays what it is in ``tensor``.
+        If one dimension is unknown, the caller makes sure that no other is 0. Or the unknown one
+        must be the same as in ``tensor``.
         """
         if dims(tensor) == tuple(shape) and shape.count(None) <= 1:
             return tensor

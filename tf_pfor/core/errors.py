@@ -1,7 +1,7 @@
 """Every exception and warning class of tf_pfor.
 
-Each message has four parts: the argument, or the op and the line of the user's code; what was
-expected; what was found; and what to do.
+Each message has four parts. The first is the argument, or the op and the line of the user's code.
+The others are what was expected, what was found, and what to do.
 """
 
 from __future__ import annotations

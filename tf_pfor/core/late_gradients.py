@@ -25,10 +25,10 @@ _OWN = "_tf_pfor_own_constant"
 
 @contextlib.contextmanager
 def own_constants() -> Generator[None]:
-    """Marks the constants that a function makes of which the derivative is taken, under XLA.
+    """Marks the constants made by a function that is differentiated, under XLA.
 
-    Nobody else can ask for their gradients, so that a loop of blocks makes them again: TensorFlow
-    cannot compile forward mode of a loop that captures one with XLA.
+    Nobody else can ask for their gradients, so a loop of blocks makes them again. With XLA,
+    TensorFlow cannot compile forward mode of a loop that captures a constant.
     """
     graph = tf.compat.v1.get_default_graph()
     before = len(graph.get_operations()) if _tf.in_xla_context(graph) else None
@@ -104,7 +104,7 @@ def convert_later(walker: Conversion, graph: Any, args: Sequence[Value]) -> list
 
 
 def _value_of(walker: Conversion, tensor: tf.Tensor) -> Value:
-    """What a tensor that a gradient function refers to is in the current graph."""
+    """The value, in the current graph, of a tensor that a gradient function refers to."""
     graph = getattr(tensor, "graph", None)
     around: Conversion | None = walker
     inside: list[Conversion] = []
@@ -142,8 +142,8 @@ class CustomGradient:
             if op.outputs[i].consumers() or (op, op.outputs[i].value_index) in outputs
         ]
         self.values = list(values)
-        # A gradient that reaches an invariant result is the sum over the iterations; if the
-        # function is not linear, each iteration's share must pass through it by itself.
+        # A gradient that reaches an invariant result is the sum over the iterations. If the
+        # function is not linear, each iteration's share must pass through it alone.
         self.is_shared = not any(values[i].is_stacked for i in self.results) and self._is_linear()
         if not self.is_shared:
             for i in self.results:
@@ -182,7 +182,7 @@ class CustomGradient:
         return out
 
     def _gradient(self, upstream: Sequence[tf.Tensor]) -> list[tf.Tensor | None]:
-        """Gradients with respect to the float inputs, from those of the results."""
+        """Gradients with respect to the float inputs, from the gradients of the results."""
         graph, connected = traced(self.op, self.results)
         later = self.walker.later()
         make = Value.unstacked if self.is_shared else Value.stacked

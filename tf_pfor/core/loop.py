@@ -139,7 +139,7 @@ class Loop:
 
     @property
     def total(self) -> Dim:
-        """How many iterations the user's loop has, active or not, in all blocks."""
+        """The number of iterations of the user's loop, active or not, in all blocks."""
         if self._block is not None:
             return self._block[1]
         return self.length if self.parent is None else self.parent.total
@@ -170,8 +170,8 @@ class Loop:
     def rows_of(self, whole: tf.Tensor, inner: Shape) -> tf.Tensor:
         """The rows of this loop, [length] + inner, of a tensor of all rows of the parent loop.
 
-        Where one row stands in for others and a row is a single number, a select puts it there: it
-        takes a fourth of the time of a gather, whose gradient adds up what nobody reads.
+        Where one row stands in for others and a row is a single number, a select puts it there. It
+        takes a fourth of the time of a gather, whose gradient adds up unread rows.
         """
         emit, rows, zero = self.emit, self.rows, np.int32(0)
         assert rows is not None
@@ -204,7 +204,7 @@ class Loop:
         return _tf.captured(_tf.as_captured_by(tensor, self.emit.graph), emit.graph)
 
     def take(self, value: Value, hold: Hold | None = None, gather: Gather | None = None) -> Value:
-        """What ``value`` of the parent loop is in this one (``Value.select``)."""
+        """The value of the parent loop as a value of this loop (``Value.select``)."""
         return value.select(self, hold, gather)
 
     def gathered(
@@ -241,7 +241,7 @@ class Loop:
         return Stacked(cell, value.inner_shape, value.dtype, source=source)
 
     def rows_of_list(self, known: ListRows | None) -> ListRows | None:
-        """Which rows of a list that the parent loop knows so are those of this loop."""
+        """The rows of this loop in a list, from the rows ``known`` of the parent loop."""
         if self.rows is None:
             return known
         assert self.parent is not None
@@ -267,8 +267,8 @@ def _is_handle(dtype: tf.DType) -> bool:
 def _densely(whole: tf.Tensor, emit: Emitter) -> tf.Tensor:
     """``whole``, with a dense gradient if rows of it are gathered under XLA, as elsewhere.
 
-    That of a gather is IndexedSlices, which nobody expects of a tape around a map; that of a
-    Reshape is dense. In the body of a loop it would have to keep a shape that is not known.
+    The gradient of a gather is IndexedSlices, which nobody expects of a tape around a map. The
+    gradient of a Reshape is dense. In the body of a loop it would have to keep an unknown shape.
     """
     in_loop = type(emit.graph).__name__ == "WhileBodyFuncGraph"
     has_gradient = whole.dtype.is_floating or whole.dtype.is_complex

@@ -1,4 +1,4 @@
-"""Which rule fits an op: its inputs by name, what must be repeated, attributes nobody read."""
+"""The match of a rule and an op: inputs by name, inputs to repeat, attributes nobody read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Item = TypeVar("_Item")
 def group(
     op: tf.Operation, schema: _tf.Schema, values: Sequence[_Item]
 ) -> dict[str, _Item | list[_Item]]:
-    """What stands for the inputs of ``op`` by OpDef name, ``values`` being the flat list."""
+    """The items for the inputs of ``op``, by OpDef name; ``values`` is the flat list."""
     if not any(a.is_list for a in schema.inputs):
         return dict(zip([a.name for a in schema.inputs], values))
     attrs = _tf.attr_map(op)

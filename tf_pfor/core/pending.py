@@ -33,8 +33,8 @@ class Reshaped(Stacked):
 class Product:
     """a_i^T b_i of two matrices, [r, k] and [r, m], each stored as it is or transposed.
 
-    ``transpose_a`` and ``transpose_b`` are those of the MatMul: a is [r, k] if ``transpose_a``,
-    b is [r, m] if not ``transpose_b``.
+    ``transpose_a`` and ``transpose_b`` are attributes of the MatMul: a is [r, k] if
+    ``transpose_a``, b is [r, m] if not ``transpose_b``.
     """
 
     a: Value

@@ -1,8 +1,8 @@
-"""What is known of integers before running: the least and the greatest that each may be.
+"""Bounds of integers before running: the least and the greatest value of each.
 
 Where both are the same the number is a constant. Bounds come from constants, static shapes, ranges
-(the numbers of the iterations are one), remainders, random integers and places of largest elements;
-they pass through arithmetic, comparisons and ops that move elements.
+(such as the iteration numbers), remainders, random integers and places of largest elements. They
+pass through arithmetic, comparisons and ops that move elements.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _DEPTH = 100  # ops that are followed
 
 
 class Range(NamedTuple):
-    """The bounds of the elements of a tensor, float64; those of its dtype where nothing is known.
+    """The bounds of the elements of a tensor, float64; its dtype's bounds if nothing is known.
 
-    Each of the shape of the tensor; or of its rank, with sizes of 1, for all elements at once.
+    A bound has the shape of the tensor; or its rank, with sizes of 1, for all elements at once.
     """
 
     low: np.ndarray
@@ -342,7 +342,7 @@ _MOVES: dict[str, Any] = {
 
 
 def _reduced(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair | None:
-    """Of elements that are all known apart; the largest and the least of others too."""
+    """The bounds of a reduction of elements with separate bounds; of All, Any, Max, Min always."""
     x, axes = bounds.of(op.inputs[0]), bounds.constant(op.inputs[1])
     shape = op.inputs[0].shape
     if x is None or axes is None or not shape.rank:
@@ -418,7 +418,7 @@ def _place(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair:
 
 
 def _pieces(op: tf.Operation, tensor: tf.Tensor, _: Bounds) -> _Pair | None:
-    """What is known of a split text: how many texts there are, the first size of its shape."""
+    """The bounds of a split text's shape: its first size is the number of texts."""
     count = op.inputs[0].shape[0] if op.inputs[0].shape.rank == 1 else None
     if tensor.value_index != 2 or count is None:
         return None

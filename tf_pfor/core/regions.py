@@ -1,4 +1,4 @@
-"""Regions: ops of the body that run together in one sequential loop (DESIGN 11)."""
+"""Regions: ops of the body that run together in one sequential loop."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Region:
 
     @property
     def waits_for(self) -> list[tf.Operation]:
-        """What must have run before, without being read."""
+        """The ops that must have run before, without being read."""
         inside = set(self.ops)
         return [o for op in self.ops for o in op.control_inputs if o not in inside]
 
@@ -110,9 +110,10 @@ class Region:
         return any(_tf.schema(op.type).is_stateful for op in self.ops)  # type: ignore[union-attr]
 
     def hidden(self, ops: Iterable[tf.Operation]) -> list[tf.Operation]:
-        """Those of some of its ops with a result that it does not tell.
+        """The ops, of ``ops``, with a result that is no output of the region.
 
-        None if the region must not run again: it has effects, or gives another result each time.
+        The list is empty if the region must not run again: it has effects, or gives another result
+        each time.
         """
         told = {key(t) for t in (*self.outputs, *self.handles)}
         if not all(map(may_repeat, self.ops)):
@@ -132,7 +133,7 @@ class Region:
 
     @property
     def has_variables(self) -> bool:
-        """Whether it gets handles of variables."""
+        """Whether the region gets handles of variables."""
         return any(t.dtype == tf.resource for t in self.inputs)
 
     def copy(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
@@ -331,7 +332,7 @@ def after(op: tf.Operation) -> list[tf.Operation]:
 
 
 def in_order(members: set[tf.Operation]) -> list[tf.Operation]:
-    """Some operations, each after those of them that it needs."""
+    """Some operations, each behind the operations that it needs."""
     order: dict[tf.Operation, None] = {}
     for root in _tf.by_creation(members):
         stack = [root]

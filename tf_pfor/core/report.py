@@ -1,4 +1,4 @@
-"""What happened to each op of a body, and why: refusals and warnings are made of it."""
+"""The outcome of each op of a body, with the reason: refusals and warnings are made of it."""
 
 from __future__ import annotations
 

@@ -7,19 +7,19 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """What the caller chose.
+    """The settings that the caller chose.
 
     Attributes:
       fallback: "loop", "error", or the set of op types that may run in a sequential loop.
-      while_strategy: what to do with a while loop whose iterations make different numbers of
+      while_strategy: the strategy for a while loop whose iterations make different numbers of
         trips: "compact", "mask", or "auto" to choose by cost.
       warn: whether to warn of ops that run in the fallback loop.
-      randomness: "different": an op of TensorFlow's stateful randomness, a generator, or a variable
-        that is a seed draws its own numbers for each iteration; "same": one draw for all; "error":
-        such an op is refused.
-      out_shapes: what results become whose shape may differ between iterations: "ragged": a
-        RaggedTensor; "dense": a tensor, after a check that they are equal; "padded": a tensor with
-        zeros behind what is smaller.
+      randomness: the behaviour of TensorFlow's stateful random ops, generators, and variables that
+        are a seed. "different": each iteration draws other numbers. "same": one draw for all.
+        "error": such an op is refused.
+      out_shapes: the form of results whose shape may differ between iterations. "ragged": a
+        RaggedTensor. "dense": a tensor, after a check that shapes are equal. "padded": a tensor
+        with zeros behind shorter rows.
       progress: whether blocks of iterations show how many are done.
     """
 

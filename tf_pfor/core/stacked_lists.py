@@ -20,34 +20,35 @@ class ListRows:
     """A STACKED_LIST whose elements are not just the rows of the loop at hand.
 
     Attributes:
-      size: how many rows the elements have, an int or a scalar int32 tensor.
-      ids: int32 [loop length], which rows of the elements the active iterations are; None when
-        they are all of them, in order.
+      size: the number of rows of the elements, an int or a scalar int32 tensor.
+      ids: int32 [loop length], the rows of the elements that are active iterations; None when all
+        rows are, in order.
       mask: bool [size], the rows that may be written; None for all.
-      lengths: int32 [size], where each row's list ends where that differs (the list is as long as
-        the longest); None when they are equal.
-      sizes: the ``RowSizes`` whose numbers the lengths are, if they are still those.
-      starts: int32 [size], where each row's list begins; None if all begin at 0.
-      made_for: of an Optional that branches made, for each the rows that took it, int32 [k], its
-        own Optional, and the ``parts`` of that; None for the rows if they are those of the loop.
-      holds_packs: of a list of lists, whether these are packs (``_row_packs.py``), and not just
+      lengths: int32 [size], the end of each row's list where ends differ; None when they are equal.
+        The list is as long as the longest row.
+      sizes: the ``RowSizes`` whose tensor the lengths are, if the lengths have not changed since.
+      starts: int32 [size], the begin of each row's list; None if all begin at 0.
+      made_for: for an Optional that branches made. Each branch has the rows that took it, int32
+        [k], its Optional, and the ``parts`` of that. The rows are None for the rows of the loop.
+      holds_packs: for a list of lists whether these are packs (``_row_packs.py``), and not just
         lists of all rows.
-      ends: of a list that holds packs, under XLA: what stands in their place
-      (``_nested_lengths.py``). terms: of an Optional that is a sum that nobody has put together
-      yet: what is added. opened: of an Optional that was not made: for each branch the values that
-      it would hold. keeps: of a list of such Optionals: what these would hold. It is a list of the
-        first of it; ``ends`` are those of the others.
-      is_even: all active rows are as long as the list; the others may hold anything at its end.
-      may_agree: whether rows may all be as long, which is only known when it runs: of what was kept
-        in a list or an Optional.
-      items: the sizes of an item along its axes, of a list of items whose shape differs between
-        rows (``_ragged_items.py``). A list of such lists has the same. Nothing of other lists.
+      ends: for a list that holds packs, under XLA: the lists that stand in the place of packs
+        (``_nested_lengths.py``).
+      terms: for an Optional that is a sum that nobody has put together yet: the terms.
+      opened: for an Optional that was not made: for each branch the values that it would hold.
+      keeps: for a list of such Optionals: the content of an Optional. The handle is a list of the
+        first component; ``ends`` are lists of the other components.
+      is_even: all active rows are as long as the list; other rows may hold anything at its end.
+      may_agree: whether all rows may be equally long, for a list that was kept in a list or an
+        Optional. It is only known at run time.
+      items: the sizes of an item along its axes, for a list of items whose shape differs between
+        rows (``_ragged_items.py``). A list of such lists has the same sizes. Other lists have none.
       are_shapes: whether the items are not such tensors, but their shapes.
-      parts: of Optionals that hold rows of different shapes, what is known of each component
+      parts: for Optionals that hold rows of different shapes: the part of each component
         (``_ragged_optionals.py``).
-      whole: [T, size, ...], all elements, of a list that a loop only pops.
-      base: what tells the list that a loop carried in; it stays while active rows are written,
-        and so says that the other rows are as they were.
+      whole: [T, size, ...], all elements, for a list that a loop only pops.
+      base: an object that identifies the list that a loop carried in. It stays while active rows
+        are written, and so says that the other rows have not changed.
     """
 
     size: Any
@@ -72,7 +73,7 @@ class ListRows:
 
     @property
     def known_sizes(self) -> Any:
-        """Of which sizes the lengths are the numbers, None if that is not known."""
+        """The ``RowSizes`` whose tensor the lengths are, None if they are not known."""
         return self.sizes if self.sizes is not None and self.sizes.tensor is self.lengths else None
 
     def parts_for(self, rows: tf.Tensor | None) -> tuple[Any, ...]:
@@ -105,7 +106,7 @@ class StackedList(Value):
     """A TensorList (or Optional) handle whose contents are stacked.
 
     Attributes:
-      rows: which rows its elements have; None: just those of the loop.
+      rows: the rows of its elements; None for the rows of the loop.
     """
 
     layout = Layout.STACKED_LIST
@@ -134,7 +135,7 @@ class StackedList(Value):
 
 
 def rows_of(value: Value) -> ListRows | None:
-    """Which rows the elements of a list have; None for a list that is not stacked, too."""
+    """The rows of a list's elements; None also for a list that is not stacked."""
     return value.rows if isinstance(value, StackedList) else None
 
 
@@ -142,7 +143,7 @@ _NOTHING = ListRows(None)
 
 
 def known_rows(value: Value) -> ListRows:
-    """What is known of the rows of a list, to read from: nothing where it is just a list."""
+    """The rows of a list, to read from: without any facts where it is just a list."""
     return rows_of(value) or _NOTHING
 
 

@@ -1,12 +1,13 @@
-"""What a tensor of the body has become in the vectorized graph: one class for each layout.
+"""The values of the body's tensors in the vectorized graph: one class for each layout.
 
-All layouts share the small protocol of ``Value``: the inner shape and the dtype that the user's
-function sees, ``tensor``, ``standard`` (the plain form that every converter knows), ``select`` (the
-rows of a branch or a loop) and ``seen_from`` (the same value for ops of another graph). A field
-stands on the class of the layout that it belongs to. The layouts of lists that are not stored as
-stacked elements are in files of their own (``row_major``, ``repeats``).
+All layouts share the small protocol of ``Value``. It has the inner shape and the dtype that the
+user's function sees, and ``tensor``. ``standard`` is the plain form that every converter knows.
+``select`` gives the rows of a branch or a loop; ``seen_from`` is the same value for ops of another
+graph. A field stands on the class of the layout that it belongs to. Layouts of lists that are not
+stored as stacked elements are in other files (``row_major``, ``repeated``).
 
-Stacked tensors that nobody has read yet, and what a reader may take instead, are in ``pending``.
+Stacked tensors that nobody has read yet, and forms that a reader may take instead, are in
+``pending``.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class Layout(enum.Enum):
     UNSTACKED = "unstacked"  # one tensor for all iterations: loop-invariant
     STACKED = "stacked"  # axis 0 is the loop
     STACKED_LIST = "stacked_list"  # a scalar TensorList whose elements are stacked
-    BY_ROW = "by_row"  # a TensorList of the items of row 0, then those of row 1 ... (row_major.py)
-    RAGGED = "ragged"  # rows of their own shapes (ragged.py)
+    BY_ROW = "by_row"  # a TensorList of the items of row 0, then of row 1 ... (row_major.py)
+    RAGGED = "ragged"  # rows whose shape differs (ragged.py)
     CSR = "csr"  # a sparse matrix of each row, as the handle of a batch (csr_rows.py)
     REPEATED = (
         "repeated"  # a TensorList that holds one invariant tensor in all places (repeated.py)
@@ -82,7 +83,7 @@ class Cell:
 
 
 class Rows(Protocol):
-    """What ``Value.select`` asks of the loop of a branch or a while (``loop.Loop``)."""
+    """The part of a loop that ``Value.select`` needs, of a branch or a while (``loop.Loop``)."""
 
     rows: tf.Tensor | None
     emit: Any
@@ -92,7 +93,7 @@ class Rows(Protocol):
         ...
 
     def rows_of_list(self, known: Any) -> Any:
-        """Which rows of a list that stays whole are meant."""
+        """The rows of this loop in a list that stays whole."""
         ...
 
 
@@ -179,7 +180,7 @@ class Value:
         return self
 
     def select(self, loop: Rows, hold: Hold | None = None, gather: Gather | None = None) -> Value:
-        """What this value of the loop around is in ``loop``, whose rows may be fewer.
+        """This value of the outer loop as a value of ``loop``, whose rows may be fewer.
 
         Nothing is emitted before it is read.
 
@@ -272,10 +273,10 @@ class Folded:
     """A stacked value in its other form: the loop merged with the first inner axes.
 
     ``tensor`` has shape [n * d1 * ... * d_axes, ...rest] where the inner shape is
-    [d1, ..., d_axes, ...rest]. Kernels with a batch dimension leave this form; the next one
-    takes it as it is, so that no Reshape stands between a MatMul and its BiasAdd.
+    [d1, ..., d_axes, ...rest]. Kernels with a batch dimension leave this form, and the next kernel
+    takes it. So no Reshape stands between a MatMul and its BiasAdd.
 
-    ``columns`` are what lies side by side on its last axis, where it was made in such blocks.
+    ``columns`` are the blocks side by side on its last axis, where it was made in such blocks.
     """
 
     held: tf.Tensor | Cell
@@ -307,13 +308,13 @@ class Folded:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RowSource:
-    """Where the rows of a value lie that is gathered only when all of it is read.
+    """The source of a value whose rows are gathered only when all of them are read.
 
     Attributes:
       whole: the tensor [N, ...] around the branch or the loop.
-      rows: int32 [n], which rows of it this value is; None for all, in order.
-      steps: a TensorList whose element t is ``whole[:, t]``, to read ``x[t]`` in a loop without a
-        full-size gradient for each read; None where there is no loop.
+      rows: int32 [n], the rows of it that this value is; None for all, in order.
+      steps: a TensorList whose element t is ``whole[:, t]``; None where there is no loop. A read of
+        ``x[t]`` in a loop takes it: then no read has a full-size gradient.
     """
 
     whole: Cell
@@ -386,7 +387,7 @@ def as_tensor_shape(shape: Shape) -> tf.TensorShape:
 
 
 def merge(a: Shape, b: Shape) -> Shape:
-    """What is known when a tensor has both static shapes.
+    """The known shape of a tensor that has both static shapes.
 
     Raises:
       ValueError: if they contradict each other.

@@ -1,8 +1,8 @@
 """Gradients of weights by their two factors, which are much smaller than their product.
 
-The gradient of ``w`` in ``x @ w`` is ``x^T g``, where g is what flows back: for one example with m
-rows [m, i] and [m, o], in place of [i, o]. The norm, and the sum over examples, need no more than
-these factors (Goodfellow 2015; Li et al. 2022 for sequences).
+The gradient of ``w`` in ``x @ w`` is ``x^T g``, where g is the incoming gradient. The factors of
+one example with m rows are [m, i] and [m, o], in place of [i, o]. The norm, and the sum over
+examples, need no more than these factors (Goodfellow 2015; Li et al. 2022 for sequences).
 """
 
 from __future__ import annotations

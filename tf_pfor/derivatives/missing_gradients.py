@@ -23,12 +23,12 @@ _NO_CONSTANTS = (
 def refuse_constants(results: Sequence[tf.Tensor], sources: Sequence[Any]) -> None:
     """Refuses derivatives through ops that TensorFlow takes for constants and that are none.
 
-    TensorFlow would leave their part of the derivative out and say nothing: ``tf.numpy_function``
-    is such an op, and the gradient of a ``tf.image.resize`` is one for second derivatives.
+    TensorFlow would leave their part of the derivative out and say nothing. Such an op is
+    ``tf.numpy_function``; for second derivatives the gradient of a ``tf.image.resize`` is one.
 
     Args:
-      results: what is to be differentiated, in the graph being built.
-      sources: with respect to what: tensors and variables.
+      results: the tensors to differentiate, in the graph being built.
+      sources: the tensors and variables to differentiate with respect to.
 
     Raises:
       ArgumentError: if there is such an op between them.
@@ -133,9 +133,10 @@ _SUMS = ("Add", "AddN", "AddV2", "BiasAdd", "Sub")
 
 
 def _is_not_linear(op: tf.Operation, depends: Collection[int]) -> bool:
-    """Whether an op is no linear function of those of its inputs that depend on cotangents.
+    """Whether an op is no linear function of its inputs that depend on cotangents.
 
-    Only of what users wrote: TensorFlow's own gradients are linear, if not each op in them is.
+    Only ops of users' custom gradients count. TensorFlow's gradients are linear, although some ops
+    in them are not.
     """
     if not _OF_CUSTOM_GRADIENT.search(op.name):
         return False
@@ -258,6 +259,6 @@ def _is_of_backward_pass(op: tf.Operation) -> bool:
 
 
 def _passing(tensors: Iterable[tf.Tensor]) -> list[tf.Tensor]:
-    """Those that gradients pass through."""
+    """The tensors that gradients pass through."""
     handles = (tf.variant, tf.resource)
     return [x for x in tensors if has_gradient(x) or x.dtype in handles]

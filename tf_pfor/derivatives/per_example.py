@@ -34,7 +34,7 @@ _no_autograph = tf.autograph.experimental.do_not_convert
 
 
 def _example_gradients(loss_fn: LossFn, variables: Any, has_aux: bool) -> Callable[..., Any]:
-    """A function of one example: a list of gradients, those of lookups as slices; loss; aux."""
+    """A function of one example: gradients (slices for lookups), loss and aux."""
     check_callable(loss_fn, "loss_fn")
     converted = autographed(loss_fn)
     leaves = _checked(variables)
@@ -86,7 +86,7 @@ def _dense(gradient: Any) -> tf.Tensor:
 
 
 def _parts(gradient: Any) -> Any:
-    """What differs between examples: a tensor, factors of one, or values and indices."""
+    """The parts of a gradient that differ between examples: a tensor, or values and indices."""
     is_sparse = isinstance(gradient, BatchedIndexedSlices)
     return (gradient.values, gradient.indices) if is_sparse else gradient
 
@@ -160,8 +160,8 @@ def per_example_gradients(
       chunk_size: the number of examples to process at once; None for all, "auto" for as many as
         fit.
       memory_budget: bytes for "auto", as for ``vmap``.
-      sparse: whether the gradient of a table that is looked up (an embedding) stays a
-        ``BatchedIndexedSlices``, where fewer rows are looked up than the table has.
+      sparse: whether the gradient of a table that is looked up (an embedding) stays sparse. It is a
+        ``BatchedIndexedSlices`` where fewer rows are looked up than the table has.
 
     Returns:
       (gradients, losses), or (gradients, losses, aux). The gradients are the nest of ``variables``
@@ -169,7 +169,7 @@ def per_example_gradients(
       not depend on. The losses are [n]; aux is stacked.
 
     Raises:
-      ArgumentError: if an argument is not as described, or if the loss depends on the variables
+      ArgumentError: if an argument is not as described. Also if the loss depends on the variables
         through an op that TensorFlow takes for a constant, such as ``tf.numpy_function``.
 
     >>> import tensorflow as tf
@@ -285,7 +285,7 @@ def clipped_gradient_sum(
 
     The caller adds the noise: normal, of standard deviation noise_multiplier * clip_norm. It is
     added to the sums before they are divided by the (expected) size of the batch. For microbatches
-    of k examples pass a batch [n, k, ...] and the mean loss of k examples. The method is that of
+    of k examples pass a batch [n, k, ...] and the mean loss of k examples. The method comes from
     Abadi et al. (2016).
 
     Args:

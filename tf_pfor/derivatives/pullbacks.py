@@ -28,7 +28,7 @@ _IS_DIFFERENTIATED = contextvars.ContextVar("tf_pfor_is_differentiated", default
 
 @contextlib.contextmanager
 def differentiated() -> Generator[None]:
-    """What is computed in the ``with`` block is differentiated."""
+    """Says that results of the ``with`` block are differentiated."""
     token = _IS_DIFFERENTIATED.set(True)
     try:
         yield
@@ -106,14 +106,14 @@ def rows_of(
 ) -> list[Any]:
     """For each source: [m] + source shape, the gradients of the m elements of the output.
 
-    Each iteration pulls back one unit cotangent; all of them at once are one batched backward
-    pass, in which everything of the forward pass is loop-invariant.
+    Each iteration pulls back one unit cotangent. All iterations at once are one batched backward
+    pass, in which the whole forward pass is loop-invariant.
 
     Args:
-      output: what to differentiate.
+      output: the tensor to differentiate.
       pull: the backward pass.
-      blocks: how many rows at once.
-      use_pfor: False runs them in a loop.
+      blocks: the number of rows at once.
+      use_pfor: False runs the rows in a loop.
       batched: an element of all rows of ``output`` (axis 0) is one row of the result.
       once: ``pull`` can be called only once.
       tables: the sources, where gradients of lookups are to stay slices.

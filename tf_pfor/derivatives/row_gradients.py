@@ -1,8 +1,8 @@
-"""The gradient of one number for each row: that of the sum of all of them.
+"""The gradients of one number for each row, from the gradient of the sum of these numbers.
 
-``vmap(jacrev(f))`` differentiates f in the body. Where rows make their own numbers of trips in a
-loop, what that keeps for each trip and row is dear. If f returns one number, the map of f can be
-differentiated instead: no row depends on another one, so the gradient of the sum has the gradient
+``vmap(jacrev(f))`` differentiates f in the body. Where the number of trips of a loop differs per
+row, keeping tensors for each trip and row is dear. If f returns one number, the map of f can be
+differentiated instead. No row depends on another row, so the gradient of the sum has the gradient
 of each row.
 """
 
@@ -24,11 +24,11 @@ Map = Callable[[Callable[..., Any], tuple[Any, ...]], Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowGradient:
-    """What ``vmap`` asks of ``jacrev(fn)`` and ``jacfwd(fn)``.
+    """The parts of ``jacrev(fn)`` and ``jacfwd(fn)`` that ``vmap`` needs.
 
     Attributes:
       fn: the function that is differentiated.
-      argnums: with respect to which of its arguments.
+      argnums: the arguments to differentiate with respect to.
     """
 
     fn: Callable[..., Any]

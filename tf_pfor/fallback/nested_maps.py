@@ -42,13 +42,13 @@ class InnerMap:
     """A map that was converted into the body of another one.
 
     Attributes:
-      inputs: for each placeholder of its body what it stands for: a tensor of the outer body whose
-        axis 0 is the map, a pair (tensor,) that all iterations see, or None for their numbers.
+      inputs: the meaning of each placeholder of its body. A tensor of the outer body has the map on
+        axis 0. All iterations see a tuple (tensor,). None stands for the iteration numbers.
       outputs: pairs (tensor of its body, the stacked tensor that it became).
       waits: the ops of its body that must run.
       operations: the ops of the outer body that it became.
-      n: how many iterations it has.
-      settings: what its caller chose.
+      n: the number of iterations.
+      settings: the settings that its caller chose.
       has_effects: whether its body changes state.
     """
 
@@ -79,15 +79,15 @@ def convert_body(
     recorder: Recorder,
     attempt: Callable[[Settings, Recorder], list[Any]],
 ) -> list[Any]:
-    """What the leaves of a body become, which is kept where pairs would mean the same.
+    """The converted leaves of a body, kept as a map where a map of pairs would mean the same.
 
-    What an outer map could not convert again is avoided first, and allowed where that fails.
+    Ops that an outer map could not convert again are avoided first, and allowed where that fails.
 
     Args:
       body: the body (a ``trace.Body``).
-      elements: what its placeholders are (each a ``run.Element``).
-      n: how many iterations.
-      settings: what the caller chose.
+      elements: the elements of its placeholders (each a ``run.Element``).
+      n: the number of iterations.
+      settings: the settings that the caller chose.
       recorder: told what happened to each op.
       attempt: converts the body.
     """
@@ -174,7 +174,7 @@ def convert_op(op: tf.Operation, walker: Conversion) -> None:
         walker.convert_op(op)
         return
     if _differs(inner, walker) and _is_joined(inner, op, walker):
-        return  # rows of pairs have one shape, where those of the outer map may differ
+        return  # rows of pairs have one shape, where rows of the outer map may differ
     walker.inner_map = inner
     try:
         walker.convert_op(op)
@@ -374,7 +374,7 @@ class _Pairs:
         return [self.walker.emit.dim(x, k) for k in range(skip, x.shape.rank)]
 
     def split(self, value: Value, loop: Loop) -> Value:
-        """What is mapped over by the inner map, as the pairs see it."""
+        """A value that the inner map maps over, as the pairs see it."""
         if not value.is_stacked:
             return Value.stacked(self._repeated(value.tensor, axis=0))
         if isinstance(value, Ragged):
@@ -396,11 +396,11 @@ class _Pairs:
 class _UnevenPairs:
     """The pairs, where outer iterations have different numbers of inner ones.
 
-    They lie as the entries of packed rows do: those of the first outer iteration come first.
+    They lie as the entries of packed rows do: pairs of the first outer iteration come first.
 
     Attributes:
       emit: adds ops to the outer map.
-      size: how many inner iterations each outer one has.
+      size: the number of inner iterations of each outer iteration.
     """
 
     emit: Emitter
@@ -418,7 +418,7 @@ class _UnevenPairs:
             return tf.range(tf.size(self.rows)) - tf.gather(self.size.starts, self.rows)
 
     def split(self, value: Value, loop: Loop) -> Value:
-        """What is mapped over by the inner map, as the pairs see it."""
+        """A value that the inner map maps over, as the pairs see it."""
         if not isinstance(value, Ragged) or value.sizes[0] is not self.size:
             raise CannotVectorize("an inner map reads rows that are not known to be as many")
         return _split(value, loop)
@@ -447,7 +447,7 @@ def _split(value: Ragged, loop: Loop) -> Value:
 
 
 def _of_outer(size: Size, by_row: Any) -> Size:
-    """The sizes of outer rows, of those of the pairs, which are equal in each outer row."""
+    """The sizes of outer rows, from the sizes of pairs, which are equal in each outer row."""
     if not isinstance(size, RowSizes):
         return size
     each = by_row(size.tensor)

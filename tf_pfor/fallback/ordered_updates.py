@@ -1,9 +1,9 @@
-"""Updates that only the order of the loop gives a meaning: optimizers with momentum (DESIGN 9).
+"""Updates whose meaning needs the order of the loop, as of optimizers with momentum.
 
-Where a variable's updates need what other variables become from iteration to iteration, or stand
-inside a function, lock-step would not say which iteration's value is meant. The loop does. So all
-accesses to these variables, with all ops on paths from one to another, run in one sequential loop.
-Everything before and after stays vectorized.
+A variable's updates may need the new values of other variables from iteration to iteration, or
+stand inside a function. Then lock-step would not say which iteration's value is meant; the loop
+does. So all accesses to these variables, with all ops on paths from one to another, run in one
+sequential loop. Everything before and after stays vectorized.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def group_of(op: tf.Operation, walker: Conversion) -> Group | None:
 
 
 def _readers_of_lists(ops: list[tf.Operation]) -> list[tf.Operation]:
-    """What turns the lists that loops in a group leave into tensors: lists have no rows."""
+    """The ops that turn the lists of a group's loops into tensors: lists have no rows."""
     found: list[tf.Operation] = []
     todo = list(ops)
     while todo:
@@ -148,7 +148,7 @@ Handles = frozenset[Any]
 
 
 def groups(known: Accesses, free: Handles) -> list[Group]:
-    """What must run in order: disjoint groups of ops, none of which needs one that needs it.
+    """The ops that must run in order: disjoint groups, no two of which need each other.
 
     Args:
       known: the accesses of a graph.
@@ -215,7 +215,7 @@ def _hull(known: Accesses, handles: Handles) -> set[tf.Operation]:
 
 
 def _closure(known: Accesses, handles: Handles, free: Handles) -> Handles:
-    """The variables whose accesses cannot be taken apart from those of ``handles``."""
+    """The variables whose accesses cannot be taken apart from the accesses of ``handles``."""
     while True:
         inside = _hull(known, handles)
         more = {a.handle for a in known.all if a.writes and a.op in inside}

@@ -140,10 +140,10 @@ def results(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
 
 
 def of_first_order(gradient: tf.Tensor, own: tf.Operation | None) -> tf.Tensor:
-    """A gradient that a loop took, whose own gradient is an error if ``own`` is there.
+    """A gradient that a loop took; its second gradient is an error if ``own`` is there.
 
-    A second derivative would reach this tf.custom_gradient in parts, from the loop and from that of
-    its gradient. Only where it is linear the parts give the sum.
+    A second derivative would reach this tf.custom_gradient in parts, from the loop and from the
+    loop of its gradient. The parts give the sum only where it is linear.
     """
     if own is None:
         return gradient
@@ -225,7 +225,7 @@ def _ragged(array: tf.TensorArray, shapes: tf.Tensor, output: tf.Tensor) -> Ragg
 
 
 def _n_leading(output: tf.Tensor) -> int:
-    """How many axes there are up to the last one whose size is not known before running."""
+    """The number of axes up to the last axis whose size is not known before running."""
     return max(i for i, size in enumerate(output.shape) if size is None) + 1
 
 

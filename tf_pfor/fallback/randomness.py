@@ -1,8 +1,9 @@
-"""Which ops draw random numbers, and which variables are their seeds: ``randomness`` (DESIGN 9).
+"""Ops that draw random numbers, and the variables that are their seeds: ``randomness``.
 
-Three kinds of state move on with each draw: that inside of TensorFlow's stateful random ops, that
-of a ``tf.random.Generator``, and a variable that the body assigns to and that a stateless op has
-its seed from (the ``SeedGenerator`` of Keras). With "same" each draw moves it on once for all rows.
+Three kinds of state move on with each draw: the state inside of TensorFlow's stateful random ops, a
+``tf.random.Generator``, and seed variables. A seed variable is assigned in the body and is the seed
+of a stateless op (the ``SeedGenerator`` of Keras). With "same" each draw moves the state on once
+for all rows.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def _draws_from(op: tf.Operation, position: int) -> bool:
 
 
 def _made_of(op: tf.Operation, places: list[int], callers: dict[Any, Any]) -> list[tf.Tensor]:
-    """What is made of some inputs of an op: its outputs, or what its functions are given."""
+    """The tensors made of some inputs of an op: its outputs, or the inputs of its functions."""
     graphs = _tf.functions_of(op)
     if not graphs:
         return list(op.outputs)
@@ -155,7 +156,7 @@ def _made_of(op: tf.Operation, places: list[int], callers: dict[Any, Any]) -> li
 
 
 def _around(tensor: tf.Tensor, caller: tf.Operation) -> list[tf.Tensor]:
-    """What a tensor of a function is to the caller, or in the next trip of a loop."""
+    """The tensors that a function's tensor is to the caller, or in the next trip of a loop."""
     graph: Any = tensor.graph
     found = [i for i, t in enumerate(graph.outputs) if key(t) == key(tensor)]
     again = [graph.inputs[i] for i in found if caller.type in _tf.LOOPS and i < len(graph.inputs)]

@@ -1,4 +1,4 @@
-"""What no converter takes: one op, or a region of ops, in a sequential loop (DESIGN 11).
+"""Ops that no converter takes: one op, or a region of ops, in a sequential loop.
 
 The engine is ``MapDefun``, a C++ kernel that runs a function on each row, where it can be used
 (CPU, not XLA), else ``tf.while_loop``. Which of them runs is decided when the graph runs: a
@@ -321,7 +321,7 @@ class RowLoop:
         return run
 
     def _row_specs(self, tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
-        """What one row sees."""
+        """The specs of the tensors that one row sees."""
         return [
             tf.TensorSpec(t.shape[1:] if s else t.shape, t.dtype)
             for t, s in zip(tensors, self.stacked)
@@ -389,7 +389,7 @@ class RowLoop:
         return stacked if trips is n else [t[:n] for t in stacked]
 
     def n_rows(self, tensors: Sequence[tf.Tensor]) -> Any:
-        """How many rows there are: an int, or an int32 scalar."""
+        """The number of rows: an int, or an int32 scalar."""
         if self.loop.static_length is not None:
             return self.loop.static_length
         rows = [t for t, s in zip(tensors, self.stacked) if s]
@@ -494,7 +494,7 @@ def _no_gradient(op: tf.Operation, *_: Any) -> Any:
 
 
 def _may_hold_floats(tensor: tf.Tensor) -> bool:
-    """Whether it may be a list that a gradient flows through."""
+    """Whether a tensor may be a list that a gradient flows through."""
     if tensor.dtype != tf.variant:
         return False
     found = _tf.list_element(tensor)

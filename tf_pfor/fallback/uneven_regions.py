@@ -1,8 +1,8 @@
-"""Values whose size differs between iterations (DESIGN 10): the ops that share a loop over rows.
+"""Values whose size differs between iterations: the ops that share a loop over rows.
 
-Such a tensor cannot be stacked. What makes it, all that reads it and what lies between run together
-in one sequential loop, until the sizes are equal again: the largest of the sums so far of a
-``boolean_mask`` leaves the loop as one number a row.
+Such a tensor cannot be stacked. The op that makes it, its readers, and the ops between run together
+in one sequential loop, until the sizes are equal again. An example is the largest of the sums so
+far of a ``boolean_mask``: it leaves the loop as one number a row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from tf_pfor.core.values import dims, is_static
 from tf_pfor.layouts.ragged import RowShape, RowSize, differ_in_shape, is_ragged
 
 _SOME_SIZES = (6, 1)  # in place of one that is unknown, but the same in all iterations
-# Inputs that say where: another number in their place would be another shape, or none.
+
+# Inputs that are axes: another number in their place would be another shape, or none.
 _AXES = frozenset(
     ["axes", "axis", "concat_dim", "dim", "dimension", "perm", "reduction_indices", "split_dim"]
 )
@@ -45,11 +46,11 @@ def together(first: tf.Operation, walker: Conversion) -> tuple[list[tf.Operation
 
     Args:
       first: the op.
-      walker: what converts it.
+      walker: the walker that converts it.
 
     Returns:
-      The ops; none if they were converted on the way. And the keys of those of their outputs whose
-      shapes may differ between iterations.
+      The ops; none if they were converted on the way. And the keys of their outputs whose shapes
+      may differ between iterations.
 
     Raises:
       CannotVectorize: if one of them must not be in such a loop.
@@ -78,17 +79,17 @@ def together(first: tf.Operation, walker: Conversion) -> tuple[list[tf.Operation
 def spread(
     first: tf.Operation, walker: Conversion, *, in_loop: bool = True
 ) -> tuple[set[tf.Operation], set[Any], set[Any]]:
-    """What the unequal shapes of an op's outputs spread to, all that it reads being converted.
+    """The ops that the unequal shapes of an op's outputs spread to; its inputs are converted.
 
     Args:
       first: the op.
-      walker: what converts it.
-      in_loop: whether it is for a loop over rows, in which lists are those of one row. If not, it
-        ends where lists are made of such tensors.
+      walker: the walker that converts it.
+      in_loop: whether it is for a loop over rows, in which a list is the list of one row. If not,
+        the spread ends where lists are made of such tensors.
 
     Returns:
-      The op, all that makes or reads such tensors, and what lies on paths between; none if its
-      outputs have equal shapes. The keys of such tensors, and of all that differ in value.
+      The op, the ops that make or read such tensors, and the ops on paths between; none if its
+      outputs have equal shapes. The keys of such tensors, and of all tensors that differ in value.
     """
     started = walker.memo.setdefault("sources of unequal shapes", set())
     started.add(first)
@@ -209,16 +210,16 @@ def _closed(
 
 
 def _lists(members: Iterable[tf.Operation], varies: set[Any]) -> set[Any]:
-    """The lists that members read: in their loop a list is that of one row."""
+    """The lists that members read: in their loop a list is the list of one row."""
     return {
         key(t) for op in members for t in op.inputs if t.dtype == tf.variant and key(t) in varies
     }
 
 
 def copies(members: set[tf.Operation], walker: Conversion) -> set[tf.Operation]:
-    """What made the lists that members read, if they were converted: once more, for each row.
+    """The ops that made the lists that members read, to run once more for each row.
 
-    And what became part of something else on the way.
+    Ops that were converted are meant, and ops that became part of another op on the way.
     """
     found: set[tf.Operation] = set()
     todo = list(members)
@@ -288,11 +289,11 @@ def _listed(
 def _uneven(
     walker: Conversion, wanted: set[tf.Operation], looped: set[tf.Operation], in_loop: bool
 ) -> tuple[set[Any], set[Any]]:
-    """The keys of the tensors whose shapes may depend on what differs, and of all that differ.
+    """The keys of tensors whose shapes may depend on values that differ, and of all that differ.
 
-    Only of what was not converted yet. What has a converter of its own and reads none of the first
-    has results of equal shapes, or will be found to be a source when it is converted; except for
-    the ops that are ``looped``.
+    Only ops that were not converted yet count. An op with a converter that reads no such tensor has
+    results of equal shapes. Otherwise it will be found to be a source when it is converted. Ops
+    that are ``looped`` are the exception.
     """
     varies: set[Any] = set()
     found: set[Any] = set()
@@ -333,7 +334,7 @@ def _grown(
         return handles
     if _tf.functions_of(op):
         return [*handles, *map(key, unknown)]
-    # Of size 1 it may be broadcast; some sizes must be those of other inputs.
+    # An input of size 1 may be broadcast; some sizes must equal sizes of other inputs.
     others = {d for t in op.inputs for d in dims(t) or () if d is not None}
     sizes = dict.fromkeys((*_SOME_SIZES[: 1 + reads], *sorted(others)[:4]))
     # A pass over the body asks the same of most ops as the one before.
@@ -352,7 +353,7 @@ def _grown(
 
 
 def _contents(known: Any) -> Any:
-    """What tells a constant from others; None where no constant is known."""
+    """A key that tells a constant from others; None where no constant is known."""
     if known is None:
         return None
     array = np.asarray(known)
@@ -362,7 +363,7 @@ def _contents(known: Any) -> Any:
 def _inferred(
     op: tf.Operation, differ: list[bool], known: list[Any], uneven: set[Any], size: int
 ) -> Sequence[bool] | None:
-    """Which outputs have known shapes if all sizes that do not differ were ``size``.
+    """For each output whether its shape is known if all sizes that do not differ were ``size``.
 
     None if such inputs do not fit together.
     """
@@ -387,7 +388,7 @@ def _inferred(
 def _stand_in(
     tensor: tf.Tensor, differs: bool, known: Any, is_uneven: bool, size: int | None
 ) -> tf.Tensor:
-    """What stands for an input: its value, or the ``size`` in place of what is not known."""
+    """The stand-in of an input: its value, or a tensor with ``size`` for unknown sizes."""
     if known is None and not differs:
         known = _tf.static_value(tensor)
     if known is not None:

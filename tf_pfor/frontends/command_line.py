@@ -27,20 +27,19 @@ from tf_pfor.version import __version__
 # Front ends are imported by the commands that need them.
 
 _SPEC = (
-    "what one example looks like, an input each: dtype[dimensions], such as float32[None,3], "
-    "int32[8] or string; with shared: in front if all rows share it, with ragged: if each row has "
-    "its own size where None stands. Without any, FUNCTION is a pfor body: of the number of the "
-    "iteration"
+    "the inputs of one example, dtype[dimensions] each, such as float32[None,3], int32[8] or "
+    "string; with shared: in front if all rows share it, with ragged: if the size differs per row "
+    "where None stands. Without inputs, FUNCTION is a pfor body: it takes the iteration number"
 )
 _FUNCTION = "the function of one example: package.module:name, path/to/file.py:name"
 _MOST_ROWS = 2**31 - 1
 _EXIT = """exit codes:
   0  done; explain and coverage: all of it is vectorized
-  1  something loops or was refused, or does not work
+  1  an op loops or was refused, or a check failed
   2  wrong use, or FUNCTION raised an error
   3  a file cannot be read or written
   4  FUNCTION, or the file it is in, ended the process
-  130, 141  interrupted; nobody reads what is printed"""
+  130, 141  interrupted; nobody reads the output"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -195,22 +194,22 @@ def _add_bench(commands: Any) -> None:
     command = _command(commands, "bench", _bench, says)
     _add_function(command)
     command.add_argument("-n", type=_count, metavar="N", default=64, help="how many rows (64)")
-    command.add_argument("--seed", type=int, default=0, help="of the values (0)")
+    command.add_argument("--seed", type=int, default=0, help="the seed of the values (0)")
     _add_format(command, "text", "json")
 
 
 def _add_batch(commands: Any) -> None:
-    says = "make of a SavedModel for one example one for a batch"
+    says = "turn a SavedModel of one example into a SavedModel of a batch"
     command = _command(commands, "batch", _batch, says)
     command.add_argument("source", metavar="IN", help="the SavedModel for one example")
-    command.add_argument("target", metavar="OUT", help="a new folder for that of a batch")
+    command.add_argument("target", metavar="OUT", help="a new folder for the SavedModel of a batch")
     command.add_argument("--signature", metavar="NAME", help="serving_default if left out")
     command.add_argument(
         "--shared", nargs="+", default=[], metavar="INPUT", help="inputs that all rows share"
     )
     command.add_argument(
         "--ragged", nargs="+", default=[], metavar="INPUT",
-        help="inputs of which each row has its own size: padded, with INPUT_lengths",
+        help="inputs whose size differs per row: padded, with INPUT_lengths",
     )  # fmt: skip
     command.add_argument(
         "--batch-of-one", action="store_true",

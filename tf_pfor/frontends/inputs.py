@@ -120,9 +120,9 @@ def parse(text: str, name: str = "") -> Input:
 
 def _bad(text: str, why: str) -> ArgumentError:
     return ArgumentError(
-        f"Cannot read the input {text!r}: {why}. Expected: what one example looks like, such as "
+        f"Cannot read the input {text!r}: {why}. Expected: the spec of one example, such as "
         "float32[None,3], int32[8] or string; with shared: in front if all rows share it, with "
-        "ragged: if each row has its own size where None stands."
+        "ragged: if the size differs per row where None stands."
     )
 
 

@@ -319,7 +319,7 @@ def _compare(many: Any, batched: Batched, rows: Sequence[np.ndarray]) -> None:
         found = many(**{args[name_of(s)]: x for s, x in zip(specs, flat)})
     except tf.errors.OpError as why:
         raise VerificationError(
-            f"The model of a batch fails where that of one example does not: {_reason(why)}. "
+            f"The model of a batch fails where the model of one example does not: {_reason(why)}. "
             "Nothing was written."
         ) from why
     for i, row in enumerate(expected):
@@ -338,7 +338,7 @@ def _compare_row(
     if not is_close(np.asarray(wanted), row):
         raise VerificationError(
             f"Output {name} of row {i} differs: the model of one example gives {_shown(wanted)}, "
-            f"that of a batch {_shown(row)}. Nothing was written. A model that draws random "
+            f"the model of a batch {_shown(row)}. Nothing was written. A model that draws random "
             "numbers, or changes its variables, may differ; else tf_pfor.check finds the op: "
             "please report it."
         )

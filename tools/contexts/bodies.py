@@ -1,7 +1,7 @@
 """Bodies of maps, a few for each class: each takes one row, a float matrix [k, 4].
 
 The number k differs between rows in some contexts. A body must give the same values for the same
-row, or say that its draws are free; so a loop over rows can tell what is right.
+row, or say that its draws are free. So a loop over rows can tell the right values.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Body:
       kind: the class that it belongs to, a heading of the page.
       name: its name on the page.
       make: makes the function of one row, and the variables that it changes, anew for each run.
-      is_free: whether its draws differ from those of a loop: shapes are compared, not values.
+      is_free: whether its draws differ from the draws of a loop: shapes are compared, not values.
     """
 
     kind: str

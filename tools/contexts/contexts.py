@@ -37,7 +37,7 @@ class Context:
     Attributes:
       name: its name on the page.
       run: the map of a body, with the options that say what may loop.
-      rows: the rows as a loop takes them; of maps in maps those of the first outer row come first.
+      rows: the rows as a loop takes them; in maps of maps the first outer row's come first.
       nests: how many maps there are.
       tape: whether ``run`` and ``loop`` give gradients by the rows ("", "around", "body").
       is_compiled: whether XLA compiles it.

@@ -1,4 +1,4 @@
-"""How a cell ends: the map of a body in a context, against a loop over its rows."""
+"""The outcome of a cell: the map of a body in a context, against a loop over its rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RTOL, ATOL = 2e-4, 2e-5
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """How a body ends in a context.
+    """The outcome of a body in a context.
 
     Attributes:
       sign: vectorized, looped, refused; wrong or a raw error, which must not be; none where a

@@ -1,4 +1,4 @@
-"""How a program ends: its map against a loop over the rows, with gradients around both."""
+"""The outcome of a program: its map against a loop over rows, with gradients around both."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _WEIGHTS = (3, 1, 1, 1)
 
 
 def mode_of(seed: int) -> str:
-    """Where the program of a seed is differentiated."""
+    """The mode in which the program of a seed is differentiated."""
     return random.Random(f"mode {seed}").choices([*MODES], _WEIGHTS)[0]
 
 
 def outcome(seed: int, depth: int = 3, maps: bool = False) -> tuple[str, str]:
-    """How it ends, and why: yes, loop, refused, WRONG, RAW; nothing where one row fails.
+    """The outcome, with its reason: yes, loop, refused, WRONG, RAW; empty where one row fails.
 
-    Where TensorFlow has no derivatives of some order for one row, those of the order below count.
+    Where TensorFlow has no derivatives of some order for one row, the order below counts.
     """
     plain = program(seed, depth, maps)[1]
     mode = mode_of(seed)

@@ -30,7 +30,7 @@ SIGNS = tf.constant([0.5, -0.3, 0.9, -0.7], tf.float64)
 WORDS = tf.constant(["a bb c", "dd", "e f gg h", "i jjj"])
 WEIGHTS = tf.constant([0.3, -0.8, 0.5, 0.1], tf.float64)
 MATRICES = tf.constant(_RNG.normal(size=[N, 3, 4]), tf.float64)
-GROUPS = [2, 1, 3, 1]  # how many rows of own lengths each row has
+GROUPS = [2, 1, 3, 1]  # the number of variable-length rows in each row
 GROUP_LENGTHS = [1, 2, 3, 2, 1, 2, 4]
 GROUP_FLAT = tf.constant(_RNG.normal(size=[sum(GROUP_LENGTHS)]), tf.float64)
 _TABLE = tf.Variable(_RNG.normal(size=[6]), dtype=tf.float64)

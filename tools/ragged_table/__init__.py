@@ -1,1 +1,1 @@
-"""What may be done with rows of different shapes, here and elsewhere."""
+"""Operations on rows of different shapes, here and elsewhere."""

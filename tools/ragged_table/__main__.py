@@ -19,17 +19,16 @@ HEAD = """# What may be done with rows of different shapes
 
 Written by `python -m tools.ragged_table`; tests measure some of its lines again. Do not edit.
 
-Each operation is called on rows of own length (images of own height and width, matrices of own
-size) in a function of one row, mapped with the fallback off and held against a Python loop: its
-result; the gradient of a tape around the map; and a sum of the result under `jit_compile`. Beside
-it: whether TensorFlow takes the same call on a `tf.RaggedTensor` of all rows (its operators, and
-the functions that it dispatches), called in the same run; and whether the operator stands in
-torch's table of operators of jagged nested tensors (`torch/nested/_internal/ops.py`, 2.5), which
-was read, not run.
+Each operation is called on variable-length rows (images and matrices of different sizes) in a
+function of one row. The function is mapped with the fallback off and compared with a Python loop:
+its result, the gradient of a tape around the map, and a sum of the result under `jit_compile`. The
+next column says whether TensorFlow takes the same call on a `tf.RaggedTensor` of all rows (its
+operators, and the functions that it dispatches), called in the same run. The last column says
+whether the operator stands in torch's table of operators of jagged nested tensors
+(`torch/nested/_internal/ops.py`, 2.5), which was read, not run.
 
-yes: all rows at once, a loop over the items of a row being one loop for all rows. loop: a
-sequential loop over the rows, with a warning. no: refused. Where nothing stands, a row by itself
-has none.
+yes: all rows at once; a loop over the items of a row is one loop for all rows. loop: a sequential
+loop over the rows, with a warning. no: refused. An empty cell: one row has none.
 
 {totals}
 """
@@ -65,7 +64,7 @@ def _op_types() -> list[str]:
 
 
 def page(rows: list[Row], more: Iterable[str] = ()) -> str:
-    """The text of the page; ``more`` op types than those of the rows."""
+    """The text of the page; ``more`` are op types beside the op types of the rows."""
     columns = ("forward", "gradient", "xla", "ragged_tensor", "torch")
     counts = [sum(getattr(row, c) == YES for row in rows) for c in columns]
     op_types = sorted(set(more).union(*(row.op_types for row in rows)))

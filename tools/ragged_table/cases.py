@@ -1,7 +1,7 @@
-"""What is called on a row of own length, and what stands for it elsewhere.
+"""Calls on a variable-length row, and the calls that stand for them elsewhere.
 
-A case has the call on one row; the call on a ``tf.RaggedTensor`` of all rows, which TensorFlow
-takes or refuses; and the name of the operator in torch's table of operators of jagged tensors
+A case has the call on one row, and the call on a ``tf.RaggedTensor`` of all rows, which TensorFlow
+takes or refuses. It has the name of the operator in torch's table of operators of jagged tensors
 (``torch/nested/_internal/ops.py``), if it stands there.
 """
 
@@ -39,7 +39,7 @@ FILTERS = tf.constant(_RNG.normal(size=(3, 3, 3, 2)).astype(np.float32))
 
 @dataclasses.dataclass(frozen=True)
 class RaggedCase:
-    """One operation on a row of own length.
+    """One operation on a variable-length row.
 
     Attributes:
       kind: the heading under which it stands.
@@ -59,7 +59,7 @@ class RaggedCase:
     torch: str = ""
 
     def cut(self, x: tf.Tensor, length: Any) -> tf.Tensor:
-        """The row of its own length."""
+        """The row, cut to its length."""
         if self.data is IMAGES:
             return x[: length + 2, :length]
         return x[:length, :length] if self.data is SQUARES else x[:length]
@@ -238,7 +238,7 @@ CASES: list[RaggedCase] = [
         ("tf.nn.l2_loss", tf.nn.l2_loss, tf.nn.l2_loss),
     ),
     *_of(
-        "images of own height and width", IMAGES,
+        "images of different sizes", IMAGES,
         ("tf.nn.conv2d", lambda x: tf.nn.conv2d(x[None], FILTERS, 1, "SAME")[0],
          lambda x: tf.nn.conv2d(x, FILTERS, 1, "SAME")),
         ("tf.nn.max_pool2d", lambda x: tf.nn.max_pool2d(x[None], 2, 1, "SAME")[0],
@@ -334,7 +334,7 @@ CASES: list[RaggedCase] = [
         "orders and cumulative ops", FLOATS,
         ("tf.math.top_k of a dense axis", lambda x: tf.math.top_k(x, 2)[0],
          lambda x: tf.math.top_k(x, 2)[0]),
-        ("tf.math.top_k of own k",
+        ("tf.math.top_k, k per row",
          lambda x: tf.math.top_k(x[:, 0], (tf.shape(x)[0] + 1) // 2)[0], None),
         ("a jacobian", lambda x: tf_pfor.jacrev(lambda y: tf.reduce_sum(tf.tanh(y @ W), 0))(x),
          None),
@@ -351,7 +351,7 @@ CASES: list[RaggedCase] = [
         ("tf.signal.frame", lambda x: tf.signal.frame(tf.reshape(x, [-1]), 3, 2), None),
     ),
     *_of(
-        "linear algebra of matrices of own size", SQUARES,
+        "linear algebra of matrices of different sizes", SQUARES,
         ("tf.linalg.cholesky", lambda x: tf.linalg.cholesky(_regular(x)), None),
         ("tf.linalg.inv", lambda x: tf.linalg.inv(_regular(x)), None),
         ("tf.linalg.solve", lambda x: tf.linalg.solve(_regular(x), x), None),

@@ -1,4 +1,4 @@
-"""What becomes of a case: in a map, with a gradient, under XLA, and on a RaggedTensor."""
+"""The outcome of a case: in a map, with a gradient, under XLA, and on a RaggedTensor."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _rows(case: RaggedCase, data: tf.Tensor) -> list[Any]:
 
 
 def _sign(run: Any, why: list[str]) -> str:
-    """What ``run(fallback)`` gives with the fallback off, else with it on."""
+    """The sign of ``run(fallback)`` with the fallback off, else with the fallback on."""
     for fallback in ("error", "loop"):
         try:
             with warnings.catch_warnings():

@@ -1,10 +1,10 @@
 """``python -m tools.sweep [PART...]``: which endpoints are vectorized, loop, are refused or wrong.
 
-Each case is mapped over three rows with the fallback off, and on where that is refused or rows have
-shapes of their own, and compared with a Python loop over them. ``PART`` selects the endpoints whose
-names contain one of them. What is found is written into ``tf_pfor/frontends/endpoints.csv``, which
-``tf_pfor.coverage`` and docs/coverage.md read. A case that fails in the loop as well is an error of
-TensorFlow's own.
+Each case is mapped over three rows with the fallback off, and compared with a Python loop over
+them. It is mapped with the fallback on if that is refused, or if shapes differ per row. ``PART``
+selects the endpoints whose names contain it. The verdicts are written into
+``tf_pfor/frontends/endpoints.csv``, which ``tf_pfor.coverage`` and docs/coverage.md read. A case
+that fails in the loop as well is an error of TensorFlow.
 """
 
 from __future__ import annotations

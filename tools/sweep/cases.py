@@ -1,7 +1,7 @@
-"""What is called: an endpoint, and arguments of which some are rows.
+"""Calls: an endpoint, and arguments of which some are rows.
 
-A case is ``call("tf.math.top_k", floats(5), k=2)``: the endpoint by its public name, and what it is
-called with. An argument of type ``Rows`` has one value for each row, others are the same for all.
+A case is ``call("tf.math.top_k", floats(5), k=2)``: the endpoint by its public name, and its
+arguments. An argument of type ``Rows`` has one value for each row; others are the same for all.
 """
 
 from __future__ import annotations

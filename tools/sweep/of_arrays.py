@@ -1,4 +1,4 @@
-"""What is swept of tf and tf.bitwise."""
+"""Sweep of tf and tf.bitwise."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ BASE: list[Case] = [
     call("tf.searchsorted", ascending(6), integers(3), side="right", label="right"),
     call("tf.searchsorted", [0, 2, 3], integers(3), label="shared"),
     call("tf.sequence_mask", integers(3), 5),
-    call("tf.sequence_mask", integers(3), label="own size"),
+    call("tf.sequence_mask", integers(3), label="variable size"),
     call("tf.shape", floats(3)),
     call("tf.shape_n", [floats(3), floats(2)]),
     call("tf.size", floats(3)),

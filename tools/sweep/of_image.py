@@ -1,4 +1,4 @@
-"""What is swept of tf.image."""
+"""Sweep of tf.image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is swept of tf.io and tf.audio, and the codecs of tf.image."""
+"""Sweep of tf.io and tf.audio, and the codecs of tf.image."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ IO: list[Case] = [
     *each("tf.io", "encode_base64", Rows([["ab", "c"], ["de", "f"], ["g", "hij"]])),
     call("tf.io.decode_base64", Rows([["YWI", "Yw"], ["ZGU", "Zg"], ["Zw", "aGlq"]])),
     call("tf.io.decode_raw", Rows([[b"abcd"], [b"efgh"], [b"ijkl"]]), tf.uint8),
-    call("tf.io.decode_raw", Rows([b"abcd", b"ef", b"ijklmn"]), tf.int16, label="own length"),
+    call("tf.io.decode_raw", Rows([b"abcd", b"ef", b"ijklmn"]), tf.int16, label="variable length"),
     call("tf.io.decode_csv", Rows(["1,2.5,a", "2,3.5,b", "3,1.0,"]), [[0], [0.0], [""]]),
     call(
         "tf.io.decode_csv",
@@ -123,7 +123,7 @@ IO: list[Case] = [
         "tf.io.parse_single_example",
         _features(tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)),
         _EXAMPLES,
-        label="own length",
+        label="variable length",
     ),
     body("tf.io.parse_example", lambda x: tf.io.parse_example(x[None], _FIXED), _EXAMPLES),
     call(
@@ -162,7 +162,7 @@ IO: list[Case] = [
     ),
     *each("tf.io", "decode_jpeg decode_image is_jpeg extract_jpeg_shape", _JPEG),
     call("tf.io.decode_png", _PNG),
-    call("tf.io.decode_png", _UNEVEN, label="own size"),
+    call("tf.io.decode_png", _UNEVEN, label="variable size"),
     call("tf.io.decode_bmp", _BMP),
     body(
         "tf.io.decode_gif", lambda i: tf.io.decode_gif(tf.strings.join([_GIF, i])), Rows([""] * N)

@@ -1,4 +1,4 @@
-"""What is swept of Keras: layers on one example, activations, losses, metrics."""
+"""Sweep of Keras: layers on one example, activations, losses, metrics."""
 
 from __future__ import annotations
 

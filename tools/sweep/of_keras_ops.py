@@ -1,4 +1,4 @@
-"""What is swept of tf.keras.ops."""
+"""Sweep of tf.keras.ops."""
 
 from __future__ import annotations
 

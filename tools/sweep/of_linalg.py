@@ -1,4 +1,4 @@
-"""What is swept of tf.linalg."""
+"""Sweep of tf.linalg."""
 
 from __future__ import annotations
 

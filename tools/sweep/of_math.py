@@ -1,4 +1,4 @@
-"""What is swept of tf.math."""
+"""Sweep of tf.math."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ MATH: list[Case] = [
     call("tf.math.count_nonzero", integers(3, 4)),
     call("tf.math.l2_normalize", floats(4)),
     call("tf.math.bincount", integers(6), minlength=5, maxlength=5),
-    call("tf.math.bincount", integers(6), label="own length"),
+    call("tf.math.bincount", integers(6), label="variable length"),
     call(
         "tf.math.bincount",
         integers(6),

@@ -1,4 +1,4 @@
-"""What is swept of tf.nn."""
+"""Sweep of tf.nn."""
 
 from __future__ import annotations
 

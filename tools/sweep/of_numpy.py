@@ -1,4 +1,4 @@
-"""What is swept of tf.experimental.numpy."""
+"""Sweep of tf.experimental.numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is swept of tf.quantization."""
+"""Sweep of tf.quantization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is swept of tf.ragged."""
+"""Sweep of tf.ragged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is swept of tf.random."""
+"""Sweep of tf.random."""
 
 from __future__ import annotations
 

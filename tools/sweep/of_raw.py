@@ -1,4 +1,4 @@
-"""What is swept of tf.raw_ops: kernels that few endpoints, or gradients only, are made of."""
+"""Sweep of tf.raw_ops: kernels that few endpoints, or gradients only, are made of."""
 
 from __future__ import annotations
 

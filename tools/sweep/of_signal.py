@@ -1,4 +1,4 @@
-"""What is swept of tf.signal."""
+"""Sweep of tf.signal."""
 
 from __future__ import annotations
 

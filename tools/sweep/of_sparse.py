@@ -1,4 +1,4 @@
-"""What is swept of tf.sparse and tf.sets."""
+"""Sweep of tf.sparse and tf.sets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _other(values: Any) -> tf.SparseTensor:
 
 
 def _elements(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Of a sparse tensor with a number of entries of the row."""
+    """A call on a sparse tensor whose number of entries differs per row."""
     return lambda x, *rest: fn(tf.sparse.from_dense(x), *rest)
 
 

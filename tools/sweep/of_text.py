@@ -1,4 +1,4 @@
-"""What is swept of tf.strings and tf.lookup."""
+"""Sweep of tf.strings and tf.lookup."""
 
 from __future__ import annotations
 

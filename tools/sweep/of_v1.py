@@ -1,4 +1,4 @@
-"""What is swept of tf.compat.v1, where it is not the same function as that of TensorFlow 2."""
+"""Sweep of tf.compat.v1, where it is another function than in TensorFlow 2."""
 
 from __future__ import annotations
 

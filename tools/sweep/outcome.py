@@ -1,4 +1,4 @@
-"""What becomes of a case: the loop, and tf_pfor with the fallback off and on."""
+"""The outcome of a case: the loop, and tf_pfor with the fallback off and on."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ STATES = ("vectorized", "looped", "refused", "wrong", "an error in a plain loop 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a case.
+    """The outcome of a case.
 
     Attributes:
       state: one of ``STATES``.
-      why: what looped, or the first line of what went wrong.
-      op_types: what the endpoint makes.
+      why: the op types that looped, or the first line of the error.
+      op_types: the op types that the endpoint makes.
     """
 
     state: str
@@ -33,8 +33,8 @@ class Outcome:
 def outcome(case: Case) -> Outcome:
     """Maps a case and compares it with a Python loop.
 
-    First with the fallback off; then with it on if that is refused, or if rows have shapes of their
-    own, since the walker may prefer a loop for these.
+    The fallback is off first. It is on in a second run if the first is refused. It is also on if
+    shapes differ per row: the walker may prefer a loop for such rows.
     """
     rows: list[Any] = []
     rows += [x.values for x in tf.nest.flatten((case.args, case.kwargs)) if isinstance(x, Rows)]

@@ -15,7 +15,7 @@ def loss(weights: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
 
 @vmap(in_axes=(None, 0), axis_name="batch", chunk_size="auto")
 def shares(weights: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """Which part of the loss of the batch each example has."""
+    """The part of the batch's loss that each example has."""
     own = loss(weights, x)
     return own / psum(own, "batch")
 

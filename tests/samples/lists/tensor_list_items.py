@@ -18,7 +18,7 @@ def _push(x, y):
 
 
 def _push_twice(x, y):
-    """What is pushed first may be invariant: the list is made again."""
+    """The first pushed item may be invariant: the list is made again."""
     return stacked(push(push(push(empty(), x), y), x), shape=[2])
 
 

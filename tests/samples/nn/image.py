@@ -91,8 +91,8 @@ COLOURS = [
     sample("AdjustContrastv2", tf.image.adjust_contrast, IMAGES, FACTOR, grad=False),
     sample("AdjustContrastv2", tf.image.adjust_contrast, normal(4, 5, 3), FACTOR, grad=False,
            label="rank3"),
-    # Negative channels too: the result must be the kernel's, not that of a detour by HSV (which
-    # is what XLA's own AdjustHue does: it differs from the kernel there).
+    # Negative channels too: the result must be the kernel's, not the result of a detour by HSV.
+    # XLA's AdjustHue takes the detour, and differs from the kernel there.
     sample("AdjustHue", lambda x, d: raw.AdjustHue(images=x, delta=d), IMAGES,
            uniform(low=-0.9, high=0.9), grad=False, xla=False, max_ops=16, rtol=1e-4, atol=1e-4),
     sample("AdjustHue", lambda x, d: raw.AdjustHue(images=x, delta=d), ints(

@@ -17,7 +17,7 @@ def _csr(at, values, shape=(3, 4)):
 
 
 def _masked(dense):
-    """Of the positive elements of a matrix: each row has its own number."""
+    """The positive elements of a matrix: their number differs per row."""
     return raw.DenseToCSRSparseMatrix(dense_input=dense, indices=tf.where(tf.math.real(dense) > 0))
 
 

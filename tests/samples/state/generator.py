@@ -1,5 +1,7 @@
-"""Samples of tf_pfor/converters/state/generator.py: that it converts everywhere; test_random.py
-compares the numbers and the state with those of the loop."""
+"""Samples of tf_pfor/converters/state/generator.py: it converts everywhere.
+
+``test_random.py`` compares the numbers and the state with the loop.
+"""
 
 import tensorflow as tf
 

@@ -1,6 +1,6 @@
-"""Samples of tf_pfor/converters/state/random_stateless.py: bit for bit what a loop draws.
+"""Samples of tf_pfor/converters/state/random_stateless.py: the draws of a loop, bit for bit.
 
-Under XLA the numbers are those of other algorithms: nothing to compare with.
+Under XLA the numbers come from other algorithms: there is nothing to compare with.
 """
 
 import dataclasses

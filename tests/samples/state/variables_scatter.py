@@ -52,7 +52,7 @@ SAMPLES = [
         for op_type in ("ResourceScatterAdd", "ResourceScatterMax")
     ),
     *(
-        # XLA does not compile those of maxima and minima.
+        # XLA does not compile scatters of maxima and minima.
         sample(
             op_type,
             _scatter_nd(op_type),

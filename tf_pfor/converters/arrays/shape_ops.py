@@ -380,7 +380,7 @@ def broadcast_gradient_args_of_rows(call: Call, s0: Value, s1: Value) -> Any:
             if call.loop.real is not None:
                 differs &= call.loop.real[:, None]
             grew = tf.reduce_any(differs, 0)  # in some rows
-            text = "what was broadcast in some iterations was not in others"
+            text = "an operand was broadcast in some iterations only"
             is_right = tf.reduce_all(is_one | ~grew, 1)
             found = tf.where(grew, tf.ones([], own.dtype), tf.constant(2, own.dtype))
             shapes.append(checked(call, is_right, text, found)[rank - count :])

@@ -1,10 +1,10 @@
 """Loop variables to which each trip adds matrix products, or slices: sums over the trips.
 
-What they are made of is collected in TensorLists: the factors of the products, of which one
-product after the loop makes the sum (DESIGN 8); the slices and their places, of which one sum by
-segments does. This is what the gradient of a loop does with the weights that its body uses, and
-with an array of which it reads x[t]. A loop that reads no list keeps its running sum: its memory
-should not grow with the number of trips.
+TensorLists collect the parts of the sums. They collect the factors of products; one product after
+the loop makes the sum. They collect slices and their places; one sum by segments makes the sum. The
+gradient of a loop adds so to the weights that its body uses, and to an array of which it reads
+x[t]. A loop that reads no list keeps its running sum: its memory should not grow with the number of
+trips.
 """
 
 from __future__ import annotations
@@ -148,12 +148,12 @@ class Accumulator:
 
     @property
     def count(self) -> int:
-        """How many tensors are collected."""
+        """The number of tensors that are collected."""
         return len(self._parts)
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """What is collected, in the body."""
+        """The collected tensors, in the body."""
         return [part.tensor for part in self._parts]
 
     def settle(self, layouts: Sequence[Layout], may_differ: bool) -> None:
@@ -200,7 +200,7 @@ class Accumulator:
 
 
 def find_accumulator(graph: Any, i: int) -> Accumulator | None:
-    """What a trip adds to variable ``i``, if that is all that happens to it."""
+    """The accumulator of variable ``i``, if trips only add to the variable."""
     given = graph.inputs[i]
     shape = dims(given)
     if shape is None or not is_static(shape):

@@ -1,9 +1,9 @@
-"""Loops in which rows begin late: those that pop lists of lists, or of items of other shapes.
+"""Loops in which rows begin late: loops that pop lists of lists, or of items of other shapes.
 
 TensorFlow's gradient of a loop around a loop pops, in each trip, the lists that the inner loop has
 left. Rows that made fewer trips have fewer of them. All rows pop in one place, so that one list is
-taken out for all: each trip runs the rows of which most is left, and the others begin when it is
-their turn. They all end together where each row makes as many trips as its list is long.
+taken out for all rows. So each trip runs the rows with the most lists left; other rows begin when
+it is their turn. All rows end together if each makes as many trips as its list is long.
 """
 
 from __future__ import annotations
@@ -163,13 +163,13 @@ def cut_at(
 def due_rows(
     emit: Emitter, goes_on: tf.Tensor, ends: tf.Tensor, end: tf.Tensor | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Which rows are due in a trip, and where their lists end.
+    """The rows that are due in a trip, bool [n], and the place where their lists end.
 
     Args:
-      emit: of the trip.
+      emit: the emitter of the trip.
       goes_on: bool [n], the rows that are not done.
-      ends: int32 [n], where their lists end.
-      end: where the lists end, if they are not cut.
+      ends: int32 [n], the ends of their lists.
+      end: the end of the lists, if they are not cut.
     """
     if end is None:
         none = emit("Fill", emit.shape_of(ends), np.int32(-1))

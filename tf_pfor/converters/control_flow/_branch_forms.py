@@ -1,4 +1,4 @@
-"""Which results of branches differ in shape between rows, and how they are handed on."""
+"""Results of branches whose shape differs between rows, and the form that hands them on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Handed:
 
     @property
     def n_sizes(self) -> int:
-        """How many tensors of sizes there are for all of them."""
+        """The number of tensors of sizes for all results."""
         return sum(form.n_sizes for form in self.forms.values())
 
     def hand_on(self, made: Sequence[Converted], tensors: list[tf.Tensor]) -> None:
@@ -115,7 +115,7 @@ def forms_of_branches(
 def _form(
     regions: Sequence[Region], args: Sequence[Value], k: int, axes: Sequence[Any], *, by_row: bool
 ) -> Form | None:
-    """How result ``k`` is handed on, of these axes (``Trial.axes``); None if it is dense."""
+    """The form of result ``k``, of these axes (``Trial.axes``); None if it is dense."""
     if any(a is None for a in axes):
         return None
     if len({len(a) for a in axes}) > 1:

@@ -111,7 +111,7 @@ def _element(call: Call, made: tf.Tensor) -> tuple[tf.DType, tf.TensorShape] | N
 def unset_outputs(
     call: Call, regions: Sequence[Region], args: list[Value], layouts: Sequence[Layout]
 ) -> list[tf.Tensor] | None:
-    """Of each output zeros, or the list that all branches write; None if that is unknown."""
+    """For each output zeros, or the list that all branches write; None if that is unknown."""
     made: list[tf.Tensor] = []
     for k, (output, layout) in enumerate(zip(call.op.outputs, layouts)):
         if k in regions[0].unread:

@@ -1,7 +1,8 @@
-"""Optionals that conditionals return: each row has that of the branch it took.
+"""Optionals that conditionals return: each row has the optional of the branch it took.
 
-All that branches return under one name is kept as one list of optionals (``optional.py``), in the
-order of the branches. A branch may return several, if it returns what another conditional has made.
+The optionals that branches return under one name are one list of optionals (``optional.py``), in
+the order of the branches. A branch may return several, if it returns the optionals of another
+conditional.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from tf_pfor.core.values import Value
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Returned:
-    """What a branch returns as an optional.
+    """The optionals that a branch returns under one name.
 
     Attributes:
-      count: of how many optionals it is a list.
-      is_own: whether it is one that the branch has made for its rows.
+      count: the number of optionals in the list.
+      is_own: whether the branch has made the optional for its rows.
     """
 
     count: int
@@ -115,7 +116,7 @@ def by_branch(
 
 
 def among(value: Value, branch: int, optionals: Sequence[Returned]) -> Value:
-    """What one branch returns as an optional, as one of all that branches may return."""
+    """The optional that one branch returns, as one of all that branches may return."""
     rows = rows_of(value)
     if rows is None:  # in a trial
         return value

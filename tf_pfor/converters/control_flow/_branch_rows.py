@@ -33,13 +33,14 @@ class Outputs:
 
     Attributes:
       threads: the lists that all branches write into.
-      lists: those that each branch makes.
-      uneven: those of them whose rows are known to differ in length; branches add to it.
-      optionals: which are optionals.
-      kept: what a branch would put into optionals that are not made (``_unpacked_optionals``).
-      ragged: those whose shape differs between rows.
-      parts: what is known of rows in the optionals that each branch returns, by output; branches
-        add to it.
+      lists: the lists that each branch makes.
+      uneven: the lists whose rows are known to differ in length; branches add to it.
+      optionals: the outputs that are optionals.
+      kept: the content that a branch would put into optionals that are not made
+        (``_unpacked_optionals``).
+      ragged: the outputs whose shape differs between rows.
+      parts: the parts of rows in the optionals that each branch returns, by output; branches add
+        to it.
     """
 
     threads: Threads
@@ -52,7 +53,7 @@ class Outputs:
 
     @property
     def all_kept(self) -> list[Kept]:
-        """What is kept in all of them."""
+        """The content of all unmade optionals."""
         return [kept for alternatives in self.kept.values() for kept in alternatives]
 
 
@@ -67,9 +68,9 @@ def on_some_rows(
 ) -> list[tf.Tensor]:
     """A branch on ``rows``, stacked outputs; zeros if ``flag`` is False.
 
-    Then come the rows of the outputs that are optionals, two tensors for each, the sizes of those
-    that are ragged, the lengths of the lists that are growing, and where the lists of the rows end
-    that it has made.
+    Four kinds of tensors follow. First come the rows of outputs that are optionals, two tensors for
+    each. Then come the sizes of ragged outputs, the lengths of growing lists, and the ends of rows
+    in lists that the branch has made.
     """
     emit, growing = call.emit, outputs.threads.growing
 
@@ -141,7 +142,7 @@ def _tensors(made: Sequence[Converted], outputs: Outputs, *, may_differ: bool) -
 
 
 def _like(call: Call, rows: tf.Tensor, outputs: Outputs) -> tuple[list[Any], list[tf.DType]]:
-    """What ``run_if_any`` returns for the outputs of a side without rows, and of which dtype."""
+    """The results of ``run_if_any`` for the outputs of a side without rows, and their dtypes."""
     lead = dims(rows)[0]  # type: ignore[index]
     like: list[Any] = [full_shape(Layout.STACKED, dims(o), lead) for o in call.op.outputs]
     dtypes = [o.dtype for o in call.op.outputs]

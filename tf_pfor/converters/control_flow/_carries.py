@@ -1,4 +1,4 @@
-"""What a while loop carries from trip to trip: which variables, and in which layouts.
+"""The carries of a while loop, from trip to trip: the variables and their layouts.
 
 * *pass-through*: the body returns what it got. Captured, never carried.
 * *dead*: nobody reads the result, and neither the condition nor a live variable depends on it.
@@ -64,7 +64,7 @@ from tf_pfor.layouts.row_reads import steps_of
 
 
 class Plan:
-    """How a While op is to be vectorized: its regions, and what is carried how."""
+    """The plan to vectorize a While op: its regions, and its carries with their layouts."""
 
     def __init__(self, call: Call, args: Sequence[Value]):
         self.call = call
@@ -131,7 +131,7 @@ class Plan:
         ]
 
     def _ragged(self, i: int) -> RaggedCarry | None:
-        """How rows of different shapes are carried, if variable ``i`` begins with such."""
+        """The carry of variable ``i`` if it begins with ragged rows, else None."""
         arg = self.args[i]
         if not isinstance(arg, Ragged):
             return None
@@ -336,7 +336,7 @@ class Plan:
         self, loop: Loop, emit: Emitter, state: Sequence[Sequence[tf.Tensor]],
         active: tf.Tensor | None = None,
     ) -> list[Value]:  # fmt: skip
-        """What the inputs of the regions are inside the loop.
+        """The inputs of the regions inside the loop.
 
         Args:
           loop: the iterations of this trip.
@@ -421,7 +421,7 @@ class Plan:
     def convert_body(
         self, args: Sequence[Value], loop: Loop, emit: Emitter
     ) -> list[list[Converted]]:
-        """What the body makes of each carry: its new value, or the factors to collect."""
+        """The results of the body for each carry: its new value, or the factors to collect."""
         outputs = self.body.graph.outputs
         wanted = [
             special.tensors if (special := c.factors or c.repeats) else [outputs[c.index]]
@@ -525,7 +525,7 @@ class Plan:
         return made if carry.repeats is None else carry.repeats.after(made, tensors)
 
     def after_trip(self, seen: Sequence[Value], made: Sequence[Sequence[Converted]]) -> list[Value]:
-        """What the condition sees after a trip; it reads no sum of products and no repeats."""
+        """The values that the condition sees after a trip; it reads no sums and no repeats."""
         after = list(seen)
         for c, m in zip(self.carries, made):
             if c.repeats is None:
@@ -555,7 +555,7 @@ class Plan:
         return _loop_graphs.most_trips(self.cond.graph, self.body.graph, self.call.op.inputs, start)
 
     def options(self) -> dict[str, Any]:
-        """What tf.while_loop was given."""
+        """The options of tf.while_loop."""
         most: Any = None if self.is_late else self.maximum_iterations
         if most is None:
             most = most_pops(self.call, self.args, self.body.graph)

@@ -31,12 +31,12 @@ def collect_factors(plan: Plan) -> None:
 def store_by_row(plan: Plan, *, leaving: bool) -> None:
     """Stores by row the arrays and lists of which the body reads and writes single items.
 
-    Not in a loop that must have static shapes: a read is a gather from a list.
+    This is not for a loop that must have static shapes: a read is a gather from a list.
 
     Args:
-      plan: of the loop.
-      leaving: rows leave the loop at different times, and take along what they have: worth
-        it also for arrays whose items are at the same place in all rows.
+      plan: the plan of the loop.
+      leaving: whether rows leave the loop at different times, and take their tensors along. Then it
+        pays also for arrays whose items are at the same place in all rows.
     """
     for c in plan.carries:
         arg, graph = plan.args[c.index], plan.body.graph

@@ -1,4 +1,4 @@
-"""What collectives become: reductions over the loop axis (papers/001 section 4.6)."""
+"""Collectives become reductions over the loop axis (Agarwal, 2019)."""
 
 from __future__ import annotations
 

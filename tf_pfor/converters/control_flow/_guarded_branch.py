@@ -1,4 +1,4 @@
-"""What runs at most once: a side of a conditional, which may have no rows."""
+"""Code that runs at most once: a side of a conditional, which may have no rows."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def run_if_any(
     Args:
       flag: a bool scalar.
       run: makes the list of tensors.
-      like: for each the static shape of the zeros (an unknown dimension becomes 0), or the tensor
-        to pass on instead; None for an Optional, which stays empty.
+      like: the static shape of the zeros for each tensor; an unknown dimension becomes 0. A tensor
+        is passed on instead of zeros. None is for an Optional, which stays empty.
       dtypes: their dtypes.
-      regions: what it converts.
-      lead: what an unknown first dimension becomes.
+      regions: the regions that ``run`` converts.
+      lead: the size of an unknown first dimension.
     """
 
     def nothing() -> list[Any]:
@@ -54,11 +54,12 @@ def run_if_any(
 
 
 def is_by_loop(rows: Any, regions: Sequence[Region]) -> bool:
-    """Whether XLA is given loops of at most one trip, since there is no gradient of a conditional.
+    """Whether XLA gets loops of at most one trip in place of conditionals.
 
-    That keeps zeros for the branch that was not taken: of no rows, where their number is unknown,
-    which in a loop XLA takes for the shape of what the other one keeps; and XLA has no list of
-    them, which a loop in a branch would leave.
+    The gradient of a conditional keeps zeros for the branch that was not taken. If the number of
+    rows is unknown they are zeros of no rows. In a loop XLA takes their shape for the shape of the
+    tensors that the other branch keeps. XLA has no list of them either, which a loop in a branch
+    would leave.
     """
     if not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
         return False

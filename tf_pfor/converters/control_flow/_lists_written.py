@@ -19,13 +19,13 @@ from tf_pfor.core.values import Value
 class Threads:
     """Outputs that all branches make of one argument: it goes through one branch after the other.
 
-    Several may be made of the same one. Branches see the first of them that is written, and write
-    into it in place; once another one is no longer the same list, the rows of a branch are copied
-    into it.
+    Several outputs may be made of the same argument. Branches see the first output that is written,
+    and write into it in place. Once another output is no longer the same list, the rows of a branch
+    are copied into it.
 
     Attributes:
-      sources: the outputs, and which argument each is made of.
-      growing: those of them that may grow.
+      sources: for each output the argument that it is made of.
+      growing: the outputs that may grow.
       lists: the outputs, as the branches so far have left them.
     """
 

@@ -68,13 +68,13 @@ class Carry:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is one tensor, of each row its own or the same for all."""
+        """Whether the variable is one tensor, stacked or the same for all rows."""
         special = self.factors or self.repeats or self.has_lengths or self.may_grow
         return not special and self.layout in (Layout.STACKED, Layout.UNSTACKED)
 
     @property
     def stays(self) -> bool:
-        """Whether it keeps all rows while some leave, and is written in place."""
+        """Whether the variable keeps all rows while some leave, and is written in place."""
         return self.layout is Layout.BY_ROW or (self.is_list and not self.is_resized)
 
     def known(self, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
@@ -136,7 +136,7 @@ def of_one_shape(
         text = (
             f"A variable of the loop '{call.op.name}' changes its shape in trips that some rows "
             "make and others do not, so that rows would end with different shapes. Give it the "
-            "largest shape before the loop, or return from the loop what has one shape."
+            "largest shape before the loop, or return a result of one shape from the loop."
         )
         with tf.control_dependencies([tf.debugging.Assert(held, [text])]):
             return tf.identity(new)
@@ -215,7 +215,7 @@ def _unread(output: tf.Tensor) -> Callable[[], tf.Tensor]:
 
 
 def describe(carries: Sequence[Carry], by_row: int) -> str:
-    """What a loop carries, of which ``row_major`` variables with items by row."""
+    """The text on a loop's carries for reports; ``by_row`` counts variables with items by row."""
     uniform = sum(c.is_uniform and not c.repeats for c in carries)
     repeats = sum(c.repeats is not None for c in carries)
     sums = sum(c.factors is not None for c in carries)

@@ -1,8 +1,8 @@
 """Loop variables whose rows differ in shape.
 
-Inside the loop such a variable is one tensor: the packed rows, or the padded ones where shapes must
-be static. Sizes that no trip changes are captured, and no trip carries them: so the variable has
-the same sizes in all trips, and operations on it need no check. Sizes that trips change are carried
+Inside the loop such a variable is one tensor: the packed rows, or padded rows where shapes must be
+static. Sizes that no trip changes are captured, and no trip carries them. So the variable has the
+same sizes in all trips, and operations on it need no check. Sizes that trips change are carried
 beside the rows, int32 [n] for each axis.
 """
 
@@ -97,7 +97,7 @@ class RaggedCarry:
 
     @property
     def n_sizes(self) -> int:
-        """How many tensors of sizes are carried beside the rows."""
+        """The number of tensors of sizes that are carried beside the rows."""
         return self.fixed.count(None)
 
     @property

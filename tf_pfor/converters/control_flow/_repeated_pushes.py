@@ -67,11 +67,11 @@ class Repeats:
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """What is wanted of the body."""
+        """The tensors of the body that are wanted."""
         return [] if self.pushed is None else [self.pushed]
 
     def inside(self, given: Value, count: Value, emit: Emitter) -> Value:
-        """What the body gets in place of the list ``given``."""
+        """The list that the body gets in place of the list ``given``."""
         self.count = emit("AddV2", count.tensor, np.int32(self.step))
         return given if self.item is None else RepeatedList.of(self.item, count)
 
@@ -83,17 +83,17 @@ class Repeats:
 def popped_lists(
     call: Call, args: Sequence[Value], graph: Any, cond: Any, passed: Collection[int]
 ) -> tuple[list[Value], dict[int, Repeats]]:
-    """Which REPEATED lists trips only pop; all others that are carried are made.
+    """The REPEATED lists that trips only pop; all other carried lists are made.
 
     Args:
       call: the loop.
       args: its inputs.
-      graph: of the body.
-      cond: of the condition.
+      graph: the graph of the body.
+      cond: the graph of the condition.
       passed: the positions of variables that are the same in all trips.
 
     Returns:
-      The inputs, and what is carried of the lists that are popped, by position.
+      The inputs, and the ``Repeats`` of the lists that are popped, by position.
     """
     out, popped = list(args), dict[int, Repeats]()
     for i, arg in enumerate(args):

@@ -1,8 +1,8 @@
-"""Functions of the body that keep a graph of their own: branches and loops.
+"""Functions of the body that keep a separate graph: branches and loops.
 
 A *region* is such a function with the Values of its inputs. It is converted inside the graph that
-TensorFlow makes for a branch or a loop; a *trial* converts it in a graph that is thrown away, to
-see which layouts its outputs get.
+TensorFlow makes for a branch or a loop. A *trial* converts it in a graph that is thrown away, to
+see the layouts of its outputs.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Region:
 
     @property
     def controls(self) -> list[tf.Operation]:
-        """What must run for its side effects."""
+        """The ops that must run for their side effects."""
         return _tf.must_run(self.graph)
 
     @property
@@ -212,21 +212,21 @@ def nothing(emit: Emitter) -> Value:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trial:
-    """How an output of a region is stored.
+    """The form of an output of a region.
 
     Attributes:
-      layout: its layout.
-      has_lengths: of a list, whether its rows differ in length.
-      has_rows: of a list, whether it holds others than the rows of the loop, or so.
-      holds_packs: of a list of lists, whether it holds packs.
-      keeps: of a list of optionals that are not made, what these would hold.
-      axes: the sizes of a row, None if the rank is unknown: an int, None for one that is unknown
-        and the same in all rows, ``OWN``, or (int,) of windows of one length.
-      kept: of rows whose shapes differ: for each such input, and each leading axis, whether both
-        are known to have the same sizes.
-      items: of a list of items whose shape differs between rows: their sizes, an int or those of
-        an input, (its number, the axis).
-      are_shapes: whether the items are the shapes of such.
+      layout: the layout.
+      has_lengths: for a list whether its rows differ in length.
+      has_rows: for a list whether it has ``ListRows``: it may hold others than the loop's rows.
+      holds_packs: for a list of lists whether it holds packs.
+      keeps: for a list of optionals that are not made: the content of an optional.
+      axes: the sizes of a row, None if the rank is unknown. A size is an int, None if it is unknown
+        and the same in all rows, ``OWN``, or (int,) for windows of one length.
+      kept: for ragged rows: for each ragged input, and each leading axis, whether both are known to
+        have the same sizes.
+      items: for a list of items whose shape differs between rows: the sizes of items. A size is an
+        int, or the size of an input as a pair (its number, the axis).
+      are_shapes: whether the items are shapes of such rows.
     """
 
     layout: Layout
@@ -250,7 +250,7 @@ class Converted:
         self._made = made
 
     def carrying_on(self, old: Value) -> Converted:
-        """What the loop variable ``old`` becomes: other lists go into it, in the active rows."""
+        """The loop variable ``old`` after a trip: another list goes into it, in active rows."""
         if not isinstance(old, StackedList):
             return self
         return self.being(carried_on(self.call, old, self.value, self._made))
@@ -408,11 +408,11 @@ def sizes_in(value: Value) -> Sequence[Any]:
 
 
 def left_in(value: Value, args: Sequence[Value], *, by_row: bool) -> Parts:
-    """What is known of an optional outside of the branch that returns it.
+    """The parts of an optional outside of the branch that returns it.
 
     Args:
       value: the optional in the branch.
-      args: what the branch was given.
+      args: the inputs of the branch.
       by_row: whether rows choose the branch.
     """
     known = [s for a in args for s in sizes_in(a) if isinstance(s, RowSizes)]
@@ -449,7 +449,7 @@ def _has_rows(value: Value) -> bool:
 
 
 def _plain(value: Value, emit: Emitter, *, may_differ: bool) -> Value:
-    """What a region returns: a list of one invariant tensor is made there."""
+    """The value that a region returns; a list of one invariant tensor is made there."""
     if is_ragged(value) and not may_differ:
         raise CannotVectorize("a branch returns a tensor whose shape differs between iterations")
     return value.standard(emit) if isinstance(value, RepeatedList) else value
@@ -540,7 +540,7 @@ def _stand_in_sizes(given: Sequence[Any], length: int | None, emit: Emitter) -> 
 
 
 def _pattern(args: Sequence[Value]) -> Any:
-    """Which sizes of ragged arguments, and of items of lists, are the same."""
+    """A pattern that tells which sizes of ragged arguments, and of lists' items, are the same."""
     every = [s for a in args for s in (*sizes_in(a), *_own_sizes(a))]
     places = {id(s): i for i, s in reversed(list(enumerate(every)))}
     return tuple(s if isinstance(s, int) else ("own", places[id(s)]) for s in every)

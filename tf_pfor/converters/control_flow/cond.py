@@ -1,4 +1,4 @@
-"""Conditionals (papers/000 section 3.6): If, Case and their stateless forms.
+"""Conditionals (Agarwal and Ganichev, 2019): If, Case and their stateless forms.
 
 Four ways, the first that applies:
 
@@ -6,9 +6,9 @@ Four ways, the first that applies:
 * *one*: the predicate is loop-invariant; one conditional with converted branches;
 * *select*: the predicate varies and the branches are a few ops that are total and linear: both
   run on all rows, then a select;
-* *split*: rows are partitioned, each branch runs on its own, the results are stitched. A side
-  without rows does not run. Where shapes must be static (jit_compile) each branch runs on n rows,
-  of which those of the other side stand in for by rows of its own (*padded*).
+* *split*: rows are partitioned, each branch runs on its rows, the results are stitched. A side
+  without rows does not run. Where shapes must be static (jit_compile) each branch runs on n rows
+  (*padded*). A row of this side stands in for each row of the other side.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _agreed(
 
 
 def _known(tensor: tf.Tensor, given: Callable[[int], np.ndarray | None]) -> np.ndarray | None:
-    """The constant that a tensor of a branch is, as ``given`` tells of those of its inputs."""
+    """The constant that a tensor of a branch is; ``given`` tells the constants of its inputs."""
     tensor = passed_on(tensor)
     op, i = tensor.op, place_of(tensor.graph, tensor)
     if i is not None:
@@ -191,7 +191,7 @@ def _handed(call: Call, regions: list[Region], args: list[Value], *, by_row: boo
 
 
 def _numbers(call: Call) -> list[int]:
-    """Which outputs are read, and are tensors."""
+    """The outputs that are read, and are tensors."""
     return [
         k
         for k, o in enumerate(call.op.outputs)

@@ -33,8 +33,8 @@ from tf_pfor.layouts.ragged_parts import Form, in_order
 
 State = list[list[tf.Tensor]]
 
-# From so many elementary operations in a trip of all rows on, two loops are faster than one; fewer
-# where a trip reads and writes items by row, which takes long beside the operations.
+# From so many elementary operations in a trip of all rows on, two loops are faster than one. The
+# number is lower where a trip reads and writes items by row, which takes long beside the ops.
 _LARGE, _LARGE_BY_ROW = 64_000_000, 4_000_000
 
 
@@ -46,8 +46,8 @@ def convert(plan: Plan, *, halved: bool) -> list[Value]:
 class _Compact:
     """The loop, or two of half of the rows.
 
-    Besides the variables it carries, of each active row, its number (``own``); if rows begin late
-    also where its lists end and in which trip it began (-1: not yet).
+    Besides the variables it carries the number of each active row (``own``). If rows begin late it
+    also carries the ends of its lists, and the trip in which it began (-1: not yet).
     """
 
     def __init__(self, plan: Plan, halved: bool):
@@ -121,7 +121,7 @@ class _Compact:
     def _unpack(
         self, flat: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor], State, list[tf.Tensor]]:
-        """What is known of rows, lists of what has left, the tensors of carries, trips if late."""
+        """The facts on rows, lists of rows that left, tensors of carries, and trips if late."""
         supply = iter(flat)
         own = [next(supply) for _ in range(self.own)]
         lists = [next(supply) for _ in range(self.n_lists)]
@@ -181,7 +181,7 @@ class _Compact:
     def _parted(
         self, emit: Emitter, side: tf.Tensor, tensors: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
-        """What rows hold that are done, that are not due (nothing if all are), and of the trip."""
+        """The tensors of done rows, of rows not due (empty if all are due), and of the trip."""
         count = 3 if self.plan.is_late else 2
         parts = [emit("DynamicPartition", t, side, num_partitions=count) for t in tensors]
         return [p[0] for p in parts], [p[1] for p in parts if count > 2], [p[-1] for p in parts]
@@ -201,7 +201,7 @@ class _Compact:
         return of_one_shape(self.call, emit, new, old, lead, is_alone)
 
     def _leaving_tensor(self, carry: Carry, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
-        """What is kept of a variable when a row leaves: of a list its length."""
+        """The tensor that is kept of a variable when a row leaves: for a list its length."""
         if carry.is_list:
             return emit("TensorListLength", tensor)
         return tensor
@@ -217,7 +217,7 @@ class _Compact:
         return [(rows, self.plan.dtype(carry)), *shapes]
 
     def _pieces(self, carry: Carry, left: list[tf.Tensor], emit: Emitter) -> list[tf.Tensor]:
-        """What rows leave with, of their tensors of a variable."""
+        """The tensors that rows leave with, from their tensors of a variable."""
         if not (carry.may_grow or carry.ragged is not None) or carry.is_list:
             return left[:1]
         shapes = [_shapes_of_rows(emit, left[0])] * (carry in self.growing)
@@ -278,7 +278,7 @@ class _Compact:
     def _all_left(
         self, own: list[tf.Tensor], lists: list[tf.Tensor], state: State
     ) -> list[tf.Tensor]:
-        """What the rows left with, [n, ...] in the order they left in: their numbers first."""
+        """The tensors that rows left with, [n, ...] in the order of leaving: numbers first."""
         emit = self.call.emit
         count = emit("Size", own[0], out_type=tf.int32)
         last = {
@@ -370,10 +370,11 @@ def _concat(emit: Emitter, handle: tf.Tensor, inner: Shape, dtype: tf.DType) -> 
 
 
 def _apart(emit: Emitter, tensor: tf.Tensor) -> tf.Tensor:
-    """``tensor`` through a Reshape to its own shape, whose gradient has that shape too.
+    """``tensor`` through a Reshape that keeps its shape; then the gradient has that shape, too.
 
-    The gradient of the loop has another number of rows in each trip. Where it is added to another
-    one, of a static shape, Grappler takes that for the shape in all trips and folds zeros.
+    The gradient of the loop has another number of rows in each trip. Where it is added to a
+    gradient of a static shape, Grappler takes this shape for the shape in all trips, and folds
+    zeros.
     """
     shape = dims(tensor)
     if not is_static(shape) or not (tensor.dtype.is_floating or tensor.dtype.is_complex):

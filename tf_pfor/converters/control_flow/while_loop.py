@@ -1,4 +1,4 @@
-"""While loops (papers/000 section 3.7): which way to take.
+"""While loops (Agarwal and Ganichev, 2019): the choice of a strategy.
 
 * the predicate is loop-invariant: one ``tf.while_loop`` over stacked variables (``plain``);
 * the rows make different numbers of trips: ``compact`` (while_compact.py) or ``mask``

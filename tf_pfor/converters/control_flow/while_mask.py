@@ -1,11 +1,12 @@
-"""While loops with a trip count for each row: all rows are computed, those that are done keep
-what they have. Static shapes, so that it compiles under XLA; and few ops, so that it is faster for
+"""While loops with a trip count for each row: all rows run, and done rows keep their values.
+
+Shapes are static, so that the loop compiles under XLA. There are few ops, so that it is faster for
 cheap bodies.
 
-What the body computes for a row that is done is thrown away. That is harmless only if it cannot
-fail and has finite derivatives (``_safety``), where it is given zeros in place of what the row
-has, which may be infinite. Where that is not known the loop is *padded*: in
-place of rows that are done stands an active row, which is computed several times.
+Results of the body for a done row are thrown away. That is harmless only if the body cannot fail
+and has finite derivatives (``_safety``). Then it gets zeros in place of the values of the row,
+which may be infinite. Otherwise the loop is *padded*: an active row stands in the place of done
+rows, and is computed several times.
 """
 
 from __future__ import annotations
@@ -169,13 +170,13 @@ class _Mask:
         trips: Sequence[tf.Tensor],
         emit: Emitter,
     ) -> tf.Tensor:
-        """What is kept of a variable after a trip of the rows that are active.
+        """The tensor that is kept of a variable after a trip of the active rows.
 
         Args:
           carry: the variable.
-          tensor: what it is.
-          kept: what was kept before.
-          trips: how many there were, if rows begin late.
+          tensor: its tensor.
+          kept: the tensor that was kept before.
+          trips: the number of trips so far, if rows begin late.
           emit: the emitter of the trip.
         """
         if not carry.is_list:
@@ -188,7 +189,7 @@ class _Mask:
         return emit("BroadcastTo", end, emit.shape_of(kept))
 
     def _repeated(self, carry: Carry, tensor: tf.Tensor, emit: Emitter) -> tf.Tensor:
-        """What is kept of a variable for each row: [n] + inner; of a list its length."""
+        """The tensor that is kept of a variable for each row, [n] + inner; a list's length."""
         if carry.is_list:
             tensor = list_length(self.call, tensor)
         n = self.call.loop.length

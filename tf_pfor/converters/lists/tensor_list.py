@@ -248,7 +248,7 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
 def _of_ragged_items(call: Call, source: Value, shape: tf.Tensor) -> Value:
     """[n, T, ...] of rows of different shapes; the lists are equally long."""
     if known_lengths(source) is not None:
-        raise CannotVectorize("a stack of lists of own length, of items of different shapes")
+        raise CannotVectorize("a stack of variable-length lists, of items of different shapes")
     dtype = call.output_dtype()
     whole = padded_stack(call.emit, source.tensor, shape, dtype)  # [T, size, ...]
     count = call.emit.dim(whole, 0)

@@ -153,7 +153,7 @@ def pack(call: Call, values: list[Value]) -> Any:
     found = unified(call, values, rank, broadcasts=False)
     sizes = [v.sizes for v in found if isinstance(v, Ragged)]
     if not all(same_sizes(s, sizes[0]) for s in sizes):
-        raise CannotVectorize("what is stacked differs in shape")
+        raise CannotVectorize("the stacked tensors differ in shape")
     axis, count = call.attr("axis") % (rank + 1), len(sizes[0])
     if axis >= count and uses_packed(call):
         tensors = [v.tensor for v in found]

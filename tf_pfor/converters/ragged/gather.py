@@ -246,7 +246,7 @@ def _as_rows(call: Call, value: Value) -> tuple[tf.Tensor, RowSizes]:
     """A part of a concatenation, packed, with its sizes."""
     if isinstance(value, Ragged):
         if value.n_leading != 1 or not isinstance(value.sizes[0], RowSizes):
-            raise CannotVectorize("what is joined differs along several axes")
+            raise CannotVectorize("the joined tensors differ along several axes")
         return value.tensor, value.sizes[0]
     tensor = call.stacked(value)
     shape = tf.shape(tensor)

@@ -278,7 +278,7 @@ def set_diag(call: Call, input: Value, diagonal: Value, k: Value) -> Any:
                           for s in (*sizes[-2:], numbers[-1]))  # fmt: skip
     below, above = tf.maximum(-which, 0), tf.maximum(which, 0)
     is_right = tf.equal(own, tf.minimum(rows - below, columns - above))
-    text = "the diagonal is not as long as that of the matrix in some iterations. Lengths are"
+    text = "the diagonal is not as long as the matrix's in some iterations. Lengths are"
     below = after_check(call, is_right, text, [own], below)
     x, line = (v.in_rows if isinstance(v, Ragged) else call.stacked(v) for v in (input, diagonal))
     x, line = of_equal_room([x, line], sizes[:-2])

@@ -49,7 +49,7 @@ def stack(call: Call, input_handle: Value, element_shape: Value) -> Any:
     """The items of each row up to the end of its list."""
     del element_shape
     if _tf.in_xla_context(call.emit.graph):
-        raise CannotVectorize("a stack of lists of own length, under jit_compile")
+        raise CannotVectorize("a stack of variable-length lists, under jit_compile")
     if call.attr("element_dtype") == tf.variant or holds_packs(input_handle):
         raise CannotVectorize("a stack of lists")
     listed = from_zero(call, input_handle)

@@ -146,7 +146,7 @@ def search(call: Call, sorted_inputs: Value, values: Value) -> Any:
     Behind the numbers of a row stands the largest there is: no place lies beyond its length.
     """
     if not all(rank_of(v) == 2 and is_one(size_at(v, 0)) for v in (sorted_inputs, values)):
-        raise CannotVectorize("several sequences in each row, of which one has lengths of its own")
+        raise CannotVectorize("several sequences in each row, of which one has variable lengths")
     if isinstance(values, Ragged) and not sorted_inputs.is_stacked and uses_packed(call):
         made = call.rebuild(values=tf.reshape(values.tensor, [1, -1]))
         return from_packed(call, tf.reshape(made, [-1]), values.sizes)

@@ -191,7 +191,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     n: Any = call.loop.length
     if not is_exact:  # as many elements in all rows together say nothing about each
         before, after = (tf.broadcast_to(_product(s), tf.stack([n])) for s in (own, target))
-        text = "the elements of a row do not fill its new shape. Elements, and those of the shape"
+        text = "the elements of a row do not fill its new shape. Elements, and the shape's"
         flat = after_check(call, tf.equal(before, after), text, [before, after], flat)
     last = max((i for i, s in enumerate(target) if isinstance(s, RowSizes)), default=-1)
     if last < 0:

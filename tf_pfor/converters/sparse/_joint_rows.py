@@ -16,7 +16,7 @@ from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, shape_value
 def flat_of(call: Call, value: Value) -> tuple[tf.Tensor, Size]:
     """[n, k] or ragged -> [total]; and how many elements each row has."""
     if rank_of(value) != 1:
-        raise CannotVectorize("what it takes is no vector")
+        raise CannotVectorize("its input is no vector")
     if not uses_packed(call):
         raise CannotVectorize("how many pieces there are, in a map of a map")
     if isinstance(value, Ragged):

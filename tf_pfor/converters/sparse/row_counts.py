@@ -201,7 +201,7 @@ def ragged_to_sparse(call: Call, rt_nested_splits: list[Value], rt_dense_values:
     """The rows of all rows, as many in each, one behind the other."""
     require_packed(call)
     if len(rt_nested_splits) != 1 or rank_of(rt_dense_values) != 1:
-        raise CannotVectorize("of several ragged axes, or of rows that are no numbers")
+        raise CannotVectorize("it has several ragged axes, or rows that are no numbers")
     splits, values = call.stacked(rt_nested_splits[0]), call.stacked(rt_dense_values)
     shape = tf.shape(values)
     n, count = shape[0], tf.shape(splits)[1] - 1

@@ -97,7 +97,7 @@ def ragged_gather(
     """The rows that the indices name, one behind the other."""
     require_packed(call)
     if len(params_nested_splits) != 1 or rank_of(indices) != 1:
-        raise CannotVectorize("of several ragged axes, or by indices of several axes")
+        raise CannotVectorize("it has several ragged axes, or indices of several axes")
     splits, values = call.stacked(params_nested_splits[0]), call.stacked(params_dense_values)
     at = call.stacked(indices)  # [n, k]
     shape, count = tf.shape(values), tf.shape(splits)[1] - 1

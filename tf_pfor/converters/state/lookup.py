@@ -41,7 +41,7 @@ def find(call: Call, table_handle: Value, keys: Value, default_value: Value) -> 
 def insert(call: Call, table_handle: Value, keys: Value, values: Value) -> None:
     """One insert, in the order of the iterations: of equal keys the last one stays."""
     if changes_what_it_reads(call.op, call.memo):
-        raise Refused("what it inserts into a table depends on what that table holds")
+        raise Refused("the inserted value depends on the content of the table")
     if keys.is_stacked or values.is_stacked:
         call.rebuild(keys=_flat(call, keys, keys), values=_flat(call, values, keys))
     else:
@@ -52,7 +52,7 @@ def insert(call: Call, table_handle: Value, keys: Value, values: Value) -> None:
 def remove(call: Call, table_handle: Value, keys: Value) -> None:
     """One removal of the keys of all iterations."""
     if changes_what_it_reads(call.op, call.memo):
-        raise Refused("what it removes from a table depends on what that table holds")
+        raise Refused("the removed key depends on the content of the table")
     if keys.is_stacked:
         call.rebuild(keys=_flat(call, keys, keys))
     else:

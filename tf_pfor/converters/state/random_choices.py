@@ -30,7 +30,7 @@ def categorical(call: Call, logits: Value, num_samples: Value, seed: Value) -> A
     Of several rows of logits in one row of the loop the kernel draws as its threads share them.
     """
     if _tf.in_xla_context(call.emit.graph) or tf.config.list_logical_devices("GPU"):
-        raise CannotVectorize("other kernels than that of CPUs draw other numbers")
+        raise CannotVectorize("kernels of other devices than CPUs draw other numbers")
     shape = call.output_shape()
     if shape is None or shape[0] != 1 or shape[1] is None or shape[1] > philox.SMALL:
         raise CannotVectorize("not a few choices by one row of logits")

@@ -111,7 +111,7 @@ def _check_device(call: Call) -> None:
     """XLA has algorithms of its own."""
     if _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize(
-            "under jit_compile the algorithm is XLA's: its numbers are not those of TensorFlow"
+            "under jit_compile the algorithm is XLA's: it draws other numbers than TensorFlow"
         )
 
 

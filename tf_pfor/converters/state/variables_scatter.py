@@ -120,7 +120,7 @@ def _of_elements(call: Call, indices: Value, updates: Value, rank: int) -> None:
     if ordered_updates.group_of(call.op, call.walker) is not None:
         raise CannotVectorize("the order of what rows do to the variable counts")
     if not isinstance(indices, Ragged) or len(indices.sizes) > rank:
-        raise CannotVectorize("what differs between rows is not how many updates there are")
+        raise CannotVectorize("the rows differ in more than the number of updates")
     places = packed_to(indices, rank)
     if not isinstance(updates, Ragged):
         if updates.is_stacked or updates.inner_shape != ():

@@ -32,7 +32,7 @@ def insert(call: Call, table_handle: Value, keys: Value, values: Value) -> None:
     """One insert, in the order of the iterations: of equal keys the last one stays."""
     del table_handle
     if changes_what_it_reads(call.op, call.memo):
-        raise CannotVectorize("what it inserts into a table depends on what that table holds")
+        raise CannotVectorize("the inserted value depends on the content of the table")
     if not isinstance(keys, Ragged) or not isinstance(values, Ragged) or not uses_packed(call):
         raise CannotVectorize("the keys, or the values, are as many in all iterations")
     if not same_sizes(keys.sizes, values.sizes):
@@ -45,7 +45,7 @@ def remove(call: Call, table_handle: Value, keys: Value) -> None:
     """One removal of the keys of all iterations."""
     del table_handle
     if changes_what_it_reads(call.op, call.memo):
-        raise CannotVectorize("what it removes from a table depends on what that table holds")
+        raise CannotVectorize("the removed key depends on the content of the table")
     if not isinstance(keys, Ragged) or not uses_packed(call):
         raise CannotVectorize("the keys, in a map of a map")
     call.rebuild(keys=keys.tensor)

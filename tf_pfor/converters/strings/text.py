@@ -162,7 +162,7 @@ def segment_join(call: Call, inputs: Value, segment_ids: Value, num_segments: Va
     if num_segments.is_stacked or not isinstance(segment_ids, Ragged) or not uses_packed(call):
         raise CannotVectorize("how many segments there are differs between iterations")
     if not isinstance(inputs, Ragged) or rank_of(inputs) != 1 or rank_of(segment_ids) != 1:
-        raise CannotVectorize("what is joined is no vector of the row's own length")
+        raise CannotVectorize("the joined text is no variable-length vector")
     ids, count = segment_ids.tensor, tf.cast(num_segments.tensor, segment_ids.dtype)
     if not same_sizes(inputs.sizes, segment_ids.sizes):
         a, b = (numbers_of(v.sizes[0]) for v in (inputs, segment_ids))
