@@ -51,6 +51,7 @@ from tf_pfor.core.errors import (
 )
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.derivatives.functional import hessian, hessian_diag, hvp, jacfwd, jacrev, laplacian
+from tf_pfor.derivatives.gradients import grad, value_and_grad
 from tf_pfor.derivatives.indexed_slices import BatchedIndexedSlices
 from tf_pfor.derivatives.jacobians import (
     batch_jacobian,
@@ -63,6 +64,7 @@ from tf_pfor.derivatives.per_example import (
     gradient_norms,
     per_example_gradients,
 )
+from tf_pfor.derivatives.products import jvp, linearize, vjp
 from tf_pfor.frontends import saved_model as saved_model
 from tf_pfor.frontends.coverage import Coverage, coverage
 from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
@@ -115,6 +117,7 @@ __all__ = [
     "enable_drop_in",
     "explain",
     "for_loop",
+    "grad",
     "gradient_norms",
     "hessian",
     "hessian_diag",
@@ -122,7 +125,9 @@ __all__ = [
     "jacfwd",
     "jacobian",
     "jacrev",
+    "jvp",
     "laplacian",
+    "linearize",
     "optimize",
     "per_example_gradients",
     "pfor",
@@ -134,6 +139,8 @@ __all__ = [
     "saved_model",
     "tape_batch_jacobian",
     "tape_jacobian",
+    "value_and_grad",
     "vectorized_map",
+    "vjp",
     "vmap",
 ]
