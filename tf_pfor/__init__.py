@@ -25,6 +25,7 @@ from tf_pfor.api.check import CheckReport, check
 from tf_pfor.api.explain import explain
 from tf_pfor.api.maps import for_loop, pfor, vectorized_map
 from tf_pfor.api.report import Report
+from tf_pfor.api.vectorize import vectorize
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core import registry as registry
 from tf_pfor.core import shapes as shapes
@@ -140,6 +141,7 @@ __all__ = [
     "tape_batch_jacobian",
     "tape_jacobian",
     "value_and_grad",
+    "vectorize",
     "vectorized_map",
     "vjp",
     "vmap",
