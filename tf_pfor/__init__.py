@@ -25,6 +25,7 @@ from tf_pfor.api.check import CheckReport, check
 from tf_pfor.api.explain import explain
 from tf_pfor.api.maps import for_loop, pfor, vectorized_map
 from tf_pfor.api.report import Report
+from tf_pfor.api.scans import associative_scan
 from tf_pfor.api.vectorize import vectorize
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core import registry as registry
@@ -105,6 +106,7 @@ __all__ = [
     "VerificationError",
     "__version__",
     "all_gather",
+    "associative_scan",
     "axis_index",
     "axis_size",
     "batch_jacobian",
