@@ -22,6 +22,7 @@ except ModuleNotFoundError as _why:
 from tf_pfor import converters as converters
 from tf_pfor import data as data
 from tf_pfor.api.check import CheckReport, check
+from tf_pfor.api.exchanges import all_to_all, pargmax, pargmin, psum_scatter
 from tf_pfor.api.explain import explain
 from tf_pfor.api.maps import for_loop, pfor, vectorized_map
 from tf_pfor.api.report import Report
@@ -106,6 +107,7 @@ __all__ = [
     "VerificationError",
     "__version__",
     "all_gather",
+    "all_to_all",
     "associative_scan",
     "axis_index",
     "axis_size",
@@ -132,6 +134,8 @@ __all__ = [
     "laplacian",
     "linearize",
     "optimize",
+    "pargmax",
+    "pargmin",
     "per_example_gradients",
     "pfor",
     "pmax",
@@ -139,6 +143,7 @@ __all__ = [
     "pmin",
     "ppermute",
     "psum",
+    "psum_scatter",
     "saved_model",
     "tape_batch_jacobian",
     "tape_jacobian",
