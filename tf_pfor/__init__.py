@@ -22,6 +22,7 @@ except ModuleNotFoundError as _why:
 from tf_pfor import converters as converters
 from tf_pfor import data as data
 from tf_pfor.api.check import CheckReport, check
+from tf_pfor.api.custom_vmap import custom_vmap
 from tf_pfor.api.exchanges import all_to_all, pargmax, pargmin, psum_scatter
 from tf_pfor.api.explain import explain
 from tf_pfor.api.maps import for_loop, pfor, vectorized_map
@@ -117,6 +118,7 @@ __all__ = [
     "clear_cache",
     "clipped_gradient_sum",
     "coverage",
+    "custom_vmap",
     "disable_drop_in",
     "drop_in",
     "enable_drop_in",
