@@ -54,6 +54,12 @@ from tf_pfor.core.errors import (
     VerificationError,
 )
 from tf_pfor.core.registry import RegisterPFor
+from tf_pfor.derivatives.curvature import (
+    conjugate_gradient,
+    fisher_vector_product,
+    gauss_newton_vector_product,
+    ntk,
+)
 from tf_pfor.derivatives.functional import hessian, hessian_diag, hvp, jacfwd, jacrev, laplacian
 from tf_pfor.derivatives.gradients import grad, value_and_grad
 from tf_pfor.derivatives.indexed_slices import BatchedIndexedSlices
@@ -117,13 +123,16 @@ __all__ = [
     "check",
     "clear_cache",
     "clipped_gradient_sum",
+    "conjugate_gradient",
     "coverage",
     "custom_vmap",
     "disable_drop_in",
     "drop_in",
     "enable_drop_in",
     "explain",
+    "fisher_vector_product",
     "for_loop",
+    "gauss_newton_vector_product",
     "grad",
     "gradient_norms",
     "hessian",
@@ -135,6 +144,7 @@ __all__ = [
     "jvp",
     "laplacian",
     "linearize",
+    "ntk",
     "optimize",
     "pargmax",
     "pargmin",
