@@ -25,9 +25,13 @@ from tf_pfor import registry as registry
 from tf_pfor import saved_model as saved_model
 from tf_pfor import shapes as shapes
 from tf_pfor.api.check import CheckReport, check
+from tf_pfor.api.custom_vmap import custom_vmap
+from tf_pfor.api.exchanges import all_to_all, pargmax, pargmin, psum_scatter
 from tf_pfor.api.explain import explain
 from tf_pfor.api.maps import for_loop, pfor, vectorized_map
 from tf_pfor.api.report import Report
+from tf_pfor.api.scans import associative_scan
+from tf_pfor.api.vectorize import vectorize
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.collectives import (
     all_gather,
@@ -51,7 +55,14 @@ from tf_pfor.core.errors import (
     VerificationError,
 )
 from tf_pfor.core.registry import RegisterPFor
+from tf_pfor.derivatives.curvature import (
+    conjugate_gradient,
+    fisher_vector_product,
+    gauss_newton_vector_product,
+    ntk,
+)
 from tf_pfor.derivatives.functional import hessian, hessian_diag, hvp, jacfwd, jacrev, laplacian
+from tf_pfor.derivatives.gradients import grad, value_and_grad
 from tf_pfor.derivatives.indexed_slices import BatchedIndexedSlices
 from tf_pfor.derivatives.jacobians import (
     batch_jacobian,
@@ -64,6 +75,7 @@ from tf_pfor.derivatives.per_example import (
     gradient_norms,
     per_example_gradients,
 )
+from tf_pfor.derivatives.products import jvp, linearize, vjp
 from tf_pfor.frontends.coverage import Coverage, coverage
 from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
 from tf_pfor.frontends.loops import LoopRecord, LoopReport, OptimizedFunction, optimize
@@ -102,6 +114,8 @@ __all__ = [
     "VerificationError",
     "__version__",
     "all_gather",
+    "all_to_all",
+    "associative_scan",
     "axis_index",
     "axis_size",
     "batch_jacobian",
@@ -109,12 +123,17 @@ __all__ = [
     "check",
     "clear_cache",
     "clipped_gradient_sum",
+    "conjugate_gradient",
     "coverage",
+    "custom_vmap",
     "disable_drop_in",
     "drop_in",
     "enable_drop_in",
     "explain",
+    "fisher_vector_product",
     "for_loop",
+    "gauss_newton_vector_product",
+    "grad",
     "gradient_norms",
     "hessian",
     "hessian_diag",
@@ -122,8 +141,13 @@ __all__ = [
     "jacfwd",
     "jacobian",
     "jacrev",
+    "jvp",
     "laplacian",
+    "linearize",
+    "ntk",
     "optimize",
+    "pargmax",
+    "pargmin",
     "per_example_gradients",
     "pfor",
     "pmax",
@@ -131,9 +155,13 @@ __all__ = [
     "pmin",
     "ppermute",
     "psum",
+    "psum_scatter",
     "saved_model",
     "tape_batch_jacobian",
     "tape_jacobian",
+    "value_and_grad",
+    "vectorize",
     "vectorized_map",
+    "vjp",
     "vmap",
 ]

@@ -1,4 +1,4 @@
-"""The tests that ``make test`` runs: the same ones each time, and some of each function.
+"""The tests that ``make test`` runs: the same ones each time, and some of each function."""
 
 from tests import chosen
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -27,17 +28,21 @@ from tf_pfor.core import axes, nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.values import Shape, dims
 
+Names = str | Sequence[str] | None
+"""The name of a mapped axis, several, or None for the innermost one."""
+
 _no_autograph = tf.autograph.experimental.do_not_convert
 _GRADIENT = "TfPforCollective"
 
 
 @_no_autograph
-def psum(x: Any, axis_name: str | None = None) -> Any:
-    """The sum of ``x`` over all examples of a mapped axis.
+def psum(x: Any, axis_name: Names = None) -> Any:
+    """The sum of ``x`` over all examples of a mapped axis, or of several.
 
     Args:
       x: a nest of numeric tensors, inside a function that is mapped.
-      axis_name: the ``axis_name`` of a map around the call; None for the innermost map.
+      axis_name: the ``axis_name`` of a map around the call, or a tuple of several names; None for
+        the innermost map.
 
     Returns:
       The nest of ``x``, of the same shapes and dtypes; equal for all examples.
@@ -57,15 +62,15 @@ def psum(x: Any, axis_name: str | None = None) -> Any:
 
 
 @_no_autograph
-def pmean(x: Any, axis_name: str | None = None) -> Any:
-    """The mean of ``x`` over all examples of a mapped axis.
+def pmean(x: Any, axis_name: Names = None) -> Any:
+    """The mean of ``x`` over all examples of a mapped axis, or of several.
 
     Args:
-      x: a nest of float or complex tensors, inside a function that is mapped.
+      x: a nest of numeric tensors, inside a function that is mapped.
       axis_name: as for ``psum``.
 
     Returns:
-      The nest of ``x``, of the same shapes and dtypes.
+      The nest of ``x``, of the same shapes and dtypes; of integers it is float32, as in JAX.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -76,7 +81,7 @@ def pmean(x: Any, axis_name: str | None = None) -> Any:
 
 
 @_no_autograph
-def pmax(x: Any, axis_name: str | None = None) -> Any:
+def pmax(x: Any, axis_name: Names = None) -> Any:
     """The elementwise maximum of ``x`` over all examples of a mapped axis.
 
     Examples that share the maximum share its gradient, as in ``tf.reduce_max``.
@@ -97,7 +102,7 @@ def pmax(x: Any, axis_name: str | None = None) -> Any:
 
 
 @_no_autograph
-def pmin(x: Any, axis_name: str | None = None) -> Any:
+def pmin(x: Any, axis_name: Names = None) -> Any:
     """The elementwise minimum of ``x`` over all examples of a mapped axis: see ``pmax``.
 
     >>> import tensorflow as tf
@@ -109,53 +114,92 @@ def pmin(x: Any, axis_name: str | None = None) -> Any:
 
 
 @_no_autograph
-def all_gather(x: Any, axis_name: str | None = None, *, axis: int = 0) -> Any:
+def all_gather(x: Any, axis_name: Names = None, *, axis: int = 0, tiled: bool = False) -> Any:
     """The values of ``x`` of all examples of a mapped axis, in each of them.
 
     Args:
       x: a nest of tensors, inside a function that is mapped.
-      axis_name: as for ``psum``.
+      axis_name: as for ``psum``; the examples of several axes are in the order of a nest of loops.
       axis: the axis of the examples in the result; a negative axis counts from the end.
+      tiled: whether the tensors are joined along ``axis`` of ``x``, instead of stacked.
 
     Returns:
-      The nest of ``x``: tensors with one axis more, of the size of the mapped axis.
+      The nest of ``x``: tensors with one axis more, of the size of the mapped axis. With ``tiled``
+      the axis is that many times as long instead.
+
+    Raises:
+      ArgumentError: as for ``psum``, or if there is no such axis.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
     >>> rank = tf_pfor.vmap(lambda x: tf.reduce_sum(tf.cast(tf_pfor.all_gather(x) < x, tf.int32)))
     >>> rank(tf.constant([5., 1., 3.])).numpy().tolist()
     [2, 0, 1]
+    >>> joined = tf_pfor.vmap(lambda x: tf_pfor.all_gather(x, tiled=True), out_axes=None)
+    >>> joined(tf.constant([[1, 2], [3, 4]])).numpy().tolist()
+    [1, 2, 3, 4]
     """
-
-    def gather(tensor: tf.Tensor, over: axes.Axis) -> tf.Tensor:
-        rank = tensor.shape.rank
-        place = axis
-        if rank is not None:
-            if not -rank - 1 <= axis <= rank:
-                raise ArgumentError(
-                    f"all_gather: axis must be from {-rank - 1} to {rank} for a tensor of shape "
-                    f"{tensor.shape}, found {axis}."
-                )
-            place = axis % (rank + 1)
-        elif axis:
-            raise ArgumentError("all_gather: a tensor of unknown rank needs axis=0.")
-        shape = dims(tensor)
-        if shape is not None:
-            shape = (*shape[:place], axes.size_here(over), *shape[place:])
-        return _traced(Collective("all_gather", _name(axis_name, over), place), [tensor], shape)
-
     if isinstance(axis, bool) or not isinstance(axis, numbers.Integral):
         raise ArgumentTypeError(f"all_gather: axis must be an int, found {axis!r}.")
-    return _map("all_gather", gather, x, axis_name)
+    innermost, *others = reversed(_names(axis_name))
+
+    def gather(tensor: tf.Tensor) -> tf.Tensor:
+        place = _place(tensor, axis, tiled)
+        made = _gathered(tensor, innermost, place)
+        for name in others:
+            made = merged(_gathered(made, name, place), place)
+        return merged(made, place) if tiled else made
+
+    return map_tensors("all_gather", gather, x)
+
+
+def _place(tensor: tf.Tensor, axis: int, tiled: bool) -> int:
+    """The axis of ``all_gather``, counted from the front."""
+    rank = tensor.shape.rank
+    if rank is None:
+        if axis:
+            raise ArgumentError("all_gather: a tensor of unknown rank needs axis=0.")
+        return 0
+    count = rank if tiled else rank + 1
+    if not -count <= axis < count:
+        places = f"from {-count} to {count - 1}" if count else "of a tensor that has axes"
+        raise ArgumentError(
+            f"all_gather: axis must be {places} for a tensor of shape {tensor.shape}"
+            f"{' and tiled=True' if tiled else ''}, found {axis}."
+        )
+    return axis % count
+
+
+def _gathered(tensor: tf.Tensor, name: str | None, place: int) -> tf.Tensor:
+    over = axes.find(name, "all_gather")
+    shape = dims(tensor)
+    if shape is not None:
+        shape = (*shape[:place], axes.size_here(over), *shape[place:])
+    return _traced(Collective("all_gather", _name(name, over), place), [tensor], shape)
+
+
+def merged(x: tf.Tensor, axis: int) -> tf.Tensor:
+    """The tensor with an axis and the one behind it made one."""
+    shape = tf.shape(x)
+    size = shape[axis] * shape[axis + 1]
+    made = tf.reshape(x, tf.concat([shape[:axis], [size], shape[axis + 2 :]], 0))
+    known = dims(x)
+    if known is not None:
+        both = known[axis : axis + 2]
+        joined = None if None in both else math.prod(both)  # type: ignore[arg-type]
+        made.set_shape([*known[:axis], joined, *known[axis + 2 :]])
+    return made
 
 
 @_no_autograph
-def ppermute(x: Any, axis_name: str | None = None, perm: Sequence[tuple[int, int]] = ()) -> Any:
+def ppermute(
+    x: Any, axis_name: str | None = None, perm: Sequence[tuple[int, int]] | None = None
+) -> Any:
     """Sends ``x`` from example to example of a mapped axis of known size.
 
     Args:
       x: a nest of numeric tensors, inside a function that is mapped.
-      axis_name: as for ``psum``.
+      axis_name: the ``axis_name`` of one map; None: the innermost one.
       perm: pairs (source, destination). No two have the same source or the same destination;
         examples that are no destination get zeros.
 
@@ -168,21 +212,27 @@ def ppermute(x: Any, axis_name: str | None = None, perm: Sequence[tuple[int, int
     >>> left(tf.constant([5., 6., 7.])).numpy().tolist()
     [6.0, 7.0, 0.0]
     """
+    if perm is None:
+        raise ArgumentError(
+            "ppermute needs perm, pairs (source, destination): ppermute(x, axis_name, perm)."
+        )
     pairs = _check_perm(perm)
 
-    def permute(tensor: tf.Tensor, over: axes.Axis) -> tf.Tensor:
+    def permute(tensor: tf.Tensor) -> tf.Tensor:
         _check_numeric(tensor, "ppermute")
+        over = axes.find(axis_name, "ppermute")
         moved = Collective("ppermute", _name(axis_name, over), perm=pairs)
         return _traced(moved, [tensor], dims(tensor))
 
-    return _map("ppermute", permute, x, axis_name)
+    return map_tensors("ppermute", permute, x)
 
 
 @_no_autograph
-def axis_index(axis_name: str | None = None) -> tf.Tensor:
+def axis_index(axis_name: Names = None) -> tf.Tensor:
     """The number of this example on a mapped axis, an int32 scalar.
 
-    Works also where only some of the examples are active, and in blocks of them.
+    Works also where only some of the examples are active, and in blocks of them. Of several axes it
+    is the number in a nest of loops, the first axis outside.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -190,13 +240,21 @@ def axis_index(axis_name: str | None = None) -> tf.Tensor:
     >>> fn(tf.constant([10, 10])).numpy().tolist()
     [10, 11]
     """
-    over = axes.find(axis_name, "axis_index")
-    return _traced(Collective("axis_index", _name(axis_name, over)), [], ())
+    first, *others = _names(axis_name)
+    number = _index(first)
+    for name in others:
+        number = number * axis_size(name) + _index(name)
+    return number
+
+
+def _index(name: str | None) -> tf.Tensor:
+    over = axes.find(name, "axis_index")
+    return _traced(Collective("axis_index", _name(name, over)), [], ())
 
 
 @_no_autograph
-def axis_size(axis_name: str | None = None) -> tf.Tensor:
-    """The number of examples on a mapped axis, an int32 scalar.
+def axis_size(axis_name: Names = None) -> tf.Tensor:
+    """The number of examples on a mapped axis, an int32 scalar; of several axes the product.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -204,11 +262,26 @@ def axis_size(axis_name: str | None = None) -> tf.Tensor:
     >>> fn(tf.constant([1, 2, 3])).numpy().tolist()
     [3, 6, 9]
     """
-    over = axes.find(axis_name, "axis_size")
+    first, *others = _names(axis_name)
+    size = _count(first)
+    for name in others:
+        size *= _count(name)
+    return size
+
+
+def _count(name: str | None) -> tf.Tensor:
+    over = axes.find(name, "axis_size")
     known = axes.size_here(over)
     if known is not None:
         return tf.constant(known, tf.int32)
-    return _traced(Collective("axis_size", _name(axis_name, over)), [], ())
+    return _traced(Collective("axis_size", _name(name, over)), [], ())
+
+
+@_no_autograph
+def exchanged(x: tf.Tensor, axis_name: str | None, place: int) -> tf.Tensor:
+    """Row j of example i, along axis ``place``, becomes row i of example j."""
+    over = axes.find(axis_name, "all_to_all")
+    return _traced(Collective("all_to_all", _name(axis_name, over), place), [x], dims(x))
 
 
 # ---------------------------------------------------------------------------
@@ -216,23 +289,42 @@ def axis_size(axis_name: str | None = None) -> tf.Tensor:
 # ---------------------------------------------------------------------------
 
 
-def _each(kind: str, x: Any, axis_name: str | None) -> Any:
-    def one(tensor: tf.Tensor, over: axes.Axis) -> tf.Tensor:
+def _each(kind: str, x: Any, axis_name: Names) -> Any:
+    names = _names(axis_name)
+
+    def one(tensor: tf.Tensor) -> tf.Tensor:
         _check_numeric(tensor, kind)
-        if kind == "pmean" and not (tensor.dtype.is_floating or tensor.dtype.is_complex):
-            raise ArgumentTypeError(
-                f"pmean expects a float or complex tensor, found {tensor.dtype.name}. Cast it: "
-                "tf.cast(x, tf.float32)."
-            )
+        if kind == "pmean" and tensor.dtype.is_integer:
+            tensor = tf.cast(tensor, tf.float32)
         if kind in ("pmax", "pmin") and tensor.dtype.is_complex:
             raise ArgumentTypeError(f"{kind} expects a real tensor, found {tensor.dtype.name}.")
-        return _traced(Collective(kind, _name(axis_name, over)), [tensor], dims(tensor))
+        for name in names:
+            what = Collective(kind, _name(name, axes.find(name, kind)))
+            tensor = _traced(what, [tensor], dims(tensor))
+        return tensor
 
-    return _map(kind, one, x, axis_name)
+    for name in names:
+        axes.find(name, kind)
+    return map_tensors(kind, one, x)
 
 
-def _map(kind: str, one: Any, x: Any, axis_name: str | None) -> Any:
-    over = axes.find(axis_name, kind)
+def _names(axis_name: Names) -> list[str | None]:
+    """One axis, or several that differ."""
+    if not isinstance(axis_name, (list, tuple)):
+        return [axis_name]  # type: ignore[list-item]
+    if not axis_name or len(set(axis_name)) < len(axis_name) or None in axis_name:
+        raise ArgumentError(
+            f"axis_name must be the name of an axis, or several that differ; found {axis_name!r}."
+        )
+    return [*axis_name]
+
+
+def map_tensors(kind: str, one: Callable[[tf.Tensor], Any], x: Any) -> Any:
+    """Calls ``one`` for each leaf of a nest.
+
+    Raises:
+      ArgumentTypeError: if a leaf is no tensor.
+    """
 
     def leaf(item: Any) -> Any:
         try:
@@ -243,7 +335,7 @@ def _map(kind: str, one: Any, x: Any, axis_name: str | None) -> Any:
             ) from why
         if tensor.dtype in (tf.resource, tf.variant):
             raise ArgumentTypeError(f"{kind} expects tensors, found a {tensor.dtype.name} handle.")
-        return one(tensor, over)
+        return one(tensor)
 
     return nests.to_user(tf.nest.map_structure(leaf, nests.from_user(x)))
 
@@ -290,7 +382,7 @@ class Collective:
     Attributes:
       kind: the name of the public function.
       axis: the name or key of the mapped axis.
-      place: ``all_gather`` only: the new axis of the result.
+      place: the new axis of the result of ``all_gather``; the axis of the rows of ``all_to_all``.
       perm: ``ppermute`` only: pairs (source, destination).
     """
 
@@ -368,7 +460,7 @@ def _gradient(op: Any, upstream: Any) -> Any:
     what = Collective.of(op)
     g = tf.convert_to_tensor(upstream)
     x = op.inputs[0]
-    if what.kind in ("psum", "pmean"):
+    if what.kind in ("psum", "pmean", "all_to_all"):
         return _traced(what, [g], dims(g))
     if what.kind == "ppermute":
         back = dataclasses.replace(what, perm=tuple((b, a) for a, b in what.perm))

@@ -11,6 +11,7 @@ import dataclasses
 import enum
 import inspect
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
 
@@ -30,6 +31,24 @@ ALWAYS: Final = Stacked.ALWAYS
 
 Pattern = frozenset[str] | Stacked
 ConverterFn = Callable[..., Any]
+
+
+class FunctionRule:
+    """A rule of the user's for calls of one function graph, in place of what is in it.
+
+    It lives as long as the graph that calls the function.
+
+    Attributes:
+      convert: the rule of the call: takes a Call and the Values of its inputs. It returns the
+        Values of the outputs, or None for the ops of the function.
+    """
+
+    def __init__(self, convert: ConverterFn):
+        self.convert = convert
+
+
+FUNCTION_RULES: Final = weakref.WeakValueDictionary[str, FunctionRule]()
+"""By the name of the function."""
 
 
 class Outcome(enum.Enum):

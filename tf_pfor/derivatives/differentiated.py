@@ -40,6 +40,7 @@ class Differentiated:
         cut = max(len(args) - extra, 0)
         self.extra = args[cut:]
         self._fn, self._args, self._kwargs, self._has_aux = fn, args[:cut], kwargs, has_aux
+        self._aux: Any = None
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         for k in numbers:
             if not -cut <= k < cut:
@@ -61,7 +62,7 @@ class Differentiated:
 
     def _add(self, structure: Any, name: str) -> None:
         """Makes the leaves of an argument inputs."""
-        for x, path in _present(structure, name):
+        for x, path in present(structure, name):
             tensor = tf.identity(tf.convert_to_tensor(x))
             _check_differentiable(tensor, path, "Cast it, or leave it out of argnums.")
             self.wrt.append(tensor)
@@ -81,49 +82,38 @@ class Differentiated:
         Raises:
           ArgumentError: if it has not.
         """
-        structure = nests.from_user(structure)
-        pairs = _present(structure, name)
-        try:
-            tf.nest.assert_same_structure(self._structure, structure, check_types=False)
-        except (TypeError, ValueError):
-            pairs = []
-        found = [tf.convert_to_tensor(v) for v, _ in pairs]
-        is_like = len(found) == len(self.wrt) and all(
-            v.shape.is_compatible_with(x.shape) and not v.dtype.is_complex
-            for v, x in zip(found, self.wrt)
-        )
-        if is_like:
-            return [tf.cast(v, x.dtype) for v, x in zip(found, self.wrt)]
-        expected = _described(self._structure)
-        raise ArgumentError(
-            f"{name} must be like the argument, {expected}; found {_described(structure)}."
-        )
+        return leaves_like(self._structure, structure, name, "the argument")
 
-    def evaluate(self) -> tuple[Any, Any]:
-        """Outputs as a nest of tensors and Nones, and aux."""
+    def evaluate(self) -> Any:
+        """Outputs as a nest of tensors and Nones."""
         args = list(self._args)
         supply = iter(self.wrt)
         for k, structure in zip(self._numbers, self._chosen):
-            count = len(_present(structure, ""))
+            count = len(present(structure, ""))
             args[k] = nests.to_user(filled(structure, [next(supply) for _ in range(count)]))
         with own_constants(), differentiated():
             result = self._fn(*args, **self._kwargs)
-        aux = None
         if self._has_aux:
             if not isinstance(result, tuple) or len(result) != 2:
                 raise ArgumentError(
                     f"With has_aux=True the function must return (outputs, aux), found {result!r}."
                 )
-            result, aux = result
+            result, self._aux = result
         if result is None:
             raise ArgumentError("the function must return tensors to differentiate, found None.")
         structure = nests.from_user(result)
         leaves: list[tf.Tensor] = []
-        for x, path in _present(structure, "output"):
+        for x, path in present(structure, "output"):
             leaves.append(tf.convert_to_tensor(x))
             _check_differentiable(leaves[-1], path, "Cast it, or return it as aux.")
         refuse_constants(leaves, self.wrt)
-        return filled(structure, leaves), aux
+        return filled(structure, leaves)
+
+    def with_aux(self, *results: Any) -> Any:
+        """The results for the user, with aux behind them if the function has it."""
+        if self._has_aux:
+            return (*results, self._aux)
+        return results if len(results) > 1 else results[0]
 
     def like_arguments(self, row: Sequence[Any]) -> Any:
         """The nest of the arguments, with other leaves, as the user sees it."""
@@ -139,6 +129,35 @@ def tensors_of(structure: Any) -> list[tf.Tensor]:
     return [x for x in nests.flatten(structure) if x is not None]
 
 
+def leaves_like(structure: Any, given: Any, name: str, other: str) -> list[tf.Tensor]:
+    """The leaves of a nest that must have the structure and the shapes of another one.
+
+    Args:
+      structure: that nest, of tensors and Nones.
+      given: the nest, as the user has it.
+      name: what a user calls it.
+      other: what a user calls the other one.
+
+    Raises:
+      ArgumentError: if it is not so.
+    """
+    given = nests.from_user(given)
+    pairs = present(given, name)
+    try:
+        tf.nest.assert_same_structure(structure, given, check_types=False)
+    except (TypeError, ValueError):
+        pairs = []
+    like = [tf.convert_to_tensor(x) for x, _ in present(structure, other)]
+    found = [tf.convert_to_tensor(v) for v, _ in pairs]
+    if len(found) == len(like) and all(
+        v.shape.is_compatible_with(x.shape) and not v.dtype.is_complex for v, x in zip(found, like)
+    ):
+        return [tf.cast(v, x.dtype) for v, x in zip(found, like)]
+    raise ArgumentError(
+        f"{name} must be like {other}, {_described(structure)}; found {_described(given)}."
+    )
+
+
 def filled(structure: Any, leaves: Sequence[Any]) -> Any:
     """The nest with other leaves where there is no None."""
     supply = iter(leaves)
@@ -148,7 +167,7 @@ def filled(structure: Any, leaves: Sequence[Any]) -> Any:
 
 def check_outputs(outputs: Any, *, is_complex: bool, why: str) -> None:
     """As ``Differentiated.require``, for outputs."""
-    names = [path for _, path in _present(outputs, "output")]
+    names = [path for _, path in present(outputs, "output")]
     _check_kind(tensors_of(outputs), names, is_complex, why)
 
 
@@ -161,7 +180,7 @@ def _check_kind(
             raise ArgumentError(f"{name} has dtype {x.dtype.name}, expected a {wanted} one. {why}")
 
 
-def _present(structure: Any, name: str) -> list[tuple[Any, str]]:
+def present(structure: Any, name: str) -> list[tuple[Any, str]]:
     """The leaves that are not None, each with what a user would write."""
     leaves = tf.nest.flatten(structure)
     for x in leaves:
@@ -200,7 +219,7 @@ def compiled(
       fn: the user's function.
       argnums: which positional arguments to differentiate with respect to.
       has_aux: ``fn`` returns (outputs, aux), and so does the result.
-      compute: the derivative of a call, and its aux.
+      compute: the derivative of a call, with its aux.
       extra: how many arguments at the end are not for ``fn``.
     """
     if not callable(fn):
@@ -245,9 +264,7 @@ def _differentiate(
     args: tuple[Any, ...], kwargs: dict[str, Any], extra: int,
 ) -> Any:  # fmt: skip
     """One call of a derivative, in the graph being built."""
-    call = Differentiated(autographed(fn), args, kwargs, argnums, has_aux, extra)
-    result, aux = compute(call)
-    return (result, aux) if has_aux else result
+    return compute(Differentiated(autographed(fn), args, kwargs, argnums, has_aux, extra))
 
 
 def _checked_argnums(argnums: Any) -> Argnums:

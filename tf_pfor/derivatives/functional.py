@@ -7,14 +7,13 @@ such a function is compiled once for each signature.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor.api.maps import check_blocks
 from tf_pfor.core import nests
-from tf_pfor.core.errors import ArgumentError
 from tf_pfor.derivatives.differentiated import (
     Argnums,
     Differentiated,
@@ -24,7 +23,7 @@ from tf_pfor.derivatives.differentiated import (
     filled,
     tensors_of,
 )
-from tf_pfor.derivatives.missing_gradients import refuse_constants, refuse_nonlinear
+from tf_pfor.derivatives.passes import REAL_ONLY, gradients, pusher, scalar_output, zeros_if_none
 from tf_pfor.derivatives.pullbacks import (
     Blocks,
     gradients_of,
@@ -41,7 +40,6 @@ _REAL = (
     "with respect to the real and imaginary parts."
 )
 _HOLOMORPHIC = "holomorphic=True is for functions of complex arguments with complex outputs."
-_REAL_ONLY = "Differentiate with respect to its real and imaginary parts."
 
 
 def jacrev(
@@ -99,13 +97,13 @@ def _reverse(
 
     def compute(call: Differentiated) -> Any:
         call.require(is_complex=holomorphic, why=_HOLOMORPHIC if holomorphic else _REAL)
-        outputs, aux = call.evaluate()
+        outputs = call.evaluate()
         check_outputs(outputs, is_complex=holomorphic, why=_HOLOMORPHIC if holomorphic else real)
         found = [
             [unflattened(y, r) for r in _pull_rows(y, call.wrt, blocks, holomorphic, sparse)]
             for y in tensors_of(outputs)
         ]
-        return call.nested(outputs, found), aux
+        return call.with_aux(call.nested(outputs, found))
 
     made = compiled(fn, argnums, has_aux, compute)
     if not (has_aux or holomorphic or sparse):
@@ -148,17 +146,17 @@ def jacfwd(
 
     def compute(call: Differentiated) -> Any:
         call.require(is_complex=holomorphic, why=_HOLOMORPHIC if holomorphic else _REAL)
-        outputs, aux = call.evaluate()
+        outputs = call.evaluate()
         if holomorphic:
             check_outputs(outputs, is_complex=True, why=_HOLOMORPHIC)
         leaves = tensors_of(outputs)
         jacobians: list[list[tf.Tensor]] = [[] for _ in leaves]
         for x in call.wrt:
-            push = _pusher(leaves, x)
-            columns = map_units(x, lambda seed, push=push: push(seed), blocks)
+            push = pusher(leaves, [x])
+            columns = map_units(x, lambda seed, push=push: push([seed]), blocks)
             for found, column, y in zip(jacobians, columns, leaves):
                 found.append(_turned(column, y, x))
-        return call.nested(outputs, jacobians), aux
+        return call.with_aux(call.nested(outputs, jacobians))
 
     made = compiled(fn, argnums, has_aux, compute)
     if not (has_aux or holomorphic):
@@ -228,11 +226,11 @@ def hvp(fn: Fn, argnums: Argnums = 0, has_aux: bool = False) -> Fn:
 
 def _product(call: Differentiated) -> Any:
     """A hessian times the last argument. (One function, so that calls share their trace.)"""
-    call.require(is_complex=False, why=_REAL_ONLY)
+    call.require(is_complex=False, why=REAL_ONLY)
     vector = call.like_the_arguments(call.extra[0], "the vector of hvp")
-    outputs, aux = call.evaluate()
-    grads = _gradients(_scalar_output(outputs), call.wrt)
-    return call.like_arguments(_hessian_rows(grads, call.wrt, vector)), aux
+    outputs = call.evaluate()
+    grads = gradients(scalar_output(outputs, "hvp", "hessian"), call.wrt)
+    return call.with_aux(call.like_arguments(_hessian_rows(grads, call.wrt, vector)))
 
 
 def hessian_diag(
@@ -265,12 +263,12 @@ def hessian_diag(
     blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
 
     def compute(call: Differentiated) -> Any:
-        call.require(is_complex=False, why=_REAL_ONLY)
-        outputs, aux = call.evaluate()
+        call.require(is_complex=False, why=REAL_ONLY)
+        outputs = call.evaluate()
         found = [
             [_reshaped(_second(y, x, blocks), y, x) for x in call.wrt] for y in tensors_of(outputs)
         ]
-        return call.nested(outputs, found), aux
+        return call.with_aux(call.nested(outputs, found))
 
     return compiled(fn, argnums, has_aux, compute)
 
@@ -304,35 +302,20 @@ def laplacian(
     blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
 
     def compute(call: Differentiated) -> Any:
-        call.require(is_complex=False, why=_REAL_ONLY)
-        outputs, aux = call.evaluate()
+        call.require(is_complex=False, why=REAL_ONLY)
+        outputs = call.evaluate()
         sums: list[tf.Tensor] = []
         for y in tensors_of(outputs):
             parts = [tf.reduce_sum(_second(y, x, blocks), 1) for x in call.wrt]
             sums.append(_reshaped(tf.add_n(parts), y) if parts else tf.zeros_like(y))
-        return nests.to_user(filled(outputs, sums)), aux
+        return call.with_aux(nests.to_user(filled(outputs, sums)))
 
     return compiled(fn, argnums, has_aux, compute)
-
-
-def _scalar_output(outputs: Any) -> tf.Tensor:
-    leaves = tensors_of(outputs)
-    if len(leaves) != 1 or leaves[0].shape.rank not in (0, None):
-        raise ArgumentError(
-            "hvp needs a function that returns one scalar, found "
-            f"{[str(x.shape) for x in leaves]}. Reduce it, or use hessian."
-        )
-    check_outputs(outputs, is_complex=False, why="Return its real or its imaginary part.")
-    return leaves[0]
 
 
 # ---------------------------------------------------------------------------
 # Rows and columns
 # ---------------------------------------------------------------------------
-
-
-def _zeros_if_none(grads: Sequence[Any], like: Sequence[tf.Tensor]) -> list[Any]:
-    return [tf.zeros_like(x) if g is None else g for g, x in zip(grads, like)]
 
 
 def _pull_rows(
@@ -341,7 +324,7 @@ def _pull_rows(
     """For each x: [size of y, ...x]."""
 
     def pull(seed: tf.Tensor) -> list[Any]:
-        grads = _zeros_if_none(gradients_of(y, wrt, seed), wrt)
+        grads = zeros_if_none(gradients_of(y, wrt, seed), wrt)
         return [_conjugate(g) for g in grads] if holomorphic else grads
 
     return rows_of(y, pull, blocks, tables=wrt if sparse else ())
@@ -354,43 +337,18 @@ def _conjugate(gradient: Any) -> Any:
     return tf.math.conj(gradient)
 
 
-def _pusher(ys: list[tf.Tensor], x: tf.Tensor) -> Callable[[tf.Tensor], list[tf.Tensor]]:
-    """From a tangent of ``x`` to the tangents of ``ys``, by double backward."""
-    cotangents = [tf.ones_like(y) for y in ys]
-    pulled = gradients_of(ys, x, cotangents)[0]
-    if pulled is None:
-        return lambda tangent: [tf.zeros_like(y) for y in ys]
-    pulled = tf.convert_to_tensor(pulled)
-    refuse_constants([pulled], cotangents)
-
-    def push(tangent: tf.Tensor) -> list[tf.Tensor]:
-        found = gradients_of(pulled, cotangents, tangent)
-        with pulled.graph.as_default():  # where none has a derivative, TensorFlow has said so
-            refuse_nonlinear([pulled], cotangents)
-        return [tf.convert_to_tensor(g) for g in _zeros_if_none(found, ys)]
-
-    return push
-
-
-def _gradients(value: tf.Tensor, wrt: list[tf.Tensor]) -> list[tf.Tensor]:
-    """The gradients of a scalar, which can be differentiated again."""
-    grads = [tf.convert_to_tensor(g) for g in _zeros_if_none(gradients_of(value, wrt), wrt)]
-    refuse_constants(grads, wrt)
-    return grads
-
-
 def _hessian_rows(
     grads: list[tf.Tensor], wrt: list[tf.Tensor], vector: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
     """H v of a scalar: the gradient of (gradient . v)."""
     found = gradients_of(grads, wrt, list(vector))
-    return [tf.convert_to_tensor(g) for g in _zeros_if_none(found, wrt)]
+    return [tf.convert_to_tensor(g) for g in zeros_if_none(found, wrt)]
 
 
 def _second(y: tf.Tensor, x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
     """d2 y / d x_k^2 for each k: [size of y, size of x]."""
     if y.shape.rank == 0 and not y.dtype.is_complex:
-        grads = _gradients(y, [x])
+        grads = gradients(y, [x])
 
         def of_scalar(seed: tf.Tensor) -> tf.Tensor:
             (row,) = _hessian_rows(grads, [x], [seed])
@@ -398,11 +356,11 @@ def _second(y: tf.Tensor, x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
 
         diagonal: Any = map_units(x, of_scalar, blocks)
     else:
-        push = _pusher([y], x)
+        push = pusher([y], [x])
 
         def of_tensor(seed: tf.Tensor) -> tf.Tensor:
-            (tangent,) = push(seed)
-            (second,) = _pusher([tangent], x)(seed)
+            (tangent,) = push([seed])
+            (second,) = pusher([tangent], [x])([seed])
             return second
 
         diagonal = map_units(x, of_tensor, blocks)

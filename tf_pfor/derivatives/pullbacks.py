@@ -170,8 +170,19 @@ def gradients_of(ys: Any, xs: Any, seeds: Any = None) -> list[Any]:
     Raises:
       ArgumentError: if TensorFlow says that it has no gradient of an op.
     """
-    try:
+    with refused_if_missing():
         return tf.gradients(ys, xs, grad_ys=seeds)
+
+
+@contextlib.contextmanager
+def refused_if_missing() -> Generator[None]:
+    """Makes TensorFlow's error about an op without a gradient one that says what to do.
+
+    Raises:
+      ArgumentError: in place of it.
+    """
+    try:
+        yield
     except (LookupError, NotImplementedError) as why:
         if type(why) not in (LookupError, NotImplementedError):  # KeyError: not TensorFlow's
             raise

@@ -45,6 +45,8 @@ def convert(call: Call, args: list[Value]) -> Value:
         return _permuted(call, call.stacked(x), what)
     if what.kind == "all_gather":
         return _gathered(call, call.stacked(x), what.place)
+    if what.kind == "all_to_all":
+        return _exchanged(call, call.stacked(x), what.place)
     if x.is_stacked:
         made = call.emit(_REDUCTIONS[what.kind], x.tensor, np.int32(0))
         return call.like(made, Unstacked)
@@ -89,6 +91,26 @@ def _gathered(call: Call, x: tf.Tensor, place: int) -> Value:
         perm = [*range(1, place + 1), 0, *range(place + 1, len(x.shape))]
         x = call.emit("Transpose", x, np.asarray(perm, np.int32))
     return call.like(x, Unstacked)
+
+
+def _exchanged(call: Call, x: tf.Tensor, place: int) -> Any:
+    """[n] + s, of which axis ``place`` has n rows as well: both axes change places."""
+    n, rows = call.loop.static_length, x.shape[place + 1]
+    if n is None or rows is None:  # checked when it runs
+        shape = call.emit("Shape", x)
+        ends = [
+            call.emit("GatherV2", shape, np.arange(0, place + 1), np.int32(0)),
+            call.emit("Reshape", call.loop.length_tensor, np.asarray([1], np.int32)),
+            call.emit("GatherV2", shape, np.arange(place + 2, len(x.shape)), np.int32(0)),
+        ]
+        x = call.emit("Reshape", x, call.emit("ConcatV2", ends, np.int32(0)))
+    elif n != rows:
+        raise Refused(
+            f"all_to_all needs as many rows along its axis as there are examples, {n}; found {rows}"
+        )
+    perm = np.arange(len(x.shape), dtype=np.int32)
+    perm[[0, place + 1]] = perm[[place + 1, 0]]
+    return call.emit("Transpose", x, perm)
 
 
 def _permuted(call: Call, x: tf.Tensor, what: Collective) -> Any:

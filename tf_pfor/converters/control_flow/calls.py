@@ -10,7 +10,7 @@ from tf_pfor import _tf
 from tf_pfor.converters.analysis._wrong_shapes import refuse_wrong_shapes
 from tf_pfor.converters.control_flow import _collectives
 from tf_pfor.core.call import Call
-from tf_pfor.core.registry import ALWAYS, RegisterPFor
+from tf_pfor.core.registry import ALWAYS, FUNCTION_RULES, RegisterPFor
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged_rules import takes_ragged
 
@@ -27,7 +27,12 @@ def call_of_function(call: Call, args: list[Value]) -> Any:
         return _collectives.convert(call, args)
     if call.is_row_loop:
         return call.loop_again(args)
-    name = _implementation(call, call.attr("f").name)
+    name = call.attr("f").name
+    rule = FUNCTION_RULES.get(name)
+    found = rule and rule.convert(call, args)
+    if found is not None:
+        return found
+    name = _implementation(call, name)
     refuse_wrong_shapes(call, name)
     return call.convert_function(name, args, outputs=len(call.op.outputs))
 
