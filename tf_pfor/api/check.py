@@ -13,6 +13,7 @@ from tf_pfor import _tf
 from tf_pfor.api import composites
 from tf_pfor.api.explain import arguments
 from tf_pfor.api.inputs import Element, bound_walker
+from tf_pfor.api.saved_state import saved
 from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.conversion import Failed
 from tf_pfor.core.emit import Dim
@@ -104,8 +105,8 @@ def check(
     """Runs ``fn`` in a loop and vectorized, and prints the first op and line that differ.
 
     Every tensor that ``fn`` makes for one row is compared with the same row of what it became, in
-    functions that ``fn`` calls too; of a conditional or a while loop the results are. Variables are
-    as before when it returns. Lookup tables keep what ``fn`` inserts or removes.
+    functions that ``fn`` calls too; of a conditional or a while loop the results are. Variables and
+    lookup tables are as before when it returns. A table that ``fn`` only removes keys from is not.
 
     Args:
       fn: the body of a ``pfor``, or a function of one row.
@@ -162,14 +163,13 @@ class _Both:
         self.body, self.elements, self.n = body, elements, n
         self.settings, self.tolerance = settings, tolerance
         order = _in_order([*(t.op for t in body.outputs), *body.operations])
-        saved = [(v, v.read_value()) for v in self.variables]
+        restore = saved(body, self.variables)
 
         def restored(run: Callable[[], Any]) -> Any:
             try:
                 return run()
             finally:
-                for variable, value in saved:
-                    variable.assign(value)
+                restore()
 
         self.total = sum(len(o.outputs) for o in order if o.type not in ("Const", "Placeholder"))
         made = _Vectorized(body, order, elements, n, settings)
