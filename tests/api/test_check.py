@@ -174,3 +174,50 @@ def test_what_fails_in_the_vectorized_version_only_is_found(failing_atan, capsys
 def test_what_fails_in_the_loop_as_well_is_raised():
     with pytest.raises(tf.errors.InvalidArgumentError, match="= 5 is not in"):
         tf_pfor.check(lambda x: tf.gather(x, tf.cast(x[0] * 0, tf.int32) + 5), X)
+
+
+# ---------------------------------------------------------------------------
+# Lookup tables are as before
+# ---------------------------------------------------------------------------
+
+
+def _tables():
+    words = tf.lookup.experimental.MutableHashTable(tf.int64, tf.string, "?")
+    words.insert(tf.constant([1, 2], tf.int64), ["a", "b"])
+    points = tf.lookup.experimental.DenseHashTable(tf.int64, tf.float32, [0.0, 0.0], -1, -2)
+    points.insert(tf.constant([5, 6], tf.int64), [[1.0, 2.0], [3.0, 4.0]])
+    return words, points
+
+
+def _held(words, points):
+    """The entries of both tables, in order."""
+    keys, values = points.export()
+    kept = keys[:, 0].numpy() >= 0
+    pairs = [*zip(keys[:, 0].numpy()[kept].tolist(), values.numpy()[kept].tolist())]
+    sizes = [int(t.size()) for t in (words, points)]
+    return sorted(zip(*[x.numpy().tolist() for x in words.export()])), sorted(pairs), sizes
+
+
+def test_tables_are_as_before():
+    words, points = _tables()
+    before = _held(words, points)
+
+    @tf.function
+    def inserted(i):
+        points.insert(i, tf.ones([2]) * tf.cast(i, tf.float32))
+        return i + 1
+
+    def changed(i):
+        words.insert(i, tf.strings.as_string(i))
+        return tf.cond(i > 5, lambda: inserted(i), lambda: i)
+
+    def removed(i):
+        words.remove(i[None])
+        points.erase(i[None])
+        return points.lookup(i), words.lookup(i)
+
+    for fn in (changed, removed, changed):
+        assert tf_pfor.check(fn, tf.constant([1, 7, 6], tf.int64)).rows == 3
+        assert _held(words, points) == before
+    points.insert(tf.constant(9, tf.int64), [1.0, 1.0])  # they still work
+    assert _held(words, points)[1] == sorted([*before[1], (9, [1.0, 1.0])])

@@ -33,11 +33,18 @@ def summed(x):
     return tf.reduce_sum(x, axes, keepdims=True)
 
 
+def largest(x):
+    """The same axes, of another number in each row, read by what runs in a loop."""
+    axes = tf.raw_ops.BroadcastGradientArgs(s0=tf.shape(x), s1=tf.shape(x[:1])).r1
+    return tf.reduce_max(x, axes, keepdims=True)
+
+
 BODIES = {
     "jacobian": tf_pfor.jacrev(first_everywhere),
     "jacobian of a product": tf_pfor.jacrev(lambda x: first_everywhere(x) * x),
     "pullbacks": pullbacks,
     "sum": summed,
+    "largest": largest,
 }
 
 
@@ -47,3 +54,61 @@ def test_as_a_loop(name):
     for got, row in zip(found, ROWS):
         got = got.to_tensor() if isinstance(got, tf.RaggedTensor) else got
         np.testing.assert_allclose(got, BODIES[name](row), rtol=1e-5)
+
+
+# ---------------------------------------------------------------------------
+# Second derivatives
+# ---------------------------------------------------------------------------
+
+TWICE = {
+    "square": lambda x: tf.square(first_everywhere(x)),
+    "product": lambda x: first_everywhere(x) * x**2,
+    "mean": lambda x: tf.broadcast_to(tf.reduce_mean(x, 0, keepdims=True), tf.shape(x)) ** 3,
+    "two axes": lambda x: x[:, None] * x[None] * first_everywhere(x),
+}
+
+
+def gradient(of):
+    def one(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(of(x))
+        return tape.gradient(y, x)
+
+    return one
+
+
+def loss_of_gradient(of):
+    return lambda x: tf.reduce_sum(gradient(of)(x) ** 2)
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["", "with an empty row"])
+@pytest.mark.parametrize("name", TWICE)
+def test_two_tapes_in_the_body(name, empty):
+    rows = tf.RaggedTensor.from_row_lengths(FLAT, [2, 0, 4, 1] if empty else LENGTHS)
+    one = gradient(loss_of_gradient(TWICE[name]))
+    found = tf_pfor.vectorized_map(one, rows, warn=False)
+    for got, row in zip(found, rows, strict=True):
+        np.testing.assert_allclose(got, one(row), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_tape_in_and_one_around(name):
+    one = loss_of_gradient(TWICE[name])
+
+    def total(flat, run):
+        return tf.reduce_sum(run(ROWS.with_values(flat)) * [1.0, 2.0, 3.0, 4.0])
+
+    def mapped(rows):
+        return tf_pfor.vectorized_map(one, rows, warn=False)
+
+    found = gradient(lambda flat: total(flat, mapped))(FLAT)
+    expected = gradient(lambda flat: total(flat, lambda rows: tf.stack([*map(one, rows)])))(FLAT)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_second_derivatives_need_no_loop():
+    one = gradient(loss_of_gradient(TWICE["product"]))
+    found = tf_pfor.vectorized_map(one, ROWS, fallback="error")
+    for got, row in zip(found, ROWS, strict=True):
+        np.testing.assert_allclose(got, one(row), rtol=1e-4, atol=1e-6)

@@ -49,6 +49,18 @@ def batch_encoder(x: Any, *, of_rows: bool = False) -> Any:
     return found
 
 
+def encoder(x: Any) -> Any:
+    """The encoder that turns a composite into tensors to stack, or composites of such parts."""
+    return batch_encoder(x, of_rows=True) or _Fields()
+
+
+def is_opened(spec: Any) -> bool:
+    """Whether a component is one of a type that says what is stacked of it."""
+    plain = (tf.RaggedTensorSpec, tf.SparseTensorSpec, tf.data.DatasetSpec)
+    is_kind = isinstance(spec, (_extension_type.ExtensionTypeSpec, _type_spec.BatchableTypeSpec))
+    return is_kind and not isinstance(spec, plain) and issubclass(spec.value_type, COMPOSITE)
+
+
 def _is_by_parts(x: Any, of_rows: bool) -> bool:
     """Whether a field of a composite is a tensor, or simply its tensors; operators are checked."""
     if isinstance(x, (tf.RaggedTensor, tf.SparseTensor, tf.linalg.LinearOperator)):

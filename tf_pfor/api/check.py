@@ -13,6 +13,7 @@ from tf_pfor import _tf
 from tf_pfor.api import composites
 from tf_pfor.api.explain import arguments
 from tf_pfor.api.inputs import Element, bound_walker
+from tf_pfor.api.saved_state import saved
 from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.conversion import Failed
 from tf_pfor.core.emit import Dim
@@ -106,8 +107,8 @@ def check(
 
     ``check`` compares every tensor that ``fn`` makes for one row with the same row of the
     vectorized tensor, also in functions that ``fn`` calls. Only the results of a conditional or of
-    a while loop are compared. Variables have their old values when ``check`` returns. Lookup
-    tables keep the entries that ``fn`` inserts or removes.
+    a while loop are compared. Variables and lookup tables are as before when ``check`` returns. A
+    table that ``fn`` only removes keys from is not.
 
     Args:
       fn: the body of a ``pfor``, or a function of one row.
@@ -165,14 +166,13 @@ class _Both:
         self.body, self.elements, self.n = body, elements, n
         self.settings, self.tolerance = settings, tolerance
         order = _in_order([*(t.op for t in body.outputs), *body.operations])
-        saved = [(v, v.read_value()) for v in self.variables]
+        restore = saved(body, self.variables)
 
         def restored(run: Callable[[], Any]) -> Any:
             try:
                 return run()
             finally:
-                for variable, value in saved:
-                    variable.assign(value)
+                restore()
 
         self.total = sum(len(o.outputs) for o in order if o.type not in ("Const", "Placeholder"))
         made = _Vectorized(body, order, elements, n, settings)

@@ -419,9 +419,16 @@ class _UnevenPairs:
 
     def split(self, value: Value, loop: Loop) -> Value:
         """A value that the inner map maps over, as the pairs see it."""
-        if not isinstance(value, Ragged) or value.sizes[0] is not self.size:
+        own = value.sizes[0] if isinstance(value, Ragged) else None
+        if not isinstance(value, Ragged) or not isinstance(own, RowSizes):
             raise CannotVectorize("an inner map reads rows that are not known to be as many")
-        return _split(value, loop)
+        if own is self.size:
+            return _split(value, loop)
+        counts = [own.tensor, self.size.tensor]
+        text = "The elements of a map in a map differ in the size of axis 0. The sizes are"
+        check = tf.debugging.Assert(tf.reduce_all(tf.equal(*counts)), [text, *counts], 20)
+        with tf.control_dependencies([check]):
+            return _split(value.with_elements(tf.identity(value.tensor)), loop)
 
     def joined(self, value: Value) -> Value:
         """A result of the pairs as the result of the inner map in all outer rows."""

@@ -14,6 +14,7 @@ from tf_pfor.converters.ragged._forms import (
     constant_axes,
     from_packed,
     from_padded,
+    of_room,
     rank_of,
     row_ids,
     size_at,
@@ -25,7 +26,7 @@ from tf_pfor.converters.ragged._windows import Moved
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.packing import mask_of, masked
+from tf_pfor.layouts.packing import largest, mask_of, masked
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, size_value
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule, rule_of, source
 from tf_pfor.layouts.row_sizes import dim
@@ -34,7 +35,8 @@ from tf_pfor.layouts.row_sizes import dim
 @family_rule("reduction", of_shapes="Prod")
 def reduction(call: Call, x: Any, axis: Value) -> Any:
     """Over axes that all rows share: packed. Over others: by segments, or with the identity."""
-    del axis
+    if isinstance(axis, Ragged):
+        return _of_what_was_broadcast(call, x)
     if isinstance(x, RowShape):
         return _product_of_sizes(call, x)
     rank, keep = rank_of(x), bool(call.attr("keep_dims"))
@@ -57,6 +59,39 @@ def reduction(call: Call, x: Any, axis: Value) -> Any:
     other = _identity(call.op_type, x.dtype)
     tensor = x.in_masked_rows if other == 0 else masked(x.in_any_rows, x.sizes, other)
     return from_padded(call, _reduced(call, tensor, [a + 1 for a in axes]), left)
+
+
+def _of_what_was_broadcast(call: Call, x: Value) -> Value:
+    """A gradient by what was broadcast: added up in the rows where one element was repeated."""
+    axes, keep = call.op.inputs[1], bool(call.attr("keep_dims"))
+    is_gradient = call.op_type == "Sum" and axes.op.type == "BroadcastGradientArgs"
+    shape = call.value_of(axes.op.inputs[axes.value_index]) if is_gradient else None
+    # Without the axes that were added up, rows of the same elements may differ in rank.
+    if not isinstance(shape, RowShape) or not (keep or call.is_only_read_by(["Reshape"])):
+        raise CannotVectorize("which axes are reduced differs between iterations")
+    found = x.in_rows if isinstance(x, Ragged) else call.stacked(x)
+    missing = rank_of(x) - len(shape.sizes)
+    target: list[Any] = [1] * missing + [*shape.sizes]
+    text = "the gradient does not fit what was broadcast. Sizes"
+    for axis, size in enumerate(target):
+        own = size_at(x, axis)
+        if size is own or (isinstance(own, int) and isinstance(size, int) and own == size):
+            continue
+        total = tf.reduce_sum(found, axis + 1, keepdims=True)
+        if isinstance(size, RowSizes):
+            number = own.tensor if isinstance(own, RowSizes) else dim(found, axis + 1)
+            is_one = tf.equal(size.tensor, 1)
+            fits, sizes = is_one | tf.equal(size.tensor, number), [number, size.tensor]
+            wide = after_check(call, fits, text, sizes, with_room(found, axis + 1, 1))
+            is_one = tf.reshape(is_one, [-1, *[1] * rank_of(x)])
+            found = of_room(tf.where(is_one, total, wide), axis + 1, largest(size))
+        elif isinstance(size, int) and size == 1:
+            found = total
+        else:
+            raise CannotVectorize("the size of what was broadcast is not known")
+    if missing and not keep:
+        found, target = tf.squeeze(found, [*range(1, missing + 1)]), target[missing:]
+    return from_padded(call, found, target)
 
 
 def _product_of_sizes(call: Call, x: RowShape) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     constant_axes,
@@ -21,13 +20,13 @@ from tf_pfor.converters.ragged._forms import (
     sizes_from,
     takes_packed,
     uses_packed,
-    with_room,
 )
 from tf_pfor.converters.ragged.elementwise import elementwise
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.linear import forms
+from tf_pfor.layouts.packing import pad
 from tf_pfor.layouts.ragged import (
     Ragged,
     RowShape,
@@ -185,8 +184,6 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     target, is_exact = _without_unknown(target, own)
     if isinstance(tensor, Ragged) and same_sizes(target, own):
         return tensor
-    if isinstance(tensor, Ragged) and _may_sum(call, own, target):
-        return _summed(call, tensor, target)
     flat = tensor.tensor if isinstance(tensor, Ragged) else call.stacked(tensor)
     n: Any = call.loop.length
     if not is_exact:  # as many elements in all rows together say nothing about each
@@ -233,36 +230,6 @@ def _with_other_axes_behind(call: Call, tensor: Value, target: list[Any]) -> Val
     known = [s if isinstance(s, int) else None for s in target[count:]]
     made.set_shape([*padded.shape[: count + 1], *known])
     return from_padded(call, made, target, is_clean=True)
-
-
-def _may_sum(call: Call, own: list[Any], target: list[Any]) -> bool:
-    """Whether this gives a gradient the shape of what rows may have been broadcast from."""
-    source = call.op.inputs[0].op
-    return (
-        source.type == "Sum"
-        and source.inputs[1].op.type == "BroadcastGradientArgs"
-        and len(own) == len(target)
-        and all(
-            same_sizes([a], [b]) or (isinstance(a, RowSizes) and isinstance(b, RowSizes))
-            for a, b in zip(own, target)
-        )
-    )
-
-
-def _summed(call: Call, gradient: Ragged, target: list[Any]) -> Value:
-    """A gradient, added up in the rows where one element was repeated along an axis."""
-    found, text = gradient.in_rows, "the gradient does not fit what was broadcast. Sizes"
-    for axis, size in enumerate(target[: gradient.n_leading]):
-        own = gradient.sizes[axis]
-        if size is own or not isinstance(size, RowSizes) or not isinstance(own, RowSizes):
-            continue
-        is_one = tf.equal(size.tensor, 1)
-        fits, sizes = is_one | tf.equal(size.tensor, own.tensor), [own.tensor, size.tensor]
-        found = after_check(call, fits, text, sizes, with_room(found, axis + 1, 1))
-        rank = found.shape.rank
-        total = tf.reduce_sum(found, axis + 1, keepdims=True)
-        found = tf.where(tf.reshape(is_one, [-1, *[1] * (rank - 1)]), total, found)
-    return from_padded(call, found, target)
 
 
 def target_sizes(call: Call, shape: Value, at: int) -> list[Any]:
@@ -372,46 +339,57 @@ def _full(call: Call, sizes: list[Any], value: Value) -> Any:
 
 @ragged_rule("BroadcastGradientArgs", of_shapes=True)
 def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
-    """Along which axes two shapes were broadcast, which is the same in all rows."""
+    """Along which axes two shapes were broadcast; each row has its own where sizes do not say."""
     first, second = _numbers(call, "s0", s0), _numbers(call, "s1", s1)
     rank_ = max(len(first), len(second))
     found: tuple[list[int], list[int]] = ([], [])
+    is_known = True
     for i in range(rank_):
         a, b = (1 if i < rank_ - len(s) else s[i - rank_ + len(s)] for s in (first, second))
         if is_one(a) and (not is_one(b) or i < rank_ - len(first)):
             found[0].append(i)
         elif is_one(b) and (not is_one(a) or i < rank_ - len(second)):
             found[1].append(i)
-        elif not (a is b or (isinstance(a, int) and a == b) or _were_checked(call, a, b)):
-            raise CannotVectorize("sizes that differ between iterations are not known to agree")
+        else:
+            is_known &= a is b or (isinstance(a, int) and a == b)
+    if not is_known:
+        return [_axes_of_rows(call, first, second), _axes_of_rows(call, second, first)]
     arrays = [np.asarray(f, call.output_dtype(k).as_numpy_dtype) for k, f in enumerate(found)]
     return [Value.unstacked(call.emit.constant(a), a) for a in arrays]
 
 
-def _were_checked(call: Call, a: Any, b: Any) -> bool:
-    """Whether the broadcast itself has checked two sizes at run time.
+def _axes_of_rows(call: Call, own: list[Any], other: list[Any]) -> Value:
+    """Along which axes each row was broadcast to another one; made where a loop reads them."""
+    if not uses_packed(call):
+        raise CannotVectorize("sizes that differ between iterations are not known to agree")
+    rank_, emit, dtype = max(len(own), len(other)), call.emit, call.output_dtype()
 
-    The gradient is reshaped to the sizes of each operand, and added up where one element was
-    repeated (``_may_sum``). So axes that nobody else reads may be left out here.
-    """
-    if not (isinstance(a, RowSizes) and isinstance(b, RowSizes) and uses_packed(call)):
-        return False
-    return all(
-        _is_only(axes, "Sum", call)
-        and all(_is_only(o.outputs[0], "Reshape", call, shape) for o in _tf.consumers(axes))
-        for axes, shape in zip(call.op.outputs, call.op.inputs)
-        if _tf.consumers(axes) or call.walker.is_asked(axes)
-    )
+    def is_summed() -> tf.Tensor:
+        n: Any = call.loop.length
+        shapes = [
+            [tf.broadcast_to(s.tensor if isinstance(s, RowSizes) else s, [n]) for s in sizes]
+            for sizes in ([1] * (rank_ - len(x)) + x for x in (own, other))
+        ]
+        before = np.arange(rank_) < rank_ - len(own)
+        mine, others = (tf.stack(x, 1) for x in shapes)
+        return before | (tf.equal(mine, 1) & tf.not_equal(others, 1))
 
+    def beside(make: Callable[[], tf.Tensor]) -> Cell:
+        def made() -> tf.Tensor:
+            with emit.graph.as_default():
+                return make()
 
-def _is_only(tensor: tf.Tensor, kind: str, call: Call, second: Any = None) -> bool:
-    """Whether only ops of one kind read a tensor, some, with ``second`` as their other input."""
-    readers = _tf.consumers(tensor)
-    fits = [o.type == kind and (second is None or o.inputs[1] is second) for o in readers]
-    return bool(fits) and all(fits) and not call.walker.is_asked(tensor)
+        return Cell(None, made)
+
+    mask = beside(is_summed)
+    sizes = RowSizes(beside(lambda: tf.reduce_sum(tf.cast(mask.get(), tf.int32), 1)), rank_)
+    packed = beside(lambda: tf.cast(tf.where(mask.get())[:, 1], dtype))
+    padded = beside(lambda: pad(packed.get(), [sizes]))
+    return Ragged(packed, (None,), dtype, (sizes,), padded, origin=call.op.outputs[0])
 
 
 def _numbers(call: Call, name: str, value: Value) -> list[Any]:
+    """The sizes that a shape says."""
     if isinstance(value, RowShape):
         return list(value.sizes)
     known = call.maybe_constant(name)

@@ -32,7 +32,9 @@ def sliced_by_size(call: Call, input: Value, begin: Value, size: Value) -> Any:
         else:
             known = input.inner_shape and input.inner_shape[p]
             room: Any = tf.shape(input.tensor)[p + int(input.is_stacked)]
-            many = _checked_size(call, first, bound(size, s, p), room if known is None else known)
+            many = bound(size, s, p)
+            if not (isinstance(first, int) and isinstance(many, int)):
+                many = _checked_size(call, first, many, room if known is None else known)
             items.append(Item("range", first, first + many, 1, (b, b.plus(s, 1), 1)))
     if all(i.is_static for i in items):
         raise CannotVectorize("nothing differs between iterations")
@@ -43,8 +45,6 @@ def sliced_by_size(call: Call, input: Value, begin: Value, size: Value) -> Any:
 
 def _checked_size(call: Call, first: Any, many: Any, room: Any) -> Any:
     """The size that a tf.slice takes, which must be there; all the rest for -1."""
-    if isinstance(first, int) and isinstance(many, int):
-        return many
     many = many if isinstance(many, int) else tf.where(tf.equal(many, -1), room - first, many)
     if not uses_packed(call):
         raise CannotVectorize("a size of the row, which cannot be checked under jit_compile")
@@ -99,27 +99,25 @@ def _numbers(value: Value, known: Any) -> list[Any]:
 
 def _part(call: Call, x: Ragged, begins: list[Any], sizes: list[Any]) -> Value:
     """So many elements of a row from a place on, along each axis."""
-    fits, starts, made, shown = list[Any](), list[Any](), list[Any](), list[Any]()
+    starts, made, checked = list[Any](), list[Any](), list[Any]()
     for axis, (first, many) in enumerate(zip(begins, sizes)):
         own = size_at(x, axis)
         if own is None:
             raise CannotVectorize("the size of an axis that is sliced is not known")
         room, start = (s.tensor if isinstance(s, RowSizes) else s for s in (own, first))
-        if isinstance(many, int) and many == -1:
-            many = own if _is(first, 0) else RowSizes.of(room - start)
-        count = many.tensor if isinstance(many, RowSizes) else many
-        if not (_is(first, 0) and many is own):
-            fits.append((start >= 0) & (count >= 0) & (start + count <= room))
-            shown.append(count)
         starts.append(start)
+        if _is(many, -1):
+            many = own if _is(first, 0) else RowSizes.of(room - start)
+        if not (_is(first, 0) and many is own):
+            count = many.tensor if isinstance(many, RowSizes) else many
+            checked.append(_checked_size(call, start, count, room))
+            many = RowSizes.of(checked[-1]) if isinstance(many, RowSizes) else many
         made.append(many)
     last = max(i for i, start in enumerate(starts) if not _is_all(x, made, start, i))
     moved = Moved(call, x, made, len(made) - 1 - last)
-    text = "it reaches out of the tensor in some iterations. Its sizes are"
-    n: Any = call.loop.length
-    right = tf.reduce_all(tf.stack([tf.broadcast_to(f, tf.stack([n])) for f in fits]))
     places = [at + moved.of(start) for at, start in zip(moved.places, starts)]
-    places[0] = after_check(call, right, text, shown, places[0])
+    with tf.control_dependencies(checked):
+        places[0] = tf.identity(places[0])
     return moved.read(places)
 
 

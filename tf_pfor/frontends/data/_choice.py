@@ -17,7 +17,7 @@ from tf_pfor.core.accesses import Accesses
 from tf_pfor.core.axes import Axis, entered
 from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.errors import ArgumentError
-from tf_pfor.frontends.data._elements import arguments, may_differ
+from tf_pfor.frontends.data._elements import arguments, closed, has_opened, may_differ, with_parts
 from tf_pfor.frontends.data._results import Padding
 from tf_pfor.tracing.user_code import autographed
 
@@ -50,7 +50,9 @@ def batched_as(
       padding: the padding of results of different shapes.
       drop_remainder: as in ``Dataset.batch``.
     """
+    dataset = with_parts(dataset)
     leaves = tf.nest.flatten(dataset.element_spec)
+    is_opened = has_opened(dataset.element_spec)
     padded = None
     if padding.is_on:
         padded = padding.batched(dataset, size, drop_remainder=drop_remainder)
@@ -66,6 +68,8 @@ def batched_as(
     @tf.autograph.experimental.do_not_convert
     def as_vectorized(*components: Any) -> Any:
         batch = components if is_tuple else components[0]
+        if is_opened:
+            return closed(batch, is_batch=True)
         if padding.is_on and padded is None:
             batch = padding.of_batch(batch)
         if spec is None:

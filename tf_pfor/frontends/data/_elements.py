@@ -1,7 +1,8 @@
 """Elements of a dataset as batches, whatever their structure, and rows of a batch as elements.
 
 A dense component whose shape is not fully known may have another shape in each element. It is
-padded, and its sizes go along, so that the function of one element gets the component unpadded.
+padded, and its sizes go along, so that the function of one element gets the component unpadded. An
+extension type is batched as the tensors that its type stacks, each as a component.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tf_pfor._tf import _types
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
@@ -43,6 +45,66 @@ class Uneven(NamedTuple):
         return self.tensor[tuple(slices)]
 
 
+class _Kind:
+    """The type of a composite, as a row: a key, so that it is in the structure of an element."""
+
+    __slots__ = ("encoder", "nest", "spec")
+
+    def __init__(self, spec: Any, encoder: Any, nest: Any):
+        self.spec, self.encoder, self.nest = spec, encoder, nest
+
+
+class Opened(NamedTuple):
+    """An extension type, an operator or the like: what its type stacks, and what it is."""
+
+    parts: tuple[Any, ...]
+    known: dict[_Kind, tuple[()]]
+
+    @property
+    def kind(self) -> _Kind:
+        """The type of the composite."""
+        return next(iter(self.known))
+
+
+def has_opened(spec: Any) -> bool:
+    """Whether a component of elements is ``Opened``."""
+    found: list[Any] = []
+    nests.replaced(spec, Opened, found.append)
+    return bool(found)
+
+
+def opened(batch: Any) -> Any:
+    """A batch with what is batched by its type as its parts, each as a component of its own."""
+    return nests.replaced(
+        batch, _types.COMPOSITE, lambda x: _opened(x, tf.type_spec_from_value(x), is_batch=True)
+    )
+
+
+def _opened(x: Any, spec: Any, *, is_batch: bool = False) -> Any:
+    """A component whose spec may know more than its tensors."""
+    if not _types.is_opened(spec):
+        return x
+    encoder = _types.encoder(x)
+    parts = encoder.encode(spec, x, minimum_rank=int(is_batch))
+    leaves, specs = tf.nest.flatten(parts), tf.nest.flatten(encoder.encoding_specs(spec))
+    leaves = [_opened(y, s, is_batch=is_batch) for y, s in zip(leaves, specs, strict=True)]
+    nest = tf.nest.map_structure(lambda _: None, parts)
+    known = {_Kind(encoder.unbatch(spec) if is_batch else spec, encoder, nest): ()}
+    return Opened(tuple(leaves), known)
+
+
+def closed(nest: Any, *, is_batch: bool = False) -> Any:
+    """The inverse, of a row or of a batch."""
+
+    def of(x: Opened) -> Any:
+        encoder, spec = x.kind.encoder, x.kind.spec
+        parts = [closed(part, is_batch=is_batch) for part in x.parts]
+        spec = encoder.batch(spec, None) if is_batch else spec
+        return encoder.decode(spec, tf.nest.pack_sequence_as(x.kind.nest, parts))
+
+    return nests.replaced(nest, Opened, of)
+
+
 def arguments(element: Any) -> tuple[Any, ...]:
     """The arguments of an element in ``Dataset.map``: ``fn(*element)`` of a tuple, else one."""
     return element if type(element) is tuple else (element,)
@@ -57,11 +119,12 @@ def check_components(spec: Any) -> None:
     for leaf in tf.nest.flatten(spec):
         if _is_none(leaf):
             continue
-        if not isinstance(leaf, _COMPONENTS) or getattr(leaf, "dtype", None) == tf.variant:
+        is_taken = isinstance(leaf, _COMPONENTS) or _types.is_opened(leaf)
+        if not is_taken or getattr(leaf, "dtype", None) == tf.variant:
             raise ArgumentTypeError(
                 f"A component of the dataset's elements is a {leaf}, expected tensors, "
-                "RaggedTensors and SparseTensors. Make tensors of it first, or use "
-                "Dataset.map(fn)."
+                "RaggedTensors, SparseTensors and extension types. Make tensors of it first, or "
+                "use Dataset.map(fn)."
             )
 
 
@@ -89,6 +152,7 @@ def in_batches(
       ArgumentError: if a component of unknown rank stands beside others of unknown sizes.
     """
     check_components(dataset.element_spec)
+    dataset = with_parts(dataset)
     leaves = tf.nest.flatten(dataset.element_spec)
     uneven = [x for x in leaves if may_differ(x)]
     if not may_be_ragged or all(x.shape.rank is None for x in uneven):
@@ -110,6 +174,21 @@ def in_batches(
     if all(isinstance(x, tf.TensorSpec) or _is_none(x) for x in leaves):
         return measured.padded_batch(size, drop_remainder=drop_remainder)
     return measured.ragged_batch(size, drop_remainder).map(_padded)
+
+
+def with_parts(dataset: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
+    """The dataset with what is batched by its type as its parts."""
+    spec: Any = dataset.element_spec
+    specs = tf.nest.flatten(spec)
+    if not any(map(_types.is_opened, specs)):
+        return dataset
+
+    @tf.autograph.experimental.do_not_convert
+    def of(*element: Any) -> Any:
+        whole = element if type(spec) is tuple else element[0]
+        return tf.nest.pack_sequence_as(whole, [*map(_opened, tf.nest.flatten(whole), specs)])
+
+    return dataset.map(of)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -138,4 +217,4 @@ def _padded(*batch: Any) -> Any:
 
 def rows(batch_row: Any) -> Any:
     """The element of an iteration, as the user's function gets it."""
-    return nests.replaced(batch_row, Uneven, lambda x: x.cut)
+    return closed(nests.replaced(batch_row, Uneven, lambda x: x.cut))

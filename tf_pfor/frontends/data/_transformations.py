@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tf_pfor.core.errors import ArgumentError
-from tf_pfor.frontends.data import _choice, _results
+from tf_pfor.frontends.data import _choice, _elements, _results
 from tf_pfor.frontends.data._options import OF_BATCHES, BatchOptions, Options, Transformation, takes
 from tf_pfor.frontends.data._results import Padding
 from tf_pfor.frontends.data._vectorized import of_batch, padded
@@ -110,11 +110,16 @@ def filter_map_and_batch(
     mapped = of_batch(fn, _results.kept_and_result, options, shapes)
     kept = _kept(mapped)
 
+    def whole(batch: Any) -> Any:
+        batch = _elements.closed(batch, is_batch=True)
+        return padding.of_batch(batch) if padding.is_on else batch
+
     def vectorized(dataset: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
         made = how.mapped(how.batched(dataset, drop=how.drop_remainder and not refill), kept, fn)
         if refill:
             made = made.rebatch(how.size, how.drop_remainder)
-        return made.map(_of_element(padding.of_batch, made)) if padding.is_on else made
+        is_done = not (padding.is_on or _elements.has_opened(made.element_spec))
+        return made if is_done else made.map(_of_element(whole, made))
 
     def looped(dataset: tf.data.Dataset[Any], spec: Any) -> tf.data.Dataset[Any]:
         made = how.mapped(dataset, _in_pair(fn), fn).filter(_keep)
@@ -132,7 +137,7 @@ def _kept(mapped: Callable[..., Any]) -> Callable[..., Any]:
     @_no_autograph
     def kept(*batch: Any) -> Any:
         keep, result = mapped(*batch)
-        return _results.selected(result, keep)
+        return _results.selected(_elements.opened(result), keep)
 
     return kept
 
