@@ -113,8 +113,8 @@ def placeholder(graph: Any, spec: tf.TensorSpec, name: str) -> tf.Tensor:
     return add_op(graph, "Placeholder", [], attrs, name).outputs[0]
 
 
-class BodyGraph(FuncGraph):
-    """A FuncGraph for tracing only: it never becomes a function of the runtime's."""
+class QuickGraph(FuncGraph):
+    """A FuncGraph that never becomes a function of the runtime's: ops are created cheaply."""
 
     def as_default(self) -> Any:
         """Free where it is the default graph already, as it is for each op that is created."""
@@ -136,7 +136,6 @@ class BodyGraph(FuncGraph):
         compute_device: bool = True,
     ) -> tf.Operation:
         inputs = _in_safe_order(op_type, inputs)
-        _patience.working("tracing", _stacks.user_line)
         if (
             compute_device
             and _is_plain(self)
@@ -146,6 +145,14 @@ class BodyGraph(FuncGraph):
         return super()._create_op_internal(
             op_type, inputs, dtypes, input_types, name, attrs, op_def, compute_device
         )
+
+
+class BodyGraph(QuickGraph):
+    """A graph that the user's function is traced into."""
+
+    def _create_op_internal(self, *args: Any, **kwargs: Any) -> tf.Operation:
+        _patience.working("tracing", _stacks.user_line)
+        return super()._create_op_internal(*args, **kwargs)
 
 
 _ROWS = "_tf_pfor_rows"
@@ -168,7 +175,7 @@ def are_rows(op: tf.Operation) -> bool:
 def _creates_plainly(graph_type: type) -> bool:
     """Whether graphs of a type create ops as function graphs do."""
     own = getattr(graph_type, "_create_op_internal", None)
-    return own is FuncGraph._create_op_internal or issubclass(graph_type, BodyGraph)
+    return own is FuncGraph._create_op_internal or issubclass(graph_type, QuickGraph)
 
 
 @functools.cache
@@ -177,7 +184,7 @@ def _captures_plainly(graph_type: type) -> bool:
     own = getattr(graph_type, "capture", None)
     helper = getattr(graph_type, "_capture_helper", None)
     usual = own is FuncGraph.capture and helper is FuncGraph._capture_helper
-    return usual or issubclass(graph_type, BodyGraph)
+    return usual or issubclass(graph_type, QuickGraph)
 
 
 def _is_plain(graph: Any) -> bool:

@@ -187,6 +187,14 @@ class Emitter:
             self._constants[key] = tensor
         return tensor
 
+    def stand_in(self, dtype: tf.DType, shape: Any, like: tf.Tensor | None = None) -> tf.Tensor:
+        """A placeholder, for what is only looked at; what is known of the handle ``like`` is kept."""
+        with _graphs.depending_on_nothing(self.graph):
+            made = _graphs.placeholder(self.graph, tf.TensorSpec(shape, dtype), "stand_in")
+        if like is not None and dtype in (tf.resource, tf.variant):
+            _tf.copy_handle_data(like, made)
+        return made
+
     def type_attr(self, dtype: tf.DType) -> Any:
         """The AttrValue of a dtype, one for each."""
         found = self._types.get(dtype)

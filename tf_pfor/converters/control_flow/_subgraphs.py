@@ -8,6 +8,7 @@ see which layouts its outputs get.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _graphs
 from tf_pfor.converters.analysis._loop_graphs import source
 from tf_pfor.converters.lists._list_rows import carried_on, dense
 from tf_pfor.converters.lists._lists import stack_list, swap
@@ -42,6 +44,7 @@ from tf_pfor.core.values import (
     Stacked,
     Unstacked,
     Value,
+    as_shape,
     as_tensor_shape,
     dims,
 )
@@ -161,10 +164,10 @@ class Region:
     ) -> tuple[list[Converted], list[Value]]:
         """A conversion in a graph that is thrown away, and what the arguments were in it."""
         with tf.Graph().as_default():  # no tape and no function sees what happens here
-            scratch = _tf.FuncGraph(_tf.TRIAL)
+            scratch = _graphs.QuickGraph(_tf.TRIAL)
         with scratch.as_default():
             emit = Emitter(scratch)
-            size = tf.compat.v1.placeholder(tf.int32, []) if length is None else length
+            size = emit.stand_in(tf.int32, []) if length is None else length
             loop = Loop(size, emit, axes=self.call.loop.axes)
             emit.memo["sizes of stand-ins"] = {}
             stand_ins = [_stand_in(a, length, emit) for a in args]
@@ -303,11 +306,30 @@ def while_loop(
     """
     if not call.emit.is_trial:
         return list(tf.while_loop(cond, body, state, shape_invariants=shapes, **options))
-    made = [tf.compat.v1.placeholder(t.dtype, shape) for t, shape in zip(state, shapes)]
-    for before, after in zip(state, made):
-        if before.dtype == tf.variant:
-            _tf.copy_handle_data(before, after)
-    return made
+    return [call.emit.stand_in(t.dtype, shape, t) for t, shape in zip(state, shapes)]
+
+
+def one_of(
+    emit: Emitter, branches: Sequence[Any], choose: Any, like: Sequence[tf.TensorShape] = ()
+) -> list[tf.Tensor]:
+    """What one of some branches makes; in a trial only what it is, and no conditional is built.
+
+    Args:
+      emit: of the graph around them.
+      branches: functions that make lists of tensors.
+      choose: makes the conditional of them.
+      like: the shapes that the branch which makes nothing but zeros has besides, if there is one.
+    """
+    if not emit.is_trial:
+        return list(choose())
+    sides = [branch() for branch in branches]
+    shapes = [functools.reduce(_both, (t.shape for t in each)) for each in zip(*sides)]
+    shapes = [*map(_both, shapes, like)] if like else shapes
+    return [emit.stand_in(t.dtype, shape, t) for t, shape in zip(sides[0], shapes)]
+
+
+def _both(a: tf.TensorShape, b: tf.TensorShape) -> tf.TensorShape:
+    return a.most_specific_compatible_shape(b)
 
 
 def as_layout(call: Call, value: Value, layout: Layout) -> Value:
@@ -508,17 +530,20 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
         (own,) = _stand_in_sizes([rows.sizes], length, emit)
         rows = dataclasses.replace(rows, lengths=own.tensor, sizes=own)
     shape = full_shape(value.layout, value.inner_shape, length)
-    tensor = tf.compat.v1.placeholder(value.dtype, shape)
-    if value.dtype in (tf.resource, tf.variant):
-        _tf.copy_handle_data(value.tensor, tensor)
-    return received(tensor, value.layout, value.inner_shape, rows)
+    if dtype in (tf.resource, tf.variant):
+        made = emit.stand_in(dtype, shape, value.tensor)
+        return received(made, value.layout, value.inner_shape, rows)
+    cell = Cell(None, lambda: emit.stand_in(dtype, shape))  # most are never read
+    if value.layout is Layout.STACKED:
+        return Stacked(cell, value.inner_shape, dtype)
+    return Unstacked(cell, as_shape(shape), dtype)
 
 
 def _ragged_stand_in(value: Ragged, length: int | None, emit: Emitter) -> Value:
     """Ragged rows of which nothing is known but which sizes are the same."""
     sizes, inner = _stand_in_sizes(value.sizes, length, emit), value.inner_shape
     rest = value.tensor.shape[1:] if inner is None else inner[value.n_leading :]
-    packed = tf.compat.v1.placeholder(value.dtype, [None, *rest])
+    packed = emit.stand_in(value.dtype, [None, *rest])
     return Ragged.packed(packed, sizes, value.origin)
 
 
@@ -530,10 +555,10 @@ def _stand_in_sizes(given: Sequence[Any], length: int | None, emit: Emitter) -> 
             continue
         if id(size) not in known:
             if isinstance(size, RowSizes):
-                own = tf.compat.v1.placeholder(tf.int32, [length])
+                own = emit.stand_in(tf.int32, [length])
                 made: Any = RowSizes.of(own, size.most, size.full)
             else:
-                made = tf.compat.v1.placeholder(tf.int32, [])
+                made = emit.stand_in(tf.int32, [])
             known[id(size)] = (size, made)
         sizes.append(known[id(size)][1])
     return sizes
