@@ -26,6 +26,7 @@ from tf_pfor.converters.lists._unpacked_lists import keeps
 from tf_pfor.converters.lists._unpacked_optionals import kept_in
 from tf_pfor.core import regions
 from tf_pfor.core.call import Call
+from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop, PaddedRows
@@ -109,12 +110,29 @@ class Region:
         if tensors is None:
             wanted = range(len(self.graph.outputs)) if outputs is None else outputs
             tensors = [self.graph.outputs[i] for i in wanted]
-        left_out = [self.graph.outputs[i] for i in self.unread]
-        is_wanted = [all(t is not x for x in left_out) for t in tensors]
+        walker = self._entered(args, loop, emit, is_trial=is_trial)
+        return self._continued(walker, args, tensors, is_trial=is_trial)
+
+    def _entered(
+        self, args: Sequence[Value], loop: Loop, emit: Emitter, *, is_trial: bool
+    ) -> Conversion:
         walker = self.call.enter(loop, emit, is_trial=is_trial)
         walker.entered_by = self.call.op
         for placeholder, value in zip(self.graph.inputs, args, strict=True):
             walker.bind(placeholder, value)
+        return walker
+
+    def _continued(
+        self,
+        walker: Conversion,
+        args: Sequence[Value],
+        tensors: Sequence[tf.Tensor],
+        *,
+        is_trial: bool,
+    ) -> list[Converted]:
+        """Converts some of its tensors by a walker that has entered it."""
+        left_out = [self.graph.outputs[i] for i in self.unread]
+        is_wanted = [all(t is not x for x in left_out) for t in tensors]
         try:
             chosen = [t for t, is_read in zip(tensors, is_wanted) if is_read]
             made = iter(walker.convert(chosen, self.controls))
@@ -124,8 +142,8 @@ class Region:
             raise
         after = walker.done(self.controls)
         call = Call(self.call.op, self.call.inputs, walker)
-        values = [next(made) if is_read else nothing(emit) for is_read in is_wanted]
-        values = [_plain(v, emit, may_differ=self.may_differ) for v in values]
+        values = [next(made) if is_read else nothing(walker.emit) for is_read in is_wanted]
+        values = [_plain(v, walker.emit, may_differ=self.may_differ) for v in values]
         if not self.may_hold:
             _require_known_items(values, args)
         return [Converted(v, call, after, t) for v, t in zip(values, tensors)]
@@ -162,7 +180,21 @@ class Region:
     def _tried(
         self, args: Sequence[Value], length: int | None, tensors: Sequence[tf.Tensor]
     ) -> tuple[list[Converted], list[Value]]:
-        """A conversion in a graph that is thrown away, and what the arguments were in it."""
+        """A conversion in a graph that is thrown away, and what the arguments were in it.
+
+        What is asked for later, of inputs of the same layouts, is converted there as well.
+        """
+        key = ("trial", *self._layouts_of(args, length))
+        found = self.call.memo.pop(key, None) or self._begin_trial(args, length)
+        walker, stand_ins = found
+        with walker.emit.graph.as_default():
+            made = self._continued(walker, stand_ins, tensors, is_trial=True)
+        self.call.memo[key] = found
+        return made, stand_ins
+
+    def _begin_trial(
+        self, args: Sequence[Value], length: int | None
+    ) -> tuple[Conversion, list[Value]]:
         with tf.Graph().as_default():  # no tape and no function sees what happens here
             scratch = _graphs.QuickGraph(_tf.TRIAL)
         with scratch.as_default():
@@ -171,7 +203,12 @@ class Region:
             loop = Loop(size, emit, axes=self.call.loop.axes)
             emit.memo["sizes of stand-ins"] = {}
             stand_ins = [_stand_in(a, length, emit) for a in args]
-            return self.convert(stand_ins, loop, emit, tensors=tensors, is_trial=True), stand_ins
+            return self._entered(stand_ins, loop, emit, is_trial=True), stand_ins
+
+    def _layouts_of(self, args: Sequence[Value], length: int | None) -> tuple[Any, ...]:
+        """A key of what a trial depends on."""
+        known = tuple((a.layout, a.inner_shape, _known(a), _lists(a), _held(a)) for a in args)
+        return (self.graph, length, known, _pattern(args))
 
     def trial(
         self, args: Sequence[Value], length: int | None, outputs: Sequence[int] | None = None
@@ -179,11 +216,7 @@ class Region:
         """The layouts of the outputs; found once for these layouts of the inputs."""
         wanted = tuple(range(len(self.graph.outputs)) if outputs is None else outputs)
         args = [_for_rows(a, self.rows) for a in args]
-        key = (
-            "layouts", self.graph, length, wanted,
-            tuple((a.layout, a.inner_shape, _known(a), _lists(a), _held(a)) for a in args),
-            _pattern(args),
-        )  # fmt: skip
+        key = ("layouts", wanted, *self._layouts_of(args, length))
         found = self.call.memo.get(key)
         if found is None:
             made, given = self._tried(args, length, [self.graph.outputs[i] for i in wanted])
