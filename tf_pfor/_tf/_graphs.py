@@ -19,6 +19,9 @@ from tf_pfor import _tf
 from tf_pfor._tf import AttrValue, FuncGraph, _patience, _stacks
 
 _CONTROL_FLOW = ("Case", "If", "StatelessCase", "StatelessIf", "StatelessWhile", "While")
+# What is made each time that it is asked for, also of the same tensor.
+_OWN = ("DeepCopy", "Identity", "IdentityN", "PlaceholderWithDefault")
+_SMALL = 1024  # bytes of a constant of which there is one
 _NAME = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
 
 
@@ -145,6 +148,70 @@ class QuickGraph(FuncGraph):
         return super()._create_op_internal(
             op_type, inputs, dtypes, input_types, name, attrs, op_def, compute_device
         )
+
+
+@contextlib.contextmanager
+def quickly(graph: Any) -> Generator[None]:
+    """In the block, TensorFlow's own functions add ops to a function graph as ``add_op`` does.
+
+    Constants, and integers and masks that are made of the same in the same way, are made once.
+    """
+    kind, is_begun = type(graph), isinstance(graph._create_op_internal, functools.partial)
+    if is_begun or kind is BodyGraph or not _creates_plainly(kind):
+        yield
+        return
+    if not hasattr(graph, "_tf_pfor_once"):
+        graph._tf_pfor_once = {}  # by their keys, with the inputs, whose ids these have
+    graph._create_op_internal = functools.partial(_create_once, graph)
+    try:
+        yield
+    finally:
+        del graph._create_op_internal
+
+
+def _create_once(
+    graph: Any,
+    op_type: str,
+    inputs: Any,
+    dtypes: Any = None,
+    input_types: Any = None,
+    name: str | None = None,
+    attrs: Any = None,
+    op_def: Any = None,
+    compute_device: bool = True,
+) -> tf.Operation:
+    attrs = attrs or {}
+    if not (compute_device and _is_plain(graph)) or any(t._is_ref_dtype for t in input_types or ()):
+        return type(graph)._create_op_internal(
+            graph, op_type, inputs, dtypes, input_types, name, attrs, op_def, compute_device
+        )
+    inputs = _in_safe_order(op_type, inputs)
+    key = key_of(graph, op_type, inputs, attrs)
+    known = graph._tf_pfor_once
+    if key not in known:
+        made = _add(graph, op_type, [capture(graph, t) for t in inputs], attrs, name)
+        if key is None or not may_share(made):
+            return made
+        known[key] = (made, inputs)
+    return known[key][0]
+
+
+def key_of(graph: Any, op_type: str, inputs: Sequence[tf.Tensor], attrs: dict[str, Any]) -> Any:
+    """What ops have in common that make the same; None if each is to make its own."""
+    schema = _tf.schema(op_type)
+    if schema is None or schema.is_stateful or op_type in _OWN:
+        return None
+    if not inputs and (op_type != "Const" or attrs["value"].ByteSize() > _SMALL):
+        return None
+    if graph._control_dependencies_stack or graph._device_function_stack:
+        return None
+    return (op_type, *map(id, inputs), *((k, v.SerializeToString()) for k, v in attrs.items()))
+
+
+def may_share(op: tf.Operation) -> bool:
+    """Whether all who want what an op makes may have it from one: integers, masks, constants."""
+    is_index = [t.dtype.is_integer or t.dtype.is_bool for t in op.outputs]
+    return op.type == "Const" or (bool(is_index) and all(is_index))
 
 
 class BodyGraph(QuickGraph):

@@ -42,9 +42,6 @@ PLAIN = {
 }  # fmt: skip
 """Quantized numbers as plain ones: most kernels that only move elements do not take the former."""
 
-# What is emitted each time that it is asked for, also of the same tensor.
-_OWN = ("DeepCopy", "Identity", "IdentityN", "PlaceholderWithDefault")
-
 _FOLDED = 64  # elements of an input of what is computed here
 _SALT: contextvars.ContextVar[int] = contextvars.ContextVar("tf_pfor_salt", default=0)
 
@@ -124,36 +121,18 @@ class Emitter:
                 flat.append(tensor)
                 if arg.type_attr:
                     protos[arg.type_attr] = self.type_attr(tensor.dtype)
-        key = self._key_of(schema, op_type, flat, attrs)
-        if key in self._once:
-            operation = self._once[key][0]
-            self.operations.append(operation)
-        else:
-            for k, value in attrs.items():
-                protos[k] = _tf.attr_value(schema.attr_types[k], value)
+        for key, value in attrs.items():
+            protos[key] = _tf.attr_value(schema.attr_types[key], value)
+        known = None if name else _graphs.key_of(self.graph, op_type, flat, protos)
+        if known not in self._once:
             operation = self.create(op_type, flat, protos, name)
-            if key is not None and all(map(_is_index, operation.outputs)):
-                self._once[key] = (operation, flat)
+            if known is not None and _graphs.may_share(operation):
+                self._once[known] = (operation, flat)
+        else:
+            operation = self._once[known][0]
+            self.operations.append(operation)
         outputs = operation.outputs
         return outputs[0] if len(outputs) == 1 else list(outputs)
-
-    def _key_of(
-        self, schema: Any, op_type: str, flat: list[tf.Tensor], attrs: dict[str, Any]
-    ) -> Any:
-        """What calls have in common that emit the same; None if each is to emit its own.
-
-        Of those that make integers or masks, as of rows and of sizes, one is emitted.
-        """
-        graph = self.graph
-        is_own = schema.is_stateful or op_type in _OWN or not flat
-        if is_own or graph._control_dependencies_stack or graph._device_function_stack:
-            return None
-        key = (op_type, *map(id, flat), *attrs.items())
-        try:
-            hash(key)
-        except TypeError:  # a list
-            return None
-        return key
 
     def create(
         self, op_type: str, flat: list[tf.Tensor], protos: dict[str, Any], name: str | None = None
@@ -320,10 +299,6 @@ class Emitter:
                 unknown = self.dim(tensor, found.index(None))
                 return self.reshape(tensor, [unknown if d is None else d for d in shape])
         return self._reshape(tensor, [-1 if d is None else d for d in shape])
-
-
-def _is_index(tensor: tf.Tensor) -> bool:
-    return tensor.dtype.is_integer or tensor.dtype.is_bool
 
 
 def folded(op: tf.Operation, values: Sequence[Value]) -> np.ndarray | None:
