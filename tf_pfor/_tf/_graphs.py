@@ -19,6 +19,9 @@ from tf_pfor import _tf
 from tf_pfor._tf import AttrValue, FuncGraph, _patience, _stacks
 
 _CONTROL_FLOW = ("Case", "If", "StatelessCase", "StatelessIf", "StatelessWhile", "While")
+# What is made each time that it is asked for, also of the same tensor.
+_OWN = ("DeepCopy", "Identity", "IdentityN", "PlaceholderWithDefault")
+_SMALL = 1024  # bytes of a constant of which there is one
 _NAME = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
 
 
@@ -113,8 +116,8 @@ def placeholder(graph: Any, spec: tf.TensorSpec, name: str) -> tf.Tensor:
     return add_op(graph, "Placeholder", [], attrs, name).outputs[0]
 
 
-class BodyGraph(FuncGraph):
-    """A FuncGraph for tracing only: it never becomes a function of the runtime's."""
+class QuickGraph(FuncGraph):
+    """A FuncGraph that never becomes a function of the runtime's: ops are created cheaply."""
 
     def as_default(self) -> Any:
         """Free where it is the default graph already, as it is for each op that is created."""
@@ -136,7 +139,6 @@ class BodyGraph(FuncGraph):
         compute_device: bool = True,
     ) -> tf.Operation:
         inputs = _in_safe_order(op_type, inputs)
-        _patience.working("tracing", _stacks.user_line)
         if (
             compute_device
             and _is_plain(self)
@@ -146,6 +148,78 @@ class BodyGraph(FuncGraph):
         return super()._create_op_internal(
             op_type, inputs, dtypes, input_types, name, attrs, op_def, compute_device
         )
+
+
+@contextlib.contextmanager
+def quickly(graph: Any) -> Generator[None]:
+    """In the block, TensorFlow's own functions add ops to a function graph as ``add_op`` does.
+
+    Constants, and integers and masks that are made of the same in the same way, are made once.
+    """
+    kind, is_begun = type(graph), isinstance(graph._create_op_internal, functools.partial)
+    if is_begun or kind is BodyGraph or not _creates_plainly(kind):
+        yield
+        return
+    if not hasattr(graph, "_tf_pfor_once"):
+        graph._tf_pfor_once = {}  # by their keys, with the inputs, whose ids these have
+    graph._create_op_internal = functools.partial(_create_once, graph)
+    try:
+        yield
+    finally:
+        del graph._create_op_internal
+
+
+def _create_once(
+    graph: Any,
+    op_type: str,
+    inputs: Any,
+    dtypes: Any = None,
+    input_types: Any = None,
+    name: str | None = None,
+    attrs: Any = None,
+    op_def: Any = None,
+    compute_device: bool = True,
+) -> tf.Operation:
+    attrs = attrs or {}
+    if not (compute_device and _is_plain(graph)) or any(t._is_ref_dtype for t in input_types or ()):
+        return type(graph)._create_op_internal(
+            graph, op_type, inputs, dtypes, input_types, name, attrs, op_def, compute_device
+        )
+    inputs = _in_safe_order(op_type, inputs)
+    key = key_of(graph, op_type, inputs, attrs)
+    known = graph._tf_pfor_once
+    if key not in known:
+        made = _add(graph, op_type, [capture(graph, t) for t in inputs], attrs, name)
+        if key is None or not may_share(made):
+            return made
+        known[key] = (made, inputs)
+    return known[key][0]
+
+
+def key_of(graph: Any, op_type: str, inputs: Sequence[tf.Tensor], attrs: dict[str, Any]) -> Any:
+    """A key that ops with equal results share; None if each op must make its result."""
+    schema = _tf.schema(op_type)
+    if schema is None or schema.is_stateful or op_type in _OWN:
+        return None
+    if not inputs and (op_type != "Const" or attrs["value"].ByteSize() > _SMALL):
+        return None
+    if graph._control_dependencies_stack or graph._device_function_stack:
+        return None
+    return (op_type, *map(id, inputs), *((k, v.SerializeToString()) for k, v in attrs.items()))
+
+
+def may_share(op: tf.Operation) -> bool:
+    """Whether all readers may share the result of one op: integers, masks and constants."""
+    is_index = [t.dtype.is_integer or t.dtype.is_bool for t in op.outputs]
+    return op.type == "Const" or (bool(is_index) and all(is_index))
+
+
+class BodyGraph(QuickGraph):
+    """A graph that the user's function is traced into."""
+
+    def _create_op_internal(self, *args: Any, **kwargs: Any) -> tf.Operation:
+        _patience.working("tracing", _stacks.user_line)
+        return super()._create_op_internal(*args, **kwargs)
 
 
 _ROWS = "_tf_pfor_rows"
@@ -168,7 +242,7 @@ def are_rows(op: tf.Operation) -> bool:
 def _creates_plainly(graph_type: type) -> bool:
     """Whether graphs of a type create ops as function graphs do."""
     own = getattr(graph_type, "_create_op_internal", None)
-    return own is FuncGraph._create_op_internal or issubclass(graph_type, BodyGraph)
+    return own is FuncGraph._create_op_internal or issubclass(graph_type, QuickGraph)
 
 
 @functools.cache
@@ -177,7 +251,7 @@ def _captures_plainly(graph_type: type) -> bool:
     own = getattr(graph_type, "capture", None)
     helper = getattr(graph_type, "_capture_helper", None)
     usual = own is FuncGraph.capture and helper is FuncGraph._capture_helper
-    return usual or issubclass(graph_type, BodyGraph)
+    return usual or issubclass(graph_type, QuickGraph)
 
 
 def _is_plain(graph: Any) -> bool:

@@ -86,6 +86,7 @@ class Emitter:
         self._types: dict[tf.DType, Any] = {}
         self.memo: dict[Any, Any] = {}  # what converters emit once; keys must keep ids alive
         self._reshaped: dict[Any, tuple[Any, tf.Tensor]] = {}
+        self._once: dict[Any, tuple[tf.Operation, Any]] = {}  # with their inputs, whose ids it has
 
     def __call__(self, op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> Any:
         """Emits one op and returns its output: a tensor, or a list if it has not exactly one.
@@ -122,7 +123,14 @@ class Emitter:
                     protos[arg.type_attr] = self.type_attr(tensor.dtype)
         for key, value in attrs.items():
             protos[key] = _tf.attr_value(schema.attr_types[key], value)
-        operation = self.create(op_type, flat, protos, name)
+        known = None if name else _graphs.key_of(self.graph, op_type, flat, protos)
+        if known not in self._once:
+            operation = self.create(op_type, flat, protos, name)
+            if known is not None and _graphs.may_share(operation):
+                self._once[known] = (operation, flat)
+        else:
+            operation = self._once[known][0]
+            self.operations.append(operation)
         outputs = operation.outputs
         return outputs[0] if len(outputs) == 1 else list(outputs)
 
@@ -186,6 +194,14 @@ class Emitter:
         if key is not None:
             self._constants[key] = tensor
         return tensor
+
+    def stand_in(self, dtype: tf.DType, shape: Any, like: tf.Tensor | None = None) -> tf.Tensor:
+        """A placeholder for a trial; what is known of the handle ``like`` is kept."""
+        with _graphs.depending_on_nothing(self.graph):
+            made = _graphs.placeholder(self.graph, tf.TensorSpec(shape, dtype), "stand_in")
+        if like is not None and dtype in (tf.resource, tf.variant):
+            _tf.copy_handle_data(like, made)
+        return made
 
     def type_attr(self, dtype: tf.DType) -> Any:
         """The AttrValue of a dtype, one for each."""

@@ -360,7 +360,7 @@ def _fits(op: tf.Operation, joined: dict[tf.Operation, None], walker: Conversion
 def shapes_for(graph: Any, shapes: Sequence[tf.TensorShape]) -> list[Shape]:
     """The static shapes of the outputs of a function for inputs of these; None where they clash."""
     with tf.Graph().as_default():
-        scratch = _tf.FuncGraph("shapes")
+        scratch = _graphs.QuickGraph("shapes")
     with scratch.as_default():
         inputs = [
             tf.compat.v1.placeholder(t.dtype, s) for t, s in zip(graph.inputs, shapes, strict=True)

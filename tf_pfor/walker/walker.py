@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf import _stacks
+from tf_pfor._tf import _graphs, _stacks
 from tf_pfor.core import matching, ranges, regions
 from tf_pfor.core.accesses import changes_what_it_reads
 from tf_pfor.core.call import Call
@@ -90,7 +90,8 @@ class Walker:
         self._reopen(tensors)
         self._asked = (*self._asked, *tensors)
         self._roots = (*self._roots, *(t.op for t in tensors), *operations)
-        self.visit([*(t.op for t in tensors), *operations])
+        with _graphs.quickly(self.emit.graph):
+            self.visit([*(t.op for t in tensors), *operations])
         self._check_told(tensors)
         if self.failed(operations):
             raise Failed

@@ -95,7 +95,7 @@ def on_some_rows(
     like += [known_lengths(outputs.threads.lists[k]) for k in growing]
     like += [tf.TensorShape([None])] * len(outputs.lists)
     dtypes += [tf.int32] * (len(like) - len(dtypes))
-    return run_if_any(flag, run, like, dtypes, [region])
+    return run_if_any(emit, flag, run, like, dtypes, [region])
 
 
 def on_all_rows(
@@ -126,7 +126,8 @@ def on_all_rows(
         given = zeros(call, dtype, shape) if is_list else full_shape(Layout.STACKED, shape, lead)
         like.append(given)
         dtypes.append(dtype)
-    return run_if_any(flag, run, like, dtypes, [region], call.emit.dim(rows.rows, 0))
+    lead = call.emit.dim(rows.rows, 0)
+    return run_if_any(call.emit, flag, run, like, dtypes, [region], lead)
 
 
 def _tensors(made: Sequence[Converted], outputs: Outputs, *, may_differ: bool) -> list[tf.Tensor]:

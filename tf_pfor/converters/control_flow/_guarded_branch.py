@@ -8,11 +8,13 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.converters.control_flow._subgraphs import Region
+from tf_pfor.converters.control_flow._subgraphs import Region, one_of
 from tf_pfor.converters.lists._optional_values import list_of
+from tf_pfor.core.emit import Emitter
 
 
 def run_if_any(
+    emit: Emitter,
     flag: tf.Tensor,
     run: Any,
     like: Sequence[Any],
@@ -23,6 +25,7 @@ def run_if_any(
     """``run()`` if ``flag``, else zeros: a side without rows costs nothing and cannot fail.
 
     Args:
+      emit: adds ops to the graph.
       flag: a bool scalar.
       run: makes the list of tensors.
       like: the static shape of the zeros for each tensor; an unknown dimension becomes 0. A tensor
@@ -45,12 +48,26 @@ def run_if_any(
     if is_by_loop(lead, regions):
         made = run_once(flag, run, nothing())
     else:
-        made = tf.cond(flag, lambda: [*run(), tf.constant(0)], lambda: [*nothing(), tf.constant(0)])
-        made = made[:-1]
+        made = one_of(
+            emit,
+            [run],
+            lambda: tf.cond(
+                flag, lambda: [*run(), tf.constant(0)], lambda: [*nothing(), tf.constant(0)]
+            )[:-1],
+            [_shape_of_nothing(x, lead) for x in like],
+        )
     for tensor, shape in zip(made, like):
         if isinstance(shape, tf.TensorShape) and shape.rank is not None:
             tensor.set_shape(tensor.shape.merge_with(shape) if shape.rank else shape)
     return made
+
+
+def _shape_of_nothing(like: Any, lead: Any) -> tf.TensorShape:
+    """The static shape that ``like`` has in a side without rows."""
+    if like is None or isinstance(like, tf.Tensor):
+        return tf.TensorShape([]) if like is None else like.shape
+    first = lead if isinstance(lead, int) else None
+    return tf.TensorShape([(0 if i else first) if d is None else d for i, d in enumerate(like)])
 
 
 def is_by_loop(rows: Any, regions: Sequence[Region]) -> bool:

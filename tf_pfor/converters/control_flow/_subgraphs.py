@@ -8,6 +8,7 @@ see the layouts of its outputs.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf import _graphs
 from tf_pfor.converters.analysis._loop_graphs import source
 from tf_pfor.converters.lists._list_rows import carried_on, dense
 from tf_pfor.converters.lists._lists import stack_list, swap
@@ -24,6 +26,7 @@ from tf_pfor.converters.lists._unpacked_lists import keeps
 from tf_pfor.converters.lists._unpacked_optionals import kept_in
 from tf_pfor.core import regions
 from tf_pfor.core.call import Call
+from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.loop import Loop, PaddedRows
@@ -42,6 +45,7 @@ from tf_pfor.core.values import (
     Stacked,
     Unstacked,
     Value,
+    as_shape,
     as_tensor_shape,
     dims,
 )
@@ -106,12 +110,29 @@ class Region:
         if tensors is None:
             wanted = range(len(self.graph.outputs)) if outputs is None else outputs
             tensors = [self.graph.outputs[i] for i in wanted]
-        left_out = [self.graph.outputs[i] for i in self.unread]
-        is_wanted = [all(t is not x for x in left_out) for t in tensors]
+        walker = self._entered(args, loop, emit, is_trial=is_trial)
+        return self._continued(walker, args, tensors, is_trial=is_trial)
+
+    def _entered(
+        self, args: Sequence[Value], loop: Loop, emit: Emitter, *, is_trial: bool
+    ) -> Conversion:
         walker = self.call.enter(loop, emit, is_trial=is_trial)
         walker.entered_by = self.call.op
         for placeholder, value in zip(self.graph.inputs, args, strict=True):
             walker.bind(placeholder, value)
+        return walker
+
+    def _continued(
+        self,
+        walker: Conversion,
+        args: Sequence[Value],
+        tensors: Sequence[tf.Tensor],
+        *,
+        is_trial: bool,
+    ) -> list[Converted]:
+        """Converts some of its tensors by a walker that has entered it."""
+        left_out = [self.graph.outputs[i] for i in self.unread]
+        is_wanted = [all(t is not x for x in left_out) for t in tensors]
         try:
             chosen = [t for t, is_read in zip(tensors, is_wanted) if is_read]
             made = iter(walker.convert(chosen, self.controls))
@@ -121,8 +142,8 @@ class Region:
             raise
         after = walker.done(self.controls)
         call = Call(self.call.op, self.call.inputs, walker)
-        values = [next(made) if is_read else nothing(emit) for is_read in is_wanted]
-        values = [_plain(v, emit, may_differ=self.may_differ) for v in values]
+        values = [next(made) if is_read else nothing(walker.emit) for is_read in is_wanted]
+        values = [_plain(v, walker.emit, may_differ=self.may_differ) for v in values]
         if not self.may_hold:
             _require_known_items(values, args)
         return [Converted(v, call, after, t) for v, t in zip(values, tensors)]
@@ -159,16 +180,35 @@ class Region:
     def _tried(
         self, args: Sequence[Value], length: int | None, tensors: Sequence[tf.Tensor]
     ) -> tuple[list[Converted], list[Value]]:
-        """A conversion in a graph that is thrown away, and what the arguments were in it."""
+        """A conversion in a graph that is thrown away, and what the arguments were in it.
+
+        What is asked for later, of inputs of the same layouts, is converted there as well.
+        """
+        key = ("trial", *self._layouts_of(args, length))
+        found = self.call.memo.pop(key, None) or self._begin_trial(args, length)
+        walker, stand_ins = found
+        with walker.emit.graph.as_default():
+            made = self._continued(walker, stand_ins, tensors, is_trial=True)
+        self.call.memo[key] = found
+        return made, stand_ins
+
+    def _begin_trial(
+        self, args: Sequence[Value], length: int | None
+    ) -> tuple[Conversion, list[Value]]:
         with tf.Graph().as_default():  # no tape and no function sees what happens here
-            scratch = _tf.FuncGraph(_tf.TRIAL)
+            scratch = _graphs.QuickGraph(_tf.TRIAL)
         with scratch.as_default():
             emit = Emitter(scratch)
-            size = tf.compat.v1.placeholder(tf.int32, []) if length is None else length
+            size = emit.stand_in(tf.int32, []) if length is None else length
             loop = Loop(size, emit, axes=self.call.loop.axes)
             emit.memo["sizes of stand-ins"] = {}
             stand_ins = [_stand_in(a, length, emit) for a in args]
-            return self.convert(stand_ins, loop, emit, tensors=tensors, is_trial=True), stand_ins
+            return self._entered(stand_ins, loop, emit, is_trial=True), stand_ins
+
+    def _layouts_of(self, args: Sequence[Value], length: int | None) -> tuple[Any, ...]:
+        """A key of what a trial depends on."""
+        known = tuple((a.layout, a.inner_shape, _known(a), _lists(a), _held(a)) for a in args)
+        return (self.graph, length, known, _pattern(args))
 
     def trial(
         self, args: Sequence[Value], length: int | None, outputs: Sequence[int] | None = None
@@ -176,11 +216,7 @@ class Region:
         """The layouts of the outputs; found once for these layouts of the inputs."""
         wanted = tuple(range(len(self.graph.outputs)) if outputs is None else outputs)
         args = [_for_rows(a, self.rows) for a in args]
-        key = (
-            "layouts", self.graph, length, wanted,
-            tuple((a.layout, a.inner_shape, _known(a), _lists(a), _held(a)) for a in args),
-            _pattern(args),
-        )  # fmt: skip
+        key = ("layouts", wanted, *self._layouts_of(args, length))
         found = self.call.memo.get(key)
         if found is None:
             made, given = self._tried(args, length, [self.graph.outputs[i] for i in wanted])
@@ -303,11 +339,30 @@ def while_loop(
     """
     if not call.emit.is_trial:
         return list(tf.while_loop(cond, body, state, shape_invariants=shapes, **options))
-    made = [tf.compat.v1.placeholder(t.dtype, shape) for t, shape in zip(state, shapes)]
-    for before, after in zip(state, made):
-        if before.dtype == tf.variant:
-            _tf.copy_handle_data(before, after)
-    return made
+    return [call.emit.stand_in(t.dtype, shape, t) for t, shape in zip(state, shapes)]
+
+
+def one_of(
+    emit: Emitter, branches: Sequence[Any], choose: Any, like: Sequence[tf.TensorShape] = ()
+) -> list[tf.Tensor]:
+    """The results of one of some branches; a trial has stand-ins and builds no conditional.
+
+    Args:
+      emit: of the graph around them.
+      branches: functions that make lists of tensors.
+      choose: makes the conditional of them.
+      like: the shapes that the branch which makes nothing but zeros has besides, if there is one.
+    """
+    if not emit.is_trial:
+        return list(choose())
+    sides = [branch() for branch in branches]
+    shapes = [functools.reduce(_both, (t.shape for t in each)) for each in zip(*sides)]
+    shapes = [*map(_both, shapes, like)] if like else shapes
+    return [emit.stand_in(t.dtype, shape, t) for t, shape in zip(sides[0], shapes)]
+
+
+def _both(a: tf.TensorShape, b: tf.TensorShape) -> tf.TensorShape:
+    return a.most_specific_compatible_shape(b)
 
 
 def as_layout(call: Call, value: Value, layout: Layout) -> Value:
@@ -508,17 +563,20 @@ def _stand_in(value: Value, length: int | None, emit: Emitter) -> Value:
         (own,) = _stand_in_sizes([rows.sizes], length, emit)
         rows = dataclasses.replace(rows, lengths=own.tensor, sizes=own)
     shape = full_shape(value.layout, value.inner_shape, length)
-    tensor = tf.compat.v1.placeholder(value.dtype, shape)
-    if value.dtype in (tf.resource, tf.variant):
-        _tf.copy_handle_data(value.tensor, tensor)
-    return received(tensor, value.layout, value.inner_shape, rows)
+    if dtype in (tf.resource, tf.variant):
+        made = emit.stand_in(dtype, shape, value.tensor)
+        return received(made, value.layout, value.inner_shape, rows)
+    cell = Cell(None, lambda: emit.stand_in(dtype, shape))  # most are never read
+    if value.layout is Layout.STACKED:
+        return Stacked(cell, value.inner_shape, dtype)
+    return Unstacked(cell, as_shape(shape), dtype)
 
 
 def _ragged_stand_in(value: Ragged, length: int | None, emit: Emitter) -> Value:
     """Ragged rows of which nothing is known but which sizes are the same."""
     sizes, inner = _stand_in_sizes(value.sizes, length, emit), value.inner_shape
     rest = value.tensor.shape[1:] if inner is None else inner[value.n_leading :]
-    packed = tf.compat.v1.placeholder(value.dtype, [None, *rest])
+    packed = emit.stand_in(value.dtype, [None, *rest])
     return Ragged.packed(packed, sizes, value.origin)
 
 
@@ -530,10 +588,10 @@ def _stand_in_sizes(given: Sequence[Any], length: int | None, emit: Emitter) -> 
             continue
         if id(size) not in known:
             if isinstance(size, RowSizes):
-                own = tf.compat.v1.placeholder(tf.int32, [length])
+                own = emit.stand_in(tf.int32, [length])
                 made: Any = RowSizes.of(own, size.most, size.full)
             else:
-                made = tf.compat.v1.placeholder(tf.int32, [])
+                made = emit.stand_in(tf.int32, [])
             known[id(size)] = (size, made)
         sizes.append(known[id(size)][1])
     return sizes

@@ -48,6 +48,7 @@ from tf_pfor.converters.control_flow._subgraphs import (
     as_layout,
     join,
     left_in,
+    one_of,
     padded_rows,
     positions,
     received,
@@ -287,9 +288,9 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
             "list, or what has no static shape"
         )
     elif call.op_type in ("If", "StatelessIf"):
-        made = tf.cond(_as_bool(which.tensor), runs[1], runs[0])
+        made = one_of(call.emit, runs, lambda: tf.cond(_as_bool(which.tensor), runs[1], runs[0]))
     else:
-        made = tf.switch_case(which.tensor, runs)
+        made = one_of(call.emit, runs, lambda: tf.switch_case(which.tensor, runs))
     held = {k: of_branches(each) for k, each in parts.items()}
     return _results_of_one(call, regions, args, handed, layouts, rowed, kept, held, made)
 

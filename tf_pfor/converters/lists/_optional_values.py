@@ -7,6 +7,7 @@ optionals, one for each branch. ``ListRows.lengths`` says in which of them a row
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor.core.call import Call
+from tf_pfor.core.emit import Emitter
 from tf_pfor.core.stacked_lists import ListRows, StackedList
 from tf_pfor.core.values import Value
 
@@ -24,31 +26,31 @@ SCALAR = np.zeros([0], np.int32)
 
 def tell(handle: tf.Tensor, dtype: tf.DType, shape: Any) -> None:
     """Tells TensorFlow the items of a list: their shape, with -1 for unknown sizes."""
+    _tf.copy_handle_data(_told(dtype, tuple(shape)), handle)
+
+
+@functools.lru_cache(256)
+def _told(dtype: tf.DType, shape: tuple[int, ...]) -> tf.Tensor:
+    """A list that holds such items, in a graph of its own."""
     with tf.Graph().as_default():
-        like = tf.raw_ops.EmptyTensorList(
-            element_shape=shape, max_num_elements=0, element_dtype=dtype
-        )
-        _tf.copy_handle_data(like, handle)
+        shape_vector = np.asarray(shape, np.int32)
+        return Emitter()("EmptyTensorList", shape_vector, np.int32(0), element_dtype=dtype)
 
 
 def list_of(handles: Sequence[tf.Tensor], before: tf.Tensor | None = None) -> tf.Tensor:
     """A list of variants, in the current graph, behind the items of the list ``before``."""
-    made = before
+    made, emit = before, Emitter()
     if made is None:
-        made = tf.raw_ops.EmptyTensorList(
-            element_shape=SCALAR, max_num_elements=-1, element_dtype=tf.variant
-        )
+        made = emit("EmptyTensorList", SCALAR, np.int32(-1), element_dtype=tf.variant)
         _graphs.keep_from_folding(made.op)
     for handle in handles:
-        made = tf.raw_ops.TensorListPushBack(input_handle=made, tensor=handle)
+        made = emit("TensorListPushBack", made, handle)
     return made
 
 
 def item_at(handle: tf.Tensor, index: Any) -> tf.Tensor:
     """A variant in a list of variants, in the current graph."""
-    return tf.raw_ops.TensorListGetItem(
-        input_handle=handle, index=index, element_shape=SCALAR, element_dtype=tf.variant
-    )
+    return Emitter()("TensorListGetItem", handle, index, SCALAR, element_dtype=tf.variant)
 
 
 def one_of(handle: tf.Tensor, index: tf.Tensor) -> tf.Tensor:

@@ -175,21 +175,20 @@ def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tens
         item = from_zero(call, item)
     elif not is_kept(item) and _tf.list_element(item.tensor) is not None:  # bare lists
         item = _with_packs(call, item)
-    ends = tf.cast(lengths_of(call, item), tf.float64)  # [m]
-    starts = tf.zeros_like(ends)
-    if (begins := known_rows(item).starts) is not None:
-        starts = tf.cast(begins, tf.float64)
+    emit = call.emit
+    ends = emit("Cast", lengths_of(call, item), DstT=tf.float64)  # [m]
+    begins = known_rows(item).starts
+    starts = emit("ZerosLike", ends) if begins is None else emit("Cast", begins, DstT=tf.float64)
     places = row_ids(call, item)  # [n]
-    with call.emit.graph.as_default():
-        if container is not None and container.ids is not None:
+    if container is not None and container.ids is not None:
+        with emit.graph.as_default():
             numbers = places + 1
             if call.loop.real is not None:  # others stand in for one of these
                 numbers = tf.where(call.loop.real, numbers, 0)
             at = tf.expand_dims(container.ids, 1)
             places = tf.scatter_nd(at, numbers, [container.size]) - 1
-        return tf.raw_ops.OptionalFromValue(
-            components=[item.tensor, starts, ends, tf.cast(places, tf.float64)]
-        )
+    places = emit("Cast", places, DstT=tf.float64)
+    return emit("OptionalFromValue", [item.tensor, starts, ends, places])
 
 
 def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows | None) -> Value:
@@ -204,13 +203,12 @@ def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows |
     emit = call.emit
     size = call.loop.length if container is None else container.size
     shapes = [*_SHAPES, [size if isinstance(size, int) else None]]
-    with emit.graph.as_default():
-        handle, starts, ends, places = tf.raw_ops.OptionalGetValue(
-            optional=packed, output_types=_PACK, output_shapes=shapes
-        )
-        ends, ids = tf.cast(ends, tf.int32), tf.cast(places, tf.int32)
-        dtype = kind_of(call, made)
-        starts = tf.cast(starts, tf.int32) if dtype == tf.variant else None
+    handle, starts, ends, places = emit(
+        "OptionalGetValue", packed, output_types=_PACK, output_shapes=shapes
+    )
+    ends, ids = emit("Cast", ends, DstT=tf.int32), emit("Cast", places, DstT=tf.int32)
+    dtype = kind_of(call, made)
+    starts = emit("Cast", starts, DstT=tf.int32) if dtype == tf.variant else None
     _tell(call, handle, made)
     if container is not None and container.ids is not None:
         ids = emit("GatherV2", ids, container.ids, np.int32(0))
