@@ -9,8 +9,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from tools import imports
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -50,14 +48,21 @@ def _tree(path):
     return ast.parse((ROOT / path).read_text())
 
 
-@pytest.mark.parametrize("path", FILES)
-def test_sizes(path):
-    lines = len((ROOT / path).read_text().splitlines())
-    assert lines <= FILE_LINES, f"{path} has {lines} lines"
-    for node in ast.walk(_tree(path)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            long = node.end_lineno - _first_line(node) + 1
-            assert long <= FUNCTION_LINES, f"{path}:{node.lineno}: {node.name} has {long} lines"
+def test_sizes_of_files():
+    lines = {path: len((ROOT / path).read_text().splitlines()) for path in FILES}
+    long = [f"{path} has {k} lines" for path, k in lines.items() if k > FILE_LINES]
+    assert not long, "\n".join(long)
+
+
+def test_sizes_of_functions():
+    lines = {
+        f"{path}:{node.lineno}: {node.name}": node.end_lineno - _first_line(node) + 1
+        for path in FILES
+        for node in ast.walk(_tree(path))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
+    long = [f"{where} has {k} lines" for where, k in lines.items() if k > FUNCTION_LINES]
+    assert not long, "\n".join(long)
 
 
 def _first_line(node):
@@ -138,18 +143,18 @@ def test_converters_import_what_registers_nothing():
     assert not wrong, wrong
 
 
-@pytest.mark.parametrize("path", CORE)
-def test_closures_read_names_that_stay(path):
+def test_closures_read_names_that_stay():
     """A closure that is called late sees the last value of a name, not that where it was made."""
     late = [
         f"{path}:{closure.lineno}: {name} is bound again in line {line}"
+        for path in CORE
         for function in ast.walk(_tree(path))
         if isinstance(function, ast.FunctionDef)
         for closure in _own(function, _CLOSURES)
         for name in _free(closure)
         for line in _bound_again(function, closure, name)
     ]
-    assert not late, late
+    assert not late, "\n".join(late)
 
 
 _CLOSURES = (ast.FunctionDef, ast.Lambda)
@@ -196,23 +201,30 @@ def _is_shared(module):
     return module.split(".")[-1].startswith("_") or "RegisterPFor" not in text
 
 
-@pytest.mark.parametrize("path", FILES)
-def test_private_tensorflow_stays_in_its_room(path):
-    if path.startswith("tf_pfor/_tf/") or path.endswith("drop_in.py"):
-        return
-    for node in ast.walk(_tree(path)):
-        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom):
-            names = [node.module or ""]
-        for name in names:
-            assert not name.startswith(("tensorflow.python", "tensorflow.core")), path
+def test_private_tensorflow_stays_in_its_room():
+    prefixes = ("tensorflow.python", "tensorflow.core")
+    private = [
+        f"{path}:{node.lineno} imports {name}"
+        for path in FILES
+        if not path.startswith("tf_pfor/_tf/") and not path.endswith("drop_in.py")
+        if any(prefix in (ROOT / path).read_text() for prefix in prefixes)
+        for node in ast.walk(_tree(path))
+        for name in _imported(node)
+        if name.startswith(prefixes)
+    ]
+    assert not private, "\n".join(private)
+
+
+def _imported(node):
+    if isinstance(node, ast.Import):
+        return [a.name for a in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
 
 
 def test_nothing_comes_from_the_peer():
-    for path in FILES:
-        if path in ("tf_pfor/frontends/drop_in.py", "tests/project/test_structure.py"):
-            continue
-        assert "parallel_for" not in (ROOT / path).read_text(), path
+    allowed = ("tf_pfor/frontends/drop_in.py", "tests/project/test_structure.py")
+    named = [p for p in FILES if p not in allowed and "parallel_for" in (ROOT / p).read_text()]
+    assert not named, named
 
 
 def test_an_op_type_stands_once_in_converters():
