@@ -216,7 +216,7 @@ def convert_body(
 
     Args:
       body: the body.
-      elements: what its placeholders are.
+      elements: the elements of its placeholders.
       n: the number of iterations.
       settings: what the caller chose.
       recorder: told what happened to each op.

@@ -90,9 +90,9 @@ def stacked_rows(array: tf.TensorArray, like: Any, n: Any) -> tf.Tensor:
     """The n rows of ``array``, each ``like`` a tensor; if there are none, unknown dimensions are 0.
 
     Args:
-      array: what to stack.
-      like: what has the shape and dtype of a row.
-      n: how many rows.
+      array: the rows to stack.
+      like: a tensor with the shape and dtype of a row.
+      n: the number of rows.
     """
     shape = dims(like)
     if is_static(shape) or (isinstance(n, int) and n):
