@@ -53,8 +53,8 @@ class Test:
     Attributes:
       name: its id.
       file: the name of its file.
-      function: file and function: what durations are recorded for.
-      unit: what is picked together.
+      function: file and function, for which durations are recorded.
+      unit: the tests that are picked together.
       is_slow: whether it is marked as slow.
     """
 

@@ -1,4 +1,4 @@
-"""Call: what a converter sees of one op of the body."""
+"""Call: the view of one op of the body that a converter gets."""
 
 from __future__ import annotations
 

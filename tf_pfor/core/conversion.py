@@ -1,8 +1,8 @@
-"""Conversion: what those who are handed the walker may ask of it.
+"""Conversion: the protocol by which other modules know the walker.
 
 The walker (``convert``) converts the ops of one body graph, and imports all that can convert an op.
-What needs other ops converted, or tells what several of them became together, knows the walker by
-this protocol only.
+A module that needs other ops converted, or tells what several ops became together, knows the
+walker by this protocol only.
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ def grow(first: tf.Operation, walker: Conversion, uneven: Collection[Any]) -> li
 
     Args:
       first: the op.
-      walker: what converts it.
+      walker: the walker that converts it.
       uneven: the keys of tensors whose shapes may differ between iterations: none of theirs.
     """
     wanted = {

@@ -17,7 +17,7 @@ def of_known_shape(tensor: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
 
     Args:
       tensor: the result.
-      output: what it is in the body.
+      output: its tensor in the body.
     """
     known, found = output.shape, tensor.shape
     if not known.is_fully_defined() or found == known or output.dtype == tf.variant:
@@ -70,7 +70,7 @@ def like_the_first(
       array: the rows before it.
       i: its number.
       tensor: the row.
-      output: what it is in the body.
+      output: its tensor in the body.
     """
     if tensor.shape.rank is not None or tensor.dtype == tf.variant:
         return tensor

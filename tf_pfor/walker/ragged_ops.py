@@ -47,7 +47,7 @@ def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
     Args:
       op: the op.
       inputs: its inputs.
-      walker: what converts it.
+      walker: the walker that converts it.
 
     Returns:
       None for an op that reads shapes only and has no rule for them: numbers like any others.
