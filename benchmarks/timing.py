@@ -23,8 +23,8 @@ def interleaved(
 
     Args:
       contenders: functions that return when their work is done.
-      seconds: about how long to go on for each contender, after one warm-up.
-      least: how many rounds at least.
+      seconds: the time for each contender, about, after one warm-up.
+      least: the least number of rounds.
       clock: the clock. ``time.process_time``, the time of all cores, holds on a machine on which
         others compute too.
     """

@@ -52,7 +52,7 @@ def lstm_cell(x, h, c, kernel, bias):
 
 
 def lstm(batch, rng, steps=STEPS, lengths=None, most=None):
-    """``most``: what XLA has to know of the number of trips, to differentiate a loop."""
+    """``most``: a bound on the number of trips, which XLA needs to differentiate a loop."""
     x = rng.normal(size=(batch, steps, INPUT)).astype(np.float32)
     if lengths is None:
         lengths = rng.integers(1, steps + 1, batch)

@@ -200,7 +200,7 @@ def loop_over_rows(call):
 # there is no such rule, the op is *looped*. The walker checks the shapes of a rule's results.
 class Walker:
     def __init__(self, n, values, report):
-        self.n, self.values, self.report = n, values, report  # values: what tensors have become
+        self.n, self.values, self.report = n, values, report  # values: the tensors' new values
 
     def convert(self, tensors):
         todo = [t.op for t in tensors]

@@ -76,9 +76,9 @@ def new_embedding(
     """The new embedding of one node.
 
     Args:
-      weights: of the model.
-      embeddings: [nodes, width], of all nodes of the graph.
-      own: [width], of this node.
+      weights: the weights of the model.
+      embeddings: [nodes, width], the embeddings of all nodes of the graph.
+      own: [width], the embedding of this node.
       neighbours: [most], numbers of the nodes that send to this one.
       kinds: [most], the kinds of these edges.
       degree: scalar, how many of them are real.

@@ -61,7 +61,7 @@ def descend(gru: Gru, states: tf.Tensor, steps: tf.Tensor) -> tuple[tf.Tensor, t
     Args:
       gru: the network.
       states: [n, state] starting points.
-      steps: how many steps of gradient descent.
+      steps: the number of steps of gradient descent.
 
     Returns:
       States [n, state] and their speeds [n].

@@ -75,7 +75,7 @@ def run(
     """The results of ``body`` mapped over arrays ``rows``, at a site, as arrays [n, ...].
 
     Args:
-      body: of one iteration.
+      body: the function of one iteration.
       rows: arrays [n, ...].
       shared: arrays that all iterations share, in the form that ``origin`` says.
       origin: one of ORIGINS.

@@ -87,7 +87,7 @@ def check(f, *args, xla=True, grad=True, second=False, unknown=False, rtol=2e-5,
       second: also second gradients.
       unknown: also with n known only when running.
       rtol: tolerance, also the absolute one.
-      **settings: of the conversion.
+      **settings: the settings of the conversion.
     """
     args = [tf.constant(a) for a in args]
     n = args[0].shape[0]

@@ -23,10 +23,10 @@ class Mode:
 
     Attributes:
       tape: where gradients by all float inputs and weights are taken: "", "body" or "around".
-      n: how many rows.
+      n: the number of rows.
       known: whether n is known when the map is traced.
       compiled: whether ``jit_compile`` is on.
-      maps: how many maps; of two, the outer one has two rows of the inner one's n / 2.
+      maps: the number of maps; of two, the outer one has two rows of the inner one's n / 2.
     """
 
     tape: str = ""

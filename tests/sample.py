@@ -90,11 +90,11 @@ class Sample:
       xla: whether to check under jit_compile; False for ops that XLA cannot compile.
       rtol: the relative tolerance, with a reason beside any that is larger.
       atol: the absolute tolerance, likewise.
-      max_ops: how many ops may be emitted at most, constants not counted.
+      max_ops: the most ops that may be emitted, constants not counted.
       more_ops: other op types of the body that may loop without failing the sample.
       random: outputs are random: check shapes and dtypes, and that rows differ.
       unknown: whether to check with n unknown.
-      steps: what a loop in the result steps through, which are not the rows; "" for none.
+      steps: the things that a loop in the result steps through, not rows; "" for no loop.
     """
 
     op_type: str

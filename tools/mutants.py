@@ -27,10 +27,10 @@ class Mutant:
     """One fault.
 
     Attributes:
-      what: what is wrong, in words.
-      file: in the package.
-      old: what stands there, once.
-      new: what is put there.
+      what: the fault in words.
+      file: the file in the package.
+      old: the text that stands there, once.
+      new: the text that replaces it.
     """
 
     what: str

@@ -24,13 +24,12 @@ GENERATED = ("docs/contexts.md", "docs/coverage.md", "docs/ragged_coverage.md")
 MOST_WORDS = 25
 
 FIRST = re.compile(r"(What|Which|How|Where|Of|That of|Those|So (is|are)|As it|Whether (it|they))\b")
-PHRASES = re.compile(
-    r"\bown (?:length|size|shape|height|width)s?\b|\b(?:of|with|over|to|has|have) own\b"
-    r"|\b(?:length|size|shape|range)s? of (?:its|their) own\b|\b(?:that|those) of\b"
-    r"|\bwere looped\b",
-    re.IGNORECASE,
-)
-SOURCES = re.compile(r"\bpapers/|\bDESIGN\b")
+PATTERNS = {
+    "phrase": r"(?i)\bown (length|size|shape|height|width)s?\b|\b(of|with|over|to|has|have) own\b"
+    r"|\b(length|size|shape|range)s? of (its|their) own\b|\b(that|those) of\b|\bwere looped\b",
+    "source": r"\bpapers/|\bDESIGN\b",
+    "entry": r"\A\s*\*{0,2}\w+: (?:what|which|how|of|those|whose)\b",
+}
 CODE = re.compile(r"``.+?``|`[^`]+`", re.DOTALL)
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 END = re.compile(r"(?<=[.!?])[)\"*]*\s+(?=[A-Z\"(*`0-9])|[.:!?][)\"*]*\s*$")
@@ -106,8 +105,8 @@ def findings(text: Text) -> Iterator[Finding]:
     if text.is_docstring and FIRST.match(text.text):
         yield Finding(text.line, "first word", text.text.splitlines()[0])
     for part in paragraphs(text):
-        for kind, pattern in ("phrase", PHRASES), ("source", SOURCES):
-            for found in pattern.finditer(CODE.sub("Code", part.text)):
+        for kind, pattern in PATTERNS.items():
+            for found in re.finditer(pattern, CODE.sub("Code", part.text)):
                 yield Finding(part.line, kind, found.group())
         for sentence in sentences(part.text):
             words = [w for w in sentence.split() if re.search(r"\w", w)]

@@ -107,7 +107,7 @@ def test_rows_that_choose_each_for_itself(model):
 
 
 def test_rows_that_choose_in_a_loop():
-    """Looped: what conditionals keep stands in lists that the trips fill."""
+    """The map loops: values that conditionals keep stand in lists that the trips fill."""
     x = tf.constant(POINTS, tf.float64)
     with pytest.warns(tf_pfor.FallbackWarning, match="run in a sequential loop"):
         found = tf_pfor.vectorized_map(tf_pfor.hessian(total(in_loop)), x)

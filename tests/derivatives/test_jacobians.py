@@ -23,7 +23,7 @@ def compare(fn, sources, *, tolerance=1e-9, eager=True, jit=False, blocks=2):
     Args:
       fn: computes a tensor from ``sources``.
       sources: a nest of tensors and variables.
-      tolerance: how much relative and absolute difference is allowed.
+      tolerance: the relative and absolute difference that is allowed.
       eager: whether an eager tape is tried too.
       jit: whether ``jit_compile`` is tried too.
       blocks: rows at once in a second try.

@@ -2,7 +2,7 @@
 
 ``--list`` prints names of cases, those that contain NAME. ``--digests`` prints a line for each
 case, its digest and name; ``--times`` adds how long it took. ``--diff A B`` compares two saved
-forms: how many ops more or fewer of each type B has.
+forms: it prints by how many ops of each type B has more or fewer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``tf_pfor.data.map_and_batch``: what ``map(fn).batch(n)`` gives, over whole batches."""
+"""``tf_pfor.data.map_and_batch`` gives the results of ``map(fn).batch(n)`` over whole batches."""
 
 import collections
 import concurrent.futures

@@ -1,4 +1,4 @@
-"""``tf_pfor.data``: what is refused, what errors say, and ``find_failure``."""
+"""``tf_pfor.data``: refusals, the text of errors, and ``find_failure``."""
 
 import functools
 import inspect

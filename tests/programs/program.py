@@ -20,9 +20,9 @@ class Program:
 
     Attributes:
       one: ``one(**row, **weights)``, for one row; AutoGraph turns its loops and conditions.
-      inputs: how rows are drawn, by name.
-      weights: how what all rows share is drawn, by name: one row of each is a variable.
-      made: how layers and tables are made, by name.
+      inputs: functions that draw rows, by name.
+      weights: functions that draw what all rows share, by name: one row of each is a variable.
+      made: functions that make layers and tables, by name.
     """
 
     one: Callable[..., Any]

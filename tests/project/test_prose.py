@@ -48,6 +48,11 @@ def test_sources(tmp_path):
     ]
 
 
+def test_entries(tmp_path):
+    text = '"""One.\n\nArgs:\n  x: what comes in.\n  y: the row.\n"""\n'
+    assert _kinds(tmp_path / "a.py", text) == ["4 entry"]
+
+
 def test_generated_pages_are_left_out():
     found = {p.relative_to(prose.ROOT).as_posix() for p in prose.files(["docs"])}
     assert "docs/vmap.md" in found

@@ -85,7 +85,7 @@ def copied(
 
     Args:
       op: an IdentityN that tf.custom_gradient made.
-      inputs: what the copy reads.
+      inputs: the tensors that the copy reads.
       value_of: the copy of a tensor that the gradient function reads.
       copy: emits the ops of a graph on its inputs.
     """

@@ -1,4 +1,4 @@
-"""Functions: what ``tf.function`` makes, AutoGraph, and Python functions that a graph calls."""
+"""Functions of ``tf.function``, AutoGraph, and Python functions that a graph calls."""
 
 from __future__ import annotations
 

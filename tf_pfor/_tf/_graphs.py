@@ -352,7 +352,7 @@ def call_row_loop(
     Args:
       rows: the function that runs all rows.
       one: the function that runs one.
-      stacked: which inputs have rows.
+      stacked: for each input whether it has rows.
       inputs: the inputs.
     """
     graph = tf.compat.v1.get_default_graph()
@@ -408,8 +408,8 @@ def by_device(
     Args:
       on_cpu: a concrete function.
       elsewhere: another one, with the same inputs and outputs.
-      inputs: of both.
-      shapes: of the outputs.
+      inputs: the inputs of both.
+      shapes: the shapes of the outputs.
     """
     made = tf.raw_ops.StatelessCase(
         branch_index=tf.raw_ops.DeviceIndex(device_names=["CPU"]), input=list(inputs),

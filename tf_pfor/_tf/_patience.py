@@ -46,7 +46,7 @@ def working(doing: str, line: Callable[[], str]) -> None:
     """To be called for each op: says once what is done, if that takes long.
 
     Args:
-      doing: what is done with ops: "tracing" or "vectorizing".
+      doing: the work on ops: "tracing" or "vectorizing".
       line: makes the ``file:line`` of the op that is at hand.
     """
     watch = _WATCH.get()

@@ -96,7 +96,7 @@ def of_one_shape(ragged: Any, name: str) -> tf.Tensor:
 
     Args:
       ragged: the results of all blocks.
-      name: what they are in the body, for the error.
+      name: their name in the body, for the error.
     """
     checks: list[Any] = []
     text = (

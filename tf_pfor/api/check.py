@@ -34,7 +34,7 @@ class Difference:
       op_type: the OpDef name.
       op_name: the op's name in the body.
       line: ``file:line`` of the user's code, "" if unknown.
-      output: which of the op's outputs.
+      output: the number of the op's output.
       row: the first iteration that differs; 0 if the op fails.
       expected: that row in the loop; None if the op fails.
       found: that row in the vectorized version; None if the op fails.

@@ -166,7 +166,7 @@ def opened(
 
     Args:
       nest: the nest; it is returned itself if it has none.
-      of: what to open.
+      of: the composite to open.
       in_blocks: whether only some of the rows run at once.
       axes: over which axis one is mapped; one that all rows share (None) is left as it is.
     """
@@ -302,8 +302,8 @@ def check_axes(structure: Any, axes: list[Any]) -> None:
     """Results that are put together again have the mapped axis in front.
 
     Args:
-      structure: what the body returned, by ``parts``.
-      axes: of its leaves.
+      structure: the result of the body, by ``parts``.
+      axes: the axes of its leaves.
 
     Raises:
       ArgumentError: if an axis for one of them is not 0.

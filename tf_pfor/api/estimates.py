@@ -75,11 +75,11 @@ def seconds(flops: float, made: float, count: int, n: int, outcome: Outcome) -> 
     """A time for ops, on the machine that the constants above describe.
 
     Args:
-      flops: of one iteration, of all these ops.
+      flops: the arithmetic of all these ops in one iteration.
       made: bytes of one iteration.
-      count: how many ops.
-      n: how many iterations.
-      outcome: what became of the ops.
+      count: the number of ops.
+      n: the number of iterations.
+      outcome: the outcome of the ops.
     """
     rows = 1 if outcome is Outcome.KEPT else n
     work = max(flops / FLOPS, 2 * made / BYTES) * rows

@@ -1,4 +1,4 @@
-"""``explain``: what becomes of each op of a body, without running anything."""
+"""``explain`` tells what becomes of each op of a body, without running anything."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class Box:
     Attributes:
       lines: the text in it.
       kind: its class in the style sheet.
-      tip: what is shown when a pointer rests on it.
+      tip: the text that is shown when a pointer rests on it.
       reads: the numbers of the boxes that it reads, all smaller than its own.
     """
 
@@ -33,7 +33,7 @@ def svg(boxes: Sequence[Box], label: str) -> str:
 
     Args:
       boxes: each behind those that it reads.
-      label: what it is a picture of, for who does not see it.
+      label: the content of the picture, for readers who do not see it.
     """
     plan = _Plan(boxes)
     left = min((plan.x[i] - plan.width[i] / 2 for i in range(len(plan.x))), default=0) - GAP

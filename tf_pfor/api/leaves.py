@@ -16,9 +16,9 @@ def tensor_of(leaf: Any, name: str, shared: str) -> tf.Tensor:
     """The leaf as a tensor.
 
     Args:
-      leaf: what the user gave.
-      name: how the user would write it.
-      shared: what to do with it if all rows share it.
+      leaf: the object that the user gave.
+      name: the name that the user would write.
+      shared: the advice if all rows share it.
 
     Raises:
       ArgumentTypeError: if it is no tensor.

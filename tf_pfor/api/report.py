@@ -1,4 +1,4 @@
-"""``Report``: what ``explain`` found, as text, Markdown, HTML or JSON."""
+"""``Report``: the result of ``explain``, as text, Markdown, HTML or JSON."""
 
 from __future__ import annotations
 

@@ -216,9 +216,9 @@ def convert_body(
 
     Args:
       body: the body.
-      elements: what its placeholders are.
+      elements: the elements of its placeholders.
       n: the number of iterations.
-      settings: what the caller chose.
+      settings: the settings that the caller chose.
       recorder: told what happened to each op.
       block: when this is one block of several, the number of its first iteration and how many
         iterations there are in all.

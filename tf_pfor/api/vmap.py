@@ -293,7 +293,7 @@ class Plan:
 
     Attributes:
       elements: the mapped arguments, the mapped axis in front.
-      n: how often.
+      n: the number of examples.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class Axis:
 
     Attributes:
       name: the user's name for it, "" if it has none.
-      size: how many iterations, when that is known before running.
+      size: the number of iterations, if it is known before running.
       is_hidden: no map of the user's, but one over the rows of a jacobian.
       why_not: why collectives cannot run over it, "" if they can.
       key: a name that no other axis has.

@@ -1,4 +1,4 @@
-"""Call: what a converter sees of one op of the body."""
+"""Call: the view of one op of the body that a converter gets."""
 
 from __future__ import annotations
 
@@ -195,10 +195,10 @@ class Call:
 
         Args:
           name: the function's name in the body's graph.
-          args: what the function's inputs are.
+          args: the function's inputs.
           loop: the loop to convert for; this call's own when None.
-          outputs: how many of its outputs are wanted (TensorFlow appends some to a function's
-            graph when the function is differentiated); all when None.
+          outputs: the number of its outputs that are wanted (TensorFlow appends some to a
+            function's graph when the function is differentiated); all when None.
         """
         return self._walker.convert_function(self.op, name, args, loop=loop, outputs=outputs)
 

@@ -1,8 +1,8 @@
-"""Conversion: what those who are handed the walker may ask of it.
+"""Conversion: the protocol by which other modules know the walker.
 
 The walker (``convert``) converts the ops of one body graph, and imports all that can convert an op.
-What needs other ops converted, or tells what several of them became together, knows the walker by
-this protocol only.
+A module that needs other ops converted, or tells what several ops became together, knows the
+walker by this protocol only.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Conversion(Protocol):
       Failed: raised where something that is asked for could not be converted.
       loop: the iterations that are converted at once.
       emit: adds ops to the vectorized graph.
-      settings: what the caller chose.
+      settings: the settings that the caller chose.
       recorder: told what happened to each op.
-      memo: what is found out once for this conversion and those that it enters.
+      memo: results shared by this conversion and conversions that it enters.
       graph: the graph that is converted, once an op of it was.
       entered_by: the op that calls the function which is converted.
       has_caller: whether it converts a function, whose call could be looped instead.

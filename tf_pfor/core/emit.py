@@ -154,7 +154,7 @@ class Emitter:
         """The same tensors by an IdentityN whose gradient is registered as ``gradient``.
 
         Args:
-          tensors: what is passed on, and what the gradient needs besides.
+          tensors: the tensors that are passed on, and tensors that the gradient needs besides.
           gradient: the name of the gradient function, in place of IdentityN's.
           **numbers: attributes for it.
         """

@@ -1,4 +1,4 @@
-"""Loop: how many iterations there are, and which of them are active."""
+"""Loop: the number of iterations, and the mask of the active ones."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _fitted(tensor: tf.Tensor, low: Any, high: Any, may_overflow: bool = False) 
     """Bounds in the shape of the tensor, or of its rank.
 
     Args:
-      tensor: what they are the bounds of.
+      tensor: the tensor of the bounds.
       low: the least, as if integers had no limits.
       high: the greatest.
       may_overflow: whether numbers beyond the limits come back from the other end.
@@ -241,7 +241,7 @@ def _moves(
 
     Args:
       move: the same with arrays: of the op, the arrays, what ``where`` says, and which output.
-      where: which inputs say where, from the front or the end; all others hold the elements.
+      where: the inputs that say places, from the front or the end; other inputs hold elements.
     """
 
     def rule(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair | None:
@@ -456,7 +456,7 @@ def of_rows(value_of: Callable[[tf.Tensor], Any]) -> Bounds:
     """The bounds of the tensors of a body in all rows.
 
     Args:
-      value_of: what a tensor of the body became, a Value, or None.
+      value_of: gives the Value of a tensor of the body, or None.
     """
     stored = Bounds()
 

@@ -30,7 +30,7 @@ class Region:
       ops: the ops, each after those it needs.
       inputs: the tensors of the body that they read and do not make.
       outputs: the tensors that others read.
-      uneven: which of these, by their numbers, may not have the same shape in all rows.
+      uneven: the numbers of outputs that may not have the same shape in all rows.
       handles: the handles of resources that others read, of while loops that hand them on.
       same: ops that make what another tensor is: reads of what was assigned before.
       like: the outputs as the body has them, where these are made of others.
@@ -261,7 +261,7 @@ def grow(first: tf.Operation, walker: Conversion, uneven: Collection[Any]) -> li
 
     Args:
       first: the op.
-      walker: what converts it.
+      walker: the walker that converts it.
       uneven: the keys of tensors whose shapes may differ between iterations: none of theirs.
     """
     wanted = {

@@ -1,4 +1,4 @@
-"""Settings: what the caller of a public function chose."""
+"""Settings that the caller of a public function chose."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class Lead:
 
     Attributes:
       tensors: the stacked tensors, or the folded ones.
-      skip: how many inner axes are merged with the loop in axis 0 of ``tensors``.
+      skip: the number of inner axes that are merged with the loop in axis 0 of ``tensors``.
     """
 
     call: Call

@@ -337,7 +337,7 @@ class Stacked(Value):
 
     Attributes:
       folded: its folded form, when it was computed in that form.
-      source: where its rows lie, when they were not gathered yet.
+      source: the source of its rows, if they were not gathered yet.
     """
 
     layout = Layout.STACKED

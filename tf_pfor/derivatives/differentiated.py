@@ -217,10 +217,10 @@ def compiled(
 
     Args:
       fn: the user's function.
-      argnums: which positional arguments to differentiate with respect to.
+      argnums: the positional arguments to differentiate with respect to.
       has_aux: ``fn`` returns (outputs, aux), and so does the result.
       compute: the derivative of a call, with its aux.
-      extra: how many arguments at the end are not for ``fn``.
+      extra: the number of arguments at the end that are not for ``fn``.
     """
     if not callable(fn):
         raise ArgumentError(f"expected a function to differentiate, found {fn!r}.")

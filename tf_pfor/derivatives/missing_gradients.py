@@ -59,7 +59,7 @@ def refuse_nonlinear(pulled: Sequence[tf.Tensor], cotangents: Sequence[tf.Tensor
 
     Args:
       pulled: gradients, in the graph being built.
-      cotangents: what they are the gradients for.
+      cotangents: the cotangents of the gradients.
 
     Raises:
       ArgumentError: if an op between them is not linear.

@@ -406,7 +406,7 @@ class _ClippedSum:
 
         Args:
           elements: the examples.
-          n: how many.
+          n: the number of examples.
           place: for one of several blocks, its first example and how many there are in all.
         """
         recorder = Recorder() if self._recorder.entries else self._recorder

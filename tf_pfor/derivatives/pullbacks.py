@@ -62,9 +62,9 @@ def map_units(
     """``of_seed`` of every unit tensor of the shape of ``x``, all at once: [size of x, ...].
 
     Args:
-      x: what the units are like.
+      x: the tensor whose shape and dtype the units have.
       of_seed: called with one of them.
-      blocks: how many at once.
+      blocks: the number of rows at once.
       batched: units are the same in all rows of ``x`` (axis 0), so there are fewer.
       once: ``of_seed`` can be called only once (it uses up a tape).
     """

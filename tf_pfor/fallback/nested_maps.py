@@ -342,7 +342,7 @@ class _Pairs:
     """The pairs, where all outer iterations have equally many inner ones.
 
     Attributes:
-      walker: what converts the outer map.
+      walker: the walker that converts the outer map.
       lengths: the numbers of outer and of inner iterations.
     """
 

@@ -106,7 +106,7 @@ def convert(
     Args:
       first: the op of the group that is converted first.
       group: the group.
-      walker: what converts it.
+      walker: the walker that converts it.
 
     Returns:
       What ``first`` becomes, and the operations that the group becomes.

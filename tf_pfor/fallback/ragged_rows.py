@@ -31,7 +31,7 @@ def cut(region: Region, values: Sequence[Value], walker: Conversion) -> tuple[Re
     Args:
       region: the region.
       values: its inputs, some of which are ragged.
-      walker: what converts it.
+      walker: the walker that converts it.
 
     Returns:
       The region, and its inputs, none of which is ragged.
@@ -170,8 +170,8 @@ def may_run_by_kernel(region: Region, graph: Any) -> bool:
     That has no gradient, and runs on CPUs, as all that reads strings does.
 
     Args:
-      region: what is looped over.
-      graph: where it runs.
+      region: the region that the loop runs.
+      graph: the graph that it runs in.
     """
     given = [t.dtype for t in region.inputs if t.op.type != "Const"]
     if tf.string not in given or region.is_stateful:

@@ -110,7 +110,7 @@ def _is_seed(handle: tf.Tensor, walker: Conversion) -> bool:
 
     Args:
       handle: the handle, in the graph that ``walker`` converts, or in a function of that.
-      walker: whose callers are followed: they may read the variable, or what is returned.
+      walker: the walker; its callers may read the variable, or the returned tensors.
     """
     callers: dict[Any, tf.Operation] = {}
     around: Conversion | None = walker

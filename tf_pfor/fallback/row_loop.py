@@ -85,7 +85,7 @@ def loop_op(
     Args:
       op: the op.
       inputs: its inputs.
-      walker: what converts it.
+      walker: the walker that converts it.
       in_order: to run it once for each iteration, in order, also if it is not stateful.
     """
     values: list[Value] = []
@@ -160,7 +160,7 @@ def loop_again(call: tf.Operation, values: Sequence[Value], walker: Conversion) 
     """A loop over rows inside another loop: one loop over the rows of both.
 
     Args:
-      call: what a loop over rows was emitted as, in the body: of m rows.
+      call: the op of a loop over m rows, in the body.
       values: its inputs, stacked or not in the loop of n rows around it.
       walker: the walker of that.
     """
@@ -403,9 +403,9 @@ class RowLoop:
 
         Args:
           arrays: TensorArrays.
-          trips: how many rows.
+          trips: the number of rows.
           tensors: the inputs.
-          results: what is written, from the results of a row.
+          results: gives the tensors to write, from the results of a row.
         """
 
         def step(i: tf.Tensor, *arrays: Any) -> Any:

@@ -47,7 +47,7 @@ def forms(tensor: tf.Tensor, known: dict[Any, Any] | None = None) -> np.ndarray 
 
     Args:
       tensor: the tensor.
-      known: what was found of others on the way.
+      known: the forms of other tensors, found on the way.
     """
     known, key = {} if known is None else known, (tensor.op, tensor.value_index)
     if key not in known:

@@ -18,7 +18,7 @@ def only_passes_lists(op: tf.Operation, schema: _tf.Schema, values: Sequence[Val
 
     Args:
       op: the op of the body.
-      schema: of its op type.
+      schema: the schema of its op type.
       values: all its inputs.
     """
     lists = [v for v in values if isinstance(v, StackedList)]

@@ -149,7 +149,7 @@ def pad(packed: tf.Tensor, sizes: Sequence[Size], room: Sequence[Any] | None = N
 
     Args:
       packed: the packed form.
-      sizes: of its rows.
+      sizes: the sizes of its rows.
       room: the sizes of the axes of the result; just enough for the largest rows if None.
     """
     room = [largest(s) for s in sizes] if room is None else room

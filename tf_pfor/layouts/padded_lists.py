@@ -46,7 +46,7 @@ def equally_long(emit: Emitter, wholes: Sequence[tf.Tensor], axis: int = 0) -> l
     Args:
       emit: the emitter of the graph they are in.
       wholes: the tensors.
-      axis: where T stands.
+      axis: the axis of T.
     """
     sizes = [emit.as_tensor(emit.dim(t, axis)) for t in wholes]
     most = functools.reduce(lambda a, b: emit("Maximum", a, b), sizes)

@@ -75,7 +75,7 @@ class Ragged(Value):
 
         Args:
           tensor: the padded form.
-          sizes: of the inner axes up to the last one that differs.
+          sizes: the sizes of the inner axes up to the last one that differs.
           origin: the tensor of the body that it is.
           is_clean: whether there are zeros in the padding; else they are put there when asked for.
           is_tame: whether all in the padding is finite.

@@ -132,7 +132,7 @@ def in_order(
     """The rows of several parts in their order.
 
     Args:
-      form: of all parts.
+      form: the form of all parts.
       rows: int32 [k] for each part, which rows it has.
       parts: the tensors of each.
       same: for each axis sizes of all rows that are known to be the same, None where none are.

@@ -68,7 +68,7 @@ def ragged_rule(
 
     Args:
       op_types: one or more, in a string with spaces between.
-      of_shapes: which of them also take shapes, or sizes, of ragged rows; True for all.
+      of_shapes: the ops that also take shapes, or sizes, of ragged rows; True for all.
       of_one_axis: they take rows that differ along one axis only, in general.
     """
     names = op_types.split() if isinstance(op_types, str) else list(op_types)

@@ -126,8 +126,8 @@ def accesses(graph: Any, position: int) -> list[tf.Tensor] | None:
     """The places at which a loop's body reads and writes a variable, item by item.
 
     Args:
-      graph: of the body.
-      position: of the variable among inputs and outputs.
+      graph: the graph of the body.
+      position: the position of the variable among inputs and outputs.
 
     Returns:
       The index tensors, constants left out; None if the body does anything else with it, or

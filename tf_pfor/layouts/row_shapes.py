@@ -17,7 +17,7 @@ def of_known_shape(tensor: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
 
     Args:
       tensor: the result.
-      output: what it is in the body.
+      output: its tensor in the body.
     """
     known, found = output.shape, tensor.shape
     if not known.is_fully_defined() or found == known or output.dtype == tf.variant:
@@ -70,7 +70,7 @@ def like_the_first(
       array: the rows before it.
       i: its number.
       tensor: the row.
-      output: what it is in the body.
+      output: its tensor in the body.
     """
     if tensor.shape.rank is not None or tensor.dtype == tf.variant:
         return tensor
@@ -90,9 +90,9 @@ def stacked_rows(array: tf.TensorArray, like: Any, n: Any) -> tf.Tensor:
     """The n rows of ``array``, each ``like`` a tensor; if there are none, unknown dimensions are 0.
 
     Args:
-      array: what to stack.
-      like: what has the shape and dtype of a row.
-      n: how many rows.
+      array: the rows to stack.
+      like: a tensor with the shape and dtype of a row.
+      n: the number of rows.
     """
     shape = dims(like)
     if is_static(shape) or (isinstance(n, int) and n):

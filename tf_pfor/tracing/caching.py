@@ -81,7 +81,7 @@ class Signatures:
     """With what a function was called: specs of the tensors, other arguments as they are.
 
     Args:
-      n_bound: how many arguments in front are not noted: the instance of a method.
+      n_bound: the number of arguments in front that are not noted: the instance of a method.
     """
 
     def __init__(self, n_bound: int = 0):
@@ -137,7 +137,7 @@ class EagerCall:
       own: traces that only the function called may use again, by key. A function that was made
         once (by ``vmap``, ``jacrev`` ...) promises what ``tf.function`` does: Python runs once for
         each trace. None: what cannot be kept for all is traced each time.
-      noted: where the signature of ``arguments``, args and kwargs, is noted.
+      noted: the notes of the signatures of ``arguments``, args and kwargs.
       rows: ``rows(*arguments)`` tells which axes have the number of rows. A second number makes a
         trace for any number. None: each number has a trace.
     """

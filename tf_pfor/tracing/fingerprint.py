@@ -50,12 +50,12 @@ class Walk:
     Attributes:
       parts: the key without the shapes of inputs: types, values, tokens, in the order of the walk.
       inputs: the tensors that the trace takes as inputs.
-      shapes: of these, as far as the trace depends on them: the other half of the key.
+      shapes: their shapes, as far as the trace depends on them: the other half of the key.
       asks_sizes: whether the code that was visited may ask for static shapes of tensors.
       known: tensors and variables that the trace may refer to as they are.
       hot: ids of the functions and containers that hold an input.
-      numbers: from the id of a tensor or array to its place among the inputs.
-      tokens: of the objects that count by identity.
+      numbers: the place of a tensor or array among the inputs, by its id.
+      tokens: the tokens of objects that count by identity.
     """
 
     def __init__(self, placeholders: Iterable[tf.Tensor] = ()):

@@ -26,7 +26,7 @@ def may_be_needed(fn: Callable[..., Any], outside: Sequence[tf.Tensor | None]) -
 
     Args:
       fn: the function of one iteration. It can ask a tape only if it refers to one.
-      outside: what its arguments are rows of.
+      outside: the tensors whose rows its arguments are.
     """
     if not any(t is not None and has_gradient(t) for t in outside):
         return False

@@ -34,7 +34,7 @@ class Rows:
 
         Args:
           walk: over the call.
-          n_closed: how many of its first inputs the function closes over, and so sees as they are.
+          n_closed: the number of its first inputs that the function closes over, and so sees whole.
         """
         axes = dict[int, tuple[int, int]]()
         shared = set[int]()

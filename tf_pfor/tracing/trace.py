@@ -21,10 +21,10 @@ class Body:
 
     Attributes:
       graph: the FuncGraph.
-      placeholders: what stands for one iteration's elements.
+      placeholders: the placeholders of one iteration's elements.
       captures: pairs (tensor outside, placeholder inside).
       structure: the nest of outputs.
-      leaves: what stands at the leaves of the structure: a tensor, an operation or None.
+      leaves: the leaves of the structure: a tensor, an operation or None.
       operations: operations that must run although no output needs them.
       axes: the names by which collectives know the loop.
     """
@@ -58,7 +58,7 @@ def trace(
       fn: called with one tensor for each spec.
       specs: shapes and dtypes of one iteration's inputs.
       axis: the axis that is mapped, for collectives; one without a name when None.
-      link: from the inputs to what ``fn`` is called with (``row_links``); the inputs when None.
+      link: gives the arguments of ``fn`` from the inputs (``row_links``); None for the inputs.
         Inputs beyond those are not for ``fn``.
 
     Raises:

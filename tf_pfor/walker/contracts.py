@@ -64,8 +64,8 @@ def check(value: Value, place: Place, what: str) -> None:
 
     Args:
       value: the value.
-      place: where it is.
-      what: whose value it is, for the error.
+      place: the place of the value.
+      what: the owner of the value, for the error.
 
     Raises:
       ConversionError: if a clause is broken; it names the layout and the promise.

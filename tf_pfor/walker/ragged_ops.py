@@ -47,7 +47,7 @@ def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
     Args:
       op: the op.
       inputs: its inputs.
-      walker: what converts it.
+      walker: the walker that converts it.
 
     Returns:
       None for an op that reads shapes only and has no rule for them: numbers like any others.
@@ -154,10 +154,10 @@ def by_kernel(op: tf.Operation, values: Iterable[Any], graph: Any, region: Any =
     """Whether a loop over rows is what one expects of an op, and runs in parallel: no warning.
 
     Args:
-      op: what it was made for.
+      op: the op that it was made for.
       values: its results.
-      graph: where it runs.
-      region: what is looped over, None for the op alone.
+      graph: the graph that it runs in.
+      region: the region that the loop runs, None for the op alone.
     """
     if op.type not in ROW_KERNELS:
         return False

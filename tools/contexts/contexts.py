@@ -38,7 +38,7 @@ class Context:
       name: its name on the page.
       run: the map of a body, with the options that say what may loop.
       rows: the rows as a loop takes them; in maps of maps the first outer row's come first.
-      nests: how many maps there are.
+      nests: the number of maps.
       tape: whether ``run`` and ``loop`` give gradients by the rows ("", "around", "body").
       is_compiled: whether XLA compiles it.
       pads: whether results whose shape differs between rows are padded with zeros.

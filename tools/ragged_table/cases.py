@@ -43,7 +43,7 @@ class RaggedCase:
 
     Attributes:
       kind: the heading under which it stands.
-      name: what users write.
+      name: the operation as users write it.
       data: [n, ...] of which the row is the first ``LENGTHS[i]`` elements (of an image: of its
         rows and columns).
       row: the operation on the dense row.

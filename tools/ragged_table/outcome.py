@@ -22,11 +22,11 @@ class Row:
 
     Attributes:
       kind: the heading under which it stands.
-      name: of the operation.
+      name: the name of the operation.
       forward, gradient, xla: what becomes of it here, one of the signs.
       ragged_tensor, torch: whether these take it.
       why: the first line of what went wrong.
-      op_types: those that ran on ragged rows, in one op.
+      op_types: the op types that ran on ragged rows, in one op.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""``python -m tools.sweep [PART...]``: which endpoints are vectorized, loop, are refused or wrong.
+"""``python -m tools.sweep [PART...]`` finds the endpoints that vectorize, loop, refuse or fail.
 
 Each case is mapped over three rows with the fallback off, and compared with a Python loop over
 them. It is mapped with the fallback on if that is refused, or if shapes differ per row. ``PART``

@@ -35,9 +35,9 @@ class Case:
     """One endpoint with arguments.
 
     Attributes:
-      name: of the endpoint, as users write it.
-      label: tells cases of one endpoint apart.
-      fn: what is called, with the arguments of one row.
+      name: the name of the endpoint, as users write it.
+      label: a word that tells cases of one endpoint apart.
+      fn: the function that is called, with the arguments of one row.
       args, kwargs: nests of ``Rows`` and of what all rows share.
       random: its results are drawn: only their shapes are compared.
     """

@@ -43,7 +43,7 @@ def is_read(tensor: tf.Tensor, is_result: Callable[[tf.Tensor], bool] | None = N
 
     Args:
       tensor: a tensor of a function of the body.
-      is_result: which tensors of that are wanted by others, all its outputs when None.
+      is_result: whether a tensor of the graph is wanted by others; None for all its outputs.
     """
     graph = tensor.graph
     if is_result(tensor) if is_result else any(t is tensor for t in graph.outputs):
@@ -75,8 +75,8 @@ def keep_lengths(graph: Any, start: Sequence[tf.Tensor]) -> set[int]:
     """The lists that are as long after a trip as before, also where they change places.
 
     Args:
-      graph: of the body.
-      start: what the variables are before the first trip.
+      graph: the graph of the body.
+      start: the variables before the first trip.
     """
     places = {id(t): i for i, t in enumerate(graph.inputs) if t.dtype == tf.variant}
     came = {i: places.get(id(list_before(graph.outputs[i]))) for i in places.values()}

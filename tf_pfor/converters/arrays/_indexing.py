@@ -27,7 +27,7 @@ class Affine:
 
     Attributes:
       base: a tensor of the body with one element; None for a constant.
-      offset: what is added to it.
+      offset: the number that is added to it.
     """
 
     base: tf.Tensor | None
@@ -79,7 +79,7 @@ class Index:
     Attributes:
       constant: its value when it is known before running, else None.
       value: the scalar Value, when it is not.
-      affine: where it comes from.
+      affine: its origin.
     """
 
     constant: int | None

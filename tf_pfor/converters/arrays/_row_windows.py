@@ -25,9 +25,9 @@ def are_large(call: Call, shape: Any, sizes: Sequence[int], dtype: tf.DType) -> 
 
     Args:
       call: the op that reads or writes them.
-      shape: of a row.
-      sizes: of a window.
-      dtype: of the elements.
+      shape: the shape of a row.
+      sizes: the sizes of a window.
+      dtype: the dtype of the elements.
     """
     if not is_static(shape) or not row_kernels.may_be_used(call):
         return False

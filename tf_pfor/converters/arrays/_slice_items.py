@@ -25,8 +25,8 @@ class Item:
     Attributes:
       kind: "new" axis, "all" of an axis, one "index" of it, or a "range".
       axis: the axis of the sliced tensor; -1 for a new one.
-      begin: where it begins; None from the start (or the end when the stride is negative).
-      end: where it ends; None to the end.
+      begin: the begin; None for the start (or for the end when the stride is negative).
+      end: the end; None for the end of the axis.
       stride: its stride.
       reach: set for a range that begins at another place in each iteration.
     """

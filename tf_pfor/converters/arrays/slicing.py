@@ -138,7 +138,7 @@ def _large_window(call: Call, x: Value, items: list[Item | None]) -> Value | Non
 
     Args:
       call: the op.
-      x: what is read.
+      x: the tensor that is read.
       items: the range of each axis, None for all of it.
     """
     shape: Any = x.inner_shape

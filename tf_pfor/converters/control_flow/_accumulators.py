@@ -135,8 +135,8 @@ class Accumulator:
     """A loop variable that is a sum of products a_t^T b_t, or of slices.
 
     Attributes:
-      terms: what one trip adds.
-      shape: of the variable.
+      terms: the terms that one trip adds.
+      shape: the shape of the variable.
       lists: the TensorLists of their parts, in the graph inside the loop.
     """
 

@@ -121,7 +121,7 @@ def ends_of(call: Call, lists: Sequence[ListRows], made: Sequence[tf.Tensor]) ->
     Args:
       call: the loop.
       lists: the rows of the lists.
-      made: what the body calls them.
+      made: the lists in the body.
     """
     emit, found = call.emit, list[tf.Tensor]()
     for rows in lists:

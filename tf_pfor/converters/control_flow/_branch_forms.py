@@ -91,7 +91,7 @@ def forms_of_branches(
     Args:
       call: the conditional.
       regions: its branches.
-      args: what these get.
+      args: the inputs of the regions.
       wanted: the results that are read, and are tensors.
       trials: tries a branch.
       by_row: whether rows choose the branch.
@@ -164,8 +164,8 @@ def put_in_order(
       parts: the rows of each branch.
       sizes: the sizes of all of them that each branch has handed on, and what follows.
       sides: the results of each branch.
-      handed: which they are.
-      results: of all rows.
+      handed: the forms of these results.
+      results: the results of all rows.
     """
     put, at = functools.partial(stitched, call.emit), 0
     for k, form in handed.forms.items():

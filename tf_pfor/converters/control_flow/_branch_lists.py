@@ -143,7 +143,7 @@ def put_together(
       parts: the rows of each branch.
       pieces: [k, T, ...] for each.
       ends: int32 [k] for each, the lengths.
-      element: of the list.
+      element: the element of the list.
       is_uneven: whether rows are known to differ in length.
     """
     emit, n, length = call.emit, call.loop.static_length, element[2]

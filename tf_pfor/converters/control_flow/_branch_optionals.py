@@ -85,8 +85,8 @@ def by_branch(
       index: int32 [n], the branch of each row.
       parts: int32 [k_b], the rows of each branch.
       made: for each branch a list of optionals, and the rows in them (``list_with_rows``).
-      optionals: what is known of them.
-      held: of each, what is known of rows of different shapes in it.
+      optionals: the ``Returned`` of each branch.
+      held: for each optional the parts of ragged rows in it.
     """
     emit, key = call.emit, ("by branch", index.ref())
     if key not in emit.memo:

@@ -442,7 +442,7 @@ class Plan:
 
         Args:
           carry: the variable.
-          converted: what the body makes of it.
+          converted: the body's results for it.
           spread: puts a tensor of the active rows in its place among all rows, zeros elsewhere.
         """
         if carry.factors is not None:

@@ -59,7 +59,7 @@ class Threads:
           region: the branch.
           args: its arguments, as ``seen``.
           loop: its rows.
-          take: what a value becomes in it.
+          take: gives the value of an argument in the branch.
         """
         args = [take(a) for a in args]
         for i in self._seen:

@@ -30,18 +30,18 @@ class Carry:
 
     Attributes:
       index: its position among the op's inputs and outputs.
-      layout: how it is stored inside the loop.
+      layout: the layout inside the loop.
       inner: the static shape that the body sees.
       is_read: whether somebody reads the result.
       is_resized: a list whose length changes in the body.
       has_lengths: a list whose rows differ in length from the start.
-      ends: how many lists stand beside a list of lists (``ListRows.ends``).
+      ends: the number of lists beside a list of lists (``ListRows.ends``).
       is_clock: a list of lists that trips pop: it says which rows are due (``Plan.is_late``).
-      factors: of a sum of products: what is collected in its place.
-      repeats: of a list of one invariant tensor: its count is carried.
+      factors: the accumulator that collects terms in place of a sum of products.
+      repeats: the repeats of a list of one invariant tensor, whose count is carried.
       may_grow: a tensor of which trips may change the shape.
       grows: a tensor of which trips are known to change the shape, or the loop says that they may.
-      ragged: how rows are carried whose shapes differ.
+      ragged: the carry of rows whose shapes differ.
     """
 
     index: int
@@ -127,7 +127,7 @@ def of_one_shape(
       emit: the emitter of the trip.
       new: a variable after the trip.
       old: the same before it.
-      lead: how many axes in front are not of the shape of one row.
+      lead: the number of axes in front of the shape of one row.
       is_alone: bool scalar, whether all rows make the trip.
     """
     with emit.graph.as_default():
@@ -154,7 +154,7 @@ def keep_shapes(
       carries: the variables; their ``inner`` is set, and ``may_grow``.
       given: the inputs of the loop.
       body: its body.
-      seen: what its inputs are, as they are set now.
+      seen: its inputs, as they are set now.
       length: the number of rows, None if it is not known before running.
     """
     before = {c.index: c.inner for c in carries}

@@ -154,7 +154,7 @@ class RaggedCarry:
         """The tensors to carry on.
 
         Args:
-          made: what the body makes of the variable.
+          made: the body's result for the variable.
           before: the variable before the trip.
 
         Raises:
@@ -183,9 +183,9 @@ class RaggedCarry:
         Args:
           emit: the emitter of the trip.
           side: int32 [k], the side of each row of ``loop``.
-          tensors: of all these rows.
+          tensors: the tensors of all these rows.
           loop: the rows.
-          count: how many sides there are.
+          count: the number of sides.
         """
         each = self._spread(emit, side, tensors, loop)
         sides = [each, *[side] * (len(tensors) - 1)]

@@ -35,11 +35,11 @@ class Repeats:
     """A loop variable that is a list of one invariant tensor: its count is carried.
 
     Attributes:
-      step: how many places a trip adds.
-      layout: of the count.
+      step: the number of places that a trip adds.
+      layout: the layout of the count.
       pushed: the tensor of the body that a trip pushes; None where trips only pop.
-      item: what the list holds before the loop; None where trips push.
-      count: how many places it has after the trip at hand, in the graph inside the loop.
+      item: the item of the list before the loop; None where trips push.
+      count: the number of places after the trip at hand, in the graph inside the loop.
     """
 
     step: int
@@ -122,8 +122,8 @@ def of_pushed(
     Args:
       call: the loop.
       given: the list before it.
-      graph: of the body.
-      cond: of the condition.
+      graph: the graph of the body.
+      cond: the graph of the condition.
       i: the position of the variable.
       fixed: the positions of variables that are the same in all trips, or lists of one tensor.
     """
@@ -194,7 +194,7 @@ def _is_fixed(graph: Any, tensor: tf.Tensor, fixed: Collection[int], reads: bool
     """Whether a tensor of a loop's body is the same in all trips.
 
     Args:
-      graph: of the body.
+      graph: the graph of the body.
       tensor: the tensor.
       fixed: as in ``of_pushed``.
       reads: whether a read of a variable is the same in all trips.

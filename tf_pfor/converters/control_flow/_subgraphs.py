@@ -100,11 +100,11 @@ class Region:
         """Converts the region in the graph of ``emit``.
 
         Args:
-          args: what its inputs are, as the iterations of ``loop`` see them.
+          args: its inputs, as the iterations of ``loop`` see them.
           loop: its iterations.
           emit: the emitter of the graph it goes into.
           outputs: the positions of the outputs that are wanted, all when None.
-          tensors: what is wanted in place of outputs.
+          tensors: the tensors that are wanted in place of outputs.
           is_trial: the result is thrown away, nothing is recorded.
         """
         if tensors is None:
@@ -332,7 +332,7 @@ def while_loop(
     Args:
       call: the loop that is being converted.
       cond: as ``tf.while_loop`` takes it, like those that follow.
-      body: what a trip does.
+      body: the region of a trip.
       state: the variables before the first trip.
       shapes: the static shapes of all variables, before and after each trip.
       options: other arguments of ``tf.while_loop``.

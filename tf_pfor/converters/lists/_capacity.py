@@ -146,8 +146,8 @@ def with_room(
     Args:
       call: the loop.
       args: its inputs.
-      graph: of the body.
-      most: how many trips there are at most; None if that is not known.
+      graph: the graph of the body.
+      most: the largest number of trips; None if it is not known.
     """
     emit, out = call.emit, list(args)
     for i, arg in enumerate(args):

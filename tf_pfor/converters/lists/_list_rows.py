@@ -82,8 +82,8 @@ def dense(
     Args:
       call: the call.
       value: the list.
-      shape: of an element, [size, ...]; the declared one when None.
-      dtype: of the elements, where nothing else may tell it.
+      shape: the shape of an element, [size, ...]; None for the declared shape.
+      dtype: the dtype of the elements, where nothing else may tell it.
       may_pad: nothing depends on T (``_padded``).
     """
     found = _tf.list_element(value.tensor)

@@ -45,7 +45,7 @@ class Part:
     Attributes:
       form: rows, a shape or a size of such, or a list of such items or their shapes.
       sizes: an int, ``RowSizes`` or ``Stored`` for each leading axis.
-      rest: of rows the static sizes of the axes behind; of a list whether it holds shapes.
+      rest: for rows the static sizes of the axes behind; for a list whether it holds shapes.
     """
 
     form: str

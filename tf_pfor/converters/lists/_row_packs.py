@@ -336,8 +336,8 @@ def popped_elements(
 
     Args:
       call: the loop.
-      graph: of its body.
-      position: of the list among the body's inputs.
+      graph: the graph of its body.
+      position: the position of the list among the body's inputs.
       handle: the stacked list.
     """
     if not pops_only(graph, position):

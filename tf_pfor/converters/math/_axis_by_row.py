@@ -1,8 +1,8 @@
 """Axes that differ between rows: the axis of each row moves to the front, for one op along axis 1.
 
-Which of the transposed tensors a row has is selected, so that no other axis than its own is
-computed: what would be no number there reaches neither a result nor a gradient. All transposed
-tensors must have one shape, so all axes one size.
+Each row selects one of the transposed tensors, so that it computes along one axis only. A NaN
+that another axis would give reaches neither a result nor a gradient. All transposed tensors must
+have one shape, so all axes one size.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def broadcast(
 
     Args:
       call: the call.
-      max_groups: how many groups of axes the kernel takes.
-      max_rank: how many axes the kernel takes.
+      max_groups: the most groups of axes that the kernel takes.
+      max_rank: the most axes that the kernel takes.
       **attrs: attributes to change.
     """
     values = call.flat_inputs()
@@ -214,7 +214,7 @@ class _Group:
     """Adjacent axes along which each operand has either all elements or ones.
 
     Attributes:
-      factor: how many elements, the loop not counted.
+      factor: the number of elements, without the loop.
       has_loop: whether the loop is one of the axes.
       present: for each operand, whether it has the elements.
     """

@@ -37,10 +37,10 @@ def by_device(
     """[n, *shape]: the kernel for each row on a CPU, else the formula; without a gradient.
 
     Args:
-      kernel: of a row of each tensor.
-      formula: of the tensors.
+      kernel: a function of a row of each tensor.
+      formula: a function of the tensors.
       tensors: [n, ...] each.
-      shape: of a row of the result.
+      shape: the shape of a row of the result.
     """
     specs = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
     rows = [tf.TensorSpec(s.shape[1:], s.dtype) for s in specs]

@@ -25,9 +25,9 @@ def piece_or_zeros(
 
     Args:
       call: the gradient of a slice along axis 0.
-      dy: of the slice.
-      start: where the slice begins.
-      count: how long it is.
+      dy: the gradient of the slice.
+      start: the begin of the slice.
+      count: the length of the slice.
       sizes: the static shape of what was sliced.
       plain: makes the gradient.
     """

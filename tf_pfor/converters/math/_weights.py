@@ -41,7 +41,7 @@ def transposed_once(call: Call, b: Value, rows: int | None) -> tf.Tensor | None:
     Args:
       call: the call.
       b: the invariant matrix.
-      rows: how many rows it multiplies; of a loop that rows leave, the number of all is taken.
+      rows: the number of rows that it multiplies; the number of all rows in a loop that rows leave.
     """
     if not _pays(call, b, rows):
         return None

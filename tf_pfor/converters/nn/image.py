@@ -69,7 +69,7 @@ def _boxes(call: Call, batch: Dim | None) -> dict[str, tf.Tensor]:
 
     Args:
       call: has the inputs "boxes" and "box_ind".
-      batch: how many images an iteration has; None if all refer to the same images.
+      batch: the number of images of an iteration; None if all refer to the same images.
     """
     boxes, box_ind = call.inputs["boxes"], call.inputs["box_ind"]
     assert isinstance(boxes, Value)

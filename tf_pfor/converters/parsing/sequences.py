@@ -46,8 +46,8 @@ class Part:
 
     Attributes:
       sparse, ragged: keys with dtypes.
-      dense_keys: of dense features.
-      dense_shapes: of one value, or of one step.
+      dense_keys: the keys of dense features.
+      dense_shapes: the shapes of one value, or of one step.
     """
 
     sparse: Sequence[Field]

@@ -37,12 +37,12 @@ class Entries:
 
     Args:
       call: the call.
-      values: of one first inner axis each, which they share.
+      values: values that share one first inner axis.
 
     Attributes:
       flat: the values, [total, ...] each.
       rows: int64 [total]: of which row each entry is.
-      sizes: how many each row has.
+      sizes: the number of entries of each row.
     """
 
     def __init__(self, call: Call, *values: Value):
@@ -140,8 +140,8 @@ def by_row(
 
     Args:
       call: the call.
-      rows: of which row each entry is.
-      outputs: of the op, beginning with output number ``first``.
+      rows: the row of each entry.
+      outputs: the outputs of the op, beginning with output number ``first``.
       first: see above.
     """
     sizes = sizes_by(call, rows)
@@ -181,7 +181,7 @@ class FirstAxis:
 
     Args:
       call: the call.
-      size: how long the axis is in each row, an integer scalar.
+      size: the length of the axis in each row, an integer scalar.
     """
 
     def __init__(self, call: Call, size: tf.Tensor):

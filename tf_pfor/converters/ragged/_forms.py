@@ -192,9 +192,9 @@ def after_check(
     Args:
       call: the call.
       is_right: bool, of any shape.
-      text: what is wrong.
+      text: the fault.
       shown: numbers that the error shows, for each iteration.
-      tensor: what must not be read if it is.
+      tensor: the tensor that must not be read if the check fails.
     """
     where = _tf.user_line(call.op) or "line unknown"
     message = f"{call.op_type} ({where}): {text}, for each iteration:"
@@ -336,7 +336,7 @@ def aligned(call: Call, value: Value, sizes: Sequence[Size], rank: int) -> tf.Te
     Args:
       call: the call.
       value: an operand of broadcasting.
-      sizes: of the leading axes of the result.
+      sizes: the sizes of the leading axes of the result.
       rank: the inner rank of the result.
     """
     missing, count = rank - rank_of(value), len(sizes)
@@ -394,7 +394,7 @@ def from_padded(
     Args:
       call: the call.
       tensor: [n, largest, ...].
-      sizes: of its inner axes.
+      sizes: the sizes of its inner axes.
       is_clean: whether there are zeros in the padding.
       is_tame: whether all in the padding is finite.
     """

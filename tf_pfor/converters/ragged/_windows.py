@@ -81,8 +81,8 @@ class Moved:
     Args:
       call: the call.
       x: the input.
-      sizes: of all axes of the result.
-      behind: how many of the last axes are the input's.
+      sizes: the sizes of all axes of the result.
+      behind: the number of last axes that are the input's.
 
     Attributes:
       rows: int32 [total], of which row each element is.
@@ -123,7 +123,7 @@ class Moved:
         Args:
           places: for each axis of the input in front, int32 [total], where elements come from.
           is_there: bool [total], which come from there; None for all.
-          fill: what the others are, a scalar or [n]; None for zero.
+          fill: the value of other elements, a scalar or [n]; None for zero.
         """
         x, at = self.x, tf.zeros([], tf.int32)
         for axis, place in enumerate(places):

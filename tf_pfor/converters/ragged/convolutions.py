@@ -127,7 +127,7 @@ class _Windows:
       reach: the height and width of a window, with its dilations.
 
     Attributes:
-      padding: of the op on framed images.
+      padding: the padding of the op on framed images.
       may_be_cut: whether a window may reach past the edge of an image.
     """
 

@@ -179,9 +179,9 @@ def _of_all_elements(call: Call, scalar: Value, like: tf.Tensor, sizes: Sequence
 
     Args:
       call: the call.
-      scalar: of inner rank 0.
+      scalar: a value of inner rank 0.
       like: a tensor of the form of the result.
-      sizes: of its packed axes; none where it is not packed.
+      sizes: the sizes of its packed axes; none where it is not packed.
     """
     x = scalar.standard(call.emit).tensor
     if not scalar.is_stacked:

@@ -394,8 +394,8 @@ def _packed_places(call: Call, at: tf.Tensor, rows: tf.Tensor, sizes: Sequence[A
     Args:
       call: the call.
       at: indices.
-      rows: of which row each is.
-      sizes: of the rows, along the axes that are indexed.
+      rows: the row of each entry.
+      sizes: the sizes of the rows, along the axes that are indexed.
     """
     dtype, place = at.dtype, tf.zeros([], at.dtype)
     limits = [tf.gather(s.tensor, rows) if isinstance(s, RowSizes) else s for s in sizes]

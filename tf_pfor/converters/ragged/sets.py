@@ -85,7 +85,7 @@ def _flat(call: Call, value: Value, axes: int) -> tf.Tensor:
 
 
 def _rows(call: Call, value: Value) -> tf.Tensor:
-    """int32: of which row each entry of a stacked value is."""
+    """The row of each entry of a stacked value, int32."""
     shape = tf.shape(call.stacked(value))
     return tf.repeat(tf.range(shape[0]), tf.reduce_prod(shape[1:]))
 

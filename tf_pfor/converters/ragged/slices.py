@@ -41,9 +41,9 @@ class Item:
       kind: "all" of an axis, a "new" one, an "index" or a "range".
       begin: int, int32 [n], or None.
       end: the same.
-      stride: of a range.
+      stride: the stride of a range.
       name: equal for ranges of an axis that have the same bounds.
-      size: what the end is, of a row whose size it is.
+      size: the size of a row that the end is, if it is one.
     """
 
     kind: str
@@ -309,7 +309,7 @@ def _behind(call: Call, made: Value, leading: Sequence[Item], behind: Sequence[I
 
     Args:
       call: the call.
-      made: what all other items give.
+      made: the result of all other items.
       leading: the items in front, which are done.
       behind: these, and others that are done.
     """

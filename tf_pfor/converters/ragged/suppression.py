@@ -138,7 +138,7 @@ def _greedy(
       left: scores [n, boxes], minus infinity where there is no box to choose.
       caps: int32 [n], how many boxes rows may choose.
       most: the largest of them, or all boxes if these are fewer.
-      overlaps: of boxes with one of each row.
+      overlaps: the overlaps of boxes with one box of each row.
       limit: the overlap above which a box is struck out, or the score at which it is too low.
       floor: the score above which boxes are chosen.
       softness: zero to strike out; else scores sink by exp(-overlap^2 / (2 softness)).

@@ -96,8 +96,8 @@ def joint_splits(call: Call, splits: Value, count: Size) -> tuple[tf.Tensor, Siz
 
     Args:
       call: the call.
-      splits: of each row.
-      count: how many values each row has.
+      splits: the splits of each row.
+      count: the number of values of each row.
     """
     if isinstance(splits, RowShape) and splits.sizes == (0, count):
         assert isinstance(count, RowSizes)

@@ -80,7 +80,7 @@ def _matrices(call: Call, matrix: Value, dtype: tf.DType) -> tf.Tensor:
     Args:
       call: the call.
       matrix: the matrix, or what each row has of it.
-      dtype: of its elements.
+      dtype: the dtype of its elements.
     """
     if isinstance(matrix, CsrRows):
         return matrix.tensor

@@ -96,7 +96,7 @@ def numbers(key: tf.Tensor, counter: tf.Tensor, blocks: int) -> Words:
     Args:
       key: uint64 [n or 1, 1].
       counter: uint64 [n or 1, 2].
-      blocks: how many.
+      blocks: the number of blocks.
     """
     at = counter[:, None]
     at = skip(at, _range(blocks)) if blocks > 1 else at

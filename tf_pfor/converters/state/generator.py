@@ -34,7 +34,7 @@ class Draws:
       base: int64 [3], its state before the loop.
       offsets: for each op, how far it stands from the start of an iteration: uint64 [], or [n]
         where that differs between iterations.
-      starts: how far each iteration stands from the start of the loop: uint64 [n].
+      starts: the distance of each iteration from the start of the loop: uint64 [n].
     """
 
     base: tf.Tensor

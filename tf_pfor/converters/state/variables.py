@@ -123,7 +123,7 @@ def _no_recurrence(call: Call) -> None:
 
 @RegisterPFor("ResourceCountUpTo", ALWAYS, attrs=("limit",))
 def count_up_to(call: Call, resource: Value) -> Any:
-    """Refused: which iterations are within the limit depends on their order."""
+    """Refused: the iterations within the limit depend on the order of iterations."""
     raise Refused("a counter with a limit has no meaning for iterations that run at once")
 
 

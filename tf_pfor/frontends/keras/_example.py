@@ -91,11 +91,11 @@ class Wrapped:
 
         Args:
           args: a nest of tensors of one example.
-          kwargs: likewise.
+          kwargs: named nests of tensors of one example.
           masks: the nest of the first argument, with Keras masks or None; None if the example has
             been cut to what is valid.
           training: the flag of Keras.
-          autocast: to what variables are cast where they are read.
+          autocast: the dtype to which variables are cast where they are read.
         """
         options: dict[str, Any] = {}
         if self.is_layer or "training" in self.takes:
@@ -179,9 +179,9 @@ def outputs_of(
     """Shapes and dtypes of the outputs for one example; makes the variables of its layers.
 
     Args:
-      wrapped: what is called.
+      wrapped: the layer or function that is called.
       args: a nest of ``tf.TensorSpec``s of one example.
-      kwargs: likewise; other things are passed as they are.
+      kwargs: nests of specs, too; other objects are passed unchanged.
       masks: as for ``Wrapped.called``, with specs.
       training: as for ``Wrapped.called``.
       autocast: as for ``Wrapped.called``.
