@@ -19,9 +19,9 @@ def scalar_output(outputs: Any, name: str, other: str) -> tf.Tensor:
     """The one real scalar that a function must return.
 
     Args:
-      outputs: what it returns.
+      outputs: the outputs of the function.
       name: the public function that needs it.
-      other: which one does not.
+      other: the public function that does not.
 
     Raises:
       ArgumentError: if it is not one.
