@@ -32,15 +32,15 @@ def associative_scan(
       elems: a nest of tensors, all with n rows along ``axis``.
       reverse: combine from the last row on: row i is
         ``fn(...fn(fn(x[n - 1], x[n - 2]), x[n - 3])..., x[i])``.
-      axis: which axis of each tensor has the rows, negative ones from its end.
+      axis: the axis of each tensor that has the rows; negative ones count from its end.
 
     Returns:
       A nest like ``elems``, of the same shapes and dtypes.
 
     Raises:
-      ArgumentError: if tensors differ in n or have no such axis, or if ``fn`` does not return what
-        is like its arguments.
-      ArgumentTypeError: if ``fn`` is no function or ``elems`` holds what is no tensor.
+      ArgumentError: if tensors differ in n or have no such axis, or if ``fn`` does not return a
+        nest like its arguments.
+      ArgumentTypeError: if ``fn`` is no function or ``elems`` holds a leaf that is no tensor.
 
     >>> import tensorflow as tf
     >>> import tf_pfor

@@ -133,13 +133,13 @@ def leaves_like(structure: Any, given: Any, name: str, other: str) -> list[tf.Te
     """The leaves of a nest that must have the structure and the shapes of another one.
 
     Args:
-      structure: that nest, of tensors and Nones.
+      structure: the other nest, of tensors and Nones.
       given: the nest, as the user has it.
-      name: what a user calls it.
-      other: what a user calls the other one.
+      name: the user's name for the nest.
+      other: the user's name for the other nest.
 
     Raises:
-      ArgumentError: if it is not so.
+      ArgumentError: if the structures or shapes differ.
     """
     given = nests.from_user(given)
     pairs = present(given, name)

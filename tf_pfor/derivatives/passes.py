@@ -19,12 +19,12 @@ def scalar_output(outputs: Any, name: str, other: str) -> tf.Tensor:
     """The one real scalar that a function must return.
 
     Args:
-      outputs: what it returns.
-      name: the public function that needs it.
-      other: which one does not.
+      outputs: the results of the function.
+      name: the public function that needs a scalar.
+      other: the public function that takes any outputs.
 
     Raises:
-      ArgumentError: if it is not one.
+      ArgumentError: if the outputs are no real scalar.
     """
     leaves = tensors_of(outputs)
     if len(leaves) != 1 or leaves[0].shape.rank not in (0, None):
