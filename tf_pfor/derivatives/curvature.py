@@ -156,8 +156,8 @@ def ntk(
       params: a nest of real tensors or variables.
       x1: a nest of tensors [n, ...]: examples.
       x2: a nest of tensors [m, ...]; None: ``x1``.
-      chunk_size: the number of examples of ``x1`` to run at once, so that the jacobian of no more
-        is held; None: all; "auto": as many as fit.
+      chunk_size: the number of examples of ``x1`` whose jacobian is held at once; None: all;
+        "auto": as many as fit.
       memory_budget: bytes for "auto", as for ``vmap``.
 
     Returns:
@@ -256,8 +256,8 @@ def conjugate_gradient(
       it has converged.
 
     Raises:
-      ArgumentError: if ``b`` holds other than real tensors, if ``x0`` or the result of a function
-        is not like ``b``, or if a number is negative.
+      ArgumentError: if ``b`` holds other than real tensors, or if a number is negative. Also if
+        ``x0`` or the result of a function is not like ``b``.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
