@@ -1,7 +1,7 @@
 """The settings of a test run: quiet TensorFlow, fast files first, chosen tests or a shard of all.
 
 ``--chosen`` runs what ``make test`` runs (chosen.py), ``--shard 3/20`` the third of twenty shards
-of all tests. ``--seconds-to FILE`` writes how long each test took.
+of all tests. ``--seconds-to=FILE`` writes how long each test took.
 """
 
 import gc

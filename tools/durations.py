@@ -1,6 +1,6 @@
 """Writes tests/durations.json from a recorded run of the tests.
 
-``pytest --seconds-to FILE``, then ``python -m tools.durations FILE``: the mean CPU seconds of one
+``pytest --seconds-to=FILE``, then ``python -m tools.durations FILE``: the mean CPU seconds of one
 case of each function. Functions that the run did not reach stay as they were.
 
 Machines differ, and are busy at times. So all seconds of a run are divided by one factor. It is the

@@ -171,9 +171,10 @@ def _axis(axis: Any, rank: int, what: str) -> int:
     """An axis of a tensor, counted from the front."""
     if isinstance(axis, bool) or not isinstance(axis, numbers.Integral):
         raise ArgumentTypeError(f"{what} must be an int, found {axis!r}.")
-    if not -rank <= axis < rank:
-        raise ArgumentError(f"{what} is {axis}, and the tensor has {rank} axes.")
-    return int(axis) % rank
+    number = int(axis)
+    if not -rank <= number < rank:
+        raise ArgumentError(f"{what} is {number}, and the tensor has {rank} axes.")
+    return number % rank
 
 
 def _parts(

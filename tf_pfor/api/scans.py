@@ -32,7 +32,7 @@ def associative_scan(
       elems: a nest of tensors, all with n rows along ``axis``.
       reverse: combine from the last row on: row i is
         ``fn(...fn(fn(x[n - 1], x[n - 2]), x[n - 3])..., x[i])``.
-      axis: the axis of each tensor that has the rows; negative ones count from its end.
+      axis: the axis of each tensor that has the rows; a negative axis counts from its end.
 
     Returns:
       A nest like ``elems``, of the same shapes and dtypes.
@@ -111,7 +111,7 @@ class _Scan:
 
     def _halved(self, xs: _Leaves) -> _Leaves:
         """Prefixes of pairs are the odd rows; one call more makes the even ones."""
-        n = xs[0].shape[self._axes[0]]
+        n = int(xs[0].shape[self._axes[0]] or 0)
         if n < 2:
             return xs
         pairs = self._combined(self._rows(xs, 0, n - 1, 2), self._rows(xs, 1, n, 2))

@@ -111,9 +111,8 @@ class Differentiated:
 
     def with_aux(self, *results: Any) -> Any:
         """The results for the user, with aux behind them if the function has it."""
-        if self._has_aux:
-            return (*results, self._aux)
-        return results if len(results) > 1 else results[0]
+        every = [*results, self._aux] if self._has_aux else [*results]
+        return tuple(every) if len(every) > 1 else every[0]
 
     def like_arguments(self, row: Sequence[Any]) -> Any:
         """The nest of the arguments, with other leaves, as the user sees it."""
@@ -133,10 +132,10 @@ def leaves_like(structure: Any, given: Any, name: str, other: str) -> list[tf.Te
     """The leaves of a nest that must have the structure and the shapes of another one.
 
     Args:
-      structure: the other nest, of tensors and Nones.
+      structure: the nest of tensors and Nones to be like.
       given: the nest, as the user has it.
-      name: the user's name for the nest.
-      other: the user's name for the other nest.
+      name: the user's name of the nest.
+      other: the user's name of the nest to be like.
 
     Raises:
       ArgumentError: if the structures or shapes differ.

@@ -30,8 +30,8 @@ def grad(
     Args:
       fn: a function of tensors or nests of tensors; returns a real scalar. Nones in the nests are
         left where they are.
-      argnums: the numbers of the positional arguments to differentiate with respect to: an int or
-        several. None is argument 0, or no argument where ``variables`` is given.
+      argnums: the positional arguments to differentiate with respect to: an int or several.
+        None is argument 0, or no argument where ``variables`` is given.
       has_aux: ``fn`` returns (scalar, aux), and the result is (gradient, aux).
       variables: a nest of variables that ``fn`` uses, to differentiate with respect to as well.
 

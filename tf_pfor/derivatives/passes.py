@@ -19,9 +19,9 @@ def scalar_output(outputs: Any, name: str, other: str) -> tf.Tensor:
     """The one real scalar that a function must return.
 
     Args:
-      outputs: the results of the function.
-      name: the public function that needs a scalar.
-      other: the public function that takes any outputs.
+      outputs: the outputs of the function.
+      name: the public function that needs it.
+      other: the public function that does not.
 
     Raises:
       ArgumentError: if the outputs are no real scalar.

@@ -348,7 +348,7 @@ def one_of(
     """The results of one of some branches; a trial has stand-ins and builds no conditional.
 
     Args:
-      emit: the emitter of the graph around them.
+      emit: the emitter of the graph around the branches.
       branches: functions that make lists of tensors.
       choose: makes the conditional of them.
       like: the shapes that the branch which makes nothing but zeros has besides, if there is one.
