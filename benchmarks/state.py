@@ -23,7 +23,7 @@ import tensorflow as tf
 
 import tf_pfor
 from benchmarks import timing
-from tf_pfor.api.explain import describe
+from tf_pfor.reports.explain import describe
 
 
 @dataclasses.dataclass

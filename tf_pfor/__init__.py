@@ -24,12 +24,9 @@ from tf_pfor import data as data
 from tf_pfor import registry as registry
 from tf_pfor import saved_model as saved_model
 from tf_pfor import shapes as shapes
-from tf_pfor.api.check import CheckReport, check
 from tf_pfor.api.custom_vmap import custom_vmap
 from tf_pfor.api.exchanges import all_to_all, pargmax, pargmin, psum_scatter
-from tf_pfor.api.explain import explain
 from tf_pfor.api.maps import for_loop, pfor, vectorized_map
-from tf_pfor.api.report import Report
 from tf_pfor.api.scans import associative_scan
 from tf_pfor.api.vectorize import vectorize
 from tf_pfor.api.vmap import vmap
@@ -79,6 +76,9 @@ from tf_pfor.derivatives.products import jvp, linearize, vjp
 from tf_pfor.frontends.coverage import Coverage, coverage
 from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
 from tf_pfor.frontends.loops import LoopRecord, LoopReport, OptimizedFunction, optimize
+from tf_pfor.reports.check import CheckReport, check
+from tf_pfor.reports.explain import explain
+from tf_pfor.reports.report import Report
 from tf_pfor.tracing.caching import CacheInfo, cache_info, clear_cache
 from tf_pfor.version import __version__
 

@@ -1,1 +1,1 @@
-"""Tests of tf_pfor/api: every way to call a map, what comes back, and errors."""
+"""Tests of tf_pfor/api: every way to call a map, its results, and errors."""

@@ -36,8 +36,9 @@ BELOW = {
     ),
     "tracing": "core",
     "api": "tracing walker",
+    "reports": "api",
     "derivatives": "api",
-    "frontends": "derivatives",
+    "frontends": "derivatives reports",
 }
 FOLDER_MODULES = 21
 FILES = imports.python_files()

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.api.check import is_close
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import FallbackWarning
 from tf_pfor.core.registry import Outcome
 from tf_pfor.frontends import inputs as described
 from tf_pfor.frontends.inputs import Input
+from tf_pfor.reports.check import is_close
 
 _CALLS, _SECONDS = 25, 2.0  # of one way: as many calls as take so long, at most so many
 

@@ -17,9 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.api.explain import describe
-from tf_pfor.api.report import Report
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.reports.explain import describe
+from tf_pfor.reports.report import Report
 from tf_pfor.tracing.user_code import arguments_of, autographed
 
 KINDS = ("row", "shared", "ragged")

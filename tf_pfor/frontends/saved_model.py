@@ -19,12 +19,12 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor._tf import _definitions
-from tf_pfor.api.check import is_close
-from tf_pfor.api.report import Report
 from tf_pfor.core.errors import ArgumentError, FileError, VerificationError
 from tf_pfor.frontends import inputs as described
 from tf_pfor.frontends.inputs import LENGTHS, Input
 from tf_pfor.frontends.signatures import Batched, Row, name_of, served_name, text_of
+from tf_pfor.reports.check import is_close
+from tf_pfor.reports.report import Report
 
 _DEFAULT = "serving_default"
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
-from tf_pfor.api.explain import describe
+from tf_pfor.reports.explain import describe
 from tools.ragged_table.cases import LENGTHS, RaggedCase
 
 YES, LOOP, NO, NONE = "yes", "loop", "no", ""

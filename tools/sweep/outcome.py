@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
-from tf_pfor.api.explain import describe
+from tf_pfor.reports.explain import describe
 from tools.sweep.cases import Case, N, Rows
 
 STATES = ("vectorized", "looped", "refused", "wrong", "an error in a plain loop as well")

@@ -8,12 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.api import explain as _of_rows
 from tf_pfor.api.maps import check_callable
-from tf_pfor.api.report import Report
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.frontends.data import _elements
 from tf_pfor.frontends.data._results import as_dataset_reads
+from tf_pfor.reports import explain as _of_rows
+from tf_pfor.reports.report import Report
 from tf_pfor.tracing.user_code import autographed
 
 _ROWS = 8  # of the batch that is read

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.api.explain import explain as explain_function
-from tf_pfor.api.report import Report
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.frontends.keras import _rows, _scopes, _specs
 from tf_pfor.frontends.keras._example import Wrapped, outputs_of
 from tf_pfor.frontends.keras._scopes import keras
+from tf_pfor.reports.explain import explain as explain_function
+from tf_pfor.reports.report import Report
 
 _no_autograph = tf.autograph.experimental.do_not_convert
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tf_pfor import _tf
-from tf_pfor.api import estimates, report_page
-from tf_pfor.api.body_graph import BodyGraph
 from tf_pfor.core.registry import Outcome
 from tf_pfor.core.report import Recorder
+from tf_pfor.reports import estimates, report_page
+from tf_pfor.reports.body_graph import BodyGraph
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

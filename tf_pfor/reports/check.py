@@ -11,9 +11,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.api import composites
-from tf_pfor.api.explain import arguments
 from tf_pfor.api.inputs import Element, bound_walker
-from tf_pfor.api.saved_state import saved
 from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.conversion import Failed
 from tf_pfor.core.emit import Dim
@@ -21,6 +19,8 @@ from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.regions import Region, key
 from tf_pfor.core.report import Recorder, refusal
 from tf_pfor.core.settings import Settings
+from tf_pfor.reports.explain import arguments
+from tf_pfor.reports.saved_state import saved
 from tf_pfor.tracing.trace import Body, trace
 
 _HANDLES = (tf.resource, tf.variant)

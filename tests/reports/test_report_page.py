@@ -12,9 +12,9 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.fallback.test_fallback import unregistered
-from tf_pfor.api import layered_drawing, report_page
-from tf_pfor.api.explain import describe
-from tf_pfor.api.layered_drawing import Box
+from tf_pfor.reports import layered_drawing, report_page
+from tf_pfor.reports.explain import describe
+from tf_pfor.reports.layered_drawing import Box
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 W = tf.Variable(tf.eye(3), name="weights")

@@ -13,16 +13,17 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.api import body_graph, composites, maps, signature_elements
+from tf_pfor.api import composites, maps, signature_elements
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.options import settings_of
-from tf_pfor.api.report import Report, records
 from tf_pfor.api.run import convert_body
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis, check_name
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, NotVectorizableError
 from tf_pfor.core.report import Recorder
+from tf_pfor.reports import body_graph
+from tf_pfor.reports.report import Report, records
 from tf_pfor.tracing.trace import trace
 from tf_pfor.tracing.user_code import arguments_of, autographed
 

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tf_pfor.api import estimates
-from tf_pfor.api.explain import describe
+from tf_pfor.reports import estimates
+from tf_pfor.reports.explain import describe
 
 W = tf.Variable(tf.ones([4, 5]))
 

@@ -6,8 +6,8 @@ import html
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tf_pfor.api.body_graph import BodyGraph, Node
-from tf_pfor.api.layered_drawing import Box, svg
+from tf_pfor.reports.body_graph import BodyGraph, Node
+from tf_pfor.reports.layered_drawing import Box, svg
 
 _MOST = 250  # boxes in one picture
 _KINDS = {

@@ -1,0 +1,1 @@
+"""Tests of tf_pfor/reports: explain, check, and how reports look."""
