@@ -28,7 +28,7 @@ _NAME = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
 def add_op(
     graph: Any, op_type: str, inputs: list[tf.Tensor], attrs: dict[str, Any], name: str | None
 ) -> tf.Operation:
-    """Adds one op to a graph; a function graph captures what comes from outside.
+    """Adds one op to a graph; a function graph captures the inputs that come from outside.
 
     Args:
       graph: the graph.
@@ -234,7 +234,7 @@ def mark_rows(tensor: tf.Tensor) -> None:
 
 
 def are_rows(op: tf.Operation) -> bool:
-    """Whether ``mark_rows`` was called for what an op makes."""
+    """Whether ``mark_rows`` was called for the result of an op."""
     return op.type == "StridedSlice" and _ROWS in op.node_def.attr
 
 
@@ -455,7 +455,7 @@ def trace(
 
 
 def _input(graph: Any, spec: tf.TensorSpec) -> tf.Tensor:
-    """An input of a traced graph; what is known of a handle is kept."""
+    """An input of a traced graph, with the handle data of its spec."""
     made = placeholder(graph, spec, spec.name or "arg")
     handle = spec.dtype._handle_data
     if handle is not None and handle.shape_inference.is_set:

@@ -55,7 +55,7 @@ def encoder(x: Any) -> Any:
 
 
 def is_opened(spec: Any) -> bool:
-    """Whether a component is one of a type that says what is stacked of it."""
+    """Whether the type of a component says which of its tensors are stacked."""
     plain = (tf.RaggedTensorSpec, tf.SparseTensorSpec, tf.data.DatasetSpec)
     is_kind = isinstance(spec, (_extension_type.ExtensionTypeSpec, _type_spec.BatchableTypeSpec))
     return is_kind and not isinstance(spec, plain) and issubclass(spec.value_type, COMPOSITE)

@@ -23,18 +23,18 @@ class custom_vmap:  # noqa: N801  (a decorator, named as in JAX)
     Outside of a map it is the function. A map is ``vmap``, ``vectorized_map``, ``pfor`` or another
     rule. Where an argument differs between rows, it runs the rule once, in place of the ops of the
     function. In a branch, or in a loop whose trip count differs per row, the rule sees the active
-    rows.
-    The ops of the function take rows of different shapes.
+    rows. If an argument is a variable-length row, the map runs the ops of the function instead.
 
     A gradient around a map differentiates the rule. A gradient that the mapped function itself
     takes differentiates the function, whose ops are vectorized then; so both must compute the same.
 
     Args:
       fn: a function of nests of tensors, which returns a nest of tensors. It may close over tensors
-        that all rows share; what differs between rows is an argument.
+        that all rows share. A tensor that differs between rows must be an argument.
 
     Raises:
-      ArgumentError: when called without a rule, or if the rule does not return what it must.
+      ArgumentError: when called without a rule, or if the rule returns other outputs than the
+        function.
       NotVectorizableError: if ``fn`` closes over a tensor that differs between rows.
 
     >>> import tensorflow as tf
@@ -68,8 +68,8 @@ class custom_vmap:  # noqa: N801  (a decorator, named as in JAX)
           rule: ``rule(axis_size, in_batched, *args)``. ``axis_size`` is the number of rows, an int
             or, where it is not known before running, an int32 scalar. ``in_batched`` has for each
             argument a nest of bools: whether a tensor has the rows in front, [n, ...], or is the
-            same for all. It returns (outputs, out_batched): the nest that the function returns,
-            and such bools for it, or one bool for all.
+            same for all. The rule returns (outputs, out_batched): the nest that the function
+            returns, and such bools for it, or one bool for all.
         """
         if not callable(rule):
             raise ArgumentTypeError(
@@ -101,7 +101,7 @@ class custom_vmap:  # noqa: N801  (a decorator, named as in JAX)
 
 
 class _Traced:
-    """One call in a graph: a function graph of its own, by whose name the rule is known."""
+    """One call in a graph: a new function graph, by whose name the rule is known."""
 
     def __init__(self, of: custom_vmap, args: tuple[Any, ...]):
         self._of = of

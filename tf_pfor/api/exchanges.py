@@ -40,14 +40,13 @@ def all_to_all(
       axis_name: the ``axis_name`` of one map; None: the innermost one.
       split_axis: the axis of n parts, of which part i goes to example i; negative ones from the
         end.
-      concat_axis: where the parts that an example gets stand in the result.
+      concat_axis: the axis of the result along which the parts of an example stand.
       tiled: whether a part is 1/n of ``split_axis`` and parts are joined along ``concat_axis``,
         instead of one row each that is stacked.
 
     Returns:
       The nest of ``x``. Its shapes lack ``split_axis``, of size n, and have a new axis of size n.
-      With ``tiled`` ``split_axis`` is n times as short, and then ``concat_axis`` n times as
-      long.
+      With ``tiled``, ``split_axis`` is n times as short, and ``concat_axis`` n times as long.
 
     Raises:
       ArgumentError: outside of a map, if there is no such axis, or if it has not n parts.
@@ -184,7 +183,8 @@ def _parts(
     """The tensor with an axis that has one part for each example; with ``tiled`` it is a new one.
 
     Raises:
-      ArgumentError: if it is known to have other parts. What is not known is checked as it runs.
+      ArgumentError: if the axis is known to have another number of parts. An unknown number is
+        checked when the map runs.
     """
     n, rows = axes.size_here(axes.find(axis_name, kind)), tensor.shape[axis]
     if n is not None and rows is not None and (rows % max(n, 1) if tiled else rows != n):

@@ -38,9 +38,9 @@ def associative_scan(
       A nest like ``elems``, of the same shapes and dtypes.
 
     Raises:
-      ArgumentError: if tensors differ in n or have no such axis, or if ``fn`` does not return what
-        is like its arguments.
-      ArgumentTypeError: if ``fn`` is no function or ``elems`` holds what is no tensor.
+      ArgumentError: if tensors differ in n or have no such axis, or if ``fn`` does not return a
+        nest like its arguments.
+      ArgumentTypeError: if ``fn`` is no function or ``elems`` holds a leaf that is no tensor.
 
     >>> import tensorflow as tf
     >>> import tf_pfor

@@ -49,7 +49,7 @@ def vectorize(
 
     Returns:
       A function of tensors of shape [loop..., core...], whose loop dimensions broadcast. It returns
-      what ``fn`` returns, a tensor or a tuple of them, with all loop dimensions in front.
+      the results of ``fn``, a tensor or a tuple of tensors, with all loop dimensions in front.
 
     Raises:
       ArgumentError: if the signature cannot be read. When called: if the number of arguments or
@@ -166,12 +166,12 @@ def _checked_excluded(excluded: Any) -> frozenset[int | str]:
 def _one(
     fn: Callable[..., Any], cores: tuple[list[Core], list[Core]] | None, places: Sequence[int]
 ) -> Callable[..., Any]:
-    """``fn`` of arrays without loop dimensions, with checks of what it returns.
+    """``fn`` of arrays without loop dimensions, with checks of its results.
 
     Args:
       fn: the user's function.
       cores: the parsed signature.
-      places: the arguments that it is about.
+      places: the numbers of the arguments that the signature describes.
     """
     converted = autographed(fn)
 
@@ -251,7 +251,7 @@ class _Array:
 
 
 def _match_cores(arguments: Sequence[_Array]) -> None:
-    """Checks that core dimensions of one name have one size, those that are unknown as they run.
+    """Checks that core dimensions of one name have one size: unknown sizes when the map runs.
 
     Raises:
       ArgumentError: if not.
@@ -288,7 +288,7 @@ def _sized(a: _Array, axis: int, size: Any, name: str) -> tf.Tensor:
 
 
 def _match_loops(arguments: Sequence[_Array]) -> list[list[int | None]]:
-    """For each argument, where each loop dimension stands in it: 0, or None where it is shared.
+    """For each argument the place of each loop dimension: 0, or None where it is shared.
 
     Dimensions of size 1 that are shared are taken out of the tensors.
 
@@ -323,7 +323,7 @@ def _match_loops(arguments: Sequence[_Array]) -> list[list[int | None]]:
 
 
 def _repeat(arguments: Sequence[_Array], d: int) -> None:
-    """Repeats those that turn out to have size 1 in loop dimension d, counted from the last."""
+    """Repeats arguments that turn out to have size 1 in loop dimension d, counted from the last."""
     shapes = [tf.shape(a.tensor) for a in arguments]
     places = [a.loops - 1 - d for a in arguments]
     size = functools.reduce(

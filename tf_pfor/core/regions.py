@@ -32,7 +32,7 @@ class Region:
       outputs: the tensors that others read.
       uneven: the numbers of outputs that may not have the same shape in all rows.
       handles: the handles of resources that others read, of while loops that hand them on.
-      same: ops that make what another tensor is: reads of what was assigned before.
+      same: ops whose result equals another tensor: reads of a value that was assigned before.
       like: the outputs as the body has them, where these are made of others.
     """
 
@@ -196,7 +196,7 @@ def _copy(tensor: tf.Tensor, reader: tf.Operation, known: Mapping[Any, tf.Tensor
 
 
 def copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-    """Emits one op on ``inputs`` in the current graph; a call as what is called."""
+    """Emits one op on ``inputs`` in the current graph; for a call the called function."""
     graph = tf.compat.v1.get_default_graph()
     if op.type in _tf.CALLS and not _tf.is_row_loop(op):  # TensorFlow cannot differentiate its copy
         (body,) = _tf.functions_of(op)
@@ -222,7 +222,7 @@ def _is_new_list(tensor: tf.Tensor) -> bool:
 
 
 def _gradient_error(own: tf.Operation) -> NotVectorizableError:
-    """That the gradient of a copied tf.custom_gradient reads what its loop does not have."""
+    """The error that the gradient of a copied tf.custom_gradient reads a value its loop lacks."""
     return NotVectorizableError(
         f"tf.custom_gradient ({_tf.user_line(own) or 'line unknown'}) is applied in a "
         "sequential loop over the rows, and its gradient reads a tensor that is made outside of "
@@ -311,7 +311,7 @@ def _connected(first: tf.Operation, may_join: Any) -> set[tf.Operation]:
 
 
 def _make_convex(members: set[tf.Operation], wanted: set[tf.Operation]) -> None:
-    """Takes out what a path reaches that left the members: in the end none leaves and returns."""
+    """Takes out ops that a path reaches after it left the members, so that no path comes back."""
     while True:
         behind: set[tf.Operation] = set()  # outside, and downstream of a member
         todo = [c for op in members for c in after(op) if c in wanted and c not in members]
@@ -327,7 +327,7 @@ def _make_convex(members: set[tf.Operation], wanted: set[tf.Operation]) -> None:
 
 
 def after(op: tf.Operation) -> list[tf.Operation]:
-    """The operations that read what ``op`` makes, or wait for it."""
+    """The operations that read a result of ``op``, or wait for it."""
     return [c for t in op.outputs for c in t.consumers()] + list(_tf.control_outputs(op))
 
 
@@ -347,7 +347,7 @@ def in_order(members: set[tf.Operation]) -> list[tf.Operation]:
 
 
 def _fits(op: tf.Operation, joined: dict[tf.Operation, None], walker: Conversion) -> bool:
-    """Whether an op can run with those joined so far; one that is loop-invariant is converted."""
+    """Whether an op can run with the ops joined so far; a loop-invariant op is converted."""
     values = [walker.value_of(t) for t in op.inputs if t.op not in joined]
     if any(v is None or not v.is_tensor for v in values):
         return False

@@ -34,7 +34,7 @@ ConverterFn = Callable[..., Any]
 
 
 class FunctionRule:
-    """A rule of the user's for calls of one function graph, in place of what is in it.
+    """A rule of the user's for calls of one function graph, in place of the ops in it.
 
     It lives as long as the graph that calls the function.
 

@@ -39,9 +39,9 @@ def gauss_newton_vector_product(
     """Products with the Gauss-Newton matrix of ``loss_fn(fn(x))``: J^T H J v.
 
     J is the jacobian of ``fn``, and H the hessian of the loss by the outputs of ``fn``
-    (Schraudolph, "Fast curvature matrix-vector products"). It is the hessian without the curvature
-    of ``fn``, and positive semidefinite for a convex loss. One product is a pass forward and some
-    four backward.
+    (Schraudolph, 2002, "Fast curvature matrix-vector products"). The matrix is the hessian without
+    the curvature of ``fn``. It is positive semidefinite for a convex loss. One product is a pass
+    forward and some four backward.
 
     Args:
       fn: a function of real tensors or nests; returns a nest of real tensors.
@@ -156,8 +156,8 @@ def ntk(
       params: a nest of real tensors or variables.
       x1: a nest of tensors [n, ...]: examples.
       x2: a nest of tensors [m, ...]; None: ``x1``.
-      chunk_size: examples of ``x1`` to run at once, so that the jacobian of no more is held; None:
-        all; "auto": what fits.
+      chunk_size: the number of examples of ``x1`` whose jacobian is held at once; None: all;
+        "auto": as many as fit.
       memory_budget: bytes for "auto", as for ``vmap``.
 
     Returns:
@@ -238,26 +238,26 @@ def conjugate_gradient(
 ) -> tuple[Any, tf.Tensor]:
     """Solves A x = b by products with A, which is symmetric and positive definite.
 
-    As ``jax.scipy.sparse.linalg.cg`` (Hestenes and Stiefel). In ``vmap`` each example stops on its
-    own. A gradient differentiates the steps that were made.
+    As ``jax.scipy.sparse.linalg.cg`` (Hestenes and Stiefel, 1952). In ``vmap`` the number of steps
+    differs per example. A gradient differentiates the steps that were made.
 
     Args:
-      matvec: from a nest like ``b`` to A times it, such a nest. For damping, add a multiple of its
-        argument.
+      matvec: a function from a nest like ``b`` to A times it, such a nest. For damping, add a
+        multiple of its argument.
       b: a nest of real tensors.
       x0: a nest like ``b`` to begin with; None: zeros.
       tol: relative tolerance: it stops where |b - A x| <= max(tol |b|, atol).
       atol: absolute tolerance.
       maxiter: the largest number of steps; None: ten for each element of ``b``.
-      preconditioner: from a nest like ``b`` to an approximate inverse of A times it.
+      preconditioner: a function from a nest like ``b`` to an approximate inverse of A times it.
 
     Returns:
       (x, steps): a nest like ``b``, and the int32 number of steps. Fewer than ``maxiter`` mean that
       it has converged.
 
     Raises:
-      ArgumentError: if ``b`` holds other than real tensors, if ``x0`` or what a function returns is
-        not like ``b``, or if a number is negative.
+      ArgumentError: if ``b`` holds other than real tensors, or if a number is negative. Also if
+        ``x0`` or the result of a function is not like ``b``.
 
     >>> import tensorflow as tf
     >>> import tf_pfor

@@ -138,7 +138,7 @@ def leaves_like(structure: Any, given: Any, name: str, other: str) -> list[tf.Te
       other: the user's name of the nest to be like.
 
     Raises:
-      ArgumentError: if it is not so.
+      ArgumentError: if the structures or shapes differ.
     """
     given = nests.from_user(given)
     pairs = present(given, name)

@@ -76,8 +76,8 @@ def value_and_grad(
       variables: as for ``grad``.
 
     Returns:
-      A function of the arguments of ``fn`` that returns (value, gradient): a scalar, and what
-      ``grad`` returns.
+      A function of the arguments of ``fn`` that returns (value, gradient): a scalar, and the result
+      of ``grad``.
 
     Raises:
       ArgumentError: as for ``grad``.

@@ -24,7 +24,7 @@ def scalar_output(outputs: Any, name: str, other: str) -> tf.Tensor:
       other: the public function that does not.
 
     Raises:
-      ArgumentError: if it is not one.
+      ArgumentError: if the outputs are no real scalar.
     """
     leaves = tensors_of(outputs)
     if len(leaves) != 1 or leaves[0].shape.rank not in (0, None):

@@ -29,7 +29,7 @@ _no_autograph = tf.autograph.experimental.do_not_convert
 def vjp(fn: Fn, *primals: Any, has_aux: bool = False) -> Any:
     """The value of a function, and a function of vector-jacobian products, as ``jax.vjp``.
 
-    ``fn`` runs once; what its backward pass needs is kept.
+    ``fn`` runs once. The tensors that its backward pass needs are kept.
 
     Args:
       fn: a function of real tensors or nests of them; returns a nest of real tensors. Nones in
@@ -72,8 +72,8 @@ def vjp(fn: Fn, *primals: Any, has_aux: bool = False) -> Any:
 def jvp(fn: Fn, primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False) -> Any:
     """The value of a function and a jacobian-vector product, as ``jax.jvp`` (forward mode).
 
-    It is the derivative of the backward pass with respect to its cotangent, so every op that has a
-    gradient works.
+    The product is the derivative of the backward pass with respect to its cotangent, so every op
+    that has a gradient works.
 
     Args:
       fn: a function of real tensors or nests of them; returns a nest of real or complex tensors.
@@ -111,7 +111,8 @@ def jvp(fn: Fn, primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: boo
 def linearize(fn: Fn, *primals: Any, has_aux: bool = False) -> Any:
     """The value of a function and its derivative there, a linear function, as ``jax.linearize``.
 
-    ``fn`` runs once; what its derivative needs is kept. For one vector ``jvp`` is faster.
+    ``fn`` runs once. The tensors that its derivative needs are kept. For one vector ``jvp`` is
+    faster.
 
     Args:
       fn: as for ``jvp``.

@@ -16,7 +16,9 @@ _DTYPES = (("Tin", "Tout"), ("Tkeys", "Tvalues"))  # attributes with the dtypes 
 
 
 def saved(body: Body, variables: Sequence[tf.Variable]) -> Callable[[], None]:
-    """Copies what a body may change; what is returned puts it back, as often as it is called.
+    """Copies the state that a body may change, and returns a function that restores it.
+
+    The function may be called several times.
 
     A table from which a body only removes keys is not restored. Its graph does not tell the dtype
     of the values, and TensorFlow ends the process for a wrong one.

@@ -180,7 +180,7 @@ class Region:
     def _tried(
         self, args: Sequence[Value], length: int | None, tensors: Sequence[tf.Tensor]
     ) -> tuple[list[Converted], list[Value]]:
-        """A conversion in a graph that is thrown away, and what the arguments were in it.
+        """A conversion in a graph that is thrown away, and the arguments in it.
 
         What is asked for later, of inputs of the same layouts, is converted there as well.
         """
@@ -206,7 +206,7 @@ class Region:
             return self._entered(stand_ins, loop, emit, is_trial=True), stand_ins
 
     def _layouts_of(self, args: Sequence[Value], length: int | None) -> tuple[Any, ...]:
-        """A key of what a trial depends on."""
+        """The key of a trial, made of all that it depends on."""
         known = tuple((a.layout, a.inner_shape, _known(a), _lists(a), _held(a)) for a in args)
         return (self.graph, length, known, _pattern(args))
 
@@ -331,7 +331,7 @@ def while_loop(
 
     Args:
       call: the loop that is being converted.
-      cond: as ``tf.while_loop`` takes it, like those that follow.
+      cond: as ``tf.while_loop`` takes it, like the arguments that follow.
       body: the region of a trip.
       state: the variables before the first trip.
       shapes: the static shapes of all variables, before and after each trip.

@@ -31,7 +31,7 @@ def tell(handle: tf.Tensor, dtype: tf.DType, shape: Any) -> None:
 
 @functools.lru_cache(256)
 def _told(dtype: tf.DType, shape: tuple[int, ...]) -> tf.Tensor:
-    """A list that holds such items, in a graph of its own."""
+    """A list that holds such items, in a new graph."""
     with tf.Graph().as_default():
         shape_vector = np.asarray(shape, np.int32)
         return Emitter()("EmptyTensorList", shape_vector, np.int32(0), element_dtype=dtype)

@@ -201,9 +201,9 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
 
 
 def _as_kept(call: Call, tensor: Value, shape: Value) -> Value:
-    """A gradient in the shape of what was broadcast, which a loop has kept for each row.
+    """A gradient in the shape of the tensor that was broadcast; a loop has kept it for each row.
 
-    Of a dense gradient that was dense, and has one shape.
+    The tensor was dense and has one shape.
     """
     count = (shape.inner_shape or (None,))[0]
     is_plain = uses_packed(call) and call.loop.real is None and shape.is_stacked
@@ -339,7 +339,7 @@ def _full(call: Call, sizes: list[Any], value: Value) -> Any:
 
 @ragged_rule("BroadcastGradientArgs", of_shapes=True)
 def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
-    """Along which axes two shapes were broadcast; each row has its own where sizes do not say."""
+    """The axes along which two shapes were broadcast, per row where sizes do not tell them."""
     first, second = _numbers(call, "s0", s0), _numbers(call, "s1", s1)
     rank_ = max(len(first), len(second))
     found: tuple[list[int], list[int]] = ([], [])
@@ -359,7 +359,7 @@ def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
 
 
 def _axes_of_rows(call: Call, own: list[Any], other: list[Any]) -> Value:
-    """Along which axes each row was broadcast to another one; made where a loop reads them."""
+    """The axes along which each row was broadcast to another; made where a loop reads them."""
     if not uses_packed(call):
         raise CannotVectorize("sizes that differ between iterations are not known to agree")
     rank_, emit, dtype = max(len(own), len(other)), call.emit, call.output_dtype()

@@ -55,7 +55,7 @@ class _Kind:
 
 
 class Opened(NamedTuple):
-    """An extension type, an operator or the like: what its type stacks, and what it is."""
+    """A component of an extension type, an operator or the like, which its type stacks."""
 
     parts: tuple[Any, ...]
     known: dict[_Kind, tuple[()]]
@@ -74,14 +74,14 @@ def has_opened(spec: Any) -> bool:
 
 
 def opened(batch: Any) -> Any:
-    """A batch with what is batched by its type as its parts, each as a component of its own."""
+    """The batch with components that their type batches as ``Opened``."""
     return nests.replaced(
         batch, _types.COMPOSITE, lambda x: _opened(x, tf.type_spec_from_value(x), is_batch=True)
     )
 
 
 def _opened(x: Any, spec: Any, *, is_batch: bool = False) -> Any:
-    """A component whose spec may know more than its tensors."""
+    """A component as ``Opened``, or as it is; its spec may know more than its tensors."""
     if not _types.is_opened(spec):
         return x
     encoder = _types.encoder(x)
@@ -177,7 +177,7 @@ def in_batches(
 
 
 def with_parts(dataset: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
-    """The dataset with what is batched by its type as its parts."""
+    """The dataset with components that their type batches as ``Opened``."""
     spec: Any = dataset.element_spec
     specs = tf.nest.flatten(spec)
     if not any(map(_types.is_opened, specs)):

@@ -44,7 +44,7 @@ def map_and_batch(
 
     Raises:
       ArgumentError, ArgumentTypeError: if an argument is wrong; when applied, if elements of the
-        dataset cannot be batched or ``fn`` returns what cannot be stacked.
+        dataset cannot be batched or ``fn`` returns results that cannot be stacked.
       NotVectorizableError: when applied, if an op has no converter and the fallback is off.
 
     >>> import tensorflow as tf
