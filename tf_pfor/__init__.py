@@ -22,13 +22,13 @@ except ModuleNotFoundError as _why:
 from tf_pfor import converters as converters
 from tf_pfor import data as data
 from tf_pfor.api.check import CheckReport, check
-from tf_pfor.api.custom_vmap import custom_vmap
-from tf_pfor.api.exchanges import all_to_all, pargmax, pargmin, psum_scatter
 from tf_pfor.api.explain import explain
+from tf_pfor.api.functions.custom_vmap import custom_vmap
+from tf_pfor.api.functions.exchanges import all_to_all, pargmax, pargmin, psum_scatter
+from tf_pfor.api.functions.scans import associative_scan
+from tf_pfor.api.functions.vectorize import vectorize
 from tf_pfor.api.maps import for_loop, pfor, vectorized_map
 from tf_pfor.api.report import Report
-from tf_pfor.api.scans import associative_scan
-from tf_pfor.api.vectorize import vectorize
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core import registry as registry
 from tf_pfor.core import shapes as shapes

@@ -182,7 +182,7 @@ def ntk(
     found = EagerCall(_kernel, (fn,), arguments, blocks)()
     if found is not UNCACHED:
         return found
-    return nests.as_function(lambda *given: _kernel(fn, *given, *blocks))(*arguments)
+    return nests.as_function(lambda p, a, b: _kernel(fn, p, a, b, *blocks))(*arguments)
 
 
 def _kernel(

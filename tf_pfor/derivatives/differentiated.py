@@ -109,11 +109,11 @@ class Differentiated:
         refuse_constants(leaves, self.wrt)
         return filled(structure, leaves)
 
-    def with_aux(self, *results: Any) -> Any:
+    def with_aux(self, result: Any, *others: Any) -> Any:
         """What the user gets: the results, and aux behind them if the function has it."""
         if self._has_aux:
-            return (*results, self._aux)
-        return results if len(results) > 1 else results[0]
+            return (result, *others, self._aux)
+        return (result, *others) if others else result
 
     def like_arguments(self, row: Sequence[Any]) -> Any:
         """The nest of the arguments, with other leaves, as the user sees it."""

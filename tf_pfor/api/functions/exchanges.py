@@ -172,9 +172,10 @@ def _axis(axis: Any, rank: int, what: str) -> int:
     """An axis of a tensor, counted from the front."""
     if isinstance(axis, bool) or not isinstance(axis, numbers.Integral):
         raise ArgumentTypeError(f"{what} must be an int, found {axis!r}.")
-    if not -rank <= axis < rank:
+    place = int(axis)
+    if not -rank <= place < rank:
         raise ArgumentError(f"{what} is {axis}, and the tensor has {rank} axes.")
-    return int(axis) % rank
+    return place % rank
 
 
 def _parts(

@@ -111,7 +111,7 @@ class _Scan:
 
     def _halved(self, xs: _Leaves) -> _Leaves:
         """Prefixes of pairs are the odd rows; one call more makes the even ones."""
-        n = xs[0].shape[self._axes[0]]
+        n: Any = xs[0].shape[self._axes[0]]
         if n < 2:
             return xs
         pairs = self._combined(self._rows(xs, 0, n - 1, 2), self._rows(xs, 1, n, 2))
