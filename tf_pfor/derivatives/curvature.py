@@ -283,11 +283,11 @@ def conjugate_gradient(
         made = function(nests.to_user(filled(structure, xs)))
         return leaves_like(structure, made, f"what {name} returns", "b")
 
-    product = functools.partial(linear, matvec, "matvec")
+    product = functools.partial(linear, autographed(matvec), "matvec")
     solve: Any = list
     if preconditioner is not None:
         _check_function(preconditioner, "preconditioner")
-        solve = functools.partial(linear, preconditioner, "preconditioner")
+        solve = functools.partial(linear, autographed(preconditioner), "preconditioner")
     start = [tf.zeros_like(x) for x in right]
     if x0 is not None:
         start = leaves_like(structure, x0, "x0", "b")
