@@ -40,8 +40,7 @@ def gauss_newton_vector_product(
 
     J is the jacobian of ``fn``, and H the hessian of the loss by the outputs of ``fn``
     (Schraudolph, "Fast curvature matrix-vector products"). It is the hessian without the curvature
-    of ``fn``, and positive semidefinite for a convex loss. One product is a pass forward and some
-    four backward.
+    of ``fn``, and positive semidefinite for a convex loss. No matrix is formed.
 
     Args:
       fn: a function of real tensors or nests; returns a nest of real tensors.
