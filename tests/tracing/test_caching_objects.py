@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tf_pfor.tracing import fingerprint
 
 each = tf_pfor.vectorized_map
 X = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -305,3 +306,13 @@ def test_mixed_precision_is_seen():
         assert each(f, X).dtype == tf.bfloat16
     finally:
         keras.config.set_dtype_policy("float32")
+
+
+def test_a_tf_function_of_a_mapped_function():
+    """It has copies of the attributes of what it wraps; a plain tf.function has none of these."""
+    fingerprint._others.clear()  # how a type is visited is decided by the first one seen
+    of_mapped = tf.function(tf_pfor.jacrev(lambda x: x**2))
+    close = np.testing.assert_allclose
+    for fn, expected in ((of_mapped, [2.0, 4.0]), (tf.function(lambda x: x**2), [1.0, 4.0])):
+        tf_pfor.clear_cache()
+        close(tf_pfor.vectorized_map(fn, tf.constant([1.0, 2.0])), expected)

@@ -312,7 +312,8 @@ def _names(axis_name: Names) -> list[str | None]:
     """One axis, or several that differ."""
     if not isinstance(axis_name, (list, tuple)):
         return [axis_name]  # type: ignore[list-item]
-    if not axis_name or len(set(axis_name)) < len(axis_name) or None in axis_name:
+    is_named = axis_name and all(isinstance(x, str) for x in axis_name)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not is_named or len(set(axis_name)) < len(axis_name):
         raise ArgumentError(
             f"axis_name must be the name of an axis, or several that differ; found {axis_name!r}."
         )

@@ -153,7 +153,7 @@ class _Traced:
                 "rows: make it an argument"
             )
         given = args[:count]
-        is_plain = all(type(x) in (Stacked, Unstacked) for x in given)
+        is_plain = all(isinstance(x, (Stacked, Unstacked)) for x in given)
         if not is_plain or not any(x.is_stacked for x in given):
             return None
         loop, graph = call.loop, call.emit.graph

@@ -154,6 +154,38 @@ def test_loops_with_a_number_of_trips_for_each_example():
     close(strict(lambda x, v: jvp(grown, (x,), (v,))[1])(x, v), scale * v)
 
 
+def in_loops_and_branches(x):
+    """Products that are asked for in other graphs than that of the function."""
+    _, push = linearize(tf.sin, x)
+    _, pull = vjp(tf.sin, x)
+    solved, _ = tf_pfor.conjugate_gradient(lambda v: pull(push(v))[0], x)
+    return (
+        tf.map_fn(push, tf.eye(3)),
+        tf.map_fn(lambda v: pull(v)[0], tf.eye(3)),
+        tf.cond(x[0] > 0, lambda: push(x), lambda: x),
+        solved,
+    )
+
+
+def test_products_in_loops_and_branches():
+    c = np.cos(A)
+    expected = (np.diag(c), np.diag(c), c * A, A / c**2)
+    eager = in_loops_and_branches(A)
+    compiled = tf.function(in_loops_and_branches)(A)
+    rows = strict(in_loops_and_branches)(A[None])
+    for wanted, *found in zip(expected, eager, compiled, [r[0] for r in rows]):
+        for one in found:
+            np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_products_of_an_eager_call_in_a_function():
+    _, push = linearize(tf.sin, A)
+    _, pull = vjp(tf.sin, A)
+    found = tf.function(lambda v: (push(v), pull(v)[0]))(V)
+    for one in found:
+        close(one, np.cos(A) * V)
+
+
 def test_aux_and_complex_outputs():
     y, pull, aux = vjp(lambda x: (x**2, {"x": x}), A, has_aux=True)
     close(pull(V)[0], 2 * A * V)

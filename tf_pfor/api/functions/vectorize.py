@@ -37,7 +37,7 @@ def vectorize(
     """Makes a function broadcast over loop dimensions, as ``numpy.vectorize`` and JAX's.
 
     Each loop dimension is a ``vmap``, in which arguments that do not have it, or have size 1 there,
-    are shared: nothing is repeated.
+    are shared: nothing is repeated where the sizes are known before running.
 
     Args:
       fn: a function of tensors whose last axes are its core dimensions. It sees these alone.

@@ -118,6 +118,18 @@ def test_variables_in_functions_without_arguments_and_unused():
     close(second(tf.constant(2.0)), 2 * 3 * 2 * 2)
 
 
+def test_variables_in_loops_and_branches():
+    w = tf.Variable([2.0, 3.0])
+    gradient = grad(lambda x: tf.reduce_sum(w**2 * x), variables=w)
+    x = tf.constant(X)
+    expected = 2 * w * x
+    branch = lambda x: tf.cond(x[0] > 2.0, lambda: gradient(x), lambda: x)  # noqa: E731
+    close(strict(branch)(x), tf.where(x[:, :1] > 2.0, expected, x))
+    close(tf.function(branch)(x[1]), expected[1])
+    close(tf.function(lambda: tf.map_fn(gradient, x))(), expected)
+    close(strict(tf.function(gradient))(x), expected)
+
+
 def test_a_keras_model():
     model = tf.keras.Sequential([tf.keras.Input([2]), tf.keras.layers.Dense(1)])
     weights = model.trainable_variables

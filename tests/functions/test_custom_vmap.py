@@ -176,6 +176,28 @@ def test_a_function_that_cannot_be_vectorized():
     close(ordered(X[2]), np.sort(X[2]))
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: tf.reshape(tf.reshape(x, [2, 1]) @ tf.ones([1, 2]), [4]),
+        lambda x: tf.reduce_sum(x[:, None] * tf.ones([2, 3]), 0),
+        lambda x: tf.transpose(x[None])[:, 0],
+    ],
+)
+def test_arguments_that_the_walker_keeps_in_other_forms(make):
+    calls = []
+    fn = custom_vmap(lambda y: y * 2)
+
+    @fn.def_vmap
+    def rule(axis_size, in_batched, y):
+        del in_batched
+        calls.append(axis_size)
+        return y * 2, True
+
+    close(strict(lambda x: fn(make(x)))(X), tf.stack([make(x) * 2 for x in tf.constant(X)]))
+    assert calls == [3]
+
+
 def test_rows_of_different_shapes_are_for_the_function():
     @custom_vmap
     def total(x):

@@ -249,6 +249,7 @@ WRONG = {
         "axis_name must be a non-empty string",
     ),
     "no axes": (lambda: vmap(lambda x: psum(x, ()))(X), ArgumentError, "several that differ"),
+    "no names": (lambda: vmap(lambda x: psum(x, [["i"]]))(X), ArgumentError, "several that differ"),
     "one twice": (
         lambda: vmap(lambda x: psum(x, ("i", "i")), axis_name="i")(X),
         ArgumentError,
