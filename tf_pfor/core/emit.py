@@ -196,7 +196,7 @@ class Emitter:
         return tensor
 
     def stand_in(self, dtype: tf.DType, shape: Any, like: tf.Tensor | None = None) -> tf.Tensor:
-        """A placeholder, for what is only looked at; what is known of the handle ``like`` is kept."""
+        """A placeholder for what is only looked at, with what is known of the handle ``like``."""
         with _graphs.depending_on_nothing(self.graph):
             made = _graphs.placeholder(self.graph, tf.TensorSpec(shape, dtype), "stand_in")
         if like is not None and dtype in (tf.resource, tf.variant):

@@ -288,9 +288,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
             "list, or what has no static shape"
         )
     elif call.op_type in ("If", "StatelessIf"):
-        made = one_of(
-            call.emit, runs, lambda: tf.cond(_as_bool(which.tensor), runs[1], runs[0])
-        )
+        made = one_of(call.emit, runs, lambda: tf.cond(_as_bool(which.tensor), runs[1], runs[0]))
     else:
         made = one_of(call.emit, runs, lambda: tf.switch_case(which.tensor, runs))
     held = {k: of_branches(each) for k, each in parts.items()}
