@@ -16,7 +16,7 @@ from tf_pfor import _tf
 from tf_pfor.api import body_graph, composites, maps, signature_elements
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.options import settings_of
-from tf_pfor.api.report import Report, records
+from tf_pfor.api.report import Report, emitted_by, records
 from tf_pfor.api.run import convert_body
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis, check_name
@@ -118,6 +118,7 @@ def describe(
         body_constants=sum(op.type == "Const" for op, _, _ in recorder.entries),
         emitted_ops=sum(t not in ("Const", "Placeholder") for t in emitted),
         emitted_constants=emitted.count("Const"),
+        emitted=tuple(emitted_by(recorder)),
         graphs=body_graph.graphs(body, recorder),
     )
 

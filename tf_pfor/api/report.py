@@ -42,6 +42,32 @@ class OpRecord:
     bytes: float | None = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Emitted:
+    """What all ops of one type in one line became.
+
+    Attributes:
+      op_type: the OpDef name.
+      line: ``file:line`` in the user's code; "" if unknown.
+      count: how many there are in the body.
+      ops: how many ops they became, constants and those inside of branches and loops included.
+    """
+
+    op_type: str
+    line: str
+    count: int
+    ops: int
+
+
+def emitted_by(recorder: Recorder) -> list[Emitted]:
+    """What the ops of a body became, by type and line, most first."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for op, count in recorder.emitted.items():
+        found.setdefault((op.type, _tf.user_line(op)), []).append(count)
+    made = [Emitted(*where, len(each), sum(each)) for where, each in found.items() if any(each)]
+    return sorted(made, key=lambda e: -e.ops)
+
+
 # The order of the table: what needs attention first.
 _ORDER = (
     Outcome.REJECTED,
@@ -97,6 +123,7 @@ class Report:
       emitted_ops: how many ops the vectorized graph has, constants apart; a sequential loop
         counts as the few ops that call it.
       emitted_constants: how many constants it has.
+      emitted: what the ops of each type in each line became, most first.
       graphs: what the picture shows: the body, and the functions in it.
     """
 
@@ -107,6 +134,7 @@ class Report:
     body_constants: int
     emitted_ops: int
     emitted_constants: int
+    emitted: tuple[Emitted, ...] = ()
     graphs: tuple[BodyGraph, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     @property
@@ -218,7 +246,11 @@ class Report:
             ],
             "totals": self.totals,
             "body": {"ops": self.body_ops, "constants": self.body_constants},
-            "emitted": {"ops": self.emitted_ops, "constants": self.emitted_constants},
+            "emitted": {
+                "ops": self.emitted_ops,
+                "constants": self.emitted_constants,
+                "by": [dataclasses.asdict(e) for e in self.emitted],
+            },
         }
 
     def __str__(self) -> str:
@@ -233,6 +265,8 @@ class Report:
         body = f"{_ops(self.body_ops, self.body_constants)}: {parts or 'nothing to do'}"
         if self.is_complete:
             emitted = _ops(self.emitted_ops, self.emitted_constants)
+            most = [f"{e.ops} for {e.count} {e.op_type} ({_short(e.line)})" for e in self.emitted]
+            emitted += f"; most: {', '.join(most[:3])}" if most else ""
         else:
             emitted = "nothing: some ops were rejected, and what depends on them was not looked at"
         return [f"In the body: {body}.", f"Emitted: {emitted}.", self._estimates()]
