@@ -155,7 +155,7 @@ def test_loops_with_a_number_of_trips_for_each_example():
 
 
 def in_loops_and_branches(x):
-    """Products that are asked for in other graphs than that of the function."""
+    """Products that are asked for in other graphs than the graph of the function."""
     _, push = linearize(tf.sin, x)
     _, pull = vjp(tf.sin, x)
     solved, _ = tf_pfor.conjugate_gradient(lambda v: pull(push(v))[0], x)

@@ -240,3 +240,21 @@ def test_the_cut_of_a_ragged_row_is_where_the_function_is_written(way):
     first = (_of_two if way == "several" else _of_seed).__code__.co_firstlineno
     lines = {int(r.line.rpartition(":")[2]) for r in report.records if r.line}
     assert lines == {first, first + 1}, report
+
+
+def test_what_ops_became_is_told_by_type_and_line():
+    def branches(x):
+        y = tf.sin(x)
+        return tf.cond(y[0] > 0, lambda: tf.reduce_mean(y) * y, lambda: tf.math.exp(tf.cos(y)))
+
+    report = tf_pfor.explain(branches, tf.ones([4, 3]))
+    counts = {e.op_type: (e.count, e.ops) for e in report.emitted}
+    assert counts["Sin"] == counts["Exp"] == (1, 1)
+    assert counts["Cos"] == (1, 2)  # the rows that take the branch are gathered for it
+    assert counts["StatelessIf"][1] > 10
+    assert report.emitted[0].op_type == "StatelessIf"
+    assert all(e.line.partition(":")[0].endswith("test_report.py") for e in report.emitted)
+    assert f"most: {counts['StatelessIf'][1]} for 1 StatelessIf (test_report.py:" in " ".join(
+        str(report).split()
+    )
+    assert report.to_dict()["emitted"]["by"][0]["count"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import tensorflow as tf
 
@@ -19,6 +20,19 @@ class Recorder:
         self.entries: list[tuple[tf.Operation, Outcome, str]] = []
         self._notes: dict[tf.Operation, str] = {}
         self._on_purpose: set[tf.Operation] = set()
+        self.emitted: dict[tf.Operation, int] = {}  # how many ops each became
+        self._told: dict[int, int] = {}  # how many of a graph's ops that counts
+
+    def begin(self, graph: Any) -> tuple[int, int]:
+        """Before an op becomes ops of a graph, for ``end``."""
+        return graph.version, self._told.get(id(graph), 0)
+
+    def end(self, op: tf.Operation, graph: Any, begun: tuple[int, int]) -> None:
+        """Counts what was added to a graph for one op, without what others became meanwhile."""
+        (size, told), by_now = begun, self._told.get(id(graph), 0)
+        own = graph.version - size - (by_now - told)
+        self._told[id(graph)] = by_now + own
+        self.emitted[op] = self.emitted.get(op, 0) + own
 
     def add(
         self, op: tf.Operation, outcome: Outcome, reason: str = "", *, on_purpose: bool = False
@@ -38,6 +52,8 @@ class Recorder:
         """Adds the records of another one."""
         self.entries += other.entries
         self._on_purpose |= other._on_purpose
+        for op, count in other.emitted.items():
+            self.emitted[op] = self.emitted.get(op, 0) + count
 
     def failures(self) -> list[str]:
         """One line for each op that was rejected: type, name, line, reason."""

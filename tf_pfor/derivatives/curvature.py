@@ -38,36 +38,30 @@ def gauss_newton_vector_product(
 ) -> Fn:
     """Products with the Gauss-Newton matrix of ``loss_fn(fn(x))``: J^T H J v.
 
-        J is the jacobian of ``fn``, and H the hessian of the loss by the outputs of ``fn``
-    <<<<<<< HEAD
-        (Schraudolph, 2002, "Fast curvature matrix-vector products"). The matrix is the hessian without
-        the curvature of ``fn``. It is positive semidefinite for a convex loss. One product is a pass
-        forward and some four backward.
-    =======
-        (Schraudolph, "Fast curvature matrix-vector products"). It is the hessian without the curvature
-        of ``fn``, and positive semidefinite for a convex loss. No matrix is formed.
-    >>>>>>> hc
+    J is the jacobian of ``fn``, and H the hessian of the loss by the outputs of ``fn``
+    (Schraudolph, 2002, "Fast curvature matrix-vector products"). The matrix is the hessian without
+    the curvature of ``fn``. It is positive semidefinite for a convex loss. No matrix is formed.
 
-        Args:
-          fn: a function of real tensors or nests; returns a nest of real tensors.
-          loss_fn: a function of that nest that returns a real scalar.
-          argnums: as for ``jacrev``.
-          has_aux: ``fn`` returns (outputs, aux), and the result is (product, aux).
+    Args:
+      fn: a function of real tensors or nests; returns a nest of real tensors.
+      loss_fn: a function of that nest that returns a real scalar.
+      argnums: as for ``jacrev``.
+      has_aux: ``fn`` returns (outputs, aux), and the result is (product, aux).
 
-        Returns:
-          A function of the arguments of ``fn`` and, as last argument, of a vector. The vector is a nest
-          like the differentiated argument (a tuple of nests when ``argnums`` is a sequence). The
-          function returns such a nest.
+    Returns:
+      A function of the arguments of ``fn`` and, as last argument, of a vector. The vector is a nest
+      like the differentiated argument (a tuple of nests when ``argnums`` is a sequence). The
+      function returns such a nest.
 
-        Raises:
-          ArgumentError: when called, as for ``hvp`` and ``jvp``.
+    Raises:
+      ArgumentError: when called, as for ``hvp`` and ``jvp``.
 
-        >>> import tensorflow as tf
-        >>> import tf_pfor
-        >>> product = tf_pfor.gauss_newton_vector_product(
-        ...     lambda x: x ** 2, lambda y: tf.reduce_sum(y ** 2) / 2)
-        >>> product(tf.constant([1., 2.]), tf.constant([1., 1.])).numpy().tolist()
-        [4.0, 16.0]
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> product = tf_pfor.gauss_newton_vector_product(
+    ...     lambda x: x ** 2, lambda y: tf.reduce_sum(y ** 2) / 2)
+    >>> product(tf.constant([1., 2.]), tf.constant([1., 1.])).numpy().tolist()
+    [4.0, 16.0]
     """
     _check_function(loss_fn, "loss_fn")
     return compiled(

@@ -109,18 +109,11 @@ class Differentiated:
         refuse_constants(leaves, self.wrt)
         return filled(structure, leaves)
 
-<<<<<<< HEAD
-    def with_aux(self, *results: Any) -> Any:
-        """The results for the user, with aux behind them if the function has it."""
-        every = [*results, self._aux] if self._has_aux else [*results]
-        return tuple(every) if len(every) > 1 else every[0]
-=======
     def with_aux(self, result: Any, *others: Any) -> Any:
-        """What the user gets: the results, and aux behind them if the function has it."""
+        """The results for the user, with aux behind them if the function has it."""
         if self._has_aux:
             return (result, *others, self._aux)
         return (result, *others) if others else result
->>>>>>> hc
 
     def like_arguments(self, row: Sequence[Any]) -> Any:
         """The nest of the arguments, with other leaves, as the user sees it."""

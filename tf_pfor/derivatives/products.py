@@ -111,31 +111,27 @@ def jvp(fn: Fn, primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: boo
 def linearize(fn: Fn, *primals: Any, has_aux: bool = False) -> Any:
     """The value of a function and its derivative there, a linear function, as ``jax.linearize``.
 
-    <<<<<<< HEAD
         ``fn`` runs once. The tensors that its derivative needs are kept. For one vector ``jvp`` is
-        faster.
-    =======
-        ``fn`` runs once; what its derivative needs is kept. For one vector there is ``jvp``.
-    >>>>>>> hc
+    faster.
 
-        Args:
-          fn: as for ``jvp``.
-          *primals: its arguments.
-          has_aux: ``fn`` returns (outputs, aux).
+    Args:
+      fn: as for ``jvp``.
+      *primals: its arguments.
+      has_aux: ``fn`` returns (outputs, aux).
 
-        Returns:
-          (outputs, push), or (outputs, push, aux). ``push(*tangents)`` takes one nest like each
-          argument, and returns the nest of the outputs: jacobian times tangents. It may be called
-          often, in ``vmap`` too.
+    Returns:
+      (outputs, push), or (outputs, push, aux). ``push(*tangents)`` takes one nest like each
+      argument, and returns the nest of the outputs: jacobian times tangents. It may be called
+      often, in ``vmap`` too.
 
-        Raises:
-          ArgumentError: as for ``jvp``.
+    Raises:
+      ArgumentError: as for ``jvp``.
 
-        >>> import tensorflow as tf
-        >>> import tf_pfor
-        >>> y, push = tf_pfor.linearize(tf.sin, tf.constant([0., 0.]))
-        >>> push(tf.constant([1., 3.])).numpy().tolist()
-        [1.0, 3.0]
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> y, push = tf_pfor.linearize(tf.sin, tf.constant([0., 0.]))
+    >>> push(tf.constant([1., 3.])).numpy().tolist()
+    [1.0, 3.0]
     """
     structure, inputs = _watched(primals)
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:

@@ -19,6 +19,7 @@ from tf_pfor._tf import _graphs
 from tf_pfor.core import regions
 from tf_pfor.core.accesses import HARMLESS, QUERIES, READS
 from tf_pfor.core.conversion import Conversion
+from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.matching import group
 from tf_pfor.core.regions import key
@@ -367,35 +368,36 @@ def _inferred(
 
     None if such inputs do not fit together.
     """
-    graph = tf.__internal__.FuncGraph("shapes")
+    emit = Emitter(_graphs.QuickGraph("shapes"))
     schema = _tf.schema(op.type)
     assert schema is not None
     protos = {k: v for k, v in _tf.attr_map(op).items() if k in schema.attr_types}
     places = group(op, schema, range(len(op.inputs)))
     axes = [places[name] for name in _AXES & places.keys()]
-    with graph.as_default():
-        inputs = [
-            _stand_in(t, d, k, key(t) in uneven, None if i in axes else size)
-            for i, (t, d, k) in enumerate(zip(op.inputs, differ, known))
-        ]
-        try:
-            made = _graphs.create_op(graph, op.type, inputs, protos)
-        except (TypeError, ValueError):
-            return None
+    inputs = [
+        _stand_in(emit, t, d, k, key(t) in uneven, None if i in axes else size)
+        for i, (t, d, k) in enumerate(zip(op.inputs, differ, known))
+    ]
+    try:
+        made = emit.create(op.type, inputs, protos)
+    except (TypeError, ValueError):
+        return None
     return [t.shape.is_fully_defined() for t in made.outputs]
 
 
 def _stand_in(
-    tensor: tf.Tensor, differs: bool, known: Any, is_uneven: bool, size: int | None
+    emit: Emitter, tensor: tf.Tensor, differs: bool, known: Any, is_uneven: bool, size: int | None
 ) -> tf.Tensor:
     """The stand-in of an input: its value, or a tensor with ``size`` for unknown sizes."""
     if known is None and not differs:
         known = _tf.static_value(tensor)
     if known is not None:
-        return tf.constant(known, tensor.dtype)
+        return emit.constant(known, tensor.dtype)
     shape = dims(tensor)
     if not is_uneven and shape is not None and size is not None:
         shape = tuple(size if d is None else d for d in shape)
         if not differs and tensor.dtype in (tf.int32, tf.int64):
-            return tf.ones(shape, tensor.dtype)
-    return tf.compat.v1.placeholder(tensor.dtype, shape)
+            return emit(
+                "Fill", np.asarray(shape, np.int32), np.ones([], tensor.dtype.as_numpy_dtype)
+            )
+    return emit.stand_in(tensor.dtype, shape)

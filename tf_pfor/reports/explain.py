@@ -23,7 +23,7 @@ from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, NotVectorizableError
 from tf_pfor.core.report import Recorder
 from tf_pfor.reports import body_graph
-from tf_pfor.reports.report import Report, records
+from tf_pfor.reports.report import Report, emitted_by, records
 from tf_pfor.tracing.trace import trace
 from tf_pfor.tracing.user_code import arguments_of, autographed
 
@@ -119,6 +119,7 @@ def describe(
         body_constants=sum(op.type == "Const" for op, _, _ in recorder.entries),
         emitted_ops=sum(t not in ("Const", "Placeholder") for t in emitted),
         emitted_constants=emitted.count("Const"),
+        emitted=tuple(emitted_by(recorder)),
         graphs=body_graph.graphs(body, recorder),
     )
 

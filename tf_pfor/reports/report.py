@@ -43,6 +43,32 @@ class OpRecord:
     bytes: float | None = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Emitted:
+    """The ops that all ops of one type in one line became.
+
+    Attributes:
+      op_type: the OpDef name.
+      line: ``file:line`` in the user's code; "" if unknown.
+      count: the number of such ops in the body.
+      ops: the number of emitted ops, with constants, also inside of branches and loops.
+    """
+
+    op_type: str
+    line: str
+    count: int
+    ops: int
+
+
+def emitted_by(recorder: Recorder) -> list[Emitted]:
+    """The ops that the body became, by type and line, most first."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for op, count in recorder.emitted.items():
+        found.setdefault((op.type, _tf.user_line(op)), []).append(count)
+    made = [Emitted(*where, len(each), sum(each)) for where, each in found.items() if any(each)]
+    return sorted(made, key=lambda e: -e.ops)
+
+
 # The order of the table: what needs attention first.
 _ORDER = (
     Outcome.REJECTED,
@@ -98,6 +124,7 @@ class Report:
       emitted_ops: the number of ops in the vectorized graph, without constants. A sequential loop
         counts as the few ops that call it.
       emitted_constants: the number of constants in the vectorized graph.
+      emitted: the emitted ops of each type and line of the body, most first.
       graphs: the graphs of the picture: the body, and the functions in it.
     """
 
@@ -108,6 +135,7 @@ class Report:
     body_constants: int
     emitted_ops: int
     emitted_constants: int
+    emitted: tuple[Emitted, ...] = ()
     graphs: tuple[BodyGraph, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     @property
@@ -219,7 +247,11 @@ class Report:
             ],
             "totals": self.totals,
             "body": {"ops": self.body_ops, "constants": self.body_constants},
-            "emitted": {"ops": self.emitted_ops, "constants": self.emitted_constants},
+            "emitted": {
+                "ops": self.emitted_ops,
+                "constants": self.emitted_constants,
+                "by": [dataclasses.asdict(e) for e in self.emitted],
+            },
         }
 
     def __str__(self) -> str:
@@ -234,6 +266,8 @@ class Report:
         body = f"{_ops(self.body_ops, self.body_constants)}: {parts or 'nothing to do'}"
         if self.is_complete:
             emitted = _ops(self.emitted_ops, self.emitted_constants)
+            most = [f"{e.ops} for {e.count} {e.op_type} ({_short(e.line)})" for e in self.emitted]
+            emitted += f"; most: {', '.join(most[:3])}" if most else ""
         else:
             emitted = "nothing: some ops were rejected, and what depends on them was not looked at"
         return [f"In the body: {body}.", f"Emitted: {emitted}.", self._estimates()]

@@ -271,15 +271,9 @@ class Transformed:
 
 
 def transformed(f: Any) -> Transformed | None:
-<<<<<<< HEAD
     """The parts of a function made by this package; None for others, and for its wrappers."""
-    if isinstance(f, _functions.PolymorphicFunction):
-        return getattr(f, "made", None)
-=======
-    """How a function of this package was made; None for others, and for wrappers of it."""
     if isinstance(f, _functions.PolymorphicFunction):  # one around it has copies of its attributes
         return None if type(f) is _functions.PolymorphicFunction else getattr(f, "made", None)
->>>>>>> hc
     of, function, caller = f.__dict__.get("__tf_pfor_autographed__", (None, None, ""))
     return Transformed(autographed, (function,), (caller,)) if of is f else None
 

@@ -212,7 +212,7 @@ class Walker:
     def convert_op(self, op: tf.Operation) -> None:
         """Converts one op, all that it needs being converted."""
         self.graph = op.graph
-        token = _stacks.begin(op)
+        token, begun = _stacks.begin(op), self.recorder.begin(self.emit.graph)
         try:
             self._check_told(op.inputs)
             with self._placed(op) if op.control_inputs or op.device else contextlib.nullcontext():
@@ -222,6 +222,7 @@ class Walker:
             self._done[op] = []
             return
         finally:
+            self.recorder.end(op, self.emit.graph, begun)
             _stacks.end(token)
         self._done[op] = made
         for tensor, value in zip(op.outputs, results):

@@ -171,17 +171,10 @@ def _axis(axis: Any, rank: int, what: str) -> int:
     """An axis of a tensor, counted from the front."""
     if isinstance(axis, bool) or not isinstance(axis, numbers.Integral):
         raise ArgumentTypeError(f"{what} must be an int, found {axis!r}.")
-<<<<<<< HEAD:tf_pfor/api/exchanges.py
     number = int(axis)
     if not -rank <= number < rank:
         raise ArgumentError(f"{what} is {number}, and the tensor has {rank} axes.")
     return number % rank
-=======
-    place = int(axis)
-    if not -rank <= place < rank:
-        raise ArgumentError(f"{what} is {axis}, and the tensor has {rank} axes.")
-    return place % rank
->>>>>>> hc:tf_pfor/api/functions/exchanges.py
 
 
 def _parts(

@@ -111,11 +111,7 @@ class _Scan:
 
     def _halved(self, xs: _Leaves) -> _Leaves:
         """Prefixes of pairs are the odd rows; one call more makes the even ones."""
-<<<<<<< HEAD:tf_pfor/api/scans.py
         n = int(xs[0].shape[self._axes[0]] or 0)
-=======
-        n: Any = xs[0].shape[self._axes[0]]
->>>>>>> hc:tf_pfor/api/functions/scans.py
         if n < 2:
             return xs
         pairs = self._combined(self._rows(xs, 0, n - 1, 2), self._rows(xs, 1, n, 2))

@@ -36,8 +36,8 @@ def vectorize(
 ) -> Callable[..., Any]:
     """Makes a function broadcast over loop dimensions, as ``numpy.vectorize`` and JAX's.
 
-    Each loop dimension is a ``vmap``, in which arguments that do not have it, or have size 1 there,
-    are shared: nothing is repeated where the sizes are known before running.
+    Each loop dimension is a ``vmap``. It shares arguments without the dimension, or of size 1
+    there. Nothing is repeated where the sizes are known before running.
 
     Args:
       fn: a function of tensors whose last axes are its core dimensions. It sees these alone.
