@@ -426,7 +426,9 @@ class _UnevenPairs:
             return _split(value, loop)
         counts = [own.tensor, self.size.tensor]
         text = "The elements of a map in a map differ in the size of axis 0. The sizes are"
-        check = tf.debugging.Assert(tf.reduce_all(tf.equal(*counts)), [text, *counts], 20)
+        check = tf.debugging.Assert(
+            tf.reduce_all(tf.equal(counts[0], counts[1])), [text, *counts], 20
+        )
         with tf.control_dependencies([check]):
             return _split(value.with_elements(tf.identity(value.tensor)), loop)
 
