@@ -74,3 +74,50 @@ def test_variable_length_rows(body, is_cut):
         y = alone(OF_ROWS[body], X)
     wanted = tf.reduce_sum(tape.gradient(y, X) * tf.cos(X), 1)  # rows do not meet
     np.testing.assert_allclose(found, wanted, 1e-4, 1e-5)
+
+
+def of_branches_in_a_loop(row):
+    total = tf.constant(0.0)
+    for x in row:
+        if x > 0.5:
+            total += x * x
+        elif x > -0.5:
+            total = total * x
+        else:
+            total = tf.sin(total) + x
+    return total
+
+
+def of_rows_in_a_loop(row):
+    for _ in tf.range(3):
+        if tf.reduce_sum(row) > 0.5:
+            row = row * row
+        elif tf.reduce_sum(row) > -0.5:
+            row = tf.sin(row)
+    return tf.reduce_sum(row)
+
+
+RAGGED = tf.RaggedTensor.from_row_lengths(
+    tf.random.stateless_normal([9], [1, 4]), tf.constant([2, 0, 7])
+)
+
+
+@pytest.mark.parametrize("in_function", [True, False])
+@pytest.mark.parametrize("one", [of_branches_in_a_loop, of_rows_in_a_loop])
+def test_elements_of_own_length(one, in_function):
+    """AutoGraph's branches in a loop: TensorFlow fails if it pushes tangents through their ops."""
+    flat, tangent = RAGGED.values, tf.cos(RAGGED.values)
+
+    def pushed(flat, tangent):
+        with tf.autodiff.ForwardAccumulator(flat, tangent) as forward:
+            y = tf_pfor.vectorized_map(one, RAGGED.with_values(flat), warn=False)
+        return y, forward.jvp(y)
+
+    found = (tf.function(pushed) if in_function else pushed)(flat, tangent)
+    each = tf.function(one, input_signature=[tf.TensorSpec([None])])
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(flat)
+        y = tf.stack([each(row) for row in RAGGED.with_values(flat)])
+    wanted = tf.linalg.matvec(tape.jacobian(y, flat, experimental_use_pfor=False), tangent)
+    np.testing.assert_allclose(found[0], y, 1e-4, 1e-5)
+    np.testing.assert_allclose(found[1], wanted, 1e-4, 1e-5)

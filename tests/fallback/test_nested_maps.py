@@ -169,3 +169,63 @@ def test_in_threads():
     for f in found:
         np.testing.assert_allclose(f, one_by_one(one, *given), rtol=1e-12)
     assert len(found) == 3
+
+
+# ---------------------------------------------------------------------------
+# Doubly ragged rows
+# ---------------------------------------------------------------------------
+
+WAVES = tf.RaggedTensor.from_nested_row_lengths(
+    tf.random.stateless_normal([36], [1, 2]), [[2, 0, 3, 1], [3, 5, 9, 6, 1, 12]]
+)
+
+
+def two_channels(x):
+    return tf.stack([x, x * x])
+
+
+def window(x, size):
+    """All from there on where ``size`` is -1."""
+    return tf.slice(two_channels(x), [0, 1], tf.stack([-1, size]))
+
+
+OF_WAVES = {
+    "rfft": lambda x: tf.abs(tf.signal.rfft(x, fft_length=[8])),
+    "rfft of channels": lambda x: tf.abs(tf.signal.rfft(two_channels(x), fft_length=[8])),
+    "irfft": lambda x: tf.signal.irfft(tf.cast(two_channels(x), tf.complex64), fft_length=[8]),
+    "own length": lambda x: tf.abs(tf.signal.rfft(x)),
+    "frames": lambda x: tf.signal.frame(two_channels(x), 3, 2, pad_end=True),
+    "stft": lambda x: tf.abs(tf.signal.stft(x, 3, 2, pad_end=True)),
+    "slice": lambda x: window(x, -1),
+    "slice by a number": lambda x: window(x, tf.where(tf.size(x) > 5, -1, tf.size(x) - 1)),
+}
+
+
+@pytest.mark.parametrize("name", OF_WAVES)
+def test_doubly_ragged_rows(name):
+    found = tf_pfor.vectorized_map(
+        lambda rows: tf_pfor.vectorized_map(OF_WAVES[name], rows, warn=False), WAVES, warn=False
+    )
+    assert found.shape[0] == 4
+    for got, rows in zip(found, WAVES, strict=True):
+        assert got.shape[0] == rows.shape[0]
+        for a, row in zip(got, rows):
+            a = a.to_tensor() if isinstance(a, tf.RaggedTensor) else a
+            np.testing.assert_allclose(a, OF_WAVES[name](row), rtol=1e-4, atol=1e-5)
+
+
+def test_slices_that_reach_out_of_ragged_rows_say_so():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="reaches out of the tensor"):
+        tf_pfor.vectorized_map(lambda x: window(x, 2 - tf.size(x)), WAVES.values)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="reaches out of the tensor"):
+        tf_pfor.vectorized_map(lambda x: window(x, tf.size(x)), WAVES.values)
+
+
+def test_elements_of_two_maps_that_differ_in_number_are_an_error():
+    others = tf.RaggedTensor.from_row_lengths(WAVES.values, [2, 1, 2, 1])
+
+    def summed(a, b):
+        return tf_pfor.vectorized_map(lambda p: tf.reduce_sum(p[0]) + tf.reduce_sum(p[1]), (a, b))
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf_pfor.vectorized_map(lambda both: summed(*both), (WAVES, others), warn=False)

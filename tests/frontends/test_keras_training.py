@@ -232,15 +232,62 @@ def test_it_is_exported(tmp_path):
         np.testing.assert_allclose(served.serve(x), net(x), rtol=1e-5, atol=1e-6)
 
 
+class MeanOfWords(keras.Model):
+    """Scores texts of any number of words."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.score = keras.layers.Embedding(10, 4), keras.layers.Dense(1)
+        self.words.build([None])
+        self.score.build([None, 4])
+        self.built = True
+
+    def call(self, texts):
+        return self.score(tf.reduce_mean(tf.ragged.map_flat_values(self.words, texts), 1))
+
+
+TEXTS = tf.ragged.constant([[1, 2, 3], [4], [5, 6], [7, 8, 9, 1]])
+SCORES = tf.constant([[1.0], [0.0], [1.0], [-1.0]])
+
+
 @pytest.mark.parametrize("as_data", [False, True])
-def test_ragged_batches_are_refused(as_data):
-    x, y = tf.ragged.constant([[1.0, 2.0], [3.0], [4.0, 5.0]]), tf.ones([3, 1])
+@pytest.mark.parametrize("size", [1, 2])
+def test_ragged_batches(size, as_data):
+    keras.utils.set_random_seed(0)
+    net, clip = MeanOfWords(), 0.05
+    weights = [w.value for w in net.trainable_weights]
+    wanted = [tf.zeros_like(w) for w in weights]
+    for i in range(0, 4, size):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((net(TEXTS[i : i + size]) - SCORES[i : i + size]) ** 2)
+        found = [tf.convert_to_tensor(g) for g in tape.gradient(loss, weights)]
+        scale = tf.minimum(1.0, clip / tf.linalg.global_norm(found))
+        wanted = [a + scale * g * size / 4 for a, g in zip(wanted, found)]
+    wanted = [w - 0.1 * g for w, g in zip(weights, wanted)]
+    model = tf_pfor.keras.PerExampleGradientModel(net, clip_norm=clip, microbatch_size=size)
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    given = {"x": TEXTS, "y": SCORES, "batch_size": 4}
+    if as_data:
+        given = {"x": tf.data.Dataset.from_tensor_slices((TEXTS, SCORES)).batch(4)}
+    model.fit(**given, verbose=0, shuffle=False)
+    for got, want in zip(weights, wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+
+
+def test_ragged_batches_that_groups_do_not_divide():
+    model = tf_pfor.keras.PerExampleGradientModel(MeanOfWords(), microbatch_size=3)
+    model.compile("sgd", "mse")
+    with pytest.raises((tf.errors.InvalidArgumentError, tf_pfor.ArgumentError), match="size is 3"):
+        model.fit(TEXTS, SCORES, verbose=0)
+
+
+def test_sparse_batches_are_refused():
     model = tf_pfor.keras.PerExampleGradientModel(keras.Sequential([keras.layers.Dense(1)]))
     model.model.build([None, 2])
     model.compile("sgd", "mse")
-    given = (tf.data.Dataset.from_tensor_slices((x, y)).batch(2),) if as_data else (x, y)
-    with pytest.raises(tf_pfor.ArgumentTypeError, match="takes dense batches.*Pad the examples"):
-        model.fit(*given, verbose=0, shuffle=not as_data)
+    data = tf.data.Dataset.from_tensors((tf.sparse.from_dense(tf.ones([3, 2])), tf.ones([3, 1])))
+    with pytest.raises(tf_pfor.ArgumentTypeError, match="dense and ragged batches.*SparseTensor"):
+        model.fit(data, verbose=0, shuffle=False)
 
 
 @pytest.mark.filterwarnings("ignore:.*structure of `inputs`")  # Keras', of its own dicts

@@ -32,6 +32,35 @@ def called(build: Callable[..., Any], inputs: Sequence[tf.Tensor]) -> Any:
     return nests.to_user(nests.pack(kept["result"], leaves))
 
 
+def called_with(nest: Any, build: Callable[[Any], Any]) -> Any:
+    """``build(nest)``, made in the graph of a function with all tensors of the nest as inputs."""
+    structure = nests.from_user(nest)
+    leaves = nests.flatten(structure)
+    given = [x for x in leaves if isinstance(x, tf.Tensor)]
+
+    def of(*tensors: tf.Tensor) -> Any:
+        supply = map(with_dense_gradient, tensors)
+        seen = [next(supply) if isinstance(x, tf.Tensor) else x for x in leaves]
+        return build(nests.to_user(nests.pack(structure, seen)))
+
+    return called(of, given)
+
+
+def has_pushed_rows(nest: Any) -> bool:
+    """Whether an active ForwardAccumulator has tangents for values that rows are cut from.
+
+    A body captures these: it would be differentiated op by op while it is traced.
+    """
+    held: list[tf.Tensor] = []
+
+    def of(x: Any) -> Any:
+        held.extend(t for t in nests.flatten(x) if isinstance(t, tf.Tensor))
+        return x
+
+    nests.replaced(nest, (tf.RaggedTensor, tf.SparseTensor), of)
+    return bool(held and _tf.pack_tangents(held).tangents)
+
+
 def with_dense_gradient(x: tf.Tensor) -> tf.Tensor:
     """``x`` with a dense gradient: forward mode refuses slices, as of a gather, in a call."""
     has_gradient = x.dtype.is_floating or x.dtype.is_complex

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _types
 from tf_pfor.api import composites, leaves
+from tf_pfor.api.function import called_with, has_pushed_rows
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.options import settings_of
 from tf_pfor.api.progress import check_progress
@@ -283,6 +284,10 @@ def _vectorized_map(
     block: int | str | None,
     budget: int | None,
 ) -> Any:
+    if has_pushed_rows(elems):
+        options = {"settings": settings, "warn": warn, "name": name, "block": block}
+        again = functools.partial(_vectorized_map, fn, budget=budget, **options)
+        return called_with(elems, again)
     fn, elems = _of_dense(fn, elems, (_types.COMPOSITE,), in_blocks=block is not None)
     structure, tensors = check_elems(elems)
     n, elements = align(structure, tensors)

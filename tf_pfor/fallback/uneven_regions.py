@@ -74,6 +74,10 @@ def together(first: tf.Operation, walker: Conversion) -> tuple[list[tf.Operation
         walker.visit([op for op in outside if not walker.is_done(op)])
     if walker.failed(outside):
         raise walker.Failed
+    if any(is_ragged(walker.value_of(t)) for m in members for t in m.inputs):
+        # some inputs were not known to differ in shape before they were converted
+        started = walker.memo["sources of unequal shapes"] | members
+        uneven |= _uneven(walker, walker.wanted(), started, in_loop=True)[0]
     return ([] if walker.is_done(first) else regions.in_order(members)), uneven
 
 

@@ -25,12 +25,12 @@ SCALAR = np.zeros([0], np.int32)
 
 
 def tell(handle: tf.Tensor, dtype: tf.DType, shape: Any) -> None:
-    """Tells TensorFlow the items of a list: their shape, with -1 for unknown sizes."""
-    _tf.copy_handle_data(_told(dtype, tuple(shape)), handle)
+    """Tells TensorFlow the items of a list: their shape, -1 for an unknown size or rank."""
+    _tf.copy_handle_data(_told(dtype, shape if isinstance(shape, int) else tuple(shape)), handle)
 
 
 @functools.lru_cache(256)
-def _told(dtype: tf.DType, shape: tuple[int, ...]) -> tf.Tensor:
+def _told(dtype: tf.DType, shape: tuple[int, ...] | int) -> tf.Tensor:
     """A list that holds such items, in a new graph."""
     with tf.Graph().as_default():
         shape_vector = np.asarray(shape, np.int32)

@@ -12,6 +12,7 @@ from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.derivatives.per_example import clipped_gradient_sum
 from tf_pfor.frontends.keras._scopes import keras, unscaled_loss
 
+_RAGGED: Any = tf.RaggedTensor
 _no_autograph = tf.autograph.experimental.do_not_convert
 
 
@@ -132,7 +133,8 @@ class PerExampleGradientModel(keras.Model):
         groups = tf.nest.map_structure(self._in_groups, (x, y, sample_weight))
         kept: list[Any] = []
 
-        def loss_of_group(x: Any, y: Any, sample_weight: Any) -> Any:
+        def loss_of_group(*group: Any) -> Any:
+            x, y, sample_weight = tf.nest.map_structure(self._of_known_number, group)
             outputs = self(x, training=True)
             self._only_of_examples = True
             try:
@@ -160,14 +162,15 @@ class PerExampleGradientModel(keras.Model):
         """[n, ...] -> [n / k, k, ...]."""
         if x is None:
             return None
-        if isinstance(x, (tf.RaggedTensor, tf.SparseTensor)):
+        if isinstance(x, tf.SparseTensor):
             raise ArgumentTypeError(
-                f"PerExampleGradientModel takes dense batches, found a {type(x).__name__}. Pad the "
-                "examples first, for instance with dataset.padded_batch or .to_tensor(), and mask "
-                "what is padding (keras.layers.Masking)."
+                "PerExampleGradientModel takes dense and ragged batches, found a SparseTensor. "
+                "Make it dense first: tf.sparse.to_dense."
             )
-        x, k = tf.convert_to_tensor(x), self.microbatch_size
+        k, is_ragged = self.microbatch_size, isinstance(x, tf.RaggedTensor)
+        x = x if is_ragged else tf.convert_to_tensor(x)
         n = x.shape[0]
+        size = tf.cast(x.nrows(), tf.int32) if is_ragged else tf.shape(x)[0]
         message = (
             f"microbatch_size is {k}, and the batch has another number of examples than a multiple "
             "of it. Give fit such a batch_size and number of examples, or "
@@ -177,12 +180,22 @@ class PerExampleGradientModel(keras.Model):
             raise ArgumentError(f"{message} Found: {n} examples.")
         checks = []
         if n is None and k > 1:
-            rest = tf.math.floormod(tf.shape(x)[0], k)
-            checks = [tf.debugging.assert_equal(rest, 0, message)]
+            checks = [tf.debugging.assert_equal(tf.math.floormod(size, k), 0, message)]
         with tf.control_dependencies([c for c in checks if c is not None]):
-            grouped = tf.reshape(x, tf.concat([[tf.shape(x)[0] // k, k], tf.shape(x)[1:]], 0))
+            if is_ragged:
+                splits = tf.identity(x.row_splits)
+                x = _RAGGED.from_row_splits(x.values, splits, validate=False)
+                return _RAGGED.from_uniform_row_length(x, k)
+            grouped = tf.reshape(x, tf.concat([[size // k, k], tf.shape(x)[1:]], 0))
         grouped.set_shape([None if n is None else n // k, k, *x.shape[1:]])
         return grouped
+
+    def _of_known_number(self, group: Any) -> Any:
+        """A group with as many examples as it has, which a row of a RaggedTensor does not know."""
+        if not isinstance(group, tf.RaggedTensor):
+            return group
+        splits = tf.ensure_shape(group.row_splits, [self.microbatch_size + 1])
+        return _RAGGED.from_row_splits(group.values, splits, validate=False)
 
     def _noisy(self, total: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
         if not self.noise_multiplier:
