@@ -3,6 +3,7 @@
 import pytest
 import tensorflow as tf
 
+from tests.comparisons import gradient_of
 from tests.lists.test_tensor_array import PLACE, X, check
 
 pytestmark = pytest.mark.slow  # a share of them in CI, all with `make test-all`
@@ -135,10 +136,7 @@ def zeroed(x, i):
 
 def gradient(fn):
     def run(x, i):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = sum(tf.reduce_sum(v * v) for v in tf.nest.flatten(fn(x, i)))
-        return tape.gradient(y, x)
+        return gradient_of(lambda: sum(tf.reduce_sum(v * v) for v in tf.nest.flatten(fn(x, i))), x)
 
     run.__name__ = f"gradient_{fn.__name__}"
     return run
