@@ -122,12 +122,16 @@ def check(f, *args, xla=True, grad=True, second=False, unknown=False, rtol=2e-5,
         same(found, wanted, "gradients")
 
 
-def gradient_of(of, sources, **options):
-    """The gradient by ``sources`` of what ``of()`` makes under a tape, which finds variables."""
+def value_and_gradient(of, sources, **options):
+    """What ``of()`` makes under a tape, which finds variables, and its gradient by ``sources``."""
     with tf.GradientTape() as tape:
         tape.watch([s for s in tf.nest.flatten(sources) if not isinstance(s, tf.Variable)])
         y = of()
-    return tape.gradient(y, sources, **options)
+    return y, tape.gradient(y, sources, **options)
+
+
+def gradient_of(of, sources, **options):
+    return value_and_gradient(of, sources, **options)[1]
 
 
 def gradient_in_body(model, power=2):
@@ -217,11 +221,3 @@ def all_ops(graph):
         if op.type in ("While", "StatelessWhile"):
             for name in ("cond", "body"):
                 yield from all_ops(_tf.function_graph(graph, op.get_attr(name).name))
-
-
-def value_and_gradient(of, sources, **options):
-    """What ``of()`` makes under a tape, and its gradient by ``sources``."""
-    with tf.GradientTape() as tape:
-        tape.watch([s for s in tf.nest.flatten(sources) if not isinstance(s, tf.Variable)])
-        y = of()
-    return y, tape.gradient(y, sources, **options)
