@@ -1,4 +1,6 @@
-"""Checks of hand-written control flow: values, gradients, jit_compile, against a Python loop."""
+"""A function of a row: mapped, in a Python loop over the rows, with gradients; and comparisons."""
+
+import concurrent.futures
 
 import numpy as np
 import tensorflow as tf
@@ -120,23 +122,68 @@ def check(f, *args, xla=True, grad=True, second=False, unknown=False, rtol=2e-5,
         same(found, wanted, "gradients")
 
 
+def value_and_gradient(of, sources, **options):
+    """The result of ``of()`` under a tape, which finds variables, and its gradient by ``sources``."""
+    with tf.GradientTape() as tape:
+        tape.watch([s for s in tf.nest.flatten(sources) if not isinstance(s, tf.Variable)])
+        y = of()
+    return y, tape.gradient(y, sources, **options)
+
+
+def gradient_of(of, sources, **options):
+    return value_and_gradient(of, sources, **options)[1]
+
+
 def gradient_in_body(model, power=2):
     """The gradient of the sum of ``model(*args) ** power`` by the last argument, in the body."""
+    return lambda *args: gradient_of(lambda: tf.reduce_sum(model(*args) ** power), args[-1])
+
+
+def gradients_in_body(model, by=(-1,), also=()):
+    """Gradients of the sum of squares, by the arguments at ``by`` and by ``also``; or zeros."""
 
     def one(*args):
-        with tf.GradientTape() as tape:
-            tape.watch(args[-1])
-            total = tf.reduce_sum(model(*args) ** power)
-        return tape.gradient(total, args[-1])
+        sources = [*(args[i] for i in by), *also]
+        loss = lambda: tf.reduce_sum(model(*args) ** 2)  # noqa: E731
+        return gradient_of(loss, sources, unconnected_gradients="zero")
 
     return one
 
 
 def mapped(one, *args, **options):
-    """vectorized_map of ``one(*row)``; nothing may loop over rows."""
-    return tf_pfor.vectorized_map(
-        lambda row: one(*row), args, fallback_to_while_loop=False, **options
+    """vectorized_map of ``one(*row)``; nothing may loop over rows, unless ``fallback`` says so."""
+    options = {"fallback": "error", **options}
+    return tf_pfor.vectorized_map(lambda row: one(*row), args, **options)
+
+
+def by_row(one, *args, maps=1):
+    """``one(*row)`` for one row after the other, over the first ``maps`` axes of ``args``."""
+    one, shape = tf.function(one), args[0].shape[:maps]
+    rows = [one(*(a[place] for a in args)) for place in np.ndindex(*shape)]
+    return tf.nest.map_structure(
+        lambda *parts: tf.reshape(tf.stack(parts), [*shape, *parts[0].shape]), *rows
     )
+
+
+def in_threads(work, numbers):
+    """The results of ``work`` for each number, in a thread for each; raises the error of a thread."""
+    with concurrent.futures.ThreadPoolExecutor(len(numbers)) as pool:
+        return list(pool.map(work, numbers))
+
+
+def of_unknown_n(x):
+    """The spec of a tensor or of ragged rows, with the number of rows not known."""
+    if isinstance(x, tf.RaggedTensor):
+        return tf.RaggedTensorSpec([None, *x.shape[1:]], x.dtype, x.ragged_rank)
+    return tf.TensorSpec([None, *x.shape[1:]], x.dtype)
+
+
+def assert_close(found, expected, rtol=1e-9, atol=1e-12):
+    """Two nests have tensors of the same shapes and dtypes, and of equal values up to rounding."""
+    found, expected = tf.nest.flatten(found), tf.nest.flatten(expected)
+    for f, e in zip(found, expected, strict=True):
+        assert (f.shape, f.dtype) == (e.shape, e.dtype)
+        np.testing.assert_allclose(f, e, rtol=rtol, atol=atol)
 
 
 def check_ragged_rows(function, elements, *, unknown, rtol, atol):

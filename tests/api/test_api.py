@@ -3,13 +3,13 @@
 import collections
 import dataclasses
 import gc
-import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import in_threads
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -372,22 +372,13 @@ def test_saved_model(tmp_path):
 
 def test_threads():
     x = rows(4, 3)
-    failures = []
 
     def work(k):
-        try:
-            for _ in range(5):
-                found = tf_pfor.vectorized_map(lambda r: tf.reduce_sum(r) + k, tf.constant(x))
-                np.testing.assert_allclose(found, x.sum(1) + k, rtol=1e-5)
-        except BaseException as why:
-            failures.append(why)
+        for _ in range(5):
+            found = tf_pfor.vectorized_map(lambda r: tf.reduce_sum(r) + k, tf.constant(x))
+            np.testing.assert_allclose(found, x.sum(1) + k, rtol=1e-5)
 
-    threads = [threading.Thread(target=work, args=(float(k),)) for k in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not failures, failures[0]
+    in_threads(work, [float(k) for k in range(8)])
 
 
 def test_repeated_calls_leave_nothing_behind():

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of, mapped
 from tests.devices import HAS_GPU, of_cpus
 from tests.harness import LOOP_OPS
 
@@ -160,10 +161,7 @@ def test_gradient_of_a_read_is_not_a_scatter():
 
     @tf.function(autograph=False)
     def run(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf_pfor.pfor(lambda i: tf.square(x[i]), 5)
-        return tape.gradient(y, x)
+        return gradient_of(lambda: tf_pfor.pfor(lambda i: tf.square(x[i]), 5), x)
 
     np.testing.assert_allclose(run(x), 2 * x)
     types = {op.type for op in run.get_concrete_function(x).graph.get_operations()}
@@ -286,8 +284,6 @@ def test_what_is_indexed_may_have_any_rank(name, is_shared):
 def test_vectors_of_indices_of_unknown_length():
     @tf.function(input_signature=[tf.TensorSpec([None] * 3), tf.TensorSpec([None] * 2, tf.int32)])
     def run(x, places):
-        return tf_pfor.vectorized_map(
-            lambda e: tf.gather_nd(*e), (x, places), fallback_to_while_loop=False
-        )
+        return mapped(tf.gather_nd, x, places)
 
     np.testing.assert_array_equal(run(TABLE, PLACES), tf.gather_nd(TABLE, PLACES, batch_dims=1))

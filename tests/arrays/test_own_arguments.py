@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.arrays import own_rows
+from tests.comparisons import mapped
 
 N, T, D = 4, 4, 5
 X = tf.random.stateless_normal([N, T, D], [1, 2])
@@ -162,6 +163,6 @@ def test_spectra_of_as_many_matrices_as_the_row_says(name):
         return SPECTRA[name](x[:k, :1, None] * eye)
 
     x = tf.reshape(tf.range(1.0, 25.0), [4, 3, 2])
-    found = tf_pfor.vectorized_map(lambda e: body(*e), (x, K), fallback="error")
+    found = mapped(body, x, K)
     for i in range(4):
         np.testing.assert_allclose(found[i], body(x[i], K[i]), 1e-5)

@@ -3,8 +3,8 @@
 import pytest
 import tensorflow as tf
 
-import tf_pfor
 from tests.arrays import own_rows
+from tests.comparisons import mapped
 
 N, T, D = 4, 4, 5
 X = tf.random.stateless_normal([N, T, D], [1, 2])
@@ -215,4 +215,4 @@ BEYOND = {
 @pytest.mark.parametrize("name", sorted(BEYOND))
 def test_what_a_row_refuses_is_an_error(name):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"test_own_places.py:\d+"):
-        tf_pfor.vectorized_map(lambda e: BEYOND[name](*e), (X, K), fallback="error")
+        mapped(BEYOND[name], X, K)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of, mapped
 
 K = tf.constant([0, 1, 3, 2])
 X = tf.random.stateless_normal([4, 5], [1, 2])
@@ -12,10 +13,7 @@ IMAGES = tf.random.stateless_normal([4, 3, 2, 1], [1, 3])
 
 
 def gradient_of_pad(x, k):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = tf.reduce_sum(tf.pad(x, [[k, 3 - k]]) ** 3 * tf.range(8.0))
-    return tape.gradient(y, x)
+    return gradient_of(lambda: tf.reduce_sum(tf.pad(x, [[k, 3 - k]]) ** 3 * tf.range(8.0)), x)
 
 
 BODIES = {
@@ -41,7 +39,7 @@ def test_as_the_loop(name, n, site):
     xs, ks = xs[:n], K[:n]
 
     def run(xs, ks):
-        return tf_pfor.vectorized_map(lambda e: body(*e), (xs, ks), fallback_to_while_loop=False)
+        return mapped(body, xs, ks)
 
     if site == "unknown":
         specs = [tf.TensorSpec([None, *xs.shape[1:]]), tf.TensorSpec([None], tf.int32)]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
+from tests.comparisons import mapped
 
 X = tf.random.stateless_normal([3, 4, 6, 2], [1, 2])
 IDS = tf.constant([[0, 0, 2, 3], [1, 1, 1, 1], [0, 2, 2, 7]])
@@ -17,7 +17,7 @@ def agree(body, *args):
     expected = tf.stack([one(*row) for row in zip(*map(tf.unstack, args))])
 
     def run(*given):
-        return tf_pfor.vectorized_map(lambda row: body(*row), given, fallback_to_while_loop=False)
+        return mapped(body, *given)
 
     found = tf.function(run, jit_compile=True)(*args)
     assert found.dtype == expected.dtype

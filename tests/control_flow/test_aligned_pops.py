@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import mapped
 
 raw = tf.raw_ops
 HANDLE = np.zeros([0], np.int32)
@@ -62,9 +63,7 @@ def stops_by_value(k, m, x):
 @pytest.mark.parametrize("model", [pop_some, of_equal_lists, stops_by_value])
 def test_rows_that_leave_early(model, pops, strategy):
     m = tf.constant(pops)
-    found = tf_pfor.vectorized_map(
-        lambda row: model(*row), (K, m, X), fallback_to_while_loop=False, while_strategy=strategy
-    )
+    found = mapped(model, K, m, X, while_strategy=strategy)
     one = tf.function(model)
     expected = tf.stack([one(K[i], m[i], X[i]) for i in range(4)])
     np.testing.assert_allclose(found, expected, rtol=1e-9)
@@ -82,7 +81,7 @@ def test_what_is_left_after_the_loop():
 
     args = K, tf.constant([1, 1, 0, 0]), X
     with pytest.raises(tf_pfor.NotVectorizableError, match="whose rows differ in length"):
-        tf_pfor.vectorized_map(lambda row: one(*row), args, fallback_to_while_loop=False)
+        mapped(one, *args)
 
 
 def test_how_long_a_list_is_that_rows_begin_to_pop_late():
@@ -107,6 +106,6 @@ def test_how_long_a_list_is_that_rows_begin_to_pop_late():
         _, _, moved = tf.while_loop(lambda t, *_: t < k, move, (0, pushed(k, x), empty))
         return tf.while_loop(lambda t, *_: t < k, add, (0, moved, tf.zeros([2], x.dtype)))[2]
 
-    found = tf_pfor.vectorized_map(lambda row: one(*row), (K, X), fallback_to_while_loop=False)
+    found = mapped(one, K, X)
     row = tf.function(one)
     np.testing.assert_allclose(found, tf.stack([row(K[i], X[i]) for i in range(4)]), rtol=1e-9)

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_close, gradient_of
 
 C = tf.constant([0.3, 0.4, 0.1, -0.9])
 W = tf.Variable([1.0, -0.5, 2.0, 0.7])
@@ -58,10 +59,7 @@ def test_calls(name):
 
 def test_a_gradient_through_a_call_inside_the_body():
     def gradient(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(pair(x)[0] ** 2)
-        return tape.gradient(y, x)
+        return gradient_of(lambda: tf.reduce_sum(pair(x)[0] ** 2), x)
 
     np.testing.assert_allclose(mapped(gradient, rows()), loop(gradient, rows()), 1e-5)
 
@@ -98,10 +96,7 @@ def test_a_saved_model(tmp_path):
     np.testing.assert_allclose(mapped(loaded.f, x), loop(loaded.f, x), 1e-6)
 
     def gradient(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(loaded.f(x))
-        return tape.gradient(y, x)
+        return gradient_of(lambda: tf.reduce_sum(loaded.f(x)), x)
 
     np.testing.assert_allclose(mapped(gradient, x), loop(gradient, x), 1e-5)
 
@@ -175,10 +170,7 @@ def in_function(x):
 
 
 def inside(r, c):
-    with tf.GradientTape() as tape:
-        tape.watch(r)
-        y = tf.reduce_sum(clipped(r) * c + tf.nn.silu(r) ** 2)
-    return tape.gradient(y, r)
+    return gradient_of(lambda: tf.reduce_sum(clipped(r) * c + tf.nn.silu(r) ** 2), r)
 
 
 def derivatives(m, x):
@@ -204,8 +196,7 @@ def test_custom_gradients(name, compiled):
     run = tf.function(
         lambda x: derivatives(lambda x: mapped(fn, x), x), autograph=False, jit_compile=compiled
     )
-    for found, expected in zip(run(x), derivatives(lambda x: loop(fn, x), x)):
-        np.testing.assert_allclose(found, expected, 1e-4, 1e-5)
+    assert_close(run(x), derivatives(lambda x: loop(fn, x), x), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["of a closure", "several results", "in a function"])
@@ -214,10 +205,12 @@ def test_custom_gradients_of_eager_calls(name):
         return BODIES[name](r, C)
 
     x = rows()
-    for found, expected in zip(
-        derivatives(lambda x: mapped(fn, x), x), derivatives(lambda x: loop(fn, x), x)
-    ):
-        np.testing.assert_allclose(found, expected, 1e-4, 1e-5)
+    assert_close(
+        derivatives(lambda x: mapped(fn, x), x),
+        derivatives(lambda x: loop(fn, x), x),
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 def first_order(m, x):
@@ -237,8 +230,7 @@ def test_recompute_grad():
     x = rows()
     found = tf.function(lambda x: first_order(lambda x: mapped(fn, x), x))(x)
     expected = first_order(lambda x: loop(lambda r: tf.exp(r * C * 0.1) * W * C, x), x)
-    for f, e in zip(found, expected):
-        np.testing.assert_allclose(f, e, 1e-5, 1e-6)
+    assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])
@@ -265,8 +257,7 @@ def test_custom_gradients_in_nested_maps():
     x = tf.reshape(rows(6), [2, 3, 4])
     found = tf.function(lambda x: first_order(lambda x: mapped(lambda y: mapped(fn, y), x), x))(x)
     expected = first_order(lambda x: tf.stack([loop(fn, y) for y in x]), x)
-    for f, e in zip(found, expected):
-        np.testing.assert_allclose(f, e, 1e-5, 1e-6)
+    assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_only_a_gradient_that_is_not_linear_repeats_a_weight():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.comparisons import check, notes, vectorized
+from tests.comparisons import check, gradient_of, notes, vectorized
 from tf_pfor import NotVectorizableError, vectorized_map
 
 
@@ -162,10 +162,7 @@ def test_gradient_inside(name):
     w = tf.constant(_x(3, 3, seed=1))
 
     def first(p, x):
-        with tf.GradientTape() as tape:
-            tape.watch([x, w])
-            y = _TAPED[name](p, w, x)
-        return tape.gradient(y, [x, w], unconnected_gradients="zero")
+        return gradient_of(lambda: _TAPED[name](p, w, x), [x, w], unconnected_gradients="zero")
 
     def second(p, x):
         with tf.GradientTape() as tape:
@@ -405,10 +402,7 @@ def test_unknown_number_of_rows(n, jit):
         return vectorized_map(one, x)
 
     def gradient(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(rows(x) ** 2)
-        return tape.gradient(y, x, unconnected_gradients="zero")
+        return gradient_of(lambda: tf.reduce_sum(rows(x) ** 2), x, unconnected_gradients="zero")
 
     def run(f, x, rank):
         spec = tf.TensorSpec([None] * (rank - 1) + [3], tf.float32)

@@ -11,10 +11,11 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_close, by_row, mapped, value_and_gradient
 
 N = 5
-X = np.random.default_rng(0).normal(size=(N, 3))
-K = np.array([0, 3, 1, 2, 7], np.int32)
+X = tf.constant(np.random.default_rng(0).normal(size=(N, 3)))
+K = tf.constant([0, 3, 1, 2, 7])
 
 
 def _sine(x):
@@ -88,12 +89,7 @@ PROGRAMS = [
 
 
 def expected(f):
-    one = tf.function(f)
-    x = tf.constant(X)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = tf.stack([one(x[i], tf.constant(K[i])) for i in range(N)])
-    return y, tape.gradient(y, x)
+    return value_and_gradient(lambda: by_row(f, X, K), X)
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -103,13 +99,9 @@ def test_a_tape_around_the_map(f, is_known):
 
     @tf.function(jit_compile=True, input_signature=[spec, tf.TensorSpec(spec.shape[:1], tf.int32)])
     def go(x, k):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf_pfor.vectorized_map(lambda a: f(*a), (x, k), fallback_to_while_loop=False)
-        return y, tape.gradient(y, x)
+        return value_and_gradient(lambda: mapped(f, x, k), x)
 
-    for found, right in zip(go(tf.constant(X), tf.constant(K)), expected(f)):
-        np.testing.assert_allclose(found, right, 1e-9, 1e-12)
+    assert_close(go(X, K), expected(f))
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -118,10 +110,7 @@ def test_a_tape_in_the_body(f, is_known):
     spec = tf.TensorSpec([N if is_known else None, 3], tf.float64)
 
     def one(a):
-        with tf.GradientTape() as tape:
-            tape.watch(a[0])
-            y = f(*a)
-        return y, tape.gradient(y, a[0])
+        return value_and_gradient(lambda: f(*a), a[0])
 
     @tf.function(jit_compile=True, input_signature=[spec, tf.TensorSpec(spec.shape[:1], tf.int32)])
     def go(x, k):
@@ -129,9 +118,8 @@ def test_a_tape_in_the_body(f, is_known):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", tf_pfor.FallbackWarning)
-        made = go(tf.constant(X), tf.constant(K))
-    for found, right in zip(made, expected(f)):
-        np.testing.assert_allclose(found, right, 1e-9, 1e-12)
+        made = go(X, K)
+    assert_close(made, expected(f))
 
 
 def test_a_branch_for_all_rows_with_a_loop_that_writes_an_array():

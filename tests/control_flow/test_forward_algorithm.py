@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 
 STATES, STEPS, SYMBOLS = 3, 5, 4
 RANDOM = np.random.default_rng(0)
@@ -53,10 +54,7 @@ def differences(likelihood, row, step=1e-5):
     likelihood = tf.function(likelihood)
 
     def gradient(theta):
-        with tf.GradientTape() as tape:
-            tape.watch(theta)
-            out = likelihood(theta, SEQUENCES[row], LENGTHS[row])
-        return tape.gradient(out, theta)
+        return gradient_of(lambda: likelihood(theta, SEQUENCES[row], LENGTHS[row]), theta)
 
     moves = step * np.eye(STATES * STATES).reshape(-1, STATES, STATES)
     columns = [gradient(THETA[row] + d) - gradient(THETA[row] - d) for d in moves]

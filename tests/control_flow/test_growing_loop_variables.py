@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_in_body, in_two_maps, mapped
+from tests.comparisons import assert_close, by_row, gradient_in_body, in_two_maps, mapped
 
 RNG = np.random.default_rng(0)
 W = tf.constant(RNG.normal(size=[2, 2]))
@@ -50,18 +50,13 @@ def total(model):
 def looped(one, k, x):
     """A map of which the gradient loop runs in a loop over the rows."""
 
-    @tf.function(autograph=False)
-    def run(k, x):
-        return tf_pfor.vectorized_map(lambda row: one(*row), (k, x), out_shapes="dense")
-
+    run = lambda k, x: mapped(one, k, x, out_shapes="dense", fallback="loop")  # noqa: E731
     with pytest.warns(tf_pfor.FallbackWarning, match="run in a sequential loop"):
-        return run(k, x)
+        return tf.function(run, autograph=False)(k, x)
 
 
 def check(one, k, x=X, run=mapped, **options):
-    alone = tf.function(one)
-    expected = tf.stack([alone(k[i], x[i]) for i in range(len(k))])
-    np.testing.assert_allclose(run(one, k, x, **options), expected, rtol=1e-9, atol=1e-12)
+    assert_close(run(one, k, x, **options), by_row(one, k, x))
 
 
 @pytest.mark.parametrize("model", [appended, captured])

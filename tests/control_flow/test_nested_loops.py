@@ -1,5 +1,6 @@
 """Gradients, in the body, of loops and branches in each other, which rows leave at different times
-and of which they take different ones."""
+and of which they take different ones. What those keep that all rows share is shared too, and stands
+in containers beside what each row keeps for itself."""
 
 import collections
 
@@ -8,7 +9,14 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import gradient_in_body
+from tests.comparisons import (
+    assert_close,
+    by_row,
+    gradient_in_body,
+    gradient_of,
+    gradients_in_body,
+    mapped,
+)
 from tf_pfor.converters.control_flow._subgraphs import Region
 
 RNG = np.random.default_rng(0)
@@ -121,6 +129,66 @@ def writes_in_branches(k, m, x):
     return tf.reduce_sum(array.stack() ** 2, 0) * tf.cast(m, tf.float64)
 
 
+def equal_loops(s):
+    """Equally many trips for all rows, of two loops in each other."""
+
+    def inner(t, s):
+        return t + 1, tf.sin(cell(s))
+
+    def outer(t, s):
+        return t + 1, tf.while_loop(lambda t, s: t < 2, inner, (0, s))[1] + s
+
+    return tf.while_loop(lambda t, s: t < 2, outer, (0, s))[1]
+
+
+def with_array(k, s):
+    array = tf.TensorArray(tf.float64, 5, element_shape=[3]).unstack(tf.zeros([5, 3], tf.float64))
+
+    def body(t, s, array):
+        return t + 1, cell(s), array.write(t, s * 0.5)
+
+    _, s, array = tf.while_loop(lambda t, *_: t < k, body, (0, s, array))
+    return s + tf.reduce_sum(array.stack(), 0)
+
+
+def shared_loops_in_a_branch(k, m, x):
+    """A list of lists."""
+    return tf.cond(k > m, lambda: equal_loops(x), lambda: tf.cos(x))
+
+
+def shared_loops_in_a_loop(k, m, x):
+    return tf.while_loop(lambda t, s: t < k, lambda t, s: (t + 1, equal_loops(s)), (0, x))[1]
+
+
+def shared_branch_in_branch(k, m, x):
+    """Optionals that hold lists, of which the two branches keep different ones."""
+    inner = tf.constant(1) + tf.size(x)
+    return tf.cond(
+        k > m,
+        lambda: tf.cond(inner > 2, lambda: with_array(m, x), lambda: equal_loops(x)),
+        lambda: tf.cos(x),
+    )
+
+
+def shared_branch_in_loop(k, m, x):
+    """Another branch in each trip, the same for all rows, and lists of it."""
+
+    def body(t, s):
+        s = tf.cond(t > 0, lambda: with_array(m, s), lambda: equal_loops(s))
+        return t + 1, s
+
+    return tf.while_loop(lambda t, s: t < k - 1, body, (0, x))[1]
+
+
+SHARED = [
+    shared_loops_in_a_branch, shared_loops_in_a_loop, shared_branch_in_branch, shared_branch_in_loop
+]  # fmt: skip
+BRANCHES = [
+    three_deep, loop_in_branch, branch_in_loop, branch_with_loops, invariant_branch,
+    invariant_in_loop, branch_in_branch, writes_in_branches,
+]  # fmt: skip
+
+
 def gradients(model, nested_tapes=False):
     """Under two tapes TensorFlow keeps what second gradients would need, also if nobody asks."""
 
@@ -128,133 +196,96 @@ def gradients(model, nested_tapes=False):
         with tf.GradientTape() as outer:
             if nested_tapes:
                 outer.watch(x)
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                loss = tf.reduce_sum(model(k, m, x) ** 2)
-            return tape.gradient(loss, [x, W], unconnected_gradients="zero")
+            return gradients_in_body(model, also=(W,))(k, m, x)
 
     return one
 
 
-def mapped(one, n=5, **options):
-    return tf_pfor.vectorized_map(
-        lambda row: one(*row),
-        (INNER[:n], OUTER[:n], X[:n]),
-        fallback_to_while_loop=False,
-        **options,
-    )
+def check(one, n=5, **options):
+    rows = INNER[:n], OUTER[:n], X[:n]
+    assert_close(mapped(one, *rows, **options), by_row(one, *rows))
 
 
-def assert_right(found, one, n=5):
-    one = tf.function(one)
-    expected = [one(INNER[i], OUTER[i], X[i]) for i in range(n)]
-    for f, e in zip(found, zip(*expected), strict=True):
-        np.testing.assert_allclose(f, tf.stack(e), rtol=1e-9, atol=1e-12)
+def assert_shapes_of_no_rows(model):
+    found = mapped(gradients(model), INNER[:0], OUTER[:0], X[:0])
+    assert [t.shape for t in found] == [(0, 3), (0, 3, 3)]
 
 
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
 @pytest.mark.parametrize("nested_tapes", [False, True])
 @pytest.mark.parametrize("model", [while_in_while, equal_outside, arrays])
 def test_gradient_in_the_body(model, nested_tapes, strategy):
-    one = gradients(model, nested_tapes)
-    assert_right(mapped(one, while_strategy=strategy), one)
-
-
-@pytest.mark.parametrize("model", [while_in_while, arrays])
-def test_few_rows(model):
-    one = gradients(model, False)
-    assert_right(mapped(one, 1), one, 1)
-    assert [t.shape for t in mapped(one, 0)] == [(0, 3), (0, 3, 3)]
-
-
-def test_second_gradients_of_conditionals_in_loops_under_jit_compile():
-
-    def one(k, x):
-        def body(t, s):
-            return t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x[t], lambda: s**2)
-
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = tf.while_loop(
-                    lambda t, _: t < tf.minimum(k, 3), body, (0, x[0]), maximum_iterations=3
-                )[1]
-            first = tf.reduce_sum(tape.gradient(y, x) ** 2)
-        return outer.gradient(first, x)
-
-    @tf.function(jit_compile=True, autograph=False)
-    def of_all(*rows):
-        return tf_pfor.vectorized_map(lambda row: one(*row), rows, fallback_to_while_loop=False)
-
-    found = of_all(INNER, X)
-    by_row = tf.function(one, autograph=False)
-    for k, x, row in zip(INNER, X, found):
-        np.testing.assert_allclose(row, by_row(k, x), rtol=1e-6, atol=1e-8)
-
-
-MODELS = [
-    three_deep,
-    loop_in_branch,
-    branch_in_loop,
-    branch_with_loops,
-    invariant_branch,
-    invariant_in_loop,
-    branch_in_branch,
-    writes_in_branches,
-]
+    check(gradients(model, nested_tapes), while_strategy=strategy)
 
 
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [*BRANCHES, *SHARED])
 def test_branches_and_three_loops(model, strategy):
-    one = gradients(model)
-    assert_right(mapped(one, while_strategy=strategy), one)
+    check(gradients(model), while_strategy=strategy)
+
+
+def test_gradient_in_a_branch():
+    check(gradients(shared_loops_in_a_branch))
+
+
+FEW = [while_in_while, arrays, *SHARED]
+
+
+@pytest.mark.parametrize("model", FEW)
+def test_few_rows(model):
+    check(gradients(model), 1)
+    assert_shapes_of_no_rows(model)
 
 
 @pytest.mark.parametrize("model", [loop_in_branch, branch_in_loop])
 def test_no_rows_in_branches(model):
-    assert [t.shape for t in mapped(gradients(model), 0)] == [(0, 3), (0, 3, 3)]
+    assert_shapes_of_no_rows(model)
 
 
 @pytest.mark.parametrize("model", [while_in_while, arrays])
 def test_second_gradients(model):
-    one = gradients(gradient_in_body(model))
-    assert_right(mapped(one), one)
+    check(gradients(gradient_in_body(model)))
 
 
 @pytest.mark.parametrize("model", [branch_in_loop, branch_in_branch])
 def test_second_gradients_of_branches_in_loops_are_refused(model):
     with pytest.raises(tf_pfor.NotVectorizableError, match="or optionals that are kept, are added"):
-        mapped(gradients(gradient_in_body(model)))
+        mapped(gradients(gradient_in_body(model)), INNER, OUTER, X)
 
 
-def assert_differentiated(model):
+def test_second_gradients_of_conditionals_in_loops_under_jit_compile():
+    def one(k, x):
+        def body(t, s):
+            return t + 1, tf.cond(t < k - 1, lambda: tf.sin(s) * x[t], lambda: s**2)
+
+        def first():
+            goes_on = lambda t, _: t < tf.minimum(k, 3)  # noqa: E731
+            y = lambda: tf.while_loop(goes_on, body, (0, x[0]), maximum_iterations=3)[1]  # noqa: E731
+            return tf.reduce_sum(gradient_of(y, x) ** 2)
+
+        return gradient_of(first, x)
+
+    run = tf.function(mapped, jit_compile=True, autograph=False)
+    assert_close(run(one, INNER, X), by_row(one, INNER, X), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "model", [three_deep, loop_in_branch, branch_in_loop, branch_in_branch, *SHARED]
+)
+def test_differentiated_from_outside(model):
     """The gradient in the body, and another one of its result."""
-    inside = gradient_in_body(model)
+    one = gradient_in_body(model)
 
     def total(run):
-        with tf.GradientTape() as tape:
-            x = tf.identity(X)
-            tape.watch(x)
-            loss = tf.reduce_sum(tf.cos(run(x)))
-        return tape.gradient(loss, x)
+        x = tf.identity(X)
+        return gradient_of(lambda: tf.reduce_sum(tf.cos(run(one, INNER, OUTER, x))), x)
 
-    found = tf.function(
-        lambda: total(
-            lambda x: tf_pfor.vectorized_map(lambda row: inside(*row), (INNER, OUTER, x))
-        ),
-        autograph=False,
-    )()
-    expected = tf.function(
-        lambda: total(lambda x: tf.stack([inside(INNER[i], OUTER[i], x[i]) for i in range(5)]))
-    )()
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    found = tf.function(total, autograph=False)(tf.autograph.experimental.do_not_convert(mapped))
+    np.testing.assert_allclose(found, tf.function(total)(by_row), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("model", [three_deep, loop_in_branch, branch_in_loop, branch_in_branch])
-def test_differentiated_from_outside(model):
-    assert_differentiated(model)
+def loop(k, body, s):
+    return tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, body(t, s)), (0, s))[1]
 
 
 def test_conversions_do_not_grow_with_depth(monkeypatch):
@@ -279,3 +310,49 @@ def test_conversions_do_not_grow_with_depth(monkeypatch):
     bodies = [count for name, count in conversions.items() if "_body" in name]
     assert len(bodies) == 6
     assert max(bodies) <= 3
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda s, i, j: tf.tanh(tf.tensor_scatter_nd_update(s, [[j], [i]], s[:2] * s[1:])),
+        lambda s, i, j: tf.pow(tf.abs(s) + 0.5, tf.cast(i + j, tf.float64) * 0.3),
+    ],
+)
+def test_items_that_all_rows_share_keep_their_shape(step):
+    """They are popped from lists that were popped from lists, of which nothing is said."""
+
+    def one(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = loop(3, lambda i, s: loop(2, lambda j, s: step(s, i, j), s), x)
+        return tape.gradient(y, x)
+
+    x = tf.constant(np.random.default_rng(0).normal(size=[4, 3]))
+    expected = tf.stack([tf.function(one)(row) for row in x])
+    found = tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["of a table", "of the trip"])
+def test_three_loops_of_equal_trips(name):
+    """Their gradients keep lists of lists of what all rows share: an error when it ran."""
+    table = tf.constant([[0.5, -1.0, 2.0], [1.5, 0.3, -0.2]])
+
+    def inner(j, t, s):
+        return s * table[j] if name == "of a table" else s * tf.cast(t + 1, s.dtype)
+
+    def one(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            s = loop(
+                3, lambda _, s: loop(2, lambda j, s: loop(2, lambda t, s: inner(j, t, s), s), s), x
+            )
+            total = tf.reduce_sum(s)
+        return tape.gradient(total, x)
+
+    rows = tf.reshape(tf.range(12.0), [4, 3])
+    found = tf.function(
+        lambda x: tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False), autograph=False
+    )(rows)
+    np.testing.assert_allclose(found, [tf.function(one)(x) for x in rows], rtol=1e-6)

@@ -5,13 +5,14 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_close, by_row, gradient_of, gradients_in_body, mapped
 from tf_pfor._tf import _functions
 
 RNG = np.random.RandomState(3)
 W = tf.constant(RNG.randn(3, 3) * 0.8)
-OUTER = [3, 0, 5, 1, 2]
-INNER = [2, 3, 0, 4, 1]
-X = RNG.randn(5, 3)
+OUTER = tf.constant([3, 0, 5, 1, 2])
+INNER = tf.constant([2, 3, 0, 4, 1])
+X = tf.constant(RNG.randn(5, 3))
 
 
 def cell(s, x):
@@ -119,30 +120,17 @@ MODELS = {
 
 
 def gradients(model):
-    def one(k, m, x):
-        with tf.GradientTape() as tape:
-            tape.watch([x, W])
-            y = tf.reduce_sum(model(k, m, x) ** 2)
-        return tape.gradient(y, [x, W], unconnected_gradients="zero")
-
-    return one
+    return gradients_in_body(model, also=(W,))
 
 
 def compiled(one, n):
-    rows = tf.constant(OUTER[:n], tf.int32), tf.constant(INNER[:n], tf.int32), tf.constant(X[:n])
-
-    def run(*rows):
-        return tf_pfor.vectorized_map(lambda r: one(*r), rows, fallback_to_while_loop=False)
-
-    return tf.function(run, jit_compile=True, autograph=False)(*rows)
+    run = tf.function(mapped, jit_compile=True, autograph=False)
+    return run(one, OUTER[:n], INNER[:n], X[:n])
 
 
 def assert_right(model, n):
     one = gradients(model)
-    by_row = tf.function(one, autograph=False)
-    rows = [by_row(tf.constant(OUTER[i]), tf.constant(INNER[i]), X[i]) for i in range(n)]
-    for found, *wanted in zip(compiled(one, n), *rows):
-        np.testing.assert_allclose(found, np.stack(wanted), rtol=1e-9, atol=1e-12)
+    assert_close(compiled(one, n), by_row(one, OUTER[:n], INNER[:n], X[:n]))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -166,26 +154,16 @@ def test_a_tape_around_the_map(name):
 
     def around(run):
         def total(x):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = tf.reduce_sum(tf.sin(run(x)))
-            return tape.gradient(y, x)
+            return gradient_of(lambda: tf.reduce_sum(tf.sin(run(x))), x)
 
         return total
 
-    one = gradients(MODELS[name])
-
-    def mapped(x):
-        return tf_pfor.vectorized_map(
-            lambda r: one(*r)[0],
-            (tf.constant(OUTER), tf.constant(INNER), x),
-            fallback_to_while_loop=False,
-        )
-
-    found = tf.function(around(mapped), jit_compile=True, autograph=False)(tf.constant(X))
+    one = lambda k, m, x: gradients(MODELS[name])(k, m, x)[0]  # noqa: E731
+    of_all = around(lambda x: mapped(one, OUTER, INNER, x))
+    found = tf.function(of_all, jit_compile=True, autograph=False)(X)
     for k, m, x, row in zip(OUTER, INNER, X, found):
-        by_row = around(lambda x, k=k, m=m: one(tf.constant(k), tf.constant(m), x)[0])
-        wanted = tf.function(by_row, autograph=False)(tf.constant(x))
+        alone = around(lambda x, k=k, m=m: one(k, m, x))
+        wanted = tf.function(alone, autograph=False)(x)
         np.testing.assert_allclose(row, wanted, rtol=1e-9, atol=1e-12)
 
 
@@ -199,9 +177,8 @@ def test_a_loop_in_a_branch_is_refused():
         return tf.cond(k > 1, loop, lambda: tf.sin(x))
 
     one = gradients(model)
-    rows = tf.constant(OUTER), tf.constant(INNER), tf.constant(X)
     with pytest.raises(tf_pfor.NotVectorizableError, match="put the condition into that of the"):
-        tf.function(tf_pfor.vmap(one), jit_compile=True, autograph=False)(*rows)
+        tf.function(tf_pfor.vmap(one), jit_compile=True, autograph=False)(OUTER, INNER, X)
 
 
 def test_loops_without_a_bound_are_refused():
@@ -229,6 +206,5 @@ def test_trips_that_the_loop_around_computes_are_refused(weight, differs):
             y = tf.reduce_sum(_functions.autographed(model)(k, m, x) ** 2)
         return tape.gradient(y, [x, weight])
 
-    rows = tf.constant(OUTER), tf.constant(INNER), tf.constant(X)
     with pytest.raises(tf_pfor.NotVectorizableError, match="give that one maximum_iterations"):
-        tf.function(tf_pfor.vmap(one), jit_compile=True, autograph=False)(*rows)
+        tf.function(tf_pfor.vmap(one), jit_compile=True, autograph=False)(OUTER, INNER, X)

@@ -1,13 +1,12 @@
 """Random programs of loops, conditionals and maps in each other, with gradients in the body."""
 
-import functools
 import random
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
+from tests.comparisons import assert_close, by_row, mapped
 
 W = tf.Variable(np.random.default_rng(0).normal(size=[3, 3]) * 0.5)
 ROWS = 4
@@ -132,13 +131,8 @@ def check_rows(one, seed, strategy):
     rng = np.random.default_rng(seed)
     k, m = (tf.constant(rng.integers(0, 4, ROWS), tf.int32) for _ in range(2))
     x = tf.constant(rng.normal(size=[ROWS, 3]))
-    alone = tf.function(one)
-    expected = [alone(k[i], m[i], x[i]) for i in range(ROWS)]
-    found = tf_pfor.vectorized_map(
-        lambda row: one(*row), (k, m, x), fallback_to_while_loop=False, while_strategy=strategy
-    )
-    for f, e in zip(found, zip(*expected), strict=True):
-        np.testing.assert_allclose(f, tf.stack(e), rtol=1e-9, atol=1e-10)
+    found = mapped(one, k, m, x, while_strategy=strategy)
+    assert_close(found, by_row(one, k, m, x), atol=1e-10)
 
 
 @pytest.mark.parametrize(("seed", "strategy"), [(1, "compact"), (5, "mask"), (13, "auto")])
@@ -153,20 +147,13 @@ def check_two_maps(seed, n=3):
     m = tf.constant(rng.integers(0, 4, [3]), tf.int32)
     x = tf.constant(rng.normal(size=[3, n, 3]))
     one = gradients(seed, 2)
-    alone = tf.function(one)
-    vectorized = functools.partial(tf_pfor.vectorized_map, fallback_to_while_loop=False)
 
     @tf.function(autograph=False)
     def of_both():
-        def of_rows(k, m, x):
-            return vectorized(lambda row: one(row[0], m, row[1]), (k, x))
+        return mapped(lambda k, m, x: mapped(lambda k, x: one(k, m, x), k, x), k, m, x)
 
-        return vectorized(lambda row: of_rows(*row), (k, m, x))
-
-    for i, found in enumerate(zip(*of_both())):
-        expected = zip(*(alone(k[i, j], m[i], x[i, j]) for j in range(n)))
-        for f, e in zip(found, expected, strict=True):
-            np.testing.assert_allclose(f, tf.stack(e), rtol=1e-9, atol=1e-10)
+    expected = by_row(one, k, m[:, None] + 0 * k, x, maps=2)
+    assert_close(of_both(), expected, atol=1e-10)
 
 
 @pytest.mark.parametrize("seed", [0, 17])

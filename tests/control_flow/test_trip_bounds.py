@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import looped, vectorized
+from tests.comparisons import gradient_of, looped, vectorized
 
 
 def _x(*shape, seed=0):
@@ -51,14 +51,10 @@ def test_gradient_under_jit_compile_of_a_bound_in_the_predicate(goes_on, start, 
 
     def grad(run, jit):
         def total(k, x):
-            with tf.GradientTape() as tape:
-                y = tf.reduce_sum(run((k, x))[0] ** 2)
-            return tape.gradient(y, w)
+            return gradient_of(lambda: tf.reduce_sum(run((k, x))[0] ** 2), w)
 
         def by_row(k, x):
-            with tf.GradientTape() as tape:
-                y = tf.reduce_sum(f(k, x) ** 2)
-            return tape.gradient(y, w)
+            return gradient_of(lambda: tf.reduce_sum(f(k, x) ** 2), w)
 
         @tf.function(jit_compile=jit, autograph=False)
         def go(k, x):
@@ -134,10 +130,7 @@ def test_a_bound_that_is_made_before_the_loop(where):
         return tf.while_loop(lambda t, _: t < limit, lambda t, s: (t + 1, tf.sin(s) * x), (0, x))[1]
 
     def slope(k, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = f(k, x)
-        return tape.gradient(y, x)
+        return gradient_of(lambda: f(k, x), x)
 
     @tf.function(jit_compile=True, autograph=False)
     def go(k, x):
@@ -163,10 +156,7 @@ def test_a_gradient_that_somebody_else_took():
 
     @tf.function
     def gradient(k, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = helper(x, k)
-        return tape.gradient(y, x)
+        return gradient_of(lambda: helper(x, k), x)
 
     k, x = tf.constant(LEN), tf.constant(X)
     gradient(k[0], x[0])

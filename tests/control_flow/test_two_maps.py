@@ -1,5 +1,7 @@
-"""Gradients in the body of loops, in a map in the body of another map: trip counts differ by row
-of both."""
+"""Loops and conditionals, with gradients, in a map in the body of another map: rows of both leave
+loops at different times and choose branches."""
+
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -7,127 +9,248 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_close, by_row, gradient_of, gradients_in_body, mapped
+from tests.comparisons import in_two_maps as in_maps
 
 RNG = np.random.default_rng(0)
 W = tf.Variable(RNG.normal(size=[3, 3]) * 0.5)
-K = tf.constant([[0, 2, 1], [3, 1, 0], [0, 0, 0], [4, 2, 5]])
-M = tf.constant([[1, 0, 2], [2, 2, 1], [3, 0, 0], [1, 1, 1]])
 X = tf.constant(RNG.normal(size=[4, 3, 3]))
 STEPS = tf.constant(RNG.normal(size=[4, 3, 5, 3]))
-ARGS = (K, M, X, STEPS)
+K = tf.constant([[0, 2, 1], [3, 1, 0], [0, 0, 0], [4, 2, 5]])
+M = tf.constant([[1, 0, 2], [2, 2, 1], [3, 0, 0], [1, 1, 1]])
+P = tf.constant([1, 0, 3, 2])  # of rows of the outer map only
+Q = tf.constant([2, 0, 1])  # of rows of the inner map only
+PAIRS = K, M, X, STEPS
+ARGS = *PAIRS, P, Q
+
+
+class Row(NamedTuple):
+    """The parts of a row of both maps."""
+
+    k: Any
+    m: Any
+    x: Any
+    steps: Any
+    p: Any = None
+    q: Any = None
 
 
 def cell(s):
     return tf.tanh(tf.linalg.matvec(W, s))
 
 
-def captured(k, m, x, steps):
-    def body(t, s):
-        return t + 1, cell(s) + steps[t]
-
-    return tf.while_loop(lambda t, _: t < k, body, (0, x))[1]
+def loop(k, body, s, **options):
+    return tf.while_loop(lambda t, _: t < k, lambda t, s: (t + 1, body(t, s)), (0, s), **options)[1]
 
 
-def of_an_array(k, m, x, steps):
-    array = tf.TensorArray(tf.float64, 5, element_shape=[3]).unstack(steps)
-
-    def body(t, s):
-        return t + 1, cell(s) * array.read(t)
-
-    return tf.while_loop(lambda t, _: t < k, body, (0, x))[1]
+def array_of(items):
+    return tf.TensorArray(tf.float64, 5, element_shape=[3]).unstack(items)
 
 
-def to_an_array(k, m, x, steps):
+def captured(r, **options):
+    return loop(r.k, lambda t, s: cell(s) + r.steps[t], r.x, **options)
+
+
+def of_an_array(r):
+    array = array_of(r.steps)
+    return loop(r.k, lambda t, s: cell(s) * array.read(t), r.x)
+
+
+def to_an_array(r):
     """Written, and read after the loop, at places of each row's own."""
-    array = tf.TensorArray(tf.float64, 5, element_shape=[3]).unstack(tf.zeros([5, 3], tf.float64))
 
     def body(t, s, array):
-        return t + 1, cell(s), array.write((t + m) % 5, s)
+        return t + 1, cell(s), array.write((t + r.m) % 5, s)
 
-    _, s, array = tf.while_loop(lambda t, *_: t < k, body, (0, x, array))
-    return s + tf.reduce_sum(array.stack(), 0) + array.read(m)
-
-
-def equal_trips(k, m, x, steps):
-    return captured(tf.constant(3), m, x, steps)
+    start = 0, r.x, array_of(tf.zeros([5, 3], tf.float64))
+    _, s, array = tf.while_loop(lambda t, *_: t < r.k, body, start)
+    return s + tf.reduce_sum(array.stack(), 0) + array.read(r.m)
 
 
-def gradients(model):
-    def one(k, m, x, steps):
-        with tf.GradientTape() as tape:
-            tape.watch([x, steps])
-            loss = tf.reduce_sum(model(k, m, x, steps) ** 2)
-        return tape.gradient(loss, [x, steps, W], unconnected_gradients="zero")
-
-    return one
+def equal_trips(r):
+    return captured(r._replace(k=tf.constant(3)))
 
 
-def second_gradients(model):
-    def one(k, m, x, steps):
-        with tf.GradientTape() as tape:
-            tape.watch([x, steps])
-            loss = tf.reduce_sum(tf.cos(gradients(model)(k, m, x, steps)[0]))
-        return tape.gradient(loss, [x, steps, W], unconnected_gradients="zero")
-
-    return one
+def branches(r):
+    return tf.cond(r.k > r.m, lambda: tf.sin(cell(r.x)), lambda: tf.cos(r.x) * r.x)
 
 
-def of_rows(one, **options):
-    return lambda *args: tf_pfor.vectorized_map(
-        lambda row: one(*row), args, fallback_to_while_loop=False, **options
+def alike(r):
+    """Both keep values of the same shapes."""
+    return tf.cond(r.k > r.m, lambda: tf.sin(tf.sin(r.x)), lambda: tf.exp(tf.tanh(r.x)))
+
+
+def cases(r):
+    x = r.x
+    functions = [lambda: tf.sin(cell(x)), lambda: tf.cos(x) * x, lambda: tf.reduce_sum(x**2) * x]
+    return tf.switch_case(r.k, functions)
+
+
+def fails_elsewhere(r):
+    """Infinite, with a gradient that is no number, in the rows that do not take it."""
+    k, m, x = r.k, r.m, r.x
+    y = tf.cond(k > m, lambda: tf.sqrt(tf.cast(k - m, tf.float64) * x**2), lambda: x * 2.0)
+    return y + tf.cond(k > m, lambda: x, lambda: x / tf.cast(m - k + 1, tf.float64))
+
+
+def predicate_of_both(r, k=None):
+    k = r.k if k is None else k
+    return loop(k, lambda t, s: tf.cond(s[0] > 0.1, lambda: cell(s) * s, lambda: tf.sin(s)), r.x)
+
+
+def predicate_of_the_outer_row(r):
+    return loop(r.k, lambda t, s: tf.cond(t < r.p, lambda: cell(s) * s, lambda: tf.sin(s)), r.x)
+
+
+def predicate_of_the_inner_row(r):
+    return loop(r.p, lambda t, s: tf.cond(t < r.q, lambda: cell(s) * s, lambda: tf.sin(s)), r.x)
+
+
+def predicate_in_equal_trips(r):
+    return predicate_of_both(r, 3)
+
+
+def cases_in_a_loop(r):
+    def body(t, s):
+        ways = [lambda: cell(s), lambda: s * s, lambda: tf.reduce_sum(s**2) * r.x]
+        return tf.switch_case((t + r.p) % 3, ways)
+
+    return loop(r.k, body, r.x)
+
+
+def in_each_other(r):
+    """The outer branches keep what the inner ones have kept."""
+
+    def body(t, s):
+        other = lambda: tf.cond(t < r.p, lambda: s * s, lambda: tf.exp(tf.sin(s)))  # noqa: E731
+        return tf.cond(s[0] > 0.1, lambda: cell(s) * s, other)
+
+    return loop(r.k, body, r.x)
+
+
+def read_from_an_array(r):
+    array = array_of(r.steps)
+
+    def body(t, s):
+        there, back = lambda: cell(s) * array.read(t), lambda: s + array.read(4 - t) ** 2
+        return tf.cond(s[0] > 0.1, there, back)
+
+    return loop(r.k, body, r.x)
+
+
+def written_to_an_array(r):
+    def body(t, s, array):
+        s = cell(s) + r.steps[t]
+        there, back = lambda: array.write(t, s**2), lambda: array.write((t + 2) % 5, tf.sin(s))
+        return t + 1, s, tf.cond(s[0] > 0.1, there, back)
+
+    start = 0, r.x, array_of(tf.zeros([5, 3], tf.float64))
+    return tf.while_loop(lambda t, *_: t < r.k, body, start)[2].stack()
+
+
+def loop_in_a_branch(r):
+    return tf.cond(r.x[0] > 0.0, lambda: captured(r), lambda: tf.sin(r.x) * r.steps[r.p])
+
+
+def loop_in_a_branch_of_the_outer_row(r):
+    there = lambda: captured(r._replace(k=r.q))  # noqa: E731
+    return tf.cond(r.p > 0, there, lambda: tf.sin(r.x) * r.steps[r.p])
+
+
+def loop_in_a_loop(r):
+    return loop(r.k, lambda t, s: loop(t + r.p, lambda u, z: cell(z) + r.steps[t], s), r.x)
+
+
+def equal_trips_inside(r):
+    return loop(r.k, lambda t, s: loop(2, lambda u, z: cell(z) * r.steps[t], s), r.x)
+
+
+def loops_of_an_array(r):
+    array = array_of(r.steps)
+    inner = lambda t: lambda u, z: cell(z) + array.read(t) * array.read(u)  # noqa: E731
+    return loop(r.k, lambda t, s: loop(r.q, inner(t), s), r.x)
+
+
+def three_loops(r):
+    return loop(
+        r.k, lambda t, s: loop(r.p, lambda u, z: loop(r.q, lambda v, y: cell(y), z), s), r.x
     )
 
 
-def looped(one, n):
-    """``one`` for n rows, one after the other."""
-
-    def rows(*args):
-        found = [one(*(a[i] for a in args)) for i in range(n)]
-        return [tf.stack(column) for column in zip(*found)]
-
-    return rows
-
-
-def assert_same(found, expected):
-    for f, e in zip(found, expected, strict=True):
-        assert f.shape == e.shape
-        np.testing.assert_allclose(f, e, rtol=1e-9, atol=1e-11)
+LOOPS = [captured, of_an_array, to_an_array, equal_trips]
+BRANCHES = [
+    branches, alike, cases, fails_elsewhere, predicate_of_both, predicate_of_the_outer_row,
+    in_each_other, read_from_an_array, loop_in_a_branch, loop_in_a_branch_of_the_outer_row,
+    loop_in_a_loop, equal_trips_inside, predicate_of_the_inner_row, predicate_in_equal_trips,
+    cases_in_a_loop, written_to_an_array, loops_of_an_array, three_loops,
+]  # fmt: skip
 
 
-def check(one, args=ARGS, **options):
-    alone = tf.function(one)
-    n, k = args[0].shape[:2]
-    expected = looped(looped(alone, k), n)(*args)
-    assert_same(of_rows(of_rows(one), **options)(*args), expected)
+def gradients(model):
+    return gradients_in_body(lambda *args: model(Row(*args)), by=(2, 3), also=(W,))
 
 
-MODELS = [captured, of_an_array, to_an_array, equal_trips]
+def second_gradients(model):
+    def one(*args):
+        total = lambda: tf.reduce_sum(tf.cos(gradients(model)(*args)[0]))  # noqa: E731
+        return gradient_of(total, [args[2], args[3], W], unconnected_gradients="zero")
+
+    return one
 
 
-@pytest.mark.parametrize("model", MODELS)
+def in_two_maps(one, *args, inner=None, **options):
+    """``P`` is of the rows of the outer map, ``Q`` of the inner map's rows only."""
+    *pairs, p, q = args
+
+    def outer(*row):
+        of_row = lambda *r: one(*r[:-1], row[-1], r[-1])  # noqa: E731
+        return mapped(of_row, *row[:-1], q, **(inner or {}))
+
+    return mapped(outer, *pairs, p, **options)
+
+
+def one_by_one(one, *args):
+    *pairs, p, q = args
+    k = pairs[0]
+    return by_row(one, *pairs, p[:, None] + 0 * k, q[None] + 0 * k, maps=2)
+
+
+def few(n, k):
+    return (*(a[:n, :k] for a in PAIRS), P[:n], Q[:k])
+
+
+def check(one, args=ARGS, *, eagerly=False, **options):
+    run = lambda *args: in_two_maps(one, *args, **options)  # noqa: E731
+    run = run if eagerly else tf.function(run, autograph=False)
+    assert_close(run(*args), one_by_one(one, *args))
+
+
+@pytest.mark.parametrize("model", [*LOOPS, *BRANCHES])
 def test_gradients(model):
-    check(gradients(model))
+    check(gradients(model), eagerly=model in LOOPS)
 
 
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", LOOPS)
 def test_strategies(model, strategy):
-    check(gradients(model), while_strategy=strategy)
+    check(gradients(model), eagerly=True, while_strategy=strategy)
 
 
-@pytest.mark.parametrize("model", [captured, of_an_array, equal_trips])
+@pytest.mark.parametrize("model", [loop_in_a_loop, captured, of_an_array, equal_trips])
 def test_second_gradients(model):
     check(second_gradients(model))
+
+
+def sines(nest):
+    return tf.add_n([tf.reduce_sum(tf.sin(g)) for g in nest])
 
 
 def differentiated(rows):
     """The gradient of a sum over what ``rows`` makes, by a tape of the outer body."""
 
     def one(k, m, x, steps):
-        with tf.GradientTape() as tape:
-            tape.watch([x, steps])
-            total = tf.add_n([tf.reduce_sum(tf.sin(g)) for g in rows(k, m, x, steps)])
-        return tape.gradient(total, [x, steps, W], unconnected_gradients="zero")
+        total = lambda: sines(rows(k, m, x, steps))  # noqa: E731
+        return gradient_of(total, [x, steps, W], unconnected_gradients="zero")
 
     return one
 
@@ -135,13 +258,15 @@ def differentiated(rows):
 @pytest.mark.parametrize("model", [captured, equal_trips])
 def test_differentiated_in_the_outer_body(model):
     one = gradients(model)
-    expected = looped(tf.function(differentiated(looped(one, 3))), 4)(*ARGS)
-    assert_same(of_rows(differentiated(of_rows(one)))(*ARGS), expected)
+    expected = by_row(differentiated(lambda *rows: by_row(one, *rows)), *PAIRS)
+    found = mapped(differentiated(lambda *rows: mapped(one, *rows)), *PAIRS)
+    assert_close(found, expected)
 
 
 def test_differentiated_in_the_outer_body_with_an_array_is_refused():
+    one = gradients(of_an_array)
     with pytest.raises(tf_pfor.NotVectorizableError, match="axes that differ are not indexed"):
-        of_rows(differentiated(of_rows(gradients(of_an_array))))(*ARGS)
+        mapped(differentiated(lambda *rows: mapped(one, *rows)), *PAIRS)
 
 
 @pytest.mark.parametrize("model", [captured, to_an_array])
@@ -149,82 +274,132 @@ def test_differentiated_outside(model):
     """A tape around both maps."""
 
     def total(rows):
-        with tf.GradientTape() as tape:
-            x = tf.identity(X)
-            tape.watch(x)
-            made = rows(K, M, x, STEPS)
-            loss = tf.add_n([tf.reduce_sum(tf.sin(g)) for g in made])
-        return tape.gradient(loss, [x, W])
+        x = tf.identity(X)
+        return gradient_of(lambda: sines(rows(gradients(model), K, M, x, STEPS)), [x, W])
 
-    one = gradients(model)
-    found = tf.function(lambda: total(of_rows(of_rows(one))), autograph=False)()
-    assert_same(found, tf.function(lambda: total(looped(looped(one, 3), 4)))())
+    found = tf.function(lambda: total(in_maps), autograph=False)()
+    expected = tf.function(lambda: total(lambda *args: by_row(*args, maps=2)))()
+    assert_close(found, expected)
 
 
 def test_three_maps():
-    one = gradients(captured)
-    args = tuple(tf.stack([a, a[::-1]]) for a in (K, M, X, STEPS))
-    expected = looped(looped(looped(tf.function(one), 3), 4), 2)(*args)
-    assert_same(of_rows(of_rows(of_rows(one)))(*args), expected)
+    one, args = gradients(captured), [tf.stack([a, a[::-1]]) for a in PAIRS]
+    found = mapped(lambda *rows: in_maps(one, *rows), *args)
+    assert_close(found, by_row(one, *args, maps=3))
 
 
-@pytest.mark.parametrize("rows", [(1, 3), (3, 1), (1, 1)])
-def test_few_rows(rows):
-    n, k = rows
-    check(gradients(captured), tuple(a[-n:, :k] for a in ARGS))
+FEW = [(captured, 1, 3), (captured, 3, 1), (captured, 1, 1), (branches, 4, 1)]
+FEW += [
+    (f, *n) for f in (in_each_other, loop_in_a_branch, loop_in_a_loop) for n in [(1, 3), (4, 1)]
+]
 
 
-@pytest.mark.parametrize("rows", [(0, 3), (3, 0), (0, 0)])
-def test_no_rows(rows):
-    n, k = rows
-    found = of_rows(of_rows(gradients(captured)))(*(a[:n, :k] for a in ARGS))
+@pytest.mark.parametrize(("model", "n", "k"), FEW)
+def test_few_rows(model, n, k):
+    last = slice(-n, None)
+    args = (*(a[last, :k] for a in PAIRS), P[last], Q[:k])
+    check(gradients(model), args if model is captured else few(n, k), eagerly=model is captured)
+
+
+@pytest.mark.parametrize(
+    ("model", "n", "k"), [(captured, 0, 3), (captured, 3, 0), (captured, 0, 0), (branches, 4, 0)]
+)
+def test_no_rows(model, n, k):
+    found = in_two_maps(gradients(model), *few(n, k))
     assert [g.shape for g in found] == [(n, k, 3), (n, k, 5, 3), (n, k, 3, 3)]
 
 
-def test_unknown_number_of_rows():
-    one = gradients(captured)
-    specs = [tf.TensorSpec([None, None, *a.shape[2:]], a.dtype) for a in ARGS]
-    run = tf.function(of_rows(of_rows(one)), input_signature=specs, autograph=False)
-    for n, k in ((4, 3), (2, 1), (0, 3), (2, 0)):
-        args = [a[:n, :k] for a in ARGS]
+@pytest.mark.parametrize("model", [captured, in_each_other, loop_in_a_loop])
+def test_unknown_number_of_rows(model):
+    one = gradients(model)
+    specs = [tf.TensorSpec([None, None, *a.shape[2:]], a.dtype) for a in PAIRS]
+    specs += [tf.TensorSpec([None], tf.int32)] * 2
+    run = tf.function(lambda *args: in_two_maps(one, *args), input_signature=specs, autograph=False)
+    for n, k in ((4, 3), (2, 1), (1, 2), (0, 3), (2, 0)):
+        args = few(n, k)
+        found = run(*args)
+        assert [g.shape for g in found] == [(n, k, 3), (n, k, 5, 3), (n, k, 3, 3)]
         if n and k:
-            assert_same(run(*args), looped(looped(tf.function(one), k), n)(*args))
-        else:
-            assert run(*args)[0].shape == (n, k, 3)
+            assert_close(found, one_by_one(one, *args))
 
 
 def test_jit_compile():
     """XLA's lists have room for as many items in all rows."""
+    one = gradients(lambda r: captured(r, maximum_iterations=5))
+    run = tf.function(lambda *args: in_maps(one, *args), jit_compile=True, autograph=False)
+    assert_close(run(*PAIRS), by_row(one, *PAIRS, maps=2))
 
-    def model(k, m, x, steps):
-        return tf.while_loop(
-            lambda t, _: t < k,
-            lambda t, s: (t + 1, cell(s) + steps[t]),
-            (0, x),
-            maximum_iterations=5,
-        )[1]
 
-    one = gradients(model)
-    found = tf.function(of_rows(of_rows(one)), jit_compile=True, autograph=False)(*ARGS)
-    assert_same(found, looped(looped(tf.function(one), 3), 4)(*ARGS))
+def test_what_is_kept_without_a_static_shape():
+    shapes = tf.TensorShape([]), tf.TensorShape([None])
+
+    def model(r):
+        def body(t, s):
+            return tf.cond(tf.reduce_sum(s) > 0.1, lambda: tf.sin(s) * s, lambda: tf.exp(s))
+
+        return loop(r.k, body, r.x, shape_invariants=shapes)
+
+    options = {"out_shapes": "dense", "fallback": "loop"}
+    with pytest.warns(tf_pfor.FallbackWarning, match="While"):  # in maps of maps only
+        check(gradients(model), few(2, 2), inner=options, **options)
+
+
+def test_one_branch_for_all_rows():
+    for k in (K * 0, K + 9):
+        check(gradients(branches), (k, *ARGS[1:]), eagerly=True)
+
+
+V = tf.constant(RNG.normal(size=[4, 4]))
+SIGNS = tf.constant([1.0, -1.0, 2.0, -3.0], tf.float64)
+
+
+def by_outer_row(sign, v, e):
+    return tf.cond(sign > 0, lambda: v * e, lambda: v[:2] * e)
+
+
+def by_outer_number(k, v, e):
+    return tf.switch_case(k % 3, [lambda: v * e, lambda: v[1:], lambda: tf.concat([v, v], 0)])
+
+
+@pytest.mark.parametrize("one", [by_outer_row, by_outer_number])
+@pytest.mark.parametrize("is_summed", [True, False])
+def test_shapes_of_branches_that_the_outer_row_chooses(one, is_summed):
+    which, rows = (SIGNS if one is by_outer_row else K[:, 1]), X[:, 0]
+
+    def row(inner, which, v, m):
+        result = inner(lambda e: one(which, v, e), m)
+        return tf.reduce_sum(tf.sin(result)) if is_summed else result
+
+    def stacked(fn, rows):
+        return tf.stack([fn(e) for e in rows])
+
+    found = mapped(lambda *r: row(mapped, *r), which, V, rows)
+    wanted = [row(stacked, *r) for r in zip(which, V, rows)]
+    for got, want in zip(found, wanted):
+        got = got.to_tensor() if isinstance(got, tf.RaggedTensor) else got
+        np.testing.assert_allclose(got, want, rtol=1e-9)
+
+    def of_maps():
+        return tf.reduce_sum(mapped(lambda *r: tf.reduce_sum(row(mapped, *r)), which, V, rows))
+
+    def of_rows():
+        return tf.add_n([tf.reduce_sum(row(stacked, *r)) for r in zip(which, V, rows)])
+
+    found, expected = (tf.convert_to_tensor(gradient_of(f, V)) for f in (of_maps, of_rows))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_vmap():
     def one(k, x, w):
-        def body(t, s):
-            return t + 1, tf.tanh(tf.linalg.matvec(w, s) + x)
-
-        with tf.GradientTape() as tape:
-            tape.watch([x, w])
-            loss = tf.reduce_sum(tf.while_loop(lambda t, _: t < k, body, (0, x))[1] ** 2)
-        return tape.gradient(loss, [x, w], unconnected_gradients="zero")
+        step = lambda t, s: tf.tanh(tf.linalg.matvec(w, s) + x)  # noqa: E731
+        loss = lambda: tf.reduce_sum(loop(k, step, x) ** 2)  # noqa: E731
+        return gradient_of(loss, [x, w], unconnected_gradients="zero")
 
     found = tf_pfor.vmap(tf_pfor.vmap(one, in_axes=(0, 0, None)), in_axes=(0, 0, None))(
         K, X, W.value()
     )
-    alone, w = tf.function(one), tf.convert_to_tensor(W)
-    expected = looped(looped(lambda k, x: alone(k, x, w), 3), 4)(K, X)
-    assert_same(found, expected)
+    w = tf.convert_to_tensor(W)
+    assert_close(found, by_row(lambda k, x: one(k, x, w), K, X, maps=2))
 
 
 @pytest.mark.parametrize("layer", [keras.layers.LSTM, keras.layers.GRU])
@@ -237,18 +412,15 @@ def test_keras(layer):
     rows = tf.constant(RNG.normal(size=[2, 3, 4, 3]), tf.float32)
 
     def one(x, mask):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(made(x[None], mask=mask[None]) ** 2)
-        return tape.gradient(loss, [x, *(v.value for v in made.trainable_variables)])
+        sources = [x, *(v.value for v in made.trainable_variables)]
+        return gradient_of(lambda: tf.reduce_sum(made(x[None], mask=mask[None]) ** 2), sources)
 
-    expected = looped(looped(tf.function(one), 3), 2)(rows, mask)
-    for f, e in zip(of_rows(of_rows(one))(rows, mask), expected, strict=True):
-        np.testing.assert_allclose(f, e, rtol=2e-5, atol=2e-5)
+    expected = by_row(one, rows, mask, maps=2)
+    assert_close(in_maps(one, rows, mask), expected, rtol=2e-5, atol=2e-5)
 
 
 def test_one_size_for_lists_of_different_lengths():
-    """A list gets zeros behind its end, also where the list of another row was longer."""
+    """Items behind the end of a list are zeros, also where the list of another row was longer."""
     raw = tf.raw_ops
 
     def one(k, x, steps):
@@ -264,4 +436,4 @@ def test_one_size_for_lists_of_different_lengths():
         return item + x, whole
 
     args = K[3], X[3], STEPS[3]
-    assert_same(of_rows(one)(*args), looped(tf.function(one), 3)(*args))
+    assert_close(mapped(one, *args), by_row(one, *args))

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_close
 from tests.fallback.test_fallback import unregistered
 
 RNG = np.random.RandomState(0)
@@ -131,5 +132,4 @@ def test_gradients_in_nests(leaf, around, inside, mode):
     # Eagerly, since TensorFlow's own graph of one row fails, and without tf.recompute_grad there.
     one = NESTS[around](NESTS[inside](repeated)) if leaf == "recomputed" else f
     wanted = with_gradients(lambda x: tf.stack([one(row) for row in tf.unstack(x)]), X)
-    for f, w in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(f, w, 1e-9, 1e-10)
+    assert_close(found, wanted, atol=1e-10)

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 from tf_pfor.core.errors import NotVectorizableError
 
 # As many trips as maximum_iterations, fewer, none, and another number in each row.
@@ -53,20 +54,14 @@ def branches(k, x):
 
 def descends(k, x):
     def body(i, w):
-        with tf.GradientTape() as tape:
-            tape.watch(w)
-            loss = (w - x) ** 2 * w
-        return i + 1, w - 0.1 * tape.gradient(loss, w)
+        return i + 1, w - 0.1 * gradient_of(lambda: (w - x) ** 2 * w, w)
 
     return tf.while_loop(lambda i, _: i < k, body, (0, x * 2.0), maximum_iterations=4)[1]
 
 
 def derived(f):
     def run(k, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = f(k, x)
-        return tape.gradient(y, x, unconnected_gradients="zero")
+        return gradient_of(lambda: f(k, x), x, unconnected_gradients="zero")
 
     return run
 

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 
 
 def cond(x):
@@ -68,13 +69,10 @@ def numerical(gradient, x, step=1e-6):
     return np.stack(columns, 1)
 
 
-def gradient_of(model):
+def gradient_at(model):
     @tf.function
     def gradient(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = total(model)(x)
-        return tape.gradient(y, x)
+        return gradient_of(lambda: total(model)(x), x)
 
     return lambda x: gradient(tf.constant(x)).numpy()
 
@@ -83,7 +81,7 @@ def gradient_of(model):
 @pytest.mark.parametrize("point", POINTS)
 def test_second_derivatives(model, point):
     x = np.array(point)
-    expected = numerical(gradient_of(model), x)
+    expected = numerical(gradient_at(model), x)
     found = tf_pfor.hessian(total(model))(tf.constant(x))
     np.testing.assert_allclose(found, expected, 1e-6, 1e-8)
     found = tf.function(tf_pfor.hessian_diag(total(model)))(tf.constant(x))
@@ -102,7 +100,7 @@ def test_forward_mode(model, point):
 def test_rows_that_choose_each_for_itself(model):
     x = tf.constant(POINTS, tf.float64)
     found = tf_pfor.vectorized_map(tf_pfor.hessian(total(model)), x, fallback_to_while_loop=False)
-    expected = [numerical(gradient_of(model), row) for row in np.array(POINTS)]
+    expected = [numerical(gradient_at(model), row) for row in np.array(POINTS)]
     np.testing.assert_allclose(found, expected, 1e-6, 1e-8)
 
 
@@ -111,7 +109,7 @@ def test_rows_that_choose_in_a_loop():
     x = tf.constant(POINTS, tf.float64)
     with pytest.warns(tf_pfor.FallbackWarning, match="run in a sequential loop"):
         found = tf_pfor.vectorized_map(tf_pfor.hessian(total(in_loop)), x)
-    expected = [numerical(gradient_of(in_loop), row) for row in np.array(POINTS)]
+    expected = [numerical(gradient_at(in_loop), row) for row in np.array(POINTS)]
     np.testing.assert_allclose(found, expected, 1e-6, 1e-8)
 
 
@@ -126,10 +124,7 @@ def test_the_gradient_of_a_tape_around_a_map_is_dense_under_jit_compile(size):
     """Rows that stand in for others are gathered, of which the gradient is IndexedSlices."""
 
     def doubled(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf_pfor.vectorized_map(total(cond), x)
-        return 2.0 * tape.gradient(y, x)
+        return 2.0 * gradient_of(lambda: tf_pfor.vectorized_map(total(cond), x), x)
 
     x = tf.constant(POINTS, tf.float64)
     signature = [tf.TensorSpec([size, x.shape[1]], tf.float64)]

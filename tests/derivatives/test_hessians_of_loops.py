@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 
 RNG = np.random.RandomState(0)
 W = tf.Variable(RNG.randn(3, 3) * 0.4)
@@ -65,10 +66,7 @@ def loss_of(f):
 def by_tapes(loss, x, jacobian=tf_pfor.tape_jacobian):
     with tf.GradientTape(persistent=True) as outer:
         outer.watch(x)
-        with tf.GradientTape() as inner:
-            inner.watch(x)
-            value = loss(x)
-        gradient = inner.gradient(value, x)
+        gradient = gradient_of(lambda: loss(x), x)
     return jacobian(outer, gradient, x)
 
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_close, gradient_of
 
 keras = tf.keras
 
@@ -141,8 +142,7 @@ def test_keras_dynamic_length(layer):
 
     for length in (1, 3):
         found, expected = both(normal(2, length, 2))
-        for f, e in zip(found, expected):
-            np.testing.assert_allclose(f, e, rtol=1e-9, atol=1e-10)
+        assert_close(found, expected, atol=1e-10)
 
 
 # -- branches, linear algebra, custom gradients ----------------------------------------------------
@@ -330,10 +330,7 @@ def test_jacobian_of_a_scalar_loss_in_a_map(shape, rows):
     x = tf.constant(rng.normal(size=[rows, *shape]), tf.float32)
 
     def gradient(x):
-        with tf.GradientTape() as tape:
-            tape.watch(w)
-            loss = scalar_loss(w, x)
-        return tape.gradient(loss, w)
+        return gradient_of(lambda: scalar_loss(w, x), w)
 
     def inside(x):
         with tf.GradientTape() as tape:

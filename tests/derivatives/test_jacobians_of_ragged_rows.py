@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import check_ragged_rows
+from tests.comparisons import check_ragged_rows, gradient_of
 
 LENGTHS = [3, 1, 4, 0, 2]
 RANDOM = np.random.default_rng(0)
@@ -83,10 +83,7 @@ def test_a_gradient_of_jacobians():
     """A penalty on the jacobian of each row, as regularizers have it."""
 
     def penalty(values, mapped):
-        with tf.GradientTape() as tape:
-            tape.watch(values)
-            total = mapped(MATRICES.with_values(values))
-        return tape.gradient(total, values)
+        return gradient_of(lambda: mapped(MATRICES.with_values(values)), values)
 
     def one(x):
         return tf.reduce_sum(tf_pfor.jacrev(pooled)(x) ** 2)

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_close
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
 X = tf.constant([1.0, -4.0])
@@ -76,8 +77,7 @@ def test_examples_that_are_dataclasses(form):
 
     w = tf.Variable(3.0)
     found = form(lambda e: w * e.x, w, Example(X))
-    for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(form(lambda x: w * x, w, X))):
-        np.testing.assert_allclose(a, b)
+    assert_close(found, form(lambda x: w * x, w, X), rtol=1e-7, atol=0)
 
 
 @of_forms
@@ -179,5 +179,4 @@ def test_embeddings_of_own_many_ids(chunk):
         one, _ = tf.clip_by_global_norm(one, 0.5)
         expected = [a + b for a, b in zip(expected, one)]
     total, _ = clipped(loss, [table, w], ids, clip_norm=0.5, chunk_size=chunk)
-    for got, want in zip(total, expected):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    assert_close(total, expected, rtol=1e-4, atol=1e-5)

@@ -5,12 +5,13 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_close, by_row, mapped
 from tf_pfor._tf import _functions
 
 RNG = np.random.RandomState(3)
 W = tf.constant(RNG.randn(3, 3) * 0.6)
-K = [3, 0, 5, 1, 2, 4]
-X = RNG.randn(6, 3)
+K = tf.constant([3, 0, 5, 1, 2, 4])
+X = tf.constant(RNG.randn(6, 3))
 
 
 def cell(w, s, x):
@@ -130,21 +131,15 @@ def of_two_gradients(model, w):
 
 
 def assert_right(one, n=6, *, unknown=False):
-    signature = [tf.TensorSpec([], tf.int32), tf.TensorSpec([3], tf.float64)]
-    by_row = tf.function(one, autograph=False, input_signature=signature)
     size = None if unknown else n
     signature = [tf.TensorSpec([size], tf.int32), tf.TensorSpec([size, 3], tf.float64)]
-
-    def run(k, x):
-        return tf_pfor.vectorized_map(lambda r: one(*r), (k, x), fallback_to_while_loop=False)
-
+    run = lambda k, x: mapped(one, k, x)  # noqa: E731
     compiled = tf.function(run, jit_compile=True, autograph=False, input_signature=signature)
-    found = compiled(tf.constant(K[:n], tf.int32), tf.constant(X[:n]))
-    if not n:
+    found = compiled(K[:n], X[:n])
+    if n:
+        assert_close(found, by_row(one, K[:n], X[:n]))
+    else:
         assert [t.shape for t in found] == [(0, 3), (0, 3, 3)]
-        return
-    for got, *wanted in zip(found, *[by_row(k, x) for k, x in zip(K[:n], X)]):
-        np.testing.assert_allclose(got, np.stack(wanted), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["maximum_iterations", "ends by value", "while"])

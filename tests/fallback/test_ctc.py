@@ -1,11 +1,11 @@
 """Losses of sequences, whose loops TensorFlow writes as functions of TensorFlow 1."""
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_close, value_and_gradient
 
 LABELS, LENGTHS = tf.constant([[1, 2, 3], [2, 2, 0], [4, 0, 0]]), tf.constant([3, 2, 1])
 LOGITS, FRAMES = tf.random.stateless_normal([3, 8, 5], seed=[1, 2]), tf.constant([8, 7, 3])
@@ -19,10 +19,7 @@ def loss(row):
 
 
 def with_gradient(row):
-    with tf.GradientTape() as tape:
-        tape.watch(row[2])
-        value = loss(row)
-    return value, tape.gradient(value, row[2])
+    return value_and_gradient(lambda: loss(row), row[2])
 
 
 def mapped(fn, rows):
@@ -35,8 +32,7 @@ def expected(fn, rows):
 
 
 def check(found, wanted):
-    for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(wanted), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("jit", [False, True])
@@ -50,10 +46,7 @@ def test_tape_around_and_an_unknown_number():
 
     @tf.function(input_signature=specs)
     def around(*rows):
-        with tf.GradientTape() as tape:
-            tape.watch(rows[2])
-            value = mapped(loss, rows)
-        return value, tape.gradient(value, rows[2])
+        return value_and_gradient(lambda: mapped(loss, rows), rows[2])
 
     check(around(*ROWS), expected(with_gradient, ROWS))
     assert [x.shape for x in around(*[x[:0] for x in ROWS])] == [(0,), (0, 8, 5)]
@@ -111,10 +104,7 @@ def test_tape_around_what_loops(fn):
     """The gradient function reads what the loop over rows did not keep: it is run once more."""
 
     def around(losses):
-        with tf.GradientTape() as tape:
-            tape.watch(LOGITS)
-            value = losses()
-        return value, tape.gradient(value, LOGITS)
+        return value_and_gradient(losses, LOGITS)
 
     found = around(lambda: tf_pfor.vectorized_map(fn, ROWS, warn=False))
     check(found, around(lambda: expected(fn, ROWS)))

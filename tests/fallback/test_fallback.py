@@ -1,7 +1,6 @@
 """The sequential loop for what no converter takes."""
 
 import contextlib
-import threading
 import warnings
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_close, gradient_of, in_threads
 from tf_pfor.core.registry import REGISTRY
 
 HIDDEN = ("Betainc", "Erf", "Sin", "Sinh", "Xlogy")  # converters that these tests do without
@@ -80,8 +80,7 @@ def test_values_and_gradients(name, mode):
     fn, x = BODIES[name], rows(3)
     found = MODES[mode](lambda x: derivatives(lambda x: tf_pfor.vectorized_map(fn, x), x))(x)
     expected = derivatives(lambda x: loop(fn, x), x)
-    for f, e in zip(found, expected):
-        np.testing.assert_allclose(f, e, 2e-4, 2e-5)
+    assert_close(found, expected, rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])
@@ -125,18 +124,9 @@ def test_nested():
 
 
 def test_threads():
-    x, fn, found = rows(3), BODIES["several"], []
-    threads = [
-        threading.Thread(target=lambda: found.append(tf_pfor.vectorized_map(fn, x)))
-        for _ in range(3)
-    ]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    for f in found:
-        np.testing.assert_allclose(f, loop(fn, x), 1e-5)
-    assert len(found) == 3
+    x, fn = rows(3), BODIES["several"]
+    for found in in_threads(lambda _: tf_pfor.vectorized_map(fn, x), range(3)):
+        np.testing.assert_allclose(found, loop(fn, x), 1e-5)
 
 
 def test_one_warning_for_each_op_type():
@@ -193,10 +183,7 @@ def test_an_op_inside_a_loop_can_be_asked_for_by_a_gradient():
         return tf.math.erf(inner), lambda dy: dy * inner
 
     def derivative(m, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(m(x))
-        return tape.gradient(y, x)
+        return gradient_of(lambda: tf.reduce_sum(m(x)), x)
 
     x = rows(3)
     found = derivative(lambda x: tf_pfor.vectorized_map(odd, x), x)
@@ -375,8 +362,7 @@ def test_gradient_of_a_list_that_a_loop_over_rows_reads():
     mapped = tf_pfor.vmap(chosen_items, in_axes=(0, 0, None))
     with pytest.warns(tf_pfor.FallbackWarning, match="cannot be stacked"):
         found = gradients(lambda: mapped(ks, xs, table))
-    for f, e in zip(found, expected):
-        np.testing.assert_allclose(f, e, 1e-5, 1e-6)
+    assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def pieces(k, x):

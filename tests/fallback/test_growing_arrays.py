@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import by_row, gradient_of
 
 D = tf.float64
 RNG = np.random.default_rng(0)
@@ -99,17 +100,9 @@ def of_states(name, **array):
 
 def gradient(fn):
     def one(x, steps):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(fn(x, steps) ** 2)
-        return tape.gradient(y, x)
+        return gradient_of(lambda: tf.reduce_sum(fn(x, steps) ** 2), x)
 
     return one
-
-
-def by_row(fn, *args):
-    one = tf.function(fn, autograph=False)
-    return tf.stack([one(*row) for row in zip(*args)])
 
 
 def assert_same(got, want):
@@ -140,10 +133,7 @@ def test_a_tape_outside(name):
 
     @tf.function(autograph=False)
     def of_all(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(mapped(fn, x, STEPS) ** 2)
-        return tape.gradient(y, x)
+        return gradient_of(lambda: tf.reduce_sum(mapped(fn, x, STEPS) ** 2), x)
 
     assert_same(of_all(X), by_row(gradient(fn), X, STEPS))
 
@@ -214,10 +204,7 @@ def test_states_that_are_infinite_beyond_the_end_of_a_row():
         return tf.reduce_sum(tf.math.log(s)) + tf.reduce_max(s)
 
     def slope(x, steps):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = fn(x, steps)
-        return tape.gradient(y, x)
+        return gradient_of(lambda: fn(x, steps), x)
 
     x, steps = tf.constant([1.0, 0.5, 3.0], D), tf.constant([2, 9, 5])
     for one in (fn, slope):

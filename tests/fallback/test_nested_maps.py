@@ -1,12 +1,11 @@
 """Maps in maps of bodies that no outer map can convert twice: one map over the pairs."""
 
-import threading
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import in_threads
 from tests.container_programs import D
 from tests.core.test_late_gradients import W, of_a_variable, of_results
 
@@ -160,15 +159,8 @@ def test_a_gradient_in_the_outer_body_is_looped():
 def test_in_threads():
     one, given = of_pair(tf.tanh), data(3, 4)
     run = tf.function(lambda *d: in_two_maps(one, *d), autograph=False)
-    found = []
-    threads = [threading.Thread(target=lambda: found.append(run(*given))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for f in found:
-        np.testing.assert_allclose(f, one_by_one(one, *given), rtol=1e-12)
-    assert len(found) == 3
+    for found in in_threads(lambda _: run(*given), range(3)):
+        np.testing.assert_allclose(found, one_by_one(one, *given), rtol=1e-12)
 
 
 # ---------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import in_threads
 from tests.peer import FLOW, GRADIENTS, peer
 from tf_pfor import disable_drop_in, drop_in, enable_drop_in
 
@@ -110,21 +111,14 @@ def test_a_block_counts_for_its_thread_only(peer):
 
 def test_many_threads(peer):
     own = tf.vectorized_map
-    wrong = []
 
     def work(k):
         for _ in range(5):
             with drop_in():
                 y = tf.vectorized_map(lambda x: x + k, tf.constant([1.0, 2.0]))
-            if y.numpy().tolist() != [1.0 + k, 2.0 + k]:
-                wrong.append(k)
+            assert y.numpy().tolist() == [1.0 + k, 2.0 + k]
 
-    threads = [threading.Thread(target=work, args=(float(k),)) for k in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong
+    in_threads(work, range(8))
     assert tf.vectorized_map is own
 
 

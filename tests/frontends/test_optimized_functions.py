@@ -1,12 +1,11 @@
 """``tf_pfor.optimize``: the functions around loops, and what it leaves behind."""
 
-import threading
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import in_threads
 from tests.frontends.test_loops import OPEN, XS, held, op_types, rows_of
 from tf_pfor._tf import _loops
 
@@ -191,19 +190,13 @@ def test_explain_runs_nothing():
 
 def test_nothing_of_tensorflow_stays_replaced():
     own = _loops.while_v2.while_loop, type(tf.function(abs)).__call__
-    results = []
 
     def work(k):
         fast = tf_pfor.optimize(lambda xs: tf.map_fn(lambda x: x * k, xs))
         plain = tf.function(lambda xs: tf.map_fn(lambda x: x * k, xs))
-        results.append(np.allclose(fast(tf.constant(XS)), plain(tf.constant(XS))))
+        return np.allclose(fast(tf.constant(XS)), plain(tf.constant(XS)))
 
-    threads = [threading.Thread(target=work, args=(float(k),)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [True] * 4
+    assert in_threads(work, (0.0, 1.0, 2.0, 3.0)) == [True] * 4
     assert own == (_loops.while_v2.while_loop, type(tf.function(abs)).__call__)
     with pytest.raises(Exception, match="division"):
         tf_pfor.optimize(lambda xs: tf.map_fn(lambda x: x / (1 // 0), xs))(tf.constant(XS))

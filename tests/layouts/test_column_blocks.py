@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import all_ops
+from tests.comparisons import all_ops, assert_close, gradient_of
 from tests.devices import of_cpus
 from tf_pfor.converters.math import _weights
 
@@ -102,8 +102,7 @@ def check(one, k=K, x=X):
     y, found = compiled()
     expected = gradients(looped)
     np.testing.assert_allclose(y, expected[0], rtol=1e-5, atol=1e-6)
-    for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(expected)):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -150,10 +149,7 @@ def test_small_weights_stay_whole(monkeypatch):
 
 def test_gradient_in_the_body():
     def one(args):
-        with tf.GradientTape() as tape:
-            tape.watch(args[1])
-            y = tf.reduce_sum(tf.sin(loop(gates)(args)))
-        return tape.gradient(y, args[1])
+        return gradient_of(lambda: tf.reduce_sum(tf.sin(loop(gates)(args))), args[1])
 
     check(one)
 
@@ -167,5 +163,6 @@ def test_second_gradients():
             total = tf.reduce_sum(tf.cos(tape.gradient(y, X)))
         return outer.gradient(total, [W, BIAS])
 
-    for a, b in zip(tf.function(gradient, autograph=False)(vectorized), gradient(looped)):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert_close(
+        tf.function(gradient, autograph=False)(vectorized), gradient(looped), rtol=1e-4, atol=1e-5
+    )

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_close, mapped, value_and_gradient
 
 D = tf.float64
 RNG = np.random.default_rng(0)
@@ -77,10 +78,7 @@ LOOPED = {"product"}
 
 def gradient(fn):
     def one(x, m):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = fn(x, m)
-        return y, tape.gradient(y, x, unconnected_gradients="zero")
+        return value_and_gradient(lambda: fn(x, m), x, unconnected_gradients="zero")
 
     return one
 
@@ -90,21 +88,16 @@ def expected(fn, x=X, m=MASK):
     return [np.stack(e) for e in zip(*(one(*row) for row in zip(x, m)))]
 
 
-def equal(found, wanted):
-    for f, e in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(f, e, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values(name, compiled):
     fn = PROGRAMS[name]
 
     def run(x, m):
-        return tf_pfor.vectorized_map(lambda r: fn(*r), (x, m), fallback_to_while_loop=False)
+        return mapped(fn, x, m)
 
     run = tf.function(run, autograph=False, jit_compile=compiled)
-    equal([run(X, MASK)], expected(fn)[:1])
+    assert_close([run(X, MASK)], expected(fn)[:1])
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -114,12 +107,9 @@ def test_a_tape_around(name):
 
     @tf.function(autograph=False)
     def run(x, m):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf_pfor.vectorized_map(lambda r: fn(*r), (x, m), fallback_to_while_loop=False)
-        return y, tape.gradient(y, x, unconnected_gradients="zero")
+        return value_and_gradient(lambda: mapped(fn, x, m), x, unconnected_gradients="zero")
 
-    equal(run(X, MASK), expected(fn))
+    assert_close(run(X, MASK), expected(fn))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -135,7 +125,7 @@ def test_gradients_in_the_body(name):
     else:
         with pytest.warns(tf_pfor.FallbackWarning, match="Where|Transpose"):
             found = run(X, MASK)
-    equal(found, expected(PROGRAMS[name]))
+    assert_close(found, expected(PROGRAMS[name]))
 
 
 @pytest.mark.parametrize("name", ["mean", "logarithms", "count", "largest"])
@@ -146,7 +136,7 @@ def test_unknown_sizes(name, n):
 
     @tf.function(autograph=False, input_signature=specs)
     def run(x, m):
-        return tf_pfor.vectorized_map(lambda r: fn(*r), (x, m), fallback_to_while_loop=False)
+        return mapped(fn, x, m)
 
     found = run(X[:n], MASK[:n])
     np.testing.assert_allclose(found, expected(fn)[0][:n], rtol=1e-9)
@@ -157,12 +147,12 @@ def test_two_maps(name):
     one = gradient(PROGRAMS[name])
 
     def inner(rows):
-        return tf_pfor.vectorized_map(lambda r: one(*r), rows, fallback_to_while_loop=False)
+        return mapped(one, *rows)
 
     rows = [tf.reshape(t, [2, 3, 5]) for t in (X, MASK)]
     found = tf_pfor.vectorized_map(inner, rows, fallback_to_while_loop=False)
     wanted = expected(PROGRAMS[name])
-    equal([tf.reshape(t, e.shape) for t, e in zip(found, wanted)], wanted)
+    assert_close([tf.reshape(t, e.shape) for t, e in zip(found, wanted)], wanted)
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
@@ -172,7 +162,7 @@ def test_dtypes(dtype):
         return tf.reduce_sum(kept), tf.reduce_mean(kept)
 
     x = tf.cast(X, dtype)
-    found = tf_pfor.vectorized_map(lambda r: one(*r), (x, MASK), fallback_to_while_loop=False)
+    found = mapped(one, x, MASK)
     for f, e in zip(found, zip(*(one(*row) for row in zip(x, MASK))), strict=True):
         assert f.dtype == dtype
         np.testing.assert_allclose(tf.cast(f, tf.float32), tf.cast(tf.stack(e), tf.float32), 0.02)
@@ -192,12 +182,8 @@ def test_infinite_derivatives_of_what_is_selected_stay():
     """Derivatives and numbers of elements that are not selected are dropped."""
     x = tf.constant([[0.0, 4.0, -1.0], [0.0, 0.0, 9.0], [np.inf, np.nan, 1.0]], D)
     m = tf.constant([[True, True, False], [False, False, True], [False, False, True]])
-    found = tf.function(
-        lambda: tf_pfor.vectorized_map(
-            lambda r: gradient(lambda x, m: tf.reduce_sum(tf.sqrt(tf.boolean_mask(x, m))))(*r),
-            (x, m), fallback_to_while_loop=False,
-        ), autograph=False,
-    )()  # fmt: skip
+    one = gradient(lambda x, m: tf.reduce_sum(tf.sqrt(tf.boolean_mask(x, m))))
+    found = tf.function(lambda: mapped(one, x, m), autograph=False)()
     np.testing.assert_array_equal(found[0], [2.0, 3.0, 1.0])
     np.testing.assert_array_equal(found[1], [[np.inf, 0.25, 0], [0, 0, 1 / 6], [0, 0, 0.5]])
 
@@ -222,7 +208,7 @@ def test_as_many_columns_as_slices(count):
 
     wanted = [np.stack(e) for e in zip(*(one(*row) for row in zip(x, MASK)))]
     found = run(x, MASK)
-    equal(found, wanted)
+    assert_close(found, wanted)
 
 
 OTHERS = {
@@ -250,7 +236,7 @@ def test_one_of_what_is_selected(fn):
     """The first or the last; if none is selected, the error of a slice beyond the end."""
 
     def strict(one, x, m):
-        return tf_pfor.vectorized_map(lambda r: one(*r), (x, m), fallback="error")
+        return mapped(one, x, m)
 
     def one(x, m):
         return fn(tf.boolean_mask(x, m))
@@ -258,7 +244,7 @@ def test_one_of_what_is_selected(fn):
     def slope(x, m):
         return gradient(one)(x, m)[1]
 
-    equal(strict(gradient(one), X[:4], MASK[:4]), expected(one, X[:4], MASK[:4]))
+    assert_close(strict(gradient(one), X[:4], MASK[:4]), expected(one, X[:4], MASK[:4]))
     for each in (one, slope):
         with pytest.raises(tf.errors.InvalidArgumentError, match="out of bounds|is not in"):
             strict(each, X, MASK)
@@ -270,5 +256,5 @@ def test_products_of_what_is_selected():
     def one(x, m):
         return tf.reduce_sum(tf.sin(tf.boolean_mask(pairs(x), m) @ w))
 
-    found = tf_pfor.vectorized_map(lambda r: gradient(one)(*r), (X, MASK), fallback="error")
-    equal(found, expected(one))
+    found = mapped(gradient(one), X, MASK)
+    assert_close(found, expected(one))

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of, mapped
 
 D = tf.float64
 
@@ -71,10 +72,7 @@ LOOKUPS = [
 
 def gradient(fn):
     def one(x, ids):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = fn(x, ids)
-        return tf.convert_to_tensor(tape.gradient(y, x))
+        return tf.convert_to_tensor(gradient_of(lambda: fn(x, ids), x))
 
     return one
 
@@ -94,12 +92,8 @@ def one_by_one(fn, x, ids):
     return np.stack([alone(*row) for row in zip(x, ids)]) if len(x) else np.zeros([0, 4, 2])
 
 
-def vectorized(fn, x, ids):
-    return tf_pfor.vectorized_map(lambda r: fn(*r), (x, ids), fallback_to_while_loop=False)
-
-
 def check(fn, x, ids, **options):
-    found = tf.function(lambda *r: vectorized(fn, *r), autograph=False, **options)(x, ids)
+    found = tf.function(lambda *r: mapped(fn, *r), autograph=False, **options)(x, ids)
     np.testing.assert_allclose(found, one_by_one(fn, x, ids), rtol=1e-9, atol=1e-10)
 
 
@@ -140,7 +134,7 @@ def test_unknown_sizes():
 
 def test_eagerly():
     x, ids = data(3)
-    found = vectorized(gradient(lookup), x, ids)
+    found = mapped(gradient(lookup), x, ids)
     np.testing.assert_allclose(found, one_by_one(gradient(lookup), x, ids), rtol=1e-9)
 
 
@@ -148,14 +142,14 @@ def test_tape_around():
     x, ids = data(3)
     with tf.GradientTape() as tape:
         tape.watch(x)
-        y = vectorized(lambda *r: tf.sin(gradient(lookup)(*r)), x, ids)
+        y = mapped(lambda *r: tf.sin(gradient(lookup)(*r)), x, ids)
     expected = one_by_one(second(lookup), x, ids)
     np.testing.assert_allclose(tape.gradient(y, x), expected, rtol=1e-9, atol=1e-10)
 
 
 def test_two_maps():
     x, ids = (tf.reshape(t, [2, 3, *t.shape[1:]]) for t in data(6))
-    found = vectorized(lambda *r: vectorized(gradient(lookup), *r), x, ids)
+    found = mapped(lambda *r: mapped(gradient(lookup), *r), x, ids)
     expected = one_by_one(gradient(lookup), *data(6)).reshape(found.shape)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-10)
 
@@ -183,7 +177,7 @@ def test_selected_by_hand():
     x, ids = data(6)
     alone = tf.function(one, autograph=False)
     expected = zip(*(alone(*row) for row in zip(x, ids)))
-    for f, e in zip(vectorized(one, x, ids), expected, strict=True):
+    for f, e in zip(mapped(one, x, ids), expected, strict=True):
         np.testing.assert_allclose(f, np.stack(e), rtol=1e-9)
 
 
@@ -253,7 +247,7 @@ def test_other_uses(fn):
     x, ids = data(6)
     ids = tf.concat([ids[:, :4], tf.fill([6, 1], 4)], 1)
     ids = tf.where(tf.reduce_any(ids[:, :4] > 1, 1)[:, None], ids, 4)
-    found = tf_pfor.vectorized_map(lambda r: fn(*r), (x, ids), fallback="error")
+    found = mapped(fn, x, ids)
     np.testing.assert_allclose(found, one_by_one(fn, x, ids), rtol=1e-9)
 
 
@@ -271,16 +265,13 @@ def test_custom_gradients_between_two_selections():
 
     with tf.GradientTape() as tape:
         tape.watch(x)
-        y = tf_pfor.vectorized_map(lambda r: one(*r), (x, ids), fallback_to_while_loop=False)
+        y = mapped(one, x, ids)
     found = tape.gradient(y, x)
 
-    def gradient_of(x, ids):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = one(x, ids)
-        return tape.gradient(y, x)
+    def by_tape(x, ids):
+        return gradient_of(lambda: one(x, ids), x)
 
-    expected = np.stack([gradient_of(*row) for row in zip(x, ids)])
+    expected = np.stack([by_tape(*row) for row in zip(x, ids)])
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 

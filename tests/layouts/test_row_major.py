@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
-from tests.comparisons import all_ops, notes
+from tests import comparisons
+from tests.comparisons import all_ops, assert_close, by_row, gradient_of, in_two_maps, notes
 from tests.devices import of_cpus
 from tf_pfor.converters.control_flow import while_compact
 
@@ -93,14 +93,11 @@ BODIES = [array, sliced, listed, several, partial]
 
 
 def mapped(body, **options):
-    return lambda x, at, trips: tf_pfor.vectorized_map(
-        lambda row: body(*row), (x, at, trips), fallback_to_while_loop=False, **options
-    )
+    return lambda *args: comparisons.mapped(body, *args, **options)
 
 
 def looped(body):
-    one = tf.function(body)
-    return lambda x, at, trips: tf.stack([one(x[i], at[i], trips[i]) for i in range(len(trips))])
+    return lambda *args: by_row(body, *args)
 
 
 def with_gradient(run):
@@ -119,8 +116,7 @@ def with_gradient(run):
 
 
 def assert_equal(found, expected):
-    for f, e in zip(found, expected, strict=True):
-        np.testing.assert_allclose(f, e, rtol=1e-10, atol=1e-10)
+    assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 def op_types(run, *args):
@@ -185,20 +181,13 @@ def test_jit_compile(body):
 def test_nested(body):
     """A map of maps."""
     outer = [tf.stack([t, t[::-1]]) for t in (X, AT, TRIPS)]
-    found = tf_pfor.vectorized_map(
-        lambda rows: mapped(body)(*rows), tuple(outer), fallback_to_while_loop=False
-    )
-    expected = [looped(body)(*[t[i] for t in outer]) for i in range(2)]
-    assert_equal(found, expected)
+    assert_equal(in_two_maps(body, *outer), by_row(body, *outer, maps=2))
 
 
 @pytest.mark.parametrize("body", BODIES)
 def test_gradient_inside_of_the_body(body):
     def one(x, at, trips):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(tf.sin(body(x, at, trips)))
-        return tape.gradient(loss, x)
+        return gradient_of(lambda: tf.reduce_sum(tf.sin(body(x, at, trips))), x)
 
     assert_equal([mapped(one)(X, AT, TRIPS)], [looped(one)(X, AT, TRIPS)])
 
@@ -222,10 +211,8 @@ def test_two_arrays_of_which_one_is_only_read():
 
         return tf.while_loop(lambda k, *_: k < trips, step, (0, x, other))[1]
 
-    found = tf_pfor.vectorized_map(
-        lambda row: one(*row), (X, AT, TRIPS, other), fallback_to_while_loop=False
-    )
-    assert_equal(found, [one(X[i], AT[i], TRIPS[i], other[i]) for i in range(5)])
+    args = X, AT, TRIPS, other
+    assert_equal(comparisons.mapped(one, *args), by_row(one, *args))
 
 
 def test_an_array_that_is_also_read_as_a_whole():
@@ -246,10 +233,7 @@ def test_gradients_of_reads_are_added_in_place(body):
 
     @tf.function(autograph=False)
     def gradient(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(tf.sin(mapped(body)(x, AT, TRIPS)))
-        return tape.gradient(loss, x)
+        return gradient_of(lambda: tf.reduce_sum(tf.sin(mapped(body)(x, AT, TRIPS))), x)
 
     ops = [op for op in all_ops(gradient.get_concrete_function(X).graph) if "grad" in op.graph.name]
     assert any(op.type == "TensorListScatterIntoExistingList" for op in ops)

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 
@@ -55,10 +56,7 @@ def _last(read, x, n):
 
 
 def _gradient(f, x, n):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = tf.reduce_sum(f(x, n) ** 2)
-    return tape.gradient(y, x)
+    return gradient_of(lambda: tf.reduce_sum(f(x, n) ** 2), x)
 
 
 def _mapped(f, x, n):

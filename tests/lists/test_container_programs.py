@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import mapped
 from tests.container_programs import W, gradients, program, value
 
 N = 4
@@ -17,18 +18,14 @@ N = 4
 HANG = ((38, "tape around"),)
 
 
-def vectorized(fn, rows):
-    return tf_pfor.vectorized_map(lambda r: fn(*r), rows, fallback_to_while_loop=False)
-
-
 def in_one_map(statements):
-    return lambda *rows: vectorized(gradients(statements), rows)
+    return lambda *rows: mapped(gradients(statements), *rows)
 
 
 def in_two_maps(statements):
     def run(*rows):
         pairs = [tf.reshape(x, [2, 2, *x.shape[1:]]) for x in rows]
-        found = vectorized(lambda *r: vectorized(gradients(statements), r), pairs)
+        found = mapped(lambda *r: mapped(gradients(statements), *r), *pairs)
         return [tf.reshape(x, [N, *x.shape[2:]]) for x in found]
 
     return run
@@ -38,7 +35,7 @@ def with_a_tape_around(statements):
     def run(k, m, x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = vectorized(value(statements), (k, m, x))
+            y = mapped(value(statements), k, m, x)
         return [y, *tape.gradient(y, [x, W], unconnected_gradients="zero")]
 
     return run
@@ -120,7 +117,7 @@ def check_compiled(of_row, rows):
     """A function of a row, mapped under jit_compile, against itself without."""
     alone = tf.function(of_row, autograph=False)
     expected = [tf.nest.flatten(alone(*row)) for row in zip(*rows)]
-    compiled = tf.function(lambda *r: vectorized(of_row, r), autograph=False, jit_compile=True)
+    compiled = tf.function(lambda *r: mapped(of_row, *r), autograph=False, jit_compile=True)
     for f, e in zip(tf.nest.flatten(compiled(*rows)), zip(*expected), strict=True):
         np.testing.assert_allclose(f, np.stack(e), rtol=1e-8, atol=1e-9)
 

@@ -8,12 +8,14 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests import comparisons
+from tests.comparisons import assert_close, value_and_gradient
 
 N = 6
 RNG = np.random.default_rng(1)
-X = RNG.normal(size=(N, 4))
-K = np.array([0, 3, 1, 5, 2, 4], np.int32)
-C = RNG.integers(0, 4, (N, 9)).astype(np.int32)
+X = tf.constant(RNG.normal(size=(N, 4)))
+K = tf.constant([0, 3, 1, 5, 2, 4])
+C = tf.constant(RNG.integers(0, 4, (N, 9)), tf.int32)
 
 
 def _array(x, size=0):
@@ -105,22 +107,14 @@ PROGRAMS = [stack_machine, switched, loop_in_a_branch, how_many, two_arrays, rep
 
 
 def by_row(f):
-    one = tf.function(f)
-    x = tf.constant(X)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = tf.stack([one(x[i], tf.constant(K[i]), tf.constant(C[i])) for i in range(N)])
-    return y, tape.gradient(y, x)
+    return value_and_gradient(lambda: comparisons.by_row(f, X, K, C), X)
 
 
 def with_slopes(f, where):
     """Value and gradient by x of all rows, by a tape around the map or in its body."""
 
     def slopes(run, x, *rest):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = run(x, *rest)
-        return y, tape.gradient(y, x)
+        return value_and_gradient(lambda: run(x, *rest), x)
 
     def mapped(one):
         return lambda *data: tf_pfor.vectorized_map(lambda row: one(*row), data)
@@ -139,15 +133,14 @@ def test_branches_write(f, where):
     with warnings.catch_warnings():
         warnings.simplefilter("error", tf_pfor.FallbackWarning)
         made = go(X, K, C)
-    for found, right in zip(made, by_row(f)):
-        np.testing.assert_allclose(found, right, 1e-9, 1e-12)
+    assert_close(made, by_row(f))
     assert [t.shape[0] for t in go(X[:0], K[:0], C[:0])] == [0, 0]
 
 
 @pytest.mark.parametrize("where", ["around", "in"])
 @pytest.mark.parametrize("n", [0, 1])
 def test_few_rows(n, where):
-    data = [tf.constant(a[:n]) for a in (X, K, C)]
+    data = [a[:n] for a in (X, K, C)]
     for found, right in zip(tf.function(with_slopes(nested, where))(*data), by_row(nested)):
         np.testing.assert_allclose(found, right[:n], 1e-9, 1e-12)
 
@@ -178,18 +171,12 @@ def test_arrays_of_items_of_a_shape_that_is_not_declared(f, jit):
     x = tf.constant([0.5, -1.2, 2.7])
 
     def one(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(f(x) ** 2)
-        return y, tape.gradient(y, x)
+        return value_and_gradient(lambda: tf.reduce_sum(f(x) ** 2), x)
 
     def around(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf_pfor.vectorized_map(lambda e: tf.reduce_sum(f(e) ** 2), x)
-        return y, tape.gradient(y, x)
+        total = lambda e: tf.reduce_sum(f(e) ** 2)  # noqa: E731
+        return value_and_gradient(lambda: tf_pfor.vectorized_map(total, x), x)
 
     for n in (3, 1):
         expected = tf.function(lambda x: tf.map_fn(one, x, (x.dtype, x.dtype)))(x[:n])
-        for found, right in zip(tf.function(around, jit_compile=jit)(x[:n]), expected):
-            np.testing.assert_allclose(found, right, 1e-5)
+        assert_close(tf.function(around, jit_compile=jit)(x[:n]), expected, rtol=1e-5, atol=0)

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 
 D = tf.float64
 X = tf.constant(np.arange(12.0).reshape([3, 4]))
@@ -134,10 +135,7 @@ def loss(results):
 
 def slopes(run):
     def of(x, choice):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = loss(run(x, choice))
-        return tape.gradient(y, x)
+        return gradient_of(lambda: loss(run(x, choice)), x)
 
     return of
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import by_row, gradient_of
 
 D = tf.float64
 X = tf.constant(np.arange(8.0).reshape([2, 4]))
@@ -31,20 +32,13 @@ def joined(x):
 
 def gradient(fn):
     def of(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(fn(x) ** 2)
-        return tape.gradient(y, x)
+        return gradient_of(lambda: tf.reduce_sum(fn(x) ** 2), x)
 
     return of
 
 
 def mapped(fn, fallback="error"):
     return lambda x: tf_pfor.vectorized_map(fn, x, fallback=fallback)
-
-
-def by_row(fn, x):
-    return tf.stack([tf.function(fn)(row) for row in x])
 
 
 PROGRAMS = {
@@ -76,10 +70,7 @@ def test_a_tape_around(name):
 
     @tf.function
     def around(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(mapped(fn)(x) ** 2)
-        return tape.gradient(y, x)
+        return gradient_of(lambda: tf.reduce_sum(mapped(fn)(x) ** 2), x)
 
     np.testing.assert_allclose(around(X), by_row(gradient(fn), X), rtol=1e-12)
 

@@ -1,12 +1,11 @@
 """Lists of items whose shape differs between rows: what loops, map_fn and scan keep."""
 
-import warnings
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_close, mapped, value_and_gradient
 
 ROWS = tf.ragged.constant([[0.1, 0.2], [0.3], [0.5, 0.6, -0.7], [0.8, -0.9]], dtype=tf.float64)
 K = tf.constant([2, 0, 3, 1])
@@ -90,28 +89,13 @@ BODIES = (
 
 
 def with_gradient(body):
-    def run(r, k):
-        with tf.GradientTape() as tape:
-            tape.watch(r)
-            y = body(r, k)
-        return y, tape.gradient(y, r)
-
-    return run
-
-
-def mapped(body, rows, k, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", tf_pfor.FallbackWarning)
-        return tf_pfor.vectorized_map(lambda e: body(*e), (rows, k), **options)
+    return lambda r, k: value_and_gradient(lambda: body(r, k), r)
 
 
 def assert_rows(found, body, rows=ROWS, k=K):
     one = tf.function(body, reduce_retracing=True)
     for i in range(k.shape[0]):
-        for each, expected in zip(
-            tf.nest.flatten([f[i] for f in found]), tf.nest.flatten(one(rows[i], k[i]))
-        ):
-            np.testing.assert_allclose(each, expected, rtol=1e-9, atol=1e-12)
+        assert_close([f[i] for f in found], one(rows[i], k[i]))
 
 
 @pytest.mark.parametrize("body", [*BODIES, map_of_maps, growing_array])

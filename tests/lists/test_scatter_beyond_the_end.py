@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import mapped
 
 D = tf.float64
 P, PLACE = tf.constant([True, False, True]), tf.constant([0, 1, 2])
@@ -60,15 +61,11 @@ def beside_longer_rows(p, i, x):
     return length_and_last(grown[1].scatter([1], x[None] * 2))
 
 
-def vectorized(fn):
-    return tf_pfor.vectorized_map(lambda r: fn(*r), (P, PLACE, X), fallback_to_while_loop=False)
-
-
 @pytest.mark.parametrize("fn", [into_an_empty_array, in_branches, after_a_loop, at_places_of_rows])
 def test_arrays_grow(fn):
     one = tf.function(fn, autograph=False)
     rows = [tf.nest.flatten(one(*row)) for row in zip(P, PLACE, X)]
-    found = tf.function(lambda: vectorized(fn), autograph=False)()
+    found = tf.function(lambda: mapped(fn, P, PLACE, X), autograph=False)()
     for f, e in zip(tf.nest.flatten(found), zip(*rows), strict=True):
         np.testing.assert_array_equal(f, np.stack(e))
 
@@ -79,13 +76,13 @@ def test_arrays_of_rows_that_are_too_short(fn):
     with pytest.raises(
         INVALID, match="Iterations scatter into a list beyond|A loop writes an item"
     ):
-        tf.function(lambda: vectorized(fn), autograph=False)()
+        tf.function(lambda: mapped(fn, P, PLACE, X), autograph=False)()
 
 
 @pytest.mark.parametrize("fn", [into_an_empty_array, in_branches])
 def test_refused_under_xla(fn):
     with pytest.raises(tf_pfor.NotVectorizableError, match="scattered beyond its end is lost"):
-        tf.function(lambda: vectorized(fn), autograph=False, jit_compile=True)()
+        tf.function(lambda: mapped(fn, P, PLACE, X), autograph=False, jit_compile=True)()
 
 
 @pytest.mark.parametrize("place", [4, -5, 1 << 30])
@@ -106,7 +103,7 @@ def test_a_place_that_is_only_written(place, is_list):
 
     rows = (tf.ones([3, 4, 40], D), at, tf.constant([2, 2, 1]))
     with pytest.raises(INVALID):
-        tf_pfor.vectorized_map(lambda r: one(*r), rows, fallback_to_while_loop=False)
+        mapped(one, *rows)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -126,7 +123,7 @@ def test_a_function_that_is_called_with_arrays_of_other_lengths(compiled):
         of = [tf.TensorArray(D, n, element_shape=[]).unstack(tf.zeros([n], D)) for n in (3, 5)]
         return [tf.TensorArray(D, flow=like(a.flow, p, x)).stack() for a in of]
 
-    run = tf.function(lambda: vectorized(one), autograph=False, jit_compile=compiled)
+    run = tf.function(lambda: mapped(one, P, PLACE, X), autograph=False, jit_compile=compiled)
     three, five = run()
     np.testing.assert_array_equal(three, [[2, 0, 1], [-2, 0, 6], [6, 0, 3]])
     np.testing.assert_array_equal(five, [[2, 0, 0, 0, 1], [-2, 0, 0, 0, 6], [6, 0, 0, 0, 3]])

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import check, notes
+from tests.comparisons import check, gradient_of, notes
 
 RNG = np.random.default_rng(0)
 LENGTHS = np.array([2, 0, 4, 1, 4], np.int32)
@@ -74,10 +74,7 @@ def gradient_inside(read):
     """The gradient of a loop in the body; the rows differ in trips."""
 
     def f(k, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(loop(read, k, x) ** 2)
-        return tf.convert_to_tensor(tape.gradient(y, x))
+        return tf.convert_to_tensor(gradient_of(lambda: tf.reduce_sum(loop(read, k, x) ** 2), x))
 
     return f
 
@@ -109,10 +106,7 @@ def test_dtypes_and_sizes(dtype, n):
     x = tf.cast(RNG.normal(size=(n, 4, 2)), dtype)
 
     def one(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(tf.abs(loop(each, 3, x)))
-        return tape.gradient(y, x)
+        return gradient_of(lambda: tf.reduce_sum(tf.abs(loop(each, 3, x))), x)
 
     found = tf_pfor.vectorized_map(one, x, fallback_to_while_loop=False)
     assert found.shape == x.shape

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of, mapped
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4, 2)).astype(np.float32)
@@ -146,7 +147,7 @@ def test_stack_of_lists_of_different_length_is_ragged():
     def body(x, i):
         return tf.TensorArray(tf.float32, size=i, element_shape=[2]).stack()
 
-    found = tf_pfor.vectorized_map(lambda a: body(*a), (X, PLACE), fallback_to_while_loop=False)
+    found = mapped(body, X, PLACE)
     np.testing.assert_array_equal(found.row_lengths(), PLACE)
     np.testing.assert_array_equal(found.flat_values, 0.0)
 
@@ -228,17 +229,11 @@ def _loss(x, i):
 
 
 def _gradient(x, i):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = _loss(x, i)
-    return tape.gradient(y, x)
+    return gradient_of(lambda: _loss(x, i), x)
 
 
 def _second(x, i):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = tf.reduce_sum(tf.square(_gradient(x, i)))
-    return tape.gradient(y, x)
+    return gradient_of(lambda: tf.reduce_sum(tf.square(_gradient(x, i))), x)
 
 
 @pytest.mark.parametrize("xla", [False, True])
@@ -256,10 +251,7 @@ def test_gradients_outside(unknown):
     def run(x, i):
         with tf.GradientTape() as second:
             second.watch(x)
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = tf_pfor.vectorized_map(lambda a: _loss(*a), (x, i))
-            first = tape.gradient(y, x)
+            first = gradient_of(lambda: tf_pfor.vectorized_map(lambda a: _loss(*a), (x, i)), x)
             total = tf.reduce_sum(tf.square(first))
         return first, second.gradient(total, x)
 

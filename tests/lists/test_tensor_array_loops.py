@@ -3,6 +3,7 @@
 import pytest
 import tensorflow as tf
 
+from tests.comparisons import gradient_of
 from tests.lists.test_tensor_array import PLACE, X, check
 
 raw = tf.raw_ops
@@ -133,10 +134,7 @@ def zeroed(x, i):
 
 def gradient(fn):
     def run(x, i):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = sum(tf.reduce_sum(v * v) for v in tf.nest.flatten(fn(x, i)))
-        return tape.gradient(y, x)
+        return gradient_of(lambda: sum(tf.reduce_sum(v * v) for v in tf.nest.flatten(fn(x, i))), x)
 
     run.__name__ = f"gradient_{fn.__name__}"
     return run

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import mapped
 from tests.samples.lists.tensor_list import empty, get, listed, push, put, raw, reserved, stacked
 from tf_pfor.converters.lists._list_rows import masked, own_rows
 from tf_pfor.core.call import Call
@@ -149,7 +150,7 @@ def op_types(body, *args):
 
     @tf.function(autograph=False)
     def run(*given):
-        return tf_pfor.vectorized_map(lambda a: body(*a), given, fallback_to_while_loop=False)
+        return mapped(body, *given)
 
     graph = run.get_concrete_function(*args).graph
     needed, todo = set(), [t.op for t in graph.outputs]
@@ -308,8 +309,5 @@ def test_lists_that_were_made_eagerly(of_lists):
         ]
         return raw.TensorListLength(input_handle=made)
 
-    run = lambda k, x: tf_pfor.vectorized_map(  # noqa: E731
-        lambda row: one(*row), (k, x), fallback_to_while_loop=False
-    )
-    for function in (run, tf.function(run, autograph=False)):
-        np.testing.assert_array_equal(function(K, ITEMS[:, 0]), K + 1)
+    for function in (mapped, tf.function(mapped, autograph=False)):
+        np.testing.assert_array_equal(function(one, K, ITEMS[:, 0]), K + 1)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import of_unknown_n
 
 ROWS = tf.ragged.constant([[1.0, 2.0], [3.0], [], [5.0, 6.0, 7.0]])
 PLACES = tf.ragged.constant([[1, 2], [3], [], [0, 2, 1]], dtype=tf.int32)
@@ -20,14 +21,8 @@ def mapped(kind, body, elems):
 
     if kind != "unknown n":
         return call(tf.nest.map_structure(lambda t: t[:0], elems) if kind == "no rows" else elems)
-    spec = tf.nest.map_structure(_of_unknown_n, elems)
+    spec = tf.nest.map_structure(of_unknown_n, elems)
     return tf.function(call, input_signature=[spec], autograph=False)(elems)
-
-
-def _of_unknown_n(x):
-    if isinstance(x, tf.RaggedTensor):
-        return tf.RaggedTensorSpec([None, *x.shape[1:]], x.dtype, x.ragged_rank)
-    return tf.TensorSpec([None, *x.shape[1:]], x.dtype)
 
 
 def compare(kind, body, elems):

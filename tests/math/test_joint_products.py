@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import all_ops
+from tests.comparisons import all_ops, assert_close, gradient_of
 from tests.devices import of_cpus
 from tests.math.test_products import emitted
 from tf_pfor.converters.math import _weights
@@ -63,8 +63,7 @@ ARGS = (normal(T, INPUTS), normal(1, K), normal(1, 3))
 def test_jacobians(model, which):
     found = jacobians(model, tf_pfor.tape_jacobian, which)
     expected = jacobians(model, by_loop, which)
-    for a, b in zip(found(*ARGS), expected(*ARGS)):
-        np.testing.assert_allclose(a, b, 1e-5, 1e-6)
+    assert_close(found(*ARGS), expected(*ARGS), rtol=1e-5, atol=1e-6)
 
 
 def _products(fn):
@@ -86,10 +85,7 @@ def test_per_example_gradients_and_their_gradients():
     rows = [tf.stack([a * (1.0 + 0.1 * i) for i in range(4)]) for a in ARGS]
 
     def one(*args):
-        with tf.GradientTape() as tape:
-            tape.watch(args)
-            loss = tf.reduce_sum(unrolled(*args) ** 2)
-        return tape.gradient(loss, args)
+        return gradient_of(lambda: tf.reduce_sum(unrolled(*args) ** 2), args)
 
     def total(fn):
         with tf.GradientTape() as tape:
@@ -104,8 +100,7 @@ def test_per_example_gradients_and_their_gradients():
         return [tf.stack(c) for c in zip(*[one(*[r[i] for r in rows]) for i in range(4)])]
 
     found, expected = tf.function(total)(mapped), tf.function(total)(by_hand)
-    for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(expected)):
-        np.testing.assert_allclose(a, b, 1e-4, 1e-5)
+    assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_product_that_reads_another_one():
@@ -148,8 +143,7 @@ def gated_unrolled(x, s, y):
 @of_cpus
 def test_rows_that_are_joined_of_parts_stay_apart(model, which, weights_are_large):
     found = jacobians(model, tf_pfor.tape_jacobian, which)
-    for a, b in zip(found(*ARGS), jacobians(model, by_loop, which)(*ARGS)):
-        np.testing.assert_allclose(a, b, 1e-5, 1e-6)
+    assert_close(found(*ARGS), jacobians(model, by_loop, which)(*ARGS), rtol=1e-5, atol=1e-6)
     ops = list(all_ops(found.get_concrete_function(*ARGS).graph))
     products = [op for op in ops if op.type == "MatMul"]
     assert not [op for op in products if op.inputs[0].op.type == "ConcatV2"]

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_close, gradient_of, value_and_gradient
 
 LENGTHS = [3, 0, 1, 4]
 VALUES = tf.random.stateless_normal([8, 2], [1, 2])
@@ -103,10 +104,7 @@ def test_casts_and_gradients_in_the_body(is_inner):
         return tf.cast(images, tf.float32) + tf.cast(tf.saturate_cast(x * 9e3, tf.int8), tf.float32)
 
     def gradient(x, low, high):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = clipped(x, low, high) ** 3
-        return tape.gradient(y, x)
+        return gradient_of(lambda: clipped(x, low, high) ** 3, x)
 
     rows = ragged(VALUES)
     if is_inner:
@@ -130,10 +128,7 @@ def test_under_xla(body, form):
     highs = [0.3, 0.1] if is_own else [0.3, 0.3]
 
     def run(function):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = function(x)
-        return y, tape.gradient(y, x)
+        return value_and_gradient(lambda: function(x), x)
 
     @tf.function(jit_compile=True)
     def at_once():
@@ -142,5 +137,4 @@ def test_under_xla(body, form):
         return run(lambda x: tf_pfor.vmap(one, in_axes=axes)(x, ks, high))
 
     wanted = run(lambda x: tf.stack([one(x[i], ks[i], tf.constant(highs[i])) for i in range(2)]))
-    for got, want in zip(at_once(), wanted, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-4)
+    assert_close(at_once(), wanted, rtol=1e-4, atol=0)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tests.comparisons import all_ops, vectorized
+from tests.comparisons import all_ops, assert_close, gradient_of, vectorized
 from tests.math.test_products import emitted
 from tf_pfor.converters.math import _weights
 
@@ -40,10 +40,7 @@ def looped(k, x):
 
 def gradients(model):
     def one(k, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = model(k, x)
-        return tape.gradient(y, [x, W], unconnected_gradients="zero")
+        return gradient_of(lambda: model(k, x), [x, W], unconnected_gradients="zero")
 
     return one
 
@@ -103,9 +100,7 @@ def test_gradients_around(model, how):
     def second(fn):
         if how == "graph":
             return tf.gradients(total(fn), W)[0]
-        with tf.GradientTape() as tape:
-            y = total(fn)
-        return tape.gradient(y, W)
+        return gradient_of(lambda: total(fn), W)
 
     np.testing.assert_allclose(second(mapped), second(by_hand), rtol=1e-4, atol=1e-5)
 
@@ -201,10 +196,7 @@ def loss(one, args, strategy=None):
 
 
 def around(one, strategy, x, weight=W, loss=loss):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = loss(one, (LENGTHS, x), strategy)
-    return tape.gradient(y, [x, weight])
+    return gradient_of(lambda: loss(one, (LENGTHS, x), strategy), [x, weight])
 
 
 @pytest.mark.parametrize("strategy", ["compact", "mask"])
@@ -216,8 +208,7 @@ def test_a_tape_around(one, strategy, is_eager):
         found = around(one, strategy, x, loss=function(loss))
     else:
         found = function(around)(one, strategy, x)
-    for f, e in zip(found, around(one, None, x)):
-        np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-6)
+    assert_close(found, around(one, None, x), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("one", [unequal, equal])
@@ -247,14 +238,11 @@ def test_products_of_the_part_that_somebody_asks_for():
 
     @tf.function(autograph=False)
     def by_weights(x):
-        with tf.GradientTape() as tape:
-            y = loss(joined, (LENGTHS, x), "compact")
-        return tape.gradient(y, [W, BIAS])
+        return gradient_of(lambda: loss(joined, (LENGTHS, x), "compact"), [W, BIAS])
 
     with tf.GradientTape() as tape:
         y = loss(joined, (LENGTHS, normal(N, K)))
-    for f, e in zip(by_weights(normal(N, K)), tape.gradient(y, [W, BIAS])):
-        np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-6)
+    assert_close(by_weights(normal(N, K)), tape.gradient(y, [W, BIAS]), rtol=1e-5, atol=1e-6)
     ops = [op for op in all_ops(by_weights.get_concrete_function(normal(N, K)).graph)]
     read = {i.ref() for op in ops for i in op.inputs}
     products = [op.outputs[0] for op in ops if op.type == "MatMul" and "_grad" in op.name]
@@ -275,8 +263,7 @@ def test_second_gradients_around(one, strategy):
             total = tf.add_n([tf.reduce_sum(tf.sin(g)) for g in around(one, strategy, x)])
         return tape.gradient(total, [x, W])
 
-    for f, e in zip(second(strategy), second(None)):
-        np.testing.assert_allclose(f, e, rtol=1e-4, atol=1e-5)
+    assert_close(second(strategy), second(None), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("one", [unequal, equal, joined])

@@ -5,15 +5,13 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of, mapped
 
 C = tf.constant([1.0, 2.0, 3.0])
 
 
 def gradient(x, y):
-    with tf.GradientTape() as tape:
-        tape.watch([x, y])
-        z = tf.reduce_sum(tf.tanh(x * y) + x * C)
-    return tape.gradient(z, [x, y])
+    return gradient_of(lambda: tf.reduce_sum(tf.tanh(x * y) + x * C), [x, y])
 
 
 def jacobian(x, y):
@@ -44,9 +42,7 @@ def test_as_the_loop(name, shapes, n, jit):
 
     @tf.function(input_signature=[unknown, unknown], jit_compile=jit)
     def run(xs, ys):
-        return tf_pfor.vectorized_map(
-            lambda e: body(*e), (xs, ys), fallback_to_while_loop=False
-        )  # fmt: skip
+        return mapped(body, xs, ys)  # fmt: skip
 
     found = tf.nest.flatten(run(xs, ys))
     rows = [tf.nest.flatten(body(x, y)) for x, y in zip(xs, ys)]

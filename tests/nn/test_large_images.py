@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 
 RANDOM = np.random.default_rng(0)
 IMAGES = tf.constant(RANDOM.uniform(size=[3, 40, 50, 3]), tf.float32)
@@ -35,10 +36,7 @@ def test_values(name, place, monkeypatch):
 
 def test_gradient_of_the_formula():
     """TensorFlow has none for one image, and none of hues."""
-    with tf.GradientTape() as tape:
-        tape.watch(AMOUNTS)
-        total = tf.reduce_sum(mapped("contrast") ** 2)
-    found = tape.gradient(total, AMOUNTS)
+    found = gradient_of(lambda: tf.reduce_sum(mapped("contrast") ** 2), AMOUNTS)
     mean = tf.reduce_mean(IMAGES, [1, 2], keepdims=True)
     squares = tf.reduce_sum((IMAGES - mean) ** 2, [1, 2, 3])
     np.testing.assert_allclose(found, 2 * AMOUNTS * squares, rtol=1e-3)

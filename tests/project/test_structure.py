@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import functools
 import graphlib
 import importlib
 import pathlib
@@ -45,6 +46,8 @@ FILES = imports.python_files()
 CORE = [f for f in FILES if f.startswith("tf_pfor/")]
 
 
+@functools.cache
+@functools.cache
 def _tree(path):
     return ast.parse((ROOT / path).read_text())
 

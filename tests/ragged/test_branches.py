@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of, mapped
 
 N, T, D = 5, 5, 3
 X = tf.constant(np.random.default_rng(0).normal(size=[N, T, D]))
@@ -67,12 +68,6 @@ BODIES = (
 )  # fmt: skip
 
 
-def mapped(body, *elems, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", tf_pfor.FallbackWarning)
-        return tf_pfor.vectorized_map(lambda e: body(*e), elems, **options)
-
-
 def flat(results):
     """All numbers of all rows, one behind the other."""
     leaves = tf.nest.flatten(results)
@@ -131,10 +126,7 @@ def test_gradients_around(body):
 
 def in_body(body):
     def gradient(x, k, c):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            total = tf.reduce_sum(flat(body(x, k, c)) ** 3)
-        return tape.gradient(total, x)
+        return gradient_of(lambda: tf.reduce_sum(flat(body(x, k, c)) ** 3), x)
 
     return gradient
 

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import mapped
 
 N, T, D = 6, 5, 3
 X = tf.constant(np.random.default_rng(0).normal(size=[N, T, D]))
@@ -94,10 +95,6 @@ BODIES = (
     in_a_branch, in_one_of_three, two_of_one_size, predicate_of_all, early_return, called,
     branch_in_branch, sizes, sum_in_a_loop, element_in_a_loop, until_a_bound, gathered_in_a_loop,
 )  # fmt: skip
-
-
-def mapped(body, *elems):
-    return tf_pfor.vectorized_map(lambda e: body(*e), elems)
 
 
 def rows(body, x=X):

@@ -1,12 +1,11 @@
 """Loop variables that grow or shrink, and end with a shape that differs per row."""
 
-import warnings
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of, mapped
 
 X = tf.constant(np.random.default_rng(0).normal(size=[4, 5, 2]))
 K = tf.constant([2, 0, 4, 2])
@@ -48,12 +47,6 @@ def total(x, k):
 BODIES = (appended, counted, cut, appended_by_autograph, total)
 
 
-def mapped(body, *elems, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", tf_pfor.FallbackWarning)
-        return tf_pfor.vectorized_map(lambda e: body(*e), elems, **options)
-
-
 def assert_rows(found, body, n=4):
     one = tf.function(body)
     for i in range(n):
@@ -93,10 +86,7 @@ def test_gradients_around(body):
 @pytest.mark.parametrize("body", [appended, cut])
 def test_gradients_in_the_body(body):
     def gradient(x, k):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            result = tf.reduce_sum(body(x, k) ** 3)
-        return tf.ensure_shape(tape.gradient(result, x), [5, 2])
+        return tf.ensure_shape(gradient_of(lambda: tf.reduce_sum(body(x, k) ** 3), x), [5, 2])
 
     with pytest.warns(tf_pfor.FallbackWarning, match="run in a sequential loop"):
         found = tf_pfor.vectorized_map(lambda e: gradient(*e), (X, K))

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import mapped
 
 D = 3
 X = tf.random.stateless_normal([5, 6, D], [1, 2])
@@ -72,9 +73,7 @@ def test_resized_images(name, n):
     given = (IMAGES[:n], HEIGHT_WIDTH[:n], NEW[:n])
 
     def run(images):
-        return tf_pfor.vectorized_map(
-            lambda e: RESIZED[name](*e), (images, *given[1:]), fallback_to_while_loop=False
-        )
+        return mapped(RESIZED[name], images, *given[1:])
 
     with tf.GradientTape() as tape:
         tape.watch(given[0])

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import mapped
 
 pytestmark = pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
 
@@ -179,7 +180,7 @@ def test_what_must_be_of_one_shape_is_dense(n):
         chosen = tf.raw_ops.Select(condition=m[:2], x=kept, y=tf.zeros_like(kept))
         return chosen, tf.add_n([kept, row[:2]])
 
-    found = tf_pfor.vectorized_map(lambda e: two(*e), (x, mask), fallback="error")
+    found = mapped(two, x, mask)
     for i in range(n):
         for f, e in zip(found, two(x[i], mask[i])):
             np.testing.assert_array_equal(f[i], e)

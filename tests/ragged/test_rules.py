@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_close
 
 N, T, D = 5, 6, 3
 X = tf.random.stateless_normal([N, T, D], [1, 2])
@@ -293,8 +294,7 @@ def test_gradients_around(name, ks):
             y = tf.where(tf.math.is_finite(y), y, 0.0)
             total = tf.reduce_sum(y * tf.sin(tf.range(tf.cast(tf.size(y), tf.float32))))
         out += tape.gradient(total, [X, W, V], unconnected_gradients="zero")
-    for got, want in zip(found, expected):
-        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+    assert_close(found, expected, rtol=0.001, atol=0.0001)
 
 
 @pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 
 N = 4
 IMAGES = tf.random.stateless_normal([N, 7, 6, 3], [1, 2])
@@ -18,10 +19,7 @@ BIAS = tf.ones([4])
 
 
 def gradient(function, *sources):
-    with tf.GradientTape() as tape:
-        tape.watch(sources)
-        y = function()
-    return tape.gradient(y, sources)
+    return gradient_of(function, sources)
 
 
 def attention(x):

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 
 N = 4
 _RNG = np.random.default_rng(5)
@@ -231,10 +232,7 @@ def test_gradients_inside(name):
 
     def gradient(row):
         of = TABLE if wrt is TABLE else row
-        with tf.GradientTape() as tape:
-            tape.watch(of)
-            total = _total(tf.nest.flatten(body(row)))
-        return tf.convert_to_tensor(tape.gradient(total, of))
+        return tf.convert_to_tensor(gradient_of(lambda: _total(tf.nest.flatten(body(row))), of))
 
     found = tf_pfor.vectorized_map(gradient, x, warn=False)
     expected = tf.stack([gradient(row) for row in x])

@@ -2,13 +2,13 @@
 
 import json
 import sys
-import threading
 import types
 
 import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import in_threads
 from tests.fallback.test_fallback import UNREGISTERED, unregistered
 from tf_pfor.core.registry import Outcome
 from tf_pfor.frontends import inputs
@@ -152,16 +152,7 @@ def test_inside_a_function_and_in_threads():
     graph_ops = [o.type for o in graph.get_operations()]
     assert "MatMul" not in graph_ops
     assert "BatchMatMulV2" not in graph_ops
-    reports = []
-    threads = [
-        threading.Thread(target=lambda: reports.append(tf_pfor.explain(body, tf.ones([8, 2]))))
-        for _ in range(4)
-    ]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert len(reports) == 4
+    reports = in_threads(lambda _: tf_pfor.explain(body, tf.ones([8, 2])), range(4))
     assert len({str(r) for r in reports}) == 1
 
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of, mapped
 
 raw = tf.raw_ops
 F = tf.float32
@@ -65,10 +66,7 @@ def _solved(graph, nodes):
 
 
 def _gradients(graph, nodes):
-    with tf.GradientTape() as tape:
-        tape.watch([graph, nodes])
-        loss = tf.reduce_sum(tf.sin(_convolution(graph, nodes)))
-    return tape.gradient(loss, [graph, nodes])
+    return gradient_of(lambda: tf.reduce_sum(tf.sin(_convolution(graph, nodes))), [graph, nodes])
 
 
 USES = {
@@ -81,10 +79,6 @@ USES = {
     "two_steps": _two_steps,
 }
 each_use = pytest.mark.parametrize("use", list(USES.values()), ids=list(USES))
-
-
-def _mapped(use, *elems, fallback=False):
-    return tf_pfor.vectorized_map(lambda row: use(*row), elems, fallback_to_while_loop=fallback)
 
 
 def _check(found, use, *elems, tolerance=1e-4):
@@ -102,16 +96,16 @@ def _check(found, use, *elems, tolerance=1e-4):
 @pytest.mark.parametrize("n", [0, 1, 4])
 def test_uses(use, n):
     elems = tf.constant(GRAPHS[:n]), tf.constant(NODES[:n])
-    _check(_mapped(use, *elems), use, *elems)
+    _check(mapped(use, *elems), use, *elems)
 
 
 @each_use
 def test_unknown_number_of_rows(use):
     specs = [tf.TensorSpec([None, 5, 5]), tf.TensorSpec([None, 5, 3])]
-    mapped = tf.function(lambda *elems: _mapped(use, *elems), input_signature=specs)
+    run = tf.function(lambda *elems: mapped(use, *elems), input_signature=specs)
     for n in (3, 0):
         elems = tf.constant(GRAPHS[:n]), tf.constant(NODES[:n])
-        _check(mapped(*elems), use, *elems)
+        _check(run(*elems), use, *elems)
 
 
 @pytest.mark.parametrize("use", [_attention, _convolution], ids=["attention", "convolution"])
@@ -119,13 +113,10 @@ def test_gradients_of_a_map(use):
     graphs, nodes = tf.constant(GRAPHS), tf.constant(NODES)
 
     def gradients(of):
-        with tf.GradientTape() as tape:
-            tape.watch([graphs, nodes])
-            loss = tf.reduce_sum(tf.sin(of(use, graphs, nodes)))
-        return tape.gradient(loss, [graphs, nodes])
+        return gradient_of(lambda: tf.reduce_sum(tf.sin(of(use, graphs, nodes))), [graphs, nodes])
 
     # TensorFlow cannot differentiate a tf.function with such matrices from outside of a graph
-    found = [tf.function(gradients)(of) for of in (_mapped, _looped)]
+    found = [tf.function(gradients)(of) for of in (mapped, _looped)]
     for one, other in zip(*found):
         np.testing.assert_allclose(one, other, 1e-4, 1e-5)
 
@@ -147,7 +138,7 @@ def test_the_gradient_of_a_product_of_sparse_matrices():
         return tf.ensure_shape(tape.gradient(loss, graph), [5, 5])
 
     full = GRAPHS + 2.0
-    found = _mapped(gradient, tf.constant(full), tf.constant(NODES))
+    found = mapped(gradient, tf.constant(full), tf.constant(NODES))
     _check(found, gradient, full, NODES)
 
 
@@ -172,7 +163,9 @@ def test_what_runs_row_by_row(kind):
                              (0, nodes))[1]  # fmt: skip
 
     one = tf.function(use)
-    _check(_mapped(one, tf.constant(GRAPHS), tf.constant(NODES), fallback=True), one, GRAPHS, NODES)
+    _check(
+        mapped(one, tf.constant(GRAPHS), tf.constant(NODES), fallback="loop"), one, GRAPHS, NODES
+    )
 
 
 @pytest.mark.parametrize("place", [[5, 0], [0, 5], [-1, 0], [0, -1]])
@@ -188,7 +181,7 @@ def test_an_index_outside_of_the_matrix_is_an_error(place, is_dense):
             indices=at, values=graph[0, :1], dense_shape=[5, 5]))  # fmt: skip
 
     with pytest.raises(tf.errors.InvalidArgumentError):
-        _mapped(use, tf.constant(GRAPHS[:3]), tf.constant(at))
+        mapped(use, tf.constant(GRAPHS[:3]), tf.constant(at))
 
 
 def test_only_one_matrix_has_components():
@@ -198,6 +191,6 @@ def test_only_one_matrix_has_components():
         ).row_ptrs
 
     elems = tf.constant(GRAPHS[:2]), tf.constant([0, 0])
-    _check(_mapped(use, *elems), use, *elems)
+    _check(mapped(use, *elems), use, *elems)
     with pytest.raises(tf.errors.InvalidArgumentError, match="must be 0"):
-        _mapped(use, elems[0], tf.constant([0, 1]))
+        mapped(use, elems[0], tf.constant([0, 1]))

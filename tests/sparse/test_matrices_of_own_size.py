@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import of_unknown_n
 
 LENGTHS = [2, 3, 1, 4]
 TABLE = tf.random.stateless_normal([5, 4], [1, 2])
@@ -46,12 +47,6 @@ def rows_of(elems):
     return [tf.nest.map_structure(lambda t: t[i], elems) for i in range(n)]  # noqa: B023
 
 
-def spec_of(x):
-    if isinstance(x, tf.RaggedTensor):
-        return tf.RaggedTensorSpec([None, *x.shape[1:]], x.dtype, x.ragged_rank)
-    return tf.TensorSpec([None, *x.shape[1:]], x.dtype)
-
-
 @pytest.mark.parametrize("kind", ["eager", "unknown n", "no rows"])
 @pytest.mark.parametrize("name", _PRODUCTS)
 def test_products(name, kind):
@@ -61,7 +56,7 @@ def test_products(name, kind):
         assert run(tf.nest.map_structure(lambda t: t[:0], elems)).shape[0] == 0
         return
     if kind == "unknown n":
-        specs = [tf.nest.map_structure(spec_of, elems)]
+        specs = [tf.nest.map_structure(of_unknown_n, elems)]
         run = tf.function(run, input_signature=specs, autograph=False)
     found = run(elems)
     for i, row in enumerate(rows_of(elems)):

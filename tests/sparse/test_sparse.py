@@ -4,18 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_pfor
+from tests.comparisons import mapped
 
 raw = tf.raw_ops
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 AT = np.int64([[[0, 1], [1, 0], [1, 3], [2, 2]], [[0, 0], [0, 1], [1, 2], [2, 3]],
                [[0, 3], [1, 1], [2, 0], [2, 1]]])  # fmt: skip
-
-
-def _mapped(body, *elems):
-    return tf_pfor.vectorized_map(
-        lambda row: body(*row), tuple(map(tf.constant, elems)), fallback_to_while_loop=False
-    )
 
 
 def _each(body, *elems):
@@ -50,7 +44,7 @@ def test_public_functions(body):
     def of_row(x, at):
         return body(_sparse(x, at))
 
-    found, expected = _mapped(of_row, X, AT), _each(of_row, X, AT)
+    found, expected = mapped(of_row, X, AT), _each(of_row, X, AT)
     np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
 
 
@@ -88,9 +82,9 @@ def test_an_index_outside_fails_as_for_one_example(name, body, wrong):
     assert fails or name == "reduce_sum"
     if fails:
         with pytest.raises(tf.errors.OpError):
-            _mapped(body, X, at)
+            mapped(body, X, at)
     else:
-        np.testing.assert_allclose(_mapped(body, X, at), _each(body, X, at), 1e-5)
+        np.testing.assert_allclose(mapped(body, X, at), _each(body, X, at), 1e-5)
 
 
 @pytest.mark.parametrize("place", [1, 2], ids=["repeated", "unsorted"])
@@ -103,7 +97,7 @@ def test_validated_indices(place):
     with pytest.raises(tf.errors.InvalidArgumentError):
         body(tf.constant(X[1]), tf.constant(at[1]))
     with pytest.raises(tf.errors.InvalidArgumentError):
-        _mapped(body, X, at)
+        mapped(body, X, at)
 
 
 @pytest.mark.parametrize("splits", [[0, 3, 1, 4], [1, 2, 3, 4], [0, -1, 2, 4], [0, 1, 2, 5]])
@@ -120,7 +114,7 @@ def test_bad_splits(splits):
         with pytest.raises(tf.errors.InvalidArgumentError):
             body(tf.constant(X[1]), tf.constant(splits[1]))
     with pytest.raises(tf.errors.InvalidArgumentError):
-        _mapped(body, X, splits)
+        mapped(body, X, splits)
 
 
 def test_splits_that_end_early():
@@ -130,4 +124,4 @@ def test_splits_that_end_early():
         ragged = tf.RaggedTensor.from_row_splits(x, s, validate=False)
         return ragged.to_tensor(shape=[3, 3])
 
-    np.testing.assert_allclose(_mapped(body, X, splits), _each(body, X, splits))
+    np.testing.assert_allclose(mapped(body, X, splits), _each(body, X, splits))

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import of_unknown_n
 from tf_pfor import NotVectorizableError
 
 X = tf.constant([1.0, 2.0, 4.0])
@@ -19,14 +20,8 @@ def mapped(request):
 
         if request.param == "eager":
             return call(elems)
-        spec = tf.nest.map_structure(
-            lambda t: (
-                tf.TensorSpec([None, *t.shape[1:]], t.dtype)
-                if request.param == "unknown n"
-                else tf.TensorSpec(t.shape, t.dtype)
-            ),
-            elems,
-        )
+        spec_of = of_unknown_n if request.param == "unknown n" else tf.TensorSpec.from_tensor
+        spec = tf.nest.map_structure(spec_of, elems)
         return tf.function(call, input_signature=[spec], autograph=False)(elems)
 
     return run

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import gradient_of
 from tf_pfor.core.errors import UnsupportedStateError
 
 X = tf.constant([1.0, -2.0, 3.0, -4.0])
@@ -244,10 +245,7 @@ def test_the_gradient_of_a_python_function():
     def body(x):
         return tf.ensure_shape(tf.py_function(lambda v: v * v, [x], tf.float32), [])
 
-    with tf.GradientTape() as tape:
-        tape.watch(X)
-        found = mapped(body)
-    np.testing.assert_allclose(tape.gradient(found, X), 2.0 * X)
+    np.testing.assert_allclose(gradient_of(lambda: mapped(body), X), 2.0 * X)
 
 
 def test_summaries(tmp_path):
@@ -336,10 +334,7 @@ def _squared(x):
 
 
 def _slope(x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = tf.reduce_sum(_squared(x) ** 2)
-    return tape.gradient(y, x)
+    return gradient_of(lambda: tf.reduce_sum(_squared(x) ** 2), x)
 
 
 @pytest.mark.parametrize(

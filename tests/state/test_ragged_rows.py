@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import of_unknown_n
 from tests.state.maps import var
 
 LENGTHS = [2, 1, 0, 3]
@@ -29,10 +30,8 @@ def mapped(request):
 
         if request.param in ("eager", "chunks"):
             return call(x)
-        spec = tf.RaggedTensorSpec.from_value(x)
-        if request.param == "unknown n":
-            spec = tf.RaggedTensorSpec([None, *x.shape[1:]], x.dtype, x.ragged_rank)
-        return tf.function(call, input_signature=[spec], autograph=False)(x)
+        spec_of = of_unknown_n if request.param == "unknown n" else tf.RaggedTensorSpec.from_value
+        return tf.function(call, input_signature=[spec_of(x)], autograph=False)(x)
 
     return run
 

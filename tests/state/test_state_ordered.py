@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import assert_close
 from tests.state.maps import X, var
 from tf_pfor import NotVectorizableError
 
@@ -322,8 +323,7 @@ def test_how_it_is_called(how):
         )  # fmt: skip
         found = run(rows)
     np.testing.assert_allclose(tf.reshape(found, [-1]), expected, rtol=1e-5)
-    for p, q in zip(state, expected_state):
-        np.testing.assert_allclose(p, q, rtol=1e-5)
+    assert_close(state, expected_state, rtol=1e-5, atol=0)
 
 
 @in_order

@@ -8,7 +8,6 @@ import functools
 import gc
 import pathlib
 import resource
-import threading
 import types
 
 import numpy as np
@@ -16,6 +15,8 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.comparisons import in_threads
+from tests.tracing.counts import counts
 from tf_pfor.core.registry import REGISTRY
 
 each = tf_pfor.vectorized_map
@@ -23,16 +24,6 @@ X = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
 SCALE = 2.0
 TABLE = tf.constant([10.0, 20.0])
 HELP = 1.0
-
-
-@pytest.fixture(autouse=True)
-def _empty():
-    tf_pfor.clear_cache()
-
-
-def counts():
-    info = tf_pfor.cache_info()
-    return info.misses, info.hits, info.uncacheable
 
 
 def same(found, expected):
@@ -418,11 +409,7 @@ def _many_calls(calls, wrong):
 @pytest.mark.parametrize("calls", [40, 1000])
 def test_threads(calls):
     wrong = []
-    threads = [threading.Thread(target=_many_calls, args=(calls, wrong)) for _ in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(lambda _: _many_calls(calls, wrong), range(8))
     assert not wrong
     misses, hits, uncacheable = counts()
     assert misses + hits + uncacheable == 8 * calls

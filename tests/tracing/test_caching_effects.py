@@ -19,20 +19,10 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.tracing.counts import counts
 
 each = tf_pfor.vectorized_map
 X = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-
-
-@pytest.fixture(autouse=True)
-def _empty():
-    tf.random.set_seed(None)  # another test may have set one
-    tf_pfor.clear_cache()
-
-
-def counts():
-    info = tf_pfor.cache_info()
-    return info.misses, info.hits, info.uncacheable
 
 
 def same(found, expected):

@@ -6,24 +6,14 @@ import dataclasses
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import tf_pfor
+from tests.tracing.counts import counts
 from tf_pfor.tracing import fingerprint
 
 each = tf_pfor.vectorized_map
 X = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-
-
-@pytest.fixture(autouse=True)
-def _empty():
-    tf_pfor.clear_cache()
-
-
-def counts():
-    info = tf_pfor.cache_info()
-    return info.misses, info.hits, info.uncacheable
 
 
 def same(found, expected):

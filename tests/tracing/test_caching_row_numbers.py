@@ -12,11 +12,6 @@ each = tf_pfor.vectorized_map
 NUMBERS = (5, 3, 7, 5, 2, 4, 1)
 
 
-@pytest.fixture(autouse=True)
-def _empty():
-    tf_pfor.clear_cache()
-
-
 def rows(n, *shape):
     return tf.constant(np.random.default_rng(n).normal(size=(n, *shape)), tf.float32)
 
