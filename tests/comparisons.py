@@ -123,7 +123,7 @@ def check(f, *args, xla=True, grad=True, second=False, unknown=False, rtol=2e-5,
 
 
 def value_and_gradient(of, sources, **options):
-    """The result of ``of()`` under a tape, which finds variables, and its gradient by ``sources``."""
+    """The result of ``of()`` under a tape, which finds variables, and its gradients."""
     with tf.GradientTape() as tape:
         tape.watch([s for s in tf.nest.flatten(sources) if not isinstance(s, tf.Variable)])
         y = of()
@@ -166,7 +166,7 @@ def by_row(one, *args, maps=1):
 
 
 def in_threads(work, numbers):
-    """The results of ``work`` for each number, in a thread for each; raises the error of a thread."""
+    """The results of ``work`` for each number, in a thread for each; raises errors of threads."""
     with concurrent.futures.ThreadPoolExecutor(len(numbers)) as pool:
         return list(pool.map(work, numbers))
 
