@@ -12,6 +12,8 @@ from tf_pfor.converters.control_flow._subgraphs import Region, one_of
 from tf_pfor.converters.lists._optional_values import list_of
 from tf_pfor.core.emit import Emitter
 
+_GRADIENT = "TfPforBranchResult"
+
 
 def run_if_any(
     emit: Emitter,
@@ -52,7 +54,7 @@ def run_if_any(
             emit,
             [run],
             lambda: tf.cond(
-                flag, lambda: [*run(), tf.constant(0)], lambda: [*nothing(), tf.constant(0)]
+                flag, lambda: [*apart(run()), tf.constant(0)], lambda: [*nothing(), tf.constant(0)]
             )[:-1],
             [_shape_of_nothing(x, lead) for x in like],
         )
@@ -60,6 +62,27 @@ def run_if_any(
         if isinstance(shape, tf.TensorShape) and shape.rank is not None:
             tensor.set_shape(tensor.shape.merge_with(shape) if shape.rank else shape)
     return made
+
+
+def apart(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Results of a branch, whose gradients do not reach its ops as inputs of the branch.
+
+    TensorFlow's optimizer makes a product with a constant of a tensor that is added to itself. If
+    the tensor is an input of a branch, the constant may wait for the other side of the switch. Then
+    all results are empty tensors. So each gradient passes an EnsureShape, which is kept.
+    """
+    return [_apart(t) if t.dtype.is_floating or t.dtype.is_complex else t for t in tensors]
+
+
+def _apart(tensor: tf.Tensor) -> tf.Tensor:
+    emit = Emitter()
+    return emit.identities([tensor, emit.constant(0)], _GRADIENT)[0]
+
+
+@tf.RegisterGradient(_GRADIENT)
+def _gradient(op: tf.Operation, grad: Any, _: Any) -> list[Any]:
+    grad = tf.convert_to_tensor(grad)
+    return [tf.ensure_shape(_apart(grad), grad.shape), None]
 
 
 def _shape_of_nothing(like: Any, lead: Any) -> tf.TensorShape:

@@ -41,7 +41,12 @@ from tf_pfor.converters.control_flow._branch_optionals import (
     refuse_reads,
 )
 from tf_pfor.converters.control_flow._branch_rows import Gather, Outputs, on_all_rows, on_some_rows
-from tf_pfor.converters.control_flow._guarded_branch import is_by_loop, is_unknown_in_loop, run_once
+from tf_pfor.converters.control_flow._guarded_branch import (
+    apart,
+    is_by_loop,
+    is_unknown_in_loop,
+    run_once,
+)
 from tf_pfor.converters.control_flow._lists_written import Threads
 from tf_pfor.converters.control_flow._subgraphs import (
     Region,
@@ -278,6 +283,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
         return run
 
     runs = [branch(b, r) for b, r in enumerate(regions)]
+    sides = [functools.partial(_apart, run) for run in runs]
     by_loop = is_by_loop(call.loop.length, regions) and not opened
     start = unset_outputs(call, regions, args, layouts) if by_loop else None
     if start is not None:
@@ -288,11 +294,16 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
             "list, or what has no static shape"
         )
     elif call.op_type in ("If", "StatelessIf"):
-        made = one_of(call.emit, runs, lambda: tf.cond(_as_bool(which.tensor), runs[1], runs[0]))
+        no, yes = sides
+        made = one_of(call.emit, runs, lambda: tf.cond(_as_bool(which.tensor), yes, no))
     else:
-        made = one_of(call.emit, runs, lambda: tf.switch_case(which.tensor, runs))
+        made = one_of(call.emit, runs, lambda: tf.switch_case(which.tensor, sides))
     held = {k: of_branches(each) for k, each in parts.items()}
     return _results_of_one(call, regions, args, handed, layouts, rowed, kept, held, made)
+
+
+def _apart(run: Callable[[], list[tf.Tensor]]) -> list[tf.Tensor]:
+    return apart(run())
 
 
 def _results_of_one(
