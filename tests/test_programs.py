@@ -24,9 +24,11 @@ ITEMS = "the items of a list get other shapes from trip to trip"
 # (program, mode): a part of the warning. Some of its ops run in a loop over rows.
 LOOPED = {
     ("growing_attention_by_row", "gradients"): ITEMS,
+    ("growing_attention_by_row", "gradients in two maps"): ITEMS,
     ("growing_vector_by_row", "gradients"): CARRIED,
     ("growing_vector_by_row", "one row"): CARRIED,
     ("map_to_ragged", "gradients"): SLICE,
+    ("map_to_ragged", "gradients in two maps"): SLICE,
     ("map_to_ragged", "tape around"): SLICE,
     ("map_to_ragged", "two maps"): SLICE,
     ("map_to_ragged", "values"): SLICE,

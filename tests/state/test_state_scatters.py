@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf_pfor
 from tests.state.maps import X, mapped, refused, var  # noqa: F401  (mapped is a fixture)
 
 I = tf.constant([0, 2, 2])  # noqa: E741
@@ -42,6 +43,20 @@ def test_scatters_of_slices_are_those_of_the_loop(mapped, name, varies):
 
 
 def test_scatter_update(mapped):
+    v, w = var(tf.zeros([4, 2])), var(tf.zeros([4, 2]))
+
+    def body(e):
+        i, x = e
+        v.scatter_update(tf.IndexedSlices([x, -x], i))
+        w.scatter_nd_update([[i, 1]], [9.0])
+        return x
+
+    mapped(body, (tf.constant([3, 0, 2]), X))
+    np.testing.assert_allclose(v, [[2, -2], [0, 0], [4, -4], [1, -1]])
+    np.testing.assert_allclose(w, [[0, 9], [0, 0], [0, 9], [0, 9]])
+
+
+def test_two_updates_of_elements_of_one_variable_run_in_order(mapped):
     v = var(tf.zeros([4, 2]))
 
     def body(e):
@@ -50,8 +65,8 @@ def test_scatter_update(mapped):
         v.scatter_nd_update([[i, 1]], [9.0])
         return x
 
-    mapped(body, (tf.constant([3, 0, 2]), X))
-    np.testing.assert_allclose(v, [[2, 9], [0, 0], [4, 9], [1, 9]])
+    with pytest.raises(tf_pfor.core.errors.UnsupportedStateError, match="one iteration after"):
+        mapped(body, (tf.constant([3, 0, 2]), X))
 
 
 def test_the_same_value_may_meet(mapped):

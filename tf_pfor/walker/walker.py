@@ -183,6 +183,9 @@ class Walker:
 
     def _reopen(self, tensors: Iterable[tf.Tensor]) -> bool:
         """Whether a region has to be converted once more: it kept one of these to itself."""
+        for t in tensors:
+            if t.op.type == "Const" and t.op in self._done and _key(t) not in self._values:
+                self._hold(t, self._constant(t.op, _tf.static_value(t)))
         hidden = [t.op for t in tensors if t.op in self._inner and _key(t) not in self._values]
         for op in hidden:
             for inner in self._inner.get(op, ()):
