@@ -82,7 +82,7 @@ def _apart(tensor: tf.Tensor) -> tf.Tensor:
 @tf.RegisterGradient(_GRADIENT)
 def _gradient(op: tf.Operation, grad: Any, _: Any) -> list[Any]:
     grad = tf.convert_to_tensor(grad)
-    return [tf.ensure_shape(_apart(grad), grad.shape), None]
+    return [tf.ensure_shape(grad, grad.shape), None]
 
 
 def _shape_of_nothing(like: Any, lead: Any) -> tf.TensorShape:
