@@ -17,7 +17,7 @@ def _made(block):
     with graph.as_default():
         x = tf.compat.v1.placeholder(tf.int32, [None], "x")
         own = type(graph)._create_op_internal
-        with _graphs.quickly(graph):
+        with _graphs.quickly(graph, {}):
             first, second = block(x), block(x)
         assert graph._create_op_internal.__func__ is own
     return graph, first, second

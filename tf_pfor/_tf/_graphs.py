@@ -127,50 +127,36 @@ class QuickGraph(FuncGraph):
     def capture(self, tensor: tf.Tensor, name: str | None = None, shape: Any = None) -> tf.Tensor:
         return capture(self, tensor)
 
-    def _create_op_internal(
-        self,
-        op_type: str,
-        inputs: Any,
-        dtypes: Any = None,
-        input_types: Any = None,
-        name: str | None = None,
-        attrs: Any = None,
-        op_def: Any = None,
-        compute_device: bool = True,
-    ) -> tf.Operation:
-        inputs = _in_safe_order(op_type, inputs)
-        if (
-            compute_device
-            and _is_plain(self)
-            and not any(t._is_ref_dtype for t in input_types or ())
-        ):
-            return _add(self, op_type, [capture(self, t) for t in inputs], attrs or {}, name)
-        return super()._create_op_internal(
-            op_type, inputs, dtypes, input_types, name, attrs, op_def, compute_device
-        )
+    def _create_op_internal(self, *args: Any, **kwargs: Any) -> tf.Operation:
+        return _create(self, None, *args, **kwargs)
+
+
+Once = dict[Any, tuple[tf.Operation, Any]]
+"""Ops by ``key_of``, with their inputs, whose ids are in the keys."""
 
 
 @contextlib.contextmanager
-def quickly(graph: Any) -> Generator[None]:
+def quickly(graph: Any, once: Once) -> Generator[None]:
     """In the block, TensorFlow's own functions add ops to a function graph as ``add_op`` does.
 
-    Constants, and integers and masks that are made of the same in the same way, are made once.
+    Args:
+      graph: the graph. The graph of a body is traced, so it stays as it is.
+      once: the ops that are made once; more are added.
     """
     kind, is_begun = type(graph), isinstance(graph._create_op_internal, functools.partial)
     if is_begun or kind is BodyGraph or not _creates_plainly(kind):
         yield
         return
-    if not hasattr(graph, "_tf_pfor_once"):
-        graph._tf_pfor_once = {}  # by their keys, with the inputs, whose ids these have
-    graph._create_op_internal = functools.partial(_create_once, graph)
+    graph._create_op_internal = functools.partial(_create, graph, once)
     try:
         yield
     finally:
         del graph._create_op_internal
 
 
-def _create_once(
+def _create(
     graph: Any,
+    once: Once | None,
     op_type: str,
     inputs: Any,
     dtypes: Any = None,
@@ -180,23 +166,41 @@ def _create_once(
     op_def: Any = None,
     compute_device: bool = True,
 ) -> tf.Operation:
-    attrs = attrs or {}
+    """``FuncGraph._create_op_internal``, cheaply where the situation is plain."""
+    attrs, inputs = attrs or {}, _in_safe_order(op_type, inputs)
     if not (compute_device and _is_plain(graph)) or any(t._is_ref_dtype for t in input_types or ()):
-        return type(graph)._create_op_internal(
+        return FuncGraph._create_op_internal(
             graph, op_type, inputs, dtypes, input_types, name, attrs, op_def, compute_device
         )
-    inputs = _in_safe_order(op_type, inputs)
-    key = key_of(graph, op_type, inputs, attrs)
-    known = graph._tf_pfor_once
-    if key not in known:
-        made = _add(graph, op_type, [capture(graph, t) for t in inputs], attrs, name)
-        if key is None or not may_share(made):
-            return made
-        known[key] = (made, inputs)
-    return known[key][0]
+
+    def make() -> tf.Operation:
+        return _add(graph, op_type, [capture(graph, t) for t in inputs], attrs, name)
+
+    return make() if once is None else shared(once, graph, op_type, inputs, attrs, make)
 
 
-def key_of(graph: Any, op_type: str, inputs: Sequence[tf.Tensor], attrs: dict[str, Any]) -> Any:
+def shared(
+    once: Once,
+    graph: Any,
+    op_type: str,
+    inputs: Sequence[tf.Tensor],
+    attrs: dict[str, Any],
+    make: Callable[[], tf.Operation],
+) -> tf.Operation:
+    """The op that ``make`` makes, or an earlier one with the same inputs and attributes.
+
+    Constants are shared, and integers and masks that a stateless op makes.
+    """
+    key = _key_of(graph, op_type, inputs, attrs)
+    if key in once:
+        return once[key][0]
+    made = make()
+    if key is not None and _may_share(made):
+        once[key] = (made, inputs)
+    return made
+
+
+def _key_of(graph: Any, op_type: str, inputs: Sequence[tf.Tensor], attrs: dict[str, Any]) -> Any:
     """A key that ops with equal results share; None if each op must make its result."""
     schema = _tf.schema(op_type)
     if schema is None or schema.is_stateful or op_type in _OWN:
@@ -208,7 +212,7 @@ def key_of(graph: Any, op_type: str, inputs: Sequence[tf.Tensor], attrs: dict[st
     return (op_type, *map(id, inputs), *((k, v.SerializeToString()) for k, v in attrs.items()))
 
 
-def may_share(op: tf.Operation) -> bool:
+def _may_share(op: tf.Operation) -> bool:
     """Whether all readers may share the result of one op: integers, masks and constants."""
     is_index = [t.dtype.is_integer or t.dtype.is_bool for t in op.outputs]
     return op.type == "Const" or (bool(is_index) and all(is_index))

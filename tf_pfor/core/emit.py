@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import operator
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
@@ -75,6 +76,7 @@ class Emitter:
     Attributes:
       graph: the graph.
       is_trial: nobody will run the graph: only layouts are asked for.
+      once: ops that converters share.
     """
 
     def __init__(self, graph: Any | None = None):
@@ -86,7 +88,7 @@ class Emitter:
         self._types: dict[tf.DType, Any] = {}
         self.memo: dict[Any, Any] = {}  # what converters emit once; keys must keep ids alive
         self._reshaped: dict[Any, tuple[Any, tf.Tensor]] = {}
-        self._once: dict[Any, tuple[tf.Operation, Any]] = {}  # with their inputs, whose ids it has
+        self.once: _graphs.Once = {}
 
     def __call__(self, op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> Any:
         """Emits one op and returns its output: a tensor, or a list if it has not exactly one.
@@ -123,13 +125,11 @@ class Emitter:
                     protos[arg.type_attr] = self.type_attr(tensor.dtype)
         for key, value in attrs.items():
             protos[key] = _tf.attr_value(schema.attr_types[key], value)
-        known = None if name else _graphs.key_of(self.graph, op_type, flat, protos)
-        if known not in self._once:
-            operation = self.create(op_type, flat, protos, name)
-            if known is not None and _graphs.may_share(operation):
-                self._once[known] = (operation, flat)
-        else:
-            operation = self._once[known][0]
+        mark = len(self.operations)
+        make = functools.partial(self.create, op_type, flat, protos, name)
+        parts = (self.once, self.graph, op_type, flat, protos)
+        operation = make() if name else _graphs.shared(*parts, make)
+        if len(self.operations) == mark:  # an earlier op
             self.operations.append(operation)
         outputs = operation.outputs
         return outputs[0] if len(outputs) == 1 else list(outputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import Any
 
 import tensorflow as tf
@@ -20,18 +21,18 @@ class Recorder:
         self.entries: list[tuple[tf.Operation, Outcome, str]] = []
         self._notes: dict[tf.Operation, str] = {}
         self._on_purpose: set[tf.Operation] = set()
-        self.emitted: dict[tf.Operation, int] = {}  # how many ops each became
-        self._told: dict[int, int] = {}  # how many of a graph's ops that counts
+        self.emitted: dict[tf.Operation, int] = {}  # the number of ops for each
+        self._told = weakref.WeakKeyDictionary[Any, int]()  # the ops counted, by graph
 
     def begin(self, graph: Any) -> tuple[int, int]:
-        """Before an op becomes ops of a graph, for ``end``."""
-        return graph.version, self._told.get(id(graph), 0)
+        """The state of a graph before an op is converted, for ``end``."""
+        return graph.version, self._told.get(graph, 0)
 
     def end(self, op: tf.Operation, graph: Any, begun: tuple[int, int]) -> None:
-        """Counts what was added to a graph for one op, without what others became meanwhile."""
-        (size, told), by_now = begun, self._told.get(id(graph), 0)
+        """Counts the ops that one op added to a graph, without ops that others added meanwhile."""
+        (size, told), by_now = begun, self._told.get(graph, 0)
         own = graph.version - size - (by_now - told)
-        self._told[id(graph)] = by_now + own
+        self._told[graph] = by_now + own
         self.emitted[op] = self.emitted.get(op, 0) + own
 
     def add(

@@ -90,7 +90,7 @@ class Walker:
         self._reopen(tensors)
         self._asked = (*self._asked, *tensors)
         self._roots = (*self._roots, *(t.op for t in tensors), *operations)
-        with _graphs.quickly(self.emit.graph):
+        with _graphs.quickly(self.emit.graph, self.emit.once):
             self.visit([*(t.op for t in tensors), *operations])
         self._check_told(tensors)
         if self.failed(operations):
@@ -183,9 +183,6 @@ class Walker:
 
     def _reopen(self, tensors: Iterable[tf.Tensor]) -> bool:
         """Whether a region has to be converted once more: it kept one of these to itself."""
-        for t in tensors:
-            if t.op.type == "Const" and t.op in self._done and _key(t) not in self._values:
-                self._hold(t, self._constant(t.op, _tf.static_value(t)))
         hidden = [t.op for t in tensors if t.op in self._inner and _key(t) not in self._values]
         for op in hidden:
             for inner in self._inner.get(op, ()):
@@ -470,6 +467,8 @@ class Walker:
             expected = by_kernel or (bool(uneven) and op is not first)
             self.recorder.add(op, Outcome.LOOPED, reason, on_purpose=expected)
             self._done[op] = self.emit.operations[mark:] if uneven else []
+            if op.type == "Const":  # later ops may share it
+                self._hold(op.outputs[0], self._constant(op, _tf.static_value(op.outputs[0])))
         self.hide(new, region.hidden(new))
         return [self._values.get(_key(t)) for t in first.outputs]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -54,7 +54,9 @@ def run_if_any(
             emit,
             [run],
             lambda: tf.cond(
-                flag, lambda: [*apart(run()), tf.constant(0)], lambda: [*nothing(), tf.constant(0)]
+                flag,
+                apart(lambda: [*run(), tf.constant(0)]),
+                lambda: [*nothing(), tf.constant(0)],
             )[:-1],
             [_shape_of_nothing(x, lead) for x in like],
         )
@@ -64,19 +66,26 @@ def run_if_any(
     return made
 
 
-def apart(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Results of a branch, whose gradients do not reach its ops as inputs of the branch.
+def apart(branch: Callable[[], Sequence[tf.Tensor]]) -> Callable[[], list[tf.Tensor]]:
+    """A branch of a conditional, whose results have an EnsureShape in their gradients.
 
     TensorFlow's optimizer makes a product with a constant of a tensor that is added to itself. If
     the tensor is an input of a branch, the constant may wait for the other side of the switch. Then
     all results are empty tensors. So each gradient passes an EnsureShape, which is kept.
     """
-    return [_apart(t) if t.dtype.is_floating or t.dtype.is_complex else t for t in tensors]
+
+    def run() -> list[tf.Tensor]:
+        emit, tensors = Emitter(), branch()
+        return [
+            emit.identities([t, emit.constant(0)], _GRADIENT)[0] if _has_gradient(t) else t
+            for t in tensors
+        ]
+
+    return run
 
 
-def _apart(tensor: tf.Tensor) -> tf.Tensor:
-    emit = Emitter()
-    return emit.identities([tensor, emit.constant(0)], _GRADIENT)[0]
+def _has_gradient(tensor: tf.Tensor) -> bool:
+    return tensor.dtype.is_floating or tensor.dtype.is_complex
 
 
 @tf.RegisterGradient(_GRADIENT)

@@ -283,7 +283,7 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
         return run
 
     runs = [branch(b, r) for b, r in enumerate(regions)]
-    sides = [functools.partial(_apart, run) for run in runs]
+    sides = [apart(run) for run in runs]
     by_loop = is_by_loop(call.loop.length, regions) and not opened
     start = unset_outputs(call, regions, args, layouts) if by_loop else None
     if start is not None:
@@ -300,10 +300,6 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
         made = one_of(call.emit, runs, lambda: tf.switch_case(which.tensor, sides))
     held = {k: of_branches(each) for k, each in parts.items()}
     return _results_of_one(call, regions, args, handed, layouts, rowed, kept, held, made)
-
-
-def _apart(run: Callable[[], list[tf.Tensor]]) -> list[tf.Tensor]:
-    return apart(run())
 
 
 def _results_of_one(
