@@ -102,20 +102,23 @@ RAGGED = tf.RaggedTensor.from_row_lengths(
 
 @pytest.mark.parametrize("in_function", [True, False])
 @pytest.mark.parametrize("one", [of_branches_in_a_loop, of_rows_in_a_loop])
-def test_elements_of_own_length(one, in_function):
+@pytest.mark.parametrize(
+    "each", [tf_pfor.vectorized_map, lambda one, x, warn: tf_pfor.vmap(one, fallback="loop")(x)]
+)
+def test_variable_length_elements(each, one, in_function):
     """AutoGraph's branches in a loop: TensorFlow fails if it pushes tangents through their ops."""
     flat, tangent = RAGGED.values, tf.cos(RAGGED.values)
 
     def pushed(flat, tangent):
         with tf.autodiff.ForwardAccumulator(flat, tangent) as forward:
-            y = tf_pfor.vectorized_map(one, RAGGED.with_values(flat), warn=False)
+            y = each(one, RAGGED.with_values(flat), warn=False)
         return y, forward.jvp(y)
 
     found = (tf.function(pushed) if in_function else pushed)(flat, tangent)
-    each = tf.function(one, input_signature=[tf.TensorSpec([None])])
+    alone = tf.function(one, input_signature=[tf.TensorSpec([None])])
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(flat)
-        y = tf.stack([each(row) for row in RAGGED.with_values(flat)])
+        y = tf.stack([alone(row) for row in RAGGED.with_values(flat)])
     wanted = tf.linalg.matvec(tape.jacobian(y, flat, experimental_use_pfor=False), tangent)
     np.testing.assert_allclose(found[0], y, 1e-4, 1e-5)
     np.testing.assert_allclose(found[1], wanted, 1e-4, 1e-5)

@@ -285,9 +285,8 @@ def _vectorized_map(
     budget: int | None,
 ) -> Any:
     if has_pushed_rows(elems):
-        options = {"settings": settings, "warn": warn, "name": name, "block": block}
-        again = functools.partial(_vectorized_map, fn, budget=budget, **options)
-        return called_with(elems, again)
+        options = (settings, warn, name, block, budget)
+        return called_with(elems, lambda again: _vectorized_map(fn, again, *options))
     fn, elems = _of_dense(fn, elems, (_types.COMPOSITE,), in_blocks=block is not None)
     structure, tensors = check_elems(elems)
     n, elements = align(structure, tensors)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.api import composites, leaves
+from tf_pfor.api.function import called_with, has_pushed_rows
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.maps import check_blocks
 from tf_pfor.api.options import settings_of
@@ -183,6 +184,9 @@ def _map(
     """One call of a mapped function, in the graph being built."""
     if jit_compile:
         _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
+    if has_pushed_rows((args, kwargs)):
+        options = (axis_size, block, settings, axis_name, budget, jit_compile)
+        return called_with((args, kwargs), lambda a: _map(fn, in_axes, out_axes, *a, *options))
     found = _gradients_of_rows(
         fn, in_axes, out_axes, args, kwargs, axis_size, block, settings, axis_name, budget
     )
