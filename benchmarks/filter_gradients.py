@@ -55,7 +55,7 @@ def window(n: int, size: int, depth: int, features: int, kernel: int, stride: in
 
 
 def by_native_patches(emit: Emitter, x: tf.Tensor, dy: tf.Tensor, w: fg.Window) -> tf.Tensor:
-    """As ``by_patches``, with ExtractImagePatches."""
+    """The way of ``by_patches``, with ExtractImagePatches."""
     seen = emit(
         "ExtractImagePatches", fg.pad(emit, x, w),
         ksizes=[1, *w.kernel, 1], strides=[1, *w.strides, 1], rates=[1, *w.dilations, 1],
@@ -105,7 +105,7 @@ def by_forward_groups(emit: Emitter, x: tf.Tensor, dy: tf.Tensor, w: fg.Window) 
 
 
 def by_depthwise(emit: Emitter, x: tf.Tensor, dy: tf.Tensor, w: fg.Window) -> tf.Tensor:
-    """As ``by_forward_groups`` with the depthwise kernel, strides and dilations one."""
+    """The way of ``by_forward_groups`` with the depthwise kernel, strides and dilations one."""
     source = emit("Transpose", fg.pad(emit, x, w), np.asarray([3, 1, 2, 0], np.int32))
     kernel = emit("Transpose", dy, np.asarray([1, 2, 0, 3], np.int32))  # [h', w', n, o]
     out = emit(

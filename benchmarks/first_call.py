@@ -105,7 +105,7 @@ def chain(count: int, tape: bool) -> Fn:
 
 
 def in_training(fn: Fn) -> Fn:
-    """With the gradients of the weights, as a step of training takes them."""
+    """The function with the gradients of the weights, as a step of training takes them."""
 
     def step(*args: Any) -> Any:
         with tf.GradientTape() as tape:

@@ -44,7 +44,7 @@ class Pipeline(NamedTuple):
     padded_shapes: Any = None
 
     def loop(self) -> Any:
-        """As people write it."""
+        """The pipeline as people write it."""
         made = Dataset.from_tensor_slices(self.elements).repeat().map(self.fn, AUTOTUNE)
         if self.padded_shapes is None:
             return made.batch(self.batch).prefetch(AUTOTUNE)

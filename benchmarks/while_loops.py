@@ -216,7 +216,7 @@ def tree(batch, rng, of_one=None):
 
 
 def functional_tree(weights, tree):
-    """As ``tree_lstm.tree_lstm_of_one``, which keeps the states in a TensorArray."""
+    """The program ``tree_lstm.tree_lstm_of_one``, which keeps the states in a TensorArray."""
     state = weights.bias.shape[0] // 5
     most = tree.leaves.shape[0]
     gates = tf.linalg.matmul(tree.leaves, weights.leaf) + weights.bias[: 3 * state]
@@ -242,7 +242,7 @@ def functional_tree(weights, tree):
 
 
 def tree_list(batch, rng):
-    """As ``tree``, the states in a TensorArray, which TensorFlow's own cannot index by row."""
+    """``tree`` with the states in a TensorArray, which TensorFlow's own cannot index by row."""
     return tree(batch, rng, tree_lstm.tree_lstm_of_one)
 
 

@@ -2,7 +2,8 @@
 
 All cases together take hours; ``make test-all`` runs them. ``make test`` runs each function of
 tests: all cases where they take less than ``SECONDS`` together, else as many as fit into that, and
-at least one. A function whose cases take longer than ``LONGEST`` each is left to ``make test-all``.
+at least one. A function whose cases take longer than ``LONGEST`` each is left to ``make test-all``,
+unless it is the cheapest one of a file of such functions.
 Each sample of an op runs its first checks and one of the others; each program runs in one of its
 modes. Names decide which cases of a function run, so a new case leaves the others where they are.
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import json
 import pathlib
 import zlib
@@ -77,10 +79,16 @@ def chosen(tests: Iterable[Test], seconds: dict[str, float]) -> set[Test]:
         else:
             functions[name].append(t)
     found = {group[0] for group in alternatives.values()}
+
+    def cost(name: str) -> tuple[float, str]:
+        return seconds.get(name, UNKNOWN), name
+
+    files = itertools.groupby(sorted(functions), key=lambda name: name.partition("::")[0])
+    cheapest = {min(names, key=cost) for _, names in files}
     for name, group in functions.items():
         part = int(PART_OF_CALL_SITES * len(group))
         count = part if name == CALL_SITES else _count(len(group), seconds.get(name, UNKNOWN))
-        found.update(group[:count])
+        found.update(group[: count or (name in cheapest)])
     return found
 
 

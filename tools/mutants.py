@@ -40,7 +40,7 @@ class Mutant:
 
     @property
     def room(self) -> str:
-        """Whose tests run when the file has changed."""
+        """The room whose tests are likely to see the fault."""
         return pathlib.PurePath(self.file).parent.name
 
     def put_into(self, package: pathlib.Path) -> None:

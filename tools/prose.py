@@ -23,7 +23,10 @@ CLEAN = [*PAGES, "benchmarks", "examples", "tests", "tf_pfor", "tools"]
 GENERATED = ("docs/contexts.md", "docs/coverage.md", "docs/ragged_coverage.md")
 MOST_WORDS = 25
 
-FIRST = re.compile(r"(What|Which|How|Where|Of|That of|Those|So (is|are)|As it|Whether (it|they))\b")
+FIRST = re.compile(
+    r"(What|Which|How|Where|Of|That|Those|As|Such|Who|Whose|Around|With|There|So (is|are)"
+    r"|Whether (it|they))\b"
+)
 PATTERNS = {
     "phrase": r"(?i)\bown (length|size|shape|height|width)s?\b|\b(of|with|over|to|has|have) own\b"
     r"|\b(length|size|shape|range)s? of (its|their) own\b|\b(that|those) of\b|\bwere looped\b",

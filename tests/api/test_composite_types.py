@@ -268,7 +268,7 @@ def _leaves(x):
 @pytest.mark.parametrize("name", HELD)
 @pytest.mark.parametrize("way", sorted(set(WAYS) - {"compiled"}))
 def test_fields_that_are_composites(way, name, words):
-    """As elements a row's fields are rows; as results the rows are stacked."""
+    """Fields of an element are rows; rows of a result are stacked."""
     batch = HELD[name](words)
     rows = [[field[i] for field in _leaves(batch)] for i in range(4)]
 

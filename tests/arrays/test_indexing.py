@@ -203,7 +203,7 @@ def _gradient_of_slice(x, begin, size):
 @pytest.mark.parametrize("n", [0, 1, 4])
 @pytest.mark.parametrize("begins", ["one", "of each row"])
 def test_gradients_of_slices_under_jit_compile(begins, n):
-    """There they are an op of XLA's own, XlaDynamicUpdateSlice."""
+    """Assignments are an op of XLA's own there, XlaDynamicUpdateSlice."""
     x = np.random.default_rng(0).normal(size=[n, 5, 3]).astype(np.float32)
     begin = np.array([[0, 1], [3, 0], [1, 1], [2, 0]], np.int32)[:n]
 

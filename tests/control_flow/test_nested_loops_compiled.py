@@ -191,7 +191,7 @@ def test_loops_without_a_bound_are_refused():
 @pytest.mark.parametrize("weight", [W, tf.Variable(W)], ids=["constant", "variable"])
 @pytest.mark.parametrize("differs", [False, True])
 def test_trips_that_the_loop_around_computes_are_refused(weight, differs):
-    """As for l in tf.range(f(i)), which TensorFlow does not compile for one row either."""
+    """Loops ``for l in tf.range(f(i))``, which TensorFlow does not compile for one row either."""
 
     def model(k, m, x):
         s = x

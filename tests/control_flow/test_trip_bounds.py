@@ -168,7 +168,7 @@ def test_a_gradient_that_somebody_else_took():
 
 @pytest.mark.parametrize("limit", [lambda x: tf.shape(x)[0], lambda x: tf.shape(x)[0] - 1])
 def test_a_static_size_is_a_bound(limit):
-    """As ``for i in tf.range(tf.shape(x)[0])`` and ``while i < tf.shape(x)[0]`` have it."""
+    """Bounds as ``for i in tf.range(tf.shape(x)[0])`` and ``while i < tf.shape(x)[0]`` have it."""
 
     def body(x):
         with tf.GradientTape() as tape:

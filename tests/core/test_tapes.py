@@ -70,7 +70,7 @@ def test_unknown_shapes(name, shape, block):
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.bool, tf.string])
 def test_targets_without_gradients(dtype):
-    """As ``GradientTape.jacobian`` has it: not connected."""
+    """The jacobian is not connected, as in ``GradientTape.jacobian``."""
 
     def target(x):
         return tf.as_string(x) if dtype == tf.string else tf.cast(x, dtype)

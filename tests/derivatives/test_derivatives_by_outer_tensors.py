@@ -108,7 +108,7 @@ def test_a_map_in_a_map():
 
 
 def test_a_tape_that_has_stopped_sees_no_row():
-    """As in a loop over ``losses``: the row is taken from them when nobody records that."""
+    """The row is, as in a loop over ``losses``, taken from them when nobody records that."""
     w = tf.Variable(W)
     with tf.GradientTape(persistent=True) as tape:
         losses = losses_of(w)

@@ -144,7 +144,7 @@ def test_under_jit_compile():
 @pytest.mark.parametrize("room", [3, 7])
 @pytest.mark.parametrize("what", ["map", "scan", "while"])
 def test_second_derivatives_under_jit_compile(what, room):
-    """There a list does not know how many items it holds, only for how many it has room."""
+    """A list does not know there how many items it holds, only for how many it has room."""
 
     def f(x):
         if what == "map":

@@ -102,7 +102,7 @@ def test_sparse_results_have_static_shapes():
 
 
 def ids(i):
-    """As many as the number says, by Python code."""
+    """Elements, as many as the number says, by Python code."""
     found = tf.numpy_function(np.arange, [i], tf.int64)
     found.set_shape([None])
     return found

@@ -122,7 +122,7 @@ def test_in_branches_and_functions():
 
 
 def test_gradients():
-    """Around the map the rule is differentiated; in it the function."""
+    """The rule is differentiated around the map; the function is differentiated in it."""
 
     @custom_vmap
     def cube(x):

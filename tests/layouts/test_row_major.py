@@ -29,7 +29,7 @@ def array(x, at, trips):
 
 
 def sliced(x, at, trips):
-    """With x[t], counted from the end at times."""
+    """Reads of x[t], counted from the end at times."""
 
     def step(k, x):
         new = tf.sin(x[at[k, 0]]) + x[-1 - at[k, 1]] * x[2]
@@ -62,7 +62,7 @@ def several(x, at, trips):
 
 
 def partial(x, at, trips):
-    """With parts of items: x[t, a:b], x[t, k]."""
+    """Reads of parts of items: x[t, a:b], x[t, k]."""
     half = WIDTH // 2
 
     def step(k, x):

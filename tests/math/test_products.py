@@ -357,7 +357,7 @@ def test_running_sums_that_must_run(how):
 
 @pytest.mark.parametrize("how", ["before", "after"])
 def test_running_sums_that_are_read_behind_an_identity(how):
-    """As the gradient of a loop reads what it adds to: one Identity, which several ops read."""
+    """One Identity that several ops read, as in the gradient of a loop."""
 
     def f(a, b):
         left = tf.TensorArray(a.dtype, T).unstack(a)

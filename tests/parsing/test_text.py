@@ -127,7 +127,7 @@ def test_broken_line():
 
 
 def test_ragged_lines():
-    """As many lines as a row says."""
+    """Lines, as many as a row says."""
     lines = tf.ragged.constant([["1,a", "2,b"], [], ["3,c"]])
     found = tf_pfor.vectorized_map(
         lambda x: tf.io.decode_csv(x, [[0], [""]]), lines, fallback_to_while_loop=False

@@ -150,7 +150,7 @@ def collatz_of_a_divisor(a, b):
 
 @program(sentence=given(b"ab cd abc", b"abc", b"xyzw abc", b"a b c d e", b"", b"d"))
 def words_of_a_sentence(sentence):
-    """As many trips as words, with a break."""
+    """A loop of as many trips as words, with a break."""
     words = tf.strings.split([sentence], " ").values
     joined, count = tf.constant(""), 0
     for word in words:

@@ -32,6 +32,10 @@ def test_cheap_functions_run_whole_and_costly_ones_in_part():
     assert not found.intersection(LONGEST)
 
 
+def test_each_file_has_a_test_that_runs():
+    assert len(chosen.chosen(LONGEST, SECONDS)) == 1
+
+
 def test_each_sample_and_each_program_runs():
     found = chosen.chosen(ALL, SECONDS)
     for name in ("Sin", "MatMul-1", "MatMul-2"):

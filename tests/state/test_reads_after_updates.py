@@ -151,7 +151,7 @@ def test_no_loop(make):
 
 
 def test_gradient_of_what_is_read_afterwards():
-    """As in eager code: none through the assignment, one for the variable that is read."""
+    """Gradients as in eager code: none by the assignment, one for the variable that is read."""
     weight = tf.Variable(1.0)
 
     def step(a):

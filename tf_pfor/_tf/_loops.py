@@ -1,4 +1,4 @@
-"""Who asks TensorFlow for a while loop, or calls a ``tf.function``, while a graph is traced."""
+"""Records of while loops and of calls of ``tf.function``s, while a graph is traced."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def traced_apart(function: Any, python_function: Callable[..., Any]) -> Any:
 
 
 def options_of(function: Any) -> dict[str, Any]:
-    """With what a ``tf.function`` was made."""
+    """The options that a ``tf.function`` was made with."""
     return {
         "input_signature": function.input_signature,
         "jit_compile": function._jit_compile,

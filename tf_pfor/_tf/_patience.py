@@ -43,7 +43,7 @@ def watched(what: str) -> Generator[None]:
 
 
 def working(doing: str, line: Callable[[], str]) -> None:
-    """To be called for each op: says once what is done, if that takes long.
+    """Says once what is done, if that takes long; it is called for each op.
 
     Args:
       doing: the work on ops: "tracing" or "vectorizing".

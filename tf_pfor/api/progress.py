@@ -92,7 +92,7 @@ class Lines:
     def after(
         self, results: Sequence[tf.Tensor], done: tf.Tensor, total: Dim, block: int
     ) -> list[tf.Tensor]:
-        """As ``Bar.after``; a step has ``block`` iterations."""
+        """Results after which a line is printed now and then; a step has ``block`` iterations."""
         every = tf.cast(total, tf.int32) // _LINES + 1
 
         def say() -> tf.Tensor:

@@ -375,7 +375,7 @@ def _check_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _is_switch(leaf: Any, is_keyword: bool) -> bool:
-    """Such as ``training=True``: a keyword argument with nothing in it to map over."""
+    """A keyword argument with nothing in it to map over, such as ``training=True``."""
     return is_keyword and isinstance(leaf, (bool, str))
 
 

@@ -209,7 +209,7 @@ class Call:
 
     @property
     def walker(self) -> Conversion:
-        """Whose op this is: what is done once for all ops of one body is known by it."""
+        """The conversion of the body that has this op."""
         return self._walker
 
     def is_for(self, test: Callable[[Any], bool]) -> bool:

@@ -166,7 +166,7 @@ def filled(structure: Any, leaves: Sequence[Any]) -> Any:
 
 
 def check_outputs(outputs: Any, *, is_complex: bool, why: str) -> None:
-    """As ``Differentiated.require``, for outputs."""
+    """Refuses outputs as ``Differentiated.require`` refuses arguments."""
     names = [path for _, path in present(outputs, "output")]
     _check_kind(tensors_of(outputs), names, is_complex, why)
 

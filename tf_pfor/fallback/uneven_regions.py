@@ -200,7 +200,7 @@ def _closed(
     uneven: set[Any],
     varies: set[Any],
 ) -> set[tf.Operation]:
-    """With the members what makes or reads their uneven tensors, and what lies on paths between."""
+    """The members, the ops that make or read their uneven tensors, and the ops on paths between."""
     found = set(members)
     todo = list(members)
     while todo:

@@ -174,7 +174,7 @@ class Batched:
             raise ArgumentError(f"max_batch={self._block} cannot be: {why}") from why
 
     def _checks(self, flat: Sequence[tf.Tensor]) -> list[Any]:
-        """That all have equally many rows, and sizes fit into what rows are padded to."""
+        """Checks that all inputs have equally many rows, and that sizes fit into the padding."""
         axes, names = described.in_axes(self.row.inputs), [name_of(s) for s in self.specs]
         mapped = [k for k, axis in enumerate(axes) if axis is not None]
         rows = tf.stack([tf.shape(flat[k])[0] for k in mapped])

@@ -38,7 +38,7 @@ class CsrRows(Value):
         return cls(Cell(handle), (), tf.variant)
 
     def standard(self, emit: Any) -> Value:
-        """There is no other form: a handle for each row would take a loop.
+        """An error: no other form exists, and a handle for each row would take a loop.
 
         Raises:
           CannotVectorize: always.

@@ -56,7 +56,7 @@ def in_one(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def copied(x: tf.Tensor, cuts: tf.Tensor, which: tf.Tensor) -> tf.Tensor:
-    """As ``joined``, by the kernel."""
+    """The result of ``joined``, by the kernel."""
     made = tf.raw_ops.RaggedGather(
         params_nested_splits=[cuts], params_dense_values=x, indices=which, OUTPUT_RAGGED_RANK=1
     ).output_dense_values

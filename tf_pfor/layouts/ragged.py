@@ -247,7 +247,7 @@ class Ragged(Value):
         return first.tensor, size.starts if rows is None else tf.gather(size.starts, rows)
 
     def blanked(self, kept: tf.Tensor) -> Ragged:
-        """With zeros in the rows outside of ``kept`` (bool [n])."""
+        """The value with zeros in the rows outside of ``kept`` (bool [n])."""
         x = self.in_rows
         mask = tf.reshape(kept, [-1, *[1] * (_rank(x) - 1)])
         made = tf.where(mask, x, tf.zeros([], x.dtype))

@@ -125,7 +125,7 @@ def describe(
 
 
 def _name_of(fn: Any) -> str:
-    """As the user knows it; TensorFlow calls the function f ``__inference_f_123``, in bytes."""
+    """The user's name of a function; TensorFlow calls f ``__inference_f_123``, in bytes."""
     name = getattr(fn, "__qualname__", getattr(fn, "name", type(fn).__name__))
     name = name.decode() if isinstance(name, bytes) else str(name)
     return re.sub(r"^__inference_(.+)_\d+$", r"\1", name).split("<locals>.")[-1]

@@ -78,7 +78,7 @@ def clear_cache() -> None:
 
 
 class Signatures:
-    """With what a function was called: specs of the tensors, other arguments as they are.
+    """The arguments of the calls: specs of the tensors, other arguments as they are.
 
     Args:
       n_bound: the number of arguments in front that are not noted: the instance of a method.

@@ -34,7 +34,7 @@ def is_library(module: str | None) -> bool:
 
 
 class HoldsTape(Uncacheable):
-    """It holds a tape: what that recorded is not known, and it may go on recording."""
+    """The object holds a tape: its records are not known, and it may go on recording."""
 
 
 class Tokens:

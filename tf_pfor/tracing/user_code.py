@@ -85,7 +85,7 @@ def autographed(function: Any, caller: str = "") -> Any:
 
 
 def arguments_of(function: Any) -> contextlib.AbstractContextManager[None]:
-    """Around ops that cut the rows that ``function`` gets: their line is where it is written."""
+    """A scope for ops that cut the rows of ``function``: their line is where it is written."""
     line = _stacks.written_at(source_of(function))
     return _stacks.made_for("" if _tf.is_library(line.rpartition(":")[0]) else line)
 

@@ -41,7 +41,7 @@ class Row:
 
     @property
     def line(self) -> str:
-        """As Markdown."""
+        """The outcome as Markdown."""
         signs = (self.forward, self.gradient, self.xla, self.ragged_tensor, self.torch)
         return f"| {' | '.join((self.name, *signs))} |"
 

@@ -94,7 +94,7 @@ def concat_v2(call: Call, values: list[Value], axis: Value) -> Any:
 
 @RegisterPFor("Concat", ("values",))
 def concat(call: Call, concat_dim: Value, values: list[Value]) -> Any:
-    """As ConcatV2."""
+    """The rule of ConcatV2."""
     where = _inner_axis(call, "concat_dim", values[0])
     form = leading(call, values, where)
     return form.result(call.rebuild(values=form.tensors, concat_dim=np.int32(form.axis(where))))

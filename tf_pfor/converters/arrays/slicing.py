@@ -361,7 +361,7 @@ def slice_by_row(call: Call, input: Value, begin: Value, size: Value) -> Any:
 
 
 def _checked_read(call: Call, input: Value, items: list[Item]) -> Value:
-    """As ``_read``, but a Slice must not go beyond the tensor where a StridedSlice may."""
+    """The read of ``_read``; a Slice must not go beyond the tensor where a StridedSlice may."""
     for item in (k for k in items if not k.varies):
         size = None if input.inner_shape is None else input.inner_shape[item.axis]
         last = item.begin if item.end is None else item.end

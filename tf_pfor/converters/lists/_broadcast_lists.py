@@ -131,7 +131,7 @@ def _spread_full(handle: tf.Tensor, dtype: tf.DType, size: Dim) -> tf.Tensor:
 
 
 def _one_by_one(handle: tf.Tensor, dtype: tf.DType, size: Dim) -> tf.Tensor:
-    """As ``_spread``, of items of different shapes."""
+    """The result of ``_spread`` for items of different shapes."""
     raw = tf.raw_ops
     count = raw.TensorListLength(input_handle=handle)
     made = raw.TensorListReserve(element_shape=-1, num_elements=count, element_dtype=dtype)

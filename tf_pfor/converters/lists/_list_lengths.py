@@ -95,7 +95,7 @@ def _as(emit: Emitter, count: Dim) -> Any:
 
 
 def _chain_outwards(tensor: tf.Tensor) -> tuple[int, tf.Tensor]:
-    """As ``_chain``, also through the functions that have captured the list."""
+    """The ops of ``_chain``, also through the functions that have captured the list."""
     total, tensor = chain(tensor)
     while True:
         captures = getattr(tensor.graph, "captures", ())

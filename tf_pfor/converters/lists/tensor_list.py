@@ -87,7 +87,7 @@ def empty_list_without_size(call: Call, element_shape: Value, max_num_elements: 
 
 @list_rule("TensorListReserve")
 def reserve(call: Call, element_shape: Value, num_elements: Value) -> Any:
-    """As ``empty_list``; where the lengths differ, as long as the longest."""
+    """The rule of ``empty_list``; where the lengths differ, the list is as long as the longest."""
     shape, rows, length = shape_input(call, "element_shape"), None, num_elements.tensor
     item = item_of_unset(call)
     if item is not None:
@@ -148,7 +148,7 @@ def scatter(call: Call, tensor: Value, indices: Value, element_shape: Value) -> 
 def scatter_v2(
     call: Call, tensor: Value, indices: Value, element_shape: Value, num_elements: Value
 ) -> Any:
-    """As TensorListScatter, with the length."""
+    """The rule of TensorListScatter, with the length."""
     if num_elements.is_stacked:
         raise CannotVectorize("a scattered list is of a length that differs between iterations")
     return _new_scattered(call, tensor, indices)

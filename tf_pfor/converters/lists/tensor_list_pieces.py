@@ -63,7 +63,7 @@ def _cut(emit: Emitter, whole: tf.Tensor, lengths: tf.Tensor, shape: tf.Tensor) 
 
 @list_rule("TensorListConcat", attrs=("element_shape",))
 def concat(call: Call, input_handle: Value) -> Any:
-    """As TensorListConcatV2, with the shape in an attribute."""
+    """The rule of TensorListConcatV2, with the shape in an attribute."""
     found = call.attr("element_shape")
     shape: Any = np.int32(-1)
     if found.rank is not None:

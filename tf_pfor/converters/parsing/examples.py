@@ -195,7 +195,7 @@ def _converted(call: Call, serialized: Value, names: str | None, features: Featu
 def _of_own_number(
     call: Call, serialized: Ragged, names: str | None, features: Features
 ) -> list[Value]:
-    """As many examples in each row as the row has."""
+    """The examples, as many as each row has."""
     need_packed(call)
     given: Any = None if names is None else call.inputs[names]
     if given is not None and 0 not in (given.inner_shape or ()):

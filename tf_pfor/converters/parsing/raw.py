@@ -37,7 +37,7 @@ def decode_padded_raw(call: Call, input_bytes: Value, fixed_length: Value) -> An
 
 @ragged_rule("DecodePaddedRaw")
 def decode_padded_raw_of_ragged(call: Call, input_bytes: Value, fixed_length: Value) -> Any:
-    """As many strings as each row has."""
+    """The strings, as many as each row has."""
     if fixed_length.is_stacked or not isinstance(input_bytes, Ragged):
         raise CannotVectorize("the length differs between iterations")
     need_packed(call)

@@ -30,7 +30,7 @@ def decode_csv(call: Call, records: Value, *_: Any) -> Any:
 
 @ragged_rule("DecodeCSV")
 def decode_csv_of_ragged(call: Call, records: Ragged, *_: Any) -> Any:
-    """As many lines as each row has."""
+    """The lines, as many as each row has."""
     same_for_all(call, "record_defaults")
     need_packed(call)
     made = call.rebuild(records=records.tensor)

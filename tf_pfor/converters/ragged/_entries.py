@@ -67,7 +67,7 @@ class Entries:
             self.rows = tf.repeat(tf.range(tf.cast(shape[0], tf.int64)), shape[1])
 
     def _check(self, first: Ragged, other: Ragged) -> None:
-        """That rows have as many entries of one value as of another."""
+        """A check that rows have as many entries of one value as of another."""
         a, b = first.sizes[0], other.sizes[0]
         if same_sizes([a], [b]):
             return

@@ -229,7 +229,7 @@ def with_room(tensor: tf.Tensor, axis: int, least: Any) -> tf.Tensor:
 
 
 def of_room(x: tf.Tensor, axis: int, room: Any) -> tf.Tensor:
-    """With exactly so much room along an axis."""
+    """A tensor with exactly the given room along an axis."""
     if isinstance(room, int) and x.shape[axis] == room:
         return x
     wide = with_room(x, axis, room)

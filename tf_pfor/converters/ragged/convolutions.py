@@ -172,7 +172,7 @@ class _Windows:
         return folded
 
     def _behind_paddings(self, x: tf.Tensor, axis: int, filler: Any) -> tf.Tensor:
-        """With the paddings of SAME around an axis: as large as the size of the row asks for."""
+        """The rows with the paddings of SAME around an axis, as large as each size asks for."""
         size, stride, reach = self._sizes[axis], self._strides[axis], self._reach[axis]
         at = axis + 2
         number = tf.constant(np.asarray(filler, x.dtype.as_numpy_dtype))

@@ -249,7 +249,7 @@ def _checked_size(call: Call, size: RowSizes, own: int) -> tf.Tensor:
 
 @source("TopKV2")
 def top_k(call: Call, input: Value, k: Value) -> Any:
-    """As many as the row says: all are sorted, the first ones taken."""
+    """The largest elements, as many as the row says: all are sorted, the first ones taken."""
     size = size_at(input, rank_of(input) - 1)
     if not k.is_stacked or not isinstance(size, int) or not uses_packed(call):
         raise CannotVectorize("how many are taken is not known before running")

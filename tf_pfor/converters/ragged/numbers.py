@@ -172,7 +172,7 @@ _DRAWS = "RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal"
 @ragged_rule(_DRAWS, of_shapes=True)
 @source(_DRAWS)
 def draw(call: Call, shape: Value, *limits: Value) -> Any:
-    """As many numbers as the rows have, in one draw."""
+    """One draw of as many numbers as the rows have."""
     leading, rest = _own_shape(call, shape, limits)
     total = tf.reduce_sum(row_counts(leading))
     return _drawn(call, call.rebuild(shape=tf.stack([total, *rest])), leading, rest)

@@ -147,7 +147,7 @@ def _known(sizes: Sequence[Any]) -> list[Size]:
 
 @ragged_rule("Einsum")
 def einsum(call: Call, inputs: list[Value]) -> Any:
-    """With one letter more, for the rows."""
+    """The equation with one letter more, for the rows."""
     inputs = [*inputs]
     equation = call.attr("equation").replace(" ", "")
     if "->" not in equation:

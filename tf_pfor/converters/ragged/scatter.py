@@ -138,7 +138,7 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
 @source("SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum")
 @ragged_rule("SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum")
 def segments(call: Call, data: Value, segment_ids: Value) -> Any:
-    """As many segments in each row as its last id says: the ids of all rows follow each other."""
+    """Segments, in each row as many as its last id says: the ids of all rows follow each other."""
     ids, rows, values = _kept_entries(call, segment_ids, data, 1)
     ids = after_check(call, ids >= 0, "a segment id is negative. They are", [ids], ids)
     ids, n = tf.cast(ids, tf.int32), call.loop.length
@@ -169,7 +169,7 @@ def _counts(call: Call, number: Value, what: str) -> RowSizes:
 
 
 def _own_number(call: Call, data: Value, segment_ids: Value, sizes: RowSizes) -> Value:
-    """As many segments in each row as the row says."""
+    """Segments, in each row as many as the row says."""
     rank = rank_of(segment_ids)
     ids, rows, values = _kept_entries(call, segment_ids, data, rank)
     count = tf.cast(tf.gather(sizes.tensor, rows), ids.dtype)

@@ -56,7 +56,7 @@ def _checked_size(call: Call, first: Any, many: Any, room: Any) -> Any:
 
 @ragged_rule("Slice", of_shapes=True, of_one_axis=True)
 def sized_slice_of_ragged(call: Call, input: Value, begin: Value, size: Value) -> Any:
-    """As a range from each begin on."""
+    """A range of indices from each begin on."""
     first, many = call.maybe_constant("begin"), call.maybe_constant("size")
     if isinstance(input, RowShape) and first is not None and many is not None:
         (b,), (s,) = first.tolist(), many.tolist()
@@ -98,7 +98,7 @@ def _numbers(value: Value, known: Any) -> list[Any]:
 
 
 def _part(call: Call, x: Ragged, begins: list[Any], sizes: list[Any]) -> Value:
-    """So many elements of a row from a place on, along each axis."""
+    """Elements of a row from a place on, as many along each axis as the size says."""
     starts, made, checked = list[Any](), list[Any](), list[Any]()
     for axis, (first, many) in enumerate(zip(begins, sizes)):
         own = size_at(x, axis)

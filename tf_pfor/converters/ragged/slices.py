@@ -60,7 +60,7 @@ class Item:
 
     @property
     def python(self) -> Any:
-        """As an index of Python; all of the axis where it differs."""
+        """An entry as an index of Python; all of the axis where it differs."""
         if self.kind == "new":
             return tf.newaxis
         if self.kind == "all" or not self.is_static:

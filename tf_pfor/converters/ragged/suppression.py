@@ -57,7 +57,7 @@ def of_one_number(call: Call, *_: Value) -> Any:
 @source(_OF_OWN_NUMBER)
 @ragged_rule(_OF_OWN_NUMBER)
 def of_own_number(call: Call, *_: Value) -> Any:
-    """As many as are chosen in each row."""
+    """The chosen boxes, as many as each row has."""
     if call.op_type[-2:] in ("V4", "V5") and call.attr("pad_to_max_output_size"):
         return _padded(call)
     if not uses_packed(call):

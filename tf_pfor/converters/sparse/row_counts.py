@@ -34,7 +34,7 @@ def _has_weights(weights: Value) -> bool:
 
 
 def _one_more(call: Call, tensor: tf.Tensor) -> tf.Tensor:
-    """With one row of zeros more where there may be none: the kernels refuse that."""
+    """The rows, and one of zeros more where there may be none: the kernels refuse none."""
     if call.loop.static_length not in (None, 0):
         return tensor
     rank = tensor.shape.rank or 1

@@ -116,7 +116,7 @@ def assert_all(call: Call, condition: Value, data: list[Value]) -> Any:
 
 @ragged_rule("Assert")
 def assert_of_rows(call: Call, condition: Value, data: list[Value]) -> Any:
-    """As of dense rows; the message shows rows of different shapes padded with zeros."""
+    """The rule of dense rows; the message shows rows of different shapes padded with zeros."""
     shown = [Value.stacked(v.in_rows) if isinstance(v, Ragged) else v for v in data]
     return assert_all(call, condition, shown)
 

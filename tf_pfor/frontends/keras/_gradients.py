@@ -95,7 +95,7 @@ class PerExampleGradientModel(keras.Model):
         return self.model(inputs, training=training)
 
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """As in ``keras.Model``, with the inputs of the model inside: their dtypes and names."""
+        """Exports as ``keras.Model`` does, with the dtypes and names of the model inside."""
         known = inspect.signature(super().export).parameters
         inputs = _inputs(self.model)
         if inputs is not None and "input_signature" in known and len(args) < 3:
@@ -104,7 +104,7 @@ class PerExampleGradientModel(keras.Model):
 
     @property
     def losses(self) -> list[Any]:
-        """As in ``keras.Model``; in the loss of an example without the penalties of weights."""
+        """The losses of ``keras.Model``, without penalties of weights for one example."""
         found = super().losses
         if not self._only_of_examples:
             return found

@@ -103,7 +103,7 @@ def finished(y: Any, mask: Any, sizes: Sequence[Any] | None, name: str) -> Any:
 def _padded(
     y: tf.RaggedTensor, sizes: Sequence[Any] | None, name: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """As large as a row of full length where that is known, else as the largest; and the mask."""
+    """The rows padded to a full length where it is known, else to the largest; and the mask."""
     lengths = y.row_lengths()
     found = y.bounding_shape(out_type=tf.int64)
     inner = len(y.shape) - 1

@@ -66,7 +66,7 @@ def autocast_dtype() -> str | None:
 
 @contextlib.contextmanager
 def outside_of_layers() -> Generator[None]:
-    """As if no layer were running: an eager trace that knows no outer layer can be kept."""
+    """A scope without a running layer: an eager trace that knows no outer layer can be kept."""
     if not tf.executing_eagerly():
         yield
         return
