@@ -186,7 +186,9 @@ def _map(
         _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
     if has_pushed_rows((args, kwargs)):
         options = (axis_size, block, settings, axis_name, budget, jit_compile)
-        return called_with((args, kwargs), lambda a: _map(fn, in_axes, out_axes, *a, *options))
+        return called_with(
+            (args, kwargs), lambda a: _map(fn, in_axes, out_axes, a[0], a[1], *options)
+        )
     found = _gradients_of_rows(
         fn, in_axes, out_axes, args, kwargs, axis_size, block, settings, axis_name, budget
     )
