@@ -287,15 +287,15 @@ def _vectorized_map(
     if has_pushed_rows(elems):
         options = (settings, warn, name, block, budget)
         return called_with(elems, lambda again: _vectorized_map(fn, again, *options))
-    fn, elems = _of_dense(fn, elems, (_types.COMPOSITE,), in_blocks=block is not None)
+    dense, elems = _of_dense(fn, elems, (_types.COMPOSITE,), in_blocks=block is not None)
     structure, tensors = check_elems(elems)
     n, elements = align(structure, tensors)
-    converted = autographed(fn, "vectorized_map")
+    converted = autographed(dense, "vectorized_map")
 
     def of_flat(*rows: tf.Tensor) -> Any:
         return converted(nests.to_user(with_rows(structure, rows)))
 
-    job = Job(nests.named_as(of_flat, fn), settings, block, warn, axis_name=name, budget=budget)
+    job = Job(nests.named_as(of_flat, dense), settings, block, warn, axis_name=name, budget=budget)
     return run(job, elements, n)
 
 
