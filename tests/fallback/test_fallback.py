@@ -378,3 +378,26 @@ def test_lists_that_a_loop_over_rows_makes():
     np.testing.assert_array_equal(found, xs)
     (gradient,) = tf.function(lambda x: tf.gradients(run(ks, x) ** 2, x))(xs)
     np.testing.assert_allclose(gradient, 2.0 * xs)
+
+
+@pytest.mark.parametrize("dtype", [tf.quint8, tf.qint8, tf.qint32], ids=lambda d: d.name)
+def test_quantized_numbers_in_a_loop_over_rows(dtype):
+    """Rows of quantized numbers, and a quantized tensor that all rows share."""
+    plain = {tf.quint8: tf.uint8, tf.qint8: tf.int8, tf.qint32: tf.int32}[dtype]
+    x = tf.bitcast(tf.constant([[1, 2, 3], [4, 5, 6]], plain), dtype)
+    shared = tf.bitcast(tf.constant([7, 8, 9], plain), dtype)
+    lows, highs = tf.constant([-2.0, -1.0]), tf.constant([1.0, 3.0])
+
+    def fn(a):
+        row, low, high = a
+        of_both = [tf.quantization.dequantize(q, low, high, "MIN_FIRST") for q in (row, shared)]
+        return of_both[0] - 2.0 * of_both[1]
+
+    found = looped_map(fn, (x, lows, highs))
+    expected = [fn((x[i], lows[i], highs[i])) for i in range(2)]
+    np.testing.assert_array_equal(found, tf.stack(expected))
+
+
+def looped_map(fn, elems):
+    with pytest.warns(tf_pfor.FallbackWarning):
+        return tf_pfor.vectorized_map(fn, elems)

@@ -18,6 +18,7 @@ from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor._tf._custom_gradients import has_gradient, present
 from tf_pfor.core.conversion import Conversion, Inputs
+from tf_pfor.core.emit import PLAIN
 from tf_pfor.core.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.core.late_gradients import convert_later
 from tf_pfor.core.loop import Loop
@@ -408,9 +409,14 @@ class RowLoop:
           results: gives the tensors to write, from the results of a row.
         """
 
+        # TensorFlow's loops have no kernels that hand quantized numbers on.
+        moved = [tf.bitcast(t, PLAIN[t.dtype]) if t.dtype in PLAIN else t for t in tensors]
+        dtypes = [t.dtype for t in tensors]
+
         def step(i: tf.Tensor, *arrays: Any) -> Any:
             graph = tf.compat.v1.get_default_graph()
-            row = [tf.gather(t, i) if s else t for t, s in zip(tensors, self.stacked)]
+            row = [tf.gather(t, i) if s else t for t, s in zip(moved, self.stacked)]
+            row = [tf.bitcast(t, d) if d in PLAIN else t for t, d in zip(row, dtypes)]
             before = len(graph.get_operations())
             with tf.control_dependencies([i] if self.in_order else []):
                 made = results(self._row(*row))
