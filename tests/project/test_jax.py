@@ -84,3 +84,85 @@ def test_recurrent_network():
     expected = jax.jacrev(lambda *a: lstm(*a, jax.numpy), argnums=(0, 1, 2))(*arguments)
     for jac in (tf_pfor.jacrev, tf_pfor.jacfwd):
         close(jac(lambda *a: lstm(*a, tf), (0, 1, 2))(*map(tf.constant, arguments)), expected)
+
+
+def scalar_of_tf(x, w, b):
+    return of_tf(x, w, b)["b"]
+
+
+def scalar_of_jax(x, w, b):
+    return of_jax(x, w, b)["b"]
+
+
+@pytest.mark.parametrize("argnums", [0, (0, 2)])
+@pytest.mark.parametrize("name", ["grad", "value_and_grad"])
+def test_gradients(name, argnums):
+    ours, theirs = getattr(tf_pfor, name), getattr(jax, name)
+    found = ours(scalar_of_tf, argnums)(*map(tf.constant, (X, W, B)))
+    close(found, theirs(scalar_of_jax, argnums)(X, W, B))
+
+
+def test_gradients_of_rows():
+    x = given(5, 3, seed=3)
+    found = tf_pfor.vmap(tf_pfor.grad(scalar_of_tf, (0, 1)), (0, None, None))(x, W, B)
+    close(found, jax.vmap(jax.grad(scalar_of_jax, (0, 1)), (0, None, None))(x, W, B))
+
+
+def test_pullbacks_and_pushforwards():
+    tangents = (given(3, seed=4), given(3, 4, seed=5), given(4, seed=6))
+    cotangents = {"a": given(4, seed=7), "b": np.float32(0.7)}
+    primals = tuple(map(tf.constant, (X, W, B)))
+    value, pullback = tf_pfor.vjp(of_tf, *primals)
+    expected, pullback_of_jax = jax.vjp(of_jax, X, W, B)
+    close(value, expected)
+    close(pullback(tf.nest.map_structure(tf.constant, cotangents)), pullback_of_jax(cotangents))
+    pushed = jax.jvp(of_jax, (X, W, B), tangents)
+    close(tf_pfor.jvp(of_tf, primals, tuple(map(tf.constant, tangents))), pushed)
+    value, linear = tf_pfor.linearize(of_tf, *primals)
+    close(value, pushed[0])
+    close(linear(*map(tf.constant, tangents)), pushed[1])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_associative_scans(n, reverse):
+    a, b = given(n, 2), given(n, 2, seed=1)
+
+    def combined(left, right):
+        return left[0] * right[0], left[1] * right[0] + right[1]
+
+    expected = jax.lax.associative_scan(combined, (a, b), reverse=reverse)
+    close(tf_pfor.associative_scan(combined, (a, b), reverse=reverse), expected)
+
+
+ROWS = given(4, 8, seed=8)
+COLLECTIVES = {
+    "psum": lambda p, x: p.psum(x, "i"),
+    "pmean": lambda p, x: p.pmean(x, "i"),
+    "pmax": lambda p, x: p.pmax(x, "i"),
+    "pmin": lambda p, x: p.pmin(x, "i"),
+    "all_gather": lambda p, x: p.all_gather(x, "i"),
+    "all_gather, tiled": lambda p, x: p.all_gather(x, "i", tiled=True),
+    "all_gather, axis 1": lambda p, x: p.all_gather(x, "i", axis=1),
+    "psum_scatter": lambda p, x: p.psum_scatter(x[:4], "i"),
+    "psum_scatter, tiled": lambda p, x: p.psum_scatter(x, "i", tiled=True),
+    "all_to_all": lambda p, x: p.all_to_all(x[:4], "i", 0, 0),
+    "all_to_all, tiled": lambda p, x: p.all_to_all(x, "i", 0, 0, tiled=True),
+    "ppermute": lambda p, x: p.ppermute(x, "i", [(0, 1), (1, 3), (3, 2), (2, 0)]),
+    "axis_index": lambda p, x: p.axis_index("i") + 0 * p.psum(1, "i"),
+}
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_collectives(name):
+    fn = COLLECTIVES[name]
+    expected = jax.vmap(lambda x: fn(jax.lax, x), axis_name="i")(ROWS)
+    close(tf_pfor.vmap(lambda x: fn(tf_pfor, x), axis_name="i")(ROWS), expected)
+
+
+def test_conjugate_gradients():
+    m = given(6, 6)
+    a, b = m @ m.T + 6 * np.eye(6, dtype=np.float32), given(6, seed=1)
+    expected, _ = jax.scipy.sparse.linalg.cg(lambda x: a @ x, b, tol=1e-7)
+    found = tf_pfor.conjugate_gradient(lambda x: tf.linalg.matvec(a, x), tf.constant(b))
+    close(tf.nest.flatten(found)[0], expected)

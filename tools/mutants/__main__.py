@@ -1,9 +1,9 @@
 """Whether ``make test`` sees faults that somebody put into the package.
 
 ``python -m tools.mutants [WORD ...]`` puts each fault of ``faults.txt`` into a copy of the
-repository, and runs there what ``make test`` runs until the first failure: the tests of the fault's
-room, then the samples. A fault that neither sees counts as not seen; with ``--whole`` all tests of
-``make test`` run before it does. WORDs choose the faults whose file or words contain one of them.
+repository. It runs tests of ``make test`` there until the first failure: first the fault's room,
+then the samples. A fault that neither sees counts as not seen. With ``--whole``, all tests of
+``make test`` run before that. WORDs choose the faults whose file or words contain one of them.
 """
 
 from __future__ import annotations

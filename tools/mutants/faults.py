@@ -34,7 +34,7 @@ class Fault:
 
     @property
     def rooms(self) -> list[str]:
-        """Where the tests are that are likely to see the fault, from the root."""
+        """Paths from the root of tests that are likely to see the fault."""
         path = pathlib.PurePath(self.file)
         files = [f"tests/{path.parent.name}/test_{path.stem.strip('_')}.py"]
         return [*files, *[f"tests/{folder}" for folder in (path.parent.name, path.parts[0])]]
