@@ -408,7 +408,6 @@ class RowLoop:
           tensors: the inputs.
           results: gives the tensors to write, from the results of a row.
         """
-
         # TensorFlow's loops have no kernels that hand quantized numbers on.
         moved = [tf.bitcast(t, PLAIN[t.dtype]) if t.dtype in PLAIN else t for t in tensors]
         dtypes = [t.dtype for t in tensors]
