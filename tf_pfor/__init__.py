@@ -76,6 +76,7 @@ from tf_pfor.derivatives.products import jvp, linearize, vjp
 from tf_pfor.frontends.coverage import Coverage, coverage
 from tf_pfor.frontends.drop_in import disable_drop_in, drop_in, enable_drop_in
 from tf_pfor.frontends.loops import LoopRecord, LoopReport, OptimizedFunction, optimize
+from tf_pfor.recording.batched import batched, cell
 from tf_pfor.reports.check import CheckReport, check
 from tf_pfor.reports.explain import explain
 from tf_pfor.reports.report import Report
@@ -119,7 +120,9 @@ __all__ = [
     "axis_index",
     "axis_size",
     "batch_jacobian",
+    "batched",
     "cache_info",
+    "cell",
     "check",
     "clear_cache",
     "clipped_gradient_sum",

@@ -38,6 +38,7 @@ BELOW = {
     "tracing": "core",
     "api": "tracing walker",
     "reports": "api",
+    "recording": "api",
     "derivatives": "api",
     "frontends": "derivatives reports",
 }

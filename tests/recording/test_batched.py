@@ -1,0 +1,513 @@
+"""Recursive and data-dependent functions of one example, batched by what they record."""
+
+import functools
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests import comparisons
+from tf_pfor._tf import _eager_ops
+from tf_pfor.recording import examples as _examples
+
+assert_close = functools.partial(comparisons.assert_close, rtol=1e-5, atol=1e-6)  # of float32
+SCHEDULES = ["agenda", "depth"]
+TREES = [((1, 2), (3, (4, 5))), 7, (2, 2), ((((0, 1), 2), 3), 9), (1, 2), (5, (5, 5))]
+
+
+class Model:
+    """A recursion over binary trees whose leaves are numbers of words."""
+
+    def __init__(self, as_unit=lambda f: f):
+        rng = np.random.default_rng(3)
+        self.words = tf.Variable(rng.normal(size=(10, 4)).astype(np.float32))
+        self.weights = tf.Variable(rng.normal(size=(8, 4)).astype(np.float32))
+        self.variables = [self.words, self.weights]
+        self.join = as_unit(self.joined)
+
+    def joined(self, left, right):
+        return tf.tanh(
+            tf.linalg.matvec(self.weights, tf.concat([left, right], 0), transpose_a=True)
+        )
+
+    def vector(self, tree):
+        if isinstance(tree, tuple):
+            return self.join(self.vector(tree[0]), self.vector(tree[1]))
+        return tf.gather(self.words, tree)
+
+    def loss(self, tree):
+        return tf.reduce_sum(self.vector(tree) ** 2)
+
+
+def one_by_one(fn, examples):
+    return tf.stack([fn(e) for e in examples])
+
+
+UNITS = {"ops": lambda f: f, "cell": tf_pfor.cell, "function": tf.function}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("unit", UNITS)
+def test_trees(unit, schedule):
+    model = Model(UNITS[unit])
+    with tf.GradientTape() as tape:
+        expected = one_by_one(model.loss, TREES)
+    gradients = tape.gradient(expected, model.variables)
+    fn = tf_pfor.batched(model.loss, schedule=schedule)
+    for _ in range(2):
+        with tf.GradientTape() as tape:
+            found = fn(TREES)
+        assert_close(found, expected)
+        for g, e in zip(tape.gradient(found, model.variables), gradients):
+            assert_close(tf.convert_to_tensor(g), tf.convert_to_tensor(e))
+
+
+def test_calls_of_all_examples_run_together():
+    model = Model(tf_pfor.cell)
+    run = _examples.Examples(model.vector, TREES, {}, "depth")
+    run.run()
+    assert run.batches == 1 + 4  # the leaves, and one for each height of a tree
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_numbers_of_examples(n):
+    model = Model(tf_pfor.cell)
+    assert_close(tf_pfor.batched(model.loss)(TREES[:n]), one_by_one(model.loss, TREES[:n]))
+
+
+@pytest.mark.parametrize("dtype", [tf.float64, tf.float16, tf.complex64, tf.int32])
+def test_dtypes(dtype):
+    x = [tf.cast(tf.constant([1, 2, 3]) + i, dtype) for i in range(4)]
+
+    def fn(a):
+        return tf.reduce_sum(a * a) + a[1]
+
+    assert_close(tf_pfor.batched(fn)(x), one_by_one(fn, x))
+
+
+def test_a_loop_that_stops_by_value():
+    def steps(x):
+        count = 0
+        while tf.norm(x) > 1.0:
+            x = x * 0.7 - 0.01
+            count += 1
+        return x, count
+
+    rows = [tf.constant([k, 1.0, -k]) for k in (0.1, 5.0, 2.0, 9.0)]
+    found, counts = tf_pfor.batched(steps)(rows)
+    expected = [steps(r) for r in rows]
+    assert_close(found, tf.stack([e[0] for e in expected]))
+    assert counts.numpy().tolist() == [e[1] for e in expected]
+
+
+def test_gradients_through_a_loop_that_stops_by_value():
+    scale = tf.Variable(0.8)
+
+    def fn(x):
+        while float(tf.reduce_sum(x)) > 1.0:
+            x = x * scale
+        return tf.reduce_sum(x)
+
+    rows = [tf.constant([3.0, k]) for k in (0.1, 5.0, 2.0)]
+    with tf.GradientTape() as tape:
+        expected = one_by_one(fn, rows)
+    wanted = tape.gradient(expected, scale)
+    with tf.GradientTape() as tape:
+        found = tf_pfor.batched(fn)(rows)
+    assert_close(found, expected)
+    assert_close(tape.gradient(found, scale), wanted)
+
+
+def test_gradients_by_tensors_outside():
+    scale, shift = tf.constant(2.0), tf.constant([1.0, 2.0])
+
+    def fn(k):
+        y = shift
+        for _ in range(k):
+            y = y * tf.exp(-scale) + shift
+        return y
+
+    def derivative(run):
+        with tf.GradientTape() as tape:
+            tape.watch([scale, shift])
+            y = run()
+        return y, tape.gradient(y, [scale, shift])
+
+    found = derivative(lambda: tf_pfor.batched(fn)([0, 3, 1]))
+    expected = derivative(lambda: one_by_one(fn, [0, 3, 1]))
+    tf.nest.map_structure(assert_close, found, expected)
+
+
+def test_values_that_are_asked_for():
+    def fn(x):
+        y = x * 2.0
+        shown = f"{y[0]:.1f}"
+        return y[int(y[1])], np.asarray(y).sum(), len(y), shown == f"{2 * x.numpy()[0]:.1f}"
+
+    rows = [tf.constant([1.0, 0.5, 3.0]), tf.constant([4.0, 0.0, 6.0])]
+    picked, total, length, is_right = tf_pfor.batched(fn)(rows)
+    assert picked.numpy().tolist() == [1.0, 8.0]
+    assert total.numpy().tolist() == [9.0, 20.0]
+    assert length.numpy().tolist() == [3, 3]
+    assert is_right.numpy().all()
+
+
+def test_ops_whose_shapes_depend_on_values():
+    def fn(x):
+        kept = tf.boolean_mask(x, x > 0.0)
+        parts = tf.split(x, 2)
+        return kept, tf.stack([tf.reduce_max(p) for p in parts]), tf.unique(tf.cast(x, tf.int32))[0]
+
+    rows = [tf.constant([1.0, -1.0, 3.0, 3.0]), tf.constant([-4.0, 5.0, -6.0, -7.0])]
+    kept, largest, values = tf_pfor.batched(fn)(rows)
+    assert kept.to_list() == [[1.0, 3.0, 3.0], [5.0]]
+    assert largest.numpy().tolist() == [[1.0, 3.0], [5.0, -6.0]]
+    assert values.to_list() == [[1, -1, 3], [-4, 5, -6, -7]]
+
+
+def test_gradients_of_ops_whose_shapes_depend_on_values():
+    w = tf.Variable([1.0, 2.0, 3.0])
+
+    def fn(x):
+        return tf.reduce_sum(tf.boolean_mask(x * w, x > 0.0) ** 2)
+
+    rows = [tf.constant([1.0, -1.0, 3.0]), tf.constant([-4.0, 5.0, -6.0])]
+    with tf.GradientTape() as tape:
+        found = tf_pfor.batched(fn)(rows)
+    assert_close(tape.gradient(found, w), 2 * w * [1.0, 25.0, 9.0])
+
+
+def test_slices_by_numbers_of_the_example():
+    def fn(k):
+        x = tf.range(6.0) * 2.0
+        return tf.reduce_sum(x[:k]) + x[k], x[k : k + 2]
+
+    sums, parts = tf_pfor.batched(fn)([1, 3, 2])
+    expected = [fn(k) for k in (1, 3, 2)]
+    assert_close(sums, tf.stack([e[0] for e in expected]))
+    assert_close(parts, tf.stack([e[1] for e in expected]))
+
+
+def test_results_of_different_sizes_are_ragged():
+    def fn(k):
+        return {"row": tf.sqrt(tf.range(float(k))), "none": None}
+
+    found = tf_pfor.batched(fn)([2, 0, 3])
+    assert found["none"] is None
+    expected = tf.constant([[0.0, 1.0, 0.0], [0.0] * 3, [0.0, 1.0, 2**0.5]])
+    assert_close(found["row"].to_tensor(), expected)
+    assert found["row"].row_lengths().numpy().tolist() == [2, 0, 3]
+
+
+def test_layers():
+    layers = [tf.keras.layers.Dense(4, "relu"), tf.keras.layers.LayerNormalization()]
+    cell = tf.keras.layers.LSTMCell(3)
+    x = [tf.random.stateless_normal([k, 1, 4], [k, 1]) for k in (1, 3, 2)]
+    for layer in (*layers, cell):
+        layer.build([None, 4])
+
+    def fn(steps):
+        state = [tf.zeros([1, 3]), tf.zeros([1, 3])]
+        for step in tf.unstack(steps):
+            for layer in layers:
+                step = layer(step)
+            y, state = cell(step, state)
+        return y[0]
+
+    variables = [v for layer in (*layers, cell) for v in layer.trainable_variables]
+    with tf.GradientTape() as tape:
+        expected = one_by_one(fn, x)
+    wanted = tape.gradient(expected, variables)
+    with tf.GradientTape() as tape:
+        found = tf_pfor.batched(fn)(x)
+    assert_close(found, expected)
+    tf.nest.map_structure(assert_close, tape.gradient(found, variables), wanted)
+
+
+def test_cells_of_layers_nests_and_options():
+    dense = tf.keras.layers.Dense(2, use_bias=False)
+    dense.build([None, 2])
+    layer = tf_pfor.cell(dense)
+
+    @tf_pfor.cell
+    def step(state, x, *, times):
+        return {"h": state["h"] * times + x, "c": (state["c"], x)}
+
+    def fn(k):
+        state = {"h": tf.zeros([1, 2]), "c": (tf.zeros([1, 2]), tf.zeros([1, 2]))}
+        for i in range(k):
+            state = step({"h": state["h"], "c": state["c"][1]}, layer(state["h"] + 1.0), times=i)
+        return state
+
+    found, expected = tf_pfor.batched(fn)([1, 4, 2]), [fn(k) for k in (1, 4, 2)]
+    stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *expected)
+    tf.nest.map_structure(assert_close, found, stacked)
+
+
+def test_draws_differ_between_calls_and_examples():
+    @tf_pfor.cell
+    def noisy(x):
+        return x + tf.random.normal([3])
+
+    def fn(x):
+        return noisy(x), noisy(x), tf.random.normal([3]), tf.nn.dropout(x, 0.5)
+
+    found = tf_pfor.batched(fn)([tf.ones([3]), tf.ones([3])])
+    drawn = np.concatenate([f.numpy().ravel() for f in found[:3]])
+    assert len(set(drawn.tolist())) == drawn.size
+    assert set(found[3].numpy().ravel().tolist()) <= {0.0, 2.0}
+
+
+def test_strings_and_tables():
+    table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(["a", "b"], [1, 2]), default_value=0
+    )
+
+    def fn(words):
+        return sum(table.lookup(tf.strings.lower(w)) for w in words)
+
+    assert tf_pfor.batched(fn)([["A", "b"], ["B"], ["c", "b", "a"]]).numpy().tolist() == [3, 2, 3]
+
+
+def test_in_a_function():
+    model = Model(tf_pfor.cell)
+    batch = tf_pfor.batched(model.loss)
+
+    @tf.function
+    def step(scale):
+        with tf.GradientTape() as tape:
+            y = batch(TREES) * scale
+        return y, tape.gradient(y, model.weights)
+
+    y, gradient = step(tf.constant(2.0))
+    with tf.GradientTape() as tape:
+        expected = one_by_one(model.loss, TREES) * 2.0
+    assert_close(y, expected)
+    assert_close(gradient, tape.gradient(expected, model.weights))
+
+
+def test_variables_that_change_between_calls():
+    v = tf.Variable(1.0)
+    fn = tf_pfor.batched(lambda k: v * float(k))
+    assert fn([1, 2]).numpy().tolist() == [1.0, 2.0]
+    v.assign(3.0)
+    assert fn([1, 2]).numpy().tolist() == [3.0, 6.0]
+
+
+def test_training_lowers_the_loss():
+    model = Model(tf_pfor.cell)
+    batch = tf_pfor.batched(model.loss)
+    optimizer = tf.keras.optimizers.SGD(0.05)
+    losses = []
+    for _ in range(5):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(batch(TREES))
+        optimizer.apply_gradients(zip(tape.gradient(loss, model.variables), model.variables))
+        losses.append(float(loss))
+    assert losses == sorted(losses, reverse=True)
+
+
+# ---------------------------------------------------------------------------
+# What is refused
+# ---------------------------------------------------------------------------
+
+
+def test_writes_are_refused():
+    v = tf.Variable([1.0])
+    written = tf_pfor.cell(lambda x: v.assign_add(x))
+    for fn in (lambda x: v.assign(x), written):
+        with pytest.raises(tf_pfor.NotVectorizableError, match="writes a variable"):
+            tf_pfor.batched(fn)([tf.constant([2.0])])
+    assert v.numpy().tolist() == [1.0]
+
+
+def test_a_tape_inside_is_refused():
+    w = tf.Variable(2.0)
+
+    def fn(x):
+        with tf.GradientTape() as tape:
+            y = x * w
+        return tape.gradient(y, w)
+
+    with pytest.raises(tf_pfor.NotVectorizableError, match="tape around the call"):
+        tf_pfor.batched(fn)([1.0, 2.0])
+    assert tf_pfor.batched(tf_pfor.cell(fn))(
+        [tf.constant(1.0), tf.constant(2.0)]
+    ).numpy().tolist() == [
+        1.0,
+        2.0,
+    ]
+
+
+def test_custom_gradients_need_a_cell():
+    @tf.custom_gradient
+    def clipped(x):
+        return x, lambda dy: tf.clip_by_value(dy, -0.1, 0.1)
+
+    x = [tf.constant(1.0), tf.constant(2.0)]
+    with pytest.raises(tf_pfor.NotVectorizableError, match="tf_pfor.cell"):
+        tf_pfor.batched(lambda a: clipped(a * 1.0))(x)
+    w = tf.Variable(3.0)
+    in_cell = tf_pfor.cell(lambda a: clipped(a * w))
+    with tf.GradientTape() as tape:
+        y = tf_pfor.batched(in_cell)(x)
+    assert_close(tape.gradient(y, w), tf.constant(0.1 * 3.0))
+
+
+@pytest.mark.parametrize(
+    ("examples", "error", "message"),
+    [
+        (3, tf_pfor.ArgumentTypeError, "examples must be a sequence, found int"),
+        ([], tf_pfor.ArgumentError, "at least one example"),
+    ],
+)
+def test_wrong_examples(examples, error, message):
+    with pytest.raises(error, match=message):
+        tf_pfor.batched(lambda x: x)(examples)
+
+
+def test_wrong_arguments():
+    with pytest.raises(tf_pfor.ArgumentTypeError, match="fn must be a function"):
+        tf_pfor.batched(3)
+    with pytest.raises(tf_pfor.ArgumentTypeError, match="fn must be a function"):
+        tf_pfor.cell(3)
+    with pytest.raises(tf_pfor.ArgumentError, match="schedule must be one of"):
+        tf_pfor.batched(tf.sin, schedule="width")
+    with pytest.raises(tf_pfor.ArgumentError, match="inside of batched"):
+        tf_pfor.batched(lambda x: tf_pfor.batched(tf.sin)([x]))([1.0])
+
+
+def test_results_that_do_not_fit():
+    with pytest.raises(tf_pfor.ArgumentError, match="same structure.*example 1"):
+        tf_pfor.batched(lambda k: (k,) if k else k)([0, 1])
+    with pytest.raises(tf_pfor.ArgumentError, match="same dtype"):
+        tf_pfor.batched(lambda k: k if k else 1.5)([0, 1])
+    with pytest.raises(tf_pfor.ArgumentError, match="same rank"):
+        tf_pfor.batched(lambda k: tf.zeros([2] * k))([0, 1])
+
+
+def test_an_error_names_the_example_and_leaves_nothing_behind():
+    assert _eager_ops.is_idle()
+    threads = threading.active_count()
+
+    def fn(k):
+        if tf.constant(float(k)) * 2.0 > 3.0:
+            raise KeyError("mine")
+        return tf.constant(1.0)
+
+    with pytest.raises(KeyError, match="mine") as found:
+        tf_pfor.batched(fn)([0, 1, 2, 3])
+    assert "example 2" in str(getattr(found.value, "__notes__", "example 2"))
+
+    def failing(k):
+        y = tf.constant(float(k))
+        while y < 2.0:
+            y = tf.debugging.check_numerics(y / float(k), "bad")
+        return y
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf_pfor.batched(failing)([3, 0, 2, 1, 0])
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf_pfor.batched(lambda a: tf.debugging.check_numerics(a * np.inf, "bad"))([tf.ones([])] * 2)
+    assert _eager_ops.is_idle()
+    assert threading.active_count() <= threads
+
+
+def test_threads_do_not_see_each_other():
+    model, results, errors = Model(tf_pfor.cell), {}, []
+    expected = one_by_one(model.loss, TREES)
+
+    def work(i):
+        try:
+            for _ in range(3):
+                results[i] = tf_pfor.batched(model.loss)(TREES) if i % 2 else model.loss(TREES[0])
+                assert type(results[i]) is type(expected)
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors
+    assert_close(results[1], expected)
+    assert_close(results[2], expected[0])
+
+
+def test_nothing_stays_alive():
+    class Example:
+        pass
+
+    def fn(example):
+        return tf.reduce_sum(example.x) * 2.0
+
+    batch = tf_pfor.batched(fn)
+    example = Example()
+    example.x = tf.random.normal([3])
+    alive = weakref.ref(example)
+    batch([example])
+    del example
+    gc.collect()
+    assert alive() is None
+    kinds = batch.__closure__
+    sizes = [len(c.cell_contents) for c in kinds if isinstance(c.cell_contents, dict)]
+    for _ in range(3):
+        other = Example()
+        other.x = tf.random.normal([3])
+        batch([other])
+    assert sizes == [len(c.cell_contents) for c in kinds if isinstance(c.cell_contents, dict)]
+
+
+# ---------------------------------------------------------------------------
+# Random programs
+# ---------------------------------------------------------------------------
+
+
+def random_tree(rng, size):
+    if size == 1:
+        return int(rng.integers(10))
+    left = int(rng.integers(1, size))
+    return rng.choice(4), random_tree(rng, left), random_tree(rng, size - left)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_recursions(seed):
+    rng = np.random.default_rng(seed)
+    words = tf.Variable(rng.normal(size=(10, 3)).astype(np.float32))
+    matrix = tf.Variable(rng.normal(size=(3, 3)).astype(np.float32))
+    joins = [
+        lambda a, b: tf.tanh(tf.linalg.matvec(matrix, a) + b),
+        lambda a, b: a * tf.sigmoid(b),
+        lambda a, b: tf.where(a > b, a, 0.5 * b),
+        lambda a, b: tf.nn.softmax(tf.stack([a, b]), 0)[0] - tf.reduce_mean(b),
+    ]
+    if seed % 3 == 1:
+        joins = [tf_pfor.cell(f) for f in joins]
+    if seed % 3 == 2:
+        joins[0], joins[3] = tf.function(joins[0]), tf_pfor.cell(joins[3])
+
+    def fold(tree):
+        if isinstance(tree, int):
+            return tf.gather(words, tree)
+        which, left, right = tree
+        left, right = fold(left), fold(right)
+        if seed % 4 == 3 and which == 2 and tf.reduce_sum(left) > 0.0:
+            return right
+        return joins[which](left, right)
+
+    trees = [random_tree(rng, int(rng.integers(1, 9))) for _ in range(7)]
+    with tf.GradientTape() as tape:
+        expected = one_by_one(fold, trees)
+    wanted = tape.gradient(expected, [words, matrix], unconnected_gradients="zero")
+    fn = tf_pfor.batched(fold, schedule=SCHEDULES[seed % 2])
+    with tf.GradientTape() as tape:
+        found = fn(trees)
+    assert_close(found, expected)
+    given = tape.gradient(found, [words, matrix], unconnected_gradients="zero")
+    for g, w in zip(given, wanted):
+        assert_close(tf.convert_to_tensor(g), tf.convert_to_tensor(w))

@@ -1,0 +1,168 @@
+"""Eager ops of a thread, caught where TensorFlow's Python hands them to its runtime.
+
+All generated wrappers of ops end in one symbol, calls of functions in another. Both are replaced
+while a thread catches; for other threads the replacements only pass on what they get.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Generator, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import context as _context
+from tensorflow.python.eager import execute as _execute
+from tensorflow.python.eager import record as _record
+from tensorflow.python.eager import tape as _tape
+from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete
+from tensorflow.python.eager.polymorphic_function import polymorphic_function as _polymorphic
+from tensorflow.python.framework import op_def_library, op_def_registry
+from tensorflow.python.types.core import Value as Value
+
+PASSED = object()
+"""A catcher's answer where TensorFlow shall run the op."""
+
+
+class Catcher(Protocol):
+    """An object that sees the eager ops of a thread before they run."""
+
+    def op(self, op_type: str, given: tuple[Any, ...]) -> Any:
+        """The results of an op, or PASSED; ``given``: its inputs, then names and attributes."""
+
+    def function(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The results of a ``tf.function`` or of a concrete function, or PASSED."""
+
+    def custom_gradient(self, name: str, outputs: Sequence[Any]) -> None:
+        """Hears that tensors have a gradient that the user has defined."""
+
+    def accessed(self, variable: tf.Variable) -> None:
+        """Hears that a variable is read."""
+
+    def runs(self, name: str, inputs: Sequence[Any]) -> None:
+        """Hears what is run by its name."""
+
+
+_LOCAL = threading.local()
+_LOCK = threading.Lock()
+_users = 0
+_FAST = pywrap_tfe.TFE_Py_FastPathExecute
+_SLOW = _execute.execute
+_RECORD = _record.record_operation
+_ACCESSED = _tape.variable_accessed
+_CALL = _polymorphic.Function.__call__
+_CALL_CONCRETE = _concrete.ConcreteFunction.__call__
+
+
+def catcher() -> Catcher | None:
+    """The catcher of this thread."""
+    return getattr(_LOCAL, "catcher", None)
+
+
+@contextlib.contextmanager
+def caught(by: Catcher | None) -> Generator[None]:
+    """``by`` sees the eager ops of this thread in the block; None: TensorFlow runs all of them."""
+    global _users
+    before = catcher()
+    with _LOCK:
+        _users += 1
+        if _users == 1:
+            _replace(_fast, _slow, _recorded, _accessed, _called, _called_concrete)
+    _LOCAL.catcher = by
+    try:
+        yield
+    finally:
+        _LOCAL.catcher = before
+        with _LOCK:
+            _users -= 1
+            if not _users:
+                _replace(_FAST, _SLOW, _RECORD, _ACCESSED, _CALL, _CALL_CONCRETE)
+
+
+def is_idle() -> bool:
+    """Whether all symbols are TensorFlow's: no thread catches ops."""
+    return pywrap_tfe.TFE_Py_FastPathExecute is _FAST and (
+        (_execute.execute, _record.record_operation, _tape.variable_accessed)
+        == (_SLOW, _RECORD, _ACCESSED)
+        and _polymorphic.Function.__call__ is _CALL
+        and _concrete.ConcreteFunction.__call__ is _CALL_CONCRETE
+    )
+
+
+def run(op_type: str, given: tuple[Any, ...]) -> list[tf.Tensor]:
+    """The results of an op, eagerly or in the current graph.
+
+    Args:
+      op_type: its type.
+      given: its inputs, then names and values of its attributes, as its wrapper passes them.
+    """
+    if tf.executing_eagerly():
+        made = _FAST(_context.context(), op_type, None, *given)
+    else:
+        inputs = [a.name for a in op_def_registry.get(op_type).input_arg]
+        attrs = given[len(inputs) :]
+        named = dict(zip(inputs, given)) | dict(zip(attrs[::2], attrs[1::2]))
+        made = op_def_library.apply_op(op_type, **named)
+    if isinstance(made, tf.Operation) or made is None:
+        return []
+    return list(made) if isinstance(made, (list, tuple)) else [made]
+
+
+def watch(variable: tf.Variable) -> None:
+    """Tells the tapes of this thread that a variable is read."""
+    _ACCESSED(variable)
+
+
+def _replace(
+    fast: Any, slow: Any, record: Any, accessed: Any, call: Any, call_concrete: Any
+) -> None:
+    pywrap_tfe.TFE_Py_FastPathExecute = fast
+    _execute.execute = slow
+    _record.record_operation = record
+    _tape.variable_accessed = accessed
+    _polymorphic.Function.__call__ = call
+    _concrete.ConcreteFunction.__call__ = call_concrete
+
+
+def _fast(context: Any, op_type: str, name: str | None, *given: Any) -> Any:
+    if (by := catcher()) is not None:
+        found = by.op(op_type, given)
+        if found is not PASSED:
+            return found
+    return _FAST(context, op_type, name, *given)
+
+
+def _slow(op_name: Any, num_outputs: int, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    if (by := catcher()) is not None:
+        by.runs(tf.compat.as_str(op_name), inputs)
+    return _SLOW(op_name, num_outputs, inputs, *args, **kwargs)
+
+
+def _recorded(name: str, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+    if (by := catcher()) is not None:
+        by.custom_gradient(name, outputs)
+    return _RECORD(name, outputs, *args, **kwargs)
+
+
+def _accessed(variable: Any) -> Any:
+    if (by := catcher()) is not None:
+        by.accessed(variable)
+    return _ACCESSED(variable)
+
+
+def _called(self: Any, *args: Any, **kwargs: Any) -> Any:
+    if (by := catcher()) is not None:
+        found = by.function(self, args, kwargs)
+        if found is not PASSED:
+            return found
+    return _CALL(self, *args, **kwargs)
+
+
+def _called_concrete(self: Any, *args: Any, **kwargs: Any) -> Any:
+    if (by := catcher()) is not None:
+        found = by.function(self, args, kwargs)
+        if found is not PASSED:
+            return found
+    return _CALL_CONCRETE(self, *args, **kwargs)

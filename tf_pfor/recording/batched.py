@@ -1,0 +1,146 @@
+"""``batched`` and ``cell``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_pfor._tf import _eager_ops
+from tf_pfor.core import nests
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.recording.examples import Examples
+from tf_pfor.recording.nodes import Recorded, joined
+from tf_pfor.recording.recorder import Recorder
+from tf_pfor.recording.schedule import Schedule, values
+
+_SCHEDULES = ("agenda", "depth")
+
+
+def batched(fn: Callable[[Any], Any], *, schedule: Schedule = "agenda") -> Callable[..., Any]:
+    """Makes a function of one example, written as plain Python, one of a list of examples.
+
+    The function may recurse over a tree, or loop as often as its example asks for. Examples need
+    not have the same structure. The function runs once for each example, but its TensorFlow ops are
+    recorded and not run. Then equal ops of all examples run as one op with as many rows, if none of
+    them depends on another. This is dynamic batching (Neubig, Goldberg and Dyer, 2017; Looks,
+    Herreshoff, Hutchins and Norvig, 2017).
+
+    A function may ask for a value: ``numpy()``, ``bool``, ``float``, an ``if`` on a tensor. Its
+    example waits there until all others wait or are done. Then what was recorded runs.
+
+    Gradients: put a ``tf.GradientTape`` around the call. Calls of a ``tf_pfor.cell`` or of a
+    ``tf.function`` are recorded as one op each, which takes less time than their ops.
+
+    Example::
+
+        cell = tf_pfor.cell(lambda left, right: tf.tanh(left + 2.0 * right))
+
+        def fold(tree):
+            return cell(*map(fold, tree)) if isinstance(tree, tuple) else tf.constant(tree)
+
+        tf_pfor.batched(fold)([(1.0, 2.0), ((0.5, 1.0), 2.0), 3.0])
+
+    Args:
+      fn: a function of one example, which may be any Python object.
+      schedule: "agenda" runs the kind of op with the least average depth first, and then all calls
+        of it that may run. "depth" runs equal ops of the same depth together: it takes less time
+        to plan, and more and smaller batches where structures differ.
+
+    Returns:
+      A function of a sequence of examples. It returns the nest that ``fn`` returns, with tensors
+      [n, ...]; results whose sizes differ between examples are RaggedTensors.
+
+    Raises:
+      ArgumentTypeError: ``fn`` is no function, or the examples are no sequence.
+      ArgumentError: ``schedule`` is not known, or results differ in structure or dtype.
+      UnsupportedStateError: ``fn`` writes a variable.
+    """
+    if not callable(fn):
+        raise ArgumentTypeError(f"fn must be a function of one example, found {fn!r}.")
+    if schedule not in _SCHEDULES:
+        raise ArgumentError(f"schedule must be one of {_SCHEDULES}, found {schedule!r}.")
+    kinds: dict[Any, Any] = {}
+
+    @functools.wraps(fn, updated=())
+    def of_examples(examples: Sequence[Any]) -> Any:
+        if _eager_ops.catcher() is not None:
+            raise ArgumentError(
+                "batched() is called inside of batched(). Call the function of one example there."
+            )
+        if isinstance(examples, tf.Tensor):
+            examples = tf.unstack(examples)
+        if not hasattr(examples, "__len__") or not hasattr(examples, "__getitem__"):
+            raise ArgumentTypeError(
+                f"examples must be a sequence, found {type(examples).__name__}."
+            )
+        if not len(examples):
+            raise ArgumentError("examples must have at least one example, found none.")
+        return _stacked(Examples(fn, examples, kinds, schedule).run())
+
+    return of_examples
+
+
+def cell(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a function whose calls ``batched`` records as one op each.
+
+    The function is traced once for each combination of shapes and dtypes, and vectorized over the
+    calls that run together. A call costs less to record than the ops in it, so make cells of what
+    a recursion calls at each node. Outside of ``batched`` the function runs as it is.
+
+    Example::
+
+        tf_pfor.cell(lambda h, x: tf.tanh(h + x))(1.0, 2.0)
+
+    Args:
+      fn: a function of nests of tensors and Python values, which returns a nest of tensors. A
+        Keras layer is one, too.
+
+    Raises:
+      ArgumentTypeError: ``fn`` is no function.
+    """
+    if not callable(fn):
+        raise ArgumentTypeError(f"fn must be a function, found {fn!r}.")
+
+    @functools.wraps(fn, updated=())
+    def called(*args: Any, **kwargs: Any) -> Any:
+        recorder = _eager_ops.catcher()
+        if not isinstance(recorder, Recorder):
+            return fn(*args, **kwargs)
+        return recorder.unit(called, getattr(fn, "__name__", type(fn).__name__), fn, args, kwargs)
+
+    return called
+
+
+def _stacked(results: list[Any]) -> Any:
+    """One nest with the results of all examples."""
+    structures = [nests.from_user(r) for r in results]
+    first = structures[0]
+    for i, other in enumerate(structures[1:], 1):
+        try:
+            tf.nest.assert_same_structure(first, other, expand_composites=True)
+        except (TypeError, ValueError) as why:
+            raise ArgumentError(
+                f"fn must return the same structure for all examples, found {results[0]!r} for "
+                f"example 0 and {results[i]!r} for example {i}."
+            ) from why
+    columns = zip(*map(nests.flatten, structures))
+    return nests.to_user(nests.pack(nests.skeleton(first), [_column(list(c)) for c in columns]))
+
+
+def _column(items: list[Any]) -> Any:
+    """[n, ...] of one result of all examples."""
+    if all(x is None for x in items):
+        return None
+    items = [x if isinstance(x, Recorded) else tf.convert_to_tensor(x) for x in items]
+    if len({x.dtype for x in items}) > 1:
+        found = sorted({x.dtype.name for x in items})
+        raise ArgumentError(f"fn must return the same dtype for all examples, found {found}.")
+    if len({tuple(x.shape) for x in items}) == 1:
+        return joined(items)
+    if len({x.shape.rank for x in items}) > 1:
+        found = sorted({x.shape.rank for x in items})
+        raise ArgumentError(f"fn must return the same rank for all examples, found ranks {found}.")
+    return tf.ragged.stack(values(items))

@@ -1,0 +1,106 @@
+"""Runs a function for one example after the other, each up to where it asks for a value."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tf_pfor._tf import _eager_ops
+from tf_pfor.recording.recorder import Recorder
+from tf_pfor.recording.schedule import Schedule, execute
+
+
+class _Stopped(BaseException):
+    """Ends an example after another one has failed."""
+
+
+class Examples:
+    """The calls of a function for all examples, which share what they record.
+
+    Examples run in threads, one at a time. A thread that waits for a value leaves the other
+    examples to the next thread. Without such a wait, one thread runs all examples. When all wait or
+    are done, the thread of the caller runs what was recorded: a tape there sees it.
+    """
+
+    def __init__(
+        self, fn: Callable[[Any], Any], examples: Sequence[Any], kinds: Any, schedule: Schedule
+    ) -> None:
+        self.recorder = Recorder(kinds, self._wait)
+        self.results: list[Any] = [None] * len(examples)
+        self.batches = 0
+        self._fn = fn
+        self._examples = examples
+        self._following = 0
+        self._schedule: Schedule = schedule
+        self._failed: BaseException | None = None
+        self._turn = threading.local()  # what the thread of an example waits for
+        self._back = threading.Semaphore(0)  # what the thread of the caller waits for
+        self._waiting: list[threading.Semaphore] = []
+
+    def run(self) -> list[Any]:
+        """The results of all examples: nests of recorded values that have run."""
+        try:
+            while self._following < len(self._examples) and not self._failed:
+                self._start()
+            while self._waiting and not self._failed:
+                self._execute()
+                waiting, self._waiting = self._waiting, []
+                for one in waiting:
+                    self._go_on(one)
+            if not self._failed:
+                self._execute()
+        except BaseException as error:
+            self._failed = error
+        for one in self._waiting:  # they end with _Stopped
+            self._go_on(one)
+        if self._failed:
+            raise self._failed
+        return self.results
+
+    def _go_on(self, one: threading.Semaphore) -> None:
+        one.release()
+        self._back.acquire()
+
+    def _execute(self) -> None:
+        nodes, self.recorder.nodes = self.recorder.nodes, []
+        for variable in self.recorder.variables.values():
+            _eager_ops.watch(variable)
+        self.batches += execute(nodes, self._schedule)
+
+    def _start(self) -> None:
+        """Runs examples in a thread until one of them waits, or all are done."""
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=lambda: context.run(self._work), daemon=True)
+        thread.start()
+        self._back.acquire()
+
+    def _work(self) -> None:
+        self._turn.semaphore, i = threading.Semaphore(0), 0
+        try:
+            with _eager_ops.caught(self.recorder):
+                while self._following < len(self._examples) and not self._failed:
+                    i, self._following = self._following, self._following + 1
+                    self.results[i] = self._fn(self._examples[i])
+        except _Stopped:
+            pass
+        except BaseException as error:
+            note: Any = getattr(error, "add_note", None)
+            if note is not None:  # from Python 3.11 on
+                note(f"This is example {i} of batched().")
+            self._failed = self._failed or error
+        finally:
+            self._back.release()
+
+    def _wait(self) -> None:
+        """Waits until what was recorded has run."""
+        semaphore = getattr(self._turn, "semaphore", None)
+        if semaphore is None:  # the caller's thread, after the examples
+            return self._execute()
+        self._waiting.append(semaphore)
+        self._back.release()
+        semaphore.acquire()
+        if self._failed:
+            raise _Stopped
+        return None

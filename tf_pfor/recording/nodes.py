@@ -1,0 +1,294 @@
+"""Recorded calls, their kinds, and their results as the recorded function sees them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor._tf import _eager_ops
+from tf_pfor.api.vmap import vmap
+from tf_pfor.core.errors import NotVectorizableError
+
+
+class Kind:
+    """Calls that can run as one: the same function, with inputs of the same shapes and dtypes.
+
+    Attributes:
+      name: the type of an op, or the name of a function.
+      run: the function of one call: its inputs to the list of its results.
+      results: the specs of the results; None where only a run shows them.
+      forms: dtypes and sizes of the results.
+      pack: makes what the caller gets from the list of results.
+      inputs: the specs of the inputs.
+      may_share: whether equal calls give equal results.
+    """
+
+    __slots__ = ("_stacked", "forms", "inputs", "may_share", "name", "pack", "results", "run")
+
+    def __init__(
+        self,
+        name: str,
+        run: Callable[..., list[tf.Tensor]],
+        inputs: Sequence[tf.TensorSpec],
+        results: Sequence[tf.TensorSpec] | None,
+        pack: Callable[[list[Any]], Any],
+        *,
+        may_share: bool,
+    ) -> None:
+        self.name = name
+        self.run = run
+        self.inputs = inputs
+        self.results = results
+        self.forms = None if results is None else [(s.dtype, tuple(s.shape)) for s in results]
+        self.pack = pack
+        self.may_share = may_share
+        self._stacked: dict[tuple[bool, ...], Any] = {}
+
+    def of_rows(self, tensors: Sequence[tf.Tensor], stacked: Sequence[bool]) -> list[tf.Tensor]:
+        """The results [k, ...] of k calls.
+
+        Args:
+          tensors: the inputs, [k, ...] where they are stacked.
+          stacked: true for the inputs that differ between the calls.
+        """
+        pattern = tuple(stacked)
+        if pattern not in self._stacked:
+            axes = tuple(0 if s else None for s in pattern)
+            specs = [
+                tf.TensorSpec([None, *spec.shape] if s else spec.shape, spec.dtype)
+                for spec, s in zip(self.inputs, pattern)
+            ]
+            rows = vmap(self.run, axes)
+            self._stacked[pattern] = tf.function(rows, input_signature=specs, autograph=False)
+        return list(self._stacked[pattern](*tensors))
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Node:
+    """One call that was recorded.
+
+    Attributes:
+      kind: the function that is called.
+      inputs: its inputs: recorded values and tensors.
+      depth: the longest way from an input of the program.
+      ran: the calls that it ran with, None before that.
+      row: its number among them.
+      wait: runs all that was recorded.
+      waiting: the number of inputs that have not run yet, while calls are scheduled.
+      readers: the calls that wait for this one, while calls are scheduled.
+    """
+
+    kind: Kind
+    inputs: list[Any]
+    depth: int
+    wait: Callable[[], None]
+    ran: Ran | None = None
+    row: int = 0
+    waiting: int = 0
+    readers: list[Node] = dataclasses.field(default_factory=list)
+
+    def value(self, index: int) -> tf.Tensor:
+        """A result of this call."""
+        if self.ran is None:
+            self.wait()
+        assert self.ran is not None
+        made = self.ran.results[index]
+        return made if self.ran.is_single else made[self.row]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Ran:
+    """Calls of one kind that ran together.
+
+    Attributes:
+      results: [k, ...] each, or the results of the only call.
+      count: the number of calls.
+      is_single: whether the results have no axis of calls.
+    """
+
+    results: list[tf.Tensor]
+    count: int
+    is_single: bool
+
+
+class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBaseClass]
+    """A result of an op that has not run yet, or that ran with the ops of other examples.
+
+    Attributes:
+      node: the op.
+      index: the number of the result among the results of the op.
+      form: dtype and sizes, by which calls are compared.
+    """
+
+    def __init__(self, node: Node, index: int, spec: tf.TensorSpec, form: Any) -> None:
+        self.node = node
+        self.index = index
+        self.form = form
+        self._its_shape = spec.shape
+        self._its_dtype = spec.dtype
+
+    @property
+    def dtype(self) -> tf.DType:
+        """The dtype."""
+        return self._its_dtype
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """The static shape."""
+        return self._its_shape
+
+    @property
+    def ndim(self) -> int | None:
+        """The number of axes."""
+        return self._its_shape.rank
+
+    @property
+    def device(self) -> str:
+        """No device is known before the op runs."""
+        return ""
+
+    @property
+    def name(self) -> str:
+        """The type of the op, or the name of the function."""
+        return self.node.kind.name
+
+    @property
+    def op(self) -> NoReturn:
+        """Recorded values are in no graph."""
+        raise AttributeError(
+            f"{self!r} has no op in a graph. A function that is traced inside of batched() cannot "
+            "capture recorded values: pass them as arguments."
+        )
+
+    @property
+    def graph(self) -> NoReturn:
+        """Recorded values are in no graph."""
+        raise AttributeError(f"{self!r} is in no graph.")
+
+    def get_shape(self) -> tf.TensorShape:
+        """The static shape."""
+        return self._its_shape
+
+    def set_shape(self, shape: Any) -> None:
+        """Merges what the caller knows into the static shape."""
+        self._its_shape = self._its_shape.merge_with(shape)
+
+    def _shape_as_list(self) -> list[int | None]:
+        return self._its_shape.as_list()
+
+    def _rank(self) -> int | None:
+        return self._its_shape.rank
+
+    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Recorded:
+        if dtype is not None and not tf.as_dtype(dtype).is_compatible_with(self._its_dtype):
+            raise ValueError(
+                f"Tensor conversion requested dtype {tf.as_dtype(dtype).name} for a tensor with "
+                f"dtype {self._its_dtype.name}: {self!r}"
+            )
+        return self
+
+    @property
+    def _id(self) -> NoReturn:
+        raise NotVectorizableError(
+            "a GradientTape inside of batched() cannot follow what is recorded there. Put the tape "
+            "around the call of batched(), or the tape and what it follows into a tf_pfor.cell."
+        )
+
+    # -----------------------------------------------------------------------
+    # Values: each waits until what was recorded has run
+    # -----------------------------------------------------------------------
+
+    def numpy(self) -> Any:
+        """The value: what was recorded for all examples so far runs now."""
+        return self.node.value(self.index).numpy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self.numpy(), dtype)
+
+    def __bool__(self) -> bool:
+        return bool(self.numpy())
+
+    def __int__(self) -> int:
+        return int(self.numpy())
+
+    def __float__(self) -> float:
+        return float(self.numpy())
+
+    def __complex__(self) -> complex:
+        return complex(self.numpy())
+
+    def __index__(self) -> int:
+        return self.numpy().__index__()
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self.numpy(), digits)
+
+    def __len__(self) -> int:
+        if not self._its_shape.rank:
+            raise TypeError("Scalar tensor has no `len()`")
+        return int(self._its_shape[0] or 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._its_shape.rank:
+            raise TypeError("Cannot iterate over a scalar tensor.")
+        return (self[i] for i in range(len(self)))
+
+    def __str__(self) -> str:
+        return str(self.node.value(self.index))
+
+    def __format__(self, spec: str) -> str:
+        return format(self.node.value(self.index), spec)
+
+    def __repr__(self) -> str:
+        return (
+            f"<tf_pfor recorded {self.name}: shape={self._its_shape}, dtype={self._its_dtype.name}>"
+        )
+
+    def __reduce__(self) -> Any:
+        return tf.constant, (self.numpy(),)
+
+    def __copy__(self) -> Recorded:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Recorded:
+        return self
+
+
+def joined(items: Sequence[Any]) -> tf.Tensor:
+    """[k, ...] of k values: recorded ones that have run, and tensors."""
+    sources: dict[Any, list[int]] = {}
+    for place, item in enumerate(items):
+        source = (item.node.ran, item.index) if isinstance(item, Recorded) else None
+        sources.setdefault(source, []).append(place)
+    pieces: list[tf.Tensor] = []
+    order: list[int] = []
+    for source, places in sources.items():
+        pieces.append(_piece(source, [items[p] for p in places]))
+        order += places
+    whole = pieces[0] if len(pieces) == 1 else tf.concat(pieces, 0)
+    if order == list(range(len(order))):
+        return whole
+    back = [0] * len(order)
+    for at, place in enumerate(order):
+        back[place] = at
+    return tf.gather(whole, back)
+
+
+def _piece(source: Any, items: list[Any]) -> tf.Tensor:
+    """Items of one source, in their order."""
+    if source is None:
+        return tf.stack(items)
+    ran, index = source
+    made = ran.results[index]
+    if ran.is_single:
+        whole = made[tf.newaxis]
+        return whole if len(items) == 1 else tf.repeat(whole, len(items), 0)
+    rows = [item.node.row for item in items]
+    first, count = rows[0], len(rows)
+    if rows == list(range(first, first + count)):
+        return made if count == ran.count else made[first : first + count]
+    return tf.gather(made, rows)
