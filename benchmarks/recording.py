@@ -8,6 +8,7 @@ call, divided by the seconds of the eager calls: lower is better.
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import time
 from collections.abc import Callable
@@ -67,6 +68,12 @@ class TreeLSTM:
         """A number for a tree."""
         return tf.reduce_sum(self.state(of)[1])
 
+    def gradient(self, losses: Callable[[], tf.Tensor]) -> Any:
+        """The gradient of the sum of losses."""
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(losses())
+        return tape.gradient(total, self.variables)
+
 
 def seconds(call: Callable[[], Any], rounds: int) -> float:
     """CPU seconds of the fastest of some calls, after a warm-up."""
@@ -89,21 +96,13 @@ def main() -> None:
     trees = [tree(LEAVES, rng) for _ in range(given.trees)]
     model = TreeLSTM(tf_pfor.cell)
     print(f"| Tree-LSTM, {given.trees} trees | of eager | seconds |\n|---|---:|---:|")
-    for name, with_gradients in (("forward", False), ("with gradients", True)):
-
-        def run(fn: Callable[[], Any], is_taped: bool = with_gradients) -> Any:
-            if not is_taped:
-                return fn()
-            with tf.GradientTape() as tape:
-                y = tf.reduce_sum(fn())
-            return tape.gradient(y, model.variables)
-
-        few = trees[: min(EAGER, len(trees))]
-        of_eager = seconds(lambda: run(lambda: tf.stack([model.loss(t) for t in few])), 1)
+    few = trees[: min(EAGER, len(trees))]
+    for name, run in (("forward", lambda fn: fn()), ("with gradients", model.gradient)):
+        of_eager = seconds(functools.partial(run, lambda: tf.stack([*map(model.loss, few)])), 1)
         of_eager *= len(trees) / len(few)
         for schedule in ("agenda", "depth"):
-            batch = tf_pfor.batched(model.loss, schedule=schedule)
-            ours = seconds(lambda: run(lambda: batch(trees)), given.rounds)
+            batch = functools.partial(tf_pfor.batched(model.loss, schedule=schedule), trees)
+            ours = seconds(functools.partial(run, batch), given.rounds)
             print(f"| {name}, {schedule} | {ours / of_eager:.3f} | {ours:.2f} |", flush=True)
 
 

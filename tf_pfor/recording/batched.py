@@ -34,14 +34,13 @@ def batched(fn: Callable[[Any], Any], *, schedule: Schedule = "agenda") -> Calla
     Gradients: put a ``tf.GradientTape`` around the call. Calls of a ``tf_pfor.cell`` or of a
     ``tf.function`` are recorded as one op each, which takes less time than their ops.
 
-    Example::
-
-        cell = tf_pfor.cell(lambda left, right: tf.tanh(left + 2.0 * right))
-
-        def fold(tree):
-            return cell(*map(fold, tree)) if isinstance(tree, tuple) else tf.constant(tree)
-
-        tf_pfor.batched(fold)([(1.0, 2.0), ((0.5, 1.0), 2.0), 3.0])
+    Example:
+      >>> import tensorflow as tf, tf_pfor
+      >>> join = tf_pfor.cell(lambda left, right: left + 2.0 * right)
+      >>> def fold(tree):
+      ...     return join(*map(fold, tree)) if isinstance(tree, tuple) else tf.constant(tree)
+      >>> tf_pfor.batched(fold)([(1.0, 2.0), ((0.5, 1.0), 2.0), 3.0]).numpy().tolist()
+      [5.0, 6.5, 3.0]
 
     Args:
       fn: a function of one example, which may be any Python object.
@@ -90,9 +89,16 @@ def cell(fn: Callable[..., Any]) -> Callable[..., Any]:
     calls that run together. A call costs less to record than the ops in it, so make cells of what
     a recursion calls at each node. Outside of ``batched`` the function runs as it is.
 
-    Example::
-
-        tf_pfor.cell(lambda h, x: tf.tanh(h + x))(1.0, 2.0)
+    Example:
+      >>> import tensorflow as tf, tf_pfor
+      >>> step = tf_pfor.cell(lambda h, x: h + x)
+      >>> def total(numbers):
+      ...     h = tf.constant(0.0)
+      ...     for x in numbers:
+      ...         h = step(h, tf.constant(x))
+      ...     return h
+      >>> tf_pfor.batched(total)([[1.0, 2.0], [3.0]]).numpy().tolist()
+      [3.0, 3.0]
 
     Args:
       fn: a function of nests of tensors and Python values, which returns a nest of tensors. A
