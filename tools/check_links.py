@@ -8,6 +8,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+TEXT = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 BUILT = ROOT / "docs" / "_build"
@@ -21,7 +22,10 @@ def pages() -> list[pathlib.Path]:
 
 def anchors(text: str) -> set[str]:
     """The anchors of a page's headings, as GitHub and MyST make them."""
-    headings = [LINK.sub("", h) for h in HEADING.findall(CODE_BLOCK.sub("", text))]
+    headings = [
+        re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", h)
+        for h in HEADING.findall(CODE_BLOCK.sub("", text))
+    ]
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
