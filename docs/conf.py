@@ -7,6 +7,7 @@ and to other pages are the same in the repository and on the site.
 import os
 import pathlib
 import re
+from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -59,3 +60,16 @@ intersphinx_mapping = (
     if os.environ.get("DOCS_LINKS")
     else {}
 )
+
+
+def _escaped(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Escapes the stars of shapes, [*batch, k], and the bars of norms, |b|, outside of code."""
+    for i, line in enumerate(lines):
+        parts = re.split(r"(``.+?``|^ *>>>.*)", line)
+        parts[::2] = [re.sub(r"(?<![\\*])\*(?=\w)|(?<!\\)\|", r"\\\g<0>", p) for p in parts[::2]]
+        lines[i] = "".join(parts)
+
+
+def setup(app: Any) -> None:
+    """Connects the hook, behind napoleon's."""
+    app.connect("autodoc-process-docstring", _escaped, priority=900)

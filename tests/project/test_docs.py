@@ -16,8 +16,10 @@ from tf_pfor.core.registry import REGISTRY
 from tf_pfor.frontends import command_line
 from tools import check_links, coverage
 
-PAGES = [p for p in check_links.pages() if "```python" in p.read_text()]
-BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```(python|console|\{code-cell\} ipython3)\n(.*?)^```", re.MULTILINE | re.DOTALL
+)
+PAGES = [p for p in check_links.pages() if BLOCK.search(p.read_text())]
 FILE = re.compile(r"# (\w+\.py)\n")
 COMMAND = "$ python -m tf_pfor "
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS

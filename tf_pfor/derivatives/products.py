@@ -111,7 +111,7 @@ def jvp(fn: Fn, primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: boo
 def linearize(fn: Fn, *primals: Any, has_aux: bool = False) -> Any:
     """The value of a function and its derivative there, a linear function, as ``jax.linearize``.
 
-        ``fn`` runs once. The tensors that its derivative needs are kept. For one vector ``jvp`` is
+    ``fn`` runs once. The tensors that its derivative needs are kept. For one vector ``jvp`` is
     faster.
 
     Args:
