@@ -115,7 +115,8 @@ def linearize(fn: Fn, *primals: Any, has_aux: bool = False) -> Any:
     faster.
 
     Args:
-      fn: as for ``jvp``.
+      fn: a function of real tensors or nests of them; returns a nest of real or complex tensors.
+        Nones in these nests are left where they are.
       *primals: its arguments.
       has_aux: ``fn`` returns (outputs, aux).
 
