@@ -68,8 +68,8 @@ def pfor(
         (it computes all rows).
       memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
         memory.
-      out_shapes: the form of results whose shape differs per row: "ragged" (a RaggedTensor),
-        "dense" (an error at run time if they differ) or "padded" (zeros behind shorter rows).
+      out_shapes: the form of results whose shape may differ per row. "ragged" is a RaggedTensor.
+        "dense" is a tensor; other shapes are an error at run time. "padded" adds zeros.
       progress: whether to show how many iterations are done; needs ``parallel_iterations``.
 
     Returns:
@@ -251,8 +251,8 @@ def vectorized_map(
         ops are refused.
       while_strategy: "auto", "compact" (a while loop computes the rows that still go on), or "mask"
         (it computes all rows).
-      out_shapes: the form of results whose shape differs per row: "ragged" (a RaggedTensor),
-        "dense" (an error at run time if they differ) or "padded" (zeros behind shorter rows).
+      out_shapes: the form of results whose shape may differ per row. "ragged" is a RaggedTensor.
+        "dense" is a tensor; other shapes are an error at run time. "padded" adds zeros.
       progress: whether to show how many iterations are done; needs ``chunk_size``.
 
     Returns:

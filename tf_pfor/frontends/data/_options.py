@@ -35,8 +35,8 @@ class RowOptions(TypedDict, total=False):
       chunk_size: elements of a batch to run at once.
       memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
         memory.
-      out_shapes: the form of results whose shape differs per row: "ragged" (a RaggedTensor),
-        "dense" (an error at run time if they differ) or "padded" (zeros behind shorter rows).
+      out_shapes: the form of results whose shape may differ per row. "ragged" is a RaggedTensor.
+        "dense" is a tensor; other shapes are an error at run time. "padded" adds zeros.
       padded_shapes: as in ``Dataset.padded_batch``: the shapes of padded results, in the nest that
         ``fn`` returns. None in a shape stands for the largest size in the batch.
       padding_values: as in ``Dataset.padded_batch``; zeros and empty strings if None.
