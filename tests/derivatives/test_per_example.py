@@ -1,16 +1,20 @@
 """Per-example gradients: what is refused, odd clip norms, dataclasses."""
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.autograph.impl import api
+from tensorflow.python.autograph.pyct import parser
 
 import tf_pfor
 from tests.comparisons import assert_close
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
 X = tf.constant([1.0, -4.0])
+PACKAGE = os.path.dirname(tf_pfor.__file__)
 
 
 def clipped(*args, **kwargs):
@@ -180,3 +184,27 @@ def test_embeddings_of_own_many_ids(chunk):
         expected = [a + b for a, b in zip(expected, one)]
     total, _ = clipped(loss, [table, w], ids, clip_norm=0.5, chunk_size=chunk)
     assert_close(total, expected, rtol=1e-4, atol=1e-5)
+
+
+@of_forms
+def test_no_code_of_the_package_is_converted(form, monkeypatch):
+    """AutoGraph took two seconds for the checks of gradients, and warned of lambdas."""
+    converted, parse = [], parser.parse_entity
+
+    def noted(entity, future_features):
+        converted.append(entity.__code__.co_filename)
+        return parse(entity, future_features)
+
+    monkeypatch.setattr(api, "_TRANSPILER", api.PyToTF())  # nothing is converted already
+    monkeypatch.setattr(parser, "parse_entity", noted)
+    w = tf.Variable(2.0)
+
+    def loss(x):
+        return w * x if x > 0.0 else 2.0 * w * x
+
+    found = form(loss, w, X)
+    expected = {"per_example_gradients": [1.0, -8.0], "gradient_norms": [1.0, 8.0], "clipped": 0.0}
+    first = found[0] if isinstance(found, tuple) else found
+    np.testing.assert_allclose(first, expected[form.__name__])
+    assert __file__ in converted
+    assert {f for f in converted if f.startswith(PACKAGE)} == set()

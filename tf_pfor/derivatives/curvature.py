@@ -190,6 +190,7 @@ def _kernel(
 ) -> tf.Tensor:
     converted = autographed(fn)
 
+    @_no_autograph
     def twice(p: Any, x: Any) -> Any:
         y = converted(p, x)
         return y, y
@@ -208,6 +209,7 @@ def _kernel(
 
     right = matrices(second, tf.shape(y2)[0] if y2.shape[0] is None else y2.shape[0])
 
+    @_no_autograph
     def row(x: Any) -> tf.Tensor:
         jacobians, _ = rows(params, x)
         left = matrices(jacobians)

@@ -198,6 +198,7 @@ def _gradients(
     one = _example_gradients(loss_fn, variables, has_aux)
     _check_batch(batch)
 
+    @_no_autograph  # else the checks of gradients are converted, too, which takes seconds
     def plain(*example: Any) -> Any:
         grads, loss, aux = one(*example)
         return [_parts(g) if sparse else _dense(g) for g in grads], loss, aux
@@ -266,6 +267,7 @@ def _norms(
     one = _example_gradients(loss_fn, variables, has_aux)
     _check_batch(batch)
 
+    @_no_autograph
     def norm(*example: Any) -> Any:
         grads, _, aux = one(*example)
         found = _norm([_squares(_flat(_factored(g))) for g in grads])
