@@ -6,11 +6,10 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.autograph.impl import api
-from tensorflow.python.autograph.pyct import parser
 
 import tf_pfor
 from tests.comparisons import assert_close
+from tf_pfor._tf import _functions
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
 X = tf.constant([1.0, -4.0])
@@ -189,14 +188,14 @@ def test_embeddings_of_own_many_ids(chunk):
 @of_forms
 def test_no_code_of_the_package_is_converted(form, monkeypatch):
     """AutoGraph took two seconds for the checks of gradients, and warned of lambdas."""
-    converted, parse = [], parser.parse_entity
+    autograph, converted = _functions._ag_api, []
 
-    def noted(entity, future_features):
-        converted.append(entity.__code__.co_filename)
-        return parse(entity, future_features)
+    class Noted(type(autograph._TRANSPILER)):  # a new one, which has converted nothing yet
+        def transform(self, function, context):
+            converted.append(function.__code__.co_filename)
+            return super().transform(function, context)
 
-    monkeypatch.setattr(api, "_TRANSPILER", api.PyToTF())  # nothing is converted already
-    monkeypatch.setattr(parser, "parse_entity", noted)
+    monkeypatch.setattr(autograph, "_TRANSPILER", Noted())
     w = tf.Variable(2.0)
 
     def loss(x):

@@ -1,6 +1,6 @@
 """Outcomes of small programs of one row in tf_pfor, ``tf.vectorized_map``, JAX and torch.func.
 
-    python -m benchmarks.outcomes [--tool jax] [--only dropout]
+    python -m tools.outcomes [--tool jax] [--only dropout]
 
 Each program is written as the tool's users write it for one row, and mapped over rows. The outcome
 is "right" if the result, and the state afterwards, equal the results of a Python loop in the same
@@ -334,7 +334,7 @@ def _measured(tool: str, names: list[str]) -> dict[str, str]:
     """The outcomes in a process of its own, and again in another one behind a crash."""
     found: dict[str, str] = {}
     while rest := [n for n in names if n not in found]:
-        command = [sys.executable, "-m", "benchmarks.outcomes", "--child", "--tool", tool]
+        command = [sys.executable, "-m", "tools.outcomes", "--child", "--tool", tool]
         only = [word for name in rest for word in ("--only", name)]
         done = subprocess.run([*command, *only], capture_output=True, text=True)
         lines = [line for line in done.stdout.splitlines() if line.startswith('["outcome"')]
