@@ -7,12 +7,14 @@
 #   make test-oldest  a smoke test on the oldest TensorFlow that we support
 #   make bench        the benchmarks
 #   make lint         ruff (lint, format), plain English (tools/prose.py) and pyright
-#   make docs         generates docs/coverage.md and checks the links of all pages
+#   make docs         the coverage page, a check of all links, and the site: docs/_build/html
+#   make release-check  builds wheel and sdist, and tries them in clean environments
 
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+DOCS := $(VENV)/.installed-docs
 OLDEST_VENV := .venv-oldest
 OLDEST := $(OLDEST_VENV)/.installed
 PIP := -m pip install --quiet --disable-pip-version-check
@@ -25,7 +27,7 @@ SHARD ?=
 PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --maxfail 25
 SMOKE := tests/project/test_smoke.py tests/core/test_graphs.py
 
-.PHONY: bench demo docs help install lint test test-all test-oldest
+.PHONY: bench demo docs help install lint release-check test test-all test-oldest
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -65,6 +67,16 @@ lint: $(INSTALLED)
 	$(RUN) -m tools.prose
 	$(VENV)/bin/pyright
 
-docs: $(INSTALLED)
+$(DOCS): $(INSTALLED)
+	@$(RUN) $(PIP) --editable ".[docs]"
+	@touch $@
+
+# Warnings are errors. Tutorials run, and are kept in docs/_build until they change.
+docs: $(DOCS)
 	$(RUN) -m tools.coverage
 	$(RUN) -m tools.check_links
+	$(RUN) -m sphinx -q -W --keep-going -b html -c docs -d docs/_build/doctrees . docs/_build/html
+	@echo "The site is docs/_build/html/docs/index.html."
+
+release-check: $(INSTALLED)
+	$(RUN) -m tools.release_check

@@ -360,7 +360,7 @@ def line(name: str, choose: str) -> list[str]:
     )
     return [
         name, str(pipeline.batch), f"{by_loop:,.0f}", f"{by_batch:,.0f}",
-        f"{by_batch / by_loop:.2f}", f"{work:.1f}", f"{less:.1f}", f"{work / less:.2f}",
+        f"{by_loop / by_batch:.2f}", f"{work:.1f}", f"{less:.1f}", f"{less / work:.2f}",
         f"{difference:.0e}", ", ".join(types) or "-",
     ]  # fmt: skip
 
@@ -374,8 +374,8 @@ def main() -> None:
     chosen, choose = given.names, "auto" if given.auto else "vectorized"
     rows = [line(name, choose) for name in PIPELINES if not chosen or name in chosen]
     head = [
-        "pipeline", "batch", "map.batch, 1/s", "tf_pfor, 1/s", "ratio",
-        "map.batch, CPU us", "tf_pfor, CPU us", "ratio", "difference", "looped",
+        "pipeline", "batch", "map.batch, 1/s", "tf_pfor, 1/s", "time ratio",
+        "map.batch, CPU us", "tf_pfor, CPU us", "CPU ratio", "difference", "looped",
     ]  # fmt: skip
     print(timing.table(rows, head))
     if not chosen and not given.auto:

@@ -75,7 +75,7 @@ def main() -> None:
         rows.append([
             fn.__name__.replace("_", " "), f"{timing.milliseconds(times, 'loop'):.1f}",
             f"{timing.milliseconds(times, 'optimized'):.2f}",
-            f"{timing.ratio(times, 'loop', 'optimized'):.0f}", f"{difference:.0e}",
+            f"{timing.ratio(times, 'optimized', 'loop'):.3f}", f"{difference:.0e}",
         ])  # fmt: skip
     print(timing.table(rows, ["function", "loop, ms", "optimized, ms", "ratio", "difference"]))
     timing.save("optimized_loops", rows)

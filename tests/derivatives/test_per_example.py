@@ -1,6 +1,7 @@
 """Per-example gradients: what is refused, odd clip norms, dataclasses."""
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -8,9 +9,11 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.comparisons import assert_close
+from tf_pfor._tf import _functions
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 
 X = tf.constant([1.0, -4.0])
+PACKAGE = os.path.dirname(tf_pfor.__file__)
 
 
 def clipped(*args, **kwargs):
@@ -180,3 +183,27 @@ def test_embeddings_of_own_many_ids(chunk):
         expected = [a + b for a, b in zip(expected, one)]
     total, _ = clipped(loss, [table, w], ids, clip_norm=0.5, chunk_size=chunk)
     assert_close(total, expected, rtol=1e-4, atol=1e-5)
+
+
+@of_forms
+def test_no_code_of_the_package_is_converted(form, monkeypatch):
+    """AutoGraph took two seconds for the checks of gradients, and warned of lambdas."""
+    autograph, converted = _functions._ag_api, []
+
+    class Noted(type(autograph._TRANSPILER)):  # a new one, which has converted nothing yet
+        def transform(self, function, context):
+            converted.append(function.__code__.co_filename)
+            return super().transform(function, context)
+
+    monkeypatch.setattr(autograph, "_TRANSPILER", Noted())
+    w = tf.Variable(2.0)
+
+    def loss(x):
+        return w * x if x > 0.0 else 2.0 * w * x
+
+    found = form(loss, w, X)
+    expected = {"per_example_gradients": [1.0, -8.0], "gradient_norms": [1.0, 8.0], "clipped": 0.0}
+    first = found[0] if isinstance(found, tuple) else found
+    np.testing.assert_allclose(first, expected[form.__name__])
+    assert __file__ in converted
+    assert {f for f in converted if f.startswith(PACKAGE)} == set()

@@ -16,8 +16,11 @@ from tf_pfor.core.registry import REGISTRY
 from tf_pfor.frontends import command_line
 from tools import check_links, coverage
 
-PAGES = [p for p in check_links.pages() if "```python" in p.read_text()]
-BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```(python|console|\{code-cell\} ipython3)\n(.*?)^```", re.MULTILINE | re.DOTALL
+)
+PAGES = [p for p in check_links.pages() if BLOCK.search(p.read_text())]
+TOCTREE = re.compile(r"^```\{toctree\}\n(?::[^\n]*\n)+\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (\w+\.py)\n")
 COMMAND = "$ python -m tf_pfor "
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
@@ -94,6 +97,15 @@ def test_readme_shows_an_example_first():
 
 def test_links():
     assert not check_links.broken_links()
+
+
+def test_each_page_is_in_the_contents():
+    """Sphinx warns of a page that no contents name; the decisions are named by a pattern."""
+    docs = check_links.ROOT / "docs"
+    pages = {p.relative_to(docs).with_suffix("").as_posix() for p in docs.rglob("*.md")}
+    found = {p for p in pages if not re.match(r"_build/|index|decisions/0", p)}
+    blocks = TOCTREE.findall((docs / "index.md").read_text())
+    assert {name for block in blocks for name in block.split() if name[0] != "/"} == found
 
 
 def test_coverage_page_is_current():

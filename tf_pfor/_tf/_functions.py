@@ -49,7 +49,8 @@ def autographed(function: Any) -> Any:
         with _ag_ctx.ControlStatusCtx(status=_ag_ctx.Status.ENABLED, options=options):
             return converted(*args, **kwargs)
 
-    return call
+    # Converted code that calls it would convert ``handled``, and find the source of ``function``.
+    return _ag_api.autograph_artifact(call)
 
 
 def as_called_here(function: Any) -> Any:

@@ -60,13 +60,17 @@ def pfor(
         takes as many as fit into ``memory_budget``, by the sizes of the tensors that a block needs.
       warn: whether to warn of ops that run in a sequential loop.
       axis_name: the name of this loop for collectives (``psum`` ...) in ``loop_fn``.
-      fallback: as for ``vmap``: "loop", "error", or a set of op types that may run in a sequential
+      fallback: "loop", "error", or a set of op types that may run in a sequential
         loop. None follows ``fallback_to_while_loop``.
-      randomness: as for ``vmap``: "different", "same" or "error".
-      while_strategy: as for ``vmap``: "auto", "compact" or "mask".
-      memory_budget: bytes for "auto", as for ``vmap``.
-      out_shapes: as for ``vmap``: "ragged", "dense" or "padded".
-      progress: as for ``vmap``; needs ``parallel_iterations``.
+      randomness: "different", "same" or "error": each row draws, all rows share one draw, or such
+        ops are refused.
+      while_strategy: "auto", "compact" (a while loop computes the rows that still go on), or "mask"
+        (it computes all rows).
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
+      out_shapes: the form of results whose shape may differ per row. "ragged" is a RaggedTensor.
+        "dense" is a tensor; other shapes are an error at run time. "padded" adds zeros.
+      progress: whether to show how many iterations are done; needs ``parallel_iterations``.
 
     Returns:
       The nest that ``loop_fn`` returns. Each tensor has shape [iters] + its shape in ``loop_fn``;
@@ -119,7 +123,8 @@ def for_loop(
     """Runs ``loop_fn(i)`` one iteration after the other: the reference for ``pfor``.
 
     Args:
-      loop_fn: as for ``pfor``.
+      loop_fn: takes an int32 scalar, the iteration number; returns a nest of tensors, None or
+        operations.
       loop_fn_dtypes: the dtypes of the results of ``loop_fn``, in the same nest; None where
         ``loop_fn`` returns None or an operation.
       iters: the number of iterations: an int, or a scalar integer tensor.
@@ -236,15 +241,19 @@ def vectorized_map(
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
       warn: whether to warn of such ops.
       axis_name: the name of the mapped axis for collectives (``psum`` ...) in ``fn``.
-      chunk_size: as for ``vmap``: the number of rows to run at once, None for all, or "auto" for as
+      chunk_size: the number of rows to run at once, None for all, or "auto" for as
         many as fit into ``memory_budget``.
-      memory_budget: as for ``vmap``: bytes for ``chunk_size="auto"``.
-      fallback: as for ``vmap``: "loop", "error", or a set of op types that may run in a sequential
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
+      fallback: "loop", "error", or a set of op types that may run in a sequential
         loop. None follows ``fallback_to_while_loop``.
-      randomness: as for ``vmap``: "different", "same" or "error".
-      while_strategy: as for ``vmap``: "auto", "compact" or "mask".
-      out_shapes: as for ``vmap``: "ragged", "dense" or "padded".
-      progress: as for ``vmap``; needs ``chunk_size``.
+      randomness: "different", "same" or "error": each row draws, all rows share one draw, or such
+        ops are refused.
+      while_strategy: "auto", "compact" (a while loop computes the rows that still go on), or "mask"
+        (it computes all rows).
+      out_shapes: the form of results whose shape may differ per row. "ragged" is a RaggedTensor.
+        "dense" is a tensor; other shapes are an error at run time. "padded" adds zeros.
+      progress: whether to show how many iterations are done; needs ``chunk_size``.
 
     Returns:
       The nest that ``fn`` returns. Each tensor has shape [n] + its shape in ``fn``; it is a

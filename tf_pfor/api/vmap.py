@@ -384,10 +384,9 @@ def _is_switch(leaf: Any, is_keyword: bool) -> bool:
 def _check_dense(leaf: Any, name: str) -> None:
     if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
         raise ArgumentTypeError(
-            f"{name} is a {type(leaf).__name__}, which is not supported yet as a mapped argument "
-            "(RaggedTensors of one ragged dimension are, along axis 0). Convert it to a dense "
-            "tensor first (.to_tensor() or tf.sparse.to_dense()), or set its "
-            "entry of in_axes to None if all examples share it."
+            f"{name} is a {type(leaf).__name__}, which is mapped as a positional argument only. "
+            "Pass it by position (its entry of in_axes may be None if all examples share it), or "
+            "convert it to a dense tensor first (.to_tensor() or tf.sparse.to_dense())."
         )
 
 

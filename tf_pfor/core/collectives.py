@@ -67,7 +67,7 @@ def pmean(x: Any, axis_name: Names = None) -> Any:
 
     Args:
       x: a nest of numeric tensors, inside a function that is mapped.
-      axis_name: as for ``psum``.
+      axis_name: the name of the mapped axis, or several names. None is the innermost map.
 
     Returns:
       The nest of ``x``, of the same shapes and dtypes; of integers it is float32, as in JAX.
@@ -88,7 +88,7 @@ def pmax(x: Any, axis_name: Names = None) -> Any:
 
     Args:
       x: a nest of real tensors, inside a function that is mapped.
-      axis_name: as for ``psum``.
+      axis_name: the name of the mapped axis, or several names. None is the innermost map.
 
     Returns:
       The nest of ``x``, of the same shapes and dtypes.
@@ -119,7 +119,8 @@ def all_gather(x: Any, axis_name: Names = None, *, axis: int = 0, tiled: bool = 
 
     Args:
       x: a nest of tensors, inside a function that is mapped.
-      axis_name: as for ``psum``; the examples of several axes are in the order of a nest of loops.
+      axis_name: the name of the mapped axis, or several names. None is the innermost map. The
+        examples of several axes are in the order of a nest of loops.
       axis: the axis of the examples in the result; a negative axis counts from the end.
       tiled: whether the tensors are joined along ``axis`` of ``x``, instead of stacked.
 

@@ -45,7 +45,7 @@ def gauss_newton_vector_product(
     Args:
       fn: a function of real tensors or nests; returns a nest of real tensors.
       loss_fn: a function of that nest that returns a real scalar.
-      argnums: as for ``jacrev``.
+      argnums: the positional arguments to differentiate with respect to: an int or several.
       has_aux: ``fn`` returns (outputs, aux), and the result is (product, aux).
 
     Returns:
@@ -85,7 +85,7 @@ def fisher_vector_product(fn: Fn, argnums: Argnums = 0, *, has_aux: bool = False
     Args:
       fn: a function of real tensors or nests; returns the log-likelihoods of all examples, one real
         tensor of n elements.
-      argnums: as for ``jacrev``.
+      argnums: the positional arguments to differentiate with respect to: an int or several.
       has_aux: ``fn`` returns (log-likelihoods, aux), and the result is (product, aux).
 
     Returns:
@@ -157,7 +157,8 @@ def ntk(
       x2: a nest of tensors [m, ...]; None: ``x1``.
       chunk_size: the number of examples of ``x1`` whose jacobian is held at once; None: all;
         "auto": as many as fit.
-      memory_budget: bytes for "auto", as for ``vmap``.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
 
     Returns:
       A tensor [n, m, ..., ...] of the dtype of the outputs: for each pair of examples and of their
@@ -189,6 +190,7 @@ def _kernel(
 ) -> tf.Tensor:
     converted = autographed(fn)
 
+    @_no_autograph
     def twice(p: Any, x: Any) -> Any:
         y = converted(p, x)
         return y, y
@@ -207,6 +209,7 @@ def _kernel(
 
     right = matrices(second, tf.shape(y2)[0] if y2.shape[0] is None else y2.shape[0])
 
+    @_no_autograph
     def row(x: Any) -> tf.Tensor:
         jacobians, _ = rows(params, x)
         left = matrices(jacobians)

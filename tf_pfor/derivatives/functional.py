@@ -62,7 +62,8 @@ def jacrev(
       has_aux: ``fn`` returns (outputs, aux), and so does the result.
       chunk_size: the number of rows of the jacobian to compute at once; None for all, "auto" for as
         many as fit.
-      memory_budget: as for ``vmap``.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
       holomorphic: whether ``fn`` is holomorphic, with complex arguments and outputs. The result is
         the complex derivative. (TensorFlow's gradients and ``tape_jacobian`` give the conjugate.)
       sparse: whether the jacobian by a table that is looked up (an embedding) stays sparse. It is a
@@ -126,13 +127,16 @@ def jacfwd(
     ("double backward"), so every op that has a gradient works.
 
     Args:
-      fn: as for ``jacrev``; outputs may be complex.
-      argnums: as for ``jacrev``.
-      has_aux: as for ``jacrev``.
+      fn: a function of tensors or nests of tensors; returns a nest of tensors. Nones in these nests
+        are left where they are. Outputs may be complex.
+      argnums: the positional arguments to differentiate with respect to: an int or several.
+      has_aux: ``fn`` returns (outputs, aux), and so does the result.
       chunk_size: the number of columns of the jacobian to compute at once; None for all, "auto" for
         as many as fit.
-      memory_budget: as for ``vmap``.
-      holomorphic: as for ``jacrev``.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
+      holomorphic: whether ``fn`` is holomorphic, with complex arguments and outputs. The result is
+        the complex derivative.
 
     Returns:
       As ``jacrev``, with the dtype of the output.
@@ -177,13 +181,16 @@ def hessian(
     The function is ``jacfwd(jacrev(fn))``, forward over reverse. The outputs need not be scalars.
 
     Args:
-      fn: as for ``jacrev``.
-      argnums: as for ``jacrev``.
-      has_aux: as for ``jacrev``.
+      fn: a function of tensors or nests of tensors; returns a nest of tensors. Nones in these nests
+        are left where they are.
+      argnums: the positional arguments to differentiate with respect to: an int or several.
+      has_aux: ``fn`` returns (outputs, aux), and so does the result.
       chunk_size: the number of columns to compute at once; None for all, "auto" for as many as fit.
         Under ``jit_compile`` all rows of the inner jacobian are computed at once.
-      memory_budget: as for ``vmap``.
-      holomorphic: as for ``jacrev``.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
+      holomorphic: whether ``fn`` is holomorphic, with complex arguments and outputs. The result is
+        the complex derivative.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -207,7 +214,7 @@ def hvp(fn: Fn, argnums: Argnums = 0, has_aux: bool = False) -> Fn:
 
     Args:
       fn: returns a real scalar.
-      argnums: as for ``jacrev``.
+      argnums: the positional arguments to differentiate with respect to: an int or several.
       has_aux: ``fn`` returns (scalar, aux), and the result (product, aux).
 
     Returns:
@@ -244,11 +251,12 @@ def hessian_diag(
 
     Args:
       fn: a function of real tensors; returns a nest of real or complex tensors of any shape.
-      argnums: as for ``jacrev``.
-      has_aux: as for ``jacrev``.
+      argnums: the positional arguments to differentiate with respect to: an int or several.
+      has_aux: ``fn`` returns (outputs, aux), and so does the result.
       chunk_size: the number of directions to compute at once; None for all, "auto" for as many as
         fit.
-      memory_budget: as for ``vmap``.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
 
     Returns:
       A function that returns, for each output, the nest of the argument with the tensors
@@ -283,12 +291,15 @@ def laplacian(
     """The sum of the second derivatives, as physics-informed networks need it.
 
     Args:
-      fn: as for ``hessian_diag``.
-      argnums: as for ``jacrev``; the sum is over all elements of all these arguments.
-      has_aux: as for ``jacrev``.
+      fn: a function of tensors or nests of tensors; returns a nest of tensors. Nones in these nests
+        are left where they are.
+      argnums: the positional arguments to differentiate with respect to: an int or several. The sum
+        is over all elements of all these arguments.
+      has_aux: ``fn`` returns (outputs, aux), and so does the result.
       chunk_size: the number of directions to compute at once; None for all, "auto" for as many as
         fit.
-      memory_budget: as for ``vmap``.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
 
     Returns:
       A function that returns the nest of the outputs: sum over k of d2 y / d x_k^2.

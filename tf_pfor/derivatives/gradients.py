@@ -70,10 +70,12 @@ def value_and_grad(
     """The value of a function and its gradient, of one forward and one backward pass.
 
     Args:
-      fn: as for ``grad``.
-      argnums: as for ``grad``.
+      fn: a function of tensors or nests of tensors; returns a real scalar. Nones in the nests are
+        left where they are.
+      argnums: the positional arguments to differentiate with respect to: an int or several. None is
+        argument 0, or no argument where ``variables`` is given.
       has_aux: ``fn`` returns (scalar, aux), and the result is ((scalar, aux), gradient).
-      variables: as for ``grad``.
+      variables: a nest of variables that ``fn`` uses, to differentiate with respect to as well.
 
     Returns:
       A function of the arguments of ``fn`` that returns (value, gradient): a scalar, and the result

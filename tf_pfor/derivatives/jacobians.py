@@ -33,8 +33,10 @@ def jacobian(
       use_pfor: False runs the rows one by one in a loop.
       parallel_iterations: the number of rows of the jacobian to compute at once; None for all,
         "auto" for as many as fit.
-      memory_budget: bytes for "auto", as for ``vmap``.
-      sparse: as for ``jacrev``.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
+      sparse: whether the jacobian by a table that is looked up (an embedding) stays sparse: a
+        ``BatchedIndexedSlices``.
 
     Returns:
       The nest of ``inputs``, with tensors of shape output.shape + input.shape. It has None for an
@@ -80,7 +82,8 @@ def batch_jacobian(
       use_pfor: False runs the rows one by one in a loop.
       parallel_iterations: the number of elements of an output row to differentiate at once; None
         for all, "auto" for as many as fit.
-      memory_budget: bytes for "auto", as for ``vmap``.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
 
     Returns:
       [b] + output.shape[1:] + inp.shape[1:], or None if the output does not depend on ``inp``.
@@ -126,9 +129,12 @@ def tape_jacobian(
       sources: a nest of tensors or variables that the tape watched.
       unconnected_gradients: the result for a source that the target does not depend on: NONE gives
         None, ZERO gives zeros.
-      parallel_iterations: as for ``jacobian``.
-      memory_budget: bytes for "auto", as for ``vmap``.
-      sparse: as for ``jacrev``.
+      parallel_iterations: the number of rows of the jacobian to compute at once; None for all,
+        "auto" for as many as fit.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
+      sparse: whether the jacobian by a table that is looked up (an embedding) stays sparse: a
+        ``BatchedIndexedSlices``.
 
     Returns:
       The nest of ``sources``, with tensors of shape target.shape + source.shape.
@@ -172,7 +178,8 @@ def tape_batch_jacobian(
       unconnected_gradients: as in ``tape_jacobian``.
       parallel_iterations: the number of elements of a target row to differentiate at once; None for
         all, "auto" for as many as fit.
-      memory_budget: bytes for "auto", as for ``vmap``.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
 
     Returns:
       [b] + target.shape[1:] + source.shape[1:]; or None, if the target does not depend on

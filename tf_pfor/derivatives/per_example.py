@@ -159,7 +159,8 @@ def per_example_gradients(
       has_aux: whether ``loss_fn`` returns more than the loss.
       chunk_size: the number of examples to process at once; None for all, "auto" for as many as
         fit.
-      memory_budget: bytes for "auto", as for ``vmap``.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
       sparse: whether the gradient of a table that is looked up (an embedding) stays sparse. It is a
         ``BatchedIndexedSlices`` where fewer rows are looked up than the table has.
 
@@ -197,6 +198,7 @@ def _gradients(
     one = _example_gradients(loss_fn, variables, has_aux)
     _check_batch(batch)
 
+    @_no_autograph  # else the checks of gradients are converted, too, which takes seconds
     def plain(*example: Any) -> Any:
         grads, loss, aux = one(*example)
         return [_parts(g) if sparse else _dense(g) for g in grads], loss, aux
@@ -238,14 +240,16 @@ def gradient_norms(
     """The global norm of each example's gradient, [n]; (norms, aux) with ``has_aux``.
 
     Args:
-      loss_fn: as for ``per_example_gradients``.
-      variables: as for ``per_example_gradients``.
-      *batch: as for ``per_example_gradients``.
-      has_aux: as for ``per_example_gradients``; the loss may be part of aux.
+      loss_fn: ``loss_fn(*example)`` returns the scalar loss of one example, or (loss, aux) with
+        ``has_aux``.
+      variables: a nest of variables or tensors to differentiate with respect to.
+      *batch: the examples: nests of tensors [n, ...].
+      has_aux: whether ``loss_fn`` returns more than the loss. The loss may be part of aux.
       chunk_size: the number of examples to process at once; None for all, "auto" for as many as
         fit. No more than so many gradients are ever held. Gradients of tables that are looked up
         are never dense.
-      memory_budget: bytes for "auto", as for ``vmap``.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
 
     >>> import tensorflow as tf
     >>> import tf_pfor
@@ -263,6 +267,7 @@ def _norms(
     one = _example_gradients(loss_fn, variables, has_aux)
     _check_batch(batch)
 
+    @_no_autograph
     def norm(*example: Any) -> Any:
         grads, _, aux = one(*example)
         found = _norm([_squares(_flat(_factored(g))) for g in grads])
@@ -289,14 +294,18 @@ def clipped_gradient_sum(
     Abadi et al. (2016).
 
     Args:
-      loss_fn: as for ``per_example_gradients``.
-      variables: as for ``per_example_gradients``.
-      *batch: as for ``per_example_gradients``.
+      loss_fn: ``loss_fn(*example)`` returns the scalar loss of one example, or (loss, aux) with
+        ``has_aux``.
+      variables: a nest of variables or tensors to differentiate with respect to.
+      *batch: the examples: nests of tensors [n, ...].
       clip_norm: the largest global norm that one example's gradient keeps: a float or a scalar
         tensor, more than 0.
-      has_aux: as for ``per_example_gradients``.
-      chunk_size: as for ``gradient_norms``.
-      memory_budget: bytes for "auto", as for ``vmap``.
+      has_aux: whether ``loss_fn`` returns more than the loss.
+      chunk_size: the number of examples to process at once; None for all, "auto" for as many as
+        fit. No more than so many gradients are ever held. Gradients of tables that are looked up
+        are never dense.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
 
     Returns:
       (sums, losses), or (sums, losses, aux). The sums are the nest of ``variables`` with tensors of

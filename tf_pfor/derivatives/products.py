@@ -111,11 +111,12 @@ def jvp(fn: Fn, primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: boo
 def linearize(fn: Fn, *primals: Any, has_aux: bool = False) -> Any:
     """The value of a function and its derivative there, a linear function, as ``jax.linearize``.
 
-        ``fn`` runs once. The tensors that its derivative needs are kept. For one vector ``jvp`` is
+    ``fn`` runs once. The tensors that its derivative needs are kept. For one vector ``jvp`` is
     faster.
 
     Args:
-      fn: as for ``jvp``.
+      fn: a function of real tensors or nests of them; returns a nest of real or complex tensors.
+        Nones in these nests are left where they are.
       *primals: its arguments.
       has_aux: ``fn`` returns (outputs, aux).
 

@@ -104,7 +104,7 @@ def batch(
         other, to bound memory. None computes all rows at once.
       verify: the number of rows of made values that are run through both models and compared. A
         dict, with an array for each input of the batch, gives the values.
-      fallback: as for ``vmap``: the ops that may run in a sequential loop; "error" for none.
+      fallback: the ops that may run in a sequential loop; "error" for none.
 
     Returns:
       The ``BatchedModel``, with a report of the outcome of each op.
@@ -172,10 +172,11 @@ def explain(
 
     Args:
       path: the SavedModel.
-      signature: as for ``batch``.
-      shared: as for ``batch``.
-      ragged: as for ``batch``.
-      batch_of_one: as for ``batch``.
+      signature: the name of the signature; None for "serving_default", or for the only signature.
+      shared: the inputs that are the same for all rows.
+      ragged: the inputs whose size differs per row in the dimensions that the signature leaves
+        open.
+      batch_of_one: whether the signature has a batch axis of size 1 already.
       fallback: "loop"; or "error" for a report in which ops that would loop are refused.
 
     Returns:

@@ -116,7 +116,7 @@ def check(
       rtol: the relative tolerance for floats.
       atol: the absolute tolerance for floats. It is multiplied by the largest value where that is
         above 1.
-      fallback_to_while_loop: as for ``pfor``.
+      fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
 
     Returns:
       The ``CheckReport``, which was printed.

@@ -50,8 +50,10 @@ def explain(
         function and a ``tf.function`` with an ``input_signature`` need none: their signature
         describes one example, for an unknown number of rows. A function of named inputs, such as a
         signature, takes a dict of elements.
-      fallback_to_while_loop: as for ``pfor``. Ops that are refused are part of the report.
-      while_strategy: as for ``vmap``.
+      fallback_to_while_loop: whether ops without a converter may run in a sequential loop. Ops that
+        are refused are part of the report.
+      while_strategy: "auto", "compact" (a while loop computes the rows that still go on), or "mask"
+        (it computes all rows).
       axis_name: the name of the mapped axis for collectives (``psum`` ...) in ``fn``.
 
     Returns:

@@ -45,7 +45,7 @@ def vectorize(
         Equal names are equal sizes, and numbers are sizes. None: all are scalars.
       excluded: positions and keywords of arguments that are passed to ``fn`` as they are, and that
         the signature leaves out. Other arguments are passed by position.
-      fallback: as for ``vmap``.
+      fallback: "loop", "error", or a set of op types that may run in a sequential loop.
 
     Returns:
       A function of tensors of shape [loop..., core...], whose loop dimensions broadcast. It returns

@@ -26,9 +26,9 @@ def explain(fn: Callable[..., Any], dataset: Any, *, ragged: bool = True) -> Rep
     A notebook shows the returned report as a table; nothing is printed there.
 
     Args:
-      fn: as for ``map_and_batch``. It is traced, not run.
+      fn: a function of one element, called as ``Dataset.map`` calls it. It is traced, not run.
       dataset: a dataset of single elements; its first few elements are read.
-      ragged: as for ``map_and_batch``.
+      ragged: whether elements may have different shapes where the dataset does not know them.
 
     Returns:
       The ``tf_pfor.Report``, which was printed.

@@ -57,7 +57,7 @@ def find_failure(fn: Callable[..., Any], dataset: Any) -> Failure | None:
     and the line. The search is slow. State that ``fn`` changes is changed by the search.
 
     Args:
-      fn: as for ``map_and_batch``.
+      fn: a function of one element, called as ``Dataset.map`` calls it.
       dataset: a finite dataset of single elements.
 
     Returns:

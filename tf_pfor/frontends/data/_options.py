@@ -27,12 +27,16 @@ class RowOptions(TypedDict, total=False):
     """The options by which a function of one element is vectorized and its results are padded.
 
     Attributes:
-      fallback: as for ``tf_pfor.vmap``: "loop", "error", or op types that may loop.
-      randomness: as for ``tf_pfor.vmap``: "different", "same" or "error".
-      while_strategy: as for ``tf_pfor.vmap``: "auto", "compact" or "mask".
-      chunk_size: as for ``tf_pfor.vmap``: elements of a batch to run at once.
-      memory_budget: as for ``tf_pfor.vmap``: bytes for ``chunk_size="auto"``.
-      out_shapes: as for ``tf_pfor.vmap``: "ragged", "dense" or "padded".
+      fallback: "loop", "error", or op types that may loop.
+      randomness: "different", "same" or "error": each row draws, all rows share one draw, or such
+        ops are refused.
+      while_strategy: "auto", "compact" (a while loop computes the rows that still go on), or "mask"
+        (it computes all rows).
+      chunk_size: elements of a batch to run at once.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
+      out_shapes: the form of results whose shape may differ per row. "ragged" is a RaggedTensor.
+        "dense" is a tensor; other shapes are an error at run time. "padded" adds zeros.
       padded_shapes: as in ``Dataset.padded_batch``: the shapes of padded results, in the nest that
         ``fn`` returns. None in a shape stands for the largest size in the batch.
       padding_values: as in ``Dataset.padded_batch``; zeros and empty strings if None.
@@ -134,7 +138,8 @@ class Options:
       deterministic: as in ``Dataset.map``.
       ragged: whether elements may have different shapes.
       choose: "vectorized", "loop" or "auto".
-      randomness: as for ``vmap``.
+      randomness: "different", "same" or "error": each row draws, all rows share one draw, or such
+        ops are refused.
     """
 
     size: Any

@@ -57,11 +57,15 @@ class Vectorized(keras.layers.Layer):
       masks: the use of a mask. "cut" cuts examples to their valid steps. "pass" passes the mask to
         ``fn``. "auto" passes it if ``fn`` has the argument, and cuts otherwise.
       axis_name: the name of the batch for collectives (``tf_pfor.psum`` ...) in ``fn``.
-      chunk_size: as for ``tf_pfor.vmap``.
-      memory_budget: as for ``tf_pfor.vmap``.
-      fallback: as for ``tf_pfor.vmap``.
-      randomness: as for ``tf_pfor.vmap``; also of ``keras.random.SeedGenerator``.
-      while_strategy: as for ``tf_pfor.vmap``.
+      chunk_size: the number of examples to run at once; None for all, "auto" for as many as fit
+        into ``memory_budget``.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
+      fallback: "loop", "error", or a set of op types that may run in a sequential loop.
+      randomness: "different", "same" or "error": each row draws, all rows share one draw, or such
+        ops are refused. Also of ``keras.random.SeedGenerator``.
+      while_strategy: "auto", "compact" (a while loop computes the rows that still go on), or "mask"
+        (it computes all rows).
       out_shapes: "padded": see above; "dense": rows of different shapes are an error.
       supports_jit: whether Keras may compile models with this layer by XLA. The default is False,
         since XLA refuses shapes that depend on data, and ``compile`` would choose it ("auto").
