@@ -498,9 +498,12 @@ def eager_state() -> tuple[Any, ...] | None:
 _TF_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(ops.__file__))))
 _OWN_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LIBRARY_MARKS = (
-    os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep, "<frozen",
-    "__autograph_generated_file", os.sep + "lib" + os.sep + "python3",
-)  # fmt: skip
+    os.sep + "site-packages" + os.sep,
+    os.sep + "dist-packages" + os.sep,
+    "<frozen",
+    "__autograph_generated_file",
+    os.sep + "lib" + os.sep + "python3",
+)
 
 
 def user_line(op: Operation) -> str:

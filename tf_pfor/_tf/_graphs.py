@@ -416,10 +416,12 @@ def by_device(
       shapes: the shapes of the outputs.
     """
     made = tf.raw_ops.StatelessCase(
-        branch_index=tf.raw_ops.DeviceIndex(device_names=["CPU"]), input=list(inputs),
-        Tout=[t.dtype for t in on_cpu.outputs], branches=[on_cpu, elsewhere],
+        branch_index=tf.raw_ops.DeviceIndex(device_names=["CPU"]),
+        input=list(inputs),
+        Tout=[t.dtype for t in on_cpu.outputs],
+        branches=[on_cpu, elsewhere],
         output_shapes=list(shapes),
-    )  # fmt: skip
+    )
     lower(made[0].op)
     return list(made)
 

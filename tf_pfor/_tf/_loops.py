@@ -27,11 +27,18 @@ class Hooks(NamedTuple):
 
 _HOOKS: contextvars.ContextVar[Hooks | None] = contextvars.ContextVar("tf_pfor_loops", default=None)
 _NAMES = {  # who makes a loop for the user: the function that calls ``tf.while_loop``, or maps
-    "_known_len_tf_for_stmt": "for", "_tf_iterator_for_stmt": "for", "_tf_range_for_stmt": "for",
-    "_tf_ragged_for_stmt": "for", "foldl": "tf.foldl", "foldr": "tf.foldr", "map_fn": "tf.map_fn",
-    "scan": "tf.scan", "while_stmt": "while", "jacobian": "GradientTape.jacobian",
+    "_known_len_tf_for_stmt": "for",
+    "_tf_iterator_for_stmt": "for",
+    "_tf_range_for_stmt": "for",
+    "_tf_ragged_for_stmt": "for",
+    "foldl": "tf.foldl",
+    "foldr": "tf.foldr",
+    "map_fn": "tf.map_fn",
+    "scan": "tf.scan",
+    "while_stmt": "while",
+    "jacobian": "GradientTape.jacobian",
     "batch_jacobian": "GradientTape.batch_jacobian",
-}  # fmt: skip
+}
 
 
 class _Switch:

@@ -19,10 +19,16 @@ from tf_pfor.core.errors import Refused
 
 QUERIES = frozenset(["VarIsInitializedOp", "VariableShape"])
 ASSIGNMENTS = frozenset(["AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"])
-READS = frozenset([
-    "LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2", "ReadVariableOp",
-    "ResourceGather", "ResourceGatherNd",
-])  # fmt: skip
+READS = frozenset(
+    [
+        "LookupTableExportV2",
+        "LookupTableFindV2",
+        "LookupTableSizeV2",
+        "ReadVariableOp",
+        "ResourceGather",
+        "ResourceGatherNd",
+    ]
+)
 HARMLESS = frozenset(["Assert", "CheckNumerics", "CheckNumericsV2", "Empty", "Placeholder"])
 """Stateful by their definition; nothing else notices that they run."""
 
@@ -131,9 +137,10 @@ class Accesses:
             return
         for before, after in itertools.pairwise(writes):
             reads = [
-                a.op for a in accesses if not a.writes and self.is_before([before], a.op)
-                and self.is_before([a.op], after)
-            ]  # fmt: skip
+                a.op
+                for a in accesses
+                if not a.writes and self.is_before([before], a.op) and self.is_before([a.op], after)
+            ]
             others = [a.op for a in accesses if not a.writes and a.op not in reads]
             apart = all(self.is_before([o], before) or self.is_before([after], o) for o in others)
             if apart and self.is_before([before], after):
@@ -166,9 +173,10 @@ class Accesses:
     def version(self, op: tf.Operation, handle: Any) -> frozenset[int]:
         """The writes to a variable that come before an op."""
         return frozenset(
-            self._bit[id(a)] for a in self.of(handle)
+            self._bit[id(a)]
+            for a in self.of(handle)
             if a.writes and a.op is not op and self._before[op] & self._bit[id(a)]
-        )  # fmt: skip
+        )
 
     # Read-modify-writes ---------------------------------------------------
 
@@ -241,10 +249,12 @@ class Accesses:
         used = [x for x in others if self._data[a.op] & self._bit[id(x)]]
         now = self.version(a.op, a.handle)
         same = [
-            x for x in others
-            if not x.writes and not self.is_before([a.op], x.op)
+            x
+            for x in others
+            if not x.writes
+            and not self.is_before([a.op], x.op)
             and self.version(x.op, a.handle) == now
-        ]  # fmt: skip
+        ]
         if why := updates_in_order(a.handle, [x.op for x in self.of(a.handle) if x.writes]):
             raise Refused(why)
         name = "it assigns a value made of the variable's own"
@@ -468,9 +478,8 @@ def _coupled(updates: list[Update], feeds: Any) -> list[tuple[Update, ...]]:
     groups: list[tuple[Update, ...]] = []
     for u in updates:
         group = tuple(
-            v for v in updates
-            if v is u or (id(v) in reach[id(u)] and id(u) in reach[id(v)])
-        )  # fmt: skip
+            v for v in updates if v is u or (id(v) in reach[id(u)] and id(u) in reach[id(v)])
+        )
         if group[0] is u:
             groups.append(group)
     return groups

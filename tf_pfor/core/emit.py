@@ -38,9 +38,12 @@ IN_PLACE = {
 }
 
 PLAIN = {
-    tf.qint8: tf.int8, tf.quint8: tf.uint8, tf.qint16: tf.int16, tf.quint16: tf.uint16,
+    tf.qint8: tf.int8,
+    tf.quint8: tf.uint8,
+    tf.qint16: tf.int16,
+    tf.quint16: tf.uint16,
     tf.qint32: tf.int32,
-}  # fmt: skip
+}
 """Quantized numbers as plain ones: most kernels that only move elements do not take the former."""
 
 _FOLDED = 64  # elements of an input of what is computed here

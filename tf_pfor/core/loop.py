@@ -255,9 +255,16 @@ class Loop:
         items = tuple(s.select(self) if hasattr(s, "select") else s for s in known.items)
         parts = tuple(p and p.select(self) for p in known.parts_for(self.rows))
         return dataclasses.replace(
-            known, ids=ids, is_even=False, made_for=own, terms=terms, opened=opened,
-            sizes=None, items=items, parts=parts,
-        )  # fmt: skip
+            known,
+            ids=ids,
+            is_even=False,
+            made_for=own,
+            terms=terms,
+            opened=opened,
+            sizes=None,
+            items=items,
+            parts=parts,
+        )
 
 
 def _is_handle(dtype: tf.DType) -> bool:

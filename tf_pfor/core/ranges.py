@@ -194,7 +194,8 @@ def _chosen(which: Range, a: Range, b: Range) -> _Pair | None:
 
 _ELEMENTWISE: dict[str, Callable[..., _Pair | None]] = {
     "Abs": lambda a: (
-        np.maximum(np.maximum(a.low, -a.high), 0), np.maximum(np.abs(a.low), np.abs(a.high))
+        np.maximum(np.maximum(a.low, -a.high), 0),
+        np.maximum(np.abs(a.low), np.abs(a.high)),
     ),
     "Add": lambda a, b: (a.low + b.low, a.high + b.high),
     "AddV2": lambda a, b: (a.low + b.low, a.high + b.high),
@@ -221,11 +222,9 @@ _ELEMENTWISE: dict[str, Callable[..., _Pair | None]] = {
     "SelectV2": _chosen,
     "Sub": lambda a, b: (a.low - b.high, a.high - b.low),
     "ZerosLike": lambda a: (np.zeros_like(a.low), np.zeros_like(a.low)),
-}  # fmt: skip
+}
 
-_OVERFLOWING = {
-    "Abs", "Add", "AddV2", "Cast", "FloorDiv", "Mul", "Neg", "Prod", "Sub", "Sum",
-}  # fmt: skip
+_OVERFLOWING = {"Abs", "Add", "AddV2", "Cast", "FloorDiv", "Mul", "Neg", "Prod", "Sub", "Sum"}
 
 # ---------------------------------------------------------------------------
 # Ops that move elements
@@ -362,8 +361,13 @@ def _reduced(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair | Non
 
 
 _REDUCTIONS: dict[str, Any] = {
-    "All": np.min, "Any": np.max, "Max": np.max, "Min": np.min, "Prod": np.prod, "Sum": np.sum,
-}  # fmt: skip
+    "All": np.min,
+    "Any": np.max,
+    "Max": np.max,
+    "Min": np.min,
+    "Prod": np.prod,
+    "Sum": np.sum,
+}
 
 # ---------------------------------------------------------------------------
 # Where bounds come from

@@ -201,9 +201,13 @@ def _by_kernel(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
 
     count, outputs = sum(stacked), region.outputs
     values = row_kernels.all_rows(
-        one, given[:count], given[count:], outputs, [dims(t) for t in outputs],
+        one,
+        given[:count],
+        given[count:],
+        outputs,
+        [dims(t) for t in outputs],
         loop.loop.static_length,
-    )  # fmt: skip
+    )
     likes = region.like or outputs
     return [
         dataclasses.replace(v, origin=like) if isinstance(v, Ragged) else v

@@ -396,9 +396,12 @@ class RowLoop:
         return tf.shape(rows[0])[0] if rows else self.loop.length_tensor
 
     def fill(
-        self, arrays: Any, trips: Any, tensors: Sequence[tf.Tensor],
+        self,
+        arrays: Any,
+        trips: Any,
+        tensors: Sequence[tf.Tensor],
         results: Callable[[list[tf.Tensor]], list[tf.Tensor]],
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Writes what is made of each row into arrays.
 
         Args:

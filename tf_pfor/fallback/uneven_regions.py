@@ -329,9 +329,14 @@ def _uneven(
 
 
 def _grown(
-    op: tf.Operation, differ: list[bool], known: list[Any], uneven: set[Any], reads: bool,
-    in_loop: bool, memo: dict[Any, Any],
-) -> Iterable[Any]:  # fmt: skip
+    op: tf.Operation,
+    differ: list[bool],
+    known: list[Any],
+    uneven: set[Any],
+    reads: bool,
+    in_loop: bool,
+    memo: dict[Any, Any],
+) -> Iterable[Any]:
     """The outputs of ``op`` that are uneven."""
     handles = [key(t) for t in op.outputs if t.dtype == tf.variant and in_loop]
     unknown = [t for t in op.outputs if t.dtype != tf.variant and not is_static(dims(t))]

@@ -16,12 +16,22 @@ import tensorflow as tf
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Gather, Hold, Layout, Rows, Value
 
-READERS = frozenset([
-    "CSRSparseMatrixComponents", "CSRSparseMatrixToDense", "CSRSparseMatrixToSparseTensor",
-    "Conj", "Identity", "SparseMatrixMatMul", "SparseMatrixNNZ", "SparseMatrixOrderingAMD",
-    "SparseMatrixSparseCholesky", "SparseMatrixSparseMatMul", "SparseMatrixTranspose",
-    "StopGradient",
-])  # fmt: skip
+READERS = frozenset(
+    [
+        "CSRSparseMatrixComponents",
+        "CSRSparseMatrixToDense",
+        "CSRSparseMatrixToSparseTensor",
+        "Conj",
+        "Identity",
+        "SparseMatrixMatMul",
+        "SparseMatrixNNZ",
+        "SparseMatrixOrderingAMD",
+        "SparseMatrixSparseCholesky",
+        "SparseMatrixSparseMatMul",
+        "SparseMatrixTranspose",
+        "StopGradient",
+    ]
+)
 """Op types whose rules take the layout."""
 
 

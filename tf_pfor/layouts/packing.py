@@ -193,10 +193,23 @@ def _scattered(
     return tf.gather(tf.concat([empty, packed], 0), numbers)
 
 
-_DTYPES = frozenset([
-    tf.bool, tf.complex128, tf.complex64, tf.float16, tf.float32, tf.float64, tf.int16, tf.int32,
-    tf.int64, tf.int8, tf.string, tf.uint16, tf.uint8,
-])  # fmt: skip
+_DTYPES = frozenset(
+    [
+        tf.bool,
+        tf.complex128,
+        tf.complex64,
+        tf.float16,
+        tf.float32,
+        tf.float64,
+        tf.int16,
+        tf.int32,
+        tf.int64,
+        tf.int8,
+        tf.string,
+        tf.uint16,
+        tf.uint8,
+    ]
+)
 
 
 def _copies(dtype: tf.DType, sizes: Sequence[Size], rest: tf.TensorShape) -> bool:

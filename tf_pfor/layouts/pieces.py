@@ -28,9 +28,11 @@ def joined(x: tf.Tensor, cuts: tf.Tensor, which: tf.Tensor) -> tf.Tensor:
     if not copies_pieces():
         return tf.gather(x, _places(cuts, which))
     return with_gradient(
-        lambda t: copied(t, cuts, which), x, [cuts, which],
+        lambda t: copied(t, cuts, which),
+        x,
+        [cuts, which],
         lambda dy, seen: _put_back(dy, *(seen or (cuts, which))),
-    )  # fmt: skip
+    )
 
 
 def ranges(x: tf.Tensor, first: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:

@@ -68,9 +68,14 @@ class Ragged(Value):
 
     @classmethod
     def from_padded(
-        cls, tensor: tf.Tensor, sizes: Sequence[Size], origin: Any = None, *,
-        is_clean: bool = True, is_tame: bool = False,
-    ) -> Ragged:  # fmt: skip
+        cls,
+        tensor: tf.Tensor,
+        sizes: Sequence[Size],
+        origin: Any = None,
+        *,
+        is_clean: bool = True,
+        is_tame: bool = False,
+    ) -> Ragged:
         """From the padded form [n, largest, ...].
 
         Args:
@@ -232,9 +237,13 @@ class Ragged(Value):
         if taken is not None:
             of_first = emit("GatherV2", taken, rows, emit.constant(0, tf.int32))
         return dataclasses.replace(
-            self, cell=Cell(None, made), sizes=sizes, padded=padded, loose=None,
+            self,
+            cell=Cell(None, made),
+            sizes=sizes,
+            padded=padded,
+            loose=None,
             whole=(first, of_first),
-        )  # fmt: skip
+        )
 
     def begins(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Packed elements, and int32 [n]: where the rows begin among them, if one axis differs.

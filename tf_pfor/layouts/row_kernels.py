@@ -80,9 +80,11 @@ def _in_one_list(rows: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
     empty = tf.raw_ops.EmptyTensorList(element_shape=[-1], max_num_elements=-1, element_dtype=dtype)
     _, found = tf.while_loop(
-        lambda lists, _: tf.shape(lists)[0] > 0, step, (rows, empty),
+        lambda lists, _: tf.shape(lists)[0] > 0,
+        step,
+        (rows, empty),
         shape_invariants=(tf.TensorShape([None]), tf.TensorShape([])),
-    )  # fmt: skip
+    )
     return found
 
 
