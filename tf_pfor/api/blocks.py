@@ -177,9 +177,12 @@ def in_turn(
         return i + 1, [a.write(i, x) for a, x in zip(arrays, made)], carried
 
     _, arrays, last = tf.while_loop(
-        lambda i, *_: i < trips, step, (tf.constant(0), empty, list(carried)),
-        parallel_iterations=1, maximum_iterations=size,
-    )  # fmt: skip
+        lambda i, *_: i < trips,
+        step,
+        (tf.constant(0), empty, list(carried)),
+        parallel_iterations=1,
+        maximum_iterations=size,
+    )
     joined = are_joined or [False] * len(arrays)
     made = [
         _joined_rows(a, s, size)

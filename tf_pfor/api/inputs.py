@@ -152,9 +152,8 @@ def _captured_eagerly(outside: tf.Tensor, emit: Emitter) -> Value:
 def _known(value: Any, outside: tf.Tensor, emit: Emitter) -> Value:
     known = np.asarray(value, object if outside.dtype == tf.string else None)  # it may be bytes
     return Unstacked.deferred(
-        lambda: emit.constant(known, outside.dtype), dims(outside),
-        outside.dtype, known=known,
-    )  # fmt: skip
+        lambda: emit.constant(known, outside.dtype), dims(outside), outside.dtype, known=known
+    )
 
 
 def is_constant(tensor: tf.Tensor) -> bool:

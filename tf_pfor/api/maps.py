@@ -84,9 +84,13 @@ def pfor(
     n = check_iters(iters)
     block, budget = check_blocks(parallel_iterations, memory_budget, "parallel_iterations")
     settings = settings_of(
-        fallback, randomness, while_strategy, out_shapes, may_loop=fallback_to_while_loop,
+        fallback,
+        randomness,
+        while_strategy,
+        out_shapes,
+        may_loop=fallback_to_while_loop,
         progress=check_progress(progress, block, "parallel_iterations"),
-    )  # fmt: skip
+    )
     options = (n, settings, block, bool(warn), axes.check_name(axis_name), budget)
     if tf.executing_eagerly() and not progress:
         result = EagerCall(_pfor, (loop_fn,), (), options)()
@@ -264,9 +268,13 @@ def vectorized_map(
     fn, elems = _of_dense(fn, elems, (tf.SparseTensor,))
     blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
     settings = settings_of(
-        fallback, randomness, while_strategy, out_shapes, may_loop=fallback_to_while_loop,
+        fallback,
+        randomness,
+        while_strategy,
+        out_shapes,
+        may_loop=fallback_to_while_loop,
         progress=check_progress(progress, blocks[0], "chunk_size"),
-    )  # fmt: skip
+    )
     options = (settings, bool(warn), axes.check_name(axis_name), *blocks)
     if tf.executing_eagerly() and not progress:
         result = EagerCall(_vectorized_map, (fn,), (elems,), options, rows=in_front)()

@@ -48,9 +48,12 @@ def settings_of(
             f"out_shapes must be 'ragged', 'dense' or 'padded', found {out_shapes!r}."
         )
     return Settings(
-        check_fallback(fallback), while_strategy, randomness=check_randomness(randomness),
-        out_shapes=out_shapes, progress=progress,
-    )  # fmt: skip
+        check_fallback(fallback),
+        while_strategy,
+        randomness=check_randomness(randomness),
+        out_shapes=out_shapes,
+        progress=progress,
+    )
 
 
 def check_randomness(randomness: Any) -> str:

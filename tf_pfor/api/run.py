@@ -398,9 +398,14 @@ class _Blocks:
         if settings.out_shapes != "ragged" and not is_known:
             settings = dataclasses.replace(settings, out_shapes="parts")
         leaves = convert_body(
-            self.body, with_mapped(self.elements, rows), size, settings, recorder,
-            (first, self.n), self.shared,
-        )  # fmt: skip
+            self.body,
+            with_mapped(self.elements, rows),
+            size,
+            settings,
+            recorder,
+            (first, self.n),
+            self.shared,
+        )
         return [
             tf.repeat(x[None], size, 0) if i in self.shared else x
             for i, x in enumerate(leaves)

@@ -106,11 +106,20 @@ def vmap(
     """
     if fn is None:
         return functools.partial(
-            vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size, axis_name=axis_name,
-            chunk_size=chunk_size, memory_budget=memory_budget, fallback=fallback,
-            randomness=randomness, while_strategy=while_strategy, out_shapes=out_shapes,
-            jit_compile=jit_compile, progress=progress,
-        )  # fmt: skip
+            vmap,
+            in_axes=in_axes,
+            out_axes=out_axes,
+            axis_size=axis_size,
+            axis_name=axis_name,
+            chunk_size=chunk_size,
+            memory_budget=memory_budget,
+            fallback=fallback,
+            randomness=randomness,
+            while_strategy=while_strategy,
+            out_shapes=out_shapes,
+            jit_compile=jit_compile,
+            progress=progress,
+        )
     if not callable(fn):
         raise ArgumentTypeError(
             f"vmap expects a function of one example, found {fn!r} of type {type(fn).__name__}."
@@ -177,10 +186,18 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
 
 
 def _map(
-    fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, args: tuple[Any, ...],
-    kwargs: dict[str, Any], axis_size: int | None, block: int | str | None, settings: Settings,
-    axis_name: str, budget: int | None, jit_compile: bool | None,
-) -> Any:  # fmt: skip
+    fn: Callable[..., Any],
+    in_axes: Axes,
+    out_axes: Axes,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    axis_size: int | None,
+    block: int | str | None,
+    settings: Settings,
+    axis_name: str,
+    budget: int | None,
+    jit_compile: bool | None,
+) -> Any:
     """One call of a mapped function, in the graph being built."""
     if jit_compile:
         _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
@@ -219,10 +236,17 @@ def _rows(in_axes: Axes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Rows:
 
 
 def _gradients_of_rows(
-    fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, args: tuple[Any, ...],
-    kwargs: dict[str, Any], axis_size: int | None, block: int | str | None, settings: Settings,
-    axis_name: str, budget: int | None,
-) -> Any:  # fmt: skip
+    fn: Callable[..., Any],
+    in_axes: Axes,
+    out_axes: Axes,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    axis_size: int | None,
+    block: int | str | None,
+    settings: Settings,
+    axis_name: str,
+    budget: int | None,
+) -> Any:
     """Derivatives of one number for each row, as derivatives of the sum (``row_gradients``).
 
     They are None where a tape watches, which would not see that its loops are differentiated.

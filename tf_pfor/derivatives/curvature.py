@@ -295,9 +295,14 @@ def conjugate_gradient(
 
 
 def _steps(
-    product: Callable[..., list[tf.Tensor]], solve: Callable[..., list[tf.Tensor]],
-    b: list[tf.Tensor], x: list[tf.Tensor], tol2: float, atol2: float, maxiter: int | None,
-) -> tuple[tf.Tensor, list[tf.Tensor]]:  # fmt: skip
+    product: Callable[..., list[tf.Tensor]],
+    solve: Callable[..., list[tf.Tensor]],
+    b: list[tf.Tensor],
+    x: list[tf.Tensor],
+    tol2: float,
+    atol2: float,
+    maxiter: int | None,
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
     k, limit = len(b), tf.maximum(tol2 * _dot(b, b), tf.cast(atol2, b[0].dtype))
     residual = _plus(b, -1.0, product(x))
     z = solve(residual)

@@ -34,9 +34,14 @@ class Differentiated:
     """
 
     def __init__(
-        self, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Argnums,
-        has_aux: bool, extra: int,
-    ):  # fmt: skip
+        self,
+        fn: Fn,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        argnums: Argnums,
+        has_aux: bool,
+        extra: int,
+    ):
         cut = max(len(args) - extra, 0)
         self.extra = args[cut:]
         self._fn, self._args, self._kwargs, self._has_aux = fn, args[:cut], kwargs, has_aux
@@ -210,9 +215,12 @@ def _check_differentiable(x: tf.Tensor, what: str, advice: str) -> None:
 
 
 def compiled(
-    fn: Fn, argnums: Argnums, has_aux: bool, compute: Callable[[Differentiated], Any],
+    fn: Fn,
+    argnums: Argnums,
+    has_aux: bool,
+    compute: Callable[[Differentiated], Any],
     extra: int = 0,
-) -> Fn:  # fmt: skip
+) -> Fn:
     """A function that differentiates in the graph being built, or eagerly in a compiled one.
 
     Args:
@@ -260,9 +268,14 @@ def _compiled(fn: Fn, argnums: Argnums, has_aux: bool, compute: Any, extra: int)
 
 
 def _differentiate(
-    fn: Fn, argnums: Argnums, has_aux: bool, compute: Callable[[Differentiated], Any],
-    args: tuple[Any, ...], kwargs: dict[str, Any], extra: int,
-) -> Any:  # fmt: skip
+    fn: Fn,
+    argnums: Argnums,
+    has_aux: bool,
+    compute: Callable[[Differentiated], Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    extra: int,
+) -> Any:
     """One call of a derivative, in the graph being built."""
     return compute(Differentiated(autographed(fn), args, kwargs, argnums, has_aux, extra))
 

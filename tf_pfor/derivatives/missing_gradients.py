@@ -14,10 +14,19 @@ from tf_pfor.core.errors import ArgumentError
 
 # Ops that have derivatives, but no gradient: TensorFlow takes them for constants.
 _NO_CONSTANTS = (
-    "DrawBoundingBoxes", "ExtractGlimpse", "HSVToRGB", "LinSpace", "OneHot", "PyFunc",
-    "PyFuncStateless", "RandomShuffle", "Range", "SparseConcat", "TensorListConcatLists",
+    "DrawBoundingBoxes",
+    "ExtractGlimpse",
+    "HSVToRGB",
+    "LinSpace",
+    "OneHot",
+    "PyFunc",
+    "PyFuncStateless",
+    "RandomShuffle",
+    "Range",
+    "SparseConcat",
+    "TensorListConcatLists",
     "TensorListPushBackBatch",
-)  # fmt: skip
+)
 
 
 def refuse_constants(results: Sequence[tf.Tensor], sources: Sequence[Any]) -> None:

@@ -257,9 +257,13 @@ def gradient_norms(
 
 
 def _norms(
-    loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], has_aux: bool, chunk_size: Any,
+    loss_fn: LossFn,
+    variables: Any,
+    batch: tuple[Any, ...],
+    has_aux: bool,
+    chunk_size: Any,
     budget: int | None,
-) -> Any:  # fmt: skip
+) -> Any:
     one = _example_gradients(loss_fn, variables, has_aux)
     _check_batch(batch)
 
@@ -343,9 +347,14 @@ def _checked_clip_norm(clip_norm: Any) -> tf.Tensor:
 
 
 def _clipped(
-    loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], clip_norm: Any, has_aux: bool,
-    block: int | str | None, budget: int | None,
-) -> Any:  # fmt: skip
+    loss_fn: LossFn,
+    variables: Any,
+    batch: tuple[Any, ...],
+    clip_norm: Any,
+    has_aux: bool,
+    block: int | str | None,
+    budget: int | None,
+) -> Any:
     if tf.executing_eagerly():
         graph = nests.as_function(
             lambda *b: _clipped(loss_fn, variables, b, clip_norm, has_aux, block, budget)

@@ -166,9 +166,13 @@ def _watched(primals: tuple[Any, ...]) -> tuple[Any, list[tf.Tensor]]:
 
 
 def _evaluated(
-    fn: Fn, structure: Any, inputs: list[tf.Tensor], tape: Any, has_aux: bool,
+    fn: Fn,
+    structure: Any,
+    inputs: list[tf.Tensor],
+    tape: Any,
+    has_aux: bool,
     compute: Callable[[Differentiated], Any],
-) -> tuple[Any, tuple[Any, ...]]:  # fmt: skip
+) -> tuple[Any, tuple[Any, ...]]:
     """Outputs, as a nest of tensors and Nones, of one call that the tape sees; and (aux,) or ()."""
     tape.watch([x for x in inputs if has_derivative(x.dtype)])
     args = nests.to_user(filled(structure, inputs))

@@ -208,21 +208,28 @@ def _add_batch(commands: Any) -> None:
         "--shared", nargs="+", default=[], metavar="INPUT", help="inputs that all rows share"
     )
     command.add_argument(
-        "--ragged", nargs="+", default=[], metavar="INPUT",
+        "--ragged",
+        nargs="+",
+        default=[],
+        metavar="INPUT",
         help="inputs whose size differs per row: padded, with INPUT_lengths",
-    )  # fmt: skip
+    )
     command.add_argument(
-        "--batch-of-one", action="store_true",
+        "--batch-of-one",
+        action="store_true",
         help="the model has a batch axis of size 1 already: the batch takes its place",
-    )  # fmt: skip
+    )
     command.add_argument(
         "--max-batch", type=_count, metavar="N", help="compute larger batches in blocks of N rows"
     )
     values = command.add_mutually_exclusive_group()
     values.add_argument(
-        "--verify", type=_count, metavar="N", default=0,
+        "--verify",
+        type=_count,
+        metavar="N",
+        default=0,
         help="compare both models on N rows of made values; write nothing if they differ",
-    )  # fmt: skip
+    )
     values.add_argument(
         "--rows", metavar="FILE", help="compare on these: an .npz with an array for each input"
     )
@@ -291,11 +298,16 @@ def _batch(args: argparse.Namespace) -> int:
     from tf_pfor.frontends import saved_model
 
     found = saved_model.batch(
-        args.source, args.target, signature=args.signature, shared=args.shared,
-        ragged=args.ragged, batch_of_one=args.batch_of_one, max_batch=args.max_batch,
+        args.source,
+        args.target,
+        signature=args.signature,
+        shared=args.shared,
+        ragged=args.ragged,
+        batch_of_one=args.batch_of_one,
+        max_batch=args.max_batch,
         verify=_arrays(args.rows) if args.rows else args.verify,
         fallback="error" if args.strict else "loop",
-    )  # fmt: skip
+    )
     _print(found, args.format)
     return 0
 

@@ -90,9 +90,13 @@ def _pfor(
     axis = f"pfor {next(_NUMBERS)}" if _takes_config(loop_fn) else None
     options = {} if axis is None else {"pfor_config": PForConfig(axis)}
     found = maps.pfor(
-        _opened(loop_fn, options), iters, fallback_to_while_loop, parallel_iterations, warn=warn,
+        _opened(loop_fn, options),
+        iters,
+        fallback_to_while_loop,
+        parallel_iterations,
+        warn=warn,
         axis_name=axis,
-    )  # fmt: skip
+    )
     return _closed(found)
 
 

@@ -56,10 +56,13 @@ class BatchedModel:
             return {k: {name_of(s): text_of(s) for s in found} for k, found in specs.items()}
 
         return {
-            "path": self.path, "signature": self.signature, "inputs": texts(self.inputs),
-            "outputs": texts(self.outputs), "report": self.report.to_dict(),
+            "path": self.path,
+            "signature": self.signature,
+            "inputs": texts(self.inputs),
+            "outputs": texts(self.outputs),
+            "report": self.report.to_dict(),
             "verified": self.verified,
-        }  # fmt: skip
+        }
 
     def __str__(self) -> str:
         lines = [f"{self.path}: signature {self.signature}"]
@@ -154,9 +157,13 @@ def batch(
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return BatchedModel(
-        target, name, {x.name: tuple(x.batched(None)) for x in row.inputs},
-        batched.outputs, dataclasses.replace(report, name=name), _count(rows, row.inputs),
-    )  # fmt: skip
+        target,
+        name,
+        {x.name: tuple(x.batched(None)) for x in row.inputs},
+        batched.outputs,
+        dataclasses.replace(report, name=name),
+        _count(rows, row.inputs),
+    )
 
 
 def explain(

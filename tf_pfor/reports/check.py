@@ -208,9 +208,14 @@ class _Both:
             else:
                 captures.append((found.tensor, inner))  # type: ignore[arg-type]
         body = Body(
-            graph, tuple(placeholders), tuple(captures), list(graph.outputs), tuple(graph.outputs),
-            (), frozenset(),
-        )  # fmt: skip
+            graph,
+            tuple(placeholders),
+            tuple(captures),
+            list(graph.outputs),
+            tuple(graph.outputs),
+            (),
+            frozenset(),
+        )
         return _Both(body, elements, self.n, self.settings, self.tolerance, self.variables)
 
     def _of_rows(self, tensor: tf.Tensor) -> Element | None:
@@ -372,9 +377,15 @@ def _first(
             a, b = pairs[wrong[0]]
             op = tensor.op
             return tensor, Difference(
-                op.type, op.name, _tf.user_line(op), tensor.value_index, wrong[0], a, b,
+                op.type,
+                op.name,
+                _tf.user_line(op),
+                tensor.value_index,
+                wrong[0],
+                a,
+                b,
                 _largest(pairs),
-            )  # fmt: skip
+            )
     return None, None
 
 

@@ -311,8 +311,14 @@ class _Trace:
     """
 
     __slots__ = (
-        "_captured", "_concrete", "_leaves", "_lock", "_structure", "has_changed", "reason"
-    )  # fmt: skip
+        "_captured",
+        "_concrete",
+        "_leaves",
+        "_lock",
+        "_structure",
+        "has_changed",
+        "reason",
+    )
 
     def __init__(self, call: EagerCall, walk: Walk, mode: int, shapes: Sequence[Shape]):
         self.has_changed = False
@@ -389,9 +395,13 @@ def _environment() -> tuple[Any, ...]:
 
 
 _KERAS_SCOPES = (
-    "autocast_scope", "current_call_ctx", "distribution", "remat_scope_stack", "stateless_scope",
+    "autocast_scope",
+    "current_call_ctx",
+    "distribution",
+    "remat_scope_stack",
+    "stateless_scope",
     "symbolic_scope",
-)  # fmt: skip
+)
 
 
 def _keras_state() -> tuple[Any, ...]:

@@ -30,9 +30,14 @@ class CompiledFunction(_functions.PolymorphicFunction):
     """
 
     def __init__(
-        self, call: Call, build: Callable[..., Any], made: Transformed, name: str,
-        jit_compile: bool | None = None, noted: Signatures | None = None,
-    ):  # fmt: skip
+        self,
+        call: Call,
+        build: Callable[..., Any],
+        made: Transformed,
+        name: str,
+        jit_compile: bool | None = None,
+        noted: Signatures | None = None,
+    ):
         self.made = made
         self.noted = noted or Signatures()
         self.__name__ = self.__qualname__ = name

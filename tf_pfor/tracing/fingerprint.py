@@ -36,10 +36,21 @@ SMALL = 16
 """
 MAX_PARTS = 100_000
 """What refers to more than this is not looked at in each call."""
-_EFFECTS = frozenset({
-    "__import__", "breakpoint", "compile", "eval", "exec", "globals", "id", "input", "locals",
-    "open", "print",
-})  # fmt: skip
+_EFFECTS = frozenset(
+    {
+        "__import__",
+        "breakpoint",
+        "compile",
+        "eval",
+        "exec",
+        "globals",
+        "id",
+        "input",
+        "locals",
+        "open",
+        "print",
+    }
+)
 _BUILTINS = vars(sys.modules["builtins"])
 _exported: dict[int, Any] = {}  # functions that modules of libraries export
 
@@ -251,8 +262,17 @@ class Walk:
 
 
 _MISSING = object()
-_DECORATION = frozenset({"__wrapped__", "__original_wrapped__", "_tf_decorator", "__signature__",
-                         "autograph_info__", "__tf_pfor__", "__tf_pfor_autographed__"})  # fmt: skip
+_DECORATION = frozenset(
+    {
+        "__wrapped__",
+        "__original_wrapped__",
+        "_tf_decorator",
+        "__signature__",
+        "autograph_info__",
+        "__tf_pfor__",
+        "__tf_pfor_autographed__",
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

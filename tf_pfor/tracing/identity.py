@@ -8,15 +8,36 @@ import weakref
 from collections import deque
 from typing import Any, Final
 
-_LIBRARIES = frozenset({
-    "abc", "builtins", "cmath", "collections", "contextlib", "copy", "dataclasses", "enum",
-    "functools", "itertools", "keras", "math", "ml_dtypes", "numbers", "numpy", "operator",
-    "tensorflow", "tf_pfor", "typing", "typing_extensions",
-})  # fmt: skip
+_LIBRARIES = frozenset(
+    {
+        "abc",
+        "builtins",
+        "cmath",
+        "collections",
+        "contextlib",
+        "copy",
+        "dataclasses",
+        "enum",
+        "functools",
+        "itertools",
+        "keras",
+        "math",
+        "ml_dtypes",
+        "numbers",
+        "numpy",
+        "operator",
+        "tensorflow",
+        "tf_pfor",
+        "typing",
+        "typing_extensions",
+    }
+)
 _WITH_HIDDEN_STATE = (
-    "numpy.random", "keras.src.utils.rng_utils", "tensorflow._api.v2.config",
+    "numpy.random",
+    "keras.src.utils.rng_utils",
+    "tensorflow._api.v2.config",
     "tensorflow._api.v2.summary",
-)  # fmt: skip
+)
 
 
 class Uncacheable(Exception):  # noqa: N818  (a signal, not an error for users)

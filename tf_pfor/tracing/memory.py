@@ -20,9 +20,17 @@ AUTO = "auto"
 _SHARE = 0.5  # of the memory that is free: other things run too, and results are kept
 _SLACK = 2  # TensorFlow's allocators hand out chunks of up to twice the size asked for
 _ALIASES = (
-    "Const", "ExpandDims", "Identity", "IdentityN", "Placeholder", "PreventGradient",
-    "ReadVariableOp", "Reshape", "Squeeze", "StopGradient",
-)  # fmt: skip
+    "Const",
+    "ExpandDims",
+    "Identity",
+    "IdentityN",
+    "Placeholder",
+    "PreventGradient",
+    "ReadVariableOp",
+    "Reshape",
+    "Squeeze",
+    "StopGradient",
+)
 
 
 def check_budget(budget: Any) -> int | None:

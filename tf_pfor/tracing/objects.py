@@ -18,29 +18,71 @@ _BY_IDENTITY = 0
 # model are in its attributes once more.
 _OF_MODULES = frozenset({"_name_scope"})
 _OF_LAYERS = _OF_MODULES | {
-    "_auto_config", "_build_shapes_dict", "_call_context_args", "_call_has_context_arg",
-    "_call_signature", "_called", "_inbound_nodes", "_input_spec", "_lock", "_loss_ids",
-    "_losses_override", "_outbound_nodes", "_parent_path", "_path", "_saved_model_arg_spec",
-    "_saved_model_inputs_spec", "_tracked", "_tracker", "build", "call_signature_parameters",
+    "_auto_config",
+    "_build_shapes_dict",
+    "_call_context_args",
+    "_call_has_context_arg",
+    "_call_signature",
+    "_called",
+    "_inbound_nodes",
+    "_input_spec",
+    "_lock",
+    "_loss_ids",
+    "_losses_override",
+    "_outbound_nodes",
+    "_parent_path",
+    "_path",
+    "_saved_model_arg_spec",
+    "_saved_model_inputs_spec",
+    "_tracked",
+    "_tracker",
+    "build",
+    "call_signature_parameters",
     "quantize",
-}  # fmt: skip
+}
 _OF_MODELS = _OF_LAYERS | {
-    "_compile_loss", "_compile_metrics", "_inputs", "_inputs_struct", "_loss_tracker", "_nodes",
-    "_nodes_by_depth", "_operations", "_operations_by_depth", "_outputs", "_outputs_struct",
-    "predict_function", "test_function", "train_function",
-}  # fmt: skip
+    "_compile_loss",
+    "_compile_metrics",
+    "_inputs",
+    "_inputs_struct",
+    "_loss_tracker",
+    "_nodes",
+    "_nodes_by_depth",
+    "_operations",
+    "_operations_by_depth",
+    "_outputs",
+    "_outputs_struct",
+    "predict_function",
+    "test_function",
+    "train_function",
+}
 # Classes of Keras whose attributes are settings; others are known by identity.
 _KERAS_SETTINGS = (
-    "keras.src.constraints", "keras.src.losses", "keras.src.metrics", "keras.src.random",
+    "keras.src.constraints",
+    "keras.src.losses",
+    "keras.src.metrics",
+    "keras.src.random",
     "keras.src.regularizers",
-)  # fmt: skip
+)
 _PLAIN = frozenset({bool, int, str, bytes, type(None)})
 _CONSTRUCTION = frozenset({"__init__", "__new__", "__post_init__"})
-_NEVER_TRACED = frozenset({
-    "__annotate__", "__annotate_func__", "__del__", "__delattr__", "__getstate__",
-    "__init_subclass__", "__reduce__", "__reduce_ex__", "__repr__", "__setstate__", "__str__",
-    "from_config", "get_config",
-})  # fmt: skip
+_NEVER_TRACED = frozenset(
+    {
+        "__annotate__",
+        "__annotate_func__",
+        "__del__",
+        "__delattr__",
+        "__getstate__",
+        "__init_subclass__",
+        "__reduce__",
+        "__reduce_ex__",
+        "__repr__",
+        "__setstate__",
+        "__str__",
+        "from_config",
+        "get_config",
+    }
+)
 
 
 _Visitor = Callable[[Any, Any], None]

@@ -53,7 +53,7 @@ _NEED_VALUES = (
         "The body takes a tensor as a Python bool where AutoGraph does not convert the code",
         "Use tf.where or tf.cond, or an if statement in a function whose source can be read.",
     ),
-)  # fmt: skip
+)
 
 
 def autographed(function: Any, caller: str = "") -> Any:
@@ -91,9 +91,12 @@ def arguments_of(function: Any) -> contextlib.AbstractContextManager[None]:
 
 
 def _wrong_call(
-    function: Callable[..., Any], caller: str, args: tuple[Any, ...], kwargs: dict[str, Any],
+    function: Callable[..., Any],
+    caller: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     why: Exception,
-) -> str:  # fmt: skip
+) -> str:
     """The message if a function cannot be called with these arguments; "" if it can."""
     if not isinstance(why, TypeError) or not _CALL.search(str(why)):
         return ""

@@ -104,9 +104,13 @@ def _make(fn: Callable[..., Any], *options: Any) -> Any:
 
 
 def _broadcast(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], signature: str | None,
-    excluded: frozenset[int | str], fallback: Any,
-) -> Any:  # fmt: skip
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    signature: str | None,
+    excluded: frozenset[int | str],
+    fallback: Any,
+) -> Any:
     """One call, in the graph being built."""
     wrong = sorted(kwargs.keys() - excluded)
     if wrong:

@@ -211,8 +211,9 @@ def is_faster(
         "choose='auto': milliseconds of a batch and of an iterator's start: %.2f and %.1f "
         "vectorized, %.2f and %.1f in a loop; %s batches: %s.",
         *[1e3 * seconds for cost in costs for seconds in (cost.batch[0], cost.start[0])],
-        batches or "endless", "vectorized" if scores[0] <= scores[1] else "loop",
-    )  # fmt: skip
+        batches or "endless",
+        "vectorized" if scores[0] <= scores[1] else "loop",
+    )
     return scores[0] <= scores[1]
 
 

@@ -77,13 +77,23 @@ class _Default(int):
 
 _PARALLEL = _Default(tf.data.AUTOTUNE)
 OF_ROWS: RowOptions = {
-    "fallback": "loop", "randomness": "different", "while_strategy": "auto", "chunk_size": None,
-    "memory_budget": None, "out_shapes": "ragged", "padded_shapes": None, "padding_values": None,
-}  # fmt: skip
+    "fallback": "loop",
+    "randomness": "different",
+    "while_strategy": "auto",
+    "chunk_size": None,
+    "memory_budget": None,
+    "out_shapes": "ragged",
+    "padded_shapes": None,
+    "padding_values": None,
+}
 OF_BATCHES: BatchOptions = {
-    "num_parallel_calls": _PARALLEL, "drop_remainder": False, "deterministic": None,
-    "ragged": True, "choose": "vectorized", **OF_ROWS,
-}  # fmt: skip
+    "num_parallel_calls": _PARALLEL,
+    "drop_remainder": False,
+    "deterministic": None,
+    "ragged": True,
+    "choose": "vectorized",
+    **OF_ROWS,
+}
 
 
 def takes(defaults: Mapping[str, Any]) -> Callable[[F], F]:
@@ -149,10 +159,14 @@ class Options:
     def of(cls, size: Any, given: BatchOptions) -> Options:
         """Makes the options of a batch size and all given options."""
         return cls(
-            size, given.get("num_parallel_calls"), bool(given.get("drop_remainder")),
-            given.get("deterministic"), given.get("ragged", True), given.get("choose", ""),
+            size,
+            given.get("num_parallel_calls"),
+            bool(given.get("drop_remainder")),
+            given.get("deterministic"),
+            given.get("ragged", True),
+            given.get("choose", ""),
             given.get("randomness", ""),
-        )  # fmt: skip
+        )
 
     def __post_init__(self) -> None:
         _check_size(self.size)

@@ -267,6 +267,7 @@ def _default(x: Any, value: Any) -> Any:
 
 def _check_fits(found: tf.Tensor, wanted: int, axis: int, name: str) -> Any:
     return tf.debugging.assert_less_equal(
-        found, wanted,
+        found,
+        wanted,
         f"{name} has {wanted} for axis {axis} of a result, and one of this batch is larger.",
-    )  # fmt: skip
+    )

@@ -146,9 +146,13 @@ class PerExampleGradientModel(keras.Model):
 
         limit = tf.cast(self.clip_norm, tf.float32) * tf.cast(scale, tf.float32)
         sums, _, (losses, outputs) = clipped_gradient_sum(
-            loss_of_group, weights, *groups, clip_norm=limit, has_aux=True,
+            loss_of_group,
+            weights,
+            *groups,
+            clip_norm=limit,
+            has_aux=True,
             chunk_size=self.chunk_size,
-        )  # fmt: skip
+        )
         count = _over_replicas(tf.shape(losses)[0])
         gradients = [self._noisy(s, limit) / tf.cast(count, s.dtype) for s in sums]
         penalties = self._gradients_of_penalties(scale)
