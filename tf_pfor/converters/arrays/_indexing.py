@@ -126,9 +126,15 @@ def _index(call: Call, vector: Value, part: tf.Tensor | None, i: int) -> Index:
     lead = 1 if vector.is_stacked else 0
     begin, end = np.asarray([0, i], np.int32), np.asarray([0, i + 1], np.int32)
     entry = call.emit(
-        "StridedSlice", vector.tensor, begin[1 - lead :], end[1 - lead :], [1] * (1 + lead),
-        begin_mask=lead, end_mask=lead, shrink_axis_mask=1 << lead,
-    )  # fmt: skip
+        "StridedSlice",
+        vector.tensor,
+        begin[1 - lead :],
+        end[1 - lead :],
+        [1] * (1 + lead),
+        begin_mask=lead,
+        end_mask=lead,
+        shrink_axis_mask=1 << lead,
+    )
     value = Value.stacked(entry) if lead else Value.unstacked(entry)
     return Index(None, value, Affine(entry, 0))
 
@@ -262,9 +268,7 @@ def starts(call: Call, x: Value, axis: int, index: Index, reach: Reach | None = 
         size = emit.dim(x.tensor, axis + (1 if x.is_stacked else 0))
         wrapped = emit("AddV2", at, as_dtype(call, size, dtype))
         # A range wraps only as a whole: x[-1:2] is empty and must not become a range.
-        end = at if reach is None else emit(
-            "AddV2", at, emit.constant(reach.span, dtype)
-        )  # fmt: skip
+        end = at if reach is None else emit("AddV2", at, emit.constant(reach.span, dtype))
         at = emit("SelectV2", emit("Less", end, emit.constant(0, dtype)), wrapped, at)
     if reach is None and _reads_zeros_outside(call):
         reach = Reach(1)

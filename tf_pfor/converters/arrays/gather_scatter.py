@@ -317,8 +317,9 @@ def unravel_by_row(call: Call, indices: Value, dims: Value) -> Any:
     last = np.int32(1)
     strides = emit("Cumprod", sizes, last, exclusive=True, reverse=True)  # [n, rank]
     total = emit.reshape(emit("Prod", sizes, last), [call.loop.length, *[1] * len(parts)])
-    is_in = emit("LogicalAnd", emit("GreaterEqual", at, emit.constant(0, dtype)),
-                 emit("Less", at, total))  # fmt: skip
+    is_in = emit(
+        "LogicalAnd", emit("GreaterEqual", at, emit.constant(0, dtype)), emit("Less", at, total)
+    )
     if not _tf.in_xla_context(emit.graph):
         inside = emit("All", is_in, np.arange(1, len(parts) + 1, dtype=np.int32))
         text = "an index is out of bounds of the sizes in some iterations. They are:"

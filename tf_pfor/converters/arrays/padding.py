@@ -99,9 +99,15 @@ def _by_row(call: Call, x: Value, paddings: Value) -> Value:
         if before.known is not None:
             continue
         start = emit(
-            "StridedSlice", starts, [0, axis, 0], [0, axis + 1, 1], [1, 1, 1],
-            begin_mask=1, end_mask=1, shrink_axis_mask=4,
-        )  # fmt: skip
+            "StridedSlice",
+            starts,
+            [0, axis, 0],
+            [0, axis + 1, 1],
+            [1, 1, 1],
+            begin_mask=1,
+            end_mask=1,
+            shrink_axis_mask=4,
+        )
         at = emit("Sub", emit.constant(np.arange(length + total), start.dtype), start)
         count = emit.constant(length, at.dtype)
         is_inside = emit(

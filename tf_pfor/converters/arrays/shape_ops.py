@@ -79,8 +79,9 @@ def _without_minus_one(call: Call, tensor: Value, shape: Value) -> tf.Tensor:
     if call.loop.static_length:
         return shape.tensor
     rows = emit.constant(0, tf.int32)
-    inner = emit("StridedSlice", emit("Shape", tensor.tensor, out_type=dtype), [1], [0], [1],
-                 end_mask=1)  # fmt: skip
+    inner = emit(
+        "StridedSlice", emit("Shape", tensor.tensor, out_type=dtype), [1], [0], [1], end_mask=1
+    )
     size = emit("Prod", inner, rows)
     known = emit("Maximum", emit("Neg", emit("Prod", shape.tensor, rows)), emit.constant(1, dtype))
     is_free = emit("Less", shape.tensor, emit.constant(0, dtype))

@@ -333,9 +333,12 @@ class Plan:
         return out
 
     def inside(
-        self, loop: Loop, emit: Emitter, state: Sequence[Sequence[tf.Tensor]],
+        self,
+        loop: Loop,
+        emit: Emitter,
+        state: Sequence[Sequence[tf.Tensor]],
         active: tf.Tensor | None = None,
-    ) -> list[Value]:  # fmt: skip
+    ) -> list[Value]:
         """The inputs of the regions inside the loop.
 
         Args:

@@ -132,7 +132,10 @@ def run_once(flag: tf.Tensor, run: Any, start: Sequence[tf.Tensor]) -> list[tf.T
     """``run()`` if ``flag``, else ``start``, by a loop of at most one trip."""
     shapes = [tf.TensorShape([]), *(x.shape for x in start)]
     made = tf.while_loop(
-        lambda trip, *_: tf.logical_and(flag, trip < 1), lambda trip, *_: [trip + 1, *run()],
-        [tf.constant(0), *start], shape_invariants=shapes, maximum_iterations=1,
-    )  # fmt: skip
+        lambda trip, *_: tf.logical_and(flag, trip < 1),
+        lambda trip, *_: [trip + 1, *run()],
+        [tf.constant(0), *start],
+        shape_invariants=shapes,
+        maximum_iterations=1,
+    )
     return made[1:]

@@ -117,9 +117,13 @@ def _is_wide(inner: Shape) -> bool:
 
 
 def of_one_shape(
-    call: Call, emit: Emitter, new: tf.Tensor, old: tf.Tensor, lead: int = 1,
+    call: Call,
+    emit: Emitter,
+    new: tf.Tensor,
+    old: tf.Tensor,
+    lead: int = 1,
     is_alone: tf.Tensor | None = None,
-) -> tf.Tensor:  # fmt: skip
+) -> tf.Tensor:
     """``new``, checked to be of the shape of ``old`` unless all rows make the trip.
 
     Args:
@@ -143,9 +147,12 @@ def of_one_shape(
 
 
 def keep_shapes(
-    carries: Sequence[Carry], given: Sequence[Value], body: Region,
-    seen: Callable[[], Sequence[Value]], length: int | None,
-) -> None:  # fmt: skip
+    carries: Sequence[Carry],
+    given: Sequence[Value],
+    body: Region,
+    seen: Callable[[], Sequence[Value]],
+    length: int | None,
+) -> None:
     """Gives the variables that no trip reshapes the static shape with which they begin.
 
     The bodies of TensorFlow 1 know no shapes, and invariants may be wider than need be.

@@ -223,11 +223,18 @@ class Region:
             values = [m.value for m in made]
             found = [
                 Trial(
-                    v.layout, _has_lengths(v), _has_rows(v), holds_packs(v), keeps(v), _axes(v),
-                    _kept_sizes(v, given), _items(v, given), known_rows(v).are_shapes,
+                    v.layout,
+                    _has_lengths(v),
+                    _has_rows(v),
+                    holds_packs(v),
+                    keeps(v),
+                    _axes(v),
+                    _kept_sizes(v, given),
+                    _items(v, given),
+                    known_rows(v).are_shapes,
                 )
                 for v in values
-            ]  # fmt: skip
+            ]
             self.call.memo[key] = found
         return found
 

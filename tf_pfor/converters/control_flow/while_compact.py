@@ -90,9 +90,13 @@ class _Compact:
             flat.append(emit.constant(np.int32(0)))  # the number of the trip
             shapes.append(tf.TensorShape([]))
         return while_loop(
-            self.call, lambda goes_on, *_: Emitter()("Any", goes_on, np.int32(0)), self._trip,
-            flat, shapes, plan.options(),
-        )  # fmt: skip
+            self.call,
+            lambda goes_on, *_: Emitter()("Any", goes_on, np.int32(0)),
+            self._trip,
+            flat,
+            shapes,
+            plan.options(),
+        )
 
     def _halves(
         self, goes_on: tf.Tensor, own: list[tf.Tensor], start: State

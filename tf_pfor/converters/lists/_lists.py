@@ -28,10 +28,16 @@ FAMILY = "tensor_list"
 
 
 _OF_ANY_ITEMS = (
-    "OptionalFromValue", "TensorListElementShape", "TensorListGetItem", "TensorListLength",
-    "TensorListPopBack", "TensorListPushBack", "TensorListResize", "TensorListSetItem",
+    "OptionalFromValue",
+    "TensorListElementShape",
+    "TensorListGetItem",
+    "TensorListLength",
+    "TensorListPopBack",
+    "TensorListPushBack",
+    "TensorListResize",
+    "TensorListSetItem",
     "TensorListStack",
-)  # fmt: skip
+)
 """Ops whose rules take lists of items whose shape differs between rows (``_ragged_items.py``)."""
 
 

@@ -143,9 +143,10 @@ def read(call: Call, made: tf.Tensor, ids: tf.Tensor | None, parts: Parts) -> li
     count = sum(len(p.differing) for p in parts if p)
     with emit.graph.as_default():
         found = tf.raw_ops.OptionalGetValue(
-            optional=made, output_types=[*dtypes, *[tf.float64] * count],
+            optional=made,
+            output_types=[*dtypes, *[tf.float64] * count],
             output_shapes=[*shapes, *[[lead]] * count],
-        )  # fmt: skip
+        )
     rows = None if ids is None else ListRows(call.loop.length_tensor, ids=ids)
     if ids is not None:
         found = [

@@ -214,9 +214,13 @@ def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows |
         ids = emit("GatherV2", ids, container.ids, np.int32(0))
     ids.set_shape([call.loop.static_length])
     rows = ListRows(
-        emit.dim(ends, 0), ids=ids, lengths=ends, starts=starts, may_agree=True,
+        emit.dim(ends, 0),
+        ids=ids,
+        lengths=ends,
+        starts=starts,
+        may_agree=True,
         holds_packs=dtype == tf.variant,
-    )  # fmt: skip
+    )
     return StackedList.of(handle, rows)
 
 

@@ -68,10 +68,12 @@ def _union(many: Iterable[Kept]) -> list[Kept]:
     found: dict[Kept, Kept] = {}
     for kept in many:
         key = _outline(kept)
-        found[key] = kept if key not in found else tuple(
-            (dtype, tuple(_union([*one, *other])) if inner is _OPTIONAL else one)
-            for (dtype, inner), (_, one), (_, other) in zip(key, found[key], kept)
-        )  # fmt: skip
+        if key in found:
+            kept = tuple(
+                (dtype, tuple(_union([*one, *other])) if inner is _OPTIONAL else one)
+                for (dtype, inner), (_, one), (_, other) in zip(key, found[key], kept)
+            )
+        found[key] = kept
     return list(found.values())
 
 

@@ -128,10 +128,12 @@ def axis_input(table: Table, x: str, axis: str) -> None:
 def native_batch(table: Table) -> None:
     """The kernel takes any leading batch dimensions: all inputs stacked, nothing else."""
     _register(
-        table, lambda call, *_: call.rebuild(
+        table,
+        lambda call, *_: call.rebuild(
             **regroup(call, [call.stacked(v) for v in call.flat_inputs()])
-        ), "native_batch",
-    )  # fmt: skip
+        ),
+        "native_batch",
+    )
 
 
 def fold_batch(table: Table, inputs: str | tuple[str, ...]) -> None:

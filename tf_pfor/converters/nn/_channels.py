@@ -178,9 +178,8 @@ def sizes(call: Call, name: str) -> list[Dim]:
     for axis, size in enumerate(known):
         one = np.asarray([axis], np.int32), np.asarray([axis + 1], np.int32), np.ones(1, np.int32)
         found.append(
-            call.emit("StridedSlice", vector, *one, shrink_axis_mask=1)
-            if size is None else size
-        )  # fmt: skip
+            call.emit("StridedSlice", vector, *one, shrink_axis_mask=1) if size is None else size
+        )
     return found
 
 

@@ -88,8 +88,9 @@ def _side_by_side(call: Call, value: Value, axis: int) -> tf.Tensor:
     return call.emit.reshape(wide, [frames, product(call, [call.loop.length, batch]), size])
 
 
-@RegisterPFor("BlockLSTM", ("x", "cs_prev", "h_prev"),
-              attrs=("forget_bias", "cell_clip", "use_peephole"))  # fmt: skip
+@RegisterPFor(
+    "BlockLSTM", ("x", "cs_prev", "h_prev"), attrs=("forget_bias", "cell_clip", "use_peephole")
+)
 @RegisterPFor("BlockLSTMV2", ("x", "cs_prev", "h_prev"), attrs=("cell_clip", "use_peephole"))
 def block_lstm(call: Call, *_: Value) -> Any:
     """A layer whose weights all rows share."""

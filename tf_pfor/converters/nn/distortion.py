@@ -16,9 +16,14 @@ from tf_pfor.core.registry import ALWAYS, RegisterPFor
 from tf_pfor.core.values import Value
 
 _ATTRS = (
-    "seed", "seed2", "min_object_covered", "aspect_ratio_range", "area_range", "max_attempts",
+    "seed",
+    "seed2",
+    "min_object_covered",
+    "aspect_ratio_range",
+    "area_range",
+    "max_attempts",
     "use_image_if_no_bounding_boxes",
-)  # fmt: skip
+)
 
 
 @RegisterPFor("SampleDistortedBoundingBox", ALWAYS, attrs=_ATTRS)

@@ -40,17 +40,26 @@ fold_batch(table("CombinedNonMaxSuppression", "pad_per_class", "clip_boxes"), ("
 fold_batch(table("DrawBoundingBoxes DrawBoundingBoxesV2"), ("images", "boxes"))
 fold_batch(
     table(
-        "Mfcc", "upper_frequency_limit", "lower_frequency_limit", "filterbank_channel_count",
+        "Mfcc",
+        "upper_frequency_limit",
+        "lower_frequency_limit",
+        "filterbank_channel_count",
         "dct_coefficient_count",
     ),
     "spectrogram",
-)  # fmt: skip
+)
 
 
-@RegisterPFor("ExtractGlimpse", ("input", "offsets"),
-              attrs=("centered", "normalized", "uniform_noise", "noise"))  # fmt: skip
-@RegisterPFor("ExtractGlimpseV2", ("input", "offsets"),
-              attrs=("centered", "normalized", "uniform_noise", "noise"))  # fmt: skip
+@RegisterPFor(
+    "ExtractGlimpse",
+    ("input", "offsets"),
+    attrs=("centered", "normalized", "uniform_noise", "noise"),
+)
+@RegisterPFor(
+    "ExtractGlimpseV2",
+    ("input", "offsets"),
+    attrs=("centered", "normalized", "uniform_noise", "noise"),
+)
 def extract_glimpse(call: Call, input: Value, size: Value, offsets: Value) -> Any:
     """The loop goes into the batch; what is random beyond the edge is of each iteration its own."""
     if call.attr("noise") not in ("zero", b"zero"):

@@ -39,9 +39,14 @@ def max_pool_grad(call: Call, orig_input: Value, orig_output: Value, grad: Value
     if not may_be_empty or call.attr("padding") == "EXPLICIT" or call.attr("data_format") != "NHWC":
         return not_empty(call, orig_input, orig_output, grad)
     made = call.emit(
-        "MaxPoolGradV2", fold(call, orig_input), fold(call, orig_output), fold(call, grad),
-        call.attr("ksize"), call.attr("strides"), padding=call.attr("padding"),
-    )  # fmt: skip
+        "MaxPoolGradV2",
+        fold(call, orig_input),
+        fold(call, orig_output),
+        fold(call, grad),
+        call.attr("ksize"),
+        call.attr("strides"),
+        padding=call.attr("padding"),
+    )
     return unfold(call, made, orig_input)
 
 
@@ -84,9 +89,11 @@ def max_pool_grad_with_argmax(call: Call, input: Value, grad: Value, argmax: Val
     if offsets is not None:
         argmax = Value.stacked(call.emit("Sub", argmax.tensor, offsets()))
     made = call.rebuild(
-        input=fold(call, input), grad=fold(call, grad), argmax=fold(call, argmax),
+        input=fold(call, input),
+        grad=fold(call, grad),
+        argmax=fold(call, argmax),
         include_batch_in_index=False,
-    )  # fmt: skip
+    )
     return unfold(call, made, input)
 
 
@@ -104,8 +111,9 @@ def image_offsets(call: Call, input: Value, dtype: tf.DType) -> Callable[[], tf.
     def make() -> tf.Tensor:
         images = call.emit.as_tensor(call.emit.dim(input.tensor, 1))
         index = call.emit("Range", np.int32(0), images, np.int32(1))
-        each = call.emit("Mul", call.emit("Cast", index, DstT=dtype),
-                         call.emit.constant(size, dtype))  # fmt: skip
+        each = call.emit(
+            "Mul", call.emit("Cast", index, DstT=dtype), call.emit.constant(size, dtype)
+        )
         return call.emit.reshape(each, [call.emit.dim(input.tensor, 1), 1, 1, 1])
 
     return make

@@ -90,16 +90,18 @@ _in_batch(
 _in_batch("QuantizedMaxPool", "input", "ksize strides padding")
 _in_batch("QuantizedResizeBilinear", "images", "align_corners half_pixel_centers")
 _in_batch(
-    "UniformQuantizedDot", "lhs",
+    "UniformQuantizedDot",
+    "lhs",
     " ".join(["Tout", *(a for k in ("lhs_", "rhs_", "output_") for a in uniform_attrs(k))]),
-)  # fmt: skip
+)
 _WINDOWS = (  # without dimension_numbers the batch is axis 0
     "Tout window_strides padding explicit_padding lhs_dilation rhs_dilation feature_group_count"
 )
 _in_batch(
-    "UniformQuantizedConvolution", "lhs",
+    "UniformQuantizedConvolution",
+    "lhs",
     " ".join([_WINDOWS, *(a for k in ("lhs_", "rhs_", "output_") for a in uniform_attrs(k))]),
-)  # fmt: skip
+)
 _in_batch("UniformQuantizedConvolutionHybrid", "lhs", " ".join([_WINDOWS, *uniform_attrs("rhs_")]))
 _in_batch("UniformQuantizedDotHybrid", "lhs", " ".join(["Tout", *uniform_attrs("rhs_")]))
 
@@ -128,9 +130,12 @@ def quantized_reshape(
 
 @RegisterPFor("QuantizedConcat", ("values",))
 def quantized_concat(
-    call: Call, concat_dim: Value, values: list[Value], input_mins: list[Value],
+    call: Call,
+    concat_dim: Value,
+    values: list[Value],
+    input_mins: list[Value],
     input_maxes: list[Value],
-) -> Any:  # fmt: skip
+) -> Any:
     """The axis moves by one; the range that comes out depends on the ranges only."""
     axis = int(call.constant("concat_dim"))
     made, low, high = call.rebuild(

@@ -144,9 +144,10 @@ def checked_to_differ(call: Call, indices: Value, places: tf.Tensor) -> Generato
         found = tf.boolean_mask(flat[1:], clash)
         who = tf.boolean_mask(tf.stack([rows[:-1], rows[1:]], 1), clash)
         emit(
-            "Assert", tf.logical_not(tf.reduce_any(clash)),
+            "Assert",
+            tf.logical_not(tf.reduce_any(clash)),
             [emit.constant(np.asarray(message.encode(), object), tf.string), found, who],
-        )  # fmt: skip
+        )
     check = graph.get_operations()[-1]
     emit.operations += graph.get_operations()[before:]
     with graph.control_dependencies([check]):

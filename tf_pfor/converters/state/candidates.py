@@ -41,9 +41,20 @@ def all_classes(call: Call, true_classes: Value) -> Any:
     return [Value.unstacked(sampled), counts, Value.unstacked(often)]
 
 
-@RegisterPFor("FixedUnigramCandidateSampler", ALWAYS, attrs=(
-    *_SIZES, "range_max", "vocab_file", "distortion", "num_reserved_ids", "num_shards", "shard",
-    "unigrams"))  # fmt: skip
+@RegisterPFor(
+    "FixedUnigramCandidateSampler",
+    ALWAYS,
+    attrs=(
+        *_SIZES,
+        "range_max",
+        "vocab_file",
+        "distortion",
+        "num_reserved_ids",
+        "num_shards",
+        "shard",
+        "unigrams",
+    ),
+)
 @RegisterPFor("LogUniformCandidateSampler", ALWAYS, attrs=(*_SIZES, "range_max"))
 @RegisterPFor("UniformCandidateSampler", ALWAYS, attrs=(*_SIZES, "range_max"))
 def sample(call: Call, true_classes: Value) -> Any:
@@ -103,8 +114,10 @@ def _distinct(call: Call, law: _Law, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     wide = tf.TensorShape([first.shape[0], None])
     drawn, seen = tf.while_loop(
         lambda _, seen: tf.reduce_any(seen[:, -1] < count),
-        more, (first, found(first)), shape_invariants=(wide, wide),
-    )  # fmt: skip
+        more,
+        (first, found(first)),
+        shape_invariants=(wide, wide),
+    )
     drawn, seen = tf.stop_gradient(drawn), tf.stop_gradient(seen)
     # a class is new where the number of those seen grows
     is_new = tf.concat([seen[:, :1] > 0, seen[:, 1:] > seen[:, :-1]], 1) & (seen <= count)

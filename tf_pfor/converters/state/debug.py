@@ -165,9 +165,13 @@ def _tell_rank(output: tf.Tensor) -> None:
 
 for _name, _attrs in _IN_ORDER.items():
     RegisterPFor(
-        _name, ANY if _name == "PyFuncStateless" else ALWAYS, attrs=_attrs, family="loop_in_order",
-        outcome=Outcome.LOOPED, note="called once for each iteration, in order",
-    )(_one_by_one)  # fmt: skip
+        _name,
+        ANY if _name == "PyFuncStateless" else ALWAYS,
+        attrs=_attrs,
+        family="loop_in_order",
+        outcome=Outcome.LOOPED,
+        note="called once for each iteration, in order",
+    )(_one_by_one)
 
 # A graph summary, and flushing and closing a writer, are the same for all iterations.
 

@@ -204,12 +204,16 @@ def _loop(
         return (i + 1, *new, *(a.write(i, x) for a, x in zip(arrays, now)))
 
     _, *carried = tf.while_loop(
-        lambda i, *_: i < n, step, (tf.constant(0), *starts, *arrays),
+        lambda i, *_: i < n,
+        step,
+        (tf.constant(0), *starts, *arrays),
         shape_invariants=(
-            tf.TensorShape([]), *(s.shape for s in starts), *[tf.TensorShape([])] * count,
+            tf.TensorShape([]),
+            *(s.shape for s in starts),
+            *[tf.TensorShape([])] * count,
         ),
         maximum_iterations=n,
-    )  # fmt: skip
+    )
     rows = [a.stack() for a in carried[count:]]
     for r, s in zip(rows, starts):
         r.set_shape([call.loop.static_length, *s.shape] if s.shape.rank is not None else None)
