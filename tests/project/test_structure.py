@@ -313,3 +313,18 @@ def test_memos_know_their_keys():
         if re.search(r"memo.*\bid\(", line) or re.search(r"\"\w[\w ]*\", (.*, )?id\(", line)
     ]
     assert not found, found
+
+
+def _lines_with(pattern):
+    """The lines of the package that a pattern matches: file and number."""
+    return [
+        f"{path}:{number}"
+        for path in CORE
+        for number, line in enumerate((ROOT / path).read_text().splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+
+
+def test_the_formatter_lays_out_all_code():
+    found = _lines_with("# fmt: (skip|off)")
+    assert not found, found

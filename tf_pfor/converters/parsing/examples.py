@@ -108,10 +108,14 @@ def parse(call: Call, serialized: tf.Tensor, names: tf.Tensor, features: Feature
     "ParseExampleV2",
     ANY,
     attrs=(
-        "num_sparse", "sparse_types", "ragged_value_types", "ragged_split_types", "Tdense",
+        "num_sparse",
+        "sparse_types",
+        "ragged_value_types",
+        "ragged_split_types",
+        "Tdense",
         "dense_shapes",
     ),
-)  # fmt: skip
+)
 def parse_examples_v2(call: Call, serialized: Value, *_: Any) -> Any:
     """One example in each row, or a vector of them."""
     same_for_all(call, "sparse_keys", "dense_keys", "ragged_keys", "dense_defaults")
@@ -232,8 +236,14 @@ def _ordered(
         for k, (x, f) in enumerate(zip(ragged, features.ragged, strict=True))
     ]
     columns = [[p[i] for p in parts] for i in range(3)]
-    return [*columns[0], *columns[1], *columns[2], *values, *[e[0] for e in ends],
-            *[e[1] for e in ends]]  # fmt: skip
+    return [
+        *columns[0],
+        *columns[1],
+        *columns[2],
+        *values,
+        *[e[0] for e in ends],
+        *[e[1] for e in ends],
+    ]
 
 
 # ---------------------------------------------------------------------------

@@ -72,22 +72,40 @@ class Parsed:
 
 
 _V2 = (
-    "Ncontext_sparse", "context_sparse_types", "context_ragged_value_types",
-    "context_ragged_split_types", "Tcontext_dense", "context_dense_shapes", "Nfeature_list_sparse",
-    "Nfeature_list_dense", "feature_list_dense_types", "feature_list_sparse_types",
-    "feature_list_ragged_value_types", "feature_list_ragged_split_types",
+    "Ncontext_sparse",
+    "context_sparse_types",
+    "context_ragged_value_types",
+    "context_ragged_split_types",
+    "Tcontext_dense",
+    "context_dense_shapes",
+    "Nfeature_list_sparse",
+    "Nfeature_list_dense",
+    "feature_list_dense_types",
+    "feature_list_sparse_types",
+    "feature_list_ragged_value_types",
+    "feature_list_ragged_split_types",
     "feature_list_dense_shapes",
-)  # fmt: skip
+)
 _V1 = (
-    "Ncontext_sparse", "Ncontext_dense", "Nfeature_list_sparse", "Nfeature_list_dense",
-    "context_sparse_types", "Tcontext_dense", "feature_list_dense_types", "context_dense_shapes",
-    "feature_list_sparse_types", "feature_list_dense_shapes",
-)  # fmt: skip
+    "Ncontext_sparse",
+    "Ncontext_dense",
+    "Nfeature_list_sparse",
+    "Nfeature_list_dense",
+    "context_sparse_types",
+    "Tcontext_dense",
+    "feature_list_dense_types",
+    "context_dense_shapes",
+    "feature_list_sparse_types",
+    "feature_list_dense_shapes",
+)
 _KEYS = (
-    "context_sparse_keys", "context_dense_keys", "feature_list_sparse_keys",
-    "feature_list_dense_keys", "feature_list_dense_missing_assumed_empty",
+    "context_sparse_keys",
+    "context_dense_keys",
+    "feature_list_sparse_keys",
+    "feature_list_dense_keys",
+    "feature_list_dense_missing_assumed_empty",
     "context_dense_defaults",
-)  # fmt: skip
+)
 
 
 @RegisterPFor("ParseSequenceExampleV2", ANY, attrs=_V2)
@@ -137,8 +155,9 @@ def _fields(
     names: Iterable[bytes], types: Iterable[tf.DType], splits: Iterable[tf.DType] | None = None
 ) -> list[Field]:
     types = list(types)
-    return list(zip(names, types, [tf.int64] * len(types) if splits is None else splits,
-                    strict=True))  # fmt: skip
+    return list(
+        zip(names, types, [tf.int64] * len(types) if splits is None else splits, strict=True)
+    )
 
 
 def _converted(
@@ -256,8 +275,10 @@ def _of_no_examples(attrs: dict[str, Any], dense_types: Sequence[tf.DType]) -> l
 def _dense_list(call: Call, padded: tf.Tensor, lengths: tf.Tensor) -> list[Value]:
     """[steps, ...] of each row, and how many steps it has."""
     size = sizes_of(call, tf.cast(lengths, tf.int32))
-    return [from_padded(call, masked(padded, [size]), [size], is_clean=True),
-            Value.stacked(lengths)]  # fmt: skip
+    return [
+        from_padded(call, masked(padded, [size]), [size], is_clean=True),
+        Value.stacked(lengths),
+    ]
 
 
 def _steps(call: Call, steps: tf.Tensor, inside: tf.Tensor) -> tuple[RowSizes, tf.Tensor, RowSizes]:

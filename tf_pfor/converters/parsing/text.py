@@ -12,10 +12,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged
 from tf_pfor.layouts.ragged_rules import ragged_rule
 
-elementwise({
-    "DecodeCompressed": ("compression_type",),
-    "DecodeJSONExample": (),
-})  # fmt: skip
+elementwise({"DecodeCompressed": ("compression_type",), "DecodeJSONExample": ()})
 
 
 @RegisterPFor(

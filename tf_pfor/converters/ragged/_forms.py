@@ -386,9 +386,13 @@ def repeated(value: Value) -> Value:
 
 
 def from_padded(
-    call: Call, tensor: tf.Tensor, sizes: Sequence[Size], *,
-    is_clean: bool = False, is_tame: bool = False,
-) -> Value:  # fmt: skip
+    call: Call,
+    tensor: tf.Tensor,
+    sizes: Sequence[Size],
+    *,
+    is_clean: bool = False,
+    is_tame: bool = False,
+) -> Value:
     """A result from its padded form: ragged, or dense if no size differs.
 
     Args:

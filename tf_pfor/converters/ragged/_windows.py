@@ -47,9 +47,13 @@ def packed_range(
 
 
 def packed_window(
-    whole: tf.Tensor, starts: Sequence[Any], sizes: Sequence[Any], strides: Sequence[int], *,
+    whole: tf.Tensor,
+    starts: Sequence[Any],
+    sizes: Sequence[Any],
+    strides: Sequence[int],
+    *,
     is_stacked: bool,
-) -> tf.Tensor:  # fmt: skip
+) -> tf.Tensor:
     """The elements of ranges of several axes, one row behind the other: one gather."""
     count, lead = len(sizes), int(is_stacked)
     shape = tf.shape(whole)
@@ -131,8 +135,9 @@ class Moved:
         if isinstance(x, Ragged):
             table = packed_to(x, self.count)
             sizes = [*x.sizes, *[size_at(x, k) for k in range(x.n_leading, self.count)]]
-            sizes = [dim(x.tensor, k - x.n_leading + 1) if s is None else s
-                     for k, s in enumerate(sizes)]  # fmt: skip
+            sizes = [
+                dim(x.tensor, k - x.n_leading + 1) if s is None else s for k, s in enumerate(sizes)
+            ]
             at += tf.gather(row_starts(sizes), self.rows)
         else:
             lead = self.count + int(x.is_stacked)

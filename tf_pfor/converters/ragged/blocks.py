@@ -77,8 +77,10 @@ def cross_entropy(call: Call, features: Value, labels: Value) -> Any:
 
 def _padded_cross_entropy(call: Call, logits: Ragged, targets: Ragged) -> list[Value]:
     """The same, also of padding, where all numbers are zero."""
-    x, y = (tf.reshape(v.in_rows, tf.concat([[-1], tf.shape(v.in_rows)[2:]], 0))
-            for v in (logits, targets))  # fmt: skip
+    x, y = (
+        tf.reshape(v.in_rows, tf.concat([[-1], tf.shape(v.in_rows)[2:]], 0))
+        for v in (logits, targets)
+    )
     made = call.rebuild(features=x, labels=y)
     shape = tf.shape(logits.in_rows)
     wide = [tf.reshape(made[0], shape[:2]), tf.reshape(made[1], shape)]

@@ -63,8 +63,10 @@ def filter_gradient(call: Call, input: Value, filter_sizes: Value, out_backprop:
     missing = [tf.maximum(shape[k] - tf.shape(back)[k], 0) for k in (2, 3)]
     around: Any = [[0, 0], [0, 0], [0, missing[0]], [0, missing[1]], [0, 0]]
     back = tf.pad(back, around)
-    flat = [tf.reshape(t, [shape[0], -1, size]) for t, size in
-            ((there, height * width * depth), (back, channels))]  # fmt: skip
+    flat = [
+        tf.reshape(t, [shape[0], -1, size])
+        for t, size in ((there, height * width * depth), (back, channels))
+    ]
     made = tf.matmul(flat[0], flat[1], transpose_a=True)
     full = tf.reshape(made, [shape[0], height, width, depth, channels])
     full.set_shape([call.loop.static_length, height, width, depth, channels])

@@ -161,9 +161,11 @@ def _of_one_form(
     """
     dense = next((call.stacked(v) for v in values if not isinstance(v, Ragged)), None)
     if dense is not None:
-        return [
-            _like(call, v, dense) if isinstance(v, Ragged) else call.stacked(v) for v in values
-        ], [], False  # fmt: skip
+        return (
+            [_like(call, v, dense) if isinstance(v, Ragged) else call.stacked(v) for v in values],
+            [],
+            False,
+        )
     values = unified(call, values, rank, broadcasts=False)
     leading = max(v.n_leading for v in values if isinstance(v, Ragged))
     sizes = [broadcast_size([size_at(v, i) for v in values], i) for i in range(leading)]

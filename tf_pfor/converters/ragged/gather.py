@@ -219,8 +219,9 @@ def _is_of_rows(value: Value) -> bool:
 
 def _joined_padded(call: Call, values: list[Value], rank: int, at: int) -> Value:
     """In the padded form: each place of the result reads its part where that has it."""
-    sizes: list[Any] = [broadcast_size([size_at(v, k) for v in values], k) if k != at else None
-             for k in range(rank)]  # fmt: skip
+    sizes: list[Any] = [
+        broadcast_size([size_at(v, k) for v in values], k) if k != at else None for k in range(rank)
+    ]
     rows = [padded(call, v if v.is_stacked else call.like(call.stacked(v)), rank) for v in values]
     lengths = [size_at(v, at) for v in values]
     if None in lengths or any(s is None for k, s in enumerate(sizes) if k != at):

@@ -274,8 +274,9 @@ def set_diag(call: Call, input: Value, diagonal: Value, k: Value) -> Any:
     which: Any = _one_diagonal(call, k)
     if not uses_packed(call) or not same_sizes(sizes[:-2], numbers[:-1]):
         raise CannotVectorize("diagonals whose lengths cannot be checked, or several of them")
-    rows, columns, own = (s.tensor if isinstance(s, RowSizes) else s
-                          for s in (*sizes[-2:], numbers[-1]))  # fmt: skip
+    rows, columns, own = (
+        s.tensor if isinstance(s, RowSizes) else s for s in (*sizes[-2:], numbers[-1])
+    )
     below, above = tf.maximum(-which, 0), tf.maximum(which, 0)
     is_right = tf.equal(own, tf.minimum(rows - below, columns - above))
     text = "the diagonal is not as long as the matrix's in some iterations. Lengths are"

@@ -334,10 +334,9 @@ def _by_axes(call: Call, dy: Value, sizes: list[Any], items: list[slices.Item]) 
             last: Any = tf.shape(found)[axis] - 1
             at = tf.broadcast_to(at, tf.stack([tf.shape(found)[0], tf.shape(at)[1]]))
             found = tf.gather(found, tf.clip_by_value(at, 0, last), axis=axis, batch_dims=1)
-            kept = tf.reshape(is_read, tf.concat(
-                [tf.shape(is_read)[:1], [1] * (axis - 1), tf.shape(is_read)[1:],
-                 [1] * (found.shape.rank - axis - 1)], 0,
-            ))  # fmt: skip
+            n, size = tf.unstack(tf.shape(is_read))
+            ones = [1] * (found.shape.rank - axis - 1)
+            kept = tf.reshape(is_read, tf.stack([n, *[1] * (axis - 1), size, *ones]))
             found = tf.where(kept, found, tf.zeros([], found.dtype))
         axis += 1
     return from_padded(call, found, sizes, is_clean=True)

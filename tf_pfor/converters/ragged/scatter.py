@@ -439,9 +439,12 @@ def tensor_scatter(call: Call, tensor: Value, indices: Value, updates: Value) ->
 @ragged_rule("SparseToDense", of_shapes=True)
 @source("SparseToDense")
 def sparse_to_dense(
-    call: Call, sparse_indices: Value, output_shape: Value, sparse_values: Value,
+    call: Call,
+    sparse_indices: Value,
+    output_shape: Value,
+    sparse_values: Value,
     default_value: Value,
-) -> Any:  # fmt: skip
+) -> Any:
     """Elements of a sparse tensor, among a default that all rows share."""
     if default_value.is_stacked or [rank_of(v) for v in (sparse_indices, sparse_values)] != [2, 1]:
         raise CannotVectorize("the default differs between iterations")

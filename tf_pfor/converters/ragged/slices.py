@@ -111,9 +111,7 @@ def items_of(call: Call, rank: int) -> list[Item]:
             if first is None and last is None and stride == 1:
                 out.append(Item("all"))
                 continue
-            name = (
-                None if first is None else begins[p], None if last is None else ends[p], stride
-            )  # fmt: skip
+            name = (None if first is None else begins[p], None if last is None else ends[p], stride)
             size = end.sizes[p] if isinstance(end, RowShape) and last is not None else None
             out.append(Item("range", first, last, stride, name, size))
     return out + [Item("all")] * (rank - sum(i.kind != "new" for i in out))

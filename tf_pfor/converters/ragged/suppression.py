@@ -113,8 +113,9 @@ def _chosen(call: Call) -> _Chosen:
             raise CannotVectorize("boxes are suppressed softly, under jit_compile")
         text = "scores that are suppressed softly must not be negative. They are"
         left = after_check(call, (left >= 0) | (left == nothing), text, [scores], left)
-    limit = _bound(call, "overlap_threshold" if _has_overlaps(call) else "iou_threshold",
-                   scores.dtype)  # fmt: skip
+    limit = _bound(
+        call, "overlap_threshold" if _has_overlaps(call) else "iou_threshold", scores.dtype
+    )
     size = call.inputs["max_output_size"]
     assert isinstance(size, Value)
     most = tf.reduce_max(tf.concat([size.tensor, [0]], 0)) if size.is_stacked else size.tensor
@@ -171,8 +172,14 @@ def _greedy(
         return t + 1, left, *best(left), places, kept, counts + tf.cast(is_chosen, tf.int32)
 
     shape = tf.stack([tf.shape(left)[0], most])
-    state = (0, left, *best(left), tf.zeros(shape, tf.int32), tf.zeros(shape, dtype),
-             tf.zeros_like(caps))  # fmt: skip
+    state = (
+        0,
+        left,
+        *best(left),
+        tf.zeros(shape, tf.int32),
+        tf.zeros(shape, dtype),
+        tf.zeros_like(caps),
+    )
     like: Any = (None, [n, boxes], [n], [n], [n, None], [n, None], [n])
     found = tf.while_loop(goes_on, step, state, tuple(map(tf.TensorShape, ([], *like[1:]))))
     return _Chosen(*found[4:])

@@ -25,9 +25,12 @@ from tf_pfor.layouts.ragged_rules import ragged_rule, source
 @source("RaggedTensorToTensor")
 @ragged_rule("RaggedTensorToTensor")
 def to_tensor(
-    call: Call, shape: Value, values: Value, default_value: Value,
+    call: Call,
+    shape: Value,
+    values: Value,
+    default_value: Value,
     row_partition_tensors: list[Value],
-) -> Any:  # fmt: skip
+) -> Any:
     """All rows as one RaggedTensor, which becomes as wide as the widest row; each row is cut."""
     del shape
     if default_value.is_stacked or not uses_packed(call):
@@ -166,10 +169,14 @@ def bincount(call: Call, splits: Value, values: Value, size: Value, weights: Val
 @source("RaggedCross")
 @ragged_rule("RaggedCross")
 def cross(
-    call: Call, ragged_values: list[Value], ragged_row_splits: list[Value],
-    sparse_indices: list[Value], sparse_values: list[Value], sparse_shape: list[Value],
+    call: Call,
+    ragged_values: list[Value],
+    ragged_row_splits: list[Value],
+    sparse_indices: list[Value],
+    sparse_values: list[Value],
+    sparse_shape: list[Value],
     dense_inputs: list[Value],
-) -> Any:  # fmt: skip
+) -> Any:
     """The ragged rows of all rows stand one behind the other, and so do the rows of matrices."""
     if sparse_indices or sparse_values or sparse_shape:
         raise CannotVectorize("sparse tensors are crossed with others")

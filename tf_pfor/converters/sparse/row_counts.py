@@ -121,8 +121,9 @@ def counts_of_splits(call: Call, splits: Value, values: Value, weights: Value) -
     each = tf.reshape(call.stacked(weights), [-1]) if weighted else tf.zeros([0], weights.dtype)
     flat = tf.reshape(x, [-1])
     made = call.rebuild(splits=joined, values=flat, weights=each)
-    return _counted(call, made, tf.repeat(tf.range(shape[0]), shape[1]), flat,
-                    FirstAxis(call, count))  # fmt: skip
+    return _counted(
+        call, made, tf.repeat(tf.range(shape[0]), shape[1]), flat, FirstAxis(call, count)
+    )
 
 
 @source("SparseCountSparseOutput")
@@ -166,6 +167,13 @@ def sparse_bincount(
     return call.like(tf.reshape(made, tf.stack(sizes)))
 
 
+def _by_entry(value: Value, rows: tf.Tensor) -> tf.Tensor:
+    """A scalar of each row, or one of all rows, at the entries of ``rows``."""
+    if value.is_stacked:
+        return tf.gather(value.tensor, rows)
+    return tf.broadcast_to(value.tensor, tf.shape(rows))
+
+
 @ragged_rule("RaggedRange", of_shapes=True)
 @source("RaggedRange")
 def ragged_range(call: Call, starts: Value, limits: Value, deltas: Value) -> Any:
@@ -179,10 +187,7 @@ def ragged_range(call: Call, starts: Value, limits: Value, deltas: Value) -> Any
     else:
         require_packed(call)
         rows, size, flat = tf.range(tf.cast(n, tf.int64)), 1, iter(())
-    wide = [
-        next(flat) if rank_of(v) else tf.gather(v.tensor, rows) if v.is_stacked
-        else tf.broadcast_to(v.tensor, tf.shape(rows)) for v in given
-    ]  # fmt: skip
+    wide = [next(flat) if rank_of(v) else _by_entry(v, rows) for v in given]
     splits, values = call.rebuild(starts=wide[0], limits=wide[1], deltas=wide[2])
     of_values = sizes_by(call, tf.repeat(rows, splits[1:] - splits[:-1]))
     numbers = Ragged.packed(values, [of_values], call.op.outputs[1])

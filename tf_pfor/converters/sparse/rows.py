@@ -234,18 +234,23 @@ def add_gradient(
     a, b = Entries(call, a_indices), Entries(call, b_indices)
     total = Entries(call, sum_indices, backprop_val_grad)
     made = call.rebuild(
-        backprop_val_grad=total.flat[1], a_indices=a.places, b_indices=b.places,
+        backprop_val_grad=total.flat[1],
+        a_indices=a.places,
+        b_indices=b.places,
         sum_indices=total.places,
-    )  # fmt: skip
+    )
     return [a.back(made[0], 0), b.back(made[1], 1)]
 
 
 @source("SparseSliceGrad")
 @ragged_rule("SparseSliceGrad")
 def slice_gradient(
-    call: Call, backprop_val_grad: Value, input_indices: Value, input_start: Value,
+    call: Call,
+    backprop_val_grad: Value,
+    input_indices: Value,
+    input_start: Value,
     output_indices: Value,
-) -> Any:  # fmt: skip
+) -> Any:
     """The gradient of the values that were sliced."""
     start = shared(input_start, "input_start")
     given, taken = Entries(call, input_indices), Entries(call, output_indices, backprop_val_grad)
@@ -266,31 +271,50 @@ def slice_gradient(
 @source("SparseAdd")
 @ragged_rule("SparseAdd")
 def add(
-    call: Call, a_indices: Value, a_values: Value, a_shape: Value, b_indices: Value,
-    b_values: Value, b_shape: Value, thresh: Value,
-) -> Any:  # fmt: skip
+    call: Call,
+    a_indices: Value,
+    a_values: Value,
+    a_shape: Value,
+    b_indices: Value,
+    b_values: Value,
+    b_shape: Value,
+    thresh: Value,
+) -> Any:
     """One sum of sparse tensors with one axis more."""
     shared(thresh, "thresh")
     a, b = Entries(call, a_indices, a_values), Entries(call, b_indices, b_values)
     indices, values, shape = call.rebuild(
-        a_indices=a.places, a_values=a.flat[1], a_shape=with_n(call, shared(a_shape, "a_shape")),
-        b_indices=b.places, b_values=b.flat[1], b_shape=with_n(call, shared(b_shape, "b_shape")),
-    )  # fmt: skip
+        a_indices=a.places,
+        a_values=a.flat[1],
+        a_shape=with_n(call, shared(a_shape, "a_shape")),
+        b_indices=b.places,
+        b_values=b.flat[1],
+        b_shape=with_n(call, shared(b_shape, "b_shape")),
+    )
     return [*sparse_results(call, indices, values), Value.unstacked(shape[1:])]
 
 
 @source("SparseSparseMaximum SparseSparseMinimum")
 @ragged_rule("SparseSparseMaximum SparseSparseMinimum")
 def extremum(
-    call: Call, a_indices: Value, a_values: Value, a_shape: Value, b_indices: Value,
-    b_values: Value, b_shape: Value,
-) -> Any:  # fmt: skip
+    call: Call,
+    a_indices: Value,
+    a_values: Value,
+    a_shape: Value,
+    b_indices: Value,
+    b_values: Value,
+    b_shape: Value,
+) -> Any:
     """The extremum of two sparse tensors with one axis more."""
     a, b = Entries(call, a_indices, a_values), Entries(call, b_indices, b_values)
     indices, values = call.rebuild(
-        a_indices=a.places, a_values=a.flat[1], a_shape=with_n(call, shared(a_shape, "a_shape")),
-        b_indices=b.places, b_values=b.flat[1], b_shape=with_n(call, shared(b_shape, "b_shape")),
-    )  # fmt: skip
+        a_indices=a.places,
+        a_values=a.flat[1],
+        a_shape=with_n(call, shared(a_shape, "a_shape")),
+        b_indices=b.places,
+        b_values=b.flat[1],
+        b_shape=with_n(call, shared(b_shape, "b_shape")),
+    )
     return sparse_results(call, indices, values, _count(a_indices))
 
 

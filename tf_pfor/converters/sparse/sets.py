@@ -126,9 +126,14 @@ def set_size(call: Call, set_indices: Value, set_values: Value, set_shape: Value
 
 @ragged_rule("EditDistance")
 def edit_distance(
-    call: Call, hypothesis_indices: Value, hypothesis_values: Value, hypothesis_shape: Value,
-    truth_indices: Value, truth_values: Value, truth_shape: Value,
-) -> Any:  # fmt: skip
+    call: Call,
+    hypothesis_indices: Value,
+    hypothesis_values: Value,
+    hypothesis_shape: Value,
+    truth_indices: Value,
+    truth_values: Value,
+    truth_shape: Value,
+) -> Any:
     """One more leading axis."""
     found, right = (
         Entries(call, hypothesis_indices, hypothesis_values),
@@ -176,9 +181,13 @@ def list_difference(call: Call, x: Value, y: Value) -> Any:
 @source("SparseCross SparseCrossHashed SparseCrossV2")
 @ragged_rule("SparseCross SparseCrossHashed SparseCrossV2")
 def crosses(
-    call: Call, indices: list[Value], values: list[Value], shapes: list[Value],
-    dense_inputs: list[Value], *options: Value,
-) -> Any:  # fmt: skip
+    call: Call,
+    indices: list[Value],
+    values: list[Value],
+    shapes: list[Value],
+    dense_inputs: list[Value],
+    *options: Value,
+) -> Any:
     """The first axis is a batch, which takes all rows."""
     names = [a.name for a in call.schema.inputs][4:]  # type: ignore[union-attr]
     for name, value in zip(names, options):
