@@ -255,7 +255,7 @@ def attr_map(op: Operation) -> Any:
 # ---------------------------------------------------------------------------
 
 
-def function_graph(graph: Any, name: str) -> Any:
+def function_graph(graph: tf.Graph, name: str) -> Any:
     """The graph of the function ``name`` known to ``graph`` or to a graph around it.
 
     Raises:
@@ -272,7 +272,7 @@ def function_graph(graph: Any, name: str) -> Any:
         return _function_def_to_graph.function_def_to_graph(definition)
 
 
-def _was_changed(graph: Any, found: Any) -> bool:
+def _was_changed(graph: tf.Graph, found: Any) -> bool:
     """Whether a tape has changed calls in a graph since TensorFlow knows it as a function.
 
     Such a call also returns what a gradient needs. TensorFlow runs the function as it knows it, and
@@ -392,7 +392,7 @@ def by_creation(operations: Iterable[Operation]) -> list[Operation]:
     return sorted(operations, key=lambda op: op._id)
 
 
-def must_run(graph: Any) -> list[Operation]:
+def must_run(graph: tf.Graph) -> list[Operation]:
     """The operations of a function's graph that run for their side effects, in order."""
     return by_creation(getattr(graph, "control_outputs", ()))
 
@@ -421,7 +421,7 @@ def in_xla_context(graph: Any) -> bool:
     return False
 
 
-def is_loop_body(graph: Any) -> bool:
+def is_loop_body(graph: tf.Graph) -> bool:
     """Whether ``graph`` is a trip of a tf.while_loop: its inputs are what the loop carries."""
     return isinstance(graph, _control_flow_graphs.WhileBodyFuncGraph)
 
@@ -435,7 +435,7 @@ def in_while(graph: Any) -> bool:
     return False
 
 
-def in_body(graph: Any) -> bool:
+def in_body(graph: tf.Graph) -> bool:
     """True when ``graph`` is traced as (part of) the body of a loop that is vectorized later."""
     return not _NOT_IN_BODY.get() and _is_in(graph, "pfor_body")
 
@@ -458,7 +458,7 @@ LOOPS = ("StatelessWhile", "While")
 TRIAL = "pfor_trial"  # the name of graphs that are thrown away, made to see layouts
 
 
-def in_trial(graph: Any) -> bool:
+def in_trial(graph: tf.Graph) -> bool:
     """True when ``graph`` is (part of) a trial."""
     return _is_in(graph, TRIAL)
 

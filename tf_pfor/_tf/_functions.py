@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +19,7 @@ from tf_pfor import _tf
 PolymorphicFunction: Any = _polymorphic.Function  # the class of what tf.function returns
 
 
-def autographed(function: Any) -> Any:
+def autographed(function: Callable[..., Any]) -> Any:
     """``function`` with Python control flow on tensors converted, as tf.function does.
 
     Also where the caller is not converted itself, as our own entry points are not. The lines that
@@ -52,7 +52,7 @@ def autographed(function: Any) -> Any:
     return call
 
 
-def as_called_here(function: Any) -> Any:
+def as_called_here(function: Callable[..., Any]) -> Any:
     """``function`` with AutoGraph on or off as it is now, wherever it is called."""
     now = _ag_ctx.control_status_ctx()
 
@@ -63,7 +63,7 @@ def as_called_here(function: Any) -> Any:
     return call
 
 
-def never_converted(function: Any) -> Any:
+def never_converted(function: Callable[..., Any]) -> Any:
     """``function``, which AutoGraph leaves as it is. What it calls may still be converted."""
     return _ag_api.autograph_artifact(function)
 
@@ -79,7 +79,7 @@ def call_flat(concrete: Any, inputs: Sequence[tf.Tensor], captured: Sequence[tf.
     return concrete._call_flat(inputs, captured)
 
 
-def is_gradient(op: Any) -> bool:
+def is_gradient(op: tf.Operation) -> bool:
     """Whether an op is the gradient of a ``tf.py_function``: it asks what that left behind."""
     if op.type != "EagerPyFunc":
         return False

@@ -26,7 +26,7 @@ _NAME = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
 
 
 def add_op(
-    graph: Any, op_type: str, inputs: list[tf.Tensor], attrs: dict[str, Any], name: str | None
+    graph: tf.Graph, op_type: str, inputs: list[tf.Tensor], attrs: dict[str, Any], name: str | None
 ) -> tf.Operation:
     """Adds one op to a graph; a function graph captures the inputs that come from outside.
 
@@ -47,7 +47,7 @@ def add_op(
 
 
 def create_op(
-    graph: Any,
+    graph: tf.Graph,
     op_type: str,
     inputs: list[tf.Tensor],
     attrs: dict[str, AttrValue],
@@ -78,7 +78,7 @@ def create_op(
     return op
 
 
-def capture(graph: Any, tensor: tf.Tensor) -> tf.Tensor:
+def capture(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:
     """``tensor`` as a function graph sees it: a placeholder if it comes from outside."""
     is_eager = isinstance(tensor, tf.__internal__.EagerTensor)
     if not is_eager and tensor.graph is graph:
@@ -107,7 +107,7 @@ def capture(graph: Any, tensor: tf.Tensor) -> tf.Tensor:
     return inside
 
 
-def placeholder(graph: Any, spec: tf.TensorSpec, name: str) -> tf.Tensor:
+def placeholder(graph: tf.Graph, spec: tf.TensorSpec, name: str) -> tf.Tensor:
     """A placeholder in ``graph``."""
     attrs = {
         "dtype": AttrValue(type=spec.dtype.as_datatype_enum),
@@ -155,7 +155,7 @@ def quickly(graph: Any, once: Once) -> Generator[None]:
 
 
 def _create(
-    graph: Any,
+    graph: tf.Graph,
     once: Once | None,
     op_type: str,
     inputs: Any,
@@ -181,7 +181,7 @@ def _create(
 
 def shared(
     once: Once,
-    graph: Any,
+    graph: tf.Graph,
     op_type: str,
     inputs: Sequence[tf.Tensor],
     attrs: dict[str, Any],
@@ -200,7 +200,9 @@ def shared(
     return made
 
 
-def _key_of(graph: Any, op_type: str, inputs: Sequence[tf.Tensor], attrs: dict[str, Any]) -> Any:
+def _key_of(
+    graph: tf.Graph, op_type: str, inputs: Sequence[tf.Tensor], attrs: dict[str, Any]
+) -> Any:
     """A key that ops with equal results share; None if each op must make its result."""
     schema = _tf.schema(op_type)
     if schema is None or schema.is_stateful or op_type in _OWN:
@@ -258,7 +260,7 @@ def _captures_plainly(graph_type: type) -> bool:
     return usual or issubclass(graph_type, QuickGraph)
 
 
-def _is_plain(graph: Any) -> bool:
+def _is_plain(graph: tf.Graph) -> bool:
     """Whether nothing in force in a function graph changes the ops that are created."""
     return not (
         graph._attr_scope_map
@@ -298,7 +300,7 @@ def _how_known(handle: tf.Tensor) -> int:
 
 
 def _add(
-    graph: Any, op_type: str, inputs: list[tf.Tensor], attrs: dict[str, Any], name: str | None
+    graph: tf.Graph, op_type: str, inputs: list[tf.Tensor], attrs: dict[str, Any], name: str | None
 ) -> tf.Operation:
     """Adds one op whose inputs are of the graph."""
     name = name or op_type
@@ -374,7 +376,7 @@ def call_row_loop(
     return list(create_op(graph, "PartitionedCall", list(inputs), protos, "rows").outputs)
 
 
-def depending_on_nothing(graph: Any) -> Any:
+def depending_on_nothing(graph: tf.Graph) -> Any:
     """``control_dependencies(None)``, but in the same XLA context.
 
     An op outside of it would be an input of what XLA compiles, and no constant.
@@ -386,7 +388,7 @@ def depending_on_nothing(graph: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _inside(graph: Any, context: Any) -> Generator[None]:
+def _inside(graph: tf.Graph, context: Any) -> Generator[None]:
     with graph.control_dependencies(None):  # puts back the context that it leaves
         graph._set_control_flow_context(context)
         yield
@@ -460,7 +462,7 @@ def trace(
     return graph
 
 
-def _input(graph: Any, spec: tf.TensorSpec) -> tf.Tensor:
+def _input(graph: tf.Graph, spec: tf.TensorSpec) -> tf.Tensor:
     """An input of a traced graph, with the handle data of its spec."""
     made = placeholder(graph, spec, spec.name or "arg")
     handle = spec.dtype._handle_data

@@ -155,7 +155,7 @@ def python_function(function: Any) -> Any:
     return function.python_function
 
 
-def is_graph_only(function: Any) -> bool:
+def is_graph_only(function: Callable[..., Any]) -> bool:
     """Whether a function cannot be traced anew: it is a graph, or was loaded."""
     return isinstance(
         function, (function_lib.ConcreteFunction, function_deserialization.RestoredFunction)

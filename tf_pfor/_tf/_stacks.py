@@ -13,6 +13,7 @@ import pathlib
 from collections.abc import Generator
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.python.util import tf_stack
 
 from tf_pfor import _tf
@@ -37,7 +38,7 @@ def line() -> str:
     return _LINE.get()
 
 
-def begin(op: Any) -> contextvars.Token[Any]:
+def begin(op: tf.Operation) -> contextvars.Token[Any]:
     """From here on ops are emitted for ``op`` of the body; the token is for ``end``."""
     return _ORIGIN.set(getattr(op, "_tf_pfor_stack", None) or _ORIGIN.get())
 

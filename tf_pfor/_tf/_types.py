@@ -68,7 +68,7 @@ def _is_by_parts(x: Any, of_rows: bool) -> bool:
     return not isinstance(x, COMPOSITE) or batch_encoder(x, of_rows=of_rows) is None
 
 
-def operator_parts(op: Any) -> Iterator[tuple[Any, int | None, bool]]:
+def operator_parts(op: tf.Operation) -> Iterator[tuple[Any, int | None, bool]]:
     """The parts of a ``LinearOperator``: tensors, and operators that have no tensor.
 
     Returns:

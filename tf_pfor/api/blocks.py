@@ -195,7 +195,7 @@ def in_turn(
     return made, last
 
 
-def _joined_rows(array: tf.TensorArray, like: tf.TensorSpec, n: Any) -> tf.Tensor:
+def _joined_rows(array: tf.TensorArray, like: tf.TensorSpec, n: Dim) -> tf.Tensor:
     """The n rows of an array one behind the other; unknown dimensions are 0 if there are none."""
     filler = tf.where(tf.equal(n, 0), 0, -1)
     inner: Any = like.shape[1:]

@@ -23,6 +23,7 @@ from tf_pfor import _tf
 from tf_pfor._tf import _graphs, _types
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.nests import Nest
 
 _RAGGED: Any = tf.RaggedTensor
 
@@ -121,7 +122,7 @@ class _Type:
 
     __slots__ = ("encoder", "spec")
 
-    def __init__(self, spec: Any, encoder: Any):
+    def __init__(self, spec: tf.TypeSpec[Any], encoder: Any):
         self.spec, self.encoder = spec, encoder
 
 
@@ -156,7 +157,7 @@ def _cut(rows: Any, values: Supply) -> Any:
 
 
 def opened(
-    nest: Any,
+    nest: Nest,
     *,
     of: tuple[type, ...] = (_types.COMPOSITE,),
     in_blocks: bool = False,
@@ -264,7 +265,7 @@ def by_parts(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *rows: parts(fn(*rows))
 
 
-def parts(result: Any) -> Any:
+def parts(result: Nest) -> Any:
     """The result of the body, with the tensors to stack in the place of composites."""
 
     def of(x: Any) -> Any:
@@ -298,7 +299,7 @@ def _broadening(x: Any) -> Any:
     return x if broaden is None or shape is None else broaden(tf.ones_like(shape()))
 
 
-def check_axes(structure: Any, axes: list[Any]) -> None:
+def check_axes(structure: Nest, axes: list[Any]) -> None:
     """Results that are put together again have the mapped axis in front.
 
     Args:
@@ -322,7 +323,7 @@ def check_axes(structure: Any, axes: list[Any]) -> None:
     nests.replaced(nests.pack(structure, axes), (_RaggedResult, _SparseResult, _Encoded), check)
 
 
-def assembled(result: Any) -> Any:
+def assembled(result: Nest) -> Any:
     """The inverse, of the parts of all iterations."""
 
     def of(x: Any) -> Any:

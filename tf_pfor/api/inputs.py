@@ -142,7 +142,7 @@ def _captured_eagerly(outside: tf.Tensor, emit: Emitter) -> Value:
         if known is not None:
             return _known(known, outside, emit)
 
-    def capture(graph: Any) -> tf.Tensor:
+    def capture(graph: tf.Graph) -> tf.Tensor:
         return _graphs.capture(graph, outside)
 
     cell = Cell(None, lambda: capture(emit.graph), capture)

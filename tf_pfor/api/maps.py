@@ -21,6 +21,7 @@ from tf_pfor.api.run import Job, run
 from tf_pfor.core import axes, nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.settings import Settings
 from tf_pfor.core.values import dims
 from tf_pfor.tracing.caching import UNCACHED, EagerCall
@@ -164,7 +165,7 @@ def for_loop(
     return nests.to_user(tf.nest.pack_sequence_as(structure, leaves))
 
 
-def _results_of_one(result: Any, structure: Any) -> list[tf.Tensor]:
+def _results_of_one(result: Nest, structure: Nest) -> list[tf.Tensor]:
     """The results of one iteration of ``for_loop``, checked against the nest of dtypes."""
     result = tf.nest.map_structure(dense, nests.from_user(result))
     try:
@@ -187,7 +188,7 @@ def _results_of_one(result: Any, structure: Any) -> list[tf.Tensor]:
         return [tf.identity(tf.convert_to_tensor(x, d)) for d, x in pairs if d is not None]
 
 
-def _dtypes(structure: Any) -> Any:
+def _dtypes(structure: Nest) -> Any:
     """The nest of dtype names, as messages show it."""
     return tf.nest.map_structure(
         lambda x: tf.as_dtype(x).name if _is_dtype(x) else _dtype_name(x) or type(x).__name__,
@@ -216,7 +217,7 @@ def _in_graph(function: Callable[..., Any], *args: tf.Tensor) -> Any:
 @_no_autograph
 def vectorized_map(
     fn: Callable[[Any], Any],
-    elems: Any,
+    elems: Nest,
     fallback_to_while_loop: bool = True,
     warn: bool = True,
     *,
@@ -285,7 +286,7 @@ def vectorized_map(
 
 def _vectorized_map(
     fn: Callable[[Any], Any],
-    elems: Any,
+    elems: Nest,
     settings: Settings,
     warn: bool,
     name: str,
@@ -307,7 +308,7 @@ def _vectorized_map(
     return run(job, elements, n)
 
 
-def with_rows(structure: Any, rows: Sequence[tf.Tensor]) -> Any:
+def with_rows(structure: Nest, rows: Sequence[tf.Tensor]) -> Any:
     """The nest of elements with one row in the place of each tensor; None stays."""
     supply = iter(rows)
     leaves = [None if leaf is None else next(supply) for leaf in nests.flatten(structure)]
@@ -315,7 +316,7 @@ def with_rows(structure: Any, rows: Sequence[tf.Tensor]) -> Any:
 
 
 def _of_dense(
-    fn: Callable[[Any], Any], elems: Any, kinds: tuple[type, ...], *, in_blocks: bool = False
+    fn: Callable[[Any], Any], elems: Nest, kinds: tuple[type, ...], *, in_blocks: bool = False
 ) -> tuple[Callable[[Any], Any], Any]:
     """``fn`` and ``elems`` with dense tensors in place of ragged or sparse ones."""
     opened, cut = composites.opened(elems, of=kinds, in_blocks=in_blocks)
@@ -337,7 +338,7 @@ def _of_dense(
 # ---------------------------------------------------------------------------
 
 
-def check_callable(fn: Any, name: str) -> None:
+def check_callable(fn: Callable[..., Any], name: str) -> None:
     """Refuses what cannot be called."""
     if not callable(fn):
         raise ArgumentTypeError(
@@ -346,7 +347,7 @@ def check_callable(fn: Any, name: str) -> None:
         )
 
 
-def check_iters(iters: Any) -> Dim:
+def check_iters(iters: Nest) -> Dim:
     """The length as an int when it is known, else an int32 scalar tensor."""
     if isinstance(iters, (bool, float)):
         raise _bad_iters(iters)
@@ -430,7 +431,7 @@ def fixed_block(block: Any, name: str = "parallel_iterations", other: str = "") 
 _SHARED = "Close over it in fn if all rows share it."
 
 
-def check_elems(elems: Any) -> tuple[Any, list[tf.Tensor]]:
+def check_elems(elems: Nest) -> tuple[Any, list[tf.Tensor]]:
     """The nest, and its leaves as tensors of rank >= 1; leaves that are None are left out."""
     nests.check_rows(elems, "elems")
     structure = nests.from_user(elems)
@@ -465,7 +466,7 @@ def check_elems(elems: Any) -> tuple[Any, list[tf.Tensor]]:
     return structure, tensors
 
 
-def _composite_names(structure: Any, names: list[str]) -> list[str]:
+def _composite_names(structure: Nest, names: list[str]) -> list[str]:
     """The name of each leaf when composites are leaves."""
     out: list[str] = []
     position = 0
@@ -475,7 +476,7 @@ def _composite_names(structure: Any, names: list[str]) -> list[str]:
     return out
 
 
-def align(structure: Any, tensors: Sequence[tf.Tensor]) -> tuple[Dim, list[Element]]:
+def align(structure: Nest, tensors: Sequence[tf.Tensor]) -> tuple[Dim, list[Element]]:
     """n, and the elements; all iterations share an element of one row."""
     sizes = [(dims(t) or (None,))[0] for t in tensors]
     several = sorted({s for s in sizes if s not in (None, 1)}, key=lambda s: s or 0)

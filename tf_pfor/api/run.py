@@ -342,7 +342,7 @@ class _Blocks:
         signature = [spec for kind in kinds for spec in kind.specs]
         signature = signature or [tf.TensorSpec([], tf.int32)]
 
-        def step(rows: list[tf.Tensor], _: Any) -> Any:
+        def step(rows: list[tf.Tensor], _: object) -> Any:
             made = self._handed(kinds, rows[0], rows[1:], block) or rows[:1]
             return after(self.job, made, rows[0] + block, n, block), []
 
@@ -448,7 +448,7 @@ def _may_run_plain(body: Body, elements: Sequence[Element], job: Job) -> bool:
 def _one_by_one(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> list[Any]:
     """Blocks of one: the plain function, in a loop."""
 
-    def one(given: list[tf.Tensor], _: Any) -> Any:
+    def one(given: list[tf.Tensor], _: object) -> Any:
         rows = with_mapped(elements, given[1:])
         leaves = leaves_of(job.fn(*[given[0] if e.tensor is None else e.tensor for e in rows]))
         with tf.control_dependencies([x for x in leaves if isinstance(x, tf.Operation)]):

@@ -22,6 +22,7 @@ from tf_pfor.core import nests
 from tf_pfor.core.axes import check_name
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.settings import Settings
 from tf_pfor.core.values import dims
 from tf_pfor.tracing.caching import UNCACHED, EagerCall, Signatures
@@ -149,7 +150,7 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
     settings: Settings = options[2]
     axis_size: int | None = options[0]
 
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def mapped(*args: Nest, **kwargs: Nest) -> Any:
         return _map(fn, in_axes, out_axes, args, kwargs, *options)
 
     own: dict[Any, Any] = {}
@@ -283,7 +284,7 @@ def _of_dense(
     if len(entries) != len(args) or all(a is b for a, b in zip(args, opened)):
         return converted, args
 
-    def of_rows(*rows: Any, **kwargs: Any) -> Any:
+    def of_rows(*rows: Any, **kwargs: Nest) -> Any:
         with arguments_of(fn):
             given = [cut(row) for row, (_, cut) in zip(rows, pairs)]
         return converted(*given, **kwargs)

@@ -92,7 +92,7 @@ class Accesses:
       overwritten: such assignments.
     """
 
-    def __init__(self, graph: Any):
+    def __init__(self, graph: tf.Graph):
         operations = graph.get_operations()
         self.order = [] if _only_reads(operations) else _topological(operations)
         self.read_again: dict[tf.Operation, tf.Tensor] = {}
@@ -365,7 +365,7 @@ class Accesses:
         return above
 
 
-def accesses(graph: Any, memo: dict[Any, Any]) -> Accesses:
+def accesses(graph: tf.Graph, memo: dict[Any, Any]) -> Accesses:
     """The accesses in ``graph``, found once."""
     key = ("accesses", graph)
     if key not in memo:

@@ -393,14 +393,14 @@ class Collective:
     perm: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def of(cls, op: Any) -> Collective:
+    def of(cls, op: tf.Operation) -> Collective:
         """The collective that was traced as ``op``."""
         attrs = getattr(op, "attrs", None)  # all that a tape knows
         found = json.loads(attrs[1] if attrs else op.get_attr(_tf.COLLECTIVE))
         found["perm"] = tuple((a, b) for a, b in found["perm"])
         return cls(**found)
 
-    def emit(self, graph: Any, inputs: list[tf.Tensor], shape: Shape) -> tf.Tensor:
+    def emit(self, graph: tf.Graph, inputs: list[tf.Tensor], shape: Shape) -> tf.Tensor:
         """The op in ``graph``, with this static shape."""
         dtype = inputs[0].dtype if inputs else tf.int32
         function = _unconverted(self.kind, dtype if inputs else None)
@@ -419,7 +419,7 @@ class Collective:
         return op.outputs[0]
 
 
-def has_collective(graph: Any) -> bool:
+def has_collective(graph: tf.Graph) -> bool:
     """Whether a collective is in ``graph``, or in a function that it calls."""
     return any(
         _tf.COLLECTIVE in _tf.attr_map(op) or any(has_collective(g) for g in _tf.functions_of(op))
@@ -454,7 +454,7 @@ def _unconverted(kind: str, dtype: tf.DType | None) -> Any:
 
 
 @tf.RegisterGradient(_GRADIENT)
-def _gradient(op: Any, upstream: Any) -> Any:
+def _gradient(op: tf.Operation, upstream: Any) -> Any:
     """The gradient for one example: the gradient of the sum over all examples."""
     if not op.inputs:
         return []

@@ -312,7 +312,7 @@ def _taken(op: tf.Operation, x: Sequence[np.ndarray], says: Any, _: int) -> np.n
     return np.take(x[0], places, int(axis))
 
 
-def _as_shape(op: tf.Operation, x: Sequence[np.ndarray], _: Any, i: int) -> np.ndarray:
+def _as_shape(op: tf.Operation, x: Sequence[np.ndarray], _: object, i: int) -> np.ndarray:
     shape = op.outputs[i].shape
     return x[0].reshape(shape.as_list()) if shape.is_fully_defined() else np.zeros([0])
 

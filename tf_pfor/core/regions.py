@@ -99,7 +99,7 @@ class Region:
         return [o for op in self.ops for o in op.control_inputs if o not in inside]
 
     @classmethod
-    def of_graph(cls, graph: Any) -> Region:
+    def of_graph(cls, graph: tf.Graph) -> Region:
         """All ops of a function graph, from its inputs to its outputs."""
         ops = in_order({op for op in graph.get_operations() if op.type != "Placeholder"})
         return cls(tuple(ops), tuple(graph.inputs), tuple(graph.outputs))
@@ -164,7 +164,7 @@ class Region:
         return [new[key(t)] for t in self.outputs]
 
 
-def _copied_graph(graph: Any, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def _copied_graph(graph: tf.Graph, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     return Region.of_graph(graph).copy(*inputs)
 
 
@@ -357,7 +357,7 @@ def _fits(op: tf.Operation, joined: dict[tf.Operation, None], walker: Conversion
     return False
 
 
-def shapes_for(graph: Any, shapes: Sequence[tf.TensorShape]) -> list[Shape]:
+def shapes_for(graph: tf.Graph, shapes: Sequence[tf.TensorShape]) -> list[Shape]:
     """The static shapes of the outputs of a function for inputs of these; None where they clash."""
     with tf.Graph().as_default():
         scratch = _graphs.QuickGraph("shapes")

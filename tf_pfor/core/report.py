@@ -24,11 +24,11 @@ class Recorder:
         self.emitted: dict[tf.Operation, int] = {}  # the number of ops for each
         self._told = weakref.WeakKeyDictionary[Any, int]()  # the ops counted, by graph
 
-    def begin(self, graph: Any) -> tuple[int, int]:
+    def begin(self, graph: tf.Graph) -> tuple[int, int]:
         """The state of a graph before an op is converted, for ``end``."""
         return graph.version, self._told.get(graph, 0)
 
-    def end(self, op: tf.Operation, graph: Any, begun: tuple[int, int]) -> None:
+    def end(self, op: tf.Operation, graph: tf.Graph, begun: tuple[int, int]) -> None:
         """Counts the ops that one op added to a graph, without ops that others added meanwhile."""
         (size, told), by_now = begun, self._told.get(graph, 0)
         own = graph.version - size - (by_now - told)

@@ -72,7 +72,7 @@ class Cell:
             self._tensor, self._make, self._elsewhere = self._make(), None, None
         return self._tensor
 
-    def seen_from(self, graph: Any, see: Callable[[tf.Tensor], tf.Tensor]) -> Cell:
+    def seen_from(self, graph: tf.Graph, see: Callable[[tf.Tensor], tf.Tensor]) -> Cell:
         """The cell for ops of another graph, in which ``see`` captures what was made."""
         make = self._elsewhere
         return Cell(None, lambda: see(self.get()) if make is None or self.is_made else make(graph))
@@ -192,7 +192,7 @@ class Value:
         del loop, hold, gather
         return self
 
-    def seen_from(self, graph: Any, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: Any = None) -> Value:
         """This value for ops of another graph, which captures the tensors when they are read.
 
         Args:
@@ -212,7 +212,7 @@ Results = Sequence[Value | None]
 Gather = Callable[[tf.Tensor], tf.Tensor]
 
 
-def capturing(graph: Any, home: Any) -> Callable[[Any], Any]:
+def capturing(graph: tf.Graph, home: Any) -> Callable[[Any], Any]:
     """Captures tensors in ``graph``; what is no tensor stays as it is."""
 
     def see(tensor: Any) -> Any:
@@ -255,7 +255,7 @@ class Unstacked(Value):
             return self
         return dataclasses.replace(self, cell=Cell(None, lambda: emit.constant(known, dtype)))
 
-    def seen_from(self, graph: Any, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: Any = None) -> Value:
         """Captured; a constant becomes one of that graph."""
         known, dtype = self.known, self.dtype
         if known is None:
@@ -357,7 +357,7 @@ class Stacked(Value):
         """Its rows of ``loop``, gathered when somebody reads all of them."""
         return loop.gathered(self, hold, gather)
 
-    def seen_from(self, graph: Any, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: Any = None) -> Value:
         """Captured, in both forms; a pending value becomes a plain one."""
         see, form = capturing(graph, home), self.folded
         if form is not None:

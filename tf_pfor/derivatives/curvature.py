@@ -13,6 +13,7 @@ from tf_pfor.api.maps import check_blocks
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.differentiated import (
     Argnums,
     Differentiated,
@@ -138,7 +139,7 @@ def _pulled(call: Differentiated, ys: list[tf.Tensor], seeds: list[tf.Tensor]) -
 @_no_autograph
 def ntk(
     fn: Callable[[Any, Any], Any],
-    params: Any,
+    params: Nest,
     x1: Any,
     x2: Any = None,
     *,
@@ -185,7 +186,7 @@ def ntk(
 
 
 def _kernel(
-    fn: Callable[[Any, Any], Any], params: Any, x1: Any, x2: Any, block: Any, budget: int | None
+    fn: Callable[[Any, Any], Any], params: Nest, x1: Any, x2: Any, block: Any, budget: int | None
 ) -> tf.Tensor:
     converted = autographed(fn)
 
@@ -329,7 +330,7 @@ def _steps(
     return step, state[:k]
 
 
-def _check_function(fn: Any, name: str) -> None:
+def _check_function(fn: Callable[..., Any], name: str) -> None:
     if not callable(fn):
         raise ArgumentTypeError(f"{name} must be a function, found a {type(fn).__name__}.")
 

@@ -13,6 +13,7 @@ from tf_pfor import _tf
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.late_gradients import own_constants
+from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.missing_gradients import refuse_constants
 from tf_pfor.derivatives.pullbacks import differentiated, has_derivative
 from tf_pfor.tracing.caching import UNCACHED, EagerCall, Signatures
@@ -65,7 +66,7 @@ class Differentiated:
         for k, structure in zip(self._numbers, chosen):
             self._add(structure, f"argument {k}")
 
-    def _add(self, structure: Any, name: str) -> None:
+    def _add(self, structure: Nest, name: str) -> None:
         """Makes the leaves of an argument inputs."""
         for x, path in present(structure, name):
             tensor = tf.identity(tf.convert_to_tensor(x))
@@ -81,7 +82,7 @@ class Differentiated:
         """
         _check_kind(self.wrt, self._names, is_complex, why)
 
-    def like_the_arguments(self, structure: Any, name: str) -> list[tf.Tensor]:
+    def like_the_arguments(self, structure: Nest, name: str) -> list[tf.Tensor]:
         """The leaves of a nest that must have the structure and the shapes of the arguments.
 
         Raises:
@@ -114,7 +115,7 @@ class Differentiated:
         refuse_constants(leaves, self.wrt)
         return filled(structure, leaves)
 
-    def with_aux(self, result: Any, *others: Any) -> Any:
+    def with_aux(self, result: Nest, *others: Any) -> Any:
         """The results for the user, with aux behind them if the function has it."""
         if self._has_aux:
             return (result, *others, self._aux)
@@ -129,12 +130,12 @@ class Differentiated:
         return nests.to_user(filled(outputs, [self.like_arguments(row) for row in found]))
 
 
-def tensors_of(structure: Any) -> list[tf.Tensor]:
+def tensors_of(structure: Nest) -> list[tf.Tensor]:
     """The leaves that are not None."""
     return [x for x in nests.flatten(structure) if x is not None]
 
 
-def leaves_like(structure: Any, given: Any, name: str, other: str) -> list[tf.Tensor]:
+def leaves_like(structure: Nest, given: Any, name: str, other: str) -> list[tf.Tensor]:
     """The leaves of a nest that must have the structure and the shapes of another one.
 
     Args:
@@ -163,7 +164,7 @@ def leaves_like(structure: Any, given: Any, name: str, other: str) -> list[tf.Te
     )
 
 
-def filled(structure: Any, leaves: Sequence[Any]) -> Any:
+def filled(structure: Nest, leaves: Sequence[Any]) -> Any:
     """The nest with other leaves where there is no None."""
     supply = iter(leaves)
     packed = [None if x is None else next(supply) for x in tf.nest.flatten(structure)]
@@ -185,7 +186,7 @@ def _check_kind(
             raise ArgumentError(f"{name} has dtype {x.dtype.name}, expected a {wanted} one. {why}")
 
 
-def present(structure: Any, name: str) -> list[tuple[Any, str]]:
+def present(structure: Nest, name: str) -> list[tuple[Any, str]]:
     """The leaves that are not None, each with what a user would write."""
     leaves = tf.nest.flatten(structure)
     for x in leaves:
@@ -197,7 +198,7 @@ def present(structure: Any, name: str) -> list[tuple[Any, str]]:
     return [(x, path) for x, path in zip(leaves, nests.paths(structure, name)) if x is not None]
 
 
-def _described(structure: Any) -> str:
+def _described(structure: Nest) -> str:
     """The shapes and dtypes of a nest, for messages."""
     return str(tf.nest.map_structure(_kind, structure))
 
@@ -238,7 +239,7 @@ def compiled(
 def _compiled(fn: Fn, argnums: Argnums, has_aux: bool, compute: Any, extra: int) -> Fn:
     closures, options = (fn, argnums, has_aux, compute), (extra,)
 
-    def traced(*args: Any, **kwargs: Any) -> Any:
+    def traced(*args: Nest, **kwargs: Nest) -> Any:
         return _differentiate(*closures, args, kwargs, extra)
 
     own: dict[Any, Any] = {}

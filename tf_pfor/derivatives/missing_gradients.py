@@ -160,7 +160,7 @@ def _is_not_linear(op: tf.Operation, depends: Collection[int]) -> bool:
 def _seen(source: Any) -> tf.Tensor:
     """A tensor, or the handle of a variable, as the graph being built sees it."""
     tensor = source.handle if isinstance(source, tf.Variable) else source
-    graph: Any = tf.compat.v1.get_default_graph()
+    graph: tf.Graph = tf.compat.v1.get_default_graph()
     if tf.is_symbolic_tensor(tensor) and tensor.graph is graph:
         return tensor
     return graph.capture(tensor) if hasattr(graph, "capture") else tensor

@@ -17,6 +17,7 @@ from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis
 from tf_pfor.core.emit import Dim, salted
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.report import Recorder, warn_of_loops
 from tf_pfor.core.settings import Settings
 from tf_pfor.derivatives.factored import FactoredGradient
@@ -33,13 +34,13 @@ LossFn = Callable[..., Any]
 _no_autograph = tf.autograph.experimental.do_not_convert
 
 
-def _example_gradients(loss_fn: LossFn, variables: Any, has_aux: bool) -> Callable[..., Any]:
+def _example_gradients(loss_fn: LossFn, variables: Nest, has_aux: bool) -> Callable[..., Any]:
     """A function of one example: gradients (slices for lookups), loss and aux."""
     check_callable(loss_fn, "loss_fn")
     converted = autographed(loss_fn)
     leaves = _checked(variables)
 
-    def one(*example: Any) -> tuple[list[Any], tf.Tensor, Any]:
+    def one(*example: Nest) -> tuple[list[Any], tf.Tensor, Any]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(leaves)
             result = converted(*example)
@@ -64,7 +65,7 @@ def _example_gradients(loss_fn: LossFn, variables: Any, has_aux: bool) -> Callab
     return one
 
 
-def _loss_and_aux(result: Any) -> tuple[Any, Any]:
+def _loss_and_aux(result: Nest) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
         raise ArgumentError(f"With has_aux=True loss_fn must return (loss, aux), found {result!r}.")
     return result
@@ -106,7 +107,7 @@ def _factored(gradient: Any) -> Any:
     return FactoredGradient.of(gradient) or gradient
 
 
-def _tensors(variables: Any) -> list[Any]:
+def _tensors(variables: Nest) -> list[Any]:
     """The leaves, Keras variables as the TensorFlow variables that they hold."""
     return [
         v if isinstance(v, (tf.Tensor, tf.Variable)) else getattr(v, "value", v)
@@ -114,7 +115,7 @@ def _tensors(variables: Any) -> list[Any]:
     ]
 
 
-def _checked(variables: Any) -> list[Any]:
+def _checked(variables: Nest) -> list[Any]:
     """The leaves, which must be tensors or variables with gradients.
 
     Raises:
@@ -142,8 +143,8 @@ def _checked(variables: Any) -> list[Any]:
 @_no_autograph
 def per_example_gradients(
     loss_fn: LossFn,
-    variables: Any,
-    *batch: Any,
+    variables: Nest,
+    *batch: Nest,
     has_aux: bool = False,
     chunk_size: int | str | None = None,
     memory_budget: int | None = None,
@@ -187,7 +188,7 @@ def per_example_gradients(
 
 def _gradients(
     loss_fn: LossFn,
-    variables: Any,
+    variables: Nest,
     batch: tuple[Any, ...],
     has_aux: bool,
     chunk_size: int | str | None,
@@ -197,7 +198,7 @@ def _gradients(
     one = _example_gradients(loss_fn, variables, has_aux)
     _check_batch(batch)
 
-    def plain(*example: Any) -> Any:
+    def plain(*example: Nest) -> Any:
         grads, loss, aux = one(*example)
         return [_parts(g) if sparse else _dense(g) for g in grads], loss, aux
 
@@ -222,15 +223,15 @@ def _cached(
     return implementation(loss_fn, *arguments, *options)
 
 
-def _rows(variables: Any, batch: tuple[Any, ...], *shared: Any) -> Rows:
+def _rows(variables: Nest, batch: tuple[Any, ...], *shared: Any) -> Rows:
     return in_front(batch, shared=(variables, shared))
 
 
 @_no_autograph
 def gradient_norms(
     loss_fn: LossFn,
-    variables: Any,
-    *batch: Any,
+    variables: Nest,
+    *batch: Nest,
     has_aux: bool = False,
     chunk_size: int | str | None = None,
     memory_budget: int | None = None,
@@ -258,7 +259,7 @@ def gradient_norms(
 
 def _norms(
     loss_fn: LossFn,
-    variables: Any,
+    variables: Nest,
     batch: tuple[Any, ...],
     has_aux: bool,
     chunk_size: Any,
@@ -267,7 +268,7 @@ def _norms(
     one = _example_gradients(loss_fn, variables, has_aux)
     _check_batch(batch)
 
-    def norm(*example: Any) -> Any:
+    def norm(*example: Nest) -> Any:
         grads, _, aux = one(*example)
         found = _norm([_squares(_flat(_factored(g))) for g in grads])
         return (found, aux) if has_aux else found
@@ -278,8 +279,8 @@ def _norms(
 @_no_autograph
 def clipped_gradient_sum(
     loss_fn: LossFn,
-    variables: Any,
-    *batch: Any,
+    variables: Nest,
+    *batch: Nest,
     clip_norm: float | tf.Tensor,
     has_aux: bool = False,
     chunk_size: int | str | None = None,
@@ -348,7 +349,7 @@ def _checked_clip_norm(clip_norm: Any) -> tf.Tensor:
 
 def _clipped(
     loss_fn: LossFn,
-    variables: Any,
+    variables: Nest,
     batch: tuple[Any, ...],
     clip_norm: Any,
     has_aux: bool,
@@ -370,7 +371,12 @@ class _ClippedSum:
     """The examples traced once, their gradients in blocks, clipped and added up."""
 
     def __init__(
-        self, loss_fn: LossFn, variables: Any, batch: tuple[Any, ...], clip_norm: Any, has_aux: bool
+        self,
+        loss_fn: LossFn,
+        variables: Nest,
+        batch: tuple[Any, ...],
+        clip_norm: Any,
+        has_aux: bool,
     ):
         one = _example_gradients(loss_fn, variables, has_aux)
         _check_batch(batch)
@@ -379,7 +385,7 @@ class _ClippedSum:
         opened, cut = composites.opened(tuple(batch), in_blocks=True)
         self._plan = plan = Plan(opened, {}, 0, None)
 
-        def parts(*example: Any) -> Any:
+        def parts(*example: Nest) -> Any:
             grads, loss, aux = one(*cut(example))
             return [_parts(_factored(g)) for g in grads], (loss, aux)
 
@@ -458,7 +464,7 @@ class _ClippedSum:
         return [a + b for a, b in zip(sums, more)], nests.pack(stacked, leaves)
 
 
-def _only_tensors(structure: Any) -> list[tf.Tensor]:
+def _only_tensors(structure: Nest) -> list[tf.Tensor]:
     return [x for x in nests.flatten(structure) if isinstance(x, tf.Tensor)]
 
 

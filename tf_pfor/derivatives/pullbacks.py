@@ -15,6 +15,7 @@ from tf_pfor.api.inputs import Element
 from tf_pfor.api.run import Job, run
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.settings import Settings
 from tf_pfor.derivatives.indexed_slices import BatchedIndexedSlices
 
@@ -164,7 +165,7 @@ def _one_by_one(one: Callable[..., Any], n: Dim, block: int | str | None) -> lis
     )
 
 
-def gradients_of(ys: Any, xs: Any, seeds: Any = None) -> list[Any]:
+def gradients_of(ys: Nest, xs: Nest, seeds: Any = None) -> list[Any]:
     """``tf.gradients``.
 
     Raises:

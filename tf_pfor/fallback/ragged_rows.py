@@ -150,7 +150,7 @@ def of_first_order(gradient: tf.Tensor, own: tf.Operation | None) -> tf.Tensor:
 
     @tf.custom_gradient
     def identity(x: tf.Tensor) -> Any:
-        def second(*_: Any) -> Any:
+        def second(*_: object) -> Any:
             raise NotVectorizableError(
                 f"tf.custom_gradient ({_tf.user_line(own) or 'line unknown'}) runs in a sequential "
                 "loop over the rows, and has no second derivative there: its gradient may not be "
@@ -164,7 +164,7 @@ def of_first_order(gradient: tf.Tensor, own: tf.Operation | None) -> tf.Tensor:
     return made
 
 
-def may_run_by_kernel(region: Region, graph: Any) -> bool:
+def may_run_by_kernel(region: Region, graph: tf.Graph) -> bool:
     """Whether a loop whose results may differ in shape may run by a kernel for all rows.
 
     That has no gradient, and runs on CPUs, as all that reads strings does.

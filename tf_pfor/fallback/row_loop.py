@@ -18,6 +18,7 @@ from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor._tf._custom_gradients import has_gradient, present
 from tf_pfor.core.conversion import Conversion, Inputs
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.core.late_gradients import convert_later
 from tf_pfor.core.loop import Loop
@@ -193,7 +194,7 @@ def _size(value: Value) -> Any:
     return tf.shape(value.tensor)[axis] if known is None else known
 
 
-def _of_both(value: Value, is_row: bool, n: Any, m: Any, both: Any) -> tf.Tensor:
+def _of_both(value: Value, is_row: bool, n: Dim, m: Any, both: Any) -> tf.Tensor:
     """[n, m, ...], [n, ...] or [m, ...] -> [n * m, ...]; what no loop varies stays as it is."""
     tensor = value.tensor
     if not value.is_stacked and not is_row:
@@ -336,7 +337,9 @@ class RowLoop:
         """[n, ...] of the shape of a row."""
         return tf.TensorShape(None if inner is None else (self.loop.static_length, *inner))  # pyright: ignore[reportArgumentType]
 
-    def _traced(self, function: Any, specs: Sequence[Any], like: Sequence[tf.Tensor]) -> Any:
+    def _traced(
+        self, function: Callable[..., Any], specs: Sequence[Any], like: Sequence[tf.Tensor]
+    ) -> Any:
         """``function`` as a function of the current graph."""
 
         def run(*args: tf.Tensor) -> list[tf.Tensor]:
@@ -489,7 +492,7 @@ class RowLoop:
 
 
 @tf.RegisterGradient(_tf.LISTS_BY_ROW)
-def _no_gradient(op: tf.Operation, *_: Any) -> Any:
+def _no_gradient(op: tf.Operation, *_: object) -> Any:
     raise NotVectorizableError(  # a tape gives an op that has no name
         f"'{op.outputs[0].op.name}' makes lists in a loop over rows, which has no gradient: see "
         "the warning for why, and keep the indices and lengths of lists the same in all rows."

@@ -24,6 +24,7 @@ import tensorflow as tf
 
 from tf_pfor.api import maps
 from tf_pfor.core import collectives, nests
+from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives import jacobians
 from tf_pfor.tracing.user_code import autographed
 
@@ -43,7 +44,7 @@ class PForConfig:
         self._axis = axis_name
 
     @_no_autograph
-    def reduce(self, fn: Callable[..., Any], *args: Any) -> Any:
+    def reduce(self, fn: Callable[..., Any], *args: Nest) -> Any:
         """``fn`` of the values of ``args`` in all iterations, [iters, ...] each."""
         return fn(*[self.reduce_concat(x) for x in args])
 
@@ -81,7 +82,7 @@ _NUMBERS = itertools.count(1)
 @_no_autograph
 def _pfor(
     loop_fn: Callable[..., Any],
-    iters: Any,
+    iters: Nest,
     fallback_to_while_loop: bool = True,
     parallel_iterations: Any = None,
     warn: bool = False,
@@ -102,7 +103,7 @@ def _pfor(
 
 @_no_autograph
 def _vectorized_map(
-    fn: Callable[..., Any], elems: Any, fallback_to_while_loop: bool = True, warn: bool = True
+    fn: Callable[..., Any], elems: Nest, fallback_to_while_loop: bool = True, warn: bool = True
 ) -> Any:
     maps.check_callable(fn, "fn")
     return _closed(maps.vectorized_map(_opened(fn, {}), elems, fallback_to_while_loop, warn))
@@ -129,7 +130,7 @@ def _opened(fn: Callable[..., Any], options: dict[str, Any]) -> Callable[..., An
     converted = autographed(fn)
 
     @_no_autograph
-    def opened(*args: Any) -> Any:
+    def opened(*args: Nest) -> Any:
         return nests.replaced(converted(*args, **options), tf.SparseTensor, _parts)
 
     return functools.update_wrapper(opened, fn, ("__name__", "__qualname__"), ())
@@ -139,7 +140,7 @@ def _parts(x: Any) -> _SparseRows:
     return _SparseRows(x.indices, x.values, x.dense_shape)
 
 
-def _closed(result: Any) -> Any:
+def _closed(result: Nest) -> Any:
     return nests.replaced(result, _SparseRows, _stacked)
 
 
@@ -212,7 +213,7 @@ def _pair(module: str, name: str, ours: Callable[..., Any]) -> tuple[Any, Any]:
     old: Any = getattr(importlib.import_module(_PEER + module), name)
 
     @functools.wraps(old)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Nest, **kwargs: Nest) -> Any:
         if not (_SWITCH.everywhere or _here.get()):
             return old(*args, **kwargs)
         result = ours(*args, **kwargs)

@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Gather, Hold, Layout, Rows, Value
 
@@ -47,7 +48,7 @@ class CsrRows(Value):
         """The matrices of the batch with this handle."""
         return cls(Cell(handle), (), tf.variant)
 
-    def standard(self, emit: Any) -> Value:
+    def standard(self, emit: Emitter) -> Value:
         """An error: no other form exists, and a handle for each row would take a loop.
 
         Raises:

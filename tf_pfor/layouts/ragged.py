@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import (
     Cell,
@@ -141,7 +142,7 @@ class Ragged(Value):
         columns = [_column(s, n) for s in (*self.sizes, *rest)]
         return tf.stack(columns, 1)
 
-    def standard(self, emit: Any) -> Value:
+    def standard(self, emit: Emitter) -> Value:
         """A dense tensor [n, ...], after a check that all rows have one shape."""
         if _tf.in_xla_context(emit.graph):
             raise CannotVectorize("its shape may differ between iterations")
@@ -262,7 +263,7 @@ class Ragged(Value):
         made = tf.where(mask, x, tf.zeros([], x.dtype))
         return Ragged.from_padded(made, self.sizes, self.origin)
 
-    def seen_from(self, graph: Any, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: Any = None) -> Value:
         """Captured, in both forms."""
         see = capturing(graph, home)
         sizes = tuple(
@@ -289,11 +290,11 @@ def _rank(tensor: tf.Tensor) -> int:
     return rank
 
 
-def _tensor_of(size: Any) -> tf.Tensor:
+def _tensor_of(size: Size) -> tf.Tensor:
     return size.tensor if isinstance(size, RowSizes) else tf.convert_to_tensor(size, tf.int32)
 
 
-def _is_one(size: Any) -> bool:
+def _is_one(size: Size) -> bool:
     return isinstance(size, int) and size == 1
 
 
@@ -303,7 +304,7 @@ def _times(a: Any, b: Any) -> Any:
     return a * (b.tensor if isinstance(b, RowSizes) else b)
 
 
-def _column(size: Size, n: Any) -> tf.Tensor:
+def _column(size: Size, n: Dim) -> tf.Tensor:
     return size.tensor if isinstance(size, RowSizes) else tf.fill([n], _tensor_of(size))
 
 
@@ -338,7 +339,7 @@ class RowSize(Stacked):
     size: RowSizes = dataclasses.field(kw_only=True)
 
 
-def shape_value(emit: Any, sizes: Sequence[Size], dtype: tf.DType) -> Value:
+def shape_value(emit: Emitter, sizes: Sequence[Size], dtype: tf.DType) -> Value:
     """The vector of some sizes: a constant where none differs and all are known."""
     if all(isinstance(s, int) for s in sizes):
         array = np.asarray(sizes, dtype.as_numpy_dtype)
@@ -355,7 +356,7 @@ def shape_value(emit: Any, sizes: Sequence[Size], dtype: tf.DType) -> Value:
     return RowShape(Cell(None, make), (len(sizes),), dtype, sizes=tuple(sizes))
 
 
-def size_value(emit: Any, size: Size, dtype: tf.DType) -> Value:
+def size_value(emit: Emitter, size: Size, dtype: tf.DType) -> Value:
     """One size as a number."""
     if isinstance(size, RowSizes):
 

@@ -93,7 +93,7 @@ class RowMajorList(Value):
         assert rows is not None
         return dataclasses.replace(self, rows=rows)
 
-    def seen_from(self, graph: Any, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: Any = None) -> Value:
         """Captured, with what is known of its rows and items."""
         see = capturing(graph, home)
         return RowMajorList(
@@ -122,7 +122,7 @@ _GRADIENT = "TfPforReadByRow"
 # ---------------------------------------------------------------------------
 
 
-def accesses(graph: Any, position: int) -> list[tf.Tensor] | None:
+def accesses(graph: tf.Graph, position: int) -> list[tf.Tensor] | None:
     """The places at which a loop's body reads and writes a variable, item by item.
 
     Args:
@@ -378,7 +378,7 @@ class _Access:
 
 @tf.RegisterGradient(_GRADIENT)
 def _read_gradient(
-    op: tf.Operation, items: tf.Tensor, passed: tf.Tensor, _: Any
+    op: tf.Operation, items: tf.Tensor, passed: tf.Tensor, _: object
 ) -> tuple[None, tf.Tensor, None]:
     """The gradient of the list: the gradient ``passed`` of the list passed on, plus ``items``.
 

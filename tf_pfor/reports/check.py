@@ -16,6 +16,7 @@ from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.conversion import Failed
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.regions import Region, key
 from tf_pfor.core.report import Recorder, refusal
 from tf_pfor.core.settings import Settings
@@ -98,7 +99,7 @@ class CheckReport:
 @tf.autograph.experimental.do_not_convert
 def check(
     fn: Callable[..., Any],
-    *args: Any,
+    *args: Nest,
     rtol: float = 1e-4,
     atol: float = 1e-5,
     fallback_to_while_loop: bool = True,

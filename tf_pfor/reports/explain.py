@@ -21,6 +21,7 @@ from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis, check_name
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, NotVectorizableError
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.report import Recorder
 from tf_pfor.reports import body_graph
 from tf_pfor.reports.report import Report, emitted_by, records
@@ -31,7 +32,7 @@ from tf_pfor.tracing.user_code import arguments_of, autographed
 @tf.autograph.experimental.do_not_convert
 def explain(
     fn: Callable[..., Any],
-    *args: Any,
+    *args: Nest,
     fallback_to_while_loop: bool = True,
     while_strategy: str = "auto",
     axis_name: str | None = None,
@@ -90,7 +91,7 @@ def shown(report: Report) -> Report:
 
 def describe(
     fn: Callable[..., Any],
-    *args: Any,
+    *args: Nest,
     fallback_to_while_loop: bool = True,
     while_strategy: str = "auto",
     axis_name: str | None = None,
@@ -124,7 +125,7 @@ def describe(
     )
 
 
-def _name_of(fn: Any) -> str:
+def _name_of(fn: object) -> str:
     """The user's name of a function; TensorFlow calls f ``__inference_f_123``, in bytes."""
     name = getattr(fn, "__qualname__", getattr(fn, "name", type(fn).__name__))
     name = name.decode() if isinstance(name, bytes) else str(name)

@@ -8,7 +8,7 @@ import dataclasses
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -88,7 +88,7 @@ class Signatures:
         self._n_bound = n_bound
         self._noted: dict[Any, tuple[Any, Any]] = {}
 
-    def add(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def add(self, key: Hashable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Notes the arguments of a call, unless a call with this key was noted before."""
         if (key is not None and key in self._noted) or len(self._noted) >= MAX_TRACES:
             return
@@ -187,7 +187,7 @@ class EagerCall:
         of_call = self.implementation, self.jit_compile, self.options
         return *_environment(), *of_call, walk.key(), tuple(shapes)
 
-    def _kept(self, key: Any) -> _Trace | str | None:
+    def _kept(self, key: Hashable) -> _Trace | str | None:
         found = self.own.get(key) if self.own else None
         return found or _CACHE.get(key)
 
@@ -211,7 +211,7 @@ class EagerCall:
         rows = self.rows(*self.arguments)
         return None if rows.are_seen and walk.asks_sizes else rows.unsized(walk, n_closed)
 
-    def _made(self, key: Any, walk: Walk, mode: int, n_closed: int) -> _Trace | str:
+    def _made(self, key: Hashable, walk: Walk, mode: int, n_closed: int) -> _Trace | str:
         """From the second number of rows on the trace for any number; else one for this number."""
         shapes = self._unsized(walk, n_closed)
         general = None if shapes is None else self._key(walk, shapes)
@@ -229,7 +229,7 @@ class EagerCall:
         return found
 
     def _first(
-        self, key: Any, walk: Walk, mode: int, n_closed: int, shapes: list[Shape]
+        self, key: Hashable, walk: Walk, mode: int, n_closed: int, shapes: list[Shape]
     ) -> _Trace | str:
         """Makes a trace, and keeps it if it may be kept; or the reason why there is none."""
         try:
@@ -360,7 +360,7 @@ def _graph_leaf(x: Any) -> tf.Tensor | None:
     return None if x is None or isinstance(x, tf.Operation) else tf.convert_to_tensor(x)
 
 
-def _unknown_capture(graph: Any, walk: Walk) -> str:
+def _unknown_capture(graph: tf.Graph, walk: Walk) -> str:
     """A tensor or resource that the trace refers to, and that the walk has not come by."""
     known = {id(x.handle if isinstance(x, tf.Variable) else x) for x in walk.known}
     for outside, _ in graph.captures:
@@ -369,7 +369,7 @@ def _unknown_capture(graph: Any, walk: Walk) -> str:
     return ""
 
 
-def _bad_op(graph: Any) -> str:
+def _bad_op(graph: tf.Graph) -> str:
     """An op that calls Python, or whose random numbers start anew with each trace."""
     nodes = [*graph.as_graph_def().node]
     for function in graph.as_graph_def().library.function:
@@ -432,7 +432,7 @@ class _Cache:
             self._reasons: collections.Counter[str] = collections.Counter()
             self._hits = self._misses = self._uncacheable = 0
 
-    def get(self, key: Any) -> _Trace | str | None:
+    def get(self, key: Hashable) -> _Trace | str | None:
         """A trace, the reason why there is none, or None for a new key."""
         with self._lock:
             self._forget_dead()
@@ -442,7 +442,7 @@ class _Cache:
                 self._hits += isinstance(found, _Trace)
             return found
 
-    def put(self, key: Any, trace: _Trace | str, held: Sequence[int] = ()) -> None:
+    def put(self, key: Hashable, trace: _Trace | str, held: Sequence[int] = ()) -> None:
         with self._lock:
             self._drop(key)
             self._misses += isinstance(trace, _Trace)
@@ -485,7 +485,7 @@ class _Cache:
             for key in self._of_token.pop(tokens.dead.popleft(), ()):
                 self._drop(key)
 
-    def _drop(self, key: Any) -> None:
+    def _drop(self, key: Hashable) -> None:
         self._kept.pop(key, None)
         for token in self._tokens.pop(key, ()):
             keys = self._of_token.get(token)

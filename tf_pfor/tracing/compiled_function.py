@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tf_pfor._tf import _functions
+from tf_pfor.core.nests import Nest
 from tf_pfor.tracing.caching import Signatures
 from tf_pfor.tracing.fingerprint import Transformed
 
@@ -61,7 +62,7 @@ class CompiledFunction(_functions.PolymorphicFunction):
                 return self.__dict__[attribute]
         raise AttributeError(f"{self!r} has no attribute {attribute!r}")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Nest, **kwargs: Nest) -> Any:
         """Calls it, eagerly or in the graph being built."""
         return self._call_rows(self.noted, args, kwargs)
 
@@ -77,7 +78,7 @@ class CompiledFunction(_functions.PolymorphicFunction):
         def call(noted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return self._call_rows(noted, (instance, *args), kwargs)
 
-        def build(*args: Any, **kwargs: Any) -> Any:
+        def build(*args: Nest, **kwargs: Nest) -> Any:
             return self._build(instance, *args, **kwargs)
 
         made = Transformed(_method, (self, instance), ())
@@ -89,7 +90,7 @@ class CompiledFunction(_functions.PolymorphicFunction):
     def __repr__(self) -> str:
         return f"<{self.__name__} of {self.made.roots[0]!r}>"
 
-    def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
+    def get_concrete_function(self, *args: Nest, **kwargs: Nest) -> Any:
         """The trace for some arguments or specs of them, as ``tf.function`` has it."""
         concrete = super().get_concrete_function(*args, **kwargs)
         self.noted.add(None, args, kwargs)

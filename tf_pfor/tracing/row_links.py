@@ -90,7 +90,7 @@ def _is_empty(cell: types.CellType) -> bool:
 
 def _in_session_graph() -> bool:
     """Whether the graph around the body is one of TensorFlow 1, which a session runs."""
-    graph: Any = tf.compat.v1.get_default_graph()
+    graph: tf.Graph = tf.compat.v1.get_default_graph()
     while getattr(graph, "outer_graph", None) is not None:
         graph = graph.outer_graph
     with graph.as_default():

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.core import nests
+from tf_pfor.core.nests import Nest
 from tf_pfor.tracing.fingerprint import Walk
 
 Shape = tuple[int | None, ...]
@@ -70,7 +71,7 @@ def in_front(*arguments: Any, shared: Any = (), are_seen: bool = False) -> Rows:
     return Rows([*of, *((x, None) for x in _leaves(shared))], are_seen)
 
 
-def _leaves(nest: Any) -> list[Any]:
+def _leaves(nest: Nest) -> list[Any]:
     try:
         return tf.nest.flatten(nests.from_user(nest))
     except TypeError:  # keys that have no order: what checks the argument says so

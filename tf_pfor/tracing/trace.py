@@ -13,6 +13,7 @@ from tf_pfor._tf import _graphs, _stacks
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis, entered
 from tf_pfor.core.errors import ArgumentTypeError, UnsupportedStateError
+from tf_pfor.core.nests import Nest
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def trace(
     )
 
 
-def _lifted(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+def _lifted(next_creator: Callable[..., Any], **kwargs: Nest) -> Any:
     """Makes a variable of the body outside of it, once, where its first value allows that."""
     first = kwargs.get("initial_value")
     if isinstance(first, tf.Tensor) and not hasattr(first, "numpy"):
@@ -123,7 +124,7 @@ def _made_in_body(name: str) -> str:
     )
 
 
-def leaves_of(result: Any) -> list[Any]:
+def leaves_of(result: Nest) -> list[Any]:
     """The leaves of what a body returned: tensors, operations and None."""
     structure = tf.nest.map_structure(dense, nests.from_user(result))
     return [x if _is_silent(x) else _as_tensor(x) for x in nests.flatten(structure)]

@@ -37,6 +37,7 @@ from tf_pfor.layouts.csr_rows import CsrRows
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.layouts.row_major import RowMajorList
+from tf_pfor.layouts.row_sizes import Size
 
 ARE_CHECKED = os.environ.get("TF_PFOR_CONTRACTS", "") not in ("", "0")
 
@@ -137,7 +138,7 @@ def _is_vector(tensor: tf.Tensor | None, dtype: tf.DType, size: Any) -> bool:
     return tensor is None or (tensor.dtype == dtype and _agree(dims(tensor), (known,)))
 
 
-def _is_count(size: Any) -> bool:
+def _is_count(size: Size) -> bool:
     """Whether a size is an int, or a scalar int32 tensor."""
     if isinstance(size, tf.Tensor):
         return size.dtype == tf.int32 and _agree(dims(size), ())

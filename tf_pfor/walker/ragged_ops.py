@@ -150,7 +150,7 @@ def _is_cut(op: tf.Operation, others: Iterable[tf.Operation]) -> bool:
     )
 
 
-def by_kernel(op: tf.Operation, values: Iterable[Any], graph: Any, region: Any = None) -> bool:
+def by_kernel(op: tf.Operation, values: Iterable[Any], graph: tf.Graph, region: Any = None) -> bool:
     """Whether a loop over rows is what one expects of an op, and runs in parallel: no warning.
 
     Args:

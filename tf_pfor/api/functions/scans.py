@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.tracing.user_code import autographed
 
 _Leaves = list[tf.Tensor]
@@ -17,7 +18,7 @@ _Leaves = list[tf.Tensor]
 
 @tf.autograph.experimental.do_not_convert
 def associative_scan(
-    fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
+    fn: Callable[[Any, Any], Any], elems: Nest, reverse: bool = False, axis: int = 0
 ) -> Any:
     """All prefixes combined by an associative function, as ``jax.lax.associative_scan``.
 
@@ -81,7 +82,7 @@ def _tensor(x: Any, name: str) -> tf.Tensor:
 class _Scan:
     """A scan of leaves of known rank along one axis each."""
 
-    def __init__(self, fn: Callable[..., Any], structure: Any, leaves: _Leaves, axis: int):
+    def __init__(self, fn: Callable[..., Any], structure: Nest, leaves: _Leaves, axis: int):
         self._fn = autographed(fn)
         self._structure = structure
         names = nests.paths(structure, "elems")

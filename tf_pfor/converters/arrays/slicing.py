@@ -161,7 +161,7 @@ def _by_windows(call: Call, copy: Any, firsts: Sequence[Any]) -> Value:
     call.note("a large window: copied row by row on a CPU, else gathered")
     graph, before = call.emit.graph, len(call.emit.graph.get_operations())
     with graph.as_default():
-        n: Any = call.loop.length
+        n = call.loop.length
         wide = [tf.broadcast_to(0 if f is None else tf.cast(f, tf.int32), [n]) for f in firsts]
         at = tf.stack(wide, 1)
         at.set_shape([call.loop.static_length, len(firsts)])

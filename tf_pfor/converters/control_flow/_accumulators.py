@@ -199,7 +199,7 @@ class Accumulator:
         return Value.stacked(tensor).with_inner_shape(self.shape)
 
 
-def find_accumulator(graph: Any, i: int) -> Accumulator | None:
+def find_accumulator(graph: tf.Graph, i: int) -> Accumulator | None:
     """The accumulator of variable ``i``, if trips only add to the variable."""
     given = graph.inputs[i]
     shape = dims(given)

@@ -89,7 +89,7 @@ def _has_gradient(tensor: tf.Tensor) -> bool:
 
 
 @tf.RegisterGradient(_GRADIENT)
-def _gradient(op: tf.Operation, grad: Any, _: Any) -> list[Any]:
+def _gradient(op: tf.Operation, grad: Any, _: object) -> list[Any]:
     grad = tf.convert_to_tensor(grad)
     return [tf.ensure_shape(grad, grad.shape), None]
 
@@ -121,7 +121,7 @@ def is_unknown_in_loop(rows: Any) -> bool:
     return not isinstance(rows, int) and _tf.in_xla_context(graph) and _tf.in_while(graph)
 
 
-def _has_loop(graph: Any) -> bool:
+def _has_loop(graph: tf.Graph) -> bool:
     return any(
         op.type in _tf.LOOPS or any(map(_has_loop, _tf.functions_of(op)))
         for op in graph.get_operations()

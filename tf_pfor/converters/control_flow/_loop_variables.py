@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -100,7 +99,7 @@ class Carry:
         return own + [tf.TensorShape([])] * self.ends
 
 
-def has_items(carry: Carry, arg: Value, graph: Any) -> bool:
+def has_items(carry: Carry, arg: Value, graph: tf.Graph) -> bool:
     """Whether a variable has equally many items of one static shape in all rows."""
     if not carry.is_list:
         inner = carry.inner

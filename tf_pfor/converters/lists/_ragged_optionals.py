@@ -22,7 +22,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.stacked_lists import ListRows, known_rows, list_with_rows, rows_of
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, same_sizes, shape_value, size_value
-from tf_pfor.layouts.row_sizes import RowSizes
+from tf_pfor.layouts.row_sizes import RowSizes, Size
 
 ROWS, SHAPE, NUMBER, LIST, MIXED = "rows", "shape", "number", "list", "several"
 
@@ -56,7 +56,7 @@ class Part:
         """The same for the rows of ``loop``."""
         return self.mapped(lambda s: s.select(loop) if isinstance(s, RowSizes) else s)
 
-    def seen_from(self, graph: Any, see: Any) -> Part:
+    def seen_from(self, graph: tf.Graph, see: Any) -> Part:
         """The same for ops of another graph."""
         return self.mapped(lambda s: s.seen_from(graph, see) if isinstance(s, RowSizes) else s)
 
@@ -173,7 +173,7 @@ def _stored_shape(part: Part | None, lead: int | None, shape: Any) -> Any:
     return [lead, len(part.sizes)] if part.form == SHAPE else [lead]
 
 
-def _size(call: Call, size: Any, supply: Any) -> Any:
+def _size(call: Call, size: Size, supply: Any) -> Any:
     """A size that was kept; the same object for all that have the same."""
     if isinstance(size, int):
         return size
@@ -215,7 +215,7 @@ def leaving(parts: Parts, known: Iterable[RowSizes], *, by_row: bool) -> Parts:
     """
     given = {id(s): s for s in known}
 
-    def outside(size: Any) -> Any:
+    def outside(size: Size) -> Any:
         if not isinstance(size, RowSizes):
             return size
         whole = size.whole if by_row else size

@@ -332,7 +332,7 @@ class _Zeros:
 
 
 def popped_elements(
-    call: Call, graph: Any, position: int, handle: Value
+    call: Call, graph: tf.Graph, position: int, handle: Value
 ) -> Cell | list[Cell] | None:
     """[T, size, ...]: all elements of a list that a loop only pops; None of other lists.
 

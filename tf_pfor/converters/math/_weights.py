@@ -111,7 +111,7 @@ def in_columns(call: Call, vector: tf.Tensor, widths: Sequence[int]) -> list[tf.
 
 
 @tf.RegisterGradient(_GRADIENT)
-def _product_gradient(op: Any, *upstream: tf.Tensor) -> list[tf.Tensor | None]:
+def _product_gradient(op: tf.Operation, *upstream: tf.Tensor) -> list[tf.Tensor | None]:
     """The gradient of z = [p_1 p_2 ...] B: dz B_i^T for each part, B_i being its rows of B."""
     count = op.get_attr(_COLUMNS)
     rows, _, *rest = op.inputs[count:]

@@ -107,7 +107,7 @@ def first_rows_of(call: Call, x: tf.Tensor, n: Dim) -> tf.Tensor:
 
 def is_read(tensor: tf.Tensor) -> bool:
     """Whether another op, or the function itself, uses an output of an op of the body."""
-    graph: Any = tensor.graph
+    graph: tf.Graph = tensor.graph
     return bool(tensor.consumers()) or any(t is tensor for t in getattr(graph, "outputs", ()))
 
 

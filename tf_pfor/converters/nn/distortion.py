@@ -64,7 +64,7 @@ def _results(call: Call, crop: Any, size: Any) -> list[tf.Tensor]:
 
 def _crops(call: Call, tall: Any, wide: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
     """The four sides of crops, int32 [n, attempts] each, and whether they keep to the bounds."""
-    n: Any = call.loop.length
+    n = call.loop.length
     own = seeds(call.attr("seed"), call.attr("seed2"))
     shape = tf.stack([4, n, call.attr("max_attempts")])
     drawn = tf.unstack(tf.raw_ops.RandomUniform(shape=shape, dtype=tf.float64, **own))
@@ -106,7 +106,7 @@ def _objects(call: Call, boxes: Any, tall: Any, wide: Any) -> list[Any]:
 
     The last object is the whole image if there are no boxes, and else has no pixels.
     """
-    n: Any = call.loop.length
+    n = call.loop.length
     count = tf.reduce_prod(tf.shape(boxes)[1:3])
     boxes = tf.reshape(boxes, tf.stack([n, count, 4]))
     is_whole: Any = tf.cast(count == 0, boxes.dtype)

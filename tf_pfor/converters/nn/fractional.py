@@ -96,7 +96,7 @@ class _Side:
 
 def _lengths(call: Call, axis: int, size: int, pooled: int) -> tf.Tensor:
     """int64 [n, pooled]: the lengths of regions; each is one of two numbers that follow."""
-    n: Any = call.loop.length
+    n = call.loop.length
     least, longer = divmod(size, pooled)
     own = seeds(call.attr("seed"), call.attr("seed2"), axis)
     if call.attr("pseudo_random"):
@@ -117,7 +117,7 @@ def _lengths(call: Call, axis: int, size: int, pooled: int) -> tf.Tensor:
 def _pooled(call: Call, images: tf.Tensor, sides: list[_Side]) -> tf.Tensor:
     """[n, b, h, w, c] -> [n, b, h', w', c]."""
     rows, columns = sides
-    n: Any = call.loop.length
+    n = call.loop.length
     flat = [tf.reshape(s.places, tf.stack([n, s.pooled * s.width])) for s in sides]
     x = tf.gather(tf.gather(images, flat[0], axis=2, batch_dims=1), flat[1], axis=3, batch_dims=1)
     batch, channels = images.shape[1], images.shape[4]

@@ -216,7 +216,7 @@ _GRADIENT = "TfPforQuantizeAndDequantize"
 
 
 @tf.RegisterGradient(_GRADIENT)
-def _gradient(op: Any, *grads: tf.Tensor) -> list[Any]:
+def _gradient(op: tf.Operation, *grads: tf.Tensor) -> list[Any]:
     _, x, low, high = op.inputs
     made = tf.raw_ops.QuantizeAndDequantizeV4Grad(
         gradients=grads[0], input=x, input_min=low, input_max=high, axis=0

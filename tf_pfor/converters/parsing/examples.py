@@ -116,7 +116,7 @@ def parse(call: Call, serialized: tf.Tensor, names: tf.Tensor, features: Feature
         "dense_shapes",
     ),
 )
-def parse_examples_v2(call: Call, serialized: Value, *_: Any) -> Any:
+def parse_examples_v2(call: Call, serialized: Value, *_: object) -> Any:
     """One example in each row, or a vector of them."""
     same_for_all(call, "sparse_keys", "dense_keys", "ragged_keys", "dense_defaults")
     features = Features(
@@ -140,7 +140,7 @@ def parse_examples_v2(call: Call, serialized: Value, *_: Any) -> Any:
     ANY,
     attrs=("Nsparse", "Ndense", "sparse_types", "Tdense", "dense_shapes"),
 )
-def parse_examples(call: Call, serialized: Value, names: Value, *_: Any) -> Any:
+def parse_examples(call: Call, serialized: Value, names: Value, *_: object) -> Any:
     """A vector of examples in each row."""
     del names
     same_for_all(call, "sparse_keys", "dense_keys", "dense_defaults")

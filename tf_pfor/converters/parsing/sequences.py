@@ -109,7 +109,7 @@ _KEYS = (
 
 
 @RegisterPFor("ParseSequenceExampleV2", ANY, attrs=_V2)
-def parse_sequence_examples_v2(call: Call, serialized: Value, *_: Any) -> Any:
+def parse_sequence_examples_v2(call: Call, serialized: Value, *_: object) -> Any:
     """One example in each row."""
     same_for_all(call, *_KEYS, "context_ragged_keys", "feature_list_ragged_keys")
     parts = [
@@ -132,7 +132,7 @@ def parse_sequence_examples_v2(call: Call, serialized: Value, *_: Any) -> Any:
 
 
 @RegisterPFor("ParseSingleSequenceExample", ANY, attrs=_V1)
-def parse_single_sequence_example(call: Call, serialized: Value, *_: Any) -> Any:
+def parse_single_sequence_example(call: Call, serialized: Value, *_: object) -> Any:
     """One example in each row; the lists that may be missing are given by their keys."""
     same_for_all(call, *_KEYS)
     parts = [
@@ -230,7 +230,7 @@ def _parsed(
     def parse() -> list[tf.Tensor]:
         return tf.nest.flatten(tf.raw_ops.ParseSequenceExampleV2(**inputs, **attrs))
 
-    n: Any = call.loop.length
+    n = call.loop.length
     if not context.dense_keys or (isinstance(n, int) and n):
         made = parse()
     else:  # the kernel makes an error of no examples
@@ -303,7 +303,7 @@ def _sparse_list(call: Call, values: tf.Tensor, steps: tf.Tensor, inside: tf.Ten
     first: Any = tf.gather(steps, total.rows)  # the first step of its row
     column: Any = tf.range(tf.shape(values)[0]) - tf.gather(inside, step)
     indices = tf.cast(tf.stack([step - first, column], 1), tf.int64)
-    n: Any = call.loop.length
+    n = call.loop.length
     largest = tf.math.unsorted_segment_max(counts, size.rows, n)
     most = sizes_of(call, tf.maximum(largest, 0))
     return [

@@ -40,7 +40,7 @@ def size_at(value: Value, axis: int) -> Any:
     return None if shape is None else shape[axis]
 
 
-def is_one(size: Any) -> bool:
+def is_one(size: Size) -> bool:
     """Whether an axis has size one in all rows."""
     return isinstance(size, int) and size == 1
 

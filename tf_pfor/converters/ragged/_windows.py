@@ -22,7 +22,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.pieces import in_one, ranges
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_parts import packed_to, row_counts
-from tf_pfor.layouts.row_sizes import dim
+from tf_pfor.layouts.row_sizes import Size, dim
 
 
 def packed_range(
@@ -102,12 +102,12 @@ class Moved:
             raise CannotVectorize("the axes behind differ in size")
         lead = self.sizes[: len(self.sizes) - behind]
         if not any(isinstance(s, RowSizes) for s in lead):
-            n: Any = call.loop.length
+            n = call.loop.length
             lead[0] = RowSizes.of(tf.fill(tf.stack([n]), lead[0]))
         total = tf.reduce_sum(row_counts(lead))
         self.rows, self.places = coordinates(lead, tf.range(total))
 
-    def of(self, size: Any) -> Any:
+    def of(self, size: Size) -> Any:
         """A size, or a number, int32 [n], of the row of each element; one of all as it is."""
         own = size.tensor if isinstance(size, RowSizes) else size
         is_own = isinstance(own, tf.Tensor) and own.shape.rank == 1

@@ -18,6 +18,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import LARGE, ragged_rule, source
+from tf_pfor.layouts.row_sizes import Size
 
 _RESIZES = "ResizeBilinear ResizeNearestNeighbor"
 
@@ -65,7 +66,7 @@ def _along_rows(call: Call, x: tf.Tensor, old: Any, new: Any) -> tf.Tensor:
     return low + (high - low) * part
 
 
-def _column(size: Any) -> Any:
+def _column(size: Size) -> Any:
     """int32 [n, 1] for sizes that differ per row; a number for a size that all share."""
     return size.tensor[:, None] if isinstance(size, RowSizes) else size
 

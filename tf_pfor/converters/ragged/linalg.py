@@ -236,7 +236,7 @@ def diag_part(call: Call, input: Value, k: Value, padding_value: Value) -> Any:
     text = "the matrix does not have such a diagonal in some iterations. They are"
     below, above = tf.maximum(-which, 0), tf.maximum(which, 0)
     length = tf.minimum(rows - below, columns - above)
-    n: Any = call.loop.length
+    n = call.loop.length
     length = tf.broadcast_to(after_check(call, is_right, text, [which], length), tf.stack([n]))
     length.set_shape([call.loop.static_length])
     moved = Moved(call, input, [*front, RowSizes.of(length)], 0)

@@ -32,7 +32,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest, mask_of
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
-from tf_pfor.layouts.row_sizes import dims_of
+from tf_pfor.layouts.row_sizes import Size, dims_of
 
 
 @ragged_rule("Roll")
@@ -342,7 +342,7 @@ def _by_axes(call: Call, dy: Value, sizes: list[Any], items: list[slices.Item]) 
     return from_padded(call, found, sizes, is_clean=True)
 
 
-def _read_of(call: Call, item: slices.Item, size: Any) -> tuple[Any, Any]:
+def _read_of(call: Call, item: slices.Item, size: Size) -> tuple[Any, Any]:
     """The begin of a slice along an axis, and its number of elements: int32 [] or [n]."""
     if isinstance(size, RowSizes) and item.kind == "range":
         if item.stride == -1 and item.begin is None and item.end is None:

@@ -130,7 +130,7 @@ def where_of_ragged(call: Call, input: Value) -> Any:
         return _in_front(call, is_set, RowSizes.of(counts, is_set.shape[1:].num_elements()))
     found = tf.where(is_set)  # [m, 1 + rest], of the packed form
     rows, places = coordinates(input.sizes, found[:, 0])
-    n: Any = call.loop.length
+    n = call.loop.length
     counts = tf.math.bincount(rows, minlength=n, maxlength=n, dtype=tf.int32)
     counts.set_shape([call.loop.static_length])
     first = input.sizes[0]

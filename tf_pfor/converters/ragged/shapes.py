@@ -185,7 +185,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     if isinstance(tensor, Ragged) and same_sizes(target, own):
         return tensor
     flat = tensor.tensor if isinstance(tensor, Ragged) else call.stacked(tensor)
-    n: Any = call.loop.length
+    n = call.loop.length
     if not is_exact:  # as many elements in all rows together say nothing about each
         before, after = (tf.broadcast_to(_product(s), tf.stack([n])) for s in (own, target))
         text = "the elements of a row do not fill its new shape. Elements, and the shape's"
@@ -365,7 +365,7 @@ def _axes_of_rows(call: Call, own: list[Any], other: list[Any]) -> Value:
     rank_, emit, dtype = max(len(own), len(other)), call.emit, call.output_dtype()
 
     def is_summed() -> tf.Tensor:
-        n: Any = call.loop.length
+        n = call.loop.length
         shapes = [
             [tf.broadcast_to(s.tensor if isinstance(s, RowSizes) else s, [n]) for s in sizes]
             for sizes in ([1] * (rank_ - len(x)) + x for x in (own, other))

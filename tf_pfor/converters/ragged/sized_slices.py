@@ -15,6 +15,7 @@ from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.linear import Form, forms
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.row_sizes import Size
 
 
 @source("Slice")
@@ -82,7 +83,7 @@ def sized_slice_of_ragged(call: Call, input: Value, begin: Value, size: Value) -
     return _part(call, input, _numbers(begin, first), _numbers(size, many))
 
 
-def _is(size: Any, number: Any) -> bool:
+def _is(size: Size, number: Any) -> bool:
     return isinstance(size, int) and isinstance(number, int) and size == number
 
 

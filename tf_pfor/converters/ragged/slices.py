@@ -28,7 +28,7 @@ from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.pieces import joined, ranges
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value, size_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
-from tf_pfor.layouts.row_sizes import dim
+from tf_pfor.layouts.row_sizes import Size, dim
 
 _MASKS = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
 
@@ -187,7 +187,7 @@ def _range_of(call: Call, item: Item, room: Any) -> tuple[tf.Tensor | None, RowS
     key = (item.name, room) if isinstance(room, int) else None
     if key is not None and key in memo:
         return memo[key]
-    n: Any = call.loop.length
+    n = call.loop.length
     if _is_first(item) and _fits(item.size, room):
         return None, item.size
 
@@ -219,7 +219,7 @@ def _range_of(call: Call, item: Item, room: Any) -> tuple[tf.Tensor | None, RowS
     return found
 
 
-def _fits(size: Any, room: Any) -> bool:
+def _fits(size: Size, room: Any) -> bool:
     """Whether an axis is known to have so many elements."""
     if not isinstance(size, RowSizes) or size.is_number or not isinstance(room, int):
         return False
@@ -347,7 +347,7 @@ def _of_shared(
     return _moved(rows, axis, start, item.stride, lengths), lengths
 
 
-def _as_own(call: Call, size: Any) -> RowSizes:
+def _as_own(call: Call, size: Size) -> RowSizes:
     """One size of all rows, for each of them."""
     return RowSizes.of(tf.fill(tf.stack([call.loop.length]), size))
 

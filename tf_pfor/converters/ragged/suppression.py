@@ -100,7 +100,7 @@ def _padded(call: Call) -> list[Value]:
 
 
 def _chosen(call: Call) -> _Chosen:
-    n: Any = call.loop.length
+    n = call.loop.length
     scores = _scores(call)
     floor = _bound(call, "score_threshold", scores.dtype)
     nothing = tf.constant(-float("inf"), scores.dtype)

@@ -94,7 +94,7 @@ def _partition(
     ids, room = flat_of(call, given[1])
     if room is not count and not (isinstance(room, int) and room == count):
         raise CannotVectorize("values and the numbers of their rows are not known to be as many")
-    n: Any = call.loop.length
+    n = call.loop.length
     if isinstance(many, RowSizes):
         rows = row_ids([count]) if isinstance(count, RowSizes) else tf.repeat(tf.range(n), count)
         limit, first = tf.gather(many.tensor, rows), tf.gather(many.starts, rows)
@@ -128,7 +128,7 @@ def _widths(call: Call, lengths: list[tf.Tensor], counts: list[Size]) -> list[Si
     given = [int(s) for s in shape] if shape.ndim else [-1] * (len(lengths) + 1)
     if given[0] >= 0 and not (isinstance(counts[0], int) and counts[0] == given[0]):
         raise CannotVectorize("so many rows, where there may be others")
-    n: Any = call.loop.length
+    n = call.loop.length
     found: list[Size] = []
     for size, own, many in zip(given[1:], lengths, counts):
         if size >= 0:

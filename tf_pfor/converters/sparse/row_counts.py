@@ -51,7 +51,7 @@ def _counted(call: Call, made: Any, rows: tf.Tensor, values: tf.Tensor, axis: An
       values: the numbers.
       axis: the first axis that was merged with the row, None if the row stands in front.
     """
-    n: Any = call.loop.length
+    n = call.loop.length
     indices, counts, _ = made
     total = tf.cast(n, tf.int64) if axis is None else axis.total
     is_own = indices[:, 0] < total  # not of a row that only stands where there may be none
@@ -180,7 +180,7 @@ def ragged_range(call: Call, starts: Value, limits: Value, deltas: Value) -> Any
     """The ranges of all rows, one behind the other; a row has as many as its vectors say."""
     given = (starts, limits, deltas)
     vectors = [v for v in given if rank_of(v)]
-    n: Any = call.loop.length
+    n = call.loop.length
     if vectors:
         entries = Entries(call, *vectors)
         rows, size, flat = entries.rows, entries.sizes[0], iter(entries.flat)

@@ -149,7 +149,7 @@ def edit_distance(
         truth_values=right.flat[1],
         truth_shape=sizes[1] + more,
     )
-    n: Any = call.loop.length
+    n = call.loop.length
     return call.like(made[:n])
 
 
@@ -256,7 +256,7 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
         columns[1].append(values)
         sizes = tf.stack([tf.fill(tf.shape(last), axis.size), last], 1)
         columns[2].append(Value.stacked(sizes))
-    n: Any = call.loop.length
+    n = call.loop.length
     chances = tf.reshape(made[-1], [count, batch, tf.shape(made[-1])[1]])[:n]
     return [*(value for column in columns for value in column), Value.stacked(chances)]
 

@@ -96,7 +96,7 @@ def _uniform(call: Call, shape: Any, draw: int = 0) -> tf.Tensor:
 
 def _distinct(call: Call, law: _Law, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     """The first ``count`` classes that differ, int64 [n, count], and after how many tries, [n]."""
-    n: Any = call.loop.length
+    n = call.loop.length
 
     def found(drawn: Any) -> tf.Tensor:
         """int32 [n, tries]: how many classes have been seen after each try."""

@@ -146,7 +146,7 @@ _OF_PY_FUNCTION = (
 
 
 @family_rule("loop_in_order")
-def _one_by_one(call: Call, *_: Any) -> Any:
+def _one_by_one(call: Call, *_: object) -> Any:
     """Calls Python, or writes a summary, for each iteration in its turn."""
     if _functions.is_gradient(call.op):
         raise Refused(_OF_PY_FUNCTION)

@@ -16,7 +16,9 @@ from tf_pfor import _tf
 from tf_pfor.core.accesses import Accesses
 from tf_pfor.core.axes import Axis, entered
 from tf_pfor.core.collectives import has_collective
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data._elements import arguments, closed, has_opened, may_differ, with_parts
 from tf_pfor.frontends.data._results import Padding
 from tf_pfor.tracing.user_code import autographed
@@ -39,7 +41,12 @@ Form = Callable[[Any], Any]
 
 
 def batched_as(
-    dataset: tf.data.Dataset[Any], size: Any, spec: Any, padding: Padding, *, drop_remainder: bool
+    dataset: tf.data.Dataset[Any],
+    size: Dim,
+    spec: tf.TypeSpec[Any],
+    padding: Padding,
+    *,
+    drop_remainder: bool,
 ) -> tf.data.Dataset[Any]:
     """The results of a function of one element, in batches as the vectorized form makes them.
 
@@ -84,7 +91,7 @@ def batched_as(
     )
 
 
-def _as(batch: Any, spec: Any) -> Any:
+def _as(batch: Nest, spec: tf.TypeSpec[Any]) -> Any:
     """One component of a batch in the form that ``spec`` says."""
     if isinstance(spec, tf.RaggedTensorSpec):
         ragged: Any = spec
@@ -114,7 +121,7 @@ def _of_ragged_rank(x: Any, rank: int) -> Any:
 # ---------------------------------------------------------------------------
 
 
-def _traced(fn: Callable[..., Any], spec: Any) -> Any:
+def _traced(fn: Callable[..., Any], spec: tf.TypeSpec[Any]) -> Any:
     """The graph of a function of one element."""
     function = tf.function(autographed(fn), autograph=False)
     return function.get_concrete_function(*arguments(spec)).graph
@@ -153,7 +160,7 @@ def names_the_batch(fn: Callable[..., Any], spec: Any) -> bool:
         return has_collective(_traced(fn, spec))
 
 
-def needs_order(graph: Any) -> bool:
+def needs_order(graph: tf.Graph) -> bool:
     """Whether results depend on which batch comes first: state, or draws with a seed."""
     if any(access.writes for access in Accesses(graph).all):
         return True
@@ -167,7 +174,7 @@ def _is_seeded(op: tf.Operation) -> bool:
     return bool(op.get_attr("seed") or ("seed2" in schema.attr_types and op.get_attr("seed2")))
 
 
-def _ops(graph: Any) -> list[tf.Operation]:
+def _ops(graph: tf.Graph) -> list[tf.Operation]:
     """The ops of a graph and of the functions that they call."""
     found: list[tf.Operation] = []
     seen, graphs = set[int](), [graph]
@@ -182,7 +189,7 @@ def _ops(graph: Any) -> list[tf.Operation]:
 
 
 def is_faster(
-    first: Form, second: Form, dataset: tf.data.Dataset[Any], size: Any, *, often: bool
+    first: Form, second: Form, dataset: tf.data.Dataset[Any], size: Dim, *, often: bool
 ) -> bool:
     """Whether an epoch of ``first`` takes less time, by the first elements of a dataset.
 

@@ -13,7 +13,9 @@ import tensorflow as tf
 
 from tf_pfor._tf import _types
 from tf_pfor.core import nests
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 
 _COMPONENTS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
 
@@ -50,7 +52,7 @@ class _Kind:
 
     __slots__ = ("encoder", "nest", "spec")
 
-    def __init__(self, spec: Any, encoder: Any, nest: Any):
+    def __init__(self, spec: tf.TypeSpec[Any], encoder: Any, nest: Nest):
         self.spec, self.encoder, self.nest = spec, encoder, nest
 
 
@@ -73,14 +75,14 @@ def has_opened(spec: Any) -> bool:
     return bool(found)
 
 
-def opened(batch: Any) -> Any:
+def opened(batch: Nest) -> Any:
     """The batch with components that their type batches as ``Opened``."""
     return nests.replaced(
         batch, _types.COMPOSITE, lambda x: _opened(x, tf.type_spec_from_value(x), is_batch=True)
     )
 
 
-def _opened(x: Any, spec: Any, *, is_batch: bool = False) -> Any:
+def _opened(x: Any, spec: tf.TypeSpec[Any], *, is_batch: bool = False) -> Any:
     """A component as ``Opened``, or as it is; its spec may know more than its tensors."""
     if not _types.is_opened(spec):
         return x
@@ -93,7 +95,7 @@ def _opened(x: Any, spec: Any, *, is_batch: bool = False) -> Any:
     return Opened(tuple(leaves), known)
 
 
-def closed(nest: Any, *, is_batch: bool = False) -> Any:
+def closed(nest: Nest, *, is_batch: bool = False) -> Any:
     """The inverse, of a row or of a batch."""
 
     def of(x: Opened) -> Any:
@@ -128,17 +130,17 @@ def check_components(spec: Any) -> None:
             )
 
 
-def _is_none(spec: Any) -> bool:
+def _is_none(spec: tf.TypeSpec[Any]) -> bool:
     return spec is None or type(spec).__name__ == "NoneTensorSpec"
 
 
-def may_differ(spec: Any) -> bool:
+def may_differ(spec: tf.TypeSpec[Any]) -> bool:
     """Whether elements with this component's spec may have different shapes."""
     return isinstance(spec, tf.TensorSpec) and not spec.shape.is_fully_defined()
 
 
 def in_batches(
-    dataset: tf.data.Dataset[Any], size: Any, *, drop_remainder: bool, may_be_ragged: bool
+    dataset: tf.data.Dataset[Any], size: Dim, *, drop_remainder: bool, may_be_ragged: bool
 ) -> tf.data.Dataset[Any]:
     """The dataset in batches; dense components of different shapes are ``Uneven``.
 
@@ -200,7 +202,7 @@ def _with_sizes(*element: Any) -> Any:
 
 
 @tf.autograph.experimental.do_not_convert
-def _padded(*batch: Any) -> Any:
+def _padded(*batch: Nest) -> Any:
     """Pads ragged batches, where other components are ragged or sparse themselves."""
 
     def of(x: Uneven) -> Uneven:

@@ -87,7 +87,7 @@ def find_failure(fn: Callable[..., Any], dataset: Any) -> Failure | None:
     return None
 
 
-def _failure(index: int, element: Any, graph: Any, why: tf.errors.OpError) -> Failure:
+def _failure(index: int, element: Any, graph: tf.Graph, why: tf.errors.OpError) -> Failure:
     """The failure of an error that names an op of the graph, or of a function it calls."""
     *before, after = why.message.rsplit(_NODE, 1) if _NODE in why.message else [why.message]
     op = None if not before else _found(graph, after.split("}}")[0])
@@ -96,7 +96,7 @@ def _failure(index: int, element: Any, graph: Any, why: tf.errors.OpError) -> Fa
     return Failure(index, element, op.type if op else "", _tf.user_line(op) if op else "", what)
 
 
-def _found(graph: Any, name: str) -> tf.Operation | None:
+def _found(graph: tf.Graph, name: str) -> tf.Operation | None:
     """The op of this name, in a graph or the functions of its ops."""
     seen: list[Any] = []
     graphs = [graph]

@@ -8,7 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import PforError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data._choice import check_stateless
 from tf_pfor.frontends.data._failures import Failure, find_failure
 
@@ -20,7 +22,7 @@ def located(
     made: tf.data.Dataset[Any],
     fn: Callable[..., Any],
     elements: tf.data.Dataset[Any],
-    size: Any,
+    size: Dim,
 ) -> tf.data.Dataset[Any]:
     """The dataset ``made``; where a batch fails, ``fn`` tries the elements of the batch.
 
@@ -69,10 +71,10 @@ def _kind_of_dataset(kind: Any) -> Any:
             found._tf_pfor_find, found._tf_pfor_batch = self._tf_pfor_find, 0
         return found
 
-    def prefetch(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def prefetch(self: Any, *args: Nest, **kwargs: Nest) -> Any:
         return _with_errors(kind.prefetch(self, *args, **kwargs), self._tf_pfor_find)
 
-    def with_options(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def with_options(self: Any, *args: Nest, **kwargs: Nest) -> Any:
         return _with_errors(kind.with_options(self, *args, **kwargs), self._tf_pfor_find)
 
     members = {"__iter__": iterator, "prefetch": prefetch, "with_options": with_options}

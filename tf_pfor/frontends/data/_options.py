@@ -13,7 +13,9 @@ from typing import Any, TypedDict, TypeVar
 
 import tensorflow as tf
 
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data import _elements
 from tf_pfor.frontends.data._choice import is_faster, is_pure, names_the_batch, needs_order
 from tf_pfor.frontends.data._located import located
@@ -102,10 +104,10 @@ def takes(defaults: Mapping[str, Any]) -> Callable[[F], F]:
     Unknown options are refused; ``help`` and ``inspect.signature`` show names and defaults.
     """
 
-    def decorated(function: Any) -> Any:
+    def decorated(function: Callable[..., Any]) -> Any:
         @tf.autograph.experimental.do_not_convert
         @functools.wraps(function)
-        def called(*args: Any, **options: Any) -> Any:
+        def called(*args: Nest, **options: Any) -> Any:
             unknown = sorted(set(options) - set(defaults) - own)
             if unknown:
                 raise ArgumentTypeError(
@@ -156,7 +158,7 @@ class Options:
     randomness: str
 
     @classmethod
-    def of(cls, size: Any, given: BatchOptions) -> Options:
+    def of(cls, size: Dim, given: BatchOptions) -> Options:
         """Makes the options of a batch size and all given options."""
         return cls(
             size,
@@ -261,7 +263,7 @@ class Options:
         return apply
 
 
-def _name(fn: Any) -> str:
+def _name(fn: object) -> str:
     """A name for a transformation, an identifier: the user's function and its line."""
     plain = inspect.unwrap(fn) if inspect.isfunction(fn) or inspect.ismethod(fn) else fn
     code = getattr(plain, "__code__", None)
@@ -271,7 +273,7 @@ def _name(fn: Any) -> str:
     return re.sub("[^A-Za-z0-9]+", "_", name).strip("_") or "fn"
 
 
-def _check_size(size: Any) -> None:
+def _check_size(size: Dim) -> None:
     """Refuses batch sizes that are no positive integers; of a tensor tf.data says so later."""
     if isinstance(size, tf.Tensor):
         if not size.dtype.is_integer or size.shape.rank not in (0, None):

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tf_pfor.core import nests
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 
 # ---------------------------------------------------------------------------
 # Of one element
 # ---------------------------------------------------------------------------
 
 
-def as_dataset_reads(result: Any) -> Any:
+def as_dataset_reads(result: Nest) -> Any:
     """A list that the function returns is a tuple; lists in it are tensors, as in ``Dataset.map``.
 
     Raises:
@@ -34,7 +36,7 @@ def as_dataset_reads(result: Any) -> Any:
     return made
 
 
-def _without_lists(result: Any) -> Any:
+def _without_lists(result: Nest) -> Any:
     """Lists as tensors, in tuples, namedtuples, mappings (which become dicts) and dataclasses."""
 
     def of(x: Any) -> Any:
@@ -46,7 +48,7 @@ def _without_lists(result: Any) -> Any:
     return nests.replaced(result, (list, Mapping), of)
 
 
-def kept_and_result(result: Any) -> tuple[Any, Any]:
+def kept_and_result(result: Nest) -> tuple[Any, Any]:
     """The checked pair that a function of ``filter_map_and_batch`` returned.
 
     Raises:
@@ -72,7 +74,7 @@ def kept_and_result(result: Any) -> tuple[Any, Any]:
 # ---------------------------------------------------------------------------
 
 
-def selected(batch: Any, keep: tf.Tensor) -> Any:
+def selected(batch: Nest, keep: tf.Tensor) -> Any:
     """The rows of a batch that are kept, of dense, ragged and sparse components."""
 
     def of(x: Any) -> Any:
@@ -128,7 +130,7 @@ class Padding:
             return self._out_shapes
         return "padded" if self._values is None else "ragged"
 
-    def of_batch(self, batch: Any) -> Any:
+    def of_batch(self, batch: Nest) -> Any:
         """The batch with its ragged components padded, and dense ones to the wanted shapes."""
 
         def of(x: Any, shape: Any, value: Any, name: str) -> Any:
@@ -144,7 +146,7 @@ class Padding:
         return _mapped(of, batch, self._shapes, self._values, "padded_shapes")
 
     def batched(
-        self, dataset: tf.data.Dataset[Any], size: Any, *, drop_remainder: bool
+        self, dataset: tf.data.Dataset[Any], size: Dim, *, drop_remainder: bool
     ) -> tf.data.Dataset[Any] | None:
         """The results of elements, batched and padded in one go; None where they are not dense."""
         spec: Any = dataset.element_spec
@@ -160,7 +162,7 @@ class Padding:
 def _mapped(make: Callable[..., Any], x: Any, shapes: Any, values: Any, name: str) -> Any:
     """``make(leaf, shape, value, name)`` of each component, in the nest ``x``."""
 
-    def inner(key: Any, item: Any, place: str) -> Any:
+    def inner(key: Hashable, item: Any, place: str) -> Any:
         shape, value = _part(shapes, key, x, name), _part(values, key, x, "")
         return _mapped(make, item, shape, value, name + place)
 
@@ -200,7 +202,7 @@ def _cast(value: Any, dtype: tf.DType) -> Any:
     return tf.convert_to_tensor(value, dtype)
 
 
-def _part(given: Any, key: Any, structure: Any, name: str) -> Any:
+def _part(given: Any, key: Hashable, structure: Nest, name: str) -> Any:
     """The part of a nest of options for one component; one value is for all of them."""
     is_names = isinstance(structure, dict)
     is_nest = isinstance(given, dict) if is_names else type(given) is type(structure)

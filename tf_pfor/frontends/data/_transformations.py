@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data import _choice, _elements, _results
 from tf_pfor.frontends.data._options import OF_BATCHES, BatchOptions, Options, Transformation, takes
 from tf_pfor.frontends.data._results import Padding
@@ -61,7 +62,7 @@ def map_and_batch(
     def vectorized(dataset: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
         return how.mapped(how.batched(dataset), of_padded, fn)
 
-    def looped(dataset: tf.data.Dataset[Any], spec: Any) -> tf.data.Dataset[Any]:
+    def looped(dataset: tf.data.Dataset[Any], spec: tf.TypeSpec[Any]) -> tf.data.Dataset[Any]:
         made = how.mapped(dataset, autographed(fn), fn)
         return _choice.batched_as(made, how.size, spec, padding, drop_remainder=how.drop_remainder)
 
@@ -110,7 +111,7 @@ def filter_map_and_batch(
     mapped = of_batch(fn, _results.kept_and_result, options, shapes)
     kept = _kept(mapped)
 
-    def whole(batch: Any) -> Any:
+    def whole(batch: Nest) -> Any:
         batch = _elements.closed(batch, is_batch=True)
         return padding.of_batch(batch) if padding.is_on else batch
 
@@ -121,7 +122,7 @@ def filter_map_and_batch(
         is_done = not (padding.is_on or _elements.has_opened(made.element_spec))
         return made if is_done else made.map(_of_element(whole, made))
 
-    def looped(dataset: tf.data.Dataset[Any], spec: Any) -> tf.data.Dataset[Any]:
+    def looped(dataset: tf.data.Dataset[Any], spec: tf.TypeSpec[Any]) -> tf.data.Dataset[Any]:
         made = how.mapped(dataset, _in_pair(fn), fn).filter(_keep)
         made = made.map(lambda _, result: result)
         return _choice.batched_as(made, how.size, spec, padding, drop_remainder=how.drop_remainder)
@@ -135,7 +136,7 @@ def _keep(*pair: Any) -> Any:
 
 def _kept(mapped: Callable[..., Any]) -> Callable[..., Any]:
     @_no_autograph
-    def kept(*batch: Any) -> Any:
+    def kept(*batch: Nest) -> Any:
         keep, result = mapped(*batch)
         return _results.selected(_elements.opened(result), keep)
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_pfor.api.maps import check_callable
 from tf_pfor.api.vmap import vmap
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data import _elements
 from tf_pfor.frontends.data._options import OF_ROWS, RowOptions, of_vmap, takes
 from tf_pfor.frontends.data._results import Padding, as_dataset_reads
@@ -86,7 +87,7 @@ def padded(mapped: Callable[..., Any], padding: Padding) -> Callable[..., Any]:
         return mapped
 
     @_no_autograph
-    def batch_fn(*batch: Any) -> Any:
+    def batch_fn(*batch: Nest) -> Any:
         return padding.of_batch(mapped(*batch))
 
     return batch_fn

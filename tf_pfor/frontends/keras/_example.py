@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.core.axes import Axis, entered
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.keras import _scopes
 from tf_pfor.frontends.keras._scopes import keras
 from tf_pfor.tracing.user_code import autographed
@@ -85,7 +86,7 @@ class Wrapped:
                 layer.build((*lead, *args[0].shape))
 
     def called(
-        self, args: Any, kwargs: Any, masks: Any, training: Any, autocast: str | None
+        self, args: Nest, kwargs: Nest, masks: Any, training: Any, autocast: str | None
     ) -> tuple[Any, list[tf.Tensor]]:
         """The outputs for one example, and what ``add_loss`` was called with.
 
@@ -116,7 +117,7 @@ class Wrapped:
             outputs = keras.tree.map_structure(self._out_of_the_batch, outputs)
         return outputs, [_total(loss) for loss in losses]
 
-    def _outputs(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _outputs(self, fn: Callable[..., Any], args: Nest, kwargs: Nest) -> Any:
         try:
             return fn(*args, **kwargs)
         except ValueError as why:
@@ -174,7 +175,7 @@ def _total(loss: Any) -> tf.Tensor:
 
 @_no_autograph
 def outputs_of(
-    wrapped: Wrapped, args: Any, kwargs: Any, masks: Any, training: Any, autocast: str | None
+    wrapped: Wrapped, args: Nest, kwargs: Nest, masks: Any, training: Any, autocast: str | None
 ) -> Any:
     """Shapes and dtypes of the outputs for one example; makes the variables of its layers.
 

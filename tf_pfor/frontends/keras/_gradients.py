@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.per_example import clipped_gradient_sum
 from tf_pfor.frontends.keras._scopes import keras, unscaled_loss
 
@@ -59,7 +60,7 @@ class PerExampleGradientModel(keras.Model):
         microbatch_size: int = 1,
         chunk_size: int | str | None = None,
         seed: int | None = None,
-        **kwargs: Any,
+        **kwargs: Nest,
     ):
         super().__init__(**kwargs)
         if not isinstance(model, keras.Model):
@@ -94,7 +95,7 @@ class PerExampleGradientModel(keras.Model):
         """The outputs of a batch."""
         return self.model(inputs, training=training)
 
-    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+    def export(self, filepath: Any, *args: Nest, **kwargs: Nest) -> None:
         """Exports as ``keras.Model`` does, with the dtypes and names of the model inside."""
         known = inspect.signature(super().export).parameters
         inputs = _inputs(self.model)

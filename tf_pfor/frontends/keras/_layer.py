@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.keras import _rows, _scopes, _specs
 from tf_pfor.frontends.keras._example import Wrapped, outputs_of
 from tf_pfor.frontends.keras._scopes import keras
@@ -98,7 +99,7 @@ class Vectorized(keras.layers.Layer):
         while_strategy: str = "auto",
         out_shapes: str = "padded",
         supports_jit: bool = False,
-        **kwargs: Any,
+        **kwargs: Nest,
     ):
         super().__init__(**kwargs)
         _check(fn, uses, masks, out_shapes)
@@ -130,13 +131,13 @@ class Vectorized(keras.layers.Layer):
         wrapped, autocast = self._wrapped, _autocast(self)
 
         @_no_autograph
-        def of_one_example(*args: Any) -> Any:
+        def of_one_example(*args: Nest) -> Any:
             return wrapped.called(args, {}, None, False, autocast)[0]
 
         of_one_example.__qualname__ = wrapped.name
         return of_one_example
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Nest, **kwargs: Nest) -> Any:
         """Calls the layer with a batch; builds the wrapped layer by the specs of one example."""
         if not args and "inputs" in kwargs:
             args = (kwargs.pop("inputs"),)
@@ -174,7 +175,7 @@ class Vectorized(keras.layers.Layer):
 
     @_no_autograph
     def call(
-        self, inputs: Any, *args: Any, training: Any = None, mask: Any = None, **kwargs: Any
+        self, inputs: Any, *args: Nest, training: Any = None, mask: Any = None, **kwargs: Nest
     ) -> Any:
         """Runs all examples of a batch at once."""
         if _scopes.is_symbolic():  # Keras asks an outer layer for shapes
@@ -212,7 +213,7 @@ class Vectorized(keras.layers.Layer):
         return keras.tree.pack_sequence_as(outputs, done)
 
     def compute_output_spec(
-        self, inputs: Any, *args: Any, training: Any = None, mask: Any = None, **kwargs: Any
+        self, inputs: Any, *args: Nest, training: Any = None, mask: Any = None, **kwargs: Nest
     ) -> Any:
         """Shapes and dtypes of the outputs, from one example: no batch is traced."""
         size = _specs.batch_size((inputs, args, kwargs))
@@ -322,7 +323,7 @@ class _Batch:
     masks: list[Any]
 
     @classmethod
-    def of(cls, wrapped: Wrapped, structure: Any, mask: Any, is_cut: bool) -> _Batch:
+    def of(cls, wrapped: Wrapped, structure: Nest, mask: Any, is_cut: bool) -> _Batch:
         """Splits the arguments, and cuts what is to be cut."""
         leaves = _rows.flat(structure)
         valid: list[Any] = [_scopes.mask_of(x) for x in leaves]
@@ -427,7 +428,7 @@ def explain(model: Any) -> dict[str, Report]:
     return reports
 
 
-def _check(fn: Any, uses: Any, masks: str, out_shapes: str) -> None:
+def _check(fn: Callable[..., Any], uses: Any, masks: str, out_shapes: str) -> None:
     if not callable(fn) or (isinstance(fn, type) and issubclass(fn, keras.layers.Layer)):
         raise ArgumentTypeError(
             f"Vectorized expects a layer or a function of one example, found {fn!r}."

@@ -135,7 +135,7 @@ def with_autograph(layers: Sequence[Any]) -> Generator[None]:
             object.__delattr__(layer, "call")
 
 
-def strays(graph: Any, tracked: Sequence[Any]) -> list[Any]:
+def strays(graph: tf.Graph, tracked: Sequence[Any]) -> list[Any]:
     """Trainable variables that a body has read and that belong to none of what is tracked."""
     known = {id(v._value) for x in tracked for v in _variables_of(x)}
     watched = getattr(graph, "_watched_variables", ())

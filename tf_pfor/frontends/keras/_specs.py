@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.keras import _scopes
 from tf_pfor.frontends.keras._scopes import keras
 
@@ -30,12 +31,12 @@ def of_row(x: Any) -> Any:
     return x
 
 
-def of_batch(nest: Any) -> Any:
+def of_batch(nest: Nest) -> Any:
     """``of_row`` of each leaf."""
     return keras.tree.map_structure(of_row, nest)
 
 
-def of_call(layer: Any, args: Any, kwargs: Any, with_masks: bool) -> Any:
+def of_call(layer: Any, args: Nest, kwargs: Nest, with_masks: bool) -> Any:
     """The specs of a layer's arguments and masks, of the dtypes that Keras makes of them."""
     masks = None
     if with_masks:
@@ -62,7 +63,7 @@ def of_shapes(layer: Any, input_shape: Any) -> Any:
     return (inputs,), {}, None
 
 
-def batch_size(nest: Any) -> int | None:
+def batch_size(nest: Nest) -> int | None:
     """The size of the batch, if one of the inputs tells."""
     shapes = [x.shape for x in keras.tree.flatten(nest) if hasattr(x, "shape") and len(x.shape)]
     return next((shape[0] for shape in shapes if shape[0] is not None), None)
@@ -80,7 +81,7 @@ def zeros(x: Any) -> tf.Tensor:
     )
 
 
-def encoded(nest: Any) -> Any:
+def encoded(nest: Nest) -> Any:
     """A nest of specs as JSON can hold it."""
     if isinstance(nest, tf.TensorSpec):
         return {"shape": list(nest.shape), "dtype": nest.dtype.name}

@@ -10,6 +10,7 @@ from typing import Any
 from tf_pfor._tf import _functions, _loops
 from tf_pfor.api.maps import check_callable
 from tf_pfor.core.errors import ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.loops._report import LoopReport, in_order
 from tf_pfor.frontends.loops._tracing import Tracer, with_tracer
 
@@ -33,7 +34,7 @@ class OptimizedFunction(_functions.PolymorphicFunction):
         """The outcome of the loops; empty until the function was called, and so traced."""
         return LoopReport(self.__name__, in_order(self._tracer.records), self._tracer.is_used)
 
-    def explain(self, *args: Any, **kwargs: Any) -> LoopReport:
+    def explain(self, *args: Nest, **kwargs: Nest) -> LoopReport:
         """Traces the function for some arguments, or specs of them, and returns the report."""
         self.get_concrete_function(*args, **kwargs)
         return self.report

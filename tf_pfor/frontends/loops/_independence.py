@@ -339,7 +339,7 @@ def _check_end(predicate: tf.Tensor) -> None:
         raise Dependent("it may end early (break, return, or a condition on what is computed)")
 
 
-def _check_effects(graph: Any, seen: set[int]) -> None:
+def _check_effects(graph: tf.Graph, seen: set[int]) -> None:
     """Refuses ops with side effects or of which the order counts."""
     seen.add(id(graph))
     for op in graph.get_operations():
