@@ -208,7 +208,7 @@ def captured(tensor: tf.Tensor, graph: Any = None) -> tf.Tensor:
     return graph.capture(tensor)
 
 
-def as_captured_by(tensor: tf.Tensor, graph: Any) -> tf.Tensor:
+def as_captured_by(tensor: tf.Tensor, graph: object) -> tf.Tensor:
     """The tensor that ``tensor`` is inside ``graph``, if that has captured it; else itself."""
     for outside, inside in getattr(graph, "captures", ()):
         if outside is tensor:
@@ -220,7 +220,7 @@ def as_captured_by(tensor: tf.Tensor, graph: Any) -> tf.Tensor:
     return tensor if seen is tensor else as_captured_by(seen, graph)
 
 
-def _is_in_gradient(graph: Any) -> bool:
+def _is_in_gradient(graph: object) -> bool:
     """Whether ``graph`` is, or is in, the gradient of a branch or of a loop's body."""
     while graph is not None and not hasattr(graph, "_forward_graph"):
         graph = getattr(graph, "outer_graph", None)
@@ -322,7 +322,7 @@ def find_function(graph: Any, name: str) -> Any:
     return None
 
 
-def add_functions(source_graph: Any, target_graph: Any, attrs: Any) -> None:
+def add_functions(source_graph: object, target_graph: Any, attrs: object) -> None:
     """Makes every function named by ``attrs`` in ``source_graph`` known to ``target_graph``."""
     todo = list(_function_names(attrs))
     for name in todo:  # grows
@@ -407,7 +407,7 @@ def control_outputs(op: Operation) -> list[Operation]:
     return op._control_outputs
 
 
-def in_xla_context(graph: Any) -> bool:
+def in_xla_context(graph: object) -> bool:
     """True when ``graph`` is traced for XLA (inside jit_compile as far as Python can see)."""
     while graph is not None:
         context = getattr(graph, "_control_flow_context", None)
@@ -463,7 +463,7 @@ def in_trial(graph: tf.Graph) -> bool:
     return _is_in(graph, TRIAL)
 
 
-def _is_in(graph: Any, name: str) -> bool:
+def _is_in(graph: object, name: str) -> bool:
     while graph is not None:
         if getattr(graph, "name", "") == name:
             return True

@@ -30,7 +30,7 @@ def autographed(function: Callable[..., Any]) -> Any:
         recursive=True, user_requested=True, optional_features=None
     )
 
-    def handled(*args: Any, **kwargs: Any) -> Any:
+    def handled(*args: object, **kwargs: object) -> Any:
         try:
             return _ag_api.converted_call(original, args, kwargs, options=own)
         except Exception as why:
@@ -45,7 +45,7 @@ def autographed(function: Callable[..., Any]) -> Any:
     converted = _tf_decorator.rewrap(function, original, converted)
     options = _ag_converter.ConversionOptions(recursive=True)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         with _ag_ctx.ControlStatusCtx(status=_ag_ctx.Status.ENABLED, options=options):
             return converted(*args, **kwargs)
 
@@ -56,7 +56,7 @@ def as_called_here(function: Callable[..., Any]) -> Any:
     """``function`` with AutoGraph on or off as it is now, wherever it is called."""
     now = _ag_ctx.control_status_ctx()
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         with _ag_ctx.ControlStatusCtx(status=now.status, options=now.options):
             return function(*args, **kwargs)
 
@@ -83,7 +83,7 @@ def is_gradient(op: tf.Operation) -> bool:
     """Whether an op is the gradient of a ``tf.py_function``: it asks what that left behind."""
     if op.type != "EagerPyFunc":
         return False
-    registry: Any = script_ops._py_funcs
+    registry = script_ops._py_funcs
     function = registry._funcs.get(op.get_attr("token").decode())
     return bool(getattr(function, "_is_grad_func", False))
 

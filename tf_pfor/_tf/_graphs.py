@@ -124,7 +124,9 @@ class QuickGraph(FuncGraph):
         is_here = not tf.executing_eagerly() and tf.compat.v1.get_default_graph() is self
         return contextlib.nullcontext(self) if is_here else super().as_default()
 
-    def capture(self, tensor: tf.Tensor, name: str | None = None, shape: Any = None) -> tf.Tensor:
+    def capture(
+        self, tensor: tf.Tensor, name: str | None = None, shape: object = None
+    ) -> tf.Tensor:
         return capture(self, tensor)
 
     def _create_op_internal(self, *args: Any, **kwargs: Any) -> tf.Operation:
@@ -159,11 +161,11 @@ def _create(
     once: Once | None,
     op_type: str,
     inputs: Any,
-    dtypes: Any = None,
+    dtypes: object = None,
     input_types: Any = None,
     name: str | None = None,
     attrs: Any = None,
-    op_def: Any = None,
+    op_def: object = None,
     compute_device: bool = True,
 ) -> tf.Operation:
     """``FuncGraph._create_op_internal``, cheaply where the situation is plain."""
@@ -223,7 +225,7 @@ def _may_share(op: tf.Operation) -> bool:
 class BodyGraph(QuickGraph):
     """A graph that the user's function is traced into."""
 
-    def _create_op_internal(self, *args: Any, **kwargs: Any) -> tf.Operation:
+    def _create_op_internal(self, *args: object, **kwargs: object) -> tf.Operation:
         _patience.working("tracing", _stacks.user_line)
         return super()._create_op_internal(*args, **kwargs)
 
@@ -307,7 +309,7 @@ def _add(
     name = name[:-1] if name[-1] == "/" else str(graph.unique_name(name))
     if not _NAME.match(name):
         raise ValueError(f"'{name}' is not a valid name of an op (pattern {_NAME.pattern}).")
-    given: Any = inputs
+    given = inputs
     if _has_lists(op_type):
         given = _tf.ops._reconstruct_sequence_inputs(
             _tf.op_def_registry.get(op_type), inputs, attrs
@@ -388,7 +390,7 @@ def depending_on_nothing(graph: tf.Graph) -> Any:
 
 
 @contextlib.contextmanager
-def _inside(graph: tf.Graph, context: Any) -> Generator[None]:
+def _inside(graph: tf.Graph, context: object) -> Generator[None]:
     with graph.control_dependencies(None):  # puts back the context that it leaves
         graph._set_control_flow_context(context)
         yield
@@ -405,7 +407,7 @@ def lower(op: tf.Operation) -> None:
 
 
 def by_device(
-    on_cpu: Any, elsewhere: Any, inputs: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape]
+    on_cpu: Any, elsewhere: object, inputs: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape]
 ) -> list[tf.Tensor]:
     """Calls one of two functions of the current graph: the first where the op runs on a CPU.
 
@@ -491,7 +493,7 @@ def _own_variables() -> Generator[None]:
 class _ControlDependencies(_tf.AutomaticControlDependencies):
     """Automatic control dependencies, at no cost for a graph without side effects."""
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         graph = self._graph
         if any(_has_effect(op.type) for op in graph.get_operations()):
             super().__exit__(*(error or (None, None, None)))

@@ -50,7 +50,7 @@ class _Switch:
         self._own: tuple[Any, Any] = (None, None)
 
     def acquire(self) -> None:
-        function: Any = _functions.PolymorphicFunction
+        function = _functions.PolymorphicFunction
         with self._lock:
             if not self._users:
                 self._own = (while_v2.while_loop, function.__call__)
@@ -74,7 +74,7 @@ def _asking(kind: str, own: Callable[..., Any]) -> Callable[..., Any]:
     A hook is not converted by AutoGraph. What ``own`` calls is, as it would be without one.
     """
 
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: object, **kwargs: object) -> Any:
         hooks = _HOOKS.get()
         if hooks is None:
             return own(*args, **kwargs)
@@ -98,7 +98,7 @@ def replaced(hooks: Hooks) -> Generator[None]:
 
 def kind_of_loop(otherwise: str = "tf.while_loop") -> str:
     """The construct in the user's code of a loop or a map that is asked for now."""
-    frame: Any = inspect.currentframe()
+    frame = inspect.currentframe()
     while frame is not None and _tf.is_machinery(frame.f_code.co_filename):
         if frame.f_code.co_name in _NAMES:
             return _NAMES[frame.f_code.co_name]
@@ -138,9 +138,9 @@ class _StackedArray(_GraphArray):
         return tf.identity(self.rows, name)
 
 
-def with_flow(array: Any, flow: tf.Tensor, rows: tf.Tensor | None) -> Any:
+def with_flow(array: object, flow: tf.Tensor, rows: tf.Tensor | None) -> Any:
     """A TensorArray like another one with the list ``flow``, of ``rows`` if these are given."""
-    made: Any = tensor_array_ops.build_ta_with_new_flow(array, flow)
+    made = tensor_array_ops.build_ta_with_new_flow(array, flow)
     if rows is not None:
         made._implementation.__class__ = _StackedArray
         made._implementation.rows = rows

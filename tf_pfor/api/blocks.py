@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core.emit import Dim
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.values import dims
 from tf_pfor.layouts.row_shapes import stacked_rows
 
@@ -37,17 +38,17 @@ class Kind:
     uniform: tuple[int | None, ...] = ()
 
     @classmethod
-    def of(cls, leaf: Any, spec: tf.TensorSpec) -> Kind:
+    def of(cls, leaf: object, spec: tf.TensorSpec) -> Kind:
         """The kind of a block's result ``leaf``."""
         if not isinstance(leaf, tf.RaggedTensor):
             return cls(spec)
         uniform, level = list[int | None](), leaf
         while isinstance(level, tf.RaggedTensor):
-            length: Any = level.uniform_row_length
+            length = level.uniform_row_length
             known = None if length is None else _tf.static_value(length)
             uniform.append(None if known is None else int(known))
             level = level.values
-        inner: Any = level.shape[1:]
+        inner = level.shape[1:]
         return cls(spec, tf.TensorSpec([None, *inner], level.dtype), tuple(uniform))
 
     @property
@@ -62,7 +63,7 @@ class Kind:
         """For each spec whether blocks are put one behind the other, and not stacked."""
         return [self.flat is not None] * len(self.specs)
 
-    def tensors(self, leaf: Any) -> list[tf.Tensor]:
+    def tensors(self, leaf: Nest) -> list[tf.Tensor]:
         """The tensors that a block hands on of a result."""
         if self.flat is None:
             return [leaf]
@@ -91,7 +92,7 @@ class Kind:
         return made
 
 
-def of_one_shape(ragged: Any, name: str) -> tf.Tensor:
+def of_one_shape(ragged: tf.RaggedTensor, name: str) -> tf.Tensor:
     """A RaggedTensor as a tensor, after a check that all rows have one shape.
 
     Args:
@@ -121,7 +122,7 @@ def several(tensor: tf.Tensor, block: int | None) -> tf.TensorSpec:
 def split(x: tf.Tensor, full: Dim, block: int) -> tf.Tensor:
     """The rows of the full blocks: [n, ...] -> [full, block, ...]."""
     shape = dims(x)
-    inner: Any = tf.shape(x)[1:]
+    inner = tf.shape(x)[1:]
     if shape is not None and None not in shape[1:]:
         inner = tf.constant(np.asarray(shape[1:], np.int32))
     out = tf.reshape(x[: full * block], tf.concat([[full, block], inner], 0))
@@ -198,7 +199,7 @@ def in_turn(
 def _joined_rows(array: tf.TensorArray, like: tf.TensorSpec, n: Dim) -> tf.Tensor:
     """The n rows of an array one behind the other; unknown dimensions are 0 if there are none."""
     filler = tf.where(tf.equal(n, 0), 0, -1)
-    inner: Any = like.shape[1:]
+    inner = like.shape[1:]
     made = tf.raw_ops.TensorListConcatV2(
         input_handle=array.flow,
         element_shape=tf.stack([-1, *[filler if d is None else d for d in inner]]),

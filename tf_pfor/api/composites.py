@@ -58,7 +58,7 @@ class _Padded(NamedTuple):
     length: Any  # [], [n]
 
     @classmethod
-    def of(cls, ragged: Any) -> _Padded:
+    def of(cls, ragged: tf.RaggedTensor) -> _Padded:
         """Makes them of a RaggedTensor of ragged rank 1."""
         return cls(ragged.to_tensor(), ragged.row_lengths())
 
@@ -75,11 +75,11 @@ class _RaggedRows(NamedTuple):
     flat: Any
 
     @classmethod
-    def of(cls, ragged: Any, rows: Callable[[Any, Any], Any]) -> _RaggedRows:
+    def of(cls, ragged: tf.RaggedTensor, rows: Callable[[Any, Any], Any]) -> _RaggedRows:
         """Makes them of a RaggedTensor; ``rows`` is a function of values and splits."""
         splits, lengths, inner = ragged.row_splits, list[Any](), ragged.values
         while isinstance(inner, tf.RaggedTensor):
-            level: Any = inner
+            level = inner
             lengths.append(rows(level.row_lengths(), splits))
             splits, inner = tf.gather(level.row_splits, splits), level.values
         return cls(tuple(lengths), rows(inner, splits))
@@ -98,7 +98,7 @@ class _SparseRows(NamedTuple):
     shape: Any  # no elements, of the shape of a row and one axis more
 
     @classmethod
-    def of(cls, sparse: Any) -> _SparseRows:
+    def of(cls, sparse: tf.SparseTensor) -> _SparseRows:
         """Makes them of a SparseTensor."""
         sparse = tf.sparse.reorder(sparse)  # or the elements of a row need not lie together
         n, numbers = sparse.dense_shape[0], sparse.indices[:, 0]
@@ -122,7 +122,7 @@ class _Type:
 
     __slots__ = ("encoder", "spec")
 
-    def __init__(self, spec: tf.TypeSpec[Any], encoder: Any):
+    def __init__(self, spec: tf.TypeSpec[Any], encoder: _types.Encoder):
         self.spec, self.encoder = spec, encoder
 
 
@@ -133,7 +133,7 @@ class _Encoded(NamedTuple):
     known: dict[_Type, tuple[()]]
 
     @classmethod
-    def of(cls, x: Any, encoder: Any, minimum_rank: int = 0) -> _Encoded:
+    def of(cls, x: Nest, encoder: _types.Encoder, minimum_rank: int = 0) -> _Encoded:
         """Makes one of a composite."""
         spec = tf.type_spec_from_value(x)
         return cls(encoder.encode(spec, x, minimum_rank=minimum_rank), {_Type(spec, encoder): ()})
@@ -152,7 +152,7 @@ class _Encoded(NamedTuple):
 _KINDS = (_Packed, _Padded, _RaggedRows, _SparseRows, _Encoded)
 
 
-def _cut(rows: Any, values: Supply) -> Any:
+def _cut(rows: Nest, values: Supply) -> Any:
     return nests.replaced(rows, _KINDS, lambda x: x.cut(values))
 
 
@@ -174,14 +174,14 @@ def opened(
     found: list[Any] = []
     held: list[tf.Tensor] = []
 
-    def of_splits(values: Any, splits: Any) -> Any:
+    def of_splits(values: tf.Tensor, splits: tf.Tensor) -> Any:
         graph = tf.compat.v1.get_default_graph()
         if in_blocks or _tf.in_body(graph) or _tf.in_xla_context(graph):
             return _Padded.of(_RAGGED.from_row_splits(values, splits))
         held.append(values)
         return _Packed(splits[:-1], splits[1:])
 
-    def rows(x: Any) -> Any:
+    def rows(x: Nest) -> Any:
         is_plain = isinstance(x, (tf.RaggedTensor, tf.SparseTensor))
         encoder = None if is_plain else _types.batch_encoder(x, of_rows=True)
         axis = axes(x)
@@ -212,7 +212,7 @@ def opened(
     return made, lambda row: _cut(row, iter(held))
 
 
-def _check_operator(x: Any, where: str, mapped: int) -> None:
+def _check_operator(x: Nest, where: str, mapped: int) -> None:
     """Refuses an operator whose rows, or batch, are not the rows or batch of its tensors.
 
     Args:
@@ -268,7 +268,7 @@ def by_parts(fn: Callable[..., Any]) -> Callable[..., Any]:
 def parts(result: Nest) -> Any:
     """The result of the body, with the tensors to stack in the place of composites."""
 
-    def of(x: Any) -> Any:
+    def of(x: object) -> Any:
         if not isinstance(x, (tf.RaggedTensor, tf.SparseTensor)):
             encoder = _types.batch_encoder(x)
             if encoder is None:
@@ -288,7 +288,7 @@ def parts(result: Nest) -> Any:
     return nests.replaced(result, _types.COMPOSITE, of)
 
 
-def _broadening(x: Any) -> Any:
+def _broadening(x: object) -> Any:
     """A distribution or a bijector with parameters of one rank, as far as these are batches.
 
     They still broadcast then if each has one more axis in front: TensorFlow Probability's type
@@ -310,7 +310,7 @@ def check_axes(structure: Nest, axes: list[Any]) -> None:
       ArgumentError: if an axis for one of them is not 0.
     """
 
-    def check(x: Any) -> Any:
+    def check(x: object) -> Any:
         if any(axis != 0 for axis in nests.flatten(x)):
             kind = "RaggedTensor" if isinstance(x, _RaggedResult) else "SparseTensor"
             if isinstance(x, _Encoded):
@@ -326,7 +326,7 @@ def check_axes(structure: Nest, axes: list[Any]) -> None:
 def assembled(result: Nest) -> Any:
     """The inverse, of the parts of all iterations."""
 
-    def of(x: Any) -> Any:
+    def of(x: Nest) -> Any:
         if isinstance(x, _Encoded):
             return _batched(x)
         return _ragged(x) if isinstance(x, _RaggedResult) else _sparse(x)
@@ -342,10 +342,10 @@ def _batched(x: _Encoded) -> Any:
     return encoder.decode(spec, assembled(x.tensors))
 
 
-def _packed(rows: Any, counts: tf.Tensor) -> tf.Tensor:
+def _packed(rows: tf.RaggedTensor | tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
     """[n, most, ...] or ragged -> [total, ...]: the first elements of each row."""
     if isinstance(rows, tf.RaggedTensor):
-        values: Any = rows.values  # of an unknown number of axes: indices that all are as long
+        values = rows.values  # of an unknown number of axes: indices that all are as long
         return values.to_tensor() if isinstance(values, tf.RaggedTensor) else values
     shape, mask = tf.shape(rows), tf.sequence_mask(counts, tf.shape(rows)[1])
     flat = tf.reshape(rows, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))

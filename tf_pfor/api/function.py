@@ -54,7 +54,7 @@ def has_pushed_rows(nest: Nest) -> bool:
     """
     held: list[tf.Tensor] = []
 
-    def of(x: Any) -> Any:
+    def of(x: object) -> Any:
         held.extend(t for t in nests.flatten(x) if isinstance(t, tf.Tensor))
         return x
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -95,7 +94,7 @@ def _stand_in(element: Element, rows: int) -> tf.Tensor | None:
     tensor = element.tensor
     if tensor is None:
         return None
-    shape: Any = tensor.shape
+    shape = tensor.shape
     if element.is_mapped and shape.rank is not None:
         shape = [rows, *shape[1:]]
     return tf.compat.v1.placeholder(tensor.dtype, shape)
@@ -149,7 +148,7 @@ def _captured_eagerly(outside: tf.Tensor, emit: Emitter) -> Value:
     return Unstacked(cell, dims(outside), outside.dtype)
 
 
-def _known(value: Any, outside: tf.Tensor, emit: Emitter) -> Value:
+def _known(value: object, outside: tf.Tensor, emit: Emitter) -> Value:
     known = np.asarray(value, object if outside.dtype == tf.string else None)  # it may be bytes
     return Unstacked.deferred(
         lambda: emit.constant(known, outside.dtype), dims(outside), outside.dtype, known=known

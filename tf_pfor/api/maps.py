@@ -117,7 +117,7 @@ def _pfor(
 @_no_autograph
 def for_loop(
     loop_fn: Callable[[tf.Tensor], Any],
-    loop_fn_dtypes: Any,
+    loop_fn_dtypes: object,
     iters: int | tf.Tensor,
     parallel_iterations: int | None = None,
 ) -> Any:
@@ -196,11 +196,11 @@ def _dtypes(structure: Nest) -> Any:
     )
 
 
-def _is_dtype(x: Any) -> bool:
+def _is_dtype(x: object) -> bool:
     return isinstance(x, (tf.DType, type, np.dtype, str))
 
 
-def _dtype_name(x: Any) -> str:
+def _dtype_name(x: Nest) -> str:
     """The dtype of a result; "" for a Python value, whose dtype is free."""
     if x is None or isinstance(x, tf.Operation):
         return "None"
@@ -325,7 +325,7 @@ def _of_dense(
     converted = autographed(fn, "vectorized_map")
 
     @_no_autograph
-    def of_rows(row: Any) -> Any:
+    def of_rows(row: Nest) -> Any:
         with arguments_of(fn):
             row = cut(row)
         return converted(row)
@@ -392,21 +392,21 @@ def _is_size(n: tf.Tensor) -> bool:
     return op.type in ("Shape", "Size")
 
 
-def _bad_iters(found: Any) -> ArgumentTypeError:
+def _bad_iters(found: object) -> ArgumentTypeError:
     return ArgumentTypeError(
         f"iters must be an integer or a scalar integer tensor, found {found!s}. Use int(...) or "
         "tf.cast(..., tf.int32)."
     )
 
 
-def check_block(block: Any, name: str = "parallel_iterations") -> int | str | None:
+def check_block(block: object, name: str = "parallel_iterations") -> int | str | None:
     """A block size as an int, None for all at once, or "auto" for as many as fit."""
     if isinstance(block, str) and block == AUTO:
         return block
     return fixed_block(block, name, " or 'auto'")
 
 
-def check_blocks(block: Any, budget: Any, name: str) -> tuple[int | str | None, int | None]:
+def check_blocks(block: object, budget: object, name: str) -> tuple[int | str | None, int | None]:
     """A block size and the bytes for "auto"."""
     size, limit = check_block(block, name), check_budget(budget)
     if limit is not None and size != AUTO:
@@ -414,7 +414,7 @@ def check_blocks(block: Any, budget: Any, name: str) -> tuple[int | str | None, 
     return size, limit
 
 
-def fixed_block(block: Any, name: str = "parallel_iterations", other: str = "") -> int | None:
+def fixed_block(block: object, name: str = "parallel_iterations", other: str = "") -> int | None:
     """A block size as an int, or None for all at once."""
     if block is None:
         return None

@@ -11,9 +11,9 @@ from tf_pfor.core.settings import Settings
 
 def settings_of(
     fallback: Any,
-    randomness: Any,
-    while_strategy: Any = "auto",
-    out_shapes: Any = "dense",
+    randomness: object,
+    while_strategy: object = "auto",
+    out_shapes: object = "dense",
     *,
     may_loop: bool = True,
     progress: bool = False,
@@ -56,7 +56,7 @@ def settings_of(
     )
 
 
-def check_randomness(randomness: Any) -> str:
+def check_randomness(randomness: object) -> str:
     """The option for stateful random ops, checked: "different", "same" or "error".
 
     Raises:
@@ -67,7 +67,7 @@ def check_randomness(randomness: Any) -> str:
     raise ArgumentError(f"randomness must be 'different', 'same' or 'error', found {randomness!r}.")
 
 
-def check_fallback(fallback: Any) -> str | frozenset[str]:
+def check_fallback(fallback: object) -> str | frozenset[str]:
     """The fallback policy: "loop", "error", or a set of op types.
 
     Raises:

@@ -279,7 +279,7 @@ def _tensor_of(walker: Walker, value: Value) -> Any:
     return walker.tile(value).tensor
 
 
-def _placed(leaf: Any, axis: int | None, position: int) -> Any:
+def _placed(leaf: object, axis: int | None, position: int) -> Any:
     """Moves axis 0 of an output to ``axis``."""
     if isinstance(leaf, tf.RaggedTensor) and axis:
         raise ArgumentError(

@@ -44,7 +44,7 @@ def _of_dict(fn: Callable[..., Any]) -> Callable[..., Any]:
     return of_dict
 
 
-def _batched(fn: Callable[..., Any], specs: Any) -> Any:
+def _batched(fn: Callable[..., Any], specs: object) -> Any:
     """Specs of a batch of unknown size, from the specs of one example."""
 
     def batched(spec: tf.TypeSpec[Any]) -> Any:

@@ -45,7 +45,7 @@ def vmap(
     axis_name: str | None = None,
     chunk_size: int | str | None = None,
     memory_budget: int | None = None,
-    fallback: Any = "loop",
+    fallback: str = "loop",
     randomness: str = "different",
     while_strategy: str = "auto",
     out_shapes: str = "ragged",
@@ -274,7 +274,7 @@ def _of_dense(
     fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Axes, *, in_blocks: bool
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """``fn`` and arguments with dense tensors in place of ragged and sparse ones to map over."""
-    entries: Any = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
+    entries = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
     pairs = [
         composites.opened(a, in_blocks=in_blocks, axes=_axes_of(a, axis, f"in_axes[{i}]"))
         for i, (a, axis) in enumerate(zip(args, entries))
@@ -284,7 +284,7 @@ def _of_dense(
     if len(entries) != len(args) or all(a is b for a, b in zip(args, opened)):
         return converted, args
 
-    def of_rows(*rows: Any, **kwargs: Nest) -> Any:
+    def of_rows(*rows: Nest, **kwargs: Nest) -> Any:
         with arguments_of(fn):
             given = [cut(row) for row, (_, cut) in zip(rows, pairs)]
         return converted(*given, **kwargs)
@@ -292,10 +292,10 @@ def _of_dense(
     return of_rows, opened
 
 
-def _axes_of(arg: Any, axes: Any, name: str) -> Callable[[Any], Any]:
+def _axes_of(arg: object, axes: object, name: str) -> Callable[[Any], Any]:
     """Over which axis a composite tensor of an argument is mapped."""
 
-    def axis_of(x: Any) -> Any:
+    def axis_of(x: object) -> Any:
         structure = nests.from_user(arg)
         spread = nests.spread(axes, tf.nest.map_structure(lambda _: 0, structure), name)
         found = [a for leaf, a in zip(tf.nest.flatten(structure), spread) if leaf is x]
@@ -312,7 +312,7 @@ def _check_axes(axes: Axes, name: str) -> None:
             )
 
 
-def _check_size(value: Any, name: str, least: int) -> None:
+def _check_size(value: object, name: str, least: int) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
@@ -384,7 +384,7 @@ def _check_rows(args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Axes) ->
 
     As the user has them: a tf.function makes tuples of some.
     """
-    entries: Any = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
+    entries = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
     for i, (arg, axis) in enumerate(zip(args, entries)):
         nests.check_keys(arg, f"args[{i}]")
         if axis is not None:
@@ -401,12 +401,12 @@ def _check_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         leaves.check_tensor(leaf, name, _shared(i >= n_args))
 
 
-def _is_switch(leaf: Any, is_keyword: bool) -> bool:
+def _is_switch(leaf: object, is_keyword: bool) -> bool:
     """A keyword argument with nothing in it to map over, such as ``training=True``."""
     return is_keyword and isinstance(leaf, (bool, str))
 
 
-def _check_dense(leaf: Any, name: str) -> None:
+def _check_dense(leaf: object, name: str) -> None:
     if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
         raise ArgumentTypeError(
             f"{name} is a {type(leaf).__name__}, which is not supported yet as a mapped argument "
@@ -432,7 +432,7 @@ def _shared(is_keyword: bool) -> str:
     return "If all examples share it, set its entry of in_axes to None."
 
 
-def _mapped_tensor(leaf: Any, axis: int, name: str, shared: str) -> tuple[tf.Tensor, int]:
+def _mapped_tensor(leaf: object, axis: int, name: str, shared: str) -> tuple[tf.Tensor, int]:
     """The leaf as a tensor, and the axis counted from the front."""
     tensor = leaves.tensor_of(leaf, name, shared)
     rank = tensor.shape.rank

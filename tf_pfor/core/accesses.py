@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -147,7 +147,7 @@ class Accesses:
                 self.overwritten.add(before)
                 self.read_again.update((r, before.inputs[1]) for r in reads)
 
-    def of(self, handle: Any) -> list[Access]:
+    def of(self, handle: object) -> list[Access]:
         """The accesses to one variable, in order as far as there is one."""
         return [a for a in self.all if a.handle == handle]
 
@@ -170,7 +170,7 @@ class Accesses:
         """Whether inputs of ``op`` are made of the result of an access."""
         return bool(self._data[op] & self._bit[id(on)])
 
-    def version(self, op: tf.Operation, handle: Any) -> frozenset[int]:
+    def version(self, op: tf.Operation, handle: object) -> frozenset[int]:
         """The writes to a variable that come before an op."""
         return frozenset(
             self._bit[id(a)]
@@ -234,7 +234,7 @@ class Accesses:
                 for update in group:
                     self._check(update)
                     self.between(update)
-                found: Any = group
+                found = group
             except Refused as why:
                 self._unclear.append((frozenset(self.handle_of(u) for u in group), str(why)))
                 found = why
@@ -436,7 +436,7 @@ def _draws_again(a: Access, others: list[Access]) -> bool:
     return a.op.type.endswith("While") or bool(others)
 
 
-def _rewrites(op: tf.Operation, handle: Any) -> bool:
+def _rewrites(op: tf.Operation, handle: object) -> bool:
     """Whether a function assigns to a variable a value made of the variable's own."""
     for graph in _tf.functions_of(op):
         known = Accesses(graph)
@@ -468,7 +468,7 @@ def _draws(op: tf.Operation) -> bool:
     return any(_draws(o) for graph in _tf.functions_of(op) for o in graph.get_operations())
 
 
-def _coupled(updates: list[Update], feeds: Any) -> list[tuple[Update, ...]]:
+def _coupled(updates: list[Update], feeds: Callable[..., Any]) -> list[tuple[Update, ...]]:
     """The updates in groups: two are in one when each depends on the other."""
     reach = {id(u): {id(v) for v in updates if feeds(u, v)} for u in updates}
     for middle in updates:
@@ -549,7 +549,7 @@ Calls = tuple[tuple[tf.Operation, Any], ...]
 """From the outermost in: the ops that call functions, and the functions."""
 
 
-def updates_in_order(handle: Any, writers: Iterable[tf.Operation]) -> str:
+def updates_in_order(handle: object, writers: Iterable[tf.Operation]) -> str:
     """Why the updates of a variable must run in the order of the loop; "" if they need not.
 
     Args:
@@ -581,7 +581,7 @@ def _always_there(op: tf.Operation, calls: Calls) -> bool:
     return is_in_order and all(_tf.static_value(t) is not None for t in places)
 
 
-def _leaves(op: tf.Operation, handle: Any, calls: Calls) -> list[tuple[tf.Operation, Calls]]:
+def _leaves(op: tf.Operation, handle: object, calls: Calls) -> list[tuple[tf.Operation, Calls]]:
     """The ops that change a variable, each with the calls that lead to it."""
     if op.type in _KINDS:
         return [(op, calls)]

@@ -36,7 +36,7 @@ _GRADIENT = "TfPforCollective"
 
 
 @_no_autograph
-def psum(x: Any, axis_name: Names = None) -> Any:
+def psum(x: object, axis_name: Names = None) -> Any:
     """The sum of ``x`` over all examples of a mapped axis, or of several.
 
     Args:
@@ -62,7 +62,7 @@ def psum(x: Any, axis_name: Names = None) -> Any:
 
 
 @_no_autograph
-def pmean(x: Any, axis_name: Names = None) -> Any:
+def pmean(x: object, axis_name: Names = None) -> Any:
     """The mean of ``x`` over all examples of a mapped axis, or of several.
 
     Args:
@@ -81,7 +81,7 @@ def pmean(x: Any, axis_name: Names = None) -> Any:
 
 
 @_no_autograph
-def pmax(x: Any, axis_name: Names = None) -> Any:
+def pmax(x: object, axis_name: Names = None) -> Any:
     """The elementwise maximum of ``x`` over all examples of a mapped axis.
 
     Examples that share the maximum share its gradient, as in ``tf.reduce_max``.
@@ -102,7 +102,7 @@ def pmax(x: Any, axis_name: Names = None) -> Any:
 
 
 @_no_autograph
-def pmin(x: Any, axis_name: Names = None) -> Any:
+def pmin(x: object, axis_name: Names = None) -> Any:
     """The elementwise minimum of ``x`` over all examples of a mapped axis: see ``pmax``.
 
     >>> import tensorflow as tf
@@ -114,7 +114,7 @@ def pmin(x: Any, axis_name: Names = None) -> Any:
 
 
 @_no_autograph
-def all_gather(x: Any, axis_name: Names = None, *, axis: int = 0, tiled: bool = False) -> Any:
+def all_gather(x: object, axis_name: Names = None, *, axis: int = 0, tiled: bool = False) -> Any:
     """The values of ``x`` of all examples of a mapped axis, in each of them.
 
     Args:
@@ -193,7 +193,7 @@ def merged(x: tf.Tensor, axis: int) -> tf.Tensor:
 
 @_no_autograph
 def ppermute(
-    x: Any, axis_name: str | None = None, perm: Sequence[tuple[int, int]] | None = None
+    x: object, axis_name: str | None = None, perm: Sequence[tuple[int, int]] | None = None
 ) -> Any:
     """Sends ``x`` from example to example of a mapped axis of known size.
 
@@ -289,7 +289,7 @@ def exchanged(x: tf.Tensor, axis_name: str | None, place: int) -> tf.Tensor:
 # ---------------------------------------------------------------------------
 
 
-def _each(kind: str, x: Any, axis_name: Names) -> Any:
+def _each(kind: str, x: object, axis_name: Names) -> Any:
     names = _names(axis_name)
 
     def one(tensor: tf.Tensor) -> tf.Tensor:
@@ -320,7 +320,7 @@ def _names(axis_name: Names) -> list[str | None]:
     return [*axis_name]
 
 
-def map_tensors(kind: str, one: Callable[[tf.Tensor], Any], x: Any) -> Any:
+def map_tensors(kind: str, one: Callable[[tf.Tensor], Any], x: object) -> Any:
     """Calls ``one`` for each leaf of a nest.
 
     Raises:
@@ -454,7 +454,7 @@ def _unconverted(kind: str, dtype: tf.DType | None) -> Any:
 
 
 @tf.RegisterGradient(_GRADIENT)
-def _gradient(op: tf.Operation, upstream: Any) -> Any:
+def _gradient(op: tf.Operation, upstream: tf.Tensor) -> Any:
     """The gradient for one example: the gradient of the sum over all examples."""
     if not op.inputs:
         return []

@@ -168,7 +168,7 @@ class Conversion(Protocol):
         ...
 
     def loop_together(
-        self, first: tf.Operation, ops: list[tf.Operation], reason: str, uneven: Any = ()
+        self, first: tf.Operation, ops: list[tf.Operation], reason: str, uneven: object = ()
     ) -> Results:
         """Runs several ops in one sequential loop; ``uneven``: keys of what differs in shape."""
         ...

@@ -168,7 +168,7 @@ class Emitter:
         }
         return list(self.create("IdentityN", list(tensors), protos).outputs)
 
-    def as_tensor(self, given: Any) -> tf.Tensor:
+    def as_tensor(self, given: object) -> tf.Tensor:
         """Tensors as they are; arrays and ints as constants."""
         if isinstance(given, tf.Tensor):
             return given

@@ -7,7 +7,7 @@ own. When it is asked for, the gradient of one iteration is traced, and vectoriz
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -47,7 +47,7 @@ def is_own_constant(tensor: tf.Tensor) -> bool:
 class Continued(dict[Any, Any]):
     """A dict that shows the items of another one, each as ``see(item)`` once it is asked for."""
 
-    def __init__(self, first: dict[Any, Any], see: Any):
+    def __init__(self, first: dict[Any, Any], see: Callable[..., Any]):
         super().__init__()
         self._first, self._see = first, see
         self._hidden: set[Any] = set()
@@ -63,10 +63,10 @@ class Continued(dict[Any, Any]):
         self[key] = item = self._see(self._first[key])
         return item
 
-    def get(self, key: Hashable, default: Any = None) -> Any:  # noqa: D102
+    def get(self, key: Hashable, default: object = None) -> Any:  # noqa: D102
         return self[key] if key in self else default  # noqa: SIM401 (get knows no __missing__)
 
-    def setdefault(self, key: Hashable, default: Any = None) -> Any:  # noqa: D102
+    def setdefault(self, key: Hashable, default: object = None) -> Any:  # noqa: D102
         if key not in self:
             self[key] = default
         return self[key]

@@ -31,7 +31,7 @@ def _stand_in(cls: type) -> Any:
     return made
 
 
-def _is_plain_dataclass(x: Any) -> bool:
+def _is_plain_dataclass(x: object) -> bool:
     return (
         dataclasses.is_dataclass(x)
         and not isinstance(x, type)
@@ -123,7 +123,7 @@ def pack(structure: Nest, leaves: list[Any]) -> Any:
 def skeleton(structure: Nest) -> Any:
     """The nest to ``pack`` other leaves in that holds no tensor: specs of composites, and None."""
 
-    def of_leaf(leaf: Any) -> Any:
+    def of_leaf(leaf: object) -> Any:
         is_composite = isinstance(leaf, tf.__internal__.CompositeTensor)
         return tf.type_spec_from_value(leaf) if is_composite else None
 
@@ -133,7 +133,7 @@ def skeleton(structure: Nest) -> Any:
 def paths(structure: Nest, name: str) -> list[str]:
     """For each leaf, how a user would write it: ``elems['a'][0]``."""
     if isinstance(structure, tuple) and hasattr(structure, "_fields"):
-        fields: Any = getattr(structure, "_fields")  # noqa: B009  (no attribute of a plain tuple)
+        fields = getattr(structure, "_fields")  # noqa: B009  (no attribute of a plain tuple)
         return [p for f, x in zip(fields, structure) for p in paths(x, f"{name}.{f}")]
     if isinstance(structure, (list, tuple)):
         return [p for i, x in enumerate(structure) for p in paths(x, f"{name}[{i}]")]

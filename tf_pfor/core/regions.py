@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -295,7 +295,7 @@ def _may_join(op: tf.Operation, first: tf.Operation, walker: Conversion) -> bool
     )
 
 
-def _connected(first: tf.Operation, may_join: Any) -> set[tf.Operation]:
+def _connected(first: tf.Operation, may_join: Callable[..., Any]) -> set[tf.Operation]:
     """``first`` and what is connected with it through ops that may join."""
     found = {first}
     todo = [first]

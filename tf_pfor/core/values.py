@@ -145,7 +145,7 @@ class Value:
         make: Callable[[], tf.Tensor],
         inner_shape: Shape,
         dtype: tf.DType,
-        **fields: Any,
+        **fields: object,
     ) -> _V:
         """A value of this layout whose tensor is emitted when it is first read."""
         return cls(Cell(None, make), inner_shape, dtype, **fields)
@@ -192,7 +192,7 @@ class Value:
         del loop, hold, gather
         return self
 
-    def seen_from(self, graph: tf.Graph, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: tf.Graph | None = None) -> Value:
         """This value for ops of another graph, which captures the tensors when they are read.
 
         Args:
@@ -212,10 +212,10 @@ Results = Sequence[Value | None]
 Gather = Callable[[tf.Tensor], tf.Tensor]
 
 
-def capturing(graph: tf.Graph, home: Any) -> Callable[[Any], Any]:
+def capturing(graph: tf.Graph, home: tf.Graph | None) -> Callable[[Any], Any]:
     """Captures tensors in ``graph``; what is no tensor stays as it is."""
 
-    def see(tensor: Any) -> Any:
+    def see(tensor: object) -> Any:
         if not isinstance(tensor, tf.Tensor):
             return tensor
         return _tf.captured(_tf.as_captured_by(tensor, home), graph)
@@ -255,7 +255,7 @@ class Unstacked(Value):
             return self
         return dataclasses.replace(self, cell=Cell(None, lambda: emit.constant(known, dtype)))
 
-    def seen_from(self, graph: tf.Graph, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: tf.Graph | None = None) -> Value:
         """Captured; a constant becomes one of that graph."""
         known, dtype = self.known, self.dtype
         if known is None:
@@ -357,7 +357,7 @@ class Stacked(Value):
         """Its rows of ``loop``, gathered when somebody reads all of them."""
         return loop.gathered(self, hold, gather)
 
-    def seen_from(self, graph: tf.Graph, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: tf.Graph | None = None) -> Value:
         """Captured, in both forms; a pending value becomes a plain one."""
         see, form = capturing(graph, home), self.folded
         if form is not None:

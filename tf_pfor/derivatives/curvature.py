@@ -140,8 +140,8 @@ def _pulled(call: Differentiated, ys: list[tf.Tensor], seeds: list[tf.Tensor]) -
 def ntk(
     fn: Callable[[Any, Any], Any],
     params: Nest,
-    x1: Any,
-    x2: Any = None,
+    x1: Nest,
+    x2: Nest = None,
     *,
     chunk_size: int | str | None = None,
     memory_budget: int | None = None,
@@ -186,11 +186,16 @@ def ntk(
 
 
 def _kernel(
-    fn: Callable[[Any, Any], Any], params: Nest, x1: Any, x2: Any, block: Any, budget: int | None
+    fn: Callable[[Any, Any], Any],
+    params: Nest,
+    x1: Any,
+    x2: Nest,
+    block: int | str | None,
+    budget: int | None,
 ) -> tf.Tensor:
     converted = autographed(fn)
 
-    def twice(p: Any, x: Any) -> Any:
+    def twice(p: object, x: object) -> Any:
         y = converted(p, x)
         return y, y
 
@@ -201,14 +206,14 @@ def _kernel(
     count = size_of_rows(y2, 1)
     sizes = [size_of_rows(tf.convert_to_tensor(p)) for p in tensors_of(nests.from_user(params))]
 
-    def matrices(jacobians: Any, *first: Any) -> list[tf.Tensor]:
+    def matrices(jacobians: object, *first: Nest) -> list[tf.Tensor]:
         """[..., outputs, size of a parameter], for each of them."""
         leaves = tensors_of(nests.from_user(jacobians))
         return [tf.reshape(j, [*first, count, size]) for j, size in zip(leaves, sizes)]
 
     right = matrices(second, tf.shape(y2)[0] if y2.shape[0] is None else y2.shape[0])
 
-    def row(x: Any) -> tf.Tensor:
+    def row(x: object) -> tf.Tensor:
         jacobians, _ = rows(params, x)
         left = matrices(jacobians)
         return tf.add_n([tf.einsum("ip,mjp->mij", a, b) for a, b in zip(left, right)])
@@ -228,8 +233,8 @@ def _kernel(
 @_no_autograph
 def conjugate_gradient(
     matvec: Callable[[Any], Any],
-    b: Any,
-    x0: Any = None,
+    b: Nest,
+    x0: Nest = None,
     *,
     tol: float = 1e-5,
     atol: float = 0.0,
@@ -284,7 +289,7 @@ def conjugate_gradient(
         return leaves_like(structure, made, f"what {name} returns", "b")
 
     product = functools.partial(linear, autographed(matvec), "matvec")
-    solve: Any = list
+    solve = list
     if preconditioner is not None:
         _check_function(preconditioner, "preconditioner")
         solve = functools.partial(linear, autographed(preconditioner), "preconditioner")
@@ -339,5 +344,5 @@ def _dot(xs: list[tf.Tensor], ys: list[tf.Tensor]) -> tf.Tensor:
     return tf.add_n([tf.reduce_sum(x * y) for x, y in zip(xs, ys)])
 
 
-def _plus(xs: list[tf.Tensor], scale: Any, ys: list[tf.Tensor]) -> list[tf.Tensor]:
+def _plus(xs: list[tf.Tensor], scale: float | tf.Tensor, ys: list[tf.Tensor]) -> list[tf.Tensor]:
     return [x + scale * y for x, y in zip(xs, ys)]

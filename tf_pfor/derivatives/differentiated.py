@@ -115,7 +115,7 @@ class Differentiated:
         refuse_constants(leaves, self.wrt)
         return filled(structure, leaves)
 
-    def with_aux(self, result: Nest, *others: Any) -> Any:
+    def with_aux(self, result: Nest, *others: Nest) -> Any:
         """The results for the user, with aux behind them if the function has it."""
         if self._has_aux:
             return (result, *others, self._aux)
@@ -125,7 +125,7 @@ class Differentiated:
         """The nest of the arguments, with other leaves, as the user sees it."""
         return nests.to_user(filled(self._structure, row))
 
-    def nested(self, outputs: Any, found: Sequence[Sequence[Any]]) -> Any:
+    def nested(self, outputs: Nest, found: Sequence[Sequence[Any]]) -> Any:
         """The nest of the outputs, with the nest of the arguments at each leaf."""
         return nests.to_user(filled(outputs, [self.like_arguments(row) for row in found]))
 
@@ -135,7 +135,7 @@ def tensors_of(structure: Nest) -> list[tf.Tensor]:
     return [x for x in nests.flatten(structure) if x is not None]
 
 
-def leaves_like(structure: Nest, given: Any, name: str, other: str) -> list[tf.Tensor]:
+def leaves_like(structure: Nest, given: object, name: str, other: str) -> list[tf.Tensor]:
     """The leaves of a nest that must have the structure and the shapes of another one.
 
     Args:
@@ -171,7 +171,7 @@ def filled(structure: Nest, leaves: Sequence[Any]) -> Any:
     return tf.nest.pack_sequence_as(structure, packed)
 
 
-def check_outputs(outputs: Any, *, is_complex: bool, why: str) -> None:
+def check_outputs(outputs: Nest, *, is_complex: bool, why: str) -> None:
     """Refuses outputs as ``Differentiated.require`` refuses arguments."""
     names = [path for _, path in present(outputs, "output")]
     _check_kind(tensors_of(outputs), names, is_complex, why)
@@ -203,7 +203,7 @@ def _described(structure: Nest) -> str:
     return str(tf.nest.map_structure(_kind, structure))
 
 
-def _kind(x: Any) -> str | None:
+def _kind(x: Nest) -> str | None:
     if x is None:
         return None
     tensor = tf.convert_to_tensor(x)
@@ -236,7 +236,9 @@ def compiled(
     return _compiled(fn, _checked_argnums(argnums), has_aux, compute, extra)
 
 
-def _compiled(fn: Fn, argnums: Argnums, has_aux: bool, compute: Any, extra: int) -> Fn:
+def _compiled(
+    fn: Fn, argnums: Argnums, has_aux: bool, compute: Callable[..., Any], extra: int
+) -> Fn:
     closures, options = (fn, argnums, has_aux, compute), (extra,)
 
     def traced(*args: Nest, **kwargs: Nest) -> Any:

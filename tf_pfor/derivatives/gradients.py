@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -95,13 +96,13 @@ def value_and_grad(
     return compiled(fn, chosen, has_aux, _compute(_value_and_gradient, argnums, variables))
 
 
-def _chosen(argnums: Any, variables: Nest) -> Any:
+def _chosen(argnums: object, variables: Nest) -> Any:
     if argnums is None:
         return 0 if variables is None else ()
     return argnums
 
 
-def _compute(pass_of: Any, argnums: Any, variables: Nest) -> Any:
+def _compute(pass_of: Callable[..., Any], argnums: object, variables: Nest) -> Any:
     """One object for equal options, so that calls share their trace."""
     if variables is None:
         return pass_of

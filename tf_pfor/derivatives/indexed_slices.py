@@ -36,7 +36,7 @@ class BatchedIndexedSlices(NamedTuple):
     dense_shape: Any
 
     @classmethod
-    def of(cls, slices: Any, table: Any) -> BatchedIndexedSlices:
+    def of(cls, slices: tf.IndexedSlices, table: tf.Variable) -> BatchedIndexedSlices:
         """Makes one, with no axes in front, of a ``tf.IndexedSlices``."""
         values = tf.convert_to_tensor(slices.values)
         values = tf.reshape(values, tf.concat([[-1], tf.shape(table)[1:]], 0))

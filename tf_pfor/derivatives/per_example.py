@@ -71,7 +71,7 @@ def _loss_and_aux(result: Nest) -> tuple[Any, Any]:
     return result
 
 
-def _leaf(gradient: Any, variable: Any) -> Any:
+def _leaf(gradient: Nest, variable: tf.Variable) -> Any:
     """A gradient as a tensor, or as slices of fewer rows than the variable has."""
     if not isinstance(gradient, tf.IndexedSlices):
         return tf.convert_to_tensor(gradient)
@@ -81,18 +81,18 @@ def _leaf(gradient: Any, variable: Any) -> Any:
     return BatchedIndexedSlices.of(gradient, variable)
 
 
-def _dense(gradient: Any) -> tf.Tensor:
+def _dense(gradient: Nest) -> tf.Tensor:
     is_sparse = isinstance(gradient, BatchedIndexedSlices)
     return gradient.to_dense() if is_sparse else gradient
 
 
-def _parts(gradient: Any) -> Any:
+def _parts(gradient: object) -> Any:
     """The parts of a gradient that differ between examples: a tensor, or values and indices."""
     is_sparse = isinstance(gradient, BatchedIndexedSlices)
     return (gradient.values, gradient.indices) if is_sparse else gradient
 
 
-def _whole(gradient: Any, variable: Any) -> Any:
+def _whole(gradient: object, variable: tf.Variable) -> Any:
     """The inverse of ``_parts``."""
     if isinstance(gradient, FactoredGradient) or not isinstance(gradient, tuple):
         return gradient
@@ -100,7 +100,7 @@ def _whole(gradient: Any, variable: Any) -> Any:
     return BatchedIndexedSlices(values, indices, tf.shape(variable))
 
 
-def _factored(gradient: Any) -> Any:
+def _factored(gradient: object) -> Any:
     """A dense gradient by its factors where it is a product of smaller ones, else as it is."""
     if isinstance(gradient, BatchedIndexedSlices):
         return gradient
@@ -223,7 +223,7 @@ def _cached(
     return implementation(loss_fn, *arguments, *options)
 
 
-def _rows(variables: Nest, batch: tuple[Any, ...], *shared: Any) -> Rows:
+def _rows(variables: Nest, batch: tuple[Any, ...], *shared: object) -> Rows:
     return in_front(batch, shared=(variables, shared))
 
 
@@ -262,7 +262,7 @@ def _norms(
     variables: Nest,
     batch: tuple[Any, ...],
     has_aux: bool,
-    chunk_size: Any,
+    chunk_size: int | str | None,
     budget: int | None,
 ) -> Any:
     one = _example_gradients(loss_fn, variables, has_aux)
@@ -351,7 +351,7 @@ def _clipped(
     loss_fn: LossFn,
     variables: Nest,
     batch: tuple[Any, ...],
-    clip_norm: Any,
+    clip_norm: object,
     has_aux: bool,
     block: int | str | None,
     budget: int | None,
@@ -375,7 +375,7 @@ class _ClippedSum:
         loss_fn: LossFn,
         variables: Nest,
         batch: tuple[Any, ...],
-        clip_norm: Any,
+        clip_norm: object,
         has_aux: bool,
     ):
         one = _example_gradients(loss_fn, variables, has_aux)
@@ -473,18 +473,18 @@ def _only_tensors(structure: Nest) -> list[tf.Tensor]:
 # ---------------------------------------------------------------------------
 
 
-def _flat(gradient: Any, *rows: Dim) -> Any:
+def _flat(gradient: Nest, *rows: Dim) -> Any:
     """[*rows, ...] -> [*rows, m]; slices and factors as they are."""
     if isinstance(gradient, (BatchedIndexedSlices, FactoredGradient)):
         return gradient
-    known: Any = gradient.shape[len(rows) :]
+    known: tf.TensorShape = gradient.shape[len(rows) :]
     count = known.num_elements()
     if count is None:  # no -1, which stands for nothing if there are no rows
         count = tf.reduce_prod(tf.shape(gradient)[len(rows) :])
     return tf.reshape(gradient, [*rows, count])
 
 
-def _squares(gradient: Any) -> tf.Tensor:
+def _squares(gradient: Nest) -> tf.Tensor:
     """The sum of squares over the last axis of a dense gradient, of slices or of a product."""
     if isinstance(gradient, (BatchedIndexedSlices, FactoredGradient)):
         return gradient.squared_norms()
@@ -499,7 +499,7 @@ def _norm(squares: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.sqrt(tf.add_n([tf.cast(s, dtype) for s in squares]))
 
 
-def _scaled_sum(gradient: Any, scales: tf.Tensor, variable: Any) -> tf.Tensor:
+def _scaled_sum(gradient: Nest, scales: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
     """The sum over examples of scale times gradient: the shape of the variable."""
     if isinstance(gradient, BatchedIndexedSlices):
         return tf.convert_to_tensor(gradient.sum(scales))

@@ -170,7 +170,7 @@ def _evaluated(
     fn: Fn,
     structure: Nest,
     inputs: list[tf.Tensor],
-    tape: Any,
+    tape: tf.GradientTape,
     has_aux: bool,
     compute: Callable[[Differentiated], Any],
 ) -> tuple[Any, tuple[Any, ...]]:
@@ -182,7 +182,7 @@ def _evaluated(
     return nests.from_user(outputs), tuple(aux)
 
 
-def _pulled(tape: Any, ys: Nest, xs: Nest, seeds: list[tf.Tensor]) -> list[tf.Tensor]:
+def _pulled(tape: tf.GradientTape, ys: Nest, xs: Nest, seeds: list[tf.Tensor]) -> list[tf.Tensor]:
     """Gradients of a tape for cotangents, zeros where nothing is connected."""
     with refused_if_missing():
         found = tape.gradient(ys, xs, output_gradients=seeds) if ys else [None] * len(xs)

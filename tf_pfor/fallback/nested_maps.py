@@ -72,7 +72,7 @@ class Wanted(Exception):  # noqa: N818
 
 
 def convert_body(
-    body: Any,
+    body: object,
     elements: Sequence[Any],
     n: Dim,
     settings: Settings,

@@ -83,7 +83,7 @@ def cut(region: Region, values: Sequence[Value], walker: Conversion) -> tuple[Re
     return dataclasses.replace(made, uneven=region.uneven, like=region.outputs), flat
 
 
-def differ(region: Any) -> list[int]:
+def differ(region: Region) -> list[int]:
     """The outputs of a region that become rows of different shapes."""
     outputs = region.outputs
     return [k for k in region.uneven if outputs[k].shape.rank and not is_static(dims(outputs[k]))]

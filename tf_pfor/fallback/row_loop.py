@@ -194,7 +194,7 @@ def _size(value: Value) -> Any:
     return tf.shape(value.tensor)[axis] if known is None else known
 
 
-def _of_both(value: Value, is_row: bool, n: Dim, m: Any, both: Any) -> tf.Tensor:
+def _of_both(value: Value, is_row: bool, n: Dim, m: object, both: Any) -> tf.Tensor:
     """[n, m, ...], [n, ...] or [m, ...] -> [n * m, ...]; what no loop varies stays as it is."""
     tensor = value.tensor
     if not value.is_stacked and not is_row:
@@ -306,7 +306,7 @@ class RowLoop:
             tensor.set_shape(self.full(dims(output)))
         return list(made)
 
-    def _chosen(self, one: Any) -> Any:
+    def _chosen(self, one: object) -> Any:
         """All rows by the engine that the place where the graph runs allows."""
 
         def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -401,7 +401,7 @@ class RowLoop:
     def fill(
         self,
         arrays: Any,
-        trips: Any,
+        trips: object,
         tensors: Sequence[tf.Tensor],
         results: Callable[[list[tf.Tensor]], list[tf.Tensor]],
     ) -> Any:

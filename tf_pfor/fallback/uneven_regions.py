@@ -362,7 +362,7 @@ def _grown(
     return [*handles, *(key(t) for t in unknown if not has_fit or all(t is not e for e in even))]
 
 
-def _contents(known: Any) -> Any:
+def _contents(known: object) -> Any:
     """A key that tells a constant from others; None where no constant is known."""
     if known is None:
         return None
@@ -395,7 +395,12 @@ def _inferred(
 
 
 def _stand_in(
-    emit: Emitter, tensor: tf.Tensor, differs: bool, known: Any, is_uneven: bool, size: int | None
+    emit: Emitter,
+    tensor: tf.Tensor,
+    differs: bool,
+    known: object,
+    is_uneven: bool,
+    size: int | None,
 ) -> tf.Tensor:
     """The stand-in of an input: its value, or a tensor with ``size`` for unknown sizes."""
     if known is None and not differs:

@@ -158,7 +158,7 @@ def _spec(output: tf.Tensor) -> Any:
     return tf.RaggedTensorSpec(output.shape, output.dtype, ragged_rank=0)
 
 
-def _stacked(*rows: Any) -> Any:
+def _stacked(*rows: Nest) -> Any:
     if len({tuple(x.shape) for x in rows}) == 1:
         return tf.stack(rows)
     return tf.ragged.stack(list(rows))

@@ -49,29 +49,29 @@ class PForConfig:
         return fn(*[self.reduce_concat(x) for x in args])
 
     @_no_autograph
-    def reduce_concat(self, x: Any) -> Any:
+    def reduce_concat(self, x: object) -> Any:
         """The values of all iterations, [iters, ...]."""
         return collectives.all_gather(x, self._axis)
 
     @_no_autograph
-    def reduce_sum(self, x: Any) -> Any:
+    def reduce_sum(self, x: object) -> Any:
         """The sum over all iterations."""
         return collectives.psum(x, self._axis)
 
     @_no_autograph
-    def reduce_mean(self, x: Any) -> Any:
+    def reduce_mean(self, x: Nest) -> Any:
         """The mean over all iterations; of integers the integer part, as ``tf.reduce_mean``."""
         if tf.convert_to_tensor(x).dtype.is_integer:
             return tf.reduce_mean(self.reduce_concat(x), 0)
         return collectives.pmean(x, self._axis)
 
     @_no_autograph
-    def reduce_max(self, x: Any) -> Any:
+    def reduce_max(self, x: object) -> Any:
         """The elementwise maximum over all iterations."""
         return collectives.pmax(x, self._axis)
 
     @_no_autograph
-    def reduce_min(self, x: Any) -> Any:
+    def reduce_min(self, x: object) -> Any:
         """The elementwise minimum over all iterations."""
         return collectives.pmin(x, self._axis)
 
@@ -84,7 +84,7 @@ def _pfor(
     loop_fn: Callable[..., Any],
     iters: Nest,
     fallback_to_while_loop: bool = True,
-    parallel_iterations: Any = None,
+    parallel_iterations: int | None = None,
     warn: bool = False,
 ) -> Any:
     maps.check_callable(loop_fn, "loop_fn")
@@ -136,7 +136,7 @@ def _opened(fn: Callable[..., Any], options: dict[str, Any]) -> Callable[..., An
     return functools.update_wrapper(opened, fn, ("__name__", "__qualname__"), ())
 
 
-def _parts(x: Any) -> _SparseRows:
+def _parts(x: Nest) -> _SparseRows:
     return _SparseRows(x.indices, x.values, x.dense_shape)
 
 
@@ -210,7 +210,7 @@ _SWITCH = _Switch()
 
 
 def _pair(module: str, name: str, ours: Callable[..., Any]) -> tuple[Any, Any]:
-    old: Any = getattr(importlib.import_module(_PEER + module), name)
+    old = getattr(importlib.import_module(_PEER + module), name)
 
     @functools.wraps(old)
     def call(*args: Nest, **kwargs: Nest) -> Any:

@@ -150,7 +150,7 @@ def of_flat(fn: Callable[..., Any], inputs: Sequence[Input]) -> Callable[..., An
 
 def name_of(fn: object) -> str:
     """The name of a function, for reports."""
-    found: Any = getattr(fn, "__qualname__", None) or getattr(fn, "name", "")
+    found = getattr(fn, "__qualname__", None) or getattr(fn, "name", "")
     return found.split("<locals>.")[-1] if isinstance(found, str) and found else type(fn).__name__
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.core.values import Shape
 
 _MOST = 64  # elements of a tensor that is followed
 
@@ -128,7 +129,7 @@ def _forms(tensor: tf.Tensor, found: dict[Any, Any]) -> np.ndarray | None:
     return None
 
 
-def _array(items: list[Form], shape: Any) -> np.ndarray:
+def _array(items: list[Form], shape: Shape) -> np.ndarray:
     made = np.empty(len(items), object)
     made[:] = items
     return made.reshape(shape)

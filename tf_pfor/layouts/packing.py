@@ -97,7 +97,7 @@ def places_of(sizes: Sequence[Size]) -> tf.Tensor:
     return _shared(sizes, "places", lambda: tf.where(mask_of(sizes, room)))
 
 
-def masked(tensor: tf.Tensor, sizes: Sequence[Size], other: Any = 0) -> tf.Tensor:
+def masked(tensor: tf.Tensor, sizes: Sequence[Size], other: object = 0) -> tf.Tensor:
     """[n, largest, ...] with ``other`` in the padding; no gradient comes back from there."""
     count = len(sizes)
     mask: Any = mask_of(sizes, _room_in(tensor, count))

@@ -131,7 +131,7 @@ def with_gradient(
 
     @tf.custom_gradient
     def made(t: tf.Tensor, *given: tf.Tensor) -> Any:
-        def back(dy: Any) -> Any:
+        def back(dy: tf.Tensor) -> Any:
             graph = tf.compat.v1.get_default_graph()
             is_here = all(tf.is_symbolic_tensor(n) and n.graph is graph for n in given)
             seen = None if is_here else [tf.identity(n) for n in given]

@@ -57,11 +57,13 @@ class Ragged(Value):
     padded: Cell
     loose: tf.Tensor | None = None
     is_tame: bool = False
-    origin: Any = None
+    origin: tf.Tensor | None = None
     whole: tuple[Ragged, tf.Tensor] | None = None
 
     @classmethod
-    def packed(cls, tensor: tf.Tensor, sizes: Sequence[Size], origin: Any = None) -> Ragged:
+    def packed(
+        cls, tensor: tf.Tensor, sizes: Sequence[Size], origin: tf.Tensor | None = None
+    ) -> Ragged:
         """From the packed form; axes behind the last axis that differs are axes of ``tensor``."""
         padded = later(tensor, lambda: pad(tensor, sizes))
         inner = _inner_shape(sizes, dims(tensor))
@@ -72,7 +74,7 @@ class Ragged(Value):
         cls,
         tensor: tf.Tensor,
         sizes: Sequence[Size],
-        origin: Any = None,
+        origin: tf.Tensor | None = None,
         *,
         is_clean: bool = True,
         is_tame: bool = False,
@@ -203,7 +205,7 @@ class Ragged(Value):
         found: Any = self.tensor
         kind = _RAGGED
         counts: list[Any] = []  # how many there are of what axis k divides, for each row
-        so_far: Any = 1
+        so_far = 1
         for size in self.sizes:
             counts.append(so_far)
             so_far = _times(so_far, size)
@@ -263,7 +265,7 @@ class Ragged(Value):
         made = tf.where(mask, x, tf.zeros([], x.dtype))
         return Ragged.from_padded(made, self.sizes, self.origin)
 
-    def seen_from(self, graph: tf.Graph, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: tf.Graph | None = None) -> Value:
         """Captured, in both forms."""
         see = capturing(graph, home)
         sizes = tuple(
@@ -298,7 +300,7 @@ def _is_one(size: Size) -> bool:
     return isinstance(size, int) and size == 1
 
 
-def _times(a: Any, b: Any) -> Any:
+def _times(a: Dim, b: Any) -> Any:
     if _is_one(a):
         return b.tensor if isinstance(b, RowSizes) else b
     return a * (b.tensor if isinstance(b, RowSizes) else b)
@@ -308,7 +310,7 @@ def _column(size: Size, n: Dim) -> tf.Tensor:
     return size.tensor if isinstance(size, RowSizes) else tf.fill([n], _tensor_of(size))
 
 
-def is_ragged(value: Any) -> bool:
+def is_ragged(value: object) -> bool:
     """Whether a value's shape differs between rows."""
     return isinstance(value, Ragged)
 

@@ -93,7 +93,7 @@ class RowMajorList(Value):
         assert rows is not None
         return dataclasses.replace(self, rows=rows)
 
-    def seen_from(self, graph: tf.Graph, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: tf.Graph | None = None) -> Value:
         """Captured, with what is known of its rows and items."""
         see = capturing(graph, home)
         return RowMajorList(

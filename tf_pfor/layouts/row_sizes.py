@@ -122,7 +122,7 @@ class RowSizes:
             )
         return self._made[loop]
 
-    def seen_from(self, graph: tf.Graph, see: Any) -> RowSizes:
+    def seen_from(self, graph: tf.Graph, see: Callable[..., Any]) -> RowSizes:
         """The same sizes for ops of another graph: the same object at each call."""
         if graph not in self._made:
             cell = self.cell.seen_from(graph, see)

@@ -390,7 +390,7 @@ def _first(
     return None, None
 
 
-def _array(x: Any) -> np.ndarray:
+def _array(x: object) -> np.ndarray:
     """NumPy has the strings of a scalar as bytes, or makes bytes of them."""
     return np.asarray(x, object if isinstance(x, bytes) else None)
 

@@ -162,14 +162,14 @@ def arguments(
     return of_flat, elements, n
 
 
-def _is_count(arg: Any) -> bool:
+def _is_count(arg: object) -> bool:
     if isinstance(arg, (numbers.Integral, float)):
         return True
     is_array = isinstance(arg, (tf.Tensor, tf.Variable, np.ndarray, tf.TensorSpec))
     return is_array and tf.TensorShape(arg.shape).rank == 0
 
 
-def _placeholder(leaf: Any) -> Any:
+def _placeholder(leaf: Nest) -> Any:
     """A tensor of unknown value in place of a tensor: nothing depends on what is in it."""
     if isinstance(leaf, tf.TensorSpec):
         return tf.compat.v1.placeholder(leaf.dtype, leaf.shape)

@@ -94,14 +94,14 @@ class Signatures:
             return
         bound = 0 if key is None else self._n_bound
         with contextlib.suppress(TypeError):  # what cannot be held weakly is not kept alive
-            specs: Any = tf.nest.map_structure(_spec, (args[bound:], kwargs))
+            specs = tf.nest.map_structure(_spec, (args[bound:], kwargs))
             self._noted[object() if key is None else key] = specs
 
     def all(self) -> list[tuple[Any, Any]]:
         """Args and kwargs of each signature, each once; signatures of lost objects are left out."""
         found: dict[str, tuple[Any, Any]] = {}
         for specs in [*self._noted.values()]:
-            given: Any = tf.nest.map_structure(lambda x: x() if _is_weak(x) else x, specs)
+            given = tf.nest.map_structure(lambda x: x() if _is_weak(x) else x, specs)
             weak = [x for x in tf.nest.flatten(specs) if _is_weak(x)]
             if all(x() is not None for x in weak):
                 found.setdefault(repr(given), given)
@@ -111,7 +111,7 @@ class Signatures:
 _BY_VALUE = (bool, bytes, complex, float, int, str, tf.DType, tf.TensorShape, tf.TypeSpec)
 
 
-def _spec(x: Any) -> Any:
+def _spec(x: object) -> Any:
     """The note of an argument; objects are held weakly."""
     if isinstance(x, (tf.Tensor, np.ndarray, np.generic)):
         return tf.TensorSpec(x.shape, tf.as_dtype(x.dtype))
@@ -120,7 +120,7 @@ def _spec(x: Any) -> Any:
     return x if x is None or isinstance(x, _BY_VALUE) else weakref.ref(x)
 
 
-def _is_weak(x: Any) -> bool:
+def _is_weak(x: object) -> bool:
     return isinstance(x, weakref.ref)
 
 
@@ -335,7 +335,7 @@ class _Trace:
 
         compiled = tf.function(build, autograph=False, jit_compile=call.jit_compile)
         specs = [tf.TensorSpec(s, t.dtype) for s, t in zip(shapes, walk.inputs)]
-        self._concrete: Any = compiled.get_concrete_function(*specs)
+        self._concrete = compiled.get_concrete_function(*specs)
         self._captured = self._concrete.captured_inputs
         self.reason = (
             "tracing it changes what it reads"
@@ -405,8 +405,8 @@ _KERAS_SCOPES = (
 
 
 def _keras_state() -> tuple[Any, ...]:
-    keras: Any = sys.modules.get("keras")
-    tracker: Any = sys.modules.get("keras.src.backend.common.global_state")
+    keras = sys.modules.get("keras")
+    tracker = sys.modules.get("keras.src.backend.common.global_state")
     if keras is None or tracker is None:
         return ()
     state = vars(tracker.GLOBAL_STATE_TRACKER)
@@ -453,14 +453,14 @@ class _Cache:
             while len(self._kept) > MAX_TRACES:
                 self._drop(next(iter(self._kept)))
 
-    def note(self, general: Any, shapes: list[Shape]) -> None:
+    def note(self, general: object, shapes: list[Shape]) -> None:
         """Notes the shapes of the inputs of a call that has a trace for its number of rows."""
         with self._lock:
             self._numbers.setdefault(general, shapes)
             while len(self._numbers) > MAX_TRACES:
                 self._numbers.popitem(last=False)
 
-    def is_other(self, general: Any, shapes: list[Shape]) -> bool:
+    def is_other(self, general: object, shapes: list[Shape]) -> bool:
         """Whether there was a trace for another number of rows."""
         with self._lock:
             return self._numbers.get(general, shapes) != shapes

@@ -66,7 +66,7 @@ class CompiledFunction(_functions.PolymorphicFunction):
         """Calls it, eagerly or in the graph being built."""
         return self._call_rows(self.noted, args, kwargs)
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: Any = None) -> Any:
         """The function as a method, whose first argument is the instance."""
         if instance is None:
             return self
@@ -115,5 +115,5 @@ def _make(make: Callable[..., Any], roots: tuple[Any, ...], options: tuple[Any, 
     return make(*roots, *options)
 
 
-def _method(function: CompiledFunction, instance: Any) -> Any:
+def _method(function: CompiledFunction, instance: object) -> Any:
     return function.__get__(instance)

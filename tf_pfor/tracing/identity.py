@@ -70,7 +70,7 @@ class Tokens:
         self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._next = itertools.count()
 
-    def __call__(self, x: Any) -> int:
+    def __call__(self, x: object) -> int:
         """The number of ``x``.
 
         Raises:
@@ -83,7 +83,7 @@ class Tokens:
         number = next(self._next)
         known, dead = self._known, self.dead
 
-        def gone(reference: Any) -> None:  # may run in any thread, at any time: no lock
+        def gone(reference: object) -> None:  # may run in any thread, at any time: no lock
             now = known.get(place)
             if now is not None and now[0] is reference:
                 known.pop(place, None)

@@ -33,7 +33,7 @@ _ALIASES = (
 )
 
 
-def check_budget(budget: Any) -> int | None:
+def check_budget(budget: object) -> int | None:
     """Bytes, or None for the default.
 
     Raises:
@@ -187,7 +187,7 @@ def _list_bytes(tensor: tf.Tensor, rows: int) -> int:
     return _bytes(pushed.inputs[1], rows) * (_trips(op, cond, body) or 1)
 
 
-def _trips(op: tf.Operation, cond: Any, body: Any) -> int | None:
+def _trips(op: tf.Operation, cond: Any, body: object) -> int | None:
     """The most trips that a while loop makes, if it counts up to a known number."""
     bounds: list[int] = []
     tests = [_plain(cond.outputs[0])]

@@ -105,12 +105,12 @@ def visit_rows(walk: Any, x: tf.RaggedTensor, mode: int) -> None:
 
 def rows_spec(x: tf.RaggedTensor, n: int | None = None) -> tf.RaggedTensorSpec:
     """The type of a ragged tensor, with another number of rows."""
-    ragged: Any = x
+    ragged = x
     shape = tf.TensorShape([n]).concatenate(ragged.shape[1:])
     return tf.RaggedTensorSpec(shape, x.dtype, ragged.ragged_rank, ragged.row_splits.dtype)
 
 
-def visit_object(walk: Any, x: Any) -> None:
+def visit_object(walk: object, x: object) -> None:
     """Adds an instance: its class and its attributes, and its identity where that counts.
 
     Raises:
@@ -124,7 +124,7 @@ def visit_object(walk: Any, x: Any) -> None:
     visitor(walk, x)
 
 
-def _visitor(x: Any) -> _Visitor:
+def _visitor(x: object) -> _Visitor:
     """The visitor of objects of the type of ``x``."""
     if isinstance(x, tf.Variable):
         return _variable
@@ -179,7 +179,7 @@ def _library(walk: Any, x: Any) -> None:
         raise Uncacheable(f"it holds a {cls.__qualname__}, whose state is not known")
 
 
-def _keras(x: Any) -> _Visitor:
+def _keras(x: object) -> _Visitor:
     """The visitor of objects of the classes of Keras itself."""
     keras = sys.modules["keras"]
     if isinstance(x, keras.Variable):
@@ -201,8 +201,8 @@ def _keras_variable(walk: Any, x: Any) -> None:
     _variable(walk, inner)
 
 
-def _bookkeeping(x: Any) -> frozenset[str]:
-    keras: Any = sys.modules.get("keras")
+def _bookkeeping(x: object) -> frozenset[str]:
+    keras = sys.modules.get("keras")
     if keras is None or not isinstance(x, keras.Operation):
         return _OF_MODULES if isinstance(x, tf.Module) else _OF_LAYERS
     return _OF_MODELS if isinstance(x, keras.Model) else _OF_LAYERS
@@ -224,24 +224,24 @@ def _attributes(walk: Any, x: Any, bookkeeping: frozenset[str]) -> None:
             walk.visit(value, _BY_IDENTITY)
 
 
-def _instance(x: Any) -> _Visitor:
+def _instance(x: object) -> _Visitor:
     """The visitor of instances of users' classes: functions of the class, and all attributes."""
     _check_visible(type(x))
-    keras: Any = sys.modules.get("keras")
+    keras = sys.modules.get("keras")
     if isinstance(x, tf.Module) or (keras is not None and isinstance(x, keras.Operation)):
         bookkeeping = _bookkeeping(x)
 
-        def of_layer(walk: Any, x: Any) -> None:
+        def of_layer(walk: object, x: object) -> None:
             visit_class(walk, type(x), with_construction=False)
             _attributes(walk, x, bookkeeping)
 
         return of_layer
     slots: list[str] = []
     for cls in type(x).__mro__:
-        found: Any = vars(cls).get("__slots__", ())
+        found = vars(cls).get("__slots__", ())
         slots += (found,) if isinstance(found, str) else found
 
-    def of_object(walk: Any, x: Any) -> None:
+    def of_object(walk: Any, x: object) -> None:
         visit_class(walk, type(x), with_construction=False)
         values: dict[str, Any] = dict(getattr(x, "__dict__", {}))
         for name in slots:
@@ -297,7 +297,7 @@ def visit_class(walk: Any, cls: type, *, with_construction: bool) -> None:
     walk.leave(cls, _BY_IDENTITY, walk.uses)
 
 
-def _counts(name: str, value: Any, with_construction: bool) -> bool:
+def _counts(name: str, value: object, with_construction: bool) -> bool:
     if name in _NEVER_TRACED or name == "_abc_impl":
         return False
     if isinstance(value, (types.MemberDescriptorType, types.GetSetDescriptorType)):

@@ -46,7 +46,7 @@ def linked(row: tf.Tensor, whole: tf.Tensor | None, index: tf.Tensor) -> tf.Tens
     if _in_session_graph():  # tf.gradients looks at the ops of the graphs
         return tf.gather(whole, index)
 
-    def backward(upstream: Any) -> list[Any]:
+    def backward(upstream: tf.Tensor) -> list[Any]:
         return [tf.scatter_nd(index[None, None], upstream[None], tf.shape(whole))]
 
     _tf.record.record_operation_backprop_only("PforRow", [row], [whole], backward)

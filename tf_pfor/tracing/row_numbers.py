@@ -65,7 +65,7 @@ class Rows:
         return None if shapes == walk.shapes else shapes
 
 
-def in_front(*arguments: Any, shared: Any = (), are_seen: bool = False) -> Rows:
+def in_front(*arguments: object, shared: object = (), are_seen: bool = False) -> Rows:
     """The places for arguments with the rows on axis 0, and for arguments that all share."""
     of = [(x, None if are_seen and _is_scalar(x) else 0) for x in _leaves(arguments)]
     return Rows([*of, *((x, None) for x in _leaves(shared))], are_seen)
@@ -78,5 +78,5 @@ def _leaves(nest: Nest) -> list[Any]:
         return []
 
 
-def _is_scalar(x: Any) -> bool:
+def _is_scalar(x: object) -> bool:
     return not getattr(x, "shape", ())

@@ -130,11 +130,11 @@ def leaves_of(result: Nest) -> list[Any]:
     return [x if _is_silent(x) else _as_tensor(x) for x in nests.flatten(structure)]
 
 
-def _is_silent(leaf: Any) -> bool:
+def _is_silent(leaf: object) -> bool:
     return leaf is None or isinstance(leaf, tf.Operation)
 
 
-def dense(leaf: Any) -> Any:
+def dense(leaf: object) -> Any:
     """IndexedSlices (gradients of gathers) as a tensor; sparse and ragged results are refused."""
     if isinstance(leaf, tf.IndexedSlices):
         return tf.convert_to_tensor(leaf)

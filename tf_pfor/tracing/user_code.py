@@ -117,7 +117,7 @@ def _wrong_call(
     return ""
 
 
-def _described(x: Any) -> str:
+def _described(x: object) -> str:
     if isinstance(x, tf.Tensor):
         return f"a tensor of shape {x.shape}"
     if isinstance(x, dict):

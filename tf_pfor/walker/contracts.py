@@ -109,7 +109,7 @@ def _with_rows(value: Value, place: Place) -> Shape:
     return None if value.inner_shape is None else (place.length, *value.inner_shape)
 
 
-def _is_seen(tensor: Any, graph: Any) -> bool:
+def _is_seen(tensor: object, graph: object) -> bool:
     """Whether ops of a graph may read a tensor: it is eager, of the graph or of one around it."""
     if graph is None or not isinstance(tensor, tf.Tensor) or not tf.is_symbolic_tensor(tensor):
         return True
@@ -132,7 +132,7 @@ def _tensors(value: Value) -> Iterator[Any]:
         yield from (rows.size, rows.ids, rows.mask, rows.lengths, rows.starts, *rows.ends)
 
 
-def _is_vector(tensor: tf.Tensor | None, dtype: tf.DType, size: Any) -> bool:
+def _is_vector(tensor: tf.Tensor | None, dtype: tf.DType, size: object) -> bool:
     """Whether a tensor, if there is one, is a vector of a dtype; of ``size`` where both know it."""
     known = size if isinstance(size, int) else None
     return tensor is None or (tensor.dtype == dtype and _agree(dims(tensor), (known,)))

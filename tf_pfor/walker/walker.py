@@ -168,7 +168,7 @@ class Walker:
         child.is_region, child.entered_by = self.is_region, self.entered_by
         child.graph = self.graph
         home = self.emit.graph
-        see: Any = (lambda v: v) if is_here else (lambda v: v.seen_from(graph, home))
+        see = (lambda v: v) if is_here else (lambda v: v.seen_from(graph, home))
         child._values = Continued(self._values, see)
         child._done = Continued(self._done, (lambda made: made) if is_here else (lambda _: []))
         child._failed = set(self._failed)
@@ -326,7 +326,7 @@ class Walker:
         results = self.convert_function(op, op.type, args)
         return results, self.emit.graph.get_operations()[before:]
 
-    def _constant(self, op: tf.Operation, array: Any) -> Value:
+    def _constant(self, op: tf.Operation, array: object) -> Value:
         """A constant of the body: emitted when somebody reads it, one for each value."""
         tensor = op.outputs[0]
         self.recorder.add(op, Outcome.KEPT)

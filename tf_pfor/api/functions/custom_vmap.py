@@ -115,7 +115,7 @@ class _Traced:
         ]
         self._result: Any = None
 
-    def _tensor(self, x: Any, name: str) -> Any:
+    def _tensor(self, x: Nest, name: str) -> Any:
         try:
             return None if x is None else tf.convert_to_tensor(x)
         except (TypeError, ValueError) as why:
@@ -125,7 +125,7 @@ class _Traced:
 
     def call(self) -> Any:
         """The outputs, in the graph being built."""
-        graph: Any = tf.compat.v1.get_default_graph()
+        graph = tf.compat.v1.get_default_graph()
         given = [x for x in self._tensors if x is not None]
         specs = [tf.TensorSpec(x.shape, x.dtype) for x in given]
         concrete = tf.function(self._run, autograph=False).get_concrete_function(*specs)
@@ -139,7 +139,7 @@ class _Traced:
         return [tf.convert_to_tensor(x) for x in tf.nest.flatten(self._result) if x is not None]
 
     @staticmethod
-    def _packed(structure: Nest, leaves: Any) -> Any:
+    def _packed(structure: Nest, leaves: Nest) -> Any:
         """The nest with other leaves where there is no None."""
         supply = iter(leaves)
         flat = [None if x is None else next(supply) for x in tf.nest.flatten(structure)]
@@ -189,7 +189,7 @@ class _Traced:
         present = [(x, b) for y, x, b in pairs if y is not None]
         return [self._value(x, b, like, call) for (x, b), like in zip(present, call.op.outputs)]
 
-    def _value(self, x: Any, is_batched: Any, like: tf.Tensor, call: Call) -> Value:
+    def _value(self, x: Nest, is_batched: object, like: tf.Tensor, call: Call) -> Value:
         tensor = tf.convert_to_tensor(x)
         shape = like.shape
         if is_batched:

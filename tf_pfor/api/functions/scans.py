@@ -70,7 +70,7 @@ def associative_scan(
     return nests.to_user(tf.nest.pack_sequence_as(structure, leaves))
 
 
-def _tensor(x: Any, name: str) -> tf.Tensor:
+def _tensor(x: Nest, name: str) -> tf.Tensor:
     try:
         return tf.convert_to_tensor(x)
     except (TypeError, ValueError) as why:
@@ -156,7 +156,7 @@ class _Scan:
             x.set_shape(old.shape)
         return found
 
-    def _rows(self, xs: _Leaves, begin: Any, end: Any, stride: int = 1) -> _Leaves:
+    def _rows(self, xs: _Leaves, begin: object, end: object, stride: int = 1) -> _Leaves:
         return [
             x[(slice(None),) * a + (slice(begin, end, stride),)] for x, a in zip(xs, self._axes)
         ]

@@ -34,7 +34,7 @@ def vectorize(
     signature: str | None = None,
     *,
     excluded: Collection[int | str] = (),
-    fallback: Any = "loop",
+    fallback: str = "loop",
 ) -> Callable[..., Any]:
     """Makes a function broadcast over loop dimensions, as ``numpy.vectorize`` and JAX's.
 
@@ -139,7 +139,7 @@ def _broadcast(
     return made(*[tensors.get(k, x) for k, x in enumerate(args)])
 
 
-def _parsed(signature: Any) -> tuple[list[Core], list[Core]] | None:
+def _parsed(signature: object) -> tuple[list[Core], list[Core]] | None:
     """The core dimensions of the arguments and of the outputs."""
     if signature is None:
         return None
@@ -221,7 +221,7 @@ class _Array:
     core: Core
 
     @classmethod
-    def of(cls, x: Any, name: str, core: Core) -> _Array:
+    def of(cls, x: Nest, name: str, core: Core) -> _Array:
         """The array of an argument, or of an output of the function.
 
         Raises:

@@ -62,7 +62,7 @@ def pad_with_values(call: Call, input: Value, paddings: Value, constant_values: 
         ones = Value.unstacked(emit.constant(np.ones(input.inner_shape, np.bool_)))  # type: ignore
         inside = _by_row(call, ones, paddings).tensor
     else:
-        amounts: Any = paddings.tensor
+        amounts = paddings.tensor
         if input.is_stacked:
             amounts = _padded(call, Value.stacked(input.tensor), paddings)[1]
         wide = emit("Pad", input.tensor, amounts)  # [n, ...] when stacked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -230,7 +231,7 @@ def fill(call: Call, dims: Value, value: Value) -> Any:
 # ---------------------------------------------------------------------------
 
 
-def _answer(call: Call, index: int, constant: Any, make: Any) -> Value:
+def _answer(call: Call, index: int, constant: object, make: Callable[..., Any]) -> Value:
     """A loop-invariant answer that is emitted when somebody reads it."""
     dtype = call.output_dtype(index)
     if constant is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,7 +153,7 @@ def _large_window(call: Call, x: Value, items: list[Item | None]) -> Value | Non
     return _by_windows(call, lambda at: _row_windows.read(x.tensor, at, sizes), firsts)
 
 
-def _by_windows(call: Call, copy: Any, firsts: Sequence[Any]) -> Value:
+def _by_windows(call: Call, copy: Callable[..., Any], firsts: Sequence[Any]) -> Value:
     """The result of ``copy`` for begins int32 [n, rank].
 
     ``firsts`` has numbers [n] or [] for an axis, None for 0.
@@ -254,7 +254,7 @@ def _written(call: Call, dy: Value, items: list[Item], sizes: np.ndarray) -> Val
         return None
     if any(k.kind == "index" for k in items) or not is_static(dy.inner_shape):
         return None
-    own: Any = dy.inner_shape
+    own = dy.inner_shape
     full = [int(sizes[k.axis]) if k.varies else d for k, d in zip(items, own)]
     if not _row_windows.are_large(call, full, own, dy.dtype):
         return None

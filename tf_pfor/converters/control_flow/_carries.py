@@ -559,7 +559,7 @@ class Plan:
 
     def options(self) -> dict[str, Any]:
         """The options of tf.while_loop."""
-        most: Any = None if self.is_late else self.maximum_iterations
+        most = None if self.is_late else self.maximum_iterations
         if most is None:
             most = most_pops(self.call, self.args, self.body.graph)
         if most is None and not self.is_late and 1 in self.passed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -350,7 +350,10 @@ def while_loop(
 
 
 def one_of(
-    emit: Emitter, branches: Sequence[Any], choose: Any, like: Sequence[tf.TensorShape] = ()
+    emit: Emitter,
+    branches: Sequence[Any],
+    choose: Callable[..., Any],
+    like: Sequence[tf.TensorShape] = (),
 ) -> list[tf.Tensor]:
     """The results of one of some branches; a trial has stand-ins and builds no conditional.
 
@@ -596,7 +599,7 @@ def _stand_in_sizes(given: Sequence[Any], length: int | None, emit: Emitter) -> 
         if id(size) not in known:
             if isinstance(size, RowSizes):
                 own = emit.stand_in(tf.int32, [length])
-                made: Any = RowSizes.of(own, size.most, size.full)
+                made = RowSizes.of(own, size.most, size.full)
             else:
                 made = emit.stand_in(tf.int32, [])
             known[id(size)] = (size, made)

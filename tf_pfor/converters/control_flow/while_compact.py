@@ -132,7 +132,7 @@ class _Compact:
         state = [[next(supply) for _ in c.shapes(None)] for c in self.carries]
         return own, lists, state, list(supply)
 
-    def _trip(self, goes_on: tf.Tensor, *flat: Any) -> list[Any]:
+    def _trip(self, goes_on: tf.Tensor, *flat: tf.Tensor) -> list[Any]:
         plan, emit = self.plan, Emitter()
         own, lists, state, number = self._unpack(flat)
         side = emit("Cast", goes_on, DstT=tf.int32)

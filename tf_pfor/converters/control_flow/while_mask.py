@@ -99,7 +99,7 @@ class _Mask:
         state = [[next(supply) for _ in c.shapes(None)] for c in self.carries]
         return own, state, list(supply)
 
-    def _trip(self, goes_on: tf.Tensor, *flat: Any) -> list[Any]:
+    def _trip(self, goes_on: tf.Tensor, *flat: tf.Tensor) -> list[Any]:
         plan, emit = self.plan, Emitter()
         outer = self.call.loop
         own, old, kept = self._unpack(list(flat))

@@ -9,7 +9,7 @@ misses a part gets an error; sizes that a branch has made are read from there.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from tf_pfor.converters.lists._row_packs import pack, unpack
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.stacked_lists import ListRows, known_rows, list_with_rows, rows_of
-from tf_pfor.core.values import Cell, Value
+from tf_pfor.core.values import Cell, Shape, Value
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, same_sizes, shape_value, size_value
 from tf_pfor.layouts.row_sizes import RowSizes, Size
 
@@ -56,11 +56,11 @@ class Part:
         """The same for the rows of ``loop``."""
         return self.mapped(lambda s: s.select(loop) if isinstance(s, RowSizes) else s)
 
-    def seen_from(self, graph: tf.Graph, see: Any) -> Part:
+    def seen_from(self, graph: tf.Graph, see: Callable[..., Any]) -> Part:
         """The same for ops of another graph."""
         return self.mapped(lambda s: s.seen_from(graph, see) if isinstance(s, RowSizes) else s)
 
-    def mapped(self, change: Any) -> Part:
+    def mapped(self, change: Callable[..., Any]) -> Part:
         """The same with other sizes."""
         return dataclasses.replace(self, sizes=tuple(map(change, self.sizes)))
 
@@ -165,7 +165,7 @@ def read(call: Call, made: tf.Tensor, ids: tf.Tensor | None, parts: Parts) -> li
     return values
 
 
-def _stored_shape(part: Part | None, lead: int | None, shape: Any) -> Any:
+def _stored_shape(part: Part | None, lead: int | None, shape: Shape) -> Any:
     if part is None or part.form == LIST:
         return shape if part is not None else tf.TensorShape([lead]).concatenate(shape)
     if part.form == ROWS:

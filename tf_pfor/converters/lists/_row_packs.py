@@ -224,7 +224,7 @@ def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows |
     return StackedList.of(handle, rows)
 
 
-def _tell(call: Call, handle: tf.Tensor, made: tf.Tensor, size: Any = None) -> None:
+def _tell(call: Call, handle: tf.Tensor, made: tf.Tensor, size: object = None) -> None:
     """Tells TensorFlow the items of a list that was taken out of a list or an optional.
 
     Args:
@@ -238,7 +238,7 @@ def _tell(call: Call, handle: tf.Tensor, made: tf.Tensor, size: Any = None) -> N
         return
     if not isinstance(dtype, tf.DType):  # optionals are in a list here
         dtype = tf.variant
-    shape: Any = SCALAR
+    shape = SCALAR
     if dtype != tf.variant:
         item, rows = item_shape(call, made), size if isinstance(size, int) else -1
         shape = -1

@@ -30,6 +30,7 @@ from tf_pfor.converters.lists._list_rows import lengths_of, own_rows
 from tf_pfor.converters.lists._lists import stack_list
 from tf_pfor.converters.lists._optional_values import tell
 from tf_pfor.core.call import Call
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.stacked_lists import Kept, ListRows, StackedList, known_rows, rows_of
 from tf_pfor.core.values import Cell, Shape, Value, as_shape, dims, is_static
@@ -244,7 +245,7 @@ def from_tensors(call: Call, tensors: Iterator[tf.Tensor], alternatives: Sequenc
     return beside(call, [[value(*part) for part in kept] for kept in alternatives])
 
 
-def zeros(call: Call, dtype: tf.DType, shape: Any) -> tf.Tensor:
+def zeros(call: Call, dtype: tf.DType, shape: Sequence[Dim]) -> tf.Tensor:
     """[n] + shape; an empty list of such."""
     if isinstance(shape, Listed):
         assert shape.shape is not None

@@ -27,7 +27,7 @@ MAX_RANK = 254
 
 
 def broadcast(
-    call: Call, max_groups: int = MAX_GROUPS, max_rank: int = MAX_RANK, **attrs: Any
+    call: Call, max_groups: int = MAX_GROUPS, max_rank: int = MAX_RANK, **attrs: object
 ) -> Any:
     """One op on inputs whose ranks are aligned, in folded form where all inputs allow it.
 

@@ -7,7 +7,7 @@ but the move leaves them valid, so they are kept. ``table("Abs Neg")`` makes one
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -206,7 +206,7 @@ def with_n(call: Call, value: Value, name: str) -> tf.Tensor:
     return call.emit("ConcatV2", [head, value.tensor], 0)
 
 
-def shape_query(table: Table, answer: Any) -> None:
+def shape_query(table: Table, answer: Callable[..., Any]) -> None:
     """Shape, Rank, Size: loop-invariant, a constant when static."""
     _register(table, answer, "shape_query")
 

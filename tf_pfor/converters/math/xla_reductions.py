@@ -19,7 +19,7 @@ from tf_pfor.core.values import Value, is_static
 @RegisterPFor("XlaReduce", ("input",), attrs=("dimensions_to_reduce", "reducer"))
 @RegisterPFor("XlaVariadicReduce", ("input",), attrs=("N", "dimensions_to_reduce", "reducer"))
 @RegisterPFor("XlaVariadicReduceV2", ("inputs",), attrs=("T", "dimensions_to_reduce", "reducer"))
-def xla_reduce(call: Call, *inputs: Any) -> Any:
+def xla_reduce(call: Call, *inputs: Value) -> Any:
     """The same axes behind the loop."""
     axes = call.attr("dimensions_to_reduce")
     made = call.rebuild(dimensions_to_reduce=[axis + 1 for axis in axes])

@@ -196,7 +196,7 @@ def _gradients_of_row(
     later = call.walker.later()
 
     def gradients(*row: tf.Tensor) -> list[tf.Tensor]:
-        op: Any = getattr(tf.raw_ops, call.op_type)
+        op = getattr(tf.raw_ops, call.op_type)
         *row_inputs, g = row
         made = op(**dict(zip(names, row_inputs)), **attrs)
         return tf.gradients(made, [row_inputs[i] for i in wrt], g)

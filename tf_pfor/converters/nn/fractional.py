@@ -50,7 +50,7 @@ def _of_shared_regions(call: Call, value: Value) -> list[Value]:
     if value.is_stacked:
         pooled = unfolded_rows(call, made, value, call.output_shape(0))
     with _emitting(call):
-        count: Any = tf.stack([call.loop.length, 1])
+        count = tf.stack([call.loop.length, 1])
         ends = [_of_own_length(tf.tile(side[None], count)) for side in sides]
         return [pooled, *map(Value.stacked, ends)]
 
@@ -84,7 +84,7 @@ class _Side:
         if self.pooled < 1:
             raise CannotVectorize("the pooling ratio is larger than the image")
         lengths = _lengths(call, axis, size, self.pooled)
-        self.ends: Any = tf.cumsum(tf.pad(lengths, [[0, 0], [1, 0]]), 1)
+        self.ends = tf.cumsum(tf.pad(lengths, [[0, 0], [1, 0]]), 1)
         self.ends.set_shape([call.loop.static_length, self.pooled + 1])
         overlaps = int(call.attr("overlapping"))
         self.width = size // self.pooled + int(size % self.pooled > 0) + overlaps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -174,7 +175,9 @@ def adjust_saturation(call: Call, images: Value, scale: Value) -> Any:
 _LARGE = 1 << 11  # elements of an image: these kernels compute more than they copy
 
 
-def _adjusted(call: Call, images: Value, amount: Value, op: Any, formula: Any) -> Value:
+def _adjusted(
+    call: Call, images: Value, amount: Value, op: Any, formula: Callable[..., Any]
+) -> Value:
     """One amount for each iteration: the formula; large images by the kernel, one by one."""
     rank, graph = call.require_rank(images), call.emit.graph
     shape: Any = images.inner_shape

@@ -79,7 +79,7 @@ def parse(call: Call, serialized: tf.Tensor, names: tf.Tensor, features: Feature
     """Parses examples [total], in one op."""
     fixed = [d for d in features.dense if d.is_fixed]
     own = features.own_lengths
-    made: Any = call.emit(
+    made = call.emit(
         "ParseExampleV2",
         serialized,
         names,
@@ -299,8 +299,8 @@ class _Vectors:
         """Indices [k, 2], values [k] and the shape (m, most) of each row."""
         call = self.call
         counts, size = self._counts(splits)
-        examples: Any = tf.repeat(tf.range(tf.size(counts)), tf.reshape(counts, [-1]))
-        columns: Any = tf.range(tf.shape(values)[0]) - tf.gather(splits, examples)
+        examples = tf.repeat(tf.range(tf.size(counts)), tf.reshape(counts, [-1]))
+        columns = tf.range(tf.shape(values)[0]) - tf.gather(splits, examples)
         indices = tf.cast(tf.stack([examples % self.m, columns], 1), tf.int64)
         most = sizes_of(call, _largest(counts))
         elements = packed(call, values, [size], at)
@@ -355,8 +355,8 @@ class _OwnVectors:
         call, m = self.call, self.m
         counts = differences(call, splits)
         size = self._sum(counts)
-        examples: Any = tf.repeat(tf.range(tf.size(counts)), counts)
-        columns: Any = tf.range(tf.shape(values)[0]) - tf.gather(splits, examples)
+        examples = tf.repeat(tf.range(tf.size(counts)), counts)
+        columns = tf.range(tf.shape(values)[0]) - tf.gather(splits, examples)
         examples -= tf.gather(m.starts, tf.gather(m.rows, examples))
         indices = tf.cast(tf.stack([examples, columns], 1), tf.int64)
         elements = packed(call, values, [size], at)
@@ -375,7 +375,7 @@ class _OwnVectors:
     def ragged(self, values: tf.Tensor, splits: tf.Tensor, dtype: tf.DType, at: int) -> list[Value]:
         """Values, and the splits [m_i + 1], of each row."""
         size, more = self._sum(differences(self.call, splits)), size_plus(self.m, 1)
-        own: Any = tf.gather(splits, tf.range(tf.size(more.rows)) - more.rows)
+        own = tf.gather(splits, tf.range(tf.size(more.rows)) - more.rows)
         own -= tf.gather(splits, tf.gather(self.m.starts, more.rows))
         splits_of_rows = packed(self.call, tf.cast(own, dtype), [more], at)
         return [packed(self.call, values, [size], at), splits_of_rows]

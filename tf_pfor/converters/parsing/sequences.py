@@ -300,8 +300,8 @@ def _sparse_list(call: Call, values: tf.Tensor, steps: tf.Tensor, inside: tf.Ten
     """Indices [k, 2], values [k] and the shape (steps, most in a step) of each row."""
     size, counts, total = _steps(call, steps, inside)
     step = tf.repeat(tf.range(tf.shape(counts)[0]), counts)  # of which step each value is
-    first: Any = tf.gather(steps, total.rows)  # the first step of its row
-    column: Any = tf.range(tf.shape(values)[0]) - tf.gather(inside, step)
+    first = tf.gather(steps, total.rows)  # the first step of its row
+    column = tf.range(tf.shape(values)[0]) - tf.gather(inside, step)
     indices = tf.cast(tf.stack([step - first, column], 1), tf.int64)
     n = call.loop.length
     largest = tf.math.unsorted_segment_max(counts, size.rows, n)
@@ -319,9 +319,9 @@ def _ragged_list(
     """Values of each row, no splits of examples, and where steps begin, [steps + 1]."""
     size, _, total = _steps(call, steps, inside)
     more = sizes_of(call, size.tensor + 1)
-    rows: Any = more.rows
-    places: Any = tf.range(tf.shape(rows)[0]) - rows  # the last split of a row is the next's first
-    own: Any = tf.gather(inside, places) - tf.gather(tf.gather(inside, steps), rows)
+    rows = more.rows
+    places = tf.range(tf.shape(rows)[0]) - rows  # the last split of a row is the next's first
+    own = tf.gather(inside, places) - tf.gather(tf.gather(inside, steps), rows)
     return [
         packed(call, values, [total], 0),
         nothing(call, dtype),

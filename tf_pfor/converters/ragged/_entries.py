@@ -8,7 +8,6 @@ each row has.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -59,7 +58,7 @@ class Entries:
             self._check(ragged[0], value)
         if ragged:
             self.sizes: tuple[Size, ...] = ragged[0].sizes
-            self.rows: Any = tf.cast(row_ids(self.sizes), tf.int64)
+            self.rows = tf.cast(row_ids(self.sizes), tf.int64)
         else:
             shape = tf.shape(call.stacked(values[0]))
             known = (values[0].inner_shape or (None,))[0]
@@ -203,7 +202,7 @@ class FirstAxis:
 
     def split(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The row of each index [total, m], and the index in that row."""
-        size: Any = tf.maximum(self.size, 1)
+        size = tf.maximum(self.size, 1)
         rows = indices[:, 0] // size
         own = indices[:, 0] - rows * size
         return rows, tf.concat([own[:, None], indices[:, 1:]], 1)

@@ -62,8 +62,8 @@ def packed_window(
     flat.set_shape([None, *whole.shape[count + lead :]])
     rows = row_ids(sizes)
     left = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts(sizes), rows)  # in the row
-    place: Any = 0
-    room: Any = 1
+    place = 0
+    room = 1
     for axis in reversed(range(count)):
         at = left
         if axis:
@@ -160,7 +160,7 @@ class Moved:
         return of_elements(self.call, made, self.sizes)
 
 
-def size_times(a: Any, b: Any) -> Any:
+def size_times(a: Size, b: Size) -> Any:
     """The product of two sizes."""
     if isinstance(a, int) and isinstance(b, int):
         return a * b

@@ -50,7 +50,7 @@ def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value
 
 def _own_depth(call: Call, indices: Value, depth: Value) -> RowSizes:
     """The depth of each row; a size of the indices itself where both are the same tensor."""
-    own: Any = depth.tensor if depth.dtype == tf.int32 else tf.cast(depth.tensor, tf.int32)
+    own = depth.tensor if depth.dtype == tf.int32 else tf.cast(depth.tensor, tf.int32)
     for size in indices.sizes if isinstance(indices, Ragged) else ():
         if isinstance(size, RowSizes) and size.tensor is own:
             return size
@@ -199,7 +199,7 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
     if not uses_packed(call):
         raise CannotVectorize("how many are taken is not known, or cannot be checked")
     if count is None:
-        own: Any = _number(call, k)
+        own = _number(call, k)
         text = "as many are taken as there are not in some iterations. These, and sizes, are"
         is_right = (own >= 0) & (own <= size.tensor)
         own = after_check(call, is_right, text, [own, size.tensor], own)

@@ -120,7 +120,7 @@ def _is_number_one(value: Value) -> bool:
 
 @family_rule("same_shape")
 @ragged_rule("AddN Betainc ClipByValue Select")
-def same_shape(call: Call, *inputs: Any) -> Any:
+def same_shape(call: Call, *inputs: Value) -> Any:
     """Kernels that do not broadcast: inputs are of the same sizes, or scalars if they may be."""
     del inputs
     flat = call.flat_inputs()
@@ -236,7 +236,7 @@ def of_elements(call: Call, x: Value, number: Value | None = None) -> Any:
 @ragged_rule("EnsureShape")
 def ensure_shape(call: Call, value: Ragged) -> Any:
     """Dense, after a check, where all of the shape is known."""
-    known: Any = call.op.outputs[0].shape
+    known = call.op.outputs[0].shape
     return _of_shape(call, value, known.as_list()) if known.is_fully_defined() else value
 
 

@@ -43,11 +43,11 @@ def resize(call: Call, images: Value, size: Value) -> Any:
     return from_padded(call, x, [size_at(images, 0), *out])
 
 
-def _along_rows(call: Call, x: tf.Tensor, old: Any, new: Any) -> tf.Tensor:
+def _along_rows(call: Call, x: tf.Tensor, old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
     """[n, b, h, ...] resized along axis 2, from ``old`` to ``new`` elements."""
     if old is None:
         old = tf.shape(x)[2]
-    room: Any = new
+    room = new
     if isinstance(new, RowSizes):
         room = tf.reduce_max(tf.concat([new.tensor, [1]], 0))  # gathers of nothing have no gradient
     at = _places(call, _column(old), _column(new), room)  # [1 or n, room]
@@ -71,7 +71,7 @@ def _column(size: Size) -> Any:
     return size.tensor[:, None] if isinstance(size, RowSizes) else size
 
 
-def _places(call: Call, old: Any, new: Any, room: Any) -> tf.Tensor:
+def _places(call: Call, old: tf.Tensor, new: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
     """float32 [1 or n, room]: where the elements of the result lie in what is resized."""
     i = tf.cast(tf.range(room), tf.float32)[None]
     old, new = (tf.cast(s, tf.float32) for s in (old, new))

@@ -160,7 +160,7 @@ def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
     if not x.dtype.is_floating:
         raise CannotVectorize("the mean of rows of different sizes is not floating point")
     keep = bool(call.attr("keep_dims"))
-    count: Any = 1
+    count = 1
     for a in axes:
         size = x.sizes[a] if a < x.n_leading else (x.inner_shape or ())[a]
         if size is None:
@@ -300,7 +300,7 @@ def along_own_axis(call: Call, x: Value, axis: Value) -> Any:
     if not axis.is_stacked or None in dims:
         raise CannotVectorize("the axis differs between iterations, and sizes are unknown")
     own = own_axis(call, axis, rank)
-    sizes: Any = [tf.gather(tf.stack(dims), own)]
+    sizes = [tf.gather(tf.stack(dims), own)]
     sizes += [tf.where(k - 1 < own, dims[k - 1], dims[k]) for k in range(1, rank)]
     for size in sizes:
         size.set_shape([call.loop.static_length])

@@ -229,7 +229,7 @@ def histogram(call: Call, values: Value, value_range: Value, nbins: Value) -> An
 
 
 def _places_in_rows(
-    ids: tf.Tensor, count: Any, rows: tf.Tensor, mask: tf.Tensor | None
+    ids: tf.Tensor, count: tf.Tensor, rows: tf.Tensor, mask: tf.Tensor | None
 ) -> tf.Tensor:
     """The places of entries if each row has ``count`` places; -1, which is nowhere, otherwise."""
     is_kept = (ids >= 0) & (ids < count)
@@ -238,7 +238,7 @@ def _places_in_rows(
     return tf.where(is_kept, tf.cast(rows, ids.dtype) * count + ids, -1)
 
 
-def _of_rows(call: Call, made: tf.Tensor, count: Any) -> Value:
+def _of_rows(call: Call, made: tf.Tensor, count: tf.Tensor) -> Value:
     """[n * count, ...] -> [n, count, ...]."""
     shape = tf.shape(made)
     known = tf.get_static_value(count)
@@ -286,7 +286,7 @@ def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any
     return _of_rows(call, tf.math.unsorted_segment_sum(each, places, total), bins)
 
 
-def _counted(call: Call, input: Ragged, bins: Any) -> Value:
+def _counted(call: Call, input: Ragged, bins: tf.Tensor) -> Value:
     """The kernel for variable-length rows, which takes their splits."""
     numbers, (size,) = input.tensor, input.sizes
     assert isinstance(size, RowSizes)
@@ -516,7 +516,7 @@ def gather_nd(call: Call, params: Value, indices: Value) -> Any:
         raise CannotVectorize("under jit_compile, places that differ in number, or in their bounds")
     if not isinstance(indices, Ragged):
         assert isinstance(params, Ragged)
-        at: Any = call.stacked(indices)
+        at = call.stacked(indices)
         at = _inside(call, params, at, tf.range(tf.shape(at)[0]))
         return Value.stacked(tf.gather_nd(params.in_rows, at, 1))
     if indices.n_leading > rank_of(indices) - 1:

@@ -98,7 +98,7 @@ def _partition(
     if isinstance(many, RowSizes):
         rows = row_ids([count]) if isinstance(count, RowSizes) else tf.repeat(tf.range(n), count)
         limit, first = tf.gather(many.tensor, rows), tf.gather(many.starts, rows)
-        total: Any = tf.reduce_sum(many.tensor)
+        total = tf.reduce_sum(many.tensor)
     else:
         rows = row_ids([count]) if isinstance(count, RowSizes) else tf.repeat(tf.range(n), count)
         limit, first, total = tf.convert_to_tensor(many), rows * many, n * many

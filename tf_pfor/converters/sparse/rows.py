@@ -29,6 +29,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.row_sizes import Size
 
 _BROADCAST_RANK = 5
 
@@ -54,7 +55,7 @@ def _both(call: Call, shape: Value) -> list[Any]:
     return tf.unstack(tf.cast(shape.tensor, tf.int32), num=2)
 
 
-def _check_inner(call: Call, tensor: tf.Tensor, a: Any, b: Any) -> tf.Tensor:
+def _check_inner(call: Call, tensor: tf.Tensor, a: Size, b: Size) -> tf.Tensor:
     """``tensor``, after a check that what is summed over has one size in both matrices."""
     if a is b or (isinstance(a, int) and isinstance(b, int) and a == b):
         return tensor
@@ -137,7 +138,7 @@ def dense_matmul(call: Call, a_indices: Value, a_values: Value, a_shape: Value, 
     at = after_check(call, (at >= 0) & (at < limits), text, [limits], at)
     moves = [axis == out or b.is_stacked for axis in (0, 1)]
     places = [at[:, k] + entries.rows * room[k] if m else at[:, k] for k, m in enumerate(moves)]
-    n: Any = tf.cast(call.loop.length_tensor, tf.int64)
+    n = tf.cast(call.loop.length_tensor, tf.int64)
     made = call.rebuild(
         a_indices=tf.stack(places, 1),
         a_values=entries.flat[1],
@@ -425,7 +426,7 @@ def fill_empty_ragged_rows(
     call: Call, value_rowids: Value, values: Value, nrows: Value, default_value: Value
 ) -> Any:
     """The ragged rows of all rows are one after the other."""
-    size: Any = tf.maximum(shared(nrows, "nrows"), 1)
+    size = tf.maximum(shared(nrows, "nrows"), 1)
     shared(default_value, "default_value")
     entries = Entries(call, value_rowids, values)
     at, total = entries.flat[0], tf.cast(call.loop.length, tf.int64) * nrows.tensor

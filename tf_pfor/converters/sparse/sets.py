@@ -265,9 +265,9 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
 def accidental_hits(call: Call, true_classes: Value, sampled_candidates: Value) -> Any:
     """The batch takes all rows; candidates of a row are classes of its own, behind the others'."""
     require_packed(call)
-    wide: Any = call.stacked(true_classes)
-    shape: Any = tf.shape(wide)
-    candidates: Any = sampled_candidates.tensor
+    wide = call.stacked(true_classes)
+    shape = tf.shape(wide)
+    candidates = sampled_candidates.tensor
     count = tf.shape(candidates, tf.int64)[-1]
     if sampled_candidates.is_stacked:
         low = tf.minimum(tf.reduce_min(wide), tf.reduce_min(candidates))

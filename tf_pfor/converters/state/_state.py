@@ -74,10 +74,10 @@ def variable_name(call: Call, position: int = 0) -> str:
     same: list[Any] = [handle] if value is None else [handle, value.tensor]
     variables: list[Any] = []
     for start in (call.op.graph, call.emit.graph):
-        graph: Any = start
+        graph = start
         while graph is not None:
             variables += getattr(graph, "variables", ())
-            captures: Any = getattr(graph, "captures", ())
+            captures = getattr(graph, "captures", ())
             same += [outer for outer, inner in captures if any(inner is t for t in same)]
             graph = getattr(graph, "outer_graph", None)
     for variable in variables:

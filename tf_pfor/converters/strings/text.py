@@ -6,7 +6,7 @@ does: one call for the texts of all rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ def split(call: Call, input: Value, separator: Value) -> Any:
     ]
 
 
-def _in_graph(call: Call, make: Any) -> tf.Tensor:
+def _in_graph(call: Call, make: Callable[..., Any]) -> tf.Tensor:
     with call.emit.graph.as_default():
         return make()
 

@@ -73,7 +73,7 @@ def batched_as(
     is_tuple = type(batches.element_spec) is tuple
 
     @tf.autograph.experimental.do_not_convert
-    def as_vectorized(*components: Any) -> Any:
+    def as_vectorized(*components: Nest) -> Any:
         batch = components if is_tuple else components[0]
         if is_opened:
             return closed(batch, is_batch=True)
@@ -101,11 +101,11 @@ def _as(batch: Nest, spec: tf.TypeSpec[Any]) -> Any:
     return tf.ensure_shape(_of_ragged_rank(batch, 0), spec.shape)
 
 
-def _of_ragged_rank(x: Any, rank: int) -> Any:
+def _of_ragged_rank(x: object, rank: int) -> Any:
     """The same rows with more or fewer ragged axes; axes that are none must be of one size."""
     if not isinstance(x, tf.RaggedTensor):
         return x if rank == 0 else _RAGGED.from_tensor(x, ragged_rank=rank)
-    ragged: Any = x
+    ragged = x
     if rank > 0:
         return ragged.with_values(_of_ragged_rank(ragged.values, rank - 1))
     dense = ragged.to_tensor()
@@ -127,7 +127,7 @@ def _traced(fn: Callable[..., Any], spec: tf.TypeSpec[Any]) -> Any:
     return function.get_concrete_function(*arguments(spec)).graph
 
 
-def check_stateless(fn: Callable[..., Any], spec: Any) -> Any:
+def check_stateless(fn: Callable[..., Any], spec: Nest) -> Any:
     """Refuses functions that change variables: a trial would change them. Returns the graph.
 
     Raises:
@@ -145,7 +145,7 @@ def check_stateless(fn: Callable[..., Any], spec: Any) -> Any:
     return graph
 
 
-def is_pure(fn: Callable[..., Any], spec: Any) -> bool:
+def is_pure(fn: Callable[..., Any], spec: object) -> bool:
     """Whether nobody sees how often a function is called: it calls no Python, and prints nothing.
 
     Raises:
@@ -154,7 +154,7 @@ def is_pure(fn: Callable[..., Any], spec: Any) -> bool:
     return not any(op.type in _SEEN for op in _ops(check_stateless(fn, spec)))
 
 
-def names_the_batch(fn: Callable[..., Any], spec: Any) -> bool:
+def names_the_batch(fn: Callable[..., Any], spec: Nest) -> bool:
     """Whether a function uses collectives, over the elements of its batch."""
     with entered(Axis()):
         return has_collective(_traced(fn, spec))

@@ -52,7 +52,7 @@ class _Kind:
 
     __slots__ = ("encoder", "nest", "spec")
 
-    def __init__(self, spec: tf.TypeSpec[Any], encoder: Any, nest: Nest):
+    def __init__(self, spec: tf.TypeSpec[Any], encoder: _types.Encoder, nest: Nest):
         self.spec, self.encoder, self.nest = spec, encoder, nest
 
 
@@ -68,7 +68,7 @@ class Opened(NamedTuple):
         return next(iter(self.known))
 
 
-def has_opened(spec: Any) -> bool:
+def has_opened(spec: object) -> bool:
     """Whether a component of elements is ``Opened``."""
     found: list[Any] = []
     nests.replaced(spec, Opened, found.append)
@@ -82,7 +82,7 @@ def opened(batch: Nest) -> Any:
     )
 
 
-def _opened(x: Any, spec: tf.TypeSpec[Any], *, is_batch: bool = False) -> Any:
+def _opened(x: object, spec: tf.TypeSpec[Any], *, is_batch: bool = False) -> Any:
     """A component as ``Opened``, or as it is; its spec may know more than its tensors."""
     if not _types.is_opened(spec):
         return x
@@ -107,12 +107,12 @@ def closed(nest: Nest, *, is_batch: bool = False) -> Any:
     return nests.replaced(nest, Opened, of)
 
 
-def arguments(element: Any) -> tuple[Any, ...]:
+def arguments(element: Nest) -> tuple[Any, ...]:
     """The arguments of an element in ``Dataset.map``: ``fn(*element)`` of a tuple, else one."""
     return element if type(element) is tuple else (element,)
 
 
-def check_components(spec: Any) -> None:
+def check_components(spec: object) -> None:
     """Refuses datasets whose elements cannot be batched.
 
     Raises:
@@ -180,13 +180,13 @@ def in_batches(
 
 def with_parts(dataset: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
     """The dataset with components that their type batches as ``Opened``."""
-    spec: Any = dataset.element_spec
+    spec = dataset.element_spec
     specs = tf.nest.flatten(spec)
     if not any(map(_types.is_opened, specs)):
         return dataset
 
     @tf.autograph.experimental.do_not_convert
-    def of(*element: Any) -> Any:
+    def of(*element: Nest) -> Any:
         whole = element if type(spec) is tuple else element[0]
         return tf.nest.pack_sequence_as(whole, [*map(_opened, tf.nest.flatten(whole), specs)])
 
@@ -194,8 +194,8 @@ def with_parts(dataset: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
 
 
 @tf.autograph.experimental.do_not_convert
-def _with_sizes(*element: Any) -> Any:
-    def of(x: Any) -> Any:
+def _with_sizes(*element: Nest) -> Any:
+    def of(x: Nest) -> Any:
         return x if x.shape.is_fully_defined() else Uneven.of(x)
 
     return nests.replaced(element, tf.Tensor, of)
@@ -206,7 +206,7 @@ def _padded(*batch: Nest) -> Any:
     """Pads ragged batches, where other components are ragged or sparse themselves."""
 
     def of(x: Uneven) -> Uneven:
-        dense: Any = x.tensor.to_tensor()
+        dense = x.tensor.to_tensor()
         # A ragged tensor does not know the sizes of rows without elements.
         missing = tf.maximum(tf.reduce_max(x.sizes, 0) - tf.shape(dense)[1:], 0)
         after = tf.concat([[0], missing], 0)
@@ -217,6 +217,6 @@ def _padded(*batch: Nest) -> Any:
     return nests.replaced(batch, Uneven, of)
 
 
-def rows(batch_row: Any) -> Any:
+def rows(batch_row: Nest) -> Any:
     """The element of an iteration, as the user's function gets it."""
     return closed(nests.replaced(batch_row, Uneven, lambda x: x.cut))

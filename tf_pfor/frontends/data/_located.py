@@ -61,7 +61,7 @@ def _with_errors(made: Any, find: Find) -> Any:
 
 
 @functools.cache
-def _kind_of_dataset(kind: Any) -> Any:
+def _kind_of_dataset(kind: type[Any]) -> Any:
     """A subclass whose iterators name the element that fails."""
 
     def iterator(self: Any) -> Any:
@@ -82,7 +82,7 @@ def _kind_of_dataset(kind: Any) -> Any:
 
 
 @functools.cache
-def _kind_of_iterator(kind: Any) -> Any:
+def _kind_of_iterator(kind: type[Any]) -> Any:
     def following(self: Any) -> Any:
         batch = self._tf_pfor_batch
         self._tf_pfor_batch += 1
@@ -104,6 +104,6 @@ def _named(why: tf.errors.OpError, found: Failure | None, batch: int) -> tf.erro
             " Elements of unknown rank, or with ragged=False, must have one shape: say the rank "
             "before, with tf.ensure_shape(x, [None, ...])."
         )
-    kind: Any = type(why)
+    kind = type(why)
     is_plain = kind is tf.errors.OpError  # whose constructor needs more than a message
     return why if is_plain else kind(why.node_def, why.op, f"{where}\n{why.message}")

@@ -107,7 +107,7 @@ def takes(defaults: Mapping[str, Any]) -> Callable[[F], F]:
     def decorated(function: Callable[..., Any]) -> Any:
         @tf.autograph.experimental.do_not_convert
         @functools.wraps(function)
-        def called(*args: Nest, **options: Any) -> Any:
+        def called(*args: Nest, **options: object) -> Any:
             unknown = sorted(set(options) - set(defaults) - own)
             if unknown:
                 raise ArgumentTypeError(
@@ -194,13 +194,13 @@ class Options:
         )
 
     def mapped(
-        self, dataset: tf.data.Dataset[Any], fn: Callable[..., Any], of: Any
+        self, dataset: tf.data.Dataset[Any], fn: Callable[..., Any], of: Callable[..., Any]
     ) -> tf.data.Dataset[Any]:
         """``Dataset.map``, in parallel as the options say; errors name the function ``of``."""
         name, seen = _name(of), list[Any]()
 
         @tf.autograph.experimental.do_not_convert
-        def noted(*components: Any) -> Any:
+        def noted(*components: Nest) -> Any:
             seen[:] = [tf.compat.v1.get_default_graph()]
             return fn(*components)
 
@@ -229,7 +229,7 @@ class Options:
           in_order: whether batch i begins with element i * size, and the next ones follow.
         """
 
-        def apply(dataset: Any) -> tf.data.Dataset[Any]:
+        def apply(dataset: object) -> tf.data.Dataset[Any]:
             if not isinstance(dataset, tf.data.Dataset):
                 raise ArgumentTypeError(
                     f"Expected a tf.data.Dataset, as in ds.apply(...), found {dataset!r}."
@@ -255,7 +255,7 @@ class Options:
                 wins = True  # it fails for an element, which is said when it is read
             return with_errors(made if wins else loop, dataset)
 
-        def with_errors(made: Any, dataset: Any) -> Any:
+        def with_errors(made: tf.data.Dataset[Any], dataset: tf.data.Dataset[Any]) -> Any:
             if not in_order or self.deterministic is False:
                 return made
             return located(made, fn, dataset, self.size)

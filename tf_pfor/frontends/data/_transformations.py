@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data import _choice, _elements, _results
@@ -24,7 +25,7 @@ _no_autograph = tf.autograph.experimental.do_not_convert
 @takes(OF_BATCHES)
 def map_and_batch(
     fn: Callable[..., Any],
-    batch_size: Any,
+    batch_size: Dim,
     **options: Unpack[BatchOptions],
 ) -> Transformation:
     """Vectorizes ``ds.map(fn).batch(n)``: ``ds.apply(map_and_batch(fn, n))``.
@@ -72,7 +73,7 @@ def map_and_batch(
 @takes(OF_BATCHES)
 def filter_map_and_batch(
     fn: Callable[..., Any],
-    batch_size: Any,
+    batch_size: Dim,
     *,
     refill: bool = True,
     **options: Unpack[BatchOptions],
@@ -130,7 +131,7 @@ def filter_map_and_batch(
     return how.chosen(fn, vectorized, looped, in_order=not refill)
 
 
-def _keep(*pair: Any) -> Any:
+def _keep(*pair: Nest) -> Any:
     return pair[0]
 
 
@@ -148,7 +149,7 @@ def _of_element(of: Callable[[Any], Any], dataset: tf.data.Dataset[Any]) -> Call
     is_tuple = type(dataset.element_spec) is tuple
 
     @_no_autograph
-    def called(*components: Any) -> Any:
+    def called(*components: Nest) -> Any:
         return of(components if is_tuple else components[0])
 
     return called
@@ -159,7 +160,7 @@ def _in_pair(fn: Callable[..., Any]) -> Callable[..., Any]:
     converted = autographed(fn)
 
     @_no_autograph
-    def pair(*components: Any) -> Any:
+    def pair(*components: Nest) -> Any:
         return _results.kept_and_result(converted(*components))
 
     return pair

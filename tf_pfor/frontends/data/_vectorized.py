@@ -75,7 +75,7 @@ def of_batch(
     converted = autographed(fn)
 
     @_no_autograph
-    def one(*components: Any) -> Any:
+    def one(*components: Nest) -> Any:
         return read(converted(*_elements.rows(components)))
 
     return vmap(one, out_shapes=out_shapes, **of_vmap(options))

@@ -49,7 +49,7 @@ class Wrapped:
         tracked = (fn,) if is_layer else tuple(uses)
         layers = tuple(x for x in tracked if isinstance(x, keras.layers.Layer))
         try:
-            call: Any = getattr(fn, "call") if is_layer else fn  # noqa: B009  (unknown to types)
+            call = getattr(fn, "call") if is_layer else fn  # noqa: B009  (unknown to types)
             names = frozenset(inspect.signature(call).parameters)
         except (TypeError, ValueError):
             names = frozenset[str]()
@@ -86,7 +86,7 @@ class Wrapped:
                 layer.build((*lead, *args[0].shape))
 
     def called(
-        self, args: Nest, kwargs: Nest, masks: Any, training: Any, autocast: str | None
+        self, args: Nest, kwargs: Nest, masks: Nest, training: bool | None, autocast: str | None
     ) -> tuple[Any, list[tf.Tensor]]:
         """The outputs for one example, and what ``add_loss`` was called with.
 
@@ -142,7 +142,7 @@ class Wrapped:
             "holds what it needs, or pass Vectorized(fn, uses=[...]) with the layers and variables."
         )
 
-    def _out_of_the_batch(self, x: Any) -> Any:
+    def _out_of_the_batch(self, x: Nest) -> Any:
         if not tf.is_tensor(x):
             return x
         if x.shape.rank == 0 or x.shape[0] not in (1, None):
@@ -156,7 +156,7 @@ class Wrapped:
         return found
 
 
-def _in_a_batch(x: Any) -> Any:
+def _in_a_batch(x: Nest) -> Any:
     if not tf.is_tensor(x):
         return x
     found = tf.expand_dims(x, 0)
@@ -165,7 +165,7 @@ def _in_a_batch(x: Any) -> Any:
     return found
 
 
-def _total(loss: Any) -> tf.Tensor:
+def _total(loss: Nest) -> tf.Tensor:
     """One number for the example, as Keras makes one for the batch."""
     loss = tf.convert_to_tensor(loss)
     if not loss.dtype.is_floating:
@@ -175,7 +175,12 @@ def _total(loss: Any) -> tf.Tensor:
 
 @_no_autograph
 def outputs_of(
-    wrapped: Wrapped, args: Nest, kwargs: Nest, masks: Any, training: Any, autocast: str | None
+    wrapped: Wrapped,
+    args: Nest,
+    kwargs: Nest,
+    masks: Nest,
+    training: bool | None,
+    autocast: str | None,
 ) -> Any:
     """Shapes and dtypes of the outputs for one example; makes the variables of its layers.
 
@@ -198,14 +203,14 @@ def outputs_of(
             return keras.tree.map_structure(_spec, outputs)
 
 
-def _placeholder(x: Any) -> Any:
+def _placeholder(x: object) -> Any:
     if not isinstance(x, tf.TypeSpec):
         return x
-    make: Any = lambda spec: tf.compat.v1.placeholder(spec.dtype, spec.shape)  # noqa: E731
+    make = lambda spec: tf.compat.v1.placeholder(spec.dtype, spec.shape)  # noqa: E731
     return tf.nest.map_structure(make, x, expand_composites=True)
 
 
-def _spec(x: Any) -> Any:
+def _spec(x: Nest) -> Any:
     if x is None:
         return None
     x = x if tf.is_tensor(x) else tf.convert_to_tensor(x)

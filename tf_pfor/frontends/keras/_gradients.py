@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import numbers
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -86,16 +87,16 @@ class PerExampleGradientModel(keras.Model):
             if inputs is not None:  # an export asks for their shapes
                 self.build(tf.nest.map_structure(lambda x: x.shape, inputs))
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Nest) -> None:
         """Makes the variables of the model inside, for a batch of this shape."""
         if not self.model.built:
             self.model.build(input_shape)
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: Nest, training: bool | None = None) -> Any:
         """The outputs of a batch."""
         return self.model(inputs, training=training)
 
-    def export(self, filepath: Any, *args: Nest, **kwargs: Nest) -> None:
+    def export(self, filepath: object, *args: Nest, **kwargs: Nest) -> None:
         """Exports as ``keras.Model`` does, with the dtypes and names of the model inside."""
         known = inspect.signature(super().export).parameters
         inputs = _inputs(self.model)
@@ -113,7 +114,7 @@ class PerExampleGradientModel(keras.Model):
         return found[: len(found) - len(penalties)]  # Keras puts them at the end
 
     def gradients(
-        self, x: Any, y: Any, sample_weight: Any = None, scale: Any = 1.0
+        self, x: object, y: Nest, sample_weight: Nest = None, scale: float | tf.Tensor = 1.0
     ) -> tuple[list[tf.Tensor], tf.Tensor, Any]:
         """The gradients for the optimizer; a subclass may combine gradients in another way.
 
@@ -134,7 +135,7 @@ class PerExampleGradientModel(keras.Model):
         groups = tf.nest.map_structure(self._in_groups, (x, y, sample_weight))
         kept: list[Any] = []
 
-        def loss_of_group(*group: Any) -> Any:
+        def loss_of_group(*group: Nest) -> Any:
             x, y, sample_weight = tf.nest.map_structure(self._of_known_number, group)
             outputs = self(x, training=True)
             self._only_of_examples = True
@@ -163,7 +164,7 @@ class PerExampleGradientModel(keras.Model):
         outputs = [tf.reshape(t, [-1, *t.shape[2:]]) for t in outputs]
         return gradients, losses, tf.nest.pack_sequence_as(kept[0], outputs)
 
-    def _in_groups(self, x: Any) -> Any:
+    def _in_groups(self, x: Nest) -> Any:
         """[n, ...] -> [n / k, k, ...]."""
         if x is None:
             return None
@@ -195,7 +196,7 @@ class PerExampleGradientModel(keras.Model):
         grouped.set_shape([None if n is None else n // k, k, *x.shape[1:]])
         return grouped
 
-    def _of_known_number(self, group: Any) -> Any:
+    def _of_known_number(self, group: Nest) -> Any:
         """A group with as many examples as it has, which a row of a RaggedTensor does not know."""
         if not isinstance(group, tf.RaggedTensor):
             return group
@@ -215,7 +216,7 @@ class PerExampleGradientModel(keras.Model):
         deviation = self.noise_multiplier * limit / replicas**0.5
         return total + noise * tf.cast(deviation, total.dtype)
 
-    def _gradients_of_penalties(self, scale: Any) -> list[Any]:
+    def _gradients_of_penalties(self, scale: float | tf.Tensor) -> list[Any]:
         weights = self.trainable_weights
         with tf.GradientTape() as tape:
             penalties = _penalties(weights, tf.float32)
@@ -223,7 +224,7 @@ class PerExampleGradientModel(keras.Model):
         return tape.gradient(total, [w.value for w in weights])
 
     @_no_autograph
-    def train_step(self, data: Any) -> dict[str, Any]:
+    def train_step(self, data: Nest) -> dict[str, Any]:
         """One step of training; Keras calls it in ``fit``."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         scale = self.optimizer.scale_loss(tf.constant(1.0))
@@ -246,7 +247,7 @@ class PerExampleGradientModel(keras.Model):
 
     @classmethod
     def from_config(
-        cls, config: dict[str, Any], custom_objects: Any = None
+        cls, config: dict[str, Any], custom_objects: Mapping[str, object] | None = None
     ) -> PerExampleGradientModel:
         """The model that ``get_config`` has described."""
         config = dict(config)

@@ -75,7 +75,7 @@ def full_sizes(
     return [of.get(size, size) for size in spec.shape]
 
 
-def finished(y: Any, mask: Any, sizes: Sequence[Any] | None, name: str) -> Any:
+def finished(y: Nest, mask: Any, sizes: Sequence[Any] | None, name: str) -> Any:
     """A dense output, padded with zeros; it has a Keras mask if the length differs per row.
 
     Args:

@@ -44,7 +44,7 @@ def of_call(layer: Any, args: Nest, kwargs: Nest, with_masks: bool) -> Any:
         masks = of_batch(kwargs.get("mask", own))
     kwargs = {k: v for k, v in kwargs.items() if k not in ("training", "mask")}
 
-    def one(x: Any) -> Any:
+    def one(x: object) -> Any:
         spec = of_row(x)
         if isinstance(spec, tf.TensorSpec) and spec.dtype.is_floating and layer.autocast:
             return tf.TensorSpec(spec.shape, layer.compute_dtype)
@@ -69,12 +69,12 @@ def batch_size(nest: Nest) -> int | None:
     return next((shape[0] for shape in shapes if shape[0] is not None), None)
 
 
-def in_batch(x: Any) -> Any:
+def in_batch(x: object) -> Any:
     """The spec of a batch of unknown size."""
     return tf.TensorSpec([None, *x.shape], x.dtype) if isinstance(x, tf.TensorSpec) else x
 
 
-def zeros(x: Any) -> tf.Tensor:
+def zeros(x: Nest) -> tf.Tensor:
     """A tensor of the shape of a KerasTensor."""
     return tf.compat.v1.placeholder_with_default(
         tf.zeros([1 if size is None else size for size in x.shape], x.dtype), x.shape

@@ -27,7 +27,7 @@ class OptimizedFunction(_functions.PolymorphicFunction):
         self.__name__ = name
         self.__doc__ = getattr(fn, "__doc__", None)
         self._fn, self._options, self._tracer = fn, options, tracer
-        self._methods: Any = weakref.WeakKeyDictionary()
+        self._methods = weakref.WeakKeyDictionary()
 
     @property
     def report(self) -> LoopReport:
@@ -39,7 +39,7 @@ class OptimizedFunction(_functions.PolymorphicFunction):
         self.get_concrete_function(*args, **kwargs)
         return self.report
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         """The function as a method."""
         if instance is None:
             return self

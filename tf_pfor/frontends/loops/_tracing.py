@@ -167,7 +167,7 @@ def _leaves(result: Nest) -> list[Any]:
     return tf.nest.flatten(result, expand_composites=True)
 
 
-def _like(leaf: Any, made: tf.Tensor, rows: tf.Tensor | None) -> Any:
+def _like(leaf: Nest, made: tf.Tensor, rows: tf.Tensor | None) -> Any:
     """A result in the place of a leaf of the loop's: a TensorArray, or a tensor of its shape."""
     if isinstance(leaf, tf.TensorArray):
         return _loops.with_flow(leaf, made, rows)
