@@ -10,6 +10,7 @@ from tensorflow.python.framework import extension_type as _extension_type
 from tensorflow.python.framework import type_spec as _type_spec
 
 COMPOSITE: Any = tf.__internal__.CompositeTensor
+RAGGED: Any = tf.RaggedTensor  # the stubs know no constructors
 
 
 class Encoder(Protocol):
@@ -20,7 +21,7 @@ class Encoder(Protocol):
         ...
 
     def unbatch(self, spec: tf.TypeSpec[Any]) -> tf.TypeSpec[Any]:
-        """The spec of one composite, of that of many."""
+        """The spec of one of many composites."""
         ...
 
     def encode(self, spec: tf.TypeSpec[Any], value: object, minimum_rank: int = 0) -> Any:

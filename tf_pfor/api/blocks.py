@@ -15,12 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._types import RAGGED
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.values import dims
 from tf_pfor.layouts.row_shapes import stacked_rows
-
-_RAGGED: Any = tf.RaggedTensor
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,9 +85,9 @@ class Kind:
             rows = rows * same if own is None else tf.reduce_sum(own)  # type: ignore[operator]
         for rows, same, own in reversed(counts):
             if own is None:
-                made = _RAGGED.from_uniform_row_length(made, same, rows, validate=False)
+                made = RAGGED.from_uniform_row_length(made, same, rows, validate=False)
             else:
-                made = _RAGGED.from_row_lengths(made, own, validate=False)
+                made = RAGGED.from_row_lengths(made, own, validate=False)
         return made
 
 

@@ -21,12 +21,10 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs, _types
+from tf_pfor._tf._types import RAGGED
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.nests import Nest
-
-_RAGGED: Any = tf.RaggedTensor
-
 
 # ---------------------------------------------------------------------------
 # Elements
@@ -40,8 +38,8 @@ Supply = Iterator[tf.Tensor]
 class _Packed(NamedTuple):
     """The begins and ends of rows in values that all iterations see."""
 
-    start: Any  # [] in an iteration, [n] outside
-    end: Any
+    start: tf.Tensor  # [] in an iteration, [n] outside
+    end: tf.Tensor
 
     def cut(self, values: Supply) -> tf.Tensor:
         """The row, in an iteration."""
@@ -54,8 +52,8 @@ class _Packed(NamedTuple):
 class _Padded(NamedTuple):
     """Variable-length rows, padded."""
 
-    padded: Any  # [longest, ...] in an iteration, [n, longest, ...] outside
-    length: Any  # [], [n]
+    padded: tf.Tensor  # [longest, ...] in an iteration, [n, longest, ...] outside
+    length: tf.Tensor  # [], [n]
 
     @classmethod
     def of(cls, ragged: tf.RaggedTensor) -> _Padded:
@@ -72,7 +70,7 @@ class _RaggedRows(NamedTuple):
     """Rows of a RaggedTensor of ragged rank 2 or more."""
 
     lengths: tuple[Any, ...]
-    flat: Any
+    flat: Nest
 
     @classmethod
     def of(cls, ragged: tf.RaggedTensor, rows: Callable[[Any, Any], Any]) -> _RaggedRows:
@@ -87,7 +85,7 @@ class _RaggedRows(NamedTuple):
     def cut(self, values: Supply) -> Any:
         """In an iteration: the RaggedTensor of the row."""
         lengths = [level.cut(values) for level in self.lengths]
-        return _RAGGED.from_nested_row_lengths(self.flat.cut(values), lengths, validate=False)
+        return RAGGED.from_nested_row_lengths(self.flat.cut(values), lengths, validate=False)
 
 
 class _SparseRows(NamedTuple):
@@ -95,7 +93,7 @@ class _SparseRows(NamedTuple):
 
     indices: _Padded
     values: _Padded
-    shape: Any  # no elements, of the shape of a row and one axis more
+    shape: tf.Tensor  # no elements, of the shape of a row and one axis more
 
     @classmethod
     def of(cls, sparse: tf.SparseTensor) -> _SparseRows:
@@ -104,7 +102,7 @@ class _SparseRows(NamedTuple):
         n, numbers = sparse.dense_shape[0], sparse.indices[:, 0]
         counts = tf.math.unsorted_segment_sum(tf.ones_like(numbers), numbers, n)
         indices, values = (
-            _Padded.of(_RAGGED.from_row_lengths(x, counts))
+            _Padded.of(RAGGED.from_row_lengths(x, counts))
             for x in (sparse.indices[:, 1:], sparse.values)
         )
         shape = tf.zeros(tf.concat([sparse.dense_shape, [0]], 0), tf.bool)
@@ -129,7 +127,7 @@ class _Type:
 class _Encoded(NamedTuple):
     """The tensors that a composite's type stacks: of one iteration, or stacked."""
 
-    tensors: Any
+    tensors: Nest
     known: dict[_Type, tuple[()]]
 
     @classmethod
@@ -177,7 +175,7 @@ def opened(
     def of_splits(values: tf.Tensor, splits: tf.Tensor) -> Any:
         graph = tf.compat.v1.get_default_graph()
         if in_blocks or _tf.in_body(graph) or _tf.in_xla_context(graph):
-            return _Padded.of(_RAGGED.from_row_splits(values, splits))
+            return _Padded.of(RAGGED.from_row_splits(values, splits))
         held.append(values)
         return _Packed(splits[:-1], splits[1:])
 
@@ -245,7 +243,7 @@ def _check_operator(x: Nest, where: str, mapped: int) -> None:
 class _RaggedResult(NamedTuple):
     """The parts of a RaggedTensor: of one iteration, or stacked."""
 
-    flat: Any
+    flat: Nest
     lengths: tuple[Any, ...]  # of each level, the outermost first
     counts: tuple[Any, ...]  # how many elements each of these has, and ``flat``
 
@@ -253,9 +251,9 @@ class _RaggedResult(NamedTuple):
 class _SparseResult(NamedTuple):
     """The parts of a SparseTensor: of one iteration, or stacked."""
 
-    indices: Any
-    values: Any
-    shape: Any
+    indices: tf.Tensor
+    values: tf.Tensor
+    shape: tf.Tensor
     count: Any
     known: dict[tuple[int, int], tuple[()]]  # keys: each axis and its size in a row, -1 if unknown
 
@@ -357,9 +355,9 @@ def _packed(rows: tf.RaggedTensor | tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
 def _ragged(x: _RaggedResult) -> Any:
     made = _packed(x.flat, x.counts[-1])
     for lengths, counts in reversed(list(zip(x.lengths, x.counts))):
-        made = _RAGGED.from_row_lengths(made, _packed(lengths, counts), validate=False)
+        made = RAGGED.from_row_lengths(made, _packed(lengths, counts), validate=False)
     counts = tf.cast(x.counts[0], made.row_splits.dtype)
-    return _RAGGED.from_row_lengths(made, counts, validate=False)
+    return RAGGED.from_row_lengths(made, counts, validate=False)
 
 
 def _sparse(x: _SparseResult) -> Any:

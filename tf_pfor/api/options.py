@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tf_pfor import _tf
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.settings import Settings
 
 
 def settings_of(
-    fallback: Any,
+    fallback: str | None,
     randomness: object,
     while_strategy: object = "auto",
     out_shapes: object = "dense",

@@ -27,6 +27,7 @@ from tf_pfor.core.axes import Axis
 from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.emit import Dim, salted
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.report import Recorder, refusal, warn_of_loops
 from tf_pfor.core.values import Value
 from tf_pfor.fallback import nested_maps
@@ -58,7 +59,7 @@ class Job:
     settings: Settings
     block: int | str | None = None
     warn: bool = True
-    out_axes: Any = 0
+    out_axes: Nest = 0
     axis_name: str | None = ""
     budget: int | None = None
     once: bool = False

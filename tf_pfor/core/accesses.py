@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -55,7 +55,7 @@ class Access:
     """
 
     op: tf.Operation
-    handle: Any
+    handle: Hashable
     writes: bool
 
 

@@ -11,7 +11,6 @@ import contextvars
 import dataclasses
 import itertools
 from collections.abc import Generator
-from typing import Any
 
 import tensorflow as tf
 
@@ -39,7 +38,7 @@ class Axis:
     is_hidden: bool = False
     why_not: str = ""
     key: str = dataclasses.field(default_factory=lambda: f"#{next(_NUMBERS)}")
-    graph: Any = None
+    graph: tf.Graph | None = None
 
     @property
     def names(self) -> frozenset[str]:

@@ -26,6 +26,7 @@ from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor.core import axes, nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.values import Shape, dims
 
 Names = str | Sequence[str] | None
@@ -327,7 +328,7 @@ def map_tensors(kind: str, one: Callable[[tf.Tensor], Any], x: object) -> Any:
       ArgumentTypeError: if a leaf is no tensor.
     """
 
-    def leaf(item: Any) -> Any:
+    def leaf(item: Nest) -> Any:
         try:
             tensor = tf.convert_to_tensor(item)
         except (TypeError, ValueError) as why:

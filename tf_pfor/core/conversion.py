@@ -51,7 +51,7 @@ class Conversion(Protocol):
     settings: Settings
     recorder: Recorder
     memo: dict[Any, Any]
-    graph: Any
+    graph: tf.Graph | None
     entered_by: tf.Operation | None
     has_caller: bool
     is_region: bool

@@ -82,7 +82,7 @@ class Emitter:
       once: ops that converters share.
     """
 
-    def __init__(self, graph: Any | None = None):
+    def __init__(self, graph: tf.Graph | None = None):
         self.graph = tf.compat.v1.get_default_graph() if graph is None else graph
         self.is_trial = _tf.in_trial(self.graph)
         self.operations: list[tf.Operation] = []

@@ -241,6 +241,6 @@ class CustomGradient:
             return False
 
 
-def _has_sizes(value: Any) -> bool:
+def _has_sizes(value: Value) -> bool:
     """Whether the shape of a value differs between the rows."""
     return value.layout is Layout.RAGGED

@@ -51,7 +51,7 @@ def from_user(structure: Nest) -> Any:
     if type(structure) in (list, tuple):
         return type(structure)(from_user(x) for x in structure)
     if type(structure) in (dict, collections.OrderedDict):
-        items: Any = structure
+        items: Nest = structure
         return type(structure)((k, from_user(v)) for k, v in items.items())
     return structure
 
@@ -68,7 +68,7 @@ def to_user(structure: Nest) -> Any:
     if type(structure) in (list, tuple):
         return type(structure)(to_user(x) for x in structure)
     if type(structure) in (dict, collections.OrderedDict):
-        items: Any = structure
+        items: Nest = structure
         return type(structure)((k, to_user(v)) for k, v in items.items())
     return structure
 
@@ -76,7 +76,7 @@ def to_user(structure: Nest) -> Any:
 def replaced(nest: Nest, kind: type | tuple[type, ...], make: Callable[[Any], Any]) -> Any:
     """The nest with ``make(x)`` in place of every x of type ``kind``, or of one of these."""
 
-    def visit(x: Any) -> Any:
+    def visit(x: Nest) -> Any:
         if isinstance(x, kind):
             return make(x)
         if isinstance(x, tuple) and hasattr(x, "_fields"):
@@ -84,7 +84,7 @@ def replaced(nest: Nest, kind: type | tuple[type, ...], make: Callable[[Any], An
         if type(x) in (list, tuple):
             return type(x)(map(visit, x))
         if type(x) in (dict, collections.OrderedDict):
-            items: Any = x
+            items: Nest = x
             return type(x)((k, visit(v)) for k, v in items.items())
         return x
 

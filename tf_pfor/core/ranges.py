@@ -267,7 +267,9 @@ def _moves(
     return rule
 
 
-def _sliced(op: tf.Operation, x: Sequence[np.ndarray], says: Any, _: int) -> np.ndarray:
+def _sliced(
+    op: tf.Operation, x: Sequence[np.ndarray], says: Sequence[np.ndarray], _: int
+) -> np.ndarray:
     begin, end, strides = says
     names = ("begin", "ellipsis", "end", "new_axis", "shrink_axis")
     bits = {name: op.get_attr(f"{name}_mask") for name in names}
@@ -305,7 +307,9 @@ def _cut(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair | None:
 _SPLITS = ("StringSplit", "StringSplitV2")
 
 
-def _taken(op: tf.Operation, x: Sequence[np.ndarray], says: Any, _: int) -> np.ndarray:
+def _taken(
+    op: tf.Operation, x: Sequence[np.ndarray], says: Sequence[np.ndarray], _: int
+) -> np.ndarray:
     places, axis = says
     if op.get_attr("batch_dims") or not ((places >= 0) & (places < x[0].shape[int(axis)])).all():
         return np.zeros([0])

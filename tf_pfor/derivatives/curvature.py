@@ -188,7 +188,7 @@ def ntk(
 def _kernel(
     fn: Callable[[Any, Any], Any],
     params: Nest,
-    x1: Any,
+    x1: Nest,
     x2: Nest,
     block: int | str | None,
     budget: int | None,

@@ -46,7 +46,7 @@ class Differentiated:
         cut = max(len(args) - extra, 0)
         self.extra = args[cut:]
         self._fn, self._args, self._kwargs, self._has_aux = fn, args[:cut], kwargs, has_aux
-        self._aux: Any = None
+        self._aux: Nest = None
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         for k in numbers:
             if not -cut <= k < cut:

@@ -33,7 +33,7 @@ class BatchedIndexedSlices(NamedTuple):
 
     values: Any
     indices: Any
-    dense_shape: Any
+    dense_shape: tf.Tensor
 
     @classmethod
     def of(cls, slices: tf.IndexedSlices, table: tf.Variable) -> BatchedIndexedSlices:

@@ -306,7 +306,7 @@ class RowLoop:
             tensor.set_shape(self.full(dims(output)))
         return list(made)
 
-    def _chosen(self, one: object) -> Any:
+    def _chosen(self, one: Callable[..., Any]) -> Any:
         """All rows by the engine that the place where the graph runs allows."""
 
         def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -352,7 +352,7 @@ class RowLoop:
         concrete.add_to_graph(tf.compat.v1.get_default_graph())
         return concrete
 
-    def _kernel(self, one: Any, *tensors: tf.Tensor) -> list[tf.Tensor]:
+    def _kernel(self, one: Callable[..., Any], *tensors: tf.Tensor) -> list[tf.Tensor]:
         """All rows by MapDefun."""
 
         def ordered(*args: tf.Tensor) -> list[tf.Tensor]:

@@ -120,9 +120,9 @@ def _takes_config(loop_fn: Callable[..., Any]) -> bool:
 
 
 class _SparseRows(NamedTuple):
-    indices: Any  # [k, rank] in an iteration, [n, k, rank] outside
-    values: Any  # [k], [n, k]
-    dense_shape: Any  # [rank], [n, rank]
+    indices: tf.Tensor  # [k, rank] in an iteration, [n, k, rank] outside
+    values: tf.Tensor  # [k], [n, k]
+    dense_shape: tf.Tensor  # [rank], [n, rank]
 
 
 def _opened(fn: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ zeros.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -66,7 +67,7 @@ class CsrRows(Value):
         return dataclasses.replace(self, cell=Cell(None, read))
 
 
-def check_readers(op: tf.Operation, is_asked: Any) -> None:
+def check_readers(op: tf.Operation, is_asked: Callable[..., Any]) -> None:
     """Checks that rules read all matrices that are made of the output of an op.
 
     Args:

@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._types import RAGGED
 from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import (
@@ -203,7 +204,7 @@ class Ragged(Value):
     def ragged_tensor(self) -> tf.RaggedTensor:
         """All rows as TensorFlow's own kind: [n, ...] of ragged rank ``n_leading``."""
         found: Any = self.tensor
-        kind = _RAGGED
+        kind = RAGGED
         counts: list[Any] = []  # how many there are of what axis k divides, for each row
         so_far = 1
         for size in self.sizes:
@@ -275,9 +276,6 @@ class Ragged(Value):
         return dataclasses.replace(
             self, cell=cell, sizes=sizes, padded=padded, loose=None, whole=None
         )
-
-
-_RAGGED: Any = tf.RaggedTensor
 
 
 def _inner_shape(sizes: Sequence[Size], of_packed: Shape) -> Shape:

@@ -64,7 +64,7 @@ class Form:
         self,
         tensors: Sequence[tf.Tensor],
         same: Sequence[RowSizes | None],
-        origin: tf.Tensor | None,
+        origin: tf.Tensor,
     ) -> Ragged:
         """The rows of which these are the tensors.
 
@@ -130,7 +130,7 @@ def in_order(
     same: Sequence[RowSizes | None],
     stitched: Any,
     length: int | None,
-    origin: Any,
+    origin: tf.Tensor,
 ) -> Ragged:
     """The rows of several parts in their order.
 

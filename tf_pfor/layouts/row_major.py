@@ -53,7 +53,7 @@ class Items:
 
     dtype: tf.DType
     shape: tuple[int, ...]
-    count: Any
+    count: Dim
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

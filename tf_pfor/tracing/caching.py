@@ -17,6 +17,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _functions
 from tf_pfor.core import nests
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.registry import REGISTRY
 from tf_pfor.tracing import memory
 from tf_pfor.tracing.fingerprint import ARGUMENT, BY_IDENTITY, CLOSURE, Walk
@@ -356,7 +357,7 @@ class _Trace:
         return nests.to_user(nests.pack(self._structure, leaves))
 
 
-def _graph_leaf(x: Any) -> tf.Tensor | None:
+def _graph_leaf(x: Nest) -> tf.Tensor | None:
     return None if x is None or isinstance(x, tf.Operation) else tf.convert_to_tensor(x)
 
 

@@ -164,7 +164,9 @@ class Walk:
                 return None
         return self.input(x, x)
 
-    def input(self, x: object, tensor: tf.Tensor, shape: Any = None) -> None:
+    def input(
+        self, x: object, tensor: tf.Tensor, shape: Iterable[int | None] | None = None
+    ) -> None:
         """Adds ``x``, which is an input with the value of ``tensor``, of which a shape is kept."""
         self.uses += 1
         number = self.numbers.get(id(x))

@@ -187,7 +187,7 @@ def _list_bytes(tensor: tf.Tensor, rows: int) -> int:
     return _bytes(pushed.inputs[1], rows) * (_trips(op, cond, body) or 1)
 
 
-def _trips(op: tf.Operation, cond: Any, body: object) -> int | None:
+def _trips(op: tf.Operation, cond: tf.Graph, body: tf.Graph) -> int | None:
     """The most trips that a while loop makes, if it counts up to a known number."""
     bounds: list[int] = []
     tests = [_plain(cond.outputs[0])]
@@ -215,13 +215,13 @@ def _position(graph: tf.Graph, tensor: tf.Tensor) -> int | None:
     return next((i for i, x in enumerate(graph.inputs) if x is found), None)
 
 
-def _known(op: tf.Operation, cond: Any, tensor: tf.Tensor) -> Any:
+def _known(op: tf.Operation, cond: tf.Graph, tensor: tf.Tensor) -> Any:
     """The value of a tensor of a loop's condition, where the graph shows it."""
     place = _position(cond, tensor)
     return _tf.static_value(tensor if place is None else op.inputs[place])
 
 
-def _counts(body: Any, place: int | None) -> bool:
+def _counts(body: tf.Graph, place: int | None) -> bool:
     """Whether a loop adds at least one to a variable of its in each trip."""
     made = _plain(body.outputs[place]).op
     if made.type not in ("AddV2", "Add"):

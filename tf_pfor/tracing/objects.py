@@ -6,8 +6,8 @@ import functools
 import sys
 import types
 import typing
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -89,7 +89,41 @@ _Visitor = Callable[[Any, Any], None]
 _visitors: dict[type, _Visitor] = {}
 
 
-def visit_rows(walk: Any, x: tf.RaggedTensor, mode: int) -> None:
+class Walk(Protocol):
+    """The walk of a fingerprint, as visitors of objects see it (``fingerprint.Walk``)."""
+
+    parts: list[Any]
+    known: list[Any]
+    uses: int
+
+    def visit(self, x: object, mode: int) -> None:
+        """Adds a value to the key."""
+        ...
+
+    def enter(self, x: object, mode: int) -> bool:
+        """Begins a container or object; False if it was visited before."""
+        ...
+
+    def leave(self, x: object, mode: int, uses: int) -> None:
+        """Ends what ``enter`` began."""
+        ...
+
+    def token(self, x: object) -> None:
+        """Adds the identity of an object."""
+        ...
+
+    def may_be_input(self, x: object) -> bool:
+        """Whether a tensor may be an input of the trace."""
+        ...
+
+    def input(
+        self, x: object, tensor: tf.Tensor, shape: Iterable[int | None] | None = None
+    ) -> None:
+        """Adds an input with the value of a tensor."""
+        ...
+
+
+def visit_rows(walk: Walk, x: tf.RaggedTensor, mode: int) -> None:
     """Adds an argument with variable-length rows: any lengths, of the same number of rows."""
     parts: list[Any] = tf.nest.flatten(x, expand_composites=True)
     if not all(map(walk.may_be_input, parts)):
@@ -140,18 +174,18 @@ def _visitor(x: object) -> _Visitor:
     return _library if root in ("tensorflow", "numpy") else _instance(x)
 
 
-def _tf_function(walk: Any, x: Any) -> None:
+def _tf_function(walk: Walk, x: Any) -> None:
     walk.token(x)
     walk.visit(x.python_function, _BY_IDENTITY)
 
 
-def _variable(walk: Any, x: Any) -> None:
+def _variable(walk: Walk, x: Any) -> None:
     walk.token(x)
     walk.parts.append(x.trainable)
     walk.known.append(x)
 
 
-def _descriptor(walk: Any, x: Any) -> None:
+def _descriptor(walk: Walk, x: Any) -> None:
     walk.parts.append(type(x))
     if isinstance(x, property):
         walk.visit((x.fget, x.fset), _BY_IDENTITY)
@@ -160,7 +194,7 @@ def _descriptor(walk: Any, x: Any) -> None:
         walk.visit(function, _BY_IDENTITY)
 
 
-def _library(walk: Any, x: Any) -> None:
+def _library(walk: Walk, x: Any) -> None:
     """Instances of classes of TensorFlow and numpy: those that are known."""
     cls = type(x)
     if isinstance(x, tf.Module):
@@ -192,7 +226,7 @@ def _keras(x: object) -> _Visitor:
     return lambda walk, x: walk.token(x)
 
 
-def _keras_variable(walk: Any, x: Any) -> None:
+def _keras_variable(walk: Walk, x: Any) -> None:
     inner = vars(x).get("_value")
     if not isinstance(inner, tf.Variable):
         raise Uncacheable("it holds a Keras variable that is not initialized")
@@ -208,7 +242,7 @@ def _bookkeeping(x: object) -> frozenset[str]:
     return _OF_MODELS if isinstance(x, keras.Model) else _OF_LAYERS
 
 
-def _attributes(walk: Any, x: Any, bookkeeping: frozenset[str]) -> None:
+def _attributes(walk: Walk, x: Any, bookkeeping: frozenset[str]) -> None:
     """Layers and modules: the identity, and all attributes that are not bookkeeping."""
     walk.token(x)
     found = vars(x).copy()
@@ -231,7 +265,7 @@ def _instance(x: object) -> _Visitor:
     if isinstance(x, tf.Module) or (keras is not None and isinstance(x, keras.Operation)):
         bookkeeping = _bookkeeping(x)
 
-        def of_layer(walk: object, x: object) -> None:
+        def of_layer(walk: Walk, x: object) -> None:
             visit_class(walk, type(x), with_construction=False)
             _attributes(walk, x, bookkeeping)
 
@@ -241,7 +275,7 @@ def _instance(x: object) -> _Visitor:
         found = vars(cls).get("__slots__", ())
         slots += (found,) if isinstance(found, str) else found
 
-    def of_object(walk: Any, x: object) -> None:
+    def of_object(walk: Walk, x: object) -> None:
         visit_class(walk, type(x), with_construction=False)
         values: dict[str, Any] = dict(getattr(x, "__dict__", {}))
         for name in slots:
@@ -270,7 +304,7 @@ def _check_visible(cls: type) -> None:
             raise Uncacheable(f"it holds a {cls.__qualname__}, whose state is not known")
 
 
-def visit_class(walk: Any, cls: type, *, with_construction: bool) -> None:
+def visit_class(walk: Walk, cls: type, *, with_construction: bool) -> None:
     """Adds a class: its name, and functions and values of the classes that users wrote.
 
     Args:

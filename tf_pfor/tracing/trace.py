@@ -30,10 +30,10 @@ class Body:
       axes: the names by which collectives know the loop.
     """
 
-    graph: Any
+    graph: tf.Graph
     placeholders: tuple[tf.Tensor, ...]
     captures: tuple[tuple[tf.Tensor, tf.Tensor], ...]
-    structure: Any
+    structure: Nest
     leaves: tuple[tf.Tensor | tf.Operation | None, ...]
     operations: tuple[tf.Operation, ...]
     axes: frozenset[str]
@@ -147,7 +147,7 @@ def dense(leaf: object) -> Any:
     return leaf
 
 
-def _as_tensor(leaf: Any) -> tf.Tensor:
+def _as_tensor(leaf: Nest) -> tf.Tensor:
     if isinstance(leaf, tf.Tensor):
         return leaf
     try:

@@ -49,7 +49,7 @@ class Place(NamedTuple):
     tensors that a body captures.
     """
 
-    graph: Any
+    graph: tf.Graph | None
     length: int | None
 
 

@@ -79,7 +79,11 @@ def known_forms(op: tf.Operation, values: Sequence[Value], emit: Emitter) -> lis
 
 
 def from_source(
-    op: tf.Operation, inputs: Inputs, walker: Conversion, reason: str, otherwise: Callable[..., Any]
+    op: tf.Operation,
+    inputs: Inputs,
+    walker: Conversion,
+    reason: str,
+    otherwise: Callable[..., Any] | None,
 ) -> tuple[Results | None, str]:
     """The results, without a loop, of an op whose results differ in shape; else why it loops.
 

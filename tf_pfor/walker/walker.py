@@ -8,7 +8,7 @@ needs are never converted, and custom gradients can ask for more later.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -63,7 +63,7 @@ class Walker:
         self._failed: set[Any] = set()
         self._tiled: dict[int, tuple[Value, Value]] = {}
         self.memo: dict[Any, Any] = {}  # of this walker and of the functions that it enters
-        self.graph: Any = None  # the body's graph, once an op of it was converted
+        self.graph: tf.Graph | None = None  # the body's graph, once an op of it was converted
         self._inner: dict[tf.Operation, list[tf.Operation]] = {}  # op -> those inside its loop
         self._asked: tuple[tf.Tensor, ...] = ()
         self._roots: tuple[tf.Operation, ...] = ()
@@ -373,7 +373,7 @@ class Walker:
     ) -> Results:
         """Applies the first rule that can take the op, else the fallback."""
         reasons: list[str] = []
-        otherwise: Any = None
+        otherwise: Callable[..., Any] | None = None
         if matching.handle_differs(op, inputs):  # rules and kernels take the first one for all
             raise self._rejected(op, row_loop.OTHER_HANDLES)
         for rule in rules:
@@ -409,7 +409,11 @@ class Walker:
         return self.fall_back(op, inputs, reason, otherwise)
 
     def fall_back(
-        self, op: tf.Operation, inputs: Inputs, reason: str, otherwise: Any = None
+        self,
+        op: tf.Operation,
+        inputs: Inputs,
+        reason: str,
+        otherwise: Callable[..., Any] | None = None,
     ) -> Results:
         """The results of an op that no rule takes, for that reason."""
         results, reason = ragged_ops.from_source(op, inputs, self, reason, otherwise)

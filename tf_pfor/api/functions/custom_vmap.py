@@ -113,7 +113,7 @@ class _Traced:
         self._tensors = [
             self._tensor(x, name) for x, name in zip(tf.nest.flatten(self._given), names)
         ]
-        self._result: Any = None
+        self._result: Nest = None
 
     def _tensor(self, x: Nest, name: str) -> Any:
         try:

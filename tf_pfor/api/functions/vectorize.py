@@ -111,7 +111,7 @@ def _broadcast(
     kwargs: dict[str, Any],
     signature: str | None,
     excluded: frozenset[int | str],
-    fallback: Any,
+    fallback: str,
 ) -> Any:
     """One call, in the graph being built."""
     wrong = sorted(kwargs.keys() - excluded)

@@ -19,6 +19,7 @@ from tf_pfor import _tf
 from tf_pfor.converters.lists._row_packs import pack, unpack
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.loop import Loop
 from tf_pfor.core.stacked_lists import ListRows, known_rows, list_with_rows, rows_of
 from tf_pfor.core.values import Cell, Shape, Value
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, same_sizes, shape_value, size_value
@@ -52,7 +53,7 @@ class Part:
     sizes: tuple[Any, ...]
     rest: Any = ()
 
-    def select(self, loop: Any) -> Part:
+    def select(self, loop: Loop) -> Part:
         """The same for the rows of ``loop``."""
         return self.mapped(lambda s: s.select(loop) if isinstance(s, RowSizes) else s)
 

@@ -246,7 +246,7 @@ _NEUTRAL = {"Cumprod": 1, "Cumsum": 0, "CumulativeLogsumexp": -np.inf}
 
 
 @ragged_rule(_NEUTRAL, of_shapes="Cumsum")
-def cumulative(call: Call, x: Value, axis: Value) -> Any:
+def cumulative(call: Call, x: Any, axis: Value) -> Any:
     """Neutral elements in the padding change nothing, also in reverse.
 
     The cumulative sum of a shape of one axis is the shape.
@@ -293,7 +293,7 @@ def arg_max(call: Call, input: Ragged, dimension: Value) -> Any:
 
 
 @source("All Any ArgMax ArgMin Cumprod Cumsum Max Mean Min Prod Sum")
-def along_own_axis(call: Call, x: Value, axis: Value) -> Any:
+def along_own_axis(call: Call, x: Any, axis: Value) -> Any:
     """The axis of each row moves to the front: then rows that differ in shape have one axis."""
     rank, name = rank_of(x), list(call.inputs)[1]
     dims = [size_at(x, k) for k in range(rank)]

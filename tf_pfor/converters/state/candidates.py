@@ -78,7 +78,7 @@ def sample(call: Call, true_classes: Value) -> Any:
     return made
 
 
-def _expected(law: _Law, classes: tf.Tensor, tries: Any, count: int) -> tf.Tensor:
+def _expected(law: _Law, classes: tf.Tensor, tries: tf.Tensor | None, count: int) -> tf.Tensor:
     """The expected counts of classes [n, ...]: 1 - (1 - p)^tries, or p times the draws."""
     chance = law.chance(classes)
     often = chance * count
@@ -89,7 +89,7 @@ def _expected(law: _Law, classes: tf.Tensor, tries: Any, count: int) -> tf.Tenso
     return tf.cast(often, tf.float32)
 
 
-def _uniform(call: Call, shape: Any, draw: int = 0) -> tf.Tensor:
+def _uniform(call: Call, shape: tf.Tensor, draw: int = 0) -> tf.Tensor:
     own = seeds(call.attr("seed"), call.attr("seed2"), draw)
     return tf.raw_ops.RandomUniform(shape=shape, dtype=tf.float64, **own)
 

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._types import RAGGED
 from tf_pfor.core.accesses import Accesses
 from tf_pfor.core.axes import Axis, entered
 from tf_pfor.core.collectives import has_collective
@@ -30,7 +31,6 @@ _ROUNDS = 2
 _WARM = 2  # batches that do not count as steady ones
 _ASSUMED = 100  # batches of an epoch, where tf.data does not know how many there are
 _SEEN = ("EagerPyFunc", "PrintV2", "Print", "PyFunc", "PyFuncStateless")
-_RAGGED: Any = tf.RaggedTensor
 Form = Callable[[Any], Any]
 """From a dataset to a dataset."""
 
@@ -104,7 +104,7 @@ def _as(batch: Nest, spec: tf.TypeSpec[Any]) -> Any:
 def _of_ragged_rank(x: object, rank: int) -> Any:
     """The same rows with more or fewer ragged axes; axes that are none must be of one size."""
     if not isinstance(x, tf.RaggedTensor):
-        return x if rank == 0 else _RAGGED.from_tensor(x, ragged_rank=rank)
+        return x if rank == 0 else RAGGED.from_tensor(x, ragged_rank=rank)
     ragged = x
     if rank > 0:
         return ragged.with_values(_of_ragged_rank(ragged.values, rank - 1))

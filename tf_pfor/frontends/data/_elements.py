@@ -28,8 +28,8 @@ class Uneven(NamedTuple):
     shape.
     """
 
-    tensor: Any
-    sizes: Any
+    tensor: tf.Tensor
+    sizes: tf.Tensor
     axes: dict[int, tuple[()]]  # the axes that differ: keys without leaves, known to the structure
 
     @classmethod

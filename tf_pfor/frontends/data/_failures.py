@@ -31,7 +31,7 @@ class Failure:
     """
 
     index: int
-    element: Any
+    element: Nest
     op_type: str
     line: str
     error: str

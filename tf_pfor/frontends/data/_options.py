@@ -40,14 +40,14 @@ class RowOptions(TypedDict, total=False):
       padding_values: as in ``Dataset.padded_batch``; zeros and empty strings if None.
     """
 
-    fallback: Any
+    fallback: str | bool
     randomness: str
     while_strategy: str
     chunk_size: int | str | None
     memory_budget: int | None
     out_shapes: str
-    padded_shapes: Any
-    padding_values: Any
+    padded_shapes: Nest
+    padding_values: Nest
 
 
 class BatchOptions(RowOptions, total=False):
@@ -66,7 +66,7 @@ class BatchOptions(RowOptions, total=False):
         first batches, and keeps the faster form (docs/data.md).
     """
 
-    num_parallel_calls: Any
+    num_parallel_calls: Dim | None
     drop_remainder: bool
     deterministic: bool | None
     ragged: bool
@@ -149,8 +149,8 @@ class Options:
       randomness: as for ``vmap``.
     """
 
-    size: Any
-    parallel: Any
+    size: Dim
+    parallel: Dim | None
     drop_remainder: bool
     deterministic: bool | None
     ragged: bool

@@ -9,12 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor._tf._types import RAGGED
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.per_example import clipped_gradient_sum
 from tf_pfor.frontends.keras._scopes import keras, unscaled_loss
 
-_RAGGED: Any = tf.RaggedTensor
 _no_autograph = tf.autograph.experimental.do_not_convert
 
 
@@ -190,8 +190,8 @@ class PerExampleGradientModel(keras.Model):
         with tf.control_dependencies([c for c in checks if c is not None]):
             if is_ragged:
                 splits = tf.identity(x.row_splits)
-                x = _RAGGED.from_row_splits(x.values, splits, validate=False)
-                return _RAGGED.from_uniform_row_length(x, k)
+                x = RAGGED.from_row_splits(x.values, splits, validate=False)
+                return RAGGED.from_uniform_row_length(x, k)
             grouped = tf.reshape(x, tf.concat([[size // k, k], tf.shape(x)[1:]], 0))
         grouped.set_shape([None if n is None else n // k, k, *x.shape[1:]])
         return grouped
@@ -201,7 +201,7 @@ class PerExampleGradientModel(keras.Model):
         if not isinstance(group, tf.RaggedTensor):
             return group
         splits = tf.ensure_shape(group.row_splits, [self.microbatch_size + 1])
-        return _RAGGED.from_row_splits(group.values, splits, validate=False)
+        return RAGGED.from_row_splits(group.values, splits, validate=False)
 
     def _noisy(self, total: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
         if not self.noise_multiplier:

@@ -25,8 +25,8 @@ class _Memo:
     """The calls that a layer remembers; no attribute that Keras would track."""
 
     def __init__(self) -> None:
-        self.specs: Any = None  # ((inputs, *args), kwargs, masks) of one example
-        self.given: Any = None  # the same, of the call that is about to build the layer
+        self.specs: Nest = None  # ((inputs, *args), kwargs, masks) of one example
+        self.given: Nest = None  # the same, of the call that is about to build the layer
         self.full: dict[str, Any] = {}  # outputs of an example of full length, by its specs
 
 
@@ -199,7 +199,12 @@ class Vectorized(keras.layers.Layer):
         return self._with_masks(outputs, masks, batch, training, autocast)
 
     def _with_masks(
-        self, outputs: Nest, masks: list[Any], batch: _Batch, training: Any, autocast: str | None
+        self,
+        outputs: Nest,
+        masks: list[Any],
+        batch: _Batch,
+        training: bool | None,
+        autocast: str | None,
     ) -> Any:
         """Dense outputs; variable-length outputs are as long as for an example of full length."""
         leaves = _rows.flat(outputs)
@@ -306,7 +311,7 @@ class _Options:
     axis_name: str | None
     chunk_size: int | str | None
     memory_budget: int | None
-    fallback: Any
+    fallback: str
     randomness: str
     while_strategy: str
 
@@ -327,7 +332,7 @@ class _Batch:
       masks: for each of these tensors the Keras mask to be handed on, else None.
     """
 
-    structure: Any
+    structure: Nest
     kept: tuple[Any, ...]
     slots: tuple[int, ...]
     given: tuple[Any, ...]
@@ -386,7 +391,7 @@ class _Batch:
 
 
 def _of_rows(
-    wrapped: Wrapped, batch: _Batch, training: Any, autocast: str | None
+    wrapped: Wrapped, batch: _Batch, training: bool | None, autocast: str | None
 ) -> Callable[..., Any]:
     """The function of one example that is mapped."""
     structure, kept, slots = batch.structure, batch.kept, batch.slots

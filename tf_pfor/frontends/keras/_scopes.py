@@ -43,7 +43,7 @@ def is_sparse(x: Nest) -> bool:
     return any(map(is_sparse, node.input_tensors))
 
 
-def set_mask(x: Nest, mask: Any) -> None:
+def set_mask(x: Nest, mask: Nest) -> None:
     """Hangs a Keras mask on a tensor."""
     x._keras_mask = mask
 

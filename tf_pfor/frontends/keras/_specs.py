@@ -13,7 +13,7 @@ from tf_pfor.frontends.keras._scopes import keras
 _PLAIN = (bool, int, float, str, type(None))
 
 
-def of_row(x: Any) -> Any:
+def of_row(x: Nest) -> Any:
     """The spec of one example of a batch; anything else than a tensor stays as it is."""
     if isinstance(x, tf.RaggedTensor):
         rank = x.ragged_rank - 1
@@ -53,7 +53,7 @@ def of_call(layer: Any, args: Nest, kwargs: Nest, with_masks: bool) -> Any:
     return *keras.tree.map_structure(one, (args, kwargs)), masks
 
 
-def of_shapes(layer: Any, input_shape: Any) -> Any:
+def of_shapes(layer: Any, input_shape: Nest) -> Any:
     """The specs for inputs of these shapes, of the layer's dtype; None if there are none."""
     if input_shape is None:
         return None

@@ -181,7 +181,7 @@ def _output(tensor: tf.Tensor) -> int:
     return source(tensor).value_index
 
 
-def _found(trial: Any) -> tuple[tf.Operation, Any]:
+def _found(trial: tf.Graph) -> tuple[tf.Operation, Any]:
     """The loop of a graph that was traced to look at it, and what its inputs are outside.
 
     Where a tape watches, TensorFlow puts it into a function.
