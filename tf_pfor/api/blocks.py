@@ -18,7 +18,7 @@ from tf_pfor import _tf
 from tf_pfor._tf._types import RAGGED
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.nests import Nest
-from tf_pfor.core.values import dims
+from tf_pfor.core.values import dims, is_static
 from tf_pfor.layouts.row_shapes import stacked_rows
 
 
@@ -133,8 +133,8 @@ def split(x: tf.Tensor, full: Dim, block: int) -> tf.Tensor:
 def join(x: tf.Tensor, block: int) -> tf.Tensor:
     """[full, block, ...] -> [full * block, ...]."""
     shape = dims(x)
-    if shape is not None and None not in shape:
-        return tf.reshape(x, [shape[0] * block, *shape[2:]])  # type: ignore[operator]
+    if is_static(shape):
+        return tf.reshape(x, [shape[0] * block, *shape[2:]])
     dynamic = tf.shape(x)
     out = tf.reshape(x, tf.concat([dynamic[:1] * block, dynamic[2:]], 0))
     if shape is not None:

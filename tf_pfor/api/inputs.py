@@ -17,7 +17,7 @@ from tf_pfor.core.late_gradients import is_own_constant
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.report import Recorder
 from tf_pfor.core.settings import Settings
-from tf_pfor.core.values import Cell, Stacked, Unstacked, Value, dims
+from tf_pfor.core.values import Cell, Stacked, Unstacked, Value, dims, size_of
 from tf_pfor.tracing.trace import Body
 from tf_pfor.walker.walker import Walker
 
@@ -127,16 +127,20 @@ def _captured(outside: tf.Tensor, emit: Emitter) -> Value:
     """
     if not tf.is_symbolic_tensor(outside):
         return _captured_eagerly(outside, emit)
-    is_small = is_constant(outside) and outside.shape.num_elements() <= _SMALL  # type: ignore[operator]
+    is_small = is_constant(outside) and _is_small(outside)
     if not is_small or (has_gradient(outside) and not is_own_constant(outside)):
         return Value.unstacked(outside)
     return _known(_tf.static_value(outside), outside, emit)
 
 
+def _is_small(tensor: tf.Tensor) -> bool:
+    return size_of(dims(tensor)) <= _SMALL
+
+
 def _captured_eagerly(outside: tf.Tensor, emit: Emitter) -> Value:
     """A tensor that no graph has an op for: nobody sees it as it is, but what captures it."""
     is_number = outside.dtype not in (tf.resource, tf.variant) and not has_gradient(outside)
-    if is_number and outside.shape.num_elements() <= _SMALL:  # type: ignore[operator]
+    if is_number and _is_small(outside):
         known = _tf.static_value(outside)
         if known is not None:
             return _known(known, outside, emit)

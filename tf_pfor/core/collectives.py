@@ -27,7 +27,7 @@ from tf_pfor._tf import _graphs
 from tf_pfor.core import axes, nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
-from tf_pfor.core.values import Shape, dims
+from tf_pfor.core.values import Shape, dims, is_static
 
 Names = str | Sequence[str] | None
 """The name of a mapped axis, several, or None for the innermost one."""
@@ -187,7 +187,7 @@ def merged(x: tf.Tensor, axis: int) -> tf.Tensor:
     known = dims(x)
     if known is not None:
         both = known[axis : axis + 2]
-        joined = None if None in both else math.prod(both)  # type: ignore[arg-type]
+        joined = math.prod(both) if is_static(both) else None
         made.set_shape([*known[:axis], joined, *known[axis + 2 :]])
     return made
 

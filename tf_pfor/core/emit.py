@@ -228,8 +228,9 @@ class Emitter:
     def dim(self, tensor: tf.Tensor, axis: int) -> Dim:
         """Size of ``tensor`` along ``axis``: an int when static, else a scalar int32 tensor."""
         shape = dims(tensor)
-        if shape is not None and shape[axis] is not None:
-            return shape[axis]  # pyright: ignore[reportReturnType]
+        known = None if shape is None else shape[axis]
+        if known is not None:
+            return known
         end = np.asarray([axis + 1 if axis != -1 else 2**31 - 1], np.int32)
         return self(
             "StridedSlice",
@@ -259,7 +260,7 @@ class Emitter:
             return self("Bitcast", self.repeated(plain, length), type=tensor.dtype)
         shape = dims(tensor)
         if is_static(shape):
-            target = self.shape_vector([length, *shape])  # type: ignore[misc]
+            target = self.shape_vector([length, *shape])
         else:
             target = self("ConcatV2", [self.shape_vector([length]), self.shape_of(tensor)], 0)
         made = self("BroadcastTo", tensor, target)

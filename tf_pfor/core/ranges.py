@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.core.values import all_known
 
 _MOST = 4096  # elements whose bounds are kept apart
 _EXACT = 2.0**53  # integers up to here are float64
@@ -249,14 +250,11 @@ def _moves(
         held = [t for i, t in enumerate(op.inputs) if i not in places]
         found = [bounds.of(t) for t in held]
         says = [bounds.constant(op.inputs[p]) for p in places]
-        if any(x is None for x in found):
+        if not all_known(found):
             return None
-        full = all(_is_full(t, x) for t, x in zip(held, found))  # type: ignore[arg-type]
-        if full and all(x is not None for x in says):
-            low, high = (
-                move(op, [x[i] for x in found], says, tensor.value_index)  # type: ignore[index,misc]
-                for i in (0, 1)
-            )
+        full = all(_is_full(t, x) for t, x in zip(held, found))
+        if full and all_known(says):
+            low, high = (move(op, [x[i] for x in found], says, tensor.value_index) for i in (0, 1))
             if tensor.shape.is_compatible_with(low.shape):
                 return low, high
         parts = [x for x in found if x is not None and x.low.size]

@@ -107,7 +107,8 @@ class Region:
     @property
     def is_stateful(self) -> bool:
         """Whether running it has effects, or gives another result each time."""
-        return any(_tf.schema(op.type).is_stateful for op in self.ops)  # type: ignore[union-attr]
+        schemas = map(_tf.schema, (op.type for op in self.ops))
+        return any(s is None or s.is_stateful for s in schemas)
 
     def hidden(self, ops: Iterable[tf.Operation]) -> list[tf.Operation]:
         """The ops, of ``ops``, with a result that is no output of the region.

@@ -69,8 +69,8 @@ class Recorder:
         found: dict[str, tuple[int, str, str]] = {}
         for op, outcome, reason in self.entries:
             if outcome is Outcome.LOOPED and op not in self._on_purpose:
-                count, *first = found.get(op.type, (0, reason, _tf.user_line(op)))
-                found[op.type] = (count + 1, *first)  # type: ignore[assignment]
+                count, why, line = found.get(op.type, (0, reason, _tf.user_line(op)))
+                found[op.type] = (count + 1, why, line)
         return found
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
+from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar, cast
 
 import numpy as np
 import tensorflow as tf
@@ -102,6 +102,7 @@ class Rows(Protocol):
 # ---------------------------------------------------------------------------
 
 _V = TypeVar("_V", bound="Value")
+_X = TypeVar("_X")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -407,6 +408,20 @@ def merge(a: Shape, b: Shape) -> Shape:
 def is_static(shape: Shape) -> TypeGuard[tuple[int, ...]]:
     """Whether rank and all dimensions are known."""
     return shape is not None and None not in shape
+
+
+def known_dims(shape: Shape) -> tuple[int, ...]:
+    """The dimensions of a shape that is known to be static where the caller reads it.
+
+    Other dimensions may be unknown: nothing checks them.
+    """
+    assert shape is not None
+    return cast("tuple[int, ...]", shape)
+
+
+def all_known(found: Sequence[_X | None]) -> TypeGuard[Sequence[_X]]:
+    """Whether none of several facts is missing."""
+    return all(x is not None for x in found)
 
 
 def size_of(shape: Any) -> int:

@@ -96,7 +96,7 @@ def _product(gradient: tf.Tensor) -> tuple[Any, Any] | None:
         return None
     left = a if first else tf.linalg.matrix_transpose(a)
     right = tf.linalg.matrix_transpose(b) if second else b
-    return tuple(tf.reshape(x, [-1, x.shape[-1]]) for x in (left, right))  # type: ignore[return-value]
+    return tf.reshape(left, [-1, left.shape[-1]]), tf.reshape(right, [-1, right.shape[-1]])
 
 
 def _is_sum_of_products(tensor: tf.Tensor, axes: np.ndarray) -> bool:

@@ -23,7 +23,7 @@ from tf_pfor.core.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.core.late_gradients import convert_later
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.regions import Region, key
-from tf_pfor.core.values import Shape, Value, dims, is_static
+from tf_pfor.core.values import Shape, Value, as_tensor_shape, dims, is_static
 from tf_pfor.fallback import ragged_rows
 from tf_pfor.fallback.randomness import check_looped
 from tf_pfor.layouts.ragged import differ_in_shape, is_ragged
@@ -335,7 +335,7 @@ class RowLoop:
 
     def full(self, inner: Shape) -> tf.TensorShape:
         """[n, ...] of the shape of a row."""
-        return tf.TensorShape(None if inner is None else (self.loop.static_length, *inner))  # pyright: ignore[reportArgumentType]
+        return as_tensor_shape(None if inner is None else (self.loop.static_length, *inner))
 
     def _traced(
         self, function: Callable[..., Any], specs: Sequence[Any], like: Sequence[tf.Tensor]

@@ -37,6 +37,7 @@ from tf_pfor.core.values import (
     capturing,
     dims,
     is_static,
+    known_dims,
 )
 from tf_pfor.layouts import repeated
 from tf_pfor.layouts.row_reads import Find, item_read
@@ -300,7 +301,7 @@ class _Access:
             made = self._gather(self._refused(*self._places(index.tensor, from_end)))
             return Value.stacked(made).with_inner_shape(inner)
         # One gather for each: the gradient of one that reads an item twice forgets one of them.
-        count = index.inner_shape[0]  # type: ignore[index]
+        count = known_dims(index.inner_shape)[0]
         each = self.emit("Unpack", index.tensor, num=count, axis=int(index.is_stacked))
         each = each if isinstance(each, list) else [each]
         parts = tuple(self._gather(self._refused(*self._places(t, from_end))) for t in each)

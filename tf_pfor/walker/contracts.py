@@ -91,6 +91,16 @@ def _made(value: Value) -> tf.Tensor | None:
     return value.cell.get() if value.cell.is_made else None
 
 
+def _has_dtype(value: Value, dtype: tf.DType) -> bool:
+    made = _made(value)
+    return made is None or made.dtype.base_dtype == dtype.base_dtype
+
+
+def _is_handle(value: Value) -> bool:
+    made = _made(value)
+    return made is None or (made.dtype, dims(made)) == (tf.variant, ())
+
+
 def _agree(a: Shape, b: Shape) -> bool:
     """Whether a tensor could have both static shapes."""
     try:
@@ -213,7 +223,7 @@ def _has_as_many(value: Reshaped, place: Place) -> bool:
 
 _HAS_ITS_DTYPE = Clause(
     "its tensor has its dtype",
-    lambda v, p: _made(v) is None or _made(v).dtype.base_dtype == v.dtype.base_dtype,  # type: ignore[union-attr]
+    lambda v, p: _has_dtype(v, v.dtype),
 )
 
 CONTRACTS: dict[type[Value], tuple[Clause, ...]] = {
@@ -330,7 +340,7 @@ CONTRACTS: dict[type[Value], tuple[Clause, ...]] = {
     RowMajorList: (
         Clause(
             "it is the handle of one list",
-            lambda v, p: _made(v) is None or (_made(v).dtype, dims(_made(v))) == (tf.variant, ()),  # type: ignore[union-attr,arg-type]
+            lambda v, p: _is_handle(v),
         ),
         Clause(
             "each row has the same number of items of one static shape",
@@ -340,7 +350,7 @@ CONTRACTS: dict[type[Value], tuple[Clause, ...]] = {
     CsrRows: (
         Clause(
             "it is the handle of one batch",
-            lambda v, p: _made(v) is None or (_made(v).dtype, dims(_made(v))) == (tf.variant, ()),  # type: ignore[union-attr,arg-type]
+            lambda v, p: _is_handle(v),
         ),
     ),
     RepeatedList: (

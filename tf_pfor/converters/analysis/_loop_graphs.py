@@ -11,6 +11,7 @@ from tf_pfor import _tf
 from tf_pfor.converters.analysis._safety import writes_op
 from tf_pfor.converters.analysis._variant_types import BRANCHES
 from tf_pfor.core import ranges
+from tf_pfor.core.values import all_known
 
 # Ops that return the list they got, with other elements and the same length.
 _SCATTER = "TensorListScatterIntoExistingList"
@@ -326,7 +327,7 @@ def most_trips(
         return min((x for x in parts if x is not None), default=None)
 
     def either(*parts: int | None) -> int | None:
-        return None if None in parts else max(parts)  # type: ignore[type-var]
+        return max(parts) if all_known(parts) else None
 
     return bound(cond.outputs[0], {})
 

@@ -86,6 +86,12 @@ class Index:
     value: Value | None
     affine: Affine
 
+    @property
+    def varying(self) -> Value:
+        """Its value, where it is not known before running."""
+        assert self.value is not None
+        return self.value
+
     def minus(self, other: Index) -> int | None:
         """The difference of two indices when it is known before running."""
         if self.affine.base is not other.affine.base:
@@ -100,7 +106,7 @@ def elements(call: Call, name: str) -> list[Index]:
     constant = call.maybe_constant(name)
     if constant is not None:
         return [Index(int(c), None, Affine(None, int(c))) for c in constant]
-    position = [a.name for a in call.schema.inputs].index(name)  # type: ignore[union-attr]
+    position = [a.name for a in call.schema.inputs].index(name)
     return elements_of(call, call.op.inputs[position], value)
 
 
@@ -350,7 +356,7 @@ def _kept_inside(call: Call, x: Value, axis: int, at: tf.Tensor, reach: Reach) -
 
 def gather_nd_rows(call: Call, x: Value, indices: Sequence[Index]) -> Value:
     """x_i[a_i, b_i, ...]: one GatherNd by all indices, of the first axes of ``x``."""
-    dtype = indices[0].value.dtype  # type: ignore[union-attr]
+    dtype = indices[0].varying.dtype
     columns: list[tf.Tensor] = []
     for axis, index in enumerate(indices):
         at = positions(call, x, axis, index)

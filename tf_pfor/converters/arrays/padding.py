@@ -16,7 +16,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import Lead, expand_to_rank, fold, leading, transpose, unfold
-from tf_pfor.core.values import Value, is_static
+from tf_pfor.core.values import Value, is_static, known_dims
 from tf_pfor.layouts import linear
 
 # ---------------------------------------------------------------------------
@@ -59,7 +59,7 @@ def pad_with_values(call: Call, input: Value, paddings: Value, constant_values: 
     inside: Any
     if paddings.is_stacked:
         wide = _by_row(call, input, paddings).tensor
-        ones = Value.unstacked(emit.constant(np.ones(input.inner_shape, np.bool_)))  # type: ignore
+        ones = Value.unstacked(emit.constant(np.ones(known_dims(input.inner_shape), np.bool_)))
         inside = _by_row(call, ones, paddings).tensor
     else:
         amounts = paddings.tensor

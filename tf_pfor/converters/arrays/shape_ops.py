@@ -17,7 +17,7 @@ from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import expand_to_rank, inner_dims, leading, product, reshaped, transpose
-from tf_pfor.core.values import Shape, Unstacked, Value, is_static, merge, size_of
+from tf_pfor.core.values import Shape, Unstacked, Value, is_static, known_dims, merge, size_of
 
 prepend_shape(table("Empty", "init"), "shape")  # what is written in place is of each row its own
 
@@ -114,7 +114,7 @@ def squeeze(call: Call, input: Value) -> Any:
         if not is_static(input.inner_shape):
             raise CannotVectorize("Squeeze of all ones needs a static shape")
         drop = {i for i, d in enumerate(input.inner_shape or ()) if d == 1}
-    elif any(input.inner_shape[i] is None for i in drop):  # type: ignore[index]
+    elif None in [known_dims(input.inner_shape)[i] for i in drop]:
         return call.rebuild(squeeze_dims=[i + 1 for i in sorted(drop)])  # it checks the size
     parts = [d for i, d in enumerate(inner_dims(call, input)) if i not in drop]
     return reshaped(call, input, parts)

@@ -228,7 +228,7 @@ _SHARDING = "_XlaSharding"
 @RegisterPFor("XlaSharding", ("input",), attrs=("sharding", "unspecified_dims"))
 def xla_sharding(call: Call, input: Value) -> Any:
     """The loop is not divided between devices, the other axes as before."""
-    protos: dict[str, Any] = {k: v for k, v in call.attrs.items() if k in call.schema.attr_types}  # type: ignore[union-attr]
+    protos: dict[str, Any] = {k: v for k, v in call.attrs.items() if k in call.schema.attr_types}
     for name in {"sharding", _SHARDING}.intersection(call.attrs):
         protos[name] = _tf.attr_value("string", _behind_the_loop(call.attrs[name].s))
     axes = [axis + 1 for axis in call.attr("unspecified_dims")]

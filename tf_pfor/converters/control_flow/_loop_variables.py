@@ -17,7 +17,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import ConversionError
 from tf_pfor.core.stacked_lists import rows_of
-from tf_pfor.core.values import Layout, Shape, Unstacked, Value, dims, is_static
+from tf_pfor.core.values import Layout, Shape, Unstacked, Value, dims, is_static, known_dims
 
 # Elements of an item from which on an array is stored by row.
 _WIDE = 32
@@ -112,7 +112,7 @@ def has_items(carry: Carry, arg: Value, graph: tf.Graph) -> bool:
 
 def _is_wide(inner: Shape) -> bool:
     """Whether the items along the first axis are worth a tensor each."""
-    return bool(inner) and int(np.prod(inner[1:])) >= _WIDE  # type: ignore[index,arg-type]
+    return bool(inner) and int(np.prod(known_dims(inner)[1:])) >= _WIDE
 
 
 def of_one_shape(

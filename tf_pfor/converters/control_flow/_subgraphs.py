@@ -48,6 +48,7 @@ from tf_pfor.core.values import (
     as_shape,
     as_tensor_shape,
     dims,
+    known_dims,
 )
 from tf_pfor.layouts import row_major
 from tf_pfor.layouts.ragged import (
@@ -395,9 +396,8 @@ def items_by_row(call: Call, value: Value, item: Shape = None) -> Value:
     if value.dtype != tf.variant:
         whole = Value.stacked(call.stacked(value)).with_inner_shape(value.inner_shape)
         return row_major.of_array(whole, call.loop, call.emit)
-    assert item is not None
     value = stack_list(call, value)
-    shape = call.emit.shape_vector([call.loop.length, *item])  # type: ignore[misc]
+    shape = call.emit.shape_vector([call.loop.length, *known_dims(item)])
     whole = swap(call, dense(call, value, shape, may_pad=False))  # [n, T, ...]
     count = call.emit("TensorListLength", value.tensor)
     return row_major.of_items(value, whole, count, call.loop, call.emit)

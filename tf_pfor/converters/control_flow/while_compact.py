@@ -103,7 +103,8 @@ class _Compact:
     ) -> list[tuple[tf.Tensor, list[tf.Tensor], State]]:
         """Two halves of the rows, whose loops run at the same time."""
         emit, n = self.call.emit, self.call.loop.static_length
-        sizes = np.asarray([n // 2, n - n // 2], np.int32)  # type: ignore[operator]
+        assert n is not None
+        sizes = np.asarray([n // 2, n - n // 2], np.int32)
 
         def halve(tensor: tf.Tensor) -> list[tf.Tensor]:
             return emit("SplitV", tensor, sizes, np.int32(0), num_split=2)

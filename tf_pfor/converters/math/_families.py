@@ -186,8 +186,8 @@ def prepend_shape(table: Table, shape: str) -> None:
     def convert(call: Call, *_: Value) -> Any:
         value = call.inputs[shape]
         assert isinstance(value, Value)
-        for name, given in call.inputs.items():
-            if given.is_stacked:  # type: ignore[union-attr]
+        for name, given in call.values().items():
+            if given.is_stacked:
                 raise CannotVectorize(f"'{name}' differs between iterations")
         return call.rebuild(**{shape: with_n(call, value, shape)})
 

@@ -289,7 +289,7 @@ def dilation_grad_input(call: Call, input: Value, filter: Value, out_backprop: V
 def dilation_by_channels(call: Call, *inputs: Value) -> Any:
     """Channels are for themselves: [n, ..., c] -> [..., n*c] for all inputs and the result."""
     made = call.rebuild(
-        **{k: into_axis(call, v, call.require_rank(v) - 1) for k, v in call.inputs.items()}  # type: ignore[union-attr, arg-type]
+        **{k: into_axis(call, v, call.require_rank(v) - 1) for k, v in call.values().items()}
     )
     channels = inner_dims(call, inputs[0])[-1]
     rank = len(made.shape)

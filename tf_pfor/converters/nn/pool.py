@@ -14,7 +14,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.shapes import fold, unfold
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Value, is_static
 
 _POOL = ("ksize", "strides", "padding", "data_format")
 _THREE = ("orig_input", "orig_output", "grad")
@@ -102,11 +102,12 @@ def image_offsets(call: Call, input: Value, dtype: tf.DType) -> Callable[[], tf.
     if not call.attr("include_batch_in_index"):
         return None
     shape = input.inner_shape
-    if shape is None or None in shape[1:]:
+    rest = None if shape is None else shape[1:]
+    if shape is None or not is_static(rest):
         raise CannotVectorize("the shape of an image is unknown")
     if shape[0] == 1:
         return None
-    size = int(np.prod(shape[1:]))  # type: ignore[arg-type]
+    size = int(np.prod(rest))
 
     def make() -> tf.Tensor:
         images = call.emit.as_tensor(call.emit.dim(input.tensor, 1))
@@ -129,7 +130,7 @@ _BACK = ("orig_input", "orig_output", "out_backprop")
 @RegisterPFor("FractionalMaxPoolGrad", _BACK, attrs=("overlapping",))
 def fractional_max_gradient(call: Call, orig_input: Value, *_: Value) -> Any:
     """In the batch, when the regions are the same for all iterations; not an empty one."""
-    made = call.rebuild(**{k: folded_rows(call, call.inputs[k]) for k in _BACK})  # type: ignore[arg-type]
+    made = call.rebuild(**{k: folded_rows(call, call.value(k)) for k in _BACK})
     return unfolded_rows(call, made, orig_input)
 
 

@@ -12,7 +12,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.shapes import inner_dims, product
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Value, is_static
 
 
 def _in_batch(op_type: str, data: str, attrs: str) -> None:
@@ -122,9 +122,9 @@ def quantized_reshape(
 ) -> Any:
     """A Reshape; the range stays."""
     target = call.output_shape()
-    if target is None or None in target:
+    if not is_static(target):
         raise CannotVectorize("the new shape is unknown")
-    made = call.emit.reshape(tensor.tensor, [call.loop.length, *target])  # type: ignore[list-item]
+    made = call.emit.reshape(tensor.tensor, [call.loop.length, *target])
     return [made, Value.unstacked(input_min.tensor), Value.unstacked(input_max.tensor)]
 
 

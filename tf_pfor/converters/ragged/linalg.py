@@ -267,9 +267,14 @@ def _all_sizes(value: Value) -> list[Any]:
 def set_diag(call: Call, input: Value, diagonal: Value, k: Value) -> Any:
     """One diagonal, of as many numbers as that has."""
     sizes, numbers = _all_sizes(input), _all_sizes(diagonal)
-    is_known = isinstance(input, Ragged) and _is_square(input) and sizes[-1] is numbers[-1]
-    if is_known and _is_plain(call, "k"):
-        made = call.rebuild(input=input.in_rows, diagonal=diagonal.in_rows)  # type: ignore[attr-defined]
+    is_whole = sizes[-1] is numbers[-1] and _is_plain(call, "k")
+    if (
+        isinstance(input, Ragged)
+        and isinstance(diagonal, Ragged)
+        and is_whole
+        and _is_square(input)
+    ):
+        made = call.rebuild(input=input.in_rows, diagonal=diagonal.in_rows)
         return from_padded(call, made, sizes)
     which: Any = _one_diagonal(call, k)
     if not uses_packed(call) or not same_sizes(sizes[:-2], numbers[:-1]):

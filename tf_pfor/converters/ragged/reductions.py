@@ -25,7 +25,7 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.converters.ragged._windows import Moved
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Value, dims, known_dims
 from tf_pfor.layouts.packing import largest, mask_of, masked
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, size_value
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule, rule_of, source
@@ -172,7 +172,7 @@ def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
         total = tf.reduce_sum(x.in_masked_rows, [a + 1 for a in axes], keepdims=keep)
     count = tf.cast(count, x.dtype)
     if count.shape.rank:
-        rest = tf.ones([total.shape.rank - 1], tf.int32)  # type: ignore[operator]
+        rest = tf.ones([len(known_dims(dims(total))) - 1], tf.int32)
         count = tf.reshape(count, tf.concat([tf.shape(count), rest], 0))
     return from_padded(call, total / count, left)
 

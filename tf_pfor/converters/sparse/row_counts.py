@@ -19,7 +19,7 @@ from tf_pfor.converters.ragged._forms import rank_of
 from tf_pfor.converters.ragged._windows import size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Value, known_dims
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
@@ -135,7 +135,7 @@ def counts_of_sparse(
     shape, weighted = shared(dense_shape, "dense_shape"), _has_weights(weights)
     given = [indices, values, weights] if weighted else [indices, values]
     entries = Entries(call, *given)
-    axis = FirstAxis(call, shape[0]) if indices.inner_shape[1] == 2 else None  # type: ignore[index]
+    axis = FirstAxis(call, shape[0]) if known_dims(indices.inner_shape)[1] == 2 else None
     if axis is None:
         at, full = entries.places, with_n(call, shape)
     else:
@@ -155,7 +155,7 @@ def sparse_bincount(
     bins = shared(size, "size")
     given = [indices, values, weights] if weighted else [indices, values]
     entries = Entries(call, *given)
-    axis = FirstAxis(call, shape[0]) if indices.inner_shape[1] == 2 else None  # type: ignore[index]
+    axis = FirstAxis(call, shape[0]) if known_dims(indices.inner_shape)[1] == 2 else None
     if axis is None:
         at, full = entries.places, with_n(call, shape)
     else:

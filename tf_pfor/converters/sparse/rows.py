@@ -29,7 +29,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
-from tf_pfor.layouts.row_sizes import Size
+from tf_pfor.layouts.row_sizes import RowSizes, Size
 
 _BROADCAST_RANK = 5
 
@@ -414,7 +414,8 @@ def fill_empty_rows(
     made = by_row(call, rows, [own, x])
     assert isinstance(made[0], Ragged)
     (sizes,) = made[0].sizes
-    starts = tf.cast(tf.cumsum(sizes.tensor, exclusive=True), tf.int64)  # type: ignore[union-attr]
+    assert isinstance(sizes, RowSizes)
+    starts = tf.cast(tf.cumsum(sizes.tensor, exclusive=True), tf.int64)
     empty = tf.reshape(is_empty, [call.loop.length, tf.cast(axis.size, tf.int32)])
     own_places = entries.back(places - tf.gather(starts, entries.rows), 3)
     return [*made, call.like(empty).with_inner_shape(call.output_shape(2) or (None,)), own_places]
@@ -439,7 +440,8 @@ def fill_empty_ragged_rows(
     made = by_row(call, rows, [ids - rows * size, filled])
     assert isinstance(made[0], Ragged)
     (sizes,) = made[0].sizes
-    starts = tf.cast(tf.cumsum(sizes.tensor, exclusive=True), tf.int64)  # type: ignore[union-attr]
+    assert isinstance(sizes, RowSizes)
+    starts = tf.cast(tf.cumsum(sizes.tensor, exclusive=True), tf.int64)
     empty = tf.reshape(is_empty, tf.stack([call.loop.length, tf.cast(nrows.tensor, tf.int32)]))
     own_places = entries.back(places - tf.gather(starts, entries.rows), 3)
     return [*made, call.like(empty).with_inner_shape(call.output_shape(2) or (None,)), own_places]

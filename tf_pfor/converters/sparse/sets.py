@@ -189,7 +189,7 @@ def crosses(
     *options: Value,
 ) -> Any:
     """The first axis is a batch, which takes all rows."""
-    names = [a.name for a in call.schema.inputs][4:]  # type: ignore[union-attr]
+    names = [a.name for a in call.schema.inputs][4:]
     for name, value in zip(names, options):
         shared(value, name)
     if any(isinstance(v, Ragged) for v in dense_inputs):
@@ -233,9 +233,10 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
         if inputs.ragged_axes != [0]:
             raise CannotVectorize("the batch or the classes differ between iterations")
         (frames,) = inputs.sizes
+        assert isinstance(frames, RowSizes)
         text = "a sequence is longer than its row. Lengths and numbers of frames are"
-        is_right = length <= frames.tensor[:, None]  # type: ignore[union-attr]
-        length = after_check(call, is_right, text, [length, frames.tensor], length)  # type: ignore[union-attr]
+        is_right = length <= frames.tensor[:, None]
+        length = after_check(call, is_right, text, [length, frames.tensor], length)
     if call.loop.static_length in (None, 0):  # the kernel refuses an empty batch
         if call.op_type != "CTCGreedyDecoder":
             raise CannotVectorize("the kernel refuses an empty batch, and beams without frames")

@@ -17,7 +17,7 @@ from tf_pfor import _tf
 from tf_pfor.core.accesses import READS, Accesses, Update, accesses
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import Refused
-from tf_pfor.core.values import Value, dims, is_static
+from tf_pfor.core.values import Value, dims, is_static, known_dims
 from tf_pfor.fallback import randomness
 from tf_pfor.fallback.row_loop import Region
 
@@ -288,8 +288,8 @@ def _linear(
             continue
         value = outside[i - count]
         lead = [call.loop.static_length if value.is_stacked else 1]
-        missing = [1] * (rank - len(value.inner_shape))  # type: ignore[arg-type]
-        shape = [*lead, *missing, *value.inner_shape]  # type: ignore[misc]
+        inner = known_dims(value.inner_shape)
+        shape = [*lead, *[1] * (rank - len(inner)), *inner]
         known[key] = (None, tf.reshape(value.tensor, shape))
         if not value.is_stacked:
             constants[key] = call_constant(value, tensor)
