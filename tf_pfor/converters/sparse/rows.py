@@ -29,7 +29,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
-from tf_pfor.layouts.row_sizes import RowSizes, Size
+from tf_pfor.layouts.row_sizes import Size
 
 _BROADCAST_RANK = 5
 
