@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.api.maps import check_blocks
+from tf_pfor.api.checks import check_blocks
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.api.maps import check_blocks
+from tf_pfor.api.checks import check_blocks
 from tf_pfor.core import nests
 from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.differentiated import (

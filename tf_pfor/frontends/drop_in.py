@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_pfor.api import maps
+from tf_pfor.api import checks, for_loops, maps
 from tf_pfor.core import collectives, nests
 from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives import jacobians
@@ -87,7 +87,7 @@ def _pfor(
     parallel_iterations: int | None = None,
     warn: bool = False,
 ) -> Any:
-    maps.check_callable(loop_fn, "loop_fn")
+    checks.check_callable(loop_fn, "loop_fn")
     axis = f"pfor {next(_NUMBERS)}" if _takes_config(loop_fn) else None
     options = {} if axis is None else {"pfor_config": PForConfig(axis)}
     found = maps.pfor(
@@ -105,7 +105,7 @@ def _pfor(
 def _vectorized_map(
     fn: Callable[..., Any], elems: Nest, fallback_to_while_loop: bool = True, warn: bool = True
 ) -> Any:
-    maps.check_callable(fn, "fn")
+    checks.check_callable(fn, "fn")
     return _closed(maps.vectorized_map(_opened(fn, {}), elems, fallback_to_while_loop, warn))
 
 
@@ -154,7 +154,7 @@ def _stacked(rows: _SparseRows) -> Any:
 
 
 _OURS: dict[tuple[str, str], Callable[..., Any]] = {
-    ("control_flow_ops", "for_loop"): maps.for_loop,
+    ("control_flow_ops", "for_loop"): for_loops.for_loop,
     ("control_flow_ops", "pfor"): _pfor,
     ("control_flow_ops", "vectorized_map"): _vectorized_map,
     ("gradients", "batch_jacobian"): jacobians.batch_jacobian,

@@ -14,10 +14,10 @@ from tf_pfor.core.checked import checked
 from tf_pfor.core.conversion import Conversion, Inputs
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.regions import Region, key
+from tf_pfor.core.regions import key
 from tf_pfor.core.registry import REGISTRY, Outcome
 from tf_pfor.core.values import Results, Value, dims, is_static
-from tf_pfor.fallback import ragged_rows, uneven_regions
+from tf_pfor.fallback import uneven_regions
 from tf_pfor.layouts.csr_rows import READERS, CsrRows
 from tf_pfor.layouts.ragged import Ragged, RowSizes, is_ragged
 from tf_pfor.layouts.ragged_rules import (
@@ -152,24 +152,6 @@ def _is_cut(op: tf.Operation, others: Iterable[tf.Operation]) -> bool:
         and max(axes, default=0) > 1
         and any(o.type in OF_ONE_AXIS for o in others)
     )
-
-
-def by_kernel(
-    op: tf.Operation, values: Iterable[Any], graph: tf.Graph, region: Region | None = None
-) -> bool:
-    """Whether a loop over rows is what one expects of an op, and runs in parallel: no warning.
-
-    Args:
-      op: the op that it was made for.
-      values: its results.
-      graph: the graph that it runs in.
-      region: the region that the loop runs, None for the op alone.
-    """
-    if op.type not in ROW_KERNELS:
-        return False
-    if region is not None and region.uneven:
-        return ragged_rows.may_run_by_kernel(region, graph)
-    return all(is_static(v.inner_shape) for v in values)
 
 
 def _applied(rule: Rule, op: tf.Operation, inputs: Inputs, walker: Conversion) -> Results:

@@ -436,7 +436,7 @@ class Walker:
             raise uneven_regions.Leaves(f"{why}: {reason}") from None
         except CannotVectorize as why:
             raise self._rejected(op, f"{reason}; {why}") from None
-        expected = ragged_ops.by_kernel(op, looped, self.emit.graph)
+        expected = row_loop.by_kernel(op, looped, self.emit.graph)
         self.recorder.add(op, Outcome.LOOPED, reason, on_purpose=expected)
         return checked(Call(op, inputs, self), None, looped)
 
@@ -466,7 +466,7 @@ class Walker:
             self._hold(tensor, shaped(Call(tensor.op, {}, self), None, value, dims(tensor)))
         for handle in region.handles:  # a while loop hands it on
             self._values[_key(handle)] = self._values[_key(handle.op.inputs[handle.value_index])]
-        by_kernel = ragged_ops.by_kernel(first, made, self.emit.graph, region)
+        by_kernel = row_loop.by_kernel(first, made, self.emit.graph, region)
         for op in new:
             expected = by_kernel or (bool(uneven) and op is not first)
             self.recorder.add(op, Outcome.LOOPED, reason, on_purpose=expected)

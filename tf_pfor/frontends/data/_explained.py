@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.api.maps import check_callable
+from tf_pfor.api.checks import check_callable
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data import _elements

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tf_pfor.api.maps import check_callable
+from tf_pfor.api.checks import check_callable
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data import _elements

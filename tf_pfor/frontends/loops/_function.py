@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tf_pfor._tf import _functions, _loops
-from tf_pfor.api.maps import check_callable
+from tf_pfor.api.checks import check_callable
 from tf_pfor.core.errors import ArgumentTypeError
 from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.loops._report import LoopReport, in_order
