@@ -24,11 +24,12 @@ from tf_pfor import data as data
 from tf_pfor import registry as registry
 from tf_pfor import saved_model as saved_model
 from tf_pfor import shapes as shapes
+from tf_pfor.api.for_loops import for_loop
 from tf_pfor.api.functions.custom_vmap import custom_vmap
 from tf_pfor.api.functions.exchanges import all_to_all, pargmax, pargmin, psum_scatter
 from tf_pfor.api.functions.scans import associative_scan
 from tf_pfor.api.functions.vectorize import vectorize
-from tf_pfor.api.maps import for_loop, pfor, vectorized_map
+from tf_pfor.api.maps import pfor, vectorized_map
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.collectives import (
     all_gather,

@@ -8,12 +8,14 @@ import inspect
 import io
 import re
 import shlex
+from unittest import mock
 
 import pytest
 
 import tf_pfor
 from tf_pfor.core.registry import REGISTRY
 from tf_pfor.frontends import command_line
+from tf_pfor.layouts import ragged_rules
 from tools import check_links, coverage
 
 BLOCK = re.compile(
@@ -63,7 +65,7 @@ def test_pages_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = page.read_text()
     namespace = {"__name__": "page"}
-    with REGISTRY.temporary():
+    with REGISTRY.temporary(), mock.patch.dict(ragged_rules.RULES):
         for found in BLOCK.finditer(text):
             kind, block = found.groups()
             line = text[: found.start()].count("\n") + 1

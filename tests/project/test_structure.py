@@ -314,3 +314,49 @@ def test_memos_know_their_keys():
         if re.search(r"memo.*\bid\(", line) or re.search(r"\"\w[\w ]*\", (.*, )?id\(", line)
     ]
     assert not found, found
+
+
+def _lines_with(pattern):
+    """The lines of the package that a pattern matches: file and number."""
+    return [
+        f"{path}:{number}"
+        for path in CORE
+        for number, line in enumerate((ROOT / path).read_text().splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+
+
+def test_the_formatter_lays_out_all_code():
+    found = _lines_with("# fmt: (skip|off)")
+    assert not found, found
+
+
+# Modules that import more than IMPORTS others of the package: no more than they do today.
+IMPORTS = 15
+LONGER_IMPORTS = {
+    "tf_pfor.api.run": 20,
+    "tf_pfor.converters.control_flow._carries": 23,
+    "tf_pfor.converters.control_flow._subgraphs": 20,
+    "tf_pfor.converters.control_flow.cond": 24,
+    "tf_pfor.walker.walker": 31,
+}
+
+
+def test_modules_import_few_others():
+    is_package = {imports.module_of(f) for f in CORE if f.endswith("__init__.py")} - {"tf_pfor._tf"}
+    many = {
+        module: len(found)
+        for module, found in _graph().items()
+        if module not in is_package and len(found) > LONGER_IMPORTS.get(module, IMPORTS)
+    }
+    assert not many, many
+
+
+def test_few_annotations_are_any():
+    found = _lines_with(r": Any\b")
+    assert len(found) <= 254, found
+
+
+def test_few_type_errors_are_ignored():
+    found = _lines_with(r"# (type|pyright): ignore")
+    assert len(found) <= 35, found

@@ -208,7 +208,7 @@ def captured(tensor: tf.Tensor, graph: Any = None) -> tf.Tensor:
     return graph.capture(tensor)
 
 
-def as_captured_by(tensor: tf.Tensor, graph: Any) -> tf.Tensor:
+def as_captured_by(tensor: tf.Tensor, graph: object) -> tf.Tensor:
     """The tensor that ``tensor`` is inside ``graph``, if that has captured it; else itself."""
     for outside, inside in getattr(graph, "captures", ()):
         if outside is tensor:
@@ -220,7 +220,7 @@ def as_captured_by(tensor: tf.Tensor, graph: Any) -> tf.Tensor:
     return tensor if seen is tensor else as_captured_by(seen, graph)
 
 
-def _is_in_gradient(graph: Any) -> bool:
+def _is_in_gradient(graph: object) -> bool:
     """Whether ``graph`` is, or is in, the gradient of a branch or of a loop's body."""
     while graph is not None and not hasattr(graph, "_forward_graph"):
         graph = getattr(graph, "outer_graph", None)
@@ -255,7 +255,7 @@ def attr_map(op: Operation) -> Any:
 # ---------------------------------------------------------------------------
 
 
-def function_graph(graph: Any, name: str) -> Any:
+def function_graph(graph: tf.Graph, name: str) -> Any:
     """The graph of the function ``name`` known to ``graph`` or to a graph around it.
 
     Raises:
@@ -272,7 +272,7 @@ def function_graph(graph: Any, name: str) -> Any:
         return _function_def_to_graph.function_def_to_graph(definition)
 
 
-def _was_changed(graph: Any, found: Any) -> bool:
+def _was_changed(graph: tf.Graph, found: Any) -> bool:
     """Whether a tape has changed calls in a graph since TensorFlow knows it as a function.
 
     Such a call also returns what a gradient needs. TensorFlow runs the function as it knows it, and
@@ -322,7 +322,7 @@ def find_function(graph: Any, name: str) -> Any:
     return None
 
 
-def add_functions(source_graph: Any, target_graph: Any, attrs: Any) -> None:
+def add_functions(source_graph: object, target_graph: Any, attrs: object) -> None:
     """Makes every function named by ``attrs`` in ``source_graph`` known to ``target_graph``."""
     todo = list(_function_names(attrs))
     for name in todo:  # grows
@@ -392,7 +392,7 @@ def by_creation(operations: Iterable[Operation]) -> list[Operation]:
     return sorted(operations, key=lambda op: op._id)
 
 
-def must_run(graph: Any) -> list[Operation]:
+def must_run(graph: tf.Graph) -> list[Operation]:
     """The operations of a function's graph that run for their side effects, in order."""
     return by_creation(getattr(graph, "control_outputs", ()))
 
@@ -407,7 +407,7 @@ def control_outputs(op: Operation) -> list[Operation]:
     return op._control_outputs
 
 
-def in_xla_context(graph: Any) -> bool:
+def in_xla_context(graph: object) -> bool:
     """True when ``graph`` is traced for XLA (inside jit_compile as far as Python can see)."""
     while graph is not None:
         context = getattr(graph, "_control_flow_context", None)
@@ -421,7 +421,7 @@ def in_xla_context(graph: Any) -> bool:
     return False
 
 
-def is_loop_body(graph: Any) -> bool:
+def is_loop_body(graph: tf.Graph) -> bool:
     """Whether ``graph`` is a trip of a tf.while_loop: its inputs are what the loop carries."""
     return isinstance(graph, _control_flow_graphs.WhileBodyFuncGraph)
 
@@ -435,7 +435,7 @@ def in_while(graph: Any) -> bool:
     return False
 
 
-def in_body(graph: Any) -> bool:
+def in_body(graph: tf.Graph) -> bool:
     """True when ``graph`` is traced as (part of) the body of a loop that is vectorized later."""
     return not _NOT_IN_BODY.get() and _is_in(graph, "pfor_body")
 
@@ -458,12 +458,12 @@ LOOPS = ("StatelessWhile", "While")
 TRIAL = "pfor_trial"  # the name of graphs that are thrown away, made to see layouts
 
 
-def in_trial(graph: Any) -> bool:
+def in_trial(graph: tf.Graph) -> bool:
     """True when ``graph`` is (part of) a trial."""
     return _is_in(graph, TRIAL)
 
 
-def _is_in(graph: Any, name: str) -> bool:
+def _is_in(graph: object, name: str) -> bool:
     while graph is not None:
         if getattr(graph, "name", "") == name:
             return True
@@ -498,9 +498,12 @@ def eager_state() -> tuple[Any, ...] | None:
 _TF_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(ops.__file__))))
 _OWN_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LIBRARY_MARKS = (
-    os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep, "<frozen",
-    "__autograph_generated_file", os.sep + "lib" + os.sep + "python3",
-)  # fmt: skip
+    os.sep + "site-packages" + os.sep,
+    os.sep + "dist-packages" + os.sep,
+    "<frozen",
+    "__autograph_generated_file",
+    os.sep + "lib" + os.sep + "python3",
+)
 
 
 def user_line(op: Operation) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.eager import context
@@ -11,7 +9,7 @@ from tensorflow.python.eager import context
 
 def memory_limit(name: str) -> int:
     """Bytes that TensorFlow may take of the device whose name ends so; 0 if it has no such one."""
-    current: Any = context.context()
+    current = context.context()
     current.ensure_initialized()
     devices = pywrap_tfe.TFE_ContextListDevices(current._handle)
     try:

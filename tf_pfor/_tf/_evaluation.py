@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 
@@ -23,7 +21,7 @@ def evaluated(tensor: tf.Tensor) -> np.ndarray | None:
     ops = _made_of_constants(tensor) if tf.is_symbolic_tensor(tensor) else None
     if ops is None:
         return None
-    graph: Any = tensor.graph
+    graph: tf.Graph = tensor.graph
     part = graph.as_graph_def()
     nodes = [node for node in part.node if node.name in ops]
     del part.node[:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +19,7 @@ from tf_pfor import _tf
 PolymorphicFunction: Any = _polymorphic.Function  # the class of what tf.function returns
 
 
-def autographed(function: Any) -> Any:
+def autographed(function: Callable[..., Any]) -> Any:
     """``function`` with Python control flow on tensors converted, as tf.function does.
 
     Also where the caller is not converted itself, as our own entry points are not. The lines that
@@ -30,7 +30,7 @@ def autographed(function: Any) -> Any:
         recursive=True, user_requested=True, optional_features=None
     )
 
-    def handled(*args: Any, **kwargs: Any) -> Any:
+    def handled(*args: object, **kwargs: object) -> Any:
         try:
             return _ag_api.converted_call(original, args, kwargs, options=own)
         except Exception as why:
@@ -45,7 +45,7 @@ def autographed(function: Any) -> Any:
     converted = _tf_decorator.rewrap(function, original, converted)
     options = _ag_converter.ConversionOptions(recursive=True)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         with _ag_ctx.ControlStatusCtx(status=_ag_ctx.Status.ENABLED, options=options):
             return converted(*args, **kwargs)
 
@@ -53,18 +53,18 @@ def autographed(function: Any) -> Any:
     return _ag_api.autograph_artifact(call)
 
 
-def as_called_here(function: Any) -> Any:
+def as_called_here(function: Callable[..., Any]) -> Any:
     """``function`` with AutoGraph on or off as it is now, wherever it is called."""
     now = _ag_ctx.control_status_ctx()
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         with _ag_ctx.ControlStatusCtx(status=now.status, options=now.options):
             return function(*args, **kwargs)
 
     return call
 
 
-def never_converted(function: Any) -> Any:
+def never_converted(function: Callable[..., Any]) -> Any:
     """``function``, which AutoGraph leaves as it is. What it calls may still be converted."""
     return _ag_api.autograph_artifact(function)
 
@@ -80,11 +80,11 @@ def call_flat(concrete: Any, inputs: Sequence[tf.Tensor], captured: Sequence[tf.
     return concrete._call_flat(inputs, captured)
 
 
-def is_gradient(op: Any) -> bool:
+def is_gradient(op: tf.Operation) -> bool:
     """Whether an op is the gradient of a ``tf.py_function``: it asks what that left behind."""
     if op.type != "EagerPyFunc":
         return False
-    registry: Any = script_ops._py_funcs
+    registry = script_ops._py_funcs
     function = registry._funcs.get(op.get_attr("token").decode())
     return bool(getattr(function, "_is_grad_func", False))
 

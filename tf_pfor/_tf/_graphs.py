@@ -26,7 +26,7 @@ _NAME = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
 
 
 def add_op(
-    graph: Any, op_type: str, inputs: list[tf.Tensor], attrs: dict[str, Any], name: str | None
+    graph: tf.Graph, op_type: str, inputs: list[tf.Tensor], attrs: dict[str, Any], name: str | None
 ) -> tf.Operation:
     """Adds one op to a graph; a function graph captures the inputs that come from outside.
 
@@ -47,7 +47,7 @@ def add_op(
 
 
 def create_op(
-    graph: Any,
+    graph: tf.Graph,
     op_type: str,
     inputs: list[tf.Tensor],
     attrs: dict[str, AttrValue],
@@ -78,7 +78,7 @@ def create_op(
     return op
 
 
-def capture(graph: Any, tensor: tf.Tensor) -> tf.Tensor:
+def capture(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:
     """``tensor`` as a function graph sees it: a placeholder if it comes from outside."""
     is_eager = isinstance(tensor, tf.__internal__.EagerTensor)
     if not is_eager and tensor.graph is graph:
@@ -107,7 +107,7 @@ def capture(graph: Any, tensor: tf.Tensor) -> tf.Tensor:
     return inside
 
 
-def placeholder(graph: Any, spec: tf.TensorSpec, name: str) -> tf.Tensor:
+def placeholder(graph: tf.Graph, spec: tf.TensorSpec, name: str) -> tf.Tensor:
     """A placeholder in ``graph``."""
     attrs = {
         "dtype": AttrValue(type=spec.dtype.as_datatype_enum),
@@ -124,7 +124,9 @@ class QuickGraph(FuncGraph):
         is_here = not tf.executing_eagerly() and tf.compat.v1.get_default_graph() is self
         return contextlib.nullcontext(self) if is_here else super().as_default()
 
-    def capture(self, tensor: tf.Tensor, name: str | None = None, shape: Any = None) -> tf.Tensor:
+    def capture(
+        self, tensor: tf.Tensor, name: str | None = None, shape: object = None
+    ) -> tf.Tensor:
         return capture(self, tensor)
 
     def _create_op_internal(self, *args: Any, **kwargs: Any) -> tf.Operation:
@@ -155,15 +157,15 @@ def quickly(graph: Any, once: Once) -> Generator[None]:
 
 
 def _create(
-    graph: Any,
+    graph: tf.Graph,
     once: Once | None,
     op_type: str,
     inputs: Any,
-    dtypes: Any = None,
+    dtypes: object = None,
     input_types: Any = None,
     name: str | None = None,
     attrs: Any = None,
-    op_def: Any = None,
+    op_def: object = None,
     compute_device: bool = True,
 ) -> tf.Operation:
     """``FuncGraph._create_op_internal``, cheaply where the situation is plain."""
@@ -181,7 +183,7 @@ def _create(
 
 def shared(
     once: Once,
-    graph: Any,
+    graph: tf.Graph,
     op_type: str,
     inputs: Sequence[tf.Tensor],
     attrs: dict[str, Any],
@@ -200,7 +202,9 @@ def shared(
     return made
 
 
-def _key_of(graph: Any, op_type: str, inputs: Sequence[tf.Tensor], attrs: dict[str, Any]) -> Any:
+def _key_of(
+    graph: tf.Graph, op_type: str, inputs: Sequence[tf.Tensor], attrs: dict[str, Any]
+) -> Any:
     """A key that ops with equal results share; None if each op must make its result."""
     schema = _tf.schema(op_type)
     if schema is None or schema.is_stateful or op_type in _OWN:
@@ -221,7 +225,7 @@ def _may_share(op: tf.Operation) -> bool:
 class BodyGraph(QuickGraph):
     """A graph that the user's function is traced into."""
 
-    def _create_op_internal(self, *args: Any, **kwargs: Any) -> tf.Operation:
+    def _create_op_internal(self, *args: object, **kwargs: object) -> tf.Operation:
         _patience.working("tracing", _stacks.user_line)
         return super()._create_op_internal(*args, **kwargs)
 
@@ -258,7 +262,7 @@ def _captures_plainly(graph_type: type) -> bool:
     return usual or issubclass(graph_type, QuickGraph)
 
 
-def _is_plain(graph: Any) -> bool:
+def _is_plain(graph: tf.Graph) -> bool:
     """Whether nothing in force in a function graph changes the ops that are created."""
     return not (
         graph._attr_scope_map
@@ -298,14 +302,14 @@ def _how_known(handle: tf.Tensor) -> int:
 
 
 def _add(
-    graph: Any, op_type: str, inputs: list[tf.Tensor], attrs: dict[str, Any], name: str | None
+    graph: tf.Graph, op_type: str, inputs: list[tf.Tensor], attrs: dict[str, Any], name: str | None
 ) -> tf.Operation:
     """Adds one op whose inputs are of the graph."""
     name = name or op_type
     name = name[:-1] if name[-1] == "/" else str(graph.unique_name(name))
     if not _NAME.match(name):
         raise ValueError(f"'{name}' is not a valid name of an op (pattern {_NAME.pattern}).")
-    given: Any = inputs
+    given = inputs
     if _has_lists(op_type):
         given = _tf.ops._reconstruct_sequence_inputs(
             _tf.op_def_registry.get(op_type), inputs, attrs
@@ -374,7 +378,7 @@ def call_row_loop(
     return list(create_op(graph, "PartitionedCall", list(inputs), protos, "rows").outputs)
 
 
-def depending_on_nothing(graph: Any) -> Any:
+def depending_on_nothing(graph: tf.Graph) -> Any:
     """``control_dependencies(None)``, but in the same XLA context.
 
     An op outside of it would be an input of what XLA compiles, and no constant.
@@ -386,7 +390,7 @@ def depending_on_nothing(graph: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _inside(graph: Any, context: Any) -> Generator[None]:
+def _inside(graph: tf.Graph, context: object) -> Generator[None]:
     with graph.control_dependencies(None):  # puts back the context that it leaves
         graph._set_control_flow_context(context)
         yield
@@ -403,7 +407,7 @@ def lower(op: tf.Operation) -> None:
 
 
 def by_device(
-    on_cpu: Any, elsewhere: Any, inputs: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape]
+    on_cpu: Any, elsewhere: object, inputs: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape]
 ) -> list[tf.Tensor]:
     """Calls one of two functions of the current graph: the first where the op runs on a CPU.
 
@@ -416,10 +420,12 @@ def by_device(
       shapes: the shapes of the outputs.
     """
     made = tf.raw_ops.StatelessCase(
-        branch_index=tf.raw_ops.DeviceIndex(device_names=["CPU"]), input=list(inputs),
-        Tout=[t.dtype for t in on_cpu.outputs], branches=[on_cpu, elsewhere],
+        branch_index=tf.raw_ops.DeviceIndex(device_names=["CPU"]),
+        input=list(inputs),
+        Tout=[t.dtype for t in on_cpu.outputs],
+        branches=[on_cpu, elsewhere],
         output_shapes=list(shapes),
-    )  # fmt: skip
+    )
     lower(made[0].op)
     return list(made)
 
@@ -458,7 +464,7 @@ def trace(
     return graph
 
 
-def _input(graph: Any, spec: tf.TensorSpec) -> tf.Tensor:
+def _input(graph: tf.Graph, spec: tf.TensorSpec) -> tf.Tensor:
     """An input of a traced graph, with the handle data of its spec."""
     made = placeholder(graph, spec, spec.name or "arg")
     handle = spec.dtype._handle_data
@@ -487,7 +493,7 @@ def _own_variables() -> Generator[None]:
 class _ControlDependencies(_tf.AutomaticControlDependencies):
     """Automatic control dependencies, at no cost for a graph without side effects."""
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         graph = self._graph
         if any(_has_effect(op.type) for op in graph.get_operations()):
             super().__exit__(*(error or (None, None, None)))

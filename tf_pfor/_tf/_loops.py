@@ -27,11 +27,18 @@ class Hooks(NamedTuple):
 
 _HOOKS: contextvars.ContextVar[Hooks | None] = contextvars.ContextVar("tf_pfor_loops", default=None)
 _NAMES = {  # who makes a loop for the user: the function that calls ``tf.while_loop``, or maps
-    "_known_len_tf_for_stmt": "for", "_tf_iterator_for_stmt": "for", "_tf_range_for_stmt": "for",
-    "_tf_ragged_for_stmt": "for", "foldl": "tf.foldl", "foldr": "tf.foldr", "map_fn": "tf.map_fn",
-    "scan": "tf.scan", "while_stmt": "while", "jacobian": "GradientTape.jacobian",
+    "_known_len_tf_for_stmt": "for",
+    "_tf_iterator_for_stmt": "for",
+    "_tf_range_for_stmt": "for",
+    "_tf_ragged_for_stmt": "for",
+    "foldl": "tf.foldl",
+    "foldr": "tf.foldr",
+    "map_fn": "tf.map_fn",
+    "scan": "tf.scan",
+    "while_stmt": "while",
+    "jacobian": "GradientTape.jacobian",
     "batch_jacobian": "GradientTape.batch_jacobian",
-}  # fmt: skip
+}
 
 
 class _Switch:
@@ -43,7 +50,7 @@ class _Switch:
         self._own: tuple[Any, Any] = (None, None)
 
     def acquire(self) -> None:
-        function: Any = _functions.PolymorphicFunction
+        function = _functions.PolymorphicFunction
         with self._lock:
             if not self._users:
                 self._own = (while_v2.while_loop, function.__call__)
@@ -67,7 +74,7 @@ def _asking(kind: str, own: Callable[..., Any]) -> Callable[..., Any]:
     A hook is not converted by AutoGraph. What ``own`` calls is, as it would be without one.
     """
 
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: object, **kwargs: object) -> Any:
         hooks = _HOOKS.get()
         if hooks is None:
             return own(*args, **kwargs)
@@ -91,7 +98,7 @@ def replaced(hooks: Hooks) -> Generator[None]:
 
 def kind_of_loop(otherwise: str = "tf.while_loop") -> str:
     """The construct in the user's code of a loop or a map that is asked for now."""
-    frame: Any = inspect.currentframe()
+    frame = inspect.currentframe()
     while frame is not None and _tf.is_machinery(frame.f_code.co_filename):
         if frame.f_code.co_name in _NAMES:
             return _NAMES[frame.f_code.co_name]
@@ -131,9 +138,9 @@ class _StackedArray(_GraphArray):
         return tf.identity(self.rows, name)
 
 
-def with_flow(array: Any, flow: tf.Tensor, rows: tf.Tensor | None) -> Any:
+def with_flow(array: object, flow: tf.Tensor, rows: tf.Tensor | None) -> Any:
     """A TensorArray like another one with the list ``flow``, of ``rows`` if these are given."""
-    made: Any = tensor_array_ops.build_ta_with_new_flow(array, flow)
+    made = tensor_array_ops.build_ta_with_new_flow(array, flow)
     if rows is not None:
         made._implementation.__class__ = _StackedArray
         made._implementation.rows = rows
@@ -148,7 +155,7 @@ def python_function(function: Any) -> Any:
     return function.python_function
 
 
-def is_graph_only(function: Any) -> bool:
+def is_graph_only(function: Callable[..., Any]) -> bool:
     """Whether a function cannot be traced anew: it is a graph, or was loaded."""
     return isinstance(
         function, (function_lib.ConcreteFunction, function_deserialization.RestoredFunction)

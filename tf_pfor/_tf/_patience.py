@@ -59,5 +59,9 @@ def working(doing: str, line: Callable[[], str]) -> None:
     logging.warning(
         "tf_pfor has worked on %s for %.0f seconds: it is %s, and has come to op %d (%s). It runs "
         "when that is done; calls with the same shapes do not wait again.",
-        watch.what, AFTER, doing, watch.count, line() or "line unknown",
-    )  # fmt: skip
+        watch.what,
+        AFTER,
+        doing,
+        watch.count,
+        line() or "line unknown",
+    )

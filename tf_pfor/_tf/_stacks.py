@@ -13,6 +13,7 @@ import pathlib
 from collections.abc import Generator
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.python.util import tf_stack
 
 from tf_pfor import _tf
@@ -37,7 +38,7 @@ def line() -> str:
     return _LINE.get()
 
 
-def begin(op: Any) -> contextvars.Token[Any]:
+def begin(op: tf.Operation) -> contextvars.Token[Any]:
     """From here on ops are emitted for ``op`` of the body; the token is for ``end``."""
     return _ORIGIN.set(getattr(op, "_tf_pfor_stack", None) or _ORIGIN.get())
 
@@ -49,7 +50,7 @@ def end(token: contextvars.Token[Any]) -> None:
 
 def here(level: int) -> Any:
     """The stack of the caller without frames of this package."""
-    mappers: Any = tf_stack._source_mapper_stacks[tf_stack._get_thread_key()]
+    mappers = tf_stack._source_mapper_stacks[tf_stack._get_thread_key()]
     return tf_stack._tf_stack.extract_stack(mappers[-1].internal_map, _own_files(), level)
 
 
@@ -66,7 +67,7 @@ def user_line() -> str:
 def written_at(line: str) -> str:
     """``file:line`` of the user's code where AutoGraph has made the code at ``line`` of it."""
     file, _, number = line.rpartition(":")
-    mappers: Any = tf_stack._source_mapper_stacks[tf_stack._get_thread_key()]
+    mappers = tf_stack._source_mapper_stacks[tf_stack._get_thread_key()]
     known = mappers[-1].get_effective_source_map()
     first = int(number) if number.isdecimal() else 0
     for k in range(first, first + 3):  # a function may begin in a line that was added

@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 from tensorflow.python.framework import extension_type as _extension_type
 from tensorflow.python.framework import type_spec as _type_spec
 
 COMPOSITE: Any = tf.__internal__.CompositeTensor
+RAGGED: Any = tf.RaggedTensor  # the stubs know no constructors
+
+
+class Encoder(Protocol):
+    """The methods of TensorFlow's batch encoders: a composite as tensors that can be stacked."""
+
+    def batch(self, spec: tf.TypeSpec[Any], batch_size: int | None) -> tf.TypeSpec[Any]:
+        """The spec of many composites."""
+        ...
+
+    def unbatch(self, spec: tf.TypeSpec[Any]) -> tf.TypeSpec[Any]:
+        """The spec of one of many composites."""
+        ...
+
+    def encode(self, spec: tf.TypeSpec[Any], value: object, minimum_rank: int = 0) -> Any:
+        """The tensors of a composite, a nest."""
+        ...
+
+    def decode(self, spec: tf.TypeSpec[Any], encoded_value: object) -> Any:
+        """The composite of such tensors."""
+        ...
+
+    def encoding_specs(self, spec: tf.TypeSpec[Any]) -> Any:
+        """The specs of the tensors of ``encode``."""
+        ...
 
 
 class _Fields(tf.experimental.ExtensionTypeBatchEncoder):  # pyright: ignore[reportUntypedBaseClass]
@@ -18,14 +43,14 @@ class _Fields(tf.experimental.ExtensionTypeBatchEncoder):  # pyright: ignore[rep
     TensorFlow's encoder fails to make the specs of the rows of an operator.
     """
 
-    def batch(self, spec: Any, batch_size: Any) -> Any:
+    def batch(self, spec: object, batch_size: object) -> Any:
         return spec
 
-    def unbatch(self, spec: Any) -> Any:
+    def unbatch(self, spec: object) -> Any:
         return spec
 
 
-def batch_encoder(x: Any, *, of_rows: bool = False) -> Any:
+def batch_encoder(x: object, *, of_rows: bool = False) -> Encoder | None:
     """The encoder that turns a composite into tensors to stack; None if its parts will do.
 
     Args:
@@ -49,7 +74,7 @@ def batch_encoder(x: Any, *, of_rows: bool = False) -> Any:
     return found
 
 
-def encoder(x: Any) -> Any:
+def encoder(x: object) -> Encoder:
     """The encoder that turns a composite into tensors to stack, or composites of such parts."""
     return batch_encoder(x, of_rows=True) or _Fields()
 
@@ -61,14 +86,14 @@ def is_opened(spec: Any) -> bool:
     return is_kind and not isinstance(spec, plain) and issubclass(spec.value_type, COMPOSITE)
 
 
-def _is_by_parts(x: Any, of_rows: bool) -> bool:
+def _is_by_parts(x: object, of_rows: bool) -> bool:
     """Whether a field of a composite is a tensor, or simply its tensors; operators are checked."""
     if isinstance(x, (tf.RaggedTensor, tf.SparseTensor, tf.linalg.LinearOperator)):
         return False
     return not isinstance(x, COMPOSITE) or batch_encoder(x, of_rows=of_rows) is None
 
 
-def operator_parts(op: Any) -> Iterator[tuple[Any, int | None, bool]]:
+def operator_parts(op: tf.Operation) -> Iterator[tuple[Any, int | None, bool]]:
     """The parts of a ``LinearOperator``: tensors, and operators that have no tensor.
 
     Returns:

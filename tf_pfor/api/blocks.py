@@ -15,11 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._types import RAGGED
 from tf_pfor.core.emit import Dim
-from tf_pfor.core.values import dims
+from tf_pfor.core.nests import Nest
+from tf_pfor.core.values import dims, is_static
 from tf_pfor.layouts.row_shapes import stacked_rows
-
-_RAGGED: Any = tf.RaggedTensor
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,17 +37,17 @@ class Kind:
     uniform: tuple[int | None, ...] = ()
 
     @classmethod
-    def of(cls, leaf: Any, spec: tf.TensorSpec) -> Kind:
+    def of(cls, leaf: object, spec: tf.TensorSpec) -> Kind:
         """The kind of a block's result ``leaf``."""
         if not isinstance(leaf, tf.RaggedTensor):
             return cls(spec)
         uniform, level = list[int | None](), leaf
         while isinstance(level, tf.RaggedTensor):
-            length: Any = level.uniform_row_length
+            length = level.uniform_row_length
             known = None if length is None else _tf.static_value(length)
             uniform.append(None if known is None else int(known))
             level = level.values
-        inner: Any = level.shape[1:]
+        inner = level.shape[1:]
         return cls(spec, tf.TensorSpec([None, *inner], level.dtype), tuple(uniform))
 
     @property
@@ -62,7 +62,7 @@ class Kind:
         """For each spec whether blocks are put one behind the other, and not stacked."""
         return [self.flat is not None] * len(self.specs)
 
-    def tensors(self, leaf: Any) -> list[tf.Tensor]:
+    def tensors(self, leaf: Nest) -> list[tf.Tensor]:
         """The tensors that a block hands on of a result."""
         if self.flat is None:
             return [leaf]
@@ -85,13 +85,13 @@ class Kind:
             rows = rows * same if own is None else tf.reduce_sum(own)  # type: ignore[operator]
         for rows, same, own in reversed(counts):
             if own is None:
-                made = _RAGGED.from_uniform_row_length(made, same, rows, validate=False)
+                made = RAGGED.from_uniform_row_length(made, same, rows, validate=False)
             else:
-                made = _RAGGED.from_row_lengths(made, own, validate=False)
+                made = RAGGED.from_row_lengths(made, own, validate=False)
         return made
 
 
-def of_one_shape(ragged: Any, name: str) -> tf.Tensor:
+def of_one_shape(ragged: tf.RaggedTensor, name: str) -> tf.Tensor:
     """A RaggedTensor as a tensor, after a check that all rows have one shape.
 
     Args:
@@ -121,7 +121,7 @@ def several(tensor: tf.Tensor, block: int | None) -> tf.TensorSpec:
 def split(x: tf.Tensor, full: Dim, block: int) -> tf.Tensor:
     """The rows of the full blocks: [n, ...] -> [full, block, ...]."""
     shape = dims(x)
-    inner: Any = tf.shape(x)[1:]
+    inner = tf.shape(x)[1:]
     if shape is not None and None not in shape[1:]:
         inner = tf.constant(np.asarray(shape[1:], np.int32))
     out = tf.reshape(x[: full * block], tf.concat([[full, block], inner], 0))
@@ -133,8 +133,8 @@ def split(x: tf.Tensor, full: Dim, block: int) -> tf.Tensor:
 def join(x: tf.Tensor, block: int) -> tf.Tensor:
     """[full, block, ...] -> [full * block, ...]."""
     shape = dims(x)
-    if shape is not None and None not in shape:
-        return tf.reshape(x, [shape[0] * block, *shape[2:]])  # type: ignore[operator]
+    if is_static(shape):
+        return tf.reshape(x, [shape[0] * block, *shape[2:]])
     dynamic = tf.shape(x)
     out = tf.reshape(x, tf.concat([dynamic[:1] * block, dynamic[2:]], 0))
     if shape is not None:
@@ -177,9 +177,12 @@ def in_turn(
         return i + 1, [a.write(i, x) for a, x in zip(arrays, made)], carried
 
     _, arrays, last = tf.while_loop(
-        lambda i, *_: i < trips, step, (tf.constant(0), empty, list(carried)),
-        parallel_iterations=1, maximum_iterations=size,
-    )  # fmt: skip
+        lambda i, *_: i < trips,
+        step,
+        (tf.constant(0), empty, list(carried)),
+        parallel_iterations=1,
+        maximum_iterations=size,
+    )
     joined = are_joined or [False] * len(arrays)
     made = [
         _joined_rows(a, s, size)
@@ -192,10 +195,10 @@ def in_turn(
     return made, last
 
 
-def _joined_rows(array: tf.TensorArray, like: tf.TensorSpec, n: Any) -> tf.Tensor:
+def _joined_rows(array: tf.TensorArray, like: tf.TensorSpec, n: Dim) -> tf.Tensor:
     """The n rows of an array one behind the other; unknown dimensions are 0 if there are none."""
     filler = tf.where(tf.equal(n, 0), 0, -1)
-    inner: Any = like.shape[1:]
+    inner = like.shape[1:]
     made = tf.raw_ops.TensorListConcatV2(
         input_handle=array.flow,
         element_shape=tf.stack([-1, *[filler if d is None else d for d in inner]]),

@@ -21,11 +21,10 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs, _types
+from tf_pfor._tf._types import RAGGED
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError
-
-_RAGGED: Any = tf.RaggedTensor
-
+from tf_pfor.core.nests import Nest
 
 # ---------------------------------------------------------------------------
 # Elements
@@ -39,8 +38,8 @@ Supply = Iterator[tf.Tensor]
 class _Packed(NamedTuple):
     """The begins and ends of rows in values that all iterations see."""
 
-    start: Any  # [] in an iteration, [n] outside
-    end: Any
+    start: tf.Tensor  # [] in an iteration, [n] outside
+    end: tf.Tensor
 
     def cut(self, values: Supply) -> tf.Tensor:
         """The row, in an iteration."""
@@ -53,11 +52,11 @@ class _Packed(NamedTuple):
 class _Padded(NamedTuple):
     """Variable-length rows, padded."""
 
-    padded: Any  # [longest, ...] in an iteration, [n, longest, ...] outside
-    length: Any  # [], [n]
+    padded: tf.Tensor  # [longest, ...] in an iteration, [n, longest, ...] outside
+    length: tf.Tensor  # [], [n]
 
     @classmethod
-    def of(cls, ragged: Any) -> _Padded:
+    def of(cls, ragged: tf.RaggedTensor) -> _Padded:
         """Makes them of a RaggedTensor of ragged rank 1."""
         return cls(ragged.to_tensor(), ragged.row_lengths())
 
@@ -71,14 +70,14 @@ class _RaggedRows(NamedTuple):
     """Rows of a RaggedTensor of ragged rank 2 or more."""
 
     lengths: tuple[Any, ...]
-    flat: Any
+    flat: Nest
 
     @classmethod
-    def of(cls, ragged: Any, rows: Callable[[Any, Any], Any]) -> _RaggedRows:
+    def of(cls, ragged: tf.RaggedTensor, rows: Callable[[Any, Any], Any]) -> _RaggedRows:
         """Makes them of a RaggedTensor; ``rows`` is a function of values and splits."""
         splits, lengths, inner = ragged.row_splits, list[Any](), ragged.values
         while isinstance(inner, tf.RaggedTensor):
-            level: Any = inner
+            level = inner
             lengths.append(rows(level.row_lengths(), splits))
             splits, inner = tf.gather(level.row_splits, splits), level.values
         return cls(tuple(lengths), rows(inner, splits))
@@ -86,7 +85,7 @@ class _RaggedRows(NamedTuple):
     def cut(self, values: Supply) -> Any:
         """In an iteration: the RaggedTensor of the row."""
         lengths = [level.cut(values) for level in self.lengths]
-        return _RAGGED.from_nested_row_lengths(self.flat.cut(values), lengths, validate=False)
+        return RAGGED.from_nested_row_lengths(self.flat.cut(values), lengths, validate=False)
 
 
 class _SparseRows(NamedTuple):
@@ -94,16 +93,16 @@ class _SparseRows(NamedTuple):
 
     indices: _Padded
     values: _Padded
-    shape: Any  # no elements, of the shape of a row and one axis more
+    shape: tf.Tensor  # no elements, of the shape of a row and one axis more
 
     @classmethod
-    def of(cls, sparse: Any) -> _SparseRows:
+    def of(cls, sparse: tf.SparseTensor) -> _SparseRows:
         """Makes them of a SparseTensor."""
         sparse = tf.sparse.reorder(sparse)  # or the elements of a row need not lie together
         n, numbers = sparse.dense_shape[0], sparse.indices[:, 0]
         counts = tf.math.unsorted_segment_sum(tf.ones_like(numbers), numbers, n)
         indices, values = (
-            _Padded.of(_RAGGED.from_row_lengths(x, counts))
+            _Padded.of(RAGGED.from_row_lengths(x, counts))
             for x in (sparse.indices[:, 1:], sparse.values)
         )
         shape = tf.zeros(tf.concat([sparse.dense_shape, [0]], 0), tf.bool)
@@ -121,18 +120,18 @@ class _Type:
 
     __slots__ = ("encoder", "spec")
 
-    def __init__(self, spec: Any, encoder: Any):
+    def __init__(self, spec: tf.TypeSpec[Any], encoder: _types.Encoder):
         self.spec, self.encoder = spec, encoder
 
 
 class _Encoded(NamedTuple):
     """The tensors that a composite's type stacks: of one iteration, or stacked."""
 
-    tensors: Any
+    tensors: Nest
     known: dict[_Type, tuple[()]]
 
     @classmethod
-    def of(cls, x: Any, encoder: Any, minimum_rank: int = 0) -> _Encoded:
+    def of(cls, x: Nest, encoder: _types.Encoder, minimum_rank: int = 0) -> _Encoded:
         """Makes one of a composite."""
         spec = tf.type_spec_from_value(x)
         return cls(encoder.encode(spec, x, minimum_rank=minimum_rank), {_Type(spec, encoder): ()})
@@ -151,12 +150,12 @@ class _Encoded(NamedTuple):
 _KINDS = (_Packed, _Padded, _RaggedRows, _SparseRows, _Encoded)
 
 
-def _cut(rows: Any, values: Supply) -> Any:
+def _cut(rows: Nest, values: Supply) -> Any:
     return nests.replaced(rows, _KINDS, lambda x: x.cut(values))
 
 
 def opened(
-    nest: Any,
+    nest: Nest,
     *,
     of: tuple[type, ...] = (_types.COMPOSITE,),
     in_blocks: bool = False,
@@ -173,14 +172,14 @@ def opened(
     found: list[Any] = []
     held: list[tf.Tensor] = []
 
-    def of_splits(values: Any, splits: Any) -> Any:
+    def of_splits(values: tf.Tensor, splits: tf.Tensor) -> Any:
         graph = tf.compat.v1.get_default_graph()
         if in_blocks or _tf.in_body(graph) or _tf.in_xla_context(graph):
-            return _Padded.of(_RAGGED.from_row_splits(values, splits))
+            return _Padded.of(RAGGED.from_row_splits(values, splits))
         held.append(values)
         return _Packed(splits[:-1], splits[1:])
 
-    def rows(x: Any) -> Any:
+    def rows(x: Nest) -> Any:
         is_plain = isinstance(x, (tf.RaggedTensor, tf.SparseTensor))
         encoder = None if is_plain else _types.batch_encoder(x, of_rows=True)
         axis = axes(x)
@@ -211,7 +210,7 @@ def opened(
     return made, lambda row: _cut(row, iter(held))
 
 
-def _check_operator(x: Any, where: str, mapped: int) -> None:
+def _check_operator(x: Nest, where: str, mapped: int) -> None:
     """Refuses an operator whose rows, or batch, are not the rows or batch of its tensors.
 
     Args:
@@ -244,7 +243,7 @@ def _check_operator(x: Any, where: str, mapped: int) -> None:
 class _RaggedResult(NamedTuple):
     """The parts of a RaggedTensor: of one iteration, or stacked."""
 
-    flat: Any
+    flat: Nest
     lengths: tuple[Any, ...]  # of each level, the outermost first
     counts: tuple[Any, ...]  # how many elements each of these has, and ``flat``
 
@@ -252,9 +251,9 @@ class _RaggedResult(NamedTuple):
 class _SparseResult(NamedTuple):
     """The parts of a SparseTensor: of one iteration, or stacked."""
 
-    indices: Any
-    values: Any
-    shape: Any
+    indices: tf.Tensor
+    values: tf.Tensor
+    shape: tf.Tensor
     count: Any
     known: dict[tuple[int, int], tuple[()]]  # keys: each axis and its size in a row, -1 if unknown
 
@@ -264,10 +263,10 @@ def by_parts(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *rows: parts(fn(*rows))
 
 
-def parts(result: Any) -> Any:
+def parts(result: Nest) -> Any:
     """The result of the body, with the tensors to stack in the place of composites."""
 
-    def of(x: Any) -> Any:
+    def of(x: object) -> Any:
         if not isinstance(x, (tf.RaggedTensor, tf.SparseTensor)):
             encoder = _types.batch_encoder(x)
             if encoder is None:
@@ -287,7 +286,7 @@ def parts(result: Any) -> Any:
     return nests.replaced(result, _types.COMPOSITE, of)
 
 
-def _broadening(x: Any) -> Any:
+def _broadening(x: object) -> Any:
     """A distribution or a bijector with parameters of one rank, as far as these are batches.
 
     They still broadcast then if each has one more axis in front: TensorFlow Probability's type
@@ -298,7 +297,7 @@ def _broadening(x: Any) -> Any:
     return x if broaden is None or shape is None else broaden(tf.ones_like(shape()))
 
 
-def check_axes(structure: Any, axes: list[Any]) -> None:
+def check_axes(structure: Nest, axes: list[Any]) -> None:
     """Results that are put together again have the mapped axis in front.
 
     Args:
@@ -309,7 +308,7 @@ def check_axes(structure: Any, axes: list[Any]) -> None:
       ArgumentError: if an axis for one of them is not 0.
     """
 
-    def check(x: Any) -> Any:
+    def check(x: object) -> Any:
         if any(axis != 0 for axis in nests.flatten(x)):
             kind = "RaggedTensor" if isinstance(x, _RaggedResult) else "SparseTensor"
             if isinstance(x, _Encoded):
@@ -322,10 +321,10 @@ def check_axes(structure: Any, axes: list[Any]) -> None:
     nests.replaced(nests.pack(structure, axes), (_RaggedResult, _SparseResult, _Encoded), check)
 
 
-def assembled(result: Any) -> Any:
+def assembled(result: Nest) -> Any:
     """The inverse, of the parts of all iterations."""
 
-    def of(x: Any) -> Any:
+    def of(x: Nest) -> Any:
         if isinstance(x, _Encoded):
             return _batched(x)
         return _ragged(x) if isinstance(x, _RaggedResult) else _sparse(x)
@@ -341,10 +340,10 @@ def _batched(x: _Encoded) -> Any:
     return encoder.decode(spec, assembled(x.tensors))
 
 
-def _packed(rows: Any, counts: tf.Tensor) -> tf.Tensor:
+def _packed(rows: tf.RaggedTensor | tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
     """[n, most, ...] or ragged -> [total, ...]: the first elements of each row."""
     if isinstance(rows, tf.RaggedTensor):
-        values: Any = rows.values  # of an unknown number of axes: indices that all are as long
+        values = rows.values  # of an unknown number of axes: indices that all are as long
         return values.to_tensor() if isinstance(values, tf.RaggedTensor) else values
     shape, mask = tf.shape(rows), tf.sequence_mask(counts, tf.shape(rows)[1])
     flat = tf.reshape(rows, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))
@@ -356,9 +355,9 @@ def _packed(rows: Any, counts: tf.Tensor) -> tf.Tensor:
 def _ragged(x: _RaggedResult) -> Any:
     made = _packed(x.flat, x.counts[-1])
     for lengths, counts in reversed(list(zip(x.lengths, x.counts))):
-        made = _RAGGED.from_row_lengths(made, _packed(lengths, counts), validate=False)
+        made = RAGGED.from_row_lengths(made, _packed(lengths, counts), validate=False)
     counts = tf.cast(x.counts[0], made.row_splits.dtype)
-    return _RAGGED.from_row_lengths(made, counts, validate=False)
+    return RAGGED.from_row_lengths(made, counts, validate=False)
 
 
 def _sparse(x: _SparseResult) -> Any:

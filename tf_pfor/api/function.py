@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core import nests
+from tf_pfor.core.nests import Nest
 from tf_pfor.tracing import memory
 from tf_pfor.tracing.trace import Body
 
@@ -32,7 +33,7 @@ def called(build: Callable[..., Any], inputs: Sequence[tf.Tensor]) -> Any:
     return nests.to_user(nests.pack(kept["result"], leaves))
 
 
-def called_with(nest: Any, build: Callable[[Any], Any]) -> Any:
+def called_with(nest: Nest, build: Callable[[Any], Any]) -> Any:
     """``build(nest)``, made in the graph of a function with all tensors of the nest as inputs."""
     structure = nests.from_user(nest)
     leaves = nests.flatten(structure)
@@ -46,14 +47,14 @@ def called_with(nest: Any, build: Callable[[Any], Any]) -> Any:
     return called(of, given)
 
 
-def has_pushed_rows(nest: Any) -> bool:
+def has_pushed_rows(nest: Nest) -> bool:
     """Whether an active ForwardAccumulator has tangents for values that rows are cut from.
 
     A body captures these: it would be differentiated op by op while it is traced.
     """
     held: list[tf.Tensor] = []
 
-    def of(x: Any) -> Any:
+    def of(x: object) -> Any:
         held.extend(t for t in nests.flatten(x) if isinstance(t, tf.Tensor))
         return x
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +17,7 @@ from tf_pfor.core.late_gradients import is_own_constant
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.report import Recorder
 from tf_pfor.core.settings import Settings
-from tf_pfor.core.values import Cell, Stacked, Unstacked, Value, dims
+from tf_pfor.core.values import Cell, Stacked, Unstacked, Value, dims, size_of
 from tf_pfor.tracing.trace import Body
 from tf_pfor.walker.walker import Walker
 
@@ -95,7 +94,7 @@ def _stand_in(element: Element, rows: int) -> tf.Tensor | None:
     tensor = element.tensor
     if tensor is None:
         return None
-    shape: Any = tensor.shape
+    shape = tensor.shape
     if element.is_mapped and shape.rank is not None:
         shape = [rows, *shape[1:]]
     return tf.compat.v1.placeholder(tensor.dtype, shape)
@@ -128,33 +127,36 @@ def _captured(outside: tf.Tensor, emit: Emitter) -> Value:
     """
     if not tf.is_symbolic_tensor(outside):
         return _captured_eagerly(outside, emit)
-    is_small = is_constant(outside) and outside.shape.num_elements() <= _SMALL  # type: ignore[operator]
+    is_small = is_constant(outside) and _is_small(outside)
     if not is_small or (has_gradient(outside) and not is_own_constant(outside)):
         return Value.unstacked(outside)
     return _known(_tf.static_value(outside), outside, emit)
 
 
+def _is_small(tensor: tf.Tensor) -> bool:
+    return size_of(dims(tensor)) <= _SMALL
+
+
 def _captured_eagerly(outside: tf.Tensor, emit: Emitter) -> Value:
     """A tensor that no graph has an op for: nobody sees it as it is, but what captures it."""
     is_number = outside.dtype not in (tf.resource, tf.variant) and not has_gradient(outside)
-    if is_number and outside.shape.num_elements() <= _SMALL:  # type: ignore[operator]
+    if is_number and _is_small(outside):
         known = _tf.static_value(outside)
         if known is not None:
             return _known(known, outside, emit)
 
-    def capture(graph: Any) -> tf.Tensor:
+    def capture(graph: tf.Graph) -> tf.Tensor:
         return _graphs.capture(graph, outside)
 
     cell = Cell(None, lambda: capture(emit.graph), capture)
     return Unstacked(cell, dims(outside), outside.dtype)
 
 
-def _known(value: Any, outside: tf.Tensor, emit: Emitter) -> Value:
+def _known(value: object, outside: tf.Tensor, emit: Emitter) -> Value:
     known = np.asarray(value, object if outside.dtype == tf.string else None)  # it may be bytes
     return Unstacked.deferred(
-        lambda: emit.constant(known, outside.dtype), dims(outside),
-        outside.dtype, known=known,
-    )  # fmt: skip
+        lambda: emit.constant(known, outside.dtype), dims(outside), outside.dtype, known=known
+    )
 
 
 def is_constant(tensor: tf.Tensor) -> bool:

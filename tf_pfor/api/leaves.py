@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 
 _SCALARS = (bool, int, float, complex, str, bytes)
 
 
-def tensor_of(leaf: Any, name: str, shared: str) -> tf.Tensor:
+def tensor_of(leaf: Nest, name: str, shared: str) -> tf.Tensor:
     """The leaf as a tensor.
 
     Args:
@@ -42,7 +41,7 @@ def tensor_of(leaf: Any, name: str, shared: str) -> tf.Tensor:
     return tensor
 
 
-def check_tensor(leaf: Any, name: str, shared: str) -> None:
+def check_tensor(leaf: object, name: str, shared: str) -> None:
     """Refuses an array, or a tensor of Keras, that no TensorFlow function takes."""
     if _is_of_keras(leaf):
         raise _no_tensor(leaf, name, shared)
@@ -53,11 +52,11 @@ def check_tensor(leaf: Any, name: str, shared: str) -> None:
             raise _no_tensor(leaf, name, shared) from why
 
 
-def _is_of_keras(leaf: Any) -> bool:
+def _is_of_keras(leaf: object) -> bool:
     return type(leaf).__name__ == "KerasTensor"
 
 
-def _no_tensor(leaf: Any, name: str, shared: str) -> ArgumentTypeError:
+def _no_tensor(leaf: object, name: str, shared: str) -> ArgumentTypeError:
     kind, advice = f"a {type(leaf).__name__}", shared
     if _is_of_keras(leaf):
         kind = "a KerasTensor (keras.Input, or what a layer makes of one), which has no values"

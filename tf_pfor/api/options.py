@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tf_pfor import _tf
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.settings import Settings
 
 
 def settings_of(
-    fallback: Any,
-    randomness: Any,
-    while_strategy: Any = "auto",
-    out_shapes: Any = "dense",
+    fallback: str | None,
+    randomness: object,
+    while_strategy: object = "auto",
+    out_shapes: object = "dense",
     *,
     may_loop: bool = True,
     progress: bool = False,
@@ -48,12 +46,15 @@ def settings_of(
             f"out_shapes must be 'ragged', 'dense' or 'padded', found {out_shapes!r}."
         )
     return Settings(
-        check_fallback(fallback), while_strategy, randomness=check_randomness(randomness),
-        out_shapes=out_shapes, progress=progress,
-    )  # fmt: skip
+        check_fallback(fallback),
+        while_strategy,
+        randomness=check_randomness(randomness),
+        out_shapes=out_shapes,
+        progress=progress,
+    )
 
 
-def check_randomness(randomness: Any) -> str:
+def check_randomness(randomness: object) -> str:
     """The option for stateful random ops, checked: "different", "same" or "error".
 
     Raises:
@@ -64,7 +65,7 @@ def check_randomness(randomness: Any) -> str:
     raise ArgumentError(f"randomness must be 'different', 'same' or 'error', found {randomness!r}.")
 
 
-def check_fallback(fallback: Any) -> str | frozenset[str]:
+def check_fallback(fallback: object) -> str | frozenset[str]:
     """The fallback policy: "loop", "error", or a set of op types.
 
     Raises:

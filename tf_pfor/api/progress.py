@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
@@ -17,7 +18,7 @@ from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 _LINES = 20  # at most, in a graph
 
 
-def check_progress(progress: Any, block: int | str | None, name: str) -> bool:
+def check_progress(progress: object, block: int | str | None, name: str) -> bool:
     """Whether progress is to be shown.
 
     Raises:
@@ -52,7 +53,7 @@ class Bar:
         with tf.control_dependencies([step]):
             return [tf.identity(x) for x in results]
 
-    def _step(self, done: Any, total: Any) -> None:
+    def _step(self, done: np.ndarray, total: np.ndarray) -> None:
         with self._lock:
             if self._shown is None:
                 self._shown = self._made(int(total))
@@ -64,7 +65,7 @@ class Bar:
 
     def _made(self, total: int) -> Any:
         try:
-            tqdm: Any = importlib.import_module("tqdm")
+            tqdm = importlib.import_module("tqdm")
         except ImportError:
             self._is_keras = True
             return tf.keras.utils.Progbar(total, unit_name="iteration")

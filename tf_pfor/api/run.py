@@ -27,6 +27,7 @@ from tf_pfor.core.axes import Axis
 from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.emit import Dim, salted
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.report import Recorder, refusal, warn_of_loops
 from tf_pfor.core.values import Value
 from tf_pfor.fallback import nested_maps
@@ -58,7 +59,7 @@ class Job:
     settings: Settings
     block: int | str | None = None
     warn: bool = True
-    out_axes: Any = 0
+    out_axes: Nest = 0
     axis_name: str | None = ""
     budget: int | None = None
     once: bool = False
@@ -279,7 +280,7 @@ def _tensor_of(walker: Walker, value: Value) -> Any:
     return walker.tile(value).tensor
 
 
-def _placed(leaf: Any, axis: int | None, position: int) -> Any:
+def _placed(leaf: object, axis: int | None, position: int) -> Any:
     """Moves axis 0 of an output to ``axis``."""
     if isinstance(leaf, tf.RaggedTensor) and axis:
         raise ArgumentError(
@@ -342,7 +343,7 @@ class _Blocks:
         signature = [spec for kind in kinds for spec in kind.specs]
         signature = signature or [tf.TensorSpec([], tf.int32)]
 
-        def step(rows: list[tf.Tensor], _: Any) -> Any:
+        def step(rows: list[tf.Tensor], _: object) -> Any:
             made = self._handed(kinds, rows[0], rows[1:], block) or rows[:1]
             return after(self.job, made, rows[0] + block, n, block), []
 
@@ -398,9 +399,14 @@ class _Blocks:
         if settings.out_shapes != "ragged" and not is_known:
             settings = dataclasses.replace(settings, out_shapes="parts")
         leaves = convert_body(
-            self.body, with_mapped(self.elements, rows), size, settings, recorder,
-            (first, self.n), self.shared,
-        )  # fmt: skip
+            self.body,
+            with_mapped(self.elements, rows),
+            size,
+            settings,
+            recorder,
+            (first, self.n),
+            self.shared,
+        )
         return [
             tf.repeat(x[None], size, 0) if i in self.shared else x
             for i, x in enumerate(leaves)
@@ -443,7 +449,7 @@ def _may_run_plain(body: Body, elements: Sequence[Element], job: Job) -> bool:
 def _one_by_one(body: Body, elements: Sequence[Element], n: Dim, job: Job) -> list[Any]:
     """Blocks of one: the plain function, in a loop."""
 
-    def one(given: list[tf.Tensor], _: Any) -> Any:
+    def one(given: list[tf.Tensor], _: object) -> Any:
         rows = with_mapped(elements, given[1:])
         leaves = leaves_of(job.fn(*[given[0] if e.tensor is None else e.tensor for e in rows]))
         with tf.control_dependencies([x for x in leaves if isinstance(x, tf.Operation)]):

@@ -11,7 +11,9 @@ from tf_pfor._tf import _functions
 from tf_pfor.core.errors import ArgumentError
 
 
-def opened(fn: Any, args: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def opened(
+    fn: Callable[..., Any], args: tuple[Any, ...]
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """``fn``, a function of elements, and these: as its signature has them if none are given.
 
     Args:
@@ -42,10 +44,10 @@ def _of_dict(fn: Callable[..., Any]) -> Callable[..., Any]:
     return of_dict
 
 
-def _batched(fn: Any, specs: Any) -> Any:
+def _batched(fn: Callable[..., Any], specs: object) -> Any:
     """Specs of a batch of unknown size, from the specs of one example."""
 
-    def batched(spec: Any) -> Any:
+    def batched(spec: tf.TypeSpec[Any]) -> Any:
         if not isinstance(spec, tf.TensorSpec):
             raise ArgumentError(
                 f"{fn!r} takes {spec!r}, expected tensors. Pass the elements: tensors or specs of "

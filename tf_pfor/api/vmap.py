@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.api import composites, leaves
+from tf_pfor.api.checks import check_blocks
 from tf_pfor.api.function import called_with, has_pushed_rows
-from tf_pfor.api.inputs import Element
-from tf_pfor.api.maps import check_blocks
+from tf_pfor.api.mapped_arguments import (
+    Axes,
+    Plan,
+    check_rows,
+    check_tensors,
+    places_of_rows,
+    with_dense,
+)
 from tf_pfor.api.options import settings_of
 from tf_pfor.api.progress import check_progress
 from tf_pfor.api.run import Job, run
 from tf_pfor.core import nests
 from tf_pfor.core.axes import check_name
-from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.settings import Settings
-from tf_pfor.core.values import dims
 from tf_pfor.tracing.caching import UNCACHED, EagerCall, Signatures
 from tf_pfor.tracing.compiled_function import CompiledFunction
 from tf_pfor.tracing.fingerprint import Transformed
 from tf_pfor.tracing.memory import advised
-from tf_pfor.tracing.row_numbers import Rows
-from tf_pfor.tracing.user_code import arguments_of, autographed
-
-Axes = Any
-"""An int, None, or a nest of them that is a prefix of another nest."""
 
 
 def vmap(
@@ -44,7 +43,7 @@ def vmap(
     axis_name: str | None = None,
     chunk_size: int | str | None = None,
     memory_budget: int | None = None,
-    fallback: Any = "loop",
+    fallback: str = "loop",
     randomness: str = "different",
     while_strategy: str = "auto",
     out_shapes: str = "ragged",
@@ -106,11 +105,20 @@ def vmap(
     """
     if fn is None:
         return functools.partial(
-            vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size, axis_name=axis_name,
-            chunk_size=chunk_size, memory_budget=memory_budget, fallback=fallback,
-            randomness=randomness, while_strategy=while_strategy, out_shapes=out_shapes,
-            jit_compile=jit_compile, progress=progress,
-        )  # fmt: skip
+            vmap,
+            in_axes=in_axes,
+            out_axes=out_axes,
+            axis_size=axis_size,
+            axis_name=axis_name,
+            chunk_size=chunk_size,
+            memory_budget=memory_budget,
+            fallback=fallback,
+            randomness=randomness,
+            while_strategy=while_strategy,
+            out_shapes=out_shapes,
+            jit_compile=jit_compile,
+            progress=progress,
+        )
     if not callable(fn):
         raise ArgumentTypeError(
             f"vmap expects a function of one example, found {fn!r} of type {type(fn).__name__}."
@@ -140,11 +148,11 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
     settings: Settings = options[2]
     axis_size: int | None = options[0]
 
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def mapped(*args: Nest, **kwargs: Nest) -> Any:
         return _map(fn, in_axes, out_axes, args, kwargs, *options)
 
     own: dict[Any, Any] = {}
-    rows = functools.partial(_rows, in_axes) if axis_size is None else None
+    rows = functools.partial(places_of_rows, in_axes) if axis_size is None else None
 
     @functools.cache  # a tf.function is dear to make, and seldom needed
     def compiled() -> Any:
@@ -152,7 +160,7 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
 
     @tf.autograph.experimental.do_not_convert
     def call(noted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        _check_rows(args, kwargs, in_axes)
+        check_rows(args, kwargs, in_axes)
         if tf.executing_eagerly() and settings.progress:
             return mapped(*args, **kwargs)
         if tf.executing_eagerly():
@@ -166,7 +174,7 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
             if not jit_compile and _tf.may_record_gradients() and eager.holds_tape():
                 return mapped(*args, **kwargs)  # a row leads to what was recorded around this call
         if tf.executing_eagerly() or jit_compile:
-            _check_tensors(args, kwargs)
+            check_tensors(args, kwargs)
             with advised():
                 return compiled()(*args, **kwargs)
         return mapped(*args, **kwargs)
@@ -177,10 +185,18 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
 
 
 def _map(
-    fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, args: tuple[Any, ...],
-    kwargs: dict[str, Any], axis_size: int | None, block: int | str | None, settings: Settings,
-    axis_name: str, budget: int | None, jit_compile: bool | None,
-) -> Any:  # fmt: skip
+    fn: Callable[..., Any],
+    in_axes: Axes,
+    out_axes: Axes,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    axis_size: int | None,
+    block: int | str | None,
+    settings: Settings,
+    axis_name: str,
+    budget: int | None,
+    jit_compile: bool | None,
+) -> Any:
     """One call of a mapped function, in the graph being built."""
     if jit_compile:
         _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
@@ -194,7 +210,7 @@ def _map(
     )
     if found is not None:
         return found
-    one, args = _of_dense(fn, args, in_axes, in_blocks=block is not None)
+    one, args = with_dense(fn, args, in_axes, in_blocks=block is not None)
     plan = Plan(args, kwargs, in_axes, axis_size)
     job = Job(
         nests.named_as(plan.of_rows(one), fn),
@@ -207,22 +223,18 @@ def _map(
     return run(job, plan.elements, plan.n)
 
 
-def _rows(in_axes: Axes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Rows:
-    """The places of the number of rows; none if ``in_axes`` does not fit."""
-    if isinstance(in_axes, (list, tuple)) and len(in_axes) != len(args):
-        return Rows([])
-    given, named = nests.from_user((args, kwargs))
-    axes = nests.spread(tuple(in_axes) if isinstance(in_axes, list) else in_axes, given, "in_axes")
-    owners = [x for x in tf.nest.flatten(given) for _ in nests.flatten(x)]
-    by_name = [(x, 0) for x in tf.nest.flatten(named) if not _is_switch(x, True)]
-    return Rows([*zip(owners, axes), *by_name])
-
-
 def _gradients_of_rows(
-    fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, args: tuple[Any, ...],
-    kwargs: dict[str, Any], axis_size: int | None, block: int | str | None, settings: Settings,
-    axis_name: str, budget: int | None,
-) -> Any:  # fmt: skip
+    fn: Callable[..., Any],
+    in_axes: Axes,
+    out_axes: Axes,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    axis_size: int | None,
+    block: int | str | None,
+    settings: Settings,
+    axis_name: str,
+    budget: int | None,
+) -> Any:
     """Derivatives of one number for each row, as derivatives of the sum (``row_gradients``).
 
     They are None where a tape watches, which would not see that its loops are differentiated.
@@ -245,40 +257,6 @@ def _gradients_of_rows(
     )
 
 
-def _of_dense(
-    fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Axes, *, in_blocks: bool
-) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """``fn`` and arguments with dense tensors in place of ragged and sparse ones to map over."""
-    entries: Any = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
-    pairs = [
-        composites.opened(a, in_blocks=in_blocks, axes=_axes_of(a, axis, f"in_axes[{i}]"))
-        for i, (a, axis) in enumerate(zip(args, entries))
-    ]
-    opened = tuple(a for a, _ in pairs)
-    converted = autographed(fn, "vmap")
-    if len(entries) != len(args) or all(a is b for a, b in zip(args, opened)):
-        return converted, args
-
-    def of_rows(*rows: Any, **kwargs: Any) -> Any:
-        with arguments_of(fn):
-            given = [cut(row) for row, (_, cut) in zip(rows, pairs)]
-        return converted(*given, **kwargs)
-
-    return of_rows, opened
-
-
-def _axes_of(arg: Any, axes: Any, name: str) -> Callable[[Any], Any]:
-    """Over which axis a composite tensor of an argument is mapped."""
-
-    def axis_of(x: Any) -> Any:
-        structure = nests.from_user(arg)
-        spread = nests.spread(axes, tf.nest.map_structure(lambda _: 0, structure), name)
-        found = [a for leaf, a in zip(tf.nest.flatten(structure), spread) if leaf is x]
-        return found[0] if found else 0  # in one of the argument's composites
-
-    return axis_of
-
-
 def _check_axes(axes: Axes, name: str) -> None:
     for leaf in tf.nest.flatten(nests.from_user(axes)):
         if leaf is not None and (isinstance(leaf, bool) or not isinstance(leaf, numbers.Integral)):
@@ -287,200 +265,8 @@ def _check_axes(axes: Axes, name: str) -> None:
             )
 
 
-def _check_size(value: Any, name: str, least: int) -> None:
+def _check_size(value: object, name: str, least: int) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise ArgumentError(f"{name} must be an int of at least {least} or None, found {value!r}.")
-
-
-class Plan:
-    """The arguments of one call: which are mapped over which axis, and how often.
-
-    Attributes:
-      elements: the mapped arguments, the mapped axis in front.
-      n: the number of examples.
-    """
-
-    def __init__(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Axes, axis_size: int | None
-    ):
-        self._structure = nests.from_user((args, kwargs))
-        given_args, given_kwargs = self._structure
-        if isinstance(in_axes, list):
-            in_axes = tuple(in_axes)
-        if isinstance(in_axes, tuple) and len(in_axes) != len(args):
-            raise ArgumentError(
-                f"in_axes has {len(in_axes)} entries and fn was called with {len(args)} "
-                "positional arguments. Expected: one entry for each, or a single int or None. "
-                "Keyword arguments are mapped over axis 0 and have no entry."
-            )
-        axes = nests.spread(in_axes, given_args, "in_axes")
-        names_of_args = nests.paths(given_args, "args")
-        names = [*names_of_args, *_names_of_keywords(given_kwargs)]
-        flat = nests.flatten(self._structure)
-        owners = [x for x in tf.nest.flatten(self._structure) for _ in nests.flatten(x)]
-        axes += [0] * (len(flat) - len(axes))
-        self._kept: list[Any] = list(flat)
-        self._slots: list[int] = []
-        self.elements: list[Element] = []
-        sizes: list[tuple[str, tf.TensorShape, int, int | None]] = []
-        for i, (leaf, axis, name) in enumerate(zip(flat, axes, names)):
-            is_keyword = i >= len(names_of_args)
-            if axis is None or leaf is None or _is_switch(leaf, is_keyword):
-                continue
-            _check_dense(owners[i], name)
-            tensor, place = _mapped_tensor(leaf, axis, name, _shared(is_keyword))
-            shape = dims(tensor)
-            sizes.append((name, tensor.shape, axis, None if shape is None else shape[place]))
-            front = tensor if place == 0 else _move_to_front(tensor, place)
-            self.elements.append(Element(front))
-            self._slots.append(i)
-        self.n = _size(sizes, self.elements, axis_size)
-        unknown = [k for k, (*_, size) in enumerate(sizes) if size is None]
-        if len(unknown) > int(isinstance(self.n, tf.Tensor)):
-            self.elements = _checked(self.elements, self.n, unknown, [x[0] for x in sizes])
-
-    def of_rows(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """``fn`` as a function of the flat mapped elements of one example."""
-
-        def of_flat(*rows: tf.Tensor) -> Any:
-            given = list(self._kept)
-            for slot, row in zip(self._slots, rows):
-                given[slot] = row
-            args, kwargs = nests.pack(self._structure, given)
-            return fn(*nests.to_user(args), **nests.to_user(kwargs))
-
-        return of_flat
-
-
-def _check_rows(args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Axes) -> None:
-    """Refuses dicts without an order, and ranges, datasets or iterators that are to be mapped over.
-
-    As the user has them: a tf.function makes tuples of some.
-    """
-    entries: Any = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
-    for i, (arg, axis) in enumerate(zip(args, entries)):
-        nests.check_keys(arg, f"args[{i}]")
-        if axis is not None:
-            nests.check_rows(arg, f"args[{i}]")
-    for key, arg in kwargs.items():
-        nests.check_keys(arg, f"keyword argument {key}")
-
-
-def _check_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuses leaves that a tf.function does not take, which would not say which they are."""
-    names = [*nests.paths(args, "args"), *_names_of_keywords(kwargs)]
-    n_args = len(nests.flatten(args))
-    for i, (leaf, name) in enumerate(zip(nests.flatten((args, kwargs)), names)):
-        leaves.check_tensor(leaf, name, _shared(i >= n_args))
-
-
-def _is_switch(leaf: Any, is_keyword: bool) -> bool:
-    """A keyword argument with nothing in it to map over, such as ``training=True``."""
-    return is_keyword and isinstance(leaf, (bool, str))
-
-
-def _check_dense(leaf: Any, name: str) -> None:
-    if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
-        raise ArgumentTypeError(
-            f"{name} is a {type(leaf).__name__}, which is mapped as a positional argument only. "
-            "Pass it by position (its entry of in_axes may be None if all examples share it), or "
-            "convert it to a dense tensor first (.to_tensor() or tf.sparse.to_dense())."
-        )
-
-
-def _names_of_keywords(kwargs: dict[str, Any]) -> list[str]:
-    """For each leaf: ``keyword argument x``, ``keyword argument x['a']``."""
-    keys = sorted(kwargs)
-    return [p for k in keys for p in nests.paths(kwargs[k], f"keyword argument {k}")]
-
-
-def _shared(is_keyword: bool) -> str:
-    """The advice of a message on an argument that all examples share."""
-    if is_keyword:
-        return (
-            "Keyword arguments are mapped over axis 0, except bools and strings. If all examples "
-            "share it, pass it by position with None in in_axes, or close over it."
-        )
-    return "If all examples share it, set its entry of in_axes to None."
-
-
-def _mapped_tensor(leaf: Any, axis: int, name: str, shared: str) -> tuple[tf.Tensor, int]:
-    """The leaf as a tensor, and the axis counted from the front."""
-    tensor = leaves.tensor_of(leaf, name, shared)
-    rank = tensor.shape.rank
-    if rank is None:
-        if axis < 0:
-            raise ArgumentError(f"{name} has unknown rank: its entry of in_axes must be >= 0.")
-        return tensor, axis
-    if not -rank <= axis < rank:
-        axes = f"an axis from {-rank} to {rank - 1}" if rank else "at least one axis"
-        raise ArgumentError(
-            f"{name} has shape {tensor.shape} and no axis {axis} to map over. Expected: {axes}. "
-            f"{shared}"
-        )
-    return tensor, axis % rank
-
-
-def _move_to_front(tensor: tf.Tensor, axis: int) -> tf.Tensor:
-    if tensor.shape.rank is None:
-        others = [tf.range(axis), tf.range(axis + 1, tf.rank(tensor))]
-        perm: Any = tf.concat([[axis], *others], 0)
-        return tf.transpose(tensor, perm)
-    return tf.transpose(tensor, [axis, *[i for i in range(tensor.shape.rank) if i != axis]])
-
-
-def _checked(
-    elements: list[Element], n: Dim, unknown: Sequence[int], names: Sequence[str]
-) -> list[Element]:
-    """Elements of which some have an unknown number of rows, which is n or an error when they run.
-
-    Not in the body of another map, whose rows may each have a number of their own.
-    """
-    graph = tf.compat.v1.get_default_graph()
-    if tf.executing_eagerly() or _tf.in_body(graph):
-        return elements
-    tensors = [e.tensor for e in elements if e.tensor is not None]
-    if _tf.in_xla_context(graph):  # which has no checks, but refuses a wrong shape
-        for k in unknown:
-            shape = tf.concat([[n], tf.shape(tensors[k])[1:]], 0)
-            made = tf.reshape(tensors[k], shape)
-            made.set_shape(tensors[k].shape)
-            tensors[k] = made
-    else:
-        rows = tf.stack([tf.shape(t)[0] for t in tensors])
-        text = f"The arguments disagree in the size of the mapped axis. {', '.join(names)} have:"
-        check = tf.debugging.Assert(tf.reduce_all(rows == n), [text, rows], len(names))
-        with tf.control_dependencies([check]):
-            for k in unknown:
-                tensors[k] = tf.identity(tensors[k])
-    return [dataclasses.replace(e, tensor=t) for e, t in zip(elements, tensors)]
-
-
-def _size(
-    sizes: list[tuple[str, tf.TensorShape, int, int | None]],
-    elements: list[Element],
-    axis_size: int | None,
-) -> Dim:
-    known = {s for *_, s in sizes if s is not None}
-    if axis_size is not None:
-        known.add(axis_size)
-    if len(known) > 1:
-        lines = [f"{name}: shape {shape}, axis {axis}: {s}" for name, shape, axis, s in sizes]
-        if axis_size is not None:
-            lines.append(f"axis_size: {axis_size}")
-        raise ArgumentError(
-            "The arguments disagree in the size of the mapped axis:\n  " + "\n  ".join(lines)
-        )
-    if known:
-        return known.pop()
-    if not elements:
-        raise ArgumentError(
-            "No argument is mapped (fn was called without any, or all entries of in_axes are "
-            "None), so the number of examples is unknown. Call the mapped function with a batch, "
-            "or pass axis_size to vmap."
-        )
-    first = elements[0].tensor
-    assert first is not None
-    return tf.shape(first)[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -19,10 +19,16 @@ from tf_pfor.core.errors import Refused
 
 QUERIES = frozenset(["VarIsInitializedOp", "VariableShape"])
 ASSIGNMENTS = frozenset(["AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"])
-READS = frozenset([
-    "LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2", "ReadVariableOp",
-    "ResourceGather", "ResourceGatherNd",
-])  # fmt: skip
+READS = frozenset(
+    [
+        "LookupTableExportV2",
+        "LookupTableFindV2",
+        "LookupTableSizeV2",
+        "ReadVariableOp",
+        "ResourceGather",
+        "ResourceGatherNd",
+    ]
+)
 HARMLESS = frozenset(["Assert", "CheckNumerics", "CheckNumericsV2", "Empty", "Placeholder"])
 """Stateful by their definition; nothing else notices that they run."""
 
@@ -49,7 +55,7 @@ class Access:
     """
 
     op: tf.Operation
-    handle: Any
+    handle: Hashable
     writes: bool
 
 
@@ -86,7 +92,7 @@ class Accesses:
       overwritten: such assignments.
     """
 
-    def __init__(self, graph: Any):
+    def __init__(self, graph: tf.Graph):
         operations = graph.get_operations()
         self.order = [] if _only_reads(operations) else _topological(operations)
         self.read_again: dict[tf.Operation, tf.Tensor] = {}
@@ -131,16 +137,17 @@ class Accesses:
             return
         for before, after in itertools.pairwise(writes):
             reads = [
-                a.op for a in accesses if not a.writes and self.is_before([before], a.op)
-                and self.is_before([a.op], after)
-            ]  # fmt: skip
+                a.op
+                for a in accesses
+                if not a.writes and self.is_before([before], a.op) and self.is_before([a.op], after)
+            ]
             others = [a.op for a in accesses if not a.writes and a.op not in reads]
             apart = all(self.is_before([o], before) or self.is_before([after], o) for o in others)
             if apart and self.is_before([before], after):
                 self.overwritten.add(before)
                 self.read_again.update((r, before.inputs[1]) for r in reads)
 
-    def of(self, handle: Any) -> list[Access]:
+    def of(self, handle: object) -> list[Access]:
         """The accesses to one variable, in order as far as there is one."""
         return [a for a in self.all if a.handle == handle]
 
@@ -163,12 +170,13 @@ class Accesses:
         """Whether inputs of ``op`` are made of the result of an access."""
         return bool(self._data[op] & self._bit[id(on)])
 
-    def version(self, op: tf.Operation, handle: Any) -> frozenset[int]:
+    def version(self, op: tf.Operation, handle: object) -> frozenset[int]:
         """The writes to a variable that come before an op."""
         return frozenset(
-            self._bit[id(a)] for a in self.of(handle)
+            self._bit[id(a)]
+            for a in self.of(handle)
             if a.writes and a.op is not op and self._before[op] & self._bit[id(a)]
-        )  # fmt: skip
+        )
 
     # Read-modify-writes ---------------------------------------------------
 
@@ -226,7 +234,7 @@ class Accesses:
                 for update in group:
                     self._check(update)
                     self.between(update)
-                found: Any = group
+                found = group
             except Refused as why:
                 self._unclear.append((frozenset(self.handle_of(u) for u in group), str(why)))
                 found = why
@@ -241,10 +249,12 @@ class Accesses:
         used = [x for x in others if self._data[a.op] & self._bit[id(x)]]
         now = self.version(a.op, a.handle)
         same = [
-            x for x in others
-            if not x.writes and not self.is_before([a.op], x.op)
+            x
+            for x in others
+            if not x.writes
+            and not self.is_before([a.op], x.op)
             and self.version(x.op, a.handle) == now
-        ]  # fmt: skip
+        ]
         if why := updates_in_order(a.handle, [x.op for x in self.of(a.handle) if x.writes]):
             raise Refused(why)
         name = "it assigns a value made of the variable's own"
@@ -355,7 +365,7 @@ class Accesses:
         return above
 
 
-def accesses(graph: Any, memo: dict[Any, Any]) -> Accesses:
+def accesses(graph: tf.Graph, memo: dict[Any, Any]) -> Accesses:
     """The accesses in ``graph``, found once."""
     key = ("accesses", graph)
     if key not in memo:
@@ -426,7 +436,7 @@ def _draws_again(a: Access, others: list[Access]) -> bool:
     return a.op.type.endswith("While") or bool(others)
 
 
-def _rewrites(op: tf.Operation, handle: Any) -> bool:
+def _rewrites(op: tf.Operation, handle: object) -> bool:
     """Whether a function assigns to a variable a value made of the variable's own."""
     for graph in _tf.functions_of(op):
         known = Accesses(graph)
@@ -458,7 +468,7 @@ def _draws(op: tf.Operation) -> bool:
     return any(_draws(o) for graph in _tf.functions_of(op) for o in graph.get_operations())
 
 
-def _coupled(updates: list[Update], feeds: Any) -> list[tuple[Update, ...]]:
+def _coupled(updates: list[Update], feeds: Callable[..., Any]) -> list[tuple[Update, ...]]:
     """The updates in groups: two are in one when each depends on the other."""
     reach = {id(u): {id(v) for v in updates if feeds(u, v)} for u in updates}
     for middle in updates:
@@ -468,9 +478,8 @@ def _coupled(updates: list[Update], feeds: Any) -> list[tuple[Update, ...]]:
     groups: list[tuple[Update, ...]] = []
     for u in updates:
         group = tuple(
-            v for v in updates
-            if v is u or (id(v) in reach[id(u)] and id(u) in reach[id(v)])
-        )  # fmt: skip
+            v for v in updates if v is u or (id(v) in reach[id(u)] and id(u) in reach[id(v)])
+        )
         if group[0] is u:
             groups.append(group)
     return groups
@@ -540,7 +549,7 @@ Calls = tuple[tuple[tf.Operation, Any], ...]
 """From the outermost in: the ops that call functions, and the functions."""
 
 
-def updates_in_order(handle: Any, writers: Iterable[tf.Operation]) -> str:
+def updates_in_order(handle: object, writers: Iterable[tf.Operation]) -> str:
     """Why the updates of a variable must run in the order of the loop; "" if they need not.
 
     Args:
@@ -572,7 +581,7 @@ def _always_there(op: tf.Operation, calls: Calls) -> bool:
     return is_in_order and all(_tf.static_value(t) is not None for t in places)
 
 
-def _leaves(op: tf.Operation, handle: Any, calls: Calls) -> list[tuple[tf.Operation, Calls]]:
+def _leaves(op: tf.Operation, handle: object, calls: Calls) -> list[tuple[tf.Operation, Calls]]:
     """The ops that change a variable, each with the calls that lead to it."""
     if op.type in _KINDS:
         return [(op, calls)]

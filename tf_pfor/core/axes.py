@@ -11,7 +11,6 @@ import contextvars
 import dataclasses
 import itertools
 from collections.abc import Generator
-from typing import Any
 
 import tensorflow as tf
 
@@ -39,7 +38,7 @@ class Axis:
     is_hidden: bool = False
     why_not: str = ""
     key: str = dataclasses.field(default_factory=lambda: f"#{next(_NUMBERS)}")
-    graph: Any = None
+    graph: tf.Graph | None = None
 
     @property
     def names(self) -> frozenset[str]:
@@ -71,7 +70,7 @@ def entered(axis: Axis) -> Generator[None]:
         _AXES.reset(token)
 
 
-def check_name(name: Any) -> str:
+def check_name(name: object) -> str:
     """An axis name, "" for none.
 
     Raises:
@@ -116,7 +115,7 @@ def find(name: str | None, collective: str) -> Axis:
 
 def size_here(axis: Axis) -> int | None:
     """The size of ``axis``, None if unknown or inside a tf.function, whose trace may be reused."""
-    graph: Any = tf.compat.v1.get_default_graph()
+    graph = tf.compat.v1.get_default_graph()
     while graph is not None and graph is not axis.graph:
         is_body = getattr(graph, "name", "") == "pfor_body"
         if not is_body and type(graph).__name__ not in _TRACED_AFRESH:

@@ -31,12 +31,12 @@ class Call:
       emit: ``emit("OpType", *inputs, **attrs)`` adds an op to the vectorized graph.
     """
 
-    __slots__ = ("_attrs", "_walker", "emit", "inputs", "loop", "op", "op_type", "schema")
+    __slots__ = ("_attrs", "_schema", "_walker", "emit", "inputs", "loop", "op", "op_type")
 
     def __init__(self, op: tf.Operation, inputs: Inputs, walker: Conversion):
         self.op = op
         self.op_type: str = op.type
-        self.schema = _tf.schema(op.type)
+        self._schema = _tf.schema(op.type)
         self.inputs = inputs
         self.emit: Emitter = walker.emit
         self.loop: Loop = walker.loop
@@ -44,6 +44,12 @@ class Call:
         self._attrs: Any = None
 
     # What the op is -------------------------------------------------------
+
+    @property
+    def schema(self) -> _tf.Schema:
+        """The names and types of its inputs and attributes, from the OpDef."""
+        assert self._schema is not None
+        return self._schema
 
     @property
     def attrs(self) -> Any:
@@ -54,7 +60,6 @@ class Call:
 
     def attr(self, name: str) -> Any:
         """The attribute ``name`` as a Python value, its default if the node does not set it."""
-        assert self.schema is not None
         kind = self.schema.attr_types[name]
         if name in self.attrs:
             return _tf.python_value(kind, self.attrs[name])
@@ -67,6 +72,16 @@ class Call:
     def output_dtype(self, index: int = 0) -> tf.DType:
         """The dtype of an output."""
         return self.op.outputs[index].dtype
+
+    def value(self, name: str) -> Value:
+        """The value of input ``name``, which must be one and no list."""
+        found = self.inputs[name]
+        assert isinstance(found, Value)
+        return found
+
+    def values(self) -> dict[str, Value]:
+        """The values of all inputs by name, none of which may be a list."""
+        return {name: self.value(name) for name in self.inputs}
 
     def flat_inputs(self) -> list[Value]:
         """All inputs, lists flattened."""
@@ -112,7 +127,7 @@ class Call:
 
     def tensor_of(self, name: str) -> tf.Tensor:
         """The tensor of the body that input ``name`` is, which must be one and no list."""
-        position = [a.name for a in self.schema.inputs].index(name)  # type: ignore[union-attr]
+        position = [a.name for a in self.schema.inputs].index(name)
         values = list(self.inputs.values())[:position]
         return self.op.inputs[sum(len(v) if isinstance(v, list) else 1 for v in values)]
 

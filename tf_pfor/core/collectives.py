@@ -26,7 +26,8 @@ from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor.core import axes, nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
-from tf_pfor.core.values import Shape, dims
+from tf_pfor.core.nests import Nest
+from tf_pfor.core.values import Shape, dims, is_static
 
 Names = str | Sequence[str] | None
 """The name of a mapped axis, several, or None for the innermost one."""
@@ -36,7 +37,7 @@ _GRADIENT = "TfPforCollective"
 
 
 @_no_autograph
-def psum(x: Any, axis_name: Names = None) -> Any:
+def psum(x: object, axis_name: Names = None) -> Any:
     """The sum of ``x`` over all examples of a mapped axis, or of several.
 
     Args:
@@ -62,7 +63,7 @@ def psum(x: Any, axis_name: Names = None) -> Any:
 
 
 @_no_autograph
-def pmean(x: Any, axis_name: Names = None) -> Any:
+def pmean(x: object, axis_name: Names = None) -> Any:
     """The mean of ``x`` over all examples of a mapped axis, or of several.
 
     Args:
@@ -81,7 +82,7 @@ def pmean(x: Any, axis_name: Names = None) -> Any:
 
 
 @_no_autograph
-def pmax(x: Any, axis_name: Names = None) -> Any:
+def pmax(x: object, axis_name: Names = None) -> Any:
     """The elementwise maximum of ``x`` over all examples of a mapped axis.
 
     Examples that share the maximum share its gradient, as in ``tf.reduce_max``.
@@ -102,7 +103,7 @@ def pmax(x: Any, axis_name: Names = None) -> Any:
 
 
 @_no_autograph
-def pmin(x: Any, axis_name: Names = None) -> Any:
+def pmin(x: object, axis_name: Names = None) -> Any:
     """The elementwise minimum of ``x`` over all examples of a mapped axis: see ``pmax``.
 
     >>> import tensorflow as tf
@@ -114,7 +115,7 @@ def pmin(x: Any, axis_name: Names = None) -> Any:
 
 
 @_no_autograph
-def all_gather(x: Any, axis_name: Names = None, *, axis: int = 0, tiled: bool = False) -> Any:
+def all_gather(x: object, axis_name: Names = None, *, axis: int = 0, tiled: bool = False) -> Any:
     """The values of ``x`` of all examples of a mapped axis, in each of them.
 
     Args:
@@ -187,14 +188,14 @@ def merged(x: tf.Tensor, axis: int) -> tf.Tensor:
     known = dims(x)
     if known is not None:
         both = known[axis : axis + 2]
-        joined = None if None in both else math.prod(both)  # type: ignore[arg-type]
+        joined = math.prod(both) if is_static(both) else None
         made.set_shape([*known[:axis], joined, *known[axis + 2 :]])
     return made
 
 
 @_no_autograph
 def ppermute(
-    x: Any, axis_name: str | None = None, perm: Sequence[tuple[int, int]] | None = None
+    x: object, axis_name: str | None = None, perm: Sequence[tuple[int, int]] | None = None
 ) -> Any:
     """Sends ``x`` from example to example of a mapped axis of known size.
 
@@ -290,7 +291,7 @@ def exchanged(x: tf.Tensor, axis_name: str | None, place: int) -> tf.Tensor:
 # ---------------------------------------------------------------------------
 
 
-def _each(kind: str, x: Any, axis_name: Names) -> Any:
+def _each(kind: str, x: object, axis_name: Names) -> Any:
     names = _names(axis_name)
 
     def one(tensor: tf.Tensor) -> tf.Tensor:
@@ -321,14 +322,14 @@ def _names(axis_name: Names) -> list[str | None]:
     return [*axis_name]
 
 
-def map_tensors(kind: str, one: Callable[[tf.Tensor], Any], x: Any) -> Any:
+def map_tensors(kind: str, one: Callable[[tf.Tensor], Any], x: object) -> Any:
     """Calls ``one`` for each leaf of a nest.
 
     Raises:
       ArgumentTypeError: if a leaf is no tensor.
     """
 
-    def leaf(item: Any) -> Any:
+    def leaf(item: Nest) -> Any:
         try:
             tensor = tf.convert_to_tensor(item)
         except (TypeError, ValueError) as why:
@@ -394,14 +395,14 @@ class Collective:
     perm: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def of(cls, op: Any) -> Collective:
+    def of(cls, op: tf.Operation) -> Collective:
         """The collective that was traced as ``op``."""
         attrs = getattr(op, "attrs", None)  # all that a tape knows
         found = json.loads(attrs[1] if attrs else op.get_attr(_tf.COLLECTIVE))
         found["perm"] = tuple((a, b) for a, b in found["perm"])
         return cls(**found)
 
-    def emit(self, graph: Any, inputs: list[tf.Tensor], shape: Shape) -> tf.Tensor:
+    def emit(self, graph: tf.Graph, inputs: list[tf.Tensor], shape: Shape) -> tf.Tensor:
         """The op in ``graph``, with this static shape."""
         dtype = inputs[0].dtype if inputs else tf.int32
         function = _unconverted(self.kind, dtype if inputs else None)
@@ -420,7 +421,7 @@ class Collective:
         return op.outputs[0]
 
 
-def has_collective(graph: Any) -> bool:
+def has_collective(graph: tf.Graph) -> bool:
     """Whether a collective is in ``graph``, or in a function that it calls."""
     return any(
         _tf.COLLECTIVE in _tf.attr_map(op) or any(has_collective(g) for g in _tf.functions_of(op))
@@ -455,7 +456,7 @@ def _unconverted(kind: str, dtype: tf.DType | None) -> Any:
 
 
 @tf.RegisterGradient(_GRADIENT)
-def _gradient(op: Any, upstream: Any) -> Any:
+def _gradient(op: tf.Operation, upstream: tf.Tensor) -> Any:
     """The gradient for one example: the gradient of the sum over all examples."""
     if not op.inputs:
         return []

@@ -51,7 +51,7 @@ class Conversion(Protocol):
     settings: Settings
     recorder: Recorder
     memo: dict[Any, Any]
-    graph: Any
+    graph: tf.Graph | None
     entered_by: tf.Operation | None
     has_caller: bool
     is_region: bool
@@ -168,7 +168,7 @@ class Conversion(Protocol):
         ...
 
     def loop_together(
-        self, first: tf.Operation, ops: list[tf.Operation], reason: str, uneven: Any = ()
+        self, first: tf.Operation, ops: list[tf.Operation], reason: str, uneven: object = ()
     ) -> Results:
         """Runs several ops in one sequential loop; ``uneven``: keys of what differs in shape."""
         ...

@@ -38,9 +38,12 @@ IN_PLACE = {
 }
 
 PLAIN = {
-    tf.qint8: tf.int8, tf.quint8: tf.uint8, tf.qint16: tf.int16, tf.quint16: tf.uint16,
+    tf.qint8: tf.int8,
+    tf.quint8: tf.uint8,
+    tf.qint16: tf.int16,
+    tf.quint16: tf.uint16,
     tf.qint32: tf.int32,
-}  # fmt: skip
+}
 """Quantized numbers as plain ones: most kernels that only move elements do not take the former."""
 
 _FOLDED = 64  # elements of an input of what is computed here
@@ -79,7 +82,7 @@ class Emitter:
       once: ops that converters share.
     """
 
-    def __init__(self, graph: Any | None = None):
+    def __init__(self, graph: tf.Graph | None = None):
         self.graph = tf.compat.v1.get_default_graph() if graph is None else graph
         self.is_trial = _tf.in_trial(self.graph)
         self.operations: list[tf.Operation] = []
@@ -165,7 +168,7 @@ class Emitter:
         }
         return list(self.create("IdentityN", list(tensors), protos).outputs)
 
-    def as_tensor(self, given: Any) -> tf.Tensor:
+    def as_tensor(self, given: object) -> tf.Tensor:
         """Tensors as they are; arrays and ints as constants."""
         if isinstance(given, tf.Tensor):
             return given
@@ -225,8 +228,9 @@ class Emitter:
     def dim(self, tensor: tf.Tensor, axis: int) -> Dim:
         """Size of ``tensor`` along ``axis``: an int when static, else a scalar int32 tensor."""
         shape = dims(tensor)
-        if shape is not None and shape[axis] is not None:
-            return shape[axis]  # pyright: ignore[reportReturnType]
+        known = None if shape is None else shape[axis]
+        if known is not None:
+            return known
         end = np.asarray([axis + 1 if axis != -1 else 2**31 - 1], np.int32)
         return self(
             "StridedSlice",
@@ -256,7 +260,7 @@ class Emitter:
             return self("Bitcast", self.repeated(plain, length), type=tensor.dtype)
         shape = dims(tensor)
         if is_static(shape):
-            target = self.shape_vector([length, *shape])  # type: ignore[misc]
+            target = self.shape_vector([length, *shape])
         else:
             target = self("ConcatV2", [self.shape_vector([length]), self.shape_of(tensor)], 0)
         made = self("BroadcastTo", tensor, target)

@@ -7,7 +7,7 @@ own. When it is asked for, the gradient of one iteration is traced, and vectoriz
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -47,32 +47,32 @@ def is_own_constant(tensor: tf.Tensor) -> bool:
 class Continued(dict[Any, Any]):
     """A dict that shows the items of another one, each as ``see(item)`` once it is asked for."""
 
-    def __init__(self, first: dict[Any, Any], see: Any):
+    def __init__(self, first: dict[Any, Any], see: Callable[..., Any]):
         super().__init__()
         self._first, self._see = first, see
         self._hidden: set[Any] = set()
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: Hashable) -> bool:
         return dict.__contains__(self, key) or (key in self._first and key not in self._hidden)
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: Hashable) -> None:
         self._hidden.add(key)
         self.pop(key, None)
 
-    def __missing__(self, key: Any) -> Any:
+    def __missing__(self, key: Hashable) -> Any:
         self[key] = item = self._see(self._first[key])
         return item
 
-    def get(self, key: Any, default: Any = None) -> Any:  # noqa: D102
+    def get(self, key: Hashable, default: object = None) -> Any:  # noqa: D102
         return self[key] if key in self else default  # noqa: SIM401 (get knows no __missing__)
 
-    def setdefault(self, key: Any, default: Any = None) -> Any:  # noqa: D102
+    def setdefault(self, key: Hashable, default: object = None) -> Any:  # noqa: D102
         if key not in self:
             self[key] = default
         return self[key]
 
 
-def convert_later(walker: Conversion, graph: Any, args: Sequence[Value]) -> list[Value]:
+def convert_later(walker: Conversion, graph: tf.Graph, args: Sequence[Value]) -> list[Value]:
     """Converts the function graph of a gradient in the current graph, whichever that is.
 
     Args:
@@ -241,6 +241,6 @@ class CustomGradient:
             return False
 
 
-def _has_sizes(value: Any) -> bool:
+def _has_sizes(value: Value) -> bool:
     """Whether the shape of a value differs between the rows."""
     return value.layout is Layout.RAGGED

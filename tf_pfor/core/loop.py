@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -231,7 +230,7 @@ class Loop:
         def take_rows(whole: tf.Tensor) -> tf.Tensor:
             return self.rows_of(whole, value.inner_shape)
 
-        def elsewhere(graph: Any) -> tf.Tensor:
+        def elsewhere(graph: tf.Graph) -> tf.Tensor:
             later = Emitter(graph)
             whole = _densely(value.seen_from(graph, parent.emit.graph).tensor, later)
             return later("GatherV2", whole, self._seen(rows, later), zero)
@@ -255,9 +254,16 @@ class Loop:
         items = tuple(s.select(self) if hasattr(s, "select") else s for s in known.items)
         parts = tuple(p and p.select(self) for p in known.parts_for(self.rows))
         return dataclasses.replace(
-            known, ids=ids, is_even=False, made_for=own, terms=terms, opened=opened,
-            sizes=None, items=items, parts=parts,
-        )  # fmt: skip
+            known,
+            ids=ids,
+            is_even=False,
+            made_for=own,
+            terms=terms,
+            opened=opened,
+            sizes=None,
+            items=items,
+            parts=parts,
+        )
 
 
 def _is_handle(dtype: tf.DType) -> bool:

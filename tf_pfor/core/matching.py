@@ -75,7 +75,7 @@ def to_tile(rule: Rule, stacked: frozenset[str], inputs: Inputs) -> frozenset[st
     partly = (
         name
         for name in stacked
-        if isinstance(inputs[name], list) and not all(v.is_stacked for v in inputs[name])  # type: ignore[union-attr]
+        if isinstance(given := inputs[name], list) and not all(v.is_stacked for v in given)
     )
     return (rule.stacked - stacked) | frozenset(partly)
 

@@ -7,11 +7,18 @@ import dataclasses
 import functools
 import numbers
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+
+Nest: TypeAlias = Any
+"""A leaf, or leaves in dicts, lists, tuples and dataclasses: what ``tf.nest`` takes apart.
+
+Leaves are tensors, composites, variables, specs or Python values. The name says that a function
+opens what it gets by ``tf.nest``, or hands it on to one that does. A type checker cannot tell more.
+"""
 
 
 @functools.lru_cache(maxsize=256)
@@ -24,7 +31,7 @@ def _stand_in(cls: type) -> Any:
     return made
 
 
-def _is_plain_dataclass(x: Any) -> bool:
+def _is_plain_dataclass(x: object) -> bool:
     return (
         dataclasses.is_dataclass(x)
         and not isinstance(x, type)
@@ -33,7 +40,7 @@ def _is_plain_dataclass(x: Any) -> bool:
     )
 
 
-def from_user(structure: Any) -> Any:
+def from_user(structure: Nest) -> Any:
     """Replaces dataclasses by stand-ins that tf.nest can open."""
     if _is_plain_dataclass(structure):
         cls = type(structure)
@@ -44,12 +51,12 @@ def from_user(structure: Any) -> Any:
     if type(structure) in (list, tuple):
         return type(structure)(from_user(x) for x in structure)
     if type(structure) in (dict, collections.OrderedDict):
-        items: Any = structure
+        items: Nest = structure
         return type(structure)((k, from_user(v)) for k, v in items.items())
     return structure
 
 
-def to_user(structure: Any) -> Any:
+def to_user(structure: Nest) -> Any:
     """The inverse of ``from_user``."""
     if isinstance(structure, tuple) and hasattr(structure, "_fields"):
         parts = [to_user(x) for x in structure]
@@ -61,15 +68,15 @@ def to_user(structure: Any) -> Any:
     if type(structure) in (list, tuple):
         return type(structure)(to_user(x) for x in structure)
     if type(structure) in (dict, collections.OrderedDict):
-        items: Any = structure
+        items: Nest = structure
         return type(structure)((k, to_user(v)) for k, v in items.items())
     return structure
 
 
-def replaced(nest: Any, kind: type | tuple[type, ...], make: Callable[[Any], Any]) -> Any:
+def replaced(nest: Nest, kind: type | tuple[type, ...], make: Callable[[Any], Any]) -> Any:
     """The nest with ``make(x)`` in place of every x of type ``kind``, or of one of these."""
 
-    def visit(x: Any) -> Any:
+    def visit(x: Nest) -> Any:
         if isinstance(x, kind):
             return make(x)
         if isinstance(x, tuple) and hasattr(x, "_fields"):
@@ -77,7 +84,7 @@ def replaced(nest: Any, kind: type | tuple[type, ...], make: Callable[[Any], Any
         if type(x) in (list, tuple):
             return type(x)(map(visit, x))
         if type(x) in (dict, collections.OrderedDict):
-            items: Any = x
+            items: Nest = x
             return type(x)((k, visit(v)) for k, v in items.items())
         return x
 
@@ -87,12 +94,12 @@ def replaced(nest: Any, kind: type | tuple[type, ...], make: Callable[[Any], Any
 def as_function(fn: Callable[..., Any], jit_compile: bool | None = None) -> Callable[..., Any]:
     """``fn`` as a ``tf.function`` of which arguments and results may be dataclasses."""
 
-    def of_nests(args: Any, kwargs: Any) -> Any:
+    def of_nests(args: Nest, kwargs: Nest) -> Any:
         return from_user(fn(*to_user(args), **to_user(kwargs)))
 
     compiled = tf.function(of_nests, autograph=False, jit_compile=jit_compile)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Nest, **kwargs: Nest) -> Any:
         return to_user(compiled(from_user(args), from_user(kwargs)))
 
     return call
@@ -103,30 +110,30 @@ def named_as(fn: Callable[..., Any], other: Callable[..., Any]) -> Callable[...,
     return functools.update_wrapper(fn, other, ("__name__", "__qualname__", "__doc__"), ())
 
 
-def flatten(structure: Any) -> list[Any]:
+def flatten(structure: Nest) -> list[Any]:
     """Leaves; composites are opened, None stays a leaf."""
     return tf.nest.flatten(structure, expand_composites=True)
 
 
-def pack(structure: Any, leaves: list[Any]) -> Any:
+def pack(structure: Nest, leaves: list[Any]) -> Any:
     """The nest ``structure`` with other leaves: the inverse of ``flatten``."""
     return tf.nest.pack_sequence_as(structure, leaves, expand_composites=True)
 
 
-def skeleton(structure: Any) -> Any:
+def skeleton(structure: Nest) -> Any:
     """The nest to ``pack`` other leaves in that holds no tensor: specs of composites, and None."""
 
-    def of_leaf(leaf: Any) -> Any:
+    def of_leaf(leaf: object) -> Any:
         is_composite = isinstance(leaf, tf.__internal__.CompositeTensor)
         return tf.type_spec_from_value(leaf) if is_composite else None
 
     return tf.nest.map_structure(of_leaf, structure)
 
 
-def paths(structure: Any, name: str) -> list[str]:
+def paths(structure: Nest, name: str) -> list[str]:
     """For each leaf, how a user would write it: ``elems['a'][0]``."""
     if isinstance(structure, tuple) and hasattr(structure, "_fields"):
-        fields: Any = getattr(structure, "_fields")  # noqa: B009  (no attribute of a plain tuple)
+        fields = getattr(structure, "_fields")  # noqa: B009  (no attribute of a plain tuple)
         return [p for f, x in zip(fields, structure) for p in paths(x, f"{name}.{f}")]
     if isinstance(structure, (list, tuple)):
         return [p for i, x in enumerate(structure) for p in paths(x, f"{name}[{i}]")]
@@ -135,7 +142,7 @@ def paths(structure: Any, name: str) -> list[str]:
     return [name] * len(flatten(structure))
 
 
-def check_keys(structure: Any, name: str) -> None:
+def check_keys(structure: Nest, name: str) -> None:
     """Refuses dicts whose keys have no order: TensorFlow flattens dicts in that order.
 
     Raises:
@@ -157,7 +164,7 @@ def check_keys(structure: Any, name: str) -> None:
             check_keys(part, f"{name}[{i}]")
 
 
-def check_rows(structure: Any, name: str) -> None:
+def check_rows(structure: Nest, name: str) -> None:
     """Refuses what is a sequence of numbers or examples for Python, but no tensor with axis 0.
 
     Raises:
@@ -186,7 +193,7 @@ def check_rows(structure: Any, name: str) -> None:
             check_rows(part, f"{name}[{i}]")
 
 
-def spread(prefix: Any, tree: Any, name: str) -> list[int | None]:
+def spread(prefix: Nest, tree: Nest, name: str) -> list[int | None]:
     """One axis for each leaf of ``tree``, from a nest that is a prefix of it.
 
     Raises:

@@ -10,7 +10,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tf_pfor.core.values import Stacked, Value
+from tf_pfor.core.values import Stacked, Value, known_dims
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -93,5 +93,4 @@ class ZeroExtended(Stacked):
 
 
 def _static(value: Value, axis: int) -> int:
-    assert value.inner_shape is not None
-    return value.inner_shape[axis]  # type: ignore[return-value]
+    return known_dims(value.inner_shape)[axis]

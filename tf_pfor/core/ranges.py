@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.core.values import all_known
 
 _MOST = 4096  # elements whose bounds are kept apart
 _EXACT = 2.0**53  # integers up to here are float64
@@ -194,7 +195,8 @@ def _chosen(which: Range, a: Range, b: Range) -> _Pair | None:
 
 _ELEMENTWISE: dict[str, Callable[..., _Pair | None]] = {
     "Abs": lambda a: (
-        np.maximum(np.maximum(a.low, -a.high), 0), np.maximum(np.abs(a.low), np.abs(a.high))
+        np.maximum(np.maximum(a.low, -a.high), 0),
+        np.maximum(np.abs(a.low), np.abs(a.high)),
     ),
     "Add": lambda a, b: (a.low + b.low, a.high + b.high),
     "AddV2": lambda a, b: (a.low + b.low, a.high + b.high),
@@ -221,11 +223,9 @@ _ELEMENTWISE: dict[str, Callable[..., _Pair | None]] = {
     "SelectV2": _chosen,
     "Sub": lambda a, b: (a.low - b.high, a.high - b.low),
     "ZerosLike": lambda a: (np.zeros_like(a.low), np.zeros_like(a.low)),
-}  # fmt: skip
+}
 
-_OVERFLOWING = {
-    "Abs", "Add", "AddV2", "Cast", "FloorDiv", "Mul", "Neg", "Prod", "Sub", "Sum",
-}  # fmt: skip
+_OVERFLOWING = {"Abs", "Add", "AddV2", "Cast", "FloorDiv", "Mul", "Neg", "Prod", "Sub", "Sum"}
 
 # ---------------------------------------------------------------------------
 # Ops that move elements
@@ -250,14 +250,11 @@ def _moves(
         held = [t for i, t in enumerate(op.inputs) if i not in places]
         found = [bounds.of(t) for t in held]
         says = [bounds.constant(op.inputs[p]) for p in places]
-        if any(x is None for x in found):
+        if not all_known(found):
             return None
-        full = all(_is_full(t, x) for t, x in zip(held, found))  # type: ignore[arg-type]
-        if full and all(x is not None for x in says):
-            low, high = (
-                move(op, [x[i] for x in found], says, tensor.value_index)  # type: ignore[index,misc]
-                for i in (0, 1)
-            )
+        full = all(_is_full(t, x) for t, x in zip(held, found))
+        if full and all_known(says):
+            low, high = (move(op, [x[i] for x in found], says, tensor.value_index) for i in (0, 1))
             if tensor.shape.is_compatible_with(low.shape):
                 return low, high
         parts = [x for x in found if x is not None and x.low.size]
@@ -268,7 +265,9 @@ def _moves(
     return rule
 
 
-def _sliced(op: tf.Operation, x: Sequence[np.ndarray], says: Any, _: int) -> np.ndarray:
+def _sliced(
+    op: tf.Operation, x: Sequence[np.ndarray], says: Sequence[np.ndarray], _: int
+) -> np.ndarray:
     begin, end, strides = says
     names = ("begin", "ellipsis", "end", "new_axis", "shrink_axis")
     bits = {name: op.get_attr(f"{name}_mask") for name in names}
@@ -306,14 +305,16 @@ def _cut(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair | None:
 _SPLITS = ("StringSplit", "StringSplitV2")
 
 
-def _taken(op: tf.Operation, x: Sequence[np.ndarray], says: Any, _: int) -> np.ndarray:
+def _taken(
+    op: tf.Operation, x: Sequence[np.ndarray], says: Sequence[np.ndarray], _: int
+) -> np.ndarray:
     places, axis = says
     if op.get_attr("batch_dims") or not ((places >= 0) & (places < x[0].shape[int(axis)])).all():
         return np.zeros([0])
     return np.take(x[0], places, int(axis))
 
 
-def _as_shape(op: tf.Operation, x: Sequence[np.ndarray], _: Any, i: int) -> np.ndarray:
+def _as_shape(op: tf.Operation, x: Sequence[np.ndarray], _: object, i: int) -> np.ndarray:
     shape = op.outputs[i].shape
     return x[0].reshape(shape.as_list()) if shape.is_fully_defined() else np.zeros([0])
 
@@ -362,8 +363,13 @@ def _reduced(op: tf.Operation, tensor: tf.Tensor, bounds: Bounds) -> _Pair | Non
 
 
 _REDUCTIONS: dict[str, Any] = {
-    "All": np.min, "Any": np.max, "Max": np.max, "Min": np.min, "Prod": np.prod, "Sum": np.sum,
-}  # fmt: skip
+    "All": np.min,
+    "Any": np.max,
+    "Max": np.max,
+    "Min": np.min,
+    "Prod": np.prod,
+    "Sum": np.sum,
+}
 
 # ---------------------------------------------------------------------------
 # Where bounds come from

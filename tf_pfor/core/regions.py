@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -99,7 +99,7 @@ class Region:
         return [o for op in self.ops for o in op.control_inputs if o not in inside]
 
     @classmethod
-    def of_graph(cls, graph: Any) -> Region:
+    def of_graph(cls, graph: tf.Graph) -> Region:
         """All ops of a function graph, from its inputs to its outputs."""
         ops = in_order({op for op in graph.get_operations() if op.type != "Placeholder"})
         return cls(tuple(ops), tuple(graph.inputs), tuple(graph.outputs))
@@ -107,7 +107,8 @@ class Region:
     @property
     def is_stateful(self) -> bool:
         """Whether running it has effects, or gives another result each time."""
-        return any(_tf.schema(op.type).is_stateful for op in self.ops)  # type: ignore[union-attr]
+        schemas = map(_tf.schema, (op.type for op in self.ops))
+        return any(s is None or s.is_stateful for s in schemas)
 
     def hidden(self, ops: Iterable[tf.Operation]) -> list[tf.Operation]:
         """The ops, of ``ops``, with a result that is no output of the region.
@@ -164,7 +165,7 @@ class Region:
         return [new[key(t)] for t in self.outputs]
 
 
-def _copied_graph(graph: Any, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def _copied_graph(graph: tf.Graph, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     return Region.of_graph(graph).copy(*inputs)
 
 
@@ -295,7 +296,7 @@ def _may_join(op: tf.Operation, first: tf.Operation, walker: Conversion) -> bool
     )
 
 
-def _connected(first: tf.Operation, may_join: Any) -> set[tf.Operation]:
+def _connected(first: tf.Operation, may_join: Callable[..., Any]) -> set[tf.Operation]:
     """``first`` and what is connected with it through ops that may join."""
     found = {first}
     todo = [first]
@@ -357,7 +358,7 @@ def _fits(op: tf.Operation, joined: dict[tf.Operation, None], walker: Conversion
     return False
 
 
-def shapes_for(graph: Any, shapes: Sequence[tf.TensorShape]) -> list[Shape]:
+def shapes_for(graph: tf.Graph, shapes: Sequence[tf.TensorShape]) -> list[Shape]:
     """The static shapes of the outputs of a function for inputs of these; None where they clash."""
     with tf.Graph().as_default():
         scratch = _graphs.QuickGraph("shapes")

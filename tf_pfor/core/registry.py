@@ -274,7 +274,7 @@ def _names(names: Iterable[str], op_type: str, argument: str) -> frozenset[str]:
         ) from None
 
 
-def source_of(function: Any) -> str:
+def source_of(function: Callable[..., Any]) -> str:
     """``file:line`` of a function, for messages and reports."""
     try:
         code = inspect.unwrap(function).__code__

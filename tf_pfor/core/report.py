@@ -24,11 +24,11 @@ class Recorder:
         self.emitted: dict[tf.Operation, int] = {}  # the number of ops for each
         self._told = weakref.WeakKeyDictionary[Any, int]()  # the ops counted, by graph
 
-    def begin(self, graph: Any) -> tuple[int, int]:
+    def begin(self, graph: tf.Graph) -> tuple[int, int]:
         """The state of a graph before an op is converted, for ``end``."""
         return graph.version, self._told.get(graph, 0)
 
-    def end(self, op: tf.Operation, graph: Any, begun: tuple[int, int]) -> None:
+    def end(self, op: tf.Operation, graph: tf.Graph, begun: tuple[int, int]) -> None:
         """Counts the ops that one op added to a graph, without ops that others added meanwhile."""
         (size, told), by_now = begun, self._told.get(graph, 0)
         own = graph.version - size - (by_now - told)
@@ -69,8 +69,8 @@ class Recorder:
         found: dict[str, tuple[int, str, str]] = {}
         for op, outcome, reason in self.entries:
             if outcome is Outcome.LOOPED and op not in self._on_purpose:
-                count, *first = found.get(op.type, (0, reason, _tf.user_line(op)))
-                found[op.type] = (count + 1, *first)  # type: ignore[assignment]
+                count, why, line = found.get(op.type, (0, reason, _tf.user_line(op)))
+                found[op.type] = (count + 1, why, line)
         return found
 
 

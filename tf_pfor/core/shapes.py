@@ -23,8 +23,10 @@ from tf_pfor.core.values import (
     Shape,
     Stacked,
     Value,
+    all_known,
     dims,
     folded_form,
+    is_static,
     merge,
     size_of,
 )
@@ -83,7 +85,7 @@ def fold(call: Call, value: Value, axes: int = 1) -> tf.Tensor:
             return call.emit.reshape_to(source, [None, *rest])
         if call.loop.static_length is None and 0 not in rest:
             return call.emit.reshape_to(source, [None, *rest])
-        if None not in shape[:axes]:
+        if is_static(shape[:axes]):
             lead = product(call, [call.loop.length, size_of(shape[:axes])])
             return call.emit.reshape(source, [lead, *rest])  # pyright: ignore[reportArgumentType]
     parts = inner_dims(call, value)
@@ -296,7 +298,7 @@ def reshaped(call: Call, value: Value, parts: Sequence[Dim]) -> Value:
 def product_static(call: Call, parts: Sequence[Dim]) -> int | None:
     """The product of n and ``parts``, None if that is not known before running."""
     known = [call.loop.static_length, *map(_static, parts)]
-    return None if None in known else int(np.prod(known, dtype=np.int64))  # type: ignore[arg-type]
+    return size_of(known) if all_known(known) else None
 
 
 def _static(part: Dim | None) -> int | None:

@@ -81,7 +81,7 @@ class ListRows:
         own = [parts for part, _, parts in self.made_for if part is rows and rows is not None]
         return own[0] if own else self.parts
 
-    def seen_from(self, graph: Any, home: Any = None) -> ListRows:
+    def seen_from(self, graph: tf.Graph, home: tf.Graph | None = None) -> ListRows:
         """The same for ops of another graph."""
         see = capturing(graph, home)
         rows = dataclasses.replace(
@@ -123,7 +123,7 @@ class StackedList(Value):
         del hold, gather
         return dataclasses.replace(self, rows=loop.rows_of_list(self.rows))
 
-    def seen_from(self, graph: Any, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: tf.Graph | None = None) -> Value:
         """Captured, with all that is known of its rows."""
         see, rows = capturing(graph, home), self.rows
         return StackedList(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
+from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar, cast
 
 import numpy as np
 import tensorflow as tf
@@ -72,7 +72,7 @@ class Cell:
             self._tensor, self._make, self._elsewhere = self._make(), None, None
         return self._tensor
 
-    def seen_from(self, graph: Any, see: Callable[[tf.Tensor], tf.Tensor]) -> Cell:
+    def seen_from(self, graph: tf.Graph, see: Callable[[tf.Tensor], tf.Tensor]) -> Cell:
         """The cell for ops of another graph, in which ``see`` captures what was made."""
         make = self._elsewhere
         return Cell(None, lambda: see(self.get()) if make is None or self.is_made else make(graph))
@@ -102,6 +102,7 @@ class Rows(Protocol):
 # ---------------------------------------------------------------------------
 
 _V = TypeVar("_V", bound="Value")
+_X = TypeVar("_X")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -145,7 +146,7 @@ class Value:
         make: Callable[[], tf.Tensor],
         inner_shape: Shape,
         dtype: tf.DType,
-        **fields: Any,
+        **fields: object,
     ) -> _V:
         """A value of this layout whose tensor is emitted when it is first read."""
         return cls(Cell(None, make), inner_shape, dtype, **fields)
@@ -192,7 +193,7 @@ class Value:
         del loop, hold, gather
         return self
 
-    def seen_from(self, graph: Any, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: tf.Graph | None = None) -> Value:
         """This value for ops of another graph, which captures the tensors when they are read.
 
         Args:
@@ -212,10 +213,10 @@ Results = Sequence[Value | None]
 Gather = Callable[[tf.Tensor], tf.Tensor]
 
 
-def capturing(graph: Any, home: Any) -> Callable[[Any], Any]:
+def capturing(graph: tf.Graph, home: tf.Graph | None) -> Callable[[Any], Any]:
     """Captures tensors in ``graph``; what is no tensor stays as it is."""
 
-    def see(tensor: Any) -> Any:
+    def see(tensor: object) -> Any:
         if not isinstance(tensor, tf.Tensor):
             return tensor
         return _tf.captured(_tf.as_captured_by(tensor, home), graph)
@@ -255,7 +256,7 @@ class Unstacked(Value):
             return self
         return dataclasses.replace(self, cell=Cell(None, lambda: emit.constant(known, dtype)))
 
-    def seen_from(self, graph: Any, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: tf.Graph | None = None) -> Value:
         """Captured; a constant becomes one of that graph."""
         known, dtype = self.known, self.dtype
         if known is None:
@@ -357,7 +358,7 @@ class Stacked(Value):
         """Its rows of ``loop``, gathered when somebody reads all of them."""
         return loop.gathered(self, hold, gather)
 
-    def seen_from(self, graph: Any, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: tf.Graph | None = None) -> Value:
         """Captured, in both forms; a pending value becomes a plain one."""
         see, form = capturing(graph, home), self.folded
         if form is not None:
@@ -407,6 +408,20 @@ def merge(a: Shape, b: Shape) -> Shape:
 def is_static(shape: Shape) -> TypeGuard[tuple[int, ...]]:
     """Whether rank and all dimensions are known."""
     return shape is not None and None not in shape
+
+
+def known_dims(shape: Shape) -> tuple[int, ...]:
+    """The dimensions of a shape that is known to be static where the caller reads it.
+
+    Other dimensions may be unknown: nothing checks them.
+    """
+    assert shape is not None
+    return cast("tuple[int, ...]", shape)
+
+
+def all_known(found: Sequence[_X | None]) -> TypeGuard[Sequence[_X]]:
+    """Whether none of several facts is missing."""
+    return all(x is not None for x in found)
 
 
 def size_of(shape: Any) -> int:

@@ -9,10 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.api.maps import check_blocks
+from tf_pfor.api.checks import check_blocks
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.differentiated import (
     Argnums,
     Differentiated,
@@ -138,9 +139,9 @@ def _pulled(call: Differentiated, ys: list[tf.Tensor], seeds: list[tf.Tensor]) -
 @_no_autograph
 def ntk(
     fn: Callable[[Any, Any], Any],
-    params: Any,
-    x1: Any,
-    x2: Any = None,
+    params: Nest,
+    x1: Nest,
+    x2: Nest = None,
     *,
     chunk_size: int | str | None = None,
     memory_budget: int | None = None,
@@ -186,12 +187,17 @@ def ntk(
 
 
 def _kernel(
-    fn: Callable[[Any, Any], Any], params: Any, x1: Any, x2: Any, block: Any, budget: int | None
+    fn: Callable[[Any, Any], Any],
+    params: Nest,
+    x1: Nest,
+    x2: Nest,
+    block: int | str | None,
+    budget: int | None,
 ) -> tf.Tensor:
     converted = autographed(fn)
 
     @_no_autograph
-    def twice(p: Any, x: Any) -> Any:
+    def twice(p: object, x: object) -> Any:
         y = converted(p, x)
         return y, y
 
@@ -202,7 +208,7 @@ def _kernel(
     count = size_of_rows(y2, 1)
     sizes = [size_of_rows(tf.convert_to_tensor(p)) for p in tensors_of(nests.from_user(params))]
 
-    def matrices(jacobians: Any, *first: Any) -> list[tf.Tensor]:
+    def matrices(jacobians: object, *first: Nest) -> list[tf.Tensor]:
         """[..., outputs, size of a parameter], for each of them."""
         leaves = tensors_of(nests.from_user(jacobians))
         return [tf.reshape(j, [*first, count, size]) for j, size in zip(leaves, sizes)]
@@ -210,7 +216,7 @@ def _kernel(
     right = matrices(second, tf.shape(y2)[0] if y2.shape[0] is None else y2.shape[0])
 
     @_no_autograph
-    def row(x: Any) -> tf.Tensor:
+    def row(x: object) -> tf.Tensor:
         jacobians, _ = rows(params, x)
         left = matrices(jacobians)
         return tf.add_n([tf.einsum("ip,mjp->mij", a, b) for a, b in zip(left, right)])
@@ -230,8 +236,8 @@ def _kernel(
 @_no_autograph
 def conjugate_gradient(
     matvec: Callable[[Any], Any],
-    b: Any,
-    x0: Any = None,
+    b: Nest,
+    x0: Nest = None,
     *,
     tol: float = 1e-5,
     atol: float = 0.0,
@@ -286,7 +292,7 @@ def conjugate_gradient(
         return leaves_like(structure, made, f"what {name} returns", "b")
 
     product = functools.partial(linear, autographed(matvec), "matvec")
-    solve: Any = list
+    solve = list
     if preconditioner is not None:
         _check_function(preconditioner, "preconditioner")
         solve = functools.partial(linear, autographed(preconditioner), "preconditioner")
@@ -298,9 +304,14 @@ def conjugate_gradient(
 
 
 def _steps(
-    product: Callable[..., list[tf.Tensor]], solve: Callable[..., list[tf.Tensor]],
-    b: list[tf.Tensor], x: list[tf.Tensor], tol2: float, atol2: float, maxiter: int | None,
-) -> tuple[tf.Tensor, list[tf.Tensor]]:  # fmt: skip
+    product: Callable[..., list[tf.Tensor]],
+    solve: Callable[..., list[tf.Tensor]],
+    b: list[tf.Tensor],
+    x: list[tf.Tensor],
+    tol2: float,
+    atol2: float,
+    maxiter: int | None,
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
     k, limit = len(b), tf.maximum(tol2 * _dot(b, b), tf.cast(atol2, b[0].dtype))
     residual = _plus(b, -1.0, product(x))
     z = solve(residual)
@@ -327,7 +338,7 @@ def _steps(
     return step, state[:k]
 
 
-def _check_function(fn: Any, name: str) -> None:
+def _check_function(fn: Callable[..., Any], name: str) -> None:
     if not callable(fn):
         raise ArgumentTypeError(f"{name} must be a function, found a {type(fn).__name__}.")
 
@@ -336,5 +347,5 @@ def _dot(xs: list[tf.Tensor], ys: list[tf.Tensor]) -> tf.Tensor:
     return tf.add_n([tf.reduce_sum(x * y) for x, y in zip(xs, ys)])
 
 
-def _plus(xs: list[tf.Tensor], scale: Any, ys: list[tf.Tensor]) -> list[tf.Tensor]:
+def _plus(xs: list[tf.Tensor], scale: float | tf.Tensor, ys: list[tf.Tensor]) -> list[tf.Tensor]:
     return [x + scale * y for x, y in zip(xs, ys)]

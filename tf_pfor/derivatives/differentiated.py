@@ -13,6 +13,7 @@ from tf_pfor import _tf
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.late_gradients import own_constants
+from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.missing_gradients import refuse_constants
 from tf_pfor.derivatives.pullbacks import differentiated, has_derivative
 from tf_pfor.tracing.caching import UNCACHED, EagerCall, Signatures
@@ -34,13 +35,18 @@ class Differentiated:
     """
 
     def __init__(
-        self, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Argnums,
-        has_aux: bool, extra: int,
-    ):  # fmt: skip
+        self,
+        fn: Fn,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        argnums: Argnums,
+        has_aux: bool,
+        extra: int,
+    ):
         cut = max(len(args) - extra, 0)
         self.extra = args[cut:]
         self._fn, self._args, self._kwargs, self._has_aux = fn, args[:cut], kwargs, has_aux
-        self._aux: Any = None
+        self._aux: Nest = None
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         for k in numbers:
             if not -cut <= k < cut:
@@ -60,7 +66,7 @@ class Differentiated:
         for k, structure in zip(self._numbers, chosen):
             self._add(structure, f"argument {k}")
 
-    def _add(self, structure: Any, name: str) -> None:
+    def _add(self, structure: Nest, name: str) -> None:
         """Makes the leaves of an argument inputs."""
         for x, path in present(structure, name):
             tensor = tf.identity(tf.convert_to_tensor(x))
@@ -76,7 +82,7 @@ class Differentiated:
         """
         _check_kind(self.wrt, self._names, is_complex, why)
 
-    def like_the_arguments(self, structure: Any, name: str) -> list[tf.Tensor]:
+    def like_the_arguments(self, structure: Nest, name: str) -> list[tf.Tensor]:
         """The leaves of a nest that must have the structure and the shapes of the arguments.
 
         Raises:
@@ -109,7 +115,7 @@ class Differentiated:
         refuse_constants(leaves, self.wrt)
         return filled(structure, leaves)
 
-    def with_aux(self, result: Any, *others: Any) -> Any:
+    def with_aux(self, result: Nest, *others: Nest) -> Any:
         """The results for the user, with aux behind them if the function has it."""
         if self._has_aux:
             return (result, *others, self._aux)
@@ -119,17 +125,17 @@ class Differentiated:
         """The nest of the arguments, with other leaves, as the user sees it."""
         return nests.to_user(filled(self._structure, row))
 
-    def nested(self, outputs: Any, found: Sequence[Sequence[Any]]) -> Any:
+    def nested(self, outputs: Nest, found: Sequence[Sequence[Any]]) -> Any:
         """The nest of the outputs, with the nest of the arguments at each leaf."""
         return nests.to_user(filled(outputs, [self.like_arguments(row) for row in found]))
 
 
-def tensors_of(structure: Any) -> list[tf.Tensor]:
+def tensors_of(structure: Nest) -> list[tf.Tensor]:
     """The leaves that are not None."""
     return [x for x in nests.flatten(structure) if x is not None]
 
 
-def leaves_like(structure: Any, given: Any, name: str, other: str) -> list[tf.Tensor]:
+def leaves_like(structure: Nest, given: object, name: str, other: str) -> list[tf.Tensor]:
     """The leaves of a nest that must have the structure and the shapes of another one.
 
     Args:
@@ -158,14 +164,14 @@ def leaves_like(structure: Any, given: Any, name: str, other: str) -> list[tf.Te
     )
 
 
-def filled(structure: Any, leaves: Sequence[Any]) -> Any:
+def filled(structure: Nest, leaves: Sequence[Any]) -> Any:
     """The nest with other leaves where there is no None."""
     supply = iter(leaves)
     packed = [None if x is None else next(supply) for x in tf.nest.flatten(structure)]
     return tf.nest.pack_sequence_as(structure, packed)
 
 
-def check_outputs(outputs: Any, *, is_complex: bool, why: str) -> None:
+def check_outputs(outputs: Nest, *, is_complex: bool, why: str) -> None:
     """Refuses outputs as ``Differentiated.require`` refuses arguments."""
     names = [path for _, path in present(outputs, "output")]
     _check_kind(tensors_of(outputs), names, is_complex, why)
@@ -180,7 +186,7 @@ def _check_kind(
             raise ArgumentError(f"{name} has dtype {x.dtype.name}, expected a {wanted} one. {why}")
 
 
-def present(structure: Any, name: str) -> list[tuple[Any, str]]:
+def present(structure: Nest, name: str) -> list[tuple[Any, str]]:
     """The leaves that are not None, each with what a user would write."""
     leaves = tf.nest.flatten(structure)
     for x in leaves:
@@ -192,12 +198,12 @@ def present(structure: Any, name: str) -> list[tuple[Any, str]]:
     return [(x, path) for x, path in zip(leaves, nests.paths(structure, name)) if x is not None]
 
 
-def _described(structure: Any) -> str:
+def _described(structure: Nest) -> str:
     """The shapes and dtypes of a nest, for messages."""
     return str(tf.nest.map_structure(_kind, structure))
 
 
-def _kind(x: Any) -> str | None:
+def _kind(x: Nest) -> str | None:
     if x is None:
         return None
     tensor = tf.convert_to_tensor(x)
@@ -210,9 +216,12 @@ def _check_differentiable(x: tf.Tensor, what: str, advice: str) -> None:
 
 
 def compiled(
-    fn: Fn, argnums: Argnums, has_aux: bool, compute: Callable[[Differentiated], Any],
+    fn: Fn,
+    argnums: Argnums,
+    has_aux: bool,
+    compute: Callable[[Differentiated], Any],
     extra: int = 0,
-) -> Fn:  # fmt: skip
+) -> Fn:
     """A function that differentiates in the graph being built, or eagerly in a compiled one.
 
     Args:
@@ -227,10 +236,12 @@ def compiled(
     return _compiled(fn, _checked_argnums(argnums), has_aux, compute, extra)
 
 
-def _compiled(fn: Fn, argnums: Argnums, has_aux: bool, compute: Any, extra: int) -> Fn:
+def _compiled(
+    fn: Fn, argnums: Argnums, has_aux: bool, compute: Callable[..., Any], extra: int
+) -> Fn:
     closures, options = (fn, argnums, has_aux, compute), (extra,)
 
-    def traced(*args: Any, **kwargs: Any) -> Any:
+    def traced(*args: Nest, **kwargs: Nest) -> Any:
         return _differentiate(*closures, args, kwargs, extra)
 
     own: dict[Any, Any] = {}
@@ -260,9 +271,14 @@ def _compiled(fn: Fn, argnums: Argnums, has_aux: bool, compute: Any, extra: int)
 
 
 def _differentiate(
-    fn: Fn, argnums: Argnums, has_aux: bool, compute: Callable[[Differentiated], Any],
-    args: tuple[Any, ...], kwargs: dict[str, Any], extra: int,
-) -> Any:  # fmt: skip
+    fn: Fn,
+    argnums: Argnums,
+    has_aux: bool,
+    compute: Callable[[Differentiated], Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    extra: int,
+) -> Any:
     """One call of a derivative, in the graph being built."""
     return compute(Differentiated(autographed(fn), args, kwargs, argnums, has_aux, extra))
 

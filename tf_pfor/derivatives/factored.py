@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
+
+from tf_pfor.core.nests import Nest
 
 
 class FactoredGradient(NamedTuple):
@@ -24,7 +27,7 @@ class FactoredGradient(NamedTuple):
     right: Any
 
     @classmethod
-    def of(cls, gradient: Any) -> FactoredGradient | None:
+    def of(cls, gradient: Nest) -> FactoredGradient | None:
         """The factors of one example's gradient; None if it has none, or they are not smaller."""
         if not tf.is_symbolic_tensor(gradient) or not gradient.dtype.is_floating:
             return None
@@ -47,7 +50,7 @@ class FactoredGradient(NamedTuple):
         left, right = (tf.matmul(x, x, transpose_b=True) for x in self)  # [*batch, m, m]
         return tf.maximum(tf.reduce_sum(left * right, [-2, -1]), 0)
 
-    def sum(self, weights: tf.Tensor, like: Any) -> tf.Tensor:
+    def sum(self, weights: tf.Tensor, like: tf.Variable) -> tf.Tensor:
         """The sum of all examples' products, each times its weight.
 
         Args:
@@ -70,7 +73,7 @@ def _product(gradient: tf.Tensor) -> tuple[Any, Any] | None:
     tensor, is_summed = gradient, False
     while tensor.op.type in ("Cast", "Identity", "Reshape", "Sum"):
         op = tensor.op
-        source: Any = op.inputs[0]
+        source = op.inputs[0]
         if op.type == "Cast" and source.dtype not in (tf.float16, tf.bfloat16, tf.float32):
             return None
         if op.type == "Sum":
@@ -93,10 +96,10 @@ def _product(gradient: tf.Tensor) -> tuple[Any, Any] | None:
         return None
     left = a if first else tf.linalg.matrix_transpose(a)
     right = tf.linalg.matrix_transpose(b) if second else b
-    return tuple(tf.reshape(x, [-1, x.shape[-1]]) for x in (left, right))  # type: ignore[return-value]
+    return tf.reshape(left, [-1, left.shape[-1]]), tf.reshape(right, [-1, right.shape[-1]])
 
 
-def _is_sum_of_products(tensor: tf.Tensor, axes: Any) -> bool:
+def _is_sum_of_products(tensor: tf.Tensor, axes: np.ndarray) -> bool:
     """Whether axes are all those in front of a product of matrices."""
     rank = tensor.shape.rank
     if rank is None or tensor.op.type not in ("BatchMatMulV2", "BatchMatMulV3"):

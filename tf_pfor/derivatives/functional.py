@@ -12,8 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.api.maps import check_blocks
+from tf_pfor.api.checks import check_blocks
 from tf_pfor.core import nests
+from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.differentiated import (
     Argnums,
     Differentiated,
@@ -341,7 +342,7 @@ def _pull_rows(
     return rows_of(y, pull, blocks, tables=wrt if sparse else ())
 
 
-def _conjugate(gradient: Any) -> Any:
+def _conjugate(gradient: object) -> Any:
     if isinstance(gradient, tf.IndexedSlices):
         values = tf.math.conj(gradient.values)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
@@ -365,7 +366,7 @@ def _second(y: tf.Tensor, x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
             (row,) = _hessian_rows(grads, [x], [seed])
             return tf.reduce_sum(row * seed)
 
-        diagonal: Any = map_units(x, of_scalar, blocks)
+        diagonal = map_units(x, of_scalar, blocks)
     else:
         push = pusher([y], [x])
 
@@ -378,7 +379,7 @@ def _second(y: tf.Tensor, x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
     return tf.cast(_matrix(diagonal, y, x), y.dtype)
 
 
-def _matrix(columns: Any, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+def _matrix(columns: Nest, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """[size of x, ...y] -> [size of y, size of x]."""
     columns = tf.convert_to_tensor(columns)
     return tf.transpose(tf.reshape(columns, [size_of_rows(x), size_of_rows(y)]))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.differentiated import Argnums, Differentiated, Fn, compiled
 from tf_pfor.derivatives.missing_gradients import refuse_constants
 from tf_pfor.derivatives.passes import REAL_ONLY, scalar_output, zeros_if_none
@@ -21,7 +23,7 @@ def grad(
     argnums: Argnums | None = None,
     *,
     has_aux: bool = False,
-    variables: Any = None,
+    variables: Nest = None,
 ) -> Fn:
     """The gradient of a function that returns one number (reverse mode), as ``jax.grad``.
 
@@ -65,7 +67,7 @@ def value_and_grad(
     argnums: Argnums | None = None,
     *,
     has_aux: bool = False,
-    variables: Any = None,
+    variables: Nest = None,
 ) -> Fn:
     """The value of a function and its gradient, of one forward and one backward pass.
 
@@ -96,13 +98,13 @@ def value_and_grad(
     return compiled(fn, chosen, has_aux, _compute(_value_and_gradient, argnums, variables))
 
 
-def _chosen(argnums: Any, variables: Any) -> Any:
+def _chosen(argnums: object, variables: Nest) -> Any:
     if argnums is None:
         return 0 if variables is None else ()
     return argnums
 
 
-def _compute(pass_of: Any, argnums: Any, variables: Any) -> Any:
+def _compute(pass_of: Callable[..., Any], argnums: object, variables: Nest) -> Any:
     """One object for equal options, so that calls share their trace."""
     if variables is None:
         return pass_of
@@ -120,7 +122,7 @@ def _value_and_gradient(call: Differentiated, **options: Any) -> Any:
 
 
 def _differentiated(
-    call: Differentiated, variables: Any = None, with_arguments: bool = True
+    call: Differentiated, variables: Nest = None, with_arguments: bool = True
 ) -> tuple[tf.Tensor, Any]:
     """The scalar and the nest of its gradients."""
     call.require(is_complex=False, why=REAL_ONLY)
@@ -139,7 +141,7 @@ def _differentiated(
     return value, (by_arguments, by_variables) if with_arguments else by_variables
 
 
-def _variables(variables: Any) -> list[tf.Variable]:
+def _variables(variables: Nest) -> list[tf.Variable]:
     """The leaves, Keras variables as the TensorFlow variables that they hold.
 
     Raises:

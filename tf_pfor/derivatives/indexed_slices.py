@@ -33,10 +33,10 @@ class BatchedIndexedSlices(NamedTuple):
 
     values: Any
     indices: Any
-    dense_shape: Any
+    dense_shape: tf.Tensor
 
     @classmethod
-    def of(cls, slices: Any, table: Any) -> BatchedIndexedSlices:
+    def of(cls, slices: tf.IndexedSlices, table: tf.Variable) -> BatchedIndexedSlices:
         """Makes one, with no axes in front, of a ``tf.IndexedSlices``."""
         values = tf.convert_to_tensor(slices.values)
         values = tf.reshape(values, tf.concat([[-1], tf.shape(table)[1:]], 0))

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_pfor.api.maps import check_blocks
+from tf_pfor.api.checks import check_blocks
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.pullbacks import rows_of, unflattened
 
 _no_autograph = tf.autograph.experimental.do_not_convert
@@ -19,7 +20,7 @@ _no_autograph = tf.autograph.experimental.do_not_convert
 @_no_autograph
 def jacobian(
     output: tf.Tensor,
-    inputs: Any,
+    inputs: Nest,
     use_pfor: bool = True,
     parallel_iterations: int | str | None = None,
     memory_budget: int | None = None,
@@ -111,8 +112,8 @@ def batch_jacobian(
 def tape_jacobian(
     tape: tf.GradientTape,
     target: tf.Tensor,
-    sources: Any,
-    unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
+    sources: Nest,
+    unconnected_gradients: object = tf.UnconnectedGradients.NONE,
     parallel_iterations: int | str | None = None,
     memory_budget: int | None = None,
     sparse: bool = False,
@@ -164,8 +165,8 @@ def tape_jacobian(
 def tape_batch_jacobian(
     tape: tf.GradientTape,
     target: tf.Tensor,
-    source: Any,
-    unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
+    source: Nest,
+    unconnected_gradients: object = tf.UnconnectedGradients.NONE,
     parallel_iterations: int | str | None = None,
     memory_budget: int | None = None,
 ) -> tf.Tensor | None:
@@ -206,7 +207,7 @@ def tape_batch_jacobian(
     return _batch_jacobian_shape(target, rows)
 
 
-def _batch_jacobian_shape(output: tf.Tensor, rows: Any) -> Any:
+def _batch_jacobian_shape(output: tf.Tensor, rows: tf.Tensor | None) -> Any:
     """[m, b, ...x] -> [b] + output.shape[1:] + [...x]."""
     if rows is None:
         return None
@@ -218,7 +219,7 @@ def _batch_jacobian_shape(output: tf.Tensor, rows: Any) -> Any:
     return result
 
 
-def _check_graph_tensor(output: Any, name: str) -> None:
+def _check_graph_tensor(output: object, name: str) -> None:
     if not isinstance(output, tf.Tensor) or tf.executing_eagerly():
         raise ArgumentTypeError(
             f"{name} differentiates tensors of a graph: call it inside a tf.function, on a "
@@ -226,7 +227,7 @@ def _check_graph_tensor(output: Any, name: str) -> None:
         )
 
 
-def _check_target(target: Any) -> None:
+def _check_target(target: Nest) -> None:
     if not isinstance(target, (tf.Tensor, tf.Variable)):
         raise ArgumentTypeError(
             f"The target of a jacobian must be one tensor, found {type(target).__name__}. Call it "
@@ -234,7 +235,7 @@ def _check_target(target: Any) -> None:
         )
 
 
-def _gradient_of(tape: Any) -> Any:
+def _gradient_of(tape: tf.GradientTape) -> Any:
     if not hasattr(tape, "gradient"):
         raise ArgumentTypeError(
             f"tape must be a tf.GradientTape, found {tape!r} of type {type(tape).__name__}."
@@ -242,7 +243,7 @@ def _gradient_of(tape: Any) -> Any:
     return tape.gradient
 
 
-def _checked_mode(unconnected_gradients: Any) -> tf.UnconnectedGradients:
+def _checked_mode(unconnected_gradients: object) -> tf.UnconnectedGradients:
     try:
         return tf.UnconnectedGradients(unconnected_gradients)
     except ValueError:
@@ -252,7 +253,7 @@ def _checked_mode(unconnected_gradients: Any) -> tf.UnconnectedGradients:
         ) from None
 
 
-def _checked_sources(sources: Any, name: str) -> list[Any]:
+def _checked_sources(sources: Nest, name: str) -> list[Any]:
     """The leaves: tensors and variables."""
     leaves = tf.nest.flatten(sources)
     for leaf, path in zip(leaves, nests.paths(sources, name)):
@@ -264,7 +265,7 @@ def _checked_sources(sources: Any, name: str) -> list[Any]:
     return leaves
 
 
-def _check_batches(output: Any, inp: Any) -> None:
+def _check_batches(output: tf.Tensor, inp: tf.Tensor) -> None:
     for name, tensor in (("output", output), ("input", inp)):
         if not hasattr(tensor, "shape"):
             raise ArgumentTypeError(

@@ -11,13 +11,23 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf._custom_gradients import has_gradient
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.nests import Nest
 
 # Ops that have derivatives, but no gradient: TensorFlow takes them for constants.
 _NO_CONSTANTS = (
-    "DrawBoundingBoxes", "ExtractGlimpse", "HSVToRGB", "LinSpace", "OneHot", "PyFunc",
-    "PyFuncStateless", "RandomShuffle", "Range", "SparseConcat", "TensorListConcatLists",
+    "DrawBoundingBoxes",
+    "ExtractGlimpse",
+    "HSVToRGB",
+    "LinSpace",
+    "OneHot",
+    "PyFunc",
+    "PyFuncStateless",
+    "RandomShuffle",
+    "Range",
+    "SparseConcat",
+    "TensorListConcatLists",
     "TensorListPushBackBatch",
-)  # fmt: skip
+)
 
 
 def refuse_constants(results: Sequence[tf.Tensor], sources: Sequence[Any]) -> None:
@@ -148,10 +158,10 @@ def _is_not_linear(op: tf.Operation, depends: Collection[int]) -> bool:
     return op.type in _NOT_LINEAR or (op.type in _QUOTIENTS and which[1])
 
 
-def _seen(source: Any) -> tf.Tensor:
+def _seen(source: Nest) -> tf.Tensor:
     """A tensor, or the handle of a variable, as the graph being built sees it."""
     tensor = source.handle if isinstance(source, tf.Variable) else source
-    graph: Any = tf.compat.v1.get_default_graph()
+    graph: tf.Graph = tf.compat.v1.get_default_graph()
     if tf.is_symbolic_tensor(tensor) and tensor.graph is graph:
         return tensor
     return graph.capture(tensor) if hasattr(graph, "capture") else tensor

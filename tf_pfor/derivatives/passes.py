@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.differentiated import check_outputs, tensors_of
 from tf_pfor.derivatives.missing_gradients import refuse_constants, refuse_nonlinear
 from tf_pfor.derivatives.pullbacks import gradients_of
@@ -15,7 +16,7 @@ from tf_pfor.derivatives.pullbacks import gradients_of
 REAL_ONLY = "Differentiate with respect to its real and imaginary parts."
 
 
-def scalar_output(outputs: Any, name: str, other: str) -> tf.Tensor:
+def scalar_output(outputs: Nest, name: str, other: str) -> tf.Tensor:
     """The one real scalar that a function must return.
 
     Args:

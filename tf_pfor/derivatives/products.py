@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.differentiated import (
     Differentiated,
     Fn,
@@ -26,7 +27,7 @@ _no_autograph = tf.autograph.experimental.do_not_convert
 
 
 @_no_autograph
-def vjp(fn: Fn, *primals: Any, has_aux: bool = False) -> Any:
+def vjp(fn: Fn, *primals: Nest, has_aux: bool = False) -> Any:
     """The value of a function, and a function of vector-jacobian products, as ``jax.vjp``.
 
     ``fn`` runs once. The tensors that its backward pass needs are kept.
@@ -61,7 +62,7 @@ def vjp(fn: Fn, *primals: Any, has_aux: bool = False) -> Any:
     ys = tensors_of(outputs)
 
     @_no_autograph
-    def pull(cotangents: Any) -> Any:
+    def pull(cotangents: Nest) -> Any:
         seeds = leaves_like(outputs, cotangents, "the argument of the vjp", "the output")
         return nests.to_user(filled(structure, _pulled(tape, ys, inputs, seeds)))
 
@@ -108,7 +109,7 @@ def jvp(fn: Fn, primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: boo
 
 
 @_no_autograph
-def linearize(fn: Fn, *primals: Any, has_aux: bool = False) -> Any:
+def linearize(fn: Fn, *primals: Nest, has_aux: bool = False) -> Any:
     """The value of a function and its derivative there, a linear function, as ``jax.linearize``.
 
     ``fn`` runs once. The tensors that its derivative needs are kept. For one vector ``jvp`` is
@@ -147,7 +148,7 @@ def linearize(fn: Fn, *primals: Any, has_aux: bool = False) -> Any:
     reached = [g for g in pulled if g is not None]
 
     @_no_autograph
-    def push(*tangents: Any) -> Any:
+    def push(*tangents: Nest) -> Any:
         seeds = leaves_like(structure, tangents, "the tangents", "the arguments")
         seeds = [t for t, g in zip(seeds, pulled) if g is not None]
         return nests.to_user(filled(outputs, _pulled(outer, reached, cotangents, seeds)))
@@ -167,9 +168,13 @@ def _watched(primals: tuple[Any, ...]) -> tuple[Any, list[tf.Tensor]]:
 
 
 def _evaluated(
-    fn: Fn, structure: Any, inputs: list[tf.Tensor], tape: Any, has_aux: bool,
+    fn: Fn,
+    structure: Nest,
+    inputs: list[tf.Tensor],
+    tape: tf.GradientTape,
+    has_aux: bool,
     compute: Callable[[Differentiated], Any],
-) -> tuple[Any, tuple[Any, ...]]:  # fmt: skip
+) -> tuple[Any, tuple[Any, ...]]:
     """Outputs, as a nest of tensors and Nones, of one call that the tape sees; and (aux,) or ()."""
     tape.watch([x for x in inputs if has_derivative(x.dtype)])
     args = nests.to_user(filled(structure, inputs))
@@ -178,7 +183,7 @@ def _evaluated(
     return nests.from_user(outputs), tuple(aux)
 
 
-def _pulled(tape: Any, ys: Any, xs: Any, seeds: list[tf.Tensor]) -> list[tf.Tensor]:
+def _pulled(tape: tf.GradientTape, ys: Nest, xs: Nest, seeds: list[tf.Tensor]) -> list[tf.Tensor]:
     """Gradients of a tape for cotangents, zeros where nothing is connected."""
     with refused_if_missing():
         found = tape.gradient(ys, xs, output_gradients=seeds) if ys else [None] * len(xs)

@@ -15,6 +15,7 @@ from tf_pfor.api.inputs import Element
 from tf_pfor.api.run import Job, run
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.settings import Settings
 from tf_pfor.derivatives.indexed_slices import BatchedIndexedSlices
 
@@ -135,7 +136,7 @@ def rows_of(
     return [_whole(row, k, tables) for k, row in enumerate(rows)]
 
 
-def _parts(gradient: Any, table: Any) -> list[tf.Tensor]:
+def _parts(gradient: Nest, table: tf.Variable | None) -> list[tf.Tensor]:
     """No tensor for None; two for slices of a table; else a dense one."""
     if gradient is None:
         return []
@@ -164,7 +165,7 @@ def _one_by_one(one: Callable[..., Any], n: Dim, block: int | str | None) -> lis
     )
 
 
-def gradients_of(ys: Any, xs: Any, seeds: Any = None) -> list[Any]:
+def gradients_of(ys: Nest, xs: Nest, seeds: Nest = None) -> list[Any]:
     """``tf.gradients``.
 
     Raises:
@@ -208,7 +209,7 @@ def _shape(tensor: tf.Tensor) -> Any:
     return tensor.shape if tensor.shape.is_fully_defined() else tf.shape(tensor)
 
 
-def unflattened(output: tf.Tensor, rows: Any) -> Any:
+def unflattened(output: tf.Tensor, rows: tf.Tensor | BatchedIndexedSlices | None) -> Any:
     """[m, ...x] -> output.shape + [...x]."""
     if rows is None:
         return None

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core import nests
+from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.missing_gradients import refuse_constants
 from tf_pfor.tracing.user_code import autographed
 
@@ -69,7 +70,7 @@ class RowGradient:
         """Whether a row gives one real number, by a loop."""
         scratch = _tf.FuncGraph("one_row")
 
-        def row(x: Any, axis: Any) -> tf.Tensor:
+        def row(x: Nest, axis: object) -> tf.Tensor:
             known = tf.convert_to_tensor(x)
             shape = known.shape if axis is None else known.shape[1:]
             return tf.compat.v1.placeholder(known.dtype, shape)

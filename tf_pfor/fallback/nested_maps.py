@@ -72,7 +72,7 @@ class Wanted(Exception):  # noqa: N818
 
 
 def convert_body(
-    body: Any,
+    body: object,
     elements: Sequence[Any],
     n: Dim,
     settings: Settings,
@@ -436,8 +436,8 @@ class _UnevenPairs:
         """A result of the pairs as the result of the inner map in all outer rows."""
         own: list[Size] = []
         if isinstance(value, Ragged):
-            ragged: Any = tf.RaggedTensor
-            ragged, splits = ragged.from_row_splits, self.size.splits
+            kind: Any = tf.RaggedTensor
+            ragged, splits = kind.from_row_splits, self.size.splits
             own = [_of_outer(s, lambda t: ragged(t, splits, validate=False)) for s in value.sizes]
         return Ragged.packed(value.tensor, [self.size, *own], getattr(value, "origin", None))
 

@@ -83,7 +83,7 @@ def cut(region: Region, values: Sequence[Value], walker: Conversion) -> tuple[Re
     return dataclasses.replace(made, uneven=region.uneven, like=region.outputs), flat
 
 
-def differ(region: Any) -> list[int]:
+def differ(region: Region) -> list[int]:
     """The outputs of a region that become rows of different shapes."""
     outputs = region.outputs
     return [k for k in region.uneven if outputs[k].shape.rank and not is_static(dims(outputs[k]))]
@@ -150,7 +150,7 @@ def of_first_order(gradient: tf.Tensor, own: tf.Operation | None) -> tf.Tensor:
 
     @tf.custom_gradient
     def identity(x: tf.Tensor) -> Any:
-        def second(*_: Any) -> Any:
+        def second(*_: object) -> Any:
             raise NotVectorizableError(
                 f"tf.custom_gradient ({_tf.user_line(own) or 'line unknown'}) runs in a sequential "
                 "loop over the rows, and has no second derivative there: its gradient may not be "
@@ -164,7 +164,7 @@ def of_first_order(gradient: tf.Tensor, own: tf.Operation | None) -> tf.Tensor:
     return made
 
 
-def may_run_by_kernel(region: Region, graph: Any) -> bool:
+def may_run_by_kernel(region: Region, graph: tf.Graph) -> bool:
     """Whether a loop whose results may differ in shape may run by a kernel for all rows.
 
     That has no gradient, and runs on CPUs, as all that reads strings does.
@@ -201,9 +201,13 @@ def _by_kernel(loop: Any, tensors: Sequence[tf.Tensor]) -> list[Value]:
 
     count, outputs = sum(stacked), region.outputs
     values = row_kernels.all_rows(
-        one, given[:count], given[count:], outputs, [dims(t) for t in outputs],
+        one,
+        given[:count],
+        given[count:],
+        outputs,
+        [dims(t) for t in outputs],
         loop.loop.static_length,
-    )  # fmt: skip
+    )
     likes = region.like or outputs
     return [
         dataclasses.replace(v, origin=like) if isinstance(v, Ragged) else v

@@ -85,7 +85,7 @@ def check_looped(ops: Iterable[tf.Operation], walker: Conversion) -> None:
 # ---------------------------------------------------------------------------
 
 
-def seeds(graph: Any, walker: Conversion) -> frozenset[Any]:
+def seeds(graph: tf.Graph, walker: Conversion) -> frozenset[Any]:
     """The keys of the handles of the variables that ``graph`` draws from and assigns to."""
     name = ("seeds", graph)
     if name not in walker.memo:
@@ -157,7 +157,7 @@ def _made_of(op: tf.Operation, places: list[int], callers: dict[Any, Any]) -> li
 
 def _around(tensor: tf.Tensor, caller: tf.Operation) -> list[tf.Tensor]:
     """The tensors that a function's tensor is to the caller, or in the next trip of a loop."""
-    graph: Any = tensor.graph
+    graph: tf.Graph = tensor.graph
     found = [i for i, t in enumerate(graph.outputs) if key(t) == key(tensor)]
     again = [graph.inputs[i] for i in found if caller.type in _tf.LOOPS and i < len(graph.inputs)]
     skip = len(caller.inputs) - len(graph.inputs)

@@ -9,7 +9,7 @@ Neither is differentiated: the gradient of one row is traced and vectorized like
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,15 +18,16 @@ from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor._tf._custom_gradients import has_gradient, present
 from tf_pfor.core.conversion import Conversion, Inputs
-from tf_pfor.core.emit import PLAIN
+from tf_pfor.core.emit import PLAIN, Dim
 from tf_pfor.core.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.core.late_gradients import convert_later
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.regions import Region, key
-from tf_pfor.core.values import Shape, Value, dims, is_static
+from tf_pfor.core.values import Shape, Value, as_tensor_shape, dims, is_static
 from tf_pfor.fallback import ragged_rows
 from tf_pfor.fallback.randomness import check_looped
 from tf_pfor.layouts.ragged import differ_in_shape, is_ragged
+from tf_pfor.layouts.ragged_rules import ROW_KERNELS
 from tf_pfor.layouts.row_shapes import (
     array_of_rows,
     like_the_first,
@@ -194,7 +195,7 @@ def _size(value: Value) -> Any:
     return tf.shape(value.tensor)[axis] if known is None else known
 
 
-def _of_both(value: Value, is_row: bool, n: Any, m: Any, both: Any) -> tf.Tensor:
+def _of_both(value: Value, is_row: bool, n: Dim, m: object, both: Any) -> tf.Tensor:
     """[n, m, ...], [n, ...] or [m, ...] -> [n * m, ...]; what no loop varies stays as it is."""
     tensor = value.tensor
     if not value.is_stacked and not is_row:
@@ -306,7 +307,7 @@ class RowLoop:
             tensor.set_shape(self.full(dims(output)))
         return list(made)
 
-    def _chosen(self, one: Any) -> Any:
+    def _chosen(self, one: Callable[..., Any]) -> Any:
         """All rows by the engine that the place where the graph runs allows."""
 
         def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -335,9 +336,11 @@ class RowLoop:
 
     def full(self, inner: Shape) -> tf.TensorShape:
         """[n, ...] of the shape of a row."""
-        return tf.TensorShape(None if inner is None else (self.loop.static_length, *inner))  # pyright: ignore[reportArgumentType]
+        return as_tensor_shape(None if inner is None else (self.loop.static_length, *inner))
 
-    def _traced(self, function: Any, specs: Sequence[Any], like: Sequence[tf.Tensor]) -> Any:
+    def _traced(
+        self, function: Callable[..., Any], specs: Sequence[Any], like: Sequence[tf.Tensor]
+    ) -> Any:
         """``function`` as a function of the current graph."""
 
         def run(*args: tf.Tensor) -> list[tf.Tensor]:
@@ -350,7 +353,7 @@ class RowLoop:
         concrete.add_to_graph(tf.compat.v1.get_default_graph())
         return concrete
 
-    def _kernel(self, one: Any, *tensors: tf.Tensor) -> list[tf.Tensor]:
+    def _kernel(self, one: Callable[..., Any], *tensors: tf.Tensor) -> list[tf.Tensor]:
         """All rows by MapDefun."""
 
         def ordered(*args: tf.Tensor) -> list[tf.Tensor]:
@@ -397,9 +400,12 @@ class RowLoop:
         return tf.shape(rows[0])[0] if rows else self.loop.length_tensor
 
     def fill(
-        self, arrays: Any, trips: Any, tensors: Sequence[tf.Tensor],
+        self,
+        arrays: Any,
+        trips: object,
+        tensors: Sequence[tf.Tensor],
         results: Callable[[list[tf.Tensor]], list[tf.Tensor]],
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Writes what is made of each row into arrays.
 
         Args:
@@ -491,7 +497,7 @@ class RowLoop:
 
 
 @tf.RegisterGradient(_tf.LISTS_BY_ROW)
-def _no_gradient(op: tf.Operation, *_: Any) -> Any:
+def _no_gradient(op: tf.Operation, *_: object) -> Any:
     raise NotVectorizableError(  # a tape gives an op that has no name
         f"'{op.outputs[0].op.name}' makes lists in a loop over rows, which has no gradient: see "
         "the warning for why, and keep the indices and lengths of lists the same in all rows."
@@ -508,3 +514,21 @@ def _may_hold_floats(tensor: tf.Tensor) -> bool:
 
 def _specs(tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
     return [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
+
+
+def by_kernel(
+    op: tf.Operation, values: Iterable[Any], graph: tf.Graph, region: Region | None = None
+) -> bool:
+    """Whether a loop over rows is what one expects of an op, and runs in parallel: no warning.
+
+    Args:
+      op: the op that it was made for.
+      values: its results.
+      graph: the graph that it runs in.
+      region: the region that the loop runs, None for the op alone.
+    """
+    if op.type not in ROW_KERNELS:
+        return False
+    if region is not None and region.uneven:
+        return ragged_rows.may_run_by_kernel(region, graph)
+    return all(is_static(v.inner_shape) for v in values)

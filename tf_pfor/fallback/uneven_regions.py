@@ -329,9 +329,14 @@ def _uneven(
 
 
 def _grown(
-    op: tf.Operation, differ: list[bool], known: list[Any], uneven: set[Any], reads: bool,
-    in_loop: bool, memo: dict[Any, Any],
-) -> Iterable[Any]:  # fmt: skip
+    op: tf.Operation,
+    differ: list[bool],
+    known: list[Any],
+    uneven: set[Any],
+    reads: bool,
+    in_loop: bool,
+    memo: dict[Any, Any],
+) -> Iterable[Any]:
     """The outputs of ``op`` that are uneven."""
     handles = [key(t) for t in op.outputs if t.dtype == tf.variant and in_loop]
     unknown = [t for t in op.outputs if t.dtype != tf.variant and not is_static(dims(t))]
@@ -357,7 +362,7 @@ def _grown(
     return [*handles, *(key(t) for t in unknown if not has_fit or all(t is not e for e in even))]
 
 
-def _contents(known: Any) -> Any:
+def _contents(known: object) -> Any:
     """A key that tells a constant from others; None where no constant is known."""
     if known is None:
         return None
@@ -390,7 +395,12 @@ def _inferred(
 
 
 def _stand_in(
-    emit: Emitter, tensor: tf.Tensor, differs: bool, known: Any, is_uneven: bool, size: int | None
+    emit: Emitter,
+    tensor: tf.Tensor,
+    differs: bool,
+    known: object,
+    is_uneven: bool,
+    size: int | None,
 ) -> tf.Tensor:
     """The stand-in of an input: its value, or a tensor with ``size`` for unknown sizes."""
     if known is None and not differs:

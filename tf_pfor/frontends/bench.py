@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import FallbackWarning
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.registry import Outcome
 from tf_pfor.frontends import inputs as described
 from tf_pfor.frontends.inputs import Input
@@ -157,7 +158,7 @@ def _spec(output: tf.Tensor) -> Any:
     return tf.RaggedTensorSpec(output.shape, output.dtype, ragged_rank=0)
 
 
-def _stacked(*rows: Any) -> Any:
+def _stacked(*rows: Nest) -> Any:
     if len({tuple(x.shape) for x in rows}) == 1:
         return tf.stack(rows)
     return tf.ragged.stack(list(rows))
@@ -183,7 +184,7 @@ def _first_line(why: Exception) -> str:
     return (str(why).strip().splitlines() or [""])[0][:200]
 
 
-def _is_equal(result: Any, expected: Sequence[Sequence[Any]]) -> bool | None:
+def _is_equal(result: Nest, expected: Sequence[Sequence[Any]]) -> bool | None:
     """Whether each row of the results is what the function of one row gave; None if unknown."""
     leaves = tf.nest.flatten(result)
     for i, row in enumerate(expected):

@@ -155,18 +155,18 @@ def _command(commands: Any, name: str, run: Callable[..., int], says: str) -> An
     return made
 
 
-def _add_function(command: Any, also: str = "") -> None:
+def _add_function(command: argparse.ArgumentParser, also: str = "") -> None:
     command.add_argument("function", metavar="MODULE:FUNCTION", help=_FUNCTION + also)
     command.add_argument(
         "--input", nargs="+", metavar="SPEC", default=[], dest="inputs", help=_SPEC
     )
 
 
-def _add_format(command: Any, *formats: str) -> None:
+def _add_format(command: argparse.ArgumentParser, *formats: str) -> None:
     command.add_argument("--format", choices=formats, default="text", help="of what is printed")
 
 
-def _add_explain(commands: Any) -> None:
+def _add_explain(commands: object) -> None:
     says = "show what becomes of each op of a function, without running it"
     command = _command(commands, "explain", _explain, says)
     _add_function(command, "; or a SavedModel: FOLDER, FOLDER:SIGNATURE")
@@ -176,7 +176,7 @@ def _add_explain(commands: Any) -> None:
     _add_format(command, "text", "markdown", "json")
 
 
-def _add_coverage(commands: Any) -> None:
+def _add_coverage(commands: object) -> None:
     says = "show which op types and endpoints of this TensorFlow are vectorized, and how"
     command = _command(commands, "coverage", _coverage, says)
     says = "op types or endpoints, such as MatMul or tf.image.resize; all if left out"
@@ -184,12 +184,12 @@ def _add_coverage(commands: Any) -> None:
     _add_format(command, "text", "json")
 
 
-def _add_doctor(commands: Any) -> None:
+def _add_doctor(commands: object) -> None:
     says = "show versions and devices, try whether all works, and tell what to know"
     _add_format(_command(commands, "doctor", _doctor, says), "text", "json")
 
 
-def _add_bench(commands: Any) -> None:
+def _add_bench(commands: object) -> None:
     says = "measure a function against tf.map_fn and a Python loop, on made values"
     command = _command(commands, "bench", _bench, says)
     _add_function(command)
@@ -198,7 +198,7 @@ def _add_bench(commands: Any) -> None:
     _add_format(command, "text", "json")
 
 
-def _add_batch(commands: Any) -> None:
+def _add_batch(commands: object) -> None:
     says = "turn a SavedModel of one example into a SavedModel of a batch"
     command = _command(commands, "batch", _batch, says)
     command.add_argument("source", metavar="IN", help="the SavedModel for one example")
@@ -208,21 +208,28 @@ def _add_batch(commands: Any) -> None:
         "--shared", nargs="+", default=[], metavar="INPUT", help="inputs that all rows share"
     )
     command.add_argument(
-        "--ragged", nargs="+", default=[], metavar="INPUT",
+        "--ragged",
+        nargs="+",
+        default=[],
+        metavar="INPUT",
         help="inputs whose size differs per row: padded, with INPUT_lengths",
-    )  # fmt: skip
+    )
     command.add_argument(
-        "--batch-of-one", action="store_true",
+        "--batch-of-one",
+        action="store_true",
         help="the model has a batch axis of size 1 already: the batch takes its place",
-    )  # fmt: skip
+    )
     command.add_argument(
         "--max-batch", type=_count, metavar="N", help="compute larger batches in blocks of N rows"
     )
     values = command.add_mutually_exclusive_group()
     values.add_argument(
-        "--verify", type=_count, metavar="N", default=0,
+        "--verify",
+        type=_count,
+        metavar="N",
+        default=0,
         help="compare both models on N rows of made values; write nothing if they differ",
-    )  # fmt: skip
+    )
     values.add_argument(
         "--rows", metavar="FILE", help="compare on these: an .npz with an array for each input"
     )
@@ -291,11 +298,16 @@ def _batch(args: argparse.Namespace) -> int:
     from tf_pfor.frontends import saved_model
 
     found = saved_model.batch(
-        args.source, args.target, signature=args.signature, shared=args.shared,
-        ragged=args.ragged, batch_of_one=args.batch_of_one, max_batch=args.max_batch,
+        args.source,
+        args.target,
+        signature=args.signature,
+        shared=args.shared,
+        ragged=args.ragged,
+        batch_of_one=args.batch_of_one,
+        max_batch=args.max_batch,
         verify=_arrays(args.rows) if args.rows else args.verify,
         fallback="error" if args.strict else "loop",
-    )  # fmt: skip
+    )
     _print(found, args.format)
     return 0
 
@@ -376,7 +388,7 @@ def function_of(text: str) -> Callable[..., Any]:
             f"Cannot read {text!r}. Expected: MODULE:FUNCTION, such as package.module:name or "
             "path/to/file.py:name."
         )
-    found: Any = _module(place)
+    found = _module(place)
     for part in name.split("."):
         if not hasattr(found, part):
             raise ArgumentError(f"{place} has no {name!r}. It has: {_callables(found)}.")
@@ -388,7 +400,7 @@ def function_of(text: str) -> Callable[..., Any]:
     return found
 
 
-def _callables(module: Any) -> str:
+def _callables(module: object) -> str:
     names = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
     return ", ".join(names[:20]) or "nothing that can be called"
 

@@ -24,16 +24,18 @@ _PACKAGES = ("keras", "tf-keras", "tensorflow-probability", "tqdm", "jax")
 # fault was seen, and the fault. Graphs that tf_pfor emits meet none of them.
 _FACTS: tuple[tuple[tuple[int, int], tuple[int, int], str], ...] = (
     (
-        (2, 21), (2, 21),
+        (2, 21),
+        (2, 21),
         "On CPUs a BatchMatMulV2 of a rank-4 by a rank-2 operand ends the process. tf_pfor makes "
         "none of it; tf.vectorized_map without tf_pfor.drop_in() does (Keras' MultiHeadAttention).",
     ),
     (
-        (2, 21), (2, 21),
+        (2, 21),
+        (2, 21),
         "Constant folding of tensors without elements may divide by zero and end the process, as "
         "in a hessian of tf.reduce_sum(x**2) ** 3 over no rows, outside of tf_pfor.",
     ),
-)  # fmt: skip
+)
 
 
 class Doctor:

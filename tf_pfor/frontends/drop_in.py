@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_pfor.api import maps
+from tf_pfor.api import checks, for_loops, maps
 from tf_pfor.core import collectives, nests
+from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives import jacobians
 from tf_pfor.tracing.user_code import autographed
 
@@ -43,34 +44,34 @@ class PForConfig:
         self._axis = axis_name
 
     @_no_autograph
-    def reduce(self, fn: Callable[..., Any], *args: Any) -> Any:
+    def reduce(self, fn: Callable[..., Any], *args: Nest) -> Any:
         """``fn`` of the values of ``args`` in all iterations, [iters, ...] each."""
         return fn(*[self.reduce_concat(x) for x in args])
 
     @_no_autograph
-    def reduce_concat(self, x: Any) -> Any:
+    def reduce_concat(self, x: object) -> Any:
         """The values of all iterations, [iters, ...]."""
         return collectives.all_gather(x, self._axis)
 
     @_no_autograph
-    def reduce_sum(self, x: Any) -> Any:
+    def reduce_sum(self, x: object) -> Any:
         """The sum over all iterations."""
         return collectives.psum(x, self._axis)
 
     @_no_autograph
-    def reduce_mean(self, x: Any) -> Any:
+    def reduce_mean(self, x: Nest) -> Any:
         """The mean over all iterations; of integers the integer part, as ``tf.reduce_mean``."""
         if tf.convert_to_tensor(x).dtype.is_integer:
             return tf.reduce_mean(self.reduce_concat(x), 0)
         return collectives.pmean(x, self._axis)
 
     @_no_autograph
-    def reduce_max(self, x: Any) -> Any:
+    def reduce_max(self, x: object) -> Any:
         """The elementwise maximum over all iterations."""
         return collectives.pmax(x, self._axis)
 
     @_no_autograph
-    def reduce_min(self, x: Any) -> Any:
+    def reduce_min(self, x: object) -> Any:
         """The elementwise minimum over all iterations."""
         return collectives.pmin(x, self._axis)
 
@@ -81,26 +82,30 @@ _NUMBERS = itertools.count(1)
 @_no_autograph
 def _pfor(
     loop_fn: Callable[..., Any],
-    iters: Any,
+    iters: Nest,
     fallback_to_while_loop: bool = True,
-    parallel_iterations: Any = None,
+    parallel_iterations: int | None = None,
     warn: bool = False,
 ) -> Any:
-    maps.check_callable(loop_fn, "loop_fn")
+    checks.check_callable(loop_fn, "loop_fn")
     axis = f"pfor {next(_NUMBERS)}" if _takes_config(loop_fn) else None
     options = {} if axis is None else {"pfor_config": PForConfig(axis)}
     found = maps.pfor(
-        _opened(loop_fn, options), iters, fallback_to_while_loop, parallel_iterations, warn=warn,
+        _opened(loop_fn, options),
+        iters,
+        fallback_to_while_loop,
+        parallel_iterations,
+        warn=warn,
         axis_name=axis,
-    )  # fmt: skip
+    )
     return _closed(found)
 
 
 @_no_autograph
 def _vectorized_map(
-    fn: Callable[..., Any], elems: Any, fallback_to_while_loop: bool = True, warn: bool = True
+    fn: Callable[..., Any], elems: Nest, fallback_to_while_loop: bool = True, warn: bool = True
 ) -> Any:
-    maps.check_callable(fn, "fn")
+    checks.check_callable(fn, "fn")
     return _closed(maps.vectorized_map(_opened(fn, {}), elems, fallback_to_while_loop, warn))
 
 
@@ -115,9 +120,9 @@ def _takes_config(loop_fn: Callable[..., Any]) -> bool:
 
 
 class _SparseRows(NamedTuple):
-    indices: Any  # [k, rank] in an iteration, [n, k, rank] outside
-    values: Any  # [k], [n, k]
-    dense_shape: Any  # [rank], [n, rank]
+    indices: tf.Tensor  # [k, rank] in an iteration, [n, k, rank] outside
+    values: tf.Tensor  # [k], [n, k]
+    dense_shape: tf.Tensor  # [rank], [n, rank]
 
 
 def _opened(fn: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
@@ -125,17 +130,17 @@ def _opened(fn: Callable[..., Any], options: dict[str, Any]) -> Callable[..., An
     converted = autographed(fn)
 
     @_no_autograph
-    def opened(*args: Any) -> Any:
+    def opened(*args: Nest) -> Any:
         return nests.replaced(converted(*args, **options), tf.SparseTensor, _parts)
 
     return functools.update_wrapper(opened, fn, ("__name__", "__qualname__"), ())
 
 
-def _parts(x: Any) -> _SparseRows:
+def _parts(x: Nest) -> _SparseRows:
     return _SparseRows(x.indices, x.values, x.dense_shape)
 
 
-def _closed(result: Any) -> Any:
+def _closed(result: Nest) -> Any:
     return nests.replaced(result, _SparseRows, _stacked)
 
 
@@ -149,7 +154,7 @@ def _stacked(rows: _SparseRows) -> Any:
 
 
 _OURS: dict[tuple[str, str], Callable[..., Any]] = {
-    ("control_flow_ops", "for_loop"): maps.for_loop,
+    ("control_flow_ops", "for_loop"): for_loops.for_loop,
     ("control_flow_ops", "pfor"): _pfor,
     ("control_flow_ops", "vectorized_map"): _vectorized_map,
     ("gradients", "batch_jacobian"): jacobians.batch_jacobian,
@@ -205,10 +210,10 @@ _SWITCH = _Switch()
 
 
 def _pair(module: str, name: str, ours: Callable[..., Any]) -> tuple[Any, Any]:
-    old: Any = getattr(importlib.import_module(_PEER + module), name)
+    old = getattr(importlib.import_module(_PEER + module), name)
 
     @functools.wraps(old)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Nest, **kwargs: Nest) -> Any:
         if not (_SWITCH.everywhere or _here.get()):
             return old(*args, **kwargs)
         result = ours(*args, **kwargs)

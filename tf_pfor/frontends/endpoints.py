@@ -106,7 +106,7 @@ def _by_identity() -> dict[int, str]:
 
 def _resolve(name: str) -> Any:
     parts = name.split(".")
-    found: Any = tf if parts[0] == "tf" else None
+    found = tf if parts[0] == "tf" else None
     for part in parts[1:]:
         found = getattr(found, part, None)
     return found if callable(found) else None

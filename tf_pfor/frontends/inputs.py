@@ -148,9 +148,9 @@ def of_flat(fn: Callable[..., Any], inputs: Sequence[Input]) -> Callable[..., An
     return of_row
 
 
-def name_of(fn: Any) -> str:
+def name_of(fn: object) -> str:
     """The name of a function, for reports."""
-    found: Any = getattr(fn, "__qualname__", None) or getattr(fn, "name", "")
+    found = getattr(fn, "__qualname__", None) or getattr(fn, "name", "")
     return found.split("<locals>.")[-1] if isinstance(found, str) and found else type(fn).__name__
 
 

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from tf_pfor._tf import _definitions
 from tf_pfor.core.errors import ArgumentError, FileError, VerificationError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends import inputs as described
 from tf_pfor.frontends.inputs import LENGTHS, Input
 from tf_pfor.frontends.signatures import Batched, Row, name_of, served_name, text_of
@@ -56,10 +57,13 @@ class BatchedModel:
             return {k: {name_of(s): text_of(s) for s in found} for k, found in specs.items()}
 
         return {
-            "path": self.path, "signature": self.signature, "inputs": texts(self.inputs),
-            "outputs": texts(self.outputs), "report": self.report.to_dict(),
+            "path": self.path,
+            "signature": self.signature,
+            "inputs": texts(self.inputs),
+            "outputs": texts(self.outputs),
+            "report": self.report.to_dict(),
             "verified": self.verified,
-        }  # fmt: skip
+        }
 
     def __str__(self) -> str:
         lines = [f"{self.path}: signature {self.signature}"]
@@ -80,7 +84,7 @@ def batch(
     batch_of_one: bool = False,
     max_batch: int | None = None,
     verify: int | Mapping[str, Any] = 0,
-    fallback: Any = "loop",
+    fallback: str = "loop",
 ) -> BatchedModel:
     """Writes a SavedModel whose signature takes a batch, from a SavedModel of one example.
 
@@ -154,9 +158,13 @@ def batch(
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return BatchedModel(
-        target, name, {x.name: tuple(x.batched(None)) for x in row.inputs},
-        batched.outputs, dataclasses.replace(report, name=name), _count(rows, row.inputs),
-    )  # fmt: skip
+        target,
+        name,
+        {x.name: tuple(x.batched(None)) for x in row.inputs},
+        batched.outputs,
+        dataclasses.replace(report, name=name),
+        _count(rows, row.inputs),
+    )
 
 
 def explain(
@@ -166,7 +174,7 @@ def explain(
     shared: Iterable[str] = (),
     ragged: Iterable[str] = (),
     batch_of_one: bool = False,
-    fallback: Any = "loop",
+    fallback: str = "loop",
 ) -> Report:
     """Reports the outcome of each op of a SavedModel of one example, if it took a batch.
 
@@ -218,7 +226,7 @@ def _save(model: Any, path: str, signatures: dict[str, Any]) -> None:
 # ---------------------------------------------------------------------------
 
 
-def _source(path: Any) -> str:
+def _source(path: str | os.PathLike[str]) -> str:
     source = os.path.abspath(os.fspath(path))
     if not tf.saved_model.contains_saved_model(source):
         raise ArgumentError(
@@ -228,7 +236,7 @@ def _source(path: Any) -> str:
     return source
 
 
-def _target(path: Any, source: str) -> str:
+def _target(path: str | os.PathLike[str], source: str) -> str:
     target = os.path.abspath(os.fspath(path))
     if os.path.islink(target):
         raise ArgumentError(
@@ -277,7 +285,7 @@ def _signature(model: Any, name: str | None, source: str) -> tuple[str, Any]:
     raise ArgumentError(f"{source} has no signature {chosen!r}. It has: {', '.join(known)}.")
 
 
-def _block(max_batch: Any) -> int | None:
+def _block(max_batch: object) -> int | None:
     if max_batch is None:
         return None
     if isinstance(max_batch, numbers.Integral) and max_batch is not True and int(max_batch) > 0:
@@ -295,7 +303,7 @@ def _count(rows: Sequence[np.ndarray], inputs: Sequence[Input]) -> int:
     return next((len(x) for x, axis in zip(rows, axes) if axis is not None), 0)
 
 
-def _compare(many: Any, batched: Batched, rows: Sequence[np.ndarray]) -> None:
+def _compare(many: Nest, batched: Batched, rows: Sequence[np.ndarray]) -> None:
     """Runs all rows through both.
 
     Raises:
@@ -353,5 +361,5 @@ def _reason(why: Exception) -> str:
     return lines[-1].strip().rstrip(".") if lines else type(why).__name__
 
 
-def _shown(x: Any) -> str:
+def _shown(x: object) -> str:
     return np.array2string(np.asarray(x), threshold=8, edgeitems=2, precision=5).replace("\n", "")

@@ -70,7 +70,7 @@ def _arguments(one: Any) -> list[tuple[str, tf.TensorSpec]]:
 
 
 def _inputs(
-    one: Any, shared: Iterable[str], ragged: Iterable[str], batch_of_one: bool
+    one: object, shared: Iterable[str], ragged: Iterable[str], batch_of_one: bool
 ) -> list[Input]:
     """The inputs of a signature, in the order of their names, as one example has them."""
     specs = {served_name(arg, spec): spec for arg, spec in _arguments(one)}
@@ -134,7 +134,7 @@ class Batched:
       open_axes: for each output whose shape differs between rows, the axes of a row that differ.
     """
 
-    def __init__(self, row: Row, block: int | None, fallback: Any):
+    def __init__(self, row: Row, block: int | None, fallback: str):
         self.row, self._block = row, block
         self.outputs: dict[str, tuple[tf.TensorSpec, ...]] = {}
         self.open_axes: dict[str, list[int]] = {}
@@ -213,7 +213,7 @@ class Batched:
             made |= found
         return made
 
-    def rows(self, verify: Any) -> list[np.ndarray]:
+    def rows(self, verify: object) -> list[np.ndarray]:
         """The flat tensors to compare with; none if nothing is to be compared."""
         if isinstance(verify, Mapping):
             return self._given(verify)

@@ -116,7 +116,7 @@ VERDICTS: tuple[tuple[str, str, str], ...] = (
         "its result is as large as the data of the row says, along several axes",
         "MapDefun",
     ),
-)  # fmt: skip
+)
 
 
 def verdict(op_type: str) -> tuple[str, str] | None:

@@ -9,19 +9,31 @@ zeros.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Gather, Hold, Layout, Rows, Value
 
-READERS = frozenset([
-    "CSRSparseMatrixComponents", "CSRSparseMatrixToDense", "CSRSparseMatrixToSparseTensor",
-    "Conj", "Identity", "SparseMatrixMatMul", "SparseMatrixNNZ", "SparseMatrixOrderingAMD",
-    "SparseMatrixSparseCholesky", "SparseMatrixSparseMatMul", "SparseMatrixTranspose",
-    "StopGradient",
-])  # fmt: skip
+READERS = frozenset(
+    [
+        "CSRSparseMatrixComponents",
+        "CSRSparseMatrixToDense",
+        "CSRSparseMatrixToSparseTensor",
+        "Conj",
+        "Identity",
+        "SparseMatrixMatMul",
+        "SparseMatrixNNZ",
+        "SparseMatrixOrderingAMD",
+        "SparseMatrixSparseCholesky",
+        "SparseMatrixSparseMatMul",
+        "SparseMatrixTranspose",
+        "StopGradient",
+    ]
+)
 """Op types whose rules take the layout."""
 
 
@@ -37,7 +49,7 @@ class CsrRows(Value):
         """The matrices of the batch with this handle."""
         return cls(Cell(handle), (), tf.variant)
 
-    def standard(self, emit: Any) -> Value:
+    def standard(self, emit: Emitter) -> Value:
         """An error: no other form exists, and a handle for each row would take a loop.
 
         Raises:
@@ -55,7 +67,7 @@ class CsrRows(Value):
         return dataclasses.replace(self, cell=Cell(None, read))
 
 
-def check_readers(op: tf.Operation, is_asked: Any) -> None:
+def check_readers(op: tf.Operation, is_asked: Callable[..., Any]) -> None:
     """Checks that rules read all matrices that are made of the output of an op.
 
     Args:

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.core.values import Shape, all_known
 
 _MOST = 64  # elements of a tensor that is followed
 
@@ -79,10 +80,10 @@ def _name(tensor: tf.Tensor, known: dict[Any, Any]) -> Any:
             return (op.type, tensor.dtype, *(tuple(p.flat) for p in parts))
     if op.type == "StridedSlice" and not op.control_inputs:
         vectors = [_tf.static_value(t) for t in op.inputs[1:]]
-        if all(v is not None for v in vectors):  # read twice it is the same
+        if all_known(vectors):  # read twice it is the same
             whole = (op.inputs[0].op, op.inputs[0].value_index)
             masks = tuple(op.get_attr(name) for name in _MASKS)
-            return (op.type, whole, *(tuple(v.tolist()) for v in vectors), masks)  # type: ignore[union-attr]
+            return (op.type, whole, *(tuple(v.tolist()) for v in vectors), masks)
     return (op, tensor.value_index)
 
 
@@ -107,17 +108,17 @@ def _forms(tensor: tf.Tensor, found: dict[Any, Any]) -> np.ndarray | None:
         return None if made is None or op.control_inputs else made.reshape(shape)
     if op.type == "Pack":
         parts = [forms(t, found) for t in op.inputs]
-        if any(p is None for p in parts):
+        if not all_known(parts):
             return None
-        return np.stack(parts, op.get_attr("axis"))  # type: ignore[arg-type]
+        return np.stack(parts, op.get_attr("axis"))
     if op.type == "ConcatV2":
         axis, parts = (
             _tf.static_value(op.inputs[-1]),
             [forms(t, found) for t in list(op.inputs)[:-1]],
         )
-        if axis is None or any(p is None for p in parts):
+        if axis is None or not all_known(parts):
             return None
-        return np.concatenate(parts, int(axis))  # type: ignore[arg-type]
+        return np.concatenate(parts, int(axis))
     if op.type in ("Add", "AddV2", "Sub"):
         left, right = (forms(t, found) for t in op.inputs)
         if left is None or right is None:
@@ -128,7 +129,7 @@ def _forms(tensor: tf.Tensor, found: dict[Any, Any]) -> np.ndarray | None:
     return None
 
 
-def _array(items: list[Form], shape: Any) -> np.ndarray:
+def _array(items: list[Form], shape: Shape) -> np.ndarray:
     made = np.empty(len(items), object)
     made[:] = items
     return made.reshape(shape)

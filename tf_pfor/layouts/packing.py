@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.values import Cell
 from tf_pfor.layouts.pieces import (
     Numbers,
@@ -39,7 +40,7 @@ def largest(size: Size) -> Any:
     return _shared([size], "largest", lambda: tf.reduce_max(tf.concat([size.tensor, [0]], 0)))
 
 
-def _shared(sizes: Sequence[Size], key: Any, make: Callable[[], tf.Tensor]) -> tf.Tensor:
+def _shared(sizes: Sequence[Size], key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:
     """A tensor made of sizes, once, beside the first of them that differs between rows."""
     first = next(s for s in sizes if isinstance(s, RowSizes))
     if any(isinstance(s, tf.Tensor) for s in sizes) or not tf.is_symbolic_tensor(first.tensor):
@@ -96,7 +97,7 @@ def places_of(sizes: Sequence[Size]) -> tf.Tensor:
     return _shared(sizes, "places", lambda: tf.where(mask_of(sizes, room)))
 
 
-def masked(tensor: tf.Tensor, sizes: Sequence[Size], other: Any = 0) -> tf.Tensor:
+def masked(tensor: tf.Tensor, sizes: Sequence[Size], other: object = 0) -> tf.Tensor:
     """[n, largest, ...] with ``other`` in the padding; no gradient comes back from there."""
     count = len(sizes)
     mask: Any = mask_of(sizes, _room_in(tensor, count))
@@ -167,7 +168,7 @@ def pad(packed: tf.Tensor, sizes: Sequence[Size], room: Sequence[Any] | None = N
 
 
 def _scattered(
-    packed: tf.Tensor, sizes: Sequence[Size], n: Any, room: Sequence[Any], rest: Sequence[Any]
+    packed: tf.Tensor, sizes: Sequence[Size], n: Dim, room: Sequence[Any], rest: Sequence[Any]
 ) -> tf.Tensor:
     if _copies(packed.dtype, sizes, packed.shape[1:]):
         differ = [k for k, s in enumerate(sizes) if isinstance(s, RowSizes)]
@@ -193,10 +194,23 @@ def _scattered(
     return tf.gather(tf.concat([empty, packed], 0), numbers)
 
 
-_DTYPES = frozenset([
-    tf.bool, tf.complex128, tf.complex64, tf.float16, tf.float32, tf.float64, tf.int16, tf.int32,
-    tf.int64, tf.int8, tf.string, tf.uint16, tf.uint8,
-])  # fmt: skip
+_DTYPES = frozenset(
+    [
+        tf.bool,
+        tf.complex128,
+        tf.complex64,
+        tf.float16,
+        tf.float32,
+        tf.float64,
+        tf.int16,
+        tf.int32,
+        tf.int64,
+        tf.int8,
+        tf.string,
+        tf.uint16,
+        tf.uint8,
+    ]
+)
 
 
 def _copies(dtype: tf.DType, sizes: Sequence[Size], rest: tf.TensorShape) -> bool:
@@ -228,7 +242,7 @@ def _with_gradient(
     return with_gradient(make, x, numbers, back)
 
 
-def _like(size: Any, number: tf.Tensor) -> Any:
+def _like(size: Size, number: tf.Tensor) -> Any:
     return RowSizes.of(number, size.most) if isinstance(size, RowSizes) else number
 
 

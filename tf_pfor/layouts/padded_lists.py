@@ -77,7 +77,7 @@ def _has_own_length(emit: Emitter) -> bool:
 
 
 @tf.RegisterGradient(_GRADIENT)
-def _gradient(op: tf.Operation, upstream: Any) -> Any:
+def _gradient(op: tf.Operation, upstream: tf.Tensor) -> Any:
     handle, shape = op.inputs
     made = tf.raw_ops.TensorListFromTensor(
         tensor=tf.convert_to_tensor(upstream), element_shape=shape
@@ -87,7 +87,7 @@ def _gradient(op: tf.Operation, upstream: Any) -> Any:
 
 
 @tf.RegisterGradient(IN_PLACE["TensorListStack"])
-def _gradient_of_stack(op: tf.Operation, upstream: Any) -> Any:
+def _gradient_of_stack(op: tf.Operation, upstream: tf.Tensor) -> Any:
     emit, (handle, shape) = Emitter(), op.inputs
     made = emit("TensorListFromTensor", tf.convert_to_tensor(upstream), shape)
     return emit("AddN", [emit("ZerosLike", handle), made]), None  # the first says where it ends

@@ -28,9 +28,11 @@ def joined(x: tf.Tensor, cuts: tf.Tensor, which: tf.Tensor) -> tf.Tensor:
     if not copies_pieces():
         return tf.gather(x, _places(cuts, which))
     return with_gradient(
-        lambda t: copied(t, cuts, which), x, [cuts, which],
+        lambda t: copied(t, cuts, which),
+        x,
+        [cuts, which],
         lambda dy, seen: _put_back(dy, *(seen or (cuts, which))),
-    )  # fmt: skip
+    )
 
 
 def ranges(x: tf.Tensor, first: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
@@ -129,7 +131,7 @@ def with_gradient(
 
     @tf.custom_gradient
     def made(t: tf.Tensor, *given: tf.Tensor) -> Any:
-        def back(dy: Any) -> Any:
+        def back(dy: tf.Tensor) -> Any:
             graph = tf.compat.v1.get_default_graph()
             is_here = all(tf.is_symbolic_tensor(n) and n.graph is graph for n in given)
             seen = None if is_here else [tf.identity(n) for n in given]

@@ -19,6 +19,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._types import RAGGED
+from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import (
     Cell,
@@ -56,11 +58,13 @@ class Ragged(Value):
     padded: Cell
     loose: tf.Tensor | None = None
     is_tame: bool = False
-    origin: Any = None
+    origin: tf.Tensor | None = None
     whole: tuple[Ragged, tf.Tensor] | None = None
 
     @classmethod
-    def packed(cls, tensor: tf.Tensor, sizes: Sequence[Size], origin: Any = None) -> Ragged:
+    def packed(
+        cls, tensor: tf.Tensor, sizes: Sequence[Size], origin: tf.Tensor | None = None
+    ) -> Ragged:
         """From the packed form; axes behind the last axis that differs are axes of ``tensor``."""
         padded = later(tensor, lambda: pad(tensor, sizes))
         inner = _inner_shape(sizes, dims(tensor))
@@ -68,9 +72,14 @@ class Ragged(Value):
 
     @classmethod
     def from_padded(
-        cls, tensor: tf.Tensor, sizes: Sequence[Size], origin: Any = None, *,
-        is_clean: bool = True, is_tame: bool = False,
-    ) -> Ragged:  # fmt: skip
+        cls,
+        tensor: tf.Tensor,
+        sizes: Sequence[Size],
+        origin: tf.Tensor | None = None,
+        *,
+        is_clean: bool = True,
+        is_tame: bool = False,
+    ) -> Ragged:
         """From the padded form [n, largest, ...].
 
         Args:
@@ -136,7 +145,7 @@ class Ragged(Value):
         columns = [_column(s, n) for s in (*self.sizes, *rest)]
         return tf.stack(columns, 1)
 
-    def standard(self, emit: Any) -> Value:
+    def standard(self, emit: Emitter) -> Value:
         """A dense tensor [n, ...], after a check that all rows have one shape."""
         if _tf.in_xla_context(emit.graph):
             raise CannotVectorize("its shape may differ between iterations")
@@ -195,9 +204,9 @@ class Ragged(Value):
     def ragged_tensor(self) -> tf.RaggedTensor:
         """All rows as TensorFlow's own kind: [n, ...] of ragged rank ``n_leading``."""
         found: Any = self.tensor
-        kind = _RAGGED
+        kind = RAGGED
         counts: list[Any] = []  # how many there are of what axis k divides, for each row
-        so_far: Any = 1
+        so_far = 1
         for size in self.sizes:
             counts.append(so_far)
             so_far = _times(so_far, size)
@@ -232,9 +241,13 @@ class Ragged(Value):
         if taken is not None:
             of_first = emit("GatherV2", taken, rows, emit.constant(0, tf.int32))
         return dataclasses.replace(
-            self, cell=Cell(None, made), sizes=sizes, padded=padded, loose=None,
+            self,
+            cell=Cell(None, made),
+            sizes=sizes,
+            padded=padded,
+            loose=None,
             whole=(first, of_first),
-        )  # fmt: skip
+        )
 
     def begins(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Packed elements, and int32 [n]: where the rows begin among them, if one axis differs.
@@ -253,7 +266,7 @@ class Ragged(Value):
         made = tf.where(mask, x, tf.zeros([], x.dtype))
         return Ragged.from_padded(made, self.sizes, self.origin)
 
-    def seen_from(self, graph: Any, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: tf.Graph | None = None) -> Value:
         """Captured, in both forms."""
         see = capturing(graph, home)
         sizes = tuple(
@@ -263,9 +276,6 @@ class Ragged(Value):
         return dataclasses.replace(
             self, cell=cell, sizes=sizes, padded=padded, loose=None, whole=None
         )
-
-
-_RAGGED: Any = tf.RaggedTensor
 
 
 def _inner_shape(sizes: Sequence[Size], of_packed: Shape) -> Shape:
@@ -280,25 +290,25 @@ def _rank(tensor: tf.Tensor) -> int:
     return rank
 
 
-def _tensor_of(size: Any) -> tf.Tensor:
+def _tensor_of(size: Size) -> tf.Tensor:
     return size.tensor if isinstance(size, RowSizes) else tf.convert_to_tensor(size, tf.int32)
 
 
-def _is_one(size: Any) -> bool:
+def _is_one(size: Size) -> bool:
     return isinstance(size, int) and size == 1
 
 
-def _times(a: Any, b: Any) -> Any:
+def _times(a: Dim, b: Any) -> Any:
     if _is_one(a):
         return b.tensor if isinstance(b, RowSizes) else b
     return a * (b.tensor if isinstance(b, RowSizes) else b)
 
 
-def _column(size: Size, n: Any) -> tf.Tensor:
+def _column(size: Size, n: Dim) -> tf.Tensor:
     return size.tensor if isinstance(size, RowSizes) else tf.fill([n], _tensor_of(size))
 
 
-def is_ragged(value: Any) -> bool:
+def is_ragged(value: object) -> bool:
     """Whether a value's shape differs between rows."""
     return isinstance(value, Ragged)
 
@@ -329,7 +339,7 @@ class RowSize(Stacked):
     size: RowSizes = dataclasses.field(kw_only=True)
 
 
-def shape_value(emit: Any, sizes: Sequence[Size], dtype: tf.DType) -> Value:
+def shape_value(emit: Emitter, sizes: Sequence[Size], dtype: tf.DType) -> Value:
     """The vector of some sizes: a constant where none differs and all are known."""
     if all(isinstance(s, int) for s in sizes):
         array = np.asarray(sizes, dtype.as_numpy_dtype)
@@ -346,7 +356,7 @@ def shape_value(emit: Any, sizes: Sequence[Size], dtype: tf.DType) -> Value:
     return RowShape(Cell(None, make), (len(sizes),), dtype, sizes=tuple(sizes))
 
 
-def size_value(emit: Any, size: Size, dtype: tf.DType) -> Value:
+def size_value(emit: Emitter, size: Size, dtype: tf.DType) -> Value:
     """One size as a number."""
     if isinstance(size, RowSizes):
 

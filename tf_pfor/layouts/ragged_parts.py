@@ -61,7 +61,10 @@ class Form:
         return found
 
     def value(
-        self, tensors: Sequence[tf.Tensor], same: Sequence[RowSizes | None], origin: Any
+        self,
+        tensors: Sequence[tf.Tensor],
+        same: Sequence[RowSizes | None],
+        origin: tf.Tensor,
     ) -> Ragged:
         """The rows of which these are the tensors.
 
@@ -102,7 +105,7 @@ def packed_to(value: Ragged | tf.Tensor, count: int) -> tf.Tensor:
         return tensor
     rank = tensor.shape.rank
     assert rank is not None
-    total: Any = 1
+    total = 1
     for axis in range(more + 1):
         total = total * _dim(tensor, axis)
     rest = [_dim(tensor, axis) for axis in range(more + 1, rank)]
@@ -127,7 +130,7 @@ def in_order(
     same: Sequence[RowSizes | None],
     stitched: Any,
     length: int | None,
-    origin: Any,
+    origin: tf.Tensor,
 ) -> Ragged:
     """The rows of several parts in their order.
 

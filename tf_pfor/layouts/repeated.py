@@ -62,7 +62,7 @@ class RepeatedList(Value):
         """The same item, as often as the rows of ``loop`` have it."""
         return RepeatedList.of(self.item.select(loop), self.count.select(loop))
 
-    def seen_from(self, graph: Any, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: tf.Graph | None = None) -> Value:
         """The same item, seen from there."""
         return RepeatedList.of(self.item.seen_from(graph), self.count.seen_from(graph))
 

@@ -73,16 +73,18 @@ def _in_one_list(rows: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         return tf.raw_ops.TensorListConcatLists(input_a=a, input_b=b, element_dtype=dtype)
 
     def step(lists: Any, behind: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        n: Any = tf.shape(lists)[0]
+        n: tf.Tensor = tf.shape(lists)[0]
         even = n // 2 * 2
         behind = tf.cond(n > even, lambda: joined(lists[n - 1], behind), lambda: behind)
         return joined(lists[0:even:2], lists[1:even:2]), behind
 
     empty = tf.raw_ops.EmptyTensorList(element_shape=[-1], max_num_elements=-1, element_dtype=dtype)
     _, found = tf.while_loop(
-        lambda lists, _: tf.shape(lists)[0] > 0, step, (rows, empty),
+        lambda lists, _: tf.shape(lists)[0] > 0,
+        step,
+        (rows, empty),
         shape_invariants=(tf.TensorShape([None]), tf.TensorShape([])),
-    )  # fmt: skip
+    )
     return found
 
 
@@ -101,7 +103,7 @@ def _joined(
     sizes: list[Any] = []
     for axis, size in enumerate(shape[:count]):
         if size is None:
-            column: Any = shapes[:, axis]  # type: ignore[index]
+            column = shapes[:, axis]  # type: ignore[index]
             column.set_shape([length])
             size = RowSizes.of(column)
         sizes.append(size)

@@ -37,6 +37,7 @@ from tf_pfor.core.values import (
     capturing,
     dims,
     is_static,
+    known_dims,
 )
 from tf_pfor.layouts import repeated
 from tf_pfor.layouts.row_reads import Find, item_read
@@ -53,7 +54,7 @@ class Items:
 
     dtype: tf.DType
     shape: tuple[int, ...]
-    count: Any
+    count: Dim
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +94,7 @@ class RowMajorList(Value):
         assert rows is not None
         return dataclasses.replace(self, rows=rows)
 
-    def seen_from(self, graph: Any, home: Any = None) -> Value:
+    def seen_from(self, graph: tf.Graph, home: tf.Graph | None = None) -> Value:
         """Captured, with what is known of its rows and items."""
         see = capturing(graph, home)
         return RowMajorList(
@@ -122,7 +123,7 @@ _GRADIENT = "TfPforReadByRow"
 # ---------------------------------------------------------------------------
 
 
-def accesses(graph: Any, position: int) -> list[tf.Tensor] | None:
+def accesses(graph: tf.Graph, position: int) -> list[tf.Tensor] | None:
     """The places at which a loop's body reads and writes a variable, item by item.
 
     Args:
@@ -300,7 +301,7 @@ class _Access:
             made = self._gather(self._refused(*self._places(index.tensor, from_end)))
             return Value.stacked(made).with_inner_shape(inner)
         # One gather for each: the gradient of one that reads an item twice forgets one of them.
-        count = index.inner_shape[0]  # type: ignore[index]
+        count = known_dims(index.inner_shape)[0]
         each = self.emit("Unpack", index.tensor, num=count, axis=int(index.is_stacked))
         each = each if isinstance(each, list) else [each]
         parts = tuple(self._gather(self._refused(*self._places(t, from_end))) for t in each)
@@ -378,7 +379,7 @@ class _Access:
 
 @tf.RegisterGradient(_GRADIENT)
 def _read_gradient(
-    op: tf.Operation, items: tf.Tensor, passed: tf.Tensor, _: Any
+    op: tf.Operation, items: tf.Tensor, passed: tf.Tensor, _: object
 ) -> tuple[None, tf.Tensor, None]:
     """The gradient of the list: the gradient ``passed`` of the list passed on, plus ``items``.
 

@@ -178,9 +178,11 @@ def item_read(op: tf.Operation) -> ItemRead | None:
                 return None
             target[k] = known[k]
     masks = {
-        "begin_mask": starts | 1, "end_mask": stops | 1,
-        "ellipsis_mask": dots, "shrink_axis_mask": shrinks ^ 1,
-    }  # fmt: skip
+        "begin_mask": starts | 1,
+        "end_mask": stops | 1,
+        "ellipsis_mask": dots,
+        "shrink_axis_mask": shrinks ^ 1,
+    }
     rest = (places[0], places[1], strides.astype(np.int32), masks)
     return ItemRead(begin[0], rest)
 

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.values import Value, dims, is_static
 from tf_pfor.layouts.ragged import Ragged
 
@@ -53,7 +54,7 @@ def _named(output: tf.Tensor) -> str:
     return f"{op.type} '{op.name}' ({_tf.user_line(op) or 'line unknown'})"
 
 
-def array_of_rows(like: Any, n: Any) -> tf.TensorArray:
+def array_of_rows(like: Any, n: Dim) -> tf.TensorArray:
     """An array for ``n`` rows, each ``like`` a tensor."""
     is_read = like.shape.rank is None  # by ``like_the_first``
     return tf.TensorArray(
@@ -86,7 +87,7 @@ def like_the_first(
         return tf.identity(tensor)
 
 
-def stacked_rows(array: tf.TensorArray, like: Any, n: Any) -> tf.Tensor:
+def stacked_rows(array: tf.TensorArray, like: Any, n: Dim) -> tf.Tensor:
     """The n rows of ``array``, each ``like`` a tensor; if there are none, unknown dimensions are 0.
 
     Args:
@@ -109,7 +110,7 @@ def stacked_rows(array: tf.TensorArray, like: Any, n: Any) -> tf.Tensor:
     )
 
 
-def padded(tensor: tf.Tensor, n: Any) -> tf.Tensor:
+def padded(tensor: tf.Tensor, n: Dim) -> tf.Tensor:
     """``tensor``, or one row of zeros if it has no rows."""
     row = tf.concat([[1], tf.shape(tensor)[1:]], 0)
     out = tf.cond(tf.equal(n, 0), lambda: tf.zeros(row, tensor.dtype), lambda: tensor)

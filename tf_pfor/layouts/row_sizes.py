@@ -27,15 +27,31 @@ class RowSizes:
     """
 
     __slots__ = (
-        "__weakref__", "_all", "_made", "_rows", "_splits", "_starts", "cell", "full", "is_number",
-        "most", "shared", "whole",
-    )  # fmt: skip
+        "__weakref__",
+        "_all",
+        "_made",
+        "_rows",
+        "_splits",
+        "_starts",
+        "cell",
+        "full",
+        "is_number",
+        "most",
+        "shared",
+        "whole",
+    )
 
     def __init__(
-        self, cell: Cell, most: int | None = None, full: int | None = None, *,
-        is_number: bool = False, rows: tf.Tensor | None = None, splits: tf.Tensor | None = None,
+        self,
+        cell: Cell,
+        most: int | None = None,
+        full: int | None = None,
+        *,
+        is_number: bool = False,
+        rows: tf.Tensor | None = None,
+        splits: tf.Tensor | None = None,
         whole: RowSizes | None = None,
-    ):  # fmt: skip
+    ):
         self.cell = cell
         self.most = most
         self.full = full
@@ -106,7 +122,7 @@ class RowSizes:
             )
         return self._made[loop]
 
-    def seen_from(self, graph: Any, see: Any) -> RowSizes:
+    def seen_from(self, graph: tf.Graph, see: Callable[..., Any]) -> RowSizes:
         """The same sizes for ops of another graph: the same object at each call."""
         if graph not in self._made:
             cell = self.cell.seen_from(graph, see)

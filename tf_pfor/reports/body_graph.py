@@ -90,7 +90,7 @@ def _names(body: Body) -> dict[int, str]:
 class _Graph:
     """One graph, and what became of its ops."""
 
-    def __init__(self, graph: Any, title: str):
+    def __init__(self, graph: tf.Graph, title: str):
         self.graph, self.title = graph, title
         self.found: dict[tf.Operation, tuple[Outcome, str]] = {}
 

@@ -16,6 +16,7 @@ from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.conversion import Failed
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.regions import Region, key
 from tf_pfor.core.report import Recorder, refusal
 from tf_pfor.core.settings import Settings
@@ -98,7 +99,7 @@ class CheckReport:
 @tf.autograph.experimental.do_not_convert
 def check(
     fn: Callable[..., Any],
-    *args: Any,
+    *args: Nest,
     rtol: float = 1e-4,
     atol: float = 1e-5,
     fallback_to_while_loop: bool = True,
@@ -208,9 +209,14 @@ class _Both:
             else:
                 captures.append((found.tensor, inner))  # type: ignore[arg-type]
         body = Body(
-            graph, tuple(placeholders), tuple(captures), list(graph.outputs), tuple(graph.outputs),
-            (), frozenset(),
-        )  # fmt: skip
+            graph,
+            tuple(placeholders),
+            tuple(captures),
+            list(graph.outputs),
+            tuple(graph.outputs),
+            (),
+            frozenset(),
+        )
         return _Both(body, elements, self.n, self.settings, self.tolerance, self.variables)
 
     def _of_rows(self, tensor: tf.Tensor) -> Element | None:
@@ -372,13 +378,19 @@ def _first(
             a, b = pairs[wrong[0]]
             op = tensor.op
             return tensor, Difference(
-                op.type, op.name, _tf.user_line(op), tensor.value_index, wrong[0], a, b,
+                op.type,
+                op.name,
+                _tf.user_line(op),
+                tensor.value_index,
+                wrong[0],
+                a,
+                b,
                 _largest(pairs),
-            )  # fmt: skip
+            )
     return None, None
 
 
-def _array(x: Any) -> np.ndarray:
+def _array(x: object) -> np.ndarray:
     """NumPy has the strings of a scalar as bytes, or makes bytes of them."""
     return np.asarray(x, object if isinstance(x, bytes) else None)
 

@@ -16,19 +16,79 @@ BYTES = 1e10  # bytes in a second, read or written
 CALL = 2e-6  # seconds to start an op
 ROW = 1e-5  # seconds to start an op in a sequential loop, for each row
 
-_FREE = frozenset([  # only other names for the same bytes
-    "Const", "ExpandDims", "Identity", "IdentityN", "Placeholder", "PreventGradient",
-    "ReadVariableOp", "Reshape", "Shape", "Size", "Rank", "Squeeze", "StopGradient",
-])  # fmt: skip
-_MOVES = frozenset([  # bytes without arithmetic
-    "BroadcastTo", "ConcatV2", "Gather", "GatherNd", "GatherV2", "OneHot", "Pack", "Pad", "PadV2",
-    "ResourceGather", "ReverseV2", "Slice", "Split", "SplitV", "StridedSlice", "Tile", "Transpose",
-    "Unpack", "Where", "SelectV2", "Cast", "Fill", "ZerosLike", "OnesLike",
-])  # fmt: skip
-_DEAR = frozenset([  # several times what an addition takes
-    "Cos", "Digamma", "Elu", "Erf", "Exp", "Expm1", "Gelu", "Lgamma", "Log", "Log1p", "LogSoftmax",
-    "Pow", "Selu", "Sigmoid", "Sin", "Softmax", "Softplus", "Sqrt", "Rsqrt", "Tan", "Tanh",
-])  # fmt: skip
+# Ops that only give another name to the same bytes.
+_FREE = frozenset(
+    [
+        "Const",
+        "ExpandDims",
+        "Identity",
+        "IdentityN",
+        "Placeholder",
+        "PreventGradient",
+        "ReadVariableOp",
+        "Reshape",
+        "Shape",
+        "Size",
+        "Rank",
+        "Squeeze",
+        "StopGradient",
+    ]
+)
+# Ops that move bytes and compute nothing.
+_MOVES = frozenset(
+    [
+        "BroadcastTo",
+        "ConcatV2",
+        "Gather",
+        "GatherNd",
+        "GatherV2",
+        "OneHot",
+        "Pack",
+        "Pad",
+        "PadV2",
+        "ResourceGather",
+        "ReverseV2",
+        "Slice",
+        "Split",
+        "SplitV",
+        "StridedSlice",
+        "Tile",
+        "Transpose",
+        "Unpack",
+        "Where",
+        "SelectV2",
+        "Cast",
+        "Fill",
+        "ZerosLike",
+        "OnesLike",
+    ]
+)
+# Ops that take several times as long as an addition.
+_DEAR = frozenset(
+    [
+        "Cos",
+        "Digamma",
+        "Elu",
+        "Erf",
+        "Exp",
+        "Expm1",
+        "Gelu",
+        "Lgamma",
+        "Log",
+        "Log1p",
+        "LogSoftmax",
+        "Pow",
+        "Selu",
+        "Sigmoid",
+        "Sin",
+        "Softmax",
+        "Softplus",
+        "Sqrt",
+        "Rsqrt",
+        "Tan",
+        "Tanh",
+    ]
+)
 _CONTAINERS = frozenset([*_tf.CALLS, *_tf.LOOPS, "If", "StatelessIf", "Case", "StatelessCase"])
 
 
@@ -132,13 +192,26 @@ def _einsum(op: tf.Operation) -> float | None:
 
 
 _PRODUCTS: dict[str, Callable[[tf.Operation], float | None]] = {
-    "BatchMatMulV2": _matmul, "BatchMatMulV3": _matmul, "Cholesky": _cubic, "Conv2D": _convolution,
-    "Conv3D": _convolution, "DepthwiseConv2dNative": _convolution, "Einsum": _einsum,
-    "FFT": _transform, "FFT2D": _transform, "IFFT": _transform, "IRFFT": _transform,
+    "BatchMatMulV2": _matmul,
+    "BatchMatMulV3": _matmul,
+    "Cholesky": _cubic,
+    "Conv2D": _convolution,
+    "Conv3D": _convolution,
+    "DepthwiseConv2dNative": _convolution,
+    "Einsum": _einsum,
+    "FFT": _transform,
+    "FFT2D": _transform,
+    "IFFT": _transform,
+    "IRFFT": _transform,
     "MatMul": _matmul,
-    "MatrixDeterminant": _cubic, "MatrixInverse": _cubic, "MatrixSolve": _cubic, "Qr": _cubic,
-    "RFFT": _transform, "SelfAdjointEigV2": _cubic, "Svd": _cubic,
-}  # fmt: skip
+    "MatrixDeterminant": _cubic,
+    "MatrixInverse": _cubic,
+    "MatrixSolve": _cubic,
+    "Qr": _cubic,
+    "RFFT": _transform,
+    "SelfAdjointEigV2": _cubic,
+    "Svd": _cubic,
+}
 
 
 def text_of_bytes(size: float) -> str:

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import numbers
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.api import composites, maps, signature_elements
-from tf_pfor.api.inputs import Element
+from tf_pfor.api import composites, signature_elements
 from tf_pfor.api.options import settings_of
 from tf_pfor.api.run import convert_body
-from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis, check_name
-from tf_pfor.core.emit import Dim
-from tf_pfor.core.errors import ArgumentError, NotVectorizableError
+from tf_pfor.core.errors import NotVectorizableError
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.report import Recorder
 from tf_pfor.reports import body_graph
+from tf_pfor.reports.arguments import arguments, placeholder_like
 from tf_pfor.reports.report import Report, emitted_by, records
 from tf_pfor.tracing.trace import trace
-from tf_pfor.tracing.user_code import arguments_of, autographed
 
 
 @tf.autograph.experimental.do_not_convert
 def explain(
     fn: Callable[..., Any],
-    *args: Any,
+    *args: Nest,
     fallback_to_while_loop: bool = True,
     while_strategy: str = "auto",
     axis_name: str | None = None,
@@ -92,7 +88,7 @@ def shown(report: Report) -> Report:
 
 def describe(
     fn: Callable[..., Any],
-    *args: Any,
+    *args: Nest,
     fallback_to_while_loop: bool = True,
     while_strategy: str = "auto",
     axis_name: str | None = None,
@@ -104,7 +100,7 @@ def describe(
     fn, args = signature_elements.opened(fn, args)
     scratch = _tf.FuncGraph("explain")
     with scratch.as_default():
-        body_fn, elements, n = arguments(fn, args, _placeholder)
+        body_fn, elements, n = arguments(fn, args, placeholder_like)
         known = n if isinstance(n, int) else _tf.static_value(n)
         axis = Axis(check_name(axis_name), None if known is None else int(known))
         body = trace(composites.by_parts(body_fn), [e.spec for e in elements], axis=axis)
@@ -126,60 +122,8 @@ def describe(
     )
 
 
-def _name_of(fn: Any) -> str:
+def _name_of(fn: object) -> str:
     """The user's name of a function; TensorFlow calls f ``__inference_f_123``, in bytes."""
     name = getattr(fn, "__qualname__", getattr(fn, "name", type(fn).__name__))
     name = name.decode() if isinstance(name, bytes) else str(name)
     return re.sub(r"^__inference_(.+)_\d+$", r"\1", name).split("<locals>.")[-1]
-
-
-def arguments(
-    fn: Callable[..., Any], args: Sequence[Any], make: Callable[[Any], Any]
-) -> tuple[Callable[..., Any], list[Element], Dim]:
-    """The body of flat tensors, its elements (``make`` of each leaf of the arguments), n."""
-    maps.check_callable(fn, "fn")
-    if not args:
-        raise ArgumentError(
-            "It needs what the function is called with: the number of iterations for a pfor body, "
-            "or the elements for a function of one row."
-        )
-    if len(args) == 1 and _is_count(args[0]):
-        n = maps.check_iters(args[0])
-        return autographed(fn, "pfor"), [Element(None)], n
-    rows = args[0] if len(args) == 1 else tuple(args)
-    nests.check_rows(rows, "elems")
-    nests.check_keys(rows, "elems")
-    opened, cut = composites.opened(rows)
-    given = nests.from_user(opened)
-    structure, tensors = maps.check_elems(tf.nest.map_structure(make, given))
-    n, elements = maps.align(structure, tensors)
-    converted = autographed(fn, "" if len(args) > 1 else "vectorized_map")
-
-    def of_flat(*leaves: tf.Tensor) -> Any:
-        with arguments_of(fn):
-            row = cut(nests.to_user(maps.with_rows(structure, leaves)))
-        return converted(*row) if len(args) > 1 else converted(row)
-
-    return of_flat, elements, n
-
-
-def _is_count(arg: Any) -> bool:
-    if isinstance(arg, (numbers.Integral, float)):
-        return True
-    is_array = isinstance(arg, (tf.Tensor, tf.Variable, np.ndarray, tf.TensorSpec))
-    return is_array and tf.TensorShape(arg.shape).rank == 0
-
-
-def _placeholder(leaf: Any) -> Any:
-    """A tensor of unknown value in place of a tensor: nothing depends on what is in it."""
-    if isinstance(leaf, tf.TensorSpec):
-        return tf.compat.v1.placeholder(leaf.dtype, leaf.shape)
-    if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)) or leaf is None:
-        return leaf
-    try:
-        tensor = tf.convert_to_tensor(leaf)
-    except (TypeError, ValueError):
-        return leaf  # check_elems has the message
-    if tensor.shape.rank == 0:
-        return leaf  # so here
-    return tf.compat.v1.placeholder(tensor.dtype, tensor.shape)

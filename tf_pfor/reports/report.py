@@ -194,13 +194,19 @@ class Report:
         """A table as HTML for a page, with pictures of the graphs below it."""
         rows = [
             report_page.Row(
-                r.op_type, r.count, r.outcome.value, _short(r.line), r.line, r.source, r.reason,
+                r.op_type,
+                r.count,
+                r.outcome.value,
+                _short(r.line),
+                r.line,
+                r.source,
+                r.reason,
                 "" if r.bytes is None else estimates.text_of_bytes(r.bytes * self._rows(r)),
                 "" if r.flops is None else estimates.text_of_flops(r.flops * self._rows(r)),
                 f"{share:.0%}",
             )
             for r, share in zip(self.records, self.time_shares)
-        ]  # fmt: skip
+        ]
         graphs = self.graphs if pictures else ()
         return report_page.content(self._title(), rows, self._summary(), graphs)
 

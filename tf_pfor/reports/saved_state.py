@@ -54,7 +54,7 @@ def _tables(body: Body) -> list[tuple[tf.Tensor, tuple[tf.DType, tf.DType]]]:
     dtypes: dict[int, tuple[tf.DType, tf.DType]] = {}
     changed: set[int] = set()
 
-    def visit(graph: Any, places: dict[Any, int]) -> None:
+    def visit(graph: tf.Graph, places: dict[Any, int]) -> None:
         for op in graph.get_operations():
             at = places.get(handle_key(op.inputs[0])) if op.type.startswith("LookupTable") else None
             if at is not None:

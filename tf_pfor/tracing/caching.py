@@ -8,7 +8,7 @@ import dataclasses
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +17,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _functions
 from tf_pfor.core import nests
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.registry import REGISTRY
 from tf_pfor.tracing import memory
 from tf_pfor.tracing.fingerprint import ARGUMENT, BY_IDENTITY, CLOSURE, Walk
@@ -88,20 +89,20 @@ class Signatures:
         self._n_bound = n_bound
         self._noted: dict[Any, tuple[Any, Any]] = {}
 
-    def add(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def add(self, key: Hashable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Notes the arguments of a call, unless a call with this key was noted before."""
         if (key is not None and key in self._noted) or len(self._noted) >= MAX_TRACES:
             return
         bound = 0 if key is None else self._n_bound
         with contextlib.suppress(TypeError):  # what cannot be held weakly is not kept alive
-            specs: Any = tf.nest.map_structure(_spec, (args[bound:], kwargs))
+            specs = tf.nest.map_structure(_spec, (args[bound:], kwargs))
             self._noted[object() if key is None else key] = specs
 
     def all(self) -> list[tuple[Any, Any]]:
         """Args and kwargs of each signature, each once; signatures of lost objects are left out."""
         found: dict[str, tuple[Any, Any]] = {}
         for specs in [*self._noted.values()]:
-            given: Any = tf.nest.map_structure(lambda x: x() if _is_weak(x) else x, specs)
+            given = tf.nest.map_structure(lambda x: x() if _is_weak(x) else x, specs)
             weak = [x for x in tf.nest.flatten(specs) if _is_weak(x)]
             if all(x() is not None for x in weak):
                 found.setdefault(repr(given), given)
@@ -111,7 +112,7 @@ class Signatures:
 _BY_VALUE = (bool, bytes, complex, float, int, str, tf.DType, tf.TensorShape, tf.TypeSpec)
 
 
-def _spec(x: Any) -> Any:
+def _spec(x: object) -> Any:
     """The note of an argument; objects are held weakly."""
     if isinstance(x, (tf.Tensor, np.ndarray, np.generic)):
         return tf.TensorSpec(x.shape, tf.as_dtype(x.dtype))
@@ -120,7 +121,7 @@ def _spec(x: Any) -> Any:
     return x if x is None or isinstance(x, _BY_VALUE) else weakref.ref(x)
 
 
-def _is_weak(x: Any) -> bool:
+def _is_weak(x: object) -> bool:
     return isinstance(x, weakref.ref)
 
 
@@ -187,7 +188,7 @@ class EagerCall:
         of_call = self.implementation, self.jit_compile, self.options
         return *_environment(), *of_call, walk.key(), tuple(shapes)
 
-    def _kept(self, key: Any) -> _Trace | str | None:
+    def _kept(self, key: Hashable) -> _Trace | str | None:
         found = self.own.get(key) if self.own else None
         return found or _CACHE.get(key)
 
@@ -211,7 +212,7 @@ class EagerCall:
         rows = self.rows(*self.arguments)
         return None if rows.are_seen and walk.asks_sizes else rows.unsized(walk, n_closed)
 
-    def _made(self, key: Any, walk: Walk, mode: int, n_closed: int) -> _Trace | str:
+    def _made(self, key: Hashable, walk: Walk, mode: int, n_closed: int) -> _Trace | str:
         """From the second number of rows on the trace for any number; else one for this number."""
         shapes = self._unsized(walk, n_closed)
         general = None if shapes is None else self._key(walk, shapes)
@@ -229,7 +230,7 @@ class EagerCall:
         return found
 
     def _first(
-        self, key: Any, walk: Walk, mode: int, n_closed: int, shapes: list[Shape]
+        self, key: Hashable, walk: Walk, mode: int, n_closed: int, shapes: list[Shape]
     ) -> _Trace | str:
         """Makes a trace, and keeps it if it may be kept; or the reason why there is none."""
         try:
@@ -311,8 +312,14 @@ class _Trace:
     """
 
     __slots__ = (
-        "_captured", "_concrete", "_leaves", "_lock", "_structure", "has_changed", "reason"
-    )  # fmt: skip
+        "_captured",
+        "_concrete",
+        "_leaves",
+        "_lock",
+        "_structure",
+        "has_changed",
+        "reason",
+    )
 
     def __init__(self, call: EagerCall, walk: Walk, mode: int, shapes: Sequence[Shape]):
         self.has_changed = False
@@ -329,7 +336,7 @@ class _Trace:
 
         compiled = tf.function(build, autograph=False, jit_compile=call.jit_compile)
         specs = [tf.TensorSpec(s, t.dtype) for s, t in zip(shapes, walk.inputs)]
-        self._concrete: Any = compiled.get_concrete_function(*specs)
+        self._concrete = compiled.get_concrete_function(*specs)
         self._captured = self._concrete.captured_inputs
         self.reason = (
             "tracing it changes what it reads"
@@ -350,11 +357,11 @@ class _Trace:
         return nests.to_user(nests.pack(self._structure, leaves))
 
 
-def _graph_leaf(x: Any) -> tf.Tensor | None:
+def _graph_leaf(x: Nest) -> tf.Tensor | None:
     return None if x is None or isinstance(x, tf.Operation) else tf.convert_to_tensor(x)
 
 
-def _unknown_capture(graph: Any, walk: Walk) -> str:
+def _unknown_capture(graph: tf.Graph, walk: Walk) -> str:
     """A tensor or resource that the trace refers to, and that the walk has not come by."""
     known = {id(x.handle if isinstance(x, tf.Variable) else x) for x in walk.known}
     for outside, _ in graph.captures:
@@ -363,7 +370,7 @@ def _unknown_capture(graph: Any, walk: Walk) -> str:
     return ""
 
 
-def _bad_op(graph: Any) -> str:
+def _bad_op(graph: tf.Graph) -> str:
     """An op that calls Python, or whose random numbers start anew with each trace."""
     nodes = [*graph.as_graph_def().node]
     for function in graph.as_graph_def().library.function:
@@ -389,14 +396,18 @@ def _environment() -> tuple[Any, ...]:
 
 
 _KERAS_SCOPES = (
-    "autocast_scope", "current_call_ctx", "distribution", "remat_scope_stack", "stateless_scope",
+    "autocast_scope",
+    "current_call_ctx",
+    "distribution",
+    "remat_scope_stack",
+    "stateless_scope",
     "symbolic_scope",
-)  # fmt: skip
+)
 
 
 def _keras_state() -> tuple[Any, ...]:
-    keras: Any = sys.modules.get("keras")
-    tracker: Any = sys.modules.get("keras.src.backend.common.global_state")
+    keras = sys.modules.get("keras")
+    tracker = sys.modules.get("keras.src.backend.common.global_state")
     if keras is None or tracker is None:
         return ()
     state = vars(tracker.GLOBAL_STATE_TRACKER)
@@ -422,7 +433,7 @@ class _Cache:
             self._reasons: collections.Counter[str] = collections.Counter()
             self._hits = self._misses = self._uncacheable = 0
 
-    def get(self, key: Any) -> _Trace | str | None:
+    def get(self, key: Hashable) -> _Trace | str | None:
         """A trace, the reason why there is none, or None for a new key."""
         with self._lock:
             self._forget_dead()
@@ -432,7 +443,7 @@ class _Cache:
                 self._hits += isinstance(found, _Trace)
             return found
 
-    def put(self, key: Any, trace: _Trace | str, held: Sequence[int] = ()) -> None:
+    def put(self, key: Hashable, trace: _Trace | str, held: Sequence[int] = ()) -> None:
         with self._lock:
             self._drop(key)
             self._misses += isinstance(trace, _Trace)
@@ -443,14 +454,14 @@ class _Cache:
             while len(self._kept) > MAX_TRACES:
                 self._drop(next(iter(self._kept)))
 
-    def note(self, general: Any, shapes: list[Shape]) -> None:
+    def note(self, general: object, shapes: list[Shape]) -> None:
         """Notes the shapes of the inputs of a call that has a trace for its number of rows."""
         with self._lock:
             self._numbers.setdefault(general, shapes)
             while len(self._numbers) > MAX_TRACES:
                 self._numbers.popitem(last=False)
 
-    def is_other(self, general: Any, shapes: list[Shape]) -> bool:
+    def is_other(self, general: object, shapes: list[Shape]) -> bool:
         """Whether there was a trace for another number of rows."""
         with self._lock:
             return self._numbers.get(general, shapes) != shapes
@@ -475,7 +486,7 @@ class _Cache:
             for key in self._of_token.pop(tokens.dead.popleft(), ()):
                 self._drop(key)
 
-    def _drop(self, key: Any) -> None:
+    def _drop(self, key: Hashable) -> None:
         self._kept.pop(key, None)
         for token in self._tokens.pop(key, ()):
             keys = self._of_token.get(token)

@@ -11,11 +11,22 @@ Chain = tuple[str, ...]
 """A name, and the attributes that are read from it one after the other."""
 
 # Names whose use at trace time cannot be seen in values: effects and hidden state.
-_EFFECTS = frozenset({
-    "__code__", "__globals__", "_getframe", "f_globals", "f_locals", "get_global_generator",
-    "numpy_function", "py_func", "py_function", "set_global_generator",
-    "set_random_seed", "set_seed",
-})  # fmt: skip
+_EFFECTS = frozenset(
+    {
+        "__code__",
+        "__globals__",
+        "_getframe",
+        "f_globals",
+        "f_locals",
+        "get_global_generator",
+        "numpy_function",
+        "py_func",
+        "py_function",
+        "set_global_generator",
+        "set_random_seed",
+        "set_seed",
+    }
+)
 _SIZES = frozenset({"_shape", "_shape_tuple", "get_shape", "int_shape", "shape", "shape_as_list"})
 _OF_VALUES = frozenset(
     {"constant_value", "get_static_value", "getattr", "len", "type_spec_from_value"}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tf_pfor._tf import _functions
+from tf_pfor.core.nests import Nest
 from tf_pfor.tracing.caching import Signatures
 from tf_pfor.tracing.fingerprint import Transformed
 
@@ -30,9 +31,14 @@ class CompiledFunction(_functions.PolymorphicFunction):
     """
 
     def __init__(
-        self, call: Call, build: Callable[..., Any], made: Transformed, name: str,
-        jit_compile: bool | None = None, noted: Signatures | None = None,
-    ):  # fmt: skip
+        self,
+        call: Call,
+        build: Callable[..., Any],
+        made: Transformed,
+        name: str,
+        jit_compile: bool | None = None,
+        noted: Signatures | None = None,
+    ):
         self.made = made
         self.noted = noted or Signatures()
         self.__name__ = self.__qualname__ = name
@@ -56,11 +62,11 @@ class CompiledFunction(_functions.PolymorphicFunction):
                 return self.__dict__[attribute]
         raise AttributeError(f"{self!r} has no attribute {attribute!r}")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Nest, **kwargs: Nest) -> Any:
         """Calls it, eagerly or in the graph being built."""
         return self._call_rows(self.noted, args, kwargs)
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: Any = None) -> Any:
         """The function as a method, whose first argument is the instance."""
         if instance is None:
             return self
@@ -72,7 +78,7 @@ class CompiledFunction(_functions.PolymorphicFunction):
         def call(noted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return self._call_rows(noted, (instance, *args), kwargs)
 
-        def build(*args: Any, **kwargs: Any) -> Any:
+        def build(*args: Nest, **kwargs: Nest) -> Any:
             return self._build(instance, *args, **kwargs)
 
         made = Transformed(_method, (self, instance), ())
@@ -84,7 +90,7 @@ class CompiledFunction(_functions.PolymorphicFunction):
     def __repr__(self) -> str:
         return f"<{self.__name__} of {self.made.roots[0]!r}>"
 
-    def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
+    def get_concrete_function(self, *args: Nest, **kwargs: Nest) -> Any:
         """The trace for some arguments or specs of them, as ``tf.function`` has it."""
         concrete = super().get_concrete_function(*args, **kwargs)
         self.noted.add(None, args, kwargs)
@@ -109,5 +115,5 @@ def _make(make: Callable[..., Any], roots: tuple[Any, ...], options: tuple[Any, 
     return make(*roots, *options)
 
 
-def _method(function: CompiledFunction, instance: Any) -> Any:
+def _method(function: CompiledFunction, instance: object) -> Any:
     return function.__get__(instance)

@@ -36,10 +36,21 @@ SMALL = 16
 """
 MAX_PARTS = 100_000
 """What refers to more than this is not looked at in each call."""
-_EFFECTS = frozenset({
-    "__import__", "breakpoint", "compile", "eval", "exec", "globals", "id", "input", "locals",
-    "open", "print",
-})  # fmt: skip
+_EFFECTS = frozenset(
+    {
+        "__import__",
+        "breakpoint",
+        "compile",
+        "eval",
+        "exec",
+        "globals",
+        "id",
+        "input",
+        "locals",
+        "open",
+        "print",
+    }
+)
 _BUILTINS = vars(sys.modules["builtins"])
 _exported: dict[int, Any] = {}  # functions that modules of libraries export
 
@@ -74,7 +85,7 @@ class Walk:
         self._open: set[int] = set()
         self._alive: list[Any] = []
 
-    def visit(self, x: Any, mode: int) -> None:
+    def visit(self, x: object, mode: int) -> None:
         """Adds a value to the key.
 
         Raises:
@@ -97,7 +108,7 @@ class Walk:
             raise Uncacheable("a tensor is reached both directly and through an object")
         return tuple(self.parts)
 
-    def enter(self, x: Any, mode: int) -> bool:
+    def enter(self, x: object, mode: int) -> bool:
         """Begins a function, container or object; False if it was visited before."""
         place = id(x) if mode else ~id(x)
         number = self._seen.get(place)
@@ -113,20 +124,20 @@ class Walk:
         self._open.add(place)
         return True
 
-    def leave(self, x: Any, mode: int, uses: int) -> None:
+    def leave(self, x: object, mode: int, uses: int) -> None:
         """Ends what ``enter`` began, when there were so many ``uses`` of inputs."""
         place = id(x) if mode else ~id(x)
         self._open.discard(place)
         if mode and self.uses != uses:
             self.hot.add(place)
 
-    def token(self, x: Any) -> None:
+    def token(self, x: object) -> None:
         """Adds the identity of an object."""
         number = tokens(x)
         self.tokens.append(number)
         self.parts += ("token", number)
 
-    def may_be_input(self, x: Any) -> bool:
+    def may_be_input(self, x: object) -> bool:
         """Whether a tensor has a value, or is a placeholder of the trace that is being made."""
         return id(x) in self._placeholders or isinstance(x, tf.__internal__.EagerTensor)
 
@@ -153,7 +164,9 @@ class Walk:
                 return None
         return self.input(x, x)
 
-    def input(self, x: Any, tensor: tf.Tensor, shape: Any = None) -> None:
+    def input(
+        self, x: object, tensor: tf.Tensor, shape: Iterable[int | None] | None = None
+    ) -> None:
         """Adds ``x``, which is an input with the value of ``tensor``, of which a shape is kept."""
         self.uses += 1
         number = self.numbers.get(id(x))
@@ -166,7 +179,7 @@ class Walk:
         self._alive.append(x)
         self.parts += ("input", number, tensor.dtype)
 
-    def chain(self, value: Any, attributes: Chain, mode: int) -> None:
+    def chain(self, value: object, attributes: Chain, mode: int) -> None:
         """Adds what code reads from a name: through modules only what it names."""
         for name in attributes:
             if not isinstance(value, types.ModuleType):
@@ -215,7 +228,7 @@ class Walk:
             self.visit({k: v for k, v in f.__dict__.items() if k not in _DECORATION}, BY_IDENTITY)
         return self.leave(f, mode, uses)
 
-    def transformed(self, f: Any, made: Transformed, mode: int) -> None:
+    def transformed(self, f: object, made: Transformed, mode: int) -> None:
         """Adds a function of this package: of what it was made."""
         mode = min(mode, CLOSURE)
         if self.enter(f, mode):
@@ -251,8 +264,17 @@ class Walk:
 
 
 _MISSING = object()
-_DECORATION = frozenset({"__wrapped__", "__original_wrapped__", "_tf_decorator", "__signature__",
-                         "autograph_info__", "__tf_pfor__", "__tf_pfor_autographed__"})  # fmt: skip
+_DECORATION = frozenset(
+    {
+        "__wrapped__",
+        "__original_wrapped__",
+        "_tf_decorator",
+        "__signature__",
+        "autograph_info__",
+        "__tf_pfor__",
+        "__tf_pfor_autographed__",
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -270,7 +292,7 @@ class Transformed:
     options: tuple[Any, ...]
 
 
-def transformed(f: Any) -> Transformed | None:
+def transformed(f: object) -> Transformed | None:
     """The parts of a function made by this package; None for others, and for its wrappers."""
     if isinstance(f, _functions.PolymorphicFunction):  # one around it has copies of its attributes
         return None if type(f) is _functions.PolymorphicFunction else getattr(f, "made", None)
@@ -280,7 +302,7 @@ def transformed(f: Any) -> Transformed | None:
 
 def _is_exported(f: Any) -> bool:
     """Whether a module holds ``f`` under its own name."""
-    holder: Any = sys.modules.get(getattr(f, "__module__", None) or "")
+    holder = sys.modules.get(getattr(f, "__module__", None) or "")
     for name in f.__qualname__.split("."):
         holder = getattr(holder, name, None)
     return holder is f
@@ -293,12 +315,12 @@ def _is_exported(f: Any) -> bool:
 _Visitor = Callable[[Walk, Any, int], None]
 
 
-def _value(walk: Walk, x: Any, mode: int) -> None:
+def _value(walk: Walk, x: object, mode: int) -> None:
     del mode
     walk.parts += (type(x), x)
 
 
-def _float(walk: Walk, x: Any, mode: int) -> None:
+def _float(walk: Walk, x: object, mode: int) -> None:
     del mode
     walk.parts += (type(x), x if x and x == x else repr(x))  # 0.0 == -0.0, nan != nan
 
@@ -355,7 +377,7 @@ def _array(walk: Walk, x: np.ndarray, mode: int) -> None:
     return None
 
 
-def _tensor(walk: Walk, x: Any, mode: int) -> None:
+def _tensor(walk: Walk, x: object, mode: int) -> None:
     walk.tensor(x, mode)
 
 
@@ -365,7 +387,7 @@ def _ragged(walk: Walk, x: tf.RaggedTensor, mode: int) -> None:
     return objects.visit_rows(walk, x, mode)
 
 
-def _function(walk: Walk, x: Any, mode: int) -> None:
+def _function(walk: Walk, x: object, mode: int) -> None:
     walk.function(x, mode)
 
 
@@ -423,7 +445,7 @@ def _dataclass(walk: Walk, x: Any, mode: int) -> None:
         walk.leave(x, mode, uses)
 
 
-def _object(walk: Walk, x: Any, mode: int) -> None:
+def _object(walk: Walk, x: object, mode: int) -> None:
     if walk.enter(x, BY_IDENTITY):
         objects.visit_object(walk, x)
         walk.leave(x, BY_IDENTITY, walk.uses)
@@ -458,7 +480,7 @@ _EXACT: dict[type, _Visitor] = {
 _others: dict[type, _Visitor] = {}
 
 
-def _visitor(x: Any) -> _Visitor:
+def _visitor(x: object) -> _Visitor:
     """The visitor of an object whose type is not in the table."""
     if isinstance(x, tf.Tensor):
         return _tensor
@@ -492,13 +514,13 @@ def _visitor(x: Any) -> _Visitor:
     return _object
 
 
-def _enum(walk: Walk, x: Any, mode: int) -> None:
+def _enum(walk: Walk, x: object, mode: int) -> None:
     del mode
     objects.visit_class(walk, type(x), with_construction=False)
     walk.token(x)
 
 
-def _named_tuple(walk: Walk, x: Any, mode: int) -> None:
+def _named_tuple(walk: Walk, x: object, mode: int) -> None:
     for name, item in vars(type(x)).items():
         if isinstance(item, types.FunctionType) and not name.startswith("_"):
             walk.visit(item, BY_IDENTITY)

@@ -8,15 +8,36 @@ import weakref
 from collections import deque
 from typing import Any, Final
 
-_LIBRARIES = frozenset({
-    "abc", "builtins", "cmath", "collections", "contextlib", "copy", "dataclasses", "enum",
-    "functools", "itertools", "keras", "math", "ml_dtypes", "numbers", "numpy", "operator",
-    "tensorflow", "tf_pfor", "typing", "typing_extensions",
-})  # fmt: skip
+_LIBRARIES = frozenset(
+    {
+        "abc",
+        "builtins",
+        "cmath",
+        "collections",
+        "contextlib",
+        "copy",
+        "dataclasses",
+        "enum",
+        "functools",
+        "itertools",
+        "keras",
+        "math",
+        "ml_dtypes",
+        "numbers",
+        "numpy",
+        "operator",
+        "tensorflow",
+        "tf_pfor",
+        "typing",
+        "typing_extensions",
+    }
+)
 _WITH_HIDDEN_STATE = (
-    "numpy.random", "keras.src.utils.rng_utils", "tensorflow._api.v2.config",
+    "numpy.random",
+    "keras.src.utils.rng_utils",
+    "tensorflow._api.v2.config",
     "tensorflow._api.v2.summary",
-)  # fmt: skip
+)
 
 
 class Uncacheable(Exception):  # noqa: N818  (a signal, not an error for users)
@@ -49,7 +70,7 @@ class Tokens:
         self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._next = itertools.count()
 
-    def __call__(self, x: Any) -> int:
+    def __call__(self, x: object) -> int:
         """The number of ``x``.
 
         Raises:
@@ -62,7 +83,7 @@ class Tokens:
         number = next(self._next)
         known, dead = self._known, self.dead
 
-        def gone(reference: Any) -> None:  # may run in any thread, at any time: no lock
+        def gone(reference: object) -> None:  # may run in any thread, at any time: no lock
             now = known.get(place)
             if now is not None and now[0] is reference:
                 known.pop(place, None)

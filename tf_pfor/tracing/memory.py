@@ -20,12 +20,20 @@ AUTO = "auto"
 _SHARE = 0.5  # of the memory that is free: other things run too, and results are kept
 _SLACK = 2  # TensorFlow's allocators hand out chunks of up to twice the size asked for
 _ALIASES = (
-    "Const", "ExpandDims", "Identity", "IdentityN", "Placeholder", "PreventGradient",
-    "ReadVariableOp", "Reshape", "Squeeze", "StopGradient",
-)  # fmt: skip
+    "Const",
+    "ExpandDims",
+    "Identity",
+    "IdentityN",
+    "Placeholder",
+    "PreventGradient",
+    "ReadVariableOp",
+    "Reshape",
+    "Squeeze",
+    "StopGradient",
+)
 
 
-def check_budget(budget: Any) -> int | None:
+def check_budget(budget: object) -> int | None:
     """Bytes, or None for the default.
 
     Raises:
@@ -80,7 +88,7 @@ def _read(name: str) -> int:
         return int(file.read())
 
 
-def peak(graph: Any, rows: int) -> int:
+def peak(graph: tf.Graph, rows: int) -> int:
     """Bytes of the tensors of a graph that are alive at once.
 
     It is the larger number of two orders in which the graph may run. One is the order in which its
@@ -139,7 +147,7 @@ def _as_they_get_ready(operations: Sequence[Any]) -> list[Any]:
     return order
 
 
-def _inside(op: Any, rows: int) -> int:
+def _inside(op: tf.Operation, rows: int) -> int:
     """Bytes that an op needs while it runs, beside its inputs and outputs."""
     if op.type == "MaxPoolGrad":  # finds the maxima again, and their int64 positions
         return _bytes(op.inputs[1], rows) + _elements(op.inputs[1], rows) * 8
@@ -179,7 +187,7 @@ def _list_bytes(tensor: tf.Tensor, rows: int) -> int:
     return _bytes(pushed.inputs[1], rows) * (_trips(op, cond, body) or 1)
 
 
-def _trips(op: Any, cond: Any, body: Any) -> int | None:
+def _trips(op: tf.Operation, cond: tf.Graph, body: tf.Graph) -> int | None:
     """The most trips that a while loop makes, if it counts up to a known number."""
     bounds: list[int] = []
     tests = [_plain(cond.outputs[0])]
@@ -201,19 +209,19 @@ def _plain(tensor: tf.Tensor) -> tf.Tensor:
     return tensor
 
 
-def _position(graph: Any, tensor: tf.Tensor) -> int | None:
+def _position(graph: tf.Graph, tensor: tf.Tensor) -> int | None:
     """The number of the function's input that a tensor is."""
     found = _plain(tensor)
     return next((i for i, x in enumerate(graph.inputs) if x is found), None)
 
 
-def _known(op: Any, cond: Any, tensor: tf.Tensor) -> Any:
+def _known(op: tf.Operation, cond: tf.Graph, tensor: tf.Tensor) -> Any:
     """The value of a tensor of a loop's condition, where the graph shows it."""
     place = _position(cond, tensor)
     return _tf.static_value(tensor if place is None else op.inputs[place])
 
 
-def _counts(body: Any, place: int | None) -> bool:
+def _counts(body: tf.Graph, place: int | None) -> bool:
     """Whether a loop adds at least one to a variable of its in each trip."""
     made = _plain(body.outputs[place]).op
     if made.type not in ("AddV2", "Add"):

@@ -6,8 +6,8 @@ import functools
 import sys
 import types
 import typing
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -18,36 +18,112 @@ _BY_IDENTITY = 0
 # model are in its attributes once more.
 _OF_MODULES = frozenset({"_name_scope"})
 _OF_LAYERS = _OF_MODULES | {
-    "_auto_config", "_build_shapes_dict", "_call_context_args", "_call_has_context_arg",
-    "_call_signature", "_called", "_inbound_nodes", "_input_spec", "_lock", "_loss_ids",
-    "_losses_override", "_outbound_nodes", "_parent_path", "_path", "_saved_model_arg_spec",
-    "_saved_model_inputs_spec", "_tracked", "_tracker", "build", "call_signature_parameters",
+    "_auto_config",
+    "_build_shapes_dict",
+    "_call_context_args",
+    "_call_has_context_arg",
+    "_call_signature",
+    "_called",
+    "_inbound_nodes",
+    "_input_spec",
+    "_lock",
+    "_loss_ids",
+    "_losses_override",
+    "_outbound_nodes",
+    "_parent_path",
+    "_path",
+    "_saved_model_arg_spec",
+    "_saved_model_inputs_spec",
+    "_tracked",
+    "_tracker",
+    "build",
+    "call_signature_parameters",
     "quantize",
-}  # fmt: skip
+}
 _OF_MODELS = _OF_LAYERS | {
-    "_compile_loss", "_compile_metrics", "_inputs", "_inputs_struct", "_loss_tracker", "_nodes",
-    "_nodes_by_depth", "_operations", "_operations_by_depth", "_outputs", "_outputs_struct",
-    "predict_function", "test_function", "train_function",
-}  # fmt: skip
+    "_compile_loss",
+    "_compile_metrics",
+    "_inputs",
+    "_inputs_struct",
+    "_loss_tracker",
+    "_nodes",
+    "_nodes_by_depth",
+    "_operations",
+    "_operations_by_depth",
+    "_outputs",
+    "_outputs_struct",
+    "predict_function",
+    "test_function",
+    "train_function",
+}
 # Classes of Keras whose attributes are settings; others are known by identity.
 _KERAS_SETTINGS = (
-    "keras.src.constraints", "keras.src.losses", "keras.src.metrics", "keras.src.random",
+    "keras.src.constraints",
+    "keras.src.losses",
+    "keras.src.metrics",
+    "keras.src.random",
     "keras.src.regularizers",
-)  # fmt: skip
+)
 _PLAIN = frozenset({bool, int, str, bytes, type(None)})
 _CONSTRUCTION = frozenset({"__init__", "__new__", "__post_init__"})
-_NEVER_TRACED = frozenset({
-    "__annotate__", "__annotate_func__", "__del__", "__delattr__", "__getstate__",
-    "__init_subclass__", "__reduce__", "__reduce_ex__", "__repr__", "__setstate__", "__str__",
-    "from_config", "get_config",
-})  # fmt: skip
+_NEVER_TRACED = frozenset(
+    {
+        "__annotate__",
+        "__annotate_func__",
+        "__del__",
+        "__delattr__",
+        "__getstate__",
+        "__init_subclass__",
+        "__reduce__",
+        "__reduce_ex__",
+        "__repr__",
+        "__setstate__",
+        "__str__",
+        "from_config",
+        "get_config",
+    }
+)
 
 
 _Visitor = Callable[[Any, Any], None]
 _visitors: dict[type, _Visitor] = {}
 
 
-def visit_rows(walk: Any, x: tf.RaggedTensor, mode: int) -> None:
+class Walk(Protocol):
+    """The walk of a fingerprint, as visitors of objects see it (``fingerprint.Walk``)."""
+
+    parts: list[Any]
+    known: list[Any]
+    uses: int
+
+    def visit(self, x: object, mode: int) -> None:
+        """Adds a value to the key."""
+        ...
+
+    def enter(self, x: object, mode: int) -> bool:
+        """Begins a container or object; False if it was visited before."""
+        ...
+
+    def leave(self, x: object, mode: int, uses: int) -> None:
+        """Ends what ``enter`` began."""
+        ...
+
+    def token(self, x: object) -> None:
+        """Adds the identity of an object."""
+        ...
+
+    def may_be_input(self, x: object) -> bool:
+        """Whether a tensor may be an input of the trace."""
+        ...
+
+    def input(
+        self, x: object, tensor: tf.Tensor, shape: Iterable[int | None] | None = None
+    ) -> None:
+        """Adds an input with the value of a tensor."""
+        ...
+
+
+def visit_rows(walk: Walk, x: tf.RaggedTensor, mode: int) -> None:
     """Adds an argument with variable-length rows: any lengths, of the same number of rows."""
     parts: list[Any] = tf.nest.flatten(x, expand_composites=True)
     if not all(map(walk.may_be_input, parts)):
@@ -63,12 +139,12 @@ def visit_rows(walk: Any, x: tf.RaggedTensor, mode: int) -> None:
 
 def rows_spec(x: tf.RaggedTensor, n: int | None = None) -> tf.RaggedTensorSpec:
     """The type of a ragged tensor, with another number of rows."""
-    ragged: Any = x
+    ragged = x
     shape = tf.TensorShape([n]).concatenate(ragged.shape[1:])
     return tf.RaggedTensorSpec(shape, x.dtype, ragged.ragged_rank, ragged.row_splits.dtype)
 
 
-def visit_object(walk: Any, x: Any) -> None:
+def visit_object(walk: object, x: object) -> None:
     """Adds an instance: its class and its attributes, and its identity where that counts.
 
     Raises:
@@ -82,7 +158,7 @@ def visit_object(walk: Any, x: Any) -> None:
     visitor(walk, x)
 
 
-def _visitor(x: Any) -> _Visitor:
+def _visitor(x: object) -> _Visitor:
     """The visitor of objects of the type of ``x``."""
     if isinstance(x, tf.Variable):
         return _variable
@@ -98,18 +174,18 @@ def _visitor(x: Any) -> _Visitor:
     return _library if root in ("tensorflow", "numpy") else _instance(x)
 
 
-def _tf_function(walk: Any, x: Any) -> None:
+def _tf_function(walk: Walk, x: Any) -> None:
     walk.token(x)
     walk.visit(x.python_function, _BY_IDENTITY)
 
 
-def _variable(walk: Any, x: Any) -> None:
+def _variable(walk: Walk, x: Any) -> None:
     walk.token(x)
     walk.parts.append(x.trainable)
     walk.known.append(x)
 
 
-def _descriptor(walk: Any, x: Any) -> None:
+def _descriptor(walk: Walk, x: Any) -> None:
     walk.parts.append(type(x))
     if isinstance(x, property):
         walk.visit((x.fget, x.fset), _BY_IDENTITY)
@@ -118,7 +194,7 @@ def _descriptor(walk: Any, x: Any) -> None:
         walk.visit(function, _BY_IDENTITY)
 
 
-def _library(walk: Any, x: Any) -> None:
+def _library(walk: Walk, x: Any) -> None:
     """Instances of classes of TensorFlow and numpy: those that are known."""
     cls = type(x)
     if isinstance(x, tf.Module):
@@ -137,7 +213,7 @@ def _library(walk: Any, x: Any) -> None:
         raise Uncacheable(f"it holds a {cls.__qualname__}, whose state is not known")
 
 
-def _keras(x: Any) -> _Visitor:
+def _keras(x: object) -> _Visitor:
     """The visitor of objects of the classes of Keras itself."""
     keras = sys.modules["keras"]
     if isinstance(x, keras.Variable):
@@ -150,7 +226,7 @@ def _keras(x: Any) -> _Visitor:
     return lambda walk, x: walk.token(x)
 
 
-def _keras_variable(walk: Any, x: Any) -> None:
+def _keras_variable(walk: Walk, x: Any) -> None:
     inner = vars(x).get("_value")
     if not isinstance(inner, tf.Variable):
         raise Uncacheable("it holds a Keras variable that is not initialized")
@@ -159,14 +235,14 @@ def _keras_variable(walk: Any, x: Any) -> None:
     _variable(walk, inner)
 
 
-def _bookkeeping(x: Any) -> frozenset[str]:
-    keras: Any = sys.modules.get("keras")
+def _bookkeeping(x: object) -> frozenset[str]:
+    keras = sys.modules.get("keras")
     if keras is None or not isinstance(x, keras.Operation):
         return _OF_MODULES if isinstance(x, tf.Module) else _OF_LAYERS
     return _OF_MODELS if isinstance(x, keras.Model) else _OF_LAYERS
 
 
-def _attributes(walk: Any, x: Any, bookkeeping: frozenset[str]) -> None:
+def _attributes(walk: Walk, x: Any, bookkeeping: frozenset[str]) -> None:
     """Layers and modules: the identity, and all attributes that are not bookkeeping."""
     walk.token(x)
     found = vars(x).copy()
@@ -182,24 +258,24 @@ def _attributes(walk: Any, x: Any, bookkeeping: frozenset[str]) -> None:
             walk.visit(value, _BY_IDENTITY)
 
 
-def _instance(x: Any) -> _Visitor:
+def _instance(x: object) -> _Visitor:
     """The visitor of instances of users' classes: functions of the class, and all attributes."""
     _check_visible(type(x))
-    keras: Any = sys.modules.get("keras")
+    keras = sys.modules.get("keras")
     if isinstance(x, tf.Module) or (keras is not None and isinstance(x, keras.Operation)):
         bookkeeping = _bookkeeping(x)
 
-        def of_layer(walk: Any, x: Any) -> None:
+        def of_layer(walk: Walk, x: object) -> None:
             visit_class(walk, type(x), with_construction=False)
             _attributes(walk, x, bookkeeping)
 
         return of_layer
     slots: list[str] = []
     for cls in type(x).__mro__:
-        found: Any = vars(cls).get("__slots__", ())
+        found = vars(cls).get("__slots__", ())
         slots += (found,) if isinstance(found, str) else found
 
-    def of_object(walk: Any, x: Any) -> None:
+    def of_object(walk: Walk, x: object) -> None:
         visit_class(walk, type(x), with_construction=False)
         values: dict[str, Any] = dict(getattr(x, "__dict__", {}))
         for name in slots:
@@ -228,7 +304,7 @@ def _check_visible(cls: type) -> None:
             raise Uncacheable(f"it holds a {cls.__qualname__}, whose state is not known")
 
 
-def visit_class(walk: Any, cls: type, *, with_construction: bool) -> None:
+def visit_class(walk: Walk, cls: type, *, with_construction: bool) -> None:
     """Adds a class: its name, and functions and values of the classes that users wrote.
 
     Args:
@@ -255,7 +331,7 @@ def visit_class(walk: Any, cls: type, *, with_construction: bool) -> None:
     walk.leave(cls, _BY_IDENTITY, walk.uses)
 
 
-def _counts(name: str, value: Any, with_construction: bool) -> bool:
+def _counts(name: str, value: object, with_construction: bool) -> bool:
     if name in _NEVER_TRACED or name == "_abc_impl":
         return False
     if isinstance(value, (types.MemberDescriptorType, types.GetSetDescriptorType)):

@@ -24,7 +24,7 @@ class Rebuilt:
         self._placeholders = placeholders
         self._made: dict[int, Any] = {}
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: object) -> Any:
         """``x``, or a copy of it with placeholders."""
         number = self._walk.numbers.get(id(x))
         if number is not None:

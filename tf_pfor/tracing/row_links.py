@@ -46,7 +46,7 @@ def linked(row: tf.Tensor, whole: tf.Tensor | None, index: tf.Tensor) -> tf.Tens
     if _in_session_graph():  # tf.gradients looks at the ops of the graphs
         return tf.gather(whole, index)
 
-    def backward(upstream: Any) -> list[Any]:
+    def backward(upstream: tf.Tensor) -> list[Any]:
         return [tf.scatter_nd(index[None, None], upstream[None], tf.shape(whole))]
 
     _tf.record.record_operation_backprop_only("PforRow", [row], [whole], backward)
@@ -90,7 +90,7 @@ def _is_empty(cell: types.CellType) -> bool:
 
 def _in_session_graph() -> bool:
     """Whether the graph around the body is one of TensorFlow 1, which a session runs."""
-    graph: Any = tf.compat.v1.get_default_graph()
+    graph: tf.Graph = tf.compat.v1.get_default_graph()
     while getattr(graph, "outer_graph", None) is not None:
         graph = graph.outer_graph
     with graph.as_default():

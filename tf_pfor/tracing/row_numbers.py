@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.core import nests
+from tf_pfor.core.nests import Nest
 from tf_pfor.tracing.fingerprint import Walk
 
 Shape = tuple[int | None, ...]
@@ -64,18 +65,18 @@ class Rows:
         return None if shapes == walk.shapes else shapes
 
 
-def in_front(*arguments: Any, shared: Any = (), are_seen: bool = False) -> Rows:
+def in_front(*arguments: object, shared: object = (), are_seen: bool = False) -> Rows:
     """The places for arguments with the rows on axis 0, and for arguments that all share."""
     of = [(x, None if are_seen and _is_scalar(x) else 0) for x in _leaves(arguments)]
     return Rows([*of, *((x, None) for x in _leaves(shared))], are_seen)
 
 
-def _leaves(nest: Any) -> list[Any]:
+def _leaves(nest: Nest) -> list[Any]:
     try:
         return tf.nest.flatten(nests.from_user(nest))
     except TypeError:  # keys that have no order: what checks the argument says so
         return []
 
 
-def _is_scalar(x: Any) -> bool:
+def _is_scalar(x: object) -> bool:
     return not getattr(x, "shape", ())

@@ -13,6 +13,7 @@ from tf_pfor._tf import _graphs, _stacks
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis, entered
 from tf_pfor.core.errors import ArgumentTypeError, UnsupportedStateError
+from tf_pfor.core.nests import Nest
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,10 +30,10 @@ class Body:
       axes: the names by which collectives know the loop.
     """
 
-    graph: Any
+    graph: tf.Graph
     placeholders: tuple[tf.Tensor, ...]
     captures: tuple[tuple[tf.Tensor, tf.Tensor], ...]
-    structure: Any
+    structure: Nest
     leaves: tuple[tf.Tensor | tf.Operation | None, ...]
     operations: tuple[tf.Operation, ...]
     axes: frozenset[str]
@@ -95,7 +96,7 @@ def trace(
     )
 
 
-def _lifted(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+def _lifted(next_creator: Callable[..., Any], **kwargs: Nest) -> Any:
     """Makes a variable of the body outside of it, once, where its first value allows that."""
     first = kwargs.get("initial_value")
     if isinstance(first, tf.Tensor) and not hasattr(first, "numpy"):
@@ -123,17 +124,17 @@ def _made_in_body(name: str) -> str:
     )
 
 
-def leaves_of(result: Any) -> list[Any]:
+def leaves_of(result: Nest) -> list[Any]:
     """The leaves of what a body returned: tensors, operations and None."""
     structure = tf.nest.map_structure(dense, nests.from_user(result))
     return [x if _is_silent(x) else _as_tensor(x) for x in nests.flatten(structure)]
 
 
-def _is_silent(leaf: Any) -> bool:
+def _is_silent(leaf: object) -> bool:
     return leaf is None or isinstance(leaf, tf.Operation)
 
 
-def dense(leaf: Any) -> Any:
+def dense(leaf: object) -> Any:
     """IndexedSlices (gradients of gathers) as a tensor; sparse and ragged results are refused."""
     if isinstance(leaf, tf.IndexedSlices):
         return tf.convert_to_tensor(leaf)
@@ -146,7 +147,7 @@ def dense(leaf: Any) -> Any:
     return leaf
 
 
-def _as_tensor(leaf: Any) -> tf.Tensor:
+def _as_tensor(leaf: Nest) -> tf.Tensor:
     if isinstance(leaf, tf.Tensor):
         return leaf
     try:

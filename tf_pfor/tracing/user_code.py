@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _functions, _stacks
 from tf_pfor.core.errors import ArgumentTypeError, PforError
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.registry import source_of
 
 # By who calls: what the function must take, and what to do where it does not.
@@ -53,10 +54,10 @@ _NEED_VALUES = (
         "The body takes a tensor as a Python bool where AutoGraph does not convert the code",
         "Use tf.where or tf.cond, or an if statement in a function whose source can be read.",
     ),
-)  # fmt: skip
+)
 
 
-def autographed(function: Any, caller: str = "") -> Any:
+def autographed(function: Callable[..., Any], caller: str = "") -> Any:
     """``function`` with Python control flow on tensors converted, as tf.function does.
 
     Args:
@@ -69,7 +70,7 @@ def autographed(function: Any, caller: str = "") -> Any:
     """
     converted = _functions.autographed(function)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Nest, **kwargs: Nest) -> Any:
         try:
             return converted(*args, **kwargs)
         except PforError:
@@ -84,16 +85,19 @@ def autographed(function: Any, caller: str = "") -> Any:
     return call
 
 
-def arguments_of(function: Any) -> contextlib.AbstractContextManager[None]:
+def arguments_of(function: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
     """A scope for ops that cut the rows of ``function``: their line is where it is written."""
     line = _stacks.written_at(source_of(function))
     return _stacks.made_for("" if _tf.is_library(line.rpartition(":")[0]) else line)
 
 
 def _wrong_call(
-    function: Callable[..., Any], caller: str, args: tuple[Any, ...], kwargs: dict[str, Any],
+    function: Callable[..., Any],
+    caller: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     why: Exception,
-) -> str:  # fmt: skip
+) -> str:
     """The message if a function cannot be called with these arguments; "" if it can."""
     if not isinstance(why, TypeError) or not _CALL.search(str(why)):
         return ""
@@ -113,7 +117,7 @@ def _wrong_call(
     return ""
 
 
-def _described(x: Any) -> str:
+def _described(x: object) -> str:
     if isinstance(x, tf.Tensor):
         return f"a tensor of shape {x.shape}"
     if isinstance(x, dict):
@@ -123,7 +127,7 @@ def _described(x: Any) -> str:
     return f"a {type(x).__name__}"
 
 
-def _needs_value(function: Any, why: Exception) -> str:
+def _needs_value(function: Callable[..., Any], why: Exception) -> str:
     """The message if Python needs the value of a tensor that is traced; "" for other errors."""
     text = str(why)
     for pattern, problem, advice in _NEED_VALUES:
@@ -136,6 +140,6 @@ def _needs_value(function: Any, why: Exception) -> str:
     return ""
 
 
-def _name_of(function: Any) -> str:
+def _name_of(function: object) -> str:
     name = getattr(function, "__qualname__", "") or getattr(function, "__name__", "")
     return str(name).split("<locals>.")[-1] or type(function).__name__

@@ -37,6 +37,7 @@ from tf_pfor.layouts.csr_rows import CsrRows
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.layouts.row_major import RowMajorList
+from tf_pfor.layouts.row_sizes import Size
 
 ARE_CHECKED = os.environ.get("TF_PFOR_CONTRACTS", "") not in ("", "0")
 
@@ -48,7 +49,7 @@ class Place(NamedTuple):
     tensors that a body captures.
     """
 
-    graph: Any
+    graph: tf.Graph | None
     length: int | None
 
 
@@ -90,6 +91,16 @@ def _made(value: Value) -> tf.Tensor | None:
     return value.cell.get() if value.cell.is_made else None
 
 
+def _has_dtype(value: Value, dtype: tf.DType) -> bool:
+    made = _made(value)
+    return made is None or made.dtype.base_dtype == dtype.base_dtype
+
+
+def _is_handle(value: Value) -> bool:
+    made = _made(value)
+    return made is None or (made.dtype, dims(made)) == (tf.variant, ())
+
+
 def _agree(a: Shape, b: Shape) -> bool:
     """Whether a tensor could have both static shapes."""
     try:
@@ -108,7 +119,7 @@ def _with_rows(value: Value, place: Place) -> Shape:
     return None if value.inner_shape is None else (place.length, *value.inner_shape)
 
 
-def _is_seen(tensor: Any, graph: Any) -> bool:
+def _is_seen(tensor: object, graph: object) -> bool:
     """Whether ops of a graph may read a tensor: it is eager, of the graph or of one around it."""
     if graph is None or not isinstance(tensor, tf.Tensor) or not tf.is_symbolic_tensor(tensor):
         return True
@@ -131,13 +142,13 @@ def _tensors(value: Value) -> Iterator[Any]:
         yield from (rows.size, rows.ids, rows.mask, rows.lengths, rows.starts, *rows.ends)
 
 
-def _is_vector(tensor: tf.Tensor | None, dtype: tf.DType, size: Any) -> bool:
+def _is_vector(tensor: tf.Tensor | None, dtype: tf.DType, size: object) -> bool:
     """Whether a tensor, if there is one, is a vector of a dtype; of ``size`` where both know it."""
     known = size if isinstance(size, int) else None
     return tensor is None or (tensor.dtype == dtype and _agree(dims(tensor), (known,)))
 
 
-def _is_count(size: Any) -> bool:
+def _is_count(size: Size) -> bool:
     """Whether a size is an int, or a scalar int32 tensor."""
     if isinstance(size, tf.Tensor):
         return size.dtype == tf.int32 and _agree(dims(size), ())
@@ -212,7 +223,7 @@ def _has_as_many(value: Reshaped, place: Place) -> bool:
 
 _HAS_ITS_DTYPE = Clause(
     "its tensor has its dtype",
-    lambda v, p: _made(v) is None or _made(v).dtype.base_dtype == v.dtype.base_dtype,  # type: ignore[union-attr]
+    lambda v, p: _has_dtype(v, v.dtype),
 )
 
 CONTRACTS: dict[type[Value], tuple[Clause, ...]] = {
@@ -329,7 +340,7 @@ CONTRACTS: dict[type[Value], tuple[Clause, ...]] = {
     RowMajorList: (
         Clause(
             "it is the handle of one list",
-            lambda v, p: _made(v) is None or (_made(v).dtype, dims(_made(v))) == (tf.variant, ()),  # type: ignore[union-attr,arg-type]
+            lambda v, p: _is_handle(v),
         ),
         Clause(
             "each row has the same number of items of one static shape",
@@ -339,7 +350,7 @@ CONTRACTS: dict[type[Value], tuple[Clause, ...]] = {
     CsrRows: (
         Clause(
             "it is the handle of one batch",
-            lambda v, p: _made(v) is None or (_made(v).dtype, dims(_made(v))) == (tf.variant, ()),  # type: ignore[union-attr,arg-type]
+            lambda v, p: _is_handle(v),
         ),
     ),
     RepeatedList: (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,13 +11,13 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.core.call import Call
 from tf_pfor.core.checked import checked
-from tf_pfor.core.conversion import Inputs
+from tf_pfor.core.conversion import Conversion, Inputs
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.regions import key
 from tf_pfor.core.registry import REGISTRY, Outcome
 from tf_pfor.core.values import Results, Value, dims, is_static
-from tf_pfor.fallback import ragged_rows, uneven_regions
+from tf_pfor.fallback import uneven_regions
 from tf_pfor.layouts.csr_rows import READERS, CsrRows
 from tf_pfor.layouts.ragged import Ragged, RowSizes, is_ragged
 from tf_pfor.layouts.ragged_rules import (
@@ -72,14 +72,18 @@ def known_forms(op: tf.Operation, values: Sequence[Value], emit: Emitter) -> lis
       CannotVectorize: if one has no standard form.
     """
     if op.type in (*_tf.CALLS, *_tf.LOOPS):
-        kept: Any = (Ragged, RepeatedList)
+        kept = (Ragged, RepeatedList)
     else:
         kept = (Ragged, CsrRows) if op.type in READERS else Ragged
     return [v if isinstance(v, kept) else v.standard(emit) for v in values]
 
 
 def from_source(
-    op: tf.Operation, inputs: Inputs, walker: Any, reason: str, otherwise: Any
+    op: tf.Operation,
+    inputs: Inputs,
+    walker: Conversion,
+    reason: str,
+    otherwise: Callable[..., Any] | None,
 ) -> tuple[Results | None, str]:
     """The results, without a loop, of an op whose results differ in shape; else why it loops.
 
@@ -135,7 +139,7 @@ def from_source(
     return results, reason
 
 
-def _leaves(members: Iterable[tf.Operation], uneven: set[Any], walker: Any) -> bool:
+def _leaves(members: Iterable[tf.Operation], uneven: set[Any], walker: Conversion) -> bool:
     """Whether a tensor whose shape may differ is asked of the walker."""
     return any(key(t) in uneven and walker.is_asked(t) for o in members for t in o.outputs)
 
@@ -150,23 +154,7 @@ def _is_cut(op: tf.Operation, others: Iterable[tf.Operation]) -> bool:
     )
 
 
-def by_kernel(op: tf.Operation, values: Iterable[Any], graph: Any, region: Any = None) -> bool:
-    """Whether a loop over rows is what one expects of an op, and runs in parallel: no warning.
-
-    Args:
-      op: the op that it was made for.
-      values: its results.
-      graph: the graph that it runs in.
-      region: the region that the loop runs, None for the op alone.
-    """
-    if op.type not in ROW_KERNELS:
-        return False
-    if region is not None and region.uneven:
-        return ragged_rows.may_run_by_kernel(region, graph)
-    return all(is_static(v.inner_shape) for v in values)
-
-
-def _applied(rule: Rule, op: tf.Operation, inputs: Inputs, walker: Any) -> Results:
+def _applied(rule: Rule, op: tf.Operation, inputs: Inputs, walker: Conversion) -> Results:
     call, graph = Call(op, inputs, walker), walker.emit.graph
     before = len(graph.get_operations())
     with graph.as_default():
@@ -196,7 +184,7 @@ def _forms(values: Sequence[Ragged]) -> str:
     return "; ".join(dict.fromkeys(found))
 
 
-def _of_known_shape(value: Any, output: tf.Tensor) -> Any:
+def _of_known_shape(value: object, output: tf.Tensor) -> Any:
     """A result; dense where the body knows its shape, of what ``set_shape`` has said."""
     if isinstance(value, Ragged) and output.shape.is_fully_defined():
         return dense_of_known_shape(value, output)

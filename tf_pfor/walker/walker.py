@@ -8,7 +8,7 @@ needs are never converted, and custom gradients can ask for more later.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -63,7 +63,7 @@ class Walker:
         self._failed: set[Any] = set()
         self._tiled: dict[int, tuple[Value, Value]] = {}
         self.memo: dict[Any, Any] = {}  # of this walker and of the functions that it enters
-        self.graph: Any = None  # the body's graph, once an op of it was converted
+        self.graph: tf.Graph | None = None  # the body's graph, once an op of it was converted
         self._inner: dict[tf.Operation, list[tf.Operation]] = {}  # op -> those inside its loop
         self._asked: tuple[tf.Tensor, ...] = ()
         self._roots: tuple[tf.Operation, ...] = ()
@@ -168,7 +168,7 @@ class Walker:
         child.is_region, child.entered_by = self.is_region, self.entered_by
         child.graph = self.graph
         home = self.emit.graph
-        see: Any = (lambda v: v) if is_here else (lambda v: v.seen_from(graph, home))
+        see = (lambda v: v) if is_here else (lambda v: v.seen_from(graph, home))
         child._values = Continued(self._values, see)
         child._done = Continued(self._done, (lambda made: made) if is_here else (lambda _: []))
         child._failed = set(self._failed)
@@ -326,7 +326,7 @@ class Walker:
         results = self.convert_function(op, op.type, args)
         return results, self.emit.graph.get_operations()[before:]
 
-    def _constant(self, op: tf.Operation, array: Any) -> Value:
+    def _constant(self, op: tf.Operation, array: object) -> Value:
         """A constant of the body: emitted when somebody reads it, one for each value."""
         tensor = op.outputs[0]
         self.recorder.add(op, Outcome.KEPT)
@@ -373,7 +373,7 @@ class Walker:
     ) -> Results:
         """Applies the first rule that can take the op, else the fallback."""
         reasons: list[str] = []
-        otherwise: Any = None
+        otherwise: Callable[..., Any] | None = None
         if matching.handle_differs(op, inputs):  # rules and kernels take the first one for all
             raise self._rejected(op, row_loop.OTHER_HANDLES)
         for rule in rules:
@@ -409,7 +409,11 @@ class Walker:
         return self.fall_back(op, inputs, reason, otherwise)
 
     def fall_back(
-        self, op: tf.Operation, inputs: Inputs, reason: str, otherwise: Any = None
+        self,
+        op: tf.Operation,
+        inputs: Inputs,
+        reason: str,
+        otherwise: Callable[..., Any] | None = None,
     ) -> Results:
         """The results of an op that no rule takes, for that reason."""
         results, reason = ragged_ops.from_source(op, inputs, self, reason, otherwise)
@@ -432,7 +436,7 @@ class Walker:
             raise uneven_regions.Leaves(f"{why}: {reason}") from None
         except CannotVectorize as why:
             raise self._rejected(op, f"{reason}; {why}") from None
-        expected = ragged_ops.by_kernel(op, looped, self.emit.graph)
+        expected = row_loop.by_kernel(op, looped, self.emit.graph)
         self.recorder.add(op, Outcome.LOOPED, reason, on_purpose=expected)
         return checked(Call(op, inputs, self), None, looped)
 
@@ -462,7 +466,7 @@ class Walker:
             self._hold(tensor, shaped(Call(tensor.op, {}, self), None, value, dims(tensor)))
         for handle in region.handles:  # a while loop hands it on
             self._values[_key(handle)] = self._values[_key(handle.op.inputs[handle.value_index])]
-        by_kernel = ragged_ops.by_kernel(first, made, self.emit.graph, region)
+        by_kernel = row_loop.by_kernel(first, made, self.emit.graph, region)
         for op in new:
             expected = by_kernel or (bool(uneven) and op is not first)
             self.recorder.add(op, Outcome.LOOPED, reason, on_purpose=expected)

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_pfor.core import nests
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, Refused
+from tf_pfor.core.nests import Nest
 from tf_pfor.core.registry import FUNCTION_RULES, FunctionRule
 from tf_pfor.core.values import Stacked, Unstacked, Value
 from tf_pfor.tracing.user_code import autographed
@@ -79,7 +80,7 @@ class custom_vmap:  # noqa: N801  (a decorator, named as in JAX)
         return rule
 
     @tf.autograph.experimental.do_not_convert
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Nest, **kwargs: Nest) -> Any:
         """Calls the function, or makes a call that the walker of a map finds the rule for."""
         if self.rule is None:
             raise ArgumentError(
@@ -112,9 +113,9 @@ class _Traced:
         self._tensors = [
             self._tensor(x, name) for x, name in zip(tf.nest.flatten(self._given), names)
         ]
-        self._result: Any = None
+        self._result: Nest = None
 
-    def _tensor(self, x: Any, name: str) -> Any:
+    def _tensor(self, x: Nest, name: str) -> Any:
         try:
             return None if x is None else tf.convert_to_tensor(x)
         except (TypeError, ValueError) as why:
@@ -124,7 +125,7 @@ class _Traced:
 
     def call(self) -> Any:
         """The outputs, in the graph being built."""
-        graph: Any = tf.compat.v1.get_default_graph()
+        graph = tf.compat.v1.get_default_graph()
         given = [x for x in self._tensors if x is not None]
         specs = [tf.TensorSpec(x.shape, x.dtype) for x in given]
         concrete = tf.function(self._run, autograph=False).get_concrete_function(*specs)
@@ -138,7 +139,7 @@ class _Traced:
         return [tf.convert_to_tensor(x) for x in tf.nest.flatten(self._result) if x is not None]
 
     @staticmethod
-    def _packed(structure: Any, leaves: Any) -> Any:
+    def _packed(structure: Nest, leaves: Nest) -> Any:
         """The nest with other leaves where there is no None."""
         supply = iter(leaves)
         flat = [None if x is None else next(supply) for x in tf.nest.flatten(structure)]
@@ -167,7 +168,7 @@ class _Traced:
         call.emit.operations += graph.get_operations()[before:]
         return made
 
-    def _checked(self, result: Any, call: Call) -> list[Value]:
+    def _checked(self, result: Nest, call: Call) -> list[Value]:
         if not isinstance(result, tuple) or len(result) != 2:
             raise ArgumentError(
                 f"the rule of {self._of} must return (outputs, out_batched), found {result!r}."
@@ -188,7 +189,7 @@ class _Traced:
         present = [(x, b) for y, x, b in pairs if y is not None]
         return [self._value(x, b, like, call) for (x, b), like in zip(present, call.op.outputs)]
 
-    def _value(self, x: Any, is_batched: Any, like: tf.Tensor, call: Call) -> Value:
+    def _value(self, x: Nest, is_batched: object, like: tf.Tensor, call: Call) -> Value:
         tensor = tf.convert_to_tensor(x)
         shape = like.shape
         if is_batched:

@@ -26,7 +26,7 @@ _no_autograph = tf.autograph.experimental.do_not_convert
 
 @_no_autograph
 def all_to_all(
-    x: Any,
+    x: object,
     axis_name: str | None = None,
     split_axis: int = 0,
     concat_axis: int = 0,
@@ -73,7 +73,7 @@ def all_to_all(
 
 @_no_autograph
 def psum_scatter(
-    x: Any, axis_name: str | None = None, *, scatter_dimension: int = 0, tiled: bool = False
+    x: object, axis_name: str | None = None, *, scatter_dimension: int = 0, tiled: bool = False
 ) -> Any:
     """Each example of a mapped axis gets one part of the ``psum``, as ``jax.lax.psum_scatter``.
 
@@ -109,7 +109,7 @@ def psum_scatter(
 
 
 @_no_autograph
-def pargmax(x: Any, axis_name: str | None = None) -> Any:
+def pargmax(x: object, axis_name: str | None = None) -> Any:
     """The number of the example of a mapped axis with the largest ``x``, as ``jax.lax.pargmax``.
 
     Args:
@@ -133,7 +133,7 @@ def pargmax(x: Any, axis_name: str | None = None) -> Any:
 
 
 @_no_autograph
-def pargmin(x: Any, axis_name: str | None = None) -> Any:
+def pargmin(x: object, axis_name: str | None = None) -> Any:
     """The number of the example of a mapped axis with the smallest ``x``: see ``pargmax``.
 
     >>> import tensorflow as tf
@@ -144,7 +144,7 @@ def pargmin(x: Any, axis_name: str | None = None) -> Any:
     return _extreme("pargmin", pmin, x, axis_name)
 
 
-def _extreme(kind: str, of_all: Callable[..., Any], x: Any, axis_name: str | None) -> Any:
+def _extreme(kind: str, of_all: Callable[..., Any], x: object, axis_name: str | None) -> Any:
     axes.find(axis_name, kind)
 
     def one(tensor: tf.Tensor) -> tf.Tensor:
@@ -167,7 +167,7 @@ def _rank(tensor: tf.Tensor, kind: str) -> int:
     return tensor.shape.rank
 
 
-def _axis(axis: Any, rank: int, what: str) -> int:
+def _axis(axis: object, rank: int, what: str) -> int:
     """An axis of a tensor, counted from the front."""
     if isinstance(axis, bool) or not isinstance(axis, numbers.Integral):
         raise ArgumentTypeError(f"{what} must be an int, found {axis!r}.")

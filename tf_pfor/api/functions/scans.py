@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.tracing.user_code import autographed
 
 _Leaves = list[tf.Tensor]
@@ -17,7 +18,7 @@ _Leaves = list[tf.Tensor]
 
 @tf.autograph.experimental.do_not_convert
 def associative_scan(
-    fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
+    fn: Callable[[Any, Any], Any], elems: Nest, reverse: bool = False, axis: int = 0
 ) -> Any:
     """All prefixes combined by an associative function, as ``jax.lax.associative_scan``.
 
@@ -69,7 +70,7 @@ def associative_scan(
     return nests.to_user(tf.nest.pack_sequence_as(structure, leaves))
 
 
-def _tensor(x: Any, name: str) -> tf.Tensor:
+def _tensor(x: Nest, name: str) -> tf.Tensor:
     try:
         return tf.convert_to_tensor(x)
     except (TypeError, ValueError) as why:
@@ -81,7 +82,7 @@ def _tensor(x: Any, name: str) -> tf.Tensor:
 class _Scan:
     """A scan of leaves of known rank along one axis each."""
 
-    def __init__(self, fn: Callable[..., Any], structure: Any, leaves: _Leaves, axis: int):
+    def __init__(self, fn: Callable[..., Any], structure: Nest, leaves: _Leaves, axis: int):
         self._fn = autographed(fn)
         self._structure = structure
         names = nests.paths(structure, "elems")
@@ -155,7 +156,7 @@ class _Scan:
             x.set_shape(old.shape)
         return found
 
-    def _rows(self, xs: _Leaves, begin: Any, end: Any, stride: int = 1) -> _Leaves:
+    def _rows(self, xs: _Leaves, begin: object, end: object, stride: int = 1) -> _Leaves:
         return [
             x[(slice(None),) * a + (slice(begin, end, stride),)] for x, a in zip(xs, self._axes)
         ]

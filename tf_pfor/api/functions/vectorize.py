@@ -14,7 +14,9 @@ from tf_pfor import _tf
 from tf_pfor.api.options import check_fallback
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core import nests
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.tracing.caching import UNCACHED, EagerCall, Signatures
 from tf_pfor.tracing.compiled_function import CompiledFunction
 from tf_pfor.tracing.fingerprint import Transformed
@@ -32,7 +34,7 @@ def vectorize(
     signature: str | None = None,
     *,
     excluded: Collection[int | str] = (),
-    fallback: Any = "loop",
+    fallback: str = "loop",
 ) -> Callable[..., Any]:
     """Makes a function broadcast over loop dimensions, as ``numpy.vectorize`` and JAX's.
 
@@ -79,7 +81,7 @@ def _make(fn: Callable[..., Any], *options: Any) -> Any:
       *options: signature, excluded, fallback.
     """
 
-    def traced(*args: Any, **kwargs: Any) -> Any:
+    def traced(*args: Nest, **kwargs: Nest) -> Any:
         return _broadcast(fn, args, kwargs, *options)
 
     own: dict[Any, Any] = {}
@@ -104,9 +106,13 @@ def _make(fn: Callable[..., Any], *options: Any) -> Any:
 
 
 def _broadcast(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], signature: str | None,
-    excluded: frozenset[int | str], fallback: Any,
-) -> Any:  # fmt: skip
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    signature: str | None,
+    excluded: frozenset[int | str],
+    fallback: str,
+) -> Any:
     """One call, in the graph being built."""
     wrong = sorted(kwargs.keys() - excluded)
     if wrong:
@@ -133,7 +139,7 @@ def _broadcast(
     return made(*[tensors.get(k, x) for k, x in enumerate(args)])
 
 
-def _parsed(signature: Any) -> tuple[list[Core], list[Core]] | None:
+def _parsed(signature: object) -> tuple[list[Core], list[Core]] | None:
     """The core dimensions of the arguments and of the outputs."""
     if signature is None:
         return None
@@ -175,7 +181,7 @@ def _one(
     """
     converted = autographed(fn)
 
-    def one(*args: Any, **kwargs: Any) -> Any:
+    def one(*args: Nest, **kwargs: Nest) -> Any:
         result = converted(*args, **kwargs)
         outputs = list(result) if isinstance(result, (list, tuple)) else [result]
         left, right = cores or ([()] * len(places), [()] * len(outputs))
@@ -215,7 +221,7 @@ class _Array:
     core: Core
 
     @classmethod
-    def of(cls, x: Any, name: str, core: Core) -> _Array:
+    def of(cls, x: Nest, name: str, core: Core) -> _Array:
         """The array of an argument, or of an output of the function.
 
         Raises:
@@ -276,7 +282,7 @@ def _match_cores(arguments: Sequence[_Array]) -> None:
                 a.tensor = _sized(a, axis, size, name)
 
 
-def _sized(a: _Array, axis: int, size: Any, name: str) -> tf.Tensor:
+def _sized(a: _Array, axis: int, size: Dim, name: str) -> tf.Tensor:
     """The tensor, after a check when it runs of the size of an axis."""
     shape = tf.shape(a.tensor)
     text = f"vectorize: the core dimension {name} must have one size. Of {a.name}, and expected:"

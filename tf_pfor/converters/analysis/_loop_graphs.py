@@ -11,6 +11,7 @@ from tf_pfor import _tf
 from tf_pfor.converters.analysis._safety import writes_op
 from tf_pfor.converters.analysis._variant_types import BRANCHES
 from tf_pfor.core import ranges
+from tf_pfor.core.values import all_known
 
 # Ops that return the list they got, with other elements and the same length.
 _SCATTER = "TensorListScatterIntoExistingList"
@@ -62,7 +63,7 @@ def is_read_once(tensor: tf.Tensor) -> bool:
     return outputs + len(tensor.consumers()) == 1
 
 
-def pass_through(graph: Any) -> set[int]:
+def pass_through(graph: tf.Graph) -> set[int]:
     """The variables that the body returns as it got them, also if after its side effects."""
     found: set[int] = set()
     for i, (given, output) in enumerate(zip(graph.inputs, graph.outputs)):
@@ -71,7 +72,7 @@ def pass_through(graph: Any) -> set[int]:
     return found
 
 
-def keep_lengths(graph: Any, start: Sequence[tf.Tensor]) -> set[int]:
+def keep_lengths(graph: tf.Graph, start: Sequence[tf.Tensor]) -> set[int]:
     """The lists that are as long after a trip as before, also where they change places.
 
     Args:
@@ -176,17 +177,17 @@ def _list_before_functions(op: tf.Operation, k: int, may_grow: bool) -> tf.Tenso
     return op.inputs[i + int(op.type in BRANCHES)]
 
 
-def input_before(graph: Any, k: int, *, may_grow: bool = False) -> int | None:
+def input_before(graph: tf.Graph, k: int, *, may_grow: bool = False) -> int | None:
     """The input of which a function makes output ``k``, a list, as long."""
     return place_of(graph, list_before(graph.outputs[k], may_grow=may_grow))
 
 
-def input_passed(graph: Any, k: int) -> int | None:
+def input_passed(graph: tf.Graph, k: int) -> int | None:
     """The input that a function returns as output ``k``, as it got it."""
     return place_of(graph, source(graph.outputs[k]))
 
 
-def pops_only(graph: Any, i: int) -> bool:
+def pops_only(graph: tf.Graph, i: int) -> bool:
     """Whether all that happens to list ``i`` in a trip is that elements are popped."""
     tensor = graph.outputs[i]
     while tensor.op.type in ("Identity", "TensorListPopBack") and tensor.value_index == 0:
@@ -199,17 +200,17 @@ def pops(op: tf.Operation, given: tf.Tensor) -> bool:
     return op.type == "TensorListPopBack" and source(op.inputs[0]) is given
 
 
-def is_popped(graph: Any, i: int) -> bool:
+def is_popped(graph: tf.Graph, i: int) -> bool:
     """Whether each trip pops elements of list ``i``, and nothing else happens to it."""
     return pops_only(graph, i) and any(pops(o, graph.inputs[i]) for o in graph.get_operations())
 
 
-def is_pushed(graph: Any, i: int) -> bool:
+def is_pushed(graph: tf.Graph, i: int) -> bool:
     """Whether list ``i`` grows at its end only, by the same number for all rows of a trip."""
     return list_before(graph.outputs[i], ["TensorListPushBack"]) is graph.inputs[i]
 
 
-def only_pushed(graph: Any, i: int) -> tf.Tensor | None:
+def only_pushed(graph: tf.Graph, i: int) -> tf.Tensor | None:
     """The item that each trip pushes to list ``i``, if nothing else happens to the list."""
     given, tensor, pushed = graph.inputs[i], graph.outputs[i], None
     while tensor is not given:
@@ -224,7 +225,7 @@ def only_pushed(graph: Any, i: int) -> tf.Tensor | None:
     return pushed if is_read_once(given) else None
 
 
-def pushes(graph: Any, i: int) -> int:
+def pushes(graph: tf.Graph, i: int) -> int:
     """The number of elements that a trip adds to list ``i``, which ``is_pushed``."""
     tensor, count = graph.outputs[i], 0
     while tensor is not graph.inputs[i]:
@@ -234,7 +235,7 @@ def pushes(graph: Any, i: int) -> int:
     return count
 
 
-def effects(graph: Any) -> list[tf.Operation]:
+def effects(graph: tf.Graph) -> list[tf.Operation]:
     return [o for o in graph.get_operations() if writes_op(o)]
 
 
@@ -246,7 +247,7 @@ class Reach:
       controls: whether also through control inputs.
     """
 
-    def __init__(self, graph: Any, *, controls: bool = True):
+    def __init__(self, graph: tf.Graph, *, controls: bool = True):
         self._controls = controls
         self._found: dict[Any, frozenset[int]] = {
             t.op: frozenset([i]) for i, t in enumerate(graph.inputs)
@@ -271,7 +272,7 @@ class Reach:
 
 
 def most_trips(
-    cond: Any, body: Any, inputs: Sequence[tf.Tensor], start: dict[int, int]
+    cond: tf.Graph, body: tf.Graph, inputs: Sequence[tf.Tensor], start: dict[int, int]
 ) -> int | None:
     """The most trips that a loop makes, as far as its predicate tells: ``t < min(k, 100)``.
 
@@ -326,7 +327,7 @@ def most_trips(
         return min((x for x in parts if x is not None), default=None)
 
     def either(*parts: int | None) -> int | None:
-        return None if None in parts else max(parts)  # type: ignore[type-var]
+        return max(parts) if all_known(parts) else None
 
     return bound(cond.outputs[0], {})
 
@@ -339,7 +340,7 @@ _LESS = ("Less", "LessEqual")
 _GREATER = ("Greater", "GreaterEqual")
 
 
-def place_of(graph: Any, tensor: tf.Tensor) -> int | None:
+def place_of(graph: tf.Graph, tensor: tf.Tensor) -> int | None:
     """The number of the input of the function that a tensor is."""
     tensor = source(tensor)
     return next((i for i, t in enumerate(graph.inputs) if t is tensor), None)
@@ -364,13 +365,13 @@ def _at_most(
     return known(tensor)
 
 
-def _value(graph: Any, tensor: tf.Tensor, fixed: dict[int, int]) -> int | None:
+def _value(graph: tf.Graph, tensor: tf.Tensor, fixed: dict[int, int]) -> int | None:
     """The value of an integer scalar of the loop, a constant or what no trip changes."""
     place = place_of(graph, tensor)
     return known_integer(tensor) if place is None else fixed.get(place)
 
 
-def _step(body: Any, i: int, fixed: dict[int, int]) -> int | None:
+def _step(body: tf.Graph, i: int, fixed: dict[int, int]) -> int | None:
     """The positive constant that each trip adds to variable ``i``; None if there is none."""
     tensor = value_of(body.outputs[i])
     if tensor.op.type not in ("Add", "AddV2"):

@@ -109,7 +109,7 @@ _SMALL = 12
 _HANDLES = (tf.resource, tf.variant)
 
 
-def is_linear(graph: Any) -> bool:
+def is_linear(graph: tf.Graph) -> bool:
     """A few total ops whose gradients are right also where a select throws them away."""
     ops = [o for o in graph.get_operations() if o.type not in ("Const", "Placeholder", "Identity")]
     return (
@@ -151,7 +151,7 @@ _STEPS = (
 )
 
 
-def is_smooth(graph: Any) -> bool:
+def is_smooth(graph: tf.Graph) -> bool:
     """Total ops with finite derivatives, if the inputs are finite; whole inputs are read.
 
     Products are allowed of values that cannot overflow: inputs, what only moves them, and results
@@ -182,7 +182,7 @@ _SLOW_OF_INTEGERS = frozenset(["Div", "FloorDiv", "TruncateDiv", "TruncateMod"])
 _SLOWER = 16
 
 
-def work_of(graph: Any) -> int | None:
+def work_of(graph: tf.Graph) -> int | None:
     """Elementary operations of a function on one row; None where shapes or trips are unknown."""
     total = 0
     for op in graph.get_operations():
@@ -215,7 +215,7 @@ def writes_op(op: tf.Operation) -> bool:
     return not inner or any(writes_state(g) for g in inner)
 
 
-def writes_state(graph: Any) -> bool:
+def writes_state(graph: tf.Graph) -> bool:
     """Whether the function changes state, so that no row may run it that does not take it."""
     return any(writes_op(op) for op in graph.get_operations())
 
@@ -224,7 +224,7 @@ def _key(tensor: tf.Tensor) -> Any:
     return (tensor.op, tensor.value_index)
 
 
-def _in_order(graph: Any) -> list[tf.Operation]:
+def _in_order(graph: tf.Graph) -> list[tf.Operation]:
     """The ops that the outputs need, operands first."""
     done: dict[Any, bool] = {}
     order: list[tf.Operation] = []

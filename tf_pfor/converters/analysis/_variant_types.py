@@ -299,7 +299,7 @@ def _uses(
                 todo += [(*x, within[:-1]) for x in outside]
 
 
-def calls_around(call: Call, graph: Any) -> Calls:
+def calls_around(call: Call, graph: tf.Graph) -> Calls:
     """The calls that lead to a function of the body, as it is being converted."""
     known, walker = list[tuple[Any, tf.Operation | None]](), call.walker
     while walker is not None:
@@ -396,7 +396,7 @@ def _related(
                 yield from ((t, path[1:]) for k, t in enumerate(parts) if path[0][1] == k)
 
 
-def _branch_of(graph: Any, within: Calls) -> Branch | None:
+def _branch_of(graph: tf.Graph, within: Calls) -> Branch | None:
     """The innermost branch that a function is or is called in."""
     for op in reversed(within):
         if op.type in BRANCHES:

@@ -86,6 +86,12 @@ class Index:
     value: Value | None
     affine: Affine
 
+    @property
+    def varying(self) -> Value:
+        """Its value, where it is not known before running."""
+        assert self.value is not None
+        return self.value
+
     def minus(self, other: Index) -> int | None:
         """The difference of two indices when it is known before running."""
         if self.affine.base is not other.affine.base:
@@ -100,7 +106,7 @@ def elements(call: Call, name: str) -> list[Index]:
     constant = call.maybe_constant(name)
     if constant is not None:
         return [Index(int(c), None, Affine(None, int(c))) for c in constant]
-    position = [a.name for a in call.schema.inputs].index(name)  # type: ignore[union-attr]
+    position = [a.name for a in call.schema.inputs].index(name)
     return elements_of(call, call.op.inputs[position], value)
 
 
@@ -126,9 +132,15 @@ def _index(call: Call, vector: Value, part: tf.Tensor | None, i: int) -> Index:
     lead = 1 if vector.is_stacked else 0
     begin, end = np.asarray([0, i], np.int32), np.asarray([0, i + 1], np.int32)
     entry = call.emit(
-        "StridedSlice", vector.tensor, begin[1 - lead :], end[1 - lead :], [1] * (1 + lead),
-        begin_mask=lead, end_mask=lead, shrink_axis_mask=1 << lead,
-    )  # fmt: skip
+        "StridedSlice",
+        vector.tensor,
+        begin[1 - lead :],
+        end[1 - lead :],
+        [1] * (1 + lead),
+        begin_mask=lead,
+        end_mask=lead,
+        shrink_axis_mask=1 << lead,
+    )
     value = Value.stacked(entry) if lead else Value.unstacked(entry)
     return Index(None, value, Affine(entry, 0))
 
@@ -262,9 +274,7 @@ def starts(call: Call, x: Value, axis: int, index: Index, reach: Reach | None = 
         size = emit.dim(x.tensor, axis + (1 if x.is_stacked else 0))
         wrapped = emit("AddV2", at, as_dtype(call, size, dtype))
         # A range wraps only as a whole: x[-1:2] is empty and must not become a range.
-        end = at if reach is None else emit(
-            "AddV2", at, emit.constant(reach.span, dtype)
-        )  # fmt: skip
+        end = at if reach is None else emit("AddV2", at, emit.constant(reach.span, dtype))
         at = emit("SelectV2", emit("Less", end, emit.constant(0, dtype)), wrapped, at)
     if reach is None and _reads_zeros_outside(call):
         reach = Reach(1)
@@ -346,7 +356,7 @@ def _kept_inside(call: Call, x: Value, axis: int, at: tf.Tensor, reach: Reach) -
 
 def gather_nd_rows(call: Call, x: Value, indices: Sequence[Index]) -> Value:
     """x_i[a_i, b_i, ...]: one GatherNd by all indices, of the first axes of ``x``."""
-    dtype = indices[0].value.dtype  # type: ignore[union-attr]
+    dtype = indices[0].varying.dtype
     columns: list[tf.Tensor] = []
     for axis, index in enumerate(indices):
         at = positions(call, x, axis, index)

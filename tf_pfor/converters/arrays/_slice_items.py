@@ -39,6 +39,18 @@ class Item:
     reach: Reach | None = None
 
     @property
+    def first(self) -> Index:
+        """The begin, of an item that has one."""
+        assert self.begin is not None
+        return self.begin
+
+    @property
+    def window(self) -> Reach:
+        """The reach, of an item that has one."""
+        assert self.reach is not None
+        return self.reach
+
+    @property
     def varies(self) -> bool:
         """True when begin or end is not known before running."""
         return any(i is not None and i.constant is None for i in (self.begin, self.end))
@@ -50,7 +62,7 @@ class Item:
         if self.varies or size is None:
             return False
         if self.kind == "index":
-            return size == 1 and self.begin.constant in (0, -1)  # type: ignore[union-attr]
+            return size == 1 and self.first.constant in (0, -1)
         begin = 0 if self.begin is None else self.begin.constant
         end = size if self.end is None else self.end.constant
         return self.stride == 1 and end >= size and (begin == 0 or begin <= -size)  # type: ignore[operator]
@@ -136,7 +148,7 @@ def spec_of(items: Sequence[Item], dtype: tf.DType, *, lead: bool) -> dict[str, 
         if item.kind == "new":
             masks["new_axis_mask"] |= bit
         elif item.kind == "index":
-            begin[p] = item.begin.constant  # type: ignore[union-attr]
+            begin[p] = item.first.constant
             end[p] = begin[p] + 1
             masks["shrink_axis_mask"] |= bit
         elif item.kind == "all":

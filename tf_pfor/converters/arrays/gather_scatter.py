@@ -54,13 +54,13 @@ def _from_behind(call: Call, params: Value, indices: Value, axis: int) -> tf.Ten
         return tf.transpose(made, order)
 
 
-def _gather(call: Call, params: Any, indices: Any, axis: int, batch: int) -> tf.Tensor:
+def _gather(call: Call, params: object, indices: object, axis: int, batch: int) -> tf.Tensor:
     return call.emit("GatherV2", params, indices, np.int32(axis), batch_dims=batch)
 
 
 @RegisterPFor("Gather", ("indices",), attrs=("validate_indices",))
 @RegisterPFor("GatherV2", ("indices",), attrs=("batch_dims",))
-def gather_from_shared(call: Call, params: Value, indices: Value, axis: Any = None) -> Any:
+def gather_from_shared(call: Call, params: Value, indices: Value, axis: Value | None = None) -> Any:
     """One gather from the shared table; n stands where the indices stand, and moves to the front.
 
     A table indexed by the number of the iteration is the table, or its first n rows.
@@ -92,7 +92,7 @@ def _by_iteration(call: Call, params: Value, axis: int) -> tf.Tensor | None:
 
 @RegisterPFor("Gather", ("params",), attrs=("validate_indices",))
 @RegisterPFor("GatherV2", ("params",), attrs=("batch_dims",))
-def gather_same_places(call: Call, params: Value, indices: Value, axis: Any = None) -> Any:
+def gather_same_places(call: Call, params: Value, indices: Value, axis: Value | None = None) -> Any:
     """The same places of every row: the axis moves by one."""
     where, batch = _axes(call, params, indices)
     if batch:
@@ -105,7 +105,7 @@ def gather_same_places(call: Call, params: Value, indices: Value, axis: Any = No
 
 @RegisterPFor("Gather", ("indices", "params"), attrs=("validate_indices",))
 @RegisterPFor("GatherV2", ("indices", "params"), attrs=("batch_dims",))
-def gather_by_row(call: Call, params: Value, indices: Value, axis: Any = None) -> Any:
+def gather_by_row(call: Call, params: Value, indices: Value, axis: Value | None = None) -> Any:
     """The loop is one more batch dimension."""
     where, batch = _axes(call, params, indices)
     return _gather(call, params.tensor, indices.tensor, where + (where >= 0), batch + 1)
@@ -171,7 +171,7 @@ def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
     """The row comes first in every index, and n in the shape."""
     found = call.maybe_constant("shape")
     if found is not None and call.loop.static_length is not None:
-        full: Any = np.asarray([call.loop.static_length, *found], found.dtype)
+        full = np.asarray([call.loop.static_length, *found], found.dtype)
     else:
         n = as_dtype(call, call.loop.length, shape.dtype)
         head = call.emit("ExpandDims", n, np.int32(0))
@@ -317,8 +317,9 @@ def unravel_by_row(call: Call, indices: Value, dims: Value) -> Any:
     last = np.int32(1)
     strides = emit("Cumprod", sizes, last, exclusive=True, reverse=True)  # [n, rank]
     total = emit.reshape(emit("Prod", sizes, last), [call.loop.length, *[1] * len(parts)])
-    is_in = emit("LogicalAnd", emit("GreaterEqual", at, emit.constant(0, dtype)),
-                 emit("Less", at, total))  # fmt: skip
+    is_in = emit(
+        "LogicalAnd", emit("GreaterEqual", at, emit.constant(0, dtype)), emit("Less", at, total)
+    )
     if not _tf.in_xla_context(emit.graph):
         inside = emit("All", is_in, np.arange(1, len(parts) + 1, dtype=np.int32))
         text = "an index is out of bounds of the sizes in some iterations. They are:"

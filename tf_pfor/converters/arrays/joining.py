@@ -76,7 +76,7 @@ def unpack(call: Call, value: Value) -> Any:
     return _results(call, form, made)
 
 
-def _results(call: Call, form: Any, made: Any) -> list[Value]:
+def _results(call: Call, form: Any, made: object) -> list[Value]:
     tensors = made if isinstance(made, list) else [made]
     return [form.result(t, call.output_shape(i)) for i, t in enumerate(tensors)]
 

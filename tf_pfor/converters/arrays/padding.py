@@ -16,7 +16,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import Lead, expand_to_rank, fold, leading, transpose, unfold
-from tf_pfor.core.values import Value, is_static
+from tf_pfor.core.values import Value, is_static, known_dims
 from tf_pfor.layouts import linear
 
 # ---------------------------------------------------------------------------
@@ -59,10 +59,10 @@ def pad_with_values(call: Call, input: Value, paddings: Value, constant_values: 
     inside: Any
     if paddings.is_stacked:
         wide = _by_row(call, input, paddings).tensor
-        ones = Value.unstacked(emit.constant(np.ones(input.inner_shape, np.bool_)))  # type: ignore
+        ones = Value.unstacked(emit.constant(np.ones(known_dims(input.inner_shape), np.bool_)))
         inside = _by_row(call, ones, paddings).tensor
     else:
-        amounts: Any = paddings.tensor
+        amounts = paddings.tensor
         if input.is_stacked:
             amounts = _padded(call, Value.stacked(input.tensor), paddings)[1]
         wide = emit("Pad", input.tensor, amounts)  # [n, ...] when stacked
@@ -99,9 +99,15 @@ def _by_row(call: Call, x: Value, paddings: Value) -> Value:
         if before.known is not None:
             continue
         start = emit(
-            "StridedSlice", starts, [0, axis, 0], [0, axis + 1, 1], [1, 1, 1],
-            begin_mask=1, end_mask=1, shrink_axis_mask=4,
-        )  # fmt: skip
+            "StridedSlice",
+            starts,
+            [0, axis, 0],
+            [0, axis + 1, 1],
+            [1, 1, 1],
+            begin_mask=1,
+            end_mask=1,
+            shrink_axis_mask=4,
+        )
         at = emit("Sub", emit.constant(np.arange(length + total), start.dtype), start)
         count = emit.constant(length, at.dtype)
         is_inside = emit(

@@ -282,10 +282,17 @@ def histogram_fixed_width(call: Call, values: Value, value_range: Value, nbins: 
     x = _rows(call, values) if values.is_stacked else emit("Reshape", values.tensor, [-1])
     lead = 1 if value_range.is_stacked else 0
     low, high = (
-        emit("StridedSlice", value_range.tensor, [0, i][1 - lead :], [0, i + 1][1 - lead :],
-             [1] * (1 + lead), begin_mask=lead, end_mask=lead)
+        emit(
+            "StridedSlice",
+            value_range.tensor,
+            [0, i][1 - lead :],
+            [0, i + 1][1 - lead :],
+            [1] * (1 + lead),
+            begin_mask=lead,
+            end_mask=lead,
+        )
         for i in (0, 1)
-    )  # fmt: skip
+    )
     bins = emit("Cast", nbins.tensor, DstT=wide)
     span = emit("Sub", high, low)
     nothing = emit.constant(np.nan, wide)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import expand_to_rank, inner_dims, leading, product, reshaped, transpose
-from tf_pfor.core.values import Shape, Unstacked, Value, is_static, merge, size_of
+from tf_pfor.core.values import Shape, Unstacked, Value, is_static, known_dims, merge, size_of
 
 prepend_shape(table("Empty", "init"), "shape")  # what is written in place is of each row its own
 
@@ -79,8 +80,9 @@ def _without_minus_one(call: Call, tensor: Value, shape: Value) -> tf.Tensor:
     if call.loop.static_length:
         return shape.tensor
     rows = emit.constant(0, tf.int32)
-    inner = emit("StridedSlice", emit("Shape", tensor.tensor, out_type=dtype), [1], [0], [1],
-                 end_mask=1)  # fmt: skip
+    inner = emit(
+        "StridedSlice", emit("Shape", tensor.tensor, out_type=dtype), [1], [0], [1], end_mask=1
+    )
     size = emit("Prod", inner, rows)
     known = emit("Maximum", emit("Neg", emit("Prod", shape.tensor, rows)), emit.constant(1, dtype))
     is_free = emit("Less", shape.tensor, emit.constant(0, dtype))
@@ -112,7 +114,7 @@ def squeeze(call: Call, input: Value) -> Any:
         if not is_static(input.inner_shape):
             raise CannotVectorize("Squeeze of all ones needs a static shape")
         drop = {i for i, d in enumerate(input.inner_shape or ()) if d == 1}
-    elif any(input.inner_shape[i] is None for i in drop):  # type: ignore[index]
+    elif None in [known_dims(input.inner_shape)[i] for i in drop]:
         return call.rebuild(squeeze_dims=[i + 1 for i in sorted(drop)])  # it checks the size
     parts = [d for i, d in enumerate(inner_dims(call, input)) if i not in drop]
     return reshaped(call, input, parts)
@@ -229,7 +231,7 @@ def fill(call: Call, dims: Value, value: Value) -> Any:
 # ---------------------------------------------------------------------------
 
 
-def _answer(call: Call, index: int, constant: Any, make: Any) -> Value:
+def _answer(call: Call, index: int, constant: object, make: Callable[..., Any]) -> Value:
     """A loop-invariant answer that is emitted when somebody reads it."""
     dtype = call.output_dtype(index)
     if constant is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,6 @@ from tf_pfor.converters.arrays._slice_items import (
 )
 from tf_pfor.converters.math._slice_gradients import piece_or_zeros
 from tf_pfor.core.call import Call
-from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize, PastEdge
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import inner_dims, leading, reshaped, transpose
@@ -66,11 +65,9 @@ def _constant_slice(call: Call, input: Value, items: list[Item]) -> Value:
     if not input.is_stacked:
         return Value.unstacked(_emit_slice(call, input.tensor, items, lead=False))
     if all(item.kind == "new" or item.takes_all(shape[item.axis]) for item in items):
-        sizes: list[Dim | None] = list(shape)
-        if None in shape:
-            sizes = list(inner_dims(call, input))
+        sizes = inner_dims(call, input)
         kept = [item for item in items if item.kind != "index"]
-        return reshaped(call, input, [1 if k.kind == "new" else sizes[k.axis] for k in kept])  # type: ignore[misc]
+        return reshaped(call, input, [1 if k.kind == "new" else sizes[k.axis] for k in kept])
     free = next((i for i, item in enumerate(items) if item.kind != "all"), len(items))
     form = leading(call, [input], free)
     made = _emit_slice(call, form.tensors[0], items[form.skip :], lead=True)
@@ -94,7 +91,7 @@ def strided_slice_by_row(call: Call, input: Value, begin: Value, end: Value, str
     if strides.is_stacked:
         raise CannotVectorize("the strides differ between iterations")
     items = items_of(call, call.require_rank(input))
-    inside = [is_inside(call, input, k.axis, k.begin, k.reach) for k in items if k.reach]  # type: ignore[arg-type]
+    inside = [is_inside(call, input, k.axis, k.first, k.reach) for k in items if k.reach]
     if False in inside:
         raise CannotVectorize("it reaches past the edge in some iterations, where it is shorter")
     if None in inside:
@@ -121,7 +118,7 @@ def _read(call: Call, input: Value, items: list[Item]) -> Value:
                 break
         todo = [i for i, k in enumerate(left) if k.varies]
     if len(todo) > 1 and todo == [*range(len(todo))] and not any(left[i].reach for i in todo):
-        return gather_nd_rows(call, x, [left[i].begin for i in todo])  # type: ignore[misc]
+        return gather_nd_rows(call, x, [left[i].first for i in todo])
     are_ranges = all(left[i].reach for i in todo)
     if are_ranges and todo and x.is_stacked:
         made = _large_window(call, x, [left[i] if i in todo else None for i in range(len(left))])
@@ -129,7 +126,7 @@ def _read(call: Call, input: Value, items: list[Item]) -> Value:
             return made
     # Ranges keep their axis: the first one leaves least for the others, and in large pieces.
     for i in todo if are_ranges else reversed(todo):
-        x = take(call, x, i, left[i].begin, left[i].reach)  # type: ignore[arg-type]
+        x = take(call, x, i, left[i].first, left[i].reach)
     return x
 
 
@@ -144,16 +141,16 @@ def _large_window(call: Call, x: Value, items: list[Item | None]) -> Value | Non
     shape: Any = x.inner_shape
     if shape is None or len(shape) != len(items):
         return None
-    sizes = [d if k is None else k.reach.count for d, k in zip(shape, items)]  # type: ignore[union-attr]
-    if any(k and k.reach.stride != 1 for k in items):  # type: ignore[union-attr]
+    sizes = [d if k is None else k.window.count for d, k in zip(shape, items)]
+    if any(k and k.window.stride != 1 for k in items):
         return None
     if not _row_windows.are_large(call, shape, sizes, x.dtype):
         return None
-    firsts = [k and starts(call, x, i, k.begin, k.reach) for i, k in enumerate(items)]  # type: ignore[arg-type]
+    firsts = [k and starts(call, x, i, k.first, k.reach) for i, k in enumerate(items)]
     return _by_windows(call, lambda at: _row_windows.read(x.tensor, at, sizes), firsts)
 
 
-def _by_windows(call: Call, copy: Any, firsts: Sequence[Any]) -> Value:
+def _by_windows(call: Call, copy: Callable[..., Any], firsts: Sequence[Any]) -> Value:
     """The result of ``copy`` for begins int32 [n, rank].
 
     ``firsts`` has numbers [n] or [] for an axis, None for 0.
@@ -161,7 +158,7 @@ def _by_windows(call: Call, copy: Any, firsts: Sequence[Any]) -> Value:
     call.note("a large window: copied row by row on a CPU, else gathered")
     graph, before = call.emit.graph, len(call.emit.graph.get_operations())
     with graph.as_default():
-        n: Any = call.loop.length
+        n = call.loop.length
         wide = [tf.broadcast_to(0 if f is None else tf.cast(f, tf.int32), [n]) for f in firsts]
         at = tf.stack(wide, 1)
         at.set_shape([call.loop.static_length, len(firsts)])
@@ -211,7 +208,7 @@ def _piece(call: Call, dy: Value, items: list[Item], sizes: list[int]) -> Value 
     if not all(item.takes_all(sizes[item.axis]) for item in others):
         return None
     if first.kind == "index":
-        begin, end = first.begin.constant, None  # type: ignore[union-attr]
+        begin, end = first.first.constant, None
     else:
         begin, end = (None if i is None else i.constant for i in (first.begin, first.end))
     places = range(sizes[0])[slice(begin, end)] if first.kind == "range" else [begin % sizes[0]]  # type: ignore[operator]
@@ -254,7 +251,7 @@ def _written(call: Call, dy: Value, items: list[Item], sizes: np.ndarray) -> Val
         return None
     if any(k.kind == "index" for k in items) or not is_static(dy.inner_shape):
         return None
-    own: Any = dy.inner_shape
+    own = dy.inner_shape
     full = [int(sizes[k.axis]) if k.varies else d for k, d in zip(items, own)]
     if not _row_windows.are_large(call, full, own, dy.dtype):
         return None
@@ -262,7 +259,7 @@ def _written(call: Call, dy: Value, items: list[Item], sizes: np.ndarray) -> Val
     for i, k in enumerate(items):
         if k.varies:
             size = Value.unstacked(call.emit.constant(np.zeros([full[i]], np.bool_)))
-            firsts[i] = starts(call, size, 0, k.begin, k.reach)  # type: ignore[arg-type]
+            firsts[i] = starts(call, size, 0, k.first, k.reach)
     return _by_windows(call, lambda at: _row_windows.write(dy.tensor, at, full), firsts)
 
 
@@ -275,20 +272,20 @@ def _scattered(call: Call, dy: Value, items: list[Item], sizes: np.ndarray) -> V
     order = [*ranges, *(i for i in present if i not in ranges)]
     # [n, r1, r2, ..., rest]: the axes that are ranges in front
     moved = transpose(call, dy.tensor, [0, *(present.index(i) + 1 for i in order)])
-    dtype = items[todo[0]].begin.value.dtype  # type: ignore[union-attr]
+    dtype = items[todo[0]].first.varying.dtype
     rank = 1 + len(ranges)
     columns = [row_numbers(call, dtype, rank)]
     for i in todo:
         item = items[i]
         size = Value.unstacked(emit.constant(np.zeros([int(sizes[item.axis])], np.bool_)))
-        at = positions(call, size, 0, item.begin, item.reach)  # type: ignore[arg-type]
-        if not item.begin.value.is_stacked:  # type: ignore[union-attr]
+        at = positions(call, size, 0, item.first, item.reach)
+        if not item.first.varying.is_stacked:
             at = emit("ExpandDims", at, np.int32(0))
         shape = [-1, *[1] * len(ranges)]
         if item.reach is not None:
             shape[1 + ranges.index(i)] = item.reach.count
         columns.append(at if at.shape.rank == rank else emit("Reshape", at, shape))
-    lengths = [items[i].reach.count for i in ranges]  # type: ignore[union-attr]
+    lengths = [items[i].window.count for i in ranges]
     grid = emit.shape_vector([call.loop.length, *lengths])
     indices = emit("Pack", [emit("BroadcastTo", c, grid) for c in columns], axis=rank)
     inner = inner_dims(call, dy)

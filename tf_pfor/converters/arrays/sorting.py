@@ -19,9 +19,7 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
     """The kernel works on the last axis, for any leading axes."""
     lead = leading(call, [input], call.require_rank(input) - 1)
     values, indices = call.rebuild(input=lead.tensors[0])
-    return [
-        lead.result(values, call.output_shape(0)), lead.result(indices, call.output_shape(1))
-    ]  # fmt: skip
+    return [lead.result(values, call.output_shape(0)), lead.result(indices, call.output_shape(1))]
 
 
 @RegisterPFor(
@@ -66,8 +64,13 @@ def in_own_top_k(call: Call, predictions: Value, targets: Value, k: Value) -> An
     size = emit("Cast", emit.as_tensor(classes), DstT=dtype)
     zero = emit.constant(0, dtype)
     is_in = emit("LogicalAnd", emit("GreaterEqual", at, zero), emit("Less", at, size))
-    own = emit("GatherV2", x, emit("ExpandDims", emit("SelectV2", is_in, at, zero), last),
-               np.int32(2), batch_dims=2)  # fmt: skip
+    own = emit(
+        "GatherV2",
+        x,
+        emit("ExpandDims", emit("SelectV2", is_in, at, zero), last),
+        np.int32(2),
+        batch_dims=2,
+    )
     above = emit("Sum", emit("Cast", emit("Greater", x, own), DstT=k.dtype), last)
     is_among = emit("Less", above, column(call, k, 1))
     is_known = emit("LogicalAnd", is_in, emit("All", emit("IsFinite", x), last))

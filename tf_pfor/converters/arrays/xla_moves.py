@@ -5,6 +5,7 @@ They exist only under ``tf.function(jit_compile=True)``: TensorFlow has no other
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -163,7 +164,7 @@ def _one_row(call: Call) -> int:
     return 0 if call.loop.static_length == 0 else 1
 
 
-def _renumber_batch(axes: Any, name: str) -> None:
+def _renumber_batch(axes: Sequence[int], name: str) -> None:
     """Batch axes of gathers and scatters, which older versions of XLA do not have."""
     if hasattr(axes, name):
         renumber(getattr(axes, name))
@@ -227,7 +228,7 @@ _SHARDING = "_XlaSharding"
 @RegisterPFor("XlaSharding", ("input",), attrs=("sharding", "unspecified_dims"))
 def xla_sharding(call: Call, input: Value) -> Any:
     """The loop is not divided between devices, the other axes as before."""
-    protos: dict[str, Any] = {k: v for k, v in call.attrs.items() if k in call.schema.attr_types}  # type: ignore[union-attr]
+    protos: dict[str, Any] = {k: v for k, v in call.attrs.items() if k in call.schema.attr_types}
     for name in {"sharding", _SHARDING}.intersection(call.attrs):
         protos[name] = _tf.attr_value("string", _behind_the_loop(call.attrs[name].s))
     axes = [axis + 1 for axis in call.attr("unspecified_dims")]

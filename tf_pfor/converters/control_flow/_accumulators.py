@@ -23,7 +23,7 @@ from tf_pfor.converters.control_flow._subgraphs import positions
 from tf_pfor.converters.math._products import SUMS, is_smaller, product_of
 from tf_pfor.core.call import Call
 from tf_pfor.core.shapes import product, transpose
-from tf_pfor.core.values import Layout, Value, dims, is_static
+from tf_pfor.core.values import Layout, Value, dims, is_static, known_dims
 from tf_pfor.layouts.padded_lists import padded_stack
 
 _PRODUCTS = {
@@ -42,7 +42,7 @@ class _Part:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return dims(self.tensor)  # type: ignore[return-value]
+        return known_dims(dims(self.tensor))
 
     def stored(self, call: Call) -> list[int | None]:
         """The static shape of what a trip collects."""
@@ -199,7 +199,7 @@ class Accumulator:
         return Value.stacked(tensor).with_inner_shape(self.shape)
 
 
-def find_accumulator(graph: Any, i: int) -> Accumulator | None:
+def find_accumulator(graph: tf.Graph, i: int) -> Accumulator | None:
     """The accumulator of variable ``i``, if trips only add to the variable."""
     given = graph.inputs[i]
     shape = dims(given)

@@ -37,7 +37,7 @@ from tf_pfor.core.values import Layout, Value, dims, is_static
 from tf_pfor.layouts.repeated import RepeatedList
 
 
-def pops_lists(call: Call, graph: Any, i: int) -> bool:
+def pops_lists(call: Call, graph: tf.Graph, i: int) -> bool:
     """Whether a trip takes the last item out of list ``i``, in one place for all.
 
     Items are lists, or may differ in shape (not under XLA), so that they are not read from one
@@ -52,7 +52,7 @@ def pops_lists(call: Call, graph: Any, i: int) -> bool:
     return popped[0].dtype == tf.variant or may_differ
 
 
-def gets_lists(call: Call, graph: Any, i: int) -> bool:
+def gets_lists(call: Call, graph: tf.Graph, i: int) -> bool:
     """Whether trips push lists to list ``i``."""
     if graph.inputs[i].dtype != tf.variant:
         return False
@@ -77,7 +77,7 @@ def begin_late(call: Call, carries: Sequence[Carry], args: list[Value], clocks: 
 
 
 def emptied(
-    call: Call, args: Sequence[Value], graph: Any, cond: Any, passed: Collection[int]
+    call: Call, args: Sequence[Value], graph: tf.Graph, cond: tf.Graph, passed: Collection[int]
 ) -> tuple[list[Value], set[int]]:
     """The inputs of a loop, and which are empty lists to which trips do nothing but push.
 

@@ -22,7 +22,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.loop import Loop, PaddedRows
 from tf_pfor.core.stacked_lists import Kept
-from tf_pfor.core.values import Layout, Value, dims
+from tf_pfor.core.values import Layout, Value, dims, known_dims
 
 Gather = Callable[[tf.Tensor], tf.Tensor]
 
@@ -122,7 +122,7 @@ def on_all_rows(
     like, dtypes = _like(call, rows.rows, outputs)
     for dtype, shape in flat(outputs.all_kept):
         is_list = dtype == tf.variant
-        lead = dims(rows.rows)[0]  # type: ignore[index]
+        lead = known_dims(dims(rows.rows))[0]
         given = zeros(call, dtype, shape) if is_list else full_shape(Layout.STACKED, shape, lead)
         like.append(given)
         dtypes.append(dtype)
@@ -144,7 +144,7 @@ def _tensors(made: Sequence[Converted], outputs: Outputs, *, may_differ: bool) -
 
 def _like(call: Call, rows: tf.Tensor, outputs: Outputs) -> tuple[list[Any], list[tf.DType]]:
     """The results of ``run_if_any`` for the outputs of a side without rows, and their dtypes."""
-    lead = dims(rows)[0]  # type: ignore[index]
+    lead = known_dims(dims(rows))[0]
     like: list[Any] = [full_shape(Layout.STACKED, dims(o), lead) for o in call.op.outputs]
     dtypes = [o.dtype for o in call.op.outputs]
     for k, output in enumerate(call.op.outputs):

@@ -333,9 +333,12 @@ class Plan:
         return out
 
     def inside(
-        self, loop: Loop, emit: Emitter, state: Sequence[Sequence[tf.Tensor]],
+        self,
+        loop: Loop,
+        emit: Emitter,
+        state: Sequence[Sequence[tf.Tensor]],
         active: tf.Tensor | None = None,
-    ) -> list[Value]:  # fmt: skip
+    ) -> list[Value]:
         """The inputs of the regions inside the loop.
 
         Args:
@@ -556,7 +559,7 @@ class Plan:
 
     def options(self) -> dict[str, Any]:
         """The options of tf.while_loop."""
-        most: Any = None if self.is_late else self.maximum_iterations
+        most = None if self.is_late else self.maximum_iterations
         if most is None:
             most = most_pops(self.call, self.args, self.body.graph)
         if most is None and not self.is_late and 1 in self.passed:

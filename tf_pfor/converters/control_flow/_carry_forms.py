@@ -7,6 +7,8 @@ from tf_pfor.converters.control_flow._accumulators import find_accumulator
 from tf_pfor.converters.control_flow._carries import Plan
 from tf_pfor.converters.control_flow._loop_variables import has_items
 from tf_pfor.converters.control_flow._subgraphs import items_by_row
+from tf_pfor.converters.lists._capacity import NO_BOUND, lacks_room
+from tf_pfor.core.errors import Refused
 from tf_pfor.core.values import Layout
 from tf_pfor.layouts.row_major import accesses
 
@@ -56,3 +58,12 @@ def store_by_row(plan: Plan, *, leaving: bool) -> None:
         c.layout = Layout.BY_ROW
         shape = None if item is None else tuple(item[1].as_list())
         plan.by_row[c.index] = items_by_row(plan.call, arg, shape)
+
+
+def require_room(plan: Plan) -> None:
+    """The lists of XLA have a size: how many items a loop pushes at most must be known."""
+    if not _tf.in_xla_context(plan.call.emit.graph):
+        return
+    for c in plan.carries:
+        if c.repeats is None and lacks_room(plan.args[c.index], plan.body.graph, c.index):
+            raise Refused(NO_BOUND)

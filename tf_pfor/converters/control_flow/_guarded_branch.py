@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.control_flow._subgraphs import Region, one_of
 from tf_pfor.converters.lists._optional_values import list_of
-from tf_pfor.core.emit import Emitter
+from tf_pfor.core.emit import Dim, Emitter
 
 _GRADIENT = "TfPforBranchResult"
 
@@ -18,11 +18,11 @@ _GRADIENT = "TfPforBranchResult"
 def run_if_any(
     emit: Emitter,
     flag: tf.Tensor,
-    run: Any,
+    run: Callable[..., Any],
     like: Sequence[Any],
     dtypes: Sequence[Any],
     regions: Sequence[Region],
-    lead: Any = 0,
+    lead: Dim = 0,
 ) -> list[tf.Tensor]:
     """``run()`` if ``flag``, else zeros: a side without rows costs nothing and cannot fail.
 
@@ -89,12 +89,12 @@ def _has_gradient(tensor: tf.Tensor) -> bool:
 
 
 @tf.RegisterGradient(_GRADIENT)
-def _gradient(op: tf.Operation, grad: Any, _: Any) -> list[Any]:
+def _gradient(op: tf.Operation, grad: tf.Tensor, _: object) -> list[Any]:
     grad = tf.convert_to_tensor(grad)
     return [tf.ensure_shape(grad, grad.shape), None]
 
 
-def _shape_of_nothing(like: Any, lead: Any) -> tf.TensorShape:
+def _shape_of_nothing(like: Any, lead: Dim) -> tf.TensorShape:
     """The static shape that ``like`` has in a side without rows."""
     if like is None or isinstance(like, tf.Tensor):
         return tf.TensorShape([]) if like is None else like.shape
@@ -102,7 +102,7 @@ def _shape_of_nothing(like: Any, lead: Any) -> tf.TensorShape:
     return tf.TensorShape([(0 if i else first) if d is None else d for i, d in enumerate(like)])
 
 
-def is_by_loop(rows: Any, regions: Sequence[Region]) -> bool:
+def is_by_loop(rows: object, regions: Sequence[Region]) -> bool:
     """Whether XLA gets loops of at most one trip in place of conditionals.
 
     The gradient of a conditional keeps zeros for the branch that was not taken. If the number of
@@ -115,24 +115,29 @@ def is_by_loop(rows: Any, regions: Sequence[Region]) -> bool:
     return is_unknown_in_loop(rows) or any(_has_loop(region.graph) for region in regions)
 
 
-def is_unknown_in_loop(rows: Any) -> bool:
+def is_unknown_in_loop(rows: object) -> bool:
     """Whether XLA compiles a loop of which the number of rows is unknown."""
     graph = tf.compat.v1.get_default_graph()
     return not isinstance(rows, int) and _tf.in_xla_context(graph) and _tf.in_while(graph)
 
 
-def _has_loop(graph: Any) -> bool:
+def _has_loop(graph: tf.Graph) -> bool:
     return any(
         op.type in _tf.LOOPS or any(map(_has_loop, _tf.functions_of(op)))
         for op in graph.get_operations()
     )
 
 
-def run_once(flag: tf.Tensor, run: Any, start: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def run_once(
+    flag: tf.Tensor, run: Callable[..., Any], start: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
     """``run()`` if ``flag``, else ``start``, by a loop of at most one trip."""
     shapes = [tf.TensorShape([]), *(x.shape for x in start)]
     made = tf.while_loop(
-        lambda trip, *_: tf.logical_and(flag, trip < 1), lambda trip, *_: [trip + 1, *run()],
-        [tf.constant(0), *start], shape_invariants=shapes, maximum_iterations=1,
-    )  # fmt: skip
+        lambda trip, *_: tf.logical_and(flag, trip < 1),
+        lambda trip, *_: [trip + 1, *run()],
+        [tf.constant(0), *start],
+        shape_invariants=shapes,
+        maximum_iterations=1,
+    )
     return made[1:]

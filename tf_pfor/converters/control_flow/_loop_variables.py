@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +17,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import ConversionError
 from tf_pfor.core.stacked_lists import rows_of
-from tf_pfor.core.values import Layout, Shape, Unstacked, Value, dims, is_static
+from tf_pfor.core.values import Layout, Shape, Unstacked, Value, dims, is_static, known_dims
 
 # Elements of an item from which on an array is stored by row.
 _WIDE = 32
@@ -100,7 +99,7 @@ class Carry:
         return own + [tf.TensorShape([])] * self.ends
 
 
-def has_items(carry: Carry, arg: Value, graph: Any) -> bool:
+def has_items(carry: Carry, arg: Value, graph: tf.Graph) -> bool:
     """Whether a variable has equally many items of one static shape in all rows."""
     if not carry.is_list:
         inner = carry.inner
@@ -113,13 +112,17 @@ def has_items(carry: Carry, arg: Value, graph: Any) -> bool:
 
 def _is_wide(inner: Shape) -> bool:
     """Whether the items along the first axis are worth a tensor each."""
-    return bool(inner) and int(np.prod(inner[1:])) >= _WIDE  # type: ignore[index,arg-type]
+    return bool(inner) and int(np.prod(known_dims(inner)[1:])) >= _WIDE
 
 
 def of_one_shape(
-    call: Call, emit: Emitter, new: tf.Tensor, old: tf.Tensor, lead: int = 1,
+    call: Call,
+    emit: Emitter,
+    new: tf.Tensor,
+    old: tf.Tensor,
+    lead: int = 1,
     is_alone: tf.Tensor | None = None,
-) -> tf.Tensor:  # fmt: skip
+) -> tf.Tensor:
     """``new``, checked to be of the shape of ``old`` unless all rows make the trip.
 
     Args:
@@ -143,9 +146,12 @@ def of_one_shape(
 
 
 def keep_shapes(
-    carries: Sequence[Carry], given: Sequence[Value], body: Region,
-    seen: Callable[[], Sequence[Value]], length: int | None,
-) -> None:  # fmt: skip
+    carries: Sequence[Carry],
+    given: Sequence[Value],
+    body: Region,
+    seen: Callable[[], Sequence[Value]],
+    length: int | None,
+) -> None:
     """Gives the variables that no trip reshapes the static shape with which they begin.
 
     The bodies of TensorFlow 1 know no shapes, and invariants may be wider than need be.

@@ -161,7 +161,7 @@ class RaggedCarry:
           CannotVectorize: if sizes after the trip are not known to be those before, and fixed.
         """
         emit, count = made.call.emit, len(self.fixed)
-        value: Any = made.rows
+        value = made.rows
         with emit.graph.as_default():
             sizes = sizes_of(value, count)
             for size, known, old in zip(sizes, self.fixed, before.sizes, strict=True):

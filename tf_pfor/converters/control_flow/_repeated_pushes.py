@@ -81,7 +81,7 @@ class Repeats:
 
 
 def popped_lists(
-    call: Call, args: Sequence[Value], graph: Any, cond: Any, passed: Collection[int]
+    call: Call, args: Sequence[Value], graph: tf.Graph, cond: tf.Graph, passed: Collection[int]
 ) -> tuple[list[Value], dict[int, Repeats]]:
     """The REPEATED lists that trips only pop; all other carried lists are made.
 
@@ -115,7 +115,7 @@ def popped_lists(
 
 
 def of_pushed(
-    call: Call, given: Value, graph: Any, cond: Any, i: int, fixed: Collection[int]
+    call: Call, given: Value, graph: tf.Graph, cond: tf.Graph, i: int, fixed: Collection[int]
 ) -> Repeats | None:
     """Variable ``i``, an empty list, if each trip pushes what no trip changes.
 
@@ -143,7 +143,7 @@ def of_pushed(
     return Repeats(1, Layout.UNSTACKED, pushed=item)
 
 
-def _pushed(graph: Any, cond: Any, i: int) -> tf.Tensor | None:
+def _pushed(graph: tf.Graph, cond: tf.Graph, i: int) -> tf.Tensor | None:
     """The one tensor of a static shape that each trip pushes to list ``i``, which nobody reads."""
     item = None if cond.inputs[i].consumers() else only_pushed(graph, i)
     if item is None or item.dtype in (tf.variant, tf.resource, tf.string):
@@ -190,7 +190,7 @@ def _has_room(limit: tf.Tensor, call: Call) -> bool:
     return (known is not None and bool(known < 0)) or limit is call.op.inputs[1]
 
 
-def _is_fixed(graph: Any, tensor: tf.Tensor, fixed: Collection[int], reads: bool) -> bool:
+def _is_fixed(graph: tf.Graph, tensor: tf.Tensor, fixed: Collection[int], reads: bool) -> bool:
     """Whether a tensor of a loop's body is the same in all trips.
 
     Args:

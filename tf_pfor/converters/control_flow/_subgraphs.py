@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,7 @@ from tf_pfor.core.values import (
     as_shape,
     as_tensor_shape,
     dims,
+    known_dims,
 )
 from tf_pfor.layouts import row_major
 from tf_pfor.layouts.ragged import (
@@ -223,11 +224,18 @@ class Region:
             values = [m.value for m in made]
             found = [
                 Trial(
-                    v.layout, _has_lengths(v), _has_rows(v), holds_packs(v), keeps(v), _axes(v),
-                    _kept_sizes(v, given), _items(v, given), known_rows(v).are_shapes,
+                    v.layout,
+                    _has_lengths(v),
+                    _has_rows(v),
+                    holds_packs(v),
+                    keeps(v),
+                    _axes(v),
+                    _kept_sizes(v, given),
+                    _items(v, given),
+                    known_rows(v).are_shapes,
                 )
                 for v in values
-            ]  # fmt: skip
+            ]
             self.call.memo[key] = found
         return found
 
@@ -343,7 +351,10 @@ def while_loop(
 
 
 def one_of(
-    emit: Emitter, branches: Sequence[Any], choose: Any, like: Sequence[tf.TensorShape] = ()
+    emit: Emitter,
+    branches: Sequence[Any],
+    choose: Callable[..., Any],
+    like: Sequence[tf.TensorShape] = (),
 ) -> list[tf.Tensor]:
     """The results of one of some branches; a trial has stand-ins and builds no conditional.
 
@@ -385,9 +396,8 @@ def items_by_row(call: Call, value: Value, item: Shape = None) -> Value:
     if value.dtype != tf.variant:
         whole = Value.stacked(call.stacked(value)).with_inner_shape(value.inner_shape)
         return row_major.of_array(whole, call.loop, call.emit)
-    assert item is not None
     value = stack_list(call, value)
-    shape = call.emit.shape_vector([call.loop.length, *item])  # type: ignore[misc]
+    shape = call.emit.shape_vector([call.loop.length, *known_dims(item)])
     whole = swap(call, dense(call, value, shape, may_pad=False))  # [n, T, ...]
     count = call.emit("TensorListLength", value.tensor)
     return row_major.of_items(value, whole, count, call.loop, call.emit)
@@ -589,7 +599,7 @@ def _stand_in_sizes(given: Sequence[Any], length: int | None, emit: Emitter) -> 
         if id(size) not in known:
             if isinstance(size, RowSizes):
                 own = emit.stand_in(tf.int32, [length])
-                made: Any = RowSizes.of(own, size.most, size.full)
+                made = RowSizes.of(own, size.most, size.full)
             else:
                 made = emit.stand_in(tf.int32, [])
             known[id(size)] = (size, made)

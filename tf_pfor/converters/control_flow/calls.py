@@ -43,7 +43,7 @@ def _implementation(call: Call, name: str) -> str:
     Libraries register several implementations under one name, and Grappler chooses when the graph
     runs. Random numbers of TensorFlow Probability differ between them.
     """
-    graph: Any = call.op.graph
+    graph = call.op.graph
     mine = getattr(_tf.find_function(graph, name), "cached_definition", None)
     if mine is None or "api_implements" not in mine.attr or _tf.in_xla_context(call.emit.graph):
         return name

@@ -111,9 +111,10 @@ def _convert(call: Call, which: Value, regions: list[Region], args: list[Value])
     for region in regions:
         region.may_differ = call.walker.inner_map is None  # else one map over pairs does better
         region.unread = frozenset(
-            k for k, o in enumerate(call.op.outputs)
+            k
+            for k, o in enumerate(call.op.outputs)
             if o.dtype == tf.variant and not is_read(o, call.walker.is_asked)
-        )  # fmt: skip
+        )
     if which.constant is not None and not which.is_stacked:
         call.note("cond: constant predicate, inlined")
         chosen = regions[_branch_of(which.constant, len(regions))]
@@ -425,10 +426,12 @@ def _padded(call: Call, which: Value, regions: list[Region], args: list[Value]) 
         made, inside = made[:count], made[count:]
         values.append(inside)
         threads.left(call, made, [])
-        results = made if results is None else [
-            m if k in sources or k in opened else emit("Select", mask, m, r)
-            for k, (m, r) in enumerate(zip(made, results))
-        ]  # fmt: skip
+        if results is not None:
+            made = [
+                m if k in sources or k in opened else emit("Select", mask, m, r)
+                for k, (m, r) in enumerate(zip(made, results))
+            ]
+        results = made
     assert results is not None
     for k, written in threads.lists.items():
         results[k] = written

@@ -90,16 +90,21 @@ class _Compact:
             flat.append(emit.constant(np.int32(0)))  # the number of the trip
             shapes.append(tf.TensorShape([]))
         return while_loop(
-            self.call, lambda goes_on, *_: Emitter()("Any", goes_on, np.int32(0)), self._trip,
-            flat, shapes, plan.options(),
-        )  # fmt: skip
+            self.call,
+            lambda goes_on, *_: Emitter()("Any", goes_on, np.int32(0)),
+            self._trip,
+            flat,
+            shapes,
+            plan.options(),
+        )
 
     def _halves(
         self, goes_on: tf.Tensor, own: list[tf.Tensor], start: State
     ) -> list[tuple[tf.Tensor, list[tf.Tensor], State]]:
         """Two halves of the rows, whose loops run at the same time."""
         emit, n = self.call.emit, self.call.loop.static_length
-        sizes = np.asarray([n // 2, n - n // 2], np.int32)  # type: ignore[operator]
+        assert n is not None
+        sizes = np.asarray([n // 2, n - n // 2], np.int32)
 
         def halve(tensor: tf.Tensor) -> list[tf.Tensor]:
             return emit("SplitV", tensor, sizes, np.int32(0), num_split=2)
@@ -128,7 +133,7 @@ class _Compact:
         state = [[next(supply) for _ in c.shapes(None)] for c in self.carries]
         return own, lists, state, list(supply)
 
-    def _trip(self, goes_on: tf.Tensor, *flat: Any) -> list[Any]:
+    def _trip(self, goes_on: tf.Tensor, *flat: tf.Tensor) -> list[Any]:
         plan, emit = self.plan, Emitter()
         own, lists, state, number = self._unpack(flat)
         side = emit("Cast", goes_on, DstT=tf.int32)

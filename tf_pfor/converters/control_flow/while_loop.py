@@ -1,6 +1,6 @@
 """While loops (Agarwal and Ganichev, 2019): the choice of a strategy.
 
-* the predicate is loop-invariant: one ``tf.while_loop`` over stacked variables (``plain``);
+* the predicate is loop-invariant: one ``tf.while_loop`` over stacked variables (while_plain.py);
 * the rows make different numbers of trips: ``compact`` (while_compact.py) or ``mask``
   (while_mask.py).
 
@@ -10,7 +10,6 @@ docs/decisions/0004 has the measurements behind the choice.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,18 +17,15 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import Reach
 from tf_pfor.converters.analysis._safety import is_smooth, reads_a_step, work_of, writes_state
-from tf_pfor.converters.control_flow import while_compact, while_mask
+from tf_pfor.converters.control_flow import while_compact, while_mask, while_plain
 from tf_pfor.converters.control_flow._carries import Plan
-from tf_pfor.converters.control_flow._carry_forms import collect_factors, store_by_row
+from tf_pfor.converters.control_flow._carry_forms import collect_factors, require_room, store_by_row
 from tf_pfor.converters.control_flow._ragged_carries import CHANGES
-from tf_pfor.converters.control_flow._subgraphs import while_loop
-from tf_pfor.converters.lists._capacity import NO_BOUND, lacks_room
 from tf_pfor.converters.lists._list_gradients import known_in_gradients
 from tf_pfor.core.call import Call
-from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize, Refused
 from tf_pfor.core.registry import ALWAYS, ANY, RegisterPFor
-from tf_pfor.core.values import Layout, Shape, Stacked, Unstacked, Value, is_static
+from tf_pfor.core.values import Shape, Stacked, Unstacked, Value, is_static
 from tf_pfor.layouts.ragged_rules import takes_ragged
 
 _ATTRS = ("T", "body", "cond", "output_shapes", "parallel_iterations")
@@ -52,7 +48,7 @@ def convert_while(call: Call, input: list[Value]) -> Any:
     plan = Plan(call, known_in_gradients(call, input))
     if _tf.in_xla_context(call.emit.graph) and _grows(plan):
         raise Refused(f"a variable of the loop changes its shape, under jit_compile. {_ONE_SHAPE}")
-    _require_room(plan)
+    require_room(plan)
     if not _tf.in_xla_context(call.emit.graph) or plan.maximum_iterations is not None:
         collect_factors(plan)
     may_gather = not (_is_static(call) or call.emit.is_trial)
@@ -60,7 +56,7 @@ def convert_while(call: Call, input: list[Value]) -> Any:
         if may_gather:
             store_by_row(plan, leaving=False)
         call.note(f"while: one trip count for all rows, {plan.describe()}")
-        return plain(plan)
+        return while_plain.convert(plan)
     strategy = choose(plan)
     if strategy == "compact" and may_gather and not plan.is_late:
         store_by_row(plan, leaving=True)
@@ -69,15 +65,6 @@ def convert_while(call: Call, input: list[Value]) -> Any:
     if strategy == "compact":
         return while_compact.convert(plan, halved=halved)
     return while_mask.convert(plan, padded=strategy == "mask, padded")
-
-
-def _require_room(plan: Plan) -> None:
-    """The lists of XLA have a size: how many items a loop pushes at most must be known."""
-    if not _tf.in_xla_context(plan.call.emit.graph):
-        return
-    for c in plan.carries:
-        if c.repeats is None and lacks_room(plan.args[c.index], plan.body.graph, c.index):
-            raise Refused(NO_BOUND)
 
 
 def choose(plan: Plan) -> str:
@@ -172,35 +159,3 @@ def _ends_by_value(plan: Plan) -> bool:
         read |= more
         todo += more
     return any(not graph.inputs[i].dtype.is_integer for i in read)
-
-
-def plain(plan: Plan) -> list[Value]:
-    """One trip count for all rows: the loop as it is, over stacked variables."""
-    call = plan.call
-    length = call.loop.static_length
-    start = plan.start()
-
-    def unpack(flat: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
-        supply = iter(flat)
-        return [[next(supply) for _ in tensors] for tensors in start]
-
-    def cond(*flat: tf.Tensor) -> tf.Tensor:
-        emit = Emitter()
-        loop = call.loop.inside(emit)
-        (made,) = plan.cond.convert(plan.inside(loop, emit, unpack(flat)), loop, emit)
-        return made.as_layout(Layout.UNSTACKED)
-
-    def body(*flat: tf.Tensor) -> list[tf.Tensor]:
-        emit = Emitter()
-        loop = call.loop.inside(emit)
-        args = plan.inside(loop, emit, unpack(flat))
-        made = plan.convert_body(args, loop, emit)
-        return [t for c, m in zip(plan.carries, made) for t in plan.tensors_of(c, m)]
-
-    shapes = [s for c in plan.carries for s in c.shapes(length)]
-    flat = [t for tensors in start for t in tensors]
-    final = unpack(while_loop(call, cond, body, flat, shapes, plan.options()))
-    found: dict[int, Value] = {}
-    for c, tensors in zip(plan.carries, final):
-        found[c.index] = plan.after(c, tensors)
-    return plan.results(found)

@@ -67,8 +67,11 @@ class _Mask:
         active = first.as_layout_of_rows()
         if not self.padded:
             plan.blank(active)
-        kept = [self._repeated(c, tensors[0], emit) for c, tensors in zip(self.carries, start)
-                if c in self.leaving]  # fmt: skip
+        kept = [
+            self._repeated(c, tensors[0], emit)
+            for c, tensors in zip(self.carries, start)
+            if c in self.leaving
+        ]
         own = []
         if plan.is_late:  # the trip, where the lists of rows end, in which trip they began
             never = emit("Fill", emit.shape_of(active), np.int32(-1))
@@ -81,9 +84,13 @@ class _Mask:
             full_shape(Layout.STACKED, () if c.is_list else c.inner, n) for c in self.leaving
         ]
         final = while_loop(
-            call, lambda active, *_: Emitter()("Any", active, np.int32(0)), self._trip,
-            flat, shapes, plan.options(),
-        )  # fmt: skip
+            call,
+            lambda active, *_: Emitter()("Any", active, np.int32(0)),
+            self._trip,
+            flat,
+            shapes,
+            plan.options(),
+        )
         return self._results(final[1:])
 
     def _unpack(self, flat: list[tf.Tensor]) -> tuple[list[tf.Tensor], State, list[tf.Tensor]]:
@@ -92,7 +99,7 @@ class _Mask:
         state = [[next(supply) for _ in c.shapes(None)] for c in self.carries]
         return own, state, list(supply)
 
-    def _trip(self, goes_on: tf.Tensor, *flat: Any) -> list[Any]:
+    def _trip(self, goes_on: tf.Tensor, *flat: tf.Tensor) -> list[Any]:
         plan, emit = self.plan, Emitter()
         outer = self.call.loop
         own, old, kept = self._unpack(list(flat))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -33,8 +32,8 @@ from tf_pfor.core.values import Layout, Value
 def set_aside(
     call: Call,
     args: Sequence[Value],
-    graph: Any,
-    cond: Any,
+    graph: tf.Graph,
+    cond: tf.Graph,
     passed: Collection[int],
     most: int | tf.Tensor | None,
 ) -> tuple[list[Value], dict[int, Value]]:
@@ -87,7 +86,7 @@ def on_top(call: Call, below: Value, above: Value) -> Value:
     return relist(call, StackedList.of(below.tensor, rows), whole)
 
 
-def most_pops(call: Call, args: Sequence[Value], graph: Any) -> tf.Tensor | None:
+def most_pops(call: Call, args: Sequence[Value], graph: tf.Graph) -> tf.Tensor | None:
     """The room of a list that trips pop, under XLA: there are no more trips than that."""
     if not _tf.in_xla_context(call.emit.graph):
         return None

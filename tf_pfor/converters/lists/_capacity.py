@@ -85,7 +85,7 @@ def most_of_all_rows(call: Call, value: Value, room: tf.Tensor) -> tf.Tensor:
     return most_room(emit, found.tensor)
 
 
-def most_trips_given(call: Call, given: Value, cond: Any) -> tf.Tensor | None:
+def most_trips_given(call: Call, given: Value, cond: tf.Graph) -> tf.Tensor | None:
     """The ``maximum_iterations`` of a While op, of all rows; None if it has none.
 
     Python's loops over ranges have one. XLA may find a bound of a number that is no constant.
@@ -136,7 +136,7 @@ def most_room(emit: Emitter, room: tf.Tensor) -> tf.Tensor:
 
 
 def with_room(
-    call: Call, args: Sequence[Value], graph: Any, most: int | tf.Tensor | None
+    call: Call, args: Sequence[Value], graph: tf.Graph, most: int | tf.Tensor | None
 ) -> list[Value]:
     """The inputs of a loop; empty lists that have no room with as much as trips push.
 
@@ -163,7 +163,7 @@ def with_room(
     return out
 
 
-def lacks_room(arg: Value, graph: Any, i: int) -> bool:
+def lacks_room(arg: Value, graph: tf.Graph, i: int) -> bool:
     """Whether variable ``i`` of a loop is a list without room, to which trips push."""
     if arg.dtype != tf.variant or isinstance(arg, RepeatedList):
         return False

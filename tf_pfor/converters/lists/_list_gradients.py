@@ -65,7 +65,7 @@ def _passed_on(call: Call, value: Value) -> Value:
 
 
 @tf.RegisterGradient(_GRADIENT)
-def _gradient(op: tf.Operation, upstream: Any) -> Any:
+def _gradient(op: tf.Operation, upstream: tf.Tensor) -> Any:
     """The same list; for XLA, which has one tensor for a list, nothing happens."""
     element = _tf.list_element(op.inputs[0])
     assert element is not None

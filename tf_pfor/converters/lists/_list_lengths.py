@@ -115,7 +115,7 @@ def chain(tensor: tf.Tensor) -> tuple[int, tf.Tensor]:
     return step, tensor
 
 
-def _counts_trips(start: tf.Tensor, body: Any) -> bool:
+def _counts_trips(start: tf.Tensor, body: tf.Graph) -> bool:
     """Whether the first variable of a loop, which begins with ``start``, counts its trips."""
     last = value_of(body.outputs[0]).op
     if last.type not in ("Add", "AddV2") or last.inputs[0] is not body.inputs[0]:

@@ -125,8 +125,8 @@ def from_zero(call: Call, value: Value) -> Value:
         at = tf.stack([at, tf.broadcast_to(tf.range(size), tf.shape(at))], 2)
         moved = tf.gather_nd(whole, at)
     lengths = emit("Sub", lengths_of(call, value), rows.starts)
-    return relist(call, StackedList.of(value.tensor, dataclasses.replace(
-        rows, lengths=lengths, starts=None, base=None)), moved)  # fmt: skip
+    rows = dataclasses.replace(rows, lengths=lengths, starts=None, base=None)
+    return relist(call, StackedList.of(value.tensor, rows), moved)
 
 
 def relist(call: Call, value: Value, tensor: tf.Tensor) -> Value:
@@ -168,9 +168,12 @@ def own_rows(call: Call, value: Value) -> Value:
     if lengths is not None or known.items:
         own = None if lengths is None else pick(call, value, lengths)
         rows = ListRows(
-            call.loop.length, lengths=own, may_agree=known.may_agree, items=known.items,
+            call.loop.length,
+            lengths=own,
+            may_agree=known.may_agree,
+            items=known.items,
             are_shapes=known.are_shapes,
-        )  # fmt: skip
+        )
     made = call.emit("TensorListFromTensor", picked, shape)
     return StackedList.of(unpadded(call.emit, made, value.tensor), rows)
 
@@ -204,9 +207,12 @@ def set_some(call: Call, target: Value, index: tf.Tensor, item: Value, *, resize
         handle = target.tensor
     if is_partial(target):
         old = emit(
-            "TensorListGetItem", handle, index, whole_element(call, target, item),
+            "TensorListGetItem",
+            handle,
+            index,
+            whole_element(call, target, item),
             element_dtype=item.dtype,
-        )  # [size, ...]  # fmt: skip
+        )  # [size, ...]
         new = merged(call, target, old, new)
     made = emit("TensorListSetItem", handle, index, new)
     return StackedList.of(made, rows_of(target))

@@ -28,10 +28,16 @@ FAMILY = "tensor_list"
 
 
 _OF_ANY_ITEMS = (
-    "OptionalFromValue", "TensorListElementShape", "TensorListGetItem", "TensorListLength",
-    "TensorListPopBack", "TensorListPushBack", "TensorListResize", "TensorListSetItem",
+    "OptionalFromValue",
+    "TensorListElementShape",
+    "TensorListGetItem",
+    "TensorListLength",
+    "TensorListPopBack",
+    "TensorListPushBack",
+    "TensorListResize",
+    "TensorListSetItem",
     "TensorListStack",
-)  # fmt: skip
+)
 """Ops whose rules take lists of items whose shape differs between rows (``_ragged_items.py``)."""
 
 
@@ -46,9 +52,9 @@ def list_rule(
     if op_type in _OF_ANY_ITEMS:
         return register
 
-    def of_one_shape(rule: Any) -> Any:
+    def of_one_shape(rule: Callable[..., Any]) -> Any:
         @functools.wraps(rule)
-        def checked(call: Call, *inputs: Any) -> Any:
+        def checked(call: Call, *inputs: Value) -> Any:
             if any(known_rows(v).items for v in call.flat_inputs()):
                 raise CannotVectorize("the items of a list differ in shape between iterations")
             return rule(call, *inputs)

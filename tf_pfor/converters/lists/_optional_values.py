@@ -48,7 +48,7 @@ def list_of(handles: Sequence[tf.Tensor], before: tf.Tensor | None = None) -> tf
     return made
 
 
-def item_at(handle: tf.Tensor, index: Any) -> tf.Tensor:
+def item_at(handle: tf.Tensor, index: object) -> tf.Tensor:
     """A variant in a list of variants, in the current graph."""
     return Emitter()("TensorListGetItem", handle, index, SCALAR, element_dtype=tf.variant)
 

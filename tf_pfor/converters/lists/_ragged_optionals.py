@@ -9,7 +9,7 @@ misses a part gets an error; sizes that a branch has made are read from there.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,11 @@ from tf_pfor import _tf
 from tf_pfor.converters.lists._row_packs import pack, unpack
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.loop import Loop
 from tf_pfor.core.stacked_lists import ListRows, known_rows, list_with_rows, rows_of
-from tf_pfor.core.values import Cell, Value
+from tf_pfor.core.values import Cell, Shape, Value
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSize, same_sizes, shape_value, size_value
-from tf_pfor.layouts.row_sizes import RowSizes
+from tf_pfor.layouts.row_sizes import RowSizes, Size
 
 ROWS, SHAPE, NUMBER, LIST, MIXED = "rows", "shape", "number", "list", "several"
 
@@ -52,15 +53,15 @@ class Part:
     sizes: tuple[Any, ...]
     rest: Any = ()
 
-    def select(self, loop: Any) -> Part:
+    def select(self, loop: Loop) -> Part:
         """The same for the rows of ``loop``."""
         return self.mapped(lambda s: s.select(loop) if isinstance(s, RowSizes) else s)
 
-    def seen_from(self, graph: Any, see: Any) -> Part:
+    def seen_from(self, graph: tf.Graph, see: Callable[..., Any]) -> Part:
         """The same for ops of another graph."""
         return self.mapped(lambda s: s.seen_from(graph, see) if isinstance(s, RowSizes) else s)
 
-    def mapped(self, change: Any) -> Part:
+    def mapped(self, change: Callable[..., Any]) -> Part:
         """The same with other sizes."""
         return dataclasses.replace(self, sizes=tuple(map(change, self.sizes)))
 
@@ -143,9 +144,10 @@ def read(call: Call, made: tf.Tensor, ids: tf.Tensor | None, parts: Parts) -> li
     count = sum(len(p.differing) for p in parts if p)
     with emit.graph.as_default():
         found = tf.raw_ops.OptionalGetValue(
-            optional=made, output_types=[*dtypes, *[tf.float64] * count],
+            optional=made,
+            output_types=[*dtypes, *[tf.float64] * count],
             output_shapes=[*shapes, *[[lead]] * count],
-        )  # fmt: skip
+        )
     rows = None if ids is None else ListRows(call.loop.length_tensor, ids=ids)
     if ids is not None:
         found = [
@@ -164,7 +166,7 @@ def read(call: Call, made: tf.Tensor, ids: tf.Tensor | None, parts: Parts) -> li
     return values
 
 
-def _stored_shape(part: Part | None, lead: int | None, shape: Any) -> Any:
+def _stored_shape(part: Part | None, lead: int | None, shape: Shape) -> Any:
     if part is None or part.form == LIST:
         return shape if part is not None else tf.TensorShape([lead]).concatenate(shape)
     if part.form == ROWS:
@@ -172,7 +174,7 @@ def _stored_shape(part: Part | None, lead: int | None, shape: Any) -> Any:
     return [lead, len(part.sizes)] if part.form == SHAPE else [lead]
 
 
-def _size(call: Call, size: Any, supply: Any) -> Any:
+def _size(call: Call, size: Size, supply: Any) -> Any:
     """A size that was kept; the same object for all that have the same."""
     if isinstance(size, int):
         return size
@@ -214,7 +216,7 @@ def leaving(parts: Parts, known: Iterable[RowSizes], *, by_row: bool) -> Parts:
     """
     given = {id(s): s for s in known}
 
-    def outside(size: Any) -> Any:
+    def outside(size: Size) -> Any:
         if not isinstance(size, RowSizes):
             return size
         whole = size.whole if by_row else size

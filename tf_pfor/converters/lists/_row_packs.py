@@ -214,13 +214,17 @@ def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows |
         ids = emit("GatherV2", ids, container.ids, np.int32(0))
     ids.set_shape([call.loop.static_length])
     rows = ListRows(
-        emit.dim(ends, 0), ids=ids, lengths=ends, starts=starts, may_agree=True,
+        emit.dim(ends, 0),
+        ids=ids,
+        lengths=ends,
+        starts=starts,
+        may_agree=True,
         holds_packs=dtype == tf.variant,
-    )  # fmt: skip
+    )
     return StackedList.of(handle, rows)
 
 
-def _tell(call: Call, handle: tf.Tensor, made: tf.Tensor, size: Any = None) -> None:
+def _tell(call: Call, handle: tf.Tensor, made: tf.Tensor, size: object = None) -> None:
     """Tells TensorFlow the items of a list that was taken out of a list or an optional.
 
     Args:
@@ -234,7 +238,7 @@ def _tell(call: Call, handle: tf.Tensor, made: tf.Tensor, size: Any = None) -> N
         return
     if not isinstance(dtype, tf.DType):  # optionals are in a list here
         dtype = tf.variant
-    shape: Any = SCALAR
+    shape = SCALAR
     if dtype != tf.variant:
         item, rows = item_shape(call, made), size if isinstance(size, int) else -1
         shape = -1
@@ -328,7 +332,7 @@ class _Zeros:
 
 
 def popped_elements(
-    call: Call, graph: Any, position: int, handle: Value
+    call: Call, graph: tf.Graph, position: int, handle: Value
 ) -> Cell | list[Cell] | None:
     """[T, size, ...]: all elements of a list that a loop only pops; None of other lists.
 

@@ -34,7 +34,7 @@ from tf_pfor.converters.lists._unpacked_optionals import (
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.stacked_lists import Kept, ListRows, StackedList, known_rows, rows_of
-from tf_pfor.core.values import Cell, Shape, Value
+from tf_pfor.core.values import Cell, Shape, Value, known_dims
 from tf_pfor.layouts.padded_lists import padded_stack
 
 
@@ -116,8 +116,7 @@ def elements(call: Call, target: Value) -> list[Cell]:
 
 
 def _element(call: Call, rows: ListRows, shape: Shape) -> tf.Tensor:
-    assert shape is not None
-    return call.emit.shape_vector([rows.size, *shape])  # type: ignore[list-item]
+    return call.emit.shape_vector([rows.size, *known_dims(shape)])
 
 
 def _handles(value: Value) -> list[tf.Tensor]:

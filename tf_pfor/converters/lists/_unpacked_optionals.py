@@ -30,9 +30,10 @@ from tf_pfor.converters.lists._list_rows import lengths_of, own_rows
 from tf_pfor.converters.lists._lists import stack_list
 from tf_pfor.converters.lists._optional_values import tell
 from tf_pfor.core.call import Call
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.stacked_lists import Kept, ListRows, StackedList, known_rows, rows_of
-from tf_pfor.core.values import Cell, Shape, Value, as_shape, dims, is_static
+from tf_pfor.core.values import Cell, Shape, Value, as_shape, dims, is_static, known_dims
 from tf_pfor.layouts.padded_lists import equally_long, padded_stack
 from tf_pfor.layouts.ragged import is_ragged
 
@@ -68,10 +69,12 @@ def _union(many: Iterable[Kept]) -> list[Kept]:
     found: dict[Kept, Kept] = {}
     for kept in many:
         key = _outline(kept)
-        found[key] = kept if key not in found else tuple(
-            (dtype, tuple(_union([*one, *other])) if inner is _OPTIONAL else one)
-            for (dtype, inner), (_, one), (_, other) in zip(key, found[key], kept)
-        )  # fmt: skip
+        if key in found:
+            kept = tuple(
+                (dtype, tuple(_union([*one, *other])) if inner is _OPTIONAL else one)
+                for (dtype, inner), (_, one), (_, other) in zip(key, found[key], kept)
+            )
+        found[key] = kept
     return list(found.values())
 
 
@@ -242,11 +245,10 @@ def from_tensors(call: Call, tensors: Iterator[tf.Tensor], alternatives: Sequenc
     return beside(call, [[value(*part) for part in kept] for kept in alternatives])
 
 
-def zeros(call: Call, dtype: tf.DType, shape: Any) -> tf.Tensor:
+def zeros(call: Call, dtype: tf.DType, shape: Sequence[Dim]) -> tf.Tensor:
     """[n] + shape; an empty list of such."""
     if isinstance(shape, Listed):
-        assert shape.shape is not None
-        item = call.emit.shape_vector([call.loop.length, *shape.shape])  # type: ignore[list-item]
+        item = call.emit.shape_vector([call.loop.length, *known_dims(shape.shape)])
         return call.emit("EmptyTensorList", item, np.int32(-1), element_dtype=shape.dtype)
     full = call.emit.shape_vector([call.loop.length, *shape])
     return call.emit("Fill", full, np.zeros((), dtype.as_numpy_dtype))
@@ -303,10 +305,10 @@ def _chosen(
     emit, (_, inner) = call.emit, part
     if not isinstance(inner, Listed):
         return emit("Select", mask, new, old)
-    assert inner.shape is not None
-    item = emit.shape_vector([call.loop.length, *inner.shape])  # type: ignore[list-item]
+    shape = known_dims(inner.shape)
+    item = emit.shape_vector([call.loop.length, *shape])
     lists = [padded_stack(emit, handle, item, inner.dtype) for handle in (new, old)]
-    rows = emit("Reshape", mask, np.array([-1] + [1] * len(inner.shape), np.int32))
+    rows = emit("Reshape", mask, np.array([-1] + [1] * len(shape), np.int32))
     both = emit("SelectV2", rows, *equally_long(emit, lists))
     return emit("TensorListFromTensor", both, item)
 

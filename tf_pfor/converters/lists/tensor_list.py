@@ -79,7 +79,7 @@ def empty_list(call: Call, element_shape: Value, max_num_elements: Value) -> Any
 @list_rule("EmptyTensorList", ())
 def empty_list_without_size(call: Call, element_shape: Value, max_num_elements: Value) -> Any:
     """Kept unchanged; under XLA, which needs the size, for now without room (``with_room``)."""
-    room: Any = max_num_elements.tensor
+    room = max_num_elements.tensor
     if _tf.in_xla_context(call.emit.graph):
         room = np.int32(0) if known_integer(room) == -1 else fixed(room)
     return Value.unstacked(call.rebuild(max_num_elements=room))

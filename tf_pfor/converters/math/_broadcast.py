@@ -17,7 +17,7 @@ from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.shapes import expand_to_rank, fold, product, rank_of, unfold
 from tf_pfor.core.stacked_lists import StackedList
-from tf_pfor.core.values import Value, dims, folded_form, is_static
+from tf_pfor.core.values import Value, dims, folded_form, is_static, known_dims
 
 MAX_GROUPS = 5
 """Broadcasting CPU kernels take this many groups of adjacent axes that broadcast alike."""
@@ -27,7 +27,7 @@ MAX_RANK = 254
 
 
 def broadcast(
-    call: Call, max_groups: int = MAX_GROUPS, max_rank: int = MAX_RANK, **attrs: Any
+    call: Call, max_groups: int = MAX_GROUPS, max_rank: int = MAX_RANK, **attrs: object
 ) -> Any:
     """One op on inputs whose ranks are aligned, in folded form where all inputs allow it.
 
@@ -201,7 +201,7 @@ def _folded(call: Call, value: Value, axes: int, rank: int, broadcasts: bool) ->
     if value.is_stacked or not broadcasts:  # what is invariant is repeated for these kernels
         return fold(call, value, axes - missing)  # what it lacks are ones
     extra = max(0, axes - missing)  # leading ones
-    return call.emit.reshape(value.tensor, shape[extra:]) if extra else value.tensor  # type: ignore[arg-type]
+    return call.emit.reshape(value.tensor, known_dims(shape)[extra:]) if extra else value.tensor
 
 
 # ---------------------------------------------------------------------------
@@ -233,7 +233,8 @@ def _groups(call: Call, values: Sequence[Value], rank: int) -> list[_Group] | No
     """The groups of the aligned operands, the loop first; None if dimensions are unknown."""
     if not all(is_static(v.inner_shape) for v in values):
         return None
-    aligned = [(1,) * (rank - len(v.inner_shape)) + v.inner_shape for v in values]  # type: ignore
+    shapes = [known_dims(v.inner_shape) for v in values]
+    aligned = [(1,) * (rank - len(s)) + s for s in shapes]
     axes = [_Group(1, True, tuple(v.is_stacked for v in values))]
     for sizes in zip(*aligned):
         size = next((s for s in sizes if s != 1), 1)
@@ -279,9 +280,8 @@ def _collapsed(
             operands[i] = call.emit.reshape(tensor, _sizes(call, joined, i))
         groups = joined
     tensor = call.rebuild(**dict(zip(call.inputs, operands)), **attrs)
-    shape = call.output_shape()
-    assert shape is not None  # since all inputs are static
-    return call.like(call.emit.reshape(tensor, [call.loop.length, *shape]))  # type: ignore
+    shape = known_dims(call.output_shape())  # since all inputs are static
+    return call.like(call.emit.reshape(tensor, [call.loop.length, *shape]))
 
 
 def _size(call: Call, group: _Group) -> Dim:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_pfor.converters.math._weights import in_columns
 from tf_pfor.core.call import Call
 from tf_pfor.core.shapes import fold, unfold
-from tf_pfor.core.values import Value, dims, folded_form, is_static
+from tf_pfor.core.values import Value, dims, folded_form, is_static, known_dims
 
 _PRODUCTS = ("BatchMatMul", "BatchMatMulV2", "Einsum", "MatMul")
 
@@ -107,4 +107,4 @@ def _axes(x: Value) -> int:
 
 
 def _widths(columns: Sequence[tf.Tensor]) -> list[int]:
-    return [dims(c)[-1] for c in columns]  # type: ignore[index,misc]
+    return [known_dims(dims(c))[-1] for c in columns]

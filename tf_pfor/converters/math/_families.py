@@ -7,7 +7,7 @@ but the move leaves them valid, so they are kept. ``table("Abs Neg")`` makes one
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -128,10 +128,12 @@ def axis_input(table: Table, x: str, axis: str) -> None:
 def native_batch(table: Table) -> None:
     """The kernel takes any leading batch dimensions: all inputs stacked, nothing else."""
     _register(
-        table, lambda call, *_: call.rebuild(
+        table,
+        lambda call, *_: call.rebuild(
             **regroup(call, [call.stacked(v) for v in call.flat_inputs()])
-        ), "native_batch",
-    )  # fmt: skip
+        ),
+        "native_batch",
+    )
 
 
 def fold_batch(table: Table, inputs: str | tuple[str, ...]) -> None:
@@ -184,8 +186,8 @@ def prepend_shape(table: Table, shape: str) -> None:
     def convert(call: Call, *_: Value) -> Any:
         value = call.inputs[shape]
         assert isinstance(value, Value)
-        for name, given in call.inputs.items():
-            if given.is_stacked:  # type: ignore[union-attr]
+        for name, given in call.values().items():
+            if given.is_stacked:
                 raise CannotVectorize(f"'{name}' differs between iterations")
         return call.rebuild(**{shape: with_n(call, value, shape)})
 
@@ -204,7 +206,7 @@ def with_n(call: Call, value: Value, name: str) -> tf.Tensor:
     return call.emit("ConcatV2", [head, value.tensor], 0)
 
 
-def shape_query(table: Table, answer: Any) -> None:
+def shape_query(table: Table, answer: Callable[..., Any]) -> None:
     """Shape, Rank, Size: loop-invariant, a constant when static."""
     _register(table, answer, "shape_query")
 

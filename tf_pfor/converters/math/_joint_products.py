@@ -17,7 +17,7 @@ from tf_pfor._tf import _graphs
 from tf_pfor.converters.math._weights import LARGE
 from tf_pfor.core.call import Call
 from tf_pfor.core.shapes import fold
-from tf_pfor.core.values import Cell, Value, dims, folded_form, is_static
+from tf_pfor.core.values import Cell, Value, dims, folded_form, is_static, known_dims
 
 
 def product_beside_others(call: Call, rows: Value, matrix: tf.Tensor) -> tf.Tensor | Cell:
@@ -109,7 +109,7 @@ class _Group:
                 self._made = [_product(self._call, self._rows, self._matrices[0])]
             else:
                 made = _product(self._call, self._rows, self._beside_each_other())
-                widths = np.asarray([dims(m)[1] for m in self._matrices], np.int32)  # type: ignore[index]
+                widths = np.asarray([known_dims(dims(m))[1] for m in self._matrices], np.int32)
                 count, emit = len(widths), self._call.emit
                 self._made = emit("SplitV", made, widths, np.int32(1), num_split=count)
         return self._made

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_pfor.converters.math._matmul import matrix_product, swapped
 from tf_pfor.core.call import Call
 from tf_pfor.core.pending import Product, Products, SumOfProducts
-from tf_pfor.core.values import Value, is_static
+from tf_pfor.core.values import Value, is_static, known_dims
 
 SUMS = ("Add", "AddN", "AddV2")
 
@@ -111,8 +111,8 @@ def joined(call: Call, parts: Sequence[tuple[Value, bool, int, int]]) -> Value:
 
 def product_of(call: Call, a: Value, b: Value) -> tf.Tensor:
     """a_i^T b_i of joined factors, [n, k, m]."""
-    (rows, k), m = a.inner_shape, b.inner_shape[1]  # type: ignore[index,misc]
-    if not a.is_stacked and (rows is None or rows <= m):  # type: ignore[operator]
+    (rows, k), m = known_dims(a.inner_shape), known_dims(b.inner_shape)[1]
+    if not a.is_stacked and (rows is None or rows <= m):
         a = Value.stacked(call.stacked(a)).with_inner_shape(a.inner_shape)  # or m * k transposed
     return _tensor(matrix_product(call, a, b, True, False, (k, m)))
 

@@ -51,9 +51,12 @@ def by_device(
     def by_kernel(*given: tf.Tensor) -> Any:
         one.add_to_graph(tf.compat.v1.get_default_graph())
         return tf.raw_ops.MapDefun(
-            arguments=list(given), captured_inputs=[], output_types=[dtype],
-            output_shapes=[tf.TensorShape(shape)], f=one,
-        )  # fmt: skip
+            arguments=list(given),
+            captured_inputs=[],
+            output_types=[dtype],
+            output_shapes=[tf.TensorShape(shape)],
+            f=one,
+        )
 
     on_cpu, elsewhere = _function(by_kernel, specs), _function(lambda *x: [formula(*x)], specs)
     for branch in (on_cpu, elsewhere):

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tf_pfor.converters.math._products import SUMS
 from tf_pfor.core.call import Call
 from tf_pfor.core.pending import Piece, ZeroExtended
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Value, known_dims
 
 
 def piece_or_zeros(
@@ -50,17 +50,17 @@ def sum_of_pieces(call: Call) -> Value | None:
     if any(a.start + a.count > b.start for a, b in itertools.pairwise(pieces)):
         return None
     rest = [call.stacked(v) for v in values if not isinstance(v, ZeroExtended)]
-    emit, (size, *others) = call.emit, values[0].inner_shape  # type: ignore[misc]
+    emit, (size, *others) = call.emit, known_dims(values[0].inner_shape)
     zero = np.zeros((), pieces[0].dy.dtype.as_numpy_dtype)
     parts: list[tf.Tensor] = []
     end = 0
-    for piece in (*pieces, Piece(pieces[0].dy, size, 0)):  # type: ignore[arg-type]
+    for piece in (*pieces, Piece(pieces[0].dy, size, 0)):
         if piece.start > end:
-            gap = emit.shape_vector([call.loop.length, piece.start - end, *others])  # type: ignore[list-item]
+            gap = emit.shape_vector([call.loop.length, piece.start - end, *others])
             parts.append(emit("Fill", gap, zero))
         if piece.count:
             shape = [call.loop.length, piece.count, *others]
-            parts.append(emit.reshape(piece.dy.any_form, shape))  # type: ignore[arg-type]
+            parts.append(emit.reshape(piece.dy.any_form, shape))
         end = piece.start + piece.count
     made = emit("ConcatV2", parts, np.int32(1))  # [n, size, ...]
     return Value.stacked(emit("AddN", [made, *rest]) if rest else made)

@@ -20,7 +20,7 @@ from tf_pfor.converters.analysis._loop_graphs import effects, source
 from tf_pfor.core.accesses import QUERIES, READS
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
-from tf_pfor.core.values import Value, dims, is_static
+from tf_pfor.core.values import Value, dims, is_static, known_dims
 
 _GRADIENT = "TfPforProductByWeight"
 _COLUMNS = "_tf_pfor_columns"  # how many blocks of columns the product is made in
@@ -72,7 +72,7 @@ def product_in_trip(
       [r, m], or blocks of its columns where B is larger than a cache. It is None where work on B
       before the loop does not pay.
     """
-    if not _pays(call, b, dims(rows)[0]):  # type: ignore[index]
+    if not _pays(call, b, known_dims(dims(rows))[0]):
         return None
     found = _before_loop(call, b.tensor)
     if found is None:
@@ -111,7 +111,7 @@ def in_columns(call: Call, vector: tf.Tensor, widths: Sequence[int]) -> list[tf.
 
 
 @tf.RegisterGradient(_GRADIENT)
-def _product_gradient(op: Any, *upstream: tf.Tensor) -> list[tf.Tensor | None]:
+def _product_gradient(op: tf.Operation, *upstream: tf.Tensor) -> list[tf.Tensor | None]:
     """The gradient of z = [p_1 p_2 ...] B: dz B_i^T for each part, B_i being its rows of B."""
     count = op.get_attr(_COLUMNS)
     rows, _, *rest = op.inputs[count:]
@@ -128,10 +128,10 @@ def _joined(call: Call, rows: tf.Tensor) -> list[tf.Tensor]:
         return [rows]
     joined = rows.op.inputs[0] if rows.op.type == "Reshape" else rows
     shape = dims(joined)
-    if joined.op.type != "ConcatV2" or not shape or shape[-1] != dims(rows)[1]:  # type: ignore[index]
+    if joined.op.type != "ConcatV2" or not shape or shape[-1] != known_dims(dims(rows))[1]:
         return [rows]
     *parts, axis = joined.op.inputs
-    widths = [dims(p)[-1] for p in parts]  # type: ignore[index]
+    widths = [known_dims(dims(p))[-1] for p in parts]
     if tf.get_static_value(axis) not in (-1, len(shape) - 1) or not is_static(tuple(widths)):
         return [rows]
     return [call.emit.reshape_to(p, [None, w]) for p, w in zip(parts, widths)]

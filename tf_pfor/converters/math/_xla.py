@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Shape, Value
+from tf_pfor.core.values import Shape, Value, is_static
 
 
 def message(kind: str, text: bytes) -> Any:
@@ -48,9 +48,10 @@ def in_front(call: Call, name: str, number: int) -> tf.Tensor:
     assert isinstance(value, Value)
     emit, found = call.emit, call.maybe_constant(name)
     shape = value.inner_shape if found is None else found.shape
-    if shape is None or None in shape[1:]:
+    rest = None if shape is None else tuple(shape[1:])
+    if not is_static(rest):
         raise CannotVectorize(f"the shape of '{name}' is not known before running")
-    first = np.full([1, *shape[1:]], number, value.dtype.as_numpy_dtype)  # type: ignore[arg-type]
+    first = np.full([1, *rest], number, value.dtype.as_numpy_dtype)
     if found is not None:
         return emit.constant(np.concatenate([first, found]), value.dtype)
     return emit("ConcatV2", [emit.constant(first, value.dtype), value.tensor], np.int32(0))

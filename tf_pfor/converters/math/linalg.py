@@ -62,7 +62,7 @@ def by_columns(call: Call, *inputs: Value) -> Any:
 
     rhs [n, b..., m, k] -> [b..., m, n*k] -> [b..., p, n*k] -> [n, b..., p, k].
     """
-    return _side_by_side(call, call.inputs["rhs"])  # type: ignore[arg-type]
+    return _side_by_side(call, call.value("rhs"))
 
 
 def _side_by_side(call: Call, rhs: Value) -> tf.Tensor:
@@ -100,7 +100,7 @@ def tridiagonal_matmul(
     call: Call, superdiag: Value, maindiag: Value, subdiag: Value, rhs: Value
 ) -> Any:
     """Native batch; what is invariant is repeated."""
-    return call.rebuild(**{k: call.stacked(v) for k, v in call.inputs.items()})  # type: ignore[arg-type]
+    return call.rebuild(**{k: call.stacked(v) for k, v in call.values().items()})
 
 
 @RegisterPFor("MatrixTriangularSolve", ANY, attrs=("lower", "adjoint"))

@@ -201,10 +201,9 @@ def _broadcast_first(call: Call, x: Value, y: Value) -> Any:
     """Both operands repeated to equal batch dimensions, for types that few kernels have."""
     assert x.inner_shape is not None
     assert y.inner_shape is not None
-    mine, yours = x.inner_shape[:-2], y.inner_shape[:-2]
     if not (is_static(x.inner_shape) and is_static(y.inner_shape)):
         raise CannotVectorize(f"a product of {x.dtype.name} needs static shapes")
-    batch = np.broadcast_shapes(mine, yours)  # type: ignore[arg-type]
+    batch = np.broadcast_shapes(x.inner_shape[:-2], y.inner_shape[:-2])
     both: list[tf.Tensor] = []
     for value in (x, y):
         shape = [*batch, *inner_dims(call, value)[-2:]]

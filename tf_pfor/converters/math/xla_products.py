@@ -126,7 +126,7 @@ def xla_conv(call: Call, lhs: Value, rhs: Value, *others: Value) -> Any:
         changes["lhs"] = _fold_into(call, lhs, axes.input_batch_dimension, 1)
     else:
         groups = call.emit.as_tensor(product(call, [call.loop.length, of_features]))
-        dtype = call.inputs["feature_group_count"].dtype  # type: ignore[union-attr]
+        dtype = call.value("feature_group_count").dtype
         if groups.dtype != dtype:
             groups = call.emit("Cast", groups, DstT=dtype)
         changes["feature_group_count"] = groups
@@ -153,7 +153,7 @@ def _unfold_from(call: Call, made: tf.Tensor, shape: Shape, axis: int, groups: i
     if is_static(shape):
         parts: list[Dim] = list(shape)
     else:
-        rank = call.require_rank(call.inputs["lhs"])  # type: ignore[arg-type]
+        rank = call.require_rank(call.value("lhs"))
         parts = [emit.dim(made, i) for i in range(rank)]
         parts[axis] = emit.dim_math("FloorDiv", parts[axis], emit.dim_math("Maximum", n, 1))
     size = emit.dim_math("FloorDiv", parts[axis], groups)

@@ -13,13 +13,13 @@ from tf_pfor.converters.math._xla import in_front, of_shape, require_invariant, 
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import RegisterPFor
-from tf_pfor.core.values import Value, is_static
+from tf_pfor.core.values import Value, all_known, is_static
 
 
 @RegisterPFor("XlaReduce", ("input",), attrs=("dimensions_to_reduce", "reducer"))
 @RegisterPFor("XlaVariadicReduce", ("input",), attrs=("N", "dimensions_to_reduce", "reducer"))
 @RegisterPFor("XlaVariadicReduceV2", ("inputs",), attrs=("T", "dimensions_to_reduce", "reducer"))
-def xla_reduce(call: Call, *inputs: Any) -> Any:
+def xla_reduce(call: Call, *inputs: Value) -> Any:
     """The same axes behind the loop."""
     axes = call.attr("dimensions_to_reduce")
     made = call.rebuild(dimensions_to_reduce=[axis + 1 for axis in axes])
@@ -39,9 +39,9 @@ def xla_reduce_window(call: Call, input: Value, *others: Value) -> Any:
     made = call.rebuild(**changes, padding=in_front(call, "padding", 0))
     found = [call.maybe_constant(name) for name in ones]
     padding = call.maybe_constant("padding")
-    if not is_static(input.inner_shape) or padding is None or any(a is None for a in found):
+    if not is_static(input.inner_shape) or padding is None or not all_known(found):
         return made
-    window, stride, dilation, between = (a.tolist() for a in found)  # type: ignore[union-attr]
+    window, stride, dilation, between = (a.tolist() for a in found)
     numbers = zip(input.inner_shape, window, stride, padding.tolist(), dilation, between)
     return of_shape(call, made, tuple(windows(*each) for each in numbers))
 

@@ -107,7 +107,7 @@ def first_rows_of(call: Call, x: tf.Tensor, n: Dim) -> tf.Tensor:
 
 def is_read(tensor: tf.Tensor) -> bool:
     """Whether another op, or the function itself, uses an output of an op of the body."""
-    graph: Any = tensor.graph
+    graph: tf.Graph = tensor.graph
     return bool(tensor.consumers()) or any(t is tensor for t in getattr(graph, "outputs", ()))
 
 
@@ -178,9 +178,8 @@ def sizes(call: Call, name: str) -> list[Dim]:
     for axis, size in enumerate(known):
         one = np.asarray([axis], np.int32), np.asarray([axis + 1], np.int32), np.ones(1, np.int32)
         found.append(
-            call.emit("StridedSlice", vector, *one, shrink_axis_mask=1)
-            if size is None else size
-        )  # fmt: skip
+            call.emit("StridedSlice", vector, *one, shrink_axis_mask=1) if size is None else size
+        )
     return found
 
 

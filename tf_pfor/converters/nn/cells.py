@@ -45,7 +45,7 @@ def _step(op_type: str, inputs: str, attrs: str = "") -> None:
 
     def convert(call: Call, *_: Value) -> Any:
         names = inputs.split()
-        made = call.rebuild(**{k: _fold(call, call.inputs[k]) for k in names})  # type: ignore[arg-type]
+        made = call.rebuild(**{k: _fold(call, call.value(k)) for k in names})
         like = call.inputs[names[0]]
         assert isinstance(like, Value)
         return [_unfold(call, t, like, i) for i, t in enumerate(made)]
@@ -88,15 +88,14 @@ def _side_by_side(call: Call, value: Value, axis: int) -> tf.Tensor:
     return call.emit.reshape(wide, [frames, product(call, [call.loop.length, batch]), size])
 
 
-@RegisterPFor("BlockLSTM", ("x", "cs_prev", "h_prev"),
-              attrs=("forget_bias", "cell_clip", "use_peephole"))  # fmt: skip
+@RegisterPFor(
+    "BlockLSTM", ("x", "cs_prev", "h_prev"), attrs=("forget_bias", "cell_clip", "use_peephole")
+)
 @RegisterPFor("BlockLSTMV2", ("x", "cs_prev", "h_prev"), attrs=("cell_clip", "use_peephole"))
 def block_lstm(call: Call, *_: Value) -> Any:
     """A layer whose weights all rows share."""
     axes = {"x": 1, "cs_prev": 0, "h_prev": 0}
-    made = call.rebuild(
-        **{k: _side_by_side(call, call.inputs[k], axis) for k, axis in axes.items()}  # type: ignore[arg-type]
-    )
+    made = call.rebuild(**{k: _side_by_side(call, call.value(k), axis) for k, axis in axes.items()})
     x = call.inputs["x"]
     assert isinstance(x, Value)
     frames, batch = inner_dims(call, x)[:2]

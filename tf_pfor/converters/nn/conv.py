@@ -49,9 +49,7 @@ from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, product, transpose, unfold
 from tf_pfor.core.values import Value, is_static
 
-_ATTRS = (
-    "strides", "padding", "explicit_paddings", "data_format", "dilations", "use_cudnn_on_gpu",
-)  # fmt: skip
+_ATTRS = ("strides", "padding", "explicit_paddings", "data_format", "dilations", "use_cudnn_on_gpu")
 
 Patterns = Mapping[tuple[str, ...], Callable[..., Any]]
 
@@ -148,9 +146,13 @@ def _as_groups(call: Call, x: tf.Tensor, f: tf.Tensor, w: fg.Window) -> tf.Tenso
     if any(pads):
         padding = {"padding": "EXPLICIT", "explicit_paddings": pads}
     y = emit(
-        "Conv2D", wide, filters, strides=[1, *w.strides, 1], dilations=[1, *w.dilations, 1],
+        "Conv2D",
+        wide,
+        filters,
+        strides=[1, *w.strides, 1],
+        dilations=[1, *w.dilations, 1],
         **padding,
-    )  # fmt: skip
+    )
     y = emit.reshape(y, [w.images, *w.out, count, w.features])
     y = transpose(call, y, [3, 0, 1, 2, 4])
     return first_rows_of(call, y, w.n) if may_be_empty else y
@@ -194,7 +196,7 @@ def _gradients_of_row(
     later = call.walker.later()
 
     def gradients(*row: tf.Tensor) -> list[tf.Tensor]:
-        op: Any = getattr(tf.raw_ops, call.op_type)
+        op = getattr(tf.raw_ops, call.op_type)
         *row_inputs, g = row
         made = op(**dict(zip(names, row_inputs)), **attrs)
         return tf.gradients(made, [row_inputs[i] for i in wrt], g)
@@ -215,9 +217,10 @@ def _gradients_of_row(
 def gradient_as_batch(call: Call, input_sizes: Value, filter: Value, out_backprop: Value) -> Any:
     """dy_i by F: the loop goes into the batch."""
     made = call.rebuild(
-        input_sizes=_batch_scaled(call, input_sizes), filter=filter.tensor,
+        input_sizes=_batch_scaled(call, input_sizes),
+        filter=filter.tensor,
         out_backprop=fold(call, out_backprop),
-    )  # fmt: skip
+    )
     return unfold(call, made, out_backprop)
 
 
@@ -240,8 +243,9 @@ def filters_as_input_channels(
     wide = into_axis(call, filter, rank - 2)  # [...kernel, n*c, g*o]
     made = call.rebuild(
         input_sizes=scaled(call, "input_sizes", channel_axis(call, rank), at_least_one(call)),
-        filter=wide, out_backprop=out_backprop.tensor,
-    )  # fmt: skip
+        filter=wide,
+        out_backprop=out_backprop.tensor,
+    )
     parts = image_dims(call, made, channels)
     return from_axis(call, made, parts, channel_axis(call, rank), groups)
 
@@ -302,22 +306,32 @@ def spread_out(call: Call, dy: tf.Tensor, w: fg.Window, size: tuple[Dim, ...]) -
     rank = len(size) + 2
     mask = 1 | 1 << (rank - 1)  # all rows, all channels
     return call.emit(
-        "StridedSlice", x, np.zeros(rank, np.int32), call.emit.shape_vector([0, *size, 0]),
-        np.ones(rank, np.int32), begin_mask=mask, end_mask=mask,
-    )  # fmt: skip
+        "StridedSlice",
+        x,
+        np.zeros(rank, np.int32),
+        call.emit.shape_vector([0, *size, 0]),
+        np.ones(rank, np.int32),
+        begin_mask=mask,
+        end_mask=mask,
+    )
 
 
 register(
     table(
-        "Conv2DBackpropInput Conv3DBackpropInputV2", "strides", "padding", "explicit_paddings",
-        "data_format", "dilations", "use_cudnn_on_gpu",
+        "Conv2DBackpropInput Conv3DBackpropInputV2",
+        "strides",
+        "padding",
+        "explicit_paddings",
+        "data_format",
+        "dilations",
+        "use_cudnn_on_gpu",
     ),
     {
         ("out_backprop",): gradient_as_batch,
         ("filter",): filters_as_input_channels,
         ("filter", "out_backprop"): gradients_by_filters,
     },
-)  # fmt: skip
+)
 
 
 # ---------------------------------------------------------------------------
@@ -341,7 +355,7 @@ def images_as_channels(call: Call, input: Value, filter_sizes: Value, out_backpr
         input=into_channels(call, input, groups),
         filter_sizes=scaled(call, "filter_sizes", rank - 2, at_least_one(call)),
         out_backprop=out_backprop.tensor,
-    )  # fmt: skip
+    )
     return from_axis(call, made, list(shape), rank - 2)
 
 
@@ -353,9 +367,10 @@ def gradients_as_channels(
     groups = known_channels(call, input, "input") // max(shape[-2], 1)
     rank = len(shape)
     made = call.rebuild(
-        input=input.tensor, filter_sizes=scaled(call, "filter_sizes", rank - 1, at_least_one(call)),
+        input=input.tensor,
+        filter_sizes=scaled(call, "filter_sizes", rank - 1, at_least_one(call)),
         out_backprop=into_channels(call, out_backprop, groups),
-    )  # fmt: skip
+    )
     return from_axis(call, made, list(shape), rank - 1, groups)
 
 
@@ -372,15 +387,20 @@ def images_by_gradients(call: Call, input: Value, filter_sizes: Value, out_backp
 
 register(
     table(
-        "Conv2DBackpropFilter Conv3DBackpropFilterV2", "strides", "padding", "explicit_paddings",
-        "data_format", "dilations", "use_cudnn_on_gpu",
+        "Conv2DBackpropFilter Conv3DBackpropFilterV2",
+        "strides",
+        "padding",
+        "explicit_paddings",
+        "data_format",
+        "dilations",
+        "use_cudnn_on_gpu",
     ),
     {
         ("input",): images_as_channels,
         ("out_backprop",): gradients_as_channels,
         ("input", "out_backprop"): images_by_gradients,
     },
-)  # fmt: skip
+)
 
 
 # ---------------------------------------------------------------------------
@@ -410,8 +430,9 @@ def depthwise_input_gradient(
     shape = known_shape(filter, "filter")
     made = call.rebuild(
         input_sizes=scaled(call, "input_sizes", channel_axis(call, 4), at_least_one(call)),
-        filter=into_axis(call, filter, 2), out_backprop=into_channels(call, out_backprop),
-    )  # fmt: skip
+        filter=into_axis(call, filter, 2),
+        out_backprop=into_channels(call, out_backprop),
+    )
     return from_axis(call, made, image_dims(call, made, shape[2]), channel_axis(call, 4))
 
 
@@ -421,9 +442,10 @@ def depthwise_multiplied_gradient(
     """x, dy_i: n times the channel multiplier, [kh, kw, c, n*m]."""
     shape = static_filter_shape(call)
     made = call.rebuild(
-        input=input.tensor, filter_sizes=scaled(call, "filter_sizes", 3, at_least_one(call)),
+        input=input.tensor,
+        filter_sizes=scaled(call, "filter_sizes", 3, at_least_one(call)),
         out_backprop=into_channels(call, out_backprop, groups=shape[2]),
-    )  # fmt: skip
+    )
     return from_axis(call, made, list(shape), 3)
 
 
@@ -436,7 +458,7 @@ def depthwise_filter_gradient(
         input=into_channels(call, input),
         filter_sizes=scaled(call, "filter_sizes", 2, at_least_one(call)),
         out_backprop=into_channels(call, out_backprop),
-    )  # fmt: skip
+    )
     return from_axis(call, made, list(shape), 2)
 
 
@@ -478,10 +500,15 @@ fold_batch(table("ExtractVolumePatches", "ksizes", "strides", "padding"), "input
     "Conv",
     ("input",),
     attrs=(
-        "strides", "padding", "explicit_paddings", "data_format", "dilations", "batch_dims",
+        "strides",
+        "padding",
+        "explicit_paddings",
+        "data_format",
+        "dilations",
+        "batch_dims",
         "groups",
     ),
-)  # fmt: skip
+)
 def conv_with_batch_dims(call: Call, input: Value, filter: Value) -> Any:
     """x_i * F: the loop is one more batch dimension."""
     return call.rebuild(

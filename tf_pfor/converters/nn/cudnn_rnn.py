@@ -44,8 +44,8 @@ def _check_dropout(call: Call) -> None:
 
 def _joined(call: Call, names: tuple[str, ...]) -> dict[str, tf.Tensor]:
     """The inputs ``names`` that have a batch axis, with the rows in the batch."""
-    inputs = {k: call.inputs[k] for k in names if k in call.inputs}
-    return {k: into_axis(call, v, _batch_axis(call, k)) for k, v in inputs.items()}  # type: ignore[arg-type]
+    inputs = {k: call.value(k) for k in names if k in call.inputs}
+    return {k: into_axis(call, v, _batch_axis(call, k)) for k, v in inputs.items()}
 
 
 def _apart(call: Call, made: tf.Tensor, index: int, name: str) -> Value:
@@ -95,7 +95,7 @@ def cudnn_rnn_gradient(call: Call, *_: Value) -> Any:
     if is_read(call.op.outputs[_PARAMS_GRADIENT]):
         raise CannotVectorize("the gradient of the weights is a sum over a batch")
     batch = _joined(call, _BATCHED)
-    given = [batch.get(k, v.tensor) for k, v in call.inputs.items() if k in (*_BATCHED, "params")]  # type: ignore[union-attr]
+    given = [batch.get(k, v.tensor) for k, v in call.values().items() if k in (*_BATCHED, "params")]
     protos = {k: v for k, v in call.attrs.items() if not k.startswith("_")}
     forward = call.emit(call.op_type.replace("Backprop", ""), *given, **protos, is_training=True)
     kept = dict(zip((*_STATES, "reserve_space", "host_reserved"), forward))

@@ -11,14 +11,19 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.core.call import Call
-from tf_pfor.core.emit import seeds
+from tf_pfor.core.emit import Dim, seeds
 from tf_pfor.core.registry import ALWAYS, RegisterPFor
 from tf_pfor.core.values import Value
 
 _ATTRS = (
-    "seed", "seed2", "min_object_covered", "aspect_ratio_range", "area_range", "max_attempts",
+    "seed",
+    "seed2",
+    "min_object_covered",
+    "aspect_ratio_range",
+    "area_range",
+    "max_attempts",
     "use_image_if_no_bounding_boxes",
-)  # fmt: skip
+)
 
 
 @RegisterPFor("SampleDistortedBoundingBox", ALWAYS, attrs=_ATTRS)
@@ -30,17 +35,17 @@ def distorted_box(call: Call, image_size: Value, bounding_boxes: Value, *covered
     graph = call.emit.graph
     before = len(graph.get_operations())
     with graph.as_default():
-        size: Any = tf.cast(call.stacked(image_size), tf.int32)
+        size = tf.cast(call.stacked(image_size), tf.int32)
         sides = size[:, 0, None], size[:, 1, None]  # [n, 1]
         crops, will_do = _crops(call, *sides)
         objects = _objects(call, call.stacked(bounding_boxes), *sides)
-        least: Any = call.attr("min_object_covered") if not covered else covered[0].tensor
+        least = call.attr("min_object_covered") if not covered else covered[0].tensor
         if covered and covered[0].is_stacked:
             least = least[:, None, None]
         will_do &= _covers(crops, objects, least)
         found, first = tf.math.top_k(tf.cast(will_do, tf.int32), 1)
         whole = tf.concat([tf.zeros_like(size[:, :2]), size[:, :2]], 1)
-        crop: Any = tf.gather(tf.stack(crops, -1), first[:, 0], batch_dims=1)  # y, x, y end, x end
+        crop = tf.gather(tf.stack(crops, -1), first[:, 0], batch_dims=1)  # y, x, y end, x end
         crop = tf.where(found > 0, crop, whole)
         made = _results(call, crop, size)
     call.emit.operations += graph.get_operations()[before:]
@@ -57,9 +62,9 @@ def _results(call: Call, crop: Any, size: Any) -> list[tf.Tensor]:
     return [tf.cast(begins, dtype), tf.cast(sizes, dtype), boxes]
 
 
-def _crops(call: Call, tall: Any, wide: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
+def _crops(call: Call, tall: tf.Tensor, wide: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
     """The four sides of crops, int32 [n, attempts] each, and whether they keep to the bounds."""
-    n: Any = call.loop.length
+    n = call.loop.length
     own = seeds(call.attr("seed"), call.attr("seed2"))
     shape = tf.stack([4, n, call.attr("max_attempts")])
     drawn = tf.unstack(tf.raw_ops.RandomUniform(shape=shape, dtype=tf.float64, **own))
@@ -68,13 +73,13 @@ def _crops(call: Call, tall: Any, wide: Any) -> tuple[list[tf.Tensor], tf.Tensor
     pixels = tf.cast(wide, tf.float32), tf.cast(tall, tf.float32)
     least, most = (area * pixels[0] * pixels[1] for area in call.attr("area_range"))
 
-    def width_of(height: Any) -> Any:
+    def width_of(height: tf.Tensor) -> Any:
         return tf.cast(tf.round(tf.cast(height, tf.float32) * ratio), tf.int32)
 
-    def area_of(height: Any) -> Any:
+    def area_of(height: tf.Tensor) -> Any:
         return tf.cast(height * width_of(height), tf.float32)
 
-    def below(u: Any, count: Any) -> Any:
+    def below(u: tf.Tensor, count: tf.Tensor) -> Any:
         """An integer from 0 to ``count``, without it."""
         return tf.cast(tf.floor(u * tf.cast(tf.maximum(count, 0), tf.float64)), tf.int32)
 
@@ -96,15 +101,15 @@ def _crops(call: Call, tall: Any, wide: Any) -> tuple[list[tf.Tensor], tf.Tensor
     return [top, left, top + height, left + width], is_in
 
 
-def _objects(call: Call, boxes: Any, tall: Any, wide: Any) -> list[Any]:
+def _objects(call: Call, boxes: tf.Tensor, tall: tf.Tensor, wide: tf.Tensor) -> list[Any]:
     """The sides of objects in pixels, int32 [n, 1, boxes + 1] each.
 
     The last object is the whole image if there are no boxes, and else has no pixels.
     """
-    n: Any = call.loop.length
+    n = call.loop.length
     count = tf.reduce_prod(tf.shape(boxes)[1:3])
     boxes = tf.reshape(boxes, tf.stack([n, count, 4]))
-    is_whole: Any = tf.cast(count == 0, boxes.dtype)
+    is_whole = tf.cast(count == 0, boxes.dtype)
     last = tf.fill(tf.stack([n, 1, 2]), is_whole)
     boxes = tf.concat([boxes, tf.concat([tf.zeros_like(last), last], 2)], 1)
     checks = [
@@ -122,7 +127,7 @@ def _objects(call: Call, boxes: Any, tall: Any, wide: Any) -> list[Any]:
     return [tf.cast(side * scale, tf.int32) for side, scale in zip(sides, scales)]
 
 
-def _covers(crops: list[tf.Tensor], objects: list[Any], least: Any) -> tf.Tensor:
+def _covers(crops: list[tf.Tensor], objects: list[Any], least: Dim) -> tf.Tensor:
     """bool [n, attempts]: whether a crop covers so much of one of the objects."""
     y1, x1, y2, x2 = (tf.expand_dims(c, -1) for c in crops)  # [n, attempts, 1]
     top, left, bottom, right = objects

@@ -119,9 +119,14 @@ class Window:
             spread.append(math("Minimum", math("Mul", o, s), seen))
             pads.append((math("Sub", r, lo), math("Sub", seen, spread[-1])))
         back = dataclasses.replace(
-            self, size=tuple(spread), out=self.size, strides=(1,) * len(spread), pads=tuple(pads),
-            depth=self.features, features=self.depth,
-        )  # fmt: skip
+            self,
+            size=tuple(spread),
+            out=self.size,
+            strides=(1,) * len(spread),
+            pads=tuple(pads),
+            depth=self.features,
+            features=self.depth,
+        )
         return tuple(spread), back
 
 
@@ -175,10 +180,16 @@ def shifts(emit: Emitter, x: tf.Tensor, w: Window, axis: int) -> list[tf.Tensor]
         others = (1 << rank) - 1 - used  # all of the other axes
         seen.append(
             emit(
-                "StridedSlice", x, begin, emit.shape_vector(end), np.ones(rank, np.int32),
-                begin_mask=others, end_mask=others, shrink_axis_mask=used & ~(1 << at),
+                "StridedSlice",
+                x,
+                begin,
+                emit.shape_vector(end),
+                np.ones(rank, np.int32),
+                begin_mask=others,
+                end_mask=others,
+                shrink_axis_mask=used & ~(1 << at),
             )
-        )  # fmt: skip
+        )
     return seen
 
 
@@ -250,9 +261,14 @@ def by_channels(emit: Emitter, x: tf.Tensor, dy: tf.Tensor, w: Window) -> tf.Ten
     numbers = emit.reshape(emit("Transpose", numbers, order), [w.images, *w.out, width])
     pads = [0, 0, *(int(p) for both in w.pads for p in both), 0, 0]  # type: ignore[arg-type]
     made = emit(
-        "DepthwiseConv2dNativeBackpropFilter", images, [*w.kernel, w.n, w.features], numbers,
-        strides=[1, *w.strides, 1], padding="EXPLICIT", explicit_paddings=pads,
-    )  # fmt: skip
+        "DepthwiseConv2dNativeBackpropFilter",
+        images,
+        [*w.kernel, w.n, w.features],
+        numbers,
+        strides=[1, *w.strides, 1],
+        padding="EXPLICIT",
+        explicit_paddings=pads,
+    )
     made = emit("Transpose", made, np.asarray([2, 0, 1, 3], np.int32))
     return emit.reshape(made, [w.n, *w.kernel, 1, w.features])
 

@@ -50,7 +50,7 @@ def _of_shared_regions(call: Call, value: Value) -> list[Value]:
     if value.is_stacked:
         pooled = unfolded_rows(call, made, value, call.output_shape(0))
     with _emitting(call):
-        count: Any = tf.stack([call.loop.length, 1])
+        count = tf.stack([call.loop.length, 1])
         ends = [_of_own_length(tf.tile(side[None], count)) for side in sides]
         return [pooled, *map(Value.stacked, ends)]
 
@@ -84,7 +84,7 @@ class _Side:
         if self.pooled < 1:
             raise CannotVectorize("the pooling ratio is larger than the image")
         lengths = _lengths(call, axis, size, self.pooled)
-        self.ends: Any = tf.cumsum(tf.pad(lengths, [[0, 0], [1, 0]]), 1)
+        self.ends = tf.cumsum(tf.pad(lengths, [[0, 0], [1, 0]]), 1)
         self.ends.set_shape([call.loop.static_length, self.pooled + 1])
         overlaps = int(call.attr("overlapping"))
         self.width = size // self.pooled + int(size % self.pooled > 0) + overlaps
@@ -96,7 +96,7 @@ class _Side:
 
 def _lengths(call: Call, axis: int, size: int, pooled: int) -> tf.Tensor:
     """int64 [n, pooled]: the lengths of regions; each is one of two numbers that follow."""
-    n: Any = call.loop.length
+    n = call.loop.length
     least, longer = divmod(size, pooled)
     own = seeds(call.attr("seed"), call.attr("seed2"), axis)
     if call.attr("pseudo_random"):
@@ -117,7 +117,7 @@ def _lengths(call: Call, axis: int, size: int, pooled: int) -> tf.Tensor:
 def _pooled(call: Call, images: tf.Tensor, sides: list[_Side]) -> tf.Tensor:
     """[n, b, h, w, c] -> [n, b, h', w', c]."""
     rows, columns = sides
-    n: Any = call.loop.length
+    n = call.loop.length
     flat = [tf.reshape(s.places, tf.stack([n, s.pooled * s.width])) for s in sides]
     x = tf.gather(tf.gather(images, flat[0], axis=2, batch_dims=1), flat[1], axis=3, batch_dims=1)
     batch, channels = images.shape[1], images.shape[4]

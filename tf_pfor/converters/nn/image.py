@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,17 +41,26 @@ fold_batch(table("CombinedNonMaxSuppression", "pad_per_class", "clip_boxes"), ("
 fold_batch(table("DrawBoundingBoxes DrawBoundingBoxesV2"), ("images", "boxes"))
 fold_batch(
     table(
-        "Mfcc", "upper_frequency_limit", "lower_frequency_limit", "filterbank_channel_count",
+        "Mfcc",
+        "upper_frequency_limit",
+        "lower_frequency_limit",
+        "filterbank_channel_count",
         "dct_coefficient_count",
     ),
     "spectrogram",
-)  # fmt: skip
+)
 
 
-@RegisterPFor("ExtractGlimpse", ("input", "offsets"),
-              attrs=("centered", "normalized", "uniform_noise", "noise"))  # fmt: skip
-@RegisterPFor("ExtractGlimpseV2", ("input", "offsets"),
-              attrs=("centered", "normalized", "uniform_noise", "noise"))  # fmt: skip
+@RegisterPFor(
+    "ExtractGlimpse",
+    ("input", "offsets"),
+    attrs=("centered", "normalized", "uniform_noise", "noise"),
+)
+@RegisterPFor(
+    "ExtractGlimpseV2",
+    ("input", "offsets"),
+    attrs=("centered", "normalized", "uniform_noise", "noise"),
+)
 def extract_glimpse(call: Call, input: Value, size: Value, offsets: Value) -> Any:
     """The loop goes into the batch; what is random beyond the edge is of each iteration its own."""
     if call.attr("noise") not in ("zero", b"zero"):
@@ -165,7 +175,9 @@ def adjust_saturation(call: Call, images: Value, scale: Value) -> Any:
 _LARGE = 1 << 11  # elements of an image: these kernels compute more than they copy
 
 
-def _adjusted(call: Call, images: Value, amount: Value, op: Any, formula: Any) -> Value:
+def _adjusted(
+    call: Call, images: Value, amount: Value, op: Any, formula: Callable[..., Any]
+) -> Value:
     """One amount for each iteration: the formula; large images by the kernel, one by one."""
     rank, graph = call.require_rank(images), call.emit.graph
     shape: Any = images.inner_shape
@@ -277,7 +289,7 @@ def dilation_grad_input(call: Call, input: Value, filter: Value, out_backprop: V
 def dilation_by_channels(call: Call, *inputs: Value) -> Any:
     """Channels are for themselves: [n, ..., c] -> [..., n*c] for all inputs and the result."""
     made = call.rebuild(
-        **{k: into_axis(call, v, call.require_rank(v) - 1) for k, v in call.inputs.items()}  # type: ignore[union-attr, arg-type]
+        **{k: into_axis(call, v, call.require_rank(v) - 1) for k, v in call.values().items()}
     )
     channels = inner_dims(call, inputs[0])[-1]
     rank = len(made.shape)

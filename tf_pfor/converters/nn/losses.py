@@ -74,9 +74,11 @@ _CTC = ("inputs", "labels_indices", "labels_values", "sequence_length")
     "CTCLoss",
     _CTC,
     attrs=(
-        "preprocess_collapse_repeated", "ctc_merge_repeated", "ignore_longer_outputs_than_inputs",
+        "preprocess_collapse_repeated",
+        "ctc_merge_repeated",
+        "ignore_longer_outputs_than_inputs",
     ),
-)  # fmt: skip
+)
 def ctc_loss(
     call: Call,
     inputs: Value,

@@ -52,10 +52,12 @@ def batch_norm_gradient(
     channels = known_size(scale)
     axis = channel_axis(call, call.require_rank(x))
     made = call.rebuild(
-        y_backprop=into_axis(call, y_backprop, axis), x=into_axis(call, x, axis),
-        scale=widened(call, scale), reserve_space_1=widened(call, first),
+        y_backprop=into_axis(call, y_backprop, axis),
+        x=into_axis(call, x, axis),
+        scale=widened(call, scale),
+        reserve_space_1=widened(call, first),
         reserve_space_2=widened(call, second),
-    )  # fmt: skip
+    )
     return [
         from_axis(call, made[0], image_dims(call, made[0], channels), axis),
         from_axis(call, made[1], [channels], 0),

@@ -14,7 +14,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.shapes import fold, unfold
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Value, is_static
 
 _POOL = ("ksize", "strides", "padding", "data_format")
 _THREE = ("orig_input", "orig_output", "grad")
@@ -39,9 +39,14 @@ def max_pool_grad(call: Call, orig_input: Value, orig_output: Value, grad: Value
     if not may_be_empty or call.attr("padding") == "EXPLICIT" or call.attr("data_format") != "NHWC":
         return not_empty(call, orig_input, orig_output, grad)
     made = call.emit(
-        "MaxPoolGradV2", fold(call, orig_input), fold(call, orig_output), fold(call, grad),
-        call.attr("ksize"), call.attr("strides"), padding=call.attr("padding"),
-    )  # fmt: skip
+        "MaxPoolGradV2",
+        fold(call, orig_input),
+        fold(call, orig_output),
+        fold(call, grad),
+        call.attr("ksize"),
+        call.attr("strides"),
+        padding=call.attr("padding"),
+    )
     return unfold(call, made, orig_input)
 
 
@@ -84,9 +89,11 @@ def max_pool_grad_with_argmax(call: Call, input: Value, grad: Value, argmax: Val
     if offsets is not None:
         argmax = Value.stacked(call.emit("Sub", argmax.tensor, offsets()))
     made = call.rebuild(
-        input=fold(call, input), grad=fold(call, grad), argmax=fold(call, argmax),
+        input=fold(call, input),
+        grad=fold(call, grad),
+        argmax=fold(call, argmax),
         include_batch_in_index=False,
-    )  # fmt: skip
+    )
     return unfold(call, made, input)
 
 
@@ -95,17 +102,19 @@ def image_offsets(call: Call, input: Value, dtype: tf.DType) -> Callable[[], tf.
     if not call.attr("include_batch_in_index"):
         return None
     shape = input.inner_shape
-    if shape is None or None in shape[1:]:
+    rest = None if shape is None else shape[1:]
+    if shape is None or not is_static(rest):
         raise CannotVectorize("the shape of an image is unknown")
     if shape[0] == 1:
         return None
-    size = int(np.prod(shape[1:]))  # type: ignore[arg-type]
+    size = int(np.prod(rest))
 
     def make() -> tf.Tensor:
         images = call.emit.as_tensor(call.emit.dim(input.tensor, 1))
         index = call.emit("Range", np.int32(0), images, np.int32(1))
-        each = call.emit("Mul", call.emit("Cast", index, DstT=dtype),
-                         call.emit.constant(size, dtype))  # fmt: skip
+        each = call.emit(
+            "Mul", call.emit("Cast", index, DstT=dtype), call.emit.constant(size, dtype)
+        )
         return call.emit.reshape(each, [call.emit.dim(input.tensor, 1), 1, 1, 1])
 
     return make
@@ -121,7 +130,7 @@ _BACK = ("orig_input", "orig_output", "out_backprop")
 @RegisterPFor("FractionalMaxPoolGrad", _BACK, attrs=("overlapping",))
 def fractional_max_gradient(call: Call, orig_input: Value, *_: Value) -> Any:
     """In the batch, when the regions are the same for all iterations; not an empty one."""
-    made = call.rebuild(**{k: folded_rows(call, call.inputs[k]) for k in _BACK})  # type: ignore[arg-type]
+    made = call.rebuild(**{k: folded_rows(call, call.value(k)) for k in _BACK})
     return unfolded_rows(call, made, orig_input)
 
 

@@ -97,8 +97,9 @@ class _Channels:
         flat = call.emit.reshape(call.stacked(value), [self.rows])
         if last or not self.more:
             return flat
-        return call.emit("PadV2", flat, np.asarray([[0, 2]], np.int32),
-                         call.emit.constant(other, value.dtype))  # fmt: skip
+        return call.emit(
+            "PadV2", flat, np.asarray([[0, 2]], np.int32), call.emit.constant(other, value.dtype)
+        )
 
     def bounds(self, tensor: tf.Tensor, like: Value, *, last: bool = False) -> tf.Tensor:
         """Bounds that the kernel gives for all channels, [n*d], in the shape of rows' bounds."""
@@ -215,7 +216,7 @@ _GRADIENT = "TfPforQuantizeAndDequantize"
 
 
 @tf.RegisterGradient(_GRADIENT)
-def _gradient(op: Any, *grads: tf.Tensor) -> list[Any]:
+def _gradient(op: tf.Operation, *grads: tf.Tensor) -> list[Any]:
     _, x, low, high = op.inputs
     made = tf.raw_ops.QuantizeAndDequantizeV4Grad(
         gradients=grads[0], input=x, input_min=low, input_max=high, axis=0
@@ -359,9 +360,10 @@ def uniform_requantize(call: Call, input: Value, *_: Value) -> Any:
 
 
 @RegisterPFor(
-    "UniformQuantizedAdd", ("lhs", "rhs"),
+    "UniformQuantizedAdd",
+    ("lhs", "rhs"),
     attrs=(*uniform_attrs("lhs_"), *uniform_attrs("rhs_"), *uniform_attrs("output_")),
-)  # fmt: skip
+)
 def uniform_add(call: Call, lhs: Value, rhs: Value, *_: Value) -> Any:
     """Elementwise with one scale for each tensor; ranks must agree, as the kernel aligns them."""
     names = ("lhs_quantization_axis", "rhs_quantization_axis", "output_quantization_axis")

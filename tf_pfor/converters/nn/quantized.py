@@ -12,7 +12,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.shapes import inner_dims, product
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Value, is_static
 
 
 def _in_batch(op_type: str, data: str, attrs: str) -> None:
@@ -90,16 +90,18 @@ _in_batch(
 _in_batch("QuantizedMaxPool", "input", "ksize strides padding")
 _in_batch("QuantizedResizeBilinear", "images", "align_corners half_pixel_centers")
 _in_batch(
-    "UniformQuantizedDot", "lhs",
+    "UniformQuantizedDot",
+    "lhs",
     " ".join(["Tout", *(a for k in ("lhs_", "rhs_", "output_") for a in uniform_attrs(k))]),
-)  # fmt: skip
+)
 _WINDOWS = (  # without dimension_numbers the batch is axis 0
     "Tout window_strides padding explicit_padding lhs_dilation rhs_dilation feature_group_count"
 )
 _in_batch(
-    "UniformQuantizedConvolution", "lhs",
+    "UniformQuantizedConvolution",
+    "lhs",
     " ".join([_WINDOWS, *(a for k in ("lhs_", "rhs_", "output_") for a in uniform_attrs(k))]),
-)  # fmt: skip
+)
 _in_batch("UniformQuantizedConvolutionHybrid", "lhs", " ".join([_WINDOWS, *uniform_attrs("rhs_")]))
 _in_batch("UniformQuantizedDotHybrid", "lhs", " ".join(["Tout", *uniform_attrs("rhs_")]))
 
@@ -120,17 +122,20 @@ def quantized_reshape(
 ) -> Any:
     """A Reshape; the range stays."""
     target = call.output_shape()
-    if target is None or None in target:
+    if not is_static(target):
         raise CannotVectorize("the new shape is unknown")
-    made = call.emit.reshape(tensor.tensor, [call.loop.length, *target])  # type: ignore[list-item]
+    made = call.emit.reshape(tensor.tensor, [call.loop.length, *target])
     return [made, Value.unstacked(input_min.tensor), Value.unstacked(input_max.tensor)]
 
 
 @RegisterPFor("QuantizedConcat", ("values",))
 def quantized_concat(
-    call: Call, concat_dim: Value, values: list[Value], input_mins: list[Value],
+    call: Call,
+    concat_dim: Value,
+    values: list[Value],
+    input_mins: list[Value],
     input_maxes: list[Value],
-) -> Any:  # fmt: skip
+) -> Any:
     """The axis moves by one; the range that comes out depends on the ranges only."""
     axis = int(call.constant("concat_dim"))
     made, low, high = call.rebuild(

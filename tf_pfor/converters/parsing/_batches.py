@@ -72,7 +72,7 @@ def strings(call: Call, texts: Sequence[bytes]) -> tf.Tensor:
 def differences(call: Call, splits: tf.Tensor) -> tf.Tensor:
     """[n + 1] -> [n]: how much lies between two splits."""
     del call
-    ends: Any = splits[1:]
+    ends = splits[1:]
     return ends - splits[:-1]
 
 

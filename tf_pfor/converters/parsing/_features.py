@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from tf_pfor.converters.parsing._batches import packed, sizes_between
@@ -22,7 +20,7 @@ def sparse_vector(call: Call, values: tf.Tensor, splits: tf.Tensor, at: int = 0)
       at: the output that the values are, for errors.
     """
     size = sizes_between(call, splits)
-    places: Any = tf.range(tf.shape(values)[0]) - tf.gather(splits, size.rows)
+    places = tf.range(tf.shape(values)[0]) - tf.gather(splits, size.rows)
     indices = tf.cast(places[:, None], tf.int64)
     indices.set_shape([None, 1])
     shape = shape_value(call.emit, [size], tf.int64)

@@ -79,7 +79,7 @@ def parse(call: Call, serialized: tf.Tensor, names: tf.Tensor, features: Feature
     """Parses examples [total], in one op."""
     fixed = [d for d in features.dense if d.is_fixed]
     own = features.own_lengths
-    made: Any = call.emit(
+    made = call.emit(
         "ParseExampleV2",
         serialized,
         names,
@@ -108,11 +108,15 @@ def parse(call: Call, serialized: tf.Tensor, names: tf.Tensor, features: Feature
     "ParseExampleV2",
     ANY,
     attrs=(
-        "num_sparse", "sparse_types", "ragged_value_types", "ragged_split_types", "Tdense",
+        "num_sparse",
+        "sparse_types",
+        "ragged_value_types",
+        "ragged_split_types",
+        "Tdense",
         "dense_shapes",
     ),
-)  # fmt: skip
-def parse_examples_v2(call: Call, serialized: Value, *_: Any) -> Any:
+)
+def parse_examples_v2(call: Call, serialized: Value, *_: object) -> Any:
     """One example in each row, or a vector of them."""
     same_for_all(call, "sparse_keys", "dense_keys", "ragged_keys", "dense_defaults")
     features = Features(
@@ -136,7 +140,7 @@ def parse_examples_v2(call: Call, serialized: Value, *_: Any) -> Any:
     ANY,
     attrs=("Nsparse", "Ndense", "sparse_types", "Tdense", "dense_shapes"),
 )
-def parse_examples(call: Call, serialized: Value, names: Value, *_: Any) -> Any:
+def parse_examples(call: Call, serialized: Value, names: Value, *_: object) -> Any:
     """A vector of examples in each row."""
     del names
     same_for_all(call, "sparse_keys", "dense_keys", "dense_defaults")
@@ -232,8 +236,14 @@ def _ordered(
         for k, (x, f) in enumerate(zip(ragged, features.ragged, strict=True))
     ]
     columns = [[p[i] for p in parts] for i in range(3)]
-    return [*columns[0], *columns[1], *columns[2], *values, *[e[0] for e in ends],
-            *[e[1] for e in ends]]  # fmt: skip
+    return [
+        *columns[0],
+        *columns[1],
+        *columns[2],
+        *values,
+        *[e[0] for e in ends],
+        *[e[1] for e in ends],
+    ]
 
 
 # ---------------------------------------------------------------------------
@@ -289,8 +299,8 @@ class _Vectors:
         """Indices [k, 2], values [k] and the shape (m, most) of each row."""
         call = self.call
         counts, size = self._counts(splits)
-        examples: Any = tf.repeat(tf.range(tf.size(counts)), tf.reshape(counts, [-1]))
-        columns: Any = tf.range(tf.shape(values)[0]) - tf.gather(splits, examples)
+        examples = tf.repeat(tf.range(tf.size(counts)), tf.reshape(counts, [-1]))
+        columns = tf.range(tf.shape(values)[0]) - tf.gather(splits, examples)
         indices = tf.cast(tf.stack([examples % self.m, columns], 1), tf.int64)
         most = sizes_of(call, _largest(counts))
         elements = packed(call, values, [size], at)
@@ -345,8 +355,8 @@ class _OwnVectors:
         call, m = self.call, self.m
         counts = differences(call, splits)
         size = self._sum(counts)
-        examples: Any = tf.repeat(tf.range(tf.size(counts)), counts)
-        columns: Any = tf.range(tf.shape(values)[0]) - tf.gather(splits, examples)
+        examples = tf.repeat(tf.range(tf.size(counts)), counts)
+        columns = tf.range(tf.shape(values)[0]) - tf.gather(splits, examples)
         examples -= tf.gather(m.starts, tf.gather(m.rows, examples))
         indices = tf.cast(tf.stack([examples, columns], 1), tf.int64)
         elements = packed(call, values, [size], at)
@@ -365,7 +375,7 @@ class _OwnVectors:
     def ragged(self, values: tf.Tensor, splits: tf.Tensor, dtype: tf.DType, at: int) -> list[Value]:
         """Values, and the splits [m_i + 1], of each row."""
         size, more = self._sum(differences(self.call, splits)), size_plus(self.m, 1)
-        own: Any = tf.gather(splits, tf.range(tf.size(more.rows)) - more.rows)
+        own = tf.gather(splits, tf.range(tf.size(more.rows)) - more.rows)
         own -= tf.gather(splits, tf.gather(self.m.starts, more.rows))
         splits_of_rows = packed(self.call, tf.cast(own, dtype), [more], at)
         return [packed(self.call, values, [size], at), splits_of_rows]

@@ -26,22 +26,37 @@ from tf_pfor.layouts.ragged_rules import BY_KERNEL, ragged_rule, source
 
 _ATTRS = {
     "DecodeAndCropJpeg": (
-        "channels", "ratio", "fancy_upscaling", "try_recover_truncated",
-        "acceptable_fraction", "dct_method",
+        "channels",
+        "ratio",
+        "fancy_upscaling",
+        "try_recover_truncated",
+        "acceptable_fraction",
+        "dct_method",
     ),
     "DecodeBmp": ("channels",),
     "DecodeGif": (),
     "DecodeImage": ("channels", "dtype", "expand_animations"),
     "DecodeJpeg": (
-        "channels", "ratio", "fancy_upscaling", "try_recover_truncated",
-        "acceptable_fraction", "dct_method",
+        "channels",
+        "ratio",
+        "fancy_upscaling",
+        "try_recover_truncated",
+        "acceptable_fraction",
+        "dct_method",
     ),
     "DecodePng": ("channels", "dtype"),
     "DecodeWav": ("desired_channels", "desired_samples"),
     "DecodeWebP": ("channels", "dtype"),
     "EncodeJpeg": (
-        "format", "quality", "progressive", "optimize_size", "chroma_downsampling",
-        "density_unit", "x_density", "y_density", "xmp_metadata",
+        "format",
+        "quality",
+        "progressive",
+        "optimize_size",
+        "chroma_downsampling",
+        "density_unit",
+        "x_density",
+        "y_density",
+        "xmp_metadata",
     ),
     "EncodeJpegVariableQuality": (),
     "EncodePng": ("compression",),
@@ -52,9 +67,12 @@ _ATTRS = {
     "ReadFile": (),
     "SerializeTensor": (),
     "StatelessSampleDistortedBoundingBox": (
-        "aspect_ratio_range", "area_range", "max_attempts", "use_image_if_no_bounding_boxes",
+        "aspect_ratio_range",
+        "area_range",
+        "max_attempts",
+        "use_image_if_no_bounding_boxes",
     ),
-}  # fmt: skip
+}
 
 
 def of_one_shape(call: Call, *_: Value) -> Any:

@@ -32,7 +32,7 @@ def decode(call: Call, bytes: Value) -> Any:
     sizes, *fields = call.rebuild()
     made: list[Value] = [Value.stacked(sizes)]
     for k, (field, output) in enumerate(zip(fields, call.op.outputs[1:])):
-        filled: Any = sizes[..., k]  # of one text
+        filled = sizes[..., k]  # of one text
         axes = list(range(1, len(inner) + 1))
         longest = tf.maximum(tf.reduce_max(filled, axes), 1) if axes else tf.maximum(filled, 1)
         longest.set_shape([call.loop.static_length])

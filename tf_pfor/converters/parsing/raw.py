@@ -59,7 +59,7 @@ def decode_raw(call: Call, bytes: Value) -> Any:
         lengths = tf.strings.length(flat)
         text = f"the length of a string is no multiple of {width}, the size of a number. They are"
         is_right = tf.equal(lengths % width, 0)
-        checked: Any = after_check(call, is_right, text, [lengths], lengths)
+        checked = after_check(call, is_right, text, [lengths], lengths)
         own = checked // width
         if rank:
             own = _equal_in_rows(call, own, lead)
@@ -71,7 +71,7 @@ def decode_raw(call: Call, bytes: Value) -> Any:
 def _equal_in_rows(call: Call, counts: tf.Tensor, lead: list[Dim]) -> tf.Tensor:
     """[n * k] -> [n]: the numbers of each string, which must be as many in all of a row."""
     grid = call.emit.shape_vector([call.loop.length, product(call, lead)])
-    each: Any = tf.reshape(counts, grid)
+    each = tf.reshape(counts, grid)
     largest = tf.reduce_max(tf.pad(each, [[0, 0], [0, 1]]), 1)
     text = "the strings of an iteration differ in length. The numbers of values are"
     return after_check(call, tf.equal(each, largest[:, None]), text, [each], largest)

@@ -72,26 +72,44 @@ class Parsed:
 
 
 _V2 = (
-    "Ncontext_sparse", "context_sparse_types", "context_ragged_value_types",
-    "context_ragged_split_types", "Tcontext_dense", "context_dense_shapes", "Nfeature_list_sparse",
-    "Nfeature_list_dense", "feature_list_dense_types", "feature_list_sparse_types",
-    "feature_list_ragged_value_types", "feature_list_ragged_split_types",
+    "Ncontext_sparse",
+    "context_sparse_types",
+    "context_ragged_value_types",
+    "context_ragged_split_types",
+    "Tcontext_dense",
+    "context_dense_shapes",
+    "Nfeature_list_sparse",
+    "Nfeature_list_dense",
+    "feature_list_dense_types",
+    "feature_list_sparse_types",
+    "feature_list_ragged_value_types",
+    "feature_list_ragged_split_types",
     "feature_list_dense_shapes",
-)  # fmt: skip
+)
 _V1 = (
-    "Ncontext_sparse", "Ncontext_dense", "Nfeature_list_sparse", "Nfeature_list_dense",
-    "context_sparse_types", "Tcontext_dense", "feature_list_dense_types", "context_dense_shapes",
-    "feature_list_sparse_types", "feature_list_dense_shapes",
-)  # fmt: skip
+    "Ncontext_sparse",
+    "Ncontext_dense",
+    "Nfeature_list_sparse",
+    "Nfeature_list_dense",
+    "context_sparse_types",
+    "Tcontext_dense",
+    "feature_list_dense_types",
+    "context_dense_shapes",
+    "feature_list_sparse_types",
+    "feature_list_dense_shapes",
+)
 _KEYS = (
-    "context_sparse_keys", "context_dense_keys", "feature_list_sparse_keys",
-    "feature_list_dense_keys", "feature_list_dense_missing_assumed_empty",
+    "context_sparse_keys",
+    "context_dense_keys",
+    "feature_list_sparse_keys",
+    "feature_list_dense_keys",
+    "feature_list_dense_missing_assumed_empty",
     "context_dense_defaults",
-)  # fmt: skip
+)
 
 
 @RegisterPFor("ParseSequenceExampleV2", ANY, attrs=_V2)
-def parse_sequence_examples_v2(call: Call, serialized: Value, *_: Any) -> Any:
+def parse_sequence_examples_v2(call: Call, serialized: Value, *_: object) -> Any:
     """One example in each row."""
     same_for_all(call, *_KEYS, "context_ragged_keys", "feature_list_ragged_keys")
     parts = [
@@ -114,7 +132,7 @@ def parse_sequence_examples_v2(call: Call, serialized: Value, *_: Any) -> Any:
 
 
 @RegisterPFor("ParseSingleSequenceExample", ANY, attrs=_V1)
-def parse_single_sequence_example(call: Call, serialized: Value, *_: Any) -> Any:
+def parse_single_sequence_example(call: Call, serialized: Value, *_: object) -> Any:
     """One example in each row; the lists that may be missing are given by their keys."""
     same_for_all(call, *_KEYS)
     parts = [
@@ -137,8 +155,9 @@ def _fields(
     names: Iterable[bytes], types: Iterable[tf.DType], splits: Iterable[tf.DType] | None = None
 ) -> list[Field]:
     types = list(types)
-    return list(zip(names, types, [tf.int64] * len(types) if splits is None else splits,
-                    strict=True))  # fmt: skip
+    return list(
+        zip(names, types, [tf.int64] * len(types) if splits is None else splits, strict=True)
+    )
 
 
 def _converted(
@@ -211,7 +230,7 @@ def _parsed(
     def parse() -> list[tf.Tensor]:
         return tf.nest.flatten(tf.raw_ops.ParseSequenceExampleV2(**inputs, **attrs))
 
-    n: Any = call.loop.length
+    n = call.loop.length
     if not context.dense_keys or (isinstance(n, int) and n):
         made = parse()
     else:  # the kernel makes an error of no examples
@@ -256,8 +275,10 @@ def _of_no_examples(attrs: dict[str, Any], dense_types: Sequence[tf.DType]) -> l
 def _dense_list(call: Call, padded: tf.Tensor, lengths: tf.Tensor) -> list[Value]:
     """[steps, ...] of each row, and how many steps it has."""
     size = sizes_of(call, tf.cast(lengths, tf.int32))
-    return [from_padded(call, masked(padded, [size]), [size], is_clean=True),
-            Value.stacked(lengths)]  # fmt: skip
+    return [
+        from_padded(call, masked(padded, [size]), [size], is_clean=True),
+        Value.stacked(lengths),
+    ]
 
 
 def _steps(call: Call, steps: tf.Tensor, inside: tf.Tensor) -> tuple[RowSizes, tf.Tensor, RowSizes]:
@@ -279,10 +300,10 @@ def _sparse_list(call: Call, values: tf.Tensor, steps: tf.Tensor, inside: tf.Ten
     """Indices [k, 2], values [k] and the shape (steps, most in a step) of each row."""
     size, counts, total = _steps(call, steps, inside)
     step = tf.repeat(tf.range(tf.shape(counts)[0]), counts)  # of which step each value is
-    first: Any = tf.gather(steps, total.rows)  # the first step of its row
-    column: Any = tf.range(tf.shape(values)[0]) - tf.gather(inside, step)
+    first = tf.gather(steps, total.rows)  # the first step of its row
+    column = tf.range(tf.shape(values)[0]) - tf.gather(inside, step)
     indices = tf.cast(tf.stack([step - first, column], 1), tf.int64)
-    n: Any = call.loop.length
+    n = call.loop.length
     largest = tf.math.unsorted_segment_max(counts, size.rows, n)
     most = sizes_of(call, tf.maximum(largest, 0))
     return [
@@ -298,9 +319,9 @@ def _ragged_list(
     """Values of each row, no splits of examples, and where steps begin, [steps + 1]."""
     size, _, total = _steps(call, steps, inside)
     more = sizes_of(call, size.tensor + 1)
-    rows: Any = more.rows
-    places: Any = tf.range(tf.shape(rows)[0]) - rows  # the last split of a row is the next's first
-    own: Any = tf.gather(inside, places) - tf.gather(tf.gather(inside, steps), rows)
+    rows = more.rows
+    places = tf.range(tf.shape(rows)[0]) - rows  # the last split of a row is the next's first
+    own = tf.gather(inside, places) - tf.gather(tf.gather(inside, steps), rows)
     return [
         packed(call, values, [total], 0),
         nothing(call, dtype),

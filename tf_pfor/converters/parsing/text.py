@@ -12,10 +12,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged
 from tf_pfor.layouts.ragged_rules import ragged_rule
 
-elementwise({
-    "DecodeCompressed": ("compression_type",),
-    "DecodeJSONExample": (),
-})  # fmt: skip
+elementwise({"DecodeCompressed": ("compression_type",), "DecodeJSONExample": ()})
 
 
 @RegisterPFor(
@@ -23,13 +20,13 @@ elementwise({
     ("records",),
     attrs=("OUT_TYPE", "field_delim", "use_quote_delim", "na_value", "select_cols"),
 )
-def decode_csv(call: Call, records: Value, *_: Any) -> Any:
+def decode_csv(call: Call, records: Value, *_: object) -> Any:
     """Lines of any shape: each column has that shape."""
     return call.rebuild(records=records.tensor)
 
 
 @ragged_rule("DecodeCSV")
-def decode_csv_of_ragged(call: Call, records: Ragged, *_: Any) -> Any:
+def decode_csv_of_ragged(call: Call, records: Ragged, *_: object) -> Any:
     """The lines, as many as each row has."""
     same_for_all(call, "record_defaults")
     need_packed(call)

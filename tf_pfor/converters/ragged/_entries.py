@@ -8,7 +8,6 @@ each row has.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -59,7 +58,7 @@ class Entries:
             self._check(ragged[0], value)
         if ragged:
             self.sizes: tuple[Size, ...] = ragged[0].sizes
-            self.rows: Any = tf.cast(row_ids(self.sizes), tf.int64)
+            self.rows = tf.cast(row_ids(self.sizes), tf.int64)
         else:
             shape = tf.shape(call.stacked(values[0]))
             known = (values[0].inner_shape or (None,))[0]
@@ -92,7 +91,7 @@ class Entries:
         if isinstance(self.sizes[0], RowSizes):
             return Ragged.packed(tensor, self.sizes, origin)
         shape = tf.shape(tensor)
-        n: Any = self.call.loop.length
+        n = self.call.loop.length
         made = tf.reshape(tensor, tf.concat([[n], [self.sizes[0]], shape[1:]], 0))
         return Value.stacked(made).with_inner_shape(tuple(origin.shape.as_list()))
 
@@ -107,7 +106,7 @@ def _joined(tensor: tf.Tensor) -> tf.Tensor:
 
 def with_n(call: Call, shape: tf.Tensor) -> tf.Tensor:
     """A shape with n in front."""
-    n: Any = call.loop.length
+    n = call.loop.length
     return tf.concat([[tf.cast(n, shape.dtype)], shape], 0)
 
 
@@ -127,7 +126,7 @@ def room_for_all(call: Call, shape: Value, entries: Entries) -> tf.Tensor:
 
 def sizes_by(call: Call, rows: tf.Tensor) -> RowSizes:
     """The number of entries of each row, from the row number of each entry."""
-    n: Any = call.loop.length
+    n = call.loop.length
     made = tf.math.bincount(tf.cast(rows, tf.int32), minlength=n, maxlength=n, dtype=tf.int32)
     made.set_shape([call.loop.static_length])
     return RowSizes.of(made)
@@ -171,7 +170,7 @@ def sparse_results(
 
 def own_ends(call: Call, rows: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """[n]: in each row the largest of ``places`` plus one, 0 where it has none."""
-    n: Any = call.loop.length
+    n = call.loop.length
     found = tf.math.unsorted_segment_max(places, tf.cast(rows, tf.int32), n) + 1
     return tf.maximum(found, 0)
 
@@ -190,7 +189,7 @@ class FirstAxis:
     @property
     def total(self) -> tf.Tensor:
         """The length of the merged axis."""
-        n: Any = self.call.loop.length
+        n = self.call.loop.length
         return tf.cast(n, tf.int64) * self.size
 
     def merged(self, entries: Entries) -> tf.Tensor:
@@ -203,7 +202,7 @@ class FirstAxis:
 
     def split(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The row of each index [total, m], and the index in that row."""
-        size: Any = tf.maximum(self.size, 1)
+        size = tf.maximum(self.size, 1)
         rows = indices[:, 0] // size
         own = indices[:, 0] - rows * size
         return rows, tf.concat([own[:, None], indices[:, 1:]], 1)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._variant_types import kept_constant
 from tf_pfor.core.call import Call
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
@@ -40,14 +41,14 @@ def size_at(value: Value, axis: int) -> Any:
     return None if shape is None else shape[axis]
 
 
-def is_one(size: Any) -> bool:
+def is_one(size: Size) -> bool:
     """Whether an axis has size one in all rows."""
     return isinstance(size, int) and size == 1
 
 
 def broadcast_size(sizes: Sequence[Any], axis: int) -> Any:
     """The size of an axis of what is broadcast together."""
-    found: Any = 1
+    found = 1
     for size in sizes:
         if is_one(size):
             continue
@@ -93,7 +94,7 @@ def unified(
 
 def _with_sizes(call: Call, value: Value, axis: int) -> Ragged:
     """Rows that have one size along an axis, a number that is unknown, as if each had its own."""
-    x: Any = value.in_rows if isinstance(value, Ragged) else call.stacked(value)
+    x = value.in_rows if isinstance(value, Ragged) else call.stacked(value)
     sizes = [*value.sizes] if isinstance(value, Ragged) else []
     sizes += [dim(x, k + 1) for k in range(len(sizes), axis)]
     own = tf.fill([tf.shape(x)[0]], tf.shape(x)[axis + 1])
@@ -172,7 +173,7 @@ def _checked_sizes(
         )
     bounds = [s.most for s in sizes]
     most = None if None in bounds else max(b for b in bounds if b is not None)
-    total: Any = sizes[0].tensor
+    total = sizes[0].tensor
     for other in sizes[1:]:
         total = tf.where(tf.equal(total, 1), other.tensor, total) if broadcasts else total
     each = tf.stack([s.tensor for s in sizes])
@@ -185,7 +186,7 @@ def _checked_sizes(
 
 
 def after_check(
-    call: Call, is_right: tf.Tensor, text: str, shown: Sequence[Any], tensor: Any
+    call: Call, is_right: tf.Tensor, text: str, shown: Sequence[Any], tensor: Size
 ) -> Any:
     """``tensor``, after a check in all iterations, whose error names the op and the line.
 
@@ -218,17 +219,17 @@ def sizes_from(call: Call, shape: RowShape) -> list[Any]:
     return found
 
 
-def with_room(tensor: tf.Tensor, axis: int, least: Any) -> tf.Tensor:
+def with_room(tensor: tf.Tensor, axis: int, least: Dim) -> tf.Tensor:
     """``tensor`` with zeros behind it, so that an axis has so many elements at least."""
     rank = tensor.shape.rank
     assert rank is not None
-    more: Any = tf.maximum(least - dim(tensor, axis), 0)
+    more = tf.maximum(least - dim(tensor, axis), 0)
     made = tf.pad(tensor, more * np.array([[0, int(k == axis)] for k in range(rank)], np.int32))
     made.set_shape([None if k == axis else size for k, size in enumerate(tensor.shape)])
     return made
 
 
-def of_room(x: tf.Tensor, axis: int, room: Any) -> tf.Tensor:
+def of_room(x: tf.Tensor, axis: int, room: tf.Tensor) -> tf.Tensor:
     """A tensor with exactly the given room along an axis."""
     if isinstance(room, int) and x.shape[axis] == room:
         return x
@@ -273,8 +274,8 @@ def _resized(call: Call, value: Ragged, axis: int, common: RowSizes) -> Value:
     assert isinstance(own, RowSizes)
     x = value.in_rows
     room = largest(common)
-    at: Any = tf.where(tf.equal(own.tensor, 1)[:, None], 0, tf.range(room)[None])
-    last: Any = tf.shape(x)[axis + 1] - 1
+    at = tf.where(tf.equal(own.tensor, 1)[:, None], 0, tf.range(room)[None])
+    last = tf.shape(x)[axis + 1] - 1
     wide = tf.gather(x, tf.clip_by_value(at, 0, tf.maximum(last, 0)), axis=axis + 1, batch_dims=1)
     sizes = [*value.sizes[:axis], common, *value.sizes[axis + 1 :]]
     made = from_padded(call, wide, sizes)
@@ -304,8 +305,8 @@ def coordinates(sizes: Sequence[Size], at: tf.Tensor) -> tuple[tf.Tensor, list[t
       sizes: the sizes of the rows.
       at: [m], numbers of entries.
     """
-    rows: Any = tf.gather(row_ids(sizes), at)
-    left: Any = at - tf.cast(tf.gather(row_starts(sizes), rows), at.dtype)
+    rows = tf.gather(row_ids(sizes), at)
+    left = at - tf.cast(tf.gather(row_starts(sizes), rows), at.dtype)
     found: list[tf.Tensor] = []
     for size in sizes[:0:-1]:
         own = tf.gather(size.tensor, rows) if isinstance(size, RowSizes) else size
@@ -376,19 +377,23 @@ def repeated(value: Value) -> Value:
     for axis, size in enumerate(value.sizes):
         if isinstance(size, RowSizes):
             room = tf.shape(x)[axis + 1]
-            at: Any = tf.minimum(tf.range(room)[None], tf.maximum(size.tensor - 1, 0)[:, None])
+            at = tf.minimum(tf.range(room)[None], tf.maximum(size.tensor - 1, 0)[:, None])
             x = tf.gather(x, at, axis=axis + 1, batch_dims=1)
     if x.dtype != tf.string:
-        is_empty: Any = tf.equal(row_counts(value.sizes), 0)
+        is_empty = tf.equal(row_counts(value.sizes), 0)
         ones = tf.ones([], x.dtype)
         x = tf.where(tf.reshape(is_empty, [-1, *[1] * rank_of(value)]), ones, x)
     return Value.stacked(x)
 
 
 def from_padded(
-    call: Call, tensor: tf.Tensor, sizes: Sequence[Size], *,
-    is_clean: bool = False, is_tame: bool = False,
-) -> Value:  # fmt: skip
+    call: Call,
+    tensor: tf.Tensor,
+    sizes: Sequence[Size],
+    *,
+    is_clean: bool = False,
+    is_tame: bool = False,
+) -> Value:
     """A result from its padded form: ragged, or dense if no size differs.
 
     Args:

@@ -22,7 +22,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.pieces import in_one, ranges
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_parts import packed_to, row_counts
-from tf_pfor.layouts.row_sizes import dim
+from tf_pfor.layouts.row_sizes import Size, dim
 
 
 def packed_range(
@@ -47,9 +47,13 @@ def packed_range(
 
 
 def packed_window(
-    whole: tf.Tensor, starts: Sequence[Any], sizes: Sequence[Any], strides: Sequence[int], *,
+    whole: tf.Tensor,
+    starts: Sequence[Any],
+    sizes: Sequence[Any],
+    strides: Sequence[int],
+    *,
     is_stacked: bool,
-) -> tf.Tensor:  # fmt: skip
+) -> tf.Tensor:
     """The elements of ranges of several axes, one row behind the other: one gather."""
     count, lead = len(sizes), int(is_stacked)
     shape = tf.shape(whole)
@@ -58,8 +62,8 @@ def packed_window(
     flat.set_shape([None, *whole.shape[count + lead :]])
     rows = row_ids(sizes)
     left = tf.range(tf.shape(rows)[0]) - tf.gather(row_starts(sizes), rows)  # in the row
-    place: Any = 0
-    room: Any = 1
+    place = 0
+    room = 1
     for axis in reversed(range(count)):
         at = left
         if axis:
@@ -98,12 +102,12 @@ class Moved:
             raise CannotVectorize("the axes behind differ in size")
         lead = self.sizes[: len(self.sizes) - behind]
         if not any(isinstance(s, RowSizes) for s in lead):
-            n: Any = call.loop.length
+            n = call.loop.length
             lead[0] = RowSizes.of(tf.fill(tf.stack([n]), lead[0]))
         total = tf.reduce_sum(row_counts(lead))
         self.rows, self.places = coordinates(lead, tf.range(total))
 
-    def of(self, size: Any) -> Any:
+    def of(self, size: Size) -> Any:
         """A size, or a number, int32 [n], of the row of each element; one of all as it is."""
         own = size.tensor if isinstance(size, RowSizes) else size
         is_own = isinstance(own, tf.Tensor) and own.shape.rank == 1
@@ -131,8 +135,9 @@ class Moved:
         if isinstance(x, Ragged):
             table = packed_to(x, self.count)
             sizes = [*x.sizes, *[size_at(x, k) for k in range(x.n_leading, self.count)]]
-            sizes = [dim(x.tensor, k - x.n_leading + 1) if s is None else s
-                     for k, s in enumerate(sizes)]  # fmt: skip
+            sizes = [
+                dim(x.tensor, k - x.n_leading + 1) if s is None else s for k, s in enumerate(sizes)
+            ]
             at += tf.gather(row_starts(sizes), self.rows)
         else:
             lead = self.count + int(x.is_stacked)
@@ -155,7 +160,7 @@ class Moved:
         return of_elements(self.call, made, self.sizes)
 
 
-def size_times(a: Any, b: Any) -> Any:
+def size_times(a: Size, b: Size) -> Any:
     """The product of two sizes."""
     if isinstance(a, int) and isinstance(b, int):
         return a * b

@@ -50,7 +50,7 @@ def one_hot(call: Call, indices: Value, depth: Value, on_value: Value, off_value
 
 def _own_depth(call: Call, indices: Value, depth: Value) -> RowSizes:
     """The depth of each row; a size of the indices itself where both are the same tensor."""
-    own: Any = depth.tensor if depth.dtype == tf.int32 else tf.cast(depth.tensor, tf.int32)
+    own = depth.tensor if depth.dtype == tf.int32 else tf.cast(depth.tensor, tf.int32)
     for size in indices.sizes if isinstance(indices, Ragged) else ():
         if isinstance(size, RowSizes) and size.tensor is own:
             return size
@@ -77,8 +77,10 @@ def cross_entropy(call: Call, features: Value, labels: Value) -> Any:
 
 def _padded_cross_entropy(call: Call, logits: Ragged, targets: Ragged) -> list[Value]:
     """The same, also of padding, where all numbers are zero."""
-    x, y = (tf.reshape(v.in_rows, tf.concat([[-1], tf.shape(v.in_rows)[2:]], 0))
-            for v in (logits, targets))  # fmt: skip
+    x, y = (
+        tf.reshape(v.in_rows, tf.concat([[-1], tf.shape(v.in_rows)[2:]], 0))
+        for v in (logits, targets)
+    )
     made = call.rebuild(features=x, labels=y)
     shape = tf.shape(logits.in_rows)
     wide = [tf.reshape(made[0], shape[:2]), tf.reshape(made[1], shape)]
@@ -197,7 +199,7 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
     if not uses_packed(call):
         raise CannotVectorize("how many are taken is not known, or cannot be checked")
     if count is None:
-        own: Any = _number(call, k)
+        own = _number(call, k)
         text = "as many are taken as there are not in some iterations. These, and sizes, are"
         is_right = (own >= 0) & (own <= size.tensor)
         own = after_check(call, is_right, text, [own, size.tensor], own)

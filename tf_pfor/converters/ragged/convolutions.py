@@ -63,8 +63,10 @@ def filter_gradient(call: Call, input: Value, filter_sizes: Value, out_backprop:
     missing = [tf.maximum(shape[k] - tf.shape(back)[k], 0) for k in (2, 3)]
     around: Any = [[0, 0], [0, 0], [0, missing[0]], [0, missing[1]], [0, 0]]
     back = tf.pad(back, around)
-    flat = [tf.reshape(t, [shape[0], -1, size]) for t, size in
-            ((there, height * width * depth), (back, channels))]  # fmt: skip
+    flat = [
+        tf.reshape(t, [shape[0], -1, size])
+        for t, size in ((there, height * width * depth), (back, channels))
+    ]
     made = tf.matmul(flat[0], flat[1], transpose_a=True)
     full = tf.reshape(made, [shape[0], height, width, depth, channels])
     full.set_shape([call.loop.static_length, height, width, depth, channels])
@@ -147,7 +149,7 @@ class _Windows:
         )
         self.padding = "VALID" if self._frames else call.attr("padding")
 
-    def framed(self, filler: Any, images: tf.Tensor | None = None) -> tf.Tensor:
+    def framed(self, filler: object, images: tf.Tensor | None = None) -> tf.Tensor:
         """[n * images, height, width, channels], with a filler behind the end of each row.
 
         Args:
@@ -171,7 +173,7 @@ class _Windows:
         folded.set_shape([None, *x.shape[2:]])
         return folded
 
-    def _behind_paddings(self, x: tf.Tensor, axis: int, filler: Any) -> tf.Tensor:
+    def _behind_paddings(self, x: tf.Tensor, axis: int, filler: object) -> tf.Tensor:
         """The rows with the paddings of SAME around an axis, as large as each size asks for."""
         size, stride, reach = self._sizes[axis], self._strides[axis], self._reach[axis]
         at = axis + 2
@@ -185,7 +187,7 @@ class _Windows:
         rest = size.tensor % stride
         total = tf.maximum(reach - tf.where(tf.equal(rest, 0), stride, rest), 0)
         room = tf.shape(x)[at]
-        places: Any = tf.range(room + reach - 1)[None] - (total // 2)[:, None]
+        places = tf.range(room + reach - 1)[None] - (total // 2)[:, None]
         is_there = (places >= 0) & (places < size.tensor[:, None])
         more = tf.pad(x, [[0, 1] if k == at else [0, 0] for k in range(5)], constant_values=number)
         return tf.gather(more, tf.where(is_there, places, room), axis=at, batch_dims=1)
@@ -237,7 +239,7 @@ def _sequence(call: Call, input: Value, block_shape: Value, ends: Value) -> Any:
         raise CannotVectorize("blocks of several axes, or rows of several axes that differ")
     if len(input.sizes) != 2 or not isinstance(input.sizes[0], int):
         raise CannotVectorize("blocks of rows of several axes that differ")
-    numbers: Any = tf.cast(call.stacked(ends), tf.int32)[:, 0]
+    numbers = tf.cast(call.stacked(ends), tf.int32)[:, 0]
     numbers = tf.broadcast_to(numbers, [call.loop.length_tensor, 2])
     return *input.sizes, int(block[0]), numbers[:, 0], numbers[:, 1]
 
@@ -255,7 +257,7 @@ def space_to_batch(call: Call, input: Value, block_shape: Value, paddings: Value
     total = size.tensor + front + back
     text = f"padded sizes are no multiples of the block, {block}. They are"
     total = after_check(call, tf.equal(total % block, 0), text, [total], total)
-    room: Any = tf.reduce_max(tf.concat([total, [0]], 0))
+    room = tf.reduce_max(tf.concat([total, [0]], 0))
     wide = placed(input, 1, front, room)
     n, rest = tf.shape(wide)[0], tf.shape(wide)[3:]
     apart = tf.reshape(wide, tf.concat([[n, batch, room // block, block], rest], 0))
@@ -280,7 +282,7 @@ def batch_to_space(call: Call, input: Value, block_shape: Value, crops: Value) -
     length = size.tensor * block - front - back
     text = "more is cropped than there is. Sizes would be"
     length = after_check(call, length >= 0, text, [length], length)
-    most: Any = tf.reduce_max(tf.concat([length, [0]], 0))
+    most = tf.reduce_max(tf.concat([length, [0]], 0))
     at = tf.minimum(tf.range(most)[None] + front[:, None], tf.maximum(room * block - 1, 0))
     made = tf.gather(wide, at, axis=2, batch_dims=1)
     made.set_shape([None, batch, None, *rows.shape[3:]])

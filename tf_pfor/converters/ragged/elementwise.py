@@ -120,7 +120,7 @@ def _is_number_one(value: Value) -> bool:
 
 @family_rule("same_shape")
 @ragged_rule("AddN Betainc ClipByValue Select")
-def same_shape(call: Call, *inputs: Any) -> Any:
+def same_shape(call: Call, *inputs: Value) -> Any:
     """Kernels that do not broadcast: inputs are of the same sizes, or scalars if they may be."""
     del inputs
     flat = call.flat_inputs()
@@ -161,9 +161,11 @@ def _of_one_form(
     """
     dense = next((call.stacked(v) for v in values if not isinstance(v, Ragged)), None)
     if dense is not None:
-        return [
-            _like(call, v, dense) if isinstance(v, Ragged) else call.stacked(v) for v in values
-        ], [], False  # fmt: skip
+        return (
+            [_like(call, v, dense) if isinstance(v, Ragged) else call.stacked(v) for v in values],
+            [],
+            False,
+        )
     values = unified(call, values, rank, broadcasts=False)
     leading = max(v.n_leading for v in values if isinstance(v, Ragged))
     sizes = [broadcast_size([size_at(v, i) for v in values], i) for i in range(leading)]
@@ -234,7 +236,7 @@ def of_elements(call: Call, x: Value, number: Value | None = None) -> Any:
 @ragged_rule("EnsureShape")
 def ensure_shape(call: Call, value: Ragged) -> Any:
     """Dense, after a check, where all of the shape is known."""
-    known: Any = call.op.outputs[0].shape
+    known = call.op.outputs[0].shape
     return _of_shape(call, value, known.as_list()) if known.is_fully_defined() else value
 
 

@@ -124,7 +124,7 @@ def _padded_along(call: Call, params: Value, indices: Value, at: int, batch: int
             raise CannotVectorize("from an axis that may be empty, under jit_compile")
         table = with_room(table, axis, 1)
     is_own = indices.is_stacked or batch > 0
-    places: Any = padded(call, indices, rank_of(indices)) if is_own else indices.tensor
+    places = padded(call, indices, rank_of(indices)) if is_own else indices.tensor
     if is_own and not indices.is_stacked:
         places = call.stacked(indices)
     if batch:
@@ -142,7 +142,7 @@ def _padded_along(call: Call, params: Value, indices: Value, at: int, batch: int
     return from_padded(call, made, sizes)
 
 
-def _inside(call: Call, params: Value, indices: Value, at: int, places: Any) -> Any:
+def _inside(call: Call, params: Value, indices: Value, at: int, places: tf.Tensor) -> Any:
     """Padded places, after a check that they are inside of the row, if rows differ there."""
     size = size_at(params, at)
     if not isinstance(size, RowSizes) or _tf.in_xla_context(call.emit.graph):
@@ -219,8 +219,9 @@ def _is_of_rows(value: Value) -> bool:
 
 def _joined_padded(call: Call, values: list[Value], rank: int, at: int) -> Value:
     """In the padded form: each place of the result reads its part where that has it."""
-    sizes: list[Any] = [broadcast_size([size_at(v, k) for v in values], k) if k != at else None
-             for k in range(rank)]  # fmt: skip
+    sizes: list[Any] = [
+        broadcast_size([size_at(v, k) for v in values], k) if k != at else None for k in range(rank)
+    ]
     rows = [padded(call, v if v.is_stacked else call.like(call.stacked(v)), rank) for v in values]
     lengths = [size_at(v, at) for v in values]
     if None in lengths or any(s is None for k, s in enumerate(sizes) if k != at):
@@ -231,7 +232,7 @@ def _joined_padded(call: Call, values: list[Value], rank: int, at: int) -> Value
         whole = sum(lengths) if all(isinstance(s, int) for s in lengths) else tf.add_n(lengths)
         return from_padded(call, wide, [*sizes[:at], whole, *sizes[at + 1 :]])
     total = functools.reduce(_sum_of_sizes, lengths, 0)
-    place: Any = tf.range(largest(total))[None]
+    place = tf.range(largest(total))[None]
     source, begin, room = tf.zeros_like(place), 0, 0
     for length, x in zip(lengths, rows):
         own = length.tensor[:, None] if isinstance(length, RowSizes) else length
@@ -275,7 +276,7 @@ def concat_offset(call: Call, concat_dim: Value, shape: list[Value]) -> Any:
     found, offset = list[Any](), 0
     for value in shape:
         if isinstance(value, RowShape):
-            sizes: Any = value.sizes
+            sizes = value.sizes
         elif value.constant is not None:
             sizes = [int(s) for s in value.constant]
         else:
@@ -287,7 +288,7 @@ def concat_offset(call: Call, concat_dim: Value, shape: list[Value]) -> Any:
     return found
 
 
-def _sum_of_sizes(a: Any, b: Any) -> Any:
+def _sum_of_sizes(a: Size, b: Size) -> Any:
     if isinstance(a, int) and (isinstance(b, int) or not a):
         return a + b if isinstance(b, int) else b
     bounds: list[Any] = [s.most if isinstance(s, RowSizes) else s for s in (a, b)]

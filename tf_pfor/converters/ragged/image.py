@@ -18,6 +18,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import LARGE, ragged_rule, source
+from tf_pfor.layouts.row_sizes import Size
 
 _RESIZES = "ResizeBilinear ResizeNearestNeighbor"
 
@@ -42,11 +43,11 @@ def resize(call: Call, images: Value, size: Value) -> Any:
     return from_padded(call, x, [size_at(images, 0), *out])
 
 
-def _along_rows(call: Call, x: tf.Tensor, old: Any, new: Any) -> tf.Tensor:
+def _along_rows(call: Call, x: tf.Tensor, old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
     """[n, b, h, ...] resized along axis 2, from ``old`` to ``new`` elements."""
     if old is None:
         old = tf.shape(x)[2]
-    room: Any = new
+    room = new
     if isinstance(new, RowSizes):
         room = tf.reduce_max(tf.concat([new.tensor, [1]], 0))  # gathers of nothing have no gradient
     at = _places(call, _column(old), _column(new), room)  # [1 or n, room]
@@ -65,12 +66,12 @@ def _along_rows(call: Call, x: tf.Tensor, old: Any, new: Any) -> tf.Tensor:
     return low + (high - low) * part
 
 
-def _column(size: Any) -> Any:
+def _column(size: Size) -> Any:
     """int32 [n, 1] for sizes that differ per row; a number for a size that all share."""
     return size.tensor[:, None] if isinstance(size, RowSizes) else size
 
 
-def _places(call: Call, old: Any, new: Any, room: Any) -> tf.Tensor:
+def _places(call: Call, old: tf.Tensor, new: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
     """float32 [1 or n, room]: where the elements of the result lie in what is resized."""
     i = tf.cast(tf.range(room), tf.float32)[None]
     old, new = (tf.cast(s, tf.float32) for s in (old, new))

@@ -108,7 +108,7 @@ def _singular(call: Call, input: Ragged) -> list[Value]:
         return [found, *map(Value.unstacked, none)]
     input = squared(call, input)
     s, u, v = call.rebuild(input=_beside(input, _bound(input)))
-    room: Any = tf.shape(s)[-1]
+    room = tf.shape(s)[-1]
     at = tf.minimum(room - _square(input).tensor[:, None] + tf.range(room)[None], room - 1)
     s, u, v = (tf.gather(t, at, axis=len(t.shape) - 1, batch_dims=1) for t in (s, u, v))
     return [_corner(call, t, input, n) for t, n in ((s, 1), (u, 2), (v, 2))]
@@ -150,7 +150,7 @@ def of_length(call: Call, input: Value, fft_length: Value) -> Any:
     if _tf.in_xla_context(call.emit.graph):
         raise CannotVectorize("rows may be shorter than the transform, under jit_compile")
     length = tf.reshape(fft_length.tensor, [])
-    count: Any = length if call.op_type == "RFFT" else length // 2 + 1
+    count = length if call.op_type == "RFFT" else length // 2 + 1
     rows = with_room(input.in_rows, rank_of(input), count)
     text = "a row has fewer elements than the transform reads. The sizes are"
     rows = after_check(call, last.tensor >= count, text, [last.tensor], rows)
@@ -229,14 +229,14 @@ def diag_part(call: Call, input: Value, k: Value, padding_value: Value) -> Any:
         if _is_plain(call, "k") and _is_square(input):
             made = call.rebuild(input=input.in_rows)
             return from_padded(call, made, input.sizes[:-1])
-    which: Any = _one_diagonal(call, k)
+    which = _one_diagonal(call, k)
     *front, height, width = _all_sizes(input)
     rows, columns = (s.tensor if isinstance(s, RowSizes) else s for s in (height, width))
     is_right = tf.equal(which, 0) | ((which > -rows) & (which < columns))
     text = "the matrix does not have such a diagonal in some iterations. They are"
     below, above = tf.maximum(-which, 0), tf.maximum(which, 0)
     length = tf.minimum(rows - below, columns - above)
-    n: Any = call.loop.length
+    n = call.loop.length
     length = tf.broadcast_to(after_check(call, is_right, text, [which], length), tf.stack([n]))
     length.set_shape([call.loop.static_length])
     moved = Moved(call, input, [*front, RowSizes.of(length)], 0)
@@ -267,26 +267,32 @@ def _all_sizes(value: Value) -> list[Any]:
 def set_diag(call: Call, input: Value, diagonal: Value, k: Value) -> Any:
     """One diagonal, of as many numbers as that has."""
     sizes, numbers = _all_sizes(input), _all_sizes(diagonal)
-    is_known = isinstance(input, Ragged) and _is_square(input) and sizes[-1] is numbers[-1]
-    if is_known and _is_plain(call, "k"):
-        made = call.rebuild(input=input.in_rows, diagonal=diagonal.in_rows)  # type: ignore[attr-defined]
+    is_whole = sizes[-1] is numbers[-1] and _is_plain(call, "k")
+    if (
+        isinstance(input, Ragged)
+        and isinstance(diagonal, Ragged)
+        and is_whole
+        and _is_square(input)
+    ):
+        made = call.rebuild(input=input.in_rows, diagonal=diagonal.in_rows)
         return from_padded(call, made, sizes)
     which: Any = _one_diagonal(call, k)
     if not uses_packed(call) or not same_sizes(sizes[:-2], numbers[:-1]):
         raise CannotVectorize("diagonals whose lengths cannot be checked, or several of them")
-    rows, columns, own = (s.tensor if isinstance(s, RowSizes) else s
-                          for s in (*sizes[-2:], numbers[-1]))  # fmt: skip
+    rows, columns, own = (
+        s.tensor if isinstance(s, RowSizes) else s for s in (*sizes[-2:], numbers[-1])
+    )
     below, above = tf.maximum(-which, 0), tf.maximum(which, 0)
     is_right = tf.equal(own, tf.minimum(rows - below, columns - above))
     text = "the diagonal is not as long as the matrix's in some iterations. Lengths are"
     below = after_check(call, is_right, text, [own], below)
     x, line = (v.in_rows if isinstance(v, Ragged) else call.stacked(v) for v in (input, diagonal))
     x, line = of_equal_room([x, line], sizes[:-2])
-    at: Any = tf.range(tf.shape(x)[-2])
+    at = tf.range(tf.shape(x)[-2])
     ones = [1] * (len(sizes) - 2)
     below, which = (tf.reshape(t, [-1, *ones, 1]) for t in (below, which))
     line = with_room(line, len(numbers), 1)
-    place: Any = tf.clip_by_value(at - below, 0, tf.shape(line)[-1] - 1)
+    place = tf.clip_by_value(at - below, 0, tf.shape(line)[-1] - 1)
     shape = tf.concat([tf.shape(x)[:-2], tf.shape(at)], 0)
     each = tf.gather(
         line, tf.broadcast_to(place, shape), axis=len(numbers), batch_dims=len(numbers)
@@ -361,7 +367,7 @@ def _bound(input: Ragged, *, of_lower: bool = False) -> tf.Tensor:
       input: square matrices.
       of_lower: whether only their lower triangle counts, for both.
     """
-    x: Any = tf.abs(tf.stop_gradient(masked(input.in_rows, input.sizes)))
+    x = tf.abs(tf.stop_gradient(masked(input.in_rows, input.sizes)))
     if of_lower:
         x = tf.linalg.band_part(x, -1, 0)
         x = tf.maximum(x, tf.linalg.matrix_transpose(x))

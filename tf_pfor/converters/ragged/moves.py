@@ -32,7 +32,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest, mask_of
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
-from tf_pfor.layouts.row_sizes import dims_of
+from tf_pfor.layouts.row_sizes import Size, dims_of
 
 
 @ragged_rule("Roll")
@@ -205,7 +205,7 @@ def _repeated_padded(call: Call, x: Ragged, multiples: list[int]) -> Value:
             continue
         most = None if size.most is None else size.most * many
         sizes[axis] = total = RowSizes.of(size.tensor * many, most)
-        at: Any = tf.range(largest(total))[None] % tf.maximum(size.tensor, 1)[:, None]
+        at = tf.range(largest(total))[None] % tf.maximum(size.tensor, 1)[:, None]
         rows = tf.gather(rows, at, axis=axis + 1, batch_dims=1)
     return from_padded(call, rows, sizes)
 
@@ -229,7 +229,7 @@ def broadcast(call: Call, x: Value, sizes: list[Any]) -> Value:
         room.append(None if is_same else largest(size))
     if not missing and not any(r is not None for r in room):
         return x
-    wide: Any = x.in_rows if isinstance(x, Ragged) else call.stacked(x)
+    wide = x.in_rows if isinstance(x, Ragged) else call.stacked(x)
     n, *own = dims_of(wide)
     room = [own[i - missing] if r is None else r for i, r in enumerate(room)]
     for _ in range(missing):
@@ -289,7 +289,7 @@ def slice_gradient(
     total = tf.reduce_sum(size.tensor)
     starts = row_starts([size])
     if first.kind == "index":
-        at: Any = tf.convert_to_tensor(first.begin, tf.int32)
+        at = tf.convert_to_tensor(first.begin, tf.int32)
         at = tf.broadcast_to(tf.where(at < 0, at + size.tensor, at), tf.shape(size.tensor))
         is_there = (at >= 0) & (at < size.tensor)
         text = "an index is out of bounds in some iterations. The sizes are"
@@ -327,23 +327,22 @@ def _by_axes(call: Call, dy: Value, sizes: list[Any], items: list[slices.Item]) 
             if item.kind == "index":
                 found = tf.expand_dims(found, axis)
             first, length = _read_of(call, item, size)
-            place: Any = tf.range(largest(size))[None] - tf.reshape(first, [-1, 1])
+            place = tf.range(largest(size))[None] - tf.reshape(first, [-1, 1])
             at = place // item.stride
             is_read = (place % item.stride == 0) & (at >= 0) & (at < tf.reshape(length, [-1, 1]))
             found = with_room(found, axis, 1)
-            last: Any = tf.shape(found)[axis] - 1
+            last = tf.shape(found)[axis] - 1
             at = tf.broadcast_to(at, tf.stack([tf.shape(found)[0], tf.shape(at)[1]]))
             found = tf.gather(found, tf.clip_by_value(at, 0, last), axis=axis, batch_dims=1)
-            kept = tf.reshape(is_read, tf.concat(
-                [tf.shape(is_read)[:1], [1] * (axis - 1), tf.shape(is_read)[1:],
-                 [1] * (found.shape.rank - axis - 1)], 0,
-            ))  # fmt: skip
+            n, size = tf.unstack(tf.shape(is_read))
+            ones = [1] * (found.shape.rank - axis - 1)
+            kept = tf.reshape(is_read, tf.stack([n, *[1] * (axis - 1), size, *ones]))
             found = tf.where(kept, found, tf.zeros([], found.dtype))
         axis += 1
     return from_padded(call, found, sizes, is_clean=True)
 
 
-def _read_of(call: Call, item: slices.Item, size: Any) -> tuple[Any, Any]:
+def _read_of(call: Call, item: slices.Item, size: Size) -> tuple[Any, Any]:
     """The begin of a slice along an axis, and its number of elements: int32 [] or [n]."""
     if isinstance(size, RowSizes) and item.kind == "range":
         if item.stride == -1 and item.begin is None and item.end is None:
@@ -353,7 +352,7 @@ def _read_of(call: Call, item: slices.Item, size: Any) -> tuple[Any, Any]:
         begin, length = slices.bounds_in_row(call, item, size)
         return begin, length.tensor
     if isinstance(size, RowSizes):
-        at: Any = tf.convert_to_tensor(item.begin, tf.int32)
+        at = tf.convert_to_tensor(item.begin, tf.int32)
         at = tf.where(at < 0, at + size.tensor, at)
         text = "an index is out of bounds in some iterations. The sizes are"
         is_there = (at >= 0) & (at < size.tensor)

@@ -45,7 +45,7 @@ def row_range(call: Call, start: Value, limit: Value, delta: Value) -> Any:
     text = "its limit must be behind its start. Starts, limits and steps are"
     a = after_check(call, is_right, text, [a, b, d], a)
     if start.dtype.is_integer:
-        step: Any = tf.abs(d)
+        step = tf.abs(d)
         length = tf.maximum((tf.abs(b - a) + step - 1) // step, 0)
     else:
         length = tf.math.ceil(tf.abs((b - a) / d))
@@ -110,7 +110,7 @@ def _numbers_set(call: Call, input: Value, is_set: tf.Tensor, axes: list[int]) -
     if key not in known:
         counts = tf.reduce_sum(tf.cast(is_set, tf.int32), axes)
         counts.set_shape([call.loop.static_length])
-        sizes: Any = input.inner_shape
+        sizes = input.inner_shape
         most = int(np.prod(sizes)) if is_static(sizes) else None
         known[key] = RowSizes.of(counts, most)
     return known[key]
@@ -130,7 +130,7 @@ def where_of_ragged(call: Call, input: Value) -> Any:
         return _in_front(call, is_set, RowSizes.of(counts, is_set.shape[1:].num_elements()))
     found = tf.where(is_set)  # [m, 1 + rest], of the packed form
     rows, places = coordinates(input.sizes, found[:, 0])
-    n: Any = call.loop.length
+    n = call.loop.length
     counts = tf.math.bincount(rows, minlength=n, maxlength=n, dtype=tf.int32)
     counts.set_shape([call.loop.static_length])
     first = input.sizes[0]

@@ -16,6 +16,7 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.converters.ragged._windows import Moved, size_plus
 from tf_pfor.core.call import Call
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.linear import Form, forms
@@ -68,7 +69,7 @@ def _amounts(call: Call, paddings: Value) -> list[tuple[Any, Any]]:
         return [(int(a), int(b)) for a, b in found]
     if not paddings.inner_shape or paddings.inner_shape[0] is None:
         raise CannotVectorize("how many axes are padded is not known")
-    numbers: Any = tf.cast(paddings.tensor, tf.int32)
+    numbers = tf.cast(paddings.tensor, tf.int32)
     text = "paddings must not be negative. They are"
     numbers = after_check(call, numbers >= 0, text, [numbers], numbers)
     numbers.set_shape(paddings.tensor.shape)
@@ -86,7 +87,7 @@ def _amounts(call: Call, paddings: Value) -> list[tuple[Any, Any]]:
 def _among_zeros(call: Call, input: Ragged, paddings: Value) -> Value | None:
     """Zeros around, in the form that the rows have; None where it takes the places of all."""
     target, known = call.output_shape(), forms(call.op.inputs[1])
-    amounts: Any = call.maybe_constant("paddings")
+    amounts = call.maybe_constant("paddings")
     if amounts is not None and uses_packed(call):
         count = input.n_leading
         if not amounts[:count].any():  # behind the axes that differ
@@ -133,7 +134,7 @@ def mirror_pad(call: Call, input: Value, paddings: Value) -> Any:
     return moved.read(places)
 
 
-def _mirrored(at: Any, size: Any, edge: int) -> Any:
+def _mirrored(at: Dim, size: Any, edge: int) -> Any:
     """Places before the first and behind the last element as those that stand there."""
     at = tf.where(at < 0, edge - 1 - at, at)
     return tf.where(at >= size, 2 * size - edge - 1 - at, at)
@@ -202,7 +203,7 @@ def placed(value: Ragged, axis: int, begin: tf.Tensor, size: int | tf.Tensor) ->
     """[n, ..., size, ...]: the rows from ``begin`` on, among zeros."""
     own = value.sizes[axis]
     assert isinstance(own, RowSizes)
-    at: Any = tf.range(size)[None] - begin[:, None]
+    at = tf.range(size)[None] - begin[:, None]
     is_inside = (at >= 0) & (at < own.tensor[:, None])
     x = value.in_rows
     rank = x.shape.rank

@@ -82,7 +82,7 @@ def _multiplied(x: Any, y: Any, flip_a: bool, flip_b: bool) -> tf.Tensor:
 
     if max(x.shape.rank, y.shape.rank) <= 3 or not (is_one(x) or is_one(y)):
         return tf.matmul(x, y, adjoint_a=flip_a, adjoint_b=flip_b)
-    made: Any = tf.matmul(folded(x), folded(y), adjoint_a=flip_a, adjoint_b=flip_b)
+    made = tf.matmul(folded(x), folded(y), adjoint_a=flip_a, adjoint_b=flip_b)
     batch = tf.broadcast_static_shape(x.shape[:-2], y.shape[:-2])
     full = tf.broadcast_dynamic_shape(tf.shape(x)[:-2], tf.shape(y)[:-2])
     found = tf.reshape(made, tf.concat([full, tf.shape(made)[-2:]], 0))

@@ -25,7 +25,7 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.converters.ragged._windows import Moved
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Value, dims, known_dims
 from tf_pfor.layouts.packing import largest, mask_of, masked
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, size_value
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule, rule_of, source
@@ -160,7 +160,7 @@ def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
     if not x.dtype.is_floating:
         raise CannotVectorize("the mean of rows of different sizes is not floating point")
     keep = bool(call.attr("keep_dims"))
-    count: Any = 1
+    count = 1
     for a in axes:
         size = x.sizes[a] if a < x.n_leading else (x.inner_shape or ())[a]
         if size is None:
@@ -172,7 +172,7 @@ def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
         total = tf.reduce_sum(x.in_masked_rows, [a + 1 for a in axes], keepdims=keep)
     count = tf.cast(count, x.dtype)
     if count.shape.rank:
-        rest = tf.ones([total.shape.rank - 1], tf.int32)  # type: ignore[operator]
+        rest = tf.ones([len(known_dims(dims(total))) - 1], tf.int32)
         count = tf.reshape(count, tf.concat([tf.shape(count), rest], 0))
     return from_padded(call, total / count, left)
 
@@ -246,7 +246,7 @@ _NEUTRAL = {"Cumprod": 1, "Cumsum": 0, "CumulativeLogsumexp": -np.inf}
 
 
 @ragged_rule(_NEUTRAL, of_shapes="Cumsum")
-def cumulative(call: Call, x: Value, axis: Value) -> Any:
+def cumulative(call: Call, x: Any, axis: Value) -> Any:
     """Neutral elements in the padding change nothing, also in reverse.
 
     The cumulative sum of a shape of one axis is the shape.
@@ -293,14 +293,14 @@ def arg_max(call: Call, input: Ragged, dimension: Value) -> Any:
 
 
 @source("All Any ArgMax ArgMin Cumprod Cumsum Max Mean Min Prod Sum")
-def along_own_axis(call: Call, x: Value, axis: Value) -> Any:
+def along_own_axis(call: Call, x: Any, axis: Value) -> Any:
     """The axis of each row moves to the front: then rows that differ in shape have one axis."""
     rank, name = rank_of(x), list(call.inputs)[1]
     dims = [size_at(x, k) for k in range(rank)]
     if not axis.is_stacked or None in dims:
         raise CannotVectorize("the axis differs between iterations, and sizes are unknown")
     own = own_axis(call, axis, rank)
-    sizes: Any = [tf.gather(tf.stack(dims), own)]
+    sizes = [tf.gather(tf.stack(dims), own)]
     sizes += [tf.where(k - 1 < own, dims[k - 1], dims[k]) for k in range(1, rank)]
     for size in sizes:
         size.set_shape([call.loop.static_length])

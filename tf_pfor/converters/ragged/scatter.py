@@ -127,7 +127,7 @@ def unsorted_segments(call: Call, data: Value, segment_ids: Value, num_segments:
         text = "a segment id is not below the number of segments in some iterations"
         ids = after_check(call, real, text, [ids], ids)
     places = _places_in_rows(ids, count, rows, mask)
-    n: Any = call.loop.length
+    n = call.loop.length
     total = tf.cast(tf.cast(n, ids.dtype) * count, num_segments.dtype)
     made = _of_rows(call, call.rebuild(data=values, segment_ids=places, num_segments=total), count)
     if not isinstance(data, Ragged):
@@ -229,7 +229,7 @@ def histogram(call: Call, values: Value, value_range: Value, nbins: Value) -> An
 
 
 def _places_in_rows(
-    ids: tf.Tensor, count: Any, rows: tf.Tensor, mask: tf.Tensor | None
+    ids: tf.Tensor, count: tf.Tensor, rows: tf.Tensor, mask: tf.Tensor | None
 ) -> tf.Tensor:
     """The places of entries if each row has ``count`` places; -1, which is nowhere, otherwise."""
     is_kept = (ids >= 0) & (ids < count)
@@ -238,7 +238,7 @@ def _places_in_rows(
     return tf.where(is_kept, tf.cast(rows, ids.dtype) * count + ids, -1)
 
 
-def _of_rows(call: Call, made: tf.Tensor, count: Any) -> Value:
+def _of_rows(call: Call, made: tf.Tensor, count: tf.Tensor) -> Value:
     """[n * count, ...] -> [n, count, ...]."""
     shape = tf.shape(made)
     known = tf.get_static_value(count)
@@ -278,7 +278,7 @@ def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any
     places = _places_in_rows(numbers, bins, rows, mask)
     dtype = call.output_dtype()
     each = others[0] if others else tf.ones(tf.shape(numbers), dtype)
-    n: Any = call.loop.length
+    n = call.loop.length
     total = tf.cast(n, numbers.dtype) * bins
     if call.attr("binary_output"):
         found = tf.math.unsorted_segment_max(tf.ones(tf.shape(numbers), dtype), places, total)
@@ -286,7 +286,7 @@ def dense_bincount(call: Call, input: Value, size: Value, weights: Value) -> Any
     return _of_rows(call, tf.math.unsorted_segment_sum(each, places, total), bins)
 
 
-def _counted(call: Call, input: Ragged, bins: Any) -> Value:
+def _counted(call: Call, input: Ragged, bins: tf.Tensor) -> Value:
     """The kernel for variable-length rows, which takes their splits."""
     numbers, (size,) = input.tensor, input.sizes
     assert isinstance(size, RowSizes)
@@ -342,7 +342,7 @@ def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Any:
         return of_elements(call, made, sizes)
     if not isinstance(indices, Ragged):
         raise CannotVectorize("the values, of one number, differ in shape")
-    n: Any = call.loop.length
+    n = call.loop.length
     full = tf.concat([[tf.cast(n + 1, shape.dtype)], shape.tensor], 0)
     places, values = _places(call, indices, updates)
     made = tf.scatter_nd(places, values, full)
@@ -384,7 +384,7 @@ def _indexed(at: tf.Tensor) -> int:
 
 def _counts_of(call: Call, sizes: Sequence[Any]) -> tf.Tensor:
     """int32 [n]: how many elements the axes of these sizes have in each row."""
-    n: Any = call.loop.length
+    n = call.loop.length
     return tf.broadcast_to(row_counts(sizes), tf.stack([n]))
 
 
@@ -428,7 +428,7 @@ def tensor_scatter(call: Call, tensor: Value, indices: Value, updates: Value) ->
         places = tf.concat([place[:, None], at[:, count:]], 1)
         made = call.rebuild(tensor=tensor.tensor, indices=places, updates=values)
         return from_packed(call, made, tensor.sizes)
-    n: Any = call.loop.length
+    n = call.loop.length
     whole = call.stacked(tensor)
     more = tf.pad(whole, [[0, 1], *[[0, 0]] * rank_of(tensor)])
     places, values = _places(call, indices, updates)
@@ -439,9 +439,12 @@ def tensor_scatter(call: Call, tensor: Value, indices: Value, updates: Value) ->
 @ragged_rule("SparseToDense", of_shapes=True)
 @source("SparseToDense")
 def sparse_to_dense(
-    call: Call, sparse_indices: Value, output_shape: Value, sparse_values: Value,
+    call: Call,
+    sparse_indices: Value,
+    output_shape: Value,
+    sparse_values: Value,
     default_value: Value,
-) -> Any:  # fmt: skip
+) -> Any:
     """Elements of a sparse tensor, among a default that all rows share."""
     if default_value.is_stacked or [rank_of(v) for v in (sparse_indices, sparse_values)] != [2, 1]:
         raise CannotVectorize("the default differs between iterations")
@@ -449,7 +452,7 @@ def sparse_to_dense(
         return _sparse_into_rows(call, sparse_indices, output_shape, sparse_values)
     if not isinstance(sparse_values, Ragged):
         raise CannotVectorize("the values have one shape in all iterations")
-    n: Any = call.loop.length
+    n = call.loop.length
     shape = output_shape.tensor
     places, values = _places(call, sparse_indices, sparse_values)
     if uses_packed(call):  # in order: the kernel sees what is wrong with them
@@ -472,7 +475,7 @@ def sparse_reorder(
     shape = input_shape.tensor
     if input_shape.is_stacked:  # one that holds all rows: the kernel reads the indices only
         shape = tf.reduce_max(tf.pad(shape, [[0, 1], [0, 0]]), 0)
-    n: Any = call.loop.length
+    n = call.loop.length
     full = tf.concat([[tf.cast(n, shape.dtype)], shape], 0)
     made = call.rebuild(input_indices=places, input_values=values, input_shape=full)
     indices, values = made
@@ -500,7 +503,7 @@ def _places(call: Call, indices: Value, updates: Value) -> tuple[tf.Tensor, tf.T
         raise CannotVectorize("how many axes are indexed differs between iterations")
     (at, values), rows, mask = _entries(call, [indices, updates], rank)
     if mask is not None:
-        n: Any = call.loop.length
+        n = call.loop.length
         rows = tf.where(mask, rows, n)
         at = tf.where(mask[:, None], at, tf.zeros_like(at))
     return tf.concat([tf.cast(rows, at.dtype)[:, None], at], 1), values
@@ -513,7 +516,7 @@ def gather_nd(call: Call, params: Value, indices: Value) -> Any:
         raise CannotVectorize("under jit_compile, places that differ in number, or in their bounds")
     if not isinstance(indices, Ragged):
         assert isinstance(params, Ragged)
-        at: Any = call.stacked(indices)
+        at = call.stacked(indices)
         at = _inside(call, params, at, tf.range(tf.shape(at)[0]))
         return Value.stacked(tf.gather_nd(params.in_rows, at, 1))
     if indices.n_leading > rank_of(indices) - 1:

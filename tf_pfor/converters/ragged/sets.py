@@ -68,7 +68,7 @@ def _distinct(
     many = tf.maximum(tf.size(elements, tf.int64), 1)
     pairs = tf.cast(rows, tf.int64) * many + ids
     distinct, places, counts = tf.unique_with_counts(pairs)
-    n: Any = call.loop.length
+    n = call.loop.length
     per_row = tf.math.bincount(
         tf.cast(distinct // many, tf.int32), minlength=n, maxlength=n, dtype=tf.int32
     )

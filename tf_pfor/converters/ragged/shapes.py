@@ -185,7 +185,7 @@ def reshape(call: Call, tensor: Value, shape: Value) -> Any:
     if isinstance(tensor, Ragged) and same_sizes(target, own):
         return tensor
     flat = tensor.tensor if isinstance(tensor, Ragged) else call.stacked(tensor)
-    n: Any = call.loop.length
+    n = call.loop.length
     if not is_exact:  # as many elements in all rows together say nothing about each
         before, after = (tf.broadcast_to(_product(s), tf.stack([n])) for s in (own, target))
         text = "the elements of a row do not fill its new shape. Elements, and the shape's"
@@ -209,7 +209,7 @@ def _as_kept(call: Call, tensor: Value, shape: Value) -> Value:
     is_plain = uses_packed(call) and call.loop.real is None and shape.is_stacked
     if count is None or not is_plain:
         raise CannotVectorize("the new shape differs between iterations")
-    kept: Any = shape.tensor
+    kept = shape.tensor
     one = tf.reduce_max(tf.pad(kept, [[0, 1], [0, 0]]), 0)  # zeros if there are no rows
     text = "a gradient has the shape of what differs in shape between iterations. The shapes are"
     one = after_check(call, tf.equal(kept, one), text, [kept], one)
@@ -276,7 +276,7 @@ def _without_unknown(target: list[Any], own: list[Any]) -> tuple[list[Any], bool
         return target, not rows and not others and ints == over
     if not others and len(rows) <= 1 and over and ints % over == 0:
         factor = ints // over
-        found: Any = factor if not rows else rows[0] if factor == 1 else None
+        found = factor if not rows else rows[0] if factor == 1 else None
         if found is None:
             most = rows[0].most if isinstance(rows[0], RowSizes) else None
             numbers = rows[0].tensor if isinstance(rows[0], RowSizes) else rows[0]
@@ -304,7 +304,7 @@ def _left_over(own: list[Any], top: list[Any], others: list[Any]) -> Any:
 
 
 def _product(sizes: Sequence[Any]) -> Any:
-    total: Any = 1
+    total = 1
     for each in sizes:
         total = total * (each.tensor if isinstance(each, RowSizes) else each)
     return total
@@ -365,7 +365,7 @@ def _axes_of_rows(call: Call, own: list[Any], other: list[Any]) -> Value:
     rank_, emit, dtype = max(len(own), len(other)), call.emit, call.output_dtype()
 
     def is_summed() -> tf.Tensor:
-        n: Any = call.loop.length
+        n = call.loop.length
         shapes = [
             [tf.broadcast_to(s.tensor if isinstance(s, RowSizes) else s, [n]) for s in sizes]
             for sizes in ([1] * (rank_ - len(x)) + x for x in (own, other))
@@ -405,7 +405,7 @@ def stitch(call: Call, indices: list[Value], data: list[Value]) -> Any:
     for at, sizes in zip(indices, data):
         if at.constant is None:
             raise CannotVectorize("which sizes are replaced is not known")
-        numbers: Any = sizes.sizes if isinstance(sizes, RowShape) else sizes.constant
+        numbers = sizes.sizes if isinstance(sizes, RowShape) else sizes.constant
         if numbers is None:
             raise CannotVectorize("a size is not known")
         flat = numbers if isinstance(numbers, tuple) else [int(x) for x in numbers.reshape([-1])]

@@ -15,6 +15,7 @@ from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.linear import Form, forms
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.row_sizes import Size
 
 
 @source("Slice")
@@ -31,7 +32,7 @@ def sliced_by_size(call: Call, input: Value, begin: Value, size: Value) -> Any:
             items.append(Item("all") if is_all else Item("range", first, None, 1, (b, None, 1)))
         else:
             known = input.inner_shape and input.inner_shape[p]
-            room: Any = tf.shape(input.tensor)[p + int(input.is_stacked)]
+            room = tf.shape(input.tensor)[p + int(input.is_stacked)]
             many = bound(size, s, p)
             if not (isinstance(first, int) and isinstance(many, int)):
                 many = _checked_size(call, first, many, room if known is None else known)
@@ -82,7 +83,7 @@ def sized_slice_of_ragged(call: Call, input: Value, begin: Value, size: Value) -
     return _part(call, input, _numbers(begin, first), _numbers(size, many))
 
 
-def _is(size: Any, number: Any) -> bool:
+def _is(size: Size, number: object) -> bool:
     return isinstance(size, int) and isinstance(number, int) and size == number
 
 
@@ -121,6 +122,6 @@ def _part(call: Call, x: Ragged, begins: list[Any], sizes: list[Any]) -> Value:
     return moved.read(places)
 
 
-def _is_all(x: Ragged, sizes: list[Any], start: Any, axis: int) -> bool:
+def _is_all(x: Ragged, sizes: list[Any], start: tf.Tensor, axis: int) -> bool:
     """Whether all of an axis is taken, which all rows share."""
     return _is(start, 0) and axis >= x.n_leading and _is(sizes[axis], size_at(x, axis))

@@ -21,6 +21,7 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.converters.ragged._windows import packed_range, packed_window
 from tf_pfor.converters.ragged.shapes import with_new_axis
 from tf_pfor.core.call import Call
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.linear import Form, forms
@@ -28,7 +29,7 @@ from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.pieces import joined, ranges
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, shape_value, size_value
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
-from tf_pfor.layouts.row_sizes import dim
+from tf_pfor.layouts.row_sizes import Size, dim
 
 _MASKS = ("begin_mask", "ellipsis_mask", "end_mask", "new_axis_mask", "shrink_axis_mask")
 
@@ -111,9 +112,7 @@ def items_of(call: Call, rank: int) -> list[Item]:
             if first is None and last is None and stride == 1:
                 out.append(Item("all"))
                 continue
-            name = (
-                None if first is None else begins[p], None if last is None else ends[p], stride
-            )  # fmt: skip
+            name = (None if first is None else begins[p], None if last is None else ends[p], stride)
             size = end.sizes[p] if isinstance(end, RowShape) and last is not None else None
             out.append(Item("range", first, last, stride, name, size))
     return out + [Item("all")] * (rank - sum(i.kind != "new" for i in out))
@@ -152,7 +151,7 @@ def cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool
     starts: list[Any] = []
     for axis, item in enumerate(items):
         known = whole.shape[axis + lead]
-        room: Any = tf.shape(whole)[axis + lead] if known is None else int(known)
+        room = tf.shape(whole)[axis + lead] if known is None else int(known)
         if item.is_static:
             sizes.append(room)
             starts.append(None)
@@ -183,17 +182,17 @@ def cut(call: Call, whole: tf.Tensor, items: Sequence[Item], *, is_stacked: bool
     return from_padded(call, x, sizes[: last + 1])
 
 
-def _range_of(call: Call, item: Item, room: Any) -> tuple[tf.Tensor | None, RowSizes]:
+def _range_of(call: Call, item: Item, room: Dim) -> tuple[tf.Tensor | None, RowSizes]:
     """The begin of a range in each row (None: 0), and its length; equal ranges share them."""
     memo = call.memo.setdefault(("ragged ranges", call.loop), {})
     key = (item.name, room) if isinstance(room, int) else None
     if key is not None and key in memo:
         return memo[key]
-    n: Any = call.loop.length
+    n = call.loop.length
     if _is_first(item) and _fits(item.size, room):
         return None, item.size
 
-    def clamped(at: Any) -> Any:
+    def clamped(at: Dim) -> Any:
         at = tf.convert_to_tensor(at, tf.int32)
         return tf.clip_by_value(tf.where(at < 0, at + room, at), 0, room)
 
@@ -221,7 +220,7 @@ def _range_of(call: Call, item: Item, room: Any) -> tuple[tf.Tensor | None, RowS
     return found
 
 
-def _fits(size: Any, room: Any) -> bool:
+def _fits(size: Size, room: Size) -> bool:
     """Whether an axis is known to have so many elements."""
     if not isinstance(size, RowSizes) or size.is_number or not isinstance(room, int):
         return False
@@ -237,14 +236,14 @@ def _is_first(item: Item) -> bool:
 def _moved(x: tf.Tensor, axis: int, start: Any, stride: int, lengths: RowSizes) -> tf.Tensor:
     """[n, ...] with the range of an axis in front."""
     known = x.shape[axis + 1]
-    room: Any = tf.shape(x)[axis + 1] if known is None else known
+    room = tf.shape(x)[axis + 1] if known is None else known
     most = largest(lengths)
     if start is None and stride == 1:
         if isinstance(room, int) and isinstance(most, int) and most == room:
             return x
         keep = [slice(None)] * (axis + 1)
         return x[tuple([*keep, slice(0, most)])]
-    at: Any = (tf.range(most) * stride)[None]
+    at: tf.Tensor = (tf.range(most) * stride)[None]
     if start is not None:
         at += start[:, None]
     at = tf.broadcast_to(at, tf.stack([tf.shape(x)[0], most]))
@@ -349,7 +348,7 @@ def _of_shared(
     return _moved(rows, axis, start, item.stride, lengths), lengths
 
 
-def _as_own(call: Call, size: Any) -> RowSizes:
+def _as_own(call: Call, size: Size) -> RowSizes:
     """One size of all rows, for each of them."""
     return RowSizes.of(tf.fill(tf.stack([call.loop.length]), size))
 
@@ -403,7 +402,7 @@ def _in_padded(
         return _moved(rows, axis, begin, item.stride, lengths), lengths
     if item.stride != -1 or item.begin is not None or item.end is not None:
         raise CannotVectorize("a slice with a negative stride")
-    at: Any = size.tensor[:, None] - 1 - tf.range(tf.shape(rows)[axis + 1])
+    at = size.tensor[:, None] - 1 - tf.range(tf.shape(rows)[axis + 1])
     return tf.gather(rows, tf.maximum(at, 0), axis=axis + 1, batch_dims=1), size
 
 
@@ -459,7 +458,7 @@ def _of_shape(call: Call, input: RowShape) -> Any:
     items = items_of(call, 1)
     if len(items) != 1 or not items[0].is_static or items[0].kind == "new":
         raise CannotVectorize("it slices a shape by numbers that differ")
-    found: Any = input.sizes[items[0].python]
+    found = input.sizes[items[0].python]
     if not isinstance(found, tuple):
         return size_value(call.emit, found, input.dtype)
     return shape_value(call.emit, found, input.dtype)
@@ -511,11 +510,11 @@ def bounds_in_row(call: Call, item: Item, size: RowSizes) -> tuple[tf.Tensor, Ro
         memo[key] = (begin, alike[0])
         return memo[key]
 
-    def clamped(at: Any) -> tf.Tensor:
+    def clamped(at: tf.Tensor) -> tf.Tensor:
         at = tf.convert_to_tensor(at, tf.int32)
         return tf.clip_by_value(tf.where(at < 0, at + room, at), 0, room)
 
-    begin: Any = tf.zeros_like(room) if item.begin is None else clamped(item.begin)
+    begin = tf.zeros_like(room) if item.begin is None else clamped(item.begin)
     end = room if item.end is None else clamped(item.end)
     length = tf.maximum((end - begin + (item.stride - 1)) // item.stride, 0)
     memo[key] = (begin, RowSizes.of(length, size.most))
@@ -554,7 +553,7 @@ def gradient_of_range(call: Call, dy: Value) -> Any:
         if item.is_static:
             raise CannotVectorize("the gradient of a slice of several kinds")
         room = tf.shape(x)[axis + 1]
-        every: Any = tf.range(int(full))[None]
+        every = tf.range(int(full))[None]
         at = every if start is None else every - start[:, None]
         is_inside = (at >= 0) & (at < lengths.tensor[:, None])
         more = [[0, 1] if k == axis + 1 else [0, 0] for k in range(len(target) + 1)]

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.converters.ragged._forms import after_check, agreed, rank_of, uses_packed, with_room
 from tf_pfor.core.call import Call
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.values import Value
@@ -100,7 +101,7 @@ def _padded(call: Call) -> list[Value]:
 
 
 def _chosen(call: Call) -> _Chosen:
-    n: Any = call.loop.length
+    n = call.loop.length
     scores = _scores(call)
     floor = _bound(call, "score_threshold", scores.dtype)
     nothing = tf.constant(-float("inf"), scores.dtype)
@@ -113,8 +114,9 @@ def _chosen(call: Call) -> _Chosen:
             raise CannotVectorize("boxes are suppressed softly, under jit_compile")
         text = "scores that are suppressed softly must not be negative. They are"
         left = after_check(call, (left >= 0) | (left == nothing), text, [scores], left)
-    limit = _bound(call, "overlap_threshold" if _has_overlaps(call) else "iou_threshold",
-                   scores.dtype)  # fmt: skip
+    limit = _bound(
+        call, "overlap_threshold" if _has_overlaps(call) else "iou_threshold", scores.dtype
+    )
     size = call.inputs["max_output_size"]
     assert isinstance(size, Value)
     most = tf.reduce_max(tf.concat([size.tensor, [0]], 0)) if size.is_stacked else size.tensor
@@ -126,10 +128,10 @@ def _chosen(call: Call) -> _Chosen:
 def _greedy(
     left: tf.Tensor,
     caps: tf.Tensor,
-    most: Any,
+    most: Dim,
     overlaps: Overlaps,
-    limit: Any,
-    floor: Any,
+    limit: tf.Tensor,
+    floor: tf.Tensor,
     softness: float,
 ) -> _Chosen:
     """The best box, without those that overlap it, and so on.
@@ -145,8 +147,8 @@ def _greedy(
     """
     dtype, n, boxes = left.dtype, left.shape[0], left.shape[1]
     nothing = tf.constant(-float("inf"), dtype)
-    ids: Any = tf.range(tf.shape(left)[1])
-    room: Any = tf.range(most)
+    ids = tf.range(tf.shape(left)[1])
+    room = tf.range(most)
 
     def best(left: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         score, place = tf.math.top_k(left, 1)
@@ -155,7 +157,15 @@ def _greedy(
     def goes_on(t: tf.Tensor, *carried: tf.Tensor) -> tf.Tensor:
         return (t < most) & tf.reduce_any((carried[1] > nothing) & (t < caps))
 
-    def step(t: Any, left: Any, score: Any, place: Any, places: Any, kept: Any, counts: Any) -> Any:
+    def step(
+        t: tf.Tensor,
+        left: tf.Tensor,
+        score: tf.Tensor,
+        place: tf.Tensor,
+        places: tf.Tensor,
+        kept: tf.Tensor,
+        counts: tf.Tensor,
+    ) -> Any:
         is_chosen = (score > nothing) & (t < caps)
         here = (room == t)[None] & is_chosen[:, None]
         places = tf.where(here, place[:, None], places)
@@ -171,9 +181,15 @@ def _greedy(
         return t + 1, left, *best(left), places, kept, counts + tf.cast(is_chosen, tf.int32)
 
     shape = tf.stack([tf.shape(left)[0], most])
-    state = (0, left, *best(left), tf.zeros(shape, tf.int32), tf.zeros(shape, dtype),
-             tf.zeros_like(caps))  # fmt: skip
-    like: Any = (None, [n, boxes], [n], [n], [n, None], [n, None], [n])
+    state = (
+        0,
+        left,
+        *best(left),
+        tf.zeros(shape, tf.int32),
+        tf.zeros(shape, dtype),
+        tf.zeros_like(caps),
+    )
+    like = (None, [n, boxes], [n], [n], [n, None], [n, None], [n])
     found = tf.while_loop(goes_on, step, state, tuple(map(tf.TensorShape, ([], *like[1:]))))
     return _Chosen(*found[4:])
 
@@ -211,7 +227,7 @@ def _bound(call: Call, name: str, dtype: tf.DType) -> Any:
         return tf.constant(call.attr(name) if name == "iou_threshold" else dtype.min, dtype)
     value = call.inputs[name]
     assert isinstance(value, Value)
-    bound: Any = tf.cast(value.tensor, dtype)
+    bound = tf.cast(value.tensor, dtype)
     return bound[:, None] if value.is_stacked else bound
 
 
@@ -240,7 +256,7 @@ def _overlaps(call: Call, scores: tf.Tensor) -> Overlaps:
     return _intersections(boxes, batch_dims=axis)
 
 
-def _intersections(boxes: Any, batch_dims: int) -> Overlaps:
+def _intersections(boxes: tf.Tensor, batch_dims: int) -> Overlaps:
     """Intersection over union of boxes [boxes, 4], or [n, boxes, 4]."""
     a, b, c, d = tf.unstack(boxes, num=4, axis=-1)
     y1, x1, y2, x2 = tf.minimum(a, c), tf.minimum(b, d), tf.maximum(a, c), tf.maximum(b, d)

@@ -47,7 +47,7 @@ def counted(call: Call, rows: tf.Tensor) -> RowSizes:
 
 def starts_of(call: Call, many: Size) -> Any:
     """int32 [n]: where the rows begin."""
-    n: Any = call.loop.length
+    n = call.loop.length
     return many.starts if isinstance(many, RowSizes) else tf.range(n) * many
 
 
@@ -68,7 +68,7 @@ def own_splits(
       output: the splits in the body.
       sizes: one more than ``many``, where there is such an object.
     """
-    n: Any = call.loop.length
+    n = call.loop.length
     if isinstance(many, int) and many == 1:
         sizes = RowSizes.of(tf.cast(splits[1:] - splits[:-1], tf.int32))
         return shape_value(call.emit, [0, sizes], splits.dtype), sizes
@@ -105,7 +105,7 @@ def joint_splits(call: Call, splits: Value, count: Size) -> tuple[tf.Tensor, Siz
         return tf.cast(tf.concat([count.starts, end], 0), splits.dtype), 1
     own, room = flat_of(call, splits)
     begin = tf.cast(starts_of(call, count), own.dtype)
-    n: Any = call.loop.length
+    n = call.loop.length
     if isinstance(room, RowSizes):
         many: Size = RowSizes.of(room.tensor - 1)
         first = tf.gather(own, room.starts)

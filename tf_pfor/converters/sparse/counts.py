@@ -54,9 +54,14 @@ def set_size(call: Call, set_indices: Value, set_values: Value, set_shape: Value
 
 @RegisterPFor("EditDistance", ANY, attrs=("normalize",))
 def edit_distance(
-    call: Call, hypothesis_indices: Value, hypothesis_values: Value, hypothesis_shape: Value,
-    truth_indices: Value, truth_values: Value, truth_shape: Value,
-) -> Any:  # fmt: skip
+    call: Call,
+    hypothesis_indices: Value,
+    hypothesis_values: Value,
+    hypothesis_shape: Value,
+    truth_indices: Value,
+    truth_values: Value,
+    truth_shape: Value,
+) -> Any:
     """One more leading axis."""
     emit, rank = call.emit, _rank(hypothesis_indices)
     more = emit.constant(np.asarray([1, *[0] * rank], np.int64))  # it refuses to have no rows
@@ -94,18 +99,29 @@ def sparse_bincount(
         full = with_n(call, dense_shape, "dense_shape")
         return call.rebuild(indices=_places(call, indices), dense_shape=full, **changes)
     at = Value.stacked(call.stacked(indices)).with_inner_shape(indices.inner_shape)
-    parts = [emit("StridedSlice", dense_shape.tensor, [k], [k + 1], [1], shrink_axis_mask=1)
-             for k in (0, 1)]  # fmt: skip
-    rows, columns = (
-        emit("StridedSlice", at.tensor, [0, 0, k], [0, 0, k + 1], [1, 1, 1], begin_mask=3,
-             end_mask=3, shrink_axis_mask=4)
+    parts = [
+        emit("StridedSlice", dense_shape.tensor, [k], [k + 1], [1], shrink_axis_mask=1)
         for k in (0, 1)
-    )  # fmt: skip
+    ]
+    rows, columns = (
+        emit(
+            "StridedSlice",
+            at.tensor,
+            [0, 0, k],
+            [0, 0, k + 1],
+            [1, 1, 1],
+            begin_mask=3,
+            end_mask=3,
+            shrink_axis_mask=4,
+        )
+        for k in (0, 1)
+    )
     moved = moved_ids(call, Value.stacked(rows), parts[0])
     places = emit("Reshape", emit("Pack", [moved, columns], axis=-1), np.asarray([-1, 2], np.int32))
     total = times_n(call, parts[0], tf.int64)
-    made = call.rebuild(indices=places, dense_shape=emit("Pack", [total, parts[1]], axis=0),
-                        **changes)  # fmt: skip
+    made = call.rebuild(
+        indices=places, dense_shape=emit("Pack", [total, parts[1]], axis=0), **changes
+    )
     inner = [as_dtype(call, p, tf.int32) for p in (parts[0], size.tensor)]
     return call.like(emit.reshape(made, [call.loop.length, *inner]))
 

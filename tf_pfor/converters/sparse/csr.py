@@ -51,7 +51,7 @@ def _is_never_empty(call: Call) -> bool:
 
 def _size(call: Call) -> Any:
     """The number of matrices in the batch: n, and 1 where n is 0."""
-    n: Any = call.loop.length
+    n = call.loop.length
     return max(n, 1) if isinstance(n, int) else tf.maximum(n, 1)
 
 
@@ -194,7 +194,7 @@ def components(call: Call, csr_sparse_matrix: Value, index: Value) -> Any:
     text = "the index of a matrix that is no batch must be 0. They are"
     shape = after_check(call, at == 0, text, [at], shape)
     number, count = indices[:, 0], tf.cast(shape[1], tf.int32)
-    n: Any = call.loop.length
+    n = call.loop.length
     line = tf.cast(number, tf.int32) * count + tf.cast(indices[:, 1], tf.int32)
     total = n * count
     counts = tf.math.bincount(line, minlength=total, maxlength=total)

@@ -22,9 +22,12 @@ from tf_pfor.core.values import Value
 
 @RegisterPFor("RaggedTensorToTensor", ANY, attrs=("row_partition_types",))
 def ragged_to_tensor(
-    call: Call, shape: Value, values: Value, default_value: Value,
+    call: Call,
+    shape: Value,
+    values: Value,
+    default_value: Value,
     row_partition_tensors: list[Value],
-) -> Any:  # fmt: skip
+) -> Any:
     """A gather from the values; the default stands behind them, for items that a row lacks.
 
     Level by level the splits say where the items of row r begin and end. Item c of row r is at

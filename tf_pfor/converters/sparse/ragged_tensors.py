@@ -25,9 +25,12 @@ from tf_pfor.layouts.ragged_rules import ragged_rule, source
 @source("RaggedTensorToTensor")
 @ragged_rule("RaggedTensorToTensor")
 def to_tensor(
-    call: Call, shape: Value, values: Value, default_value: Value,
+    call: Call,
+    shape: Value,
+    values: Value,
+    default_value: Value,
     row_partition_tensors: list[Value],
-) -> Any:  # fmt: skip
+) -> Any:
     """All rows as one RaggedTensor, which becomes as wide as the widest row; each row is cut."""
     del shape
     if default_value.is_stacked or not uses_packed(call):
@@ -91,11 +94,11 @@ def _partition(
     ids, room = flat_of(call, given[1])
     if room is not count and not (isinstance(room, int) and room == count):
         raise CannotVectorize("values and the numbers of their rows are not known to be as many")
-    n: Any = call.loop.length
+    n = call.loop.length
     if isinstance(many, RowSizes):
         rows = row_ids([count]) if isinstance(count, RowSizes) else tf.repeat(tf.range(n), count)
         limit, first = tf.gather(many.tensor, rows), tf.gather(many.starts, rows)
-        total: Any = tf.reduce_sum(many.tensor)
+        total = tf.reduce_sum(many.tensor)
     else:
         rows = row_ids([count]) if isinstance(count, RowSizes) else tf.repeat(tf.range(n), count)
         limit, first, total = tf.convert_to_tensor(many), rows * many, n * many
@@ -125,7 +128,7 @@ def _widths(call: Call, lengths: list[tf.Tensor], counts: list[Size]) -> list[Si
     given = [int(s) for s in shape] if shape.ndim else [-1] * (len(lengths) + 1)
     if given[0] >= 0 and not (isinstance(counts[0], int) and counts[0] == given[0]):
         raise CannotVectorize("so many rows, where there may be others")
-    n: Any = call.loop.length
+    n = call.loop.length
     found: list[Size] = []
     for size, own, many in zip(given[1:], lengths, counts):
         if size >= 0:
@@ -166,10 +169,14 @@ def bincount(call: Call, splits: Value, values: Value, size: Value, weights: Val
 @source("RaggedCross")
 @ragged_rule("RaggedCross")
 def cross(
-    call: Call, ragged_values: list[Value], ragged_row_splits: list[Value],
-    sparse_indices: list[Value], sparse_values: list[Value], sparse_shape: list[Value],
+    call: Call,
+    ragged_values: list[Value],
+    ragged_row_splits: list[Value],
+    sparse_indices: list[Value],
+    sparse_values: list[Value],
+    sparse_shape: list[Value],
     dense_inputs: list[Value],
-) -> Any:  # fmt: skip
+) -> Any:
     """The ragged rows of all rows stand one behind the other, and so do the rows of matrices."""
     if sparse_indices or sparse_values or sparse_shape:
         raise CannotVectorize("sparse tensors are crossed with others")

@@ -19,7 +19,7 @@ from tf_pfor.converters.ragged._forms import rank_of
 from tf_pfor.converters.ragged._windows import size_plus
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
-from tf_pfor.core.values import Value
+from tf_pfor.core.values import Value, known_dims
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
@@ -51,7 +51,7 @@ def _counted(call: Call, made: Any, rows: tf.Tensor, values: tf.Tensor, axis: An
       values: the numbers.
       axis: the first axis that was merged with the row, None if the row stands in front.
     """
-    n: Any = call.loop.length
+    n = call.loop.length
     indices, counts, _ = made
     total = tf.cast(n, tf.int64) if axis is None else axis.total
     is_own = indices[:, 0] < total  # not of a row that only stands where there may be none
@@ -121,8 +121,9 @@ def counts_of_splits(call: Call, splits: Value, values: Value, weights: Value) -
     each = tf.reshape(call.stacked(weights), [-1]) if weighted else tf.zeros([0], weights.dtype)
     flat = tf.reshape(x, [-1])
     made = call.rebuild(splits=joined, values=flat, weights=each)
-    return _counted(call, made, tf.repeat(tf.range(shape[0]), shape[1]), flat,
-                    FirstAxis(call, count))  # fmt: skip
+    return _counted(
+        call, made, tf.repeat(tf.range(shape[0]), shape[1]), flat, FirstAxis(call, count)
+    )
 
 
 @source("SparseCountSparseOutput")
@@ -134,7 +135,7 @@ def counts_of_sparse(
     shape, weighted = shared(dense_shape, "dense_shape"), _has_weights(weights)
     given = [indices, values, weights] if weighted else [indices, values]
     entries = Entries(call, *given)
-    axis = FirstAxis(call, shape[0]) if indices.inner_shape[1] == 2 else None  # type: ignore[index]
+    axis = FirstAxis(call, shape[0]) if known_dims(indices.inner_shape)[1] == 2 else None
     if axis is None:
         at, full = entries.places, with_n(call, shape)
     else:
@@ -154,7 +155,7 @@ def sparse_bincount(
     bins = shared(size, "size")
     given = [indices, values, weights] if weighted else [indices, values]
     entries = Entries(call, *given)
-    axis = FirstAxis(call, shape[0]) if indices.inner_shape[1] == 2 else None  # type: ignore[index]
+    axis = FirstAxis(call, shape[0]) if known_dims(indices.inner_shape)[1] == 2 else None
     if axis is None:
         at, full = entries.places, with_n(call, shape)
     else:
@@ -166,23 +167,27 @@ def sparse_bincount(
     return call.like(tf.reshape(made, tf.stack(sizes)))
 
 
+def _by_entry(value: Value, rows: tf.Tensor) -> tf.Tensor:
+    """A scalar of each row, or one of all rows, at the entries of ``rows``."""
+    if value.is_stacked:
+        return tf.gather(value.tensor, rows)
+    return tf.broadcast_to(value.tensor, tf.shape(rows))
+
+
 @ragged_rule("RaggedRange", of_shapes=True)
 @source("RaggedRange")
 def ragged_range(call: Call, starts: Value, limits: Value, deltas: Value) -> Any:
     """The ranges of all rows, one behind the other; a row has as many as its vectors say."""
     given = (starts, limits, deltas)
     vectors = [v for v in given if rank_of(v)]
-    n: Any = call.loop.length
+    n = call.loop.length
     if vectors:
         entries = Entries(call, *vectors)
         rows, size, flat = entries.rows, entries.sizes[0], iter(entries.flat)
     else:
         require_packed(call)
         rows, size, flat = tf.range(tf.cast(n, tf.int64)), 1, iter(())
-    wide = [
-        next(flat) if rank_of(v) else tf.gather(v.tensor, rows) if v.is_stacked
-        else tf.broadcast_to(v.tensor, tf.shape(rows)) for v in given
-    ]  # fmt: skip
+    wide = [next(flat) if rank_of(v) else _by_entry(v, rows) for v in given]
     splits, values = call.rebuild(starts=wide[0], limits=wide[1], deltas=wide[2])
     of_values = sizes_by(call, tf.repeat(rows, splits[1:] - splits[:-1]))
     numbers = Ragged.packed(values, [of_values], call.op.outputs[1])

@@ -29,6 +29,7 @@ from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest
 from tf_pfor.layouts.ragged import Ragged, RowSizes
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
+from tf_pfor.layouts.row_sizes import Size
 
 _BROADCAST_RANK = 5
 
@@ -54,7 +55,7 @@ def _both(call: Call, shape: Value) -> list[Any]:
     return tf.unstack(tf.cast(shape.tensor, tf.int32), num=2)
 
 
-def _check_inner(call: Call, tensor: tf.Tensor, a: Any, b: Any) -> tf.Tensor:
+def _check_inner(call: Call, tensor: tf.Tensor, a: Size, b: Size) -> tf.Tensor:
     """``tensor``, after a check that what is summed over has one size in both matrices."""
     if a is b or (isinstance(a, int) and isinstance(b, int) and a == b):
         return tensor
@@ -137,7 +138,7 @@ def dense_matmul(call: Call, a_indices: Value, a_values: Value, a_shape: Value, 
     at = after_check(call, (at >= 0) & (at < limits), text, [limits], at)
     moves = [axis == out or b.is_stacked for axis in (0, 1)]
     places = [at[:, k] + entries.rows * room[k] if m else at[:, k] for k, m in enumerate(moves)]
-    n: Any = tf.cast(call.loop.length_tensor, tf.int64)
+    n = tf.cast(call.loop.length_tensor, tf.int64)
     made = call.rebuild(
         a_indices=tf.stack(places, 1),
         a_values=entries.flat[1],
@@ -234,18 +235,23 @@ def add_gradient(
     a, b = Entries(call, a_indices), Entries(call, b_indices)
     total = Entries(call, sum_indices, backprop_val_grad)
     made = call.rebuild(
-        backprop_val_grad=total.flat[1], a_indices=a.places, b_indices=b.places,
+        backprop_val_grad=total.flat[1],
+        a_indices=a.places,
+        b_indices=b.places,
         sum_indices=total.places,
-    )  # fmt: skip
+    )
     return [a.back(made[0], 0), b.back(made[1], 1)]
 
 
 @source("SparseSliceGrad")
 @ragged_rule("SparseSliceGrad")
 def slice_gradient(
-    call: Call, backprop_val_grad: Value, input_indices: Value, input_start: Value,
+    call: Call,
+    backprop_val_grad: Value,
+    input_indices: Value,
+    input_start: Value,
     output_indices: Value,
-) -> Any:  # fmt: skip
+) -> Any:
     """The gradient of the values that were sliced."""
     start = shared(input_start, "input_start")
     given, taken = Entries(call, input_indices), Entries(call, output_indices, backprop_val_grad)
@@ -266,31 +272,50 @@ def slice_gradient(
 @source("SparseAdd")
 @ragged_rule("SparseAdd")
 def add(
-    call: Call, a_indices: Value, a_values: Value, a_shape: Value, b_indices: Value,
-    b_values: Value, b_shape: Value, thresh: Value,
-) -> Any:  # fmt: skip
+    call: Call,
+    a_indices: Value,
+    a_values: Value,
+    a_shape: Value,
+    b_indices: Value,
+    b_values: Value,
+    b_shape: Value,
+    thresh: Value,
+) -> Any:
     """One sum of sparse tensors with one axis more."""
     shared(thresh, "thresh")
     a, b = Entries(call, a_indices, a_values), Entries(call, b_indices, b_values)
     indices, values, shape = call.rebuild(
-        a_indices=a.places, a_values=a.flat[1], a_shape=with_n(call, shared(a_shape, "a_shape")),
-        b_indices=b.places, b_values=b.flat[1], b_shape=with_n(call, shared(b_shape, "b_shape")),
-    )  # fmt: skip
+        a_indices=a.places,
+        a_values=a.flat[1],
+        a_shape=with_n(call, shared(a_shape, "a_shape")),
+        b_indices=b.places,
+        b_values=b.flat[1],
+        b_shape=with_n(call, shared(b_shape, "b_shape")),
+    )
     return [*sparse_results(call, indices, values), Value.unstacked(shape[1:])]
 
 
 @source("SparseSparseMaximum SparseSparseMinimum")
 @ragged_rule("SparseSparseMaximum SparseSparseMinimum")
 def extremum(
-    call: Call, a_indices: Value, a_values: Value, a_shape: Value, b_indices: Value,
-    b_values: Value, b_shape: Value,
-) -> Any:  # fmt: skip
+    call: Call,
+    a_indices: Value,
+    a_values: Value,
+    a_shape: Value,
+    b_indices: Value,
+    b_values: Value,
+    b_shape: Value,
+) -> Any:
     """The extremum of two sparse tensors with one axis more."""
     a, b = Entries(call, a_indices, a_values), Entries(call, b_indices, b_values)
     indices, values = call.rebuild(
-        a_indices=a.places, a_values=a.flat[1], a_shape=with_n(call, shared(a_shape, "a_shape")),
-        b_indices=b.places, b_values=b.flat[1], b_shape=with_n(call, shared(b_shape, "b_shape")),
-    )  # fmt: skip
+        a_indices=a.places,
+        a_values=a.flat[1],
+        a_shape=with_n(call, shared(a_shape, "a_shape")),
+        b_indices=b.places,
+        b_values=b.flat[1],
+        b_shape=with_n(call, shared(b_shape, "b_shape")),
+    )
     return sparse_results(call, indices, values, _count(a_indices))
 
 
@@ -389,7 +414,8 @@ def fill_empty_rows(
     made = by_row(call, rows, [own, x])
     assert isinstance(made[0], Ragged)
     (sizes,) = made[0].sizes
-    starts = tf.cast(tf.cumsum(sizes.tensor, exclusive=True), tf.int64)  # type: ignore[union-attr]
+    assert isinstance(sizes, RowSizes)
+    starts = tf.cast(tf.cumsum(sizes.tensor, exclusive=True), tf.int64)
     empty = tf.reshape(is_empty, [call.loop.length, tf.cast(axis.size, tf.int32)])
     own_places = entries.back(places - tf.gather(starts, entries.rows), 3)
     return [*made, call.like(empty).with_inner_shape(call.output_shape(2) or (None,)), own_places]
@@ -401,7 +427,7 @@ def fill_empty_ragged_rows(
     call: Call, value_rowids: Value, values: Value, nrows: Value, default_value: Value
 ) -> Any:
     """The ragged rows of all rows are one after the other."""
-    size: Any = tf.maximum(shared(nrows, "nrows"), 1)
+    size = tf.maximum(shared(nrows, "nrows"), 1)
     shared(default_value, "default_value")
     entries = Entries(call, value_rowids, values)
     at, total = entries.flat[0], tf.cast(call.loop.length, tf.int64) * nrows.tensor
@@ -414,7 +440,8 @@ def fill_empty_ragged_rows(
     made = by_row(call, rows, [ids - rows * size, filled])
     assert isinstance(made[0], Ragged)
     (sizes,) = made[0].sizes
-    starts = tf.cast(tf.cumsum(sizes.tensor, exclusive=True), tf.int64)  # type: ignore[union-attr]
+    assert isinstance(sizes, RowSizes)
+    starts = tf.cast(tf.cumsum(sizes.tensor, exclusive=True), tf.int64)
     empty = tf.reshape(is_empty, tf.stack([call.loop.length, tf.cast(nrows.tensor, tf.int32)]))
     own_places = entries.back(places - tf.gather(starts, entries.rows), 3)
     return [*made, call.like(empty).with_inner_shape(call.output_shape(2) or (None,)), own_places]

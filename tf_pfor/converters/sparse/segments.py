@@ -79,7 +79,7 @@ def table_gradient(
     text = "a segment id is out of bounds in some iterations. They are"
     ids = after_check(call, right, text, [ids], ids) + tf.gather(starts, entries.rows)
     places = at + entries.rows * size
-    n: Any = call.loop.length
+    n = call.loop.length
     made, found = call.rebuild(
         grad=upstream.flat[0],
         indices=places,

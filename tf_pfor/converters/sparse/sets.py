@@ -126,9 +126,14 @@ def set_size(call: Call, set_indices: Value, set_values: Value, set_shape: Value
 
 @ragged_rule("EditDistance")
 def edit_distance(
-    call: Call, hypothesis_indices: Value, hypothesis_values: Value, hypothesis_shape: Value,
-    truth_indices: Value, truth_values: Value, truth_shape: Value,
-) -> Any:  # fmt: skip
+    call: Call,
+    hypothesis_indices: Value,
+    hypothesis_values: Value,
+    hypothesis_shape: Value,
+    truth_indices: Value,
+    truth_values: Value,
+    truth_shape: Value,
+) -> Any:
     """One more leading axis."""
     found, right = (
         Entries(call, hypothesis_indices, hypothesis_values),
@@ -144,7 +149,7 @@ def edit_distance(
         truth_values=right.flat[1],
         truth_shape=sizes[1] + more,
     )
-    n: Any = call.loop.length
+    n = call.loop.length
     return call.like(made[:n])
 
 
@@ -176,11 +181,15 @@ def list_difference(call: Call, x: Value, y: Value) -> Any:
 @source("SparseCross SparseCrossHashed SparseCrossV2")
 @ragged_rule("SparseCross SparseCrossHashed SparseCrossV2")
 def crosses(
-    call: Call, indices: list[Value], values: list[Value], shapes: list[Value],
-    dense_inputs: list[Value], *options: Value,
-) -> Any:  # fmt: skip
+    call: Call,
+    indices: list[Value],
+    values: list[Value],
+    shapes: list[Value],
+    dense_inputs: list[Value],
+    *options: Value,
+) -> Any:
     """The first axis is a batch, which takes all rows."""
-    names = [a.name for a in call.schema.inputs][4:]  # type: ignore[union-attr]
+    names = [a.name for a in call.schema.inputs][4:]
     for name, value in zip(names, options):
         shared(value, name)
     if any(isinstance(v, Ragged) for v in dense_inputs):
@@ -224,9 +233,10 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
         if inputs.ragged_axes != [0]:
             raise CannotVectorize("the batch or the classes differ between iterations")
         (frames,) = inputs.sizes
+        assert isinstance(frames, RowSizes)
         text = "a sequence is longer than its row. Lengths and numbers of frames are"
-        is_right = length <= frames.tensor[:, None]  # type: ignore[union-attr]
-        length = after_check(call, is_right, text, [length, frames.tensor], length)  # type: ignore[union-attr]
+        is_right = length <= frames.tensor[:, None]
+        length = after_check(call, is_right, text, [length, frames.tensor], length)
     if call.loop.static_length in (None, 0):  # the kernel refuses an empty batch
         if call.op_type != "CTCGreedyDecoder":
             raise CannotVectorize("the kernel refuses an empty batch, and beams without frames")
@@ -247,7 +257,7 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
         columns[1].append(values)
         sizes = tf.stack([tf.fill(tf.shape(last), axis.size), last], 1)
         columns[2].append(Value.stacked(sizes))
-    n: Any = call.loop.length
+    n = call.loop.length
     chances = tf.reshape(made[-1], [count, batch, tf.shape(made[-1])[1]])[:n]
     return [*(value for column in columns for value in column), Value.stacked(chances)]
 
@@ -256,9 +266,9 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
 def accidental_hits(call: Call, true_classes: Value, sampled_candidates: Value) -> Any:
     """The batch takes all rows; candidates of a row are classes of its own, behind the others'."""
     require_packed(call)
-    wide: Any = call.stacked(true_classes)
-    shape: Any = tf.shape(wide)
-    candidates: Any = sampled_candidates.tensor
+    wide = call.stacked(true_classes)
+    shape = tf.shape(wide)
+    candidates = sampled_candidates.tensor
     count = tf.shape(candidates, tf.int64)[-1]
     if sampled_candidates.is_stacked:
         low = tf.minimum(tf.reduce_min(wide), tf.reduce_min(candidates))

@@ -75,9 +75,12 @@ def _like(*values: Value) -> Value:
 
 @RegisterPFor("SparseToDense", ANY, attrs=("validate_indices",))
 def sparse_to_dense(
-    call: Call, sparse_indices: Value, output_shape: Value, sparse_values: Value,
+    call: Call,
+    sparse_indices: Value,
+    output_shape: Value,
+    sparse_values: Value,
     default_value: Value,
-) -> Any:  # fmt: skip
+) -> Any:
     """One dense tensor [n, ...]. Where the default differs between rows it is put in afterwards."""
     emit, shape = call.emit, _full_shape(call, "output_shape")
     rank = call.require_rank(sparse_indices, "'sparse_indices'")
@@ -100,9 +103,13 @@ def sparse_to_dense(
     if not default_value.is_stacked:
         return call.rebuild(**changes, sparse_values=values)
     is_set = emit(
-        "SparseToDense", entries, shape, np.True_, np.False_,
+        "SparseToDense",
+        entries,
+        shape,
+        np.True_,
+        np.False_,
         validate_indices=call.attr("validate_indices"),
-    )  # fmt: skip
+    )
     zero = emit.constant("" if values.dtype == tf.string else 0, values.dtype)
     made = call.rebuild(**changes, sparse_values=values, default_value=zero)
     width = _rank(at)
@@ -161,14 +168,20 @@ def sparse_dense_matmul(
     totals: list[Any] = [None, None]
     for axis in (0, 1):
         part = emit(
-            "StridedSlice", at, [0, 0, axis], [0, 0, axis + 1], [1, 1, 1],
-            begin_mask=3, end_mask=3, shrink_axis_mask=4,
-        )  # fmt: skip
+            "StridedSlice",
+            at,
+            [0, 0, axis],
+            [0, 0, axis + 1],
+            [1, 1, 1],
+            begin_mask=3,
+            end_mask=3,
+            shrink_axis_mask=4,
+        )
         moves = axis == out or b.is_stacked
         places[axis] = moved_ids(call, Value.stacked(part), sizes[axis]) if moves else part
-        totals[axis] = times_n(call, sizes[axis], tf.int64) if moves else as_dtype(
-            call, sizes[axis], tf.int64
-        )  # fmt: skip
+        totals[axis] = (
+            times_n(call, sizes[axis], tf.int64) if moves else as_dtype(call, sizes[axis], tf.int64)
+        )
     pairs = emit("Pack", places, axis=-1)
     right, adjoint_b = b.tensor, call.attr("adjoint_b")
     if b.is_stacked:

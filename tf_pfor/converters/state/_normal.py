@@ -23,32 +23,30 @@ from tf_pfor.converters.state import _philox as philox
 _DOUBLE = tf.float64
 
 
-def _hex(*numbers: str) -> list[float]:
-    return [float.fromhex(x) for x in numbers]
+def _hex(numbers: str) -> list[float]:
+    return [float.fromhex(x) for x in numbers.split()]
 
 
 # For 16 intervals: 1 / c, and log(c), of a c in the middle.
-_INVERSE = _hex(
-    "0x1.661ec79f8f3bep+0", "0x1.571ed4aaf883dp+0", "0x1.49539f0f010bp+0", "0x1.3c995b0b80385p+0",
-    "0x1.30d190c8864a5p+0", "0x1.25e227b0b8eap+0", "0x1.1bb4a4a1a343fp+0", "0x1.12358f08ae5bap+0",
-    "0x1.0953f419900a7p+0", "0x1p+0", "0x1.e608cfd9a47acp-1", "0x1.ca4b31f026aap-1",
-    "0x1.b2036576afce6p-1", "0x1.9c2d163a1aa2dp-1", "0x1.886e6037841edp-1", "0x1.767dcf5534862p-1",
-)  # fmt: skip
-_LOG = _hex(
-    "-0x1.57bf7808caadep-2", "-0x1.2bef0a7c06ddbp-2", "-0x1.01eae7f513a67p-2",
-    "-0x1.b31d8a68224e9p-3", "-0x1.6574f0ac07758p-3", "-0x1.1aa2bc79c81p-3",
-    "-0x1.a4e76ce8c0e5ep-4", "-0x1.1973c5a611cccp-4", "-0x1.252f438e10c1ep-5", "0x0p+0",
-    "0x1.aa5aa5df25984p-5", "0x1.c5e53aa362eb4p-4", "0x1.526e57720db08p-3", "0x1.bc2860d22477p-3",
-    "0x1.1058bc8a07ee1p-2", "0x1.4043057b6ee09p-2",
-)  # fmt: skip
-_LOG_POLY = _hex("-0x1.00ea348b88334p-2", "0x1.5575b0be00b6ap-2", "-0x1.ffffef20a4123p-2")
+_INVERSE = _hex("""
+    0x1.661ec79f8f3bep+0 0x1.571ed4aaf883dp+0  0x1.49539f0f010bp+0 0x1.3c995b0b80385p+0
+    0x1.30d190c8864a5p+0  0x1.25e227b0b8eap+0 0x1.1bb4a4a1a343fp+0 0x1.12358f08ae5bap+0
+    0x1.0953f419900a7p+0               0x1p+0 0x1.e608cfd9a47acp-1  0x1.ca4b31f026aap-1
+    0x1.b2036576afce6p-1 0x1.9c2d163a1aa2dp-1 0x1.886e6037841edp-1 0x1.767dcf5534862p-1
+""")
+_LOG = _hex("""
+    -0x1.57bf7808caadep-2 -0x1.2bef0a7c06ddbp-2 -0x1.01eae7f513a67p-2 -0x1.b31d8a68224e9p-3
+    -0x1.6574f0ac07758p-3   -0x1.1aa2bc79c81p-3 -0x1.a4e76ce8c0e5ep-4 -0x1.1973c5a611cccp-4
+    -0x1.252f438e10c1ep-5                0x0p+0  0x1.aa5aa5df25984p-5  0x1.c5e53aa362eb4p-4
+     0x1.526e57720db08p-3   0x1.bc2860d22477p-3  0x1.1058bc8a07ee1p-2  0x1.4043057b6ee09p-2
+""")
+_LOG_POLY = _hex("-0x1.00ea348b88334p-2 0x1.5575b0be00b6ap-2 -0x1.ffffef20a4123p-2")
 _LN_2 = float.fromhex("0x1.62e42fefa39efp-1")
 _FIRST = 0x3F330000  # the bits of the float at which the intervals begin
-_SIN = _hex("0x1p0", "-0x1.555545995a603p-3", "0x1.1107605230bc4p-7", "-0x1.994eb3774cf24p-13")
+_SIN = _hex("0x1p0 -0x1.555545995a603p-3 0x1.1107605230bc4p-7 -0x1.994eb3774cf24p-13")
 _COS = _hex(
-    "0x1p0", "-0x1.ffffffd0c621cp-2", "0x1.55553e1068f19p-5", "-0x1.6c087e89a359dp-10",
-    "0x1.99343027bf8c3p-16",
-)  # fmt: skip
+    "0x1p0 -0x1.ffffffd0c621cp-2 0x1.55553e1068f19p-5 -0x1.6c087e89a359dp-10 0x1.99343027bf8c3p-16"
+)
 _HALF_PI = float.fromhex("0x1.921fb54442d18p0")
 _HALF_PI_INVERSE = float.fromhex("0x1.45f306dc9c883p+23")  # times 2**24
 

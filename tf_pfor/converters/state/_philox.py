@@ -47,7 +47,7 @@ def join(lower: tf.Tensor, upper: tf.Tensor) -> tf.Tensor:
     return tf.bitwise.bitwise_or(lower, tf.bitwise.left_shift(upper, u64(32)))
 
 
-def block(counter: tf.Tensor, keys: Any) -> tf.Tensor:
+def block(counter: tf.Tensor, keys: object) -> tf.Tensor:
     """The numbers of one block: [2, ...], of which numbers 0 and 2 are the upper 32 bits.
 
     Both halves of a round are one op, which makes a draw in a tf.data pipeline start fast.

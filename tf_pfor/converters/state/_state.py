@@ -74,10 +74,10 @@ def variable_name(call: Call, position: int = 0) -> str:
     same: list[Any] = [handle] if value is None else [handle, value.tensor]
     variables: list[Any] = []
     for start in (call.op.graph, call.emit.graph):
-        graph: Any = start
+        graph = start
         while graph is not None:
             variables += getattr(graph, "variables", ())
-            captures: Any = getattr(graph, "captures", ())
+            captures = getattr(graph, "captures", ())
             same += [outer for outer, inner in captures if any(inner is t for t in same)]
             graph = getattr(graph, "outer_graph", None)
     for variable in variables:
@@ -144,9 +144,10 @@ def checked_to_differ(call: Call, indices: Value, places: tf.Tensor) -> Generato
         found = tf.boolean_mask(flat[1:], clash)
         who = tf.boolean_mask(tf.stack([rows[:-1], rows[1:]], 1), clash)
         emit(
-            "Assert", tf.logical_not(tf.reduce_any(clash)),
+            "Assert",
+            tf.logical_not(tf.reduce_any(clash)),
             [emit.constant(np.asarray(message.encode(), object), tf.string), found, who],
-        )  # fmt: skip
+        )
     check = graph.get_operations()[-1]
     emit.operations += graph.get_operations()[before:]
     with graph.control_dependencies([check]):

@@ -41,9 +41,20 @@ def all_classes(call: Call, true_classes: Value) -> Any:
     return [Value.unstacked(sampled), counts, Value.unstacked(often)]
 
 
-@RegisterPFor("FixedUnigramCandidateSampler", ALWAYS, attrs=(
-    *_SIZES, "range_max", "vocab_file", "distortion", "num_reserved_ids", "num_shards", "shard",
-    "unigrams"))  # fmt: skip
+@RegisterPFor(
+    "FixedUnigramCandidateSampler",
+    ALWAYS,
+    attrs=(
+        *_SIZES,
+        "range_max",
+        "vocab_file",
+        "distortion",
+        "num_reserved_ids",
+        "num_shards",
+        "shard",
+        "unigrams",
+    ),
+)
 @RegisterPFor("LogUniformCandidateSampler", ALWAYS, attrs=(*_SIZES, "range_max"))
 @RegisterPFor("UniformCandidateSampler", ALWAYS, attrs=(*_SIZES, "range_max"))
 def sample(call: Call, true_classes: Value) -> Any:
@@ -61,13 +72,13 @@ def sample(call: Call, true_classes: Value) -> Any:
         else:
             sampled, tries = law.draw(_uniform(call, tf.stack([n, count]))), None
         sampled.set_shape([call.loop.static_length, count])
-        rows: Any = call.stacked(true_classes)
+        rows = call.stacked(true_classes)
         made = [sampled, _expected(law, rows, tries, count), _expected(law, sampled, tries, count)]
     call.emit.operations += call.emit.graph.get_operations()[before:]
     return made
 
 
-def _expected(law: _Law, classes: tf.Tensor, tries: Any, count: int) -> tf.Tensor:
+def _expected(law: _Law, classes: tf.Tensor, tries: tf.Tensor | None, count: int) -> tf.Tensor:
     """The expected counts of classes [n, ...]: 1 - (1 - p)^tries, or p times the draws."""
     chance = law.chance(classes)
     often = chance * count
@@ -78,16 +89,16 @@ def _expected(law: _Law, classes: tf.Tensor, tries: Any, count: int) -> tf.Tenso
     return tf.cast(often, tf.float32)
 
 
-def _uniform(call: Call, shape: Any, draw: int = 0) -> tf.Tensor:
+def _uniform(call: Call, shape: tf.Tensor, draw: int = 0) -> tf.Tensor:
     own = seeds(call.attr("seed"), call.attr("seed2"), draw)
     return tf.raw_ops.RandomUniform(shape=shape, dtype=tf.float64, **own)
 
 
 def _distinct(call: Call, law: _Law, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     """The first ``count`` classes that differ, int64 [n, count], and after how many tries, [n]."""
-    n: Any = call.loop.length
+    n = call.loop.length
 
-    def found(drawn: Any) -> tf.Tensor:
+    def found(drawn: tf.Tensor) -> tf.Tensor:
         """int32 [n, tries]: how many classes have been seen after each try."""
         order = tf.argsort(drawn, 1, stable=True)
         ranked = tf.gather(drawn, order, batch_dims=1)
@@ -95,7 +106,7 @@ def _distinct(call: Call, law: _Law, count: int) -> tuple[tf.Tensor, tf.Tensor]:
         places = tf.argsort(order, 1)
         return tf.cumsum(tf.cast(tf.gather(is_new, places, batch_dims=1), tf.int32), 1)
 
-    def more(drawn: Any, seen: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def more(drawn: tf.Tensor, seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         drawn = tf.concat([drawn, law.draw(_uniform(call, tf.shape(drawn), 1))], 1)
         return drawn, found(drawn)
 
@@ -103,12 +114,14 @@ def _distinct(call: Call, law: _Law, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     wide = tf.TensorShape([first.shape[0], None])
     drawn, seen = tf.while_loop(
         lambda _, seen: tf.reduce_any(seen[:, -1] < count),
-        more, (first, found(first)), shape_invariants=(wide, wide),
-    )  # fmt: skip
+        more,
+        (first, found(first)),
+        shape_invariants=(wide, wide),
+    )
     drawn, seen = tf.stop_gradient(drawn), tf.stop_gradient(seen)
     # a class is new where the number of those seen grows
     is_new = tf.concat([seen[:, :1] > 0, seen[:, 1:] > seen[:, :-1]], 1) & (seen <= count)
-    behind: Any = tf.shape(seen)[1]
+    behind = tf.shape(seen)[1]
     score = tf.where(is_new, behind - tf.range(behind)[None], 0)
     _, places = tf.math.top_k(score, count)
     tries = tf.reduce_sum(tf.cast(seen < count, tf.int32), 1) + 1
@@ -123,7 +136,7 @@ def _distinct(call: Call, law: _Law, count: int) -> tuple[tf.Tensor, tf.Tensor]:
 def _uniform_law(call: Call) -> _Law:
     classes = call.attr("range_max")
 
-    def draw(u: Any) -> tf.Tensor:
+    def draw(u: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.floor(u * classes), tf.int64)
 
     return _Law(classes, draw, lambda ids: tf.fill(tf.shape(ids), np.float64(1 / classes)))
@@ -133,10 +146,10 @@ def _log_uniform_law(call: Call) -> _Law:
     classes = call.attr("range_max")
     span = float(np.log1p(classes))
 
-    def draw(u: Any) -> tf.Tensor:
+    def draw(u: tf.Tensor) -> tf.Tensor:
         return tf.math.floormod(tf.cast(tf.exp(u * span), tf.int64) - 1, classes)
 
-    def chance(ids: Any) -> tf.Tensor:
+    def chance(ids: tf.Tensor) -> tf.Tensor:
         at = tf.cast(ids, tf.float64)
         return tf.math.log((at + 2.0) / (at + 1.0)) / span
 
@@ -156,7 +169,7 @@ def _unigram_law(call: Call) -> _Law:
     ends, chances = np.cumsum(weights) / weights.sum(), tf.constant(weights / weights.sum())
     last = int(np.nonzero(weights)[0][-1])
 
-    def draw(u: Any) -> tf.Tensor:
+    def draw(u: tf.Tensor) -> tf.Tensor:
         found = tf.raw_ops.UpperBound(
             sorted_inputs=tf.constant(ends[None]), values=tf.reshape(u, [1, -1]), out_type=tf.int64
         )

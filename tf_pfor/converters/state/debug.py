@@ -146,7 +146,7 @@ _OF_PY_FUNCTION = (
 
 
 @family_rule("loop_in_order")
-def _one_by_one(call: Call, *_: Any) -> Any:
+def _one_by_one(call: Call, *_: object) -> Any:
     """Calls Python, or writes a summary, for each iteration in its turn."""
     if _functions.is_gradient(call.op):
         raise Refused(_OF_PY_FUNCTION)
@@ -165,9 +165,13 @@ def _tell_rank(output: tf.Tensor) -> None:
 
 for _name, _attrs in _IN_ORDER.items():
     RegisterPFor(
-        _name, ANY if _name == "PyFuncStateless" else ALWAYS, attrs=_attrs, family="loop_in_order",
-        outcome=Outcome.LOOPED, note="called once for each iteration, in order",
-    )(_one_by_one)  # fmt: skip
+        _name,
+        ANY if _name == "PyFuncStateless" else ALWAYS,
+        attrs=_attrs,
+        family="loop_in_order",
+        outcome=Outcome.LOOPED,
+        note="called once for each iteration, in order",
+    )(_one_by_one)
 
 # A graph summary, and flushing and closing a writer, are the same for all iterations.
 

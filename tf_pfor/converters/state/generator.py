@@ -170,6 +170,9 @@ def _one_by_one(call: Call, *_: Value) -> Any:
 
 for _name in table(_ONE_BY_ONE):
     RegisterPFor(
-        _name, ALWAYS, family="loop_in_order", outcome=Outcome.LOOPED,
+        _name,
+        ALWAYS,
+        family="loop_in_order",
+        outcome=Outcome.LOOPED,
         note="draws and moves the state of the generator on, in order",
-    )(_one_by_one)  # fmt: skip
+    )(_one_by_one)

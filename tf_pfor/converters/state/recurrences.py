@@ -17,7 +17,7 @@ from tf_pfor import _tf
 from tf_pfor.core.accesses import READS, Accesses, Update, accesses
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import Refused
-from tf_pfor.core.values import Value, dims, is_static
+from tf_pfor.core.values import Value, dims, is_static, known_dims
 from tf_pfor.fallback import randomness
 from tf_pfor.fallback.row_loop import Region
 
@@ -204,12 +204,16 @@ def _loop(
         return (i + 1, *new, *(a.write(i, x) for a, x in zip(arrays, now)))
 
     _, *carried = tf.while_loop(
-        lambda i, *_: i < n, step, (tf.constant(0), *starts, *arrays),
+        lambda i, *_: i < n,
+        step,
+        (tf.constant(0), *starts, *arrays),
         shape_invariants=(
-            tf.TensorShape([]), *(s.shape for s in starts), *[tf.TensorShape([])] * count,
+            tf.TensorShape([]),
+            *(s.shape for s in starts),
+            *[tf.TensorShape([])] * count,
         ),
         maximum_iterations=n,
-    )  # fmt: skip
+    )
     rows = [a.stack() for a in carried[count:]]
     for r, s in zip(rows, starts):
         r.set_shape([call.loop.static_length, *s.shape] if s.shape.rank is not None else None)
@@ -284,8 +288,8 @@ def _linear(
             continue
         value = outside[i - count]
         lead = [call.loop.static_length if value.is_stacked else 1]
-        missing = [1] * (rank - len(value.inner_shape))  # type: ignore[arg-type]
-        shape = [*lead, *missing, *value.inner_shape]  # type: ignore[misc]
+        inner = known_dims(value.inner_shape)
+        shape = [*lead, *[1] * (rank - len(inner)), *inner]
         known[key] = (None, tf.reshape(value.tensor, shape))
         if not value.is_stacked:
             constants[key] = call_constant(value, tensor)

@@ -153,13 +153,28 @@ def strided_slice_assign(
         )
     emit = call.emit
     shape = shape_of_variable(call, begin.dtype)
-    size = emit("StridedSlice", shape, np.asarray([0], np.int32), np.asarray([count], np.int32),
-                np.asarray([1], np.int32))  # fmt: skip
+    size = emit(
+        "StridedSlice",
+        shape,
+        np.asarray([0], np.int32),
+        np.asarray([count], np.int32),
+        np.asarray([1], np.int32),
+    )
     zero = emit.constant(0, begin.dtype)
-    where = emit("SelectV2", emit("Less", begin.tensor, zero),
-                 emit("AddV2", begin.tensor, size), begin.tensor)  # fmt: skip
-    rest = emit("StridedSlice", shape, np.asarray([count], np.int32), np.asarray([0], np.int32),
-                np.asarray([1], np.int32), end_mask=1)  # fmt: skip
+    where = emit(
+        "SelectV2",
+        emit("Less", begin.tensor, zero),
+        emit("AddV2", begin.tensor, size),
+        begin.tensor,
+    )
+    rest = emit(
+        "StridedSlice",
+        shape,
+        np.asarray([count], np.int32),
+        np.asarray([0], np.int32),
+        np.asarray([1], np.int32),
+        end_mask=1,
+    )
     head = emit.shape_vector([call.loop.length])
     head = head if begin.dtype == tf.int32 else emit("Cast", head, DstT=begin.dtype)
     full = emit("ConcatV2", [head, rest], np.int32(0))  # [n] + v.shape[count:]

@@ -30,11 +30,14 @@ elementwise(
         "StringUpper": ("encoding",),
         "UnicodeScript": (),
         "UnicodeTranscode": (
-            "input_encoding", "output_encoding", "errors", "replacement_char",
+            "input_encoding",
+            "output_encoding",
+            "errors",
+            "replacement_char",
             "replace_control_characters",
         ),
     }
-)  # fmt: skip
+)
 
 fold_batch(table("Fingerprint"), "data")
 

@@ -6,7 +6,7 @@ does: one call for the texts of all rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ def split(call: Call, input: Value, separator: Value) -> Any:
     ]
 
 
-def _in_graph(call: Call, make: Any) -> tf.Tensor:
+def _in_graph(call: Call, make: Callable[..., Any]) -> tf.Tensor:
     with call.emit.graph.as_default():
         return make()
 
@@ -115,7 +115,7 @@ def _of_rows_with_data(
     call: Call, made: tf.Tensor, ends: tf.Tensor, count: Size, many: Size
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Without n-grams of nothing but padding in rows that have no data: the kernel makes none."""
-    n: Any = call.loop.length
+    n = call.loop.length
     has_data = tf.broadcast_to(numbers_of(count) > 0, tf.stack([n]))
     kept = tf.repeat(has_data, numbers_of(many))  # of the parts of all rows
     counts = ends[1:] - ends[:-1]
@@ -170,7 +170,7 @@ def segment_join(call: Call, inputs: Value, segment_ids: Value, num_segments: Va
         ids = after_check(call, tf.equal(a, b), text, [a, b], ids)
     text = "a segment id is negative, or not below the number of segments. They are"
     ids = after_check(call, (ids >= 0) & (ids < count), text, [ids], ids)
-    n: Any = call.loop.length
+    n = call.loop.length
     places = ids + tf.cast(row_ids(inputs.sizes), ids.dtype) * count
     total = tf.cast(tf.cast(n, ids.dtype) * count, num_segments.dtype)
     made = call.rebuild(inputs=inputs.tensor, segment_ids=places, num_segments=total)

@@ -13,10 +13,13 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._types import RAGGED
 from tf_pfor.core.accesses import Accesses
 from tf_pfor.core.axes import Axis, entered
 from tf_pfor.core.collectives import has_collective
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data._elements import arguments, closed, has_opened, may_differ, with_parts
 from tf_pfor.frontends.data._results import Padding
 from tf_pfor.tracing.user_code import autographed
@@ -28,7 +31,6 @@ _ROUNDS = 2
 _WARM = 2  # batches that do not count as steady ones
 _ASSUMED = 100  # batches of an epoch, where tf.data does not know how many there are
 _SEEN = ("EagerPyFunc", "PrintV2", "Print", "PyFunc", "PyFuncStateless")
-_RAGGED: Any = tf.RaggedTensor
 Form = Callable[[Any], Any]
 """From a dataset to a dataset."""
 
@@ -39,7 +41,12 @@ Form = Callable[[Any], Any]
 
 
 def batched_as(
-    dataset: tf.data.Dataset[Any], size: Any, spec: Any, padding: Padding, *, drop_remainder: bool
+    dataset: tf.data.Dataset[Any],
+    size: Dim,
+    spec: tf.TypeSpec[Any],
+    padding: Padding,
+    *,
+    drop_remainder: bool,
 ) -> tf.data.Dataset[Any]:
     """The results of a function of one element, in batches as the vectorized form makes them.
 
@@ -66,7 +73,7 @@ def batched_as(
     is_tuple = type(batches.element_spec) is tuple
 
     @tf.autograph.experimental.do_not_convert
-    def as_vectorized(*components: Any) -> Any:
+    def as_vectorized(*components: Nest) -> Any:
         batch = components if is_tuple else components[0]
         if is_opened:
             return closed(batch, is_batch=True)
@@ -84,7 +91,7 @@ def batched_as(
     )
 
 
-def _as(batch: Any, spec: Any) -> Any:
+def _as(batch: Nest, spec: tf.TypeSpec[Any]) -> Any:
     """One component of a batch in the form that ``spec`` says."""
     if isinstance(spec, tf.RaggedTensorSpec):
         ragged: Any = spec
@@ -94,11 +101,11 @@ def _as(batch: Any, spec: Any) -> Any:
     return tf.ensure_shape(_of_ragged_rank(batch, 0), spec.shape)
 
 
-def _of_ragged_rank(x: Any, rank: int) -> Any:
+def _of_ragged_rank(x: object, rank: int) -> Any:
     """The same rows with more or fewer ragged axes; axes that are none must be of one size."""
     if not isinstance(x, tf.RaggedTensor):
-        return x if rank == 0 else _RAGGED.from_tensor(x, ragged_rank=rank)
-    ragged: Any = x
+        return x if rank == 0 else RAGGED.from_tensor(x, ragged_rank=rank)
+    ragged = x
     if rank > 0:
         return ragged.with_values(_of_ragged_rank(ragged.values, rank - 1))
     dense = ragged.to_tensor()
@@ -114,13 +121,13 @@ def _of_ragged_rank(x: Any, rank: int) -> Any:
 # ---------------------------------------------------------------------------
 
 
-def _traced(fn: Callable[..., Any], spec: Any) -> Any:
+def _traced(fn: Callable[..., Any], spec: tf.TypeSpec[Any]) -> Any:
     """The graph of a function of one element."""
     function = tf.function(autographed(fn), autograph=False)
     return function.get_concrete_function(*arguments(spec)).graph
 
 
-def check_stateless(fn: Callable[..., Any], spec: Any) -> Any:
+def check_stateless(fn: Callable[..., Any], spec: Nest) -> Any:
     """Refuses functions that change variables: a trial would change them. Returns the graph.
 
     Raises:
@@ -138,7 +145,7 @@ def check_stateless(fn: Callable[..., Any], spec: Any) -> Any:
     return graph
 
 
-def is_pure(fn: Callable[..., Any], spec: Any) -> bool:
+def is_pure(fn: Callable[..., Any], spec: object) -> bool:
     """Whether nobody sees how often a function is called: it calls no Python, and prints nothing.
 
     Raises:
@@ -147,13 +154,13 @@ def is_pure(fn: Callable[..., Any], spec: Any) -> bool:
     return not any(op.type in _SEEN for op in _ops(check_stateless(fn, spec)))
 
 
-def names_the_batch(fn: Callable[..., Any], spec: Any) -> bool:
+def names_the_batch(fn: Callable[..., Any], spec: Nest) -> bool:
     """Whether a function uses collectives, over the elements of its batch."""
     with entered(Axis()):
         return has_collective(_traced(fn, spec))
 
 
-def needs_order(graph: Any) -> bool:
+def needs_order(graph: tf.Graph) -> bool:
     """Whether results depend on which batch comes first: state, or draws with a seed."""
     if any(access.writes for access in Accesses(graph).all):
         return True
@@ -167,7 +174,7 @@ def _is_seeded(op: tf.Operation) -> bool:
     return bool(op.get_attr("seed") or ("seed2" in schema.attr_types and op.get_attr("seed2")))
 
 
-def _ops(graph: Any) -> list[tf.Operation]:
+def _ops(graph: tf.Graph) -> list[tf.Operation]:
     """The ops of a graph and of the functions that they call."""
     found: list[tf.Operation] = []
     seen, graphs = set[int](), [graph]
@@ -182,7 +189,7 @@ def _ops(graph: Any) -> list[tf.Operation]:
 
 
 def is_faster(
-    first: Form, second: Form, dataset: tf.data.Dataset[Any], size: Any, *, often: bool
+    first: Form, second: Form, dataset: tf.data.Dataset[Any], size: Dim, *, often: bool
 ) -> bool:
     """Whether an epoch of ``first`` takes less time, by the first elements of a dataset.
 
@@ -211,8 +218,9 @@ def is_faster(
         "choose='auto': milliseconds of a batch and of an iterator's start: %.2f and %.1f "
         "vectorized, %.2f and %.1f in a loop; %s batches: %s.",
         *[1e3 * seconds for cost in costs for seconds in (cost.batch[0], cost.start[0])],
-        batches or "endless", "vectorized" if scores[0] <= scores[1] else "loop",
-    )  # fmt: skip
+        batches or "endless",
+        "vectorized" if scores[0] <= scores[1] else "loop",
+    )
     return scores[0] <= scores[1]
 
 

@@ -13,7 +13,9 @@ import tensorflow as tf
 
 from tf_pfor._tf import _types
 from tf_pfor.core import nests
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 
 _COMPONENTS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
 
@@ -26,8 +28,8 @@ class Uneven(NamedTuple):
     shape.
     """
 
-    tensor: Any
-    sizes: Any
+    tensor: tf.Tensor
+    sizes: tf.Tensor
     axes: dict[int, tuple[()]]  # the axes that differ: keys without leaves, known to the structure
 
     @classmethod
@@ -50,7 +52,7 @@ class _Kind:
 
     __slots__ = ("encoder", "nest", "spec")
 
-    def __init__(self, spec: Any, encoder: Any, nest: Any):
+    def __init__(self, spec: tf.TypeSpec[Any], encoder: _types.Encoder, nest: Nest):
         self.spec, self.encoder, self.nest = spec, encoder, nest
 
 
@@ -66,21 +68,21 @@ class Opened(NamedTuple):
         return next(iter(self.known))
 
 
-def has_opened(spec: Any) -> bool:
+def has_opened(spec: object) -> bool:
     """Whether a component of elements is ``Opened``."""
     found: list[Any] = []
     nests.replaced(spec, Opened, found.append)
     return bool(found)
 
 
-def opened(batch: Any) -> Any:
+def opened(batch: Nest) -> Any:
     """The batch with components that their type batches as ``Opened``."""
     return nests.replaced(
         batch, _types.COMPOSITE, lambda x: _opened(x, tf.type_spec_from_value(x), is_batch=True)
     )
 
 
-def _opened(x: Any, spec: Any, *, is_batch: bool = False) -> Any:
+def _opened(x: object, spec: tf.TypeSpec[Any], *, is_batch: bool = False) -> Any:
     """A component as ``Opened``, or as it is; its spec may know more than its tensors."""
     if not _types.is_opened(spec):
         return x
@@ -93,7 +95,7 @@ def _opened(x: Any, spec: Any, *, is_batch: bool = False) -> Any:
     return Opened(tuple(leaves), known)
 
 
-def closed(nest: Any, *, is_batch: bool = False) -> Any:
+def closed(nest: Nest, *, is_batch: bool = False) -> Any:
     """The inverse, of a row or of a batch."""
 
     def of(x: Opened) -> Any:
@@ -105,12 +107,12 @@ def closed(nest: Any, *, is_batch: bool = False) -> Any:
     return nests.replaced(nest, Opened, of)
 
 
-def arguments(element: Any) -> tuple[Any, ...]:
+def arguments(element: Nest) -> tuple[Any, ...]:
     """The arguments of an element in ``Dataset.map``: ``fn(*element)`` of a tuple, else one."""
     return element if type(element) is tuple else (element,)
 
 
-def check_components(spec: Any) -> None:
+def check_components(spec: object) -> None:
     """Refuses datasets whose elements cannot be batched.
 
     Raises:
@@ -128,17 +130,17 @@ def check_components(spec: Any) -> None:
             )
 
 
-def _is_none(spec: Any) -> bool:
+def _is_none(spec: tf.TypeSpec[Any]) -> bool:
     return spec is None or type(spec).__name__ == "NoneTensorSpec"
 
 
-def may_differ(spec: Any) -> bool:
+def may_differ(spec: tf.TypeSpec[Any]) -> bool:
     """Whether elements with this component's spec may have different shapes."""
     return isinstance(spec, tf.TensorSpec) and not spec.shape.is_fully_defined()
 
 
 def in_batches(
-    dataset: tf.data.Dataset[Any], size: Any, *, drop_remainder: bool, may_be_ragged: bool
+    dataset: tf.data.Dataset[Any], size: Dim, *, drop_remainder: bool, may_be_ragged: bool
 ) -> tf.data.Dataset[Any]:
     """The dataset in batches; dense components of different shapes are ``Uneven``.
 
@@ -178,13 +180,13 @@ def in_batches(
 
 def with_parts(dataset: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
     """The dataset with components that their type batches as ``Opened``."""
-    spec: Any = dataset.element_spec
+    spec = dataset.element_spec
     specs = tf.nest.flatten(spec)
     if not any(map(_types.is_opened, specs)):
         return dataset
 
     @tf.autograph.experimental.do_not_convert
-    def of(*element: Any) -> Any:
+    def of(*element: Nest) -> Any:
         whole = element if type(spec) is tuple else element[0]
         return tf.nest.pack_sequence_as(whole, [*map(_opened, tf.nest.flatten(whole), specs)])
 
@@ -192,19 +194,19 @@ def with_parts(dataset: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
 
 
 @tf.autograph.experimental.do_not_convert
-def _with_sizes(*element: Any) -> Any:
-    def of(x: Any) -> Any:
+def _with_sizes(*element: Nest) -> Any:
+    def of(x: Nest) -> Any:
         return x if x.shape.is_fully_defined() else Uneven.of(x)
 
     return nests.replaced(element, tf.Tensor, of)
 
 
 @tf.autograph.experimental.do_not_convert
-def _padded(*batch: Any) -> Any:
+def _padded(*batch: Nest) -> Any:
     """Pads ragged batches, where other components are ragged or sparse themselves."""
 
     def of(x: Uneven) -> Uneven:
-        dense: Any = x.tensor.to_tensor()
+        dense = x.tensor.to_tensor()
         # A ragged tensor does not know the sizes of rows without elements.
         missing = tf.maximum(tf.reduce_max(x.sizes, 0) - tf.shape(dense)[1:], 0)
         after = tf.concat([[0], missing], 0)
@@ -215,6 +217,6 @@ def _padded(*batch: Any) -> Any:
     return nests.replaced(batch, Uneven, of)
 
 
-def rows(batch_row: Any) -> Any:
+def rows(batch_row: Nest) -> Any:
     """The element of an iteration, as the user's function gets it."""
     return closed(nests.replaced(batch_row, Uneven, lambda x: x.cut))

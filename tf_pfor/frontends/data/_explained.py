@@ -8,8 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_pfor.api.maps import check_callable
+from tf_pfor.api.checks import check_callable
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data import _elements
 from tf_pfor.frontends.data._results import as_dataset_reads
 from tf_pfor.reports import explain as _of_rows
@@ -20,7 +21,7 @@ _ROWS = 8  # of the batch that is read
 
 
 @tf.autograph.experimental.do_not_convert
-def explain(fn: Callable[..., Any], dataset: Any, *, ragged: bool = True) -> Report:
+def explain(fn: Callable[..., Any], dataset: object, *, ragged: bool = True) -> Report:
     """Prints the outcome of each op of ``fn`` in ``map_and_batch``: which ops loop, and why.
 
     A notebook shows the returned report as a table; nothing is printed there.
@@ -58,7 +59,7 @@ def explain(fn: Callable[..., Any], dataset: Any, *, ragged: bool = True) -> Rep
 
     @functools.wraps(fn, ("__name__", "__qualname__"), ())
     @tf.autograph.experimental.do_not_convert
-    def one(*components: Any) -> Any:
+    def one(*components: Nest) -> Any:
         return as_dataset_reads(converted(*_elements.rows(components)))
 
     return _of_rows.shown(_of_rows.describe(one, *_elements.arguments(batch)))

@@ -9,8 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.api.maps import check_callable
+from tf_pfor.api.checks import check_callable
 from tf_pfor.core.errors import ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data._elements import arguments
 from tf_pfor.tracing.user_code import autographed
 
@@ -30,7 +31,7 @@ class Failure:
     """
 
     index: int
-    element: Any
+    element: Nest
     op_type: str
     line: str
     error: str
@@ -50,7 +51,7 @@ class Failure:
 
 
 @tf.autograph.experimental.do_not_convert
-def find_failure(fn: Callable[..., Any], dataset: Any) -> Failure | None:
+def find_failure(fn: Callable[..., Any], dataset: object) -> Failure | None:
     """Calls ``fn`` for one element after the other, and tells the first for which it fails.
 
     tf.data says only that an error was in a ``map``; ``find_failure`` tells the element, the op
@@ -87,7 +88,7 @@ def find_failure(fn: Callable[..., Any], dataset: Any) -> Failure | None:
     return None
 
 
-def _failure(index: int, element: Any, graph: Any, why: tf.errors.OpError) -> Failure:
+def _failure(index: int, element: Nest, graph: tf.Graph, why: tf.errors.OpError) -> Failure:
     """The failure of an error that names an op of the graph, or of a function it calls."""
     *before, after = why.message.rsplit(_NODE, 1) if _NODE in why.message else [why.message]
     op = None if not before else _found(graph, after.split("}}")[0])
@@ -96,7 +97,7 @@ def _failure(index: int, element: Any, graph: Any, why: tf.errors.OpError) -> Fa
     return Failure(index, element, op.type if op else "", _tf.user_line(op) if op else "", what)
 
 
-def _found(graph: Any, name: str) -> tf.Operation | None:
+def _found(graph: tf.Graph, name: str) -> tf.Operation | None:
     """The op of this name, in a graph or the functions of its ops."""
     seen: list[Any] = []
     graphs = [graph]

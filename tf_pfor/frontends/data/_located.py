@@ -8,7 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import PforError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data._choice import check_stateless
 from tf_pfor.frontends.data._failures import Failure, find_failure
 
@@ -20,7 +22,7 @@ def located(
     made: tf.data.Dataset[Any],
     fn: Callable[..., Any],
     elements: tf.data.Dataset[Any],
-    size: Any,
+    size: Dim,
 ) -> tf.data.Dataset[Any]:
     """The dataset ``made``; where a batch fails, ``fn`` tries the elements of the batch.
 
@@ -59,7 +61,7 @@ def _with_errors(made: Any, find: Find) -> Any:
 
 
 @functools.cache
-def _kind_of_dataset(kind: Any) -> Any:
+def _kind_of_dataset(kind: type[Any]) -> Any:
     """A subclass whose iterators name the element that fails."""
 
     def iterator(self: Any) -> Any:
@@ -69,10 +71,10 @@ def _kind_of_dataset(kind: Any) -> Any:
             found._tf_pfor_find, found._tf_pfor_batch = self._tf_pfor_find, 0
         return found
 
-    def prefetch(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def prefetch(self: Any, *args: Nest, **kwargs: Nest) -> Any:
         return _with_errors(kind.prefetch(self, *args, **kwargs), self._tf_pfor_find)
 
-    def with_options(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def with_options(self: Any, *args: Nest, **kwargs: Nest) -> Any:
         return _with_errors(kind.with_options(self, *args, **kwargs), self._tf_pfor_find)
 
     members = {"__iter__": iterator, "prefetch": prefetch, "with_options": with_options}
@@ -80,7 +82,7 @@ def _kind_of_dataset(kind: Any) -> Any:
 
 
 @functools.cache
-def _kind_of_iterator(kind: Any) -> Any:
+def _kind_of_iterator(kind: type[Any]) -> Any:
     def following(self: Any) -> Any:
         batch = self._tf_pfor_batch
         self._tf_pfor_batch += 1
@@ -102,6 +104,6 @@ def _named(why: tf.errors.OpError, found: Failure | None, batch: int) -> tf.erro
             " Elements of unknown rank, or with ragged=False, must have one shape: say the rank "
             "before, with tf.ensure_shape(x, [None, ...])."
         )
-    kind: Any = type(why)
+    kind = type(why)
     is_plain = kind is tf.errors.OpError  # whose constructor needs more than a message
     return why if is_plain else kind(why.node_def, why.op, f"{where}\n{why.message}")

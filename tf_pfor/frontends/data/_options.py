@@ -13,7 +13,9 @@ from typing import Any, TypedDict, TypeVar
 
 import tensorflow as tf
 
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data import _elements
 from tf_pfor.frontends.data._choice import is_faster, is_pure, names_the_batch, needs_order
 from tf_pfor.frontends.data._located import located
@@ -42,14 +44,14 @@ class RowOptions(TypedDict, total=False):
       padding_values: as in ``Dataset.padded_batch``; zeros and empty strings if None.
     """
 
-    fallback: Any
+    fallback: str | bool
     randomness: str
     while_strategy: str
     chunk_size: int | str | None
     memory_budget: int | None
     out_shapes: str
-    padded_shapes: Any
-    padding_values: Any
+    padded_shapes: Nest
+    padding_values: Nest
 
 
 class BatchOptions(RowOptions, total=False):
@@ -68,7 +70,7 @@ class BatchOptions(RowOptions, total=False):
         first batches, and keeps the faster form (docs/data.md).
     """
 
-    num_parallel_calls: Any
+    num_parallel_calls: Dim | None
     drop_remainder: bool
     deterministic: bool | None
     ragged: bool
@@ -81,13 +83,23 @@ class _Default(int):
 
 _PARALLEL = _Default(tf.data.AUTOTUNE)
 OF_ROWS: RowOptions = {
-    "fallback": "loop", "randomness": "different", "while_strategy": "auto", "chunk_size": None,
-    "memory_budget": None, "out_shapes": "ragged", "padded_shapes": None, "padding_values": None,
-}  # fmt: skip
+    "fallback": "loop",
+    "randomness": "different",
+    "while_strategy": "auto",
+    "chunk_size": None,
+    "memory_budget": None,
+    "out_shapes": "ragged",
+    "padded_shapes": None,
+    "padding_values": None,
+}
 OF_BATCHES: BatchOptions = {
-    "num_parallel_calls": _PARALLEL, "drop_remainder": False, "deterministic": None,
-    "ragged": True, "choose": "vectorized", **OF_ROWS,
-}  # fmt: skip
+    "num_parallel_calls": _PARALLEL,
+    "drop_remainder": False,
+    "deterministic": None,
+    "ragged": True,
+    "choose": "vectorized",
+    **OF_ROWS,
+}
 
 
 def takes(defaults: Mapping[str, Any]) -> Callable[[F], F]:
@@ -96,10 +108,10 @@ def takes(defaults: Mapping[str, Any]) -> Callable[[F], F]:
     Unknown options are refused; ``help`` and ``inspect.signature`` show names and defaults.
     """
 
-    def decorated(function: Any) -> Any:
+    def decorated(function: Callable[..., Any]) -> Any:
         @tf.autograph.experimental.do_not_convert
         @functools.wraps(function)
-        def called(*args: Any, **options: Any) -> Any:
+        def called(*args: Nest, **options: object) -> Any:
             unknown = sorted(set(options) - set(defaults) - own)
             if unknown:
                 raise ArgumentTypeError(
@@ -142,8 +154,8 @@ class Options:
         ops are refused.
     """
 
-    size: Any
-    parallel: Any
+    size: Dim
+    parallel: Dim | None
     drop_remainder: bool
     deterministic: bool | None
     ragged: bool
@@ -151,13 +163,17 @@ class Options:
     randomness: str
 
     @classmethod
-    def of(cls, size: Any, given: BatchOptions) -> Options:
+    def of(cls, size: Dim, given: BatchOptions) -> Options:
         """Makes the options of a batch size and all given options."""
         return cls(
-            size, given.get("num_parallel_calls"), bool(given.get("drop_remainder")),
-            given.get("deterministic"), given.get("ragged", True), given.get("choose", ""),
+            size,
+            given.get("num_parallel_calls"),
+            bool(given.get("drop_remainder")),
+            given.get("deterministic"),
+            given.get("ragged", True),
+            given.get("choose", ""),
             given.get("randomness", ""),
-        )  # fmt: skip
+        )
 
     def __post_init__(self) -> None:
         _check_size(self.size)
@@ -183,13 +199,13 @@ class Options:
         )
 
     def mapped(
-        self, dataset: tf.data.Dataset[Any], fn: Callable[..., Any], of: Any
+        self, dataset: tf.data.Dataset[Any], fn: Callable[..., Any], of: Callable[..., Any]
     ) -> tf.data.Dataset[Any]:
         """``Dataset.map``, in parallel as the options say; errors name the function ``of``."""
         name, seen = _name(of), list[Any]()
 
         @tf.autograph.experimental.do_not_convert
-        def noted(*components: Any) -> Any:
+        def noted(*components: Nest) -> Any:
             seen[:] = [tf.compat.v1.get_default_graph()]
             return fn(*components)
 
@@ -218,7 +234,7 @@ class Options:
           in_order: whether batch i begins with element i * size, and the next ones follow.
         """
 
-        def apply(dataset: Any) -> tf.data.Dataset[Any]:
+        def apply(dataset: object) -> tf.data.Dataset[Any]:
             if not isinstance(dataset, tf.data.Dataset):
                 raise ArgumentTypeError(
                     f"Expected a tf.data.Dataset, as in ds.apply(...), found {dataset!r}."
@@ -244,7 +260,7 @@ class Options:
                 wins = True  # it fails for an element, which is said when it is read
             return with_errors(made if wins else loop, dataset)
 
-        def with_errors(made: Any, dataset: Any) -> Any:
+        def with_errors(made: tf.data.Dataset[Any], dataset: tf.data.Dataset[Any]) -> Any:
             if not in_order or self.deterministic is False:
                 return made
             return located(made, fn, dataset, self.size)
@@ -252,7 +268,7 @@ class Options:
         return apply
 
 
-def _name(fn: Any) -> str:
+def _name(fn: object) -> str:
     """A name for a transformation, an identifier: the user's function and its line."""
     plain = inspect.unwrap(fn) if inspect.isfunction(fn) or inspect.ismethod(fn) else fn
     code = getattr(plain, "__code__", None)
@@ -262,7 +278,7 @@ def _name(fn: Any) -> str:
     return re.sub("[^A-Za-z0-9]+", "_", name).strip("_") or "fn"
 
 
-def _check_size(size: Any) -> None:
+def _check_size(size: Dim) -> None:
     """Refuses batch sizes that are no positive integers; of a tensor tf.data says so later."""
     if isinstance(size, tf.Tensor):
         if not size.dtype.is_integer or size.shape.rank not in (0, None):

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tf_pfor.core import nests
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 
 # ---------------------------------------------------------------------------
 # Of one element
 # ---------------------------------------------------------------------------
 
 
-def as_dataset_reads(result: Any) -> Any:
+def as_dataset_reads(result: Nest) -> Any:
     """A list that the function returns is a tuple; lists in it are tensors, as in ``Dataset.map``.
 
     Raises:
@@ -34,10 +36,10 @@ def as_dataset_reads(result: Any) -> Any:
     return made
 
 
-def _without_lists(result: Any) -> Any:
+def _without_lists(result: Nest) -> Any:
     """Lists as tensors, in tuples, namedtuples, mappings (which become dicts) and dataclasses."""
 
-    def of(x: Any) -> Any:
+    def of(x: Nest) -> Any:
         if isinstance(x, list):
             return tf.convert_to_tensor(x)
         made = {key: _without_lists(value) for key, value in x.items()}
@@ -46,7 +48,7 @@ def _without_lists(result: Any) -> Any:
     return nests.replaced(result, (list, Mapping), of)
 
 
-def kept_and_result(result: Any) -> tuple[Any, Any]:
+def kept_and_result(result: Nest) -> tuple[Any, Any]:
     """The checked pair that a function of ``filter_map_and_batch`` returned.
 
     Raises:
@@ -72,10 +74,10 @@ def kept_and_result(result: Any) -> tuple[Any, Any]:
 # ---------------------------------------------------------------------------
 
 
-def selected(batch: Any, keep: tf.Tensor) -> Any:
+def selected(batch: Nest, keep: tf.Tensor) -> Any:
     """The rows of a batch that are kept, of dense, ragged and sparse components."""
 
-    def of(x: Any) -> Any:
+    def of(x: object) -> Any:
         if isinstance(x, tf.SparseTensor):
             return _selected_sparse(x, keep)
         if isinstance(x, tf.RaggedTensor):
@@ -85,7 +87,7 @@ def selected(batch: Any, keep: tf.Tensor) -> Any:
     return nests.replaced(batch, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor), of)
 
 
-def _selected_sparse(x: Any, keep: tf.Tensor) -> Any:
+def _selected_sparse(x: Nest, keep: tf.Tensor) -> Any:
     numbers = tf.cumsum(tf.cast(keep, tf.int64)) - 1  # of each row among those that are kept
     is_kept = tf.gather(keep, x.indices[:, 0])
     indices = tf.boolean_mask(x.indices, is_kept)
@@ -102,7 +104,7 @@ class Padding:
       is_on: whether anything is padded.
     """
 
-    def __init__(self, out_shapes: str, padded_shapes: Any, padding_values: Any):
+    def __init__(self, out_shapes: str, padded_shapes: object, padding_values: object):
         self._shapes, self._values, self._out_shapes = padded_shapes, padding_values, out_shapes
         self.is_on = padded_shapes is not None or out_shapes == "padded"
         if padded_shapes is not None and out_shapes == "dense":
@@ -128,10 +130,10 @@ class Padding:
             return self._out_shapes
         return "padded" if self._values is None else "ragged"
 
-    def of_batch(self, batch: Any) -> Any:
+    def of_batch(self, batch: Nest) -> Any:
         """The batch with its ragged components padded, and dense ones to the wanted shapes."""
 
-        def of(x: Any, shape: Any, value: Any, name: str) -> Any:
+        def of(x: object, shape: object, value: object, name: str) -> Any:
             if not isinstance(x, (tf.Tensor, tf.RaggedTensor)):
                 return x
             if x.shape.rank is None:
@@ -144,10 +146,10 @@ class Padding:
         return _mapped(of, batch, self._shapes, self._values, "padded_shapes")
 
     def batched(
-        self, dataset: tf.data.Dataset[Any], size: Any, *, drop_remainder: bool
+        self, dataset: tf.data.Dataset[Any], size: Dim, *, drop_remainder: bool
     ) -> tf.data.Dataset[Any] | None:
         """The results of elements, batched and padded in one go; None where they are not dense."""
-        spec: Any = dataset.element_spec
+        spec = dataset.element_spec
         leaves = tf.nest.flatten(spec)
         if not all(isinstance(x, tf.TensorSpec) and x.shape.rank is not None for x in leaves):
             return None
@@ -157,15 +159,15 @@ class Padding:
         return dataset.padded_batch(size, shapes, values, drop_remainder)
 
 
-def _mapped(make: Callable[..., Any], x: Any, shapes: Any, values: Any, name: str) -> Any:
+def _mapped(make: Callable[..., Any], x: object, shapes: Nest, values: Nest, name: str) -> Any:
     """``make(leaf, shape, value, name)`` of each component, in the nest ``x``."""
 
-    def inner(key: Any, item: Any, place: str) -> Any:
+    def inner(key: Hashable, item: Nest, place: str) -> Any:
         shape, value = _part(shapes, key, x, name), _part(values, key, x, "")
         return _mapped(make, item, shape, value, name + place)
 
     if isinstance(x, tuple) and hasattr(x, "_fields"):
-        fields: Any = getattr(x, "_fields")  # noqa: B009
+        fields = getattr(x, "_fields")  # noqa: B009
         return type(x)(*[inner(i, y, f".{f}") for i, (f, y) in enumerate(zip(fields, x))])
     if isinstance(x, tuple):
         return tuple(inner(i, y, f"[{i}]") for i, y in enumerate(x))
@@ -200,7 +202,7 @@ def _cast(value: Any, dtype: tf.DType) -> Any:
     return tf.convert_to_tensor(value, dtype)
 
 
-def _part(given: Any, key: Any, structure: Any, name: str) -> Any:
+def _part(given: Nest, key: Hashable, structure: Nest, name: str) -> Any:
     """The part of a nest of options for one component; one value is for all of them."""
     is_names = isinstance(structure, dict)
     is_nest = isinstance(given, dict) if is_names else type(given) is type(structure)
@@ -214,7 +216,7 @@ def _part(given: Any, key: Any, structure: Any, name: str) -> Any:
     return given[key]
 
 
-def _shape_of(given: Any, rank: int, name: str) -> tf.TensorShape:
+def _shape_of(given: Nest, rank: int, name: str) -> tf.TensorShape:
     """The wanted shape of one row with so many axes."""
     if given is None:
         return tf.TensorShape([None] * rank)
@@ -233,7 +235,7 @@ def _shape_of(given: Any, rank: int, name: str) -> tf.TensorShape:
     return shape
 
 
-def _padded_to(x: Any, shape: tf.TensorShape, value: Any, name: str) -> tf.Tensor:
+def _padded_to(x: Any, shape: tf.TensorShape, value: Nest, name: str) -> tf.Tensor:
     """A batch [n, ...] with rows of this shape."""
     value = _cast(value, x.dtype)
     static = tf.TensorShape(x.shape[:1]).concatenate(shape)
@@ -259,7 +261,7 @@ def _padded_to(x: Any, shape: tf.TensorShape, value: Any, name: str) -> tf.Tenso
     return made
 
 
-def _default(x: Any, value: Any) -> Any:
+def _default(x: Nest, value: object) -> Any:
     if value is not None:
         return value
     return tf.constant("") if x.dtype == tf.string else tf.zeros([], x.dtype)
@@ -267,6 +269,7 @@ def _default(x: Any, value: Any) -> Any:
 
 def _check_fits(found: tf.Tensor, wanted: int, axis: int, name: str) -> Any:
     return tf.debugging.assert_less_equal(
-        found, wanted,
+        found,
+        wanted,
         f"{name} has {wanted} for axis {axis} of a result, and one of this batch is larger.",
-    )  # fmt: skip
+    )

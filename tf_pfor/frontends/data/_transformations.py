@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data import _choice, _elements, _results
 from tf_pfor.frontends.data._options import OF_BATCHES, BatchOptions, Options, Transformation, takes
 from tf_pfor.frontends.data._results import Padding
@@ -23,7 +25,7 @@ _no_autograph = tf.autograph.experimental.do_not_convert
 @takes(OF_BATCHES)
 def map_and_batch(
     fn: Callable[..., Any],
-    batch_size: Any,
+    batch_size: Dim,
     **options: Unpack[BatchOptions],
 ) -> Transformation:
     """Vectorizes ``ds.map(fn).batch(n)``: ``ds.apply(map_and_batch(fn, n))``.
@@ -61,7 +63,7 @@ def map_and_batch(
     def vectorized(dataset: tf.data.Dataset[Any]) -> tf.data.Dataset[Any]:
         return how.mapped(how.batched(dataset), of_padded, fn)
 
-    def looped(dataset: tf.data.Dataset[Any], spec: Any) -> tf.data.Dataset[Any]:
+    def looped(dataset: tf.data.Dataset[Any], spec: tf.TypeSpec[Any]) -> tf.data.Dataset[Any]:
         made = how.mapped(dataset, autographed(fn), fn)
         return _choice.batched_as(made, how.size, spec, padding, drop_remainder=how.drop_remainder)
 
@@ -71,7 +73,7 @@ def map_and_batch(
 @takes(OF_BATCHES)
 def filter_map_and_batch(
     fn: Callable[..., Any],
-    batch_size: Any,
+    batch_size: Dim,
     *,
     refill: bool = True,
     **options: Unpack[BatchOptions],
@@ -110,7 +112,7 @@ def filter_map_and_batch(
     mapped = of_batch(fn, _results.kept_and_result, options, shapes)
     kept = _kept(mapped)
 
-    def whole(batch: Any) -> Any:
+    def whole(batch: Nest) -> Any:
         batch = _elements.closed(batch, is_batch=True)
         return padding.of_batch(batch) if padding.is_on else batch
 
@@ -121,7 +123,7 @@ def filter_map_and_batch(
         is_done = not (padding.is_on or _elements.has_opened(made.element_spec))
         return made if is_done else made.map(_of_element(whole, made))
 
-    def looped(dataset: tf.data.Dataset[Any], spec: Any) -> tf.data.Dataset[Any]:
+    def looped(dataset: tf.data.Dataset[Any], spec: tf.TypeSpec[Any]) -> tf.data.Dataset[Any]:
         made = how.mapped(dataset, _in_pair(fn), fn).filter(_keep)
         made = made.map(lambda _, result: result)
         return _choice.batched_as(made, how.size, spec, padding, drop_remainder=how.drop_remainder)
@@ -129,13 +131,13 @@ def filter_map_and_batch(
     return how.chosen(fn, vectorized, looped, in_order=not refill)
 
 
-def _keep(*pair: Any) -> Any:
+def _keep(*pair: Nest) -> Any:
     return pair[0]
 
 
 def _kept(mapped: Callable[..., Any]) -> Callable[..., Any]:
     @_no_autograph
-    def kept(*batch: Any) -> Any:
+    def kept(*batch: Nest) -> Any:
         keep, result = mapped(*batch)
         return _results.selected(_elements.opened(result), keep)
 
@@ -147,7 +149,7 @@ def _of_element(of: Callable[[Any], Any], dataset: tf.data.Dataset[Any]) -> Call
     is_tuple = type(dataset.element_spec) is tuple
 
     @_no_autograph
-    def called(*components: Any) -> Any:
+    def called(*components: Nest) -> Any:
         return of(components if is_tuple else components[0])
 
     return called
@@ -158,7 +160,7 @@ def _in_pair(fn: Callable[..., Any]) -> Callable[..., Any]:
     converted = autographed(fn)
 
     @_no_autograph
-    def pair(*components: Any) -> Any:
+    def pair(*components: Nest) -> Any:
         return _results.kept_and_result(converted(*components))
 
     return pair

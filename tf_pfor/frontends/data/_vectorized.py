@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tf_pfor.api.maps import check_callable
+from tf_pfor.api.checks import check_callable
 from tf_pfor.api.vmap import vmap
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data import _elements
 from tf_pfor.frontends.data._options import OF_ROWS, RowOptions, of_vmap, takes
 from tf_pfor.frontends.data._results import Padding, as_dataset_reads
@@ -74,7 +75,7 @@ def of_batch(
     converted = autographed(fn)
 
     @_no_autograph
-    def one(*components: Any) -> Any:
+    def one(*components: Nest) -> Any:
         return read(converted(*_elements.rows(components)))
 
     return vmap(one, out_shapes=out_shapes, **of_vmap(options))
@@ -86,7 +87,7 @@ def padded(mapped: Callable[..., Any], padding: Padding) -> Callable[..., Any]:
         return mapped
 
     @_no_autograph
-    def batch_fn(*batch: Any) -> Any:
+    def batch_fn(*batch: Nest) -> Any:
         return padding.of_batch(mapped(*batch))
 
     return batch_fn

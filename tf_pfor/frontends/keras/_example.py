@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.core.axes import Axis, entered
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.keras import _scopes
 from tf_pfor.frontends.keras._scopes import keras
 from tf_pfor.tracing.user_code import autographed
@@ -48,7 +49,7 @@ class Wrapped:
         tracked = (fn,) if is_layer else tuple(uses)
         layers = tuple(x for x in tracked if isinstance(x, keras.layers.Layer))
         try:
-            call: Any = getattr(fn, "call") if is_layer else fn  # noqa: B009  (unknown to types)
+            call = getattr(fn, "call") if is_layer else fn  # noqa: B009  (unknown to types)
             names = frozenset(inspect.signature(call).parameters)
         except (TypeError, ValueError):
             names = frozenset[str]()
@@ -85,7 +86,7 @@ class Wrapped:
                 layer.build((*lead, *args[0].shape))
 
     def called(
-        self, args: Any, kwargs: Any, masks: Any, training: Any, autocast: str | None
+        self, args: Nest, kwargs: Nest, masks: Nest, training: bool | None, autocast: str | None
     ) -> tuple[Any, list[tf.Tensor]]:
         """The outputs for one example, and what ``add_loss`` was called with.
 
@@ -116,7 +117,7 @@ class Wrapped:
             outputs = keras.tree.map_structure(self._out_of_the_batch, outputs)
         return outputs, [_total(loss) for loss in losses]
 
-    def _outputs(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _outputs(self, fn: Callable[..., Any], args: Nest, kwargs: Nest) -> Any:
         try:
             return fn(*args, **kwargs)
         except ValueError as why:
@@ -141,7 +142,7 @@ class Wrapped:
             "holds what it needs, or pass Vectorized(fn, uses=[...]) with the layers and variables."
         )
 
-    def _out_of_the_batch(self, x: Any) -> Any:
+    def _out_of_the_batch(self, x: Nest) -> Any:
         if not tf.is_tensor(x):
             return x
         if x.shape.rank == 0 or x.shape[0] not in (1, None):
@@ -155,7 +156,7 @@ class Wrapped:
         return found
 
 
-def _in_a_batch(x: Any) -> Any:
+def _in_a_batch(x: Nest) -> Any:
     if not tf.is_tensor(x):
         return x
     found = tf.expand_dims(x, 0)
@@ -164,7 +165,7 @@ def _in_a_batch(x: Any) -> Any:
     return found
 
 
-def _total(loss: Any) -> tf.Tensor:
+def _total(loss: Nest) -> tf.Tensor:
     """One number for the example, as Keras makes one for the batch."""
     loss = tf.convert_to_tensor(loss)
     if not loss.dtype.is_floating:
@@ -174,7 +175,12 @@ def _total(loss: Any) -> tf.Tensor:
 
 @_no_autograph
 def outputs_of(
-    wrapped: Wrapped, args: Any, kwargs: Any, masks: Any, training: Any, autocast: str | None
+    wrapped: Wrapped,
+    args: Nest,
+    kwargs: Nest,
+    masks: Nest,
+    training: bool | None,
+    autocast: str | None,
 ) -> Any:
     """Shapes and dtypes of the outputs for one example; makes the variables of its layers.
 
@@ -197,14 +203,14 @@ def outputs_of(
             return keras.tree.map_structure(_spec, outputs)
 
 
-def _placeholder(x: Any) -> Any:
+def _placeholder(x: object) -> Any:
     if not isinstance(x, tf.TypeSpec):
         return x
-    make: Any = lambda spec: tf.compat.v1.placeholder(spec.dtype, spec.shape)  # noqa: E731
+    make = lambda spec: tf.compat.v1.placeholder(spec.dtype, spec.shape)  # noqa: E731
     return tf.nest.map_structure(make, x, expand_composites=True)
 
 
-def _spec(x: Any) -> Any:
+def _spec(x: Nest) -> Any:
     if x is None:
         return None
     x = x if tf.is_tensor(x) else tf.convert_to_tensor(x)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 import numbers
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor._tf._types import RAGGED
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.derivatives.per_example import clipped_gradient_sum
 from tf_pfor.frontends.keras._scopes import keras, unscaled_loss
 
-_RAGGED: Any = tf.RaggedTensor
 _no_autograph = tf.autograph.experimental.do_not_convert
 
 
@@ -59,7 +61,7 @@ class PerExampleGradientModel(keras.Model):
         microbatch_size: int = 1,
         chunk_size: int | str | None = None,
         seed: int | None = None,
-        **kwargs: Any,
+        **kwargs: Nest,
     ):
         super().__init__(**kwargs)
         if not isinstance(model, keras.Model):
@@ -85,16 +87,16 @@ class PerExampleGradientModel(keras.Model):
             if inputs is not None:  # an export asks for their shapes
                 self.build(tf.nest.map_structure(lambda x: x.shape, inputs))
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Nest) -> None:
         """Makes the variables of the model inside, for a batch of this shape."""
         if not self.model.built:
             self.model.build(input_shape)
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: Nest, training: bool | None = None) -> Any:
         """The outputs of a batch."""
         return self.model(inputs, training=training)
 
-    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+    def export(self, filepath: object, *args: Nest, **kwargs: Nest) -> None:
         """Exports as ``keras.Model`` does, with the dtypes and names of the model inside."""
         known = inspect.signature(super().export).parameters
         inputs = _inputs(self.model)
@@ -112,7 +114,7 @@ class PerExampleGradientModel(keras.Model):
         return found[: len(found) - len(penalties)]  # Keras puts them at the end
 
     def gradients(
-        self, x: Any, y: Any, sample_weight: Any = None, scale: Any = 1.0
+        self, x: object, y: Nest, sample_weight: Nest = None, scale: float | tf.Tensor = 1.0
     ) -> tuple[list[tf.Tensor], tf.Tensor, Any]:
         """The gradients for the optimizer; a subclass may combine gradients in another way.
 
@@ -133,7 +135,7 @@ class PerExampleGradientModel(keras.Model):
         groups = tf.nest.map_structure(self._in_groups, (x, y, sample_weight))
         kept: list[Any] = []
 
-        def loss_of_group(*group: Any) -> Any:
+        def loss_of_group(*group: Nest) -> Any:
             x, y, sample_weight = tf.nest.map_structure(self._of_known_number, group)
             outputs = self(x, training=True)
             self._only_of_examples = True
@@ -146,9 +148,13 @@ class PerExampleGradientModel(keras.Model):
 
         limit = tf.cast(self.clip_norm, tf.float32) * tf.cast(scale, tf.float32)
         sums, _, (losses, outputs) = clipped_gradient_sum(
-            loss_of_group, weights, *groups, clip_norm=limit, has_aux=True,
+            loss_of_group,
+            weights,
+            *groups,
+            clip_norm=limit,
+            has_aux=True,
             chunk_size=self.chunk_size,
-        )  # fmt: skip
+        )
         count = _over_replicas(tf.shape(losses)[0])
         gradients = [self._noisy(s, limit) / tf.cast(count, s.dtype) for s in sums]
         penalties = self._gradients_of_penalties(scale)
@@ -158,7 +164,7 @@ class PerExampleGradientModel(keras.Model):
         outputs = [tf.reshape(t, [-1, *t.shape[2:]]) for t in outputs]
         return gradients, losses, tf.nest.pack_sequence_as(kept[0], outputs)
 
-    def _in_groups(self, x: Any) -> Any:
+    def _in_groups(self, x: Nest) -> Any:
         """[n, ...] -> [n / k, k, ...]."""
         if x is None:
             return None
@@ -184,18 +190,18 @@ class PerExampleGradientModel(keras.Model):
         with tf.control_dependencies([c for c in checks if c is not None]):
             if is_ragged:
                 splits = tf.identity(x.row_splits)
-                x = _RAGGED.from_row_splits(x.values, splits, validate=False)
-                return _RAGGED.from_uniform_row_length(x, k)
+                x = RAGGED.from_row_splits(x.values, splits, validate=False)
+                return RAGGED.from_uniform_row_length(x, k)
             grouped = tf.reshape(x, tf.concat([[size // k, k], tf.shape(x)[1:]], 0))
         grouped.set_shape([None if n is None else n // k, k, *x.shape[1:]])
         return grouped
 
-    def _of_known_number(self, group: Any) -> Any:
+    def _of_known_number(self, group: Nest) -> Any:
         """A group with as many examples as it has, which a row of a RaggedTensor does not know."""
         if not isinstance(group, tf.RaggedTensor):
             return group
         splits = tf.ensure_shape(group.row_splits, [self.microbatch_size + 1])
-        return _RAGGED.from_row_splits(group.values, splits, validate=False)
+        return RAGGED.from_row_splits(group.values, splits, validate=False)
 
     def _noisy(self, total: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
         if not self.noise_multiplier:
@@ -210,7 +216,7 @@ class PerExampleGradientModel(keras.Model):
         deviation = self.noise_multiplier * limit / replicas**0.5
         return total + noise * tf.cast(deviation, total.dtype)
 
-    def _gradients_of_penalties(self, scale: Any) -> list[Any]:
+    def _gradients_of_penalties(self, scale: float | tf.Tensor) -> list[Any]:
         weights = self.trainable_weights
         with tf.GradientTape() as tape:
             penalties = _penalties(weights, tf.float32)
@@ -218,7 +224,7 @@ class PerExampleGradientModel(keras.Model):
         return tape.gradient(total, [w.value for w in weights])
 
     @_no_autograph
-    def train_step(self, data: Any) -> dict[str, Any]:
+    def train_step(self, data: Nest) -> dict[str, Any]:
         """One step of training; Keras calls it in ``fit``."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         scale = self.optimizer.scale_loss(tf.constant(1.0))
@@ -241,7 +247,7 @@ class PerExampleGradientModel(keras.Model):
 
     @classmethod
     def from_config(
-        cls, config: dict[str, Any], custom_objects: Any = None
+        cls, config: dict[str, Any], custom_objects: Mapping[str, object] | None = None
     ) -> PerExampleGradientModel:
         """The model that ``get_config`` has described."""
         config = dict(config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.keras import _rows, _scopes, _specs
 from tf_pfor.frontends.keras._example import Wrapped, outputs_of
 from tf_pfor.frontends.keras._scopes import keras
@@ -24,12 +25,12 @@ class _Memo:
     """The calls that a layer remembers; no attribute that Keras would track."""
 
     def __init__(self) -> None:
-        self.specs: Any = None  # ((inputs, *args), kwargs, masks) of one example
-        self.given: Any = None  # the same, of the call that is about to build the layer
+        self.specs: Nest = None  # ((inputs, *args), kwargs, masks) of one example
+        self.given: Nest = None  # the same, of the call that is about to build the layer
         self.full: dict[str, Any] = {}  # outputs of an example of full length, by its specs
 
 
-def _of_text(x: Any) -> Any:
+def _of_text(x: object) -> Any:
     """A tensor of NumPy's strings, which Keras does not take; all else as it is."""
     return tf.constant(x) if isinstance(x, np.ndarray) and x.dtype.kind in "SUO" else x
 
@@ -97,12 +98,12 @@ class Vectorized(keras.layers.Layer):
         axis_name: str | None = None,
         chunk_size: int | str | None = None,
         memory_budget: int | None = None,
-        fallback: Any = "loop",
+        fallback: str = "loop",
         randomness: str = "different",
         while_strategy: str = "auto",
         out_shapes: str = "padded",
         supports_jit: bool = False,
-        **kwargs: Any,
+        **kwargs: Nest,
     ):
         super().__init__(**kwargs)
         _check(fn, uses, masks, out_shapes)
@@ -134,13 +135,13 @@ class Vectorized(keras.layers.Layer):
         wrapped, autocast = self._wrapped, _autocast(self)
 
         @_no_autograph
-        def of_one_example(*args: Any) -> Any:
+        def of_one_example(*args: Nest) -> Any:
             return wrapped.called(args, {}, None, False, autocast)[0]
 
         of_one_example.__qualname__ = wrapped.name
         return of_one_example
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Nest, **kwargs: Nest) -> Any:
         """Calls the layer with a batch; builds the wrapped layer by the specs of one example."""
         if not args and "inputs" in kwargs:
             args = (kwargs.pop("inputs"),)
@@ -154,7 +155,7 @@ class Vectorized(keras.layers.Layer):
             self._memo.given = _specs.of_call(self, args, kwargs, self._hands_masks_on)
         return super().__call__(*args, **kwargs)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Nest = None) -> None:
         """Makes the variables of the wrapped layer; ``input_shape`` is the shape of a batch."""
         specs = self._memo.given or _specs.of_shapes(self, input_shape)
         self._memo.given = None
@@ -178,7 +179,12 @@ class Vectorized(keras.layers.Layer):
 
     @_no_autograph
     def call(
-        self, inputs: Any, *args: Any, training: Any = None, mask: Any = None, **kwargs: Any
+        self,
+        inputs: Nest,
+        *args: Nest,
+        training: bool | None = None,
+        mask: Nest = None,
+        **kwargs: Nest,
     ) -> Any:
         """Runs all examples of a batch at once."""
         if _scopes.is_symbolic():  # Keras asks an outer layer for shapes
@@ -197,7 +203,12 @@ class Vectorized(keras.layers.Layer):
         return self._with_masks(outputs, masks, batch, training, autocast)
 
     def _with_masks(
-        self, outputs: Any, masks: list[Any], batch: _Batch, training: Any, autocast: Any
+        self,
+        outputs: Nest,
+        masks: list[Any],
+        batch: _Batch,
+        training: bool | None,
+        autocast: str | None,
     ) -> Any:
         """Dense outputs; variable-length outputs are as long as for an example of full length."""
         leaves = _rows.flat(outputs)
@@ -216,7 +227,12 @@ class Vectorized(keras.layers.Layer):
         return keras.tree.pack_sequence_as(outputs, done)
 
     def compute_output_spec(
-        self, inputs: Any, *args: Any, training: Any = None, mask: Any = None, **kwargs: Any
+        self,
+        inputs: Nest,
+        *args: Nest,
+        training: bool | None = None,
+        mask: Nest = None,
+        **kwargs: Nest,
     ) -> Any:
         """Shapes and dtypes of the outputs, from one example: no batch is traced."""
         size = _specs.batch_size((inputs, args, kwargs))
@@ -228,14 +244,14 @@ class Vectorized(keras.layers.Layer):
             lambda spec: spec and keras.KerasTensor((size, *spec.shape), spec.dtype.name), outputs
         )
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Nest) -> Any:
         """The shapes of the outputs, for inputs of the layer's dtype."""
         inputs = keras.tree.map_shape_structure(
             lambda shape: keras.KerasTensor(shape, self.compute_dtype), input_shape
         )
         return keras.tree.map_structure(lambda x: x.shape, self.compute_output_spec(inputs))
 
-    def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
+    def compute_mask(self, inputs: Nest, previous_mask: Nest) -> None:
         """Nothing beside the masks that ``call`` hangs on what it returns."""
 
     def explain(self) -> Report:
@@ -283,7 +299,9 @@ class Vectorized(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Vectorized:
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Mapping[str, object] | None = None
+    ) -> Vectorized:
         """The layer that ``get_config`` has described."""
         config = dict(config)
         fn = keras.saving.deserialize_keras_object(config.pop("fn"), custom_objects=custom_objects)
@@ -297,7 +315,7 @@ class _Options:
     axis_name: str | None
     chunk_size: int | str | None
     memory_budget: int | None
-    fallback: Any
+    fallback: str
     randomness: str
     while_strategy: str
 
@@ -318,7 +336,7 @@ class _Batch:
       masks: for each of these tensors the Keras mask to be handed on, else None.
     """
 
-    structure: Any
+    structure: Nest
     kept: tuple[Any, ...]
     slots: tuple[int, ...]
     given: tuple[Any, ...]
@@ -326,7 +344,7 @@ class _Batch:
     masks: list[Any]
 
     @classmethod
-    def of(cls, wrapped: Wrapped, structure: Any, mask: Any, is_cut: bool) -> _Batch:
+    def of(cls, wrapped: Wrapped, structure: Nest, mask: Nest, is_cut: bool) -> _Batch:
         """Splits the arguments, and cuts what is to be cut."""
         leaves = _rows.flat(structure)
         valid: list[Any] = [_scopes.mask_of(x) for x in leaves]
@@ -376,7 +394,9 @@ class _Batch:
         return stand_ins, keras.tree.pack_sequence_as(self.structure, leaves)
 
 
-def _of_rows(wrapped: Wrapped, batch: _Batch, training: Any, autocast: Any) -> Callable[..., Any]:
+def _of_rows(
+    wrapped: Wrapped, batch: _Batch, training: bool | None, autocast: str | None
+) -> Callable[..., Any]:
     """The function of one example that is mapped."""
     structure, kept, slots = batch.structure, batch.kept, batch.slots
 
@@ -431,7 +451,7 @@ def explain(model: Any) -> dict[str, Report]:
     return reports
 
 
-def _check(fn: Any, uses: Any, masks: str, out_shapes: str) -> None:
+def _check(fn: Callable[..., Any], uses: Any, masks: str, out_shapes: str) -> None:
     if not callable(fn) or (isinstance(fn, type) and issubclass(fn, keras.layers.Layer)):
         raise ArgumentTypeError(
             f"Vectorized expects a layer or a function of one example, found {fn!r}."
@@ -452,12 +472,12 @@ def _check(fn: Any, uses: Any, masks: str, out_shapes: str) -> None:
             )
 
 
-def _may_be_batch(x: Any) -> bool:
+def _may_be_batch(x: object) -> bool:
     """Whether an argument has an axis, or may have one: of some the rank is not known."""
     return tf.TensorShape(getattr(x, "shape", ())).rank != 0
 
 
-def _plain(fallback: Any) -> Any:
+def _plain(fallback: object) -> Any:
     """A set of op types as a list, which can be saved."""
     return sorted(fallback) if isinstance(fallback, (set, frozenset)) else fallback
 

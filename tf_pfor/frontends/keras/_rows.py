@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.keras import _scopes
 from tf_pfor.frontends.keras._scopes import keras
 
@@ -74,7 +75,7 @@ def full_sizes(
     return [of.get(size, size) for size in spec.shape]
 
 
-def finished(y: Any, mask: Any, sizes: Sequence[Any] | None, name: str) -> Any:
+def finished(y: Nest, mask: Any, sizes: Sequence[Any] | None, name: str) -> Any:
     """A dense output, padded with zeros; it has a Keras mask if the length differs per row.
 
     Args:
@@ -126,6 +127,6 @@ def _padded(
     return dense, tf.sequence_mask(lengths, shape[1])
 
 
-def flat(nest: Any) -> list[Any]:
+def flat(nest: Nest) -> list[Any]:
     """The leaves, as Keras counts them."""
     return keras.tree.flatten(nest)

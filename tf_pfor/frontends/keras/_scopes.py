@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.core.nests import Nest
 from tf_pfor.tracing.user_code import autographed
 
 keras: Any = importlib.import_module("keras")
@@ -23,12 +24,12 @@ _layer: Any = importlib.import_module("keras.src.layers.layer")
 _CONTEXT, _AUTOCAST = "current_call_ctx", "autocast_scope"
 
 
-def mask_of(x: Any) -> Any:
+def mask_of(x: object) -> Any:
     """The Keras mask of a tensor, or None."""
     return getattr(x, "_keras_mask", None)
 
 
-def is_sparse(x: Any) -> bool:
+def is_sparse(x: Nest) -> bool:
     """Whether a tensor, also a symbolic one of Keras, is sparse.
 
     Keras says so of a product with a number, ``2.0 * x``, as well: what counts are its inputs.
@@ -42,7 +43,7 @@ def is_sparse(x: Any) -> bool:
     return any(map(is_sparse, node.input_tensors))
 
 
-def set_mask(x: Any, mask: Any) -> None:
+def set_mask(x: Nest, mask: Nest) -> None:
     """Hangs a Keras mask on a tensor."""
     x._keras_mask = mask
 
@@ -54,7 +55,7 @@ def is_symbolic() -> bool:
 
 def unscaled_loss(loss: tf.Tensor) -> tf.Tensor:
     """A loss that Keras has divided by the number of replicas, as it was."""
-    undo: Any = getattr(_losses, "unscale_loss_for_distribution", None)
+    undo = getattr(_losses, "unscale_loss_for_distribution", None)
     return loss if undo is None else undo(loss)
 
 
@@ -81,11 +82,11 @@ def outside_of_layers() -> Generator[None]:
 
 
 @contextlib.contextmanager
-def inside_of_a_layer(training: Any, autocast: str | None) -> Generator[None]:
+def inside_of_a_layer(training: bool | None, autocast: str | None) -> Generator[None]:
     """Gives the layers that are called the training flag, and variables their dtype."""
     held = _state.get_global_attribute(_CONTEXT)
     if held is None:
-        context: Any = _layer.CallContext(entry_layer=None)
+        context = _layer.CallContext(entry_layer=None)
         context.training = training
         _state.set_global_attribute(_CONTEXT, context)
     try:
@@ -135,12 +136,12 @@ def with_autograph(layers: Sequence[Any]) -> Generator[None]:
             object.__delattr__(layer, "call")
 
 
-def strays(graph: Any, tracked: Sequence[Any]) -> list[Any]:
+def strays(graph: tf.Graph, tracked: Sequence[Any]) -> list[Any]:
     """Trainable variables that a body has read and that belong to none of what is tracked."""
     known = {id(v._value) for x in tracked for v in _variables_of(x)}
     watched = getattr(graph, "_watched_variables", ())
     return [v for v in watched if v.trainable and id(v) not in known]
 
 
-def _variables_of(x: Any) -> list[Any]:
+def _variables_of(x: Nest) -> list[Any]:
     return [x] if isinstance(x, keras.Variable) else x.variables

@@ -6,13 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.keras import _scopes
 from tf_pfor.frontends.keras._scopes import keras
 
 _PLAIN = (bool, int, float, str, type(None))
 
 
-def of_row(x: Any) -> Any:
+def of_row(x: Nest) -> Any:
     """The spec of one example of a batch; anything else than a tensor stays as it is."""
     if isinstance(x, tf.RaggedTensor):
         rank = x.ragged_rank - 1
@@ -30,12 +31,12 @@ def of_row(x: Any) -> Any:
     return x
 
 
-def of_batch(nest: Any) -> Any:
+def of_batch(nest: Nest) -> Any:
     """``of_row`` of each leaf."""
     return keras.tree.map_structure(of_row, nest)
 
 
-def of_call(layer: Any, args: Any, kwargs: Any, with_masks: bool) -> Any:
+def of_call(layer: Any, args: Nest, kwargs: Nest, with_masks: bool) -> Any:
     """The specs of a layer's arguments and masks, of the dtypes that Keras makes of them."""
     masks = None
     if with_masks:
@@ -43,7 +44,7 @@ def of_call(layer: Any, args: Any, kwargs: Any, with_masks: bool) -> Any:
         masks = of_batch(kwargs.get("mask", own))
     kwargs = {k: v for k, v in kwargs.items() if k not in ("training", "mask")}
 
-    def one(x: Any) -> Any:
+    def one(x: object) -> Any:
         spec = of_row(x)
         if isinstance(spec, tf.TensorSpec) and spec.dtype.is_floating and layer.autocast:
             return tf.TensorSpec(spec.shape, layer.compute_dtype)
@@ -52,7 +53,7 @@ def of_call(layer: Any, args: Any, kwargs: Any, with_masks: bool) -> Any:
     return *keras.tree.map_structure(one, (args, kwargs)), masks
 
 
-def of_shapes(layer: Any, input_shape: Any) -> Any:
+def of_shapes(layer: Any, input_shape: Nest) -> Any:
     """The specs for inputs of these shapes, of the layer's dtype; None if there are none."""
     if input_shape is None:
         return None
@@ -62,25 +63,25 @@ def of_shapes(layer: Any, input_shape: Any) -> Any:
     return (inputs,), {}, None
 
 
-def batch_size(nest: Any) -> int | None:
+def batch_size(nest: Nest) -> int | None:
     """The size of the batch, if one of the inputs tells."""
     shapes = [x.shape for x in keras.tree.flatten(nest) if hasattr(x, "shape") and len(x.shape)]
     return next((shape[0] for shape in shapes if shape[0] is not None), None)
 
 
-def in_batch(x: Any) -> Any:
+def in_batch(x: object) -> Any:
     """The spec of a batch of unknown size."""
     return tf.TensorSpec([None, *x.shape], x.dtype) if isinstance(x, tf.TensorSpec) else x
 
 
-def zeros(x: Any) -> tf.Tensor:
+def zeros(x: Nest) -> tf.Tensor:
     """A tensor of the shape of a KerasTensor."""
     return tf.compat.v1.placeholder_with_default(
         tf.zeros([1 if size is None else size for size in x.shape], x.dtype), x.shape
     )
 
 
-def encoded(nest: Any) -> Any:
+def encoded(nest: Nest) -> Any:
     """A nest of specs as JSON can hold it."""
     if isinstance(nest, tf.TensorSpec):
         return {"shape": list(nest.shape), "dtype": nest.dtype.name}

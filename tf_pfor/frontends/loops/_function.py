@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tf_pfor._tf import _functions, _loops
-from tf_pfor.api.maps import check_callable
+from tf_pfor.api.checks import check_callable
 from tf_pfor.core.errors import ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.loops._report import LoopReport, in_order
 from tf_pfor.frontends.loops._tracing import Tracer, with_tracer
 
@@ -26,19 +27,19 @@ class OptimizedFunction(_functions.PolymorphicFunction):
         self.__name__ = name
         self.__doc__ = getattr(fn, "__doc__", None)
         self._fn, self._options, self._tracer = fn, options, tracer
-        self._methods: Any = weakref.WeakKeyDictionary()
+        self._methods = weakref.WeakKeyDictionary()
 
     @property
     def report(self) -> LoopReport:
         """The outcome of the loops; empty until the function was called, and so traced."""
         return LoopReport(self.__name__, in_order(self._tracer.records), self._tracer.is_used)
 
-    def explain(self, *args: Any, **kwargs: Any) -> LoopReport:
+    def explain(self, *args: Nest, **kwargs: Nest) -> LoopReport:
         """Traces the function for some arguments, or specs of them, and returns the report."""
         self.get_concrete_function(*args, **kwargs)
         return self.report
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         """The function as a method."""
         if instance is None:
             return self

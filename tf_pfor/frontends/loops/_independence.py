@@ -21,10 +21,18 @@ Outside = Callable[[tf.Tensor], tf.Tensor | None]
 """What an input of the loop is in the graph that the loop is to stand in; None if unknown."""
 
 _SLICE_OF_LIST = "TensorListSetItem"
-_HARMLESS = frozenset([  # stateful ops that mean the same, all trips at once
-    *READS, "Assert", "CheckNumerics", "CheckNumericsV2", "Placeholder", "VarHandleOp",
-    "VariableShape",
-])  # fmt: skip
+# Stateful ops that mean the same when all trips run at once.
+_HARMLESS = frozenset(
+    [
+        *READS,
+        "Assert",
+        "CheckNumerics",
+        "CheckNumericsV2",
+        "Placeholder",
+        "VarHandleOp",
+        "VariableShape",
+    ]
+)
 _CONTAINERS = frozenset([*_tf.CALLS, *_tf.LOOPS, "If", "StatelessIf", "Case", "StatelessCase"])
 
 
@@ -331,7 +339,7 @@ def _check_end(predicate: tf.Tensor) -> None:
         raise Dependent("it may end early (break, return, or a condition on what is computed)")
 
 
-def _check_effects(graph: Any, seen: set[int]) -> None:
+def _check_effects(graph: tf.Graph, seen: set[int]) -> None:
     """Refuses ops with side effects or of which the order counts."""
     seen.add(id(graph))
     for op in graph.get_operations():

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs, _loops, _stacks
 from tf_pfor.core import nests
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.drop_in import observed_drop_in
 from tf_pfor.frontends.loops import _vectorized
 from tf_pfor.frontends.loops._independence import Analysis, Dependent, source
@@ -47,7 +48,7 @@ class Tracer:
         finally:
             _under_xla.reset(token)
 
-    def note_others(self, graph: Any) -> None:
+    def note_others(self, graph: tf.Graph) -> None:
         """Records the loops of a traced graph that were in it before: in concrete functions."""
         known = {r.line for r in self.records}
         for op in _while_ops(graph, set()):
@@ -63,7 +64,9 @@ class Tracer:
 
     # Functions ------------------------------------------------------------
 
-    def _call(self, own: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+    def _call(
+        self, own: Callable[..., Any], function: Callable[..., Any], *args: Nest, **kwargs: Nest
+    ) -> Any:
         """A call of a ``tf.function``: of a copy of it, whose loops are looked at."""
         is_ours = type(function) is not _loops.PLAIN_FUNCTION
         if is_ours or tf.executing_eagerly() or id(function) in self._copies():
@@ -81,7 +84,7 @@ class Tracer:
 
     # Loops ----------------------------------------------------------------
 
-    def _loop(self, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _loop(self, own: Callable[..., Any], *args: Nest, **kwargs: Nest) -> Any:
         """A while loop: vectorized, or as TensorFlow makes it."""
         kind, line = _loops.kind_of_loop(), _stacks.user_line()
         if kwargs.get("back_prop") is False:
@@ -103,7 +106,7 @@ class Tracer:
         return made
 
     def _kept(
-        self, record: LoopRecord, own: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+        self, record: LoopRecord, own: Callable[..., Any], args: Nest, kwargs: dict[str, Any]
     ) -> Any:
         self.records.append(record)
         return own(*args, **kwargs)
@@ -113,7 +116,7 @@ def with_tracer(fn: Callable[..., Any], tracer: Tracer, jit_compile: bool) -> Ca
     """``fn`` with Python control flow on tensors converted, and its loops vectorized."""
     converted = autographed(fn)
 
-    def traced(*args: Any, **kwargs: Any) -> Any:
+    def traced(*args: Nest, **kwargs: Nest) -> Any:
         with tracer.active(jit_compile=jit_compile):
             result = converted(*args, **kwargs)
         tracer.note_others(tf.compat.v1.get_default_graph())
@@ -123,7 +126,9 @@ def with_tracer(fn: Callable[..., Any], tracer: Tracer, jit_compile: bool) -> Ca
     return nests.named_as(_no_autograph(traced), fn)
 
 
-def _vectorized_loop(own: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Any, str]:
+def _vectorized_loop(
+    own: Callable[..., Any], args: Nest, kwargs: dict[str, Any]
+) -> tuple[Any, str]:
     """The results of a loop, vectorized, and its line.
 
     The loop is traced in a separate graph, which is inspected and then dropped.
@@ -158,11 +163,11 @@ def _vectorized_loop(own: Callable[..., Any], args: Any, kwargs: dict[str, Any])
     return (nests.pack(kept["result"], leaves) if same or len(leaves) > 1 else leaves[0]), line
 
 
-def _leaves(result: Any) -> list[Any]:
+def _leaves(result: Nest) -> list[Any]:
     return tf.nest.flatten(result, expand_composites=True)
 
 
-def _like(leaf: Any, made: tf.Tensor, rows: tf.Tensor | None) -> Any:
+def _like(leaf: Nest, made: tf.Tensor, rows: tf.Tensor | None) -> Any:
     """A result in the place of a leaf of the loop's: a TensorArray, or a tensor of its shape."""
     if isinstance(leaf, tf.TensorArray):
         return _loops.with_flow(leaf, made, rows)
@@ -176,7 +181,7 @@ def _output(tensor: tf.Tensor) -> int:
     return source(tensor).value_index
 
 
-def _found(trial: Any) -> tuple[tf.Operation, Any]:
+def _found(trial: tf.Graph) -> tuple[tf.Operation, Any]:
     """The loop of a graph that was traced to look at it, and what its inputs are outside.
 
     Where a tape watches, TensorFlow puts it into a function.
@@ -217,7 +222,7 @@ def _is_loop_or_holder(op: tf.Operation) -> bool:
     )
 
 
-def _while_ops(graph: Any, seen: set[int]) -> list[tf.Operation]:
+def _while_ops(graph: tf.Graph, seen: set[int]) -> list[tf.Operation]:
     """The loops of a graph and of the functions in it."""
     found: list[tf.Operation] = []
     seen.add(id(graph))

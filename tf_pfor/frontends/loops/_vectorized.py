@@ -135,9 +135,14 @@ def _converted(
             elements.append(Element(before, is_mapped=False))
     slices = _slices(found, n, exact)
     body = Body(
-        graph=found.body, placeholders=tuple(places), captures=(), structure=list(wanted),
-        leaves=tuple(wanted), operations=tuple(found.effects()), axes=frozenset(),
-    )  # fmt: skip
+        graph=found.body,
+        placeholders=tuple(places),
+        captures=(),
+        structure=list(wanted),
+        leaves=tuple(wanted),
+        operations=tuple(found.effects()),
+        axes=frozenset(),
+    )
     recorder = Recorder()
 
     def attempt(settings: Settings, recorder: Recorder) -> list[Any]:
