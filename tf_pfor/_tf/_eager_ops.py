@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Generator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
@@ -22,6 +22,8 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function as
 from tensorflow.python.framework import op_def_library, op_def_registry
 from tensorflow.python.types.core import Value as Value
 
+Function: TypeAlias = Callable[..., Any]
+
 PASSED = object()
 """A catcher's answer where TensorFlow shall run the op."""
 
@@ -32,7 +34,9 @@ class Catcher(Protocol):
     def op(self, op_type: str, given: tuple[Any, ...]) -> Any:
         """The results of an op, or PASSED; ``given``: its inputs, then names and attributes."""
 
-    def function(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def function(
+        self, called: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """The results of a ``tf.function`` or of a concrete function, or PASSED."""
 
     def custom_gradient(self, name: str, outputs: Sequence[Any]) -> None:
@@ -116,7 +120,12 @@ def watch(variable: tf.Variable) -> None:
 
 
 def _replace(
-    fast: Any, slow: Any, record: Any, accessed: Any, call: Any, call_concrete: Any
+    fast: Function,
+    slow: Function,
+    record: Function,
+    accessed: Function,
+    call: Function,
+    call_concrete: Function,
 ) -> None:
     pywrap_tfe.TFE_Py_FastPathExecute = fast
     _execute.execute = slow
@@ -126,7 +135,7 @@ def _replace(
     _concrete.ConcreteFunction.__call__ = call_concrete
 
 
-def _fast(context: Any, op_type: str, name: str | None, *given: Any) -> Any:
+def _fast(context: object, op_type: str, name: str | None, *given: object) -> Any:
     if (by := catcher()) is not None:
         found = by.op(op_type, given)
         if found is not PASSED:
@@ -134,25 +143,27 @@ def _fast(context: Any, op_type: str, name: str | None, *given: Any) -> Any:
     return _FAST(context, op_type, name, *given)
 
 
-def _slow(op_name: Any, num_outputs: int, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+def _slow(
+    op_name: bytes | str, num_outputs: int, inputs: Sequence[Any], *args: object, **kwargs: object
+) -> Any:
     if (by := catcher()) is not None:
         by.runs(tf.compat.as_str(op_name), inputs)
     return _SLOW(op_name, num_outputs, inputs, *args, **kwargs)
 
 
-def _recorded(name: str, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+def _recorded(name: str, outputs: Sequence[Any], *args: object, **kwargs: object) -> Any:
     if (by := catcher()) is not None:
         by.custom_gradient(name, outputs)
     return _RECORD(name, outputs, *args, **kwargs)
 
 
-def _accessed(variable: Any) -> Any:
+def _accessed(variable: tf.Variable) -> Any:
     if (by := catcher()) is not None:
         by.accessed(variable)
     return _ACCESSED(variable)
 
 
-def _called(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _called(self: Callable[..., Any], *args: object, **kwargs: object) -> Any:
     if (by := catcher()) is not None:
         found = by.function(self, args, kwargs)
         if found is not PASSED:
@@ -160,7 +171,7 @@ def _called(self: Any, *args: Any, **kwargs: Any) -> Any:
     return _CALL(self, *args, **kwargs)
 
 
-def _called_concrete(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _called_concrete(self: Callable[..., Any], *args: object, **kwargs: object) -> Any:
     if (by := catcher()) is not None:
         found = by.function(self, args, kwargs)
         if found is not PASSED:

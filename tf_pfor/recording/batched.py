@@ -111,7 +111,7 @@ def cell(fn: Callable[..., Any]) -> Callable[..., Any]:
         raise ArgumentTypeError(f"fn must be a function, found {fn!r}.")
 
     @functools.wraps(fn, updated=())
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def called(*args: object, **kwargs: object) -> Any:
         recorder = _eager_ops.catcher()
         if not isinstance(recorder, Recorder):
             return fn(*args, **kwargs)

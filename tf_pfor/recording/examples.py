@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,7 +26,11 @@ class Examples:
     """
 
     def __init__(
-        self, fn: Callable[[Any], Any], examples: Sequence[Any], kinds: Any, schedule: Schedule
+        self,
+        fn: Callable[[Any], Any],
+        examples: Sequence[Any],
+        kinds: dict[Any, Any],
+        schedule: Schedule,
     ) -> None:
         self.recorder = Recorder(kinds, self._wait)
         self.results: list[Any] = [None] * len(examples)
@@ -86,9 +91,8 @@ class Examples:
         except _Stopped:
             pass
         except BaseException as error:
-            note: Any = getattr(error, "add_note", None)
-            if note is not None:  # from Python 3.11 on
-                note(f"This is example {i} of batched().")
+            if sys.version_info >= (3, 11):
+                error.add_note(f"This is example {i} of batched().")
             self._failed = self._failed or error
         finally:
             self._back.release()

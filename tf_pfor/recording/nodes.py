@@ -124,7 +124,7 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
       form: dtype and sizes, by which calls are compared.
     """
 
-    def __init__(self, node: Node, index: int, spec: tf.TensorSpec, form: Any) -> None:
+    def __init__(self, node: Node, index: int, spec: tf.TensorSpec, form: object) -> None:
         self.node = node
         self.index = index
         self.form = form
@@ -173,7 +173,7 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         """The static shape."""
         return self._its_shape
 
-    def set_shape(self, shape: Any) -> None:
+    def set_shape(self, shape: tf.TensorShape) -> None:
         """Merges what the caller knows into the static shape."""
         self._its_shape = self._its_shape.merge_with(shape)
 
@@ -183,7 +183,7 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
     def _rank(self) -> int | None:
         return self._its_shape.rank
 
-    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Recorded:
+    def __tf_tensor__(self, dtype: tf.DType | None = None, name: str | None = None) -> Recorded:
         if dtype is not None and not tf.as_dtype(dtype).is_compatible_with(self._its_dtype):
             raise ValueError(
                 f"Tensor conversion requested dtype {tf.as_dtype(dtype).name} for a tensor with "
@@ -206,8 +206,9 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         """The value: what was recorded for all examples so far runs now."""
         return self.node.value(self.index).numpy()
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.array(self.numpy(), dtype)
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> Any:
+        found = self.numpy()
+        return np.array(found if dtype is None else found.astype(dtype))
 
     def __bool__(self) -> bool:
         return bool(self.numpy())
@@ -254,7 +255,7 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
     def __copy__(self) -> Recorded:
         return self
 
-    def __deepcopy__(self, memo: Any) -> Recorded:
+    def __deepcopy__(self, memo: object) -> Recorded:
         return self
 
 
@@ -278,7 +279,7 @@ def joined(items: Sequence[Any]) -> tf.Tensor:
     return tf.gather(whole, back)
 
 
-def _piece(source: Any, items: list[Any]) -> tf.Tensor:
+def _piece(source: tuple[Ran, int] | None, items: list[Any]) -> tf.Tensor:
     """Items of one source, in their order."""
     if source is None:
         return tf.stack(items)

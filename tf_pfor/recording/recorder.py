@@ -13,6 +13,7 @@ from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED
 from tf_pfor.core import nests
 from tf_pfor.core.errors import NotVectorizableError, UnsupportedStateError
+from tf_pfor.core.nests import Nest
 from tf_pfor.recording.nodes import Kind, Node, Recorded
 
 _SMALL = 64  # elements of an input whose value may decide on a shape
@@ -68,7 +69,9 @@ class Recorder:
         kind, inputs = self._kind_of_op(op_type, arguments, given[count:], schema, is_read)
         return self._record(kind, inputs)
 
-    def function(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def function(
+        self, called: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Records the call of a ``tf.function`` as one."""
         leaves = nests.flatten((args, kwargs))
         if not any(isinstance(x, tf.Tensor) and _is_followed(x) for x in leaves):
@@ -103,7 +106,7 @@ class Recorder:
 
     def unit(
         self,
-        owner: Any,
+        owner: object,
         name: str,
         fn: Callable[..., Any],
         args: tuple[Any, ...],
@@ -120,7 +123,7 @@ class Recorder:
             found = self.kinds[key] = kind, (owner, others)  # their ids stay theirs
         return self._record(found[0], [x for x in leaves if isinstance(x, tf.Tensor)])
 
-    def _arguments(self, given: tuple[Any, ...], schema: Any) -> list[Any]:
+    def _arguments(self, given: tuple[Any, ...], schema: _tf.Schema) -> list[Any]:
         """The inputs of an op: tensors, lists of tensors, and numbers as they were given.
 
         Integers that no other input has the dtype of become tensors: an index may differ between
@@ -139,7 +142,7 @@ class Recorder:
                 found[k] = self._integers(x)
         return found
 
-    def _integers(self, x: Any) -> Any:
+    def _integers(self, x: Nest) -> Any:
         """A tensor of integers that were given as Python's or NumPy's; other things stay."""
         array = np.asarray(x)
         if array.dtype.kind != "i":
@@ -150,7 +153,12 @@ class Recorder:
         return self._constants[key]
 
     def _kind_of_op(
-        self, op_type: str, arguments: list[Any], attrs: tuple[Any, ...], schema: Any, is_read: bool
+        self,
+        op_type: str,
+        arguments: list[Any],
+        attrs: tuple[Any, ...],
+        schema: _tf.Schema,
+        is_read: bool,
     ) -> tuple[Kind, list[Any]]:
         """The kind of an op, and its inputs that differ between calls of the kind."""
         flat = [x for a in arguments for x in (a if isinstance(a, list) else [a])]
@@ -194,7 +202,7 @@ def _results(node: Node) -> list[Any]:
     return [Recorded(node, i, spec, form) for i, (spec, form) in enumerate(zip(specs, forms))]
 
 
-def _as_tensor(x: Any) -> Any:
+def _as_tensor(x: Nest) -> Any:
     """An input of an op as a tensor, if it is one or holds one; else as it was given."""
     if isinstance(x, tf.Variable):
         return tf.convert_to_tensor(x)
@@ -208,7 +216,7 @@ def _as_tensor(x: Any) -> Any:
     return x
 
 
-def _is_followed(x: Any) -> bool:
+def _is_followed(x: object) -> bool:
     """Whether a gradient may reach ``x``, or its value is not known yet."""
     if isinstance(x, Recorded):
         return True
@@ -217,15 +225,15 @@ def _is_followed(x: Any) -> bool:
     return x.dtype.is_floating or x.dtype.is_complex or x.dtype == tf.resource
 
 
-def _is_resource(x: Any) -> bool:
+def _is_resource(x: object) -> bool:
     return isinstance(x, tf.Tensor) and x.dtype == tf.resource
 
 
-def _is_number(x: Any) -> bool:
+def _is_number(x: object) -> bool:
     return x is None or isinstance(x, (bool, int, float, complex, str, bytes, tf.DType))
 
 
-def _description(x: Any) -> Any:
+def _description(x: object) -> Any:
     """A key that is equal for inputs of one kind of calls."""
     if isinstance(x, Recorded):
         return x.form
@@ -247,7 +255,7 @@ def _identity(x: Any) -> Any:
     return id(x)
 
 
-def _opened(x: Any, leaves: list[Any]) -> Any:
+def _opened(x: Nest, leaves: list[Any]) -> Any:
     """Adds the leaves of a nest; returns what is equal for nests of one structure."""
     cls = type(x)
     if cls is tuple or cls is list:
@@ -258,7 +266,8 @@ def _opened(x: Any, leaves: list[Any]) -> Any:
         leaves.append(x)
         return None
     if isinstance(x, (np.ndarray, np.generic, tf.Variable)):
-        leaves.append(tf.convert_to_tensor(x))  # pyright: ignore[reportArgumentType]
+        given: Nest = x
+        leaves.append(tf.convert_to_tensor(given))
         return None
     inner = nests.from_user(x)
     if not tf.nest.is_nested(inner) and not isinstance(x, tf.__internal__.CompositeTensor):
@@ -267,7 +276,7 @@ def _opened(x: Any, leaves: list[Any]) -> Any:
     return repr(nests.skeleton(inner)), *[_opened(leaf, leaves) for leaf in nests.flatten(inner)]
 
 
-def _form_of_leaf(x: Any) -> Any:
+def _form_of_leaf(x: object) -> Any:
     """A key of a leaf: shape and dtype of a tensor, the value of another thing."""
     if isinstance(x, Recorded):
         return x.form
@@ -276,7 +285,7 @@ def _form_of_leaf(x: Any) -> Any:
     return (type(x), x) if _is_number(x) else id(x)
 
 
-def _packer(skeleton: Any) -> Callable[[list[Any]], Any]:
+def _packer(skeleton: Nest) -> Callable[[list[Any]], Any]:
     """A function that puts leaves into a nest."""
     cls = type(skeleton)
     if skeleton is None:
@@ -363,7 +372,7 @@ def _kind(
     made = tf.function(call, autograph=False)
     with _eager_ops.caught(None):
         results = made.get_concrete_function(*specs).outputs
-    known: Any = [tf.TensorSpec(t.shape, t.dtype) for t in results]
+    known: list[tf.TensorSpec] | None = [tf.TensorSpec(t.shape, t.dtype) for t in results]
     if not all(spec.shape.is_fully_defined() for spec in known):
         known = None
     schema = _tf.schema(op_type)
@@ -399,7 +408,7 @@ def _kind_of_unit(
     with _eager_ops.caught(None):
         whole = tf.function(call, autograph=True)
         traced = whole.get_concrete_function(*specs)
-    results: Any = [tf.TensorSpec(t.shape, t.dtype) for t in traced.outputs]
+    results: list[tf.TensorSpec] | None = [tf.TensorSpec(t.shape, t.dtype) for t in traced.outputs]
     if not all(spec.shape.is_fully_defined() for spec in results):
         results = None
     pack = _packer(form[0])
@@ -412,7 +421,7 @@ def _kind_of_unit(
     return Kind(name, whole, specs, results, pack, may_share=not effects)
 
 
-def _effects(graph: Any) -> set[str]:
+def _effects(graph: tf.Graph) -> set[str]:
     """The effects of a graph: "writes" of variables and resources, "draws" for all others."""
     found: set[str] = set()
     for op in graph.get_operations():

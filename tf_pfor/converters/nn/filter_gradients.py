@@ -3,8 +3,9 @@
     dF_i[k, c, o] = sum over images b and positions p of x_i[b, p * s + k * d, c] * dy_i[b, p, o]
 
 Three ways to compute it with no loop over the rows: they differ in how much of the filter goes into
-one product. ``choose`` picks one from the static shapes by what ``benchmarks/filter_gradients.py``
-measured (docs/decisions/0003-filter-gradients.md, with the ways that lost).
+one product. ``choose`` picks one from the static shapes, as measured by
+``benchmarks/kernels/filter_gradients.py``. docs/decisions/0003-filter-gradients.md has the ways
+that lost.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ways to compute per-example filter gradients, and the fastest of them, by shape.
 
-    python -m benchmarks.filter_gradients [--quick] [--out results.json]
+    python -m benchmarks.kernels.filter_gradients [--quick] [--out results.json]
 
 Every contender runs in the same process, interleaved, on the same data; the table gives medians as
 ratios to the best. ``rows`` is the C++ parallel map over rows (tf.raw_ops.MapDefun), ``while`` a

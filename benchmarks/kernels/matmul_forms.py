@@ -1,6 +1,6 @@
 """The forms that a vectorized matrix product may take, timed against each other in one run.
 
-    python benchmarks/matmul_forms.py [--repeat 30] [--json FILE]
+    python benchmarks/kernels/matmul_forms.py [--repeat 30] [--json FILE]
 
 Every line is one case and one set of sizes. The numbers are times relative to the fastest form
 of that line (1.00). The page docs/decisions/0002-matmul-forms.md has the choices made from them.

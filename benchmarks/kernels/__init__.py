@@ -1,0 +1,1 @@
+"""Timings of the forms that single kernels may take."""
