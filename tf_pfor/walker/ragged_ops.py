@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core.call import Call
-from tf_pfor.core.checked import checked
+from tf_pfor.walker.checked import checked
 from tf_pfor.core.conversion import Inputs
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
