@@ -21,6 +21,7 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.facts import lowest
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes, shape_value
@@ -188,7 +189,7 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
         return _top_k_packed(call, input, k)
     size = input.sizes[-1]
     assert isinstance(size, RowSizes)
-    worst = -np.inf if input.dtype.is_floating else input.dtype.min
+    worst = lowest(input.dtype)
     x = masked(input.in_rows, input.sizes, worst)
     if isinstance(k, RowSize) and k.size is size:
         made = call.rebuild(input=x, k=tf.shape(x)[-1])

@@ -25,6 +25,7 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.converters.ragged._windows import Moved
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.facts import SCAN, facts_of, lowest, neutral_element, table_of
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest, mask_of, masked
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, size_value
@@ -56,7 +57,7 @@ def reduction(call: Call, x: Any, axis: Value) -> Any:
         return Value.stacked(_sum_of_rows(call, x, axes, keep=keep))
     if call.op_type == "Mean":
         return _mean(call, x, axes, left)
-    other = _identity(call.op_type, x.dtype)
+    other = neutral_element(call.op_type, x.dtype)
     tensor = x.in_masked_rows if other == 0 else masked(x.in_any_rows, x.sizes, other)
     return from_padded(call, _reduced(call, tensor, [a + 1 for a in axes]), left)
 
@@ -139,22 +140,6 @@ def _sum_of_rows(call: Call, x: Ragged, axes: list[int], *, keep: bool) -> tf.Te
     return made[(slice(None), *[None] * x.n_leading)] if keep else made
 
 
-def _identity(op_type: str, dtype: tf.DType) -> Any:
-    """The neutral element of a reduction, which changes no result."""
-    if op_type in ("Any", "EuclideanNorm", "Sum"):
-        return 0
-    if op_type == "All":
-        return True
-    if op_type == "Prod":
-        return 1
-    is_float = dtype.is_floating
-    if op_type == "Max":
-        return -np.inf if is_float else dtype.min
-    if op_type == "Min":
-        return np.inf if is_float else dtype.max
-    raise CannotVectorize("it has no identity")
-
-
 def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
     """The sum divided by how many there are; of none that is not a number, as in a row."""
     if not x.dtype.is_floating:
@@ -233,7 +218,7 @@ def _open(x: Ragged) -> tf.Tensor:
     rank, room = rank_of(x), dim(loose, rank_of(x))
     own = mask_of([size], [room])  # [n, room]
     is_none = tf.equal(size.tensor, 0)[:, None]
-    low = tf.constant(-np.inf, x.dtype)
+    low = tf.constant(lowest(x.dtype), x.dtype)
     others = tf.where(own | is_none, tf.zeros([], x.dtype), low)
     others = others[(slice(None), *[tf.newaxis] * (rank - 1), slice(None))]
     if x.loose is None or x.is_tame:
@@ -242,10 +227,7 @@ def _open(x: Ragged) -> tf.Tensor:
     return tf.where(mask, loose, others)
 
 
-_NEUTRAL = {"Cumprod": 1, "Cumsum": 0, "CumulativeLogsumexp": -np.inf}
-
-
-@ragged_rule(_NEUTRAL, of_shapes="Cumsum")
+@ragged_rule(table_of(SCAN), of_shapes="Cumsum")
 def cumulative(call: Call, x: Value, axis: Value) -> Any:
     """Neutral elements in the padding change nothing, also in reverse.
 
@@ -261,7 +243,7 @@ def cumulative(call: Call, x: Value, axis: Value) -> Any:
     if at >= x.n_leading and uses_packed(call):
         made = call.rebuild(x=x.tensor, axis=np.int32(at - x.n_leading + 1))
         return from_packed(call, made, x.sizes)
-    neutral = _NEUTRAL[call.op_type]
+    neutral = neutral_element(call.op_type, x.dtype)
     rows = masked(x.in_rows, x.sizes, neutral) if neutral else x.in_rows
     return from_padded(call, call.rebuild(x=rows, axis=np.int32(at + 1)), x.sizes)
 
@@ -276,7 +258,7 @@ def arg_max(call: Call, input: Ragged, dimension: Value) -> Any:
         return from_packed(call, made, input.sizes)
     if input.dtype == tf.bool:
         raise CannotVectorize("of bools")
-    worst = _identity("Max" if call.op_type == "ArgMax" else "Min", input.dtype)
+    worst = neutral_element(call.op_type, input.dtype)
     tensor = masked(input.in_rows, input.sizes, worst)
     size = input.sizes[at] if at < input.n_leading else None
     if isinstance(size, RowSizes) and uses_packed(call):
@@ -313,19 +295,23 @@ def along_own_axis(call: Call, x: Value, axis: Value) -> Any:
     assert rule is not None
     made = rule(inner, turned, first)
     keeps = "keep_dims" in call.attrs and call.attr("keep_dims")
-    return _turned_back(call, made, own, dims) if keeps or call.op_type in _NEUTRAL else made
+    return _turned_back(call, made, own, dims) if keeps or _is_scan(call) else made
 
 
 def _turned_back(call: Call, x: Value, own: tf.Tensor, dims: list[Any]) -> Value:
     """Moves the first axis of the padded rows to the place ``own``, which differs per row."""
     sizes: list[Any] = list(dims)
-    if call.op_type not in _NEUTRAL:  # it is kept, with one element
+    if not _is_scan(call):  # it is kept, with one element
         sizes = [RowSizes.of(tf.where(tf.equal(own, k), 1, d)) for k, d in enumerate(dims)]
     back = Moved(call, x, sizes, 0)
     of, at = back.of(own), back.places
     first = tf.add_n([tf.where(tf.equal(of, k), place, 0) for k, place in enumerate(at)])
     others = [tf.where(k - 1 < of, at[k - 1], at[k]) for k in range(1, len(dims))]
     return back.read([first, *others])
+
+
+def _is_scan(call: Call) -> bool:
+    return facts_of(call.op_type).family == SCAN
 
 
 def _largest(dims: list[Any]) -> int | None:
