@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
@@ -103,14 +104,17 @@ def is_smooth(graph: Any) -> bool:
             return False
         if _has_slope(op) and facts.slope > (AT_LARGE if is_finite else AT_NAN):
             return False
-        stays_finite = is_finite and facts.value <= AT_INFINITY and not _is_narrower(op)
+        stays_finite = is_finite and facts.value <= AT_INFINITY and not _makes_infinite(op)
         if stays_finite or facts.value <= AT_NAN or not _has_slope(op):
             finite.update(_key(t) for t in op.outputs)
     return True
 
 
-def _is_narrower(op: tf.Operation) -> bool:
-    """Whether a finite operand may be infinite in the dtype of a result."""
+def _makes_infinite(op: tf.Operation) -> bool:
+    """Whether a constant is infinite, or a finite operand may be in the dtype of a result."""
+    if op.type == "Const":
+        known = _tf.static_value(op.outputs[0])
+        return known is None or not np.isfinite(known).all()
     return max(map(_limit, op.inputs), default=0) > min(map(_limit, op.outputs), default=0)
 
 
