@@ -28,8 +28,6 @@ BYTES = 1e10  # bytes in a second, read or written
 CALL = 2e-6  # seconds to start an op
 ROW = 1e-5  # seconds to start an op in a sequential loop, for each row
 
-_CONTAINERS = frozenset([*_tf.CALLS, *_tf.LOOPS, "If", "StatelessIf", "Case", "StatelessCase"])
-
 
 def elements(tensor: tf.Tensor) -> int | None:
     """The number of elements of a tensor; None if its static shape does not tell."""
@@ -49,7 +47,7 @@ def of_row(op: tf.Operation) -> tuple[float, float] | None:
     Returns:
       None where static shapes do not tell, or an op calls functions, whose ops count themselves.
     """
-    if op.type in _CONTAINERS:
+    if op.type in _tf.CONTAINERS:
         return None
     sizes = [elements(t) for t in op.outputs]
     given = [elements(t) for t in op.inputs if t.dtype not in (tf.resource, tf.variant)]
