@@ -502,8 +502,8 @@ def neutral_element(op_type: str, dtype: tf.DType) -> Any:
       CannotVectorize: if there is none.
     """
     found = facts_of(op_type).neutral
-    if found is None:
-        raise CannotVectorize("it has no neutral element")
+    if found is None or (dtype.is_bool and isinstance(found, _Bound)):
+        raise CannotVectorize(f"it has no neutral element of {dtype.name}")
     return lowest(dtype) if found is LOWEST else highest(dtype) if found is HIGHEST else found
 
 

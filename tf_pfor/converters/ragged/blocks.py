@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     agreed,
+    behind,
     from_packed,
     from_padded,
     of_equal_room,
@@ -137,10 +138,10 @@ def unpack(call: Call, value: Ragged) -> Any:
 
 def _behind(call: Call, value: Ragged, axis: int) -> int:
     """An axis behind those that differ, in the packed form."""
-    axis %= rank_of(value)
-    if axis < value.n_leading or not uses_packed(call):
+    moved = behind(call, value, [axis % rank_of(value)])
+    if moved is None:
         raise CannotVectorize("the axis differs between iterations, or stands before one that does")
-    return axis - value.n_leading + 1
+    return moved[0]
 
 
 @ragged_rule("Pack", of_shapes=True)
