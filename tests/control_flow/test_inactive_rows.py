@@ -281,6 +281,7 @@ BODIES = {
     "infinite factor": (lambda s, x: s * tf.constant(np.inf), False),
     "finite factor": (lambda s, x: s * tf.constant(2.0), True),
     "quotient": (lambda s, x: s / x, False),
+    "text": (lambda s, x: (s * x, tf.strings.length("text")), True),
 }
 
 

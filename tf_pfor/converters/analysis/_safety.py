@@ -113,7 +113,7 @@ def is_smooth(graph: Any) -> bool:
 def _makes_infinite(op: tf.Operation) -> bool:
     """Whether a constant is infinite, or a finite operand may be in the dtype of a result."""
     if op.type == "Const":
-        known = _tf.static_value(op.outputs[0])
+        known = _tf.static_value(op.outputs[0]) if _has_slope(op) else 0
         return known is None or not np.isfinite(known).all()
     return max(map(_limit, op.inputs), default=0) > min(map(_limit, op.outputs), default=0)
 
