@@ -32,12 +32,13 @@ from tests.sample import Sample, case, stacked
 from tf_pfor.api import inputs as inputs_module
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.run import convert_body
-from tf_pfor.core import checked, nests
+from tf_pfor.core import nests
 from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.core.registry import REGISTRY, Outcome
 from tf_pfor.core.report import Recorder
 from tf_pfor.core.values import Folded, Stacked, Value
 from tf_pfor.tracing.trace import trace
+from tf_pfor.walker import checked
 from tf_pfor.walker.walker import Settings
 
 LOOP_OPS = ("While", "StatelessWhile", "MapDefun", "PartitionedCall", "Enter")

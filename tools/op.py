@@ -1,15 +1,17 @@
-"""The inputs, attributes and rules of an op type: ``python -m tools.op Cumsum``."""
+"""The inputs, attributes, facts and rules of an op type: ``python -m tools.op Cumsum``."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 
 from tf_pfor import _tf
+from tf_pfor.core.facts import FACTS
 from tf_pfor.core.registry import REGISTRY, describe
 
 
 def describe_op(op_type: str) -> str:
-    """Inputs, attributes with defaults, and the registered rules of an op type."""
+    """Inputs, attributes with defaults, facts, and the registered rules of an op type."""
     import tf_pfor  # noqa: F401  (registers all converters)
 
     schema = _tf.schema(op_type)
@@ -27,6 +29,10 @@ def describe_op(op_type: str) -> str:
         if name in schema.attr_defaults:
             default = f" = {_tf.python_value(kind, schema.attr_defaults[name])!r}"
         lines.append(f"  attribute  {name}: {kind}{default}")
+    if op_type in FACTS:
+        facts = dataclasses.asdict(FACTS[op_type])
+        told = {k: getattr(v, "name", v) for k, v in facts.items() if v not in ((), None, "")}
+        lines.append("  facts      " + ", ".join(f"{k}: {v}" for k, v in told.items()))
     for rule in REGISTRY.rules(op_type):
         lines.append(
             f"  converter  {rule.family} for stacked {describe(rule.stacked)}, "

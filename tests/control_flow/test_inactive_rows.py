@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.comparisons import looped, vectorized
+from tf_pfor.converters.analysis._safety import is_smooth
 
 LENGTHS = tf.constant([2, 0, 4, 1])
 X = tf.constant(np.random.default_rng(0).normal(size=(4, 3)), tf.float32)
@@ -256,3 +257,36 @@ def test_integer_division_costs_more_than_it_takes_to_copy_a_row():
     rows = np.arange(1, 30)
     found = tf_pfor.vectorized_map(collatz, tf.constant(rows))
     np.testing.assert_array_equal(found, [collatz(tf.constant(r)) for r in rows])
+
+
+def test_an_axis_that_only_the_rows_of_a_branch_have():
+    """Rows that do not take the branch may have any number in its place."""
+
+    def one(x, p, k):
+        return tf.cond(p, lambda: tf.transpose(x, [k, 1 - k])[0], lambda: x[0])
+
+    run = tf.function(tf_pfor.vmap(one), autograph=False)
+    x = tf.reshape(tf.range(18.0), [2, 3, 3])
+    found = run(x, tf.constant([True, False]), tf.constant([1, 7]))
+    np.testing.assert_array_equal(found, [x[0, :, 0], x[1, 0]])
+
+
+BODIES = {
+    "small numbers": (lambda s, x: tf.tanh(s * x), True),
+    "sine": (lambda s, x: tf.sin(s) * x, True),
+    "exponential": (lambda s, x: tf.exp(s), False),
+    "product of a sum": (lambda s, x: (s + x) * x, False),
+    "product of a mean": (lambda s, x: tf.reduce_mean([s, x]) * x, False),
+    "product in half precision": (lambda s, x: tf.cast(s, tf.float16) * tf.cast(x, "half"), False),
+    "infinite factor": (lambda s, x: s * tf.constant(np.inf), False),
+    "finite factor": (lambda s, x: s * tf.constant(2.0), True),
+    "quotient": (lambda s, x: s / x, False),
+    "text": (lambda s, x: (s * x, tf.strings.length("text")), True),
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_bodies_whose_gradients_are_finite_for_finite_inputs(body):
+    fn, expected = BODIES[body]
+    graph = tf.function(fn).get_concrete_function(*[tf.TensorSpec([])] * 2).graph
+    assert is_smooth(graph) is expected

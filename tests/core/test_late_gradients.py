@@ -133,3 +133,19 @@ def test_gradients_in_nests(leaf, around, inside, mode):
     one = NESTS[around](NESTS[inside](repeated)) if leaf == "recomputed" else f
     wanted = with_gradients(lambda x: tf.stack([one(row) for row in tf.unstack(x)]), X)
     assert_close(found, wanted, atol=1e-10)
+
+
+def test_a_gradient_that_pads_with_a_constant_is_not_linear():
+    """Its sum over the iterations is not the gradient of the sum."""
+
+    @tf.custom_gradient
+    def f(w):
+        return w * 2.0, lambda d: tf.pad(d, [[1, 1]], constant_values=1.0)[:2]
+
+    w, factors = tf.constant([3.0, 4.0]), tf.constant([1.0, 2.0, 3.0])
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(w)
+        found = tf_pfor.vectorized_map(lambda c: f(w) * c, factors)
+        expected = tf.stack([f(w) * c for c in tf.unstack(factors)])
+    np.testing.assert_array_equal(tape.gradient(expected, w), [3.0, 6.0])
+    np.testing.assert_array_equal(tape.gradient(found, w), [3.0, 6.0])

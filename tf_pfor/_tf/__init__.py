@@ -453,8 +453,10 @@ def not_in_body() -> Generator[None]:
         _NOT_IN_BODY.reset(token)
 
 
+BRANCHES = ("Case", "If", "StatelessCase", "StatelessIf")
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 LOOPS = ("StatelessWhile", "While")
+CONTAINERS = (*BRANCHES, *CALLS, *LOOPS)  # ops that run functions of the graph
 TRIAL = "pfor_trial"  # the name of graphs that are thrown away, made to see layouts
 
 

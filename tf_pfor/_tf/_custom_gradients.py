@@ -10,21 +10,6 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 
-# Ops through which a gradient passes linearly, and the inputs of theirs that count: "one" of the
-# inputs, "all" of them, or the first "only".
-_LINEAR = {
-    name: kind
-    for kind, names in {
-        "all": "Add AddN AddV2 Concat ConcatV2 IdentityN Pack Sub",
-        "one": "BatchMatMul BatchMatMulV2 Einsum MatMul Mul",
-        "only": "BroadcastTo Cast Conj DivNoNan ExpandDims Gather GatherV2 Identity Imag Mean Neg "
-        "Pad PadV2 RealDiv Real Reshape Slice Split SplitV Squeeze StridedSlice Sum Tile Transpose "
-        "Unpack",
-    }.items()
-    for name in names.split()
-}
-_SHAPE_ONLY = ("OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike")
-
 
 def has_gradient(tensor: tf.Tensor) -> bool:
     """True for the dtypes that TensorFlow differentiates."""
@@ -112,25 +97,3 @@ def copied(
     for i, t in zip(floats, identity(*[inputs[i] for i in floats])):
         results[i] = t
     return results
-
-
-def is_linear(graph: tf.Graph, needed: set[tf.Operation], count: int) -> bool:
-    """Whether all outputs of a function graph are linear in its first ``count`` inputs together."""
-    depends = {id(t) for t in graph.inputs[:count]}
-    for op in graph.get_operations():  # a traced function: in topological order
-        if op not in needed or op.type in _SHAPE_ONLY:
-            continue
-        which = [id(t) in depends for t in op.inputs]
-        if not any(which):
-            continue
-        kind = _LINEAR.get(op.type)
-        data = which[:-1] if op.type == "ConcatV2" else which
-        is_fine = (
-            (kind == "all" and all(data))
-            or (kind == "one" and sum(which) == 1)
-            or (kind == "only" and which[0] and not any(which[1:]))
-        )
-        if not is_fine or not all(has_gradient(t) for t in op.outputs):
-            return False
-        depends.update(id(t) for t in op.outputs)
-    return all(id(t) in depends or _tf.is_zero(t) for t in graph.outputs)

@@ -18,7 +18,6 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import AttrValue, FuncGraph, _patience, _stacks
 
-_CONTROL_FLOW = ("Case", "If", "StatelessCase", "StatelessIf", "StatelessWhile", "While")
 # What is made each time that it is asked for, also of the same tensor.
 _OWN = ("DeepCopy", "Identity", "IdentityN", "PlaceholderWithDefault")
 _SMALL = 1024  # bytes of a constant of which there is one
@@ -63,7 +62,7 @@ def create_op(
       name: the op's name, made unique; the op type when None.
     """
     op = add_op(graph, op_type, inputs, attrs, name)
-    if op_type in _CONTROL_FLOW:
+    if op_type in (*_tf.BRANCHES, *_tf.LOOPS):
         lower(op)
     if _tf.execute.must_record_gradient():
         known = _tf.schema(op_type)

@@ -13,9 +13,10 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf._custom_gradients import has_gradient, is_linear, present, traced
+from tf_pfor._tf._custom_gradients import has_gradient, present, traced
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.errors import NotVectorizableError
+from tf_pfor.core.facts import is_linear
 from tf_pfor.core.regions import reached
 from tf_pfor.core.report import refusal, warn_of_loops
 from tf_pfor.core.values import Layout, Value

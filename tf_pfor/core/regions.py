@@ -13,6 +13,7 @@ from tf_pfor._tf import _custom_gradients, _graphs
 from tf_pfor.core.accesses import may_repeat
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.errors import NotVectorizableError
+from tf_pfor.core.facts import is_linear
 from tf_pfor.core.registry import REGISTRY
 from tf_pfor.core.values import Shape, dims
 
@@ -173,7 +174,7 @@ def _has_linear_gradient(op: tf.Operation) -> bool:
     floats = [i for i, t in enumerate(op.outputs) if _custom_gradients.has_gradient(t)]
     graph, _ = _custom_gradients.traced(op, floats)
     needed = reached(t.op for t in graph.outputs)
-    return _custom_gradients.is_linear(graph, needed, len(floats))
+    return is_linear(graph, needed, len(floats))
 
 
 def _copy(tensor: tf.Tensor, reader: tf.Operation, known: Mapping[Any, tf.Tensor]) -> tf.Tensor:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf._custom_gradients import has_gradient
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.facts import facts_of, is_linear_in
 from tf_pfor.core.nests import Nest
 
 # Ops that have derivatives, but no gradient: TensorFlow takes them for constants.
@@ -84,62 +85,7 @@ def refuse_nonlinear(pulled: Sequence[tf.Tensor], cotangents: Sequence[tf.Tensor
         )
 
 
-_NOT_LINEAR = frozenset(
-    [
-        "Abs",
-        "Ceil",
-        "ClipByValue",
-        "Cosh",
-        "Elu",
-        "Equal",
-        "Erf",
-        "Exp",
-        "Expm1",
-        "Floor",
-        "Greater",
-        "GreaterEqual",
-        "Inv",
-        "IsFinite",
-        "IsInf",
-        "IsNan",
-        "L2Loss",
-        "Less",
-        "LessEqual",
-        "Log",
-        "Log1p",
-        "LogSoftmax",
-        "Max",
-        "Maximum",
-        "Min",
-        "Minimum",
-        "NotEqual",
-        "Pow",
-        "Reciprocal",
-        "Relu",
-        "Relu6",
-        "Rint",
-        "Round",
-        "Rsqrt",
-        "Selu",
-        "Sigmoid",
-        "Sign",
-        "Sin",
-        "Sinh",
-        "Softmax",
-        "Softplus",
-        "Softsign",
-        "Sqrt",
-        "Square",
-        "SquaredDifference",
-        "Tan",
-        "Tanh",
-        "Cos",
-    ]
-)
 _OF_CUSTOM_GRADIENT = re.compile(r"IdentityN(_\d+)?_grad/")
-_PRODUCTS = ("BatchMatMulV2", "BatchMatMulV3", "MatMul", "Mul", "MulNoNan", "SparseMatMul")
-_QUOTIENTS = ("Div", "DivNoNan", "RealDiv")
-_SUMS = ("Add", "AddN", "AddV2", "BiasAdd", "Sub")
 
 
 def _is_not_linear(op: tf.Operation, depends: Collection[int]) -> bool:
@@ -148,14 +94,8 @@ def _is_not_linear(op: tf.Operation, depends: Collection[int]) -> bool:
     Only ops of users' custom gradients count. TensorFlow's gradients are linear, although some ops
     in them are not.
     """
-    if not _OF_CUSTOM_GRADIENT.search(op.name):
-        return False
-    which = [id(x) in depends for x in op.inputs]
-    if op.type in _PRODUCTS:
-        return all(which)
-    if op.type in _SUMS:
-        return not all(which) and not all(d or _tf.is_zero(x) for d, x in zip(which, op.inputs))
-    return op.type in _NOT_LINEAR or (op.type in _QUOTIENTS and which[1])
+    is_known = _OF_CUSTOM_GRADIENT.search(op.name) and not facts_of(op.type).is_of_shapes
+    return bool(is_known) and is_linear_in(op, depends) is False
 
 
 def _seen(source: Nest) -> tf.Tensor:

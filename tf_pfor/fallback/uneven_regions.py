@@ -21,6 +21,7 @@ from tf_pfor.core.accesses import HARMLESS, QUERIES, READS
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.facts import facts_of
 from tf_pfor.core.matching import group
 from tf_pfor.core.regions import key
 from tf_pfor.core.registry import REGISTRY
@@ -29,12 +30,7 @@ from tf_pfor.layouts.ragged import RowShape, RowSize, differ_in_shape, is_ragged
 
 _SOME_SIZES = (6, 1)  # in place of one that is unknown, but the same in all iterations
 
-# Inputs that are axes: another number in their place would be another shape, or none.
-_AXES = frozenset(
-    ["axes", "axis", "concat_dim", "dim", "dimension", "perm", "reduction_indices", "split_dim"]
-)
 _SIZED = ("BroadcastTo", "Fill", "Range", "Reshape", "Tile")
-_SHAPES = ("Rank", "Shape", "ShapeN", "Size")
 _OPEN = "regions whose inputs are being converted"
 
 
@@ -314,11 +310,12 @@ def _uneven(
             key(t) for t, v in zip(op.inputs, values) if isinstance(v, (RowShape, RowSize))
         )
         reads = any(key(t) in found for t in op.inputs)
-        differs = any(differ) and (reads or op.type not in _SHAPES)
+        tells_shapes = facts_of(op.type).is_of_shapes
+        differs = any(differ) and (reads or not tells_shapes)
         if not (differs or _tf.draws_randomly(op.type) or op in looped):
             continue
         varies.update(map(key, op.outputs))
-        if (op.type in _SHAPES and reads) or any(key(t) in sizes for t in op.inputs):
+        if (tells_shapes and reads) or any(key(t) in sizes for t in op.inputs):
             unknown = [t for t in op.outputs if not is_static(dims(t))]
             sizes.update(key(t) for t in op.outputs if is_static(dims(t)))
             found.update(key(t) for t in unknown if op.type in _SIZED)
@@ -382,7 +379,8 @@ def _inferred(
     assert schema is not None
     protos = {k: v for k, v in _tf.attr_map(op).items() if k in schema.attr_types}
     places = group(op, schema, range(len(op.inputs)))
-    axes = [places[name] for name in _AXES & places.keys()]
+    # another number in place of an axis would be another shape, or none
+    axes = [places[name] for name in facts_of(op.type).axes]
     inputs = [
         _stand_in(emit, t, d, k, key(t) in uneven, None if i in axes else size)
         for i, (t, d, k) in enumerate(zip(op.inputs, differ, known))

@@ -8,6 +8,18 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.core.facts import (
+    ALIAS,
+    CONVOLUTION,
+    CUBIC,
+    EINSUM,
+    MOVE,
+    PRODUCT,
+    TRANSFORM,
+    Cost,
+    facts_of,
+    operations,
+)
 from tf_pfor.core.registry import Outcome
 
 # The machine of the estimates. Reports show only shares of the time, which depend less on it.
@@ -15,81 +27,6 @@ FLOPS = 2e10  # arithmetic in a second
 BYTES = 1e10  # bytes in a second, read or written
 CALL = 2e-6  # seconds to start an op
 ROW = 1e-5  # seconds to start an op in a sequential loop, for each row
-
-# Ops that only give another name to the same bytes.
-_FREE = frozenset(
-    [
-        "Const",
-        "ExpandDims",
-        "Identity",
-        "IdentityN",
-        "Placeholder",
-        "PreventGradient",
-        "ReadVariableOp",
-        "Reshape",
-        "Shape",
-        "Size",
-        "Rank",
-        "Squeeze",
-        "StopGradient",
-    ]
-)
-# Ops that move bytes and compute nothing.
-_MOVES = frozenset(
-    [
-        "BroadcastTo",
-        "ConcatV2",
-        "Gather",
-        "GatherNd",
-        "GatherV2",
-        "OneHot",
-        "Pack",
-        "Pad",
-        "PadV2",
-        "ResourceGather",
-        "ReverseV2",
-        "Slice",
-        "Split",
-        "SplitV",
-        "StridedSlice",
-        "Tile",
-        "Transpose",
-        "Unpack",
-        "Where",
-        "SelectV2",
-        "Cast",
-        "Fill",
-        "ZerosLike",
-        "OnesLike",
-    ]
-)
-# Ops that take several times as long as an addition.
-_DEAR = frozenset(
-    [
-        "Cos",
-        "Digamma",
-        "Elu",
-        "Erf",
-        "Exp",
-        "Expm1",
-        "Gelu",
-        "Lgamma",
-        "Log",
-        "Log1p",
-        "LogSoftmax",
-        "Pow",
-        "Selu",
-        "Sigmoid",
-        "Sin",
-        "Softmax",
-        "Softplus",
-        "Sqrt",
-        "Rsqrt",
-        "Tan",
-        "Tanh",
-    ]
-)
-_CONTAINERS = frozenset([*_tf.CALLS, *_tf.LOOPS, "If", "StatelessIf", "Case", "StatelessCase"])
 
 
 def elements(tensor: tf.Tensor) -> int | None:
@@ -110,25 +47,26 @@ def of_row(op: tf.Operation) -> tuple[float, float] | None:
     Returns:
       None where static shapes do not tell, or an op calls functions, whose ops count themselves.
     """
-    if op.type in _CONTAINERS:
+    if op.type in _tf.CONTAINERS:
         return None
     sizes = [elements(t) for t in op.outputs]
     given = [elements(t) for t in op.inputs if t.dtype not in (tf.resource, tf.variant)]
-    if op.type in _FREE:
+    cost = facts_of(op.type).cost
+    if cost is ALIAS:
         return 0.0, 0.0
     if any(s is None for s in sizes):
         return None
     size = sum(s for s in sizes if s is not None)
     made = sum((elements(t) or 0) * max(t.dtype.size or 0, 1) for t in op.outputs)
-    if op.type in _MOVES:
+    if cost is MOVE:
         return 0.0, float(made)
-    if op.type in _PRODUCTS:
-        flops = _PRODUCTS[op.type](op)
+    if cost in _PRODUCTS:
+        flops = _PRODUCTS[cost](op)
         return None if flops is None else (flops, float(made))
     if any(g is None for g in given):
         return None
     most = max([size, *(g for g in given if g is not None)])  # a reduction reads more than it makes
-    return float(most * (10 if op.type in _DEAR else 1)), float(made)
+    return float(most * (operations(op) or 1)), float(made)
 
 
 def seconds(flops: float, made: float, count: int, n: int, outcome: Outcome) -> float:
@@ -191,26 +129,12 @@ def _einsum(op: tf.Operation) -> float | None:
     return 2.0 * math.prod(known.values())
 
 
-_PRODUCTS: dict[str, Callable[[tf.Operation], float | None]] = {
-    "BatchMatMulV2": _matmul,
-    "BatchMatMulV3": _matmul,
-    "Cholesky": _cubic,
-    "Conv2D": _convolution,
-    "Conv3D": _convolution,
-    "DepthwiseConv2dNative": _convolution,
-    "Einsum": _einsum,
-    "FFT": _transform,
-    "FFT2D": _transform,
-    "IFFT": _transform,
-    "IRFFT": _transform,
-    "MatMul": _matmul,
-    "MatrixDeterminant": _cubic,
-    "MatrixInverse": _cubic,
-    "MatrixSolve": _cubic,
-    "Qr": _cubic,
-    "RFFT": _transform,
-    "SelfAdjointEigV2": _cubic,
-    "Svd": _cubic,
+_PRODUCTS: dict[Cost, Callable[[tf.Operation], float | None]] = {
+    PRODUCT: _matmul,
+    EINSUM: _einsum,
+    CONVOLUTION: _convolution,
+    CUBIC: _cubic,
+    TRANSFORM: _transform,
 }
 
 

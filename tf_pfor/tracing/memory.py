@@ -14,23 +14,12 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _devices
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.facts import ALIAS, facts_of
 from tf_pfor.core.values import dims, size_of
 
 AUTO = "auto"
 _SHARE = 0.5  # of the memory that is free: other things run too, and results are kept
 _SLACK = 2  # TensorFlow's allocators hand out chunks of up to twice the size asked for
-_ALIASES = (
-    "Const",
-    "ExpandDims",
-    "Identity",
-    "IdentityN",
-    "Placeholder",
-    "PreventGradient",
-    "ReadVariableOp",
-    "Reshape",
-    "Squeeze",
-    "StopGradient",
-)
 
 
 def check_budget(budget: object) -> int | None:
@@ -110,7 +99,7 @@ def _alive_at_once(operations: list[Any], outputs: Sequence[tf.Tensor], rows: in
     for i, op in enumerate(operations):
         for tensor in op.inputs:
             last[owner.get(_key(tensor), _key(tensor))] = i
-        if op.type in _ALIASES and len(op.inputs) > 0:
+        if _is_alias(op) and len(op.inputs) > 0:
             source = _key(op.inputs[0])
             owner.update({_key(t): owner.get(source, source) for t in op.outputs})
     results = {owner.get(_key(t), _key(t)) for t in outputs}
@@ -118,7 +107,7 @@ def _alive_at_once(operations: list[Any], outputs: Sequence[tf.Tensor], rows: in
     alive = most = 0
     for i, op in enumerate(operations):
         room = _inside(op, rows)
-        made = [] if op.type in _ALIASES else [(_key(t), _bytes(t, rows)) for t in op.outputs]
+        made = [] if _is_alias(op) else [(_key(t), _bytes(t, rows)) for t in op.outputs]
         alive += sum(size for _, size in made)
         most = max(most, alive + room)
         for key, size in made:
@@ -127,6 +116,12 @@ def _alive_at_once(operations: list[Any], outputs: Sequence[tf.Tensor], rows: in
                 ends[end] = ends.get(end, 0) + size
         alive -= ends.pop(i, 0)
     return most
+
+
+def _is_alias(op: Any) -> bool:
+    """Whether the results are its first input's bytes, or are made before it runs."""
+    facts = facts_of(op.type)
+    return facts.cost is ALIAS and not facts.is_of_shapes
 
 
 def _as_they_get_ready(operations: Sequence[Any]) -> list[Any]:

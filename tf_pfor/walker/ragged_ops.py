@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core.call import Call
-from tf_pfor.core.checked import checked
 from tf_pfor.core.conversion import Conversion, Inputs
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import CannotVectorize
@@ -33,6 +32,7 @@ from tf_pfor.layouts.ragged_rules import (
 )
 from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.layouts.row_shapes import dense_of_known_shape
+from tf_pfor.walker.checked import checked
 
 _UNDER_XLA = (
     "under jit_compile a slice has one length: a window x[k:k + 3] must begin inside of the "

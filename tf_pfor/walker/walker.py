@@ -18,7 +18,6 @@ from tf_pfor._tf import _graphs, _stacks
 from tf_pfor.core import matching, ranges, regions
 from tf_pfor.core.accesses import changes_what_it_reads
 from tf_pfor.core.call import Call
-from tf_pfor.core.checked import checked, shaped
 from tf_pfor.core.conversion import Failed, Inputs
 from tf_pfor.core.emit import Emitter, folded
 from tf_pfor.core.errors import CannotVectorize, Refused
@@ -36,6 +35,7 @@ from tf_pfor.layouts.list_handles import only_passes_lists
 from tf_pfor.layouts.ragged import differ_in_shape, is_ragged
 from tf_pfor.layouts.ragged_rules import TAKERS
 from tf_pfor.walker import contracts, ragged_ops
+from tf_pfor.walker.checked import checked, shaped
 
 
 class Walker:

@@ -9,84 +9,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core.accesses import QUERIES, READS
-from tf_pfor.layouts.elementwise_ops import ELEMENTWISE
-
-# Total, and linear where they have a gradient: its derivatives do not depend on the operands.
-_LINEAR = ELEMENTWISE | frozenset(
-    [
-        "AddN",
-        "BiasAdd",
-        "BroadcastTo",
-        "ConcatV2",
-        "Const",
-        "ExpandDims",
-        "Fill",
-        "NoOp",
-        "Pack",
-        "Placeholder",
-        "Reshape",
-        "Select",
-        "Shape",
-        "Squeeze",
-        "StridedSlice",
-        "Sum",
-        "Transpose",
-    ]
-)
-
-# Total, with derivatives that are finite where the operands are.
-_SMOOTH = _LINEAR | frozenset(
-    [
-        "BatchMatMulV2",
-        "LeakyRelu",
-        "MatMul",
-        "Mean",
-        "Mul",
-        "ReadVariableOp",
-        "Sigmoid",
-        "Softplus",
-        "Split",
-        "SplitV",
-        "Square",
-        "Tanh",
-        "Unpack",
-    ]
-)
-
-# Results that are finite whatever comes in (NaN aside).
-_BOUNDED = frozenset(["Relu6", "Sigmoid", "Sign", "Tanh"])
-
-# Results that are as large as the operands at most.
-_MOVES = frozenset(
-    [
-        "BroadcastTo",
-        "Cast",
-        "ConcatV2",
-        "ExpandDims",
-        "Identity",
-        "Pack",
-        "Relu",
-        "LeakyRelu",
-        "Reshape",
-        "Select",
-        "SelectV2",
-        "Split",
-        "SplitV",
-        "Squeeze",
-        "StridedSlice",
-        "Transpose",
-        "Unpack",
-        "Neg",
-        "Maximum",
-        "Minimum",
-        "ZerosLike",
-        "OnesLike",
-        "Mean",
-    ]
+from tf_pfor.core.facts import (
+    AT_INFINITY,
+    AT_LARGE,
+    AT_NAN,
+    CHEAP,
+    NOWHERE,
+    PRODUCT,
+    SLOW_OPERATIONS,
+    facts_of,
+    may_fail,
+    operations,
 )
 
 # What may stand in a branch or a loop that runs for more rows than those that take it.
@@ -110,35 +48,36 @@ _HANDLES = (tf.resource, tf.variant)
 
 
 def is_linear(graph: tf.Graph) -> bool:
-    """A few total ops whose gradients are right also where a select throws them away."""
-    ops = [o for o in graph.get_operations() if o.type not in ("Const", "Placeholder", "Identity")]
+    """Whether a few cheap ops cannot fail, and have gradients that a select may throw away.
+
+    A gradient of zero stays zero on its way back through them, whatever the operands are.
+    """
+    ops = graph.get_operations()
     return (
-        len(ops) <= _SMALL
-        and all(_is_linear(o) for o in ops)
+        sum(o.type not in _UNCOUNTED for o in ops) <= _SMALL
+        and all(map(_is_linear, ops))
         and not any(
             t.dtype in (tf.variant, tf.resource, tf.string) for t in (*graph.inputs, *graph.outputs)
         )
     )
 
 
+_UNCOUNTED = ("Const", "Placeholder", "Identity")
+
+
 def _is_linear(op: tf.Operation) -> bool:
-    if op.type == "Mul" and op.outputs[0].dtype.is_integer:
-        return True
-    return op.type in _LINEAR and not (_may_fail(op) or _tf.has_own_gradient(op))
+    facts = facts_of(op.type)
+    is_flat = facts.slope is NOWHERE or not _has_slope(op)
+    return is_flat and facts.cost in CHEAP and not (may_fail(op) or _tf.has_own_gradient(op))
 
 
-# The inputs that hold shapes or places, which must be constants.
-_PLACES = {"BroadcastTo": (1,), "Fill": (0,), "Reshape": (1,), "StridedSlice": (1, 2, 3)}
-
-
-def _may_fail(op: tf.Operation) -> bool:
-    """Whether an op could fail on other data: a shape or a place that it is given may differ."""
-    return any(_tf.static_value(op.inputs[i]) is None for i in _PLACES.get(op.type, ()))
+def _has_slope(op: tf.Operation) -> bool:
+    return any(o.dtype.is_floating or o.dtype.is_complex for o in op.outputs)
 
 
 def reads_a_step(op: tf.Operation) -> bool:
     """Whether an op reads one place, which may be outside for a row that has left."""
-    return op.type in _STEPS and (op.type != "StridedSlice" or _may_fail(op))
+    return op.type in _STEPS and (op.type != "StridedSlice" or may_fail(op))
 
 
 _STEPS = (
@@ -152,34 +91,36 @@ _STEPS = (
 
 
 def is_smooth(graph: tf.Graph) -> bool:
-    """Total ops with finite derivatives, if the inputs are finite; whole inputs are read.
+    """Whether ops cannot fail and have finite derivatives, if inputs are finite and read whole.
 
     Products are allowed of values that cannot overflow: inputs, what only moves them, and results
     of bounded functions.
     """
     finite: set[Any] = set()
-    order = _in_order(graph)
-    for op in order:
-        if op.type not in _SMOOTH or _may_fail(op) or _tf.has_own_gradient(op):
+    for op in _in_order(graph):
+        facts = facts_of(op.type)
+        is_finite = all(_key(t) in finite for t in op.inputs)
+        if may_fail(op) or _tf.has_own_gradient(op):
             return False
-        operands_finite = all(_key(t) in finite for t in op.inputs)
-        if op.type in ("Mul", "MatMul", "BatchMatMulV2", "Square") and not operands_finite:
-            is_float = any(o.dtype.is_floating or o.dtype.is_complex for o in op.outputs)
-            if is_float:
-                return False
-        if (
-            op.type in ("Const", "Placeholder", "ReadVariableOp")
-            or op.type in _BOUNDED
-            or (op.type in _MOVES and operands_finite)
-        ):
+        if _has_slope(op) and facts.slope > (AT_LARGE if is_finite else AT_NAN):
+            return False
+        stays_finite = is_finite and facts.value <= AT_INFINITY and not _makes_infinite(op)
+        if stays_finite or facts.value <= AT_NAN or not _has_slope(op):
             finite.update(_key(t) for t in op.outputs)
     return True
 
 
-# Kernels without vector instructions: some 20 times the time of a sum of 10,000 numbers.
-_SLOW = frozenset(["Digamma", "FloorMod", "Igamma", "Igammac", "Lgamma", "Mod", "Pow", "Betainc"])
-_SLOW_OF_INTEGERS = frozenset(["Div", "FloorDiv", "TruncateDiv", "TruncateMod"])
-_SLOWER = 16
+def _makes_infinite(op: tf.Operation) -> bool:
+    """Whether a constant is infinite, or a finite operand may be in the dtype of a result."""
+    if op.type == "Const":
+        known = _tf.static_value(op.outputs[0]) if _has_slope(op) else 0
+        return known is None or not np.isfinite(known).all()
+    return max(map(_limit, op.inputs), default=0) > min(map(_limit, op.outputs), default=0)
+
+
+def _limit(tensor: tf.Tensor) -> float:
+    dtype = tensor.dtype.real_dtype
+    return float(dtype.max) if dtype.is_floating or dtype.is_integer else 0
 
 
 def work_of(graph: tf.Graph) -> int | None:
@@ -189,12 +130,12 @@ def work_of(graph: tf.Graph) -> int | None:
         sizes = [o.shape.num_elements() for o in op.outputs if o.dtype not in _HANDLES]
         if None in sizes:
             return None
-        if op.type in ("Const", "Placeholder", "Identity"):
+        if op.type in _UNCOUNTED:
             continue
         work = sum(sizes)
-        if op.type in _SLOW or (op.type in _SLOW_OF_INTEGERS and op.outputs[0].dtype.is_integer):
-            work *= _SLOWER
-        if op.type in ("MatMul", "BatchMatMulV2"):
+        if operations(op) == SLOW_OPERATIONS:
+            work *= SLOW_OPERATIONS
+        if facts_of(op.type).cost is PRODUCT:
             rows = op.inputs[0].shape.num_elements()
             last = op.outputs[0].shape[-1]
             work = 2 * (rows or 1 << 20) * (last or 1)

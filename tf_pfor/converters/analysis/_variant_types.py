@@ -43,7 +43,7 @@ ITEM = (None, -1)
 _SAME = frozenset(["AddN", "Identity", "TensorListConcatLists", "TensorListResize", "ZerosLike"])
 _PUT = {"TensorListPushBack": 1, "TensorListSetItem": 2}  # which input is put into the list
 _TAKEN = {"TensorListGetItem": 0, "TensorListPopBack": 1}  # which output is taken out of it
-BRANCHES = ("Case", "If", "StatelessCase", "StatelessIf")
+BRANCHES = _tf.BRANCHES
 
 
 def kind_of(

@@ -20,15 +20,12 @@ def refuse_wrong_shapes(call: Call, name: str) -> None:
     graph = _tf.function_graph(call.op.graph, name)
     for output, inside in zip(call.op.outputs, graph.outputs):
         made = value_of(inside)
-        if made.op.type not in _BRANCHES or made.op.graph is not graph:
+        if made.op.type not in _tf.BRANCHES or made.op.graph is not graph:
             continue
         for branch in _tf.functions_of(made.op):
             own = branch.outputs[made.value_index]
             if not output.shape.is_compatible_with(own.shape):
                 raise Refused(_message(output, own, made))
-
-
-_BRANCHES = ("Case", "If", "StatelessCase", "StatelessIf")
 
 
 def _message(output: tf.Tensor, own: tf.Tensor, made: tf.Tensor) -> str:

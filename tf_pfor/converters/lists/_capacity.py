@@ -15,6 +15,7 @@ from tf_pfor.converters.analysis._variant_types import item_shape, uses
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.errors import Refused
+from tf_pfor.core.facts import facts_of
 from tf_pfor.core.loop import Loop
 from tf_pfor.core.values import Cell, Stacked, Value, as_shape, is_static
 from tf_pfor.layouts.repeated import RepeatedList
@@ -47,9 +48,6 @@ _NO_ROOM = frozenset(
         "ZerosLike",
     ]
 )
-
-# XLA knows shapes, and how much room lists have.
-_OF_SHAPES = ("Rank", "Shape", "ShapeN", "Size", "TensorListLength")
 
 
 def most_of_all_rows(call: Call, value: Value, room: tf.Tensor) -> tf.Tensor:
@@ -112,12 +110,17 @@ def most_trips_given(call: Call, given: Value, cond: tf.Graph) -> tf.Tensor | No
         return None
 
 
+def _is_known(op: tf.Operation) -> bool:
+    """Whether XLA knows the result: it knows shapes, and how much room lists have."""
+    return facts_of(op.type).is_of_shapes or op.type == "TensorListLength"
+
+
 def fixed(room: tf.Tensor) -> tf.Tensor:
     """``room``, which must not depend on the variables of an outer loop."""
     todo, seen = [room], set[Any]()
     while todo:
         t = todo.pop()
-        if t.op in seen or t.op.type in _OF_SHAPES:
+        if t.op in seen or _is_known(t.op):
             continue
         seen.add(t.op)
         outside = next((a for a, b in getattr(t.graph, "captures", ()) if b is t), None)

@@ -17,50 +17,16 @@ from tf_pfor.converters.math._families import elementwise, same_shape, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.facts import ELEMENTWISE, SAME_SHAPE, table_of
 from tf_pfor.core.registry import ALWAYS, ANY, Outcome, RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, unfold
 from tf_pfor.core.stacked_lists import StackedList
 from tf_pfor.core.values import Cell, Unstacked, Value, is_static, size_of
 from tf_pfor.layouts.csr_rows import CsrRows
 
-# Unary ------------------------------------------------------------------------------------------
-
-elementwise(
-    table("""
-        Abs Acos Acosh Angle Asin Asinh Atan Atanh BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0
-        BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Ceil ComplexAbs Cos
-        Cosh Dawsn Digamma Elu Erf Erfc Erfinv Exp Expint Expm1 Floor FresnelCos FresnelSin Imag
-        Inv Invert IsFinite IsInf IsNan Lgamma Log Log1p LogicalNot Ndtri Neg PopulationCount Real
-        Reciprocal Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh Snapshot Softplus
-        Softsign Spence Sqrt Square Tan Tanh
-    """)
-)
-elementwise(
-    {
-        "Bucketize": ("boundaries",),
-        "Copy": ("tensor_name", "debug_ops_spec"),
-        "CopyHost": ("tensor_name", "debug_ops_spec"),
-        "Cast": ("Truncate",),
-        "DataFormatDimMap": ("src_format", "dst_format"),
-        "DebugGradientIdentity": (),
-        "DebugIdentity": ("device_name", "tensor_name", "debug_urls", "gated_grpc"),
-        "FakeQuantWithMinMaxArgs": ("min", "max", "num_bits", "narrow_range"),
-        "LeakyRelu": ("alpha",),
-        "PreventGradient": ("message",),
-    }
-)
-
-# Broadcasting -----------------------------------------------------------------------------------
-
-elementwise(
-    table("""
-        Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan FloorDiv FloorMod
-        Greater GreaterEqual Igamma IgammaGradA Igammac LeftShift Less LessEqual LogicalAnd
-        LogicalOr Maximum Mod Mul MulNoNan NextAfter Polygamma Pow RandomGammaGrad RealDiv
-        RightShift SquaredDifference Sub TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta
-    """)
-)
+elementwise(table_of(ELEMENTWISE))
 elementwise(table("SelectV2"), max_groups=8, max_rank=8)
+same_shape(table_of(SAME_SHAPE))
 
 
 @RegisterPFor("Minimum", ANY)
@@ -68,23 +34,6 @@ def minimum(call: Call, x: Value, y: Value) -> Any:
     """min(x, y); of numbers min(x, max(x, z)) is x, as sizes of counts and splits are written."""
     found = absorbed(call, x, y)
     return broadcast(call) if found is None else found
-
-
-# Kernels that do not broadcast --------------------------------------------------------------------
-
-same_shape(
-    table("""
-        EluGrad InvGrad ReciprocalGrad Relu6Grad RsqrtGrad SeluGrad SoftplusGrad SoftsignGrad
-        SqrtGrad
-    """)
-)
-same_shape(
-    {
-        "ApproximateEqual": ("tolerance",),
-        "FakeQuantWithMinMaxArgsGradient": ("min", "max", "num_bits", "narrow_range"),
-        "LeakyReluGrad": ("alpha",),
-    }
-)
 
 
 @RegisterPFor("SigmoidGrad", ANY)

@@ -11,11 +11,12 @@ from tf_pfor.converters.math._axis_by_row import cube_rank, own_axis, to_front, 
 from tf_pfor.converters.math._families import axis_input, reduction, shifted_axes, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.facts import REDUCTION, SCAN, facts_of, table_of
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.values import Value, is_static
 
-reduction(table("All Any EuclideanNorm Max Mean Min Prod Sum", "keep_dims"))
-axis_input(table("Cumprod Cumsum CumulativeLogsumexp", "exclusive", "reverse"), "x", "axis")
+reduction(table_of(REDUCTION))
+axis_input(table_of(SCAN), "x", "axis")
 
 
 def _reduce_by_row(call: Call, *_: Value) -> Any:
@@ -38,19 +39,12 @@ def _scan_by_row(call: Call, x: Value, axis: Value) -> Any:
     return to_place(call, made, own, rank)
 
 
-for _op_type in table("All Any EuclideanNorm Max Mean Min Prod Sum"):
-    for _stacked in (("reduction_indices",), ("input", "reduction_indices")):
-        RegisterPFor(_op_type, _stacked, attrs=("keep_dims",), family="reduction_by_row")(
-            _reduce_by_row
-        )
-for _op_type in table("ArgMax ArgMin"):
-    for _stacked in (("dimension",), ("input", "dimension")):
-        RegisterPFor(_op_type, _stacked, family="reduction_by_row")(_reduce_by_row)
-for _op_type in table("Cumprod Cumsum CumulativeLogsumexp"):
-    for _stacked in (("axis",), ("x", "axis")):
-        RegisterPFor(_op_type, _stacked, attrs=("exclusive", "reverse"), family="axis_by_row")(
-            _scan_by_row
-        )
+for _op_type, _attrs in (table_of(REDUCTION) | table_of(SCAN) | table("ArgMax ArgMin")).items():
+    _is_scan = facts_of(_op_type).family == SCAN
+    (_axis,), _x = facts_of(_op_type).axes, "x" if _is_scan else "input"
+    _rule, _family = (_scan_by_row, "axis") if _is_scan else (_reduce_by_row, "reduction")
+    for _stacked in ((_axis,), (_x, _axis)):
+        RegisterPFor(_op_type, _stacked, attrs=_attrs, family=f"{_family}_by_row")(_rule)
 
 _ARG_MAX_RANK = 7  # the kernels take no more
 

@@ -1,18 +1,15 @@
-"""Lines of comma-separated values, JSON and compressed bytes: each element by itself."""
+"""Lines of comma-separated values: each element by itself."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tf_pfor.converters.math._families import elementwise
 from tf_pfor.converters.parsing._batches import need_packed, packed, same_for_all
 from tf_pfor.core.call import Call
 from tf_pfor.core.registry import RegisterPFor
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged
 from tf_pfor.layouts.ragged_rules import ragged_rule
-
-elementwise({"DecodeCompressed": ("compression_type",), "DecodeJSONExample": ()})
 
 
 @RegisterPFor(

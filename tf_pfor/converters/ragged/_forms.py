@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from tf_pfor.converters.analysis._variant_types import kept_constant
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.facts import REDUCTION, facts_of, neutral_element
 from tf_pfor.core.shapes import expand_to_rank
 from tf_pfor.core.values import Value
-from tf_pfor.layouts.packing import largest
+from tf_pfor.layouts.packing import largest, masked
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes
 from tf_pfor.layouts.ragged_parts import packed_to, row_counts
 from tf_pfor.layouts.row_sizes import dim
@@ -425,6 +427,49 @@ def constant_axes(call: Call, name: str, rank: int) -> list[int]:
     if found is None:
         found = call.constant(name)  # which says that it is none
     return [int(a) % rank if rank else 0 for a in found.reshape([-1])]
+
+
+def behind(call: Call, x: Ragged, axes: Sequence[int]) -> list[int] | None:
+    """The same axes of the packed form; None if it may not be used, or has not all of them.
+
+    It has the axes behind the last one that differs between rows.
+    """
+    if not uses_packed(call) or any(a < x.n_leading for a in axes):
+        return None
+    return [a - x.n_leading + 1 for a in axes]
+
+
+def over_axes(
+    call: Call, x: Ragged, axes: Sequence[int], *, left: Sequence[Size] | None = None,
+    run: Callable[[tf.Tensor, list[int]], tf.Tensor] | None = None,
+) -> Value:  # fmt: skip
+    """An op over axes of each row: packed where all rows share them, else padded.
+
+    In the padding are elements that change no result.
+
+    Args:
+      call: the call.
+      x: the rows.
+      axes: the inner axes, from the front.
+      left: the sizes of the result, if other axes than these are left or kept.
+      run: makes the result of a form and of the axes in that; the op itself if it is None.
+    """
+    run = run or functools.partial(_rebuilt, call)
+    moved = behind(call, x, axes)
+    if moved is not None:
+        return from_packed(call, run(x.tensor, moved), x.sizes)
+    rows = x.in_rows
+    if facts_of(call.op_type).neutral is not None:
+        neutral = neutral_element(call.op_type, x.dtype)
+        rows = x.in_masked_rows if neutral == 0 else masked(x.in_any_rows, x.sizes, neutral)
+    return from_padded(call, run(rows, [a + 1 for a in axes]), x.sizes if left is None else left)
+
+
+def _rebuilt(call: Call, tensor: tf.Tensor, axes: list[int]) -> tf.Tensor:
+    """The op on another tensor and other axes, as its facts name these inputs."""
+    facts = facts_of(call.op_type)
+    where = np.asarray(axes if facts.family == REDUCTION else axes[0], np.int32)
+    return call.rebuild(**{next(iter(call.inputs)): tensor, facts.axes[0]: where})
 
 
 def of_elements(call: Call, made: tf.Tensor, sizes: Sequence[Any]) -> Value:

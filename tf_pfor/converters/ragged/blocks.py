@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_pfor.converters.ragged._forms import (
     after_check,
     agreed,
+    behind,
     from_packed,
     from_padded,
     of_equal_room,
@@ -21,6 +22,7 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.facts import lowest
 from tf_pfor.core.values import Cell, Value
 from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes, shape_value
@@ -138,10 +140,10 @@ def unpack(call: Call, value: Ragged) -> Any:
 
 def _behind(call: Call, value: Ragged, axis: int) -> int:
     """An axis behind those that differ, in the packed form."""
-    axis %= rank_of(value)
-    if axis < value.n_leading or not uses_packed(call):
+    moved = behind(call, value, [axis % rank_of(value)])
+    if moved is None:
         raise CannotVectorize("the axis differs between iterations, or stands before one that does")
-    return axis - value.n_leading + 1
+    return moved[0]
 
 
 @ragged_rule("Pack", of_shapes=True)
@@ -190,7 +192,7 @@ def top_k(call: Call, input: Value, k: Value) -> Any:
         return _top_k_packed(call, input, k)
     size = input.sizes[-1]
     assert isinstance(size, RowSizes)
-    worst = -np.inf if input.dtype.is_floating else input.dtype.min
+    worst = lowest(input.dtype)
     x = masked(input.in_rows, input.sizes, worst)
     if isinstance(k, RowSize) and k.size is size:
         made = call.rebuild(input=x, k=tf.shape(x)[-1])

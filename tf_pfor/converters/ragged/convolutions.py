@@ -24,6 +24,7 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.converters.ragged.padding import placed
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.facts import lowest
 from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.packing import masked
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes
@@ -103,7 +104,7 @@ def input_gradient(call: Call, input_sizes: Value, filter: Value, out_backprop: 
 def max_pool(call: Call, input: Ragged) -> Any:
     """The least number behind the end of each row."""
     dtype = input.dtype
-    least = -np.inf if dtype.is_floating else dtype.min
+    least = lowest(dtype)
     windows = _Windows(call, input, call.attr("ksize")[1:3])
     return windows.result(call.rebuild(input=windows.framed(least), padding=windows.padding))
 

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.math._broadcast import absorbed
-from tf_pfor.converters.math._families import table
 from tf_pfor.converters.ragged._forms import (
     after_check,
     aligned,
@@ -28,6 +27,7 @@ from tf_pfor.converters.ragged._forms import (
 )
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.facts import AT_ZERO, CHEAP, NOWHERE, facts_of
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule
@@ -50,30 +50,20 @@ def elementwise(call: Call, *inputs: Value) -> Any:
         raise CannotVectorize("the sizes of an input are not known")
     while not isinstance(sizes[-1], RowSizes):
         sizes.pop()
-    names = list(call.inputs)
-    if call.op_type in _OF_ANYTHING and not takes_packed(call, *inputs):
-        (x,) = inputs
+    names, facts = list(call.inputs), facts_of(call.op_type)
+    is_of_anything = facts.slope is NOWHERE and facts.cost in CHEAP and not facts.may_fail
+    if is_of_anything and len(inputs) == 1 and not takes_packed(call, *inputs):
+        (x,) = inputs  # no gradient comes back from what is zero, whatever is in the padding
         assert isinstance(x, Ragged)
         return from_padded(call, call.rebuild(**{names[0]: x.in_any_rows}), sizes)
     if uses_packed(call):
         operands = [aligned(call, v, sizes, rank) for v in inputs]
         if all(t is not None for t in operands):
             return from_packed(call, call.rebuild(**dict(zip(names, operands))), sizes)
-    if call.op_type not in _FINITE_AT_ZERO:  # else zero times infinite comes back as a gradient
+    if facts.slope is AT_ZERO or facts.may_fail:  # else zero times infinite is a gradient
         inputs = tuple(repeated(v) for v in inputs)
     operands = [padded(call, v, rank) for v in inputs]
     return from_padded(call, call.rebuild(**dict(zip(names, operands))), sizes)
-
-
-# Cheap, and no gradient comes back from what is zero, whatever is in the padding.
-_OF_ANYTHING = ("LeakyRelu", "Neg", "Relu", "Relu6")
-_FINITE_AT_ZERO = frozenset(
-    table("""
-        Abs Add AddV2 Cast Cos Elu Equal Erf Exp Expm1 Greater GreaterEqual Less LessEqual
-        LogicalAnd LogicalNot LogicalOr Maximum Minimum Mul Neg NotEqual OnesLike Relu Relu6
-        ReluGrad SelectV2 Sigmoid Sign Sin Softplus Square SquaredDifference Sub Tanh ZerosLike
-    """)
-)
 
 
 @ragged_rule("Equal NotEqual")

@@ -12,6 +12,7 @@ from tf_pfor.converters.ragged import slices
 from tf_pfor.converters.ragged._forms import (
     after_check,
     as_large,
+    behind,
     constant_axes,
     from_packed,
     from_padded,
@@ -42,11 +43,11 @@ def roll(call: Call, input: Value, shift: Value, axis: Value) -> Any:
     if not isinstance(input, Ragged) or rank_of(shift) or not uses_packed(call):
         raise CannotVectorize("it rolls along several axes, or by numbers that differ in shape")
     (at,) = constant_axes(call, "axis", rank_of(input))
-    if at >= input.n_leading:
+    moved = behind(call, input, [at])
+    if moved is not None:
         if shift.is_stacked:
             raise CannotVectorize("it rolls by numbers that differ, behind an axis that differs")
-        made = tf.roll(input.tensor, shift.tensor, at - input.n_leading + 1)
-        return from_packed(call, made, input.sizes)
+        return from_packed(call, tf.roll(input.tensor, shift.tensor, moved[0]), input.sizes)
     if input.n_leading != 1:
         raise CannotVectorize("it rolls one of several axes that differ")
     (size,) = input.sizes
@@ -67,9 +68,9 @@ def reverse(call: Call, tensor: Value, axis: Value) -> Any:
     if not isinstance(tensor, Ragged):
         raise CannotVectorize("the axes differ between iterations")
     axes = constant_axes(call, "axis", rank_of(tensor))
-    behind = [a - tensor.n_leading + 1 for a in axes if a >= tensor.n_leading]
-    if len(behind) == len(axes) and uses_packed(call):
-        return from_packed(call, tf.reverse(tensor.tensor, behind), tensor.sizes)
+    moved = behind(call, tensor, axes)
+    if moved is not None:
+        return from_packed(call, tf.reverse(tensor.tensor, moved), tensor.sizes)
     made, sizes = tensor.in_rows, tensor.sizes
     for a in axes:
         size = sizes[a] if a < len(sizes) else None

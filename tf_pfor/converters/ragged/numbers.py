@@ -25,6 +25,7 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.converters.ragged.shapes import target_sizes
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.facts import highest
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.values import Value, is_static
 from tf_pfor.layouts.packing import masked
@@ -158,7 +159,7 @@ def search(call: Call, sorted_inputs: Value, values: Value) -> Any:
     size = size_at(sorted_inputs, 1)
     if isinstance(sorted_inputs, Ragged):
         dtype = among.dtype
-        among = masked(among, sorted_inputs.sizes, np.inf if dtype.is_floating else dtype.max)
+        among = masked(among, sorted_inputs.sizes, highest(dtype))
     made = call.rebuild(sorted_inputs=tf.squeeze(among, 1), values=tf.squeeze(numbers, 1))
     if isinstance(size, RowSizes):
         made = tf.minimum(made, tf.cast(size.tensor, made.dtype)[:, None])

@@ -11,10 +11,11 @@ import tensorflow as tf
 from tf_pfor.converters.math._axis_by_row import own_axis
 from tf_pfor.converters.ragged._forms import (
     after_check,
+    behind,
     constant_axes,
-    from_packed,
     from_padded,
     of_room,
+    over_axes,
     rank_of,
     row_ids,
     size_at,
@@ -25,8 +26,9 @@ from tf_pfor.converters.ragged._forms import (
 from tf_pfor.converters.ragged._windows import Moved
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
+from tf_pfor.core.facts import SCAN, facts_of, lowest, table_of
 from tf_pfor.core.values import Value, dims, known_dims
-from tf_pfor.layouts.packing import largest, mask_of, masked
+from tf_pfor.layouts.packing import largest, mask_of
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, size_value
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule, rule_of, source
 from tf_pfor.layouts.row_sizes import dim
@@ -39,26 +41,17 @@ def reduction(call: Call, x: Any, axis: Value) -> Any:
         return _of_what_was_broadcast(call, x)
     if isinstance(x, RowShape):
         return _product_of_sizes(call, x)
-    rank, keep = rank_of(x), bool(call.attr("keep_dims"))
-    axes = sorted(set(constant_axes(call, list(call.inputs)[1], rank)))
+    keep = bool(call.attr("keep_dims"))
+    axes = sorted(set(constant_axes(call, list(call.inputs)[1], rank_of(x))))
     if not axes:
         return x
-    count = x.n_leading
-    if all(a >= count for a in axes) and uses_packed(call):
-        return from_packed(call, _reduced(call, x.tensor, [a - count + 1 for a in axes]), x.sizes)
-    left: list[Size] = []
-    for i, size in enumerate(x.sizes):
-        if i not in axes:
-            left.append(size)
-        elif keep:
-            left.append(1)
-    if call.op_type == "Sum" and _are_whole_rows(call, x, axes):
-        return Value.stacked(_sum_of_rows(call, x, axes, keep=keep))
-    if call.op_type == "Mean":
-        return _mean(call, x, axes, left)
-    other = _identity(call.op_type, x.dtype)
-    tensor = x.in_masked_rows if other == 0 else masked(x.in_any_rows, x.sizes, other)
-    return from_padded(call, _reduced(call, tensor, [a + 1 for a in axes]), left)
+    left = [1 if i in axes else s for i, s in enumerate(x.sizes) if keep or i not in axes]
+    if behind(call, x, axes) is None:
+        if call.op_type == "Sum" and _are_whole_rows(call, x, axes):
+            return Value.stacked(_sum_of_rows(call, x, axes, keep=keep))
+        if call.op_type == "Mean":
+            return _mean(call, x, axes, left)
+    return over_axes(call, x, axes, left=left)
 
 
 def _of_what_was_broadcast(call: Call, x: Value) -> Value:
@@ -113,11 +106,6 @@ def _product_of_sizes(call: Call, x: RowShape) -> Any:
     return size_value(call.emit, call.memo[key], x.dtype)
 
 
-def _reduced(call: Call, tensor: tf.Tensor, axes: list[int]) -> tf.Tensor:
-    name_x, name_axis = call.inputs
-    return call.rebuild(**{name_x: tensor, name_axis: np.asarray(axes, np.int32)})
-
-
 def _are_whole_rows(call: Call, x: Ragged, axes: list[int]) -> bool:
     """Whether all elements that lie together in the packed form are reduced, row by row."""
     return takes_packed(call, x) and set(range(x.n_leading)) <= {*axes}
@@ -137,22 +125,6 @@ def _sum_of_rows(call: Call, x: Ragged, axes: list[int], *, keep: bool) -> tf.Te
     made = tf.pad(made, [[0, missing], *[[0, 0]] * (rank - 1)])
     made.set_shape([call.loop.static_length, *tensor.shape[1:]])
     return made[(slice(None), *[None] * x.n_leading)] if keep else made
-
-
-def _identity(op_type: str, dtype: tf.DType) -> Any:
-    """The neutral element of a reduction, which changes no result."""
-    if op_type in ("Any", "EuclideanNorm", "Sum"):
-        return 0
-    if op_type == "All":
-        return True
-    if op_type == "Prod":
-        return 1
-    is_float = dtype.is_floating
-    if op_type == "Max":
-        return -np.inf if is_float else dtype.min
-    if op_type == "Min":
-        return np.inf if is_float else dtype.max
-    raise CannotVectorize("it has no identity")
 
 
 def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
@@ -203,10 +175,9 @@ def l2_loss(call: Call, t: Ragged) -> Any:
 @ragged_rule("LogSoftmax Softmax")
 def softmax(call: Call, logits: Ragged) -> Any:
     """Over the last axis: packed where that is shared, else without the padding."""
-    if rank_of(logits) > logits.n_leading and uses_packed(call):
-        return from_packed(call, _softmax(call, logits.tensor), logits.sizes)
-    if rank_of(logits) > logits.n_leading:
-        return from_padded(call, _softmax(call, logits.in_rows), logits.sizes)
+    last = rank_of(logits) - 1
+    if last >= logits.n_leading:
+        return over_axes(call, logits, [last], run=lambda x, _: _softmax(call, x))
     made = _softmax(call, _open(logits))
     is_tame = call.op_type == "Softmax"
     return from_padded(call, made, logits.sizes, is_tame=is_tame)
@@ -233,7 +204,7 @@ def _open(x: Ragged) -> tf.Tensor:
     rank, room = rank_of(x), dim(loose, rank_of(x))
     own = mask_of([size], [room])  # [n, room]
     is_none = tf.equal(size.tensor, 0)[:, None]
-    low = tf.constant(-np.inf, x.dtype)
+    low = tf.constant(lowest(x.dtype), x.dtype)
     others = tf.where(own | is_none, tf.zeros([], x.dtype), low)
     others = others[(slice(None), *[tf.newaxis] * (rank - 1), slice(None))]
     if x.loose is None or x.is_tame:
@@ -242,10 +213,7 @@ def _open(x: Ragged) -> tf.Tensor:
     return tf.where(mask, loose, others)
 
 
-_NEUTRAL = {"Cumprod": 1, "Cumsum": 0, "CumulativeLogsumexp": -np.inf}
-
-
-@ragged_rule(_NEUTRAL, of_shapes="Cumsum")
+@ragged_rule(table_of(SCAN), of_shapes="Cumsum")
 def cumulative(call: Call, x: Any, axis: Value) -> Any:
     """Neutral elements in the padding change nothing, also in reverse.
 
@@ -257,13 +225,7 @@ def cumulative(call: Call, x: Any, axis: Value) -> Any:
         if not is_size or call.attr("exclusive"):
             raise CannotVectorize("numbers of one shape")
         return x
-    (at,) = constant_axes(call, "axis", rank_of(x))
-    if at >= x.n_leading and uses_packed(call):
-        made = call.rebuild(x=x.tensor, axis=np.int32(at - x.n_leading + 1))
-        return from_packed(call, made, x.sizes)
-    neutral = _NEUTRAL[call.op_type]
-    rows = masked(x.in_rows, x.sizes, neutral) if neutral else x.in_rows
-    return from_padded(call, call.rebuild(x=rows, axis=np.int32(at + 1)), x.sizes)
+    return over_axes(call, x, constant_axes(call, "axis", rank_of(x)))
 
 
 @ragged_rule("ArgMax ArgMin")
@@ -271,20 +233,18 @@ def arg_max(call: Call, input: Ragged, dimension: Value) -> Any:
     """The first place of the largest element, which is no padding; a row must have one."""
     del dimension
     (at,) = constant_axes(call, "dimension", rank_of(input))
-    if at >= input.n_leading and uses_packed(call):
-        made = call.rebuild(input=input.tensor, dimension=np.int32(at - input.n_leading + 1))
-        return from_packed(call, made, input.sizes)
-    if input.dtype == tf.bool:
-        raise CannotVectorize("of bools")
-    worst = _identity("Max" if call.op_type == "ArgMax" else "Min", input.dtype)
-    tensor = masked(input.in_rows, input.sizes, worst)
-    size = input.sizes[at] if at < input.n_leading else None
-    if isinstance(size, RowSizes) and uses_packed(call):
-        text = "it is of an axis of size 0 in some iterations. The sizes are"
-        tensor = after_check(call, size.tensor > 0, text, [size.tensor], tensor)
-        tensor = with_room(tensor, at + 1, 1)  # if there are no rows
+    size = size_at(input, at)
     left = [s for i, s in enumerate(input.sizes) if i != at]
-    return from_padded(call, call.rebuild(input=tensor, dimension=np.int32(at + 1)), left)
+    if not isinstance(size, RowSizes) or not uses_packed(call):
+        return over_axes(call, input, [at], left=left)
+    text = "it is of an axis of size 0 in some iterations. The sizes are"
+
+    def run(x: tf.Tensor, axes: list[int]) -> tf.Tensor:
+        x = after_check(call, size.tensor > 0, text, [size.tensor], x)
+        x = with_room(x, axes[0], 1)  # if there are no rows
+        return call.rebuild(input=x, dimension=np.int32(axes[0]))
+
+    return over_axes(call, input, [at], left=left, run=run)
 
 
 # ---------------------------------------------------------------------------
@@ -313,19 +273,23 @@ def along_own_axis(call: Call, x: Any, axis: Value) -> Any:
     assert rule is not None
     made = rule(inner, turned, first)
     keeps = "keep_dims" in call.attrs and call.attr("keep_dims")
-    return _turned_back(call, made, own, dims) if keeps or call.op_type in _NEUTRAL else made
+    return _turned_back(call, made, own, dims) if keeps or _is_scan(call) else made
 
 
 def _turned_back(call: Call, x: Value, own: tf.Tensor, dims: list[Any]) -> Value:
     """Moves the first axis of the padded rows to the place ``own``, which differs per row."""
     sizes: list[Any] = list(dims)
-    if call.op_type not in _NEUTRAL:  # it is kept, with one element
+    if not _is_scan(call):  # it is kept, with one element
         sizes = [RowSizes.of(tf.where(tf.equal(own, k), 1, d)) for k, d in enumerate(dims)]
     back = Moved(call, x, sizes, 0)
     of, at = back.of(own), back.places
     first = tf.add_n([tf.where(tf.equal(of, k), place, 0) for k, place in enumerate(at)])
     others = [tf.where(k - 1 < of, at[k - 1], at[k]) for k in range(1, len(dims))]
     return back.read([first, *others])
+
+
+def _is_scan(call: Call) -> bool:
+    return facts_of(call.op_type).family == SCAN
 
 
 def _largest(dims: list[Any]) -> int | None:

@@ -6,38 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tf_pfor.converters.math._families import elementwise, fold_batch, table
+from tf_pfor.converters.math._families import fold_batch, table
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.registry import ANY, RegisterPFor
 from tf_pfor.core.shapes import fold, inner_dims, unfold
 from tf_pfor.core.values import Value
-
-elementwise(
-    {
-        "AsString": ("precision", "scientific", "shortest", "width", "fill"),
-        "DecodeBase64": (),
-        "EncodeBase64": ("pad",),
-        "StaticRegexFullMatch": ("pattern",),
-        "StaticRegexReplace": ("pattern", "rewrite", "replace_global"),
-        "StringLength": ("unit",),
-        "StringLower": ("encoding",),
-        "StringStrip": (),
-        "StringToHashBucket": ("num_buckets",),
-        "StringToHashBucketFast": ("num_buckets",),
-        "StringToHashBucketStrong": ("num_buckets", "key"),
-        "StringToNumber": ("out_type",),
-        "StringUpper": ("encoding",),
-        "UnicodeScript": (),
-        "UnicodeTranscode": (
-            "input_encoding",
-            "output_encoding",
-            "errors",
-            "replacement_char",
-            "replace_control_characters",
-        ),
-    }
-)
 
 fold_batch(table("Fingerprint"), "data")
 

@@ -33,7 +33,6 @@ _HARMLESS = frozenset(
         "VariableShape",
     ]
 )
-_CONTAINERS = frozenset([*_tf.CALLS, *_tf.LOOPS, "If", "StatelessIf", "Case", "StatelessCase"])
 
 
 class Dependent(Exception):  # noqa: N818  (a verdict, not an error)
@@ -197,7 +196,9 @@ class Analysis:
         op = after.op
         if op.type != _SLICE_OF_LIST:
             how = (
-                "in some cases only, or otherwise than" if op.type in _CONTAINERS else "another way"
+                "in some cases only, or otherwise than"
+                if op.type in _tf.CONTAINERS
+                else "another way"
             )
             raise Dependent(f"a trip writes a list{_at(op)} {how}, expected: one slice of it")
         handle, index, item = op.inputs
@@ -350,7 +351,7 @@ def _check_effects(graph: tf.Graph, seen: set[int]) -> None:
             for inner in _tf.functions_of(op):
                 if id(inner) not in seen:
                     _check_effects(inner, seen)
-        if schema.is_stateful and op.type not in _HARMLESS and op.type not in _CONTAINERS:
+        if schema.is_stateful and op.type not in _HARMLESS and op.type not in _tf.CONTAINERS:
             raise Dependent(
                 f"{op.type}{_at(op)} has side effects or random numbers, which come in the order "
                 "of the trips"
