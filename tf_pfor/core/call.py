@@ -166,7 +166,6 @@ class Call:
           The output tensor, or a list of them if the op has not exactly one.
         """
         schema = self.schema
-        assert schema is not None
         flat: list[tf.Tensor] = []
         protos: dict[str, Any] = {k: v for k, v in self.attrs.items() if k in schema.attr_types}
         for arg in schema.inputs:

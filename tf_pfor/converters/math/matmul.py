@@ -275,7 +275,7 @@ def bias_add_stacked(call: Call, value: Value, bias: Value) -> Any:
 def _channel_axis(call: Call, value: Value) -> int:
     """The channel axis of the inner shape."""
     rank = call.require_rank(value)
-    has_format = call.schema is not None and "data_format" in call.schema.attr_types
+    has_format = "data_format" in call.schema.attr_types
     return 1 if has_format and call.attr("data_format") in ("NCHW", b"NCHW") else rank - 1
 
 

@@ -205,7 +205,6 @@ def window(call: Call, parts: Sequence[Dim], filter_shape: tuple[int, ...], grou
 def explicit_pads(call: Call) -> list[tuple[int, int]]:
     """explicit_paddings as pairs; zeros where the attribute is empty or absent."""
     schema = call.schema
-    assert schema is not None
     flat = call.attr("explicit_paddings") if "explicit_paddings" in schema.attr_types else []
     rank = len(call.attr("strides"))
     return list(zip(flat[::2], flat[1::2])) or [(0, 0)] * rank

@@ -188,7 +188,6 @@ def _gradients_of_row(
     call: Call, inputs: Sequence[Value], tensors: Sequence[tf.Tensor], upstream: tf.Tensor
 ) -> list[tf.Tensor]:
     """The gradients with respect to the inputs that vary, in the current graph."""
-    assert call.schema is not None
     known = set(call.schema.attr_types)  # convolutions of volumes have no explicit paddings
     attrs = {name: call.attr(name) for name in _ATTRS[:-1] if name in known}
     names = list(call.inputs)
