@@ -114,6 +114,40 @@ def copied(
     return results
 
 
+def attached(
+    make: Callable[..., list[tf.Tensor]],
+    given: Sequence[tf.Tensor],
+    gradient: Callable[..., Sequence[tf.Tensor | None]],
+) -> list[tf.Tensor]:
+    """The results of ``make(*given)`` with a gradient, as tf.custom_gradient attaches it.
+
+    Most of the time of tf.custom_gradient goes into the search for variables. There are none here.
+
+    Args:
+      make: makes tensors of other ones, in the current graph.
+      given: its arguments, tensors of the current graph.
+      gradient: the gradients with respect to the arguments, of the gradients of the results.
+    """
+    if tf.executing_eagerly():
+        return list(tf.custom_gradient(lambda *t: (make(*t), gradient))(*given))
+    results = make(*given)
+    count, tensors = len(results), [*results, *given]
+    name = f"CustomGradient-{_tf.ops.uid()}"
+
+    def back(*upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
+        return [*[None] * count, *gradient(*upstream[:count])]
+
+    tf.RegisterGradient(name)(lambda _, *upstream: back(*upstream))
+    protos = {
+        "T": _tf.attr_value("list(type)", [t.dtype for t in tensors]),
+        "_gradient_op_type": _tf.attr_value("string", name),
+    }
+    graph = tf.compat.v1.get_default_graph()
+    made = list(_graphs.add_op(graph, "IdentityN", tensors, protos, None).outputs)
+    _tf.record.record_operation("IdentityN", made, tensors, back)
+    return made[:count]
+
+
 def is_linear(graph: Any, needed: set[tf.Operation], count: int) -> bool:
     """Whether all outputs of a function graph are linear in its first ``count`` inputs together."""
     depends = {id(t) for t in graph.inputs[:count]}
