@@ -145,6 +145,9 @@ def attached(
     graph = tf.compat.v1.get_default_graph()
     made = list(_graphs.add_op(graph, "IdentityN", tensors, protos, None).outputs)
     _tf.record.record_operation("IdentityN", made, tensors, back)
+    for source, tensor in zip(tensors, made):
+        if source.dtype in (tf.resource, tf.variant):
+            _tf.copy_handle_data(source, tensor)
     return made[:count]
 
 
