@@ -138,6 +138,8 @@ def with_gradient(
 
     (found,) = attached(lambda t, *_: [make(t)], given, back)
     # A loaded SavedModel takes dense gradients only; the gradient of a Reshape is dense.
-    rest = found.shape[1:]
-    is_known = rest.is_fully_defined() and 0 not in rest
-    return tf.reshape(found, [-1, *rest] if is_known else tf.shape(found))
+    known = found.shape.as_list()
+    is_known = known.count(None) <= 1 and 0 not in known
+    return tf.reshape(
+        found, [-1 if d is None else d for d in known] if is_known else tf.shape(found)
+    )
