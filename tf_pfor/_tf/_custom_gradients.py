@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
+from tf_pfor._tf._functions import never_converted
 
 # Ops through which a gradient passes linearly, and the inputs of theirs that count: "one" of the
 # inputs, "all" of them, or the first "only".
@@ -137,7 +138,8 @@ def attached(
     def back(*upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
         return [*[None] * count, *gradient(*upstream[:count])]
 
-    tf.RegisterGradient(name)(lambda _, *upstream: back(*upstream))
+    # A SavedModel traces it with AutoGraph, which would convert what it calls here.
+    tf.RegisterGradient(name)(never_converted(lambda _, *upstream: back(*upstream)))
     protos = {
         "T": _tf.attr_value("list(type)", [t.dtype for t in tensors]),
         "_gradient_op_type": _tf.attr_value("string", name),
