@@ -223,7 +223,7 @@ class BodyGraph(QuickGraph):
 
     def _create_op_internal(self, *args: Any, **kwargs: Any) -> tf.Operation:
         _patience.working("tracing", _stacks.user_line)
-        made = super()._create_op_internal(*args, **kwargs)
+        made: Any = super()._create_op_internal(*args, **kwargs)
         if not hasattr(made, "_tf_pfor_stack"):  # TensorFlow's function has created it
             made._tf_pfor_stack = _stacks.here(1)
         return made

@@ -170,19 +170,18 @@ def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
 
 
 def _counts(x: Ragged, axes: list[int], rank: int) -> tf.Tensor:
-    """How many elements of a row are reduced, as numbers [n, 1, ...] of that inner rank."""
-    sizes = [x.sizes[a] if a < x.n_leading else (x.inner_shape or ())[a] for a in axes]
+    """The numbers of elements of a row that are reduced, [n, 1, ...] of that inner rank."""
+    sizes: list[Any] = []
+    for a in axes:
+        size = x.sizes[a] if a < x.n_leading else (x.inner_shape or ())[a]
+        sizes.append(tf.shape(x.tensor)[a - x.n_leading + 1] if size is None else size)
 
     def make() -> tf.Tensor:
-        count: Any = 1
-        for a, size in zip(axes, sizes):
-            if size is None:
-                size = tf.shape(x.tensor)[a - x.n_leading + 1]
-            count = count * (size.tensor if isinstance(size, RowSizes) else size)
+        count: Any = math.prod(s.tensor if isinstance(s, RowSizes) else s for s in sizes)
         count = tf.cast(count, x.dtype)
         return tf.reshape(count, [-1, *[1] * rank]) if count.shape.rank else count
 
-    if None in sizes or not any(isinstance(s, RowSizes) for s in sizes):
+    if not any(isinstance(s, RowSizes) for s in sizes):
         return make()
     return shared(sizes, ("counts", x.dtype, rank), make)
 
