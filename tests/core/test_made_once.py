@@ -7,9 +7,10 @@ import pytest
 import tensorflow as tf
 
 import tf_pfor
-from tf_pfor._tf import _graphs
+from tf_pfor._tf import _graphs, _stacks
 from tf_pfor.converters.control_flow import _subgraphs
 from tf_pfor.core.emit import Emitter
+from tf_pfor.fallback import uneven_regions
 
 
 def _made(block):
@@ -168,3 +169,58 @@ def test_what_is_asked_later_of_a_region_is_converted_in_the_trial_it_has(monkey
     np.testing.assert_allclose(made, tf.stack([body(row) for row in x]), rtol=1e-12)
     # One for each choice of layouts of the body, and one of the condition.
     assert 0 < len(begun) <= 3
+
+
+ROWS = tf.RaggedTensor.from_row_lengths(tf.reshape(tf.range(36.0), [12, 3]), [3, 5, 4])
+
+
+def _graph_of(body, x):
+    made = tf.function(lambda x: tf_pfor.vectorized_map(body, x, warn=False), autograph=False)
+    return made.get_concrete_function(x).graph
+
+
+def _means(count):
+    def body(row):
+        for k in range(count):
+            row = tf.sin(row) * (0.9 + k) + tf.reduce_mean(row)
+        return row
+
+    return body
+
+
+def test_the_counts_of_means_are_made_once_and_equal_ops_ask_for_shapes_once(monkeypatch):
+    asked, infer = [], uneven_regions._inferred
+    monkeypatch.setattr(uneven_regions, "_inferred", lambda *a: asked.append(a[0]) or infer(*a))
+    types = [[op.type for op in _graph_of(_means(k), ROWS).get_operations()] for k in (3, 6)]
+    assert types[0].count("Cast") == types[1].count("Cast")
+    few = len(asked)
+    _graph_of(_means(12), ROWS)
+    assert len(asked) - few <= few
+
+
+def test_branches_without_effects_get_no_copies_of_their_results():
+    def body(x):
+        return tf.cond(x[0] > 0, lambda: tf.sin(x), lambda: tf.exp(x))
+
+    library = _graph_of(body, tf.ones([3, 4])).as_graph_def().library.function
+    assert len(library) >= 2
+    assert not [n.name for f in library for n in f.node_def if n.op == "Identity"]
+
+
+def test_ops_have_the_stack_of_the_body_also_where_tensorflow_made_that(monkeypatch):
+    def slope(x):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y) * x), (0, x))
+            total = tf.reduce_sum(inner.gradient(y[1], x) ** 2)
+        return tape.gradient(total, x)
+
+    without, of_emitted = [], _stacks.of_emitted
+    monkeypatch.setattr(
+        _stacks, "of_emitted", lambda: without.append(_stacks._ORIGIN.get() is None) or of_emitted()
+    )
+    _graph_of(slope, tf.ones([3, 4]))
+    assert len(without) > 50
+    assert sum(without) < 10, (sum(without), len(without))

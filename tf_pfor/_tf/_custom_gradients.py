@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
+from tf_pfor._tf._functions import never_converted
 
 
 def has_gradient(tensor: tf.Tensor) -> bool:
@@ -97,3 +98,41 @@ def copied(
     for i, t in zip(floats, identity(*[inputs[i] for i in floats])):
         results[i] = t
     return results
+
+
+def attached(
+    make: Callable[..., list[tf.Tensor]],
+    given: Sequence[tf.Tensor],
+    gradient: Callable[..., Sequence[tf.Tensor | None]],
+) -> list[tf.Tensor]:
+    """The results of ``make(*given)`` with a gradient, as tf.custom_gradient attaches it.
+
+    Most of the time of tf.custom_gradient goes into the search for variables. There are none here.
+
+    Args:
+      make: makes tensors of other ones, in the current graph.
+      given: its arguments, tensors of the current graph.
+      gradient: the gradients with respect to the arguments, of the gradients of the results.
+    """
+    if tf.executing_eagerly():
+        return list(tf.custom_gradient(lambda *t: (make(*t), gradient))(*given))
+    results = make(*given)
+    count, tensors = len(results), [*results, *given]
+    name = f"CustomGradient-{_tf.ops.uid()}"
+
+    def back(*upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
+        return [*[None] * count, *gradient(*upstream[:count])]
+
+    # A SavedModel traces it with AutoGraph, which would convert what it calls here.
+    tf.RegisterGradient(name)(never_converted(lambda _, *upstream: back(*upstream)))
+    protos = {
+        "T": _tf.attr_value("list(type)", [t.dtype for t in tensors]),
+        "_gradient_op_type": _tf.attr_value("string", name),
+    }
+    graph = tf.compat.v1.get_default_graph()
+    made = list(_graphs.add_op(graph, "IdentityN", tensors, protos, None).outputs)
+    _tf.record.record_operation("IdentityN", made, tensors, back)
+    for source, tensor in zip(tensors, made):
+        if source.dtype in (tf.resource, tf.variant):
+            _tf.copy_handle_data(source, tensor)
+    return made[:count]

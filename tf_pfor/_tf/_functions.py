@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,8 +36,10 @@ def autographed(function: Callable[..., Any]) -> Any:
             return _ag_api.converted_call(original, args, kwargs, options=own)
         except Exception as why:
             metadata = getattr(why, "ag_error_metadata", None)
-            if metadata is None:
-                raise
+            if (
+                metadata is None
+            ):  # AutoGraph converted it with the code around, and lists frames later
+                raise why.with_traceback(_without_own(why.__traceback__)) from None
             frames = metadata.translated_stack
             metadata.translated_stack = tuple(x for x in frames if not _tf.is_own(x.filename))
             raise metadata.to_exception(why) from None
@@ -51,6 +54,16 @@ def autographed(function: Callable[..., Any]) -> Any:
 
     # Converted code that calls it would convert ``handled``, and find the source of ``function``.
     return _ag_api.autograph_artifact(call)
+
+
+def _without_own(trace: Any) -> Any:
+    """A traceback without the frames of this package."""
+    if trace is None:
+        return None
+    behind, frame = _without_own(trace.tb_next), trace.tb_frame
+    if _tf.is_own(frame.f_code.co_filename):
+        return behind
+    return types.TracebackType(behind, frame, trace.tb_lasti, trace.tb_lineno)
 
 
 def as_called_here(function: Callable[..., Any]) -> Any:

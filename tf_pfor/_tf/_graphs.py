@@ -226,7 +226,10 @@ class BodyGraph(QuickGraph):
 
     def _create_op_internal(self, *args: object, **kwargs: object) -> tf.Operation:
         _patience.working("tracing", _stacks.user_line)
-        return super()._create_op_internal(*args, **kwargs)
+        made: Any = super()._create_op_internal(*args, **kwargs)
+        if not hasattr(made, "_tf_pfor_stack"):  # TensorFlow's function has created it
+            made._tf_pfor_stack = _stacks.here(1)
+        return made
 
 
 _ROWS = "_tf_pfor_rows"
@@ -393,6 +396,21 @@ def _inside(graph: tf.Graph, context: object) -> Generator[None]:
     with graph.control_dependencies(None):  # puts back the context that it leaves
         graph._set_control_flow_context(context)
         yield
+
+
+@contextlib.contextmanager
+def unordered(op: tf.Operation) -> Generator[None]:
+    """In the block, functions of a stateless op are built without TensorFlow's order of effects.
+
+    It would look for effects that are not there, and add an Identity for each result.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    before = graph._add_control_dependencies
+    graph._add_control_dependencies = before and not op.type.startswith("Stateless")
+    try:
+        yield
+    finally:
+        graph._add_control_dependencies = before
 
 
 def lower(op: tf.Operation) -> None:

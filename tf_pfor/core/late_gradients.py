@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf._custom_gradients import has_gradient, present, traced
+from tf_pfor._tf._custom_gradients import attached, has_gradient, present, traced
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.core.facts import is_linear
@@ -155,21 +155,16 @@ class CustomGradient:
         if not self.results:
             return self.values
         tensors = [self.values[i].tensor for i in self.floats]
-
-        @tf.custom_gradient
-        def identity(*given: tf.Tensor) -> Any:
-            known = dict(zip(self.floats, given))
-            results = [known[i] for i in self.results]
-
-            def gradient(*upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
-                return self._gradient(present(upstream, results))
-
-            return results, gradient
-
         graph = self.walker.emit.graph
         before = len(graph.get_operations())
         with graph.as_default():
-            made = identity(*[_tf.captured(t) for t in tensors])
+            given = dict(zip(self.floats, [_tf.captured(t) for t in tensors]))
+            results = [given[i] for i in self.results]
+            made = attached(
+                lambda *_: results,
+                [*given.values()],
+                lambda *upstream: self._gradient(present(upstream, results)),
+            )
         self.walker.emit.operations += graph.get_operations()[before:]
         out = list(self.values)
         for i, tensor in zip(self.results, made):

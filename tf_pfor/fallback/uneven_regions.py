@@ -344,8 +344,13 @@ def _grown(
     # An input of size 1 may be broadcast; some sizes must equal sizes of other inputs.
     others = {d for t in op.inputs for d in dims(t) or () if d is not None}
     sizes = dict.fromkeys((*_SOME_SIZES[: 1 + reads], *sorted(others)[:4]))
-    # A pass over the body asks the same of most ops as the one before.
-    asked = (op, *differ, *map(_contents, known), *(key(t) in uneven for t in op.inputs))
+    # A pass over the body asks the same of most ops as the one before, and of many ops alike.
+    known = [
+        _tf.static_value(t) if k is None and not d else k
+        for t, d, k in zip(op.inputs, differ, known)
+    ]
+    contents = (_contents(op, k) for k in known)
+    asked = (*_kind(op, memo), *differ, *contents, *(key(t) in uneven for t in op.inputs))
     even, has_fit = [*unknown], False
     for size in sizes:
         if (*asked, size) not in memo:
@@ -359,11 +364,26 @@ def _grown(
     return [*handles, *(key(t) for t in unknown if not has_fit or all(t is not e for e in even))]
 
 
-def _contents(known: object) -> Any:
-    """A key that tells a constant from others; None where no constant is known."""
+def _kind(op: tf.Operation, memo: dict[Any, Any]) -> tuple[Any, ...]:
+    """A key of the op's type, attributes, and the shapes of its inputs."""
+    if op not in memo:
+        schema, attrs = _tf.schema(op.type), _tf.attr_map(op)
+        assert schema is not None
+        own = [(k, attrs[k].SerializeToString()) for k in schema.attr_types if k in attrs]
+        memo[op] = (op.type, *own, *((t.dtype, dims(t)) for t in op.inputs))
+    return memo[op]
+
+
+def _contents(op: tf.Operation, known: object) -> Any:
+    """A key that tells the constants from which an op's shapes may follow; None for no constant.
+
+    Shapes follow from integers. They follow from floating point numbers in a Range only.
+    """
     if known is None:
         return None
     array = np.asarray(known)
+    if array.dtype.kind not in "biuO" and op.type != "Range":
+        return array.shape
     return array.shape, tuple(array.flat) if array.dtype == object else array.tobytes()
 
 
@@ -401,8 +421,6 @@ def _stand_in(
     size: int | None,
 ) -> tf.Tensor:
     """The stand-in of an input: its value, or a tensor with ``size`` for unknown sizes."""
-    if known is None and not differs:
-        known = _tf.static_value(tensor)
     if known is not None:
         return emit.constant(known, tensor.dtype)
     shape = dims(tensor)

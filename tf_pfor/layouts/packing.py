@@ -37,10 +37,10 @@ def largest(size: Size) -> Any:
     size = size.of_all_rows
     if size.most is not None:
         return size.most
-    return _shared([size], "largest", lambda: tf.reduce_max(tf.concat([size.tensor, [0]], 0)))
+    return shared([size], "largest", lambda: tf.reduce_max(tf.concat([size.tensor, [0]], 0)))
 
 
-def _shared(sizes: Sequence[Size], key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:
+def shared(sizes: Sequence[Size], key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:
     """A tensor made of sizes, once, beside the first of them that differs between rows."""
     first = next(s for s in sizes if isinstance(s, RowSizes))
     if any(isinstance(s, tf.Tensor) for s in sizes) or not tf.is_symbolic_tensor(first.tensor):
@@ -64,7 +64,7 @@ def _shared_in(
     if not all(isinstance(most, int) or is_beside(most) for most in room):
         return make()
     names = [most if isinstance(most, int) else most.ref() for most in room]
-    return _shared(sizes, (key, *names), make)
+    return shared(sizes, (key, *names), make)
 
 
 def mask_of(sizes: Sequence[Size], room: Sequence[Any]) -> tf.Tensor:
@@ -94,7 +94,7 @@ def places_of(sizes: Sequence[Size]) -> tf.Tensor:
     These are the same in all padded forms, whatever room each of them has.
     """
     room = [largest(s) for s in sizes]
-    return _shared(sizes, "places", lambda: tf.where(mask_of(sizes, room)))
+    return shared(sizes, "places", lambda: tf.where(mask_of(sizes, room)))
 
 
 def masked(tensor: tf.Tensor, sizes: Sequence[Size], other: object = 0) -> tf.Tensor:
@@ -155,7 +155,7 @@ def pad(packed: tf.Tensor, sizes: Sequence[Size], room: Sequence[Any] | None = N
     """
     room = [largest(s) for s in sizes] if room is None else room
     n = count_of(sizes)
-    rest = dims_of(packed)[1:]
+    rest = dims_of(packed, 1)
     if 0 in packed.shape[1:]:  # of which the kernel makes an error
         return tf.zeros(tf.stack([n, *room, *rest]), packed.dtype)
 
@@ -247,7 +247,7 @@ def _like(size: Size, number: tf.Tensor) -> Any:
 
 
 def _room_in(padded: tf.Tensor, count: int) -> list[Any]:
-    return dims_of(padded)[1 : count + 1]
+    return dims_of(padded, 1, count + 1)
 
 
 def _rank(tensor: tf.Tensor) -> int:

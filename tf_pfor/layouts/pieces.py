@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._custom_gradients import attached
 from tf_pfor.layouts.row_sizes import RowSizes, dim
 
 Numbers = Sequence[tf.Tensor]
@@ -127,22 +127,20 @@ def with_gradient(
     """
     if not (x.dtype.is_floating or x.dtype.is_complex) or is_converted():
         return make(x)
-    shape = x.shape
+    given = [_tf.captured(t) for t in (x, *numbers)]  # in a branch, as its gradient sees it
 
-    @tf.custom_gradient
-    def made(t: tf.Tensor, *given: tf.Tensor) -> Any:
-        def back(dy: tf.Tensor) -> Any:
-            graph = tf.compat.v1.get_default_graph()
-            is_here = all(tf.is_symbolic_tensor(n) and n.graph is graph for n in given)
-            seen = None if is_here else [tf.identity(n) for n in given]
-            found = gradient(tf.convert_to_tensor(dy), seen)  # it may be slices
-            found.set_shape(shape)
-            return (found, *[None] * len(given))
+    def back(dy: tf.Tensor) -> list[tf.Tensor | None]:
+        graph = tf.compat.v1.get_default_graph()
+        is_here = all(tf.is_symbolic_tensor(n) and n.graph is graph for n in given[1:])
+        seen = None if is_here else [tf.identity(n) for n in given[1:]]
+        found = gradient(tf.convert_to_tensor(dy), seen)  # it may be slices
+        found.set_shape(x.shape)
+        return [found, *[None] * len(numbers)]
 
-        return make(t), back
-
-    found = made(*[_tf.captured(t) for t in (x, *numbers)])  # in a branch, as its gradient sees it
+    (found,) = attached(lambda t, *_: [make(t)], given, back)
     # A loaded SavedModel takes dense gradients only; the gradient of a Reshape is dense.
-    rest = found.shape[1:]
-    is_known = rest.is_fully_defined() and 0 not in rest
-    return tf.reshape(found, [-1, *rest] if is_known else tf.shape(found))
+    known = found.shape.as_list()
+    is_known = known.count(None) <= 1 and 0 not in known
+    return tf.reshape(
+        found, [-1 if d is None else d for d in known] if is_known else tf.shape(found)
+    )

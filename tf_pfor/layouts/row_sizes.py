@@ -161,8 +161,8 @@ def dim(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
     return tf.shape(tensor)[axis] if known is None else known
 
 
-def dims_of(tensor: tf.Tensor) -> list[int | tf.Tensor]:
-    """The sizes of all axes, ints where they are known: two ops for those that are not."""
+def dims_of(tensor: tf.Tensor, first: int = 0, end: int | None = None) -> list[int | tf.Tensor]:
+    """The sizes of some axes, ints where they are known: two ops for those that are not."""
     known: list[Any] = tensor.shape.as_list()
-    own = tf.unstack(tf.shape(tensor), len(known)) if None in known else known
-    return [d if k is None else k for k, d in zip(known, own)]
+    own = tf.unstack(tf.shape(tensor), len(known)) if None in known[first:end] else known
+    return [d if k is None else k for k, d in zip(known, own)][first:end]

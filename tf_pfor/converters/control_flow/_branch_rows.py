@@ -95,7 +95,7 @@ def on_some_rows(
     like += [known_lengths(outputs.threads.lists[k]) for k in growing]
     like += [tf.TensorShape([None])] * len(outputs.lists)
     dtypes += [tf.int32] * (len(like) - len(dtypes))
-    return run_if_any(emit, flag, run, like, dtypes, [region])
+    return run_if_any(region, flag, run, like, dtypes)
 
 
 def on_all_rows(
@@ -127,7 +127,7 @@ def on_all_rows(
         like.append(given)
         dtypes.append(dtype)
     lead = call.emit.dim(rows.rows, 0)
-    return run_if_any(call.emit, flag, run, like, dtypes, [region], lead)
+    return run_if_any(region, flag, run, like, dtypes, lead)
 
 
 def _tensors(made: Sequence[Converted], outputs: Outputs, *, may_differ: bool) -> list[tf.Tensor]:

@@ -16,24 +16,22 @@ _GRADIENT = "TfPforBranchResult"
 
 
 def run_if_any(
-    emit: Emitter,
+    region: Region,
     flag: tf.Tensor,
     run: Callable[..., Any],
     like: Sequence[Any],
     dtypes: Sequence[Any],
-    regions: Sequence[Region],
     lead: Dim = 0,
 ) -> list[tf.Tensor]:
     """``run()`` if ``flag``, else zeros: a side without rows costs nothing and cannot fail.
 
     Args:
-      emit: adds ops to the graph.
+      region: the region that ``run`` converts.
       flag: a bool scalar.
       run: makes the list of tensors.
       like: the static shape of the zeros for each tensor; an unknown dimension becomes 0. A tensor
         is passed on instead of zeros. None is for an Optional, which stays empty.
       dtypes: their dtypes.
-      regions: the regions that ``run`` converts.
       lead: the size of an unknown first dimension.
     """
 
@@ -47,11 +45,11 @@ def run_if_any(
             for x, d_type in zip(like, dtypes)
         ]
 
-    if is_by_loop(lead, regions):
+    if is_by_loop(lead, [region]):
         made = run_once(flag, run, nothing())
     else:
         made = one_of(
-            emit,
+            region.call,
             [run],
             lambda: tf.cond(
                 flag,

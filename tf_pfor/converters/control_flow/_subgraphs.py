@@ -346,12 +346,13 @@ def while_loop(
       options: other arguments of ``tf.while_loop``.
     """
     if not call.emit.is_trial:
-        return list(tf.while_loop(cond, body, state, shape_invariants=shapes, **options))
+        with _graphs.unordered(call.op):
+            return list(tf.while_loop(cond, body, state, shape_invariants=shapes, **options))
     return [call.emit.stand_in(t.dtype, shape, t) for t, shape in zip(state, shapes)]
 
 
 def one_of(
-    emit: Emitter,
+    call: Call,
     branches: Sequence[Any],
     choose: Callable[..., Any],
     like: Sequence[tf.TensorShape] = (),
@@ -359,17 +360,18 @@ def one_of(
     """The results of one of some branches; a trial has stand-ins and builds no conditional.
 
     Args:
-      emit: the emitter of the graph around the branches.
+      call: the conditional that is being converted.
       branches: functions that make lists of tensors.
       choose: makes the conditional of them.
       like: the shapes that the branch which makes nothing but zeros has besides, if there is one.
     """
-    if not emit.is_trial:
-        return list(choose())
+    if not call.emit.is_trial:
+        with _graphs.unordered(call.op):
+            return list(choose())
     sides = [branch() for branch in branches]
     shapes = [functools.reduce(_both, (t.shape for t in each)) for each in zip(*sides)]
     shapes = [*map(_both, shapes, like)] if like else shapes
-    return [emit.stand_in(t.dtype, shape, t) for t, shape in zip(sides[0], shapes)]
+    return [call.emit.stand_in(t.dtype, shape, t) for t, shape in zip(sides[0], shapes)]
 
 
 def _both(a: tf.TensorShape, b: tf.TensorShape) -> tf.TensorShape:

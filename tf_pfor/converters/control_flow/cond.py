@@ -296,9 +296,9 @@ def _one(call: Call, which: Value, regions: list[Region], args: list[Value]) -> 
         )
     elif call.op_type in ("If", "StatelessIf"):
         no, yes = sides
-        made = one_of(call.emit, runs, lambda: tf.cond(_as_bool(which.tensor), yes, no))
+        made = one_of(call, runs, lambda: tf.cond(_as_bool(which.tensor), yes, no))
     else:
-        made = one_of(call.emit, runs, lambda: tf.switch_case(which.tensor, sides))
+        made = one_of(call, runs, lambda: tf.switch_case(which.tensor, sides))
     held = {k: of_branches(each) for k, each in parts.items()}
     return _results_of_one(call, regions, args, handed, layouts, rowed, kept, held, made)
 

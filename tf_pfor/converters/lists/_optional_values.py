@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
+from tf_pfor._tf._custom_gradients import attached
 from tf_pfor.core.call import Call
 from tf_pfor.core.emit import Emitter
 from tf_pfor.core.stacked_lists import ListRows, StackedList
@@ -61,15 +62,11 @@ def one_of(handle: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
     # TensorFlow's gradients of functions expect both in this graph.
     handle, index = tf.identity(handle), tf.identity(index)
 
-    @tf.custom_gradient
-    def get(handle: tf.Tensor) -> Any:
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            zeros = tf.raw_ops.ZerosLike(x=handle)
-            return tf.raw_ops.TensorListSetItem(input_handle=zeros, index=index, item=upstream)
+    def gradient(upstream: tf.Tensor) -> list[tf.Tensor | None]:
+        zeros = tf.raw_ops.ZerosLike(x=handle)
+        return [tf.raw_ops.TensorListSetItem(input_handle=zeros, index=index, item=upstream)]
 
-        return item_at(handle, index), gradient
-
-    return get(handle)
+    return attached(lambda h: [item_at(h, index)], [handle], gradient)[0]
 
 
 def joined(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:

@@ -27,8 +27,8 @@ from tf_pfor.converters.ragged._windows import Moved
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.facts import SCAN, facts_of, lowest, table_of
-from tf_pfor.core.values import Value, dims, known_dims
-from tf_pfor.layouts.packing import largest, mask_of
+from tf_pfor.core.values import Value
+from tf_pfor.layouts.packing import largest, mask_of, shared
 from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, size_value
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule, rule_of, source
 from tf_pfor.layouts.row_sizes import dim
@@ -132,21 +132,30 @@ def _mean(call: Call, x: Ragged, axes: list[int], left: list[Size]) -> Any:
     if not x.dtype.is_floating:
         raise CannotVectorize("the mean of rows of different sizes is not floating point")
     keep = bool(call.attr("keep_dims"))
-    count = 1
-    for a in axes:
-        size = x.sizes[a] if a < x.n_leading else (x.inner_shape or ())[a]
-        if size is None:
-            size = tf.shape(x.tensor)[a - x.n_leading + 1]
-        count = count * (size.tensor if isinstance(size, RowSizes) else size)
     if x.n_leading > 1 and _are_whole_rows(call, x, axes):
         total = _sum_of_rows(call, x, axes, keep=keep)
     else:
         total = tf.reduce_sum(x.in_masked_rows, [a + 1 for a in axes], keepdims=keep)
-    count = tf.cast(count, x.dtype)
-    if count.shape.rank:
-        rest = tf.ones([len(known_dims(dims(total))) - 1], tf.int32)
-        count = tf.reshape(count, tf.concat([tf.shape(count), rest], 0))
-    return from_padded(call, total / count, left)
+    rank = total.shape.rank
+    assert rank is not None
+    return from_padded(call, total / _counts(x, axes, rank - 1), left)
+
+
+def _counts(x: Ragged, axes: list[int], rank: int) -> tf.Tensor:
+    """The numbers of elements of a row that are reduced, [n, 1, ...] of that inner rank."""
+    sizes: list[Any] = []
+    for a in axes:
+        size = x.sizes[a] if a < x.n_leading else (x.inner_shape or ())[a]
+        sizes.append(tf.shape(x.tensor)[a - x.n_leading + 1] if size is None else size)
+
+    def make() -> tf.Tensor:
+        count: Any = math.prod(s.tensor if isinstance(s, RowSizes) else s for s in sizes)
+        count = tf.cast(count, x.dtype)
+        return tf.reshape(count, [-1, *[1] * rank]) if count.shape.rank else count
+
+    if not any(isinstance(s, RowSizes) for s in sizes):
+        return make()
+    return shared(sizes, ("counts", x.dtype, rank), make)
 
 
 @ragged_rule("BiasAddGrad")
