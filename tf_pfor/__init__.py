@@ -29,6 +29,7 @@ from tf_pfor.api.functions.exchanges import all_to_all, pargmax, pargmin, psum_s
 from tf_pfor.api.functions.scans import associative_scan
 from tf_pfor.api.functions.vectorize import vectorize
 from tf_pfor.api.maps import for_loop, pfor, vectorized_map
+from tf_pfor.api.options import set_settings, settings
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.collectives import (
     all_gather,
@@ -52,6 +53,7 @@ from tf_pfor.core.errors import (
     VerificationError,
 )
 from tf_pfor.core.registry import RegisterPFor
+from tf_pfor.core.settings import Defaults
 from tf_pfor.derivatives.curvature import (
     conjugate_gradient,
     fisher_vector_product,
@@ -79,6 +81,7 @@ from tf_pfor.frontends.loops import LoopRecord, LoopReport, OptimizedFunction, o
 from tf_pfor.reports.check import CheckReport, check
 from tf_pfor.reports.explain import explain
 from tf_pfor.reports.report import Report
+from tf_pfor.reports.source_lines import SourceLine
 from tf_pfor.tracing.caching import CacheInfo, cache_info, clear_cache
 from tf_pfor.version import __version__
 
@@ -102,6 +105,7 @@ __all__ = [
     "CheckReport",
     "ConversionError",
     "Coverage",
+    "Defaults",
     "FallbackWarning",
     "LoopRecord",
     "LoopReport",
@@ -111,6 +115,7 @@ __all__ = [
     "RegisterPFor",
     "RegistrationError",
     "Report",
+    "SourceLine",
     "VerificationError",
     "__version__",
     "all_gather",
@@ -157,6 +162,8 @@ __all__ = [
     "psum",
     "psum_scatter",
     "saved_model",
+    "set_settings",
+    "settings",
     "tape_batch_jacobian",
     "tape_jacobian",
     "value_and_grad",

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tf_pfor
 from tests.fallback.test_fallback import unregistered
 from tf_pfor.reports import layered_drawing, report_page
-from tf_pfor.reports.explain import describe
+from tf_pfor.reports.explain import explain
 from tf_pfor.reports.layered_drawing import Box
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -35,7 +35,7 @@ def body(x):
 @pytest.fixture(scope="module")
 def report():
     with unregistered():
-        return describe(body, tf.TensorSpec([None, 3], tf.float32))
+        return explain(body, tf.TensorSpec([None, 3], tf.float32))
 
 
 class Page(html.parser.HTMLParser):
@@ -91,7 +91,7 @@ def test_the_table_begins_with_what_loops(report):
 
 def test_refusals_come_first():
     with unregistered():
-        found = describe(body, tf.TensorSpec([None, 3], tf.float32), fallback_to_while_loop=False)
+        found = explain(body, tf.TensorSpec([None, 3], tf.float32), fallback="error")
     page = Page(found.html())
     assert page.rows[1][2] == "rejected"
     assert 'class="rejected"' in found.html()
@@ -188,7 +188,7 @@ def test_a_deep_body(tmp_path):
             x = tf.sin(x)
         return x
 
-    found = describe(deep, tf.TensorSpec([None], tf.float32))
+    found = explain(deep, tf.TensorSpec([None], tf.float32))
     assert len(found.graphs[0].nodes) == 1502
     assert "<svg" not in found._repr_html_()
     found.save(tmp_path / "deep.html")
@@ -217,10 +217,10 @@ def test_in_a_browser(report, tmp_path):
 def test_of_a_tf_function_and_of_a_keras_layer():
     import keras
 
-    found = describe(dense, tf.TensorSpec([None, 3], tf.float32))
+    found = explain(dense, tf.TensorSpec([None, 3], tf.float32))
     assert any(n.label == "MatMul" for g in found.graphs for n in g.nodes)
     layer = keras.layers.Dense(2)
     layer.build([None, 3])
-    found = describe(layer, tf.TensorSpec([None, 4, 3], tf.float32))
+    found = explain(layer, tf.TensorSpec([None, 4, 3], tf.float32))
     assert {n.label for n in found.graphs[0].nodes} >= {"input 0", "MatMul", "result 0"}
     assert isinstance(found, tf_pfor.Report)

@@ -15,13 +15,20 @@ from tf_pfor._tf import _types
 from tf_pfor.api import composites, leaves
 from tf_pfor.api.function import called_with, has_pushed_rows
 from tf_pfor.api.inputs import Element
-from tf_pfor.api.options import settings_of
+from tf_pfor.api.options import Options
 from tf_pfor.api.progress import check_progress
 from tf_pfor.api.run import Job, run
 from tf_pfor.core import axes, nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
-from tf_pfor.core.settings import Settings
+from tf_pfor.core.settings import (
+    ChunkSize,
+    Fallback,
+    OutShapes,
+    Randomness,
+    Settings,
+    WhileStrategy,
+)
 from tf_pfor.core.values import dims
 from tf_pfor.tracing.caching import UNCACHED, EagerCall
 from tf_pfor.tracing.memory import AUTO, check_budget
@@ -37,15 +44,15 @@ def pfor(
     loop_fn: Callable[[tf.Tensor], Any],
     iters: int | tf.Tensor,
     fallback_to_while_loop: bool = True,
-    parallel_iterations: int | str | None = None,
+    parallel_iterations: ChunkSize = None,
     *,
-    warn: bool = True,
+    warn: bool | None = None,
     axis_name: str | None = None,
-    fallback: Any = None,
-    randomness: str = "different",
-    while_strategy: str = "auto",
+    fallback: Fallback | None = None,
+    randomness: Randomness | None = None,
+    while_strategy: WhileStrategy = "auto",
     memory_budget: int | None = None,
-    out_shapes: str = "ragged",
+    out_shapes: OutShapes | None = None,
     progress: bool = False,
 ) -> Any:
     """Runs ``loop_fn(i)`` for i in 0 ... iters - 1, all at once (Agarwal, 2019).
@@ -58,10 +65,10 @@ def pfor(
       parallel_iterations: the number of iterations in a block. Blocks bound memory: each is
         vectorized, and they run one after the other. None runs all iterations at once. "auto"
         takes as many as fit into ``memory_budget``, by the sizes of the tensors that a block needs.
-      warn: whether to warn of ops that run in a sequential loop.
+      warn: whether to warn of ops that run in a sequential loop, as for ``vmap``.
       axis_name: the name of this loop for collectives (``psum`` ...) in ``loop_fn``.
       fallback: as for ``vmap``: "loop", "error", or a set of op types that may run in a sequential
-        loop. None follows ``fallback_to_while_loop``.
+        loop. None follows ``fallback_to_while_loop``, and ``tf_pfor.settings`` if that is True.
       randomness: as for ``vmap``: "different", "same" or "error".
       while_strategy: as for ``vmap``: "auto", "compact" or "mask".
       memory_budget: bytes for "auto", as for ``vmap``.
@@ -83,11 +90,12 @@ def pfor(
     check_callable(loop_fn, "loop_fn")
     n = check_iters(iters)
     block, budget = check_blocks(parallel_iterations, memory_budget, "parallel_iterations")
-    settings = settings_of(
-        fallback, randomness, while_strategy, out_shapes, may_loop=fallback_to_while_loop,
+    settings = Options.of(
+        fallback, randomness, while_strategy, out_shapes, warn=warn,
+        may_loop=fallback_to_while_loop,
         progress=check_progress(progress, block, "parallel_iterations"),
-    )  # fmt: skip
-    options = (n, settings, block, bool(warn), axes.check_name(axis_name), budget)
+    ).settings()  # fmt: skip
+    options = (n, settings, block, axes.check_name(axis_name), budget)
     if tf.executing_eagerly() and not progress:
         result = EagerCall(_pfor, (loop_fn,), (), options)()
         if result is not UNCACHED:
@@ -100,12 +108,11 @@ def _pfor(
     n: Dim,
     settings: Settings,
     block: int | str | None,
-    warn: bool,
     name: str,
     budget: int | None,
 ) -> Any:
     body = nests.named_as(autographed(loop_fn, "pfor"), loop_fn)
-    job = Job(body, settings, block, warn, axis_name=name, budget=budget)
+    job = Job(body, settings, block, axis_name=name, budget=budget)
     return run(job, [Element(None)], n)
 
 
@@ -214,15 +221,15 @@ def vectorized_map(
     fn: Callable[[Any], Any],
     elems: Any,
     fallback_to_while_loop: bool = True,
-    warn: bool = True,
+    warn: bool | None = None,
     *,
     axis_name: str | None = None,
-    chunk_size: int | str | None = None,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
-    fallback: Any = None,
-    randomness: str = "different",
-    while_strategy: str = "auto",
-    out_shapes: str = "ragged",
+    fallback: Fallback | None = None,
+    randomness: Randomness | None = None,
+    while_strategy: WhileStrategy = "auto",
+    out_shapes: OutShapes | None = None,
     progress: bool = False,
 ) -> Any:
     """Applies ``fn`` to each row of ``elems``, all rows at once (Agarwal, 2019).
@@ -234,13 +241,13 @@ def vectorized_map(
         rows; a leaf that is None is None in each row. Each row of a RaggedTensor with one ragged
         dimension is a tensor whose size differs per row (docs/ragged.md).
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
-      warn: whether to warn of such ops.
+      warn: whether to warn of such ops, as for ``vmap``.
       axis_name: the name of the mapped axis for collectives (``psum`` ...) in ``fn``.
       chunk_size: as for ``vmap``: the number of rows to run at once, None for all, or "auto" for as
         many as fit into ``memory_budget``.
       memory_budget: as for ``vmap``: bytes for ``chunk_size="auto"``.
       fallback: as for ``vmap``: "loop", "error", or a set of op types that may run in a sequential
-        loop. None follows ``fallback_to_while_loop``.
+        loop. None follows ``fallback_to_while_loop``, and ``tf_pfor.settings`` if that is True.
       randomness: as for ``vmap``: "different", "same" or "error".
       while_strategy: as for ``vmap``: "auto", "compact" or "mask".
       out_shapes: as for ``vmap``: "ragged", "dense" or "padded".
@@ -263,11 +270,11 @@ def vectorized_map(
     check_callable(fn, "fn")
     fn, elems = _of_dense(fn, elems, (tf.SparseTensor,))
     blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
-    settings = settings_of(
-        fallback, randomness, while_strategy, out_shapes, may_loop=fallback_to_while_loop,
-        progress=check_progress(progress, blocks[0], "chunk_size"),
-    )  # fmt: skip
-    options = (settings, bool(warn), axes.check_name(axis_name), *blocks)
+    settings = Options.of(
+        fallback, randomness, while_strategy, out_shapes, warn=warn,
+        may_loop=fallback_to_while_loop, progress=check_progress(progress, blocks[0], "chunk_size"),
+    ).settings()  # fmt: skip
+    options = (settings, axes.check_name(axis_name), *blocks)
     if tf.executing_eagerly() and not progress:
         result = EagerCall(_vectorized_map, (fn,), (elems,), options, rows=in_front)()
         if result is not UNCACHED:
@@ -279,13 +286,12 @@ def _vectorized_map(
     fn: Callable[[Any], Any],
     elems: Any,
     settings: Settings,
-    warn: bool,
     name: str,
     block: int | str | None,
     budget: int | None,
 ) -> Any:
     if has_pushed_rows(elems):
-        options = (settings, warn, name, block, budget)
+        options = (settings, name, block, budget)
         return called_with(elems, lambda again: _vectorized_map(fn, again, *options))
     dense, elems = _of_dense(fn, elems, (_types.COMPOSITE,), in_blocks=block is not None)
     structure, tensors = check_elems(elems)
@@ -295,7 +301,7 @@ def _vectorized_map(
     def of_flat(*rows: tf.Tensor) -> Any:
         return converted(nests.to_user(with_rows(structure, rows)))
 
-    job = Job(nests.named_as(of_flat, dense), settings, block, warn, axis_name=name, budget=budget)
+    job = Job(nests.named_as(of_flat, dense), settings, block, axis_name=name, budget=budget)
     return run(job, elements, n)
 
 

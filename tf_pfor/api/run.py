@@ -47,7 +47,6 @@ class Job:
       budget: bytes for "auto"; None for half of the free memory.
       shown: the bar or lines that show how many iterations are done; None for nothing.
       once: whether ``fn`` must not be called again after it was traced.
-      warn: whether to warn of ops that run in a sequential loop.
       out_axes: the place of the loop axis in each output. It is an int, None for an output that
         must be loop-invariant, or a nest of these that is a prefix of the outputs' nest.
       axis_name: the name of the loop for collectives; "" for none. None is a loop that is not the
@@ -57,7 +56,6 @@ class Job:
     fn: Callable[..., Any]
     settings: Settings
     block: int | str | None = None
-    warn: bool = True
     out_axes: Any = 0
     axis_name: str | None = ""
     budget: int | None = None
@@ -134,7 +132,6 @@ def _build(
     _check_outputs(body)
     check_strings(body, elements)
     recorder = Recorder()
-    job = dataclasses.replace(job, settings=dataclasses.replace(job.settings, warn=job.warn))
     axes = nests.spread(job.out_axes, body.structure, "out_axes")
     composites.check_axes(body.structure, axes)
     shared = frozenset(i for i, axis in enumerate(axes) if axis is None)
@@ -146,7 +143,7 @@ def _build(
     else:
         leaves = _Blocks(body, elements, n, block, job, recorder, shared).run()
     leaves = [_placed(x, axis, i) for i, (x, axis) in enumerate(zip(leaves, axes))]
-    if job.warn:
+    if job.settings.warn:
         warn_of_loops(recorder)
     return nests.to_user(nests.pack(body.structure, leaves))
 

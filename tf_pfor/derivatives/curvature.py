@@ -13,6 +13,7 @@ from tf_pfor.api.maps import check_blocks
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.settings import ChunkSize
 from tf_pfor.derivatives.differentiated import (
     Argnums,
     Differentiated,
@@ -142,7 +143,7 @@ def ntk(
     x1: Any,
     x2: Any = None,
     *,
-    chunk_size: int | str | None = None,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
 ) -> tf.Tensor:
     """The empirical neural tangent kernel: J(x1) J(x2)^T, of the jacobians by the parameters.

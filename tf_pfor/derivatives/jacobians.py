@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_pfor.api.maps import check_blocks
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.settings import ChunkSize
 from tf_pfor.derivatives.pullbacks import rows_of, unflattened
 
 _no_autograph = tf.autograph.experimental.do_not_convert
@@ -21,7 +22,8 @@ def jacobian(
     output: tf.Tensor,
     inputs: Any,
     use_pfor: bool = True,
-    parallel_iterations: int | str | None = None,
+    parallel_iterations: ChunkSize = None,
+    *,
     memory_budget: int | None = None,
     sparse: bool = False,
 ) -> Any:
@@ -67,7 +69,8 @@ def batch_jacobian(
     output: tf.Tensor,
     inp: tf.Tensor,
     use_pfor: bool = True,
-    parallel_iterations: int | str | None = None,
+    parallel_iterations: ChunkSize = None,
+    *,
     memory_budget: int | None = None,
 ) -> tf.Tensor | None:
     """The jacobian of each row of a graph tensor with respect to the same row of another.
@@ -110,7 +113,8 @@ def tape_jacobian(
     target: tf.Tensor,
     sources: Any,
     unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
-    parallel_iterations: int | str | None = None,
+    parallel_iterations: ChunkSize = None,
+    *,
     memory_budget: int | None = None,
     sparse: bool = False,
 ) -> Any:
@@ -160,7 +164,8 @@ def tape_batch_jacobian(
     target: tf.Tensor,
     source: Any,
     unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
-    parallel_iterations: int | str | None = None,
+    parallel_iterations: ChunkSize = None,
+    *,
     memory_budget: int | None = None,
 ) -> tf.Tensor | None:
     """The jacobian of each row of ``target`` with respect to the same row of ``source``.

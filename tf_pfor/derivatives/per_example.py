@@ -18,7 +18,7 @@ from tf_pfor.core.axes import Axis
 from tf_pfor.core.emit import Dim, salted
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.report import Recorder, warn_of_loops
-from tf_pfor.core.settings import Settings
+from tf_pfor.core.settings import ChunkSize, current
 from tf_pfor.derivatives.factored import FactoredGradient
 from tf_pfor.derivatives.indexed_slices import BatchedIndexedSlices
 from tf_pfor.derivatives.missing_gradients import refuse_constants
@@ -145,7 +145,7 @@ def per_example_gradients(
     variables: Any,
     *batch: Any,
     has_aux: bool = False,
-    chunk_size: int | str | None = None,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
     sparse: bool = False,
 ) -> Any:
@@ -190,7 +190,7 @@ def _gradients(
     variables: Any,
     batch: tuple[Any, ...],
     has_aux: bool,
-    chunk_size: int | str | None,
+    chunk_size: ChunkSize,
     budget: int | None,
     sparse: bool,
 ) -> Any:
@@ -232,7 +232,7 @@ def gradient_norms(
     variables: Any,
     *batch: Any,
     has_aux: bool = False,
-    chunk_size: int | str | None = None,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
 ) -> Any:
     """The global norm of each example's gradient, [n]; (norms, aux) with ``has_aux``.
@@ -278,7 +278,7 @@ def clipped_gradient_sum(
     *batch: Any,
     clip_norm: float | tf.Tensor,
     has_aux: bool = False,
-    chunk_size: int | str | None = None,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
 ) -> Any:
     """The sum of the examples' gradients, each clipped by its global norm: the heart of DP-SGD.
@@ -392,7 +392,8 @@ class _ClippedSum:
             result = self._chunk(plan.elements, n)
         else:
             result = self._in_blocks(n, block)
-        warn_of_loops(self._recorder)
+        if current().warn:
+            warn_of_loops(self._recorder)
         return result
 
     def _results(self, elements: Sequence[Element], n: Dim) -> list[tf.Tensor]:
@@ -411,7 +412,7 @@ class _ClippedSum:
         """
         recorder = Recorder() if self._recorder.entries else self._recorder
         # slices of a table are as many as an example has ids: what is padded is zero, and adds none
-        padded = Settings(out_shapes="padded")
+        padded = current().settings("padded")
         made = convert_body(self._body, elements, n, padded, recorder, place)
         grads, stacked = nests.pack(self._body.structure, made)
         grads = [_whole(g, v) for g, v in zip(grads, self._variables)]

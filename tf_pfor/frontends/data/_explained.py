@@ -12,7 +12,7 @@ from tf_pfor.api.maps import check_callable
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.frontends.data import _elements
 from tf_pfor.frontends.data._results import as_dataset_reads
-from tf_pfor.reports import explain as _of_rows
+from tf_pfor.reports.explain import explain as _of_rows
 from tf_pfor.reports.report import Report
 from tf_pfor.tracing.user_code import autographed
 
@@ -21,9 +21,7 @@ _ROWS = 8  # of the batch that is read
 
 @tf.autograph.experimental.do_not_convert
 def explain(fn: Callable[..., Any], dataset: Any, *, ragged: bool = True) -> Report:
-    """Prints the outcome of each op of ``fn`` in ``map_and_batch``: which ops loop, and why.
-
-    A notebook shows the returned report as a table; nothing is printed there.
+    """The outcome of each op of ``fn`` in ``map_and_batch``: which ops loop, and why.
 
     Args:
       fn: as for ``map_and_batch``. It is traced, not run.
@@ -31,7 +29,7 @@ def explain(fn: Callable[..., Any], dataset: Any, *, ragged: bool = True) -> Rep
       ragged: as for ``map_and_batch``.
 
     Returns:
-      The ``tf_pfor.Report``, which was printed.
+      The ``tf_pfor.Report``. Nothing is printed.
 
     Raises:
       ArgumentTypeError, ArgumentError: if an argument is wrong, or the dataset has no elements.
@@ -39,9 +37,7 @@ def explain(fn: Callable[..., Any], dataset: Any, *, ragged: bool = True) -> Rep
     >>> import tensorflow as tf
     >>> import tf_pfor
     >>> ds = tf.data.Dataset.range(10)
-    >>> report = tf_pfor.data.explain(lambda i: i * i, ds)  # doctest: +ELLIPSIS
-    <lambda>, n = 8
-    ...
+    >>> report = tf_pfor.data.explain(lambda i: i * i, ds)
     >>> report.totals["looped"]
     0
     """
@@ -61,4 +57,4 @@ def explain(fn: Callable[..., Any], dataset: Any, *, ragged: bool = True) -> Rep
     def one(*components: Any) -> Any:
         return as_dataset_reads(converted(*_elements.rows(components)))
 
-    return _of_rows.shown(_of_rows.describe(one, *_elements.arguments(batch)))
+    return _of_rows(one, *_elements.arguments(batch))

@@ -9,15 +9,24 @@ import numbers
 import pathlib
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 import tensorflow as tf
 
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
+from tf_pfor.core.settings import (
+    ChunkSize,
+    Fallback,
+    OutShapes,
+    Randomness,
+    WhileStrategy,
+    current,
+)
 from tf_pfor.frontends.data import _elements
 from tf_pfor.frontends.data._choice import is_faster, is_pure, names_the_batch, needs_order
 from tf_pfor.frontends.data._located import located
 
+Choose = Literal["vectorized", "loop", "auto"]
 F = TypeVar("F", bound=Callable[..., Any])
 Transformation = Callable[[Any], Any]
 """From a dataset to a dataset."""
@@ -27,7 +36,9 @@ class RowOptions(TypedDict, total=False):
     """The options by which a function of one element is vectorized and its results are padded.
 
     Attributes:
-      fallback: as for ``tf_pfor.vmap``: "loop", "error", or op types that may loop.
+      fallback: as for ``tf_pfor.vmap``: "loop", "error", or op types that may loop. None
+        here and below follows ``tf_pfor.settings``.
+      warn: as for ``tf_pfor.vmap``.
       randomness: as for ``tf_pfor.vmap``: "different", "same" or "error".
       while_strategy: as for ``tf_pfor.vmap``: "auto", "compact" or "mask".
       chunk_size: as for ``tf_pfor.vmap``: elements of a batch to run at once.
@@ -38,12 +49,13 @@ class RowOptions(TypedDict, total=False):
       padding_values: as in ``Dataset.padded_batch``; zeros and empty strings if None.
     """
 
-    fallback: Any
-    randomness: str
-    while_strategy: str
-    chunk_size: int | str | None
+    fallback: Fallback | None
+    warn: bool | None
+    randomness: Randomness | None
+    while_strategy: WhileStrategy
+    chunk_size: ChunkSize
     memory_budget: int | None
-    out_shapes: str
+    out_shapes: OutShapes
     padded_shapes: Any
     padding_values: Any
 
@@ -68,7 +80,7 @@ class BatchOptions(RowOptions, total=False):
     drop_remainder: bool
     deterministic: bool | None
     ragged: bool
-    choose: str
+    choose: Choose
 
 
 class _Default(int):
@@ -77,8 +89,9 @@ class _Default(int):
 
 _PARALLEL = _Default(tf.data.AUTOTUNE)
 OF_ROWS: RowOptions = {
-    "fallback": "loop", "randomness": "different", "while_strategy": "auto", "chunk_size": None,
-    "memory_budget": None, "out_shapes": "ragged", "padded_shapes": None, "padding_values": None,
+    "fallback": None, "warn": None, "randomness": None, "while_strategy": "auto",
+    "chunk_size": None, "memory_budget": None, "out_shapes": "ragged", "padded_shapes": None,
+    "padding_values": None,
 }  # fmt: skip
 OF_BATCHES: BatchOptions = {
     "num_parallel_calls": _PARALLEL, "drop_remainder": False, "deterministic": None,
@@ -119,7 +132,7 @@ def takes(defaults: Mapping[str, Any]) -> Callable[[F], F]:
 
 def of_vmap(options: RowOptions) -> dict[str, Any]:
     """The options that ``vmap`` has."""
-    names = ("fallback", "randomness", "while_strategy", "chunk_size", "memory_budget")
+    names = ("fallback", "warn", "randomness", "while_strategy", "chunk_size", "memory_budget")
     return {name: options.get(name) for name in names}
 
 
@@ -151,7 +164,7 @@ class Options:
         return cls(
             size, given.get("num_parallel_calls"), bool(given.get("drop_remainder")),
             given.get("deterministic"), given.get("ragged", True), given.get("choose", ""),
-            given.get("randomness", ""),
+            given.get("randomness") or current().randomness,
         )  # fmt: skip
 
     def __post_init__(self) -> None:
