@@ -1,6 +1,7 @@
 """The report as a page: the table, the picture, and what a browser makes of it."""
 
 import html.parser
+import json
 import pathlib
 import re
 import shutil
@@ -47,6 +48,11 @@ class Page(html.parser.HTMLParser):
         self.feed(text)
         self.close()
 
+    def by_op_type(self):
+        """The rows of the table by op type, which stands below the code."""
+        heads = [i for i, row in enumerate(self.rows) if row[:1] == ["op type"]]
+        return self.rows[heads[0] :]
+
     def handle_starttag(self, tag, attrs):
         self.loaded += [value for name, value in attrs if name in ("src", "href")]
         if tag == "tr":
@@ -71,7 +77,7 @@ class Page(html.parser.HTMLParser):
 def test_the_table_begins_with_what_loops(report):
     page = Page(report._repr_html_())
     assert not page.open
-    head, first, *rows = page.rows
+    head, first, *rows = page.by_op_type()
     assert head == [
         "op type",
         "count",
@@ -86,14 +92,14 @@ def test_the_table_begins_with_what_loops(report):
     assert "tf.math.betainc(tf.abs(x) + 1.0, 2.0, 0.4)  # looks like <b>this</b>" in first[3]
     assert "test_report_page.py:" in first[3]
     assert first[4] == "no converter is registered for it"
-    assert len(rows) == len(report.records) - 1
+    assert len(rows) == len(report.records) - 1 + 1  # the head of what is kept
 
 
 def test_refusals_come_first():
     with unregistered():
         found = explain(body, tf.TensorSpec([None, 3], tf.float32), fallback="error")
     page = Page(found.html())
-    assert page.rows[1][2] == "rejected"
+    assert page.by_op_type()[1][2] == "rejected"
     assert 'class="rejected"' in found.html()
 
 
@@ -224,3 +230,28 @@ def test_of_a_tf_function_and_of_a_keras_layer():
     found = explain(layer, tf.TensorSpec([None, 4, 3], tf.float32))
     assert {n.label for n in found.graphs[0].nodes} >= {"input 0", "MatMul", "result 0"}
     assert isinstance(found, tf_pfor.Report)
+
+
+def test_the_page_begins_with_the_code():
+    w = tf.Variable(tf.ones([3, 3]))
+
+    def body(x):
+        y = tf.linalg.matvec(w, x)
+        z = tf.py_function(lambda a: a, [y], tf.float32)
+
+        return tf.exp(y) + z
+
+    report = explain(body, tf.ones([4, 3]))
+    page = report.html()
+    code, table = page.split("</table>", 1)
+    first = body.__code__.co_firstlineno
+    numbers = [int(k) for k in re.findall(r'<td class="rough">(\d+)</td><td><pre>', code)]
+    assert numbers == [*range(first, first + 5)]
+    assert re.findall(r'<tr class="line (\w+)"', code) == ["vectorized", "looped", "vectorized"]
+    assert "called once for each iteration" in code
+    assert "z = tf.py_function(lambda a: a, [y], tf.float32)" in code
+    assert "<details><summary>1 kept" in table
+    assert "ReadVariableOp" not in code
+    dicts = report.to_dict()["lines"]
+    assert [x["outcome"] for x in dicts] == [None, "vectorized", "looped", None, "vectorized"]
+    json.dumps(dicts)

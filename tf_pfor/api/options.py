@@ -24,7 +24,7 @@ def settings(
 
     It holds for the thread or task that enters it. ``set_settings`` changes the whole program.
     Options are read when a function is called eagerly, and when a graph is traced. So a
-    ``tf.function`` of your own keeps those of its trace.
+    ``tf.function`` of your own keeps the options of its trace.
 
     Args:
       fallback: "loop", "error", or a set of op types that may run in a sequential loop. All
@@ -158,7 +158,7 @@ class Options:
         )  # fmt: skip
 
     def over(self, other: Options) -> Options:
-        """These options; those of another call where none were chosen."""
+        """These options, with another call's options where none were chosen."""
         chosen = [getattr(self, f.name) for f in dataclasses.fields(self)]
         others = [getattr(other, f.name) for f in dataclasses.fields(self)]
         return Options(*(b if a in (None, "auto", False) else a for a, b in zip(chosen, others)))

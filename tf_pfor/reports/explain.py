@@ -53,7 +53,7 @@ def explain(
         concrete function, such as a signature of a SavedModel that takes one example. Objects that
         map a function stand for it, with their options: a result of ``vmap`` or of
         ``tf_pfor.data.vectorize``, a ``tf_pfor.keras.Vectorized`` layer, a function of
-        ``tf_pfor.optimize``. A path is that of a SavedModel.
+        ``tf_pfor.optimize``. A path leads to a SavedModel.
       *args: for a ``pfor`` body the number of iterations, an int or a scalar integer tensor. For a
         function of one row the elements, one for each argument of ``fn``. An element is a nest of
         tensors, [n, ...] each, or of ``tf.TensorSpec``s where there is no data yet. A concrete

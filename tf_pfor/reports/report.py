@@ -102,8 +102,9 @@ def _source(line: str) -> str:
 class Report:
     """The outcome of each op of a body: made by ``explain``.
 
-    ``str(report)`` is a table of at most 100 columns. A notebook shows a table with the user's
-    lines and a picture of the body's graph. ``save`` writes both as a page.
+    ``str(report)`` is a table of at most 100 columns. A notebook shows the user's code with the
+    outcome of each line, a table by op type, and a picture of the body's graph. ``save`` writes
+    all that as a page.
 
     Attributes:
       name: the name of the function.
@@ -195,7 +196,19 @@ class Report:
             for r, share in zip(self.records, self.time_shares)
         ]  # fmt: skip
         graphs = self.graphs if pictures else ()
-        return report_page.content(self._title(), rows, self._summary(), graphs)
+        return report_page.content(self._title(), rows, self._summary(), graphs, self._source())
+
+    def _source(self) -> list[report_page.Line]:
+        """The user's code as the page shows it."""
+        return [
+            report_page.Line(
+                _short(x.file), x.number, x.source, "" if x.outcome is None else x.outcome.value,
+                x.reason, str(x.emitted) if x.ops else "",
+                "" if x.bytes is None else estimates.text_of_bytes(x.bytes),
+                f"{x.time_share:.0%}" if x.ops else "",
+            )
+            for x in self.lines
+        ]  # fmt: skip
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one HTML file that needs no other: the table, and the graph coloured by outcome.

@@ -1,4 +1,4 @@
-"""What ``explain`` and ``check`` look at: a function of one row, and how it is mapped.
+"""The subject of ``explain`` and ``check``: a function of one row, and how it is mapped.
 
 Front ends register their objects at ``subject_of``.
 """
