@@ -12,6 +12,7 @@ from tf_pfor import _tf
 from tf_pfor._tf import _patience
 from tf_pfor.api import composites, progress
 from tf_pfor.api.blocks import Kind, followed_by, in_turn, join, of_one_shape, several, sized, split
+from tf_pfor.api.draws import drawn_once
 from tf_pfor.api.function import called, is_pushed_forward, numbers, with_dense_gradient
 from tf_pfor.api.inputs import (
     Element,
@@ -141,6 +142,8 @@ def _build(
     elif block == 1 and not shared and _may_run_plain(body, elements, job):
         leaves = _one_by_one(body, elements, n, job)
     else:
+        if job.settings.randomness == "same":
+            body = drawn_once(body)
         leaves = _Blocks(body, elements, n, block, job, recorder, shared).run()
     leaves = [_placed(x, axis, i) for i, (x, axis) in enumerate(zip(leaves, axes))]
     if job.settings.warn:

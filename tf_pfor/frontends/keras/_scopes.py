@@ -58,6 +58,12 @@ def unscaled_loss(loss: tf.Tensor) -> tf.Tensor:
     return loss if undo is None else undo(loss)
 
 
+def scaled_loss(loss: tf.Tensor) -> tf.Tensor:
+    """A loss divided by the number of replicas, where Keras divides losses by it."""
+    scale: Any = getattr(_losses, "scale_loss_for_distribution", None)
+    return loss if scale is None else scale(loss)
+
+
 def autocast_dtype() -> str | None:
     """The dtype to which variables are cast where they are read."""
     scope = _state.get_global_attribute(_AUTOCAST)
