@@ -404,11 +404,14 @@ def _checked(models: Any) -> list[Any]:
 def _architecture(model: Any) -> Any:
     """The config of a model, with numbers for names, and without what may differ."""
     try:
+        for layer in _scopes.all_layers([model]):
+            if isinstance(layer, keras.Model) and _scopes.has_config_of_defaults(layer):
+                raise NotImplementedError
         config = keras.saving.serialize_keras_object(model)
     except NotImplementedError as why:
         raise ArgumentError(
             f"{model.name!r} has no config, so that nobody can see whether the models are alike. "
-            "Define get_config in its class."
+            "Define get_config in its class, and in the classes of the models in it."
         ) from why
     names: dict[str, int] = {}
     _walk(config, lambda key, x: names.setdefault(x, len(names)) if key == "name" else None)
