@@ -17,6 +17,7 @@ from tf_pfor.api.inputs import Element
 from tf_pfor.api.maps import check_blocks
 from tf_pfor.api.options import Options
 from tf_pfor.api.progress import check_progress
+from tf_pfor.api.replicas import check_strategy, run_distributed
 from tf_pfor.api.run import Job, run
 from tf_pfor.core import nests
 from tf_pfor.core.axes import check_name
@@ -60,6 +61,8 @@ def vmap(
     out_shapes: OutShapes | None = None,
     jit_compile: bool | None = None,
     progress: bool = False,
+    strategy: tf.distribute.Strategy | None = None,
+    per_replica: bool = False,
 ) -> Callable[..., Any]:
     """Makes a function of one example work on a batch, without a loop.
 
@@ -102,6 +105,10 @@ def vmap(
       progress: whether to show how many examples are done, which needs ``chunk_size``. An eager
         call shows a bar (of tqdm, if that is installed) and is traced anew. A graph prints lines
         on stderr.
+      strategy: a ``tf.distribute`` strategy whose replicas share the rows: each runs a part of
+        them. Collectives go over all rows. ``docs/distribution.md`` has more.
+      per_replica: whether results of a strategy stay as its replicas made them, as
+        ``strategy.run`` returns them, instead of being gathered.
 
     Returns:
       A function with the arguments of ``fn``.
@@ -121,7 +128,7 @@ def vmap(
             vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size, axis_name=axis_name,
             chunk_size=chunk_size, memory_budget=memory_budget, fallback=fallback,
             warn=warn, randomness=randomness, while_strategy=while_strategy, out_shapes=out_shapes,
-            jit_compile=jit_compile, progress=progress,
+            jit_compile=jit_compile, progress=progress, strategy=strategy, per_replica=per_replica,
         )  # fmt: skip
     if not callable(fn):
         raise ArgumentTypeError(
@@ -138,18 +145,22 @@ def vmap(
         fallback, randomness, while_strategy, out_shapes, warn=warn, progress=is_shown
     )
     name = check_name(axis_name)
-    return _make(fn, in_axes, out_axes, axis_size, block, options, name, budget, jit_compile)
+    check_strategy(strategy, per_replica, jit_compile, is_shown=is_shown)
+    spread = None if strategy is None else (strategy, bool(per_replica))
+    return _make(
+        fn, in_axes, out_axes, axis_size, block, options, name, budget, jit_compile, spread
+    )
 
 
 def _make(
     fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, axis_size: int | None,
     block: int | str | None, options: Options, name: str, budget: int | None,
-    jit_compile: bool | None,
+    jit_compile: bool | None, spread: tuple[Any, bool] | None = None,
 ) -> Any:  # fmt: skip
     """The function that ``vmap`` returns, of checked options."""
 
     def of_call() -> tuple[Any, ...]:
-        return axis_size, block, options.settings(), name, budget, jit_compile
+        return axis_size, block, options.settings(), name, budget, jit_compile, spread
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
         return _map(fn, in_axes, out_axes, args, kwargs, *of_call())
@@ -166,7 +177,7 @@ def _make(
         _check_rows(args, kwargs, in_axes)
         if tf.executing_eagerly() and options.progress:
             return mapped(*args, **kwargs)
-        if tf.executing_eagerly():
+        if tf.executing_eagerly() and spread is None:
             closures = (fn, in_axes, out_axes)
             eager = EagerCall(
                 _map, closures, (args, kwargs), of_call(), jit_compile, own, noted, rows
@@ -182,7 +193,7 @@ def _make(
                 return compiled(current())(*args, **kwargs)
         return mapped(*args, **kwargs)
 
-    given = (axis_size, block, options, name, budget, jit_compile)
+    given = (axis_size, block, options, name, budget, jit_compile, spread)
     made = Transformed(_make, (fn, in_axes, out_axes), given)
     called = f"vmap_{getattr(fn, '__name__', type(fn).__name__)}"
     return CompiledFunction(call, mapped, made, called, jit_compile)
@@ -192,17 +203,22 @@ def _map(
     fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, args: tuple[Any, ...],
     kwargs: dict[str, Any], axis_size: int | None, block: int | str | None, settings: Settings,
     axis_name: str, budget: int | None, jit_compile: bool | None,
+    spread: tuple[Any, bool] | None = None,
 ) -> Any:  # fmt: skip
     """One call of a mapped function, in the graph being built."""
     if jit_compile:
         _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
     if has_pushed_rows((args, kwargs)):
-        options = (axis_size, block, settings, axis_name, budget, jit_compile)
+        options = (axis_size, block, settings, axis_name, budget, jit_compile, spread)
         return called_with(
             (args, kwargs), lambda a: _map(fn, in_axes, out_axes, a[0], a[1], *options)
         )
-    found = _gradients_of_rows(
-        fn, in_axes, out_axes, args, kwargs, axis_size, block, settings, axis_name, budget
+    found = (
+        None
+        if spread is not None
+        else _gradients_of_rows(
+            fn, in_axes, out_axes, args, kwargs, axis_size, block, settings, axis_name, budget
+        )
     )
     if found is not None:
         return found
@@ -210,6 +226,9 @@ def _map(
         fn, args, kwargs, in_axes, axis_size, in_blocks=block is not None
     )
     job = Job(one, settings, block, out_axes=out_axes, axis_name=axis_name, budget=budget)
+    if spread is not None:
+        strategy, per_replica = spread
+        return run_distributed(strategy, job, elements, n, per_replica=per_replica)
     return run(job, elements, n)
 
 
@@ -235,6 +254,7 @@ class Mapped(NamedTuple):
     name: str
     budget: int | None
     jit_compile: bool | None
+    spread: tuple[Any, bool] | None
 
 
 def mapped_by(function: CompiledFunction) -> Mapped | None:

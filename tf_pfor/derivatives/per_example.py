@@ -17,6 +17,7 @@ from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis
 from tf_pfor.core.emit import Dim, salted
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.loop import Block
 from tf_pfor.core.report import Recorder, warn_of_loops
 from tf_pfor.core.settings import ChunkSize, current
 from tf_pfor.derivatives.factored import FactoredGradient
@@ -401,7 +402,7 @@ class _ClippedSum:
         return [*sums, *_only_tensors(stacked)]
 
     def _chunk(
-        self, elements: Sequence[Element], n: Dim, place: tuple[tf.Tensor, Dim] | None = None
+        self, elements: Sequence[Element], n: Dim, place: Block | None = None
     ) -> tuple[list[tf.Tensor], Any]:
         """The sums of some examples; their losses and aux.
 
@@ -432,7 +433,7 @@ class _ClippedSum:
         def step(given: list[tf.Tensor], sums: list[tf.Tensor]) -> Any:
             ids = given[0] + tf.range(block)  # a slice has no static size under XLA
             rows = with_mapped(elements, [tf.gather(x, ids) for x in sources])
-            more, stacked = self._chunk(rows, block, (given[0], n))
+            more, stacked = self._chunk(rows, block, Block(given[0], n))
             return _only_tensors(stacked), [a + b for a, b in zip(sums, more)]
 
         _, like = nests.pack(self._body.structure, list(self._body.leaves))
@@ -443,7 +444,7 @@ class _ClippedSum:
         with tf.control_dependencies(sums), salted(1):  # or both need memory at once
             rest = with_mapped(elements, [tf.identity(x[done:]) for x in mapped(elements)])
             first = tf.identity(tf.convert_to_tensor(done, tf.int32))
-            more, stacked = self._chunk(rest, n - done, (first, n))
+            more, stacked = self._chunk(rest, n - done, Block(first, n))
         pairs = zip(blocks, _only_tensors(stacked))
         supply = iter([followed_by(join(a, block), b) for a, b in pairs])
         leaves = [next(supply) if isinstance(x, tf.Tensor) else x for x in nests.flatten(stacked)]

@@ -14,7 +14,8 @@ from tf_pfor.frontends.keras import _scopes
 from tf_pfor.frontends.keras._scopes import keras
 
 _no_autograph = tf.autograph.experimental.do_not_convert
-_SEED = "seed_generator_state"  # the name that Keras gives to the state of a SeedGenerator
+_SEED = "seed_generator_state"  # Keras' name of the state of a SeedGenerator
+
 # Keys of a config that may differ between members: they do not say what a call computes.
 _FREE = frozenset(["compile_config", "registered_name", "seed", "shared_object_id", "trainable"])
 
@@ -161,8 +162,8 @@ class Ensemble(keras.Model):
     """A Keras model that trains k models of one architecture at once, and predicts their mean.
 
     All members run in one vectorized pass. Each is trained by the gradient of its loss alone, as if
-    it were trained by itself, where the optimizer updates each element by itself (SGD, Adam ...;
-    not clipping by a norm). Each keeps its statistics and random seeds. Members with equal seeds
+    it were trained by itself. So the optimizer must update each element by itself, as SGD and Adam
+    do, without clipping by a norm. Each keeps its statistics and random seeds. Members with equal seeds
     get different ones. ``compile``, ``fit``, ``evaluate``, ``predict``, ``save`` and
     ``keras.saving.load_model`` work as for any model. The loss that Keras reports is the mean loss
     of the members. Metrics are of the mean prediction.
