@@ -24,6 +24,7 @@ from tf_pfor import data as data
 from tf_pfor import registry as registry
 from tf_pfor import saved_model as saved_model
 from tf_pfor import shapes as shapes
+from tf_pfor.api.functions.carries import scan
 from tf_pfor.api.functions.custom_vmap import custom_vmap
 from tf_pfor.api.functions.exchanges import all_to_all, pargmax, pargmin, psum_scatter
 from tf_pfor.api.functions.scans import associative_scan
@@ -162,6 +163,7 @@ __all__ = [
     "psum",
     "psum_scatter",
     "saved_model",
+    "scan",
     "set_settings",
     "settings",
     "tape_batch_jacobian",

@@ -163,8 +163,8 @@ class Ensemble(keras.Model):
 
     All members run in one vectorized pass. Each is trained by the gradient of its loss alone, as if
     it were trained by itself. So the optimizer must update each element by itself, as SGD and Adam
-    do, without clipping by a norm. Each keeps its statistics and random seeds. Members with equal seeds
-    get different ones. ``compile``, ``fit``, ``evaluate``, ``predict``, ``save`` and
+    do, without clipping by a norm. Each member keeps its statistics and random seeds. Members with
+    equal seeds get different ones. ``compile``, ``fit``, ``evaluate``, ``predict``, ``save`` and
     ``keras.saving.load_model`` work as for any model. The loss that Keras reports is the mean loss
     of the members. Metrics are of the mean prediction.
 
