@@ -123,6 +123,31 @@ def test_out_shapes():
         rows(tf.constant([1, 3]))
 
 
+@unregistered()
+@pytest.mark.filterwarnings("ignore::tf_pfor.FallbackWarning")
+def test_derivatives_follow_and_keep_their_form():
+    w = tf.Variable([1.0, 2.0])
+
+    def of_loops():
+        def loss(x):
+            return tf.reduce_sum(UNREGISTERED(x)) + tf.reduce_sum(w * x)
+
+        return tf_pfor.per_example_gradients(loss, w, tf.ones([4, 2]))[0]
+
+    with tf_pfor.settings(fallback="error"), pytest.raises(tf_pfor.NotVectorizableError):
+        of_loops()
+    assert of_loops().numpy().tolist() == [[1.0, 1.0]] * 4
+    jacobian = tf_pfor.jacrev(lambda x: x * x + tf.random.normal([2]))
+    for randomness in ("different", "same", "error"):
+        with tf_pfor.settings(randomness=randomness):  # nothing is drawn for each row
+            assert jacobian(tf.constant([1.0, 2.0])).numpy().tolist() == [[2.0, 0.0], [0.0, 4.0]]
+    rows = tf.ragged.constant([[1.0, 2.0], [3.0]])
+    for out_shapes in ("ragged", "padded", "dense"):
+        with tf_pfor.settings(out_shapes=out_shapes):
+            found, _ = tf_pfor.per_example_gradients(lambda x: tf.reduce_sum(x) * w[0], w, rows)
+        assert found.numpy().tolist() == [[3.0, 0.0], [3.0, 0.0]]
+
+
 def test_cache_size():
     def call(k):
         return tf_pfor.vectorized_map(lambda x: x + k, tf.zeros([2]))

@@ -32,7 +32,7 @@ def settings(
       warn: whether to warn of ops that run in a sequential loop.
       randomness: as for ``vmap``: "different", "same" or "error".
       out_shapes: "ragged", "dense" or "padded", for ``vmap``, ``vectorized_map`` and ``pfor``.
-        Layers and datasets have a default of their own.
+        Other functions have a default of their own.
       cache_size: the most traces of eager calls that are kept. 0 keeps none: each eager call of
         ``vectorized_map`` and ``pfor`` is traced.
 

@@ -202,7 +202,7 @@ def _gradients(
         grads, loss, aux = one(*example)
         return [_parts(g) if sparse else _dense(g) for g in grads], loss, aux
 
-    call = vmap(plain, chunk_size=chunk_size, memory_budget=budget)
+    call = vmap(plain, chunk_size=chunk_size, memory_budget=budget, out_shapes="ragged")
     grads, losses, aux = call(*batch)
     grads = [_whole(g, v) for g, v in zip(grads, _tensors(variables))]
     grads = tf.nest.pack_sequence_as(variables, grads)
@@ -269,7 +269,7 @@ def _norms(
         found = _norm([_squares(_flat(_factored(g))) for g in grads])
         return (found, aux) if has_aux else found
 
-    return vmap(norm, chunk_size=chunk_size, memory_budget=budget)(*batch)
+    return vmap(norm, chunk_size=chunk_size, memory_budget=budget, out_shapes="ragged")(*batch)
 
 
 @_no_autograph

@@ -91,7 +91,7 @@ def _pfor(
     options = {} if axis is None else {"pfor_config": PForConfig(axis)}
     found = maps.pfor(
         _opened(loop_fn, options), iters, fallback_to_while_loop, parallel_iterations, warn=warn,
-        axis_name=axis,
+        axis_name=axis, out_shapes="ragged",
     )  # fmt: skip
     return _closed(found)
 
@@ -101,7 +101,11 @@ def _vectorized_map(
     fn: Callable[..., Any], elems: Any, fallback_to_while_loop: bool = True, warn: bool = True
 ) -> Any:
     maps.check_callable(fn, "fn")
-    return _closed(maps.vectorized_map(_opened(fn, {}), elems, fallback_to_while_loop, warn))
+    return _closed(
+        maps.vectorized_map(
+            _opened(fn, {}), elems, fallback_to_while_loop, warn, out_shapes="ragged"
+        )
+    )
 
 
 def _takes_config(loop_fn: Callable[..., Any]) -> bool:

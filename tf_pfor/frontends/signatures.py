@@ -149,7 +149,9 @@ class Batched:
 
         with_sizes.__qualname__ = "the signature"
         flat, axes = described.of_flat(with_sizes, row.inputs), described.in_axes(row.inputs)
-        self._mapped: Callable[..., Any] = vmap(flat, axes, chunk_size=block, fallback=fallback)
+        self._mapped: Callable[..., Any] = vmap(
+            flat, axes, chunk_size=block, fallback=fallback, out_shapes="ragged"
+        )
 
     def concrete(self) -> Any:
         """The function to save."""

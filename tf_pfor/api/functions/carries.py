@@ -132,7 +132,7 @@ def _tensors(structure: Any, name: str) -> list[tf.Tensor]:
 
 def _length(given: list[tf.Tensor], length: Any, axis: int) -> Dim:
     """The number of rows."""
-    is_number = isinstance(length, numbers.Integral) and not isinstance(length, bool)
+    is_number = isinstance(length, int) and not isinstance(length, bool)
     if length is not None and (not is_number or length < 0):
         raise ArgumentError(f"scan: length must be an int of at least 0, found {length!r}.")
     if not given and length is None:
@@ -140,8 +140,8 @@ def _length(given: list[tf.Tensor], length: Any, axis: int) -> Dim:
     for x in given:
         if not -len(x.shape) <= axis < len(x.shape):
             raise ArgumentError(f"scan: a tensor of xs has shape {x.shape} and no axis {axis}.")
-    sizes = [x.shape[axis] for x in given]
-    known = {*sizes, length} - {None}
+    sizes: list[int | None] = [x.shape[axis] for x in given]
+    known: set[int] = {size for size in (*sizes, length) if size is not None}
     if len(known) > 1:
         shapes = ", ".join(str(x.shape) for x in given)
         raise ArgumentError(
@@ -149,9 +149,9 @@ def _length(given: list[tf.Tensor], length: Any, axis: int) -> Dim:
             f"{axis}. Found the shapes {shapes}, and length {length}."
         )
     if None not in sizes:
-        return int(known.pop())
+        return known.pop()
     counts = [tf.shape(x)[axis] for x in given]
-    n = counts[0] if length is None else tf.constant(int(length))
+    n = counts[0] if length is None else tf.constant(length)
     checks = [
         tf.debugging.assert_equal(c, n, "scan: xs differ in the number of rows") for c in counts
     ]

@@ -130,7 +130,7 @@ def _broadcast(
     shared = [None] * max((a.loops for a in given), default=0)
     made = functools.partial(_one(fn, cores, places), **kwargs)
     for axes in reversed([*zip(*[in_axes.get(k, shared) for k in range(len(args))])]):
-        made = vmap(made, in_axes=axes, fallback=fallback)
+        made = vmap(made, in_axes=axes, fallback=fallback, out_shapes="ragged")
     tensors = {k: a.tensor for k, a in zip(places, given)}
     return made(*[tensors.get(k, x) for k, x in enumerate(args)])
 

@@ -240,7 +240,7 @@ class Ensemble(keras.Model):
         values = Variables(*[[w.value for w in side] for side in self._stacked])
         axis = None if self.data == "shared" else 1
         with _scopes.outside_of_layers():
-            return vmap(one, in_axes=(0, axis))(values, inputs)
+            return vmap(one, in_axes=(0, axis), out_shapes="ragged")(values, inputs)
 
     def members(self, inputs: Any, training: bool = False) -> Any:
         """The outputs of each member: [k, batch, ...]."""
