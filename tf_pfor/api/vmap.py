@@ -17,7 +17,7 @@ from tf_pfor.api.inputs import Element
 from tf_pfor.api.maps import check_blocks
 from tf_pfor.api.options import Options
 from tf_pfor.api.progress import check_progress
-from tf_pfor.api.replicas import check_strategy, run_distributed
+from tf_pfor.api.replicas import Strategy, check_strategy, run_distributed
 from tf_pfor.api.run import Job, run
 from tf_pfor.core import nests
 from tf_pfor.core.axes import check_name
@@ -61,7 +61,7 @@ def vmap(
     out_shapes: OutShapes | None = None,
     jit_compile: bool | None = None,
     progress: bool = False,
-    strategy: tf.distribute.Strategy | None = None,
+    strategy: Strategy | None = None,
     per_replica: bool = False,
 ) -> Callable[..., Any]:
     """Makes a function of one example work on a batch, without a loop.
