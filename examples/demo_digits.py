@@ -328,7 +328,7 @@ def main() -> None:
     say(f"  picture: {picture}")
 
     say("(c) what became of each op of the body")
-    tf_pfor.explain(lambda e: gradients_of_one(model, *e), batch)  # prints the table
+    print(tf_pfor.explain(lambda e: gradients_of_one(model, *e), batch))
 
     say(f"(d) the same work of others, {BATCH} images")
     print("\n".join(table(model, *batch)))

@@ -25,11 +25,13 @@ from tf_pfor import registry as registry
 from tf_pfor import saved_model as saved_model
 from tf_pfor import shapes as shapes
 from tf_pfor.api.for_loops import for_loop
+from tf_pfor.api.functions.carries import scan
 from tf_pfor.api.functions.custom_vmap import custom_vmap
 from tf_pfor.api.functions.exchanges import all_to_all, pargmax, pargmin, psum_scatter
 from tf_pfor.api.functions.scans import associative_scan
 from tf_pfor.api.functions.vectorize import vectorize
 from tf_pfor.api.maps import pfor, vectorized_map
+from tf_pfor.api.options import set_settings, settings
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.collectives import (
     all_gather,
@@ -53,6 +55,7 @@ from tf_pfor.core.errors import (
     VerificationError,
 )
 from tf_pfor.core.registry import RegisterPFor
+from tf_pfor.core.settings import Defaults
 from tf_pfor.derivatives.curvature import (
     conjugate_gradient,
     fisher_vector_product,
@@ -81,6 +84,7 @@ from tf_pfor.recording.batched import batched, cell
 from tf_pfor.reports.check import CheckReport, check
 from tf_pfor.reports.explain import explain
 from tf_pfor.reports.report import Report
+from tf_pfor.reports.source_lines import SourceLine
 from tf_pfor.tracing.caching import CacheInfo, cache_info, clear_cache
 from tf_pfor.version import __version__
 
@@ -104,6 +108,7 @@ __all__ = [
     "CheckReport",
     "ConversionError",
     "Coverage",
+    "Defaults",
     "FallbackWarning",
     "LoopRecord",
     "LoopReport",
@@ -113,6 +118,7 @@ __all__ = [
     "RegisterPFor",
     "RegistrationError",
     "Report",
+    "SourceLine",
     "VerificationError",
     "__version__",
     "all_gather",
@@ -161,6 +167,9 @@ __all__ = [
     "psum",
     "psum_scatter",
     "saved_model",
+    "scan",
+    "set_settings",
+    "settings",
     "tape_batch_jacobian",
     "tape_jacobian",
     "value_and_grad",

@@ -1,5 +1,21 @@
 """Keras 3: layers and models written for one example (docs/keras.md)."""
 
-from tf_pfor.frontends.keras import PerExampleGradientModel, Vectorized, explain
+from tf_pfor.frontends.keras import (
+    Ensemble,
+    PerExampleGradientModel,
+    Variables,
+    Vectorized,
+    explain,
+    functional_call,
+    stack,
+)
 
-__all__ = ["PerExampleGradientModel", "Vectorized", "explain"]
+__all__ = [
+    "Ensemble",
+    "PerExampleGradientModel",
+    "Variables",
+    "Vectorized",
+    "explain",
+    "functional_call",
+    "stack",
+]

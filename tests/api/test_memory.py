@@ -167,12 +167,58 @@ def test_shared_outputs_in_blocks(chunk):
         vmap(lambda x: x * 2, out_axes=None, chunk_size=chunk)(x)
 
 
-def test_one_draw_for_all_is_not_one_for_each_block():
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5])
+def test_one_draw_for_all_blocks(chunk, jit_compile):
+    def fn(x, scale):
+        noise = tf.random.normal([3]) * tf.random.uniform([], scale, 2.0)
+        return x + noise, noise
+
+    mapped = vmap(
+        fn, (0, None), (0, None), randomness="same", chunk_size=chunk, jit_compile=jit_compile
+    )
+    x = tf.reshape(tf.range(15.0), [5, 3])
+    first, noise = mapped(x, tf.constant(1.0))
+    _close(first, x + noise)
+    again, _ = mapped(x, tf.constant(1.0))
+    assert np.abs(first - again).max() > 0
+
+
+def test_one_draw_for_blocks_of_results_that_differ_in_shape():
+    def fn(k):
+        return tf.random.uniform([])[None] * tf.ones([k])
+
+    found = vmap(fn, randomness="same", chunk_size=2)(tf.constant([1, 3, 0, 2, 2]))
+    assert found.row_lengths().numpy().tolist() == [1, 3, 0, 2, 2]
+    assert len(set(found.flat_values.numpy().tolist())) == 1
+
+
+def test_gradients_of_one_draw_for_all_blocks():
+    x = tf.Variable(tf.ones([5, 3]))
+    with tf.GradientTape() as tape:
+        y = vmap(lambda x: tf.nn.dropout(x * x, 0.5), randomness="same", chunk_size=2)(x)
+    _close(tape.gradient(y, x), 2 * y)
+    assert (y.numpy() == y.numpy()[:1]).all()
+
+
+def test_draws_that_blocks_would_make_are_refused():
+    bodies = [
+        lambda x: x + tf.cond(x > 0, lambda: tf.random.normal([]), lambda: 0.0),
+        lambda x: tf.random.shuffle(tf.stack([x, 2 * x])),
+        lambda x: x + GENERATOR.normal([]),
+    ]
+    for fn in bodies:
+        with pytest.raises(NotVectorizableError, match="blocks would each draw"):
+            vmap(fn, randomness="same", chunk_size=2)(tf.zeros([5]))
+
+
+GENERATOR = tf.random.Generator.from_seed(1)
+
+
+def test_different_draws_in_blocks():
     def fn(x):
         return x + tf.random.normal([])
 
-    with pytest.raises(NotVectorizableError, match="blocks would each draw"):
-        vmap(fn, randomness="same", chunk_size=2)(tf.zeros([5]))
     for chunk in (1, 2):
         drawn = vmap(fn, chunk_size=chunk)(tf.zeros([5])).numpy()
         assert len(set(drawn.tolist())) == 5

@@ -158,7 +158,6 @@ def test_jit_compile():
         (lambda: vmap(tf.abs, fallback={"NoSuchOp"}), ArgumentError, "NoSuchOp"),
         (lambda: vmap(tf.abs, fallback=["NoSuchOp", 3]), ArgumentError, "['3', 'NoSuchOp']"),
         (lambda: vmap(tf.abs, randomness="Same"), ArgumentError, "randomness must be"),
-        (lambda: vmap(tf.abs, randomness=None), ArgumentError, "randomness must be"),
         (lambda: vmap(tf.abs, in_axes="0"), ArgumentError, "in_axes must be an int"),
         (lambda: vmap(tf.abs, in_axes=({"a": 1.0},)), ArgumentError, "found 1.0"),
         (lambda: vmap(tf.abs, out_axes=True), ArgumentError, "out_axes must be an int"),

@@ -20,7 +20,9 @@ def step(devices, noise):
         net = keras.Sequential(
             [keras.Input([200]), keras.layers.Dense(50, kernel_regularizer="l2")]
         )
-        model = tf_pfor.keras.PerExampleGradientModel(net, 1.0, noise, seed=1)
+        model = tf_pfor.keras.PerExampleGradientModel(
+            net, clip_norm=1.0, noise_multiplier=noise, seed=1
+        )
         model.compile(keras.optimizers.SGD(1.0), "mse")
     before = net.get_weights()[0]
     (loss,) = model.fit(X, Y, batch_size=12, verbose=0).history["loss"]

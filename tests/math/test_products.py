@@ -162,10 +162,9 @@ def test_an_unknown_number_of_iterations():
         np.testing.assert_allclose(mapped(a, b), np.einsum("ntk,ntm->nkm", a, b))
 
 
-def test_explain_says_so(capsys):
+def test_explain_says_so():
     report = tf_pfor.explain(lambda a, b: tf.add_n(terms(a, b)), normal(N, T, K), normal(N, T, M))
     assert "a sum of 4 matrix products as one product" in str(report)
-    assert "one product" in capsys.readouterr().out
 
 
 # -- recurrent networks ----------------------------------------------------------------------------

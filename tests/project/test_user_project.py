@@ -26,7 +26,7 @@ def test_runs(capsys):
     np.testing.assert_allclose(gradients, x)
     np.testing.assert_allclose(norms, np.linalg.norm(x, axis=1), 1e-6)
     assert project.is_safe(x)
-    assert capsys.readouterr().out
+    assert capsys.readouterr().out == ""
     jacobian = project.existing_code(x)
     np.testing.assert_allclose(jacobian[0], np.diag(1 - np.tanh(x[0]) ** 2), 1e-5)
 

@@ -133,12 +133,11 @@ def test_ragged_elements_are_not_padded():
     assert run(rows).row_lengths().numpy().tolist() == [1, 0, 5]
 
 
-def test_explain_says_the_form(capsys):
+def test_explain_says_the_form():
     report = tf_pfor.explain(lambda x, k: tf.nn.softmax(x[:k] @ W[0], 0), X, LENGTHS)
     notes = {r.op_type: r.reason for r in report.records}
     assert notes["MatMul"] == f"packed rows, {T} at most"
     assert notes["Softmax"] == f"padded rows, {T} at most"
-    assert "packed rows" in capsys.readouterr().out
 
 
 def test_second_derivatives():

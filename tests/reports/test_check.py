@@ -44,8 +44,8 @@ def test_a_wrong_converter_is_found(wrong_tanh, capsys):
     np.testing.assert_allclose(found.found, 1.5 * found.expected, 1e-5)
     largest = 0.5 * np.tanh(np.exp(X[2:]) + 1).max()
     np.testing.assert_allclose(found.largest, largest, 1e-5)
-    said = capsys.readouterr().out
-    assert said.strip() == str(report)
+    assert capsys.readouterr().out == ""
+    said = str(report)
     assert "first that differs" in said
     assert f"test_check.py:{line}" in said
 
@@ -132,9 +132,9 @@ def test_errors():
         tf_pfor.check(
             lambda x: tf.raw_ops.AudioSpectrogram(input=x[:, None], window_size=2, stride=1),
             X,
-            fallback_to_while_loop=False,
+            fallback="error",
         )
-    with pytest.raises(ArgumentError, match="called with"):
+    with pytest.raises(ArgumentError, match="needs the elements"):
         tf_pfor.check(lambda x: x)
 
 
@@ -150,7 +150,7 @@ def failing_atan():
         yield
 
 
-def test_what_fails_in_the_vectorized_version_only_is_found(failing_atan, capsys):
+def test_what_fails_in_the_vectorized_version_only_is_found(failing_atan):
     def fn(x):
         y = tf.exp(x)
         z = tf.atan(-y)  # the line
@@ -165,7 +165,7 @@ def test_what_fails_in_the_vectorized_version_only_is_found(failing_atan, capsys
     assert pathlib.Path(found.line).name == f"test_check.py:{line}"
     assert found.error == "no atan : Tensor had NaN values"
     assert (found.expected, found.found, found.largest) == (None, None, None)
-    said = capsys.readouterr().out
+    said = str(report)
     assert "first that fails in the vectorized version, and not in the loop" in said
     assert found.error in said
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tf_pfor
 from tf_pfor.reports import estimates
-from tf_pfor.reports.explain import describe
+from tf_pfor.reports.explain import explain
 
 W = tf.Variable(tf.ones([4, 5]))
 
@@ -16,7 +16,7 @@ def dense(x):
 
 
 def test_products_and_elementwise_ops():
-    report = describe(dense, tf.TensorSpec([8, 4], tf.float32))
+    report = explain(dense, tf.TensorSpec([8, 4], tf.float32))
     found = {r.op_type: r for r in report.records}
     assert (found["MatMul"].flops, found["MatMul"].bytes) == (2 * 4 * 5, 20)
     assert (found["Relu"].flops, found["Relu"].bytes) == (5, 20)
@@ -44,13 +44,13 @@ CASES = {
 @pytest.mark.parametrize("op_type", CASES)
 def test_arithmetic(op_type):
     fn, shape, wanted = CASES[op_type]
-    report = describe(fn, tf.TensorSpec([2, *shape], tf.float32))
+    report = explain(fn, tf.TensorSpec([2, *shape], tf.float32))
     (found,) = [r for r in report.records if r.op_type == op_type]
     assert found.flops == wanted
 
 
 def test_loops_take_most_of_the_time():
-    report = describe(
+    report = explain(
         lambda x: tf.numpy_function(np.sin, [tf.exp(x)], tf.float32), tf.TensorSpec([99, 3])
     )
     shares = dict(zip([r.op_type for r in report.records], report.time_shares))
@@ -58,7 +58,7 @@ def test_loops_take_most_of_the_time():
 
 
 def test_unknown_sizes_are_not_guessed():
-    report = describe(tf.exp, tf.TensorSpec([None, None], tf.float32))
+    report = explain(tf.exp, tf.TensorSpec([None, None], tf.float32))
     (found,) = [r for r in report.records if r.op_type == "Exp"]
     assert found.flops is None
     assert "Estimated for one row" in str(report)
@@ -78,24 +78,24 @@ def test_concrete_functions_and_signatures(tmp_path):
     module.w = W
     module.one = tf.function(lambda x: {"y": dense(x)})
     concrete = module.one.get_concrete_function(tf.TensorSpec([4], tf.float32, "x"))
-    report = describe(concrete)
+    report = explain(concrete)
     assert {r.op_type for r in report.records} >= {"MatMul", "Relu"}
     assert report.n is None
-    assert describe(concrete, tf.TensorSpec([6, 4])).n == 6
+    assert explain(concrete, tf.TensorSpec([6, 4])).n == 6
     tf.saved_model.save(module, str(tmp_path), signatures=concrete)
     loaded = tf.saved_model.load(str(tmp_path))
-    report = describe(loaded.signatures["serving_default"])
+    report = explain(loaded.signatures["serving_default"])
     assert {r.op_type for r in report.records} >= {"MatMul", "Relu"}
     assert not report.totals["rejected"]
-    report = describe(loaded.signatures["serving_default"], {"x": tf.ones([3, 4])})
+    report = explain(loaded.signatures["serving_default"], {"x": tf.ones([3, 4])})
     assert report.n == 3
 
 
 def test_functions_with_an_input_signature():
     one = tf.function(dense, input_signature=[tf.TensorSpec([4], tf.float32)])
-    assert {r.op_type for r in describe(one).records} >= {"MatMul", "Relu"}
-    assert describe(one, tf.ones([2, 4])).n == 2
+    assert {r.op_type for r in explain(one).records} >= {"MatMul", "Relu"}
+    assert explain(one, tf.ones([2, 4])).n == 2
     with pytest.raises(tf_pfor.ArgumentError, match="takes no arguments"):
-        describe(tf.function(lambda: 1.0).get_concrete_function())
+        explain(tf.function(lambda: 1.0).get_concrete_function())
     with pytest.raises(tf_pfor.ArgumentError, match="number of iterations"):
-        describe(tf.function(dense))
+        explain(tf.function(dense))

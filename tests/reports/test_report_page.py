@@ -1,6 +1,7 @@
 """The report as a page: the table, the picture, and what a browser makes of it."""
 
 import html.parser
+import json
 import pathlib
 import re
 import shutil
@@ -13,7 +14,7 @@ import tensorflow as tf
 import tf_pfor
 from tests.fallback.test_fallback import unregistered
 from tf_pfor.reports import layered_drawing, report_page
-from tf_pfor.reports.explain import describe
+from tf_pfor.reports.explain import explain
 from tf_pfor.reports.layered_drawing import Box
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -35,7 +36,7 @@ def body(x):
 @pytest.fixture(scope="module")
 def report():
     with unregistered():
-        return describe(body, tf.TensorSpec([None, 3], tf.float32))
+        return explain(body, tf.TensorSpec([None, 3], tf.float32))
 
 
 class Page(html.parser.HTMLParser):
@@ -46,6 +47,11 @@ class Page(html.parser.HTMLParser):
         self.rows, self.loaded, self.open = [], [], []
         self.feed(text)
         self.close()
+
+    def by_op_type(self):
+        """The rows of the table by op type, which stands below the code."""
+        heads = [i for i, row in enumerate(self.rows) if row[:1] == ["op type"]]
+        return self.rows[heads[0] :]
 
     def handle_starttag(self, tag, attrs):
         self.loaded += [value for name, value in attrs if name in ("src", "href")]
@@ -71,7 +77,7 @@ class Page(html.parser.HTMLParser):
 def test_the_table_begins_with_what_loops(report):
     page = Page(report._repr_html_())
     assert not page.open
-    head, first, *rows = page.rows
+    head, first, *rows = page.by_op_type()
     assert head == [
         "op type",
         "count",
@@ -86,14 +92,14 @@ def test_the_table_begins_with_what_loops(report):
     assert "tf.math.betainc(tf.abs(x) + 1.0, 2.0, 0.4)  # looks like <b>this</b>" in first[3]
     assert "test_report_page.py:" in first[3]
     assert first[4] == "no converter is registered for it"
-    assert len(rows) == len(report.records) - 1
+    assert len(rows) == len(report.records) - 1 + 1  # the head of what is kept
 
 
 def test_refusals_come_first():
     with unregistered():
-        found = describe(body, tf.TensorSpec([None, 3], tf.float32), fallback_to_while_loop=False)
+        found = explain(body, tf.TensorSpec([None, 3], tf.float32), fallback="error")
     page = Page(found.html())
-    assert page.rows[1][2] == "rejected"
+    assert page.by_op_type()[1][2] == "rejected"
     assert 'class="rejected"' in found.html()
 
 
@@ -188,7 +194,7 @@ def test_a_deep_body(tmp_path):
             x = tf.sin(x)
         return x
 
-    found = describe(deep, tf.TensorSpec([None], tf.float32))
+    found = explain(deep, tf.TensorSpec([None], tf.float32))
     assert len(found.graphs[0].nodes) == 1502
     assert "<svg" not in found._repr_html_()
     found.save(tmp_path / "deep.html")
@@ -217,10 +223,35 @@ def test_in_a_browser(report, tmp_path):
 def test_of_a_tf_function_and_of_a_keras_layer():
     import keras
 
-    found = describe(dense, tf.TensorSpec([None, 3], tf.float32))
+    found = explain(dense, tf.TensorSpec([None, 3], tf.float32))
     assert any(n.label == "MatMul" for g in found.graphs for n in g.nodes)
     layer = keras.layers.Dense(2)
     layer.build([None, 3])
-    found = describe(layer, tf.TensorSpec([None, 4, 3], tf.float32))
+    found = explain(layer, tf.TensorSpec([None, 4, 3], tf.float32))
     assert {n.label for n in found.graphs[0].nodes} >= {"input 0", "MatMul", "result 0"}
     assert isinstance(found, tf_pfor.Report)
+
+
+def test_the_page_begins_with_the_code():
+    w = tf.Variable(tf.ones([3, 3]))
+
+    def body(x):
+        y = tf.linalg.matvec(w, x)
+        z = tf.py_function(lambda a: a, [y], tf.float32)
+
+        return tf.exp(y) + z
+
+    report = explain(body, tf.ones([4, 3]))
+    page = report.html()
+    code, table = page.split("</table>", 1)
+    first = body.__code__.co_firstlineno
+    numbers = [int(k) for k in re.findall(r'<td class="rough">(\d+)</td><td><pre>', code)]
+    assert numbers == [*range(first, first + 5)]
+    assert re.findall(r'<tr class="line (\w+)"', code) == ["vectorized", "looped", "vectorized"]
+    assert "called once for each iteration" in code
+    assert "z = tf.py_function(lambda a: a, [y], tf.float32)" in code
+    assert "<details><summary>1 kept" in table
+    assert "ReadVariableOp" not in code
+    dicts = report.to_dict()["lines"]
+    assert [x["outcome"] for x in dicts] == [None, "vectorized", "looped", None, "vectorized"]
+    json.dumps(dicts)

@@ -161,7 +161,7 @@ def test_error(name):
 
 def test_what_cannot_be_the_same_is_refused():
     with pytest.raises(NotVectorizableError, match="blocks would each draw"):
-        tf_pfor.vmap(_dropout, randomness="same", chunk_size=2)(ROWS)
+        tf_pfor.vmap(BODIES["generator"], randomness="same", chunk_size=2)(ROWS)
 
     def own_steps(x):
         seed = STATE.own.read_value()

@@ -14,7 +14,7 @@ from tf_pfor._tf._custom_gradients import has_gradient
 from tf_pfor.core.emit import Dim, Emitter
 from tf_pfor.core.errors import ArgumentTypeError
 from tf_pfor.core.late_gradients import is_own_constant
-from tf_pfor.core.loop import Loop
+from tf_pfor.core.loop import Block, Loop
 from tf_pfor.core.report import Recorder
 from tf_pfor.core.settings import Settings
 from tf_pfor.core.values import Cell, Stacked, Unstacked, Value, dims, size_of
@@ -106,7 +106,7 @@ def bound_walker(
     n: Dim,
     settings: Settings,
     recorder: Recorder,
-    block: tuple[tf.Tensor, Dim] | None = None,
+    block: Block | None = None,
 ) -> Walker:
     """A walker in the current graph that knows what the body's inputs are."""
     emit = Emitter()

@@ -18,13 +18,20 @@ from tf_pfor.api.checks import (
 from tf_pfor.api.function import called_with, has_pushed_rows
 from tf_pfor.api.inputs import Element
 from tf_pfor.api.mapped_arguments import with_dense_elements
-from tf_pfor.api.options import settings_of
+from tf_pfor.api.options import Options
 from tf_pfor.api.progress import check_progress
 from tf_pfor.api.run import Job, run
 from tf_pfor.core import axes, nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.nests import Nest
-from tf_pfor.core.settings import Settings
+from tf_pfor.core.settings import (
+    ChunkSize,
+    Fallback,
+    OutShapes,
+    Randomness,
+    Settings,
+    WhileStrategy,
+)
 from tf_pfor.tracing.caching import UNCACHED, EagerCall
 from tf_pfor.tracing.row_numbers import in_front
 from tf_pfor.tracing.user_code import autographed
@@ -37,15 +44,15 @@ def pfor(
     loop_fn: Callable[[tf.Tensor], Any],
     iters: int | tf.Tensor,
     fallback_to_while_loop: bool = True,
-    parallel_iterations: int | str | None = None,
+    parallel_iterations: ChunkSize = None,
     *,
-    warn: bool = True,
+    warn: bool | None = None,
     axis_name: str | None = None,
-    fallback: str | None = None,
-    randomness: str = "different",
-    while_strategy: str = "auto",
+    fallback: Fallback | None = None,
+    randomness: Randomness | None = None,
+    while_strategy: WhileStrategy = "auto",
     memory_budget: int | None = None,
-    out_shapes: str = "ragged",
+    out_shapes: OutShapes | None = None,
     progress: bool = False,
 ) -> Any:
     """Runs ``loop_fn(i)`` for i in 0 ... iters - 1, all at once (Agarwal, 2019).
@@ -58,10 +65,10 @@ def pfor(
       parallel_iterations: the number of iterations in a block. Blocks bound memory: each is
         vectorized, and they run one after the other. None runs all iterations at once. "auto"
         takes as many as fit into ``memory_budget``, by the sizes of the tensors that a block needs.
-      warn: whether to warn of ops that run in a sequential loop.
+      warn: whether to warn of ops that run in a sequential loop, as for ``vmap``.
       axis_name: the name of this loop for collectives (``psum`` ...) in ``loop_fn``.
       fallback: "loop", "error", or a set of op types that may run in a sequential
-        loop. None follows ``fallback_to_while_loop``.
+        loop. None follows ``fallback_to_while_loop``, and ``tf_pfor.settings`` if that is True.
       randomness: "different", "same" or "error": each row draws, all rows share one draw, or such
         ops are refused.
       while_strategy: "auto", "compact" (a while loop computes the rows that still go on), or "mask"
@@ -87,15 +94,16 @@ def pfor(
     check_callable(loop_fn, "loop_fn")
     n = check_iters(iters)
     block, budget = check_blocks(parallel_iterations, memory_budget, "parallel_iterations")
-    settings = settings_of(
+    settings = Options.of(
         fallback,
         randomness,
         while_strategy,
         out_shapes,
+        warn=warn,
         may_loop=fallback_to_while_loop,
         progress=check_progress(progress, block, "parallel_iterations"),
-    )
-    options = (n, settings, block, bool(warn), axes.check_name(axis_name), budget)
+    ).settings()
+    options = (n, settings, block, axes.check_name(axis_name), budget)
     if tf.executing_eagerly() and not progress:
         result = EagerCall(_pfor, (loop_fn,), (), options)()
         if result is not UNCACHED:
@@ -108,12 +116,11 @@ def _pfor(
     n: Dim,
     settings: Settings,
     block: int | str | None,
-    warn: bool,
     name: str,
     budget: int | None,
 ) -> Any:
     body = nests.named_as(autographed(loop_fn, "pfor"), loop_fn)
-    job = Job(body, settings, block, warn, axis_name=name, budget=budget)
+    job = Job(body, settings, block, axis_name=name, budget=budget)
     return run(job, [Element(None)], n)
 
 
@@ -122,15 +129,15 @@ def vectorized_map(
     fn: Callable[[Any], Any],
     elems: Nest,
     fallback_to_while_loop: bool = True,
-    warn: bool = True,
+    warn: bool | None = None,
     *,
     axis_name: str | None = None,
-    chunk_size: int | str | None = None,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
-    fallback: str | None = None,
-    randomness: str = "different",
-    while_strategy: str = "auto",
-    out_shapes: str = "ragged",
+    fallback: Fallback | None = None,
+    randomness: Randomness | None = None,
+    while_strategy: WhileStrategy = "auto",
+    out_shapes: OutShapes | None = None,
     progress: bool = False,
 ) -> Any:
     """Applies ``fn`` to each row of ``elems``, all rows at once (Agarwal, 2019).
@@ -142,14 +149,14 @@ def vectorized_map(
         rows; a leaf that is None is None in each row. Each row of a RaggedTensor with one ragged
         dimension is a tensor whose size differs per row (docs/ragged.md).
       fallback_to_while_loop: whether ops without a converter may run in a sequential loop.
-      warn: whether to warn of such ops.
+      warn: whether to warn of such ops, as for ``vmap``.
       axis_name: the name of the mapped axis for collectives (``psum`` ...) in ``fn``.
       chunk_size: the number of rows to run at once, None for all, or "auto" for as
         many as fit into ``memory_budget``.
       memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
         memory.
       fallback: "loop", "error", or a set of op types that may run in a sequential
-        loop. None follows ``fallback_to_while_loop``.
+        loop. None follows ``fallback_to_while_loop``, and ``tf_pfor.settings`` if that is True.
       randomness: "different", "same" or "error": each row draws, all rows share one draw, or such
         ops are refused.
       while_strategy: "auto", "compact" (a while loop computes the rows that still go on), or "mask"
@@ -175,15 +182,16 @@ def vectorized_map(
     check_callable(fn, "fn")
     fn, elems = with_dense_elements(fn, elems, (tf.SparseTensor,))
     blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
-    settings = settings_of(
+    settings = Options.of(
         fallback,
         randomness,
         while_strategy,
         out_shapes,
+        warn=warn,
         may_loop=fallback_to_while_loop,
         progress=check_progress(progress, blocks[0], "chunk_size"),
-    )
-    options = (settings, bool(warn), axes.check_name(axis_name), *blocks)
+    ).settings()
+    options = (settings, axes.check_name(axis_name), *blocks)
     if tf.executing_eagerly() and not progress:
         result = EagerCall(_vectorized_map, (fn,), (elems,), options, rows=in_front)()
         if result is not UNCACHED:
@@ -195,13 +203,12 @@ def _vectorized_map(
     fn: Callable[[Any], Any],
     elems: Nest,
     settings: Settings,
-    warn: bool,
     name: str,
     block: int | str | None,
     budget: int | None,
 ) -> Any:
     if has_pushed_rows(elems):
-        options = (settings, warn, name, block, budget)
+        options = (settings, name, block, budget)
         return called_with(elems, lambda again: _vectorized_map(fn, again, *options))
     dense, elems = with_dense_elements(fn, elems, in_blocks=block is not None)
     structure, tensors = check_elems(elems)
@@ -211,5 +218,5 @@ def _vectorized_map(
     def of_flat(*rows: tf.Tensor) -> Any:
         return converted(nests.to_user(with_rows(structure, rows)))
 
-    job = Job(nests.named_as(of_flat, dense), settings, block, warn, axis_name=name, budget=budget)
+    job = Job(nests.named_as(of_flat, dense), settings, block, axis_name=name, budget=budget)
     return run(job, elements, n)

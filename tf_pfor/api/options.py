@@ -2,65 +2,191 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from typing import Any
+
 from tf_pfor import _tf
+from tf_pfor.core import settings as defaults
 from tf_pfor.core.errors import ArgumentError
-from tf_pfor.core.settings import Settings
+from tf_pfor.core.settings import Defaults, Fallback, OutShapes, Randomness, Settings
 
 
-def settings_of(
-    fallback: str | None,
-    randomness: object,
-    while_strategy: object = "auto",
-    out_shapes: object = "dense",
+def settings(
     *,
-    may_loop: bool = True,
-    progress: bool = False,
-) -> Settings:
-    """The settings that the caller chose.
+    fallback: Fallback | None = None,
+    warn: bool | None = None,
+    randomness: Randomness | None = None,
+    out_shapes: OutShapes | None = None,
+    cache_size: int | None = None,
+) -> contextlib.AbstractContextManager[Defaults]:
+    """A context manager: options for all calls in its ``with`` block that do not say others.
+
+    It holds for the thread or task that enters it. ``set_settings`` changes the whole program.
+    Options are read when a function is called eagerly, and when a graph is traced. So a
+    ``tf.function`` of your own keeps the options of its trace.
 
     Args:
-      fallback: "loop", "error", or the op types that may run in a sequential loop; None follows
-        ``may_loop``.
-      randomness: "different", "same" or "error".
-      while_strategy: "auto", "compact" or "mask".
-      out_shapes: "ragged", "dense" or "padded".
-      progress: whether blocks show how many iterations are done.
-      may_loop: the ``fallback_to_while_loop`` of TensorFlow's own functions.
+      fallback: "loop", "error", or a set of op types that may run in a sequential loop. All
+        functions follow it.
+      warn: whether to warn of ops that run in a sequential loop.
+      randomness: as for ``vmap``: "different", "same" or "error".
+      out_shapes: "ragged", "dense" or "padded", for ``vmap``, ``vectorized_map`` and ``pfor``.
+        Other functions have a default of their own.
+      cache_size: the most traces of eager calls that are kept. 0 keeps none: each eager call of
+        ``vectorized_map`` and ``pfor`` is traced.
+
+    Returns:
+      A context manager. It gives the ``Defaults`` that hold inside.
 
     Raises:
-      ArgumentError: if one of them is none of these, or the two ways to say it disagree.
+      ArgumentError: if an option is wrong.
+
+    >>> import tensorflow as tf
+    >>> import tf_pfor
+    >>> draw = tf_pfor.vmap(lambda x: x + tf.random.normal([]))
+    >>> with tf_pfor.settings(randomness="same") as now:
+    ...     y = draw(tf.zeros([2]))
+    >>> bool(y[0] == y[1]), now.fallback
+    (True, 'loop')
     """
-    if fallback is None:
-        fallback = "loop" if may_loop else "error"
-    elif not may_loop and fallback != "error":
-        raise ArgumentError(
-            f"fallback_to_while_loop is False and fallback is {fallback!r}: one says that nothing "
-            "may loop, the other what may. Leave one of them out."
-        )
-    if while_strategy not in ("auto", "compact", "mask"):
-        raise ArgumentError(
-            f"while_strategy must be 'auto', 'compact' or 'mask', found {while_strategy!r}."
-        )
-    if out_shapes not in ("ragged", "dense", "padded"):
-        raise ArgumentError(
-            f"out_shapes must be 'ragged', 'dense' or 'padded', found {out_shapes!r}."
-        )
-    return Settings(
-        check_fallback(fallback),
-        while_strategy,
-        randomness=check_randomness(randomness),
-        out_shapes=out_shapes,
-        progress=progress,
-    )
+    return defaults.changed(_checked(fallback, warn, randomness, out_shapes, cache_size))
 
 
-def check_randomness(randomness: object) -> str:
+def set_settings(
+    *,
+    fallback: Fallback | None = None,
+    warn: bool | None = None,
+    randomness: Randomness | None = None,
+    out_shapes: OutShapes | None = None,
+    cache_size: int | None = None,
+) -> Defaults:
+    """Sets options for the whole program, in all threads, as ``settings`` does for a block.
+
+    Args:
+      fallback: as for ``settings``; None leaves it as it is.
+      warn: as for ``settings``.
+      randomness: as for ``settings``.
+      out_shapes: as for ``settings``.
+      cache_size: as for ``settings``.
+
+    Returns:
+      The ``Defaults`` that hold where it is called.
+
+    Raises:
+      ArgumentError: if an option is wrong.
+
+    >>> import tf_pfor
+    >>> tf_pfor.set_settings(fallback="error").fallback
+    'error'
+    >>> tf_pfor.set_settings(fallback="loop").fallback
+    'loop'
+    """
+    defaults.change_program(_checked(fallback, warn, randomness, out_shapes, cache_size))
+    return defaults.current()
+
+
+def _checked(
+    fallback: Any, warn: Any, randomness: Any, out_shapes: Any, cache_size: Any
+) -> dict[str, Any]:
+    """The options that were given, checked."""
+    if cache_size is not None:
+        is_number = isinstance(cache_size, int) and not isinstance(cache_size, bool)
+        if not is_number or cache_size < 0:
+            raise ArgumentError(f"cache_size must be an int of at least 0, found {cache_size!r}.")
+    made = dataclasses.asdict(Options.of(fallback, randomness, "auto", out_shapes, warn=warn))
+    names = ("fallback", "warn", "randomness", "out_shapes")
+    chosen = {name: made[name] for name in names} | {"cache_size": cache_size}
+    return {name: x for name, x in chosen.items() if x is not None}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a call, checked; None follows ``tf_pfor.settings``."""
+
+    fallback: str | frozenset[str] | None
+    randomness: str | None
+    while_strategy: str
+    out_shapes: str | None
+    warn: bool | None
+    progress: bool
+
+    @classmethod
+    def of(
+        cls,
+        fallback: Any,
+        randomness: Any,
+        while_strategy: Any = "auto",
+        out_shapes: Any = None,
+        *,
+        warn: Any = None,
+        may_loop: bool = True,
+        progress: bool = False,
+    ) -> Options:
+        """The options that the caller chose.
+
+        Args:
+          fallback: "loop", "error", or the op types that may run in a sequential loop.
+          randomness: "different", "same" or "error".
+          while_strategy: "auto", "compact" or "mask".
+          out_shapes: "ragged", "dense" or "padded".
+          warn: whether to warn of ops that run in a sequential loop.
+          may_loop: the ``fallback_to_while_loop`` of TensorFlow's own functions.
+          progress: whether blocks show how many iterations are done.
+
+        Raises:
+          ArgumentError: if one of them is none of these, or the two ways to say it disagree.
+        """
+        if fallback is not None:
+            fallback = check_fallback(fallback)
+        if not may_loop and fallback not in (None, "error"):
+            raise ArgumentError(
+                f"fallback_to_while_loop is False and fallback is {fallback!r}: one says that "
+                "nothing may loop, the other what may. Leave one of them out."
+            )
+        if while_strategy not in ("auto", "compact", "mask"):
+            raise ArgumentError(
+                f"while_strategy must be 'auto', 'compact' or 'mask', found {while_strategy!r}."
+            )
+        if out_shapes not in (None, "ragged", "dense", "padded"):
+            raise ArgumentError(
+                f"out_shapes must be 'ragged', 'dense' or 'padded', found {out_shapes!r}."
+            )
+        return cls(
+            fallback if may_loop else "error",
+            check_randomness(randomness),
+            while_strategy,
+            out_shapes,
+            None if warn is None else bool(warn),
+            progress,
+        )
+
+    def over(self, other: Options) -> Options:
+        """These options, with another call's options where none were chosen."""
+        chosen = [getattr(self, f.name) for f in dataclasses.fields(self)]
+        others = [getattr(other, f.name) for f in dataclasses.fields(self)]
+        return Options(*(b if a in (None, "auto", False) else a for a, b in zip(chosen, others)))
+
+    def settings(self) -> Settings:
+        """The settings for a call that is made now."""
+        now = defaults.current()
+        return Settings(
+            now.fallback if self.fallback is None else self.fallback,
+            self.while_strategy,
+            now.warn if self.warn is None else self.warn,
+            now.randomness if self.randomness is None else self.randomness,
+            now.out_shapes if self.out_shapes is None else self.out_shapes,
+            self.progress,
+        )
+
+
+def check_randomness(randomness: Any) -> str | None:
     """The option for stateful random ops, checked: "different", "same" or "error".
 
     Raises:
       ArgumentError: if it is none of these.
     """
-    if randomness in ("different", "same", "error"):
+    if randomness in (None, "different", "same", "error"):
         return randomness
     raise ArgumentError(f"randomness must be 'different', 'same' or 'error', found {randomness!r}.")
 

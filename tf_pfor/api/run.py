@@ -12,6 +12,7 @@ from tf_pfor import _tf
 from tf_pfor._tf import _patience
 from tf_pfor.api import composites, progress
 from tf_pfor.api.blocks import Kind, followed_by, in_turn, join, of_one_shape, several, sized, split
+from tf_pfor.api.draws import drawn_once
 from tf_pfor.api.function import called, is_pushed_forward, numbers, with_dense_gradient
 from tf_pfor.api.inputs import (
     Element,
@@ -27,6 +28,7 @@ from tf_pfor.core.axes import Axis
 from tf_pfor.core.collectives import has_collective
 from tf_pfor.core.emit import Dim, salted
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
+from tf_pfor.core.loop import Block
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.report import Recorder, refusal, warn_of_loops
 from tf_pfor.core.values import Value
@@ -48,7 +50,7 @@ class Job:
       budget: bytes for "auto"; None for half of the free memory.
       shown: the bar or lines that show how many iterations are done; None for nothing.
       once: whether ``fn`` must not be called again after it was traced.
-      warn: whether to warn of ops that run in a sequential loop.
+      part: the place of the iterations among all, where replicas have the others.
       out_axes: the place of the loop axis in each output. It is an int, None for an output that
         must be loop-invariant, or a nest of these that is a prefix of the outputs' nest.
       axis_name: the name of the loop for collectives; "" for none. None is a loop that is not the
@@ -58,11 +60,11 @@ class Job:
     fn: Callable[..., Any]
     settings: Settings
     block: int | str | None = None
-    warn: bool = True
     out_axes: Nest = 0
     axis_name: str | None = ""
     budget: int | None = None
     once: bool = False
+    part: Block | None = None
     shown: progress.Bar | progress.Lines | None = None
 
 
@@ -123,7 +125,8 @@ def _build(
       known_body: the body, if it was traced before, of these elements.
       outside: the caller's tensors whose rows the arguments are; None for ``elements``' tensors.
     """
-    known = n if isinstance(n, int) else _tf.static_value(n)
+    total = n if job.part is None else job.part.total
+    known = total if isinstance(total, int) else _tf.static_value(total)
     hidden = job.axis_name is None
     axis = Axis(job.axis_name or "", None if known is None else int(known), hidden)
     if known_body is None:
@@ -135,19 +138,20 @@ def _build(
     _check_outputs(body)
     check_strings(body, elements)
     recorder = Recorder()
-    job = dataclasses.replace(job, settings=dataclasses.replace(job.settings, warn=job.warn))
     axes = nests.spread(job.out_axes, body.structure, "out_axes")
     composites.check_axes(body.structure, axes)
     shared = frozenset(i for i, axis in enumerate(axes) if axis is None)
     block = _fitting(body, elements, n, job) if isinstance(job.block, str) else job.block
     if block is None or (isinstance(n, int) and n <= block):
-        leaves = _at_once(body, elements, n, job.settings, recorder, shared)
+        leaves = _at_once(body, elements, n, job, recorder, shared)
     elif block == 1 and not shared and _may_run_plain(body, elements, job):
         leaves = _one_by_one(body, elements, n, job)
     else:
+        if job.settings.randomness == "same":
+            body = drawn_once(body)
         leaves = _Blocks(body, elements, n, block, job, recorder, shared).run()
-    leaves = [_placed(x, axis, i) for i, (x, axis) in enumerate(zip(leaves, axes))]
-    if job.warn:
+    leaves = [placed(x, axis, i) for i, (x, axis) in enumerate(zip(leaves, axes))]
+    if job.settings.warn:
         warn_of_loops(recorder)
     return nests.to_user(nests.pack(body.structure, leaves))
 
@@ -156,7 +160,7 @@ def _at_once(
     body: Body,
     elements: Sequence[Element],
     n: Dim,
-    settings: Settings,
+    job: Job,
     recorder: Recorder,
     shared: frozenset[int],
 ) -> list[Any]:
@@ -168,7 +172,7 @@ def _at_once(
     none = n == 0 if isinstance(n, int) else False
     if none and not _tf.in_xla_context(tf.compat.v1.get_default_graph()):
         elements, n = with_unknown_number(elements)
-    leaves = convert_body(body, elements, n, settings, recorder, invariant=shared)
+    leaves = convert_body(body, elements, n, job.settings, recorder, job.part, shared)
     for i, leaf in enumerate(leaves if none else []):
         if isinstance(leaf, tf.Tensor) and i not in shared and leaf.shape.rank:
             leaf.set_shape([0, *leaf.shape[1:]])
@@ -210,7 +214,7 @@ def convert_body(
     n: Dim,
     settings: Settings,
     recorder: Recorder,
-    block: tuple[tf.Tensor, Dim] | None = None,
+    block: Block | None = None,
     invariant: frozenset[int] = frozenset(),
 ) -> list[Any]:
     """Converts a traced body in the current graph.
@@ -221,8 +225,7 @@ def convert_body(
       n: the number of iterations.
       settings: the settings that the caller chose.
       recorder: told what happened to each op.
-      block: when this is one block of several, the number of its first iteration and how many
-        iterations there are in all.
+      block: the place of the iterations among all; None when these are all.
       invariant: the leaves that must be loop-invariant and are returned unstacked.
 
     Returns:
@@ -280,7 +283,7 @@ def _tensor_of(walker: Walker, value: Value) -> Any:
     return walker.tile(value).tensor
 
 
-def _placed(leaf: object, axis: int | None, position: int) -> Any:
+def placed(leaf: object, axis: int | None, position: int) -> Any:
     """Moves axis 0 of an output to ``axis``."""
     if isinstance(leaf, tf.RaggedTensor) and axis:
         raise ArgumentError(
@@ -404,7 +407,7 @@ class _Blocks:
             size,
             settings,
             recorder,
-            (first, self.n),
+            self._place(first),
             self.shared,
         )
         return [
@@ -412,6 +415,10 @@ class _Blocks:
             for i, x in enumerate(leaves)
             if isinstance(x, (tf.Tensor, tf.RaggedTensor))
         ]
+
+    def _place(self, first: tf.Tensor) -> Block:
+        part = self.job.part
+        return Block(first, self.n) if part is None else Block(part.first + first, part.total)
 
     def _whole(self, kind: Kind, tensors: Sequence[tf.Tensor], output: tf.Tensor) -> Any:
         """A result, of what all blocks handed on, as the caller wants it."""
@@ -438,7 +445,7 @@ def _may_run_plain(body: Body, elements: Sequence[Element], job: Job) -> bool:
 
     Not under XLA: it captures what is outside as it is (see ``gradients.own_constants``).
     """
-    may_repeat = not job.once and job.settings.randomness == "different"
+    may_repeat = not job.once and job.part is None and job.settings.randomness == "different"
     is_xla = _tf.in_xla_context(tf.compat.v1.get_default_graph())
     is_linked = any(e.is_link for e in elements)
     if not all(t.shape.is_fully_defined() for t in body.outputs):  # rows may differ in shape

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import numbers
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.api.checks import check_blocks
 from tf_pfor.api.function import called_with, has_pushed_rows
+from tf_pfor.api.inputs import Element
 from tf_pfor.api.mapped_arguments import (
     Axes,
     Plan,
@@ -20,14 +21,25 @@ from tf_pfor.api.mapped_arguments import (
     places_of_rows,
     with_dense,
 )
-from tf_pfor.api.options import settings_of
+from tf_pfor.api.options import Options
 from tf_pfor.api.progress import check_progress
+from tf_pfor.api.replicas import Strategy, check_strategy, run_distributed
 from tf_pfor.api.run import Job, run
 from tf_pfor.core import nests
 from tf_pfor.core.axes import check_name
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
-from tf_pfor.core.settings import Settings
+from tf_pfor.core.settings import (
+    ChunkSize,
+    Defaults,
+    Fallback,
+    OutShapes,
+    Randomness,
+    Settings,
+    WhileStrategy,
+    current,
+)
 from tf_pfor.tracing.caching import UNCACHED, EagerCall, Signatures
 from tf_pfor.tracing.compiled_function import CompiledFunction
 from tf_pfor.tracing.fingerprint import Transformed
@@ -41,14 +53,17 @@ def vmap(
     *,
     axis_size: int | None = None,
     axis_name: str | None = None,
-    chunk_size: int | str | None = None,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
-    fallback: str = "loop",
-    randomness: str = "different",
-    while_strategy: str = "auto",
-    out_shapes: str = "ragged",
+    fallback: Fallback | None = None,
+    warn: bool | None = None,
+    randomness: Randomness | None = None,
+    while_strategy: WhileStrategy = "auto",
+    out_shapes: OutShapes | None = None,
     jit_compile: bool | None = None,
     progress: bool = False,
+    strategy: Strategy | None = None,
+    per_replica: bool = False,
 ) -> Callable[..., Any]:
     """Makes a function of one example work on a batch, without a loop.
 
@@ -73,10 +88,12 @@ def vmap(
       memory_budget: bytes for ``chunk_size="auto"``. They cover all that a call allocates, with its
         results where n is known, but not the tensors that a tape around the call keeps. None takes
         half of the memory that is free for one chunk.
-      fallback: "loop", "error", or a set of op types that may run in a sequential loop.
+      fallback: "loop", "error", or a set of op types that may run in a sequential loop. None here
+        and below follows ``tf_pfor.settings``, which begins with "loop".
+      warn: whether to warn of ops that run in such a loop; they are warned of by default.
       randomness: the behaviour of stateful random ops (``tf.random.normal`` ...), generators and
         Keras' seeds. "different": each example draws other numbers. "same": all examples share one
-        draw. "error": these ops are refused.
+        draw. "error": these ops are refused. The default is "different".
       while_strategy: the strategy for a while loop in which examples make different numbers of
         trips. "compact" computes only the examples that still go on. "mask" computes all examples
         and drops the results of finished ones. "auto" chooses by cost; ``explain`` shows the
@@ -84,11 +101,15 @@ def vmap(
       out_shapes: the form of results whose shape may differ between examples. "ragged" makes a
         RaggedTensor. "dense" makes a tensor, and checks at run time that all shapes are equal.
         "padded" makes a tensor with zeros behind shorter rows. ``tf.ensure_shape`` in ``fn`` makes
-        one result dense.
+        one result dense. The default is "ragged".
       jit_compile: as in ``tf.function``.
       progress: whether to show how many examples are done, which needs ``chunk_size``. An eager
         call shows a bar (of tqdm, if that is installed) and is traced anew. A graph prints lines
         on stderr.
+      strategy: a ``tf.distribute`` strategy whose replicas share the rows: each runs a part of
+        them. Collectives go over all rows. ``docs/distribution.md`` has more.
+      per_replica: whether results of a strategy stay as its replicas made them, as
+        ``strategy.run`` returns them, instead of being gathered.
 
     Returns:
       A function with the arguments of ``fn``.
@@ -113,11 +134,14 @@ def vmap(
             chunk_size=chunk_size,
             memory_budget=memory_budget,
             fallback=fallback,
+            warn=warn,
             randomness=randomness,
             while_strategy=while_strategy,
             out_shapes=out_shapes,
             jit_compile=jit_compile,
             progress=progress,
+            strategy=strategy,
+            per_replica=per_replica,
         )
     if not callable(fn):
         raise ArgumentTypeError(
@@ -130,43 +154,53 @@ def vmap(
     is_shown = check_progress(progress, block, "chunk_size")
     if is_shown and jit_compile:
         raise ArgumentError("progress=True and jit_compile=True: XLA cannot show text.")
-    settings = settings_of(fallback, randomness, while_strategy, out_shapes, progress=is_shown)
+    options = Options.of(
+        fallback, randomness, while_strategy, out_shapes, warn=warn, progress=is_shown
+    )
     name = check_name(axis_name)
-    return _make(fn, in_axes, out_axes, axis_size, block, settings, name, budget, jit_compile)
+    check_strategy(strategy, per_replica, jit_compile, is_shown=is_shown)
+    spread = None if strategy is None else (strategy, bool(per_replica))
+    return _make(
+        fn, in_axes, out_axes, axis_size, block, options, name, budget, jit_compile, spread
+    )
 
 
-def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) -> Any:
-    """The function that ``vmap`` returns.
+def _make(
+    fn: Callable[..., Any],
+    in_axes: Axes,
+    out_axes: Axes,
+    axis_size: int | None,
+    block: int | str | None,
+    options: Options,
+    name: str,
+    budget: int | None,
+    jit_compile: bool | None,
+    spread: tuple[Any, bool] | None = None,
+) -> Any:
+    """The function that ``vmap`` returns, of checked options."""
 
-    Args:
-      fn: as for ``vmap``.
-      in_axes: as for ``vmap``.
-      out_axes: as for ``vmap``.
-      *options: axis_size, chunk_size, settings, axis_name, memory_budget, jit_compile.
-    """
-    jit_compile: bool | None = options[-1]
-    settings: Settings = options[2]
-    axis_size: int | None = options[0]
+    def of_call() -> tuple[Any, ...]:
+        return axis_size, block, options.settings(), name, budget, jit_compile, spread
 
     def mapped(*args: Nest, **kwargs: Nest) -> Any:
-        return _map(fn, in_axes, out_axes, args, kwargs, *options)
+        return _map(fn, in_axes, out_axes, args, kwargs, *of_call())
 
     own: dict[Any, Any] = {}
     rows = functools.partial(places_of_rows, in_axes) if axis_size is None else None
 
     @functools.cache  # a tf.function is dear to make, and seldom needed
-    def compiled() -> Any:
+    def compiled(_: Defaults) -> Any:
         return nests.as_function(mapped, jit_compile)
 
     @tf.autograph.experimental.do_not_convert
     def call(noted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         check_rows(args, kwargs, in_axes)
-        if tf.executing_eagerly() and settings.progress:
+        if tf.executing_eagerly() and options.progress:
             return mapped(*args, **kwargs)
-        if tf.executing_eagerly():
+        if tf.executing_eagerly() and spread is None:
             closures = (fn, in_axes, out_axes)
             eager = EagerCall(
-                _map, closures, (args, kwargs), options, jit_compile, own, noted, rows
+                _map, closures, (args, kwargs), of_call(), jit_compile, own, noted, rows
             )
             result = eager()
             if result is not UNCACHED:
@@ -176,12 +210,13 @@ def _make(fn: Callable[..., Any], in_axes: Axes, out_axes: Axes, *options: Any) 
         if tf.executing_eagerly() or jit_compile:
             check_tensors(args, kwargs)
             with advised():
-                return compiled()(*args, **kwargs)
+                return compiled(current())(*args, **kwargs)
         return mapped(*args, **kwargs)
 
-    made = Transformed(_make, (fn, in_axes, out_axes), options)
-    name = f"vmap_{getattr(fn, '__name__', type(fn).__name__)}"
-    return CompiledFunction(call, mapped, made, name, jit_compile)
+    given = (axis_size, block, options, name, budget, jit_compile, spread)
+    made = Transformed(_make, (fn, in_axes, out_axes), given)
+    called = f"vmap_{getattr(fn, '__name__', type(fn).__name__)}"
+    return CompiledFunction(call, mapped, made, called, jit_compile)
 
 
 def _map(
@@ -196,31 +231,69 @@ def _map(
     axis_name: str,
     budget: int | None,
     jit_compile: bool | None,
+    spread: tuple[Any, bool] | None = None,
 ) -> Any:
     """One call of a mapped function, in the graph being built."""
     if jit_compile:
         _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
     if has_pushed_rows((args, kwargs)):
-        options = (axis_size, block, settings, axis_name, budget, jit_compile)
+        options = (axis_size, block, settings, axis_name, budget, jit_compile, spread)
         return called_with(
             (args, kwargs), lambda a: _map(fn, in_axes, out_axes, a[0], a[1], *options)
         )
-    found = _gradients_of_rows(
-        fn, in_axes, out_axes, args, kwargs, axis_size, block, settings, axis_name, budget
+    found = (
+        None
+        if spread is not None
+        else _gradients_of_rows(
+            fn, in_axes, out_axes, args, kwargs, axis_size, block, settings, axis_name, budget
+        )
     )
     if found is not None:
         return found
-    one, args = with_dense(fn, args, in_axes, in_blocks=block is not None)
-    plan = Plan(args, kwargs, in_axes, axis_size)
-    job = Job(
-        nests.named_as(plan.of_rows(one), fn),
-        settings,
-        block,
-        out_axes=out_axes,
-        axis_name=axis_name,
-        budget=budget,
+    one, elements, n = elements_of(
+        fn, args, kwargs, in_axes, axis_size, in_blocks=block is not None
     )
-    return run(job, plan.elements, plan.n)
+    job = Job(one, settings, block, out_axes=out_axes, axis_name=axis_name, budget=budget)
+    if spread is not None:
+        strategy, per_replica = spread
+        return run_distributed(strategy, job, elements, n, per_replica=per_replica)
+    return run(job, elements, n)
+
+
+def elements_of(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    in_axes: Axes,
+    axis_size: int | None,
+    *,
+    in_blocks: bool = False,
+) -> tuple[Callable[..., Any], list[Element], Dim]:
+    """``fn`` as a function of flat tensors of one example, its elements, and their number."""
+    one, args = with_dense(fn, args, in_axes, in_blocks=in_blocks)
+    plan = Plan(args, kwargs, in_axes, axis_size)
+    return nests.named_as(plan.of_rows(one), fn), plan.elements, plan.n
+
+
+class Mapped(NamedTuple):
+    """The parts of a function that ``vmap`` returned: its arguments, checked."""
+
+    fn: Callable[..., Any]
+    in_axes: Axes
+    out_axes: Axes
+    axis_size: int | None
+    block: int | str | None
+    options: Options
+    name: str
+    budget: int | None
+    jit_compile: bool | None
+    spread: tuple[Any, bool] | None
+
+
+def mapped_by(function: CompiledFunction) -> Mapped | None:
+    """The parts of a function that ``vmap`` returned; None for other functions."""
+    made = function.made
+    return Mapped(*made.roots, *made.options) if made.make is _make else None
 
 
 def _gradients_of_rows(

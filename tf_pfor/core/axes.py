@@ -53,16 +53,10 @@ _AXES: contextvars.ContextVar[tuple[Axis, ...]] = contextvars.ContextVar("tf_pfo
 def entered(axis: Axis) -> Generator[None]:
     """Makes ``axis`` the innermost one for what is traced in the ``with`` block.
 
-    Raises:
-      ArgumentError: if an axis around it has the same name.
+    A name means the innermost axis that has it. The inner map is converted before the outer one,
+    so it takes all collectives of that name in its body.
     """
-    around = _AXES.get()
-    if axis.name and any(a.name == axis.name for a in around):
-        raise ArgumentError(
-            f"axis_name {axis.name!r} is the name of a map around this one as well. Give each of "
-            "them a name of its own."
-        )
-    token = _AXES.set((*around, axis))
+    token = _AXES.set((*_AXES.get(), axis))
     axis.graph = tf.compat.v1.get_default_graph()
     try:
         yield

@@ -52,8 +52,11 @@ _SALT: contextvars.ContextVar[int] = contextvars.ContextVar("tf_pfor_salt", defa
 
 @contextlib.contextmanager
 def salted(salt: int) -> Generator[None]:
-    """Emits a body for a second time: its seeded random ops get other seeds than the first time."""
-    token = _SALT.set(salt)
+    """Emits a body once more: its seeded random ops get other seeds than before.
+
+    Salts add up, so that each combination has other seeds.
+    """
+    token = _SALT.set(_SALT.get() + salt)
     try:
         yield
     finally:

@@ -116,16 +116,34 @@ class Facts:
 
 
 def _row(
-    family: str, value: Where, slope: Where, linear: Linear, cost: Cost, *, attrs: str = "",
-    axes: str = "", places: str = "", may_fail: bool = False, neutral: Any = None,
+    family: str,
+    value: Where,
+    slope: Where,
+    linear: Linear,
+    cost: Cost,
+    *,
+    attrs: str = "",
+    axes: str = "",
+    places: str = "",
+    may_fail: bool = False,
+    neutral: Any = None,
     is_of_shapes: bool = False,
-) -> Facts:  # fmt: skip
+) -> Facts:
     names = (tuple(x.split()) for x in (attrs, axes, places))
     attributes, axis_inputs, place_inputs = names
     return Facts(
-        family, value, slope, linear, cost, may_fail, attributes, neutral, axis_inputs,
-        place_inputs, is_of_shapes,
-    )  # fmt: skip
+        family,
+        value,
+        slope,
+        linear,
+        cost,
+        may_fail,
+        attributes,
+        neutral,
+        axis_inputs,
+        place_inputs,
+        is_of_shapes,
+    )
 
 
 def _some(linear: Linear = UNKNOWN, cost: Cost = PLAIN, axes: str = "") -> Facts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -41,6 +42,32 @@ class PaddedRows:
     rows: tf.Tensor
 
 
+class Exchange(Protocol):
+    """The other replicas of a distributed map, in each of which some of the iterations run."""
+
+    def total(self, x: tf.Tensor) -> tf.Tensor:
+        """The sum of ``x`` of all replicas."""
+        ...
+
+    def joined(self, x: tf.Tensor) -> tf.Tensor:
+        """``x`` of all replicas, one behind the other along axis 0."""
+        ...
+
+
+class Block(NamedTuple):
+    """The place of some iterations among all of them.
+
+    Attributes:
+      first: the number of the first one, an int32 scalar.
+      total: the number of all iterations.
+      exchange: the replicas that have the others; None for blocks, which run one after the other.
+    """
+
+    first: tf.Tensor
+    total: Dim
+    exchange: Exchange | None = None
+
+
 class Loop:
     """The loop that is being removed, in one graph.
 
@@ -51,8 +78,7 @@ class Loop:
         static length must be filled: it then computes the same thing several times.
       parent: the loop around the branch or while loop, None for the outermost.
       axes: the names by which collectives know this loop.
-      block: for one block of several, the number of its first iteration and how many iterations
-        all blocks have; None when there are no blocks.
+      block: the place of some iterations among all; None when these are all.
       real: bool [length], False for iterations that stand in for others (``padded``): they repeat
         what another one computes, and nobody reads it. No gradient may come back through them,
         not even one that a custom gradient makes of zero. None: all are real.
@@ -66,7 +92,7 @@ class Loop:
         rows: tf.Tensor | None = None,
         parent: Loop | None = None,
         axes: frozenset[str] = frozenset(),
-        block: tuple[tf.Tensor, Dim] | None = None,
+        block: Block | None = None,
         real: tf.Tensor | None = None,
         stand_in: tuple[tf.Tensor, tf.Tensor] | None = None,
     ):
@@ -128,19 +154,26 @@ class Loop:
 
     @property
     def is_block(self) -> bool:
-        """True for one block of several."""
+        """True for some iterations of a loop, and not all."""
         return self._block is not None
+
+    @property
+    def block(self) -> Block | None:
+        """The place of some iterations among all; None when these are all."""
+        return self._block
 
     @property
     def numbers(self) -> tf.Tensor:
         """int32 [n]: the user's numbers of the active iterations, also in blocks."""
-        return self.index if self._block is None else self.emit("AddV2", self.index, self._block[0])
+        return (
+            self.index if self._block is None else self.emit("AddV2", self.index, self._block.first)
+        )
 
     @property
     def total(self) -> Dim:
         """The number of iterations of the user's loop, active or not, in all blocks."""
         if self._block is not None:
-            return self._block[1]
+            return self._block.total
         return self.length if self.parent is None else self.parent.total
 
     def index_value(self) -> Value:

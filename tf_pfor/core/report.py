@@ -74,6 +74,12 @@ class Recorder:
         return found
 
 
+_FALLBACK = (
+    'allow the sequential fallback (fallback="loop"; of TensorFlow\'s own functions '
+    "fallback_to_while_loop=True)"
+)
+
+
 def refusal(recorder: Recorder) -> NotVectorizableError:
     """The error that lists every op that was rejected."""
     failures = recorder.failures()
@@ -82,7 +88,7 @@ def refusal(recorder: Recorder) -> NotVectorizableError:
     kind = UnsupportedStateError if only_state else NotVectorizableError
     ways = ["move these ops out of the body"]
     if any("the fallback loop is off" in text for text in failures):
-        ways = ["allow the sequential fallback (fallback_to_while_loop=True)", *ways]
+        ways = [_FALLBACK, *ways]
     if any("jit_compile" in text for text in failures):
         ways.append("leave out jit_compile")
     if not only_state:

@@ -15,9 +15,10 @@ from tf_pfor.api.run import convert_body
 from tf_pfor.core import nests
 from tf_pfor.core.axes import Axis
 from tf_pfor.core.emit import Dim, salted
+from tf_pfor.core.loop import Block
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.report import Recorder, warn_of_loops
-from tf_pfor.core.settings import Settings
+from tf_pfor.core.settings import current
 from tf_pfor.derivatives.example_gradients import (
     LossFn,
     check_batch,
@@ -75,7 +76,8 @@ class ClippedSum:
             result = self._chunk(plan.elements, n)
         else:
             result = self._in_blocks(n, block)
-        warn_of_loops(self._recorder)
+        if current().warn:
+            warn_of_loops(self._recorder)
         return result
 
     def _results(self, elements: Sequence[Element], n: Dim) -> list[tf.Tensor]:
@@ -83,7 +85,7 @@ class ClippedSum:
         return [*sums, *_only_tensors(stacked)]
 
     def _chunk(
-        self, elements: Sequence[Element], n: Dim, place: tuple[tf.Tensor, Dim] | None = None
+        self, elements: Sequence[Element], n: Dim, place: Block | None = None
     ) -> tuple[list[tf.Tensor], Any]:
         """The sums of some examples; their losses and aux.
 
@@ -94,7 +96,7 @@ class ClippedSum:
         """
         recorder = Recorder() if self._recorder.entries else self._recorder
         # slices of a table are as many as an example has ids: what is padded is zero, and adds none
-        padded = Settings(out_shapes="padded")
+        padded = current().settings("padded")
         made = convert_body(self._body, elements, n, padded, recorder, place)
         grads, stacked = nests.pack(self._body.structure, made)
         grads = [whole(g, v) for g, v in zip(grads, self._variables)]
@@ -114,7 +116,7 @@ class ClippedSum:
         def step(given: list[tf.Tensor], sums: list[tf.Tensor]) -> Any:
             ids = given[0] + tf.range(block)  # a slice has no static size under XLA
             rows = with_mapped(elements, [tf.gather(x, ids) for x in sources])
-            more, stacked = self._chunk(rows, block, (given[0], n))
+            more, stacked = self._chunk(rows, block, Block(given[0], n))
             return _only_tensors(stacked), [a + b for a, b in zip(sums, more)]
 
         _, like = nests.pack(self._body.structure, list(self._body.leaves))
@@ -125,7 +127,7 @@ class ClippedSum:
         with tf.control_dependencies(sums), salted(1):  # or both need memory at once
             rest = with_mapped(elements, [tf.identity(x[done:]) for x in mapped(elements)])
             first = tf.identity(tf.convert_to_tensor(done, tf.int32))
-            more, stacked = self._chunk(rest, n - done, (first, n))
+            more, stacked = self._chunk(rest, n - done, Block(first, n))
         pairs = zip(blocks, _only_tensors(stacked))
         supply = iter([followed_by(join(a, block), b) for a, b in pairs])
         leaves = [next(supply) if isinstance(x, tf.Tensor) else x for x in nests.flatten(stacked)]

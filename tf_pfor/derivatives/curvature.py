@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from tf_pfor.api.vmap import vmap
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
+from tf_pfor.core.settings import ChunkSize
 from tf_pfor.derivatives.differentiated import (
     Argnums,
     Differentiated,
@@ -143,7 +144,7 @@ def ntk(
     x1: Nest,
     x2: Nest = None,
     *,
-    chunk_size: int | str | None = None,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
 ) -> tf.Tensor:
     """The empirical neural tangent kernel: J(x1) J(x2)^T, of the jacobians by the parameters.
@@ -176,7 +177,8 @@ def ntk(
     [[5.0, 11.0], [11.0, 25.0]]
     """
     _check_function(fn, "fn")
-    blocks = check_blocks(chunk_size, memory_budget, "chunk_size")
+    block, budget = check_blocks(chunk_size, memory_budget, "chunk_size")
+    blocks = cast("ChunkSize", block), budget
     arguments = (params, x1, x1 if x2 is None else x2)
     if not tf.executing_eagerly():
         return _kernel(fn, *arguments, *blocks)
@@ -191,7 +193,7 @@ def _kernel(
     params: Nest,
     x1: Nest,
     x2: Nest,
-    block: int | str | None,
+    block: ChunkSize,
     budget: int | None,
 ) -> tf.Tensor:
     converted = autographed(fn)

@@ -14,6 +14,7 @@ from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.late_gradients import own_constants
 from tf_pfor.core.nests import Nest
+from tf_pfor.core.settings import Defaults, current
 from tf_pfor.derivatives.missing_gradients import refuse_constants
 from tf_pfor.derivatives.pullbacks import differentiated, has_derivative
 from tf_pfor.tracing.caching import UNCACHED, EagerCall, Signatures
@@ -248,7 +249,7 @@ def _compiled(
     rows = functools.partial(in_front, are_seen=True)
 
     @functools.cache  # a tf.function is dear to make, and seldom needed
-    def function() -> Any:
+    def function(_: Defaults) -> Any:
         return nests.as_function(traced)
 
     @tf.autograph.experimental.do_not_convert
@@ -258,13 +259,13 @@ def _compiled(
         if not tf.executing_eagerly():
             # A tape does not notice that tf.gradients rewrites loops that it has seen, and would
             # differentiate them wrongly. What happens in a function it does not see.
-            inside = function() if _tf.may_record_gradients() else traced
+            inside = function(current()) if _tf.may_record_gradients() else traced
             return inside(*args, **kwargs)
         eager = EagerCall(
             _differentiate, closures, (args, kwargs), options, own=own, noted=noted, rows=rows
         )
         result = eager()
-        return function()(*args, **kwargs) if result is UNCACHED else result
+        return function(current())(*args, **kwargs) if result is UNCACHED else result
 
     made = Transformed(_compiled, closures, options)
     return CompiledFunction(call, traced, made, f"derivative_{getattr(fn, '__name__', 'fn')}")

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tf_pfor.api.checks import check_blocks
 from tf_pfor.core import nests
 from tf_pfor.core.nests import Nest
+from tf_pfor.core.settings import ChunkSize
 from tf_pfor.derivatives.differentiated import (
     Argnums,
     Differentiated,
@@ -47,7 +48,8 @@ def jacrev(
     fn: Fn,
     argnums: Argnums = 0,
     has_aux: bool = False,
-    chunk_size: int | str | None = None,
+    *,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
     holomorphic: bool = False,
     sparse: bool = False,
@@ -117,7 +119,8 @@ def jacfwd(
     fn: Fn,
     argnums: Argnums = 0,
     has_aux: bool = False,
-    chunk_size: int | str | None = None,
+    *,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
     holomorphic: bool = False,
 ) -> Fn:
@@ -173,7 +176,8 @@ def hessian(
     fn: Fn,
     argnums: Argnums = 0,
     has_aux: bool = False,
-    chunk_size: int | str | None = None,
+    *,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
     holomorphic: bool = False,
 ) -> Fn:
@@ -204,7 +208,14 @@ def hessian(
     if block == AUTO:  # a block of the inner jacobian must leave room for the outer one
         half = max((budget or default_budget()) // 2, 1)
     inner = _reverse(fn, argnums, has_aux, (block, half), holomorphic)
-    return jacfwd(inner, argnums, has_aux, block, budget, holomorphic)
+    return jacfwd(
+        inner,
+        argnums,
+        has_aux,
+        chunk_size=chunk_size,
+        memory_budget=budget,
+        holomorphic=holomorphic,
+    )
 
 
 def hvp(fn: Fn, argnums: Argnums = 0, has_aux: bool = False) -> Fn:
@@ -245,7 +256,8 @@ def hessian_diag(
     fn: Fn,
     argnums: Argnums = 0,
     has_aux: bool = False,
-    chunk_size: int | str | None = None,
+    *,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
 ) -> Fn:
     """The diagonal of the hessian, without forming the hessian.
@@ -286,7 +298,8 @@ def laplacian(
     fn: Fn,
     argnums: Argnums = 0,
     has_aux: bool = False,
-    chunk_size: int | str | None = None,
+    *,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
 ) -> Fn:
     """The sum of the second derivatives, as physics-informed networks need it.

@@ -12,6 +12,7 @@ from tf_pfor.api.checks import check_blocks
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
+from tf_pfor.core.settings import ChunkSize
 from tf_pfor.derivatives.pullbacks import rows_of, unflattened
 
 _no_autograph = tf.autograph.experimental.do_not_convert
@@ -22,7 +23,8 @@ def jacobian(
     output: tf.Tensor,
     inputs: Nest,
     use_pfor: bool = True,
-    parallel_iterations: int | str | None = None,
+    parallel_iterations: ChunkSize = None,
+    *,
     memory_budget: int | None = None,
     sparse: bool = False,
 ) -> Any:
@@ -70,7 +72,8 @@ def batch_jacobian(
     output: tf.Tensor,
     inp: tf.Tensor,
     use_pfor: bool = True,
-    parallel_iterations: int | str | None = None,
+    parallel_iterations: ChunkSize = None,
+    *,
     memory_budget: int | None = None,
 ) -> tf.Tensor | None:
     """The jacobian of each row of a graph tensor with respect to the same row of another.
@@ -114,7 +117,8 @@ def tape_jacobian(
     target: tf.Tensor,
     sources: Nest,
     unconnected_gradients: object = tf.UnconnectedGradients.NONE,
-    parallel_iterations: int | str | None = None,
+    parallel_iterations: ChunkSize = None,
+    *,
     memory_budget: int | None = None,
     sparse: bool = False,
 ) -> Any:
@@ -167,7 +171,8 @@ def tape_batch_jacobian(
     target: tf.Tensor,
     source: Nest,
     unconnected_gradients: object = tf.UnconnectedGradients.NONE,
-    parallel_iterations: int | str | None = None,
+    parallel_iterations: ChunkSize = None,
+    *,
     memory_budget: int | None = None,
 ) -> tf.Tensor | None:
     """The jacobian of each row of ``target`` with respect to the same row of ``source``.

@@ -12,6 +12,7 @@ from tf_pfor.api.vmap import vmap
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.nests import Nest
+from tf_pfor.core.settings import ChunkSize
 from tf_pfor.derivatives.clipped_sums import ClippedSum
 from tf_pfor.derivatives.example_gradients import (
     LossFn,
@@ -38,7 +39,7 @@ def per_example_gradients(
     variables: Nest,
     *batch: Nest,
     has_aux: bool = False,
-    chunk_size: int | str | None = None,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
     sparse: bool = False,
 ) -> Any:
@@ -84,7 +85,7 @@ def _gradients(
     variables: Nest,
     batch: tuple[Any, ...],
     has_aux: bool,
-    chunk_size: int | str | None,
+    chunk_size: ChunkSize,
     budget: int | None,
     sparse: bool,
 ) -> Any:
@@ -96,7 +97,7 @@ def _gradients(
         grads, loss, aux = one(*example)
         return [parts_of(g) if sparse else dense(g) for g in grads], loss, aux
 
-    call = vmap(plain, chunk_size=chunk_size, memory_budget=budget)
+    call = vmap(plain, chunk_size=chunk_size, memory_budget=budget, out_shapes="ragged")
     grads, losses, aux = call(*batch)
     grads = [whole(g, v) for g, v in zip(grads, tensors_of(variables))]
     grads = tf.nest.pack_sequence_as(variables, grads)
@@ -127,7 +128,7 @@ def gradient_norms(
     variables: Nest,
     *batch: Nest,
     has_aux: bool = False,
-    chunk_size: int | str | None = None,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
 ) -> Any:
     """The global norm of each example's gradient, [n]; (norms, aux) with ``has_aux``.
@@ -158,7 +159,7 @@ def _norms(
     variables: Nest,
     batch: tuple[Any, ...],
     has_aux: bool,
-    chunk_size: int | str | None,
+    chunk_size: ChunkSize,
     budget: int | None,
 ) -> Any:
     one = example_gradients(loss_fn, variables, has_aux)
@@ -170,7 +171,7 @@ def _norms(
         found = global_norm([squares(flattened(factored(g))) for g in grads])
         return (found, aux) if has_aux else found
 
-    return vmap(norm, chunk_size=chunk_size, memory_budget=budget)(*batch)
+    return vmap(norm, chunk_size=chunk_size, memory_budget=budget, out_shapes="ragged")(*batch)
 
 
 @_no_autograph
@@ -180,7 +181,7 @@ def clipped_gradient_sum(
     *batch: Nest,
     clip_norm: float | tf.Tensor,
     has_aux: bool = False,
-    chunk_size: int | str | None = None,
+    chunk_size: ChunkSize = None,
     memory_budget: int | None = None,
 ) -> Any:
     """The sum of the examples' gradients, each clipped by its global norm: the heart of DP-SGD.

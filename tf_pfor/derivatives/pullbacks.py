@@ -16,7 +16,7 @@ from tf_pfor.api.run import Job, run
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.nests import Nest
-from tf_pfor.core.settings import Settings
+from tf_pfor.core.settings import current
 from tf_pfor.derivatives.indexed_slices import BatchedIndexedSlices
 
 Pull = Callable[[tf.Tensor], Sequence[Any]]
@@ -76,7 +76,7 @@ def map_units(
         made = tf.nest.map_structure(tf.convert_to_tensor, fn(tf.constant(0)))
         if all(g.shape.rank is not None for g in tf.nest.flatten(made)):
             return tf.nest.map_structure(lambda g: tf.expand_dims(g, 0), made)
-    job = Job(fn, Settings(), block, axis_name=None, budget=budget, once=once)
+    job = Job(fn, current().settings("dense"), block, axis_name=None, budget=budget, once=once)
     return run(job, [Element(None)], n)
 
 

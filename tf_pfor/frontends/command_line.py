@@ -276,7 +276,7 @@ def _of_function(args: argparse.Namespace) -> Any:
             "a pfor."
         )
     given = [inputs.parse(text) for text in args.inputs]
-    return inputs.explained(fn, given, args.n, may_loop=not args.strict)
+    return inputs.explained(fn, given, args.n, fallback="error" if args.strict else "loop")
 
 
 def _of_model(args: argparse.Namespace) -> Any:

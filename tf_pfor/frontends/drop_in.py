@@ -97,6 +97,7 @@ def _pfor(
         parallel_iterations,
         warn=warn,
         axis_name=axis,
+        out_shapes="ragged",
     )
     return _closed(found)
 
@@ -106,7 +107,11 @@ def _vectorized_map(
     fn: Callable[..., Any], elems: Nest, fallback_to_while_loop: bool = True, warn: bool = True
 ) -> Any:
     checks.check_callable(fn, "fn")
-    return _closed(maps.vectorized_map(_opened(fn, {}), elems, fallback_to_while_loop, warn))
+    return _closed(
+        maps.vectorized_map(
+            _opened(fn, {}), elems, fallback_to_while_loop, warn, out_shapes="ragged"
+        )
+    )
 
 
 def _takes_config(loop_fn: Callable[..., Any]) -> bool:

@@ -18,7 +18,8 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.core.errors import ArgumentError
-from tf_pfor.reports.explain import describe
+from tf_pfor.core.settings import Fallback
+from tf_pfor.reports.explain import explain
 from tf_pfor.reports.report import Report
 from tf_pfor.tracing.user_code import arguments_of, autographed
 
@@ -170,7 +171,11 @@ def in_axes(inputs: Sequence[Input]) -> tuple[int | None, ...]:
 
 
 def explained(
-    fn: Callable[..., Any], inputs: Sequence[Input], n: int | None = None, *, may_loop: bool = True
+    fn: Callable[..., Any],
+    inputs: Sequence[Input],
+    n: int | None = None,
+    *,
+    fallback: Fallback | None = None,
 ) -> Report:
     """The ``Report`` of a function of one example; of a ``pfor`` body if it has no inputs.
 
@@ -178,13 +183,13 @@ def explained(
       fn: a function of one tensor for each input.
       inputs: the inputs of one example.
       n: the number of rows, None if it is known only at run time.
-      may_loop: whether ops without a converter may run in a sequential loop.
+      fallback: as for ``vmap``.
 
     Raises:
       ArgumentError: if no input differs between rows.
     """
     if not inputs:
-        return describe(fn, n, fallback_to_while_loop=may_loop)
+        return explain(fn, n, fallback=fallback)
     if all(x.kind == "shared" for x in inputs):
         raise ArgumentError("All inputs are shared: there is nothing to map over.")
     flat = of_flat(fn, inputs)
@@ -203,7 +208,7 @@ def explained(
 
         of_rows.__qualname__ = name_of(fn)
         rows = [spec for spec, axis in zip(specs, axes) if axis is not None]
-        return describe(of_rows, *rows, fallback_to_while_loop=may_loop)
+        return explain(of_rows, *rows, fallback=fallback)
 
 
 # ---------------------------------------------------------------------------

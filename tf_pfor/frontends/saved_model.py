@@ -21,11 +21,13 @@ import tensorflow as tf
 from tf_pfor._tf import _definitions
 from tf_pfor.core.errors import ArgumentError, FileError, VerificationError
 from tf_pfor.core.nests import Nest
+from tf_pfor.core.settings import Fallback
 from tf_pfor.frontends import inputs as described
 from tf_pfor.frontends.inputs import LENGTHS, Input
 from tf_pfor.frontends.signatures import Batched, Row, name_of, served_name, text_of
 from tf_pfor.reports.check import is_close
 from tf_pfor.reports.report import Report
+from tf_pfor.reports.subjects import Subject, subject_of
 
 _DEFAULT = "serving_default"
 
@@ -84,7 +86,7 @@ def batch(
     batch_of_one: bool = False,
     max_batch: int | None = None,
     verify: int | Mapping[str, Any] = 0,
-    fallback: str = "loop",
+    fallback: Fallback | None = None,
 ) -> BatchedModel:
     """Writes a SavedModel whose signature takes a batch, from a SavedModel of one example.
 
@@ -108,7 +110,8 @@ def batch(
         other, to bound memory. None computes all rows at once.
       verify: the number of rows of made values that are run through both models and compared. A
         dict, with an array for each input of the batch, gives the values.
-      fallback: the ops that may run in a sequential loop; "error" for none.
+      fallback: the ops that may run in a sequential loop; "error" for none. None follows
+        ``tf_pfor.settings``.
 
     Returns:
       The ``BatchedModel``, with a report of the outcome of each op.
@@ -138,7 +141,7 @@ def batch(
     name, one = _signature(model, signature, source)
     row = Row(one, shared, ragged, batch_of_one)
     batched = Batched(row, _block(max_batch), fallback)
-    report = described.explained(row, row.inputs, may_loop=fallback != "error")
+    report = described.explained(row, row.inputs, fallback=fallback)
     concrete = batched.concrete()
     rows = batched.rows(verify)
     parent = os.path.dirname(target)
@@ -174,7 +177,7 @@ def explain(
     shared: Iterable[str] = (),
     ragged: Iterable[str] = (),
     batch_of_one: bool = False,
-    fallback: str = "loop",
+    fallback: Fallback | None = None,
 ) -> Report:
     """Reports the outcome of each op of a SavedModel of one example, if it took a batch.
 
@@ -185,7 +188,8 @@ def explain(
       ragged: the inputs whose size differs per row in the dimensions that the signature leaves
         open.
       batch_of_one: whether the signature has a batch axis of size 1 already.
-      fallback: "loop"; or "error" for a report in which ops that would loop are refused.
+      fallback: the ops that may run in a sequential loop; "error" for none. The report has ops that
+        may not loop as refused. None follows ``tf_pfor.settings``.
 
     Returns:
       The ``Report``. Nothing is written, printed or run.
@@ -197,8 +201,21 @@ def explain(
     model = _loaded(source)  # the signature does not keep its variables
     name, one = _signature(model, signature, source)
     row = Row(one, shared, ragged, batch_of_one)
-    report = described.explained(row, row.inputs, may_loop=fallback != "error")
+    report = described.explained(row, row.inputs, fallback=fallback)
     return dataclasses.replace(report, name=name)
+
+
+@subject_of.register(str)
+@subject_of.register(os.PathLike)
+def _of_path(path: str | os.PathLike[str], given: Subject) -> Subject | Report:
+    """The model at a path: a report, or its signature with elements."""
+    if not given.args:
+        return explain(path, fallback=given.options.fallback)
+    source = _source(path)
+    model = _loaded(source)
+    _, one = _signature(model, None, source)
+    one.of_model = model  # or its variables would be gone
+    return subject_of(one, given)
 
 
 def _save(model: Any, path: str, signatures: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError
+from tf_pfor.core.settings import Fallback
 from tf_pfor.frontends import inputs as described
 from tf_pfor.frontends.inputs import LENGTHS, Input
 
@@ -134,7 +135,7 @@ class Batched:
       open_axes: for each output whose shape differs between rows, the axes of a row that differ.
     """
 
-    def __init__(self, row: Row, block: int | None, fallback: str):
+    def __init__(self, row: Row, block: int | None, fallback: Fallback | None):
         self.row, self._block = row, block
         self.outputs: dict[str, tuple[tf.TensorSpec, ...]] = {}
         self.open_axes: dict[str, list[int]] = {}
@@ -148,7 +149,9 @@ class Batched:
 
         with_sizes.__qualname__ = "the signature"
         flat, axes = described.of_flat(with_sizes, row.inputs), described.in_axes(row.inputs)
-        self._mapped: Callable[..., Any] = vmap(flat, axes, chunk_size=block, fallback=fallback)
+        self._mapped: Callable[..., Any] = vmap(
+            flat, axes, chunk_size=block, fallback=fallback, out_shapes="ragged"
+        )
 
     def concrete(self) -> Any:
         """The function to save."""

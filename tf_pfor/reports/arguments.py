@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,18 +11,25 @@ import tensorflow as tf
 
 from tf_pfor.api import checks, composites
 from tf_pfor.api.inputs import Element
+from tf_pfor.api.mapped_arguments import Axes
+from tf_pfor.api.vmap import elements_of
 from tf_pfor.core import nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError
 from tf_pfor.core.nests import Nest
+from tf_pfor.reports.subjects import Subject
 from tf_pfor.tracing.user_code import arguments_of, autographed
 
 
 def arguments(
-    fn: Callable[..., Any], args: Sequence[Any], make: Callable[[Any], Any]
+    subject: Subject, make: Callable[[Any], Any]
 ) -> tuple[Callable[..., Any], list[Element], Dim]:
     """The body of flat tensors, its elements (``make`` of each leaf of the arguments), n."""
+    fn, args = subject.fn, subject.args
     checks.check_callable(fn, "fn")
+    if subject.in_axes != 0 or subject.axis_size is not None:
+        given = _made(args, subject.in_axes, make)
+        return elements_of(fn, given, {}, subject.in_axes, subject.axis_size)
     if not args:
         raise ArgumentError(
             "It needs what the function is called with: the number of iterations for a pfor body, "
@@ -46,6 +53,20 @@ def arguments(
         return converted(*row) if len(args) > 1 else converted(row)
 
     return of_flat, elements, n
+
+
+def _made(args: tuple[Any, ...], in_axes: Axes, make: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """The arguments, with ``make`` of the leaves that are mapped, and of all specs."""
+    structure = nests.from_user(args)
+    axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+    if isinstance(axes, tuple) and len(axes) != len(args):
+        return args  # which is refused, with its own message
+    supply = iter(nests.spread(axes, structure, "in_axes"))
+    leaves: list[Any] = []
+    for leaf in tf.nest.flatten(structure):
+        is_mapped = any([next(supply) is not None for _ in nests.flatten(leaf)])
+        leaves.append(make(leaf) if is_mapped or isinstance(leaf, tf.TypeSpec) else leaf)
+    return tuple(nests.to_user(tf.nest.pack_sequence_as(structure, leaves)))
 
 
 def _is_count(arg: object) -> bool:

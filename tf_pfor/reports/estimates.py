@@ -27,6 +27,7 @@ FLOPS = 2e10  # arithmetic in a second
 BYTES = 1e10  # bytes in a second, read or written
 CALL = 2e-6  # seconds to start an op
 ROW = 1e-5  # seconds to start an op in a sequential loop, for each row
+ROWS = 256  # rows, where it is not known how many there are
 
 
 def elements(tensor: tf.Tensor) -> int | None:

@@ -14,6 +14,7 @@ from tf_pfor.core.registry import Outcome
 from tf_pfor.core.report import Recorder
 from tf_pfor.reports import estimates, report_page
 from tf_pfor.reports.body_graph import BodyGraph
+from tf_pfor.reports.source_lines import ORDER, SourceLine
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,16 +70,6 @@ def emitted_by(recorder: Recorder) -> list[Emitted]:
     return sorted(made, key=lambda e: -e.ops)
 
 
-# The order of the table: what needs attention first.
-_ORDER = (
-    Outcome.REJECTED,
-    Outcome.LOOPED,
-    Outcome.TILED,
-    Outcome.VECTORIZED,
-    Outcome.KEPT,
-)
-
-
 def records(recorder: Recorder) -> list[OpRecord]:
     """The entries of a recorder by op type, outcome and reason; constants are left out."""
     groups: dict[tuple[str, Outcome, str], list[Any]] = {}
@@ -90,7 +81,7 @@ def records(recorder: Recorder) -> list[OpRecord]:
         for (op_type, outcome, reason), ops in groups.items()
         for line in [_tf.user_line(ops[0])]
     ]
-    return sorted(found, key=lambda r: (_ORDER.index(r.outcome), -r.count, r.op_type))
+    return sorted(found, key=lambda r: (ORDER.index(r.outcome), -r.count, r.op_type))
 
 
 def _estimated(ops: Sequence[Any]) -> tuple[float | None, float | None]:
@@ -111,8 +102,9 @@ def _source(line: str) -> str:
 class Report:
     """The outcome of each op of a body: made by ``explain``.
 
-    ``str(report)`` is a table of at most 100 columns. A notebook shows a table with the user's
-    lines and a picture of the body's graph. ``save`` writes both as a page.
+    ``str(report)`` is a table of at most 100 columns. A notebook shows the user's code with the
+    outcome of each line, a table by op type, and a picture of the body's graph. ``save`` writes
+    all that as a page.
 
     Attributes:
       name: the name of the function.
@@ -125,6 +117,7 @@ class Report:
         counts as the few ops that call it.
       emitted_constants: the number of constants in the vectorized graph.
       emitted: the emitted ops of each type and line of the body, most first.
+      lines: the user's code line by line: the functions in which the ops of the body stand.
       graphs: the graphs of the picture: the body, and the functions in it.
     """
 
@@ -136,13 +129,14 @@ class Report:
     emitted_ops: int
     emitted_constants: int
     emitted: tuple[Emitted, ...] = ()
+    lines: tuple[SourceLine, ...] = dataclasses.field(default=(), repr=False)
     graphs: tuple[BodyGraph, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     @property
     def totals(self) -> dict[str, int]:
         """The number of ops for each outcome, by the value of ``Outcome``."""
         return {
-            o.value: sum(r.count for r in self.records if r.outcome is o) for o in reversed(_ORDER)
+            o.value: sum(r.count for r in self.records if r.outcome is o) for o in reversed(ORDER)
         }
 
     @property
@@ -152,7 +146,7 @@ class Report:
         The estimate uses the arithmetic, the bytes and the number of ops, for a plain processor. A
         sequential loop starts its ops n times (256 times where n is not known).
         """
-        n = self.n or _ROWS
+        n = self.n or estimates.ROWS
         found = [
             estimates.seconds(r.flops or 0.0, r.bytes or 0.0, r.count, n, r.outcome)
             for r in self.records
@@ -208,7 +202,23 @@ class Report:
             for r, share in zip(self.records, self.time_shares)
         ]
         graphs = self.graphs if pictures else ()
-        return report_page.content(self._title(), rows, self._summary(), graphs)
+        return report_page.content(self._title(), rows, self._summary(), graphs, self._source())
+
+    def _source(self) -> list[report_page.Line]:
+        """The user's code as the page shows it."""
+        return [
+            report_page.Line(
+                _short(x.file),
+                x.number,
+                x.source,
+                "" if x.outcome is None else x.outcome.value,
+                x.reason,
+                str(x.emitted) if x.ops else "",
+                "" if x.bytes is None else estimates.text_of_bytes(x.bytes),
+                f"{x.time_share:.0%}" if x.ops else "",
+            )
+            for x in self.lines
+        ]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one HTML file that needs no other: the table, and the graph coloured by outcome.
@@ -220,9 +230,7 @@ class Report:
         >>> import tempfile
         >>> import tensorflow as tf
         >>> import tf_pfor
-        >>> report = tf_pfor.explain(tf.reduce_sum, tf.ones([8, 2]))  # doctest: +ELLIPSIS
-        reduce_sum, n = 8
-        ...
+        >>> report = tf_pfor.explain(tf.reduce_sum, tf.ones([8, 2]))
         >>> file = os.path.join(tempfile.mkdtemp(), "report.html")
         >>> report.save(file)
         >>> open(file).read(15)
@@ -258,6 +266,10 @@ class Report:
                 "constants": self.emitted_constants,
                 "by": [dataclasses.asdict(e) for e in self.emitted],
             },
+            "lines": [
+                dataclasses.asdict(x) | {"outcome": x.outcome and x.outcome.value}
+                for x in self.lines
+            ],
         }
 
     def __str__(self) -> str:
@@ -268,7 +280,7 @@ class Report:
 
     def _summary(self) -> list[str]:
         totals = self.totals
-        parts = ", ".join(f"{totals[o.value]} {o.value}" for o in _ORDER if totals[o.value])
+        parts = ", ".join(f"{totals[o.value]} {o.value}" for o in ORDER if totals[o.value])
         body = f"{_ops(self.body_ops, self.body_constants)}: {parts or 'nothing to do'}"
         if self.is_complete:
             emitted = _ops(self.emitted_ops, self.emitted_constants)
@@ -298,7 +310,6 @@ class Report:
         )
 
 
-_ROWS = 256  # where it is not known how many there are
 _FEW = 300  # nodes that a notebook shows
 
 

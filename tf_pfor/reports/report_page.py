@@ -1,4 +1,4 @@
-"""A report as HTML: a table with what needs attention first, and pictures of the graphs."""
+"""A report as HTML: the user's code, a table by op type, and pictures of the graphs."""
 
 from __future__ import annotations
 
@@ -34,6 +34,12 @@ _STYLE = """
 .tfp td.count { text-align: right; }
 .tfp code { font: 12.5px ui-monospace, monospace; color: inherit; background: none; padding: 0; }
 .tfp code.source { display: block; min-width: 200px; overflow-wrap: anywhere; }
+.tfp table.code td { padding: 0 10px; border: 0; }
+.tfp table.code pre { font: 12.5px/1.6 ui-monospace, monospace; margin: 0; padding: 0;
+  background: none; color: inherit; border: 0; white-space: pre-wrap; }
+.tfp tr.vectorized pre { background: #dff3e4; } .tfp tr.tiled pre { background: #fdf6d3; }
+.tfp tr.looped pre { background: #fde3c8; } .tfp tr.rejected pre { background: #fbd5d5; }
+.tfp summary { cursor: pointer; color: #5c6876; }
 .tfp .where { color: #5c6876; font-size: 12.5px; }
 .tfp .key { display: inline-block; padding: 1px 8px; border-radius: 9px; border: 1px solid; }
 .tfp .picture { overflow: auto; max-height: 900px; border: 1px solid #dfe4ea; border-radius: 6px; }
@@ -72,6 +78,19 @@ class Row(NamedTuple):
     share: str = ""  # of the time
 
 
+class Line(NamedTuple):
+    """A line of the user's code; numbers are texts, "" where there is nothing to say."""
+
+    file: str
+    number: int
+    source: str
+    outcome: str  # "" for a line without ops
+    reason: str
+    emitted: str  # how many ops it became
+    size: str  # of the results
+    share: str  # of the time
+
+
 def page(title: str, body: str) -> str:
     """A file that needs no other."""
     return (
@@ -87,6 +106,7 @@ def content(
     rows: Sequence[Row],
     summary: Sequence[str],
     graphs: Sequence[BodyGraph],
+    lines: Sequence[Line] = (),
 ) -> str:
     """The content of a page or a notebook.
 
@@ -95,16 +115,18 @@ def content(
       rows: the rows of the table, in the order in which they are shown.
       summary: lines of text.
       graphs: the body and the functions in it.
+      lines: the user's code, which the page begins with.
     """
     parts = [f'<div class="tfp"><style>{_STYLE}</style>', f"<h1>{_text(title)}</h1>"]
+    parts += _source(lines)
     parts += [f"<div>{_text(line)}</div>" for line in summary]
-    parts += [
-        "<table><thead><tr><th>op type</th><th>count</th><th>outcome</th><th>your code</th>"
-        "<th>why</th><th>results</th><th>operations</th><th>time</th></tr></thead><tbody>",
-        *map(_row, rows),
-        "</tbody></table>",
-        f"<div>{_ROUGH}</div>",
-    ]
+    kept = [row for row in rows if row.outcome == "kept"]
+    parts += _table([row for row in rows if row.outcome != "kept"])
+    if kept:
+        count = sum(row.ops for row in kept)
+        says = f"{count} kept: {_KINDS['kept']}"
+        parts += [f"<details><summary>{_text(says)}</summary>", *_table(kept), "</details>"]
+    parts.append(f"<div>{_ROUGH}</div>")
     used = {node.kind for graph in graphs for node in graph.nodes}
     if graphs:
         keys = [f"{_key(k)} {_text(says)}" for k, says in _KINDS.items() if k in used]
@@ -113,6 +135,40 @@ def content(
         parts += [f"<h2>{_text(graph.title)}</h2>"] if i else []
         parts.append(_picture(graph))
     return "\n".join([*parts, "</div>"])
+
+
+def _source(lines: Sequence[Line]) -> list[str]:
+    """The user's code: the outcome of each line as its colour, and what it costs."""
+    parts: list[str] = []
+    for k, line in enumerate(lines):
+        if k == 0 or line.file != lines[k - 1].file:
+            parts += ["</tbody></table>"] if k else []
+            name = _text(line.file or "line unknown")
+            parts.append(
+                f'<table class="code"><thead><tr><th></th><th>{name}</th><th>emitted ops</th>'
+                "<th>results</th><th>time</th></tr></thead><tbody>"
+            )
+        elif line.number > lines[k - 1].number + 1:
+            parts.append('<tr><td></td><td colspan="4">...</td></tr>')
+        tip = " ".join(x for x in (_KINDS.get(line.outcome, ""), line.reason) if x)
+        cells = "".join(
+            f'<td class="rough">{_text(x)}</td>' for x in (line.emitted, line.size, line.share)
+        )
+        kind = f' class="line {_text(line.outcome)}" title="{_text(tip)}"' if line.outcome else ""
+        parts.append(
+            f'<tr{kind}><td class="rough">{line.number or ""}</td>'
+            f"<td><pre>{_text(line.source)}</pre></td>{cells}</tr>"
+        )
+    return [*parts, "</tbody></table>"] if parts else []
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    return [
+        "<table><thead><tr><th>op type</th><th>count</th><th>outcome</th><th>your code</th>"
+        "<th>why</th><th>results</th><th>operations</th><th>time</th></tr></thead><tbody>",
+        *map(_row, rows),
+        "</tbody></table>",
+    ]
 
 
 def _row(row: Row) -> str:

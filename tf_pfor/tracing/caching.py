@@ -19,6 +19,7 @@ from tf_pfor._tf import _functions
 from tf_pfor.core import nests
 from tf_pfor.core.nests import Nest
 from tf_pfor.core.registry import REGISTRY
+from tf_pfor.core.settings import current
 from tf_pfor.tracing import memory
 from tf_pfor.tracing.fingerprint import ARGUMENT, BY_IDENTITY, CLOSURE, Walk
 from tf_pfor.tracing.identity import HoldsTape, Uncacheable, tokens
@@ -392,7 +393,10 @@ def _environment() -> tuple[Any, ...]:
     state = _tf.eager_state()
     if state is None or tf.config.functions_run_eagerly() or tf.distribute.has_strategy():
         raise Uncacheable("run_functions_eagerly, a distribution strategy or op callbacks are on")
-    return (REGISTRY.version, *state, *_keras_state())
+    defaults = current()
+    if not defaults.cache_size:
+        raise Uncacheable("settings(cache_size=0) keeps no traces")
+    return (REGISTRY.version, *state, *_keras_state(), dataclasses.replace(defaults, cache_size=1))
 
 
 _KERAS_SCOPES = (
@@ -451,7 +455,7 @@ class _Cache:
             self._tokens[key] = tuple(set(held))
             for token in self._tokens[key]:
                 self._of_token.setdefault(token, set()).add(key)
-            while len(self._kept) > MAX_TRACES:
+            while len(self._kept) > current().cache_size:
                 self._drop(next(iter(self._kept)))
 
     def note(self, general: object, shapes: list[Shape]) -> None:
@@ -477,7 +481,12 @@ class _Cache:
             self._forget_dead()
             size = sum(isinstance(x, _Trace) for x in self._kept.values())
             return CacheInfo(
-                self._hits, self._misses, self._uncacheable, size, MAX_TRACES, dict(self._reasons)
+                self._hits,
+                self._misses,
+                self._uncacheable,
+                size,
+                current().cache_size,
+                dict(self._reasons),
             )
 
     def _forget_dead(self) -> None:

@@ -117,3 +117,8 @@ def _make(make: Callable[..., Any], roots: tuple[Any, ...], options: tuple[Any, 
 
 def _method(function: CompiledFunction, instance: object) -> Any:
     return function.__get__(instance)
+
+
+def method_of(fn: CompiledFunction) -> tuple[CompiledFunction, Any] | None:
+    """The function and the instance of a method; None for other functions."""
+    return fn.made.roots if fn.made.make is _method else None  # type: ignore[return-value]

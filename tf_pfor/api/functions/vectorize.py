@@ -17,6 +17,7 @@ from tf_pfor.core import nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
+from tf_pfor.core.settings import Defaults, Fallback, current
 from tf_pfor.tracing.caching import UNCACHED, EagerCall, Signatures
 from tf_pfor.tracing.compiled_function import CompiledFunction
 from tf_pfor.tracing.fingerprint import Transformed
@@ -34,7 +35,7 @@ def vectorize(
     signature: str | None = None,
     *,
     excluded: Collection[int | str] = (),
-    fallback: str = "loop",
+    fallback: Fallback | None = None,
 ) -> Callable[..., Any]:
     """Makes a function broadcast over loop dimensions, as ``numpy.vectorize`` and JAX's.
 
@@ -70,7 +71,8 @@ def vectorize(
             f"vectorize expects a function, found {fn!r} of type {type(fn).__name__}."
         )
     _parsed(signature)
-    return _make(fn, signature, _checked_excluded(excluded), check_fallback(fallback))
+    chosen = None if fallback is None else check_fallback(fallback)
+    return _make(fn, signature, _checked_excluded(excluded), chosen)
 
 
 def _make(fn: Callable[..., Any], *options: Any) -> Any:
@@ -87,7 +89,7 @@ def _make(fn: Callable[..., Any], *options: Any) -> Any:
     own: dict[Any, Any] = {}
 
     @functools.cache  # a tf.function is dear to make, and seldom needed
-    def compiled() -> Any:
+    def compiled(_: Defaults) -> Any:
         return nests.as_function(traced)
 
     @tf.autograph.experimental.do_not_convert
@@ -99,7 +101,7 @@ def _make(fn: Callable[..., Any], *options: Any) -> Any:
         if result is not UNCACHED:
             return result
         in_place = _tf.may_record_gradients() and eager.holds_tape()
-        return (traced if in_place else compiled())(*args, **kwargs)
+        return (traced if in_place else compiled(current()))(*args, **kwargs)
 
     name = f"vectorize_{getattr(fn, '__name__', type(fn).__name__)}"
     return CompiledFunction(call, traced, Transformed(_make, (fn,), options), name)
@@ -134,7 +136,7 @@ def _broadcast(
     shared = [None] * max((a.loops for a in given), default=0)
     made = functools.partial(_one(fn, cores, places), **kwargs)
     for axes in reversed([*zip(*[in_axes.get(k, shared) for k in range(len(args))])]):
-        made = vmap(made, in_axes=axes, fallback=fallback)
+        made = vmap(made, in_axes=axes, fallback=fallback, out_shapes="ragged")
     tensors = {k: a.tensor for k, a in zip(places, given)}
     return made(*[tensors.get(k, x) for k, x in enumerate(args)])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,13 +10,14 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor.core.call import Call
 from tf_pfor.core.collectives import Collective
+from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import Refused
 from tf_pfor.core.values import Stacked, Unstacked, Value
 
 _REDUCTIONS = {"psum": "Sum", "pmean": "Mean", "pmax": "Max", "pmin": "Min"}
 
 
-def convert(call: Call, args: list[Value]) -> Value:
+def convert(call: Call, args: list[Value]) -> Value | tf.Tensor:
     """A collective of this loop; one of a loop further out stays, for its walker to convert."""
     what = Collective.of(call.op)
     loop = call.loop
@@ -35,18 +35,69 @@ def convert(call: Call, args: list[Value]) -> Value:
         return Stacked.deferred(lambda: loop.numbers, (), tf.int32)
     if what.kind == "axis_size":
         return _count(call)
-    if loop.is_block:
+    exchange = None if loop.block is None else loop.block.exchange
+    if loop.is_block and exchange is None:
         raise Refused(
             f"{what.kind} needs all iterations at once, and they run in blocks: leave "
             "parallel_iterations (chunk_size) out"
         )
     (x,) = args
+    if what.kind in _REDUCTIONS:
+        return _reduced(call, x, what) if exchange is None else _over_replicas(call, x, what)
+    rows = call.stacked(x)
+    if exchange is None:
+        return _moved(call, rows, what, loop.length)
+    with call.emit.graph.as_default():  # of all rows, and then of the rows that are here
+        joined, total = exchange.joined(rows), loop.total
+        joined.set_shape([total if isinstance(total, int) else None, *rows.shape[1:]])
+        whole = _moved(call, joined, what, total)
+        return _rows_here(call, whole) if isinstance(whole, tf.Tensor) else whole
+
+
+def _moved(call: Call, x: tf.Tensor, what: Collective, n: Dim) -> Value | tf.Tensor:
+    """A collective that moves the rows [n, ...] of all iterations: new rows, or a shared value."""
     if what.kind == "ppermute":
-        return _permuted(call, call.stacked(x), what)
+        return _permuted(call, x, what, n)
     if what.kind == "all_gather":
-        return _gathered(call, call.stacked(x), what.place)
-    if what.kind == "all_to_all":
-        return _exchanged(call, call.stacked(x), what.place)
+        return _gathered(call, x, what.place)
+    return _exchanged(call, x, what.place, n)
+
+
+def _rows_here(call: Call, whole: tf.Tensor) -> tf.Tensor:
+    """The rows of this loop's iterations, of the rows of all iterations."""
+    block = call.loop.block
+    assert block is not None
+    made = whole[block.first : block.first + call.loop.length_tensor]
+    made.set_shape([call.loop.static_length, *whole.shape[1:]])
+    call.emit.operations.append(made.op)
+    return made
+
+
+def _over_replicas(call: Call, x: Value, what: Collective) -> Value:
+    """A reduction in each replica, and then over the replicas."""
+    loop, block = call.loop, call.loop.block
+    assert block is not None
+    assert block.exchange is not None
+    with call.emit.graph.as_default():
+        if what.kind in ("pmax", "pmin"):
+            own = call.emit(_REDUCTIONS[what.kind], call.stacked(x), np.int32(0))
+            made = call.emit(_REDUCTIONS[what.kind], block.exchange.joined(own[None]), np.int32(0))
+            return call.like(made, Unstacked)
+        if x.is_stacked:
+            own = call.emit("Sum", x.tensor, np.int32(0))
+        else:
+            own = x.tensor * tf.cast(loop.length_tensor, x.dtype)
+        made = block.exchange.total(own)
+        made.set_shape(own.shape)
+        if what.kind == "pmean":
+            made = made / tf.cast(block.total, made.dtype)
+    call.emit.operations.append(made.op)
+    return call.like(made, Unstacked)
+
+
+def _reduced(call: Call, x: Value, what: Collective) -> Value:
+    """A reduction over all iterations."""
+    loop = call.loop
     if x.is_stacked:
         made = call.emit(_REDUCTIONS[what.kind], x.tensor, np.int32(0))
         return call.like(made, Unstacked)
@@ -93,14 +144,16 @@ def _gathered(call: Call, x: tf.Tensor, place: int) -> Value:
     return call.like(x, Unstacked)
 
 
-def _exchanged(call: Call, x: tf.Tensor, place: int) -> Any:
+def _exchanged(call: Call, x: tf.Tensor, place: int, n: Dim) -> tf.Tensor:
     """[n] + s, of which axis ``place`` has n rows as well: both axes change places."""
-    n, rows = call.loop.static_length, x.shape[place + 1]
-    if n is None or rows is None:  # checked when it runs
+    rows = x.shape[place + 1]
+    if not isinstance(n, int) or rows is None:  # checked when it runs
         shape = call.emit("Shape", x)
         ends = [
             call.emit("GatherV2", shape, np.arange(0, place + 1), np.int32(0)),
-            call.emit("Reshape", call.loop.length_tensor, np.asarray([1], np.int32)),
+            call.emit(
+                "Reshape", n if not isinstance(n, int) else np.int32(n), np.asarray([1], np.int32)
+            ),
             call.emit("GatherV2", shape, np.arange(place + 2, len(x.shape)), np.int32(0)),
         ]
         x = call.emit("Reshape", x, call.emit("ConcatV2", ends, np.int32(0)))
@@ -113,10 +166,9 @@ def _exchanged(call: Call, x: tf.Tensor, place: int) -> Any:
     return call.emit("Transpose", x, perm)
 
 
-def _permuted(call: Call, x: tf.Tensor, what: Collective) -> Any:
+def _permuted(call: Call, x: tf.Tensor, what: Collective, n: Dim) -> tf.Tensor:
     """Row b is row a of ``x`` for each pair (a, b), else zeros: a gather from x with a zero row."""
-    n = call.loop.static_length
-    if n is None:
+    if not isinstance(n, int):
         raise Refused("ppermute needs a mapped axis whose size is known before running")
     if any(i >= n for pair in what.perm for i in pair):
         raise Refused(f"perm of ppermute is {list(what.perm)}, and the mapped axis has {n} entries")

@@ -440,9 +440,13 @@ def behind(call: Call, x: Ragged, axes: Sequence[int]) -> list[int] | None:
 
 
 def over_axes(
-    call: Call, x: Ragged, axes: Sequence[int], *, left: Sequence[Size] | None = None,
+    call: Call,
+    x: Ragged,
+    axes: Sequence[int],
+    *,
+    left: Sequence[Size] | None = None,
     run: Callable[[tf.Tensor, list[int]], tf.Tensor] | None = None,
-) -> Value:  # fmt: skip
+) -> Value:
     """An op over axes of each row: packed where all rows share them, else padded.
 
     In the padding are elements that change no result.

@@ -13,7 +13,7 @@ from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.data import _elements
 from tf_pfor.frontends.data._results import as_dataset_reads
-from tf_pfor.reports import explain as _of_rows
+from tf_pfor.reports.explain import explain as _of_rows
 from tf_pfor.reports.report import Report
 from tf_pfor.tracing.user_code import autographed
 
@@ -22,9 +22,7 @@ _ROWS = 8  # of the batch that is read
 
 @tf.autograph.experimental.do_not_convert
 def explain(fn: Callable[..., Any], dataset: object, *, ragged: bool = True) -> Report:
-    """Prints the outcome of each op of ``fn`` in ``map_and_batch``: which ops loop, and why.
-
-    A notebook shows the returned report as a table; nothing is printed there.
+    """The outcome of each op of ``fn`` in ``map_and_batch``: which ops loop, and why.
 
     Args:
       fn: a function of one element, called as ``Dataset.map`` calls it. It is traced, not run.
@@ -32,7 +30,7 @@ def explain(fn: Callable[..., Any], dataset: object, *, ragged: bool = True) -> 
       ragged: whether elements may have different shapes where the dataset does not know them.
 
     Returns:
-      The ``tf_pfor.Report``, which was printed.
+      The ``tf_pfor.Report``. Nothing is printed.
 
     Raises:
       ArgumentTypeError, ArgumentError: if an argument is wrong, or the dataset has no elements.
@@ -40,9 +38,7 @@ def explain(fn: Callable[..., Any], dataset: object, *, ragged: bool = True) -> 
     >>> import tensorflow as tf
     >>> import tf_pfor
     >>> ds = tf.data.Dataset.range(10)
-    >>> report = tf_pfor.data.explain(lambda i: i * i, ds)  # doctest: +ELLIPSIS
-    <lambda>, n = 8
-    ...
+    >>> report = tf_pfor.data.explain(lambda i: i * i, ds)
     >>> report.totals["looped"]
     0
     """
@@ -62,4 +58,4 @@ def explain(fn: Callable[..., Any], dataset: object, *, ragged: bool = True) -> 
     def one(*components: Nest) -> Any:
         return as_dataset_reads(converted(*_elements.rows(components)))
 
-    return _of_rows.shown(_of_rows.describe(one, *_elements.arguments(batch)))
+    return _of_rows(one, *_elements.arguments(batch))

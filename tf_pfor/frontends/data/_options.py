@@ -9,17 +9,26 @@ import numbers
 import pathlib
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 import tensorflow as tf
 
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, NotVectorizableError
 from tf_pfor.core.nests import Nest
+from tf_pfor.core.settings import (
+    ChunkSize,
+    Fallback,
+    OutShapes,
+    Randomness,
+    WhileStrategy,
+    current,
+)
 from tf_pfor.frontends.data import _elements
 from tf_pfor.frontends.data._choice import is_faster, is_pure, names_the_batch, needs_order
 from tf_pfor.frontends.data._located import located
 
+Choose = Literal["vectorized", "loop", "auto"]
 F = TypeVar("F", bound=Callable[..., Any])
 Transformation = Callable[[Any], Any]
 """From a dataset to a dataset."""
@@ -29,12 +38,15 @@ class RowOptions(TypedDict, total=False):
     """The options by which a function of one element is vectorized and its results are padded.
 
     Attributes:
-      fallback: "loop", "error", or op types that may loop.
+      fallback: "loop", "error", or op types that may loop. None here and below follows
+        ``tf_pfor.settings``.
+      warn: whether to warn of ops that run in a sequential loop.
       randomness: "different", "same" or "error": each row draws, all rows share one draw, or such
         ops are refused.
       while_strategy: "auto", "compact" (a while loop computes the rows that still go on), or "mask"
         (it computes all rows).
-      chunk_size: elements of a batch to run at once.
+      chunk_size: elements of a batch to run at once; None for all, "auto" for as many as fit into
+        ``memory_budget``.
       memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
         memory.
       out_shapes: the form of results whose shape may differ per row. "ragged" is a RaggedTensor.
@@ -44,12 +56,13 @@ class RowOptions(TypedDict, total=False):
       padding_values: as in ``Dataset.padded_batch``; zeros and empty strings if None.
     """
 
-    fallback: str | bool
-    randomness: str
-    while_strategy: str
-    chunk_size: int | str | None
+    fallback: Fallback | None
+    warn: bool | None
+    randomness: Randomness | None
+    while_strategy: WhileStrategy
+    chunk_size: ChunkSize
     memory_budget: int | None
-    out_shapes: str
+    out_shapes: OutShapes
     padded_shapes: Nest
     padding_values: Nest
 
@@ -74,7 +87,7 @@ class BatchOptions(RowOptions, total=False):
     drop_remainder: bool
     deterministic: bool | None
     ragged: bool
-    choose: str
+    choose: Choose
 
 
 class _Default(int):
@@ -83,8 +96,9 @@ class _Default(int):
 
 _PARALLEL = _Default(tf.data.AUTOTUNE)
 OF_ROWS: RowOptions = {
-    "fallback": "loop",
-    "randomness": "different",
+    "fallback": None,
+    "warn": None,
+    "randomness": None,
     "while_strategy": "auto",
     "chunk_size": None,
     "memory_budget": None,
@@ -135,7 +149,7 @@ def takes(defaults: Mapping[str, Any]) -> Callable[[F], F]:
 
 def of_vmap(options: RowOptions) -> dict[str, Any]:
     """The options that ``vmap`` has."""
-    names = ("fallback", "randomness", "while_strategy", "chunk_size", "memory_budget")
+    names = ("fallback", "warn", "randomness", "while_strategy", "chunk_size", "memory_budget")
     return {name: options.get(name) for name in names}
 
 
@@ -172,7 +186,7 @@ class Options:
             given.get("deterministic"),
             given.get("ragged", True),
             given.get("choose", ""),
-            given.get("randomness", ""),
+            given.get("randomness") or current().randomness,
         )
 
     def __post_init__(self) -> None:

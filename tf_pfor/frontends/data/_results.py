@@ -13,6 +13,7 @@ from tf_pfor.core import nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
+from tf_pfor.core.settings import OutShapes
 
 # ---------------------------------------------------------------------------
 # Of one element
@@ -104,8 +105,9 @@ class Padding:
       is_on: whether anything is padded.
     """
 
-    def __init__(self, out_shapes: str, padded_shapes: object, padding_values: object):
-        self._shapes, self._values, self._out_shapes = padded_shapes, padding_values, out_shapes
+    def __init__(self, out_shapes: OutShapes, padded_shapes: object, padding_values: object):
+        self._shapes, self._values = padded_shapes, padding_values
+        self._out_shapes: OutShapes = out_shapes
         self.is_on = padded_shapes is not None or out_shapes == "padded"
         if padded_shapes is not None and out_shapes == "dense":
             raise ArgumentError(
@@ -124,7 +126,7 @@ class Padding:
         return cls(options["out_shapes"], options["padded_shapes"], options["padding_values"])
 
     @property
-    def out_shapes(self) -> str:
+    def out_shapes(self) -> OutShapes:
         """The ``out_shapes`` of the function of a batch, before ``of_batch``."""
         if not self.is_on:
             return self._out_shapes

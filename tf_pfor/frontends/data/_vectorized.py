@@ -10,9 +10,12 @@ import tensorflow as tf
 from tf_pfor.api.checks import check_callable
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.nests import Nest
+from tf_pfor.core.settings import OutShapes
 from tf_pfor.frontends.data import _elements
 from tf_pfor.frontends.data._options import OF_ROWS, RowOptions, of_vmap, takes
 from tf_pfor.frontends.data._results import Padding, as_dataset_reads
+from tf_pfor.reports.report import Report
+from tf_pfor.reports.subjects import Subject, subject_of
 from tf_pfor.tracing.user_code import autographed
 
 if TYPE_CHECKING:
@@ -58,7 +61,7 @@ def vectorize(
 
 
 def of_batch(
-    fn: Callable[..., Any], read: Callable[[Any], Any], options: RowOptions, out_shapes: str
+    fn: Callable[..., Any], read: Callable[[Any], Any], options: RowOptions, out_shapes: OutShapes
 ) -> Callable[..., Any]:
     """The function of a batch.
 
@@ -83,11 +86,20 @@ def of_batch(
 
 def padded(mapped: Callable[..., Any], padding: Padding) -> Callable[..., Any]:
     """The function of a batch with its results padded."""
-    if not padding.is_on:
-        return mapped
+    return _Padded(mapped, padding) if padding.is_on else mapped
+
+
+class _Padded:
+    """A function of a batch whose results are padded."""
+
+    def __init__(self, mapped: Callable[..., Any], padding: Padding):
+        self.mapped, self._padding = mapped, padding
 
     @_no_autograph
-    def batch_fn(*batch: Nest) -> Any:
-        return padding.of_batch(mapped(*batch))
+    def __call__(self, *batch: Nest) -> Any:
+        return self._padding.of_batch(self.mapped(*batch))
 
-    return batch_fn
+
+@subject_of.register
+def _of_padded(fn: _Padded, given: Subject) -> Subject | Report:
+    return subject_of(fn.mapped, given)

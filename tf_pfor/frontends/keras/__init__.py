@@ -2,7 +2,8 @@
 
 ``_layer`` is the layer. ``_example`` runs the wrapped layer or function on one example. ``_rows``
 cuts rows by masks, and makes tensors and masks of results. ``_specs`` has shapes and dtypes.
-``_gradients`` is the model. ``_scopes`` is all that we use of Keras beyond its API.
+``_gradients`` is the model of clipped gradients. ``_ensemble`` has several models at once.
+``_scopes`` is all that we use of Keras beyond its API.
 """
 
 from tf_pfor.core.errors import ArgumentError as _ArgumentError
@@ -15,7 +16,16 @@ if _keras.backend.backend() != "tensorflow":
         "before Keras is imported."
     )
 
+from tf_pfor.frontends.keras._ensemble import Ensemble, Variables, functional_call, stack
 from tf_pfor.frontends.keras._gradients import PerExampleGradientModel
 from tf_pfor.frontends.keras._layer import Vectorized, explain
 
-__all__ = ["PerExampleGradientModel", "Vectorized", "explain"]
+__all__ = [
+    "Ensemble",
+    "PerExampleGradientModel",
+    "Variables",
+    "Vectorized",
+    "explain",
+    "functional_call",
+    "stack",
+]

@@ -10,8 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor._tf._types import RAGGED
+from tf_pfor.api.checks import check_blocks
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
+from tf_pfor.core.settings import ChunkSize
 from tf_pfor.derivatives.per_example import clipped_gradient_sum
 from tf_pfor.frontends.keras._scopes import keras, unscaled_loss
 
@@ -35,7 +37,10 @@ class PerExampleGradientModel(keras.Model):
       clip_norm: the largest norm of one example's gradient.
       noise_multiplier: the standard deviation of the noise, in units of ``clip_norm``.
       microbatch_size: the number of examples whose mean loss has the gradient that is clipped.
-      chunk_size: the number of gradients held at once, as for ``tf_pfor.clipped_gradient_sum``.
+      chunk_size: the number of gradients held at once; None for all, "auto" for as many as fit into
+        ``memory_budget``.
+      memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
+        memory.
       seed: the seed of the noise.
       **kwargs: as for ``keras.Model``: ``name``, ``dtype``.
 
@@ -56,10 +61,12 @@ class PerExampleGradientModel(keras.Model):
     def __init__(
         self,
         model: Any,
+        *,
         clip_norm: float = 1.0,
         noise_multiplier: float = 0.0,
         microbatch_size: int = 1,
-        chunk_size: int | str | None = None,
+        chunk_size: ChunkSize = None,
+        memory_budget: int | None = None,
         seed: int | None = None,
         **kwargs: Nest,
     ):
@@ -73,11 +80,13 @@ class PerExampleGradientModel(keras.Model):
             raise ArgumentError(
                 f"microbatch_size must be a positive integer, found {microbatch_size!r}."
             )
+        check_blocks(chunk_size, memory_budget, "chunk_size")
         self.model = model
         self.clip_norm = float(clip_norm)
         self.noise_multiplier = float(noise_multiplier)
         self.microbatch_size = int(microbatch_size)
-        self.chunk_size = chunk_size
+        self.chunk_size: ChunkSize = chunk_size
+        self.memory_budget = memory_budget
         self.seed = seed
         self.noise = keras.random.SeedGenerator(seed)
         self._only_of_examples = False
@@ -154,6 +163,7 @@ class PerExampleGradientModel(keras.Model):
             clip_norm=limit,
             has_aux=True,
             chunk_size=self.chunk_size,
+            memory_budget=self.memory_budget,
         )
         count = _over_replicas(tf.shape(losses)[0])
         gradients = [self._noisy(s, limit) / tf.cast(count, s.dtype) for s in sums]
@@ -239,7 +249,15 @@ class PerExampleGradientModel(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """The config that ``from_config`` makes the model of."""
-        names = ("clip_norm", "noise_multiplier", "microbatch_size", "chunk_size", "seed", "name")
+        names = (
+            "clip_norm",
+            "noise_multiplier",
+            "microbatch_size",
+            "chunk_size",
+            "memory_budget",
+            "seed",
+            "name",
+        )
         return {
             "model": keras.saving.serialize_keras_object(self.model),
             **{name: getattr(self, name) for name in names},

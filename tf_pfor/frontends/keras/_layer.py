@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor.api.options import Options
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
+from tf_pfor.core.settings import ChunkSize, Fallback, OutShapes, Randomness, WhileStrategy
 from tf_pfor.frontends.keras import _rows, _scopes, _specs
 from tf_pfor.frontends.keras._example import Wrapped, outputs_of
 from tf_pfor.frontends.keras._scopes import keras
 from tf_pfor.reports.explain import explain as explain_function
 from tf_pfor.reports.report import Report
+from tf_pfor.reports.subjects import Subject, subject_of
 
 _no_autograph = tf.autograph.experimental.do_not_convert
 
@@ -62,7 +65,9 @@ class Vectorized(keras.layers.Layer):
         into ``memory_budget``.
       memory_budget: bytes that "auto" may use for all that a call allocates. None: half of the free
         memory.
-      fallback: "loop", "error", or a set of op types that may run in a sequential loop.
+      fallback: "loop", "error", or a set of op types that may run in a sequential loop. None here
+        and below follows ``tf_pfor.settings``.
+      warn: whether to warn of ops that run in a sequential loop.
       randomness: "different", "same" or "error": each row draws, all rows share one draw, or such
         ops are refused. Also of ``keras.random.SeedGenerator``.
       while_strategy: "auto", "compact" (a while loop computes the rows that still go on), or "mask"
@@ -94,14 +99,15 @@ class Vectorized(keras.layers.Layer):
         *,
         uses: Sequence[Any] = (),
         batch_of_one: bool = False,
-        masks: str = "auto",
+        masks: Literal["auto", "cut", "pass"] = "auto",
         axis_name: str | None = None,
-        chunk_size: int | str | None = None,
+        chunk_size: ChunkSize = None,
         memory_budget: int | None = None,
-        fallback: str = "loop",
-        randomness: str = "different",
-        while_strategy: str = "auto",
-        out_shapes: str = "padded",
+        fallback: Fallback | None = None,
+        warn: bool | None = None,
+        randomness: Randomness | None = None,
+        while_strategy: WhileStrategy = "auto",
+        out_shapes: Literal["padded", "dense"] = "padded",
         supports_jit: bool = False,
         **kwargs: Nest,
     ):
@@ -111,17 +117,17 @@ class Vectorized(keras.layers.Layer):
         self.uses = list(uses)
         self.batch_of_one = bool(batch_of_one)
         self.masks = masks
-        self.out_shapes = out_shapes
+        self.out_shapes: OutShapes = out_shapes
         self.supports_jit = bool(supports_jit)
-        self._options = _Options(
-            axis_name, chunk_size, memory_budget, _plain(fallback), randomness, while_strategy
+        self.map_options = _Options(
+            axis_name, chunk_size, memory_budget, _plain(fallback), warn, randomness, while_strategy
         )
-        self._options.mapped(fn, out_shapes)  # says what is wrong with the options
+        self.map_options.mapped(fn, out_shapes)  # says what is wrong with the options
         self._memo = _Memo()
 
     @property
     def _wrapped(self) -> Wrapped:
-        return Wrapped.of(self.fn, self.uses, self.batch_of_one, self._options.axis_name)
+        return Wrapped.of(self.fn, self.uses, self.batch_of_one, self.map_options.axis_name)
 
     @property
     def _hands_masks_on(self) -> bool:
@@ -193,8 +199,8 @@ class Vectorized(keras.layers.Layer):
         is_cut = not self._hands_masks_on
         batch = _Batch.of(self._wrapped, ((inputs, *args), kwargs), mask, is_cut)
         autocast = _scopes.autocast_dtype()
-        shapes = "ragged" if self.out_shapes == "padded" else self.out_shapes
-        mapped = self._options.mapped(_of_rows(self._wrapped, batch, training, autocast), shapes)
+        shapes: OutShapes = "ragged" if self.out_shapes == "padded" else self.out_shapes
+        mapped = self.map_options.mapped(_of_rows(self._wrapped, batch, training, autocast), shapes)
         with _scopes.outside_of_layers():
             outputs, masks, losses = mapped(batch.rows, batch.lengths, batch.masks)
         for loss in losses:
@@ -255,7 +261,15 @@ class Vectorized(keras.layers.Layer):
         """Nothing beside the masks that ``call`` hangs on what it returns."""
 
     def explain(self) -> Report:
-        """Prints and returns what becomes of each op, of the inputs that the layer was built for.
+        """The outcome of each op, of the inputs that the layer was built for; prints nothing.
+
+        Raises:
+          ArgumentError: if it was not built.
+        """
+        return explain_function(self)
+
+    def of_built(self) -> tuple[Callable[..., Any], list[Any]]:
+        """The wrapped layer as a function of a list, and specs of a batch that it was built for.
 
         Raises:
           ArgumentError: if it was not built.
@@ -274,8 +288,7 @@ class Vectorized(keras.layers.Layer):
             return wrapped.called(args, kwargs, masks, False, autocast)[0]
 
         of_leaves.__qualname__ = wrapped.name
-        elements = [_specs.in_batch(leaves[i]) for i in slots]
-        return explain_function(of_leaves, elements, axis_name=wrapped.axis_name or None)
+        return of_leaves, [_specs.in_batch(leaves[i]) for i in slots]
 
     def get_config(self) -> dict[str, Any]:
         """The config that ``from_config`` makes the layer of.
@@ -295,7 +308,7 @@ class Vectorized(keras.layers.Layer):
             "fn": keras.saving.serialize_keras_object(self.fn),
             **own,
             "supports_jit": self.supports_jit,
-            **dataclasses.asdict(self._options),
+            **dataclasses.asdict(self.map_options),
         }
 
     @classmethod
@@ -313,13 +326,14 @@ class _Options:
     """The options of ``tf_pfor.vmap`` that a layer passes on."""
 
     axis_name: str | None
-    chunk_size: int | str | None
+    chunk_size: ChunkSize
     memory_budget: int | None
-    fallback: str
-    randomness: str
-    while_strategy: str
+    fallback: Fallback | None
+    warn: bool | None
+    randomness: Randomness | None
+    while_strategy: WhileStrategy
 
-    def mapped(self, fn: Callable[..., Any], out_shapes: str) -> Callable[..., Any]:
+    def mapped(self, fn: Callable[..., Any], out_shapes: OutShapes) -> Callable[..., Any]:
         return vmap(fn, out_shapes=out_shapes, **dataclasses.asdict(self))
 
 
@@ -418,7 +432,7 @@ def _of_rows(
 
 
 def explain(model: Any) -> dict[str, Report]:
-    """Prints what becomes of each op in the ``Vectorized`` layers of a model that has been built.
+    """The outcome of each op in the ``Vectorized`` layers of a model that has been built.
 
     Args:
       model: a model or a layer, which was called before or built.
@@ -434,9 +448,7 @@ def explain(model: Any) -> dict[str, Report]:
     >>> import tf_pfor
     >>> layer = tf_pfor.keras.Vectorized(lambda x: tf.cumsum(x), name="sums")
     >>> model = keras.Sequential([keras.Input([3]), layer])
-    >>> reports = tf_pfor.keras.explain(model)  # doctest: +ELLIPSIS
-    <lambda>, n = unknown
-    ...
+    >>> reports = tf_pfor.keras.explain(model)
     >>> reports["sums"].totals["looped"]
     0
     """
@@ -449,6 +461,21 @@ def explain(model: Any) -> dict[str, Report]:
     for layer in found:
         reports[layer.name] = layer.explain()
     return reports
+
+
+@subject_of.register
+def _of_layer(layer: Vectorized, given: Subject) -> Subject | Report:
+    """The layer inside, of the elements that are given or that it was built for."""
+    known = layer.map_options
+    options = Options.of(
+        known.fallback, known.randomness, known.while_strategy, layer.out_shapes, warn=known.warn
+    )
+    if given.args:
+        fn, args = layer.of_one_example, given.args
+    else:
+        fn, elements = layer.of_built()
+        args = (elements,)
+    return given.mapped_as(fn, args, known.axis_name or "", options)
 
 
 def _check(fn: Callable[..., Any], uses: Any, masks: str, out_shapes: str) -> None:

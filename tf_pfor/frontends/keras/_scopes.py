@@ -59,6 +59,20 @@ def unscaled_loss(loss: tf.Tensor) -> tf.Tensor:
     return loss if undo is None else undo(loss)
 
 
+def has_config_of_defaults(model: Any) -> bool:
+    """Whether Keras makes up the config of a subclassed model.
+
+    Keras has the defaults of arguments then, whatever the model was made with.
+    """
+    return bool(getattr(model.get_config, "_is_default", False))
+
+
+def scaled_loss(loss: tf.Tensor) -> tf.Tensor:
+    """A loss divided by the number of replicas, where Keras divides losses by it."""
+    scale: Any = getattr(_losses, "scale_loss_for_distribution", None)
+    return loss if scale is None else scale(loss)
+
+
 def autocast_dtype() -> str | None:
     """The dtype to which variables are cast where they are read."""
     scope = _state.get_global_attribute(_AUTOCAST)

@@ -9,10 +9,15 @@ from typing import Any
 
 from tf_pfor._tf import _functions, _loops
 from tf_pfor.api.checks import check_callable
-from tf_pfor.core.errors import ArgumentTypeError
+from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
+from tf_pfor.core.registry import Outcome
+from tf_pfor.core.report import Recorder
 from tf_pfor.frontends.loops._report import LoopReport, in_order
 from tf_pfor.frontends.loops._tracing import Tracer, with_tracer
+from tf_pfor.reports.report import OpRecord, Report, emitted_by, records
+from tf_pfor.reports.source_lines import lines_of
+from tf_pfor.reports.subjects import Subject, subject_of
 
 _LOCK = threading.RLock()
 
@@ -39,6 +44,12 @@ class OptimizedFunction(_functions.PolymorphicFunction):
         self.get_concrete_function(*args, **kwargs)
         return self.report
 
+    def outcome(self, recorder: Recorder, args: tuple[Nest, ...]) -> tuple[LoopReport, Any]:
+        """The outcome of the loops, and the graph, of a new trace; it tells ``recorder`` of ops."""
+        made = OptimizedFunction(self._fn, self._options, Tracer(recorder))
+        graph = made.get_concrete_function(*args).graph
+        return made.report, graph
+
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         """The function as a method."""
         if instance is None:
@@ -50,6 +61,33 @@ class OptimizedFunction(_functions.PolymorphicFunction):
                 made = OptimizedFunction(method, self._options, self._tracer)
                 self._methods[instance] = made
         return made
+
+
+@subject_of.register
+def _of_optimized(fn: OptimizedFunction, given: Subject) -> Report:
+    """The ops of the loops that are vectorized, and the loops that are kept."""
+    if given.in_axes != 0 or given.axis_size is not None or given.axis_name:
+        raise ArgumentError(
+            f"{fn!r} is no function of a row, and has no mapped axis: explain it with the "
+            "arguments that it is called with, and without in_axes, axis_size and axis_name."
+        )
+    recorder = Recorder()
+    loops, graph = fn.outcome(recorder, given.args)
+    kept = [OpRecord(r.kind, 1, Outcome.LOOPED, r.reason, r.line, r.source) for r in loops.kept]
+    types = [op.type for op in graph.get_operations()]
+    constants = types.count("Const")
+    ops = sum(op.type != "Const" for op, *_ in recorder.entries)
+    return Report(
+        name=loops.name,
+        n=None,
+        records=(*kept, *records(recorder)),
+        body_ops=len(kept) + ops,
+        body_constants=len(recorder.entries) - ops,
+        emitted_ops=len(types) - constants - types.count("Placeholder"),
+        emitted_constants=constants,
+        emitted=tuple(emitted_by(recorder)),
+        lines=lines_of(recorder, None),
+    )
 
 
 def optimize(fn: Callable[..., Any]) -> OptimizedFunction:

@@ -13,6 +13,7 @@ from tf_pfor import _tf
 from tf_pfor._tf import _graphs, _loops, _stacks
 from tf_pfor.core import nests
 from tf_pfor.core.nests import Nest
+from tf_pfor.core.report import Recorder
 from tf_pfor.frontends.drop_in import observed_drop_in
 from tf_pfor.frontends.loops import _vectorized
 from tf_pfor.frontends.loops._independence import Analysis, Dependent, source
@@ -27,12 +28,16 @@ _ENTRY_POINTS = {"vectorized_map": "tf.vectorized_map"}  # as users know them
 class Tracer:
     """Vectorizes the loops that a function asks for, also in functions that it calls.
 
+    Args:
+      heard: told what happened to each op of the loops that are vectorized, if anybody asks.
+
     Attributes:
       records: the outcome of each loop.
       is_used: whether it has seen a whole trace of a function, without an error.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, heard: Recorder | None = None) -> None:
+        self._heard = heard
         self.records: list[LoopRecord] = []
         self.is_used = False
         self._functions: dict[int, tuple[Any, Any]] = {}  # id -> the function, the one traced here
@@ -98,11 +103,13 @@ class Tracer:
         if _under_xla.get():
             _tf.mark_jit_compiled(tf.compat.v1.get_default_graph())
         try:
-            made, line = _vectorized_loop(own, args, kwargs)
+            made, line = _vectorized_loop(own, args, kwargs, recorder := Recorder())
         except Dependent as why:
             line = getattr(why, "line", "") or line
             return self._kept(LoopRecord(kind, line, False, str(why)), own, args, kwargs)
         self.records.append(LoopRecord(kind, line, True))
+        if self._heard is not None:
+            self._heard.extend(recorder)
         return made
 
     def _kept(
@@ -127,7 +134,7 @@ def with_tracer(fn: Callable[..., Any], tracer: Tracer, jit_compile: bool) -> Ca
 
 
 def _vectorized_loop(
-    own: Callable[..., Any], args: Nest, kwargs: dict[str, Any]
+    own: Callable[..., Any], args: Nest, kwargs: dict[str, Any], recorder: Recorder
 ) -> tuple[Any, str]:
     """The results of a loop, vectorized, and its line.
 
@@ -145,8 +152,8 @@ def _vectorized_loop(
     try:
         found = Analysis(op, outside)
         with _tf.FuncGraph("loops_trial").as_default():
-            _vectorized.results(found)  # nothing is emitted where it cannot be
-        made = _vectorized.results(found)
+            _vectorized.results(found, Recorder())  # nothing is emitted where it cannot be
+        made = _vectorized.results(found, recorder)
     except Dependent as why:
         vars(why)["line"] = line
         raise

@@ -37,8 +37,12 @@ Result = tuple[tf.Tensor, tf.Tensor | None]
 """A variable after the loop; of a list that is the rows of a tensor, that tensor, else None."""
 
 
-def results(found: Analysis) -> list[Result]:
+def results(found: Analysis, recorder: Recorder) -> list[Result]:
     """The variables of a loop after it, computed in the current graph.
+
+    Args:
+      found: the loop.
+      recorder: told what happened to each op of its body.
 
     Raises:
       Dependent: if an op of the body has no rule, or results have no common shape.
@@ -47,7 +51,7 @@ def results(found: Analysis) -> list[Result]:
     if isinstance(n, int) and n == 0:
         raise Dependent("it makes no trips")
     wanted = found.wanted()
-    values = _converted(found, wanted, n, exact)
+    values = _converted(found, wanted, n, exact, recorder)
     supply = iter(values)
     made: list[Result] = []
     for before, variable in zip(found.inputs, found.variables, strict=True):
@@ -121,7 +125,7 @@ def _count(bound: Bound, start: int | None, limit: tf.Tensor | int) -> Any:
 
 
 def _converted(
-    found: Analysis, wanted: list[tf.Tensor], n: Dim, exact: list[tf.Tensor]
+    found: Analysis, wanted: list[tf.Tensor], n: Dim, exact: list[tf.Tensor], recorder: Recorder
 ) -> list[tf.Tensor]:
     """Tensors of the body, [n, ...] each."""
     places: list[tf.Tensor] = []
@@ -143,7 +147,6 @@ def _converted(
         operations=tuple(found.effects()),
         axes=frozenset(),
     )
-    recorder = Recorder()
 
     def attempt(settings: Settings, recorder: Recorder) -> list[Any]:
         walker = bound_walker(body, elements, n, settings, recorder)
