@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import collections
 import os
+import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -21,13 +22,18 @@ def main() -> None:
     parser.add_argument("--maps", action="store_true", help="programs of maps in the map")
     args = parser.parse_args()
     signs: collections.Counter[str] = collections.Counter()
+    took: dict[int, float] = {}
     for seed in range(args.seed, args.seed + args.count):
+        begun = time.monotonic()
         sign, why = outcome(seed, args.depth, args.maps)
+        took[seed] = time.monotonic() - begun
         signs[sign] += 1
         if sign != "yes":
             said = program(seed, args.depth, args.maps)[0]
             print(f"{seed} ({mode_of(seed)}): {sign}: {why}\n    {said}", flush=True)
-    print(dict(signs))
+    slowest = max(took, key=took.__getitem__)
+    mean = sum(took.values()) / len(took)
+    print(dict(signs), f"{mean:.1f} s each; seed {slowest}: {took[slowest]:.0f} s")
 
 
 if __name__ == "__main__":
