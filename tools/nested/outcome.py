@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
-from tf_pfor.core.errors import ConversionError, PforError
+from tf_pfor.core.errors import ConversionError, FallbackWarning, PforError
 from tools.nested import programs
 from tools.nested.programs import (
     COUNTS,
@@ -80,28 +80,21 @@ def _compared(
     body: Callable[[Row], tf.Tensor], order: int, expected: list[np.ndarray]
 ) -> tuple[str, str]:
     """The outcome of the map, where this is expected; with its reason."""
-    why = ""
-    for fallback in ("error", "loop"):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         try:
-            found = _results(lambda rows, fallback=fallback: _map(body, rows, fallback), order)
+            found = _results(lambda rows: tf_pfor.vectorized_map(body, rows), order)
+        except ConversionError as error:
+            return "RAW", _line(error)
         except PforError as error:
-            why = _line(error)
-            if isinstance(error, ConversionError) or fallback == "loop":
-                return "RAW" if isinstance(error, ConversionError) else "refused", why
-            continue
+            return "refused", _line(error)
         except Exception as error:
-            return "RAW", f"{fallback}: {type(error).__name__}: {_line(error)}"
-        for x, y in zip(found, expected):
-            if not np.allclose(x, y, rtol=1e-6, atol=1e-9):
-                return "WRONG", f"{fallback}: {np.round(x, 5)} {np.round(y, 5)}"
-        return ("yes", "") if fallback == "error" else ("loop", why)
-    raise AssertionError("both ways of the fallback return")
-
-
-def _map(body: Callable[[Row], tf.Tensor], rows: Row, fallback: str) -> tf.Tensor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return tf_pfor.vectorized_map(body, rows, fallback=fallback)
+            return "RAW", f"{type(error).__name__}: {_line(error)}"
+    for x, y in zip(found, expected):
+        if not np.allclose(x, y, rtol=1e-6, atol=1e-9):
+            return "WRONG", f"{np.round(x, 5)} {np.round(y, 5)}"
+    loops = [w.message for w in said if issubclass(w.category, FallbackWarning)]
+    return ("loop", _line(loops[0])) if loops else ("yes", "")
 
 
 def _with_slope(plain: Callable[[Row], tf.Tensor]) -> Callable[[Row], tf.Tensor]:
