@@ -82,9 +82,20 @@ def growing_array(r, k):
     return tf.reduce_sum(array.stack() ** 2)
 
 
+def numbers_in_loops(r, k):
+    """Loops keep the lists of inner loops, which are as long as the row."""
+    total = lambda s: tf.tanh(tf.reduce_sum(tf.map_fn(lambda e: tf.sin(s * e), r)))  # noqa: E731
+    s = tf.constant(0.3, tf.float64)
+    for _ in tf.range(2):
+        s = total(s)
+        for _ in tf.range(k):
+            s += total(s)
+    return s
+
+
 BODIES = (
     smoothed, smoothed_thrice, only_read, matrices, map_of_rows, scan_of_rows, fold_of_rows,
-    array_of_rows, loop_in_a_loop,
+    array_of_rows, loop_in_a_loop, numbers_in_loops,
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import collections
 import os
+import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -19,15 +20,19 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100, help="how many programs")
     parser.add_argument("--depth", type=int, default=3, help="statements within each other")
     parser.add_argument("--maps", action="store_true", help="programs of maps in the map")
+    parser.add_argument("--seconds", type=float, default=1e9, help="none begins after so many")
     args = parser.parse_args()
     signs: collections.Counter[str] = collections.Counter()
+    begun = time.monotonic()
     for seed in range(args.seed, args.seed + args.count):
+        if time.monotonic() - begun > args.seconds:
+            break
         sign, why = outcome(seed, args.depth, args.maps)
         signs[sign] += 1
         if sign != "yes":
             said = program(seed, args.depth, args.maps)[0]
             print(f"{seed} ({mode_of(seed)}): {sign}: {why}\n    {said}", flush=True)
-    print(dict(signs))
+    print(dict(signs), f"{(time.monotonic() - begun) / signs.total():.1f} s each")
 
 
 if __name__ == "__main__":

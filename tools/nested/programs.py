@@ -78,7 +78,8 @@ def _reads(rng: random.Random) -> tuple[str, Callable[[Row], tf.Tensor]]:
 
 
 def _through_a_list(row: Row) -> tf.Tensor:
-    array = tf.TensorArray(tf.float64, 4, element_shape=[]).unstack(row["x"])
+    array = tf.TensorArray(tf.float64, 4, element_shape=[], clear_after_read=False)
+    array = array.unstack(row["x"])
     return tf.stack([array.read(row["k"]), array.read(1)])
 
 
@@ -169,7 +170,9 @@ def _break(rng: random.Random, depth: int) -> tuple[str, Step]:
         return t + 1, gone, tf.cond(gone, lambda: s, lambda: second(row, s))
 
     return f"for 3: [{a}; if {said}: break; {b}]", lambda row, s: tf.while_loop(
-        lambda t, gone, s: (t < 3) & ~gone, lambda t, gone, s: once(row, t, s), (0, False, s)
+        lambda t, gone, s: (t < 3) & ~gone,
+        lambda t, gone, s: once(row, t, s),
+        (0, tf.constant(False), s),
     )[2]
 
 
@@ -185,7 +188,7 @@ def _return(rng: random.Random, depth: int) -> tuple[str, Step]:
         _, done, s = tf.while_loop(
             lambda t, done, s: (t < row["k"]) & ~done,
             lambda t, done, s: once(row, t, s),
-            (0, False, s),
+            (0, tf.constant(False), s),
         )
         return tf.cond(done, lambda: s, lambda: after(row, s))
 

@@ -110,17 +110,22 @@ def _part(value: Value) -> Part | None:
     return part
 
 
-def component(call: Call, value: Value) -> tf.Tensor:
-    """The stored form of a component."""
-    if isinstance(value, Ragged):
-        return value.in_rows
-    return pack(call, value) if value.dtype == tf.variant else call.stacked(value)
+def stored_forms(call: Call, components: Sequence[Value]) -> list[tf.Tensor]:
+    """The tensors that stand for the components."""
+    return [
+        value.in_rows
+        if isinstance(value, Ragged)
+        else pack(call, value, made)
+        if value.dtype == tf.variant
+        else call.stacked(value)
+        for value, made in zip(components, call.op.inputs)
+    ]
 
 
 def kept(call: Call, components: Sequence[Value], parts: Parts) -> tf.Tensor:
     """An optional of rows of different shapes."""
     with call.emit.graph.as_default():
-        tensors = [component(call, v) for v in components]
+        tensors = stored_forms(call, components)
         stored = [tf.cast(s.tensor, tf.float64) for p in parts if p for s in p.differing]
         return tf.raw_ops.OptionalFromValue(components=[*tensors, *stored])
 

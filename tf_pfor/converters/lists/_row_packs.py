@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor.converters.analysis._loop_graphs import pops, pops_only, source
-from tf_pfor.converters.analysis._variant_types import ITEM, Path, item_shape, kind_of
+from tf_pfor.converters.analysis._variant_types import ITEM, Path, item_shape, kind_of, uses
 from tf_pfor.converters.lists._broadcast_lists import in_body, packed
 from tf_pfor.converters.lists._list_rows import (
     from_zero,
@@ -43,6 +43,7 @@ from tf_pfor.layouts.padded_lists import padded_stack
 
 _PACK = [tf.variant, tf.float64, tf.float64, tf.float64]
 _SHAPES = [[], [None], [None]]
+_UNEVEN = "a packed list whose rows differ in length"
 
 
 def with_rows(call: Call, value: Value, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -76,7 +77,9 @@ def put(call: Call, target: Value, value: Value) -> tuple[Value, tf.Tensor]:
         if holds_packs(target):
             target = list_with_rows(target, pushed(call, target, item))
         return target, item.tensor
-    return target, pack(call, item, rows) if holds_packs(target) else item.tensor
+    return target, pack(call, item, call.op.inputs[-1], rows) if holds_packs(
+        target
+    ) else item.tensor
 
 
 def _to_hold(call: Call, target: Value, item: Value, *, bare: bool) -> Value:
@@ -158,12 +161,13 @@ def _with_packs(call: Call, value: Value) -> Value:
     return StackedList(packs, value.inner_shape, value.dtype, rows)
 
 
-def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tensor:
+def pack(call: Call, value: Value, made: tf.Tensor, container: ListRows | None = None) -> tf.Tensor:
     """The tensor that is put into a container for a list or an optional.
 
     Args:
       call: the op that puts it there.
       value: the list or the optional.
+      made: the list or the optional in the body.
       container: the rows of the container; None if it has the rows of the loop.
     """
     item = stack_list(call, value)
@@ -176,6 +180,7 @@ def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tens
     elif not is_kept(item) and _tf.list_element(item.tensor) is not None:  # bare lists
         item = _with_packs(call, item)
     emit = call.emit
+    _note_lengths(call, item, made)
     ends = emit("Cast", lengths_of(call, item), DstT=tf.float64)  # [m]
     begins = known_rows(item).starts
     starts = emit("ZerosLike", ends) if begins is None else emit("Cast", begins, DstT=tf.float64)
@@ -189,6 +194,18 @@ def pack(call: Call, value: Value, container: ListRows | None = None) -> tf.Tens
             places = tf.scatter_nd(at, numbers, [container.size]) - 1
     places = emit("Cast", places, DstT=tf.float64)
     return emit("OptionalFromValue", [item.tensor, starts, ends, places])
+
+
+def _note_lengths(call: Call, item: Value, made: tf.Tensor) -> None:
+    """Notes that the rows of a list of the body differ in length, for those who unpack it."""
+    rows = known_rows(item)
+    if rows.lengths is not None and not (rows.is_even or rows.may_agree):
+        call.memo[_UNEVEN, made.op, made.value_index] = True
+
+
+def _differ(call: Call, made: tf.Tensor) -> bool:
+    """Whether the rows of a list of the body were seen to differ in length when it was packed."""
+    return any((_UNEVEN, t.op, t.value_index) in call.memo for _, t in uses(call, made))
 
 
 def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows | None) -> Value:
@@ -218,7 +235,7 @@ def unpack(call: Call, packed: tf.Tensor, made: tf.Tensor, container: ListRows |
         ids=ids,
         lengths=ends,
         starts=starts,
-        may_agree=True,
+        may_agree=not _differ(call, made),
         holds_packs=dtype == tf.variant,
     )
     return StackedList.of(handle, rows)

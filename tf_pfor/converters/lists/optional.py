@@ -19,7 +19,7 @@ from tf_pfor.converters.lists._list_rows import row_ids
 from tf_pfor.converters.lists._list_sums import sum_of_lists
 from tf_pfor.converters.lists._lists import list_rule, stack_list
 from tf_pfor.converters.lists._optional_values import first_with_value, item_at, of_all_rows, one_of
-from tf_pfor.converters.lists._ragged_optionals import component, kept, parts_of, read
+from tf_pfor.converters.lists._ragged_optionals import kept, parts_of, read, stored_forms
 from tf_pfor.converters.lists._row_packs import unpack
 from tf_pfor.converters.lists._unpacked_optionals import opened_value, opened_values
 from tf_pfor.core.call import Call
@@ -38,7 +38,7 @@ def optional_from_value(call: Call, components: list[Value]) -> Any:
         return opened
     parts = parts_of(call, components)
     if not parts:
-        return of_all_rows(call, call.rebuild(components=[component(call, v) for v in components]))
+        return of_all_rows(call, call.rebuild(components=stored_forms(call, components)))
     made = of_all_rows(call, kept(call, components, parts))
     return list_with_rows(made, dataclasses.replace(known_rows(made), parts=parts))
 
