@@ -87,7 +87,7 @@ def set_settings(
 
 
 def _checked(
-    fallback: Any, warn: Any, randomness: Any, out_shapes: Any, cache_size: Any
+    fallback: object, warn: object, randomness: object, out_shapes: object, cache_size: float | None
 ) -> dict[str, Any]:
     """The options that were given, checked."""
     if cache_size is not None:
@@ -114,12 +114,12 @@ class Options:
     @classmethod
     def of(
         cls,
-        fallback: Any,
-        randomness: Any,
-        while_strategy: Any = "auto",
-        out_shapes: Any = None,
+        fallback: object,
+        randomness: object,
+        while_strategy: object = "auto",
+        out_shapes: object = None,
         *,
-        warn: Any = None,
+        warn: object = None,
         may_loop: bool = True,
         progress: bool = False,
     ) -> Options:
@@ -180,7 +180,7 @@ class Options:
         )
 
 
-def check_randomness(randomness: Any) -> str | None:
+def check_randomness(randomness: object) -> str | None:
     """The option for stateful random ops, checked: "different", "same" or "error".
 
     Raises:

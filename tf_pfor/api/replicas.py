@@ -16,6 +16,7 @@ from tf_pfor.core import nests
 from tf_pfor.core.emit import Dim, salted
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, Refused
 from tf_pfor.core.loop import Block
+from tf_pfor.core.nests import Nest
 
 Strategy = Any
 """A ``tf.distribute.Strategy``."""
@@ -80,11 +81,11 @@ class Replica:
             )
 
 
-def _total(strategy: Strategy, x: Any) -> tf.Tensor:
+def _total(strategy: Strategy, x: Nest) -> tf.Tensor:
     return tf.add_n(strategy.experimental_local_results(x))
 
 
-def _joined(strategy: Strategy, x: Any) -> tf.Tensor:
+def _joined(strategy: Strategy, x: Nest) -> tf.Tensor:
     return tf.concat(strategy.experimental_local_results(x), 0)
 
 
@@ -150,11 +151,11 @@ def run_distributed(
     return nests.to_user(tf.nest.pack_sequence_as(structure, results))
 
 
-def _is_tensor(x: Any) -> bool:
+def _is_tensor(x: Nest) -> bool:
     return isinstance(x, (tf.Tensor, tf.RaggedTensor))
 
 
-def _whole(strategy: Strategy, value: Any, n: Dim, axis: int | None, position: int) -> Any:
+def _whole(strategy: Strategy, value: Nest, n: Dim, axis: int | None, position: int) -> Any:
     """A result of all replicas, as ``vmap`` returns it."""
     parts = strategy.experimental_local_results(value)
     if axis is None:

@@ -12,6 +12,7 @@ from tf_pfor.api.blocks import in_turn
 from tf_pfor.core import nests
 from tf_pfor.core.emit import Dim
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.tracing.caching import UNCACHED, EagerCall
 from tf_pfor.tracing.user_code import autographed
 
@@ -19,8 +20,8 @@ from tf_pfor.tracing.user_code import autographed
 @tf.autograph.experimental.do_not_convert
 def scan(
     fn: Callable[[Any, Any], tuple[Any, Any]],
-    init: Any,
-    xs: Any = None,
+    init: Nest,
+    xs: Nest = None,
     length: int | None = None,
     reverse: bool = False,
     *,
@@ -67,7 +68,12 @@ def scan(
 
 
 def _scan(
-    fn: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | None, reverse: bool, axis: int
+    fn: Callable[[Any, Any], Any],
+    init: Nest,
+    xs: Nest,
+    length: int | None,
+    reverse: bool,
+    axis: int,
 ) -> tuple[Any, Any]:
     carry, rows = nests.from_user(init), nests.from_user(xs)
     carried = _tensors(carry, "init")
@@ -111,7 +117,7 @@ def _scan(
     return nests.to_user(nests.pack(carry, list(last))), stacked
 
 
-def _tensors(structure: Any, name: str) -> list[tf.Tensor]:
+def _tensors(structure: Nest, name: str) -> list[tf.Tensor]:
     """The leaves of a nest as tensors of known rank.
 
     Raises:
@@ -172,7 +178,7 @@ def _of_length(y: tf.Tensor, n: Dim) -> tf.Tensor:
     return y
 
 
-def _like(carry: Any, carried: list[tf.Tensor], new: Any) -> list[tf.Tensor]:
+def _like(carry: Nest, carried: list[tf.Tensor], new: Nest) -> list[tf.Tensor]:
     """The leaves of a new carry.
 
     Raises:

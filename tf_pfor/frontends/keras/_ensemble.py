@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.keras import _scopes
 from tf_pfor.frontends.keras._scopes import keras
 
@@ -77,7 +78,7 @@ def stack(models: Sequence[Any]) -> Variables:
 
 @_no_autograph
 def functional_call(
-    model: Any, variables: Any, *inputs: Any, updates: bool = False, **options: Any
+    model: Any, variables: Nest, *inputs: Nest, updates: bool = False, **options: Any
 ) -> Any:
     """Calls a model with other values in the place of its variables, which stay as they are.
 
@@ -108,7 +109,7 @@ def functional_call(
 
 
 def _called(
-    model: Any, variables: Any, inputs: Sequence[Any], options: dict[str, Any]
+    model: Any, variables: Nest, inputs: Sequence[Any], options: dict[str, Any]
 ) -> tuple[Any, Variables, list[Any]]:
     """The outputs, the variables after the call, and the penalties of a functional call."""
     (model,) = _checked([model])
@@ -119,7 +120,7 @@ def _called(
     return outputs, Variables(trainable, list(after)), losses
 
 
-def _matched(model: Any, variables: Any) -> list[list[tf.Tensor]]:
+def _matched(model: Any, variables: Nest) -> list[list[tf.Tensor]]:
     """A tensor for each variable.
 
     Raises:
@@ -229,14 +230,14 @@ class Ensemble(keras.Model):
         weight.assign(values.astype(like.dtype))
         return weight
 
-    def _run(self, inputs: Any, training: Any) -> tuple[Any, list[Any], tf.Tensor]:
+    def _run(self, inputs: Nest, training: bool | None) -> tuple[Any, list[Any], tf.Tensor]:
         """For each member: outputs [k, batch, ...], other variables after the call, penalty [k]."""
         model = self._template.model
         takes_training = model._call_has_training_arg
         options = {"training": training} if takes_training else {}
 
         @_no_autograph
-        def one(variables: Any, inputs: Any) -> Any:
+        def one(variables: Nest, inputs: Nest) -> Any:
             outputs, after, losses = _called(model, variables, [inputs], options)
             penalty = tf.add_n([tf.cast(tf.reduce_sum(x), tf.float32) for x in losses] or [0.0])
             return outputs, after.non_trainable, penalty
@@ -246,12 +247,12 @@ class Ensemble(keras.Model):
         with _scopes.outside_of_layers():
             return vmap(one, in_axes=(0, axis), out_shapes="ragged")(values, inputs)
 
-    def members(self, inputs: Any, training: bool = False) -> Any:
+    def members(self, inputs: Nest, training: bool = False) -> Any:
         """The outputs of each member: [k, batch, ...]."""
         return self._run(keras.tree.map_structure(tf.convert_to_tensor, inputs), training)[0]
 
     @_no_autograph
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: Nest, training: bool | None = None) -> Any:
         """The mean of the members' outputs, [batch, ...]."""
         outputs, after, _ = self._run(inputs, bool(training))
         if training:
@@ -262,23 +263,23 @@ class Ensemble(keras.Model):
         for weight, value in zip(self._stacked[1], after):
             weight.assign(value)
 
-    def compute_output_spec(self, inputs: Any, training: Any = None) -> Any:
+    def compute_output_spec(self, inputs: Nest, training: bool | None = None) -> Any:
         """The shapes and dtypes of the outputs: as of one member."""
 
-        def of_one(x: Any) -> Any:
+        def of_one(x: Nest) -> Any:
             shape = x.shape if self.data == "shared" else (x.shape[0], *x.shape[2:])
             return keras.KerasTensor(shape, x.dtype)
 
         return self._template.model.compute_output_spec(keras.tree.map_structure(of_one, inputs))
 
     def _member_losses(
-        self, x: Any, y: Any, sample_weight: Any, *, training: bool
+        self, x: Nest, y: Nest, sample_weight: Nest, *, training: bool
     ) -> tuple[tf.Tensor, Any, list[tf.Tensor]]:
         """The loss of each member [k], the mean outputs, and other variables after the call."""
         outputs, after, penalties = self._run(x, training)
 
         @_no_autograph
-        def of_member(y_pred: Any, x: Any, y: Any, sample_weight: Any) -> Any:
+        def of_member(y_pred: Nest, x: Nest, y: Nest, sample_weight: Nest) -> Any:
             return self.compute_loss(x, y, y_pred, sample_weight, training)
 
         axis = None if self.data == "shared" else 1
@@ -288,7 +289,7 @@ class Ensemble(keras.Model):
         return losses + _scopes.scaled_loss(tf.cast(penalties, losses.dtype)), mean, after
 
     @_no_autograph
-    def train_step(self, data: Any) -> dict[str, Any]:
+    def train_step(self, data: Nest) -> dict[str, Any]:
         """One step of training for all members; Keras calls it in ``fit``."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         with tf.GradientTape() as tape:
@@ -301,14 +302,14 @@ class Ensemble(keras.Model):
         return self._reported(losses, x, y, y_pred, sample_weight)
 
     @_no_autograph
-    def test_step(self, data: Any) -> dict[str, Any]:
+    def test_step(self, data: Nest) -> dict[str, Any]:
         """One step of evaluation; Keras calls it in ``evaluate``."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         losses, y_pred, _ = self._member_losses(x, y, sample_weight, training=False)
         return self._reported(losses, x, y, y_pred, sample_weight)
 
     def _reported(
-        self, losses: tf.Tensor, x: Any, y: Any, y_pred: Any, sample_weight: Any
+        self, losses: tf.Tensor, x: Nest, y: Nest, y_pred: Nest, sample_weight: Nest
     ) -> dict[str, Any]:
         size = tf.shape(keras.tree.flatten(x)[0])[0]
         loss = _scopes.unscaled_loss(tf.reduce_mean(losses))
@@ -423,7 +424,7 @@ def _architecture(model: Any) -> Any:
     return _walk(config, lambda _, x: f"name {names[x]}" if x in names else x)
 
 
-def _walk(x: Any, of_text: Callable[[Any, str], Any], key: Any = None) -> Any:
+def _walk(x: Nest, of_text: Callable[[Any, str], Any], key: Any = None) -> Any:
     """A config with ``of_text(key, text)`` in the place of each text."""
     if isinstance(x, dict):
         return {k: _walk(v, of_text, k) for k, v in x.items() if k not in _FREE}
