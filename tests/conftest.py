@@ -63,6 +63,12 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item, test in zip(items, tests) if test in kept]
 
 
+def pytest_collection_finish():
+    """Modules and tests stay to the end: collections of garbage need not look at them again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item):
     began = time.process_time()
