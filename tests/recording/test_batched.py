@@ -142,6 +142,33 @@ def test_gradients_by_tensors_outside():
     tf.nest.map_structure(assert_close, found, expected)
 
 
+def test_equal_numbers_have_gradients_of_their_own():
+    scale = tf.constant(2.0)
+
+    def fn(x):
+        return x * tf.constant(2.0) + x * scale
+
+    with tf.GradientTape() as tape:
+        tape.watch(scale)
+        y = tf_pfor.batched(fn)([tf.constant(1.0), tf.constant(3.0)])
+    assert y.numpy().tolist() == [4.0, 12.0]
+    assert float(tape.gradient(y, scale)) == 4.0
+
+
+def test_values_that_leave_the_function_by_another_way():
+    seen = []
+
+    def fn(x):
+        seen.append(x * 2.0)
+        return x
+
+    tf_pfor.batched(fn)([tf.constant(1.0), tf.constant(3.0)])
+    assert [float(x) for x in seen] == [2.0, 6.0]
+    assert float(tf.convert_to_tensor(seen[1]) + 1.0) == 7.0
+    with pytest.raises(tf_pfor.NotVectorizableError, match="Return it from the function"):
+        tf.tanh(seen[0])
+
+
 def test_values_that_are_asked_for():
     def fn(x):
         y = x * 2.0

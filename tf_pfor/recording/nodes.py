@@ -183,13 +183,22 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
     def _rank(self) -> int | None:
         return self._its_shape.rank
 
-    def __tf_tensor__(self, dtype: tf.DType | None = None, name: str | None = None) -> Recorded:
+    def __tf_tensor__(self, dtype: tf.DType | None = None, name: str | None = None) -> tf.Tensor:
         if dtype is not None and not tf.as_dtype(dtype).is_compatible_with(self._its_dtype):
             raise ValueError(
                 f"Tensor conversion requested dtype {tf.as_dtype(dtype).name} for a tensor with "
                 f"dtype {self._its_dtype.name}: {self!r}"
             )
+        if _eager_ops.catcher() is None and self.node.ran is not None:  # after the call
+            return self.node.value(self.index)
         return self
+
+    @property
+    def _datatype_enum(self) -> NoReturn:
+        raise NotVectorizableError(
+            f"{self!r} has left the function that was batched. Return it from the function, or make "
+            "a tensor of it by tf.convert_to_tensor."
+        )
 
     @property
     def _id(self) -> NoReturn:

@@ -246,12 +246,15 @@ def _description(x: object) -> Any:
     return type(x), repr(x) if isinstance(x, (list, tuple)) else x
 
 
-def _identity(x: Any) -> Any:
-    """Equal for inputs that are known to be equal."""
+def _identity(x: tf.Tensor) -> Any:
+    """Equal for inputs that are known to be equal.
+
+    Numbers that a tape may watch are not compared by value: each has a gradient.
+    """
     if isinstance(x, Recorded):
         return id(x.node), x.index
-    if not x.shape.rank and tf.executing_eagerly() and hasattr(x, "numpy"):
-        return x.dtype, x.numpy().tobytes() if x.dtype != tf.string else x.numpy()
+    if not x.shape.rank and not _is_followed(x) and hasattr(x, "numpy"):
+        return x.dtype, x.numpy() if x.dtype == tf.string else x.numpy().tobytes()
     return id(x)
 
 
