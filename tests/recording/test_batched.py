@@ -389,12 +389,44 @@ def test_custom_gradients_need_a_cell():
     ("examples", "error", "message"),
     [
         (3, tf_pfor.ArgumentTypeError, "examples must be a sequence, found int"),
+        ({0: 1.0}, tf_pfor.ArgumentTypeError, "examples must be a sequence, found dict"),
         ([], tf_pfor.ArgumentError, "at least one example"),
     ],
 )
 def test_wrong_examples(examples, error, message):
     with pytest.raises(error, match=message):
         tf_pfor.batched(lambda x: x)(examples)
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [tf.ones([3, 2]), np.ones([3, 2]), tf.ragged.constant([[1.0, 2.0], [], [3.0]]), range(3)],
+    ids=["tensor", "array", "ragged", "range"],
+)
+def test_kinds_of_sequences(examples):
+    found = tf_pfor.batched(lambda x: tf.reduce_sum(tf.cast(x, tf.float32) * 2.0))(examples)
+    expected = [2.0 * np.sum(examples[i]) for i in range(3)]
+    assert found.numpy().tolist() == expected
+
+
+def test_second_derivatives_and_forward_mode():
+    model = Model(tf_pfor.cell)
+
+    def second(run):
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                y = tf.reduce_sum(run())
+            slope = tf.reduce_sum(inner.gradient(y, model.weights) ** 2)
+        return outer.gradient(slope, model.weights)
+
+    def pushed(run):
+        with tf.autodiff.ForwardAccumulator(model.weights, tf.ones([8, 4])) as accumulator:
+            y = run()
+        return accumulator.jvp(y)
+
+    for derivative in (second, pushed):
+        expected = derivative(lambda: one_by_one(model.loss, TREES))
+        assert_close(derivative(lambda: tf_pfor.batched(model.loss)(TREES)), expected)
 
 
 def test_wrong_arguments():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -71,7 +71,10 @@ def batched(fn: Callable[[Any], Any], *, schedule: Schedule = "agenda") -> Calla
             )
         if isinstance(examples, tf.Tensor):
             examples = tf.unstack(examples)
-        if not hasattr(examples, "__len__") or not hasattr(examples, "__getitem__"):
+        if isinstance(examples, tf.RaggedTensor):
+            examples = [examples[i] for i in range(int(examples.nrows()))]
+        is_sequence = hasattr(examples, "__len__") and hasattr(examples, "__getitem__")
+        if not is_sequence or isinstance(examples, Mapping):
             raise ArgumentTypeError(
                 f"examples must be a sequence, found {type(examples).__name__}."
             )

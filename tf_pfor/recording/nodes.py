@@ -196,8 +196,8 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
     @property
     def _datatype_enum(self) -> NoReturn:
         raise NotVectorizableError(
-            f"{self!r} has left the function that was batched. Return it from the function, or make "
-            "a tensor of it by tf.convert_to_tensor."
+            f"{self!r} has left the function that was batched. Return it from the function, or "
+            "make a tensor of it by tf.convert_to_tensor."
         )
 
     @property
