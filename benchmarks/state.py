@@ -23,7 +23,7 @@ import tensorflow as tf
 
 import tf_pfor
 from benchmarks import timing
-from tf_pfor.reports.explain import describe
+from tf_pfor.reports.explain import explain
 
 
 @dataclasses.dataclass
@@ -114,7 +114,7 @@ def measure(name: str, n: int, seconds: float) -> dict[str, Any]:
         found[key] = [result.numpy(), *(v.numpy() for v in case.state)]
         runs[key] = lambda run=run: run(case.rows)
     times = timing.interleaved(runs, seconds=seconds)
-    report = describe(case.body, case.rows)
+    report = explain(case.body, case.rows)
     return {
         "case": name,
         "rows": n,

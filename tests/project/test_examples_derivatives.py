@@ -86,7 +86,10 @@ def test_the_network_learns_the_solution(capsys):
 def dp_model(chunk_size=None, clip_norm=0.5, noise_multiplier=0.0):
     keras.utils.set_random_seed(1)
     model = tf_pfor.keras.PerExampleGradientModel(
-        demo_digits.make_model(), clip_norm, noise_multiplier, chunk_size=chunk_size
+        demo_digits.make_model(),
+        clip_norm=clip_norm,
+        noise_multiplier=noise_multiplier,
+        chunk_size=chunk_size,
     )
     model.compile(
         keras.optimizers.SGD(1.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True)

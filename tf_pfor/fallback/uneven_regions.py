@@ -28,6 +28,7 @@ from tf_pfor.core.registry import REGISTRY
 from tf_pfor.core.values import dims, is_static
 from tf_pfor.layouts.ragged import RowShape, RowSize, differ_in_shape, is_ragged
 
+_SHAPES = ("Rank", "Shape", "ShapeN", "Size")
 _SOME_SIZES = (6, 1)  # in place of one that is unknown, but the same in all iterations
 
 _SIZED = ("BroadcastTo", "Fill", "Range", "Reshape", "Tile")
@@ -310,7 +311,7 @@ def _uneven(
             key(t) for t, v in zip(op.inputs, values) if isinstance(v, (RowShape, RowSize))
         )
         reads = any(key(t) in found for t in op.inputs)
-        tells_shapes = facts_of(op.type).is_of_shapes
+        tells_shapes = op.type in _SHAPES  # not of ZerosLike, whose own shape may differ
         differs = any(differ) and (reads or not tells_shapes)
         if not (differs or _tf.draws_randomly(op.type) or op in looped):
             continue

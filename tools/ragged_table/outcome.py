@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
-from tf_pfor.reports.explain import describe
+from tf_pfor.reports.explain import explain
 from tools.ragged_table.cases import LENGTHS, RaggedCase
 
 YES, LOOP, NO, NONE = "yes", "loop", "no", ""
@@ -89,7 +89,7 @@ def _forward(case: RaggedCase, why: list[str]) -> tuple[str, frozenset[str]]:
     sign = _sign(run, why)
     if sign != YES:
         return sign, frozenset()
-    records = describe(_one(case), (case.data, LENGTHS)).records
+    records = explain(_one(case), (case.data, LENGTHS)).records
     if any(r.outcome.value == "looped" for r in records):
         return LOOP, frozenset()
     forms = ("packed", "padded")

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
-from tf_pfor.reports.explain import describe
+from tf_pfor.reports.explain import explain
 from tools.sweep.cases import Case, N, Rows
 
 STATES = ("vectorized", "looped", "refused", "wrong", "an error in a plain loop as well")
@@ -81,7 +81,7 @@ def outcome(case: Case) -> Outcome:
 
 def _loops(one: Any, rows: list[Any]) -> set[str]:
     """The op types that run in a loop, also where that is no warning: kernels that take one row."""
-    records = describe(one, rows).records
+    records = explain(one, rows).records
     return {r.op_type for r in records if r.outcome.value in ("looped", "rejected")}
 
 
