@@ -311,7 +311,7 @@ def _uneven(
             key(t) for t, v in zip(op.inputs, values) if isinstance(v, (RowShape, RowSize))
         )
         reads = any(key(t) in found for t in op.inputs)
-        tells_shapes = op.type in _SHAPES  # not of ZerosLike, whose own shape may differ
+        tells_shapes = op.type in _SHAPES  # ZerosLike gives a tensor, whose shape may differ
         differs = any(differ) and (reads or not tells_shapes)
         if not (differs or _tf.draws_randomly(op.type) or op in looped):
             continue
