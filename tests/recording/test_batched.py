@@ -13,6 +13,7 @@ import tf_pfor
 from tests import comparisons
 from tf_pfor._tf import _eager_ops
 from tf_pfor.recording import examples as _examples
+from tf_pfor.recording import nodes as _nodes
 
 assert_close = functools.partial(comparisons.assert_close, rtol=1e-5, atol=1e-6)  # of float32
 SCHEDULES = ["agenda", "depth"]
@@ -71,6 +72,21 @@ def test_calls_of_all_examples_run_together():
     run = _examples.Examples(model.vector, TREES, {}, "depth")
     run.run()
     assert run.batches == 1 + 4  # the leaves, and one for each height of a tree
+
+
+def test_a_variable_that_all_examples_read_is_not_repeated(monkeypatch):
+    model, seen = Model(), []
+    of_rows = _nodes.Kind.of_rows
+
+    def noted(kind, tensors, stacked):
+        seen.append((kind.name, stacked))
+        return of_rows(kind, tensors, stacked)
+
+    monkeypatch.setattr(_nodes.Kind, "of_rows", noted)
+    tf_pfor.batched(model.vector)(TREES)
+    products = [stacked for name, stacked in seen if name == "MatMul"]
+    assert products
+    assert all(stacked == [False, True] for stacked in products)  # the weights, a column
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context as _context
+from tensorflow.python.eager import core as _core
 from tensorflow.python.eager import execute as _execute
 from tensorflow.python.eager import record as _record
 from tensorflow.python.eager import tape as _tape
@@ -103,7 +104,12 @@ def run(op_type: str, given: tuple[Any, ...]) -> list[tf.Tensor]:
       given: its inputs, then names and values of its attributes, as its wrapper passes them.
     """
     if tf.executing_eagerly():
-        made = _FAST(_context.context(), op_type, None, *given)
+        try:
+            made = _FAST(_context.context(), op_type, None, *given)
+        except _core._NotOkStatusException as error:
+            raise _core._status_to_exception(error) from None
+        except _core._FallbackException:  # an input is of a type that only a graph converts
+            return tf.function(lambda: run(op_type, given), autograph=False)()
     else:
         inputs = [a.name for a in op_def_registry.get(op_type).input_arg]
         attrs = given[len(inputs) :]

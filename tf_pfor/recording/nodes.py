@@ -75,6 +75,7 @@ class Node:
       kind: the function that is called.
       inputs: its inputs: recorded values and tensors.
       depth: the longest way from an input of the program.
+      results: its results, as the function sees them. An equal call has the same ones.
       ran: the calls that it ran with, None before that.
       row: its number among them.
       wait: runs all that was recorded.
@@ -86,6 +87,7 @@ class Node:
     inputs: list[Any]
     depth: int
     wait: Callable[[], None]
+    results: list[Recorded] = dataclasses.field(default_factory=list)
     ran: Ran | None = None
     row: int = 0
     waiting: int = 0

@@ -12,15 +12,15 @@ from tf_pfor import _tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED
 from tf_pfor.core import nests
+from tf_pfor.core.accesses import HARMLESS, QUERIES, READS
 from tf_pfor.core.errors import NotVectorizableError, UnsupportedStateError
 from tf_pfor.core.nests import Nest
 from tf_pfor.recording.nodes import Kind, Node, Recorded
+from tf_pfor.tracing.user_code import autographed
 
 _SMALL = 64  # elements of an input whose value may decide on a shape
-_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
-_LOOKUPS = frozenset({"LookupTableFindV2", "LookupTableSizeV2"})
+_READS = READS | QUERIES
 _WRITES = ("Assign", "Resource")
-_HARMLESS = _READS | _LOOKUPS | {"Assert", "Placeholder", "VarHandleOp"}
 
 
 class Recorder:
@@ -51,14 +51,14 @@ class Recorder:
             return PASSED
         count = len(schema.inputs)
         arguments = self._arguments(given, schema)
-        leaves = [x for a in arguments for x in (a if isinstance(a, list) else [a])]
+        leaves = _flat(arguments)
         is_known = not any(isinstance(x, Recorded) for x in leaves)
         if not any(map(_is_followed, leaves)) or (is_known and "Dataset" in op_type):
             return PASSED
         if op_type == "Shape" and leaves[0].shape.is_fully_defined():
             attrs = dict(zip(given[count::2], given[count + 1 :: 2]))
             return tf.constant(leaves[0].shape.as_list(), attrs.get("out_type", tf.int32))
-        is_read = op_type in _READS or op_type in _LOOKUPS
+        is_read = op_type in _READS
         if schema.is_stateful and not is_read and any(map(_is_resource, leaves)):
             if is_known and not op_type.startswith(_WRITES):
                 return PASSED  # an iterator or the like, of this example alone
@@ -161,19 +161,19 @@ class Recorder:
         is_read: bool,
     ) -> tuple[Kind, list[Any]]:
         """The kind of an op, and its inputs that differ between calls of the kind."""
-        flat = [x for a in arguments for x in (a if isinstance(a, list) else [a])]
+        flat = _flat(arguments)
         lengths = tuple(len(a) if isinstance(a, list) else -1 for a in arguments)
         key = (op_type, lengths, _hashable(attrs), tuple(map(_description, flat)))
         if key not in self.kinds:
             self.kinds[key] = _places_of_values(op_type, arguments, attrs)
         places: list[int] = self.kinds[key]
-        whole = (*key, *[(flat[p].dtype, flat[p].numpy().tobytes()) for p in places])
+        values = [(flat[p].dtype, flat[p].numpy().tobytes()) for p in places]
         fixed = [
             i in places or not isinstance(x, tf.Tensor) or x.dtype == tf.resource
             for i, x in enumerate(flat)
         ]
         inputs = [x for x, f in zip(flat, fixed) if not f]
-        whole = ("kind", whole)
+        whole = (*key, *values, "kind")
         if whole not in self.kinds:
             may_share = is_read or not schema.is_stateful
             call = _call_of(op_type, arguments, attrs, fixed)
@@ -191,7 +191,10 @@ class Recorder:
         return kind.pack(_results(node))
 
 
-def _results(node: Node) -> list[Any]:
+def _results(node: Node) -> list[Recorded]:
+    """The results of a call, the same ones each time."""
+    if node.results:
+        return node.results
     specs, forms = node.kind.results, node.kind.forms
     if specs is None or forms is None:  # only a run shows the shapes
         if node.ran is None:
@@ -199,7 +202,14 @@ def _results(node: Node) -> list[Any]:
         assert node.ran is not None
         specs = [tf.TensorSpec(x.shape, x.dtype) for x in node.ran.results]
         forms = [(s.dtype, tuple(s.shape)) for s in specs]
-    return [Recorded(node, i, spec, form) for i, (spec, form) in enumerate(zip(specs, forms))]
+    found = enumerate(zip(specs, forms))
+    node.results = [Recorded(node, i, spec, form) for i, (spec, form) in found]
+    return node.results
+
+
+def _flat(arguments: list[Any]) -> list[Any]:
+    """The inputs of an op, lists opened."""
+    return [x for a in arguments for x in (a if isinstance(a, list) else [a])]
 
 
 def _as_tensor(x: Nest) -> Any:
@@ -310,7 +320,7 @@ def _call_of(
     op_type: str, arguments: list[Any], attrs: tuple[Any, ...], fixed: list[bool]
 ) -> Callable[..., list[tf.Tensor]]:
     """The op as a function of its inputs that are not fixed."""
-    flat = [x for a in arguments for x in (a if isinstance(a, list) else [a])]
+    flat = _flat(arguments)
     held = [x if f else None for x, f in zip(flat, fixed)]  # no tensor of an example stays alive
     lengths = [len(a) if isinstance(a, list) else -1 for a in arguments]
 
@@ -327,36 +337,27 @@ def _call_of(
     return call
 
 
-def _traced(
-    call: Callable[..., Any], inputs: Sequence[Any], known: Sequence[int] = ()
-) -> list[tf.Tensor] | None:
-    """The results of a call in a graph of its own; None if they need values of inputs."""
+def _known_shapes(call: Callable[..., Any], inputs: Sequence[Any]) -> bool:
+    """Whether the shapes of the results of a call follow from the shapes of its inputs."""
     with _eager_ops.caught(None), tf.Graph().as_default():
-        given = [
-            tf.constant(x.numpy()) if i in known else tf.compat.v1.placeholder(x.dtype, x.shape)
-            for i, x in enumerate(inputs)
-        ]
+        given = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in inputs]
         try:
-            return nests.flatten(call(*given))
-        except (TypeError, ValueError):
-            if known or not inputs:
-                raise
-            return None
+            made = call(*given)
+        except (TypeError, ValueError):  # the op takes a constant only
+            return False
+        return all(t.shape.is_fully_defined() for t in made)
 
 
 def _places_of_values(op_type: str, arguments: list[Any], attrs: tuple[Any, ...]) -> list[int]:
     """The inputs of an op whose values decide on the shapes of its results."""
-    flat = [x for a in arguments for x in (a if isinstance(a, list) else [a])]
+    flat = _flat(arguments)
     if any(isinstance(x, tf.Tensor) and x.dtype == tf.resource for x in flat):
         return []
     fixed = [not isinstance(x, tf.Tensor) for x in flat]
     call = _call_of(op_type, arguments, attrs, fixed)
     tensors = [i for i, f in enumerate(fixed) if not f]
     small = [k for k, i in enumerate(tensors) if _is_small(flat[i])]
-    if not small:
-        return []
-    made = _traced(call, [flat[i] for i in tensors])
-    if made is not None and all(t.shape.is_fully_defined() for t in made):
+    if not small or _known_shapes(call, [flat[i] for i in tensors]):
         return []
     return [tensors[k] for k in small]
 
@@ -397,19 +398,20 @@ def _kind_of_unit(
     held = [None if t else x for x, t in zip(leaves, are_tensors)]
     inputs = [tf.convert_to_tensor(x) for x, t in zip(leaves, are_tensors) if t]
     empty = nests.skeleton(structure)
+    converted = autographed(fn, "cell")
     form: list[Any] = []
 
     def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
         supply = iter(tensors)
         filled = [next(supply) if t else x for x, t in zip(held, are_tensors)]
         args, kwargs = nests.to_user(nests.pack(empty, filled))
-        found = nests.from_user(fn(*args, **kwargs))
+        found = nests.from_user(converted(*args, **kwargs))
         form[:] = [nests.skeleton(found)]
         return [tf.convert_to_tensor(x) for x in nests.flatten(found)]
 
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
     with _eager_ops.caught(None):
-        whole = tf.function(call, autograph=True)
+        whole = tf.function(call, autograph=False)
         traced = whole.get_concrete_function(*specs)
     results: list[tf.TensorSpec] | None = [tf.TensorSpec(t.shape, t.dtype) for t in traced.outputs]
     if not all(spec.shape.is_fully_defined() for spec in results):
@@ -432,7 +434,7 @@ def _effects(graph: tf.Graph) -> set[str]:
         for function in inner:
             found |= _effects(function)
         schema = _tf.schema(op.type)
-        if inner or schema is None or not schema.is_stateful or op.type in _HARMLESS:
+        if inner or schema is None or not schema.is_stateful or op.type in HARMLESS | _READS:
             continue
         has_resource = any(t.dtype == tf.resource for t in op.inputs)
         found.add("writes" if has_resource else "draws")
