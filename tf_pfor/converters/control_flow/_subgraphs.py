@@ -132,8 +132,10 @@ class Region:
         is_trial: bool,
     ) -> list[Converted]:
         """Converts some of its tensors by a walker that has entered it."""
-        left_out = [self.graph.outputs[i] for i in self.unread]
-        is_wanted = [all(t is not x for x in left_out) for t in tensors]
+        # A function may return one tensor at several positions, of which some are read.
+        read = [t for i, t in enumerate(self.graph.outputs) if i not in self.unread]
+        left_out = {id(self.graph.outputs[i]) for i in self.unread} - {id(t) for t in read}
+        is_wanted = [id(t) not in left_out for t in tensors]
         try:
             chosen = [t for t, is_read in zip(tensors, is_wanted) if is_read]
             made = iter(walker.convert(chosen, self.controls))

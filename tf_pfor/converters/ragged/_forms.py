@@ -56,7 +56,7 @@ def broadcast_size(sizes: Sequence[Any], axis: int) -> Any:
             continue
         if is_one(found):
             found = size
-        elif size is not found and not (isinstance(size, int) and size == found):
+        elif not same_sizes([size], [found]):
             raise CannotVectorize(
                 f"the sizes of two inputs along axis {axis}, which differ between iterations, are "
                 "not known to be the same"

@@ -157,7 +157,7 @@ def spread(call: Call, input: Value, shape: Value) -> Any:
     sizes = target_sizes(call, shape, 1)
     missing = len(sizes) - rank_of(input)
     mine = [size_at(input, k - missing) for k in range(len(sizes))]
-    if not all(is_one(own) or (own is not None and own == s) for s, own in zip(sizes, mine)):
+    if not all(is_one(own) or same_sizes([s], [own]) for s, own in zip(sizes, mine)):
         raise CannotVectorize("what is repeated has a size that is not known to be its own")
     changed = [k for k, (s, own) in enumerate(zip(sizes, mine)) if not same_sizes([s], [own])]
     moved = Moved(call, input, sizes, len(sizes) - 1 - max([*changed, missing - 1]))
@@ -224,7 +224,11 @@ def broadcast(call: Call, x: Value, sizes: list[Any]) -> Value:
             sizes[i] = mine
             room.append(_checked_size(call, size, mine))
             continue
-        is_same = mine is size or (isinstance(mine, int) and mine == size)
+        elif isinstance(size, tf.Tensor) and isinstance(mine, int) and mine > 1:
+            sizes[i] = mine
+            room.append(size)  # which the op compares with its own
+            continue
+        is_same = same_sizes([mine], [size])
         if not (is_one(mine) or is_same):
             raise CannotVectorize("what is repeated has more than one element along that axis")
         room.append(None if is_same else largest(size))

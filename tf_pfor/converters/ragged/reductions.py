@@ -29,7 +29,7 @@ from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.facts import SCAN, facts_of, lowest, table_of
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import largest, mask_of, shared
-from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, size_value
+from tf_pfor.layouts.ragged import Ragged, RowShape, RowSizes, Size, same_sizes, size_value
 from tf_pfor.layouts.ragged_rules import family_rule, ragged_rule, rule_of, source
 from tf_pfor.layouts.row_sizes import dim
 
@@ -68,7 +68,7 @@ def _of_what_was_broadcast(call: Call, x: Value) -> Value:
     text = "the gradient does not fit what was broadcast. Sizes"
     for axis, size in enumerate(target):
         own = size_at(x, axis)
-        if size is own or (isinstance(own, int) and isinstance(size, int) and own == size):
+        if same_sizes([size], [own]):
             continue
         total = tf.reduce_sum(found, axis + 1, keepdims=True)
         if isinstance(size, RowSizes):

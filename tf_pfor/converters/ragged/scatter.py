@@ -30,7 +30,7 @@ from tf_pfor.core.call import Call
 from tf_pfor.core.errors import CannotVectorize
 from tf_pfor.core.values import Value
 from tf_pfor.layouts.packing import mask_of, pad
-from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, shape_value
+from tf_pfor.layouts.ragged import Ragged, RowSize, RowSizes, same_sizes, shape_value
 from tf_pfor.layouts.ragged_parts import row_counts
 from tf_pfor.layouts.ragged_rules import ragged_rule, source
 
@@ -60,7 +60,7 @@ def _entries(
     first = next((v for v in ragged if any(a < rank for a in v.ragged_axes)), ragged[0])
     for axis in range(rank):
         sizes = [size_at(v, axis) for v in found]
-        if any(s is not sizes[0] and not (isinstance(s, int) and s == sizes[0]) for s in sizes):
+        if any(not same_sizes([s], sizes[:1]) for s in sizes):
             first = _checked(call, first, sizes, axis)
     of_entries = all(isinstance(v, Ragged) and v.n_leading == rank for v in found)
     if uses_packed(call) and of_entries:

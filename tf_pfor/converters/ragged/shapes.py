@@ -351,7 +351,7 @@ def broadcast_gradient_args(call: Call, s0: Value, s1: Value) -> Any:
         elif is_one(b) and (not is_one(a) or i < rank_ - len(second)):
             found[1].append(i)
         else:
-            is_known &= a is b or (isinstance(a, int) and a == b)
+            is_known &= same_sizes([a], [b])
     if not is_known:
         return [_axes_of_rows(call, first, second), _axes_of_rows(call, second, first)]
     arrays = [np.asarray(f, call.output_dtype(k).as_numpy_dtype) for k, f in enumerate(found)]
