@@ -319,3 +319,20 @@ def test_second_gradient_in_the_body(strategy):
     check(one, LENGTHS, X, xla=False, grad=False, rtol=1e-8, while_strategy=strategy)
     found = notes(one, LENGTHS, X, while_strategy=strategy)
     assert sum(NOTE in note for note in found) == 4  # all four loops
+
+
+def test_list_of_own_length_is_stacked():
+    """What needs all items gets as many as the row has pushed."""
+    w = tf.constant([1.0, -2.0, 4.0], tf.float64)
+
+    def body(k):
+        empty = raw.EmptyTensorList(element_shape=[3], max_num_elements=-1, element_dtype=w.dtype)
+        handle = tf.while_loop(
+            lambda t, _: t < k,
+            lambda t, made: (t + 1, raw.TensorListPushBack(input_handle=made, tensor=w)),
+            (0, empty),
+        )[1]
+        items = raw.TensorListStack(input_handle=handle, element_shape=[3], element_dtype=w.dtype)
+        return tf.reduce_sum(items, 0)
+
+    assert_close(vectorized_map(body, tf.constant(LENGTHS)), LENGTHS[:, None] * w.numpy())
