@@ -29,9 +29,10 @@ class Call:
       inputs: Values by OpDef input name; a list of Values for a list input.
       loop: the loop being removed.
       emit: ``emit("OpType", *inputs, **attrs)`` adds an op to the vectorized graph.
+      read: the names of the attributes that a rule has read (``matching.check_attrs``).
     """
 
-    __slots__ = ("_attrs", "_schema", "_walker", "emit", "inputs", "loop", "op", "op_type")
+    __slots__ = ("_attrs", "_schema", "_walker", "emit", "inputs", "loop", "op", "op_type", "read")
 
     def __init__(self, op: tf.Operation, inputs: Inputs, walker: Conversion):
         self.op = op
@@ -42,6 +43,7 @@ class Call:
         self.loop: Loop = walker.loop
         self._walker = walker
         self._attrs: Any = None
+        self.read: set[str] = set()
 
     # What the op is -------------------------------------------------------
 
@@ -61,6 +63,7 @@ class Call:
     def attr(self, name: str) -> Any:
         """The attribute ``name`` as a Python value, its default if the node does not set it."""
         kind = self.schema.attr_types[name]
+        self.read.add(name)
         if name in self.attrs:
             return _tf.python_value(kind, self.attrs[name])
         return _tf.python_value(kind, self.schema.attr_defaults[name])
@@ -166,6 +169,7 @@ class Call:
           The output tensor, or a list of them if the op has not exactly one.
         """
         schema = self.schema
+        self.read.update(schema.attr_types)
         flat: list[tf.Tensor] = []
         protos: dict[str, Any] = {k: v for k, v in self.attrs.items() if k in schema.attr_types}
         for arg in schema.inputs:
@@ -195,7 +199,10 @@ class Call:
 
     def again(self, op: tf.Operation, inputs: Inputs) -> Call:
         """A call of another op of the body, or of one emitted before, in the same walker."""
-        return Call(op, inputs, self._walker)
+        call = Call(op, inputs, self._walker)
+        if op is self.op:
+            call.read = self.read
+        return call
 
     def convert_function(
         self,
@@ -283,10 +290,12 @@ class Call:
 
     def loop_over_rows(self) -> list[Value]:
         """Runs the op in a sequential loop over its stacked inputs (``fallback``)."""
+        self.read.update(self.schema.attr_types)
         return self._walker.loop_over_rows(self.op, self.inputs)
 
     def loop_in_order(self) -> list[Value]:
         """Runs a stateful op once for each iteration, one after the other."""
+        self.read.update(self.schema.attr_types)
         return self._walker.loop_over_rows(self.op, self.inputs, in_order=True)
 
     def like(self, tensor: tf.Tensor, layout: type[Value] = Stacked) -> Value:

@@ -489,7 +489,19 @@ def may_fail(op: tf.Operation) -> bool:
         return facts.may_fail
     inputs = group(op, schema, op.inputs)
     found = [x for x in map(inputs.get, given) if isinstance(x, tf.Tensor)]
-    return any(_tf.static_value(x) is None for x in found)
+    return any(_tf.static_value(x) is None for x in found) or _needs_a_size(op)
+
+
+def _needs_a_size(op: tf.Operation) -> bool:
+    """Whether an op whose places are constants is an error for some sizes of its operand."""
+    if op.inputs[0].shape.is_fully_defined():
+        return False
+    if op.type == "StridedSlice":
+        return op.get_attr("shrink_axis_mask") != 0  # x[-1] of a row without elements
+    if op.type == "Reshape":
+        known = [size for size in _tf.static_value(op.inputs[1]) if size >= 0]
+        return int(np.prod(known)) != 1
+    return op.type in ("BroadcastTo", "Slice", "SplitV")
 
 
 def operations(op: tf.Operation) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TypeVar
 
 import tensorflow as tf
@@ -85,14 +85,14 @@ def repeated(tiling: frozenset[str]) -> str:
     return "repeats the loop-invariant " + ", ".join(f"'{name}'" for name in sorted(tiling))
 
 
-def check_attrs(rule: Rule, op: tf.Operation) -> None:
-    """Refuses an attribute that the rule did not read and that is not at its default."""
+def check_attrs(read: Container[str], op: tf.Operation) -> None:
+    """Refuses an attribute that is not in ``read`` and not at its default."""
     schema = _tf.schema(op.type)
     assert schema is not None
     unread = [
         name
         for name, kind in schema.attr_types.items()
-        if name not in rule.attrs and name not in schema.inferred_attrs and kind != "type"
+        if name not in read and name not in schema.inferred_attrs and kind != "type"
     ]
     if not unread:
         return

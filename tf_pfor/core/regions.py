@@ -10,17 +10,40 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _custom_gradients, _graphs
-from tf_pfor.core.accesses import may_repeat
+from tf_pfor.core.accesses import QUERIES, READS, may_repeat
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.core.facts import is_linear
 from tf_pfor.core.registry import REGISTRY
 from tf_pfor.core.values import Shape, dims
 
+_PURE = READS | QUERIES | {"Placeholder"}
 _SMALL = 32  # elements of a constant that each row may hold
 
 
 _OTHER_KERNELS = frozenset(["QuantizeV2"])  # oneDNN's and Eigen's differ by one
+
+
+def handed_on(tensor: tf.Tensor) -> tf.Tensor | None:
+    """The input of its op that a handle of a resource is; None if the op makes it."""
+    op, k = tensor.op, tensor.value_index
+    if op.type == "Identity" or op.type in _tf.LOOPS:
+        return op.inputs[k]
+    if op.type not in _tf.CALLS:
+        return None
+    (graph,) = _tf.functions_of(op)
+    inner: tf.Tensor | None = graph.outputs[k]
+    while inner is not None and all(inner is not t for t in graph.inputs):
+        inner = handed_on(inner)
+    return next((t for t, given in zip(op.inputs, graph.inputs) if given is inner), None)
+
+
+def _is_pure(op: tf.Operation) -> bool:
+    inner = _tf.functions_of(op)
+    if inner and op.type in _tf.CONTAINERS:
+        return all(_is_pure(o) for graph in inner for o in graph.get_operations())
+    schema = _tf.schema(op.type)
+    return (schema is not None and not schema.is_stateful) or op.type in _PURE
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,7 +55,7 @@ class Region:
       inputs: the tensors of the body that they read and do not make.
       outputs: the tensors that others read.
       uneven: the numbers of outputs that may not have the same shape in all rows.
-      handles: the handles of resources that others read, of while loops that hand them on.
+      handles: the handles of resources that others read, of ops that hand them on.
       same: ops whose result equals another tensor: reads of a value that was assigned before.
       like: the outputs as the body has them, where these are made of others.
     """
@@ -107,9 +130,11 @@ class Region:
 
     @property
     def is_stateful(self) -> bool:
-        """Whether running it has effects, or gives another result each time."""
-        schemas = map(_tf.schema, (op.type for op in self.ops))
-        return any(s is None or s.is_stateful for s in schemas)
+        """Whether running it has effects, or gives another result each time.
+
+        Reads of variables do not count, if nothing in the region writes.
+        """
+        return not all(map(_is_pure, self.ops))
 
     def hidden(self, ops: Iterable[tf.Operation]) -> list[tf.Operation]:
         """The ops, of ``ops``, with a result that is no output of the region.

@@ -22,7 +22,7 @@ from tf_pfor.core.emit import PLAIN, Dim
 from tf_pfor.core.errors import CannotVectorize, NotVectorizableError
 from tf_pfor.core.late_gradients import convert_later
 from tf_pfor.core.loop import Loop
-from tf_pfor.core.regions import Region, key
+from tf_pfor.core.regions import Region, handed_on, key
 from tf_pfor.core.values import Shape, Value, as_tensor_shape, dims, is_static
 from tf_pfor.fallback import ragged_rows
 from tf_pfor.fallback.randomness import check_looped
@@ -72,9 +72,8 @@ def why_not(op: tf.Operation, may_loop: bool) -> str:
             return why
     schema = _tf.schema(op.type)
     assert schema is not None
-    hands_on = op.type in _tf.LOOPS
-    makes = any(t.dtype == tf.resource for t in op.outputs) and not hands_on
-    if schema.is_stateful and makes:
+    handles = [t for t in op.outputs if t.dtype == tf.resource]
+    if schema.is_stateful and any(handed_on(t) is None for t in handles):
         return "it makes a resource, and iterations cannot each have their own"
     return "" if may_loop else "the fallback loop is off"
 
@@ -94,19 +93,16 @@ def loop_op(
     for value in inputs.values():
         values += value if isinstance(value, list) else [value]
     known = {key(t): v for t, v in zip(op.inputs, values)}
-    handed_on = {
-        i: known[key(op.inputs[i])]
-        for i, t in enumerate(op.outputs)
-        if t.dtype == tf.resource and op.type in _tf.LOOPS
-    }
-    region = Region.of([op], [t for i, t in enumerate(op.outputs) if i not in handed_on])
+    handles = {i: handed_on(t) for i, t in enumerate(op.outputs) if t.dtype == tf.resource}
+    region = Region.of([op], [t for i, t in enumerate(op.outputs) if handles.get(i) is None])
     has_ranks = any(t.shape.rank and not is_static(dims(t)) for t in region.outputs)
     if differ_in_shape(values) or (in_order and has_ranks):
         region = ragged_rows.may_differ(region)
     made = iter(
         loop_region(region, [known[key(t)] for t in region.inputs], walker, in_order=in_order)
     )
-    return [handed_on[i] if i in handed_on else next(made) for i in range(len(op.outputs))]
+    sources = [handles.get(i) for i in range(len(op.outputs))]
+    return [next(made) if source is None else known[key(source)] for source in sources]
 
 
 def loop_region(

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor.core import matching
 from tf_pfor.core.call import Call
 from tf_pfor.core.conversion import Conversion, Inputs
 from tf_pfor.core.emit import Emitter
@@ -39,6 +40,9 @@ _UNDER_XLA = (
     "tensor, by tf.clip_by_value(k, 0, size - 3); for x[:k] mask the rest, by "
     "tf.where(tf.range(size) < k, x, 0); or leave out jit_compile"
 )
+
+# Which factors of a product are gradients: no result depends on that.
+_HINTS = frozenset({"grad_a", "grad_b"})
 
 
 def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
@@ -159,6 +163,7 @@ def _applied(rule: Rule, op: tf.Operation, inputs: Inputs, walker: Conversion) -
     before = len(graph.get_operations())
     with graph.as_default():
         results = checked(call, None, rule(call, *inputs.values()))
+        matching.check_attrs(call.read | _HINTS, op)
         if not _tf.in_xla_context(graph):
             results = [_of_known_shape(v, t) for v, t in zip(results, op.outputs)]
     walker.emit.operations += graph.get_operations()[before:]

@@ -379,7 +379,7 @@ class Walker:
         for rule in rules:
             tiling = matching.to_tile(rule, stacked, inputs)
             try:
-                matching.check_attrs(rule, op)
+                matching.check_attrs(rule.attrs, op)
                 given = {
                     name: self._tile_input(v) if name in tiling else v for name, v in inputs.items()
                 }
@@ -464,8 +464,12 @@ class Walker:
             made = row_loop.loop_region(region, given, self) if ops else []
         for tensor, value in zip(region.outputs, made):
             self._hold(tensor, shaped(Call(tensor.op, {}, self), None, value, dims(tensor)))
-        for handle in region.handles:  # a while loop hands it on
-            self._values[_key(handle)] = self._values[_key(handle.op.inputs[handle.value_index])]
+        for handle in region.handles:
+            source: tf.Tensor | None = handle
+            while source is not None and _key(source) not in self._values:
+                source = regions.handed_on(source)
+            assert source is not None, handle  # else ``row_loop.why_not`` has refused its op
+            self._values[_key(handle)] = self._values[_key(source)]
         by_kernel = row_loop.by_kernel(first, made, self.emit.graph, region)
         for op in new:
             expected = by_kernel or (bool(uneven) and op is not first)

@@ -226,7 +226,7 @@ def of_elements(call: Call, x: Value, number: Value | None = None) -> Any:
 @ragged_rule("EnsureShape")
 def ensure_shape(call: Call, value: Ragged) -> Any:
     """Dense, after a check, where all of the shape is known."""
-    known = call.op.outputs[0].shape
+    known = call.attr("shape").merge_with(call.op.outputs[0].shape)
     return _of_shape(call, value, known.as_list()) if known.is_fully_defined() else value
 
 
