@@ -368,7 +368,7 @@ def has_own_gradient(op: Operation) -> bool:
     return "_gradient_op_type" in attr_map(op)
 
 
-LISTS_BY_ROW = "TfPforListsByRow"  # the gradient of a loop over rows that makes lists
+BY_ROW = "TfPforLoopOverRows"  # the gradient of the op that is a loop over rows
 
 
 def is_row_loop(op: Operation) -> bool:

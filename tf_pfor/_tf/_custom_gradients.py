@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,10 +18,12 @@ def has_gradient(tensor: tf.Tensor) -> bool:
     return tensor.dtype.is_floating or tensor.dtype.is_complex
 
 
-def present(upstream: Sequence[tf.Tensor | None], outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def present(upstream: Sequence[tf.Tensor | None], outputs: Sequence[tf.Tensor]) -> list[Any]:
     """Upstream gradients of ``outputs``, zeros where TensorFlow leaves one out."""
     return [
-        tf.zeros_like(_tf.captured(output)) if gradient is None else gradient
+        tf.zeros_like(_tf.captured(output))
+        if gradient is None and has_gradient(output)
+        else gradient
         for gradient, output in zip(upstream, outputs, strict=True)
     ]
 
@@ -112,26 +115,35 @@ def attached(
     Args:
       make: makes tensors of other ones, in the current graph.
       given: its arguments, tensors of the current graph.
-      gradient: the gradients with respect to the arguments, of the gradients of the results.
+      gradient: the gradients with respect to the arguments, of the arguments and of the gradients
+        of the results. The arguments are those of the op that is differentiated: TensorFlow copies
+        the branches of a conditional, and differentiates the copies.
     """
     if tf.executing_eagerly():
-        return list(tf.custom_gradient(lambda *t: (make(*t), gradient))(*given))
+
+        @tf.custom_gradient
+        def run(*tensors: tf.Tensor) -> Any:
+            made = make(*tensors)
+            return made, lambda *upstream: gradient(tensors, *present(upstream, made))
+
+        return list(run(*given))
     results = make(*given)
     count, tensors = len(results), [*results, *given]
     name = f"CustomGradient-{_tf.ops.uid()}"
 
-    def back(*upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
-        return [*[None] * count, *gradient(*upstream[:count])]
+    def back(op: tf.Operation, *upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
+        known = present(upstream[:count], op.inputs[:count])
+        return [*[None] * count, *gradient(op.inputs[count:], *known)]
 
     # A SavedModel traces it with AutoGraph, which would convert what it calls here.
-    tf.RegisterGradient(name)(never_converted(lambda _, *upstream: back(*upstream)))
+    tf.RegisterGradient(name)(never_converted(back))
     protos = {
         "T": _tf.attr_value("list(type)", [t.dtype for t in tensors]),
         "_gradient_op_type": _tf.attr_value("string", name),
     }
     graph = tf.compat.v1.get_default_graph()
     made = list(_graphs.add_op(graph, "IdentityN", tensors, protos, None).outputs)
-    _tf.record.record_operation("IdentityN", made, tensors, back)
+    _tf.record.record_operation("IdentityN", made, tensors, functools.partial(back, made[0].op))
     for source, tensor in zip(tensors, made):
         if source.dtype in (tf.resource, tf.variant):
             _tf.copy_handle_data(source, tensor)

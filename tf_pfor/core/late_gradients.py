@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf._custom_gradients import attached, has_gradient, present, traced
+from tf_pfor._tf._custom_gradients import attached, has_gradient, traced
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.core.facts import is_linear
@@ -163,7 +163,7 @@ class CustomGradient:
             made = attached(
                 lambda *_: results,
                 [*given.values()],
-                lambda *upstream: self._gradient(present(upstream, results)),
+                lambda _, *upstream: self._gradient(upstream),
             )
         self.walker.emit.operations += graph.get_operations()[before:]
         out = list(self.values)

@@ -225,12 +225,14 @@ def _copy(tensor: tf.Tensor, reader: tf.Operation, known: Mapping[Any, tf.Tensor
 def copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
     """Emits one op on ``inputs`` in the current graph; for a call the called function."""
     graph = tf.compat.v1.get_default_graph()
-    if op.type in _tf.CALLS and not _tf.is_row_loop(op):  # TensorFlow cannot differentiate its copy
+    is_row_loop = _tf.is_row_loop(op)
+    if op.type in _tf.CALLS and not is_row_loop:  # TensorFlow cannot differentiate its copy
         (body,) = _tf.functions_of(op)
         return Region.of_graph(body).copy(*inputs)
     schema = _tf.schema(op.type)
     assert schema is not None
-    protos = {k: v for k, v in _tf.attr_map(op).items() if k in schema.attr_types}
+    attrs = _tf.attr_map(op).items()
+    protos = {k: v for k, v in attrs if k in schema.attr_types or (is_row_loop and k[0] == "_")}
     _tf.add_functions(op.graph, graph, protos)
     if op.type.startswith("CudnnRNNBackprop"):  # it writes to what its forward op reserved
         at = [a.name for a in schema.inputs].index("reserve_space")

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
-from tf_pfor._tf._custom_gradients import has_gradient, present
+from tf_pfor._tf._custom_gradients import attached, has_gradient
 from tf_pfor.core.conversion import Conversion, Inputs
 from tf_pfor.core.emit import PLAIN, Dim
 from tf_pfor.core.errors import CannotVectorize, NotVectorizableError
@@ -253,20 +253,17 @@ class RowLoop:
         if lists:
             return self._on_tensors(lists, tensors)
 
-        @tf.custom_gradient
-        def run(*given: tf.Tensor) -> Any:
-            full = list(tensors)
-            for i, x in zip(wrt, given):
-                full[i] = x
+        places = [i for i, t in enumerate(tensors) if t.dtype != tf.resource]
 
-            outputs = tuple(self(*full))
+        def whole(given: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+            known = dict(zip(places, given))
+            return [known.get(i, t) for i, t in enumerate(tensors)]
 
-            def gradient(*upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
-                return self._gradient(full, wrt, present(upstream, outputs))
+        def gradient(given: Sequence[tf.Tensor], *upstream: Any) -> list[tf.Tensor | None]:
+            found = dict(zip(wrt, self._gradient(whole(given), wrt, upstream)))
+            return [found.get(i) for i in places]
 
-            return outputs, gradient
-
-        return list(run(*[tensors[i] for i in wrt]))
+        return attached(lambda *given: self(*whole(given)), [tensors[i] for i in places], gradient)
 
     def _on_tensors(self, lists: dict[int, Any], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """``differentiable``, the lists (dtype and shape by position) as tensors [T, ...]."""
@@ -492,8 +489,11 @@ class RowLoop:
         return _graphs.trace("fallback_gradient", run, specs), connected
 
 
-@tf.RegisterGradient(_tf.LISTS_BY_ROW)
+@tf.RegisterGradient(_tf.BY_ROW)
 def _no_gradient(op: tf.Operation, *_: object) -> Any:
+    """No gradients of a loop that reads no floats; ``differentiable`` takes those of others."""
+    if not any(t.dtype == tf.variant or has_gradient(t) for t in op.inputs):
+        return [None] * len(op.inputs)
     raise NotVectorizableError(  # a tape gives an op that has no name
         f"'{op.outputs[0].op.name}' makes lists in a loop over rows, which has no gradient: see "
         "the warning for why, and keep the indices and lengths of lists the same in all rows."

@@ -128,10 +128,13 @@ def with_gradient(
     if not (x.dtype.is_floating or x.dtype.is_complex) or is_converted():
         return make(x)
     given = [_tf.captured(t) for t in (x, *numbers)]  # in a branch, as its gradient sees it
+    own = given[1:]
 
-    def back(dy: tf.Tensor) -> list[tf.Tensor | None]:
+    def back(given: Sequence[tf.Tensor], dy: tf.Tensor) -> list[tf.Tensor | None]:
         graph = tf.compat.v1.get_default_graph()
-        is_here = all(tf.is_symbolic_tensor(n) and n.graph is graph for n in given[1:])
+        is_here = all(n is m for n, m in zip(given[1:], own)) and all(
+            tf.is_symbolic_tensor(n) and n.graph is graph for n in own
+        )
         seen = None if is_here else [tf.identity(n) for n in given[1:]]
         found = gradient(tf.convert_to_tensor(dy), seen)  # it may be slices
         found.set_shape(x.shape)

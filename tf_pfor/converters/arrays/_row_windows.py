@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_pfor import _tf
+from tf_pfor._tf._custom_gradients import attached
 from tf_pfor.converters.math import _row_kernels as row_kernels
 from tf_pfor.core.call import Call
 from tf_pfor.core.values import is_static
@@ -71,17 +72,20 @@ def _with_gradient(
     """A copy by the kernel on a CPU, else by the formula; its gradient is the other copy."""
     sizes, own = list(sizes), list(own)
 
-    @tf.custom_gradient
-    def run(x: tf.Tensor, starts: tf.Tensor) -> Any:
-        made = row_kernels.by_device(
-            lambda x, start: kernel(x, start, sizes),
-            lambda x, starts: formula(x, starts, sizes),
-            [x, starts],
-            sizes,
-        )
-        return made, lambda upstream: (back(upstream, _tf.captured(starts), own), None)
+    def run(*given: tf.Tensor) -> list[tf.Tensor]:
+        return [
+            row_kernels.by_device(
+                lambda x, start: kernel(x, start, sizes),
+                lambda x, starts: formula(x, starts, sizes),
+                given,
+                sizes,
+            )
+        ]
 
-    return run(x, starts)
+    def gradient(given: Sequence[tf.Tensor], upstream: tf.Tensor) -> list[tf.Tensor | None]:
+        return [back(upstream, _tf.captured(given[1]), own), None]
+
+    return attached(run, [_tf.captured(x), _tf.captured(starts)], gradient)[0]
 
 
 def _copied(x: tf.Tensor, start: tf.Tensor, sizes: list[int]) -> tf.Tensor:

@@ -62,11 +62,12 @@ def one_of(handle: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
     # TensorFlow's gradients of functions expect both in this graph.
     handle, index = tf.identity(handle), tf.identity(index)
 
-    def gradient(upstream: tf.Tensor) -> list[tf.Tensor | None]:
-        zeros = tf.raw_ops.ZerosLike(x=handle)
-        return [tf.raw_ops.TensorListSetItem(input_handle=zeros, index=index, item=upstream)]
+    def gradient(given: Sequence[tf.Tensor], upstream: tf.Tensor) -> list[tf.Tensor | None]:
+        zeros = tf.raw_ops.ZerosLike(x=given[0])
+        made = tf.raw_ops.TensorListSetItem(input_handle=zeros, index=given[1], item=upstream)
+        return [made, None]
 
-    return attached(lambda h: [item_at(h, index)], [handle], gradient)[0]
+    return attached(lambda *of: [item_at(*of)], [handle, index], gradient)[0]
 
 
 def joined(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:

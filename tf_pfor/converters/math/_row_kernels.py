@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
+from tf_pfor._tf._custom_gradients import attached
 from tf_pfor.core.call import Call
 
 Rows = Callable[..., tf.Tensor]
@@ -71,15 +72,13 @@ def with_gradient_of_formula(
 ) -> tf.Tensor:
     """``by_device``, with the gradient of the formula."""
 
-    @tf.custom_gradient
-    def run(*given: tf.Tensor) -> Any:
-        def gradient(upstream: tf.Tensor) -> Any:
-            inputs = [_tf.captured(t) for t in given]
-            return tf.gradients(formula(*inputs), inputs, upstream)
+    def gradient(given: Sequence[tf.Tensor], upstream: tf.Tensor) -> Any:
+        inputs = [_tf.captured(t) for t in given]
+        return tf.gradients(formula(*inputs), inputs, upstream)
 
-        return by_device(kernel, formula, given, shape), gradient
-
-    return run(*tensors)
+    tensors = [_tf.captured(t) for t in tensors]
+    (made,) = attached(lambda *of: [by_device(kernel, formula, of, shape)], tensors, gradient)
+    return made
 
 
 def _function(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Any:
