@@ -88,9 +88,15 @@ def user_line_of(error: Exception) -> str:
     return "" if metadata is None else _tf.innermost(metadata.translated_stack[::-1])
 
 
-def call_flat(concrete: Any, inputs: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]) -> Any:
-    """Calls a concrete function with tensors, and with other ones than it captured."""
-    return concrete._call_flat(inputs, captured)
+def call_flat(
+    concrete: Any, inputs: Sequence[tf.Tensor], captured: Sequence[tf.Tensor], is_compiled: bool
+) -> Any:
+    """Calls a concrete function with tensors, and with other ones than it captured.
+
+    If XLA compiles the function, a tape takes the gradients of its conditionals for XLA.
+    """
+    with _polymorphic.OptionalXlaContext(is_compiled and _tf.may_record_gradients()):
+        return concrete._call_flat(inputs, captured)
 
 
 def is_gradient(op: tf.Operation) -> bool:

@@ -110,6 +110,8 @@ def loop_region(
 ) -> list[Value]:
     """Runs a region in a sequential loop over the stacked ones of its inputs."""
     in_order = in_order or region.is_stateful
+    if not (region.outputs or in_order):  # nobody reads what it would make
+        return []
     if any(is_ragged(v) for v in values):
         region, values = ragged_rows.cut(region, values, walker)
     _check_rows(values)

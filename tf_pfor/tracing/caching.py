@@ -315,6 +315,7 @@ class _Trace:
     __slots__ = (
         "_captured",
         "_concrete",
+        "_is_compiled",
         "_leaves",
         "_lock",
         "_structure",
@@ -339,6 +340,7 @@ class _Trace:
         specs = [tf.TensorSpec(s, t.dtype) for s, t in zip(shapes, walk.inputs)]
         self._concrete = compiled.get_concrete_function(*specs)
         self._captured = self._concrete.captured_inputs
+        self._is_compiled = bool(call.jit_compile)
         self.reason = (
             "tracing it changes what it reads"
             if self.has_changed
@@ -350,7 +352,9 @@ class _Trace:
         # of a while loop it would be wrong or fail.
         alone = self._lock if _tf.may_record_gradients() else contextlib.nullcontext()
         with memory.advised(), alone:
-            outputs = _functions.call_flat(self._concrete, inputs, self._captured)
+            outputs = _functions.call_flat(
+                self._concrete, inputs, self._captured, self._is_compiled
+            )
         if self._structure is None and self._leaves == [True]:
             return outputs[0]
         supply = iter(outputs)
