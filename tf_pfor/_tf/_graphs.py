@@ -42,7 +42,30 @@ def add_op(
     inputs = _in_safe_order(op_type, inputs)
     if not (_creates_plainly(type(graph)) and _is_plain(graph)):
         return graph._create_op_internal(op_type, list(inputs), name=name, attrs=attrs)
-    return _add(graph, op_type, [capture(graph, t) for t in inputs], attrs, name)
+    inputs = [capture(graph, t) for t in inputs]
+    try:
+        return _add(graph, op_type, inputs, attrs, name)
+    except ValueError:
+        if not _tf.in_trial(graph):
+            raise
+    # A trial knows more sizes than the body does: of them, a branch may be an error that no row
+    # takes, as x[-1] behind a test of the size.
+    return _add(graph, op_type, [_of_unknown_sizes(graph, t) for t in inputs], attrs, name)
+
+
+def _of_unknown_sizes(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:
+    if (
+        not tensor.shape.rank
+        or tensor.dtype in (tf.resource, tf.variant)
+        or tensor.op.type == "Const"
+    ):
+        return tensor
+    shape = tf.TensorShape([None] * tensor.shape.rank)
+    attrs = {
+        "dtype": _tf.attr_value("type", tensor.dtype),
+        "shape": _tf.attr_value("shape", shape),
+    }
+    return _add(graph, "PlaceholderWithDefault", [tensor], attrs, None).outputs[0]
 
 
 def create_op(
