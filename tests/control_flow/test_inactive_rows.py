@@ -290,3 +290,48 @@ def test_bodies_whose_gradients_are_finite_for_finite_inputs(body):
     fn, expected = BODIES[body]
     graph = tf.function(fn).get_concrete_function(*[tf.TensorSpec([])] * 2).graph
     assert is_smooth(graph) is expected
+
+
+# ---------------------------------------------------------------------------
+# Reads of one place, which only the rows that have it do
+# ---------------------------------------------------------------------------
+
+
+def _last(i):
+    return i[-1] if tf.size(i) > 0 else 0
+
+
+def _second_is_one(i):
+    return 1 if tf.size(i) > 1 and i[1] == 1 else 0
+
+
+def _until_three(i):
+    t = 0
+    while t < 3 and tf.size(i) > 0 and i[-1] < 3:
+        t += 1
+    return t
+
+
+def _without_repeats(ids):
+    made = tf.zeros([0], tf.int32)
+    for x in ids:
+        tf.autograph.experimental.set_loop_options(
+            shape_invariants=[(made, tf.TensorShape([None]))]
+        )
+        if tf.size(made) == 0 or made[-1] != x:
+            made = tf.concat([made, [x]], 0)
+    return made
+
+
+def _reshaped(i):
+    return tf.reduce_sum(tf.reshape(i, [3])[1:]) if tf.size(i) == 3 else tf.size(i)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "mask"])
+@pytest.mark.parametrize("body", [_last, _second_is_one, _until_three, _without_repeats, _reshaped])
+def test_guarded_reads(body, strategy):
+    """Rows that are too short for a read do not take the branch that reads."""
+    rows = tf.ragged.constant([[0, 1, 1], [], [2], [3, 3, 1, 0]])
+    found = tf_pfor.vmap(body, while_strategy=strategy, warn=False)(rows)
+    for i in range(4):
+        assert found[i].numpy().tolist() == np.asarray(body(rows[i])).tolist()

@@ -162,3 +162,31 @@ def test_other_bodies(f, word):
 @pytest.mark.parametrize("word", ["DMD", "DMMD", "DMDMD"])
 def test_array(word):
     check(writes_an_array, word, True)
+
+
+def test_a_tape_around_branches_in_an_option():
+    """``vmap(jit_compile=True)`` in a call that a tape records."""
+
+    def chosen(k, x):
+        return tf.switch_case(k % 3, [lambda: tf.sin(x), lambda: x * 2.0, lambda: x**2])
+
+    k = tf.constant([0, 1, 2, 4])
+    run = tf_pfor.vmap(chosen, jit_compile=True)
+    x = tf.constant(X)
+    slope = gradient_of(lambda: tf.reduce_sum(run(k, x)), x)
+    assert np.allclose(slope, [np.cos(X[0]), 2.0, 2 * X[2], 2.0])
+
+
+def test_a_tape_around_hessians_of_branches_of_ragged_rows():
+    def f(x):
+        return tf.cond(
+            tf.reduce_sum(x) > 0, lambda: tf.reduce_sum(x**3), lambda: tf.reduce_sum(x**4)
+        )
+
+    values = tf.constant([1.0, 2.0, -3.0])
+
+    def loss():
+        rows = tf.RaggedTensor.from_row_lengths(values, [2, 1])
+        return tf.reduce_sum(tf_pfor.vmap(tf_pfor.hessian(f), warn=False)(rows).flat_values ** 2)
+
+    assert np.allclose(gradient_of(loss, values), [72.0, 144.0, -15552.0])

@@ -108,3 +108,24 @@ def test_tape_around_what_loops(fn):
 
     found = around(lambda: tf_pfor.vectorized_map(fn, ROWS, warn=False))
     check(found, around(lambda: expected(fn, ROWS)))
+
+
+def test_gradients_around_logits_that_are_cut():
+    """The gradient of the loss has the shape of what the row has cut, whatever is known of it."""
+
+    def cut(row):
+        labels, length, logits, frames = row
+        one = (labels[None, :length], logits[:frames][:, None], length[None], frames[None])
+        return tf.nn.ctc_loss(*one, blank_index=0)[0]
+
+    def slopes(run, logits):
+        return value_and_gradient(lambda: run((LABELS, LENGTHS, logits, FRAMES)), logits)
+
+    unknown = tf.TensorSpec([None, None, None])
+    run = tf.function(
+        lambda logits: slopes(
+            lambda rows: tf.reduce_sum(tf_pfor.vectorized_map(cut, rows, warn=False)), logits
+        ),
+        input_signature=[unknown],
+    )
+    check(run(LOGITS), slopes(lambda rows: tf.add_n([cut(row) for row in zip(*rows)]), LOGITS))

@@ -221,3 +221,47 @@ def test_elements_of_two_maps_that_differ_in_number_are_an_error():
 
     with pytest.raises(tf.errors.InvalidArgumentError):
         tf_pfor.vectorized_map(lambda both: summed(*both), (WAVES, others), warn=False)
+
+
+def test_a_branch_of_a_ragged_inner_map_is_differentiated_twice():
+    """TensorFlow differentiates a copy of a branch: gradients must not read the first one."""
+    table = tf.Variable(tf.reshape(tf.range(18.0), [6, 3]) / 10)
+    documents = tf.ragged.constant([[[1, 2], [3]], [], [[4], [5, 1, 2]]])
+
+    def sentence(s):
+        return tf.cond(
+            tf.size(s) > 1, lambda: tf.reduce_max(tf.gather(table, s), 0), lambda: tf.zeros([3])
+        )
+
+    def gradient(run, d):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.reduce_sum(run(sentence, d), 0) ** 2)
+        return tf.convert_to_tensor(tape.gradient(loss, table))
+
+    def inner_loop(fn, d):
+        return tf.stack([fn(s) for s in d]) if d.shape[0] else tf.zeros([0, 3])
+
+    with tf.GradientTape() as tape:
+        found = tf_pfor.vectorized_map(
+            lambda d: gradient(tf_pfor.vectorized_map, d), documents, warn=False
+        )
+        total = tf.reduce_sum(tf.sin(found.to_tensor()))
+    slope = tf.convert_to_tensor(tape.gradient(total, table))
+    with tf.GradientTape() as tape:
+        rows = [gradient(inner_loop, documents[i]) for i in (0, 2)]
+        total = tf.add_n([tf.reduce_sum(tf.sin(row)) for row in rows])
+    assert np.allclose(found[0], rows[0])
+    assert np.allclose(found[2], rows[1])
+    assert np.allclose(slope, tf.convert_to_tensor(tape.gradient(total, table)), rtol=1e-5)
+
+
+def test_text_that_is_split_twice():
+    """A region of which nobody reads a result does not run."""
+
+    def sums(t):
+        parts = tf.strings.split(tf.strings.split(t, ";"), ",")
+        return tf.reduce_sum(tf.ragged.map_flat_values(tf.strings.to_number, parts), 1)
+
+    text = tf.constant([["1,2;3", "4"], ["5;6,7", "8"]])
+    found = tf_pfor.vmap(tf_pfor.vmap(sums, warn=False), warn=False)(text)
+    assert found.to_list() == [[[3.0, 3.0], [4.0]], [[5.0, 13.0], [8.0]]]

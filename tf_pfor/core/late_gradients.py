@@ -208,7 +208,9 @@ class CustomGradient:
                     "shape than its argument, whose shape differs between iterations. Give it the "
                     "shape of the argument, for instance by tf.zeros_like(x) + gradient."
                 )
-            return gradient.tensor
+            made, own = gradient.tensor, _tf.captured(value.tensor)
+            # Both are packed, in one order; the gradient may have merged more axes.
+            return made if made.shape.rank == own.shape.rank else tf.reshape(made, tf.shape(own))
         if not (value.is_stacked or gradient.is_stacked):
             if self.is_shared:
                 return gradient.tensor
