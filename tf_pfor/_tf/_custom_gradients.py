@@ -18,12 +18,10 @@ def has_gradient(tensor: tf.Tensor) -> bool:
     return tensor.dtype.is_floating or tensor.dtype.is_complex
 
 
-def present(upstream: Sequence[tf.Tensor | None], outputs: Sequence[tf.Tensor]) -> list[Any]:
+def present(upstream: Sequence[tf.Tensor | None], outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Upstream gradients of ``outputs``, zeros where TensorFlow leaves one out."""
     return [
-        tf.zeros_like(_tf.captured(output))
-        if gradient is None and has_gradient(output)
-        else gradient
+        tf.zeros_like(_tf.captured(output)) if gradient is None else gradient
         for gradient, output in zip(upstream, outputs, strict=True)
     ]
 

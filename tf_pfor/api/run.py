@@ -247,6 +247,12 @@ def convert_body(
             ]
         except Failed:
             raise refusal(recorder) from None
+        except RecursionError:
+            raise NotVectorizableError(
+                "The body has so many loops, conditionals and ragged operations that wait for each "
+                "other that Python's recursion limit ends the conversion. Take fewer derivatives "
+                "of them in one map, or call the function for each row in a Python loop."
+            ) from None
 
     if block is not None or invariant:
         return attempt(settings, recorder)

@@ -499,8 +499,8 @@ def _needs_a_size(op: tf.Operation) -> bool:
     if op.type == "StridedSlice":
         return op.get_attr("shrink_axis_mask") != 0  # x[-1] of a row without elements
     if op.type == "Reshape":
-        known = [size for size in _tf.static_value(op.inputs[1]) if size >= 0]
-        return int(np.prod(known)) != 1
+        sizes = _tf.static_value(op.inputs[1])
+        return sizes is None or int(np.prod([size for size in sizes if size >= 0])) != 1
     return op.type in ("BroadcastTo", "Slice", "SplitV")
 
 
