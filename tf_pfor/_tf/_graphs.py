@@ -48,8 +48,8 @@ def add_op(
     except ValueError:
         if not _tf.in_trial(graph):
             raise
-    # A trial knows more sizes than the body does: of them, a branch may be an error that no row
-    # takes, as x[-1] behind a test of the size.
+    # A trial knows more sizes than the body does. For them a branch that no row takes may be an
+    # error, as x[-1] behind a test of the size.
     return _add(graph, op_type, [_of_unknown_sizes(graph, t) for t in inputs], attrs, name)
 
 

@@ -493,7 +493,7 @@ class RowLoop:
 
 @tf.RegisterGradient(_tf.BY_ROW)
 def _no_gradient(op: tf.Operation, *_: object) -> Any:
-    """No gradients of a loop that reads no floats; ``differentiable`` takes those of others."""
+    """No gradients of a loop that reads no floats; other loops are ``differentiable``."""
     if not any(t.dtype == tf.variant or has_gradient(t) for t in op.inputs):
         return [None] * len(op.inputs)
     raise NotVectorizableError(  # a tape gives an op that has no name

@@ -129,6 +129,10 @@ def from_source(
     results = ragged()
     if results is not None:
         return results, reason
+    if missing:
+        reason = "the shape of its result may differ between iterations"
+    elif op.type in ("Fill", "Range") and _tf.in_xla_context(walker.emit.graph):
+        reason += "; make it of one shape, and cut that: tf.eye(size)[:k, :k], tf.range(size)[:k]"
     for o in missing:
         where = _tf.user_line(o) or "line unknown"
         reason += f"; {o.type} ({where}), which reads it, has no rule for rows of different shapes"

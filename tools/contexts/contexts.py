@@ -39,7 +39,7 @@ class Context:
       run: the map of a body, with the options that say what may loop.
       rows: the rows as a loop takes them; in maps of maps the first outer row's come first.
       nests: the number of maps.
-      tape: whether ``run`` and ``loop`` give gradients by the rows ("", "around", "body").
+      tape: whether ``run`` gives gradients by the rows ("", "around", "body", "twice": both).
       is_compiled: whether XLA compiles it.
       pads: whether results whose shape differs between rows are padded with zeros.
     """
@@ -232,6 +232,18 @@ def _around(elems: Any) -> Callable[[Row, Options], Any]:
     return run
 
 
+def _twice(elems: Any) -> Callable[[Row, Options], Any]:
+    return lambda body, options: _around(elems)(gradient(body), options)
+
+
+def _around_compiled(body: Row, options: Options) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(X)
+        sums = tf_pfor.vmap(lambda r: weighted(body(r)), jit_compile=True, **options)(X)
+        total = tf.reduce_sum(sums)
+    return tape.gradient(total, X, unconnected_gradients="zero")
+
+
 def _of(elems: Any) -> Callable[[Row, Options], Any]:
     return lambda body, options: _map(body, elems, options)
 
@@ -263,7 +275,9 @@ def contexts() -> dict[str, Context]:
         Context("tape in body, ragged", _in_body(_ragged(CUT)), CUT, tape="body"),
         Context("tape around", _around(X), ALL, tape="around"),
         Context("tape around, ragged", _around(_ragged(CUT)), CUT, tape="around"),
+        Context("tapes in body and around, ragged", _twice(_ragged(CUT)), CUT, tape="twice"),
         Context("jit_compile", _compiled, ALL, is_compiled=True),
+        Context("tape around, jit_compile", _around_compiled, ALL, tape="around", is_compiled=True),
         Context("jit_compile, x[:k]", _compiled_cut, CUT, is_compiled=True),
         Context("in a branch", _branch, ALL),
         Context("in a thread, ragged", _thread, CUT),

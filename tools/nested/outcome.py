@@ -87,7 +87,7 @@ def _runs_as_a_function(body: Callable[[Row], tf.Tensor], order: int, is_loop: b
 def _compared(
     body: Callable[[Row], tf.Tensor], order: int, expected: list[np.ndarray]
 ) -> tuple[str, str, bool]:
-    """The outcome of the map, where this is expected; its reason; whether rows were looped over."""
+    """The outcome of the map, where this is expected; its reason; whether a loop over rows ran."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
