@@ -322,7 +322,7 @@ def test_second_gradient_in_the_body(strategy):
 
 
 def test_list_of_own_length_is_stacked():
-    """What needs all items gets as many as the row has pushed."""
+    """An op that needs all items gets as many as the row has pushed."""
     w = tf.constant([1.0, -2.0, 4.0], tf.float64)
 
     def body(k):

@@ -114,8 +114,8 @@ def attached(
       make: makes tensors of other ones, in the current graph.
       given: its arguments, tensors of the current graph.
       gradient: the gradients with respect to the arguments, of the arguments and of the gradients
-        of the results. The arguments are those of the op that is differentiated: TensorFlow copies
-        the branches of a conditional, and differentiates the copies.
+        of the results. The arguments are inputs of the op that is differentiated: TensorFlow
+        copies the branches of a conditional, and differentiates the copies.
     """
     if tf.executing_eagerly():
 
