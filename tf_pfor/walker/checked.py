@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tf_pfor import _tf
 from tf_pfor.core.call import Call
 from tf_pfor.core.errors import ConversionError
-from tf_pfor.core.registry import Rule
+from tf_pfor.core.matching import check_attrs
+from tf_pfor.core.registry import REGISTRY, Rule
 from tf_pfor.core.values import Shape, Value, dims, folded_form, merge
+
+# Which factors of a product are gradients: no result depends on that.
+_HINTS = frozenset({"grad_a", "grad_b"})
 
 
 def checked(call: Call, rule: Rule | None, returned: Any) -> list[Value]:
@@ -24,6 +29,15 @@ def checked(call: Call, rule: Rule | None, returned: Any) -> list[Value]:
             raise _broken(call, rule, output.dtype.name, value.dtype.name)
         values.append(shaped(call, rule, value, dims(output)))
     return values
+
+
+def check_attrs_of_rows(call: Call, function: Callable[..., Any]) -> None:
+    """Refuses a rule for rows of different shapes that has not read all attributes.
+
+    The function may be the rule for dense rows as well, which says what it knows.
+    """
+    known = [r.attrs for r in REGISTRY.rules(call.op_type) if r.function is function]
+    check_attrs(call.read.union(_HINTS, *known), call.op)
 
 
 def shaped(call: Call, rule: Rule | None, value: Value, inner: Shape) -> Value:

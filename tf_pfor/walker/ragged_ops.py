@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor.core import matching
 from tf_pfor.core.call import Call
 from tf_pfor.core.conversion import Conversion, Inputs
 from tf_pfor.core.emit import Emitter
@@ -33,16 +32,13 @@ from tf_pfor.layouts.ragged_rules import (
 )
 from tf_pfor.layouts.repeated import RepeatedList
 from tf_pfor.layouts.row_shapes import dense_of_known_shape
-from tf_pfor.walker.checked import checked
+from tf_pfor.walker.checked import check_attrs_of_rows, checked
 
 _UNDER_XLA = (
     "under jit_compile a slice has one length: a window x[k:k + 3] must begin inside of the "
     "tensor, by tf.clip_by_value(k, 0, size - 3); for x[:k] mask the rest, by "
     "tf.where(tf.range(size) < k, x, 0); or leave out jit_compile"
 )
-
-# Which factors of a product are gradients: no result depends on that.
-_HINTS = frozenset({"grad_a", "grad_b"})
 
 
 def convert(op: tf.Operation, inputs: Inputs, walker: Any) -> Results | None:
@@ -168,7 +164,7 @@ def _applied(rule: Rule, op: tf.Operation, inputs: Inputs, walker: Conversion) -
     with graph.as_default():
         results = checked(call, None, rule(call, *inputs.values()))
         if op.type not in ROW_KERNELS:  # which run as they are
-            matching.check_attrs(call.read | _declared(rule, op), op)
+            check_attrs_of_rows(call, rule)
         if not _tf.in_xla_context(graph):
             results = [_of_known_shape(v, t) for v, t in zip(results, op.outputs)]
     walker.emit.operations += graph.get_operations()[before:]
@@ -181,12 +177,6 @@ def _applied(rule: Rule, op: tf.Operation, inputs: Inputs, walker: Conversion) -
         note = _forms([v for v in results if isinstance(v, Ragged)] or given)
         walker.recorder.add(op, Outcome.VECTORIZED, note)
     return results
-
-
-def _declared(rule: Rule, op: tf.Operation) -> frozenset[str]:
-    """The attributes that a rule knows without reading them; it may be the dense rule as well."""
-    known = [r.attrs for r in REGISTRY.rules(op.type) if r.function is rule]
-    return _HINTS.union(*known)
 
 
 def _forms(values: Sequence[Ragged]) -> str:
