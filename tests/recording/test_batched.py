@@ -246,6 +246,28 @@ def test_results_of_different_sizes_are_ragged():
     assert found["row"].row_lengths().numpy().tolist() == [2, 0, 3]
 
 
+def test_axes_of_one_size_stay_uniform():
+    def fn(k):
+        x = tf.range(float(12 * k))
+        return tf.reshape(x, [k, 3, 4]), tf.reshape(x, [3, k, 4]), tf.reshape(x, [k, 2, 3, 2])
+
+    found = tf_pfor.batched(fn)([2, 0, 3])
+    assert [list(f.shape) for f in found] == [[3, None, 3, 4], [3, 3, None, 4], [3, None, 2, 3, 2]]
+    for i, k in enumerate((2, 0, 3)):
+        for f, e in zip(found, fn(k)):
+            assert (
+                f[i].to_list() == e.numpy().tolist() if f.ragged_rank > 1 else f[i].shape == e.shape
+            )
+
+
+def test_sizes_that_no_trace_knows():
+    fn = tf_pfor.batched(lambda x: tf.boolean_mask(x, x > 0.0))
+    for rows in ([[1.0, -1.0], [-1.0, -1.0]], [[1.0, -1.0], [-1.0, 2.0]]):
+        assert tf.function(fn)(tf.constant(rows)).to_list() == [
+            [x for x in r if x > 0] for r in rows
+        ]
+
+
 def test_layers():
     layers = [tf.keras.layers.Dense(4, "relu"), tf.keras.layers.LayerNormalization()]
     cell = tf.keras.layers.LSTMCell(3)

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
+from tf_pfor._tf._types import RAGGED
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.recording.examples import Examples
@@ -50,7 +51,8 @@ def batched(fn: Callable[[Any], Any], *, schedule: Schedule = "agenda") -> Calla
 
     Returns:
       A function of a sequence of examples. It returns the nest that ``fn`` returns, with tensors
-      [n, ...]; results whose sizes differ between examples are RaggedTensors.
+      [n, ...]. Results whose sizes differ between examples are RaggedTensors; so are results whose
+      sizes a ``tf.function`` around the call does not know.
 
     Raises:
       ArgumentTypeError: ``fn`` is no function, or the examples are no sequence.
@@ -147,9 +149,28 @@ def _column(items: list[Any]) -> Any:
     if len({x.dtype for x in items}) > 1:
         found = sorted({x.dtype.name for x in items})
         raise ArgumentError(f"fn must return the same dtype for all examples, found {found}.")
-    if len({tuple(x.shape) for x in items}) == 1:
+    if len({tuple(x.shape) for x in items}) == 1 and items[0].shape.is_fully_defined():
         return joined(items)
     if len({x.shape.rank for x in items}) > 1:
         found = sorted({x.shape.rank for x in items})
         raise ArgumentError(f"fn must return the same rank for all examples, found ranks {found}.")
-    return tf.ragged.stack(values(items))
+    return _ragged(values(items))
+
+
+def _ragged(tensors: list[tf.Tensor]) -> tf.RaggedTensor:
+    """Tensors of one rank as a RaggedTensor. An axis of one size stays uniform."""
+    axes = [set(sizes) for sizes in zip(*[x.shape.as_list() for x in tensors])]
+    same = [next(iter(a)) if len(a) == 1 else None for a in axes]
+    last = max(axis for axis, size in enumerate(same) if size is None)
+    inner = same[last + 1 :]
+    made: Any = tf.concat([tf.reshape(x, [-1, *inner]) for x in tensors], 0)
+    shapes = tf.stack([tf.shape(x, tf.int64) for x in tensors])
+    for axis in reversed(range(last + 1)):
+        counts = tf.reduce_prod(shapes[:, :axis], 1)
+        if same[axis] is None:
+            lengths = tf.repeat(shapes[:, axis], counts)
+            made = RAGGED.from_row_lengths(made, lengths, validate=False)
+        else:
+            rows = tf.reduce_sum(counts)
+            made = RAGGED.from_uniform_row_length(made, same[axis], rows, validate=False)
+    return made
