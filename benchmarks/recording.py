@@ -8,7 +8,6 @@ call, divided by the seconds of the eager calls: lower is better.
 from __future__ import annotations
 
 import argparse
-import functools
 import random
 import time
 from collections.abc import Callable
@@ -75,13 +74,13 @@ class TreeLSTM:
         return tape.gradient(total, self.variables)
 
 
-def seconds(call: Callable[[], Any], rounds: int) -> float:
-    """CPU seconds of the fastest of some calls, after a warm-up."""
-    call()
+def seconds(call: Callable[[Any], Any], inputs: list[Any]) -> float:
+    """CPU seconds of the fastest of some calls, after a warm-up by the first input."""
+    call(inputs[0])
     found = []
-    for _ in range(rounds):
+    for one in inputs[1:]:
         began = time.process_time()
-        call()
+        call(one)
         found.append(time.process_time() - began)
     return min(found)
 
@@ -93,17 +92,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     rng = random.Random(0)
-    trees = [tree(LEAVES, rng) for _ in range(given.trees)]
+    batches = [[tree(LEAVES, rng) for _ in range(given.trees)] for _ in range(given.rounds + 1)]
     model = TreeLSTM(tf_pfor.cell)
     print(f"| Tree-LSTM, {given.trees} trees | of eager | seconds |\n|---|---:|---:|")
-    few = trees[: min(EAGER, len(trees))]
+    few = batches[0][:EAGER]
+
+    def one_by_one(trees: list[Any]) -> tf.Tensor:
+        return tf.stack([*map(model.loss, trees)])
+
     for name, run in (("forward", lambda fn: fn()), ("with gradients", model.gradient)):
-        of_eager = seconds(functools.partial(run, lambda: tf.stack([*map(model.loss, few)])), 1)
-        of_eager *= len(trees) / len(few)
+        of_eager = seconds(lambda x, run=run: run(lambda: one_by_one(x)), [few, few])
+        of_eager *= given.trees / len(few)
         for schedule in ("agenda", "depth"):
-            batch = functools.partial(tf_pfor.batched(model.loss, schedule=schedule), trees)
-            ours = seconds(functools.partial(run, batch), given.rounds)
-            print(f"| {name}, {schedule} | {ours / of_eager:.3f} | {ours:.2f} |", flush=True)
+            batch = tf_pfor.batched(model.loss, schedule=schedule)
+            for kind, inputs in (
+                ("new trees", batches),
+                ("same trees", batches[:1] * len(batches)),
+            ):
+                ours = seconds(lambda x, run=run, batch=batch: run(lambda: batch(x)), inputs)
+                row = f"{name}, {schedule}, {kind}"
+                print(f"| {row} | {ours / of_eager:.3f} | {ours:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,10 @@ import tensorflow as tf
 import tf_pfor
 from tests import comparisons
 from tf_pfor._tf import _eager_ops
+from tf_pfor.recording import columns as _columns
 from tf_pfor.recording import examples as _examples
 from tf_pfor.recording import nodes as _nodes
+from tf_pfor.recording import plans as _plans
 
 assert_close = functools.partial(comparisons.assert_close, rtol=1e-5, atol=1e-6)  # of float32
 SCHEDULES = ["agenda", "depth"]
@@ -69,9 +71,57 @@ def test_trees(unit, schedule):
 
 def test_calls_of_all_examples_run_together():
     model = Model(tf_pfor.cell)
-    run = _examples.Examples(model.vector, TREES, {}, "depth")
+    run = _examples.Examples(model.vector, TREES, {}, _plans.Plans(), "depth")
     run.run()
     assert run.batches == 1 + 4  # the leaves, and one for each height of a tree
+
+
+def test_plans_are_kept_for_structures():
+    model, plans = Model(tf_pfor.cell), _plans.Plans()
+    kinds = {}
+
+    def run(trees, schedule="agenda"):
+        found = _examples.Examples(model.vector, trees, kinds, plans, schedule).run()
+        assert_close(_columns.joined(found), one_by_one(model.vector, trees))
+        return plans.made
+
+    assert run(TREES) == 1
+    assert run(tf.nest.map_structure(lambda word: (word + 3) % 10, TREES)) == 1  # other words
+    model.weights.assign(model.weights * 2.0)
+    assert run(TREES) == 1
+    assert run([*TREES[:-1], (5, (5, 6))]) == 2  # another word is read
+    assert run(TREES, "depth") == 3
+    for count in range(_plans.KEPT):
+        run([functools.reduce(lambda tree, word: (tree, word), range(1 + count % 9), 7)] + TREES)
+        run([functools.reduce(lambda tree, word: (word, tree), range(1 + count % 9), 7)] + TREES)
+    assert len(plans) == _plans.KEPT
+
+
+def test_plans_of_values_that_are_asked_for():
+    plans, kinds = _plans.Plans(), {}
+
+    def fn(x):
+        y = x * 2.0
+        return y + 1.0 if tf.reduce_sum(y) > 4.0 else tf.exp(y)
+
+    rows = [tf.constant([k, 1.0]) for k in (0.5, 3.0, 1.5, 0.1)]
+    for order, made in ((rows, 2), (rows, 2), ([rows[1], rows[0], *rows[2:]], 3), (rows, 3)):
+        found = _examples.Examples(fn, order, kinds, plans, "agenda").run()
+        assert_close(_columns.joined(found), one_by_one(fn, order))
+        assert plans.made == made
+
+
+def test_values_of_a_call_that_has_failed():
+    seen = []
+
+    def fn(x):
+        seen.append(x * 2.0)
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        tf_pfor.batched(fn)([tf.constant(1.0)])
+    with pytest.raises(tf_pfor.NotVectorizableError, match="has failed"):
+        tf_pfor.batched(lambda x: x + seen[0])([tf.constant(1.0)])
 
 
 def test_a_variable_that_all_examples_read_is_not_repeated(monkeypatch):
@@ -338,21 +388,23 @@ def test_strings_and_tables():
     assert tf_pfor.batched(fn)([["A", "b"], ["B"], ["c", "b", "a"]]).numpy().tolist() == [3, 2, 3]
 
 
-def test_in_a_function():
-    model = Model(tf_pfor.cell)
+@pytest.mark.parametrize("unit", UNITS)
+def test_in_a_function(unit):
+    model = Model(UNITS[unit])
     batch = tf_pfor.batched(model.loss)
 
     @tf.function
     def step(scale):
         with tf.GradientTape() as tape:
             y = batch(TREES) * scale
-        return y, tape.gradient(y, model.weights)
+        return y, tape.gradient(y, model.variables)
 
-    y, gradient = step(tf.constant(2.0))
+    y, gradients = step(tf.constant(2.0))
     with tf.GradientTape() as tape:
         expected = one_by_one(model.loss, TREES) * 2.0
     assert_close(y, expected)
-    assert_close(gradient, tape.gradient(expected, model.weights))
+    for g, e in zip(gradients, tape.gradient(expected, model.variables)):
+        assert_close(tf.convert_to_tensor(g), tf.convert_to_tensor(e))
 
 
 def test_variables_that_change_between_calls():
@@ -447,24 +499,47 @@ def test_kinds_of_sequences(examples):
     assert found.numpy().tolist() == expected
 
 
-def test_second_derivatives_and_forward_mode():
-    model = Model(tf_pfor.cell)
+def second_derivative(run, weights):
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            y = tf.reduce_sum(run())
+        slope = tf.reduce_sum(inner.gradient(y, weights) ** 2)
+    return outer.gradient(slope, weights)
 
-    def second(run):
-        with tf.GradientTape() as outer:
-            with tf.GradientTape() as inner:
-                y = tf.reduce_sum(run())
-            slope = tf.reduce_sum(inner.gradient(y, model.weights) ** 2)
-        return outer.gradient(slope, model.weights)
 
-    def pushed(run):
-        with tf.autodiff.ForwardAccumulator(model.weights, tf.ones([8, 4])) as accumulator:
-            y = run()
-        return accumulator.jvp(y)
+def pushed(run, weights):
+    with tf.autodiff.ForwardAccumulator(weights, tf.ones([8, 4])) as accumulator:
+        y = run()
+    return accumulator.jvp(y)
 
-    for derivative in (second, pushed):
-        expected = derivative(lambda: one_by_one(model.loss, TREES))
-        assert_close(derivative(lambda: tf_pfor.batched(model.loss)(TREES)), expected)
+
+def forward_over_reverse(run, weights):
+    with tf.autodiff.ForwardAccumulator(weights, tf.ones([8, 4])) as accumulator:
+        with tf.GradientTape() as tape:
+            y = tf.reduce_sum(run())
+        slope = tape.gradient(y, weights)
+    return slope, accumulator.jvp(slope)
+
+
+@pytest.mark.parametrize(
+    ("derivative", "unit"),
+    [
+        (second_derivative, "cell"),
+        (second_derivative, "ops"),
+        (pushed, "ops"),
+        (forward_over_reverse, "ops"),  # TensorFlow has none of a function that reads a variable
+    ],
+)
+def test_second_derivatives_and_forward_mode(derivative, unit):
+    model = Model(UNITS[unit])
+    batch = tf_pfor.batched(model.loss)
+
+    def whole():
+        return derivative(lambda: batch(TREES[:3]), model.weights)
+
+    expected = derivative(lambda: one_by_one(model.loss, TREES[:3]), model.weights)
+    for found in (whole(), tf.function(whole, autograph=False)()):
+        tf.nest.map_structure(assert_close, found, expected)
 
 
 def test_wrong_arguments():

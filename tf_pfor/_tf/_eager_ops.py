@@ -115,14 +115,56 @@ def run(op_type: str, given: tuple[Any, ...]) -> list[tf.Tensor]:
         attrs = given[len(inputs) :]
         named = dict(zip(inputs, given)) | dict(zip(attrs[::2], attrs[1::2]))
         made = op_def_library.apply_op(op_type, **named)
+        _record_in_graph(op_type, tf.nest.flatten(made))
     if isinstance(made, tf.Operation) or made is None:
         return []
     return list(made) if isinstance(made, (list, tuple)) else [made]
 
 
+def _record_in_graph(op_type: str, made: list[Any]) -> None:
+    """Shows an op of a graph to the tapes in the graph, as its wrapper does."""
+    if not _execute.must_record_gradient() or not isinstance(made[0], tf.Tensor):
+        return
+    op = made[0].op
+    attrs = [x for attr in op.op_def.attr for x in (attr.name, op.get_attr(attr.name))]
+    _execute.record_gradient(op_type, op.inputs, tuple(attrs), op.outputs)
+
+
 def watch(variable: tf.Variable) -> None:
     """Tells the tapes of this thread that a variable is read."""
     _ACCESSED(variable)
+
+
+def with_gradient(
+    name: str,
+    run: Function,
+    inputs: Sequence[tf.Tensor],
+    sparse: Callable[[tf.Tensor], list[Any]],
+) -> tf.Tensor:
+    """The tensor ``run(*inputs)``. Tapes of this thread take ``sparse`` as its gradient.
+
+    ``tf.custom_gradient`` does the same, but a forward accumulator refuses IndexedSlices from it.
+
+    Args:
+      name: a name of the op for errors.
+      run: a function of tensors.
+      inputs: its inputs.
+      sparse: a function of the gradient of the result to the gradients of the inputs, which may be
+        IndexedSlices.
+    """
+    given = list(inputs)
+    if not _record.could_possibly_record():
+        return run(*given)
+
+    def dense(dy: tf.Tensor) -> list[tf.Tensor]:
+        dy = tf.reshape(dy, tf.shape(dy))  # the transpose of a gather becomes dense there
+        return [tf.convert_to_tensor(x) for x in sparse(dy)]
+
+    with _record.stop_recording():
+        made = run(*given)
+    _record.record_operation_backprop_only(name, [made], given, sparse)
+    _record.record_operation_forwardprop_only(name, [made], given, dense, None)
+    return made
 
 
 def _replace(

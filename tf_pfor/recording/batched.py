@@ -12,10 +12,12 @@ from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._types import RAGGED
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.recording.columns import joined
 from tf_pfor.recording.examples import Examples
-from tf_pfor.recording.nodes import Recorded, joined
+from tf_pfor.recording.nodes import Recorded, values
+from tf_pfor.recording.plans import Plans
 from tf_pfor.recording.recorder import Recorder
-from tf_pfor.recording.schedule import Schedule, values
+from tf_pfor.recording.schedule import Schedule
 
 _SCHEDULES = ("agenda", "depth")
 
@@ -64,6 +66,7 @@ def batched(fn: Callable[[Any], Any], *, schedule: Schedule = "agenda") -> Calla
     if schedule not in _SCHEDULES:
         raise ArgumentError(f"schedule must be one of {_SCHEDULES}, found {schedule!r}.")
     kinds: dict[Any, Any] = {}
+    plans = Plans()
 
     @functools.wraps(fn, updated=())
     def of_examples(examples: Sequence[Any]) -> Any:
@@ -82,7 +85,7 @@ def batched(fn: Callable[[Any], Any], *, schedule: Schedule = "agenda") -> Calla
             )
         if not len(examples):
             raise ArgumentError("examples must have at least one example, found none.")
-        return _stacked(Examples(fn, examples, kinds, schedule).run())
+        return _stacked(Examples(fn, examples, kinds, plans, schedule).run())
 
     return of_examples
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tf_pfor._tf import _eager_ops
+from tf_pfor.recording.plans import Plans, execute
 from tf_pfor.recording.recorder import Recorder
-from tf_pfor.recording.schedule import Schedule, execute
+from tf_pfor.recording.schedule import Schedule
 
 
 class _Stopped(BaseException):
@@ -30,6 +31,7 @@ class Examples:
         fn: Callable[[Any], Any],
         examples: Sequence[Any],
         kinds: dict[Any, Any],
+        plans: Plans,
         schedule: Schedule,
     ) -> None:
         self.recorder = Recorder(kinds, self._wait)
@@ -38,6 +40,7 @@ class Examples:
         self._fn = fn
         self._examples = examples
         self._following = 0
+        self._plans = plans
         self._schedule: Schedule = schedule
         self._failed: BaseException | None = None
         self._turn = threading.local()  # what the thread of an example waits for
@@ -72,7 +75,7 @@ class Examples:
         nodes, self.recorder.nodes = self.recorder.nodes, []
         for variable in self.recorder.variables.values():
             _eager_ops.watch(variable)
-        self.batches += execute(nodes, self._schedule)
+        self.batches += execute(nodes, self._schedule, self._plans)
 
     def _start(self) -> None:
         """Runs examples in a thread until one of them waits, or all are done."""

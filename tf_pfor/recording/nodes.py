@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,9 +26,21 @@ class Kind:
       pack: makes what the caller gets from the list of results.
       inputs: the specs of the inputs.
       may_share: whether equal calls give equal results.
+      number: another one for each kind.
     """
 
-    __slots__ = ("_stacked", "forms", "inputs", "may_share", "name", "pack", "results", "run")
+    __slots__ = (
+        "_stacked",
+        "forms",
+        "inputs",
+        "may_share",
+        "name",
+        "number",
+        "pack",
+        "results",
+        "run",
+    )
+    _numbers = itertools.count()
 
     def __init__(
         self,
@@ -46,6 +59,7 @@ class Kind:
         self.forms = None if results is None else [(s.dtype, tuple(s.shape)) for s in results]
         self.pack = pack
         self.may_share = may_share
+        self.number = next(Kind._numbers)
         self._stacked: dict[tuple[bool, ...], Any] = {}
 
     def of_rows(self, tensors: Sequence[tf.Tensor], stacked: Sequence[bool]) -> list[tf.Tensor]:
@@ -79,8 +93,7 @@ class Node:
       ran: the calls that it ran with, None before that.
       row: its number among them.
       wait: runs all that was recorded.
-      waiting: the number of inputs that have not run yet, while calls are scheduled.
-      readers: the calls that wait for this one, while calls are scheduled.
+      number: its number among the calls that are planned together.
     """
 
     kind: Kind
@@ -90,8 +103,7 @@ class Node:
     results: list[Recorded] = dataclasses.field(default_factory=list)
     ran: Ran | None = None
     row: int = 0
-    waiting: int = 0
-    readers: list[Node] = dataclasses.field(default_factory=list)
+    number: int = 0
 
     def value(self, index: int) -> tf.Tensor:
         """A result of this call."""
@@ -270,37 +282,6 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         return self
 
 
-def joined(items: Sequence[Any]) -> tf.Tensor:
-    """[k, ...] of k values: recorded ones that have run, and tensors."""
-    sources: dict[Any, list[int]] = {}
-    for place, item in enumerate(items):
-        source = (item.node.ran, item.index) if isinstance(item, Recorded) else None
-        sources.setdefault(source, []).append(place)
-    pieces: list[tf.Tensor] = []
-    order: list[int] = []
-    for source, places in sources.items():
-        pieces.append(_piece(source, [items[p] for p in places]))
-        order += places
-    whole = pieces[0] if len(pieces) == 1 else tf.concat(pieces, 0)
-    if order == list(range(len(order))):
-        return whole
-    back = [0] * len(order)
-    for at, place in enumerate(order):
-        back[place] = at
-    return tf.gather(whole, back)
-
-
-def _piece(source: tuple[Ran, int] | None, items: list[Any]) -> tf.Tensor:
-    """Items of one source, in their order."""
-    if source is None:
-        return tf.stack(items)
-    ran, index = source
-    made = ran.results[index]
-    if ran.is_single:
-        whole = made[tf.newaxis]
-        return whole if len(items) == 1 else tf.repeat(whole, len(items), 0)
-    rows = [item.node.row for item in items]
-    first, count = rows[0], len(rows)
-    if rows == list(range(first, first + count)):
-        return made if count == ran.count else made[first : first + count]
-    return tf.gather(made, rows)
+def values(items: Iterable[Any]) -> list[Any]:
+    """Recorded values that have run as tensors; other things stay."""
+    return [x.node.value(x.index) if isinstance(x, Recorded) else x for x in items]
