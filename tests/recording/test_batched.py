@@ -318,6 +318,21 @@ def test_sizes_that_no_trace_knows():
         ]
 
 
+def test_zeros_of_both_signs_and_long_lists_of_arrays():
+    shifted = tf_pfor.cell(lambda x, zero: 1.0 / (x * 0.0 + zero))
+    signs = [0.0, -0.0, 0.0, -0.0]
+    for divided in (shifted, lambda x, zero: x / (x * 0.0 * zero + zero)):
+        found = tf_pfor.batched(lambda zero, f=divided: f(tf.constant(1.0), zero))(signs)
+        assert found.numpy().tolist() == [divided(tf.constant(1.0), s).numpy() for s in signs]
+
+    def fn(k):
+        row = np.zeros(2000, np.float32)
+        row[1000] = k
+        return tf.reduce_sum(tf.ones([1, 2000]) * [row])
+
+    assert tf_pfor.batched(fn)([1, 2, 3]).numpy().tolist() == [1.0, 2.0, 3.0]
+
+
 def test_layers():
     layers = [tf.keras.layers.Dense(4, "relu"), tf.keras.layers.LayerNormalization()]
     cell = tf.keras.layers.LSTMCell(3)

@@ -21,6 +21,7 @@ from tensorflow.python.eager import tape as _tape
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete
 from tensorflow.python.eager.polymorphic_function import polymorphic_function as _polymorphic
 from tensorflow.python.framework import op_def_library, op_def_registry
+from tensorflow.python.framework import ops as _ops
 from tensorflow.python.types.core import Value as Value
 
 Function: TypeAlias = Callable[..., Any]
@@ -58,6 +59,7 @@ _SLOW = _execute.execute
 _RECORD = _record.record_operation
 _ACCESSED = _tape.variable_accessed
 _CALL = _polymorphic.Function.__call__
+_EagerTensor: Any = _ops.EagerTensor
 _CALL_CONCRETE = _concrete.ConcreteFunction.__call__
 
 
@@ -128,6 +130,14 @@ def _record_in_graph(op_type: str, made: list[Any]) -> None:
     op = made[0].op
     attrs = [x for attr in op.op_def.attr for x in (attr.name, op.get_attr(attr.name))]
     _execute.record_gradient(op_type, op.inputs, tuple(attrs), op.outputs)
+
+
+def form_of_tensor(x: tf.Tensor) -> Any:
+    """The number of the dtype, and the sizes; None where a size is not known."""
+    if isinstance(x, _EagerTensor):
+        return x._datatype_enum(), x._shape_tuple()
+    sizes = None if x.shape.rank is None else tuple(x.shape)
+    return x.dtype.as_datatype_enum, sizes
 
 
 def watch(variable: tf.Variable) -> None:

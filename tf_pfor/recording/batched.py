@@ -117,13 +117,14 @@ def cell(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
     if not callable(fn):
         raise ArgumentTypeError(f"fn must be a function, found {fn!r}.")
+    name = getattr(fn, "__name__", type(fn).__name__)
 
     @functools.wraps(fn, updated=())
     def called(*args: object, **kwargs: object) -> Any:
         recorder = _eager_ops.catcher()
         if not isinstance(recorder, Recorder):
             return fn(*args, **kwargs)
-        return recorder.unit(called, getattr(fn, "__name__", type(fn).__name__), fn, args, kwargs)
+        return recorder.unit(called, name, fn, args, kwargs)
 
     return called
 

@@ -56,7 +56,7 @@ class Kind:
         self.run = run
         self.inputs = inputs
         self.results = results
-        self.forms = None if results is None else [(s.dtype, tuple(s.shape)) for s in results]
+        self.forms = None if results is None else _forms(results)
         self.pack = pack
         self.may_share = may_share
         self.number = next(Kind._numbers)
@@ -89,21 +89,21 @@ class Node:
       kind: the function that is called.
       inputs: its inputs: recorded values and tensors.
       depth: the longest way from an input of the program.
+      wait: runs all that was recorded.
+      number: its number among the calls that run next.
       results: its results, as the function sees them. An equal call has the same ones.
       ran: the calls that it ran with, None before that.
       row: its number among them.
-      wait: runs all that was recorded.
-      number: its number among the calls that are planned together.
     """
 
     kind: Kind
     inputs: list[Any]
     depth: int
     wait: Callable[[], None]
+    number: int
     results: list[Recorded] = dataclasses.field(default_factory=list)
     ran: Ran | None = None
     row: int = 0
-    number: int = 0
 
     def value(self, index: int) -> tf.Tensor:
         """A result of this call."""
@@ -280,6 +280,27 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
 
     def __deepcopy__(self, memo: object) -> Recorded:
         return self
+
+
+def results_of(node: Node) -> list[Recorded]:
+    """The results of a call, the same ones each time."""
+    if node.results:
+        return node.results
+    specs, forms = node.kind.results, node.kind.forms
+    if specs is None or forms is None:  # only a run shows the shapes
+        if node.ran is None:
+            node.wait()
+        assert node.ran is not None
+        specs = [tf.TensorSpec(x.shape, x.dtype) for x in node.ran.results]
+        forms = _forms(specs)
+    found = enumerate(zip(specs, forms))
+    node.results = [Recorded(node, i, spec, form) for i, (spec, form) in found]
+    return node.results
+
+
+def _forms(specs: Sequence[tf.TensorSpec]) -> list[Any]:
+    """Dtypes and sizes, as ``form_of_tensor`` gives them."""
+    return [(s.dtype.as_datatype_enum, tuple(s.shape)) for s in specs]
 
 
 def values(items: Iterable[Any]) -> list[Any]:

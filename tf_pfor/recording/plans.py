@@ -64,19 +64,26 @@ class Structure:
         self._rans: dict[Ran, int] = {}
         self._tensors: dict[int, int] = {}
         self.tensors: list[Any] = []
-        form = array.array("q")
-        for number, node in enumerate(nodes):
-            node.number = number
-            form.append(node.kind.number)
+        form: list[int] = []
+        add = form.append
+        for node in nodes:
+            add(node.kind.number)
             for x in node.inputs:
-                if not isinstance(x, Recorded):
-                    form.extend((_TENSOR, self._tensor(x)))
-                elif (ran := x.node.ran) is None:
-                    form.extend((self._number(x.node), x.index))
-                else:
-                    counts = ran.count, -1 if ran.is_single else x.node.row
-                    form.extend((_RAN, self._ran(ran), x.index, *counts))
-        self.form = form.tobytes()
+                if type(x) is not Recorded:
+                    form += _TENSOR, self._tensor(x)
+                    continue
+                source = x.node
+                if source.ran is not None:
+                    form += self._form_of_run(source.ran, x)
+                    continue
+                if source.wait is not node.wait:
+                    raise NotVectorizableError(
+                        f"{source.kind.name} was recorded in a call of batched() that has failed. "
+                        "Its value is not known."
+                    )
+                add(source.number)
+                add(x.index)
+        self.form = array.array("q", form).tobytes()
 
     @property
     def rans(self) -> list[Ran]:
@@ -99,16 +106,9 @@ class Structure:
             self.tensors.append(x)
         return number
 
-    def _ran(self, ran: Ran) -> int:
-        return self._rans.setdefault(ran, len(self._rans))
-
-    def _number(self, node: Node) -> int:
-        if node.number >= len(self.nodes) or self.nodes[node.number] is not node:
-            raise NotVectorizableError(
-                f"{node.kind.name} was recorded in a call of batched() that has failed. Its value "
-                "is not known."
-            )
-        return node.number
+    def _form_of_run(self, ran: Ran, x: Recorded) -> tuple[int, ...]:
+        number = self._rans.setdefault(ran, len(self._rans))
+        return _RAN, number, x.index, ran.count, -1 if ran.is_single else x.node.row
 
 
 class Plans:
