@@ -457,24 +457,6 @@ def test_writes_are_refused():
     assert v.numpy().tolist() == [1.0]
 
 
-def test_a_tape_inside_is_refused():
-    w = tf.Variable(2.0)
-
-    def fn(x):
-        with tf.GradientTape() as tape:
-            y = x * w
-        return tape.gradient(y, w)
-
-    with pytest.raises(tf_pfor.NotVectorizableError, match="tape around the call"):
-        tf_pfor.batched(fn)([1.0, 2.0])
-    assert tf_pfor.batched(tf_pfor.cell(fn))(
-        [tf.constant(1.0), tf.constant(2.0)]
-    ).numpy().tolist() == [
-        1.0,
-        2.0,
-    ]
-
-
 def test_custom_gradients_need_a_cell():
     @tf.custom_gradient
     def clipped(x):

@@ -60,7 +60,19 @@ _RECORD = _record.record_operation
 _ACCESSED = _tape.variable_accessed
 _CALL = _polymorphic.Function.__call__
 _EagerTensor: Any = _ops.EagerTensor
+_Cache: Any = _context._EagerTensorCache
 _CALL_CONCRETE = _concrete.ConcreteFunction.__call__
+_KEPT = _Cache.put
+_SYMBOLS: list[tuple[Any, str]] = [
+    (pywrap_tfe, "TFE_Py_FastPathExecute"),
+    (_execute, "execute"),
+    (_record, "record_operation"),
+    (_tape, "variable_accessed"),
+    (_polymorphic.Function, "__call__"),
+    (_concrete.ConcreteFunction, "__call__"),
+    (_Cache, "put"),
+]
+_THEIRS = [_FAST, _SLOW, _RECORD, _ACCESSED, _CALL, _CALL_CONCRETE, _KEPT]
 
 
 def catcher() -> Catcher | None:
@@ -76,7 +88,7 @@ def caught(by: Catcher | None) -> Generator[None]:
     with _LOCK:
         _users += 1
         if _users == 1:
-            _replace(_fast, _slow, _recorded, _accessed, _called, _called_concrete)
+            _replace([_fast, _slow, _recorded, _accessed, _called, _called_concrete, _kept])
     _LOCAL.catcher = by
     try:
         yield
@@ -85,17 +97,12 @@ def caught(by: Catcher | None) -> Generator[None]:
         with _LOCK:
             _users -= 1
             if not _users:
-                _replace(_FAST, _SLOW, _RECORD, _ACCESSED, _CALL, _CALL_CONCRETE)
+                _replace(_THEIRS)
 
 
 def is_idle() -> bool:
     """Whether all symbols are TensorFlow's: no thread catches ops."""
-    return pywrap_tfe.TFE_Py_FastPathExecute is _FAST and (
-        (_execute.execute, _record.record_operation, _tape.variable_accessed)
-        == (_SLOW, _RECORD, _ACCESSED)
-        and _polymorphic.Function.__call__ is _CALL
-        and _concrete.ConcreteFunction.__call__ is _CALL_CONCRETE
-    )
+    return all(getattr(*symbol) is theirs for symbol, theirs in zip(_SYMBOLS, _THEIRS))
 
 
 def run(op_type: str, given: tuple[Any, ...]) -> list[tf.Tensor]:
@@ -172,25 +179,48 @@ def with_gradient(
 
     with _record.stop_recording():
         made = run(*given)
-    _record.record_operation_backprop_only(name, [made], given, sparse)
+    show_tapes(name, [made], given, sparse)
     _record.record_operation_forwardprop_only(name, [made], given, dense, None)
     return made
 
 
-def _replace(
-    fast: Function,
-    slow: Function,
-    record: Function,
-    accessed: Function,
-    call: Function,
-    call_concrete: Function,
+def is_taped() -> bool:
+    """Whether this thread has a tape or a forward accumulator."""
+    return _record.could_possibly_record()
+
+
+def is_watched(x: tf.Tensor) -> bool:
+    """Whether a tape of this thread follows a tensor."""
+    return _record.should_record_backprop([x])
+
+
+def has_tangent(tensors: Sequence[tf.Tensor]) -> bool:
+    """Whether a forward accumulator of this thread follows one of the tensors."""
+    return bool(pywrap_tfe.TFE_Py_PackJVPs(list(tensors))[1])
+
+
+def new_id() -> int:
+    """A number by which tapes know a tensor."""
+    return _ops.uid()
+
+
+def show_tapes(
+    name: str, outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor], gradient: Function
 ) -> None:
-    pywrap_tfe.TFE_Py_FastPathExecute = fast
-    _execute.execute = slow
-    _record.record_operation = record
-    _tape.variable_accessed = accessed
-    _polymorphic.Function.__call__ = call
-    _concrete.ConcreteFunction.__call__ = call_concrete
+    """Tells the tapes of this thread of an op.
+
+    Args:
+      name: a name of the op for errors.
+      outputs: its results.
+      inputs: its inputs.
+      gradient: a function of the gradients of the outputs to the gradients of the inputs.
+    """
+    _record.record_operation_backprop_only(name, list(outputs), list(inputs), gradient)
+
+
+def _replace(functions: Sequence[Function]) -> None:
+    for (owner, name), function in zip(_SYMBOLS, functions):
+        setattr(owner, name, function)
 
 
 def _fast(context: object, op_type: str, name: str | None, *given: object) -> Any:
@@ -235,3 +265,9 @@ def _called_concrete(self: Callable[..., Any], *args: object, **kwargs: object) 
         if found is not PASSED:
             return found
     return _CALL_CONCRETE(self, *args, **kwargs)
+
+
+def _kept(self: object, key: object, value: object) -> None:
+    """Keeps zeros that gradients ask for, unless they are recorded: others would get them."""
+    if isinstance(value, _EagerTensor):
+        _KEPT(self, key, value)

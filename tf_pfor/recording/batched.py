@@ -34,8 +34,9 @@ def batched(fn: Callable[[Any], Any], *, schedule: Schedule = "agenda") -> Calla
     A function may ask for a value: ``numpy()``, ``bool``, ``float``, an ``if`` on a tensor. Its
     example waits there until all others wait or are done. Then what was recorded runs.
 
-    Gradients: put a ``tf.GradientTape`` around the call. Calls of a ``tf_pfor.cell`` or of a
-    ``tf.function`` are recorded as one op each, which takes less time than their ops.
+    Gradients: put a ``tf.GradientTape`` around the call. A tape inside of the function gives the
+    gradients of each example. Calls of a ``tf_pfor.cell`` or of a ``tf.function`` are recorded as
+    one op each, which takes less time than their ops.
 
     Example:
       >>> import tensorflow as tf, tf_pfor

@@ -44,7 +44,9 @@ def name_of(x: tf.Tensor, form: Any) -> Any:
 
     Numbers that a tape may watch are not compared by value: each has a gradient.
     """
-    if type(x) is not Recorded and form[0] in _COMPARED and form[1] == () and hasattr(x, "numpy"):
+    if type(x) is Recorded:
+        return x.key
+    if form[0] in _COMPARED and form[1] == () and hasattr(x, "numpy"):
         return form[0], x.numpy()
     return id(x)
 
@@ -60,7 +62,7 @@ def opened(x: Nest, leaves: list[Any], names: list[Any]) -> Any:
     cls = type(x)
     if cls is Recorded:
         leaves.append(x)
-        names.append(id(x))
+        names.append(x.key)
         return x.form
     if cls is tuple or cls is list:
         return cls, *[opened(item, leaves, names) for item in x]

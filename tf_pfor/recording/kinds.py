@@ -100,9 +100,14 @@ class KindsOfOp:
         with _eager_ops.caught(None):
             results = made.get_concrete_function(*specs).outputs
         pack = _first if self._op_type.is_single else _all_or_none
-        may_share = not self._op_type.is_stateful
         return Kind(
-            self._op_type.name, call, specs, _known_specs(results), pack, may_share=may_share
+            self._op_type.name,
+            call,
+            specs,
+            _known_specs(results),
+            pack,
+            may_share=not self._op_type.is_stateful,
+            handles=[x for x in inputs if isinstance(x, tf.Tensor) and x.dtype == tf.resource],
         )
 
     def _call(self, inputs: list[Any], fixed: list[bool]) -> Callable[..., list[tf.Tensor]]:
@@ -165,7 +170,16 @@ def kind_of_unit(
             "order. Write it after the call, from what the function returns."
         )
     results = _known_specs(traced.outputs)
-    return Kind(name, whole, specs, results, _packer(form[0]), may_share=not effects)
+    return Kind(
+        name,
+        whole,
+        specs,
+        results,
+        _packer(form[0]),
+        may_share=not effects,
+        handles=[v.handle for v in traced.graph.trainable_variables],
+        graph=traced.graph,
+    )
 
 
 def _known_specs(results: Sequence[tf.Tensor]) -> list[tf.TensorSpec] | None:

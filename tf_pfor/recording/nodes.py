@@ -27,11 +27,17 @@ class Kind:
       inputs: the specs of the inputs.
       may_share: whether equal calls give equal results.
       number: another one for each kind.
+      handles: the handles of the variables that a call reads.
+      graph: the traced function; None for an op.
+      gradients: functions of inputs and gradients of results to gradients of inputs.
     """
 
     __slots__ = (
         "_stacked",
         "forms",
+        "gradients",
+        "graph",
+        "handles",
         "inputs",
         "may_share",
         "name",
@@ -51,6 +57,8 @@ class Kind:
         pack: Callable[[list[Any]], Any],
         *,
         may_share: bool,
+        handles: Sequence[tf.Tensor] = (),
+        graph: Any = None,
     ) -> None:
         self.name = name
         self.run = run
@@ -60,6 +68,9 @@ class Kind:
         self.pack = pack
         self.may_share = may_share
         self.number = next(Kind._numbers)
+        self.handles = handles
+        self.graph = graph
+        self.gradients: dict[Any, Any] = {}
         self._stacked: dict[tuple[bool, ...], Any] = {}
 
     def of_rows(self, tensors: Sequence[tf.Tensor], stacked: Sequence[bool]) -> list[tf.Tensor]:
@@ -136,12 +147,15 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
       node: the op.
       index: the number of the result among the results of the op.
       form: dtype and sizes, by which calls are compared.
+      key: equal for the same result of the same op.
     """
 
     def __init__(self, node: Node, index: int, spec: tf.TensorSpec, form: object) -> None:
         self.node = node
         self.index = index
         self.form = form
+        self.key = id(self)
+        self._number: int | None = None
         self._its_shape = spec.shape
         self._its_dtype = spec.dtype
 
@@ -173,15 +187,18 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
     @property
     def op(self) -> NoReturn:
         """Recorded values are in no graph."""
-        raise AttributeError(
-            f"{self!r} has no op in a graph. A function that is traced inside of batched() cannot "
-            "capture recorded values: pass them as arguments."
-        )
+        raise AttributeError(f"{self!r} has no op in a graph.")
 
     @property
     def graph(self) -> NoReturn:
         """Recorded values are in no graph."""
         raise AttributeError(f"{self!r} is in no graph.")
+
+    def _capture_as_const(self, name: str | None) -> NoReturn:
+        raise NotVectorizableError(
+            f"a function that is traced inside of batched() captures {self!r}. Pass it as an "
+            "argument, or put the function that traces (as tape.jacobian does) into a tf_pfor.cell."
+        )
 
     def get_shape(self) -> tf.TensorShape:
         """The static shape."""
@@ -197,6 +214,9 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
     def _rank(self) -> int | None:
         return self._its_shape.rank
 
+    def _num_elements(self) -> int | None:
+        return self._its_shape.num_elements()
+
     def __tf_tensor__(self, dtype: tf.DType | None = None, name: str | None = None) -> tf.Tensor:
         if dtype is not None and not tf.as_dtype(dtype).is_compatible_with(self._its_dtype):
             raise ValueError(
@@ -208,18 +228,27 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         return self
 
     @property
-    def _datatype_enum(self) -> NoReturn:
-        raise NotVectorizableError(
-            f"{self!r} has left the function that was batched. Return it from the function, or "
-            "make a tensor of it by tf.convert_to_tensor."
-        )
+    def _datatype_enum(self) -> Callable[[], int]:
+        if _eager_ops.catcher() is None:
+            raise NotVectorizableError(
+                f"{self!r} has left the function that was batched. Return it from the function, or "
+                "make a tensor of it by tf.convert_to_tensor."
+            )
+        return lambda: self._its_dtype.as_datatype_enum
 
     @property
-    def _id(self) -> NoReturn:
-        raise NotVectorizableError(
-            "a GradientTape inside of batched() cannot follow what is recorded there. Put the tape "
-            "around the call of batched(), or the tape and what it follows into a tf_pfor.cell."
+    def _id(self) -> int:
+        if self._number is None:
+            self._number = _eager_ops.new_id()
+        return self._number
+
+    def copy(self) -> Recorded:
+        """The same value, which tapes take for another tensor."""
+        other = Recorded(
+            self.node, self.index, tf.TensorSpec(self._its_shape, self._its_dtype), self.form
         )
+        other.key = self.key
+        return other
 
     # -----------------------------------------------------------------------
     # Values: each waits until what was recorded has run

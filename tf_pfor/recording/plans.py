@@ -171,21 +171,15 @@ def _steps(
     """The steps that run a batch: one, or one for each call."""
     kind = batch[0].kind
     numbers = [node.number for node in batch]
-    columns = list(zip(*[node.inputs for node in batch]))
-    stacked = [any(x is not column[0] for x in column) for column in columns]
-    is_one = any(stacked) or kind.may_share
-    if len(batch) == 1 or kind.results is None or not is_one:
-        return [
-            Step(kind, [node.number], [structure.place(x, ran_of) for x in node.inputs], True)
-            for node in batch
-        ]
+    columns = zip(*[[structure.place(x, ran_of) for x in node.inputs] for node in batch])
     inputs: list[Place | Column] = []
-    for column, is_stacked in zip(columns, stacked):
-        if not is_stacked:
-            inputs.append(structure.place(column[0], ran_of))
-            continue
-        inputs.append(column_of([structure.place(x, ran_of) for x in column], counts))
-    return [Step(kind, numbers, inputs, not any(stacked))]
+    for places in columns:
+        is_stacked = any(place != places[0] for place in places)
+        inputs.append(column_of(places, counts) if is_stacked else places[0])
+    are_equal = not any(isinstance(x, list) for x in inputs)
+    if len(batch) > 1 and (kind.results is None or (are_equal and not kind.may_share)):
+        return [step for node in batch for step in _steps([node], structure, ran_of, counts)]
+    return [Step(kind, numbers, inputs, are_equal)]
 
 
 def _value(place: Place, rans: Sequence[Ran], tensors: Sequence[Any]) -> Any:

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_pfor._tf import _eager_ops
 from tf_pfor._tf._eager_ops import PASSED
 from tf_pfor.core import nests
 from tf_pfor.core.errors import NotVectorizableError, UnsupportedStateError
 from tf_pfor.core.nests import Nest
 from tf_pfor.recording.forms import FOLLOWED, RESOURCE, form_of, name_of, opened
+from tf_pfor.recording.gradients import follow
 from tf_pfor.recording.kinds import SMALL, KindsOfOp, OpType, kind_of_unit, op_type_of
 from tf_pfor.recording.nodes import Kind, Node, Recorded, results_of
 
@@ -173,7 +175,25 @@ class Recorder:
             nodes = self.nodes
             node = self._known[key] = Node(kind, inputs, depth + 1, self._wait, len(nodes))
             nodes.append(node)
-        return kind.pack(node.results or results_of(node))
+        results = node.results or results_of(node)
+        if _eager_ops.is_taped():
+            results = self._taped(kind, inputs, results)
+        return kind.pack(results)
+
+    def _taped(self, kind: Kind, inputs: list[Any], results: list[Recorded]) -> list[Recorded]:
+        """Copies of the results of a call, which the tapes of this thread follow.
+
+        They are copies because an equal call may have run before the tape began.
+        """
+        results = [x.copy() for x in results]
+        for variable in kind.graph.trainable_variables if kind.graph else ():
+            _eager_ops.watch(variable)
+
+        def call(fn: Callable[..., Any], tensors: list[Any]) -> list[Any]:
+            return self.unit(fn, f"the gradient of {kind.name}", fn, tuple(tensors), {})
+
+        follow(kind, inputs, results, call)
+        return results
 
 
 def _as_tensor(x: Nest) -> Any:
