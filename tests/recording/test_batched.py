@@ -550,6 +550,13 @@ def test_wrong_arguments():
         tf_pfor.batched(lambda x: tf_pfor.batched(tf.sin)([x]))([1.0])
 
 
+@pytest.mark.parametrize("asked", [bool, float, np.asarray])
+def test_values_in_a_function_are_refused(asked):
+    batch = tf_pfor.batched(lambda x: x * asked(tf.reduce_sum(x) * 2.0))
+    with pytest.raises(tf_pfor.NotVectorizableError, match="called in a tf.function"):
+        tf.function(batch, autograph=False)(tf.ones([2, 3]))
+
+
 def test_results_that_do_not_fit():
     with pytest.raises(tf_pfor.ArgumentError, match="same structure.*example 1"):
         tf_pfor.batched(lambda k: (k,) if k else k)([0, 1])

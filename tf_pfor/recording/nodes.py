@@ -256,6 +256,14 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
 
     def numpy(self) -> Any:
         """The value: what was recorded for all examples so far runs now."""
+        if self.node.ran is None:
+            self.node.wait()
+        if self.node.ran and not hasattr(self.node.ran.results[self.index], "numpy"):
+            raise NotVectorizableError(
+                f"the function that is batched asks for the value of {self!r}, but batched() is "
+                "called in a tf.function, where no values are known. Call it outside, or put the "
+                "choice into a tf_pfor.cell."
+            )
         return self.node.value(self.index).numpy()
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> Any:
