@@ -10,7 +10,9 @@ import array
 import collections
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
+
+import tensorflow as tf
 
 from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.recording.columns import TENSORS, Column, Place, column_of, read
@@ -21,6 +23,10 @@ KEPT = 16  # plans of one batched function
 _TENSOR, _RAN = -1, -2
 
 
+Read: TypeAlias = tuple[list[int], Place | Column]
+"""Numbers of inputs, and where they are read: a place for one input, a column for one or more."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
     """Calls that run as one.
@@ -28,25 +34,37 @@ class Step:
     Attributes:
       kind: their kind.
       members: their numbers in the order of recording.
-      inputs: a place for an input that all calls share, a column for another.
-      is_single: whether the kind runs once, without rows.
+      reads: the places from which the inputs are read.
+      stacked: true for the inputs that differ between the calls.
     """
 
     kind: Kind
     members: list[int]
-    inputs: list[Place | Column]
-    is_single: bool
+    reads: list[Read]
+    stacked: list[bool]
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the kind runs once, without rows."""
+        return not any(self.stacked)
 
     def run(self, rans: Sequence[Ran], tensors: Sequence[Any]) -> Ran:
         """Runs the calls."""
-        given = [
-            read(x, rans, tensors) if isinstance(x, list) else _value(x, rans, tensors)
-            for x in self.inputs
-        ]
+        given: list[Any] = [None] * len(self.stacked)
+        for numbers, source in self.reads:
+            if isinstance(source, tuple):
+                parts = [_value(source, rans, tensors)]
+            else:
+                parts = [read(source, rans, tensors)]
+                if self.is_single:
+                    parts = tf.unstack(parts[0], len(numbers))
+                elif len(numbers) > 1:
+                    parts = tf.split(parts[0], len(numbers))
+            for number, part in zip(numbers, parts):
+                given[number] = part
         if self.is_single:
             return Ran(self.kind.run(*given), 1, True)
-        stacked = [isinstance(x, list) for x in self.inputs]
-        return Ran(self.kind.of_rows(given, stacked), len(self.members), False)
+        return Ran(self.kind.of_rows(given, self.stacked), len(self.members), False)
 
 
 class Structure:
@@ -170,16 +188,37 @@ def _steps(
 ) -> list[Step]:
     """The steps that run a batch: one, or one for each call."""
     kind = batch[0].kind
-    numbers = [node.number for node in batch]
-    columns = zip(*[[structure.place(x, ran_of) for x in node.inputs] for node in batch])
-    inputs: list[Place | Column] = []
-    for places in columns:
-        is_stacked = any(place != places[0] for place in places)
-        inputs.append(column_of(places, counts) if is_stacked else places[0])
-    are_equal = not any(isinstance(x, list) for x in inputs)
-    if len(batch) > 1 and (kind.results is None or (are_equal and not kind.may_share)):
+    rows = [[structure.place(x, ran_of) for x in node.inputs] for node in batch]
+    columns = [list(places) for places in zip(*rows)]
+    stacked = [any(place != places[0] for place in places) for places in columns]
+    if len(batch) > 1 and (kind.results is None or not (any(stacked) or kind.may_share)):
         return [step for node in batch for step in _steps([node], structure, ran_of, counts)]
-    return [Step(kind, numbers, inputs, are_equal)]
+    numbers = [node.number for node in batch]
+    return [Step(kind, numbers, _reads(kind, columns, stacked, counts), stacked)]
+
+
+def _reads(
+    kind: Kind, columns: list[list[Place]], stacked: list[bool], counts: Sequence[int]
+) -> list[Read]:
+    """The reads of a step. Inputs of one shape that need a gather are read by one."""
+    reads: list[Read] = []
+    groups: dict[Any, list[int]] = collections.defaultdict(list)
+    for number, (places, is_stacked) in enumerate(zip(columns, stacked)):
+        is_row = not any(stacked) and places[0][2] is not None
+        column = column_of(places, counts) if is_stacked else None
+        if is_row or (column and (len(column) > 1 or column[0].taken is not None)):
+            spec = kind.inputs[number]
+            groups[spec.dtype, str(spec.shape)].append(number)
+        else:
+            reads.append(([number], column or places[0]))
+    for numbers in groups.values():
+        if len(numbers) > (1 if any(stacked) else 3):
+            whole = column_of([place for n in numbers for place in columns[n]], counts)
+            reads.append((numbers, whole))
+            continue
+        for n in numbers:
+            reads.append(([n], column_of(columns[n], counts) if stacked[n] else columns[n][0]))
+    return reads
 
 
 def _value(place: Place, rans: Sequence[Ran], tensors: Sequence[Any]) -> Any:
