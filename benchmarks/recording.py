@@ -1,7 +1,7 @@
 """Recursive models: ``tf_pfor.batched`` against eager TensorFlow, one example at a time.
 
-The Tree-LSTM of Tai, Socher and Manning (2015) as plain recursion over random binary trees of 100
-leaves, and a tagger with LSTMs over letters and words, both with a state of 128. ``python -m
+There are two models with a state of 128: the Tree-LSTM of Tai, Socher and Manning (2015) over
+random binary trees of 100 leaves, and a tagger with LSTMs over letters and words. ``python -m
 benchmarks.recording --examples 64`` prints CPU seconds of a call, divided by the seconds of the
 eager calls: lower is better. A second table has the time that recording takes for an op.
 """

@@ -71,7 +71,7 @@ def test_trees(unit, schedule):
 
 def test_calls_of_all_examples_run_together():
     model = Model(tf_pfor.cell)
-    run = _examples.Examples(model.vector, TREES, {}, _plans.Plans(), "depth")
+    run = _examples.Examples(model.vector, TREES, range(len(TREES)), {}, _plans.Plans(), "depth")
     run.run()
     assert run.batches == 1 + 4  # the leaves, and one for each height of a tree
 
@@ -81,7 +81,9 @@ def test_plans_are_kept_for_structures():
     kinds = {}
 
     def run(trees, schedule="agenda"):
-        found = _examples.Examples(model.vector, trees, kinds, plans, schedule).run()
+        found = _examples.Examples(
+            model.vector, trees, range(len(trees)), kinds, plans, schedule
+        ).run()
         assert_close(_columns.joined(found), one_by_one(model.vector, trees))
         return plans.made
 
@@ -106,7 +108,7 @@ def test_plans_of_values_that_are_asked_for():
 
     rows = [tf.constant([k, 1.0]) for k in (0.5, 3.0, 1.5, 0.1)]
     for order, made in ((rows, 2), (rows, 2), ([rows[1], rows[0], *rows[2:]], 3), (rows, 3)):
-        found = _examples.Examples(fn, order, kinds, plans, "agenda").run()
+        found = _examples.Examples(fn, order, range(4), kinds, plans, "agenda").run()
         assert_close(_columns.joined(found), one_by_one(fn, order))
         assert plans.made == made
 
@@ -539,6 +541,31 @@ def test_second_derivatives_and_forward_mode(derivative, unit):
         tf.nest.map_structure(assert_close, found, expected)
 
 
+@pytest.mark.parametrize("size", [1, 2, 4, 100])
+def test_chunks(size):
+    model, alive = Model(tf_pfor.cell), []
+
+    def fn(tree):
+        alive[:] = [ref for ref in alive if ref() is not None]
+        y = model.vector(tree)
+        alive.append(weakref.ref(y))
+        z = y * 2.0
+        return {"z": z, "row": (z[: 1 + len(alive) % 2], 3), "none": None}
+
+    batch = tf_pfor.batched(fn, chunk_size=size)
+    with tf.GradientTape() as tape:
+        found = batch(TREES)["z"]
+    with tf.GradientTape() as other:
+        expected = one_by_one(lambda t: model.vector(t) * 2.0, TREES)
+    assert_close(found, expected)
+    assert_close(tape.gradient(found, model.weights), other.gradient(expected, model.weights))
+    batch(TREES)
+    assert len(alive) <= size
+    with pytest.raises(KeyError, match="4") as error:
+        tf_pfor.batched(lambda i: {}[i] if i > 3 else i, chunk_size=size)(list(range(6)))
+    assert "example 4" in str(getattr(error.value, "__notes__", "example 4"))
+
+
 def test_wrong_arguments():
     with pytest.raises(tf_pfor.ArgumentTypeError, match="fn must be a function"):
         tf_pfor.batched(3)
@@ -546,6 +573,9 @@ def test_wrong_arguments():
         tf_pfor.cell(3)
     with pytest.raises(tf_pfor.ArgumentError, match="schedule must be one of"):
         tf_pfor.batched(tf.sin, schedule="width")
+    for size in (0, -1, 2.5, "auto"):
+        with pytest.raises(tf_pfor.ArgumentError, match="chunk_size must be a positive"):
+            tf_pfor.batched(tf.sin, chunk_size=size)
     with pytest.raises(tf_pfor.ArgumentError, match="inside of batched"):
         tf_pfor.batched(lambda x: tf_pfor.batched(tf.sin)([x]))([1.0])
 
@@ -637,6 +667,28 @@ def test_nothing_stays_alive():
         other.x = tf.random.normal([3])
         batch([other])
     assert sizes == [len(c.cell_contents) for c in kinds if isinstance(c.cell_contents, dict)]
+
+
+def test_values_are_freed_without_a_collection_of_garbage():
+    model, refs = Model(tf_pfor.cell), []
+
+    def fn(tree):
+        y = model.vector(tree)
+        refs.append(weakref.ref(y))
+        if tf.reduce_sum(y) > 0.0:
+            y = y + tf.random.normal([4])
+        return y * 2.0
+
+    batch = tf_pfor.batched(fn)
+    batch(TREES)
+    gc.collect()
+    gc.disable()
+    try:
+        refs.clear()
+        batch(TREES)
+        assert [ref() for ref in refs] == [None] * len(TREES)
+    finally:
+        gc.enable()
 
 
 # ---------------------------------------------------------------------------

@@ -22,7 +22,9 @@ from tf_pfor.recording.schedule import Schedule
 _SCHEDULES = ("agenda", "depth")
 
 
-def batched(fn: Callable[[Any], Any], *, schedule: Schedule = "agenda") -> Callable[..., Any]:
+def batched(
+    fn: Callable[[Any], Any], *, schedule: Schedule = "agenda", chunk_size: int | None = None
+) -> Callable[..., Any]:
     """Makes a function of one example, written as plain Python, one of a list of examples.
 
     The function may recurse over a tree, or loop as often as its example asks for. Examples need
@@ -51,6 +53,8 @@ def batched(fn: Callable[[Any], Any], *, schedule: Schedule = "agenda") -> Calla
       schedule: "agenda" runs the kind of op with the least average depth first, and then all calls
         of it that may run. "depth" runs equal ops of the same depth together: it takes less time
         to plan, and more and smaller batches where structures differ.
+      chunk_size: the number of examples that are recorded and run at once; None: all. Between
+        chunks only results stay in memory, unless a tape around the call keeps more.
 
     Returns:
       A function of a sequence of examples. It returns the nest that ``fn`` returns, with tensors
@@ -59,13 +63,15 @@ def batched(fn: Callable[[Any], Any], *, schedule: Schedule = "agenda") -> Calla
 
     Raises:
       ArgumentTypeError: ``fn`` is no function, or the examples are no sequence.
-      ArgumentError: ``schedule`` is not known, or results differ in structure or dtype.
+      ArgumentError: an option is not known, or results differ in structure or dtype.
       UnsupportedStateError: ``fn`` writes a variable.
     """
     if not callable(fn):
         raise ArgumentTypeError(f"fn must be a function of one example, found {fn!r}.")
     if schedule not in _SCHEDULES:
         raise ArgumentError(f"schedule must be one of {_SCHEDULES}, found {schedule!r}.")
+    if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1):
+        raise ArgumentError(f"chunk_size must be a positive number, found {chunk_size!r}.")
     kinds: dict[Any, Any] = {}
     plans = Plans()
 
@@ -86,7 +92,13 @@ def batched(fn: Callable[[Any], Any], *, schedule: Schedule = "agenda") -> Calla
             )
         if not len(examples):
             raise ArgumentError("examples must have at least one example, found none.")
-        return _stacked(Examples(fn, examples, kinds, plans, schedule).run())
+        results: list[Any] = []
+        size = chunk_size or len(examples)
+        for first in range(0, len(examples), size):
+            chunk = range(first, min(first + size, len(examples)))
+            found = Examples(fn, examples, chunk, kinds, plans, schedule).run()
+            results += _alone(found) if chunk_size else found
+        return _stacked(results)
 
     return of_examples
 
@@ -128,6 +140,14 @@ def cell(fn: Callable[..., Any]) -> Callable[..., Any]:
         return recorder.unit(called, name, fn, args, kwargs)
 
     return called
+
+
+def _alone(results: list[Any]) -> Any:
+    """Results that keep no other value of their examples alive."""
+    runs: dict[Any, Any] = {}
+    inner = nests.from_user(results)
+    leaves = [x.alone(runs) if isinstance(x, Recorded) else x for x in nests.flatten(inner)]
+    return nests.to_user(nests.pack(nests.skeleton(inner), leaves))
 
 
 def _stacked(results: list[Any]) -> Any:

@@ -250,6 +250,20 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         other.key = self.key
         return other
 
+    def alone(self, runs: dict[Any, Ran]) -> Recorded:
+        """The same value after a run, without what it was made from.
+
+        Args:
+          runs: the runs of other values that were made alone.
+        """
+        ran = self.node.ran
+        assert ran is not None
+        key = ran, self.index
+        if key not in runs:
+            runs[key] = Ran([ran.results[self.index]], ran.count, ran.is_single)
+        node = Node(self.node.kind, [], 0, self.node.wait, 0, ran=runs[key], row=self.node.row)
+        return Recorded(node, 0, tf.TensorSpec(self._its_shape, self._its_dtype), self.form)
+
     # -----------------------------------------------------------------------
     # Values: each waits until what was recorded has run
     # -----------------------------------------------------------------------

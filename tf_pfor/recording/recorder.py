@@ -35,6 +35,7 @@ class Recorder:
         self.nodes: list[Node] = []
         self.variables: dict[Any, tf.Variable] = {}
         self._wait = wait
+        self._made: list[Node] = []
         self._known: dict[Any, Node] = {}
         self._constants: dict[Any, tf.Tensor] = {}
 
@@ -107,6 +108,13 @@ class Recorder:
                 "it into a tf_pfor.cell."
             )
 
+    def forget(self) -> None:
+        """Lets go of all calls. What they have made stays as long as a value of it does."""
+        for node in self._made:
+            node.inputs = node.results = []
+        self._made.clear()
+        self._known.clear()
+
     # -----------------------------------------------------------------------
     # Calls
     # -----------------------------------------------------------------------
@@ -175,6 +183,7 @@ class Recorder:
             nodes = self.nodes
             node = self._known[key] = Node(kind, inputs, depth + 1, self._wait, len(nodes))
             nodes.append(node)
+            self._made.append(node)
         results = node.results or results_of(node)
         if _eager_ops.is_taped():
             results = self._taped(kind, inputs, results)
