@@ -2,8 +2,9 @@
 
 There are two models with a state of 128. One is the Tree-LSTM of Tai, Socher and Manning (2015)
 over random binary trees of 100 leaves. The other is a tagger with LSTMs over letters and words.
-``python -m benchmarks.recording --examples 64`` prints CPU seconds of a call, divided by the seconds
-of the eager calls: lower is better. A second table has the time that recording takes for an op.
+``python -m benchmarks.recording --examples 64`` prints CPU seconds of a call, divided by the
+seconds of the eager calls: lower is better. A second table has the time that recording takes for
+an op.
 """
 
 from __future__ import annotations

@@ -182,13 +182,13 @@ def _column(items: list[Any]) -> Any:
     return _ragged(values(items))
 
 
-def _ragged(tensors: list[tf.Tensor]) -> tf.RaggedTensor:
+def _ragged(tensors: list[tf.Tensor]) -> tf.Tensor | tf.RaggedTensor:
     """Tensors of one rank as a RaggedTensor. An axis of one size stays uniform."""
     axes = [set(sizes) for sizes in zip(*[x.shape.as_list() for x in tensors])]
     same = [next(iter(a)) if len(a) == 1 else None for a in axes]
     last = max(axis for axis, size in enumerate(same) if size is None)
     inner = same[last + 1 :]
-    made: Any = tf.concat([tf.reshape(x, [-1, *inner]) for x in tensors], 0)
+    made: tf.Tensor | tf.RaggedTensor = tf.concat([tf.reshape(x, [-1, *inner]) for x in tensors], 0)
     shapes = tf.stack([tf.shape(x, tf.int64) for x in tensors])
     for axis in reversed(range(last + 1)):
         counts = tf.reduce_prod(shapes[:, :axis], 1)

@@ -18,6 +18,8 @@ rows. ``(TENSORS, k, None)`` is the tensor number k."""
 
 TENSORS = -1
 
+Rows: TypeAlias = np.ndarray | slice | list[int] | None
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Piece:
@@ -33,13 +35,13 @@ class Piece:
 
     source: int
     index: int
-    rows: Any
+    rows: Rows
     is_single: bool
     places: np.ndarray | None
 
     def made(self, rans: Sequence[Ran], tensors: Sequence[Any]) -> tf.Tensor:
         """The tensor [k, ...] whose rows the piece takes."""
-        if self.source == TENSORS:
+        if isinstance(self.rows, list):
             return tf.stack([tensors[k] for k in self.rows])
         made = rans[self.source].results[self.index]
         if self.is_single:
@@ -63,7 +65,7 @@ def column_of(places: Sequence[Place], counts: Sequence[int]) -> Column:
     is_only = len(groups) == 1
     column: Column = []
     for (source, index), members in groups.items():
-        rows: Any
+        rows: Rows
         is_single = places[members[0]][2] is None
         if source == TENSORS:
             rows = [places[at][1] for at in members]
@@ -76,7 +78,7 @@ def column_of(places: Sequence[Place], counts: Sequence[int]) -> Column:
     return column
 
 
-def _rows(rows: list[Any], count: int, *, is_only: bool) -> Any:
+def _rows(rows: list[Any], count: int, *, is_only: bool) -> Rows:
     """Rows of a result of ``count`` rows as ``Piece.rows``."""
     first, last = rows[0], rows[0] + len(rows)
     if rows == list(range(first, last)):

@@ -39,7 +39,7 @@ def form_of(x: object) -> Any:
     return _form_of_value(x)
 
 
-def name_of(x: tf.Tensor, form: Any) -> Any:
+def name_of(x: tf.Tensor, form: tuple[object, ...]) -> Any:
     """A name that is equal for inputs that are known to be equal.
 
     Numbers that a tape may watch are not compared by value: each has a gradient.
@@ -86,6 +86,6 @@ def opened(x: Nest, leaves: list[Any], names: list[Any]) -> Any:
     return repr(nests.skeleton(inner)), *[opened(y, leaves, names) for y in nests.flatten(inner)]
 
 
-def _form_of_value(x: Any) -> Any:
+def _form_of_value(x: object) -> Any:
     """Type and value; by their text what ``==`` does not tell apart, as 0.0 and -0.0."""
     return type(x), repr(x) if isinstance(x, (list, tuple, float, complex)) else x

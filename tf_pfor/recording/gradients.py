@@ -50,7 +50,7 @@ def follow(
         kind.gradients[wanted] = _gradient(kind, wanted)
     function, connected = kind.gradients[wanted]
 
-    def backward(*slopes: Any) -> list[Any]:
+    def backward(*slopes: tf.Tensor | tf.IndexedSlices | None) -> list[Any]:
         given = list(inputs)
         for x, dy in zip(results, slopes):
             if x.dtype.as_datatype_enum in FOLLOWED:

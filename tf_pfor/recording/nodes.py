@@ -58,7 +58,7 @@ class Kind:
         *,
         may_share: bool,
         handles: Sequence[tf.Tensor] = (),
-        graph: Any = None,
+        graph: tf.Graph | None = None,
     ) -> None:
         self.name = name
         self.run = run

@@ -108,7 +108,7 @@ class Structure:
         """The runs before, by number."""
         return list(self._rans)
 
-    def place(self, x: Any, ran_of: Sequence[tuple[int, int | None]]) -> Place:
+    def place(self, x: object, ran_of: Sequence[tuple[int, int | None]]) -> Place:
         """The place of an input; ``ran_of``: the run and the row of each planned call."""
         if not isinstance(x, Recorded):
             return TENSORS, self._tensors[id(x)], None
@@ -118,7 +118,7 @@ class Structure:
             return source, x.index, row
         return self._rans[ran], x.index, None if ran.is_single else x.node.row
 
-    def _tensor(self, x: Any) -> int:
+    def _tensor(self, x: object) -> int:
         number = self._tensors.setdefault(id(x), len(self.tensors))
         if number == len(self.tensors):
             self.tensors.append(x)
