@@ -21,6 +21,7 @@ from tensorflow.python.eager import tape as _tape
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete
 from tensorflow.python.eager.polymorphic_function import polymorphic_function as _polymorphic
 from tensorflow.python.framework import op_def_library, op_def_registry
+from tensorflow.python.framework import ops as _ops
 from tensorflow.python.types.core import Value as Value
 
 Function: TypeAlias = Callable[..., Any]
@@ -58,7 +59,20 @@ _SLOW = _execute.execute
 _RECORD = _record.record_operation
 _ACCESSED = _tape.variable_accessed
 _CALL = _polymorphic.Function.__call__
+_EagerTensor: Any = _ops.EagerTensor
+_Cache: Any = _context._EagerTensorCache
 _CALL_CONCRETE = _concrete.ConcreteFunction.__call__
+_KEPT = _Cache.put
+_SYMBOLS: list[tuple[Any, str]] = [
+    (pywrap_tfe, "TFE_Py_FastPathExecute"),
+    (_execute, "execute"),
+    (_record, "record_operation"),
+    (_tape, "variable_accessed"),
+    (_polymorphic.Function, "__call__"),
+    (_concrete.ConcreteFunction, "__call__"),
+    (_Cache, "put"),
+]
+_THEIRS = [_FAST, _SLOW, _RECORD, _ACCESSED, _CALL, _CALL_CONCRETE, _KEPT]
 
 
 def catcher() -> Catcher | None:
@@ -74,7 +88,7 @@ def caught(by: Catcher | None) -> Generator[None]:
     with _LOCK:
         _users += 1
         if _users == 1:
-            _replace(_fast, _slow, _recorded, _accessed, _called, _called_concrete)
+            _replace([_fast, _slow, _recorded, _accessed, _called, _called_concrete, _kept])
     _LOCAL.catcher = by
     try:
         yield
@@ -83,17 +97,12 @@ def caught(by: Catcher | None) -> Generator[None]:
         with _LOCK:
             _users -= 1
             if not _users:
-                _replace(_FAST, _SLOW, _RECORD, _ACCESSED, _CALL, _CALL_CONCRETE)
+                _replace(_THEIRS)
 
 
 def is_idle() -> bool:
     """Whether all symbols are TensorFlow's: no thread catches ops."""
-    return pywrap_tfe.TFE_Py_FastPathExecute is _FAST and (
-        (_execute.execute, _record.record_operation, _tape.variable_accessed)
-        == (_SLOW, _RECORD, _ACCESSED)
-        and _polymorphic.Function.__call__ is _CALL
-        and _concrete.ConcreteFunction.__call__ is _CALL_CONCRETE
-    )
+    return all(getattr(*symbol) is theirs for symbol, theirs in zip(_SYMBOLS, _THEIRS))
 
 
 def run(op_type: str, given: tuple[Any, ...]) -> list[tf.Tensor]:
@@ -115,9 +124,27 @@ def run(op_type: str, given: tuple[Any, ...]) -> list[tf.Tensor]:
         attrs = given[len(inputs) :]
         named = dict(zip(inputs, given)) | dict(zip(attrs[::2], attrs[1::2]))
         made = op_def_library.apply_op(op_type, **named)
+        _record_in_graph(op_type, tf.nest.flatten(made))
     if isinstance(made, tf.Operation) or made is None:
         return []
     return list(made) if isinstance(made, (list, tuple)) else [made]
+
+
+def _record_in_graph(op_type: str, made: list[Any]) -> None:
+    """Shows an op of a graph to the tapes in the graph, as its wrapper does."""
+    if not _execute.must_record_gradient() or not isinstance(made[0], tf.Tensor):
+        return
+    op = made[0].op
+    attrs = [x for attr in op.op_def.attr for x in (attr.name, op.get_attr(attr.name))]
+    _execute.record_gradient(op_type, op.inputs, tuple(attrs), op.outputs)
+
+
+def form_of_tensor(x: tf.Tensor) -> Any:
+    """The number of the dtype, and the sizes; None where a size is not known."""
+    if isinstance(x, _EagerTensor):
+        return x._datatype_enum(), x._shape_tuple()
+    sizes = None if x.shape.rank is None else tuple(x.shape)
+    return x.dtype.as_datatype_enum, sizes
 
 
 def watch(variable: tf.Variable) -> None:
@@ -125,20 +152,75 @@ def watch(variable: tf.Variable) -> None:
     _ACCESSED(variable)
 
 
-def _replace(
-    fast: Function,
-    slow: Function,
-    record: Function,
-    accessed: Function,
-    call: Function,
-    call_concrete: Function,
+def with_gradient(
+    name: str,
+    run: Function,
+    inputs: Sequence[tf.Tensor],
+    sparse: Callable[[tf.Tensor], list[Any]],
+) -> tf.Tensor:
+    """The tensor ``run(*inputs)``. Tapes of this thread take ``sparse`` as its gradient.
+
+    ``tf.custom_gradient`` does the same, but a forward accumulator refuses IndexedSlices from it.
+
+    Args:
+      name: a name of the op for errors.
+      run: a function of tensors.
+      inputs: its inputs.
+      sparse: a function of the gradient of the result to the gradients of the inputs, which may be
+        IndexedSlices.
+    """
+    given = list(inputs)
+    if not _record.could_possibly_record():
+        return run(*given)
+
+    def dense(dy: tf.Tensor) -> list[tf.Tensor]:
+        dy = tf.reshape(dy, tf.shape(dy))  # the transpose of a gather becomes dense there
+        return [tf.convert_to_tensor(x) for x in sparse(dy)]
+
+    with _record.stop_recording():
+        made = run(*given)
+    show_tapes(name, [made], given, sparse)
+    _record.record_operation_forwardprop_only(name, [made], given, dense, None)
+    return made
+
+
+def is_taped() -> bool:
+    """Whether this thread has a tape or a forward accumulator."""
+    return _record.could_possibly_record()
+
+
+def is_watched(x: tf.Tensor) -> bool:
+    """Whether a tape of this thread follows a tensor."""
+    return _record.should_record_backprop([x])
+
+
+def has_tangent(tensors: Sequence[tf.Tensor]) -> bool:
+    """Whether a forward accumulator of this thread follows one of the tensors."""
+    return bool(pywrap_tfe.TFE_Py_PackJVPs(list(tensors))[1])
+
+
+def new_id() -> int:
+    """A number by which tapes know a tensor."""
+    return _ops.uid()
+
+
+def show_tapes(
+    name: str, outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor], gradient: Function
 ) -> None:
-    pywrap_tfe.TFE_Py_FastPathExecute = fast
-    _execute.execute = slow
-    _record.record_operation = record
-    _tape.variable_accessed = accessed
-    _polymorphic.Function.__call__ = call
-    _concrete.ConcreteFunction.__call__ = call_concrete
+    """Tells the tapes of this thread of an op.
+
+    Args:
+      name: a name of the op for errors.
+      outputs: its results.
+      inputs: its inputs.
+      gradient: a function of the gradients of the outputs to the gradients of the inputs.
+    """
+    _record.record_operation_backprop_only(name, list(outputs), list(inputs), gradient)
+
+
+def _replace(functions: Sequence[Function]) -> None:
+    for (owner, name), function in zip(_SYMBOLS, functions):
+        setattr(owner, name, function)
 
 
 def _fast(context: object, op_type: str, name: str | None, *given: object) -> Any:
@@ -183,3 +265,9 @@ def _called_concrete(self: Callable[..., Any], *args: object, **kwargs: object) 
         if found is not PASSED:
             return found
     return _CALL_CONCRETE(self, *args, **kwargs)
+
+
+def _kept(self: object, key: object, value: object) -> None:
+    """Keeps zeros that gradients ask for, unless they are recorded: others would get them."""
+    if isinstance(value, _EagerTensor):
+        _KEPT(self, key, value)

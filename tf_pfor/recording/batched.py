@@ -9,17 +9,22 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
+from tf_pfor._tf._types import RAGGED
 from tf_pfor.core import nests
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
+from tf_pfor.recording.columns import joined
 from tf_pfor.recording.examples import Examples
-from tf_pfor.recording.nodes import Recorded, joined
+from tf_pfor.recording.nodes import Recorded, values
+from tf_pfor.recording.plans import Plans
 from tf_pfor.recording.recorder import Recorder
-from tf_pfor.recording.schedule import Schedule, values
+from tf_pfor.recording.schedule import Schedule
 
 _SCHEDULES = ("agenda", "depth")
 
 
-def batched(fn: Callable[[Any], Any], *, schedule: Schedule = "agenda") -> Callable[..., Any]:
+def batched(
+    fn: Callable[[Any], Any], *, schedule: Schedule = "agenda", chunk_size: int | None = None
+) -> Callable[..., Any]:
     """Makes a function of one example, written as plain Python, one of a list of examples.
 
     The function may recurse over a tree, or loop as often as its example asks for. Examples need
@@ -31,8 +36,9 @@ def batched(fn: Callable[[Any], Any], *, schedule: Schedule = "agenda") -> Calla
     A function may ask for a value: ``numpy()``, ``bool``, ``float``, an ``if`` on a tensor. Its
     example waits there until all others wait or are done. Then what was recorded runs.
 
-    Gradients: put a ``tf.GradientTape`` around the call. Calls of a ``tf_pfor.cell`` or of a
-    ``tf.function`` are recorded as one op each, which takes less time than their ops.
+    Gradients: put a ``tf.GradientTape`` around the call. A tape inside of the function gives the
+    gradients of each example. Calls of a ``tf_pfor.cell`` or of a ``tf.function`` are recorded as
+    one op each, which takes less time than their ops.
 
     Example:
       >>> import tensorflow as tf, tf_pfor
@@ -47,21 +53,27 @@ def batched(fn: Callable[[Any], Any], *, schedule: Schedule = "agenda") -> Calla
       schedule: "agenda" runs the kind of op with the least average depth first, and then all calls
         of it that may run. "depth" runs equal ops of the same depth together: it takes less time
         to plan, and more and smaller batches where structures differ.
+      chunk_size: the number of examples that are recorded and run at once; None: all. Between
+        chunks only results stay in memory, unless a tape around the call keeps more.
 
     Returns:
       A function of a sequence of examples. It returns the nest that ``fn`` returns, with tensors
-      [n, ...]; results whose sizes differ between examples are RaggedTensors.
+      [n, ...]. Results whose sizes differ between examples are RaggedTensors; so are results whose
+      sizes a ``tf.function`` around the call does not know.
 
     Raises:
       ArgumentTypeError: ``fn`` is no function, or the examples are no sequence.
-      ArgumentError: ``schedule`` is not known, or results differ in structure or dtype.
+      ArgumentError: an option is not known, or results differ in structure or dtype.
       UnsupportedStateError: ``fn`` writes a variable.
     """
     if not callable(fn):
         raise ArgumentTypeError(f"fn must be a function of one example, found {fn!r}.")
     if schedule not in _SCHEDULES:
         raise ArgumentError(f"schedule must be one of {_SCHEDULES}, found {schedule!r}.")
+    if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1):
+        raise ArgumentError(f"chunk_size must be a positive number, found {chunk_size!r}.")
     kinds: dict[Any, Any] = {}
+    plans = Plans()
 
     @functools.wraps(fn, updated=())
     def of_examples(examples: Sequence[Any]) -> Any:
@@ -80,7 +92,13 @@ def batched(fn: Callable[[Any], Any], *, schedule: Schedule = "agenda") -> Calla
             )
         if not len(examples):
             raise ArgumentError("examples must have at least one example, found none.")
-        return _stacked(Examples(fn, examples, kinds, schedule).run())
+        results: list[Any] = []
+        size = chunk_size or len(examples)
+        for first in range(0, len(examples), size):
+            chunk = range(first, min(first + size, len(examples)))
+            found = Examples(fn, examples, chunk, kinds, plans, schedule).run()
+            results += _alone(found) if chunk_size else found
+        return _stacked(results)
 
     return of_examples
 
@@ -112,15 +130,24 @@ def cell(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
     if not callable(fn):
         raise ArgumentTypeError(f"fn must be a function, found {fn!r}.")
+    name = getattr(fn, "__name__", type(fn).__name__)
 
     @functools.wraps(fn, updated=())
     def called(*args: object, **kwargs: object) -> Any:
         recorder = _eager_ops.catcher()
         if not isinstance(recorder, Recorder):
             return fn(*args, **kwargs)
-        return recorder.unit(called, getattr(fn, "__name__", type(fn).__name__), fn, args, kwargs)
+        return recorder.unit(called, name, fn, args, kwargs)
 
     return called
+
+
+def _alone(results: list[Any]) -> Any:
+    """Results that keep no other value of their examples alive."""
+    runs: dict[Any, Any] = {}
+    inner = nests.from_user(results)
+    leaves = [x.alone(runs) if isinstance(x, Recorded) else x for x in nests.flatten(inner)]
+    return nests.to_user(nests.pack(nests.skeleton(inner), leaves))
 
 
 def _stacked(results: list[Any]) -> Any:
@@ -147,9 +174,28 @@ def _column(items: list[Any]) -> Any:
     if len({x.dtype for x in items}) > 1:
         found = sorted({x.dtype.name for x in items})
         raise ArgumentError(f"fn must return the same dtype for all examples, found {found}.")
-    if len({tuple(x.shape) for x in items}) == 1:
+    if len({tuple(x.shape) for x in items}) == 1 and items[0].shape.is_fully_defined():
         return joined(items)
     if len({x.shape.rank for x in items}) > 1:
         found = sorted({x.shape.rank for x in items})
         raise ArgumentError(f"fn must return the same rank for all examples, found ranks {found}.")
-    return tf.ragged.stack(values(items))
+    return _ragged(values(items))
+
+
+def _ragged(tensors: list[tf.Tensor]) -> tf.Tensor | tf.RaggedTensor:
+    """Tensors of one rank as a RaggedTensor. An axis of one size stays uniform."""
+    axes = [set(sizes) for sizes in zip(*[x.shape.as_list() for x in tensors])]
+    same = [next(iter(a)) if len(a) == 1 else None for a in axes]
+    last = max(axis for axis, size in enumerate(same) if size is None)
+    inner = same[last + 1 :]
+    made: tf.Tensor | tf.RaggedTensor = tf.concat([tf.reshape(x, [-1, *inner]) for x in tensors], 0)
+    shapes = tf.stack([tf.shape(x, tf.int64) for x in tensors])
+    for axis in reversed(range(last + 1)):
+        counts = tf.reduce_prod(shapes[:, :axis], 1)
+        if same[axis] is None:
+            lengths = tf.repeat(shapes[:, axis], counts)
+            made = RAGGED.from_row_lengths(made, lengths, validate=False)
+        else:
+            rows = tf.reduce_sum(counts)
+            made = RAGGED.from_uniform_row_length(made, same[axis], rows, validate=False)
+    return made

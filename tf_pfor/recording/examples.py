@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tf_pfor._tf import _eager_ops
+from tf_pfor.recording.plans import Plans, execute
 from tf_pfor.recording.recorder import Recorder
-from tf_pfor.recording.schedule import Schedule, execute
+from tf_pfor.recording.schedule import Schedule
 
 
 class _Stopped(BaseException):
@@ -18,7 +19,7 @@ class _Stopped(BaseException):
 
 
 class Examples:
-    """The calls of a function for all examples, which share what they record.
+    """The calls of a function for the examples of a chunk, which share what they record.
 
     Examples run in threads, one at a time. A thread that waits for a value leaves the other
     examples to the next thread. Without such a wait, one thread runs all examples. When all wait or
@@ -29,15 +30,19 @@ class Examples:
         self,
         fn: Callable[[Any], Any],
         examples: Sequence[Any],
+        chunk: range,
         kinds: dict[Any, Any],
+        plans: Plans,
         schedule: Schedule,
     ) -> None:
         self.recorder = Recorder(kinds, self._wait)
-        self.results: list[Any] = [None] * len(examples)
+        self.results: list[Any] = [None] * len(chunk)
         self.batches = 0
         self._fn = fn
         self._examples = examples
+        self._chunk = chunk
         self._following = 0
+        self._plans = plans
         self._schedule: Schedule = schedule
         self._failed: BaseException | None = None
         self._turn = threading.local()  # what the thread of an example waits for
@@ -47,7 +52,7 @@ class Examples:
     def run(self) -> list[Any]:
         """The results of all examples: nests of recorded values that have run."""
         try:
-            while self._following < len(self._examples) and not self._failed:
+            while self._following < len(self._chunk) and not self._failed:
                 self._start()
             while self._waiting and not self._failed:
                 self._execute()
@@ -60,9 +65,11 @@ class Examples:
             self._failed = error
         for one in self._waiting:  # they end with _Stopped
             self._go_on(one)
+        self.recorder.forget()
         if self._failed:
             raise self._failed
-        return self.results
+        results, self.results = self.results, []
+        return results
 
     def _go_on(self, one: threading.Semaphore) -> None:
         one.release()
@@ -72,7 +79,7 @@ class Examples:
         nodes, self.recorder.nodes = self.recorder.nodes, []
         for variable in self.recorder.variables.values():
             _eager_ops.watch(variable)
-        self.batches += execute(nodes, self._schedule)
+        self.batches += execute(nodes, self._schedule, self._plans)
 
     def _start(self) -> None:
         """Runs examples in a thread until one of them waits, or all are done."""
@@ -85,9 +92,10 @@ class Examples:
         self._turn.semaphore, i = threading.Semaphore(0), 0
         try:
             with _eager_ops.caught(self.recorder):
-                while self._following < len(self._examples) and not self._failed:
-                    i, self._following = self._following, self._following + 1
-                    self.results[i] = self._fn(self._examples[i])
+                while self._following < len(self._chunk) and not self._failed:
+                    k, self._following = self._following, self._following + 1
+                    i = self._chunk[k]
+                    self.results[k] = self._fn(self._examples[i])
         except _Stopped:
             pass
         except BaseException as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,9 +26,27 @@ class Kind:
       pack: makes what the caller gets from the list of results.
       inputs: the specs of the inputs.
       may_share: whether equal calls give equal results.
+      number: another one for each kind.
+      handles: the handles of the variables that a call reads.
+      graph: the traced function; None for an op.
+      gradients: functions of inputs and gradients of results to gradients of inputs.
     """
 
-    __slots__ = ("_stacked", "forms", "inputs", "may_share", "name", "pack", "results", "run")
+    __slots__ = (
+        "_stacked",
+        "forms",
+        "gradients",
+        "graph",
+        "handles",
+        "inputs",
+        "may_share",
+        "name",
+        "number",
+        "pack",
+        "results",
+        "run",
+    )
+    _numbers = itertools.count()
 
     def __init__(
         self,
@@ -38,14 +57,20 @@ class Kind:
         pack: Callable[[list[Any]], Any],
         *,
         may_share: bool,
+        handles: Sequence[tf.Tensor] = (),
+        graph: tf.Graph | None = None,
     ) -> None:
         self.name = name
         self.run = run
         self.inputs = inputs
         self.results = results
-        self.forms = None if results is None else [(s.dtype, tuple(s.shape)) for s in results]
+        self.forms = None if results is None else _forms(results)
         self.pack = pack
         self.may_share = may_share
+        self.number = next(Kind._numbers)
+        self.handles = handles
+        self.graph = graph
+        self.gradients: dict[Any, Any] = {}
         self._stacked: dict[tuple[bool, ...], Any] = {}
 
     def of_rows(self, tensors: Sequence[tf.Tensor], stacked: Sequence[bool]) -> list[tf.Tensor]:
@@ -75,23 +100,21 @@ class Node:
       kind: the function that is called.
       inputs: its inputs: recorded values and tensors.
       depth: the longest way from an input of the program.
+      wait: runs all that was recorded.
+      number: its number among the calls that run next.
       results: its results, as the function sees them. An equal call has the same ones.
       ran: the calls that it ran with, None before that.
       row: its number among them.
-      wait: runs all that was recorded.
-      waiting: the number of inputs that have not run yet, while calls are scheduled.
-      readers: the calls that wait for this one, while calls are scheduled.
     """
 
     kind: Kind
     inputs: list[Any]
     depth: int
     wait: Callable[[], None]
+    number: int
     results: list[Recorded] = dataclasses.field(default_factory=list)
     ran: Ran | None = None
     row: int = 0
-    waiting: int = 0
-    readers: list[Node] = dataclasses.field(default_factory=list)
 
     def value(self, index: int) -> tf.Tensor:
         """A result of this call."""
@@ -124,12 +147,15 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
       node: the op.
       index: the number of the result among the results of the op.
       form: dtype and sizes, by which calls are compared.
+      key: equal for the same result of the same op.
     """
 
     def __init__(self, node: Node, index: int, spec: tf.TensorSpec, form: object) -> None:
         self.node = node
         self.index = index
         self.form = form
+        self.key = id(self)
+        self._number: int | None = None
         self._its_shape = spec.shape
         self._its_dtype = spec.dtype
 
@@ -161,15 +187,18 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
     @property
     def op(self) -> NoReturn:
         """Recorded values are in no graph."""
-        raise AttributeError(
-            f"{self!r} has no op in a graph. A function that is traced inside of batched() cannot "
-            "capture recorded values: pass them as arguments."
-        )
+        raise AttributeError(f"{self!r} has no op in a graph.")
 
     @property
     def graph(self) -> NoReturn:
         """Recorded values are in no graph."""
         raise AttributeError(f"{self!r} is in no graph.")
+
+    def _capture_as_const(self, name: str | None) -> NoReturn:
+        raise NotVectorizableError(
+            f"a function that is traced inside of batched() captures {self!r}. Pass it as an "
+            "argument, or put the function that traces (as tape.jacobian does) into a tf_pfor.cell."
+        )
 
     def get_shape(self) -> tf.TensorShape:
         """The static shape."""
@@ -185,6 +214,9 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
     def _rank(self) -> int | None:
         return self._its_shape.rank
 
+    def _num_elements(self) -> int | None:
+        return self._its_shape.num_elements()
+
     def __tf_tensor__(self, dtype: tf.DType | None = None, name: str | None = None) -> tf.Tensor:
         if dtype is not None and not tf.as_dtype(dtype).is_compatible_with(self._its_dtype):
             raise ValueError(
@@ -196,18 +228,41 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         return self
 
     @property
-    def _datatype_enum(self) -> NoReturn:
-        raise NotVectorizableError(
-            f"{self!r} has left the function that was batched. Return it from the function, or "
-            "make a tensor of it by tf.convert_to_tensor."
-        )
+    def _datatype_enum(self) -> Callable[[], int]:
+        if _eager_ops.catcher() is None:
+            raise NotVectorizableError(
+                f"{self!r} has left the function that was batched. Return it from the function, or "
+                "make a tensor of it by tf.convert_to_tensor."
+            )
+        return lambda: self._its_dtype.as_datatype_enum
 
     @property
-    def _id(self) -> NoReturn:
-        raise NotVectorizableError(
-            "a GradientTape inside of batched() cannot follow what is recorded there. Put the tape "
-            "around the call of batched(), or the tape and what it follows into a tf_pfor.cell."
+    def _id(self) -> int:
+        if self._number is None:
+            self._number = _eager_ops.new_id()
+        return self._number
+
+    def copy(self) -> Recorded:
+        """The same value, which tapes take for another tensor."""
+        other = Recorded(
+            self.node, self.index, tf.TensorSpec(self._its_shape, self._its_dtype), self.form
         )
+        other.key = self.key
+        return other
+
+    def alone(self, runs: dict[Any, Ran]) -> Recorded:
+        """The same value after a run, without what it was made from.
+
+        Args:
+          runs: the runs of other values that were made alone.
+        """
+        ran = self.node.ran
+        assert ran is not None
+        key = ran, self.index
+        if key not in runs:
+            runs[key] = Ran([ran.results[self.index]], ran.count, ran.is_single)
+        node = Node(self.node.kind, [], 0, self.node.wait, 0, ran=runs[key], row=self.node.row)
+        return Recorded(node, 0, tf.TensorSpec(self._its_shape, self._its_dtype), self.form)
 
     # -----------------------------------------------------------------------
     # Values: each waits until what was recorded has run
@@ -215,6 +270,14 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
 
     def numpy(self) -> Any:
         """The value: what was recorded for all examples so far runs now."""
+        if self.node.ran is None:
+            self.node.wait()
+        if self.node.ran and not hasattr(self.node.ran.results[self.index], "numpy"):
+            raise NotVectorizableError(
+                f"the function that is batched asks for the value of {self!r}, but batched() is "
+                "called in a tf.function, where no values are known. Call it outside, or put the "
+                "choice into a tf_pfor.cell."
+            )
         return self.node.value(self.index).numpy()
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> Any:
@@ -270,37 +333,27 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         return self
 
 
-def joined(items: Sequence[Any]) -> tf.Tensor:
-    """[k, ...] of k values: recorded ones that have run, and tensors."""
-    sources: dict[Any, list[int]] = {}
-    for place, item in enumerate(items):
-        source = (item.node.ran, item.index) if isinstance(item, Recorded) else None
-        sources.setdefault(source, []).append(place)
-    pieces: list[tf.Tensor] = []
-    order: list[int] = []
-    for source, places in sources.items():
-        pieces.append(_piece(source, [items[p] for p in places]))
-        order += places
-    whole = pieces[0] if len(pieces) == 1 else tf.concat(pieces, 0)
-    if order == list(range(len(order))):
-        return whole
-    back = [0] * len(order)
-    for at, place in enumerate(order):
-        back[place] = at
-    return tf.gather(whole, back)
+def results_of(node: Node) -> list[Recorded]:
+    """The results of a call, the same ones each time."""
+    if node.results:
+        return node.results
+    specs, forms = node.kind.results, node.kind.forms
+    if specs is None or forms is None:  # only a run shows the shapes
+        if node.ran is None:
+            node.wait()
+        assert node.ran is not None
+        specs = [tf.TensorSpec(x.shape, x.dtype) for x in node.ran.results]
+        forms = _forms(specs)
+    found = enumerate(zip(specs, forms))
+    node.results = [Recorded(node, i, spec, form) for i, (spec, form) in found]
+    return node.results
 
 
-def _piece(source: tuple[Ran, int] | None, items: list[Any]) -> tf.Tensor:
-    """Items of one source, in their order."""
-    if source is None:
-        return tf.stack(items)
-    ran, index = source
-    made = ran.results[index]
-    if ran.is_single:
-        whole = made[tf.newaxis]
-        return whole if len(items) == 1 else tf.repeat(whole, len(items), 0)
-    rows = [item.node.row for item in items]
-    first, count = rows[0], len(rows)
-    if rows == list(range(first, first + count)):
-        return made if count == ran.count else made[first : first + count]
-    return tf.gather(made, rows)
+def _forms(specs: Sequence[tf.TensorSpec]) -> list[Any]:
+    """Dtypes and sizes, as ``form_of_tensor`` gives them."""
+    return [(s.dtype.as_datatype_enum, tuple(s.shape)) for s in specs]
+
+
+def values(items: Iterable[Any]) -> list[Any]:
+    """Recorded values that have run as tensors; other things stay."""
+    return [x.node.value(x.index) if isinstance(x, Recorded) else x for x in items]

@@ -1,0 +1,272 @@
+"""Tapes inside of the function that is batched: gradients of each example."""
+
+import functools
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_pfor
+from tests import comparisons
+from tests.recording.test_batched import TREES, UNITS, Model
+
+assert_close = functools.partial(comparisons.assert_close, rtol=1e-5, atol=1e-6)  # of float32
+ROWS = [tf.constant([1.0, 2.0]), tf.constant([0.5, -1.0]), tf.constant([0.3, 0.7])]
+W = tf.Variable([[1.0, 2.0], [3.0, -1.0]])
+UNUSED = tf.Variable(0.0)
+TABLE = tf.Variable(tf.random.stateless_normal([5, 2], [1, 1]))
+
+
+def layer(x):
+    return tf.tanh(tf.linalg.matvec(W, x))
+
+
+as_cell, as_function = tf_pfor.cell(layer), tf.function(layer)
+
+
+def gradient_of(layer):
+    def by_input_and_weights(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(layer(x) ** 2)
+        return y, tape.gradient(y, [x, W])
+
+    return by_input_and_weights
+
+
+def equal_calls_before_the_tape(x):
+    before = x * x
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = x * x
+        z = before * y + tf.stop_gradient(y)
+    return tape.gradient(z, x)
+
+
+def second_derivative(x):
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = tf.reduce_sum(tf.sin(x) * as_cell(x))
+        slope = inner.gradient(y, x)
+    return outer.gradient(slope, x)
+
+
+def persistent(x):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        y = x * x
+        z = y * x
+    return tape.gradient(y, x), tape.gradient(z, x), tape.gradient(z, y)
+
+
+def from_the_middle(x):
+    with tf.GradientTape() as tape:
+        y = x * 2.0
+        tape.watch(y)
+        z = tf.reduce_sum(y**3)
+    return tape.gradient(z, y)
+
+
+def loop_by_value(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.abs(x)
+        while tf.reduce_sum(y) < 20.0:
+            y = y * 1.5 + 0.1
+    return tape.gradient(y, x)
+
+
+def unknown_sizes(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(tf.boolean_mask(x * x, x > 0.6))
+    return tape.gradient(y, x)
+
+
+def several_targets(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        first, last = tf.split(x * x, 2)
+    return tape.gradient([first, last], x, output_gradients=[x[:1], x[1:]])
+
+
+def an_unused_result(x):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        first, _ = tf.split(tf.tanh(x), 2)
+        parts = tf.unstack(x * x)
+    return tape.gradient(first, x), tf.stack([tape.gradient(part, x) for part in parts])
+
+
+def rows_of_a_table(x):
+    with tf.GradientTape() as tape:
+        y = tf.reduce_sum(tf.gather(TABLE, [1, 2]) * x)
+    return tf.convert_to_tensor(tape.gradient(y, TABLE))
+
+
+def unconnected(x):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        y = tf.stop_gradient(x) * 2.0 + W
+    zero = tape.gradient(y, [x, UNUSED], unconnected_gradients="zero")
+    return tape.gradient(y, x), tape.gradient(y, UNUSED), zero
+
+
+def steps_of_descent(x):
+    for _ in range(3):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum((x - 1.0) ** 2 * x)
+        x -= 0.1 * tape.gradient(loss, x)
+    return x
+
+
+BODIES = {
+    "ops": gradient_of(layer),
+    "cell": gradient_of(as_cell),
+    "function": gradient_of(as_function),
+    **{
+        f.__name__: f
+        for f in (
+            equal_calls_before_the_tape,
+            second_derivative,
+            persistent,
+            from_the_middle,
+            loop_by_value,
+            unknown_sizes,
+            several_targets,
+            an_unused_result,
+            rows_of_a_table,
+            unconnected,
+            steps_of_descent,
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_tape_inside(name):
+    fn = BODIES[name]
+    batch, expected = tf_pfor.batched(fn), [tf.nest.flatten(fn(x)) for x in ROWS]
+    for _ in range(2):
+        for found, column in zip(tf.nest.flatten(batch(ROWS)), zip(*expected), strict=True):
+            if column[0] is None:
+                assert found is None
+            else:
+                assert_close(found, tf.stack(column))
+
+
+def test_zeros_that_tensorflow_keeps_are_not_recorded():
+    tf_pfor.batched(an_unused_result)(ROWS)
+    for _ in range(2):
+        assert type(an_unused_result(ROWS[0])[0]) is type(ROWS[0])
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_gradients_of_each_tree(unit):
+    model = Model(UNITS[unit])
+
+    def gradients(tree):
+        with tf.GradientTape() as tape:
+            loss = model.loss(tree)
+        found = tape.gradient(loss, model.variables, unconnected_gradients="zero")
+        return loss, *map(tf.convert_to_tensor, found)
+
+    expected = [tf.stack(column) for column in zip(*map(gradients, TREES))]
+    for f, e in zip(tf_pfor.batched(gradients)(TREES), expected, strict=True):
+        assert_close(f, e)
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_a_tape_around_a_tape(is_traced):
+    def size_of_slope(x):
+        return tf.reduce_sum(BODIES["cell"](x)[1][0] ** 2)
+
+    batch = tf_pfor.batched(size_of_slope)
+
+    def derivative(run):
+        with tf.GradientTape() as tape:
+            y = run()
+        return y, tape.gradient(y, W)
+
+    expected = derivative(lambda: tf.stack([size_of_slope(x) for x in ROWS]))
+
+    def found():
+        return derivative(lambda: batch(ROWS))
+
+    call = tf.function(found, autograph=False) if is_traced else found
+    tf.nest.map_structure(assert_close, call(), expected)
+
+
+def test_layers_of_keras():
+    dense = tf.keras.layers.Dense(3, "tanh")
+    dense.build([None, 2])
+
+    def fn(x):
+        with tf.GradientTape() as tape:
+            y = tf.reduce_sum(dense(x[None]) ** 2)
+        return tape.gradient(y, dense.trainable_variables)
+
+    expected = zip(*map(fn, ROWS))
+    for f, e in zip(tf_pfor.batched(fn)(ROWS), expected, strict=True):
+        assert_close(f, tf.stack(e))
+
+
+def noisy(x):
+    return x * tf.random.normal([2])
+
+
+as_noisy_cell = tf_pfor.cell(noisy)
+
+
+def test_draws_are_the_ones_of_the_gradient():
+    def fn(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = noisy(x)
+        return y, tape.gradient(y, x) * x
+
+    y, same = tf_pfor.batched(fn)(ROWS)
+    assert_close(y, same)
+
+
+def pushed(x):
+    with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
+        y = tf.sin(x) * x
+    return accumulator.jvp(y)
+
+
+def jacobian(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.sin(x) * x
+    return tape.jacobian(y, x)
+
+
+def of_draws(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = as_noisy_cell(x)
+    return tape.gradient(y, x)
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (pushed, "ForwardAccumulator inside of batched"),
+        (jacobian, "captures.*tape.jacobian"),
+        (of_draws, "follows noisy, which draws random numbers"),
+    ],
+)
+def test_derivatives_that_need_a_cell(fn, message):
+    with pytest.raises((tf_pfor.NotVectorizableError, ValueError)) as found:
+        tf_pfor.batched(fn)(ROWS)
+    error = found.value.__cause__ if fn is jacobian else found.value  # tape.jacobian wraps it
+    assert isinstance(error, tf_pfor.NotVectorizableError)
+    assert re.search(message, str(error))
+    if fn is not of_draws:
+        found = tf_pfor.batched(tf_pfor.cell(fn))(ROWS)
+        np.testing.assert_allclose(found, tf.stack([fn(x) for x in ROWS]), rtol=1e-5)

@@ -1,0 +1,238 @@
+"""Makes the kinds of recorded calls: of ops, and of functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor import _tf
+from tf_pfor._tf import _eager_ops
+from tf_pfor.core import nests
+from tf_pfor.core.accesses import HARMLESS, QUERIES, READS
+from tf_pfor.core.errors import UnsupportedStateError
+from tf_pfor.core.nests import Nest
+from tf_pfor.recording.nodes import Kind, Recorded
+from tf_pfor.tracing.user_code import autographed
+
+SMALL = 64  # elements of an input whose value may decide on a shape
+_READS = READS | QUERIES
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpType:
+    """Facts of a type of ops.
+
+    Attributes:
+      name: the type.
+      lists: for each input, whether it is a list of tensors.
+      are_alone: for each input, whether no other input must have its dtype.
+      is_read: whether it reads a variable or a resource.
+      is_stateful: whether calls of the same inputs differ, or have an effect.
+      is_single: whether it has one result, and no list of results.
+    """
+
+    name: str
+    lists: tuple[bool, ...]
+    are_alone: tuple[bool, ...]
+    is_read: bool
+    is_stateful: bool
+    is_single: bool
+
+
+@functools.cache
+def op_type_of(name: str) -> OpType | None:
+    """The facts of a type of ops; None where TensorFlow has no such op."""
+    schema = _tf.schema(name)
+    if schema is None:
+        return None
+    attrs = [arg.type_attr for arg in schema.inputs]
+    return OpType(
+        name,
+        tuple(arg.is_list for arg in schema.inputs),
+        tuple(not arg.is_list and attrs.count(arg.type_attr) == 1 for arg in schema.inputs),
+        name in _READS,
+        schema.is_stateful and name not in _READS,
+        schema.num_outputs == 1,
+    )
+
+
+class KindsOfOp:
+    """The kinds of an op with inputs of some forms.
+
+    Inputs whose values decide on the shapes of the results have a kind for each value.
+
+    Attributes:
+      varying: the numbers of the inputs that differ between calls of a kind.
+    """
+
+    def __init__(
+        self, op_type: OpType, inputs: list[Any], lengths: list[int], attrs: tuple[Any, ...]
+    ) -> None:
+        self._op_type = op_type
+        self._lengths = lengths
+        self._attrs = attrs
+        fixed = [not isinstance(x, tf.Tensor) or x.dtype == tf.resource for x in inputs]
+        self._places = self._places_of_values(inputs, fixed)
+        self._fixed = [f or i in self._places for i, f in enumerate(fixed)]
+        self.varying = [i for i, f in enumerate(self._fixed) if not f]
+        self._kinds: dict[Any, Kind] = {}
+        self._only = None if self._places else self._kind(inputs)
+
+    def of(self, inputs: list[Any]) -> Kind:
+        """The kind of a call."""
+        if self._only is not None:
+            return self._only
+        values = tuple([inputs[p].numpy().tobytes() for p in self._places])
+        if values not in self._kinds:
+            self._kinds[values] = self._kind(inputs)
+        return self._kinds[values]
+
+    def _kind(self, inputs: list[Any]) -> Kind:
+        varying = [inputs[i] for i in self.varying]
+        specs = [tf.TensorSpec(x.shape, x.dtype) for x in varying]
+        call = self._call(inputs, self._fixed)
+        made = tf.function(call, autograph=False)
+        with _eager_ops.caught(None):
+            results = made.get_concrete_function(*specs).outputs
+        pack = _first if self._op_type.is_single else _all_or_none
+        return Kind(
+            self._op_type.name,
+            call,
+            specs,
+            _known_specs(results),
+            pack,
+            may_share=not self._op_type.is_stateful,
+            handles=[x for x in inputs if isinstance(x, tf.Tensor) and x.dtype == tf.resource],
+        )
+
+    def _call(self, inputs: list[Any], fixed: list[bool]) -> Callable[..., list[tf.Tensor]]:
+        """The op as a function of its inputs that are not fixed."""
+        held = [x if f else None for x, f in zip(inputs, fixed)]  # no tensor of an example
+        name, lengths, attrs = self._op_type.name, self._lengths, self._attrs
+
+        def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            supply, whole = iter(tensors), iter(zip(held, fixed))
+
+            def following() -> Any:
+                x, is_fixed = next(whole)
+                return x if is_fixed else next(supply)
+
+            given = [following() if n < 0 else [following() for _ in range(n)] for n in lengths]
+            return _eager_ops.run(name, (*given, *attrs))
+
+        return call
+
+    def _places_of_values(self, inputs: list[Any], fixed: list[bool]) -> list[int]:
+        """The numbers of the inputs whose values decide on the shapes of the results."""
+        if any(isinstance(x, tf.Tensor) and x.dtype == tf.resource for x in inputs):
+            return []
+        tensors = [i for i, f in enumerate(fixed) if not f]
+        small = [i for i in tensors if _is_small(inputs[i])]
+        if not small or _known_shapes(self._call(inputs, fixed), [inputs[i] for i in tensors]):
+            return []
+        return small
+
+
+def kind_of_unit(
+    name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Kind:
+    """The kind of a call of a Python function."""
+    structure = nests.from_user((args, kwargs))
+    leaves = nests.flatten(structure)
+    are_tensors = [isinstance(x, (tf.Tensor, np.ndarray, np.generic, tf.Variable)) for x in leaves]
+    held = [None if t else x for x, t in zip(leaves, are_tensors)]
+    inputs = [tf.convert_to_tensor(x) for x, t in zip(leaves, are_tensors) if t]
+    empty = nests.skeleton(structure)
+    converted = autographed(fn, "cell")
+    form: list[Any] = []
+
+    def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        supply = iter(tensors)
+        filled = [next(supply) if t else x for x, t in zip(held, are_tensors)]
+        args, kwargs = nests.to_user(nests.pack(empty, filled))
+        found = nests.from_user(converted(*args, **kwargs))
+        form[:] = [nests.skeleton(found)]
+        return [tf.convert_to_tensor(x) for x in nests.flatten(found)]
+
+    specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
+    with _eager_ops.caught(None):
+        whole = tf.function(call, autograph=False)
+        traced = whole.get_concrete_function(*specs)
+    effects = _effects(traced.graph)
+    if "writes" in effects:
+        raise UnsupportedStateError(
+            f"{name} writes a variable or a resource inside of batched(), where examples have no "
+            "order. Write it after the call, from what the function returns."
+        )
+    results = _known_specs(traced.outputs)
+    return Kind(
+        name,
+        whole,
+        specs,
+        results,
+        _packer(form[0]),
+        may_share=not effects,
+        handles=[v.handle for v in traced.graph.trainable_variables],
+        graph=traced.graph,
+    )
+
+
+def _known_specs(results: Sequence[tf.Tensor]) -> list[tf.TensorSpec] | None:
+    """The specs of results; None where only a run shows them."""
+    specs = [tf.TensorSpec(t.shape, t.dtype) for t in results]
+    return specs if all(spec.shape.is_fully_defined() for spec in specs) else None
+
+
+def _known_shapes(call: Callable[..., Any], inputs: Sequence[Any]) -> bool:
+    """Whether the shapes of the results of a call follow from the shapes of its inputs."""
+    with _eager_ops.caught(None), tf.Graph().as_default():
+        given = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in inputs]
+        try:
+            made = call(*given)
+        except (TypeError, ValueError):  # the op takes a constant only
+            return False
+        return all(t.shape.is_fully_defined() for t in made)
+
+
+def _is_small(x: tf.Tensor) -> bool:
+    """Whether the value of a tensor is known and may decide on a shape."""
+    count = x.shape.num_elements()
+    return not isinstance(x, Recorded) and x.dtype.is_integer and (count or 0) <= SMALL
+
+
+def _first(found: list[Any]) -> Any:
+    return found[0]
+
+
+def _all_or_none(found: list[Any]) -> Any:
+    return found or None
+
+
+def _packer(skeleton: Nest) -> Callable[[list[Any]], Any]:
+    """A function that puts leaves into a nest."""
+    cls = type(skeleton)
+    if skeleton is None:
+        return _first
+    if cls in (tuple, list) and all(x is None for x in skeleton):
+        return cls
+    return lambda leaves: nests.to_user(nests.pack(skeleton, leaves))
+
+
+def _effects(graph: tf.Graph) -> set[str]:
+    """The effects of a graph: "writes" of variables and resources, "draws" for all others."""
+    found: set[str] = set()
+    for op in graph.get_operations():
+        inner = _tf.functions_of(op)
+        for function in inner:
+            found |= _effects(function)
+        schema = _tf.schema(op.type)
+        if inner or schema is None or not schema.is_stateful or op.type in HARMLESS | _READS:
+            continue
+        has_resource = any(t.dtype == tf.resource for t in op.inputs)
+        found.add("writes" if has_resource else "draws")
+    return found
