@@ -203,7 +203,8 @@ def _closed(
     todo = list(members)
     while todo:
         op = todo.pop()
-        near = [t.op for t in op.inputs if key(t) in uneven | _lists([op], varies)]
+        lists = _lists([op], varies)
+        near = [t.op for t in op.inputs if key(t) in uneven or key(t) in lists]
         near += [c for t in op.outputs if key(t) in uneven for c in t.consumers()]
         for other in near:
             if other in wanted and other not in found and not walker.is_done(other):
