@@ -301,9 +301,10 @@ def surely_stacked(graph: tf.Graph, given: Sequence[bool]) -> list[bool]:
         schema = _tf.schema(op.type)
         if not any(own) or schema is None or op.type in _SAME_FOR_ALL:
             continue
-        if op.type in _tf.CALLS:
-            (called,) = _tf.functions_of(op)
-            own = surely_stacked(called, own)
+        if op.type in (*_tf.CALLS, *BRANCHES):
+            given_here = own[int(op.type in BRANCHES) :]
+            ends = [surely_stacked(called, given_here) for called in _tf.functions_of(op)]
+            own = [any(each) for each in zip(*ends)]
         elif not schema.is_stateful and "func" not in schema.attr_types.values():
             own = [True] * len(op.outputs)
         else:

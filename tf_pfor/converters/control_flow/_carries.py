@@ -90,7 +90,8 @@ class Plan:
         self._blank: dict[int, Value] = {}
         self.is_late = self.is_variant = False
         keep_shapes(self.carries, args, self.body, self.as_seen, call.loop.static_length)
-        self._stack_what_trips_stack()
+        if call.walker.inner_map is None:  # else a trial may find that one map over pairs is better
+            self._stack_what_trips_stack()
         self._settle()
 
     def _live(self, popped: Mapping[int, Repeats]) -> list[Carry]:
