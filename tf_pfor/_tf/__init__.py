@@ -131,13 +131,26 @@ def attr_value(kind: str, value: Any) -> AttrValue:
     elif kind == "shape":
         out.shape.CopyFrom(tf.TensorShape(value).as_proto())
     elif kind == "tensor":
-        proto = value if hasattr(value, "tensor_content") else tf.make_tensor_proto(value)
-        out.tensor.CopyFrom(proto)
+        out.tensor.CopyFrom(value if hasattr(value, "tensor_content") else tensor_proto(value))
     elif kind == "func":
         out.func.CopyFrom(value)
     else:
         raise TypeError(f"unknown attribute type {kind!r}")
     return out
+
+
+def tensor_proto(value: Any, dtype: tf.DType | None = None) -> Any:
+    """``tf.make_tensor_proto``, which checks and converts each number of an array."""
+    is_plain = isinstance(value, np.ndarray) and value.dtype.isnative and value.size
+    if not is_plain or value.dtype.kind not in "biufc":
+        return tf.make_tensor_proto(value, dtype=dtype)
+    made = AttrValue().tensor
+    made.dtype = (dtype or tf.as_dtype(value.dtype)).as_datatype_enum
+    made.tensor_shape.SetInParent()
+    for size in value.shape:
+        made.tensor_shape.dim.add().size = size
+    made.tensor_content = value.tobytes()
+    return made
 
 
 def _pack_into_list(target: Any, kind: str, item: Any) -> None:
@@ -564,10 +577,20 @@ def static_value(tensor: tf.Tensor) -> np.ndarray | None:
         return np.asarray(own.as_list(), dtype) if own.is_fully_defined() else None
     if tensor.dtype == tf.string and tensor.shape.num_elements() == 0:
         return np.empty(tuple(tensor.shape), object)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    if tf.is_symbolic_tensor(tensor) and tensor.op.type == "Const":
+        return _constant(tensor)
     found = tf.get_static_value(tensor)
     if found is None and tf.is_symbolic_tensor(tensor) and tensor.op.type in CALLS:
         return _returned_constant(tensor)
     return found
+
+
+def _constant(tensor: Any) -> np.ndarray:
+    """The value of a Const, which is unpacked once."""
+    op = tensor.op
+    if not hasattr(op, "_tf_pfor_value"):
+        op._tf_pfor_value = tf.get_static_value(tensor)
+    return op._tf_pfor_value.copy()
 
 
 def _returned_constant(tensor: tf.Tensor) -> np.ndarray | None:

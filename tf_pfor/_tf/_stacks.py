@@ -40,7 +40,8 @@ def line() -> str:
 
 def begin(op: tf.Operation) -> contextvars.Token[Any]:
     """From here on ops are emitted for ``op`` of the body; the token is for ``end``."""
-    return _ORIGIN.set(getattr(op, "_tf_pfor_stack", None) or _ORIGIN.get())
+    known = getattr(op, "_tf_pfor_stack", None)  # whether a stack is empty takes long to tell
+    return _ORIGIN.set(_ORIGIN.get() if known is None else known)
 
 
 def end(token: contextvars.Token[Any]) -> None:
@@ -56,7 +57,8 @@ def here(level: int) -> Any:
 
 def of_emitted() -> Any:
     """The stack for an op that is emitted now."""
-    return _ORIGIN.get() or here(3)
+    known = _ORIGIN.get()
+    return here(3) if known is None else known
 
 
 def user_line() -> str:

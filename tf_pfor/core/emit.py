@@ -184,17 +184,17 @@ class Emitter:
         array = np.asarray(value, dtype=None if dtype is None else dtype.as_numpy_dtype)
         key = None
         if array.dtype != object and array.nbytes <= 1024:
-            key = (array.dtype.str, array.dtype.name, array.shape, array.tobytes())
+            key = (array.dtype, array.shape, array.tobytes())
             if key in self._constants:
                 return self._constants[key]
-        proto = tf.make_tensor_proto(array, dtype=dtype)
+        proto = _tf.tensor_proto(array, dtype)
         with _graphs.depending_on_nothing(self.graph):
             tensor = self.create(
                 "Const",
                 [],
                 {
                     "value": _tf.attr_value("tensor", proto),
-                    "dtype": _tf.attr_value("type", tf.as_dtype(proto.dtype)),
+                    "dtype": self.type_attr(tf.as_dtype(proto.dtype)),
                 },
             ).outputs[0]
         if key is not None:

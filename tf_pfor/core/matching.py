@@ -14,6 +14,7 @@ from tf_pfor.core.registry import Rule
 from tf_pfor.core.values import Value
 
 _Item = TypeVar("_Item")
+_INDICES = frozenset([tf.int32, tf.int64, tf.bool])
 
 
 def group(
@@ -49,7 +50,7 @@ def may_be_folded(op: tf.Operation) -> bool:
     if len(op.outputs) != 1 or not op.inputs or op.control_inputs:
         return False
     output = op.outputs[0]
-    return output.dtype in (tf.int32, tf.int64, tf.bool) and output.shape.rank in (0, 1)
+    return output.dtype in _INDICES and output.shape.rank in (0, 1)
 
 
 def any_stacked(value: Value | list[Value]) -> bool:

@@ -7,6 +7,7 @@ pass through arithmetic, comparisons and ops that move elements.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ class Range(NamedTuple):
     @property
     def is_exact(self) -> bool:
         """Whether all elements are known."""
-        return bool(np.array_equal(self.low, self.high) and np.isfinite(self.low).all())
+        return bool((self.low == self.high).all() and np.isfinite(self.low).all())
 
 
 Leaf = Callable[[tf.Tensor], "Range | None"]
@@ -87,9 +88,19 @@ class Bounds:
 
 
 def _unbounded(tensor: tf.Tensor) -> Range:
-    low, high = (0, 1) if tensor.dtype.is_bool else (tensor.dtype.min, tensor.dtype.max)
-    shape = [1] * tensor.shape.rank
-    return Range(np.full(shape, low, np.float64), np.full(shape, high, np.float64))
+    return _anything(tensor.dtype, tensor.shape.rank)
+
+
+@functools.cache
+def _anything(dtype: tf.DType, rank: int) -> Range:
+    low, high = (np.full([1] * rank, x, np.float64) for x in _limits(dtype))
+    return Range(low, high)
+
+
+@functools.cache
+def _limits(dtype: tf.DType) -> tuple[float, float]:
+    """The least and the greatest value of a dtype."""
+    return (0, 1) if dtype.is_bool else (float(dtype.min), float(dtype.max))
 
 
 def _fitted(tensor: tf.Tensor, low: Any, high: Any, may_overflow: bool = False) -> Range:
@@ -102,20 +113,20 @@ def _fitted(tensor: tf.Tensor, low: Any, high: Any, may_overflow: bool = False) 
       may_overflow: whether numbers beyond the limits come back from the other end.
     """
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
-    none, shape = _unbounded(tensor), tensor.shape
-    if shape.num_elements() is not None and shape.num_elements() <= _MOST:
-        low, high = (np.broadcast_to(x, tuple(shape)) for x in (low, high))  # type: ignore[arg-type]
+    (least, most), shape, count = _limits(tensor.dtype), tensor.shape, tensor.shape.num_elements()
+    if count is not None and count <= _MOST:
+        full: Any = tuple(shape.as_list())
+        low, high = (x if x.shape == full else np.broadcast_to(x, full) for x in (low, high))
     elif low.size and high.size:
-        low, high = low.min().reshape(none.low.shape), high.max().reshape(none.low.shape)
+        low, high = (x.reshape([1] * shape.rank) for x in (low.min(), high.max()))
     else:
-        return none
-    is_low = low >= np.maximum(none.low, -_EXACT)
-    is_high = high <= np.minimum(none.high, _EXACT)
-    if may_overflow:
-        is_low = is_high = is_low & is_high
+        return _unbounded(tensor)
+    is_low, is_high = low >= max(least, -_EXACT), high <= min(most, _EXACT)
+    is_ordered = (is_low & is_high if may_overflow else True) & (low <= high)
+    if (is_low & is_high & is_ordered).all():
+        return Range(low, high)
     return Range(
-        np.where(is_low & (low <= high), low, none.low),
-        np.where(is_high & (low <= high), high, none.high),
+        np.where(is_low & is_ordered, low, least), np.where(is_high & is_ordered, high, most)
     )
 
 

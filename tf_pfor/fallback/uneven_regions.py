@@ -33,6 +33,7 @@ _SOME_SIZES = (6, 1)  # in place of one that is unknown, but the same in all ite
 
 _SIZED = ("BroadcastTo", "Fill", "Range", "Reshape", "Tile")
 _OPEN = "regions whose inputs are being converted"
+_QUESTIONS = "the graph in which shapes are asked for"
 
 
 class Leaves(CannotVectorize):
@@ -202,7 +203,8 @@ def _closed(
     todo = list(members)
     while todo:
         op = todo.pop()
-        near = [t.op for t in op.inputs if key(t) in uneven | _lists([op], varies)]
+        lists = _lists([op], varies)
+        near = [t.op for t in op.inputs if key(t) in uneven or key(t) in lists]
         near += [c for t in op.outputs if key(t) in uneven for c in t.consumers()]
         for other in near:
             if other in wanted and other not in found and not walker.is_done(other):
@@ -352,10 +354,12 @@ def _grown(
     ]
     contents = (_contents(op, k) for k in known)
     asked = (*_kind(op, memo), *differ, *contents, *(key(t) in uneven for t in op.inputs))
+    if _QUESTIONS not in memo:
+        memo[_QUESTIONS] = Emitter(_graphs.QuickGraph("shapes"))
     even, has_fit = [*unknown], False
     for size in sizes:
         if (*asked, size) not in memo:
-            memo[(*asked, size)] = _inferred(op, differ, known, uneven, size)
+            memo[(*asked, size)] = _inferred(memo[_QUESTIONS], op, differ, known, uneven, size)
         is_known = memo[(*asked, size)]
         if is_known is not None:
             has_fit = True
@@ -389,13 +393,17 @@ def _contents(op: tf.Operation, known: object) -> Any:
 
 
 def _inferred(
-    op: tf.Operation, differ: list[bool], known: list[Any], uneven: set[Any], size: int
+    emit: Emitter,
+    op: tf.Operation,
+    differ: list[bool],
+    known: list[Any],
+    uneven: set[Any],
+    size: int,
 ) -> Sequence[bool] | None:
     """For each output whether its shape is known if all sizes that do not differ were ``size``.
 
     None if such inputs do not fit together.
     """
-    emit = Emitter(_graphs.QuickGraph("shapes"))
     schema = _tf.schema(op.type)
     assert schema is not None
     protos = {k: v for k, v in _tf.attr_map(op).items() if k in schema.attr_types}

@@ -271,6 +271,48 @@ class Reach:
         return self._found[op]
 
 
+_SAME_FOR_ALL = frozenset(
+    [
+        "BroadcastArgs",
+        "BroadcastGradientArgs",
+        "OnesLike",
+        "Rank",
+        "Shape",
+        "ShapeN",
+        "Size",
+        "TensorListElementShape",
+        "TensorListLength",
+        "ZerosLike",
+    ]
+)
+"""Ops whose result may be the same for all rows where their inputs are not."""
+
+
+def surely_stacked(graph: tf.Graph, given: Sequence[bool]) -> list[bool]:
+    """The outputs of a function of which each row has its own; other outputs may have that too.
+
+    Args:
+      graph: the function graph.
+      given: whether each row has its own of an input.
+    """
+    found = {(t.op, t.value_index) for t, is_own in zip(graph.inputs, given) if is_own}
+    for op in graph.get_operations():
+        own = [(t.op, t.value_index) in found for t in op.inputs]
+        schema = _tf.schema(op.type)
+        if not any(own) or schema is None or op.type in _SAME_FOR_ALL:
+            continue
+        if op.type in (*_tf.CALLS, *BRANCHES):
+            given_here = own[int(op.type in BRANCHES) :]
+            ends = [surely_stacked(called, given_here) for called in _tf.functions_of(op)]
+            own = [any(each) for each in zip(*ends)]
+        elif not schema.is_stateful and "func" not in schema.attr_types.values():
+            own = [True] * len(op.outputs)
+        else:
+            continue
+        found |= {(t.op, t.value_index) for t, is_own in zip(op.outputs, own) if is_own}
+    return [(t.op, t.value_index) in found for t in graph.outputs]
+
+
 def most_trips(
     cond: tf.Graph, body: tf.Graph, inputs: Sequence[tf.Tensor], start: dict[int, int]
 ) -> int | None:

@@ -380,20 +380,21 @@ def _index(call: Call, which: Value, count: int) -> tf.Tensor:
     return tf.where(is_valid, tensor, count - 1)
 
 
-def _masks(call: Call, which: Value, count: int) -> list[tf.Tensor]:
+def _masks(call: Call, which: Value, count: int, *, first: int = 0) -> list[tf.Tensor]:
+    """bool [n] for each branch from ``first`` on: the rows that take it."""
     if call.op_type in ("If", "StatelessIf"):
         taken = _as_bool(which.tensor)
-        return [tf.logical_not(taken), taken]
+        return [taken] if first else [tf.logical_not(taken), taken]
     index = _index(call, which, count)
-    return [tf.equal(index, k) for k in range(count)]
+    return [tf.equal(index, k) for k in range(first, count)]
 
 
 def _select(call: Call, which: Value, regions: list[Region], args: list[Value]) -> Any:
     """All branches on all rows, then a select."""
-    masks = _masks(call, which, len(regions))
+    masks = _masks(call, which, len(regions), first=1)
     sides = [r.convert(args, call.loop, call.emit) for r in regions]
     results: list[tf.Tensor] = [m.as_layout(Layout.STACKED) for m in sides[0]]
-    for mask, side in zip(masks[1:], sides[1:]):
+    for mask, side in zip(masks, sides[1:]):
         results = [
             call.emit("Select", mask, m.as_layout(Layout.STACKED), r) for m, r in zip(side, results)
         ]

@@ -141,25 +141,26 @@ class _Compact:
             due, end = due_rows(emit, goes_on, own[1])
             cut_at(self.carries, state, end, emit)
             side = emit("AddV2", side, emit("Cast", due, DstT=tf.int32))
-        before = Loop(emit.dim(own[0], 0), emit, rows=own[0], parent=self.call.loop)
+        before: Loop | None = None
+        if any(c.ragged is not None for c in self.carries):
+            before = Loop(emit.dim(own[0], 0), emit, rows=own[0], parent=self.call.loop)
         done, waiting, own = self._parted(emit, side, own)
         if plan.is_late:
             own[1] = emit("Sub", own[1], np.int32(1))
             own[2] = emit("SelectV2", emit("Less", own[2], np.int32(0)), number[0], own[2])
             number = [emit("AddV2", number[0], np.int32(1))]
-        count = emit("Size", done[0], out_type=tf.int32)
         left: dict[int, list[tf.Tensor]] = {}
         late: dict[int, list[tf.Tensor]] = {}
         for c, tensors in zip(self.carries, state):
             i = c.index
-            if c.ragged is not None:
+            if c.ragged is not None and before is not None:
                 sides = 3 if plan.is_late else 2
                 left[i], *rest, tensors[:] = c.ragged.parted(emit, side, tensors, before, sides)
                 late[i] = [t for waits in rest for t in waits]
             elif c.layout is Layout.STACKED:
                 left[i], late[i], tensors[:1] = self._parted(emit, side, tensors[:1])
             elif c in self.leaving:
-                left[i] = [_repeat(emit, self._leaving_tensor(c, tensors[0], emit), count)]
+                left[i] = [_repeat(emit, self._leaving_tensor(c, tensors[0], emit), done[0])]
         lists = self._pushed(emit, lists, left, done)
         loop = Loop(emit.dim(own[0], 0), emit, rows=own[0], parent=self.call.loop)
         seen = plan.inside(loop, emit, state)
@@ -285,11 +286,10 @@ class _Compact:
     ) -> list[tf.Tensor]:
         """The tensors that rows left with, [n, ...] in the order of leaving: numbers first."""
         emit = self.call.emit
-        count = emit("Size", own[0], out_type=tf.int32)
         last = {
             c.index: tensors
             if c.layout in (Layout.STACKED, Layout.RAGGED)
-            else [_repeat(emit, self._leaving_tensor(c, tensors[0], emit), count)]
+            else [_repeat(emit, self._leaving_tensor(c, tensors[0], emit), own[0])]
             for c, tensors in zip(self.carries, state)
             if c in self.leaving
         }
@@ -400,9 +400,9 @@ def _shapes_of_rows(emit: Emitter, tensor: tf.Tensor) -> tf.Tensor:
         return tf.tile(shape[None, 1:], tf.stack([shape[0], 1]))
 
 
-def _repeat(emit: Emitter, tensor: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """[...] -> [count, ...]."""
-    shape = dims(tensor)
+def _repeat(emit: Emitter, tensor: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """[...] -> [k, ...], for each of k rows, whose numbers are ``rows``."""
+    shape, count = dims(tensor), emit("Size", rows, out_type=tf.int32)
     if shape == ():
         return emit("Fill", emit.shape_vector([count]), tensor)
     target = emit("ConcatV2", [emit.shape_vector([count]), emit.shape_of(tensor)], np.int32(0))
