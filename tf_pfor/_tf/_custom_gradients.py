@@ -129,7 +129,8 @@ def attached(
     count, tensors = len(results), [*results, *given]
     name = f"CustomGradient-{_tf.ops.uid()}"
 
-    def back(op: tf.Operation, *upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
+    def back(op: tf.Operation | None, *upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
+        op = made[0].op if op is None else op  # a SavedModel traces it without an op
         known = present(upstream[:count], op.inputs[:count])
         return [*[None] * count, *gradient(op.inputs[count:], *known)]
 
@@ -141,7 +142,7 @@ def attached(
     }
     graph = tf.compat.v1.get_default_graph()
     made = list(_graphs.add_op(graph, "IdentityN", tensors, protos, None).outputs)
-    _tf.record.record_operation("IdentityN", made, tensors, functools.partial(back, made[0].op))
+    _tf.record.record_operation("IdentityN", made, tensors, functools.partial(back, None))
     for source, tensor in zip(tensors, made):
         if source.dtype in (tf.resource, tf.variant):
             _tf.copy_handle_data(source, tensor)

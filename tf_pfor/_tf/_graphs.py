@@ -395,8 +395,10 @@ def call_row_loop(
         "f": AttrValue(),
         "_tf_pfor_one": AttrValue(),
         "_tf_pfor_rows": _tf.attr_value("string", "".join("01"[s] for s in stacked)),
-        "_gradient_op_type": _tf.attr_value("string", _tf.BY_ROW),
     }
+    holds_lists = any(t.dtype == tf.variant for t in (*inputs, *rows.graph.outputs))
+    if holds_lists or not any(t.dtype.is_floating or t.dtype.is_complex for t in inputs):
+        protos["_gradient_op_type"] = _tf.attr_value("string", _tf.BY_ROW)
     protos["f"].func.name = tf.compat.as_str(rows.name)
     protos["_tf_pfor_one"].func.name = tf.compat.as_str(one.name)
     return list(create_op(graph, "PartitionedCall", list(inputs), protos, "rows").outputs)

@@ -17,6 +17,7 @@ import tensorflow as tf
 from tf_pfor import _tf
 from tf_pfor._tf import _graphs
 from tf_pfor._tf._custom_gradients import attached, has_gradient
+from tf_pfor._tf._functions import never_converted
 from tf_pfor.core.conversion import Conversion, Inputs
 from tf_pfor.core.emit import PLAIN, Dim
 from tf_pfor.core.errors import CannotVectorize, NotVectorizableError
@@ -492,12 +493,15 @@ class RowLoop:
 
 
 @tf.RegisterGradient(_tf.BY_ROW)
-def _no_gradient(op: tf.Operation, *_: object) -> Any:
+@never_converted
+def _no_gradient(op: tf.Operation | None, *upstream: tf.Tensor) -> Any:
     """No gradients of a loop that reads no floats; other loops are ``differentiable``."""
-    if not any(t.dtype == tf.variant or has_gradient(t) for t in op.inputs):
-        return [None] * len(op.inputs)
-    raise NotVectorizableError(  # a tape gives an op that has no name
-        f"'{op.outputs[0].op.name}' makes lists in a loop over rows, which has no gradient: see "
+    given = upstream if op is None else op.inputs  # a SavedModel traces it with the inputs
+    if not any(t.dtype == tf.variant or has_gradient(t) for t in given):
+        return [None] * len(given)
+    name = "rows" if op is None else op.outputs[0].op.name  # a tape gives an op without a name
+    raise NotVectorizableError(
+        f"'{name}' makes lists in a loop over rows, which has no gradient: see "
         "the warning for why, and keep the indices and lengths of lists the same in all rows."
     )
 

@@ -266,6 +266,7 @@ def decoded(call: Call, inputs: Value, sequence_length: Value) -> Any:
 def accidental_hits(call: Call, true_classes: Value, sampled_candidates: Value) -> Any:
     """The batch takes all rows; candidates of a row are classes of its own, behind the others'."""
     require_packed(call)
+    call.read.update(("seed", "seed2"))  # it does not draw
     wide = call.stacked(true_classes)
     shape = tf.shape(wide)
     candidates = sampled_candidates.tensor
