@@ -125,7 +125,7 @@ def from_source(
     results = ragged()
     if results is not None:
         return results, reason
-    if missing:
+    if missing and not REGISTRY.rules(op.type):
         reason = "the shape of its result may differ between iterations"
     elif op.type in ("Fill", "Range") and _tf.in_xla_context(walker.emit.graph):
         reason += "; make it of one shape, and cut that: tf.eye(size)[:k, :k], tf.range(size)[:k]"
