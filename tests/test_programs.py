@@ -28,6 +28,8 @@ LOOPED = {
     ("growing_vector_by_row", "gradients"): CARRIED,
     ("growing_vector_by_row", "one row"): CARRIED,
     ("map_to_ragged", "gradients"): SLICE,
+    ("map_to_ragged", "no rows"): SLICE,
+    ("map_to_ragged", "one row"): SLICE,
     ("map_to_ragged", "gradients in two maps"): SLICE,
     ("map_to_ragged", "tape around"): SLICE,
     ("map_to_ragged", "two maps"): SLICE,
