@@ -401,7 +401,10 @@ def call_row_loop(
         protos["_gradient_op_type"] = _tf.attr_value("string", _tf.BY_ROW)
     protos["f"].func.name = tf.compat.as_str(rows.name)
     protos["_tf_pfor_one"].func.name = tf.compat.as_str(one.name)
-    return list(create_op(graph, "PartitionedCall", list(inputs), protos, "rows").outputs)
+    # TensorFlow may share or move a call without state; a read of a variable keeps its place.
+    reads = any(t.dtype == tf.resource for t in inputs)
+    kind = "StatefulPartitionedCall" if reads else "PartitionedCall"
+    return list(create_op(graph, kind, list(inputs), protos, "rows").outputs)
 
 
 def depending_on_nothing(graph: tf.Graph) -> Any:
