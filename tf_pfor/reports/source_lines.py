@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
+import inspect
 import linecache
-from collections.abc import Iterable, Sequence
+import types
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tf_pfor import _tf
@@ -128,19 +129,45 @@ def _places(found: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 def _functions(file: str) -> list[tuple[int, int]]:
-    """The first and last line of each function of a file that is in no other function."""
+    """The first and last line of each function of a file that holds no named function.
+
+    The functions are read from compiled code: making objects of a syntax tree fails in CPython
+    3.11 if two threads do it at once.
+    """
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        source = "".join(linecache.getlines(file))
+        module = compile(source, file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError):  # a cell of a notebook with commands of the shell
         return []
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    inner = [node for node in ast.walk(tree) if isinstance(node, kinds)]
-    ranges = {(node.lineno, node.end_lineno or node.lineno) for node in inner}
-    holds = [node for node in inner if _holds_function(node)]
-    return sorted(ranges - {(node.lineno, node.end_lineno or node.lineno) for node in holds})
+    functions = [code for code in _codes(module) if _is_function(code)]
+    return sorted({(code.co_firstlineno, _last(code)) for code in functions if _is_innermost(code)})
 
 
-def _holds_function(node: ast.AST) -> bool:
-    """Whether a named function is inside: a test or a maker, which is not the body itself."""
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return any(isinstance(x, kinds) for x in ast.walk(node) if x is not node)
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code, and all code that stands inside of it."""
+    yield code
+    for x in code.co_consts:
+        if isinstance(x, types.CodeType):
+            yield from _codes(x)
+
+
+def _is_function(code: types.CodeType) -> bool:
+    """Whether the code is that of a ``def`` or a ``lambda``, not of a class or comprehension."""
+    optimized = code.co_flags & inspect.CO_OPTIMIZED
+    return bool(optimized) and (code.co_name == "<lambda>" or not code.co_name.startswith("<"))
+
+
+def _is_innermost(code: types.CodeType) -> bool:
+    """Whether no named function is inside: a test or a maker is not the body itself."""
+    return all(x is code or x.co_name == "<lambda>" or not _is_function(x) for x in _codes(code))
+
+
+def _last(code: types.CodeType) -> int:
+    """The last line of a function."""
+    lines = [code.co_firstlineno]
+    for x in _codes(code):
+        lines += [line for *_, line in x.co_lines() if line is not None]
+        # Ends of expressions of several lines are known from Python 3.11 on.
+        ends = getattr(x, "co_positions", tuple)()
+        lines += [end for _, end, *_ in ends if end is not None]
+    return max(lines)
