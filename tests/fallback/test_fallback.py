@@ -9,6 +9,8 @@ import tensorflow as tf
 
 import tf_pfor
 from tests.comparisons import assert_close, gradient_of, in_threads
+from tf_pfor._tf import _graphs
+from tf_pfor.core.regions import Region
 from tf_pfor.core.registry import REGISTRY
 
 HIDDEN = ("Betainc", "Erf", "Sin", "Sinh", "Xlogy")  # converters that these tests do without
@@ -174,6 +176,27 @@ def test_adjacent_ops_share_a_loop(name, count):
     if name == "several":
         count = 3
     assert loops(BODIES[name], rows(3)) == count
+
+
+def test_gradients_of_copies_of_a_branch_that_calls():
+    # TensorFlow would name the gradients of the copies alike.
+    cubed = tf.function(lambda x: x**3, autograph=False)
+    spec = tf.TensorSpec([], tf.float32)
+    graph = _graphs.trace(
+        "body", lambda x: [tf.cond(x > 0.0, lambda: cubed(x), lambda: -x)], [spec]
+    )
+    region = Region.of_graph(graph)
+
+    def slope(x, upstream):
+        return tf.gradients(region.copy(x), [x], [upstream])
+
+    slopes = [_graphs.trace("slope", slope, [spec, spec]) for _ in range(2)]
+    both = tf.function(
+        lambda *given: [Region.of_graph(g).copy(*given) for g in slopes], autograph=False
+    )
+    for x, slope_there in ((2.0, 12.0), (-2.0, -1.0)):
+        found = both(tf.constant(x), tf.ones([]))
+        np.testing.assert_allclose(tf.nest.flatten(found), [slope_there, slope_there])
 
 
 def test_an_op_inside_a_loop_can_be_asked_for_by_a_gradient():

@@ -315,7 +315,7 @@ def functions_of(op: Operation) -> list[Any]:
     """The graphs of the functions that are attributes of ``op``."""
     if not _may_name_functions(op.type):
         return []
-    return [function_graph(op.graph, name) for name in _function_names(attr_map(op))]
+    return [function_graph(op.graph, name) for name in function_names(attr_map(op))]
 
 
 @functools.lru_cache(4096)
@@ -337,17 +337,22 @@ def find_function(graph: Any, name: str) -> Any:
 
 def add_functions(source_graph: object, target_graph: Any, attrs: object) -> None:
     """Makes every function named by ``attrs`` in ``source_graph`` known to ``target_graph``."""
-    todo = list(_function_names(attrs))
+    todo = list(function_names(attrs))
     for name in todo:  # grows
         found = find_function(source_graph, name)
         if found is None or target_graph._get_function(name) is not None:
             continue
         target_graph._add_function_recursive(found)
-        # Calls of TensorFlow 1: the op type is the name. TensorFlow does not follow them.
-        todo += [node.op for node in found.cached_definition.node_def if schema(node.op) is None]
+        # TensorFlow does not follow calls of TensorFlow 1, whose op type is the name. It does not
+        # follow what a gradient has made of branches in branches, either.
+        for node in found.cached_definition.node_def:
+            if schema(node.op) is None:
+                todo.append(node.op)
+            elif _may_name_functions(node.op):
+                todo += function_names(node.attr)
 
 
-def _function_names(attrs: Any) -> Iterator[str]:
+def function_names(attrs: Any) -> Iterator[str]:
     for value in attrs.values():
         which = value.WhichOneof("value")
         if which == "func":

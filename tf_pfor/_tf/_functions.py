@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx as _ag_ctx
 from tensorflow.python.autograph.core import converter as _ag_converter
 from tensorflow.python.autograph.impl import api as _ag_api
+from tensorflow.python.eager.polymorphic_function import atomic_function as _atomic
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete
 from tensorflow.python.eager.polymorphic_function import polymorphic_function as _polymorphic
 from tensorflow.python.ops import script_ops
@@ -97,6 +98,53 @@ def call_flat(
     """
     with _polymorphic.OptionalXlaContext(is_compiled and _tf.may_record_gradients()):
         return concrete._call_flat(inputs, captured)
+
+
+def name_apart(source: tf.Graph, target: Any, attrs: Any) -> None:
+    """Gives a copied branch or loop functions of its own, where they call functions.
+
+    TensorFlow gives the gradient of a branch a name made of the branch's, and each gradient of a
+    call a new name. The gradients of two copies that share a branch would be two functions of one
+    name, which it refuses.
+
+    Args:
+      source: the graph of the original.
+      target: the graph of the copy, which knows the functions afterwards.
+      attrs: the attributes of the copy by name, which are changed.
+    """
+    for value in attrs.values():
+        for function in (value.func, *value.list.func):
+            if function.name and _calls(source, function.name):
+                function.name = _apart(source, target, function.name)
+
+
+def _calls(source: tf.Graph, name: str) -> bool:
+    """Whether a function calls one, itself or in its branches and loops."""
+    found = _tf.find_function(source, name)
+    if not isinstance(found, _atomic.AtomicFunction):
+        return False
+    nodes = found.cached_definition.node_def
+    inside = [n for n in nodes if n.op in (*_tf.BRANCHES, *_tf.LOOPS)]
+    return any(n.op in _tf.CALLS for n in nodes) or any(
+        _calls(source, x) for n in inside for x in _tf.function_names(n.attr)
+    )
+
+
+def _apart(source: tf.Graph, target: Any, name: str) -> str:
+    """The name of a copy of a function, which the target knows afterwards."""
+    found = _tf.find_function(source, name)
+    definition = type(found.cached_definition)()
+    definition.CopyFrom(found.cached_definition)
+    definition.signature.name = f"{name}_{_tf.ops.uid()}"
+    for node in definition.node_def:
+        if node.op in (*_tf.BRANCHES, *_tf.LOOPS):
+            name_apart(source, target, node.attr)
+        _tf.add_functions(source, target, node.attr)
+    made = _atomic.from_function_def(definition, found.function_type)
+    names = {x for node in definition.node_def for x in _tf.function_names(node.attr)}
+    made._children = [f for x in sorted(names) if (f := _tf.find_function(target, x)) is not None]
+    target._add_function(made)
+    return str(definition.signature.name)
 
 
 def is_gradient(op: tf.Operation) -> bool:

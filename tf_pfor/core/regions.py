@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_pfor import _tf
-from tf_pfor._tf import _custom_gradients, _graphs
+from tf_pfor._tf import _custom_gradients, _functions, _graphs
 from tf_pfor.core.accesses import QUERIES, READS, may_repeat
 from tf_pfor.core.conversion import Conversion
 from tf_pfor.core.errors import NotVectorizableError
@@ -233,6 +233,8 @@ def copied(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]
     assert schema is not None
     attrs = _tf.attr_map(op).items()
     protos = {k: v for k, v in attrs if k in schema.attr_types or (is_row_loop and k[0] == "_")}
+    if op.type in (*_tf.BRANCHES, *_tf.LOOPS):
+        _functions.name_apart(op.graph, graph, protos)
     _tf.add_functions(op.graph, graph, protos)
     if op.type.startswith("CudnnRNNBackprop"):  # it writes to what its forward op reserved
         at = [a.name for a in schema.inputs].index("reserve_space")

@@ -243,6 +243,7 @@ class RowLoop:
         self.stacked = stacked
         self.loop: Loop = walker.loop
         self._walker = walker
+        self._gradients: dict[tuple[int, ...], tuple[Any, list[bool]]] = {}
 
     def differentiable(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
         """The stacked outputs of the region; their gradient is vectorized, not looped."""
@@ -469,7 +470,13 @@ class RowLoop:
     def _traced_gradient(
         self, tensors: Sequence[tf.Tensor], wrt: Sequence[int]
     ) -> tuple[Any, list[bool]]:
-        """The graph of the gradient of one row, and which gradients there are."""
+        """The graph of the gradient of one row, and which gradients there are.
+
+        Several tapes ask for it. It is traced once: TensorFlow gives a branch one name each time
+        that it makes its gradient, and refuses two functions of one name.
+        """
+        if tuple(wrt) in self._gradients:
+            return self._gradients[tuple(wrt)]
         specs = [tf.TensorSpec(t.shape, t.dtype) for t in self.region.inputs]
         specs += [tf.TensorSpec(t.shape, t.dtype) for t in self.region.outputs]
         connected: list[bool] = []
@@ -489,7 +496,9 @@ class RowLoop:
             connected.extend(g is not None for g in found)
             return [tf.convert_to_tensor(g) for g in found if g is not None]
 
-        return _graphs.trace("fallback_gradient", run, specs), connected
+        graph = _graphs.trace("fallback_gradient", run, specs)
+        self._gradients[tuple(wrt)] = graph, connected
+        return graph, connected
 
 
 @tf.RegisterGradient(_tf.BY_ROW)

@@ -152,7 +152,7 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _is_function(code: types.CodeType) -> bool:
-    """Whether the code is that of a ``def`` or a ``lambda``, not of a class or comprehension."""
+    """Whether a ``def`` or a ``lambda`` made the code, not a class or a comprehension."""
     optimized = code.co_flags & inspect.CO_OPTIMIZED
     return bool(optimized) and (code.co_name == "<lambda>" or not code.co_name.startswith("<"))
 

@@ -68,10 +68,14 @@ def _of_each_row(body: Callable[[Row], tf.Tensor], order: int) -> list[np.ndarra
 
 
 def _runs_as_a_function(body: Callable[[Row], tf.Tensor], order: int, is_loop: bool) -> bool:
-    """Whether TensorFlow has the derivatives of one row, or of a loop over rows, in a graph."""
+    """Whether TensorFlow has the derivatives of one row, or of a loop over rows, in a graph.
+
+    The loop reads its rows by their number. TensorFlow has no second derivatives of a loop that is
+    given variable-length rows.
+    """
 
     def loop(rows: Row) -> tf.Tensor:
-        return tf.map_fn(body, rows, fn_output_signature=tf.float64)
+        return tf.map_fn(lambda i: body(_row(rows, i)), tf.range(N), fn_output_signature=tf.float64)
 
     try:
         if is_loop:
@@ -151,7 +155,7 @@ def _results(run: Callable[[Row], tf.Tensor], order: int) -> list[np.ndarray]:
     return [np.asarray(t) for t in results]
 
 
-def _row(rows: Row, i: int) -> Row:
+def _row(rows: Row, i: Any) -> Row:
     return {name: x[i] for name, x in rows.items()}
 
 
