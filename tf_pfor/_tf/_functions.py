@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -87,6 +88,14 @@ def user_line_of(error: Exception) -> str:
     """``file:line`` of the innermost frame in user code that AutoGraph lists; "" if unknown."""
     metadata = getattr(error, "ag_error_metadata", None)
     return "" if metadata is None else _tf.innermost(metadata.translated_stack[::-1])
+
+
+def is_of_gradients(error: Exception) -> bool:
+    """Whether TensorFlow raised an error, which no gradient function did, as it made gradients."""
+    frames = traceback.extract_tb(error.__traceback__)
+    names = [frame.name for frame in frames]
+    last = frames[-1].filename
+    return "_GradientsHelper" in names and _tf.is_machinery(last) and not _tf.is_own(last)
 
 
 def call_flat(
