@@ -1,7 +1,7 @@
-"""``vmap(strategy=...)``: two virtual CPUs in a process, and processes on the loopback.
+"""Maps over several devices: two virtual CPUs in a process, and processes on the loopback.
 
-The processes are ``distribution.py``, ``workers.py`` and ``coordinator.py``: TensorFlow's devices
-and clusters are made once in a process.
+The processes are ``distribution.py``, ``meshes.py``, ``workers.py`` and ``coordinator.py``:
+TensorFlow's devices and clusters are made once in a process.
 """
 
 import subprocess
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.api import distribution, workers
+from tests.api import distribution, meshes, workers
 from tests.api.coordinator import free_port
 
 
@@ -21,7 +21,7 @@ def process(module, *arguments):
 
 
 def finished(*processes):
-    """What each process printed: on stdout and on stderr."""
+    """The texts that each process printed: on stdout and on stderr."""
     try:
         return [p.communicate(timeout=300) for p in processes]
     finally:
@@ -36,6 +36,12 @@ def ran():
 
 
 @pytest.fixture(scope="module")
+def ran_on_a_mesh():
+    (found,) = finished(process("meshes"))
+    return found
+
+
+@pytest.fixture(scope="module")
 def ran_on_two():
     ports = f"{free_port()},{free_port()}"
     return finished(*[process("workers", ports, str(k)) for k in range(2)])
@@ -44,6 +50,12 @@ def ran_on_two():
 @pytest.mark.parametrize("name", [check.__name__ for check in distribution.CHECKS])
 def test_rows_over_replicas(ran, name):
     out, errors = ran
+    assert name in out.split(), errors[-2000:]
+
+
+@pytest.mark.parametrize("name", [check.__name__ for check in meshes.CHECKS])
+def test_rows_over_a_mesh(ran_on_a_mesh, name):
+    out, errors = ran_on_a_mesh
     assert name in out.split(), errors[-2000:]
 
 

@@ -1,7 +1,7 @@
 """Maps over the replicas of MultiWorkerMirroredStrategy: one of two processes on the loopback.
 
-Each process gets the ports of both and its number, runs the same maps as the other, and compares
-its results with maps of its own. It prints the name of each check that holds.
+Each process gets the ports of both and its number. It runs the same maps as the other, and compares
+results with maps on one machine. It prints the name of each check that holds.
 """
 
 import json

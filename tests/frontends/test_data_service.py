@@ -96,6 +96,6 @@ def test_a_worker_that_dies_loses_no_row(cluster):
 
 
 def test_dynamic_shards_give_no_row_twice(cluster):
-    """What a dead worker held is lost: not for data of which each row must come."""
+    """The rows that a dead worker held are lost: not for data of which each row must come."""
     batches = losing_a_worker(cluster, cluster.rows(Sharding.DYNAMIC))
     assert {*times_seen(batches).values()} == {1}

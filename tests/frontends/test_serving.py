@@ -67,7 +67,7 @@ def paths(tmp_path_factory):
 
 
 def answers(request):
-    """What each of many concurrent requests got, with its row."""
+    """The answers of many concurrent requests, and their rows."""
     rows = np.random.default_rng(0).normal(size=[REQUESTS, WIDTH]).astype(np.float32)
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         return rows, [*pool.map(lambda row: request(tf.constant(row[None])), rows)]

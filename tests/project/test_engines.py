@@ -1,7 +1,7 @@
 """Engines of data that call ours, where they are installed: ``pip install ".[engines]"``.
 
-Each runs a function of one row on batches of columns or elements, in local processes, and is
-compared with the function called row by row.
+Each runs a function of one row on batches of columns or elements, in local processes. Results are
+compared with plain Python.
 """
 
 import doctest
