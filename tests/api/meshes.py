@@ -49,7 +49,7 @@ def joins(run):
 
 
 def keeps_rows(mesh, body, x, *weights):
-    """Results are those of one device, sharded by rows, and no op joins the devices."""
+    """Checks that results are right and sharded by rows, and that no op joins the devices."""
 
     def mapped(x, *weights):
         return vmap(lambda row: body(row, *weights), fallback="error")(x)

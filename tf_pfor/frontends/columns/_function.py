@@ -262,7 +262,7 @@ def _column(given: Mapping[str, Any], name: str) -> Any:
 
 
 def _check_rows(tensors: Mapping[str, Any]) -> None:
-    counts = {name: _inputs.size(x) for name, x in tensors.items()}
+    counts = {name: _inputs.size_of(x) for name, x in tensors.items()}
     if not counts:
         raise ArgumentError("The batch has no columns. Expected: one or more, all of one length.")
     if len(set(counts.values())) > 1:

@@ -44,10 +44,10 @@ def tensors(column: Column, name: str, spec: Spec | None = None) -> Column:
     return _fitted(made, name, spec)
 
 
-def size(batch: Column) -> int:
+def size_of(batch: Column) -> int:
     """The number of rows of what ``tensors`` made."""
     if isinstance(batch, Uneven):
-        return size(batch.tensor)
+        return size_of(batch.tensor)
     return int(batch.nrows()) if isinstance(batch, tf.RaggedTensor) else int(batch.shape[0])
 
 
@@ -301,12 +301,11 @@ def _inner_rank(made: Column) -> int:
 
 def _dense(made: Column, name: str, spec: tf.TensorSpec) -> tf.Tensor:
     if isinstance(made, tf.RaggedTensor):
-        try:
-            cells = np.array(dense_cells(made))
-        except ValueError as why:
-            raise _misfit(made, name, spec) from why
-        shape = None if len(cells) else [0, *spec.shape]
-        made = tf.constant(cells, made.dtype, shape)
+        sizes: list[Any] = [*spec.shape]
+        levels = [splits.numpy() for splits in made.nested_row_splits]
+        fits = all(np.all(np.diff(splits) == size) for splits, size in zip(levels, sizes))
+        if fits and made.flat_values.shape[1:].as_list() == sizes[len(levels) :]:
+            return tf.reshape(made.flat_values, [size_of(made), *sizes])
     if isinstance(made, tf.Tensor) and made.shape[1:].is_compatible_with(spec.shape):
         return made
     raise _misfit(made, name, spec)
@@ -319,9 +318,9 @@ def _uneven(made: Column, spec: tf.TensorSpec) -> Uneven:
       ValueError: if they do not fit.
     """
     if isinstance(made, tf.RaggedTensor):
-        made = padded(dense_cells(made), made.flat_values) if size(made) else made.to_tensor()
+        made = padded(dense_cells(made), made.flat_values) if size_of(made) else made.to_tensor()
     if isinstance(made, tf.Tensor):
-        sizes = tf.tile(tf.shape(made)[tf.newaxis, 1:], [size(made), 1])
+        sizes = tf.tile(tf.shape(made)[tf.newaxis, 1:], [size_of(made), 1])
         made = Uneven(made, sizes, {})
     given = made.tensor.shape.as_list()[1:]
     known = [None if k in made.axes else given[k] for k in range(len(given))]
