@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import os
 import pathlib
+import re
 import shutil
 import sys
 
@@ -217,6 +218,29 @@ def test_spark_predicts(spark):
     frame = spark.createDataFrame([(float(i), 2.0) for i in range(7)], "x double, z double")
     found = sorted(row.y for row in frame.select(udf("x", "z").alias("y")).collect())
     assert found == [2.0 * i for i in range(7)]
+
+
+# ---------------------------------------------------------------------------
+# The page
+# ---------------------------------------------------------------------------
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "many_machines.md"
+BLOCKS = re.findall(r"```py\n# needs (\w+)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize(("name", "block"), BLOCKS, ids=[name for name, _ in BLOCKS])
+def test_the_page(name, block, request):
+    """A block of the page for an engine, with the function of the page."""
+    engine(name)
+    if name in ("ray", "pyspark"):
+        request.getfixturevalue("spark" if name == "pyspark" else name)
+
+    def of_page(row):
+        words = tf.strings.split(row["text"])
+        return {"words": words, "count": tf.size(words), "last": row["ids"][-2:]}
+
+    names = {"batched": tf_pfor.column_function(of_page), "tf_pfor": tf_pfor, "__name__": "page"}
+    exec(compile(block, str(PAGE), "exec"), names)
 
 
 # ---------------------------------------------------------------------------
