@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_pfor
+from tests.api.distribution import refused
 
 BLOCKS, ROWS = 40, 4
 
@@ -55,6 +56,7 @@ def coordinate(cluster, processes):
     )
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    refused(lambda: tf_pfor.vmap(tf.abs, strategy=strategy), "which has one replica")
     with strategy.scope():
         w = tf.Variable([1.0, 2.0, 3.0])
 

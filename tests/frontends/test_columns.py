@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf_pfor
 from tf_pfor import ArgumentError, ArgumentTypeError, column_function
 from tf_pfor.frontends.columns._elements import ElementsFunction
 
@@ -189,6 +190,24 @@ def test_variables_and_randomness():
     assert len(set(mapped({"x": x})["y"].tolist())) == 1
     w.assign(100.0)
     assert mapped({"x": x + 1})["y"].min() >= 100.0
+
+
+def test_reports():
+    mapped = column_function(one, binary=["bytes"])
+    report = tf_pfor.explain(mapped, BATCH)
+    assert report.totals["vectorized"] > 5
+    assert report.name == "one"
+    assert tf_pfor.check(mapped, BATCH)
+    with pytest.raises(ArgumentError, match="one batch of columns"):
+        tf_pfor.explain(mapped, 1, 2)
+
+
+def test_settings_are_followed():
+    mapped = column_function(lambda row: {"y": row["x"] + tf.random.uniform([])})
+    x = {"x": np.zeros(4, np.float32)}
+    assert len({*mapped(x)["y"].tolist()}) == 4
+    with tf_pfor.settings(randomness="same"):
+        assert len({*mapped(x)["y"].tolist()}) == 1
 
 
 def test_threads():

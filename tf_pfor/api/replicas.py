@@ -34,6 +34,12 @@ def check_strategy(strategy: Any, per_replica: bool, jit_compile: Any, *, is_sho
         return
     if not isinstance(strategy, tf.distribute.Strategy):
         raise ArgumentTypeError(f"strategy must be a tf.distribute.Strategy, found {strategy!r}.")
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise ArgumentError(
+            "strategy is a ParameterServerStrategy, which has one replica: nothing would be split. "
+            "Expected: MirroredStrategy or MultiWorkerMirroredStrategy. Leave strategy out, and "
+            "schedule blocks of rows: coordinator.schedule(fn, args=(block,))."
+        )
     if jit_compile or is_shown:
         raise ArgumentError("strategy has neither jit_compile nor progress: leave them out.")
 

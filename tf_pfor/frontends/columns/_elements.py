@@ -49,7 +49,9 @@ class ElementsFunction:
         return _rows(tf.nest.pack_sequence_as(found, [_Leaf(c) for c in cells]))
 
 
-def _remade(fn: Callable[..., Any], spec: Nest, options: Any, binary: bool) -> ElementsFunction:
+def _remade(
+    fn: Callable[..., Any], spec: Nest, options: Mapping[str, object], binary: bool
+) -> ElementsFunction:
     return ElementsFunction(fn, spec, options, binary=binary)
 
 

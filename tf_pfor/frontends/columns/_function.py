@@ -14,9 +14,11 @@ from tf_pfor.api.checks import check_callable
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError, did_you_mean
 from tf_pfor.core.nests import Nest
-from tf_pfor.core.settings import ChunkSize, Fallback, Randomness, WhileStrategy
+from tf_pfor.core.settings import ChunkSize, Fallback, Randomness, WhileStrategy, current
 from tf_pfor.frontends.columns import _inputs, _results
 from tf_pfor.frontends.data._elements import rows
+from tf_pfor.reports.report import Report
+from tf_pfor.reports.subjects import Subject, subject_of
 from tf_pfor.tracing.user_code import autographed
 
 if TYPE_CHECKING:
@@ -138,19 +140,44 @@ class ColumnFunction:
     @_no_autograph
     def __call__(self, batch: _results.Batch) -> _results.Batch:
         """A batch of results, in the form of ``batch``."""
-        _, specs, binary, _ = self._made
+        binary = self._made[2]
+        found, dense = self._mapped(self.tensors_of(batch))
+        cells = [
+            _results.Cells(name, x, is_dense=dense[name], binary=binary)
+            for name, x in found.items()
+        ]
+        return _results.in_form_of(batch, cells)
+
+    def tensors_of(self, batch: _results.Batch) -> dict[str, Any]:
+        """The columns that are read, as batches of tensors.
+
+        Raises:
+          ArgumentError, ArgumentTypeError: if a column is not there, or does not fit.
+        """
+        specs = self._made[1]
         given = _results.columns_of(batch)
         chosen = dict.fromkeys(given) if specs is None else specs
         tensors = {
             name: _inputs.tensors(_column(given, name), name, spec) for name, spec in chosen.items()
         }
         _check_rows(tensors)
-        found, dense = self._mapped(tensors)
-        cells = [
-            _results.Cells(name, x, is_dense=dense[name], binary=binary)
-            for name, x in found.items()
-        ]
-        return _results.in_form_of(batch, cells)
+        return tensors
+
+    @property
+    def mapped(self) -> Mapped:
+        """The function of batches of tensors."""
+        return self._mapped
+
+
+@subject_of.register
+def _of_columns(fn: ColumnFunction, given: Subject) -> Subject | Report:
+    """Reports of a column function take a batch of columns."""
+    if len(given.args) != 1:
+        raise ArgumentError(
+            f"{fn!r} is reported with {len(given.args)} arguments, expected one batch of columns."
+        )
+    tensors = fn.tensors_of(given.args[0])
+    return subject_of(fn.mapped.rows([]), dataclasses.replace(given, args=(tensors,)))
 
 
 @dataclasses.dataclass(slots=True)
@@ -178,7 +205,7 @@ class Mapped:
     def __init__(self, fn: Callable[..., Any], options: Mapping[str, Any]):
         self._fn, self._options = fn, options
         self._traces: dict[Any, _Trace] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __call__(self, batch: Nest) -> tuple[Any, Any]:
         """The results of a batch, and a nest that says of which a row is dense.
@@ -189,7 +216,8 @@ class Mapped:
         spec = tf.nest.map_structure(_open, batch)
         leaves = tf.nest.flatten(spec)
         # A namedtuple's keys are part of the structure: so are the axes of an Uneven.
-        key = (str(tf.nest.map_structure(lambda _: 0, batch)), tuple(map(_kind, leaves)))
+        structure = str(tf.nest.map_structure(lambda _: 0, batch))
+        key = (structure, tuple(map(_kind, leaves)), current())
         with self._lock:
             trace = self._traces.get(key)
             if trace is None or not _covers(trace.specs, leaves):
@@ -200,17 +228,21 @@ class Mapped:
 
     def _traced(self, spec: Nest, leaves: list[Any]) -> _Trace:
         dense: list[Any] = []
+        function = tf.function(self.rows(dense), input_signature=[spec], autograph=False)
+        function.get_concrete_function()
+        return _Trace(leaves, function, dense[0])
+
+    def rows(self, dense: list[Any]) -> Callable[..., Any]:
+        """The vectorized function; ``dense`` gets a nest that says which results are dense."""
 
         @_no_autograph
+        @functools.wraps(self._fn, ("__name__", "__qualname__", "__doc__"), ())
         def one(row: Nest) -> Any:
             result = self._fn(rows(row))
             dense[:] = [tf.nest.map_structure(lambda x: isinstance(x, tf.Tensor), result)]
             return result
 
-        mapped = vmap(one, out_shapes="ragged", **self._options)
-        function = tf.function(mapped, input_signature=[spec], autograph=False)
-        function.get_concrete_function()
-        return _Trace(leaves, function, dense[0])
+        return vmap(one, out_shapes="ragged", **self._options)
 
 
 def _reads_columns(fn: Callable[..., Any]) -> Callable[..., Any]:

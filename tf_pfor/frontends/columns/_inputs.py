@@ -21,6 +21,8 @@ from tf_pfor.frontends.data._elements import Uneven
 
 Column: TypeAlias = Any
 """A column in the form of some engine, or the tensors that it became."""
+Module: TypeAlias = Any
+"""A module that is not imported here, as pyarrow is optional."""
 Spec = tf.TensorSpec | tf.RaggedTensorSpec
 """The shape and dtype of one cell."""
 
@@ -147,7 +149,7 @@ class _Reader:
             )
         return padded(arrays, self._leaf(np.concatenate([a.ravel() for a in arrays])))
 
-    def _of_arrow(self, column: Column, arrow: Any) -> Column:
+    def _of_arrow(self, column: Column, arrow: Module) -> Column:
         """An Arrow array: lists keep their offsets, and no Python object is made for a number."""
         if isinstance(column, arrow.ChunkedArray):
             column = (

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_pfor.core.errors import ArgumentError, ArgumentTypeError
 from tf_pfor.core.nests import Nest
 from tf_pfor.frontends.columns._cells import as_objects, dense_cells, nested_cells
+from tf_pfor.frontends.columns._inputs import Module
 
 Batch: TypeAlias = Any
 """Columns by name: a mapping, an Arrow table or batch of records, or a data frame."""
@@ -77,7 +78,7 @@ class Cells:
             return as_objects([self._decoded(cell) for cell in dense_cells(self.tensor)])
         return nested_cells(self.tensor, self._decoded(self.tensor.flat_values.numpy()))
 
-    def as_arrow(self, arrow: Any) -> Any:
+    def as_arrow(self, arrow: Module) -> Any:
         """An Arrow array: lists for all axes but the first."""
         tensor, levels = self.tensor, list[Any]()
         if isinstance(tensor, tf.RaggedTensor):

@@ -1,6 +1,6 @@
 """Functions of one row in engines of data: what batches gain, and what the way there costs.
 
-    python -m benchmarks.machines [--rows 2000] [columns beam service mesh]
+    python -m benchmarks.machines.engines [--rows 2000] [columns beam service mesh]
 
 ``columns``: ``column_function`` on NumPy and Arrow, against one call for each row and against a
 function written for a batch of tensors. ``beam``: a pipeline, where Beam is installed. ``service``:
@@ -221,7 +221,9 @@ PARTS = {"columns": columns, "beam": beam, "service": served, "mesh": mesh}
 
 def main() -> None:
     """Prints microseconds of a row and ratios, and saves them."""
-    parser = argparse.ArgumentParser("python -m benchmarks.machines", description=main.__doc__)
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.machines.engines", description=main.__doc__
+    )
     parser.add_argument("parts", nargs="*", metavar="part", help=f"one of {', '.join(PARTS)}")
     parser.add_argument("--rows", type=int, default=2000)
     args = parser.parse_args()
@@ -232,7 +234,7 @@ def main() -> None:
     for name in args.parts or PARTS:
         result |= PARTS[name](args.rows)
     if not args.parts:
-        timing.save("machines", result)
+        timing.save("engines", result)
 
 
 if __name__ == "__main__":

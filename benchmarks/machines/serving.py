@@ -1,6 +1,6 @@
 """A batched SavedModel under concurrent requests of one example, against one at a time.
 
-    python -m benchmarks.serving [--clients 1 16 64] [--requests 100]
+    python -m benchmarks.machines.serving [--clients 1 16 64] [--requests 100]
 
 Clients are threads of one process, each with one request at a time. TensorFlow's
 ``nondifferentiable_batch_function`` gathers their rows. Ratios are of one run in which both
@@ -173,7 +173,9 @@ def measured(name: str, clients: int, requests: int, wait: int) -> dict[str, Any
 
 def main() -> None:
     """Prints a table, and saves it."""
-    parser = argparse.ArgumentParser("python -m benchmarks.serving", description=main.__doc__)
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.machines.serving", description=main.__doc__
+    )
     parser.add_argument("--clients", type=int, nargs="*", default=[1, 16, 64])
     parser.add_argument("--requests", type=int, default=50)
     parser.add_argument("--wait", type=int, default=500, help="microseconds")
