@@ -1,11 +1,11 @@
 """Functions of one row in engines of data: what batches gain, and what the way there costs.
 
-    python -m benchmarks.machines.engines [--rows 2000] [columns beam service mesh]
+    python -m benchmarks.machines.engines [--rows 2000] [columns beam ...]
 
 ``columns``: ``column_function`` on NumPy and Arrow, against one call for each row and against a
-function written for a batch of tensors. ``beam``: a pipeline, where Beam is installed. ``service``:
-``map_and_batch`` in two workers of tf.data service, against the same in this process. ``mesh``: a
-DTensor mesh of two virtual CPUs, against one device.
+function written for a batch of tensors. ``hugging_face``, ``ray``, ``spark`` and ``beam``: where
+these are installed. ``service``: ``map_and_batch`` in two workers of tf.data service, against the
+same in this process. ``mesh``: a DTensor mesh of two virtual CPUs, against one device.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import os
 import socket
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -138,6 +140,89 @@ def beam(rows: int) -> dict[str, Any]:
     return report("beam", timing.interleaved(runs, seconds=1.0, least=3), rows, "row by row")
 
 
+def hugging_face(rows: int) -> dict[str, Any]:
+    """``Dataset.map`` of rows and of batches, where datasets are installed; no cache is used."""
+    if importlib.util.find_spec("datasets") is None:
+        print("datasets  is not installed")
+        return {}
+    engine: Any = importlib.import_module("datasets")
+    engine.disable_progress_bars()
+    engine.disable_caching()
+    batch = table(rows)
+    data = engine.Dataset.from_dict({"text": batch["text"], "list": batch["list"]})
+    data = data.with_format("arrow")
+    spec = {"text": tf.TensorSpec([], tf.string), "list": tf.TensorSpec([None], tf.int64)}
+    one = tf.function(features, input_signature=[spec])
+    mapped = tf_pfor.column_function(features)
+
+    def by_row(row: dict[str, Any]) -> dict[str, Any]:
+        return {name: t.numpy() for name, t in one(row).items()}
+
+    plain = data.with_format(None)
+    runs = {
+        "nothing": lambda: data.map(lambda given: given, batched=True),
+        "row by row": lambda: plain.map(by_row),
+        "column_function": lambda: data.map(mapped, batched=True),
+    }
+    return report("datasets", timing.interleaved(runs, seconds=1.0, least=3), rows, "row by row")
+
+
+def ray(rows: int) -> dict[str, Any]:
+    """``map_batches`` in processes of this machine, where Ray is installed."""
+    if importlib.util.find_spec("ray") is None:
+        print("ray       is not installed")
+        return {}
+    engine: Any = importlib.import_module("ray")
+    arrow: Any = importlib.import_module("pyarrow")
+    engine.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
+    rows *= EPOCHS
+    batch = table(rows)
+    data = engine.data.from_arrow(arrow.table({k: batch[k] for k in ("text", "list")}))
+    data = data.repartition(8).materialize()
+    mapped = tf_pfor.column_function(features)
+
+    def run(fn: Callable[[Any], Any]) -> None:
+        data.map_batches(fn, batch_size=4096, batch_format="pyarrow").materialize()
+
+    runs = {"nothing": lambda: run(lambda given: given), "column_function": lambda: run(mapped)}
+    times = timing.interleaved(runs, seconds=2.0, least=3)
+    engine.shutdown()
+    return report("ray", times, rows, "nothing")
+
+
+def spark(rows: int) -> dict[str, Any]:
+    """``mapInArrow`` in processes of this machine, where Spark is installed."""
+    if importlib.util.find_spec("pyspark") is None:
+        print("spark     is not installed")
+        return {}
+    sql: Any = importlib.import_module("pyspark.sql")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    session = session.getOrCreate()
+    batch = table(rows)
+    data = session.createDataFrame(
+        [*zip(batch["text"], batch["list"])], "text string, list array<long>"
+    )
+    for _ in range(5):
+        data = data.union(data)
+    data = data.repartition(2).cache()
+    data.count()
+    mapped = tf_pfor.column_function(features)
+    schema = "ids array<long>, norm float, last array<long>"
+
+    def run(fn: Callable[[Any], Any], types: Any) -> None:
+        made = data.mapInArrow(lambda batches: map(fn, batches), types)
+        made.write.format("noop").mode("overwrite").save()
+
+    runs = {
+        "nothing": lambda: run(lambda given: given, data.schema),
+        "column_function": lambda: run(mapped, schema),
+    }
+    times = timing.interleaved(runs, seconds=2.0, least=3)
+    session.stop()
+    return report("spark", times, 32 * rows, "nothing")
+
+
 def workers(count: int, folder: str) -> tuple[Any, list[Any]]:
     """A dispatcher and so many workers in this process."""
     dispatcher = service.DispatchServer(service.DispatcherConfig(work_dir=folder))
@@ -216,7 +301,15 @@ def mesh(rows: int) -> dict[str, Any]:
     return report("mesh", timing.interleaved(runs, seconds=1.0), rows, "one device")
 
 
-PARTS = {"columns": columns, "beam": beam, "service": served, "mesh": mesh}
+PARTS = {
+    "columns": columns,
+    "hugging_face": hugging_face,
+    "beam": beam,
+    "service": served,
+    "mesh": mesh,
+    "ray": ray,
+    "spark": spark,
+}
 
 
 def main() -> None:
