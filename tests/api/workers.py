@@ -96,6 +96,14 @@ def clipped_gradients(strategy):
     close(step(), clipped(x))
 
 
+def jacobians(strategy):
+    def jacobian(x):
+        return tf_pfor.jacrev(lambda v: tf.sin(v) * tf.reduce_sum(v))(x)
+
+    x = rows(5, 3)
+    close(vmap(jacobian, strategy=strategy)(x), vmap(jacobian)(x))
+
+
 def wrong_use(strategy):
     sizes = tf.constant([1, 3])
     refused(lambda: vmap(tf.range, strategy=strategy)(sizes), "cannot be gathered")
@@ -105,7 +113,7 @@ def wrong_use(strategy):
 
 CHECKS = [
     values, unknown_numbers_of_rows, no_elements, random_numbers, variables_and_parts,
-    clipped_gradients, wrong_use,
+    clipped_gradients, jacobians, wrong_use,
 ]  # fmt: skip
 TASK = 0
 

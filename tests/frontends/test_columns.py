@@ -280,6 +280,7 @@ def test_cells_that_do_not_fit(name):
         (lambda: column_function(one, out_shapes="dense"), "no option 'out_shapes'"),
         (lambda: column_function(one, fallback="no"), "fallback"),
         (lambda: column_function(one, columns=["xy"])({"x": [1]}), "has no column 'xy'"),
+        (lambda: tf.function(lambda: column_function(one)(BATCH))(), "Call it outside"),
         (lambda: column_function(lambda row: row["x"])({"x": [1]}), "expected a dict of tensors"),
         (lambda: column_function(lambda row: {"y": {}})({"x": [1]}), "for column 'y'"),
         (lambda: column_function(lambda row: row)({"x": [b"\xff"]}), "no UTF-8"),

@@ -140,6 +140,11 @@ class ColumnFunction:
     @_no_autograph
     def __call__(self, batch: _results.Batch) -> _results.Batch:
         """A batch of results, in the form of ``batch``."""
+        if not tf.executing_eagerly():
+            raise ArgumentError(
+                f"{self!r} makes columns of values, and was called in a tf.function or a graph. "
+                "Call it outside, or call tf_pfor.vmap(fn) with tensors inside."
+            )
         binary = self._made[2]
         found, dense = self._mapped(self.tensors_of(batch))
         cells = [
