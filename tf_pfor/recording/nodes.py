@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-import numpy as np
 import tensorflow as tf
 
 from tf_pfor._tf import _eager_ops
 from tf_pfor.api.vmap import vmap
 from tf_pfor.core.errors import NotVectorizableError
+from tf_pfor.recording.tensors import Deferred
 
 
 class Kind:
@@ -140,7 +140,7 @@ class Ran:
     is_single: bool
 
 
-class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBaseClass]
+class Recorded(Deferred):
     """A result of an op that has not run yet, or that ran with the ops of other examples.
 
     Attributes:
@@ -155,44 +155,13 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         self.index = index
         self.form = form
         self.key = id(self)
-        self._number: int | None = None
         self._its_shape = spec.shape
         self._its_dtype = spec.dtype
-
-    @property
-    def dtype(self) -> tf.DType:
-        """The dtype."""
-        return self._its_dtype
-
-    @property
-    def shape(self) -> tf.TensorShape:
-        """The static shape."""
-        return self._its_shape
-
-    @property
-    def ndim(self) -> int | None:
-        """The number of axes."""
-        return self._its_shape.rank
-
-    @property
-    def device(self) -> str:
-        """No device is known before the op runs."""
-        return ""
 
     @property
     def name(self) -> str:
         """The type of the op, or the name of the function."""
         return self.node.kind.name
-
-    @property
-    def op(self) -> NoReturn:
-        """Recorded values are in no graph."""
-        raise AttributeError(f"{self!r} has no op in a graph.")
-
-    @property
-    def graph(self) -> NoReturn:
-        """Recorded values are in no graph."""
-        raise AttributeError(f"{self!r} is in no graph.")
 
     def _capture_as_const(self, name: str | None) -> NoReturn:
         raise NotVectorizableError(
@@ -200,29 +169,8 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
             "argument, or put the function that traces (as tape.jacobian does) into a tf_pfor.cell."
         )
 
-    def get_shape(self) -> tf.TensorShape:
-        """The static shape."""
-        return self._its_shape
-
-    def set_shape(self, shape: tf.TensorShape) -> None:
-        """Merges what the caller knows into the static shape."""
-        self._its_shape = self._its_shape.merge_with(shape)
-
-    def _shape_as_list(self) -> list[int | None]:
-        return self._its_shape.as_list()
-
-    def _rank(self) -> int | None:
-        return self._its_shape.rank
-
-    def _num_elements(self) -> int | None:
-        return self._its_shape.num_elements()
-
     def __tf_tensor__(self, dtype: tf.DType | None = None, name: str | None = None) -> tf.Tensor:
-        if dtype is not None and not tf.as_dtype(dtype).is_compatible_with(self._its_dtype):
-            raise ValueError(
-                f"Tensor conversion requested dtype {tf.as_dtype(dtype).name} for a tensor with "
-                f"dtype {self._its_dtype.name}: {self!r}"
-            )
+        self._check_dtype(dtype)
         if _eager_ops.catcher() is None and self.node.ran is not None:  # after the call
             return self.node.value(self.index)
         return self
@@ -235,12 +183,6 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
                 "make a tensor of it by tf.convert_to_tensor."
             )
         return lambda: self._its_dtype.as_datatype_enum
-
-    @property
-    def _id(self) -> int:
-        if self._number is None:
-            self._number = _eager_ops.new_id()
-        return self._number
 
     def copy(self) -> Recorded:
         """The same value, which tapes take for another tensor."""
@@ -264,11 +206,7 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         node = Node(self.node.kind, [], 0, self.node.wait, 0, ran=runs[key], row=self.node.row)
         return Recorded(node, 0, tf.TensorSpec(self._its_shape, self._its_dtype), self.form)
 
-    # -----------------------------------------------------------------------
-    # Values: each waits until what was recorded has run
-    # -----------------------------------------------------------------------
-
-    def numpy(self) -> Any:
+    def tensor(self, asked: str) -> tf.Tensor:
         """The value: what was recorded for all examples so far runs now."""
         if self.node.ran is None:
             self.node.wait()
@@ -278,39 +216,7 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
                 "called in a tf.function, where no values are known. Call it outside, or put the "
                 "choice into a tf_pfor.cell."
             )
-        return self.node.value(self.index).numpy()
-
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> Any:
-        found = self.numpy()
-        return np.array(found if dtype is None else found.astype(dtype))
-
-    def __bool__(self) -> bool:
-        return bool(self.numpy())
-
-    def __int__(self) -> int:
-        return int(self.numpy())
-
-    def __float__(self) -> float:
-        return float(self.numpy())
-
-    def __complex__(self) -> complex:
-        return complex(self.numpy())
-
-    def __index__(self) -> int:
-        return self.numpy().__index__()
-
-    def __round__(self, digits: int | None = None) -> Any:
-        return round(self.numpy(), digits)
-
-    def __len__(self) -> int:
-        if not self._its_shape.rank:
-            raise TypeError("Scalar tensor has no `len()`")
-        return int(self._its_shape[0] or 0)
-
-    def __iter__(self) -> Iterator[Any]:
-        if not self._its_shape.rank:
-            raise TypeError("Cannot iterate over a scalar tensor.")
-        return (self[i] for i in range(len(self)))
+        return self.node.value(self.index)
 
     def __str__(self) -> str:
         return str(self.node.value(self.index))
@@ -322,15 +228,6 @@ class Recorded(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         return (
             f"<tf_pfor recorded {self.name}: shape={self._its_shape}, dtype={self._its_dtype.name}>"
         )
-
-    def __reduce__(self) -> Any:
-        return tf.constant, (self.numpy(),)
-
-    def __copy__(self) -> Recorded:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Recorded:
-        return self
 
 
 def results_of(node: Node) -> list[Recorded]:
