@@ -12,7 +12,9 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
 from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import core as _core
 from tensorflow.python.eager import execute as _execute
@@ -47,8 +49,8 @@ class Catcher(Protocol):
     def accessed(self, variable: tf.Variable) -> None:
         """Hears that a variable is read."""
 
-    def runs(self, name: str, inputs: Sequence[Any]) -> None:
-        """Hears what is run by its name."""
+    def runs(self, name: str, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Hears what is run by its name; returns the inputs that TensorFlow shall get."""
 
 
 _LOCAL = threading.local()
@@ -59,7 +61,7 @@ _SLOW = _execute.execute
 _RECORD = _record.record_operation
 _ACCESSED = _tape.variable_accessed
 _CALL = _polymorphic.Function.__call__
-_EagerTensor: Any = _ops.EagerTensor
+EagerTensor: Any = _ops.EagerTensor
 _Cache: Any = _context._EagerTensorCache
 _CALL_CONCRETE = _concrete.ConcreteFunction.__call__
 _KEPT = _Cache.put
@@ -130,18 +132,98 @@ def run(op_type: str, given: tuple[Any, ...]) -> list[tf.Tensor]:
     return list(made) if isinstance(made, (list, tuple)) else [made]
 
 
+def run_as_given(op_type: str, given: tuple[Any, ...]) -> Any:
+    """The results of an op as its wrapper gets them, with TensorFlow's own errors."""
+    by = catcher()
+    _LOCAL.catcher = None
+    try:
+        return _FAST(_context.context(), op_type, None, *given)
+    finally:
+        _LOCAL.catcher = by
+
+
+def attributes_of(op: tf.Operation) -> tuple[Any, ...]:
+    """Names and values of all attributes of an op in a graph, as gradient functions read them."""
+    return tuple(x for attr in op.op_def.attr for x in (attr.name, op.get_attr(attr.name)))
+
+
+def gradient_of_op(
+    op_type: str,
+    attrs: tuple[Any, ...],
+    inputs: Sequence[tf.Tensor],
+    outputs: Sequence[tf.Tensor],
+    slopes: Sequence[Any],
+) -> list[Any]:
+    """The gradients of the inputs of an op, by the function that TensorFlow has registered for it.
+
+    Args:
+      op_type: the type of the op.
+      attrs: names and values of all its attributes.
+      inputs: its inputs.
+      outputs: its results.
+      slopes: the gradients of its results.
+    """
+    count = len(inputs)
+    found: Any = _backprop._gradient_function(
+        op_type, attrs, count, list(inputs), list(outputs), list(slopes), (), ""
+    )
+    return list(found) if isinstance(found, (list, tuple)) else [found]
+
+
+def run_function(name: str, inputs: list[tf.Tensor], count: int) -> list[tf.Tensor]:
+    """The results of a traced function, by its ops as they were traced.
+
+    TensorFlow's graph optimizer may reorder arithmetic. Without it, numbers are those of eager ops.
+
+    Args:
+      name: the name of the function in the runtime.
+      inputs: eager tensors, with those that the function has captured.
+      count: the number of results.
+    """
+    return list(_SLOW(name, count, inputs, _AS_TRACED, _context.context()))
+
+
+def _as_traced() -> tuple[Any, ...]:
+    config = config_pb2.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return "executor_type", "", "config_proto", config.SerializeToString()
+
+
+_AS_TRACED = _as_traced()
+
+
+def has_device_scope() -> bool:
+    """Whether the caller has chosen a device."""
+    return bool(_context.context().device_name)
+
+
+def resource_form(handle: tf.Tensor) -> Any:
+    """Dtype and sizes of what a handle refers to, as bytes; the handle itself is not kept."""
+    data = handle._handle_data
+    return b"" if data is None else data.SerializeToString()
+
+
+def without_tapes() -> Any:
+    """A context in which no tape of this thread records."""
+    return _record.stop_recording()
+
+
+def link(deferred: tf.Tensor, value: tf.Tensor) -> None:
+    """Tells the tapes of this thread that a value is that of a tensor they may follow."""
+    _RECORD("Identity", [value], [deferred], lambda dy: dy)
+
+
 def _record_in_graph(op_type: str, made: list[Any]) -> None:
     """Shows an op of a graph to the tapes in the graph, as its wrapper does."""
     if not _execute.must_record_gradient() or not isinstance(made[0], tf.Tensor):
         return
     op = made[0].op
-    attrs = [x for attr in op.op_def.attr for x in (attr.name, op.get_attr(attr.name))]
-    _execute.record_gradient(op_type, op.inputs, tuple(attrs), op.outputs)
+    _execute.record_gradient(op_type, op.inputs, attributes_of(op), op.outputs)
 
 
 def form_of_tensor(x: tf.Tensor) -> Any:
     """The number of the dtype, and the sizes; None where a size is not known."""
-    if isinstance(x, _EagerTensor):
+    if isinstance(x, EagerTensor):
         return x._datatype_enum(), x._shape_tuple()
     sizes = None if x.shape.rank is None else tuple(x.shape)
     return x.dtype.as_datatype_enum, sizes
@@ -234,9 +316,14 @@ def _fast(context: object, op_type: str, name: str | None, *given: object) -> An
 def _slow(
     op_name: bytes | str, num_outputs: int, inputs: Sequence[Any], *args: object, **kwargs: object
 ) -> Any:
-    if (by := catcher()) is not None:
-        by.runs(tf.compat.as_str(op_name), inputs)
-    return _SLOW(op_name, num_outputs, inputs, *args, **kwargs)
+    if (by := catcher()) is None:
+        return _SLOW(op_name, num_outputs, inputs, *args, **kwargs)
+    inputs = by.runs(tf.compat.as_str(op_name), inputs)
+    _LOCAL.catcher = None  # what the op runs in Python runs as it is
+    try:
+        return _SLOW(op_name, num_outputs, inputs, *args, **kwargs)
+    finally:
+        _LOCAL.catcher = by
 
 
 def _recorded(name: str, outputs: Sequence[Any], *args: object, **kwargs: object) -> Any:
@@ -269,5 +356,5 @@ def _called_concrete(self: Callable[..., Any], *args: object, **kwargs: object) 
 
 def _kept(self: object, key: object, value: object) -> None:
     """Keeps zeros that gradients ask for, unless they are recorded: others would get them."""
-    if isinstance(value, _EagerTensor):
+    if isinstance(value, EagerTensor):
         _KEPT(self, key, value)

@@ -15,8 +15,10 @@ from tf_pfor._tf import _eager_ops
 from tf_pfor.core import nests
 from tf_pfor.core.accesses import HARMLESS, QUERIES, READS
 from tf_pfor.core.errors import UnsupportedStateError
+from tf_pfor.core.facts import FACTS, Facts
 from tf_pfor.core.nests import Nest
-from tf_pfor.recording.nodes import Kind, Recorded
+from tf_pfor.recording.nodes import Kind
+from tf_pfor.recording.tensors import Deferred
 from tf_pfor.tracing.user_code import autographed
 
 SMALL = 64  # elements of an input whose value may decide on a shape
@@ -71,12 +73,21 @@ class KindsOfOp:
     """
 
     def __init__(
-        self, op_type: OpType, inputs: list[Any], lengths: list[int], attrs: tuple[Any, ...]
+        self,
+        op_type: OpType,
+        inputs: list[Any],
+        lengths: list[int],
+        attrs: tuple[Any, ...],
+        *,
+        fixes_handles: bool,
     ) -> None:
         self._op_type = op_type
         self._lengths = lengths
         self._attrs = attrs
-        fixed = [not isinstance(x, tf.Tensor) or x.dtype == tf.resource for x in inputs]
+        fixed = [
+            not isinstance(x, tf.Tensor) or (fixes_handles and x.dtype == tf.resource)
+            for x in inputs
+        ]
         self._places = self._places_of_values(inputs, fixed)
         self._fixed = [f or i in self._places for i, f in enumerate(fixed)]
         self.varying = [i for i, f in enumerate(self._fixed) if not f]
@@ -94,20 +105,20 @@ class KindsOfOp:
 
     def _kind(self, inputs: list[Any]) -> Kind:
         varying = [inputs[i] for i in self.varying]
-        specs = [tf.TensorSpec(x.shape, x.dtype) for x in varying]
         call = self._call(inputs, self._fixed)
-        made = tf.function(call, autograph=False)
-        with _eager_ops.caught(None):
-            results = made.get_concrete_function(*specs).outputs
+        results = in_a_graph(call, varying)
         pack = _first if self._op_type.is_single else _all_or_none
         return Kind(
             self._op_type.name,
             call,
-            specs,
+            [tf.TensorSpec(x.shape, x.dtype) for x in varying],
             _known_specs(results),
             pack,
             may_share=not self._op_type.is_stateful,
-            handles=[x for x in inputs if isinstance(x, tf.Tensor) and x.dtype == tf.resource],
+            handles=[x for x, f in zip(inputs, self._fixed) if f and _is_handle(x)],
+            attrs=_eager_ops.attributes_of(results[0].op) if results else (),
+            may_fail=FACTS.get(self._op_type.name, Facts()).may_fail,
+            writes=self._op_type.is_stateful,
         )
 
     def _call(self, inputs: list[Any], fixed: list[bool]) -> Callable[..., list[tf.Tensor]]:
@@ -129,7 +140,7 @@ class KindsOfOp:
 
     def _places_of_values(self, inputs: list[Any], fixed: list[bool]) -> list[int]:
         """The numbers of the inputs whose values decide on the shapes of the results."""
-        if any(isinstance(x, tf.Tensor) and x.dtype == tf.resource for x in inputs):
+        if any(map(_is_handle, inputs)):
             return []
         tensors = [i for i, f in enumerate(fixed) if not f]
         small = [i for i in tensors if _is_small(inputs[i])]
@@ -138,17 +149,41 @@ class KindsOfOp:
         return small
 
 
+def in_a_graph(call: Callable[..., list[tf.Tensor]], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The results of a call in a graph of its own, with placeholders for its inputs."""
+    graph = tf.__internal__.FuncGraph("recorded")
+    with _eager_ops.caught(None), _eager_ops.without_tapes(), graph.as_default():
+        given = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in inputs]
+        for x, inside in zip(inputs, given):
+            if x.dtype == tf.resource:
+                _tf.copy_handle_data(x, inside)
+        return call(*given)
+
+
 def kind_of_unit(
-    name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    name: str,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    is_plain: bool = False,
 ) -> Kind:
-    """The kind of a call of a Python function."""
+    """The kind of a call of a Python function.
+
+    Args:
+      name: its name.
+      fn: the function.
+      args: its arguments.
+      kwargs: its arguments by name.
+      is_plain: whether its ops are part of the program that calls it, without AutoGraph.
+    """
     structure = nests.from_user((args, kwargs))
     leaves = nests.flatten(structure)
     are_tensors = [isinstance(x, (tf.Tensor, np.ndarray, np.generic, tf.Variable)) for x in leaves]
     held = [None if t else x for x, t in zip(leaves, are_tensors)]
     inputs = [tf.convert_to_tensor(x) for x, t in zip(leaves, are_tensors) if t]
     empty = nests.skeleton(structure)
-    converted = autographed(fn, "cell")
+    converted = fn if is_plain else autographed(fn, "cell")
     form: list[Any] = []
 
     def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -160,6 +195,10 @@ def kind_of_unit(
         return [tf.convert_to_tensor(x) for x in nests.flatten(found)]
 
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
+    if is_plain:
+        results = _known_specs(in_a_graph(call, inputs))
+        pack = _packer(form[0])
+        return Kind(name, call, specs, results, pack, may_share=True, may_fail=False)
     with _eager_ops.caught(None):
         whole = tf.function(call, autograph=False)
         traced = whole.get_concrete_function(*specs)
@@ -202,7 +241,11 @@ def _known_shapes(call: Callable[..., Any], inputs: Sequence[Any]) -> bool:
 def _is_small(x: tf.Tensor) -> bool:
     """Whether the value of a tensor is known and may decide on a shape."""
     count = x.shape.num_elements()
-    return not isinstance(x, Recorded) and x.dtype.is_integer and (count or 0) <= SMALL
+    return not isinstance(x, Deferred) and x.dtype.is_integer and (count or 0) <= SMALL
+
+
+def _is_handle(x: object) -> bool:
+    return isinstance(x, tf.Tensor) and x.dtype == tf.resource
 
 
 def _first(found: list[Any]) -> Any:

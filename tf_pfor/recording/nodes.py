@@ -30,21 +30,27 @@ class Kind:
       handles: the handles of the variables that a call reads.
       graph: the traced function; None for an op.
       gradients: functions of inputs and gradients of results to gradients of inputs.
+      attrs: names and values of the attributes of an op, for its gradient; None for a function.
+      may_fail: whether a call may be an error that depends on values.
+      writes: whether a call writes a variable.
     """
 
     __slots__ = (
         "_stacked",
+        "attrs",
         "forms",
         "gradients",
         "graph",
         "handles",
         "inputs",
+        "may_fail",
         "may_share",
         "name",
         "number",
         "pack",
         "results",
         "run",
+        "writes",
     )
     _numbers = itertools.count()
 
@@ -59,6 +65,9 @@ class Kind:
         may_share: bool,
         handles: Sequence[tf.Tensor] = (),
         graph: tf.Graph | None = None,
+        attrs: tuple[Any, ...] | None = None,
+        may_fail: bool = True,
+        writes: bool = False,
     ) -> None:
         self.name = name
         self.run = run
@@ -70,6 +79,9 @@ class Kind:
         self.number = next(Kind._numbers)
         self.handles = handles
         self.graph = graph
+        self.attrs = attrs
+        self.may_fail = may_fail
+        self.writes = writes
         self.gradients: dict[Any, Any] = {}
         self._stacked: dict[tuple[bool, ...], Any] = {}
 
