@@ -28,6 +28,9 @@ from tensorflow.python.types.core import Value as Value
 
 Function: TypeAlias = Callable[..., Any]
 
+RAW_ERRORS = (_core._NotOkStatusException, _core._FallbackException)
+"""Errors of the runtime that the wrappers of ops make readable, or answer by another way to run."""
+
 PASSED = object()
 """A catcher's answer where TensorFlow shall run the op."""
 
@@ -210,7 +213,7 @@ def without_tapes() -> Any:
 
 def link(deferred: tf.Tensor, value: tf.Tensor) -> None:
     """Tells the tapes of this thread that a value is that of a tensor they may follow."""
-    _RECORD("Identity", [value], [deferred], lambda dy: dy)
+    _RECORD("Identity", [value], [deferred], lambda dy: [dy])
 
 
 def _record_in_graph(op_type: str, made: list[Any]) -> None:
@@ -271,9 +274,14 @@ def is_taped() -> bool:
     return _record.could_possibly_record()
 
 
+def are_watched(tensors: Sequence[tf.Tensor]) -> bool:
+    """Whether a tape of this thread follows one of the tensors."""
+    return _record.should_record_backprop(list(tensors))
+
+
 def is_watched(x: tf.Tensor) -> bool:
     """Whether a tape of this thread follows a tensor."""
-    return _record.should_record_backprop([x])
+    return are_watched([x])
 
 
 def has_tangent(tensors: Sequence[tf.Tensor]) -> bool:

@@ -48,7 +48,7 @@ class Calls:
           attrs: names and values of attributes.
           forms: a key that is equal for inputs of one form.
         """
-        key = (facts.name, _hashable(attrs), *lengths, *forms)
+        key = (facts.name, hashable(attrs), *lengths, *forms)
         kinds = self.kinds.get(key)
         if kinds is None:
             kinds = KindsOfOp(facts, inputs, lengths, attrs, fixes_handles=self.fixes_handles)
@@ -140,7 +140,8 @@ def as_tensor(x: Nest) -> Any:
     return x
 
 
-def _hashable(attrs: tuple[Any, ...]) -> Any:
+def hashable(attrs: tuple[Any, ...]) -> Any:
+    """Attributes as a key."""
     try:
         hash(attrs)
     except TypeError:

@@ -31,7 +31,7 @@ def is_number(x: object) -> bool:
 def form_of(x: object) -> Any:
     """The form of an input of an op: dtype and sizes of a tensor, the value of another thing."""
     if isinstance(x, Deferred):
-        return x.form
+        return x.as_input()[0]
     if isinstance(x, tf.Tensor):
         return form_of_tensor(x)
     if isinstance(x, (np.ndarray, np.generic)):
@@ -45,7 +45,7 @@ def name_of(x: tf.Tensor, form: tuple[object, ...]) -> Any:
     Numbers that a tape may watch are not compared by value: each has a gradient.
     """
     if isinstance(x, Deferred):
-        return x.key
+        return x.as_input()[1]
     if form[0] in _COMPARED and form[1] == () and hasattr(x, "numpy"):
         return form[0], x.numpy()
     return id(x)
@@ -61,9 +61,10 @@ def opened(x: Nest, leaves: list[Any], names: list[Any]) -> Any:
     """
     cls = type(x)
     if isinstance(x, Deferred):
+        form, name = x.as_input()
         leaves.append(x)
-        names.append(x.key)
-        return x.form
+        names.append(name)
+        return form
     if cls is tuple or cls is list:
         return cls, *[opened(item, leaves, names) for item in x]
     if isinstance(x, tf.Tensor):

@@ -14,14 +14,16 @@ import tensorflow as tf
 from tf_pfor._tf import _eager_ops
 from tf_pfor.core.errors import NotVectorizableError
 from tf_pfor.recording.forms import FOLLOWED
-from tf_pfor.recording.nodes import Kind, Recorded
+from tf_pfor.recording.nodes import Kind
 
 
 def follow(
     kind: Kind,
     inputs: Sequence[tf.Tensor],
-    results: Sequence[Recorded],
+    results: Sequence[tf.Tensor],
     call: Callable[[Callable[..., Any], list[Any]], list[Any]],
+    *,
+    is_dense: bool = True,
 ) -> None:
     """Tells the tapes of this thread of a call.
 
@@ -30,6 +32,7 @@ def follow(
       inputs: its inputs.
       results: its results.
       call: records the call of a function.
+      is_dense: whether IndexedSlices become tensors, which batches add up.
     """
     sources = [*inputs, *kind.handles]
     if _eager_ops.has_tangent(sources):
@@ -47,7 +50,7 @@ def follow(
             "tf_pfor.cell."
         )
     if wanted not in kind.gradients:
-        kind.gradients[wanted] = _gradient(kind, wanted)
+        kind.gradients[wanted] = _gradient(kind, wanted, is_dense=is_dense)
     function, connected = kind.gradients[wanted]
 
     def backward(*slopes: tf.Tensor | tf.IndexedSlices | None) -> list[Any]:
@@ -61,7 +64,33 @@ def follow(
     _eager_ops.show_tapes(kind.name, results, sources, backward)
 
 
-def _gradient(kind: Kind, wanted: tuple[bool, ...]) -> Any:
+def follow_op(
+    kind: Kind,
+    inputs: Sequence[tf.Tensor],
+    results: Sequence[tf.Tensor],
+    gradient: Callable[..., list[Any]],
+) -> None:
+    """Tells the tapes of this thread of an op, whose gradient is TensorFlow's.
+
+    Args:
+      kind: the kind of the op.
+      inputs: its inputs that are not fixed.
+      results: its results.
+      gradient: a function of the kind, the inputs, the results and the gradients of the results.
+    """
+    if not _eager_ops.are_watched(inputs):
+        return
+    given, made = list(inputs), list(results)
+
+    def backward(*slopes: tf.Tensor | tf.IndexedSlices | None) -> list[Any]:
+        if kind.name in ("Identity", "ReadVariableOp"):
+            return list(slopes)
+        return gradient(kind, given, made, slopes)
+
+    _eager_ops.show_tapes(kind.name, results, inputs, backward)
+
+
+def _gradient(kind: Kind, wanted: tuple[bool, ...], *, is_dense: bool) -> Any:
     """The gradient of a kind, and the numbers of the inputs that have one.
 
     Args:
@@ -82,6 +111,7 @@ def _gradient(kind: Kind, wanted: tuple[bool, ...]) -> Any:
             followed, [sources[k] for k in numbers], output_gradients=list(tensors[count:])
         )
         connected[:] = [k for k, x in zip(numbers, found) if x is not None]
-        return [tf.convert_to_tensor(x) for x in found if x is not None]
+        given = [x for x in found if x is not None]
+        return [tf.convert_to_tensor(x) for x in given] if is_dense else given
 
     return gradient, connected

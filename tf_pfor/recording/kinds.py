@@ -23,6 +23,8 @@ from tf_pfor.tracing.user_code import autographed
 
 SMALL = 64  # elements of an input whose value may decide on a shape
 _READS = READS | QUERIES
+_OF_INTEGERS = frozenset(["Div", "FloorDiv", "FloorMod", "Mod", "Pow", "TruncateDiv", "TruncateMod"])
+"""Ops that fail for integers only: of zero, or of negative exponents."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class OpType:
       is_read: whether it reads a variable or a resource.
       is_stateful: whether calls of the same inputs differ, or have an effect.
       is_single: whether it has one result, and no list of results.
+      type_attrs: for each input, the attribute of its dtype; "" or None where it has none.
     """
 
     name: str
@@ -44,6 +47,7 @@ class OpType:
     is_read: bool
     is_stateful: bool
     is_single: bool
+    type_attrs: tuple[str | None, ...]
 
 
 @functools.cache
@@ -60,6 +64,7 @@ def op_type_of(name: str) -> OpType | None:
         name in _READS,
         schema.is_stateful and name not in _READS,
         schema.num_outputs == 1,
+        tuple(attrs),
     )
 
 
@@ -70,6 +75,7 @@ class KindsOfOp:
 
     Attributes:
       varying: the numbers of the inputs that differ between calls of a kind.
+      places: the numbers of the inputs whose values decide on shapes.
     """
 
     def __init__(
@@ -88,17 +94,17 @@ class KindsOfOp:
             not isinstance(x, tf.Tensor) or (fixes_handles and x.dtype == tf.resource)
             for x in inputs
         ]
-        self._places = self._places_of_values(inputs, fixed)
-        self._fixed = [f or i in self._places for i, f in enumerate(fixed)]
+        self.places = self._places_of_values(inputs, fixed)
+        self._fixed = [f or i in self.places for i, f in enumerate(fixed)]
         self.varying = [i for i, f in enumerate(self._fixed) if not f]
         self._kinds: dict[Any, Kind] = {}
-        self._only = None if self._places else self._kind(inputs)
+        self._only = None if self.places else self._kind(inputs)
 
     def of(self, inputs: list[Any]) -> Kind:
         """The kind of a call."""
         if self._only is not None:
             return self._only
-        values = tuple([inputs[p].numpy().tobytes() for p in self._places])
+        values = tuple([inputs[p].numpy().tobytes() for p in self.places])
         if values not in self._kinds:
             self._kinds[values] = self._kind(inputs)
         return self._kinds[values]
@@ -108,6 +114,7 @@ class KindsOfOp:
         call = self._call(inputs, self._fixed)
         results = in_a_graph(call, varying)
         pack = _first if self._op_type.is_single else _all_or_none
+        attrs = _eager_ops.attributes_of(results[0].op) if results else ()
         return Kind(
             self._op_type.name,
             call,
@@ -116,27 +123,41 @@ class KindsOfOp:
             pack,
             may_share=not self._op_type.is_stateful,
             handles=[x for x, f in zip(inputs, self._fixed) if f and _is_handle(x)],
-            attrs=_eager_ops.attributes_of(results[0].op) if results else (),
-            may_fail=FACTS.get(self._op_type.name, Facts()).may_fail,
+            gradient=self._gradient(inputs, attrs),
+            may_fail=_may_fail(self._op_type.name, varying),
             writes=self._op_type.is_stateful,
         )
 
     def _call(self, inputs: list[Any], fixed: list[bool]) -> Callable[..., list[tf.Tensor]]:
         """The op as a function of its inputs that are not fixed."""
-        held = [x if f else None for x, f in zip(inputs, fixed)]  # no tensor of an example
         name, lengths, attrs = self._op_type.name, self._lengths, self._attrs
+        filled = _filler(inputs, fixed)
 
         def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            supply, whole = iter(tensors), iter(zip(held, fixed))
-
-            def following() -> Any:
-                x, is_fixed = next(whole)
-                return x if is_fixed else next(supply)
-
-            given = [following() if n < 0 else [following() for _ in range(n)] for n in lengths]
+            supply = iter(filled(tensors))
+            given = [next(supply) if n < 0 else [next(supply) for _ in range(n)] for n in lengths]
             return _eager_ops.run(name, (*given, *attrs))
 
         return call
+
+    def _gradient(self, inputs: list[Any], attrs: tuple[Any, ...]) -> Callable[..., list[Any]]:
+        """TensorFlow's gradient of the op, as a function of the inputs that are not fixed.
+
+        Args:
+          inputs: the inputs of a call.
+          attrs: names and values of all attributes.
+        """
+        name, varying = self._op_type.name, self.varying
+        filled = _filler(inputs, self._fixed)
+
+        def gradient(
+            given: Sequence[tf.Tensor], results: Sequence[tf.Tensor], slopes: Sequence[Any]
+        ) -> list[Any]:
+            whole = [tf.convert_to_tensor(x) for x in filled(given)]
+            found = _eager_ops.gradient_of_op(name, attrs, whole, results, slopes)
+            return [found[k] for k in varying]
+
+        return gradient
 
     def _places_of_values(self, inputs: list[Any], fixed: list[bool]) -> list[int]:
         """The numbers of the inputs whose values decide on the shapes of the results."""
@@ -149,7 +170,27 @@ class KindsOfOp:
         return small
 
 
-def in_a_graph(call: Callable[..., list[tf.Tensor]], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def _may_fail(op_type: str, inputs: Sequence[tf.Tensor]) -> bool:
+    """Whether the values of some inputs are an error."""
+    if op_type in _OF_INTEGERS and all(x.dtype.is_floating for x in inputs):
+        return False
+    return FACTS.get(op_type, Facts()).may_fail
+
+
+def _filler(
+    inputs: Sequence[Any], fixed: Sequence[bool]
+) -> Callable[[Sequence[tf.Tensor]], list[Any]]:
+    """A function of the inputs that are not fixed, which adds those that are."""
+    held = [x if f else None for x, f in zip(inputs, fixed)]  # no tensor of an example
+
+    def filled(tensors: Sequence[tf.Tensor]) -> list[Any]:
+        supply = iter(tensors)
+        return [x if is_fixed else next(supply) for x, is_fixed in zip(held, fixed)]
+
+    return filled
+
+
+def in_a_graph(call: Callable[..., list[Any]], inputs: Sequence[tf.Tensor]) -> list[Any]:
     """The results of a call in a graph of its own, with placeholders for its inputs."""
     graph = tf.__internal__.FuncGraph("recorded")
     with _eager_ops.caught(None), _eager_ops.without_tapes(), graph.as_default():

@@ -30,15 +30,15 @@ class Kind:
       handles: the handles of the variables that a call reads.
       graph: the traced function; None for an op.
       gradients: functions of inputs and gradients of results to gradients of inputs.
-      attrs: names and values of the attributes of an op, for its gradient; None for a function.
+      gradient: the gradient of an op, a function of inputs, results and gradients of results.
       may_fail: whether a call may be an error that depends on values.
       writes: whether a call writes a variable.
     """
 
     __slots__ = (
         "_stacked",
-        "attrs",
         "forms",
+        "gradient",
         "gradients",
         "graph",
         "handles",
@@ -65,7 +65,7 @@ class Kind:
         may_share: bool,
         handles: Sequence[tf.Tensor] = (),
         graph: tf.Graph | None = None,
-        attrs: tuple[Any, ...] | None = None,
+        gradient: Callable[..., list[Any]] | None = None,
         may_fail: bool = True,
         writes: bool = False,
     ) -> None:
@@ -79,7 +79,7 @@ class Kind:
         self.number = next(Kind._numbers)
         self.handles = handles
         self.graph = graph
-        self.attrs = attrs
+        self.gradient = gradient
         self.may_fail = may_fail
         self.writes = writes
         self.gradients: dict[Any, Any] = {}
@@ -169,6 +169,24 @@ class Recorded(Deferred):
         self.key = id(self)
         self._its_shape = spec.shape
         self._its_dtype = spec.dtype
+
+    @property
+    def dtype(self) -> tf.DType:
+        """The dtype."""
+        return self._its_dtype
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """The static shape."""
+        return self._its_shape
+
+    def set_shape(self, shape: tf.TensorShape) -> None:
+        """Merges what the caller knows into the static shape."""
+        self._its_shape = self._its_shape.merge_with(shape)
+
+    def as_input(self) -> tuple[Any, Any]:
+        """Its form, and its key."""
+        return self.form, self.key
 
     @property
     def name(self) -> str:

@@ -12,18 +12,13 @@ from tf_pfor._tf import _eager_ops
 
 
 class Deferred(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBaseClass]
-    """A tensor with a known dtype and shape, whose value is made when somebody asks for it.
+    """A tensor with a known dtype and shape, whose value is made when somebody asks for it."""
 
-    Attributes:
-      form: dtype and sizes, by which calls are compared.
-      key: equal for values that are known to be equal.
-    """
-
-    form: object
-    key: object
-    _its_shape: tf.TensorShape
-    _its_dtype: tf.DType
     _number: int | None = None
+
+    def as_input(self) -> tuple[Any, Any]:
+        """Its form (dtype and sizes), and a name that is equal for values known to be equal."""
+        raise NotImplementedError
 
     def tensor(self, asked: str) -> tf.Tensor:
         """The value as an eager tensor; ``asked``: the name of what asks for it."""
@@ -32,17 +27,17 @@ class Deferred(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
     @property
     def dtype(self) -> tf.DType:
         """The dtype."""
-        return self._its_dtype
+        raise NotImplementedError
 
     @property
     def shape(self) -> tf.TensorShape:
         """The static shape."""
-        return self._its_shape
+        raise NotImplementedError
 
     @property
     def ndim(self) -> int | None:
         """The number of axes."""
-        return self._its_shape.rank
+        return self.shape.rank
 
     @property
     def device(self) -> str:
@@ -52,40 +47,36 @@ class Deferred(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
     @property
     def op(self) -> NoReturn:
         """Recorded values are in no graph."""
-        raise AttributeError(f"{self!r} has no op in a graph.")
+        raise AttributeError("A recorded tensor has no op in a graph.")
 
     @property
     def graph(self) -> NoReturn:
         """Recorded values are in no graph."""
-        raise AttributeError(f"{self!r} is in no graph.")
+        raise AttributeError("A recorded tensor is in no graph.")
 
     def get_shape(self) -> tf.TensorShape:
         """The static shape."""
-        return self._its_shape
-
-    def set_shape(self, shape: tf.TensorShape) -> None:
-        """Merges what the caller knows into the static shape."""
-        self._its_shape = self._its_shape.merge_with(shape)
+        return self.shape
 
     def _shape_as_list(self) -> list[int | None]:
-        return self._its_shape.as_list()
+        return self.shape.as_list()
 
     def _rank(self) -> int | None:
-        return self._its_shape.rank
+        return self.shape.rank
 
     def _num_elements(self) -> int | None:
-        return self._its_shape.num_elements()
+        return self.shape.num_elements()
 
     def _check_dtype(self, dtype: tf.DType | None) -> None:
-        if dtype is not None and not tf.as_dtype(dtype).is_compatible_with(self._its_dtype):
+        if dtype is not None and not tf.as_dtype(dtype).is_compatible_with(self.dtype):
             raise ValueError(
                 f"Tensor conversion requested dtype {tf.as_dtype(dtype).name} for a tensor with "
-                f"dtype {self._its_dtype.name}: {self!r}"
+                f"dtype {self.dtype.name}, and shape {self.shape}."
             )
 
     @property
     def _datatype_enum(self) -> Callable[[], int]:
-        return lambda: self._its_dtype.as_datatype_enum
+        return lambda: self.dtype.as_datatype_enum
 
     @property
     def _id(self) -> int:
@@ -127,12 +118,12 @@ class Deferred(tf.Tensor, _eager_ops.Value):  # pyright: ignore[reportUntypedBas
         return round(self.tensor("round").numpy(), digits)
 
     def __len__(self) -> int:
-        if not self._its_shape.rank:
+        if not self.shape.rank:
             raise TypeError("Scalar tensor has no `len()`")
-        return int(self._its_shape[0] or 0)
+        return int(self.shape[0] or 0)
 
     def __iter__(self) -> Iterator[Any]:
-        if not self._its_shape.rank:
+        if not self.shape.rank:
             raise TypeError("Cannot iterate over a scalar tensor.")
         return (self[i] for i in range(len(self)))
 

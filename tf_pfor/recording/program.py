@@ -1,0 +1,436 @@
+"""Records the eager ops of one program, and runs them when a value is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from tf_pfor._tf import _eager_ops
+from tf_pfor._tf._eager_ops import PASSED, EagerTensor
+from tf_pfor._tf._stacks import caller
+from tf_pfor.recording.calls import Calls, hashable
+from tf_pfor.recording.compiled import Compiled, nothing_was_written, one_by_one
+from tf_pfor.recording.following import CUT, EAGERLY, ByValue, found, step_of, value_of
+from tf_pfor.recording.forms import RESOURCE, opened
+from tf_pfor.recording.gradients import follow, follow_op
+from tf_pfor.recording.kinds import OpType, op_type_of
+from tf_pfor.recording.lazy_tensors import KeepsLazy, Lazy
+from tf_pfor.recording.nodes import Kind
+from tf_pfor.recording.traces import Step, Traces
+
+SHORT: Final = 128  # calls of a trace that is not cut at its first line
+LONG: Final = 2000  # calls of the longest trace
+_SIMPLE = frozenset([bool, str, bytes, type(None), tf.DType])
+_NUMBERS = 10_000  # numbers that are kept as tensors
+
+
+class Program(Calls, KeepsLazy):
+    """Records the calls of a thread in the order in which they are made.
+
+    Attributes:
+      traces: the traces of all programs.
+      jit: whether XLA compiles what was recorded.
+    """
+
+    fixes_handles = False
+
+    def __init__(self, traces: Traces, *, jit: bool) -> None:
+        super().__init__(traces.kinds)
+        self.traces = traces
+        self.jit = jit
+        self._lock = threading.RLock()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begins a new trace."""
+        self._step: Step | None = None
+        self._inputs: list[tf.Tensor] = []
+        self._known: dict[int, Any] = {}
+        self._made: list[weakref.ref[Lazy]] = []
+        self._start = ""
+
+    # -----------------------------------------------------------------------
+    # What a thread catches
+    # -----------------------------------------------------------------------
+
+    def op(self, op_type: str, given: tuple[Any, ...]) -> Any:
+        """Records an op."""
+        facts = op_type_of(op_type)
+        if facts is None or _eager_ops.has_device_scope():
+            return self._run(op_type, given)
+        key: list[Any] = [op_type, hashable(given[len(facts.lists) :])]
+        items: list[Any] = []
+        for x, is_list in zip(given, facts.lists):
+            if is_list:
+                key.append(len(x))
+            for item in x if is_list else (x,):
+                cls = type(item)
+                if cls is Lazy or cls is EagerTensor:
+                    if cls is Lazy and item.program is not self:
+                        item = item.followed(op_type)
+                    key.append(self._name(item, items))
+                elif cls is float or cls is int:
+                    key.append(cls)
+                elif cls in _SIMPLE:
+                    key.append((cls, item))
+                elif (cls is list or cls is tuple) and _is_plain(item):
+                    key.append(repr(item))
+                else:
+                    return self._other(facts, given)
+                items.append(item)
+        return self._called(facts, given, tuple(key), items)
+
+    def function(
+        self, called: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Records the second call of a ``tf.function``; the first one traces it."""
+        if not tf.executing_eagerly() or tf.config.functions_run_eagerly():
+            return PASSED
+        name = getattr(called, "__name__", "a function")
+        try:
+            found = self._function(called, name, args, kwargs)
+        except Exception:  # noqa: BLE001  # TensorFlow says what is wrong with the call
+            found = None
+        if found is not None and self._takes(found[1], found[0]):
+            return self._unit(*found)
+        self.cut(name)
+        return PASSED
+
+    def _function(
+        self, called: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Kind, list[Any]] | None:
+        """The kind and the tensors of a call of a ``tf.function``; None if it is not recorded."""
+        leaves: list[Any] = []
+        key = "function", id(called), opened((args, kwargs), leaves, [])
+        before = self.kinds.get(key)
+        if before is None:
+            others = [x for x in leaves if not isinstance(x, tf.Tensor)]
+            self.kinds[key] = called, others, True  # their ids stay theirs
+        if before is None or not before[-1]:
+            return None
+        kind, tensors, _ = self.kind_of_unit(called, name, called, args, kwargs)
+        if kind.may_share and kind.results:
+            return kind, tensors
+        self.kinds[key] = *before[:-1], False
+        return None
+
+    def custom_gradient(self, name: str, outputs: Sequence[Any]) -> None:
+        """Tapes hear of it from TensorFlow."""
+
+    def accessed(self, variable: tf.Variable) -> None:
+        """Tapes hear of it from TensorFlow."""
+
+    def runs(self, name: str, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Runs what was recorded, so that what runs by its name finds all values."""
+        self.cut(name)
+        return _values(inputs, name)
+
+    # -----------------------------------------------------------------------
+    # Calls
+    # -----------------------------------------------------------------------
+
+    def _name(self, x: tf.Tensor, items: Sequence[Any]) -> Any:
+        """The place of a tensor in the trace, or its form, if no call has read it."""
+        if type(x) is Lazy and x.program is self:
+            return x.place
+        place = self._known.get(id(x))
+        if place is not None:
+            return place
+        for k, other in enumerate(items):
+            if other is x:
+                return "again", k
+        enum = x._datatype_enum()
+        if enum == RESOURCE:
+            return enum, _eager_ops.resource_form(x)
+        return enum, x._shape_tuple()
+
+    def _other(self, facts: OpType, given: tuple[Any, ...]) -> Any:
+        """Records an op with inputs that are arrays, variables or lists with tensors."""
+        inputs, lengths = self.inputs(facts, given)
+        inputs = [tf.constant(x) if isinstance(x, (np.ndarray, np.generic)) else x for x in inputs]
+        if any(
+            type(x) not in _SIMPLE and not isinstance(x, (tf.Tensor, int, float)) for x in inputs
+        ):
+            return self._run(facts.name, given)
+        supply = iter(inputs)
+        packed = [next(supply) if n < 0 else [next(supply) for _ in range(n)] for n in lengths]
+        return self.op(facts.name, (*packed, *given[len(lengths) :]))
+
+    def _called(self, facts: OpType, given: tuple[Any, ...], key: Any, items: list[Any]) -> Any:
+        """The results of the call of an op."""
+        with self._lock:
+            step = self._step or self._first()
+            following = step.following.get(key)
+            if following is None:
+                following = found(self, step, facts, given, items)
+                step.following[key] = following
+            if type(following) is ByValue:
+                values = tuple([value_of(items[k]) for k in following.places])
+                by_value = following
+                following = by_value.steps.get(values)
+                if following is None:
+                    following = by_value.steps[values] = self.step(step, by_value.kinds, items)
+            if type(following) is Step and not self._is_long(step):
+                if not _eager_ops.is_taped():
+                    return self._go(following, items)
+                if self._takes([x for x in items if isinstance(x, tf.Tensor)]):
+                    return self._taped(following, items)
+                following = EAGERLY
+        if following is PASSED:
+            return _eager_ops.run_as_given(facts.name, _values(given, facts.name))
+        if type(following) is EagerTensor:
+            return following
+        if following is EAGERLY:
+            return self._run(facts.name, given)
+        self.cut("an op that may fail, after a write" if following is CUT else "a long trace")
+        return self.op(facts.name, given)
+
+    def step(self, before: Step, kinds: Any, items: list[Any]) -> Any:
+        """The call of an op after others; or EAGERLY, or CUT."""
+        return step_of(self, before, kinds, items, caller())
+
+    def place(self, x: tf.Tensor) -> int | None:
+        """The number of the place of a tensor in the trace; None: no call has read it."""
+        if type(x) is Lazy:
+            return x.place.number
+        known = self._known.get(id(x))
+        return None if known is None else known.number
+
+    def count(self) -> int:
+        """The number of inputs of the trace."""
+        return len(self._inputs)
+
+    def _first(self) -> Step:
+        self._start = caller()
+        self._step = self.traces.root(self._start)
+        self.kinds = self.traces.kinds
+        return self._step
+
+    def _is_long(self, step: Step) -> bool:
+        """Whether a trace ends here, so that loops without a barrier have traces of one form."""
+        if step.depth < SHORT:
+            return False
+        return step.depth >= LONG or caller() == self._start
+
+    def _go(self, step: Step, items: list[Any]) -> Any:
+        """Adds a call to the trace, and makes its results."""
+        kind = step.kind
+        assert kind is not None
+        inputs = self._inputs
+        for k, dtype in step.takes:
+            x = items[k]
+            if dtype is None:
+                self._known[id(x)] = self.traces.inputs[len(inputs)]
+            else:
+                x = items[k] = self._number(x, dtype)
+            inputs.append(x)
+        places, first = self.traces.results, step.first
+        results = [Lazy(self, places[first + k], r) for k, r in enumerate(step.results)]
+        self._made += map(weakref.ref, results)
+        self._step = step
+        return kind.pack(results)
+
+    def _taped(self, step: Step, items: list[Any]) -> Any:
+        """Adds a call to the trace, and shows it to the tapes of this thread."""
+        packed = self._go(step, items)
+        kind = step.kind
+        assert kind is not None
+        results = [x for x in (ref() for ref in self._made[step.first :]) if x is not None]
+        varying = [items[k] for k in step.varying]
+        if not results:
+            return packed
+        if kind.gradient is not None:
+            follow_op(kind, varying, results, self._gradient)
+            return packed
+        for variable in kind.graph.trainable_variables if kind.graph else ():
+            _eager_ops.watch(variable)
+
+        def call(fn: Callable[..., Any], tensors: list[Any]) -> list[Any]:
+            return self.plain(fn, f"the gradient of {kind.name}", (tensors,))
+
+        follow(kind, varying, results, call, is_dense=False)
+        return packed
+
+    def _takes(self, tensors: Sequence[tf.Tensor], kind: Kind | None = None) -> bool:
+        """Whether no forward accumulator follows the inputs of a call."""
+        handles = () if kind is None else kind.handles
+        return not (_eager_ops.is_taped() and _eager_ops.has_tangent([*tensors, *handles]))
+
+    def _number(self, x: float, dtype: tf.DType) -> tf.Tensor:
+        """A Python number as a tensor."""
+        numbers = self.traces.numbers
+        key = x, dtype
+        made = numbers.get(key) if x else None  # 0.0 and -0.0 are equal keys
+        if made is None:
+            made = tf.constant(x, dtype)
+            if len(numbers) >= _NUMBERS:
+                numbers.clear()
+            numbers[key] = made
+        return made
+
+    def _unit(self, kind: Kind, tensors: list[Any]) -> Any:
+        """Records the call of a function of tensors."""
+        items: list[Any] = []
+        key: list[Any] = [kind]
+        for x in tensors:
+            if type(x) is Lazy and x.program is not self:
+                x = x.followed(kind.name)
+            key.append(self._name(x, items))
+            items.append(x)
+        with self._lock:
+            step = self._step or self._first()
+            if self._is_long(step):
+                self.cut("a long trace")
+                return self._unit(kind, tensors)
+            following = step.following.get(tuple(key))
+            if following is None:
+                following = step_of(self, step, kind, items, caller())
+                step.following[tuple(key)] = following
+            if following is CUT:
+                self.cut("a function that may fail, after a write")
+                return self._unit(kind, tensors)
+            return (self._taped if _eager_ops.is_taped() else self._go)(following, items)
+
+    def plain(self, fn: Callable[..., Any], name: str, args: tuple[Any, ...]) -> Any:
+        """Records the call of a function of this package."""
+        kind, tensors, _ = self.kind_of_unit(fn, name, fn, args, {}, is_plain=True)
+        if kind.results is None or not self._takes(tensors):
+            self.cut(name)
+            return fn(*_values(args, name))
+        return self._unit(kind, tensors)
+
+    def _gradient(self, kind: Kind, *args: Sequence[Any]) -> list[Any]:
+        """The gradients of the inputs of an op.
+
+        Args:
+          kind: the kind of the op.
+          *args: its inputs, its results, and the gradients of the results.
+        """
+        assert kind.gradient is not None
+        if _eager_ops.catcher() is not self or not tf.executing_eagerly():
+            return kind.gradient(*_values(args, kind.name))
+        pattern = tuple(dy is None for dy in args[2])
+        if pattern not in kind.gradients:
+            kind.gradients[pattern] = _connected(kind.gradient)
+        fn, places = kind.gradients[pattern]
+        made = self.plain(fn, f"the gradient of {kind.name}", args)
+        supply = dict(zip(places, made))
+        return [supply.get(k) for k in range(len(args[0]))]
+
+    # -----------------------------------------------------------------------
+    # Runs
+    # -----------------------------------------------------------------------
+
+    def _run(self, op_type: str, given: tuple[Any, ...]) -> Any:
+        """Runs an op that is not recorded, after what was recorded before it."""
+        self.cut(op_type)
+        return _eager_ops.run_as_given(op_type, _values(given, op_type))
+
+    def cut(self, reason: str) -> None:
+        """Runs what was recorded, as far as somebody wants it."""
+        with self._lock:
+            step, inputs, made = self._step, self._inputs, self._made
+            if step is None:
+                return
+            self._begin()
+            if not step.depth:
+                return
+            line = caller()
+            self.traces.cuts[line, reason] += 1
+            self.traces.counts["recorded"] += step.depth
+            alive = [x for x in (ref() for ref in made) if x is not None]
+            if not alive and not step.must_run:
+                return
+            with contextlib.ExitStack() as stack:
+                if not tf.executing_eagerly():
+                    stack.enter_context(tf.init_scope())
+                self._execute(step, alive, inputs, line)
+
+    def _execute(self, step: Step, alive: list[Lazy], inputs: list[tf.Tensor], line: str) -> None:
+        wanted = [x.place.number for x in alive]
+        compiled = self.traces.function(step, wanted, line, jit=self.jit)
+        if compiled is None:
+            return self._one_by_one(step, alive, inputs)
+        try:
+            made = compiled.run(inputs)
+        except Exception as error:
+            return self._again(step, alive, inputs, compiled, error)
+        finally:
+            self.traces.time(compiled)
+        for x, value in zip(alive, made):
+            x.made, x.program = value, None
+        return None
+
+    def _again(
+        self,
+        step: Step,
+        alive: list[Lazy],
+        inputs: list[tf.Tensor],
+        compiled: Compiled,
+        error: Exception,
+    ) -> None:
+        """Runs a trace whose function has failed."""
+        if compiled.is_jit:  # XLA has no kernel of an op
+            self.traces.counts["not by XLA"] += 1
+            compiled.leave_xla()
+            for x, value in zip(alive, compiled.run(inputs)):
+                x.made, x.program = value, None
+            return
+        if step.writes and not nothing_was_written(error):
+            for x in alive:
+                x.error, x.program = error, None
+            raise error
+        self._one_by_one(step, alive, inputs)
+
+    def _one_by_one(self, step: Step, alive: list[Lazy], inputs: list[tf.Tensor]) -> None:
+        results: list[tf.Tensor] = []
+        failed: Exception | None = None
+        try:
+            with _eager_ops.caught(None), _eager_ops.without_tapes():
+                one_by_one(step.path(), inputs, results)
+        except Exception as error:
+            failed = error
+            raise
+        finally:
+            for x in alive:
+                k = x.place.number
+                x.made, x.error, x.program = results[k] if k < len(results) else None, failed, None
+
+
+def _connected(gradient: Callable[..., list[Any]]) -> tuple[Callable[..., list[Any]], list[int]]:
+    """A function of the gradients that are not None, and the numbers of their inputs."""
+    places: list[int] = []
+
+    def connected(*args: Sequence[Any]) -> list[Any]:
+        made = gradient(*args)
+        places[:] = [k for k, x in enumerate(made) if x is not None]
+        return [x for x in made if x is not None]
+
+    return connected, places
+
+
+def _is_plain(x: Sequence[Any]) -> bool:
+    """Whether a list holds numbers and texts only."""
+    return all(
+        type(item) in (int, float, bool, str) or (type(item) in (list, tuple) and _is_plain(item))
+        for item in x
+    )
+
+
+def _values(nest: Any, asked: str) -> Any:
+    """A list or tuple with eager tensors in place of lazy ones."""
+    made = [
+        x.followed(asked)
+        if type(x) is Lazy
+        else _values(x, asked)
+        if type(x) in (list, tuple)
+        else x
+        for x in nest
+    ]
+    return tuple(made) if isinstance(nest, tuple) else made
