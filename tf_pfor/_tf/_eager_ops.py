@@ -68,6 +68,7 @@ EagerTensor: Any = _ops.EagerTensor
 _Cache: Any = _context._EagerTensorCache
 _CALL_CONCRETE = _concrete.ConcreteFunction.__call__
 _KEPT = _Cache.put
+_SIZES = pywrap_tfe.TFE_Py_TensorShapeSlice
 _SYMBOLS: list[tuple[Any, str]] = [
     (pywrap_tfe, "TFE_Py_FastPathExecute"),
     (_execute, "execute"),
@@ -76,8 +77,9 @@ _SYMBOLS: list[tuple[Any, str]] = [
     (_polymorphic.Function, "__call__"),
     (_concrete.ConcreteFunction, "__call__"),
     (_Cache, "put"),
+    (pywrap_tfe, "TFE_Py_TensorShapeSlice"),
 ]
-_THEIRS = [_FAST, _SLOW, _RECORD, _ACCESSED, _CALL, _CALL_CONCRETE, _KEPT]
+_THEIRS = [_FAST, _SLOW, _RECORD, _ACCESSED, _CALL, _CALL_CONCRETE, _KEPT, _SIZES]
 
 
 def catcher() -> Catcher | None:
@@ -93,7 +95,7 @@ def caught(by: Catcher | None) -> Generator[None]:
     with _LOCK:
         _users += 1
         if _users == 1:
-            _replace([_fast, _slow, _recorded, _accessed, _called, _called_concrete, _kept])
+            _replace([_fast, _slow, _recorded, _accessed, _called, _called_concrete, _kept, _sizes])
     _LOCAL.catcher = by
     try:
         yield
@@ -145,6 +147,45 @@ def run_as_given(op_type: str, given: tuple[Any, ...]) -> Any:
         _LOCAL.catcher = by
 
 
+def run_taped(op_type: str, values: tuple[Any, ...], given: tuple[Any, ...]) -> Any:
+    """The results of an op, which tapes take for one of the tensors that were given.
+
+    Args:
+      op_type: its type.
+      values: inputs and attributes, with values for recorded tensors.
+      given: the same with recorded tensors.
+    """
+    args = list(op_def_registry.get(op_type).input_arg)
+    tensors = [x for x in tf.nest.flatten(list(given[: len(args)])) if isinstance(x, tf.Tensor)]
+    if not _record.could_possibly_record() or all(isinstance(x, EagerTensor) for x in tensors):
+        return run_as_given(op_type, values)
+    made = run_as_given(op_type, values)  # no tape follows the values, but PyFunc asks for tapes
+    if made is None or isinstance(made, tf.Operation):
+        return made
+    lists = [bool(arg.number_attr or arg.type_list_attr) for arg in args]
+    opened = [list(x) if is_list else [x] for x, is_list in zip(given, lists)]
+    inferred: dict[str, Any] = {}
+    for arg, items in zip(args, opened):
+        for x in items:
+            if arg.type_attr and isinstance(x, tf.Tensor):
+                inferred[arg.type_attr] = x.dtype.as_datatype_enum
+    inputs: list[Any] = []
+    for arg, items in zip(args, opened):
+        dtype = arg.type or inferred.get(arg.type_attr)
+        tensors = [x if isinstance(x, tf.Tensor) else tf.constant(x, dtype) for x in items]
+        inputs += tensors
+        if arg.type_attr and tensors:
+            inferred[arg.type_attr] = tensors[0].dtype.as_datatype_enum
+        if arg.number_attr:
+            inferred[arg.number_attr] = len(tensors)
+        if arg.type_list_attr:
+            inferred[arg.type_list_attr] = [x.dtype.as_datatype_enum for x in tensors]
+    attrs = dict(zip(given[len(args) :: 2], given[len(args) + 1 :: 2])) | inferred
+    flat = tuple(x for pair in attrs.items() for x in pair)
+    _execute.record_gradient(op_type, inputs, flat, tf.nest.flatten(made))
+    return made
+
+
 def attributes_of(op: tf.Operation) -> tuple[Any, ...]:
     """Names and values of all attributes of an op in a graph, as gradient functions read them."""
     return tuple(x for attr in op.op_def.attr for x in (attr.name, op.get_attr(attr.name)))
@@ -156,6 +197,7 @@ def gradient_of_op(
     inputs: Sequence[tf.Tensor],
     outputs: Sequence[tf.Tensor],
     slopes: Sequence[Any],
+    unwanted: tuple[int, ...],
 ) -> list[Any]:
     """The gradients of the inputs of an op, by the function that TensorFlow has registered for it.
 
@@ -165,10 +207,11 @@ def gradient_of_op(
       inputs: its inputs.
       outputs: its results.
       slopes: the gradients of its results.
+      unwanted: the numbers of the inputs whose gradients nobody asks for.
     """
     count = len(inputs)
     found: Any = _backprop._gradient_function(
-        op_type, attrs, count, list(inputs), list(outputs), list(slopes), (), ""
+        op_type, attrs, count, list(inputs), list(outputs), list(slopes), unwanted, ""
     )
     return list(found) if isinstance(found, (list, tuple)) else [found]
 
@@ -204,11 +247,6 @@ def resource_form(handle: tf.Tensor) -> Any:
     """Dtype and sizes of what a handle refers to, as bytes; the handle itself is not kept."""
     data = handle._handle_data
     return b"" if data is None else data.SerializeToString()
-
-
-def without_tapes() -> Any:
-    """A context in which no tape of this thread records."""
-    return _record.stop_recording()
 
 
 def link(deferred: tf.Tensor, value: tf.Tensor) -> None:
@@ -366,3 +404,10 @@ def _kept(self: object, key: object, value: object) -> None:
     """Keeps zeros that gradients ask for, unless they are recorded: others would get them."""
     if isinstance(value, EagerTensor):
         _KEPT(self, key, value)
+
+
+def _sizes(tensors: Sequence[tf.Tensor], axis: int) -> Any:
+    """The sizes of tensors along an axis, of which some may be recorded."""
+    if all(isinstance(x, EagerTensor) for x in tensors):
+        return _SIZES(tensors, axis)
+    return tf.constant([x.shape[axis] for x in tensors], tf.int32)

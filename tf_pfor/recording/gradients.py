@@ -22,8 +22,6 @@ def follow(
     inputs: Sequence[tf.Tensor],
     results: Sequence[tf.Tensor],
     call: Callable[[Callable[..., Any], list[Any]], list[Any]],
-    *,
-    is_dense: bool = True,
 ) -> None:
     """Tells the tapes of this thread of a call.
 
@@ -32,7 +30,6 @@ def follow(
       inputs: its inputs.
       results: its results.
       call: records the call of a function.
-      is_dense: whether IndexedSlices become tensors, which batches add up.
     """
     sources = [*inputs, *kind.handles]
     if _eager_ops.has_tangent(sources):
@@ -50,7 +47,7 @@ def follow(
             "tf_pfor.cell."
         )
     if wanted not in kind.gradients:
-        kind.gradients[wanted] = _gradient(kind, wanted, is_dense=is_dense)
+        kind.gradients[wanted] = _gradient(kind, wanted)
     function, connected = kind.gradients[wanted]
 
     def backward(*slopes: tf.Tensor | tf.IndexedSlices | None) -> list[Any]:
@@ -76,21 +73,23 @@ def follow_op(
       kind: the kind of the op.
       inputs: its inputs that are not fixed.
       results: its results.
-      gradient: a function of the kind, the inputs, the results and the gradients of the results.
+      gradient: a function of the kind, which inputs ask for a gradient, the inputs, the results,
+        and the gradients of the results.
     """
-    if not _eager_ops.are_watched(inputs):
+    wanted = tuple(map(_eager_ops.is_watched, inputs))
+    if not any(wanted):
         return
     given, made = list(inputs), list(results)
 
     def backward(*slopes: tf.Tensor | tf.IndexedSlices | None) -> list[Any]:
         if kind.name in ("Identity", "ReadVariableOp"):
             return list(slopes)
-        return gradient(kind, given, made, slopes)
+        return gradient(kind, wanted, given, made, slopes)
 
     _eager_ops.show_tapes(kind.name, results, inputs, backward)
 
 
-def _gradient(kind: Kind, wanted: tuple[bool, ...], *, is_dense: bool) -> Any:
+def _gradient(kind: Kind, wanted: tuple[bool, ...]) -> Any:
     """The gradient of a kind, and the numbers of the inputs that have one.
 
     Args:
@@ -111,7 +110,6 @@ def _gradient(kind: Kind, wanted: tuple[bool, ...], *, is_dense: bool) -> Any:
             followed, [sources[k] for k in numbers], output_gradients=list(tensors[count:])
         )
         connected[:] = [k for k, x in zip(numbers, found) if x is not None]
-        given = [x for x in found if x is not None]
-        return [tf.convert_to_tensor(x) for x in given] if is_dense else given
+        return [tf.convert_to_tensor(x) for x in found if x is not None]
 
     return gradient, connected

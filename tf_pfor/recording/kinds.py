@@ -23,6 +23,30 @@ from tf_pfor.tracing.user_code import autographed
 
 SMALL = 64  # elements of an input whose value may decide on a shape
 _READS = READS | QUERIES
+_SURE = frozenset(
+    [
+        "AvgPool",
+        "AvgPool3D",
+        "BiasAdd",
+        "Conv2D",
+        "Conv3D",
+        "DepthwiseConv2dNative",
+        "Einsum",
+        "FusedBatchNormV3",
+        "L2Loss",
+        "LogSoftmax",
+        "MaxPool",
+        "MaxPool3D",
+        "Softmax",
+        "SoftmaxCrossEntropyWithLogits",
+        "StatelessRandomGetKeyCounter",
+        "StatelessRandomNormalV2",
+        "StatelessRandomUniformV2",
+        "VarIsInitializedOp",
+    ]
+)
+"""Ops that fail for no values; ``FACTS`` does not say so, since nothing else asks."""
+
 _OF_INTEGERS = frozenset(["Div", "FloorDiv", "FloorMod", "Mod", "Pow", "TruncateDiv", "TruncateMod"])
 """Ops that fail for integers only: of zero, or of negative exponents."""
 
@@ -151,10 +175,15 @@ class KindsOfOp:
         filled = _filler(inputs, self._fixed)
 
         def gradient(
-            given: Sequence[tf.Tensor], results: Sequence[tf.Tensor], slopes: Sequence[Any]
+            wanted: Sequence[bool],
+            given: Sequence[tf.Tensor],
+            results: Sequence[tf.Tensor],
+            slopes: Sequence[Any],
         ) -> list[Any]:
             whole = [tf.convert_to_tensor(x) for x in filled(given)]
-            found = _eager_ops.gradient_of_op(name, attrs, whole, results, slopes)
+            asked = {varying[k] for k, is_wanted in enumerate(wanted) if is_wanted}
+            rest = tuple(k for k in range(len(whole)) if k not in asked)
+            found = _eager_ops.gradient_of_op(name, attrs, whole, results, slopes, rest)
             return [found[k] for k in varying]
 
         return gradient
@@ -172,6 +201,8 @@ class KindsOfOp:
 
 def _may_fail(op_type: str, inputs: Sequence[tf.Tensor]) -> bool:
     """Whether the values of some inputs are an error."""
+    if op_type in _SURE:
+        return False
     if op_type in _OF_INTEGERS and all(x.dtype.is_floating for x in inputs):
         return False
     return FACTS.get(op_type, Facts()).may_fail
@@ -193,7 +224,7 @@ def _filler(
 def in_a_graph(call: Callable[..., list[Any]], inputs: Sequence[tf.Tensor]) -> list[Any]:
     """The results of a call in a graph of its own, with placeholders for its inputs."""
     graph = tf.__internal__.FuncGraph("recorded")
-    with _eager_ops.caught(None), _eager_ops.without_tapes(), graph.as_default():
+    with _eager_ops.caught(None), graph.as_default():
         given = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in inputs]
         for x, inside in zip(inputs, given):
             if x.dtype == tf.resource:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -39,6 +40,7 @@ class Lazy(Deferred):
 
     made: tf.Tensor | None = None
     error: Exception | None = None
+    _handle_data = None  # no recorded value is a handle
 
     def __init__(self, program: Program, place: Place, result: Result) -> None:
         self.program: Program | None = program
@@ -99,7 +101,7 @@ class Lazy(Deferred):
         self._check_dtype(dtype)
         if tf.executing_eagerly() and isinstance(_eager_ops.catcher(), KeepsLazy):
             return self
-        return self.followed("a graph, another thread, or code after the scope")
+        return self.followed("code that is not recorded")
 
     def __str__(self) -> str:
         return str(self.tensor("str"))
@@ -116,6 +118,61 @@ class Lazy(Deferred):
         return getattr(self.tensor(name), name)
 
 
+@functools.lru_cache(maxsize=10_000)
+def _slice_of(*whole: Any) -> tuple[Any, ...]:
+    """The inputs and attributes of a StridedSlice; ``whole``: types and values of an index.
+
+    TensorFlow makes three tensors for each slice. An index is often used again.
+    """
+    begin, end, strides = [], [], []
+    masks = dict.fromkeys(("begin", "end", "ellipsis", "new_axis", "shrink_axis"), 0)
+    for k, (kind, item) in enumerate(zip(whole[::2], whole[1::2])):
+        first, last, step = 0, 0, 1
+        if kind is int:
+            first, last = item, item + 1
+            masks["shrink_axis"] |= 1 << k
+        elif kind is slice:
+            first, last, step = item
+            masks["begin"] |= (first is None) << k
+            masks["end"] |= (last is None) << k
+            step = 1 if step is None else step
+        else:
+            masks["new_axis" if item is None else "ellipsis"] |= 1 << k
+        begin.append(first or 0)
+        end.append(last or 0)
+        strides.append(step)
+    attrs = [x for name, mask in masks.items() for x in (f"{name}_mask", mask)]
+    return tf.constant(begin), tf.constant(end), tf.constant(strides), *attrs
+
+
+def _item(self: Lazy, index: object) -> Any:
+    """A slice, recorded at once if the index has plain numbers only."""
+    program = self.program
+    if program is not None and _eager_ops.catcher() is program:
+        whole: list[Any] = []
+        for item in index if type(index) is tuple else (index,):
+            if type(item) is int and abs(item) < _INT32:
+                whole += int, item
+            elif type(item) is slice:
+                parts = item.start, item.stop, item.step
+                if not all(x is None or (type(x) is int and abs(x) < _INT32) for x in parts):
+                    return _USUAL_ITEM(self, index)
+                whole += slice, parts
+            elif item is None or item is Ellipsis:
+                whole += type(item), item
+            else:
+                return _USUAL_ITEM(self, index)
+        if whole:
+            try:
+                return program.op("StridedSlice", (self, *_slice_of(*whole)))
+            except _eager_ops.RAW_ERRORS:
+                pass  # the usual way makes the error that users know
+    return _USUAL_ITEM(self, index)
+
+
+_INT32 = 2**31 - 1
+_USUAL_ITEM = tf.Tensor.__getitem__
+setattr(Lazy, "__getitem__", _item)  # noqa: B010  # a type checker knows that of tf.Tensor
 _FLOATS = frozenset([tf.float32, tf.float64])
 
 

@@ -18,7 +18,7 @@ from tf_pfor.recording.calls import Calls, hashable
 from tf_pfor.recording.compiled import Compiled, nothing_was_written, one_by_one
 from tf_pfor.recording.following import CUT, EAGERLY, ByValue, found, step_of, value_of
 from tf_pfor.recording.forms import RESOURCE, opened
-from tf_pfor.recording.gradients import follow, follow_op
+from tf_pfor.recording.gradients import follow_op
 from tf_pfor.recording.kinds import OpType, op_type_of
 from tf_pfor.recording.lazy_tensors import KeepsLazy, Lazy
 from tf_pfor.recording.nodes import Kind
@@ -66,6 +66,7 @@ class Program(Calls, KeepsLazy):
             return self._run(op_type, given)
         key: list[Any] = [op_type, hashable(given[len(facts.lists) :])]
         items: list[Any] = []
+        lazy: dict[int, Lazy] = {}
         for x, is_list in zip(given, facts.lists):
             if is_list:
                 key.append(len(x))
@@ -73,7 +74,8 @@ class Program(Calls, KeepsLazy):
                 cls = type(item)
                 if cls is Lazy or cls is EagerTensor:
                     if cls is Lazy and item.program is not self:
-                        item = item.followed(op_type)
+                        made = item.tensor(op_type)
+                        lazy[id(made)], item = item, made
                     key.append(self._name(item, items))
                 elif cls is float or cls is int:
                     key.append(cls)
@@ -84,7 +86,7 @@ class Program(Calls, KeepsLazy):
                 else:
                     return self._other(facts, given)
                 items.append(item)
-        return self._called(facts, given, tuple(key), items)
+        return self._called(facts, given, tuple(key), items, lazy)
 
     def function(
         self, called: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -97,7 +99,7 @@ class Program(Calls, KeepsLazy):
             found = self._function(called, name, args, kwargs)
         except Exception:  # noqa: BLE001  # TensorFlow says what is wrong with the call
             found = None
-        if found is not None and self._takes(found[1], found[0]):
+        if found is not None:
             return self._unit(*found)
         self.cut(name)
         return PASSED
@@ -108,6 +110,8 @@ class Program(Calls, KeepsLazy):
         """The kind and the tensors of a call of a ``tf.function``; None if it is not recorded."""
         leaves: list[Any] = []
         key = "function", id(called), opened((args, kwargs), leaves, [])
+        if _eager_ops.is_taped():  # its gradient is a function, which TensorFlow makes
+            return None
         before = self.kinds.get(key)
         if before is None:
             others = [x for x in leaves if not isinstance(x, tf.Tensor)]
@@ -162,8 +166,23 @@ class Program(Calls, KeepsLazy):
         packed = [next(supply) if n < 0 else [next(supply) for _ in range(n)] for n in lengths]
         return self.op(facts.name, (*packed, *given[len(lengths) :]))
 
-    def _called(self, facts: OpType, given: tuple[Any, ...], key: Any, items: list[Any]) -> Any:
-        """The results of the call of an op."""
+    def _called(
+        self,
+        facts: OpType,
+        given: tuple[Any, ...],
+        key: tuple[Any, ...],
+        items: list[Any],
+        lazy: dict[int, Lazy],
+    ) -> Any:
+        """The results of the call of an op.
+
+        Args:
+          facts: its type.
+          given: its inputs and attributes.
+          key: equal for calls of one form.
+          items: its inputs, with lists opened.
+          lazy: the lazy values whose tensors are among them. Tapes know those.
+        """
         with self._lock:
             step = self._step or self._first()
             following = step.following.get(key)
@@ -179,11 +198,12 @@ class Program(Calls, KeepsLazy):
             if type(following) is Step and not self._is_long(step):
                 if not _eager_ops.is_taped():
                     return self._go(following, items)
-                if self._takes([x for x in items if isinstance(x, tf.Tensor)]):
-                    return self._taped(following, items)
-                following = EAGERLY
+                sources = [lazy.get(id(x), x) for x in items if isinstance(x, tf.Tensor)]
+                if not _eager_ops.has_tangent(sources):
+                    return self._taped(following, items, lazy)
+                following = EAGERLY  # a forward accumulator follows an input
         if following is PASSED:
-            return _eager_ops.run_as_given(facts.name, _values(given, facts.name))
+            return self._run_now(facts.name, given)
         if type(following) is EagerTensor:
             return following
         if following is EAGERLY:
@@ -236,31 +256,16 @@ class Program(Calls, KeepsLazy):
         self._step = step
         return kind.pack(results)
 
-    def _taped(self, step: Step, items: list[Any]) -> Any:
+    def _taped(self, step: Step, items: list[Any], lazy: dict[int, Lazy]) -> Any:
         """Adds a call to the trace, and shows it to the tapes of this thread."""
         packed = self._go(step, items)
         kind = step.kind
         assert kind is not None
         results = [x for x in (ref() for ref in self._made[step.first :]) if x is not None]
-        varying = [items[k] for k in step.varying]
-        if not results:
-            return packed
-        if kind.gradient is not None:
+        varying = [lazy.get(id(x), x) for x in (items[k] for k in step.varying)]
+        if results:
             follow_op(kind, varying, results, self._gradient)
-            return packed
-        for variable in kind.graph.trainable_variables if kind.graph else ():
-            _eager_ops.watch(variable)
-
-        def call(fn: Callable[..., Any], tensors: list[Any]) -> list[Any]:
-            return self.plain(fn, f"the gradient of {kind.name}", (tensors,))
-
-        follow(kind, varying, results, call, is_dense=False)
         return packed
-
-    def _takes(self, tensors: Sequence[tf.Tensor], kind: Kind | None = None) -> bool:
-        """Whether no forward accumulator follows the inputs of a call."""
-        handles = () if kind is None else kind.handles
-        return not (_eager_ops.is_taped() and _eager_ops.has_tangent([*tensors, *handles]))
 
     def _number(self, x: float, dtype: tf.DType) -> tf.Tensor:
         """A Python number as a tensor."""
@@ -280,7 +285,7 @@ class Program(Calls, KeepsLazy):
         key: list[Any] = [kind]
         for x in tensors:
             if type(x) is Lazy and x.program is not self:
-                x = x.followed(kind.name)
+                x = x.tensor(kind.name)
             key.append(self._name(x, items))
             items.append(x)
         with self._lock:
@@ -295,33 +300,36 @@ class Program(Calls, KeepsLazy):
             if following is CUT:
                 self.cut("a function that may fail, after a write")
                 return self._unit(kind, tensors)
-            return (self._taped if _eager_ops.is_taped() else self._go)(following, items)
+            return self._go(following, items)
 
     def plain(self, fn: Callable[..., Any], name: str, args: tuple[Any, ...]) -> Any:
         """Records the call of a function of this package."""
         kind, tensors, _ = self.kind_of_unit(fn, name, fn, args, {}, is_plain=True)
-        if kind.results is None or not self._takes(tensors):
+        if kind.results is None:
             self.cut(name)
             return fn(*_values(args, name))
         return self._unit(kind, tensors)
 
-    def _gradient(self, kind: Kind, *args: Sequence[Any]) -> list[Any]:
+    def _gradient(self, kind: Kind, wanted: tuple[bool, ...], *args: Sequence[Any]) -> list[Any]:
         """The gradients of the inputs of an op.
 
         Args:
           kind: the kind of the op.
-          *args: its inputs, its results, and the gradients of the results.
+          wanted: true for the inputs that a tape follows.
+          *args: the inputs, the results, and the gradients of the results.
         """
         assert kind.gradient is not None
         if _eager_ops.catcher() is not self or not tf.executing_eagerly():
-            return kind.gradient(*_values(args, kind.name))
-        pattern = tuple(dy is None for dy in args[2])
+            return kind.gradient(wanted, *_values(args, kind.name, Lazy.followed))
+        if _eager_ops.is_taped():  # for derivatives of it, the ops in it are recorded one by one
+            return kind.gradient(wanted, *args)
+        pattern = wanted, tuple(dy is None for dy in args[2])
         if pattern not in kind.gradients:
-            kind.gradients[pattern] = _connected(kind.gradient)
+            kind.gradients[pattern] = _connected(kind.gradient, wanted)
         fn, places = kind.gradients[pattern]
         made = self.plain(fn, f"the gradient of {kind.name}", args)
         supply = dict(zip(places, made))
-        return [supply.get(k) for k in range(len(args[0]))]
+        return [supply.get(k) for k in range(len(wanted))]
 
     # -----------------------------------------------------------------------
     # Runs
@@ -330,7 +338,10 @@ class Program(Calls, KeepsLazy):
     def _run(self, op_type: str, given: tuple[Any, ...]) -> Any:
         """Runs an op that is not recorded, after what was recorded before it."""
         self.cut(op_type)
-        return _eager_ops.run_as_given(op_type, _values(given, op_type))
+        return self._run_now(op_type, given)
+
+    def _run_now(self, op_type: str, given: tuple[Any, ...]) -> Any:
+        return _eager_ops.run_taped(op_type, _values(given, op_type), given)
 
     def cut(self, reason: str) -> None:
         """Runs what was recorded, as far as somebody wants it."""
@@ -392,7 +403,7 @@ class Program(Calls, KeepsLazy):
         results: list[tf.Tensor] = []
         failed: Exception | None = None
         try:
-            with _eager_ops.caught(None), _eager_ops.without_tapes():
+            with _eager_ops.caught(None):
                 one_by_one(step.path(), inputs, results)
         except Exception as error:
             failed = error
@@ -403,12 +414,14 @@ class Program(Calls, KeepsLazy):
                 x.made, x.error, x.program = results[k] if k < len(results) else None, failed, None
 
 
-def _connected(gradient: Callable[..., list[Any]]) -> tuple[Callable[..., list[Any]], list[int]]:
+def _connected(
+    gradient: Callable[..., list[Any]], wanted: tuple[bool, ...]
+) -> tuple[Callable[..., list[Any]], list[int]]:
     """A function of the gradients that are not None, and the numbers of their inputs."""
     places: list[int] = []
 
     def connected(*args: Sequence[Any]) -> list[Any]:
-        made = gradient(*args)
+        made = gradient(wanted, *args)
         places[:] = [k for k, x in enumerate(made) if x is not None]
         return [x for x in made if x is not None]
 
@@ -423,14 +436,14 @@ def _is_plain(x: Sequence[Any]) -> bool:
     )
 
 
-def _values(nest: Any, asked: str) -> Any:
+def _values(
+    nest: Sequence[Any], asked: str, value: Callable[[Lazy, str], tf.Tensor] = Lazy.tensor
+) -> Any:
     """A list or tuple with eager tensors in place of lazy ones."""
-    made = [
-        x.followed(asked)
-        if type(x) is Lazy
-        else _values(x, asked)
-        if type(x) in (list, tuple)
-        else x
-        for x in nest
-    ]
+    made: list[Any] = []
+    for x in nest:
+        if type(x) is Lazy:
+            made.append(value(x, asked))
+        else:
+            made.append(_values(x, asked, value) if type(x) in (list, tuple) else x)
     return tuple(made) if isinstance(nest, tuple) else made
