@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_pfor.recording.lazy import lazy, mark_step
+from tf_pfor import lazy, mark_step
 
 SIZE = 3
 
@@ -179,7 +179,11 @@ def run(world, steps, around):
             values = [tf.constant([0.1, -0.7, 0.4]) + world.vector]
             for which, (first, second_) in steps:
                 a, b = values[first], values[second_]
-                values.append(OPS[which](world, a) if which < len(OPS) else PAIRS[which - len(OPS)](world, a, b))
+                values.append(
+                    OPS[which](world, a)
+                    if which < len(OPS)
+                    else PAIRS[which - len(OPS)](world, a, b)
+                )
             total = tf.add_n(values[-3:])
         slopes = tape.gradient(total, [world.vector, world.matrix], unconnected_gradients="zero")
         values += map(tf.convert_to_tensor, slopes)

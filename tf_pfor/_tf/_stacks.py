@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-import sys
 import pathlib
+import sys
 from collections.abc import Generator
 from typing import Any
 

@@ -108,12 +108,12 @@ def found(
     forms = [
         (RESOURCE, _eager_ops.resource_form(x))
         if isinstance(x, tf.Tensor) and x.dtype == tf.resource
-        else form_of(x)
+        else (form_of(x), type(x) is Lazy)
         for x in inputs
     ]
     try:
         kinds = program.kinds_of_op(facts, inputs, lengths, attrs, tuple(forms))
-    except Exception:  # noqa: BLE001  # the op itself has the error that users know
+    except Exception:  # the op itself has the error that users know
         return EAGERLY
     return ByValue(kinds) if kinds.places else program.step(step, kinds, items)
 
@@ -128,7 +128,7 @@ def step_of(
         varying = kinds.varying
         try:
             kind = kinds.of([_as_tensor(x) for x in items])
-        except Exception:  # noqa: BLE001
+        except Exception:
             return EAGERLY
     if kind.results is None:
         return EAGERLY

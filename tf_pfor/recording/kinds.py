@@ -47,7 +47,9 @@ _SURE = frozenset(
 )
 """Ops that fail for no values; ``FACTS`` does not say so, since nothing else asks."""
 
-_OF_INTEGERS = frozenset(["Div", "FloorDiv", "FloorMod", "Mod", "Pow", "TruncateDiv", "TruncateMod"])
+_OF_INTEGERS = frozenset(
+    ["Div", "FloorDiv", "FloorMod", "Mod", "Pow", "TruncateDiv", "TruncateMod"]
+)
 """Ops that fail for integers only: of zero, or of negative exponents."""
 
 
@@ -192,11 +194,20 @@ class KindsOfOp:
         """The numbers of the inputs whose values decide on the shapes of the results."""
         if any(map(_is_handle, inputs)):
             return []
-        tensors = [i for i, f in enumerate(fixed) if not f]
-        small = [i for i in tensors if _is_small(inputs[i])]
-        if not small or _known_shapes(self._call(inputs, fixed), [inputs[i] for i in tensors]):
+        small = [i for i, f in enumerate(fixed) if not f and _is_small(inputs[i])]
+
+        def are_enough(places: Sequence[int]) -> bool:
+            held = [f or i in places for i, f in enumerate(fixed)]
+            given = [x for x, h in zip(inputs, held) if not h]
+            return _known_shapes(self._call(inputs, held), given)
+
+        if not small or are_enough([]):
             return []
-        return small
+        places = small
+        for place in small if are_enough(small) else ():
+            rest = [p for p in places if p != place]
+            places = rest if are_enough(rest) else places
+        return places
 
 
 def _may_fail(op_type: str, inputs: Sequence[tf.Tensor]) -> bool:
@@ -301,13 +312,11 @@ def _known_specs(results: Sequence[tf.Tensor]) -> list[tf.TensorSpec] | None:
 
 def _known_shapes(call: Callable[..., Any], inputs: Sequence[Any]) -> bool:
     """Whether the shapes of the results of a call follow from the shapes of its inputs."""
-    with _eager_ops.caught(None), tf.Graph().as_default():
-        given = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in inputs]
-        try:
-            made = call(*given)
-        except (TypeError, ValueError):  # the op takes a constant only
-            return False
-        return all(t.shape.is_fully_defined() for t in made)
+    try:
+        made = in_a_graph(call, inputs)
+    except (TypeError, ValueError):  # the op takes a constant only
+        return False
+    return all(t.shape.is_fully_defined() for t in made)
 
 
 def _is_small(x: tf.Tensor) -> bool:

@@ -113,7 +113,11 @@ class Lazy(Deferred):
         return format(self.tensor("format"), spec)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("op", "graph") or name.startswith("__") or not hasattr(_eager_ops.EagerTensor, name):
+        if (
+            name in ("op", "graph")
+            or name.startswith("__")
+            or not hasattr(_eager_ops.EagerTensor, name)
+        ):
             raise AttributeError(f"A tensor has no attribute {name!r}.")
         return getattr(self.tensor(name), name)
 

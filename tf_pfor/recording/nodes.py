@@ -135,7 +135,12 @@ class Node:
             self.wait()
         assert self.ran is not None
         made = self.ran.results[index]
-        return made if self.ran.is_single else made[self.row]
+        if self.ran.is_single:
+            return made
+        if _eager_ops.catcher() is None:
+            return made[self.row]
+        with _eager_ops.caught(None):  # the row is read, not recorded
+            return made[self.row]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)

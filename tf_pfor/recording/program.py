@@ -97,7 +97,7 @@ class Program(Calls, KeepsLazy):
         name = getattr(called, "__name__", "a function")
         try:
             found = self._function(called, name, args, kwargs)
-        except Exception:  # noqa: BLE001  # TensorFlow says what is wrong with the call
+        except Exception:  # TensorFlow says what is wrong with the call
             found = None
         if found is not None:
             return self._unit(*found)

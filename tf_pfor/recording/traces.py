@@ -18,7 +18,7 @@ import tensorflow as tf
 from tf_pfor.recording.compiled import Compiled
 from tf_pfor.recording.nodes import Kind
 
-MAX_STEPS: Final = 50_000  # calls in the tree; all are forgotten when there are more
+MAX_STEPS: Final = 20_000  # calls in the tree, and kinds; when there are more, all are forgotten
 MAX_FUNCTIONS: Final = 256  # compiled functions; the one used longest ago goes first
 PATIENCE: Final = 16  # misses in a row at one line, before new forms run one by one there
 
@@ -182,7 +182,7 @@ class Traces:
 
     def root(self, line: str) -> Step:
         """The place in the tree before the first call of a trace that begins at a line."""
-        if self._steps > MAX_STEPS:
+        if max(self._steps, len(self.kinds)) > MAX_STEPS:
             self.forget()
         found = self._roots.get(line)
         if found is None:
